@@ -16,6 +16,8 @@ use crate::finish::Finish;
 use crate::frame::{AnswerError, Answered, FeedVersion, Frame, Frames, Question, Task};
 use crate::metrics::{Counters, Gauges, count};
 use crate::registry::{Change, NodeRecord, Registry};
+use crate::rooms::{Content, RoomDriver};
+use crate::space::Space;
 use crate::surveys::{Surveyed, Surveys};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -26,13 +28,10 @@ use std::time::{Duration, Instant};
 use stentor_edge::{
     Broadcast, Broker, Busy, Command, ControlPlane, DataPlane, Done, FeedUpdate, Metric, Wanted,
 };
-use stentor_hub::{Key, Position, Rooms, Topic};
+use stentor_hub::{HistoryLimits, Key, Position, Rooms, Topic};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::{sleep_until, timeout};
-
-/// A data plane without room is tried again after this time, if not before.
-const SPACE_RETRY: Duration = Duration::from_millis(100);
+use tokio::time::sleep_until;
 
 /// What a node has to know of its cluster.
 #[derive(Clone)]
@@ -45,6 +44,10 @@ pub struct Options {
     pub secret: Option<Arc<[u8]>>,
     /// Stentor's version.
     pub version: String,
+    /// Which rooms keep history, by the longest prefix of their names.
+    pub history: Vec<(String, HistoryLimits)>,
+    /// How long a publisher waits for the engine.
+    pub decision_timeout: Duration,
 }
 
 /// What several threads change.
@@ -64,9 +67,10 @@ pub struct Cluster {
     frames: Frames,
     engine: Arc<dyn Engine>,
     state: Mutex<State>,
+    rooms: RoomDriver,
     pub(crate) counters: Counters,
     /// The data plane has room again.
-    space: Notify,
+    space: Space,
     /// A survey has begun, or has got an answer.
     surveyed: Notify,
     /// The data plane's subscribers have changed, or the control plane has news of feeds.
@@ -100,14 +104,16 @@ impl Cluster {
             feeds: Feeds::new(node),
             to_fetch: Vec::new(),
         };
+        let rooms = RoomDriver::new(node, options.history.clone(), options.decision_timeout);
         Arc::new(Self {
             node,
+            rooms,
             options,
             frames,
             engine,
             state: Mutex::new(state),
             counters: Counters::default(),
-            space: Notify::new(),
+            space: Space::default(),
             surveyed: Notify::new(),
             fed: Notify::new(),
             control: OnceLock::new(),
@@ -153,6 +159,7 @@ impl Cluster {
             registry_age_seconds: usize::try_from(age).unwrap_or(usize::MAX),
             inbox_bytes: self.waiting.bytes(),
             feeds: state.feeds.stats(),
+            rooms: self.rooms.stats(),
         })
     }
 
@@ -239,6 +246,9 @@ impl Cluster {
             () = self.handle_events(events, &plane) => {}
             () = self.keep_time(&plane) => {}
             () = self.keep_feeds(&plane) => {}
+            () = self.rooms.run(&*self.engine, &*plane, &self.space, |room, payload| {
+                self.content(&Channel::from(room.clone()), payload)
+            }) => {}
         }
         let leave = self.state().registry.leave();
         // The others notice without it, later.
@@ -331,7 +341,7 @@ impl Cluster {
             }
             Output::Plane(key, update) => {
                 while plane.update_feed(&key, update.clone()) == Err(Busy) {
-                    self.wait_for_space().await;
+                    self.space.wait().await;
                 }
             }
         }
@@ -348,9 +358,16 @@ impl Cluster {
         }
     }
 
-    async fn wait_for_space(&self) {
-        // An inbox that drains may send no signal.
-        let _ = timeout(SPACE_RETRY, self.space.notified()).await;
+    /// What a message of a room with history says, whichever node published it.
+    fn content(&self, channel: &Channel, payload: &Bytes) -> Option<Content> {
+        match self.frames.decode(channel, payload) {
+            Ok((_, Frame::Message(message))) => Some((message.event, message.data)),
+            Ok(_) => None,
+            Err(error) => {
+                self.counters.count_refused(error);
+                None
+            }
+        }
     }
 
     fn record(&self, plane: &dyn DataPlane) -> NodeRecord {
@@ -382,6 +399,14 @@ impl Cluster {
 
     async fn handle_event(self: &Arc<Self>, event: Event, plane: &Arc<dyn DataPlane>) {
         match event {
+            Event::Message {
+                channel: Channel::Topic(Topic::Room(room)),
+                position: Some(position),
+                payload,
+            } => {
+                let content = self.content(&Channel::from(room.clone()), &payload);
+                self.rooms.handle_message(&room, position, content).await;
+            }
             Event::Message { channel, position, payload } => match self.frames.decode(&channel, &payload) {
                 Ok((sender, _)) if sender == self.node => {}
                 Ok((_, frame @ (Frame::Version(_) | Frame::State(_)))) => {
@@ -395,11 +420,13 @@ impl Cluster {
             Event::Connected => {
                 self.counters.is_connected.store(1, Ordering::Relaxed);
                 self.state().feeds.handle_connected(tokio::time::Instant::now().into_std());
+                self.rooms.handle_connected();
                 self.fed.notify_one();
                 tracing::info!("the cluster's engine is connected");
             }
             Event::Disconnected { reason } => {
                 self.counters.is_connected.store(0, Ordering::Relaxed);
+                self.rooms.handle_disconnected();
                 count(&self.counters.connection_losses);
                 tracing::warn!(
                     reason = &*reason,
@@ -427,7 +454,7 @@ impl Cluster {
             Frame::Message(message) => {
                 count(&self.counters.received);
                 while plane.receive(message.clone()) == Err(Busy) {
-                    self.wait_for_space().await;
+                    self.space.wait().await;
                 }
             }
             Frame::Question { id, question } => self.answer(sender, id, question, plane),
@@ -465,8 +492,7 @@ impl ControlPlane for Cluster {
     }
 
     fn space(&self) {
-        // Both tasks may wait.
-        self.space.notify_waiters();
+        self.space.notify();
         if let Some(control) = self.control.get() {
             control.space();
         }
@@ -530,6 +556,22 @@ impl Broker for Cluster {
         }
     }
 
+    fn orders_history(&self) -> bool {
+        self.rooms.has_history()
+    }
+
+    fn publish_with_history(
+        &self,
+        message: &Broadcast,
+        ticket: Option<stentor_edge::Ticket>,
+    ) -> Result<(), Busy> {
+        let room = message.rooms.first();
+        let payload = self.frames.encode(&Channel::from(room.clone()), &Frame::Message(message.clone()));
+        self.rooms.publish(room, payload, ticket)?;
+        count(&self.counters.sent);
+        Ok(())
+    }
+
     fn set_interest(&self, topic: &Topic, has_subscribers: bool) {
         if has_subscribers {
             self.counters.interest.fetch_add(1, Ordering::Relaxed);
@@ -537,5 +579,8 @@ impl Broker for Cluster {
             self.counters.interest.fetch_sub(1, Ordering::Relaxed);
         }
         self.engine.set_interest(Channel::Topic(topic.clone()), has_subscribers);
+        if let Topic::Room(room) = topic {
+            self.rooms.set_interest(room, has_subscribers);
+        }
     }
 }

@@ -19,7 +19,9 @@ mod metrics;
 mod node_id;
 mod plane;
 mod registry;
+mod rooms;
 pub mod socketio;
+mod space;
 mod surveys;
 
 pub use cluster::{Cluster, Options};

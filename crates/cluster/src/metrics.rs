@@ -2,6 +2,7 @@
 
 use crate::feeds::FeedStats;
 use crate::frame::FrameError;
+use crate::rooms::RoomStats;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stentor_edge::{Metric, MetricKind};
 
@@ -28,6 +29,7 @@ pub(crate) struct Gauges {
     pub(crate) registry_age_seconds: usize,
     pub(crate) inbox_bytes: usize,
     pub(crate) feeds: FeedStats,
+    pub(crate) rooms: RoomStats,
 }
 
 /// Adds one.
@@ -108,6 +110,48 @@ impl Counters {
                 "How often this node had to leave a feed to another one, or couldn't renew its lease.",
                 gauges.feeds.lost_leases,
             ),
+            gauge(
+                "cluster_history_rooms",
+                "Rooms with history that have subscribers on this node.",
+                gauges.rooms.rooms,
+            ),
+            gauge(
+                "cluster_history_rooms_reading",
+                "Those of them whose history is being read from the engine, or waits for it.",
+                gauges.rooms.reading,
+            ),
+            gauge(
+                "cluster_history_bytes",
+                "Messages of rooms with history that wait for a read or for this node's cores.",
+                gauges.rooms.waiting_bytes,
+            ),
+            gauge(
+                "cluster_appends",
+                "Messages to rooms with history that the engine hasn't confirmed.",
+                gauges.rooms.appends,
+            ),
+            gauge("cluster_appends_bytes", "Their size.", gauges.rooms.append_bytes),
+            total(
+                "cluster_appends_failed",
+                "Messages to rooms with history that the engine didn't confirm in time.",
+                gauges.rooms.appends_failed,
+            ),
+            total(
+                "cluster_history_gaps_filled",
+                "Gaps in rooms with history that a read has closed.",
+                gauges.rooms.recovered,
+            ),
+            Metric {
+                name: "cluster_history_resyncs",
+                help: "Gaps in rooms with history that members were notified of, because the messages couldn't be read.",
+                kind: Counter,
+                samples: gauges
+                    .rooms
+                    .resyncs
+                    .iter()
+                    .map(|(reason, count)| (vec![("reason", reason.label().to_owned())], *count))
+                    .collect(),
+            },
             one("cluster_messages_sent", "Messages to rooms published to other nodes.", Counter, &self.sent),
             one(
                 "cluster_messages_received",

@@ -46,7 +46,14 @@ impl ClusterPlane {
 pub fn alone(local: Arc<dyn DataPlane>) -> ClusterPlane {
     let node = NodeId::draw();
     let (engine, events) = Memory::default().connect(node, Limits::default());
-    let options = Options { name: String::new(), advertise: None, secret: None, version: String::new() };
+    let options = Options {
+        name: String::new(),
+        advertise: None,
+        secret: None,
+        version: String::new(),
+        history: Vec::new(),
+        decision_timeout: Duration::ZERO,
+    };
     ClusterPlane::new(local, Cluster::new(node, options, Arc::new(engine), &events, 0))
 }
 

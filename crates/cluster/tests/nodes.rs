@@ -10,10 +10,14 @@ use stentor_cluster::engine::{Channel, Engine, Event, Limits};
 use stentor_cluster::{Cluster, ClusterPlane, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options, SURVEY_TIMEOUT};
 use stentor_edge::{
     Broadcast, Broker, Busy, Command, CommandInbox, Concerned, ControlPlane, DataPlane, Done, FeedUpdate,
-    Histogram, Metric, PublicId, Publish, RoomList, RoomsQuery, SessionInfo, SessionList, Target, Wanted,
+    Histogram, Metric, PublicId, Publish, RoomList, RoomUpdate, RoomsQuery, SessionInfo, SessionList, Target,
+    Wanted,
 };
-use stentor_hub::{Data, Document, FeedState, Key, Patch, Room, Rooms, Topic};
+use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, Topic};
 use tokio::sync::{oneshot, watch};
+
+const KEEP: HistoryLimits =
+    HistoryLimits { publications_max: 3, bytes_max: 1_000, age_max: Duration::from_secs(300) };
 
 /// A data plane with some sessions, which notes what it is asked for.
 #[derive(Default)]
@@ -45,7 +49,21 @@ impl CommandInbox for Plane {
         Ok(())
     }
 
-    fn update_room(&self, _: &stentor_hub::Room, _: stentor_edge::RoomUpdate) -> Result<(), Busy> {
+    fn update_room(&self, room: &Room, update: RoomUpdate) -> Result<(), Busy> {
+        let text = |data: &Data| match data {
+            Data::Json(text) => std::str::from_utf8(text).unwrap().to_owned(),
+            other => panic!("{other:?}"),
+        };
+        let shown = match update {
+            RoomUpdate::Message { position, event, data } => {
+                format!("{} {} {event:?} {}", room.name(), position.offset, text(&data))
+            }
+            RoomUpdate::History { after, messages } => {
+                let messages: Vec<_> = messages.iter().map(|message| text(&message.data)).collect();
+                format!("{} after {} {messages:?}", room.name(), after.offset)
+            }
+        };
+        self.shown.lock().unwrap().push(shown);
         Ok(())
     }
 
@@ -156,6 +174,8 @@ impl Node {
             advertise: None,
             secret: secret.map(|secret| secret.as_bytes().into()),
             version: "1".into(),
+            history: vec![("kept".into(), KEEP)],
+            decision_timeout: Duration::from_secs(5),
         };
         let cluster = Cluster::new(id, options, Arc::new(engine), &events, 0);
         let plane = Arc::new(Plane { sessions, ..Plane::default() });
@@ -428,4 +448,42 @@ async fn what_a_node_fetches_for_nobody_else_stays_with_it() {
     a.all.update_feed(&key, update.clone()).unwrap();
     pass(Duration::from_millis(1)).await;
     assert_eq!((a.shown(), b.shown()), (vec![format!("pushed {update:?}")], vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn rooms_with_history_have_one_order_on_all_nodes() {
+    let (memory, [a, b, c]) = three().await;
+    assert!(a.cluster.orders_history());
+    let numbered = |n: usize| Broadcast {
+        rooms: Rooms::new("/", ["kept"]).unwrap(),
+        data: Data::Json(n.to_string().into()),
+        ..message(&["kept"])
+    };
+    b.join("kept");
+    pass(Duration::from_millis(1)).await;
+    for n in 1..=5 {
+        let node = if n % 2 == 0 { &a } else { &b };
+        node.cluster.publish_with_history(&numbered(n), None).unwrap();
+        pass(Duration::from_millis(1)).await;
+    }
+    let shown = b.shown();
+    assert_eq!(shown[0], "kept after 0 []");
+    assert_eq!(shown[1..3], [r#"kept 1 Some("goal") 1"#, r#"kept 2 Some("goal") 2"#]);
+    assert_eq!((shown.len(), b.received()), (6, vec![]));
+    // Who comes later has what the engine keeps.
+    c.join("kept");
+    pass(Duration::from_millis(1)).await;
+    assert_eq!(c.shown(), [r#"kept after 2 ["3", "4", "5"]"#]);
+    // The core has forgotten it and asks again.
+    c.join("kept");
+    pass(Duration::from_millis(1)).await;
+    assert_eq!(c.shown().len(), 1);
+    memory.forget();
+    a.cluster.publish_with_history(&numbered(6), None).unwrap();
+    pass(Duration::from_millis(1)).await;
+    for node in [&b, &c] {
+        assert_eq!(node.shown(), [r#"kept after 0 []"#, r#"kept after 0 ["6"]"#]);
+        assert_eq!(node.metric("cluster_history_resyncs"), 1);
+        assert_eq!((node.metric("cluster_history_rooms"), node.metric("cluster_appends")), (1, 0));
+    }
 }

@@ -1,6 +1,7 @@
 //! A topic's bounded history, kept at its home core.
 
 use crate::publication::{Position, Publication};
+use crate::topic::Room;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +15,17 @@ pub struct HistoryLimits {
     pub bytes_max: usize,
     /// Maximum age.
     pub age_max: Duration,
+}
+
+/// The limits of a room's history. `history` has the limits of rooms whose names begin with a prefix, of which the longest
+/// counts. `None`: the room keeps no history.
+pub fn history_limits(history: &[(String, HistoryLimits)], room: &Room) -> Option<HistoryLimits> {
+    if room.is_all_members() {
+        return None;
+    }
+    let matching = history.iter().filter(|(prefix, _)| room.name().starts_with(prefix));
+    let longest = matching.max_by_key(|(prefix, _)| prefix.len());
+    longest.map(|(_, limits)| *limits).filter(|limits| limits.publications_max > 0)
 }
 
 /// The history that a core keeps of its rooms.

@@ -63,7 +63,7 @@ pub use cluster::HistoryMessage;
 pub use disconnect::Disconnect;
 pub use dispatch::{CORES_MAX, CoreId, Current, Dispatch, Emit, Tally};
 pub use encoder::Encoder;
-pub use history::{HistoryLimits, HistoryPart, HistoryStats, Replay};
+pub use history::{HistoryLimits, HistoryPart, HistoryStats, Replay, history_limits};
 pub use log::{LogStats, RECOVERY_ENTRY_BYTES, RecoveryLimits};
 pub use notice::{Notice, Requester, SubscribeError};
 pub use options::Options;

@@ -1,7 +1,7 @@
 //! The topics that one shard knows, and for those with their home here, position and history.
 
 use crate::dispatch::{CoreId, CoreSet, Current};
-use crate::history::{History, HistoryLimits, HistoryPart, HistoryStats, Replay};
+use crate::history::{History, HistoryLimits, HistoryPart, HistoryStats, Replay, history_limits};
 use crate::options::Options;
 use crate::paged_slab::PagedSlab;
 use crate::patches::Patches;
@@ -214,12 +214,7 @@ impl<F> Topics<F> {
     }
 
     fn history_of(&self, room: &Room) -> Option<HistoryLimits> {
-        if room.is_all_members() {
-            return None;
-        }
-        let matching = self.options.room_history.iter().filter(|(prefix, _)| room.name().starts_with(prefix));
-        let longest = matching.max_by_key(|(prefix, _)| prefix.len());
-        longest.map(|(_, limits)| *limits).filter(|limits| limits.publications_max > 0)
+        history_limits(&self.options.room_history, room)
     }
 
     pub(crate) fn find(&self, topic: &Topic) -> Option<u32> {

@@ -25,8 +25,11 @@ pub(crate) struct Member {
     task: JoinHandle<()>,
 }
 
-/// Connects the node to its engine, if it has one.
-pub(crate) async fn connect(options: ClusterOptions) -> anyhow::Result<Option<Joining>> {
+/// Connects a node with the data plane `edge` to its engine, if it has one.
+pub(crate) async fn connect(
+    options: ClusterOptions,
+    edge: &stentor_edge::Options,
+) -> anyhow::Result<Option<Joining>> {
     let ClusterOptions { engine, node: name, secret, advertise, ca_file, prefix, wait } = options;
     let Some(address) = engine else { return Ok(None) };
     let node = NodeId::draw();
@@ -47,6 +50,8 @@ pub(crate) async fn connect(options: ClusterOptions) -> anyhow::Result<Option<Jo
         advertise,
         secret: secret.map(|secret| secret.into_bytes().into()),
         version: env!("CARGO_PKG_VERSION").into(),
+        history: edge.rooms.history.clone(),
+        decision_timeout: edge.limits.decision_timeout,
     };
     let started_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let cluster = Cluster::new(node, options, engine, &events, started_at.as_secs());

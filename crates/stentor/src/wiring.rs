@@ -51,7 +51,7 @@ pub(crate) async fn launch(
 ) -> anyhow::Result<Launched> {
     let Options { edge, control, driver, cluster, .. } = config.options();
     let signals = Signals::new();
-    let joining = cluster::connect(cluster).await?;
+    let joining = cluster::connect(cluster, &edge).await?;
     let broker = joining.as_ref().map(|joining| joining.broker());
     let observer = joining.as_ref().map_or(signals.clone() as _, |joining| joining.observe(signals.clone()));
     let node = Node::start(stentor_edge::Options { routes, broker, ..edge }, driver, observer, None);

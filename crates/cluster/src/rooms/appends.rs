@@ -1,0 +1,210 @@
+//! Messages on their way to the engine.
+//!
+//! A publisher with a ticket waits for the decision before it publishes again, so messages with tickets are of different
+//! publishers, and may overtake each other. Those without one keep their order: one at a time is in flight, alone in its room.
+//! Otherwise a message that is sent again could follow one that was published after it.
+//!
+//! **Invariants.** Each message is decided once. It isn't sent any more when its time is over, so its publisher's next message
+//! follows it. Each attempt has the same idempotency key.
+
+use crate::NodeId;
+use crate::engine::{EngineError, Reply, Request};
+use bytes::Bytes;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_edge::{Busy, Denial};
+use stentor_hub::{HistoryLimits, Room};
+
+/// Maximum number of messages that wait for the engine,
+pub(super) const APPENDS_MAX: usize = 512;
+/// and of their bytes. One message may be larger.
+pub(super) const APPENDS_BYTES_MAX: usize = 8 << 20;
+/// Delay before messages are sent again.
+const RETRY_DELAY: Duration = Duration::from_millis(250);
+
+/// What is to be done about a message. `P` names a publisher that waits.
+pub(super) enum Step<P> {
+    /// Sends it, to be answered with [`Appends::handle_reply`].
+    Send(u64, Request),
+    /// The publisher's message is in the history, or why not.
+    Decide(P, Result<(), Denial>),
+}
+
+struct Append<P> {
+    room: Room,
+    payload: Bytes,
+    limits: HistoryLimits,
+    key: Arc<str>,
+    publisher: Option<P>,
+    deadline: Instant,
+    /// Whether it may have reached the engine.
+    is_unknown: bool,
+}
+
+/// The messages of a room.
+#[derive(Default)]
+struct Lane {
+    queue: VecDeque<u64>,
+    in_flight: usize,
+    /// The one in flight has no ticket.
+    is_exclusive: bool,
+}
+
+/// The messages of one node.
+pub(super) struct Appends<P> {
+    node: NodeId,
+    drawn: u64,
+    timeout: Duration,
+    appends: HashMap<u64, Append<P>>,
+    lanes: HashMap<Room, Lane>,
+    bytes: usize,
+    /// To be sent again, in this order.
+    stalled: VecDeque<u64>,
+    retry_at: Option<Instant>,
+    steps: VecDeque<Step<P>>,
+    failures: u64,
+}
+
+impl<P> Appends<P> {
+    /// Messages of `node`, each of which is decided within about `timeout`.
+    pub(super) fn new(node: NodeId, timeout: Duration) -> Self {
+        Self {
+            node,
+            drawn: 0,
+            timeout,
+            appends: HashMap::new(),
+            lanes: HashMap::new(),
+            bytes: 0,
+            stalled: VecDeque::new(),
+            retry_at: None,
+            steps: VecDeque::new(),
+            failures: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.appends.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Messages that the engine didn't confirm in time.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    pub(super) fn poll_step(&mut self) -> Option<Step<P>> {
+        self.steps.pop_front()
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    /// A message was published on this node.
+    pub(super) fn handle_publish(
+        &mut self,
+        now: Instant,
+        room: &Room,
+        payload: Bytes,
+        limits: HistoryLimits,
+        publisher: Option<P>,
+    ) -> Result<(), Busy> {
+        let is_full = self.appends.len() >= APPENDS_MAX
+            || (self.bytes + payload.len() > APPENDS_BYTES_MAX && !self.appends.is_empty());
+        if is_full {
+            return Err(Busy);
+        }
+        self.drawn += 1;
+        self.bytes += payload.len();
+        let key = format!("{}-{}", self.node, self.drawn).into();
+        let deadline = now + self.timeout;
+        let append =
+            Append { room: room.clone(), payload, limits, key, publisher, deadline, is_unknown: false };
+        self.appends.insert(self.drawn, append);
+        self.lanes.entry(room.clone()).or_default().queue.push_back(self.drawn);
+        self.advance(now, room);
+        Ok(())
+    }
+
+    /// The engine has answered.
+    pub(super) fn handle_reply(&mut self, now: Instant, id: u64, reply: Result<Reply, EngineError>) {
+        let Some(append) = self.appends.get_mut(&id) else { return };
+        match reply {
+            Ok(_) => self.conclude(now, id, Ok(())),
+            Err(EngineError::Refused(reason)) => {
+                let message = format!("the message was refused: {reason}");
+                self.conclude(now, id, Err(Denial::new("unavailable", message)));
+            }
+            Err(error) => {
+                append.is_unknown |= error != EngineError::Full;
+                self.stalled.push_back(id);
+                self.retry_at.get_or_insert(now + RETRY_DELAY);
+            }
+        }
+    }
+
+    /// Something is due.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.retry_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.retry_at = None;
+        for id in std::mem::take(&mut self.stalled) {
+            self.send(now, id);
+        }
+    }
+
+    /// Sends what may be sent of a room.
+    fn advance(&mut self, now: Instant, room: &Room) {
+        while let Some(lane) = self.lanes.get_mut(room)
+            && let Some(id) = lane.queue.front().copied()
+        {
+            let is_exclusive = self.appends.get(&id).is_some_and(|append| append.publisher.is_none());
+            if lane.in_flight > 0 && (lane.is_exclusive || is_exclusive) {
+                return;
+            }
+            lane.queue.pop_front();
+            lane.in_flight += 1;
+            lane.is_exclusive = is_exclusive;
+            self.send(now, id);
+        }
+        if self.lanes.get(room).is_some_and(|lane| lane.in_flight == 0) {
+            self.lanes.remove(room);
+        }
+    }
+
+    fn send(&mut self, now: Instant, id: u64) {
+        let Some(append) = self.appends.get(&id) else { return };
+        if now < append.deadline {
+            let request = Request::Append {
+                room: append.room.clone(),
+                payload: append.payload.clone(),
+                idempotency_key: Some(append.key.clone()),
+                limits: append.limits,
+            };
+            return self.steps.push_back(Step::Send(id, request));
+        }
+        self.failures += 1;
+        let message = match append.is_unknown {
+            true => "the cluster's engine doesn't answer; whether the message is published is unknown",
+            false => "the cluster's engine has no room; the message isn't published",
+        };
+        self.conclude(now, id, Err(Denial { retry: true, ..Denial::new("unavailable", message) }));
+    }
+
+    fn conclude(&mut self, now: Instant, id: u64, decision: Result<(), Denial>) {
+        let Some(append) = self.appends.remove(&id) else { return };
+        self.bytes -= append.payload.len();
+        if let Some(publisher) = append.publisher {
+            self.steps.push_back(Step::Decide(publisher, decision));
+        }
+        if let Some(lane) = self.lanes.get_mut(&append.room) {
+            lane.in_flight -= 1;
+        }
+        self.advance(now, &append.room);
+    }
+}

@@ -1,0 +1,143 @@
+//! Joins the machine for rooms with the engine and the data plane.
+
+use super::{Content, Output, RoomStats, Rooms};
+use crate::NodeId;
+use crate::engine::{Engine, EngineError, Reply};
+use crate::space::Space;
+use bytes::Bytes;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use stentor_edge::{Busy, DataPlane, Ticket};
+use stentor_hub::{HistoryLimits, Position, Room};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+
+/// A part of the time until the core refuses a message itself. So the decision comes first, and tells why.
+const APPEND_TIMEOUT_SHARE: f64 = 0.8;
+
+/// The rooms with history of a node, for any thread.
+pub(crate) struct RoomDriver {
+    rooms: Mutex<Rooms<Ticket>>,
+    /// The machine has outputs.
+    changed: Notify,
+    /// Updates have left the machine.
+    drained: Notify,
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+impl RoomDriver {
+    /// Rooms of `node`, which keep history as `history` says. A publisher waits for `decision_timeout`.
+    pub(crate) fn new(
+        node: NodeId,
+        history: Vec<(String, HistoryLimits)>,
+        decision_timeout: Duration,
+    ) -> Self {
+        let rooms = Rooms::new(node, history, decision_timeout.mul_f64(APPEND_TIMEOUT_SHARE));
+        Self { rooms: Mutex::new(rooms), changed: Notify::new(), drained: Notify::new() }
+    }
+
+    fn rooms(&self) -> MutexGuard<'_, Rooms<Ticket>> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn has_history(&self) -> bool {
+        self.rooms().has_history()
+    }
+
+    pub(crate) fn stats(&self) -> RoomStats {
+        self.rooms().stats()
+    }
+
+    /// A message was published on this node.
+    pub(crate) fn publish(&self, room: &Room, payload: Bytes, ticket: Option<Ticket>) -> Result<(), Busy> {
+        let result = self.rooms().handle_publish(now(), room, payload, ticket);
+        self.changed.notify_one();
+        result
+    }
+
+    /// The engine knows the node's interest in a room already.
+    pub(crate) fn set_interest(&self, room: &Room, has_subscribers: bool) {
+        self.rooms().handle_interest(room, has_subscribers);
+        self.changed.notify_one();
+    }
+
+    /// The connection to the engine is lost.
+    pub(crate) fn handle_disconnected(&self) {
+        self.rooms().handle_disconnected();
+    }
+
+    /// The engine is connected, for the first time or again.
+    pub(crate) fn handle_connected(&self) {
+        self.rooms().handle_connected(now());
+        self.changed.notify_one();
+    }
+
+    /// A message arrived. Waits while too many wait for the data plane.
+    pub(crate) async fn handle_message(&self, room: &Room, position: Position, content: Option<Content>) {
+        while self.rooms().is_full() {
+            self.drained.notified().await;
+        }
+        self.rooms().handle_message(room, position, content);
+        self.changed.notify_one();
+    }
+
+    /// Carries out what the machine wants, for ever. `decode` reads the content of a message.
+    pub(crate) async fn run(
+        &self,
+        engine: &dyn Engine,
+        plane: &dyn DataPlane,
+        space: &Space,
+        decode: impl Fn(&Room, &Bytes) -> Option<Content>,
+    ) {
+        let mut requests = JoinSet::new();
+        loop {
+            let timeout = {
+                let mut rooms = self.rooms();
+                rooms.handle_timeout(now());
+                rooms.poll_timeout()
+            };
+            while let Some(output) = { self.rooms().poll_output() } {
+                self.carry_out(output, engine, plane, space, &mut requests).await;
+            }
+            tokio::select! {
+                Some(answered) = requests.join_next() => {
+                    let Ok((number, reply)) = answered else { continue };
+                    self.rooms().handle_reply(now(), number, reply, &decode);
+                }
+                () = self.changed.notified() => {}
+                () = sleep_until(timeout.unwrap_or_else(now).into()), if timeout.is_some() => {}
+            }
+        }
+    }
+
+    async fn carry_out(
+        &self,
+        output: Output<Ticket>,
+        engine: &dyn Engine,
+        plane: &dyn DataPlane,
+        space: &Space,
+        requests: &mut JoinSet<(u64, Result<Reply, EngineError>)>,
+    ) {
+        match output {
+            Output::Request(number, request) => {
+                let answer = engine.request(request);
+                requests.spawn(async move { (number, answer.await) });
+            }
+            Output::Decide(ticket, decision) => {
+                while plane.decide(ticket, decision.clone()) == Err(Busy) {
+                    space.wait().await;
+                }
+            }
+            Output::Room(room, update) => {
+                while plane.update_room(&room, update.clone()) == Err(Busy) {
+                    space.wait().await;
+                }
+                self.drained.notify_one();
+            }
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! Rooms with history of a cluster: the engine orders them for all nodes. Sans-I/O.
+//!
+//! A message that is published here goes to the engine ([`appends`]), and reaches members when it comes back with its
+//! position, as on all nodes. For each room with subscribers, the node knows what its core has, and delivers what follows:
+//!
+//! ```text
+//!              subscribers            read                 the next message ┐
+//!   no state ─────────────► unknown ───────► known, in order ◄──────────────┘
+//!                                             │      ▲
+//!                      a gap, another epoch,  │      │ read: delivered, or announced
+//!                      or a newer head        ▼      │ as a gap with a reason
+//!                                            reading ┘   messages wait meanwhile
+//! ```
+//!
+//! The last message of a room has no successor that would show a gap. So the node compares the newest positions with the engine's
+//! after each lost connection, and once a minute.
+//!
+//! **Invariants.** A core gets the messages of an epoch in the order of their offsets, each once. It gets a message that
+//! doesn't follow the one before only after an update by which it announces a gap. What waits is bounded.
+
+mod appends;
+mod driver;
+mod room;
+
+use crate::NodeId;
+use crate::engine::{EngineError, PAYLOAD_BYTES_MAX, Reply, Request};
+use appends::{Appends, Step};
+use bytes::Bytes;
+pub(crate) use driver::RoomDriver;
+pub(crate) use room::Resync;
+use room::{News, Next, Reading, RoomState};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_edge::{Busy, Denial, RoomUpdate};
+use stentor_hub::{Data, HistoryLimits, Position, Room, history_limits};
+
+/// How often newest positions are compared with the engine's.
+const HEADS_INTERVAL: Duration = Duration::from_secs(60);
+/// Maximum number of rooms in a request for newest positions.
+const HEADS_MAX: usize = 256;
+/// Maximum number of histories that are read at a time,
+const READS_MAX: usize = 16;
+/// and of messages per request.
+const READ_MESSAGES_MAX: usize = 1_000;
+/// Delay before a request that failed is made again.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// When updates of this size wait for the data plane, the node takes no more.
+const UPDATES_BYTES_MAX: usize = 8 << 20;
+
+/// The name of a message's event, if it has one, and its data.
+pub(crate) type Content = (Option<Arc<str>>, Data);
+
+/// What the machine wants done. `P` names a publisher that waits.
+#[derive(Debug)]
+pub(crate) enum Output<P> {
+    /// A request to the engine, to be answered with [`Rooms::handle_reply`].
+    Request(u64, Request),
+    /// Whether the history has a publisher's message.
+    Decide(P, Result<(), Denial>),
+    /// News for the core of a room.
+    Room(Room, RoomUpdate),
+}
+
+/// What a request is about.
+enum Asked {
+    Append(u64),
+    /// The history of a room in one of its incarnations.
+    Read(Room, u64),
+    /// The heads of rooms, with their incarnations and what their cores have.
+    Heads(Vec<(Room, u64, Position)>),
+}
+
+/// Figures.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RoomStats {
+    /// Rooms with history that have subscribers here.
+    pub(crate) rooms: usize,
+    /// Rooms whose history is being read, or will be.
+    pub(crate) reading: usize,
+    pub(crate) appends: usize,
+    pub(crate) append_bytes: usize,
+    pub(crate) appends_failed: u64,
+    /// Bytes of messages that wait for a read or for the data plane.
+    pub(crate) waiting_bytes: usize,
+    /// Gaps that a read has closed.
+    pub(crate) recovered: u64,
+    pub(crate) resyncs: BTreeMap<Resync, u64>,
+}
+
+struct Queued<P> {
+    output: Output<P>,
+    /// Of an update: of which incarnation of the room.
+    incarnation: u64,
+    bytes: usize,
+}
+
+/// The rooms with history of one node.
+pub(crate) struct Rooms<P> {
+    history: Vec<(String, HistoryLimits)>,
+    rooms: HashMap<Room, RoomState>,
+    appends: Appends<P>,
+    asked: HashMap<u64, Asked>,
+    drawn: u64,
+    /// The connection to the engine isn't the first one.
+    may_have_missed: bool,
+    /// Rooms whose history is to be read, in this order.
+    to_read: BTreeMap<u64, Room>,
+    /// Reads without an answer.
+    reads: usize,
+    /// A read has failed: the next ones wait until then.
+    read_at: Option<Instant>,
+    /// Rooms whose heads are to be compared, with their incarnations.
+    to_compare: VecDeque<(Room, u64)>,
+    /// The request that asks for heads.
+    comparing: Option<u64>,
+    /// When to compare, or to ask again.
+    compare_at: Option<Instant>,
+    outputs: VecDeque<Queued<P>>,
+    output_bytes: usize,
+    random: fastrand::Rng,
+    recovered: u64,
+    resyncs: BTreeMap<Resync, u64>,
+}
+
+impl<P> Rooms<P> {
+    /// No rooms yet. `history`: which rooms keep history, by the longest prefix of their names. Messages are decided within
+    /// about `append_timeout`.
+    pub(crate) fn new(node: NodeId, history: Vec<(String, HistoryLimits)>, append_timeout: Duration) -> Self {
+        Self {
+            history,
+            rooms: HashMap::new(),
+            appends: Appends::new(node, append_timeout),
+            asked: HashMap::new(),
+            drawn: 0,
+            may_have_missed: false,
+            to_read: BTreeMap::new(),
+            reads: 0,
+            read_at: None,
+            to_compare: VecDeque::new(),
+            comparing: None,
+            compare_at: None,
+            outputs: VecDeque::new(),
+            output_bytes: 0,
+            random: fastrand::Rng::with_seed(node.0),
+            recovered: 0,
+            resyncs: Resync::ALL.map(|reason| (reason, 0)).into(),
+        }
+    }
+
+    /// Whether any room keeps history.
+    pub(crate) fn has_history(&self) -> bool {
+        self.history.iter().any(|(_, limits)| limits.publications_max > 0)
+    }
+
+    /// What is to be done next.
+    pub(crate) fn poll_output(&mut self) -> Option<Output<P>> {
+        loop {
+            let Some(Queued { output, incarnation, bytes }) = self.outputs.pop_front() else {
+                // Reads may have waited for space.
+                self.start_reads();
+                if self.outputs.is_empty() {
+                    return None;
+                }
+                continue;
+            };
+            self.output_bytes -= bytes;
+            // The core has forgotten what it had.
+            let is_stale = matches!(&output, Output::Room(room, _)
+                if self.rooms.get(room).is_none_or(|state| state.incarnation != incarnation));
+            if !is_stale {
+                return Some(output);
+            }
+        }
+    }
+
+    /// When [`Rooms::handle_timeout`] is due.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        [self.appends.poll_timeout(), self.read_at, self.compare_at].into_iter().flatten().min()
+    }
+
+    /// Whether so many updates wait for the data plane that messages should wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.output_bytes >= UPDATES_BYTES_MAX
+    }
+
+    pub(crate) fn stats(&self) -> RoomStats {
+        let waiting: usize = self.rooms.values().map(RoomState::waiting_bytes).sum();
+        RoomStats {
+            rooms: self.rooms.len(),
+            reading: self.rooms.values().filter(|state| state.reading() != Reading::No).count(),
+            appends: self.appends.len(),
+            append_bytes: self.appends.bytes(),
+            appends_failed: self.appends.failures(),
+            waiting_bytes: waiting + self.output_bytes,
+            recovered: self.recovered,
+            resyncs: self.resyncs.clone(),
+        }
+    }
+
+    /// A message was published on this node.
+    pub(crate) fn handle_publish(
+        &mut self,
+        now: Instant,
+        room: &Room,
+        payload: Bytes,
+        publisher: Option<P>,
+    ) -> Result<(), Busy> {
+        // A message to another room isn't handed to this machine.
+        let limits = history_limits(&self.history, room).unwrap_or(NO_HISTORY);
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            if let Some(publisher) = publisher {
+                let denial = Denial::new("unavailable", "the message is too large for the cluster's engine");
+                self.push(Output::Decide(publisher, Err(denial)));
+            }
+            return Ok(());
+        }
+        self.appends.handle_publish(now, room, payload, limits, publisher)?;
+        self.send_appends();
+        Ok(())
+    }
+
+    /// The node has subscribers of a room, whose core has forgotten it, or none any more.
+    pub(crate) fn handle_interest(&mut self, room: &Room, has_subscribers: bool) {
+        let Some(limits) = history_limits(&self.history, room) else { return };
+        if let Some(state) = self.rooms.remove(room)
+            && let Reading::Due(number) = state.reading()
+        {
+            self.to_read.remove(&number);
+        }
+        if has_subscribers {
+            let incarnation = self.draw();
+            self.rooms.insert(room.clone(), RoomState::new(incarnation, limits));
+            self.read(room);
+        }
+    }
+
+    /// A message of a room with history arrived. `content`: `None` if it can't be read.
+    pub(crate) fn handle_message(&mut self, room: &Room, position: Position, content: Option<Content>) {
+        self.change(room, |state, news| state.handle_message(position, content, news));
+    }
+
+    /// The connection to the engine is lost, or messages from it were dropped.
+    pub(crate) fn handle_disconnected(&mut self) {
+        self.may_have_missed = true;
+    }
+
+    /// The engine is connected, for the first time or again: messages may have been missed.
+    pub(crate) fn handle_connected(&mut self, now: Instant) {
+        self.read_at = None;
+        // What was read before the first connection is reported was read on it.
+        if std::mem::replace(&mut self.may_have_missed, true) {
+            let rooms: Vec<Room> = self.rooms.keys().cloned().collect();
+            for room in rooms {
+                self.change(&room, |state, _| state.handle_connected());
+            }
+        }
+        self.compare_all(now);
+        self.start_reads();
+    }
+
+    /// The engine has answered. `decode` reads the content of a message.
+    pub(crate) fn handle_reply(
+        &mut self,
+        now: Instant,
+        number: u64,
+        reply: Result<Reply, EngineError>,
+        decode: impl Fn(&Room, &Bytes) -> Option<Content>,
+    ) {
+        match self.asked.remove(&number) {
+            Some(Asked::Append(id)) => {
+                self.appends.handle_reply(now, id, reply);
+                self.send_appends();
+            }
+            Some(Asked::Read(room, incarnation)) => {
+                self.reads -= 1;
+                self.handle_read(now, number, &room, incarnation, reply, decode);
+                self.start_reads();
+            }
+            Some(Asked::Heads(asked)) if self.comparing == Some(number) => {
+                self.comparing = None;
+                self.handle_heads(now, asked, reply);
+            }
+            Some(Asked::Heads(_)) | None => {}
+        }
+    }
+
+    /// Something is due.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.appends.handle_timeout(now);
+        self.send_appends();
+        if self.read_at.take_if(|at| *at <= now).is_some() {
+            self.start_reads();
+        }
+        if self.compare_at.take_if(|at| *at <= now).is_some() {
+            if self.to_compare.is_empty() && self.comparing.is_none() {
+                self.compare_all(now);
+            } else {
+                self.compare(now);
+            }
+        }
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.drawn += 1;
+        self.drawn
+    }
+
+    fn push(&mut self, output: Output<P>) {
+        self.outputs.push_back(Queued { output, incarnation: 0, bytes: 0 });
+    }
+
+    fn request(&mut self, number: u64, asked: Asked, request: Request) {
+        self.asked.insert(number, asked);
+        self.push(Output::Request(number, request));
+    }
+
+    fn send_appends(&mut self) {
+        while let Some(step) = self.appends.poll_step() {
+            match step {
+                Step::Send(id, request) => {
+                    let number = self.draw();
+                    self.request(number, Asked::Append(id), request);
+                }
+                Step::Decide(publisher, decision) => self.push(Output::Decide(publisher, decision)),
+            }
+        }
+    }
+
+    /// Changes the state of a room, and passes on what follows. Returns whether members miss messages.
+    fn change(&mut self, room: &Room, change: impl FnOnce(&mut RoomState, &mut News) -> Next) -> bool {
+        let Some(state) = self.rooms.get_mut(room) else { return false };
+        let mut news = News::default();
+        let next = change(state, &mut news);
+        let incarnation = state.incarnation;
+        for update in news.updates {
+            let bytes = bytes_of(&update);
+            self.output_bytes += bytes;
+            let output = Output::Room(room.clone(), update);
+            self.outputs.push_back(Queued { output, incarnation, bytes });
+        }
+        for reason in &news.resyncs {
+            *self.resyncs.entry(*reason).or_default() += 1;
+        }
+        if next == Next::Read {
+            self.read(room);
+        }
+        !news.resyncs.is_empty()
+    }
+
+    /// The history of a room has to be read.
+    fn read(&mut self, room: &Room) {
+        let number = self.draw();
+        if let Some(state) = self.rooms.get_mut(room) {
+            state.set_due(number);
+            self.to_read.insert(number, room.clone());
+        }
+        self.start_reads();
+    }
+
+    fn start_reads(&mut self) {
+        while self.read_at.is_none()
+            && self.reads < READS_MAX
+            && !self.is_full()
+            && let Some((_, room)) = self.to_read.pop_first()
+        {
+            let number = self.draw();
+            let Some(state) = self.rooms.get_mut(&room) else { continue };
+            let (since, incarnation) = (state.ask(number), state.incarnation);
+            let messages_max = state.limits.publications_max.min(READ_MESSAGES_MAX);
+            self.reads += 1;
+            let asked = Asked::Read(room.clone(), incarnation);
+            self.request(number, asked, Request::History { room, since, messages_max });
+        }
+    }
+
+    fn handle_read(
+        &mut self,
+        now: Instant,
+        number: u64,
+        room: &Room,
+        incarnation: u64,
+        reply: Result<Reply, EngineError>,
+        decode: impl Fn(&Room, &Bytes) -> Option<Content>,
+    ) {
+        let is_expected = |state: &&RoomState| {
+            state.incarnation == incarnation && state.reading() == Reading::Asked(number)
+        };
+        let Some(newest) = self.rooms.get(room).filter(is_expected).map(RoomState::newest) else { return };
+        match reply {
+            Ok(Reply::History(mut history)) => {
+                let epoch = history.head.map(|head| head.epoch);
+                let messages = std::mem::take(&mut history.messages).into_iter();
+                let messages = messages.filter(|(position, _)| Some(position.epoch) == epoch);
+                let messages = messages.map(|(position, payload)| (position, decode(room, &payload)));
+                let messages = messages.collect();
+                let resynced =
+                    self.change(room, |state, news| state.handle_history(&history, messages, news));
+                let now_at = self.rooms.get(room).and_then(RoomState::newest);
+                if newest.is_some() && now_at != newest && !resynced {
+                    self.recovered += 1;
+                }
+            }
+            Err(EngineError::Refused(reason)) => {
+                tracing::warn!(
+                    room = room.name(),
+                    reason = &*reason,
+                    "the engine can't read the history of a room"
+                );
+                self.change(room, RoomState::handle_refusal);
+            }
+            Ok(_) | Err(_) => {
+                self.read_at.get_or_insert(now + RETRY_DELAY);
+                self.read(room);
+            }
+        }
+    }
+
+    /// Compares the heads of all rooms, from now on.
+    fn compare_all(&mut self, now: Instant) {
+        self.to_compare = self.rooms.iter().map(|(room, state)| (room.clone(), state.incarnation)).collect();
+        self.compare(now);
+    }
+
+    /// Asks for the heads of the next rooms.
+    fn compare(&mut self, now: Instant) {
+        let mut asked = Vec::new();
+        while asked.len() < HEADS_MAX
+            && let Some((room, incarnation)) = self.to_compare.pop_front()
+        {
+            let state = self.rooms.get(&room).filter(|state| state.incarnation == incarnation);
+            if let Some(newest) = state.and_then(RoomState::newest) {
+                asked.push((room, incarnation, newest));
+            }
+        }
+        if asked.is_empty() {
+            self.comparing = None;
+            let interval = HEADS_INTERVAL.mul_f64(0.75 + 0.5 * self.random.f64());
+            self.compare_at = Some(now + interval);
+            return;
+        }
+        let rooms = asked.iter().map(|(room, ..)| room.clone()).collect();
+        let number = self.draw();
+        self.comparing = Some(number);
+        self.compare_at = None;
+        self.request(number, Asked::Heads(asked), Request::Heads { rooms });
+    }
+
+    fn handle_heads(
+        &mut self,
+        now: Instant,
+        asked: Vec<(Room, u64, Position)>,
+        reply: Result<Reply, EngineError>,
+    ) {
+        let heads = match reply {
+            Ok(Reply::Heads(heads)) if heads.len() == asked.len() => heads,
+            _ => {
+                let again = asked.into_iter().map(|(room, incarnation, _)| (room, incarnation));
+                again.for_each(|again| self.to_compare.push_back(again));
+                self.compare_at = Some(now + RETRY_DELAY);
+                return;
+            }
+        };
+        for ((room, incarnation, newest), head) in asked.into_iter().zip(heads) {
+            self.change(&room, |state, news| match state.incarnation == incarnation {
+                true => state.handle_head(newest, head, news),
+                false => Next::Idle,
+            });
+        }
+        self.compare(now);
+    }
+}
+
+const NO_HISTORY: HistoryLimits =
+    HistoryLimits { publications_max: 0, bytes_max: 0, age_max: Duration::ZERO };
+
+fn bytes_of(update: &RoomUpdate) -> usize {
+    size_of::<RoomUpdate>()
+        + match update {
+            RoomUpdate::Message { data, .. } => data.len(),
+            RoomUpdate::History { messages, .. } => {
+                messages.iter().map(|message| size_of_val(message) + message.data.len()).sum()
+            }
+        }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,411 @@
+//! One room with history: what the node's core has of it, and what has to be read.
+
+use super::Content;
+use crate::engine::History;
+use std::collections::VecDeque;
+use stentor_edge::RoomUpdate;
+use stentor_hub::{Epoch, HistoryLimits, HistoryMessage, Position};
+
+/// Maximum number of messages that wait for a read of the room's history,
+const WAITING_MAX: usize = 256;
+/// and of their bytes. One message may be larger.
+const WAITING_BYTES_MAX: usize = 1 << 20;
+/// The room never had a message, as far as the engine knows.
+const START: Position = Position { epoch: Epoch::NONE, offset: 0 };
+
+/// Why members are told that they may have missed messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Resync {
+    /// The history doesn't reach back to what was missed.
+    Truncated,
+    /// The engine has begun another epoch.
+    Epoch,
+    /// The engine has forgotten the room.
+    Forgotten,
+    /// The engine is behind what it has published.
+    RolledBack,
+    /// The room had no message, and messages may have come and gone while the connection was lost.
+    Unproven,
+    /// A message isn't an authentic frame of this version.
+    Unreadable,
+    /// The engine can't read the history.
+    Refused,
+}
+
+impl Resync {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Truncated,
+        Self::Epoch,
+        Self::Forgotten,
+        Self::RolledBack,
+        Self::Unproven,
+        Self::Unreadable,
+        Self::Refused,
+    ];
+
+    /// For a metric.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Truncated => "truncated",
+            Self::Epoch => "epoch",
+            Self::Forgotten => "forgotten",
+            Self::RolledBack => "rolled_back",
+            Self::Unproven => "unproven",
+            Self::Unreadable => "unreadable",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// What a room has for its core.
+#[derive(Default)]
+pub(super) struct News {
+    pub(super) updates: Vec<RoomUpdate>,
+    pub(super) resyncs: Vec<Resync>,
+}
+
+/// Whether the history is being read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    No,
+    /// It will be, in the order of these numbers.
+    Due(u64),
+    /// The request with this number asks.
+    Asked(u64),
+}
+
+/// What an input leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Next {
+    /// Nothing.
+    Idle,
+    /// The history has to be read.
+    Read,
+}
+
+/// A message, or `None` if it can't be read.
+pub(super) type Arrived = (Position, Option<Content>);
+
+/// A room with subscribers on this node.
+pub(super) struct RoomState {
+    /// Tells apart two times at which the room has subscribers.
+    pub(super) incarnation: u64,
+    pub(super) limits: HistoryLimits,
+    reading: Reading,
+    /// The position up to which the core has the room. `None`: the core waits for the history.
+    newest: Option<Position>,
+    /// The history for the core, as far as it is read: the position that it follows, and its messages.
+    partial: Option<(Position, Vec<HistoryMessage>)>,
+    /// Messages that arrived during the read.
+    waiting: VecDeque<Arrived>,
+    waiting_bytes: usize,
+    /// Messages that arrived during the read were dropped.
+    has_dropped: bool,
+    /// The connection was lost since it was last sure that nothing is missing.
+    is_unproven: bool,
+    /// The message that is missing at least.
+    seen: Option<Position>,
+}
+
+fn covers(newest: Position, other: Position) -> bool {
+    newest.epoch == other.epoch && newest.offset >= other.offset
+}
+
+impl RoomState {
+    pub(super) fn new(incarnation: u64, limits: HistoryLimits) -> Self {
+        Self {
+            incarnation,
+            limits,
+            reading: Reading::No,
+            newest: None,
+            partial: None,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            has_dropped: false,
+            is_unproven: false,
+            seen: None,
+        }
+    }
+
+    /// What the core has, unless it waits for the history.
+    pub(super) fn newest(&self) -> Option<Position> {
+        self.newest
+    }
+
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
+    pub(super) fn reading(&self) -> Reading {
+        self.reading
+    }
+
+    /// A read is due. Messages wait for it.
+    pub(super) fn set_due(&mut self, number: u64) {
+        self.reading = Reading::Due(number);
+    }
+
+    /// The request with this number reads the history. Returns from where.
+    pub(super) fn ask(&mut self, number: u64) -> Position {
+        self.reading = Reading::Asked(number);
+        // The answer has what has arrived until now.
+        self.waiting.clear();
+        (self.waiting_bytes, self.has_dropped) = (0, false);
+        let partial = self.partial.as_ref().map(|(after, messages)| end(*after, messages));
+        self.newest.or(partial).unwrap_or(START)
+    }
+
+    /// The connection to the engine was lost and is there again.
+    pub(super) fn handle_connected(&mut self) -> Next {
+        match self.reading {
+            Reading::No => self.is_unproven = true,
+            Reading::Due(_) => {}
+            // The answer may lack what followed it.
+            Reading::Asked(_) => return Next::Read,
+        }
+        Next::Idle
+    }
+
+    /// A message arrived.
+    pub(super) fn handle_message(
+        &mut self,
+        position: Position,
+        content: Option<Content>,
+        news: &mut News,
+    ) -> Next {
+        let Some(newest) = self.newest.filter(|_| self.reading == Reading::No) else {
+            self.wait(position, content);
+            return Next::Idle;
+        };
+        if covers(newest, position) {
+            return Next::Idle;
+        }
+        let follows = position.epoch == newest.epoch && position.offset == newest.offset + 1;
+        let is_first = newest == START && position.offset == 1 && !self.is_unproven;
+        if !follows && !is_first {
+            self.seen = Some(position);
+            return Next::Read;
+        }
+        self.is_unproven = false;
+        match content {
+            Some((event, data)) => {
+                self.newest = Some(position);
+                news.updates.push(RoomUpdate::Message { position, event, data });
+            }
+            None => self.resync(position, Resync::Unreadable, news),
+        }
+        Next::Idle
+    }
+
+    /// The engine says what the newest position is. `asked_at`: what the core had when it was asked.
+    pub(super) fn handle_head(
+        &mut self,
+        asked_at: Position,
+        head: Option<Position>,
+        news: &mut News,
+    ) -> Next {
+        let Some(newest) = self.newest.filter(|_| self.reading == Reading::No) else { return Next::Idle };
+        let is_complete = match head {
+            Some(head) => covers(newest, head) && !(covers(asked_at, head) && asked_at != head),
+            // What has come since is newer than the answer.
+            None if asked_at == START && newest != START => return Next::Idle,
+            None if newest == START => {
+                if self.is_unproven {
+                    self.resync(START, Resync::Unproven, news);
+                }
+                true
+            }
+            None => false,
+        };
+        if is_complete {
+            self.is_unproven = false;
+            return Next::Idle;
+        }
+        Next::Read
+    }
+
+    /// A part of the history, with its messages decoded.
+    pub(super) fn handle_history(
+        &mut self,
+        history: &History,
+        messages: Vec<Arrived>,
+        news: &mut News,
+    ) -> Next {
+        let Some(head) = history.head else {
+            match self.newest {
+                None => self.begin(START, Vec::new(), news),
+                Some(START) => self.resync(START, Resync::Unproven, news),
+                Some(_) => self.resync(START, Resync::Forgotten, news),
+            }
+            return self.finish(news);
+        };
+        let is_end = messages.last().is_none_or(|(position, _)| position.offset >= head.offset);
+        let start = messages.first().map_or(head, |(first, _)| before(*first));
+        match self.newest {
+            None => self.collect(start, messages),
+            Some(newest) => self.fill(newest, head, start, messages, news),
+        }
+        if !is_end {
+            return Next::Read;
+        }
+        if let Some((after, messages)) = self.partial.take() {
+            self.begin(after, messages, news);
+        }
+        self.finish(news)
+    }
+
+    /// The engine can't read the history.
+    pub(super) fn handle_refusal(&mut self, news: &mut News) -> Next {
+        self.partial = None;
+        match self.newest {
+            None => self.begin(self.seen.unwrap_or(START), Vec::new(), news),
+            Some(newest) => self.resync(self.seen.unwrap_or(newest), Resync::Refused, news),
+        }
+        self.finish(news)
+    }
+
+    /// Keeps a message until the history is read.
+    fn wait(&mut self, position: Position, content: Option<Content>) {
+        let bytes = content.as_ref().map_or(0, |(_, data)| data.len());
+        let is_full = self.waiting.len() >= WAITING_MAX
+            || (self.waiting_bytes + bytes > WAITING_BYTES_MAX && !self.waiting.is_empty());
+        if is_full {
+            // Another read will have them.
+            self.waiting.clear();
+            self.waiting_bytes = 0;
+            self.has_dropped = true;
+        }
+        self.waiting_bytes += bytes;
+        self.waiting.push_back((position, content));
+    }
+
+    /// The history is read: messages that arrived meanwhile follow.
+    fn finish(&mut self, news: &mut News) -> Next {
+        self.reading = Reading::No;
+        self.is_unproven = false;
+        self.seen = None;
+        if std::mem::take(&mut self.has_dropped) {
+            return Next::Read;
+        }
+        while let Some((position, content)) = self.waiting.pop_front() {
+            self.waiting_bytes -= content.as_ref().map_or(0, |(_, data)| data.len());
+            if self.handle_message(position, content, news) == Next::Read {
+                return Next::Read;
+            }
+        }
+        Next::Idle
+    }
+
+    /// The core gets its first news of the room.
+    fn begin(&mut self, after: Position, messages: Vec<HistoryMessage>, news: &mut News) {
+        self.newest = Some(end(after, &messages));
+        news.updates.push(RoomUpdate::History { after, messages });
+    }
+
+    /// Adds a part to the history that the core waits for.
+    fn collect(&mut self, start: Position, read: Vec<Arrived>) {
+        let continued = self.partial.take().filter(|(after, messages)| end(*after, messages) == start);
+        let (mut after, mut messages) = continued.unwrap_or((start, Vec::new()));
+        for (position, content) in read {
+            let is_next = position == next(end(after, &messages));
+            match content {
+                Some((event, data)) => {
+                    if !is_next {
+                        (after, messages) = (before(position), Vec::new());
+                    }
+                    messages.push(HistoryMessage { offset: position.offset, event, data });
+                }
+                None => (after, messages) = (position, Vec::new()),
+            }
+        }
+        // The engine's history may be longer, if another node keeps more.
+        let excess = messages.len().saturating_sub(self.limits.publications_max);
+        if let Some(last) = messages.drain(..excess).next_back() {
+            after.offset = last.offset;
+        }
+        self.partial = Some((after, messages));
+    }
+
+    /// Delivers what the core has missed, as far as it was read. The answer begins after `start`.
+    fn fill(
+        &mut self,
+        newest: Position,
+        head: Position,
+        start: Position,
+        read: Vec<Arrived>,
+        news: &mut News,
+    ) {
+        if newest == START {
+            self.resync(start, Resync::Unproven, news);
+        } else if newest.epoch != head.epoch {
+            self.resync(start, Resync::Epoch, news);
+        } else if newest.offset > head.offset {
+            // It can't be told which messages are the same.
+            return self.resync(head, Resync::RolledBack, news);
+        }
+        let mut missed = Vec::new();
+        for (position, content) in read {
+            let newest = end(self.newest.unwrap_or(START), &missed);
+            if covers(newest, position) {
+                continue;
+            }
+            if position != next(newest) {
+                self.deliver(&mut missed, news);
+                self.resync(before(position), Resync::Truncated, news);
+            }
+            match content {
+                Some((event, data)) => {
+                    missed.push(HistoryMessage { offset: position.offset, event, data });
+                }
+                None => {
+                    self.deliver(&mut missed, news);
+                    self.resync(position, Resync::Unreadable, news);
+                }
+            }
+        }
+        self.deliver(&mut missed, news);
+        if let Some(newest) = self.newest
+            && !covers(newest, start)
+        {
+            self.resync(start, Resync::Truncated, news);
+        }
+    }
+
+    /// Delivers messages that follow what the core has.
+    fn deliver(&mut self, messages: &mut Vec<HistoryMessage>, news: &mut News) {
+        if let (Some(after), false) = (self.newest, messages.is_empty()) {
+            self.begin(after, std::mem::take(messages), news);
+        }
+    }
+
+    /// The core continues at `after`, and announces a gap to its members.
+    fn resync(&mut self, after: Position, reason: Resync, news: &mut News) {
+        let newest = self.newest.unwrap_or(START);
+        let mut continue_at = |after| news.updates.push(RoomUpdate::History { after, messages: Vec::new() });
+        // The core sees no gap behind an empty room, nor one that leads back: it takes a detour, by a room that isn't empty,
+        // or by one that is.
+        if newest.epoch == Epoch::NONE {
+            let epoch = if after.epoch == Epoch(1) { Epoch(2) } else { Epoch(1) };
+            continue_at(Position { epoch, offset: 0 });
+        } else if covers(newest, after) {
+            continue_at(START);
+        }
+        continue_at(after);
+        self.newest = Some(after);
+        news.resyncs.push(reason);
+    }
+}
+
+fn next(position: Position) -> Position {
+    Position { offset: position.offset + 1, ..position }
+}
+
+fn before(position: Position) -> Position {
+    Position { offset: position.offset.saturating_sub(1), ..position }
+}
+
+/// The position of the last of `messages`, which follow `after`.
+fn end(after: Position, messages: &[HistoryMessage]) -> Position {
+    messages.last().map_or(after, |last| Position { offset: last.offset, ..after })
+}

@@ -1,0 +1,90 @@
+//! What the engine has appended, and what members make of what they get.
+
+use super::START;
+use bytes::Bytes;
+use std::collections::HashSet;
+use stentor_edge::RoomUpdate;
+use stentor_hub::{Data, Epoch, HistoryMessage, Position};
+
+fn covers(newest: Position, other: Position) -> bool {
+    newest.epoch == other.epoch && newest.offset >= other.offset
+}
+
+/// All that was ever appended to a room, in order.
+#[derive(Default)]
+pub(super) struct Truth(pub(super) Vec<(Position, Bytes)>);
+
+impl Truth {
+    pub(super) fn index_of(&self, position: Position) -> Option<usize> {
+        self.0.iter().position(|(at, _)| *at == position)
+    }
+
+    /// What follows a position. `None`: no such position.
+    fn index_after(&self, after: Position) -> Option<usize> {
+        match after.offset {
+            0 => self.index_of(Position { offset: 1, ..after }),
+            _ => self.index_of(after).map(|index| index + 1),
+        }
+    }
+}
+
+/// What a core and its members have of a room: the rules are those of `Hub::handle_history` and `Hub::handle_positioned`.
+#[derive(Default)]
+pub(super) struct Member {
+    pub(super) newest: Option<Position>,
+    /// The message that has to come next.
+    pub(super) expected: Option<usize>,
+    pub(super) gaps: usize,
+    pub(super) received: usize,
+}
+
+impl Member {
+    pub(super) fn update(&mut self, update: RoomUpdate, truth: &Truth, empty_at: usize, kept: &HashSet<u64>) {
+        match update {
+            RoomUpdate::Message { position, data, .. } => {
+                let newest = self.newest.expect("the history comes first");
+                let is_first = newest == START && position.offset == 1;
+                let is_next = newest.epoch == position.epoch && position.offset == newest.offset + 1;
+                assert!(is_first || is_next, "{position:?} after {newest:?}");
+                self.receive(position, &data, truth);
+            }
+            RoomUpdate::History { after, messages } => {
+                let expected = if after == START { Some(empty_at) } else { truth.index_after(after) };
+                match self.newest {
+                    Some(newest) if covers(newest, after) => {}
+                    Some(newest) if newest.epoch == Epoch::NONE => {
+                        // No gap is announced. Only a detour leads to a position that never was.
+                        assert!(
+                            expected.is_none() || expected == self.expected,
+                            "silence: {newest:?} {after:?}"
+                        );
+                        (self.newest, self.expected) = (Some(after), expected);
+                    }
+                    Some(newest) => {
+                        if newest.epoch == after.epoch {
+                            let mut missed = newest.offset + 1..=after.offset;
+                            assert!(missed.any(|offset| !kept.contains(&offset)), "{newest:?} {after:?}");
+                        }
+                        self.gaps += 1;
+                        (self.newest, self.expected) = (Some(after), expected);
+                    }
+                    None => (self.newest, self.expected) = (Some(after), expected),
+                }
+                for HistoryMessage { offset, data, .. } in messages {
+                    let position = Position { offset, ..after };
+                    assert!(!self.newest.is_some_and(|newest| covers(newest, position)), "twice");
+                    self.receive(position, &data, truth);
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, position: Position, data: &Data, truth: &Truth) {
+        let index = truth.index_of(position);
+        assert_eq!(index, self.expected, "{position:?} after {:?}", self.newest);
+        let index = index.expect("it was appended");
+        assert_eq!(*data, Data::Text(truth.0[index].1.clone()));
+        (self.newest, self.expected) = (Some(position), Some(index + 1));
+        self.received += 1;
+    }
+}
