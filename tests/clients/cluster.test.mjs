@@ -234,3 +234,44 @@ test('one node fetches a feed for all, and another one when it dies', { skip }, 
   await until('another node fetches it', () => followers.every(({ version }, n) => n === holder || version === 100));
   assert.deepEqual(followers.map(({ epochs }) => epochs.size), [1, 1, 1], 'it goes on in the same epoch');
 });
+
+test('rooms with history have one order on all nodes, and a client resumes on another node', { skip }, async (t) => {
+  const engine = await redis(t);
+  const history = '[rooms]\nhistory_length = 100\n';
+  const servers = await Promise.all(['a', 'b', 'c'].map((name) => node(t, engine, name, history)));
+  const subscribe = async (server, since = {}) => {
+    const socket = new WebSocket(`${server.ws}/ws`);
+    t.after(() => socket.terminate());
+    const messages = inbox(socket);
+    await once(socket, 'open');
+    socket.send(JSON.stringify({ id: 1, type: 'subscribe', room: 'log', ...since }));
+    await messages.until((message) => message.type === 'ok');
+    const next = () => within(messages.until((message) => message.type === 'message'), 'a message');
+    return { socket, next };
+  };
+  const clients = await Promise.all(servers.map((server) => subscribe(server)));
+  // Publishers on all nodes at once.
+  await Promise.all(servers.map(async (server, n) => {
+    for (let i = 0; i < 20; i++) await post(server, 'publish', { room: 'log', data: { n, i } });
+  }));
+  const seen = await Promise.all(clients.map(async ({ next }) => {
+    const all = [];
+    while (all.length < 60) all.push(await next());
+    return all;
+  }));
+  const line = ({ epoch, offset, data }) => `${epoch}:${offset} ${data.n} ${data.i}`;
+  assert.deepEqual(seen[1].map(line), seen[0].map(line));
+  assert.deepEqual(seen[2].map(line), seen[0].map(line));
+  assert.deepEqual(seen[0].map(({ offset }) => offset), Array.from({ length: 60 }, (_, i) => i + 1));
+  // A node dies; its client goes to another one and receives what it missed, once.
+  const { epoch, offset } = seen[0].at(-1);
+  servers[0].child.kill('SIGKILL');
+  for (let i = 0; i < 5; i++) await post(servers[1], 'publish', { room: 'log', data: { n: 1, i: 100 + i } });
+  const resumed = await subscribe(servers[2], { epoch, offset });
+  for (let i = 0; i < 5; i++) {
+    const message = await resumed.next();
+    assert.deepEqual([message.epoch, message.offset, message.data.i], [epoch, offset + 1 + i, 100 + i]);
+  }
+  await post(servers[2], 'publish', { room: 'log', data: { n: 2, i: 200 } });
+  assert.equal((await resumed.next()).data.i, 200);
+});
