@@ -247,7 +247,7 @@ impl Emit {
 
     /// Whether all members receive it.
     #[inline]
-    pub(crate) fn has_no_exceptions(&self) -> bool {
+    pub fn has_no_exceptions(&self) -> bool {
         self.except.0.is_none()
     }
 

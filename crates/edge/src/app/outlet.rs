@@ -69,17 +69,22 @@ impl Outlet {
         }
         let mut message = message(rooms.clone(), event.clone(), data.clone(), &how);
         message.except_sessions = except.to_vec();
-        if rooms.only().is_some_and(|room| self.is_ordered_elsewhere(hub, room, &how)) {
+        let is_for_all = except.is_empty();
+        if is_for_all && rooms.only().is_some_and(|room| self.is_ordered_elsewhere(hub, room, &how)) {
             return self.pass_on(message, Kind::Ordered(None));
         }
         hub.handle_emit(now, rooms, event, data, how);
         self.pass_on(message, Kind::Plain);
     }
 
-    /// Whether a message gets its position from the engine: then it isn't delivered here before it comes back.
+    /// Whether a message gets its position from the engine: then it isn't delivered here before it comes back. One that isn't for
+    /// all members isn't, because what comes back is.
     #[inline]
     pub(crate) fn is_ordered_elsewhere(&self, hub: &Hub<Formats>, room: &Room, how: &Emit) -> bool {
-        self.orders_history && !how.volatile && hub.home_of(&Topic::Room(room.clone())).is_some()
+        self.orders_history
+            && !how.volatile
+            && how.has_no_exceptions()
+            && hub.home_of(&Topic::Room(room.clone())).is_some()
     }
 
     /// Hands the broker a message to a room that the engine orders.

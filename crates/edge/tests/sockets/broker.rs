@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
 use crate::harness::{Io, Server, Way, Ws, on_one_and_three, until};
+use bytes::Bytes;
 use fastrand::Rng;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
@@ -365,7 +366,18 @@ fn the_engine_orders_rooms_with_history() {
         // Nobody waits for a message of the control plane.
         server.publish("h", "5");
         assert_eq!(taken().1, None);
-        // Nothing was delivered yet. What comes back is, in the engine's order, and once.
+        // One that isn't for all members gets no position, and leaves as a message of a room without history.
+        let target = Target::of("/").unwrap().room("h").unwrap().except_room("quiet").unwrap();
+        let (event, data) = (None, Data::Json(Bytes::from_static(b"6")));
+        server
+            .plane()
+            .command(target, Command::Emit { event, data, volatile: false, done: Done::new(|_| ()) });
+        for ws in &mut clients {
+            let message = ws.next_json();
+            assert_eq!([&message["offset"], &message["data"]], [&Value::Null, &json!(6)]);
+        }
+        assert_eq!(recorder.published.lock().unwrap().drain(..).count(), 1);
+        // Nothing else was delivered yet. What comes back is, in the engine's order, and once.
         let positioned = |offset, data: &Data| {
             let position = Position { epoch: Epoch(7), offset };
             let update = RoomUpdate::Message { position, event: None, data: data.clone() };
