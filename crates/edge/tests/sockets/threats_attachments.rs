@@ -32,7 +32,7 @@ fn unfinished(server: &Server, version: Version, way: Way) -> Io {
 #[test]
 fn attachments_that_never_come_end_the_session() {
     on_one_and_three(|cores| {
-        let server = Server::start(cores, settings(Duration::from_millis(100)));
+        let server = Server::start(cores, settings(Duration::from_millis(500)));
         for (ended, (way, version)) in
             WAYS.map(|way| [(way, Version::V4), (way, Version::V3)]).iter().flatten().enumerate()
         {
