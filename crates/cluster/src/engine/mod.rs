@@ -269,7 +269,7 @@ pub enum Reply {
     Feed(Option<FeedLog>),
     /// The nodes that are alive, with their records.
     Nodes(Vec<(NodeId, Bytes)>),
-    /// Who has the name, if anybody.
+    /// The node that has the name, if there is one.
     Owner(Option<NodeId>),
     /// It is done.
     Done,

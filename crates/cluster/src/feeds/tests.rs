@@ -195,7 +195,7 @@ impl Cluster {
     }
 
     /// Lets everything happen that can happen without time.
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         loop {
             (0..self.nodes.len()).for_each(|index| self.fetch(index));
             self.deliver();
@@ -248,11 +248,11 @@ fn check_order(shown: &[(Position, u64)]) {
 fn one_node_fetches_and_all_follow() {
     let mut cluster = Cluster::new(3, 1);
     (0..3).for_each(|index| cluster.want(index, true));
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.holders(), [0]);
     for version in 2..200 {
         cluster.upstream = version;
-        cluster.settle();
+        cluster.run_until_idle();
         cluster.pass(Duration::from_millis(200));
         assert_eq!((0..3).map(|index| cluster.newest(index)).collect::<Vec<_>>(), [Some(version); 3]);
     }
@@ -268,13 +268,13 @@ fn a_node_that_joins_late_has_the_newest_version_at_once_in_the_same_epoch() {
     cluster.want(0, true);
     for version in 2..80 {
         cluster.upstream = version;
-        cluster.settle();
+        cluster.run_until_idle();
     }
     cluster.want(1, true);
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.nodes[1].shown.last(), cluster.nodes[0].shown.last());
     cluster.upstream = 100;
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.nodes[1].shown.last(), cluster.nodes[0].shown.last());
     assert_eq!(cluster.newest(1), Some(100));
 }
@@ -283,13 +283,13 @@ fn a_node_that_joins_late_has_the_newest_version_at_once_in_the_same_epoch() {
 fn a_holder_without_subscribers_lets_another_node_fetch() {
     let mut cluster = Cluster::new(2, 1);
     (0..2).for_each(|index| cluster.want(index, true));
-    cluster.settle();
+    cluster.run_until_idle();
     cluster.want(0, false);
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.holders(), [0_usize; 0]);
     cluster.upstream = 2;
     cluster.pass(ACQUIRE_INTERVAL * 2);
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!((cluster.holders(), cluster.newest(1)), (vec![1], Some(2)));
     check_order(&cluster.nodes[1].shown);
 }
@@ -298,14 +298,14 @@ fn a_holder_without_subscribers_lets_another_node_fetch() {
 fn a_dead_holder_is_followed_by_another_within_its_lease() {
     let mut cluster = Cluster::new(2, 1);
     (0..2).for_each(|index| cluster.want(index, true));
-    cluster.settle();
+    cluster.run_until_idle();
     // It ends without a word: nothing of it happens any more.
     let mut dead = std::mem::replace(&mut cluster.nodes[0], Node::new(9));
     cluster.bus.disconnect(dead.id);
     cluster.upstream = 2;
     for _ in 0..(LEASE_TTL + ACQUIRE_INTERVAL * 2).as_millis() / 100 {
         cluster.pass(Duration::from_millis(100));
-        cluster.settle();
+        cluster.run_until_idle();
     }
     assert_eq!((cluster.holders(), cluster.newest(1)), (vec![1], Some(2)));
     // It was only stopped, and comes back: it must not store anything.
@@ -320,18 +320,18 @@ fn a_dead_holder_is_followed_by_another_within_its_lease() {
 fn without_the_engine_subscribers_learn_that_the_feed_is_stale() {
     let mut cluster = Cluster::new(2, 1);
     (0..2).for_each(|index| cluster.want(index, true));
-    cluster.settle();
+    cluster.run_until_idle();
     cluster.is_up = false;
     for _ in 0..80 {
         cluster.pass(Duration::from_millis(100));
-        cluster.settle();
+        cluster.run_until_idle();
     }
     assert_eq!((cluster.holders(), cluster.nodes[0].state), (vec![], Some(FeedState::Stale)));
     cluster.is_up = true;
     cluster.upstream = 5;
     for _ in 0..80 {
         cluster.pass(Duration::from_millis(100));
-        cluster.settle();
+        cluster.run_until_idle();
     }
     assert_eq!((cluster.newest(0), cluster.newest(1)), (Some(5), Some(5)));
     assert_eq!(cluster.holders().len(), 1);
@@ -341,13 +341,13 @@ fn without_the_engine_subscribers_learn_that_the_feed_is_stale() {
 fn states_reach_all_nodes() {
     let mut cluster = Cluster::new(2, 1);
     (0..2).for_each(|index| cluster.want(index, true));
-    cluster.settle();
+    cluster.run_until_idle();
     for state in [FeedState::Stale, FeedState::Live, FeedState::Complete, FeedState::NotFound] {
         let update = FeedUpdate::State { state, reason: "a reason".into() };
         let own = cluster.nodes[0].feeds.handle_update(cluster.now, &key(), update.clone());
         assert_eq!(own, Some(update));
         cluster.collect(0);
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!(cluster.nodes[1].state, Some(state));
     }
 }
@@ -356,14 +356,14 @@ fn states_reach_all_nodes() {
 fn a_version_whose_outcome_is_unknown_is_stored_again() {
     let mut cluster = Cluster::new(2, 1);
     (0..2).for_each(|index| cluster.want(index, true));
-    cluster.settle();
+    cluster.run_until_idle();
     cluster.upstream = 2;
     cluster.fetch(0);
     cluster.is_up = false;
     cluster.answer();
     cluster.is_up = true;
     cluster.pass(RETRY_DELAY);
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!((cluster.newest(0), cluster.newest(1)), (Some(2), Some(2)));
 }
 
@@ -396,10 +396,10 @@ fn feeds_survive_faults_and_never_go_back() {
         (0..4).for_each(|index| cluster.connect(index));
         for _ in 0..150 {
             cluster.pass(Duration::from_millis(100));
-            cluster.settle();
+            cluster.run_until_idle();
         }
         cluster.upstream += 1;
-        cluster.settle();
+        cluster.run_until_idle();
         let expect = cluster.nodes.iter().any(|node| node.wanted).then_some(cluster.upstream);
         for node in cluster.nodes.iter().filter(|node| node.wanted) {
             check_order(&node.shown);

@@ -257,7 +257,7 @@ impl Cluster {
     }
 
     /// Lets everything happen that can happen without time.
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         while self
             .nodes
             .iter()
@@ -326,12 +326,12 @@ impl Cluster {
 fn members_on_all_nodes_receive_one_order() {
     let mut cluster = Cluster::new(3, 1);
     (0..3).for_each(|index| cluster.set_interest(index, 0, true));
-    cluster.settle();
+    cluster.run_until_idle();
     for _ in 0..50 {
         for index in 0..3 {
             (0..PUBLISHERS).for_each(|publisher| cluster.publish(index, publisher, 0));
         }
-        cluster.settle();
+        cluster.run_until_idle();
     }
     cluster.check_complete(1);
     cluster.check_publishers(1);
@@ -345,15 +345,15 @@ fn members_on_all_nodes_receive_one_order() {
 fn a_lost_last_message_is_noticed_within_a_minute() {
     let mut cluster = Cluster::new(2, 1);
     cluster.set_interest(1, 0, true);
-    cluster.settle();
+    cluster.run_until_idle();
     for expected in [1, 2] {
         cluster.publish(0, 0, 0);
         cluster.execute(0, false);
         cluster.nodes[1].events.clear();
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!(cluster.member(1, 0).received, expected - 1);
         cluster.pass(HEADS_INTERVAL.mul_f64(1.25));
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!(cluster.member(1, 0).received, expected);
     }
     // Of the first one it can't be told whether it is the only one that was missed.
@@ -366,16 +366,16 @@ fn what_was_missed_while_the_connection_was_lost_is_read() {
     for (missed, resyncs) in [(0, vec![]), (KEEP, vec![]), (KEEP + 1, vec![("truncated", 1)])] {
         let mut cluster = Cluster::new(2, 1);
         cluster.set_interest(1, 0, true);
-        cluster.settle();
+        cluster.run_until_idle();
         cluster.publish(0, 1, 0);
-        cluster.settle();
+        cluster.run_until_idle();
         cluster.disconnect(1);
         for _ in 0..missed {
             cluster.publish(0, 1, 0);
-            cluster.settle();
+            cluster.run_until_idle();
         }
         cluster.connect(1);
-        cluster.settle();
+        cluster.run_until_idle();
         cluster.check_complete(1);
         assert_eq!(cluster.resyncs(1), resyncs);
         assert_eq!(cluster.member(1, 0).received, 1 + missed.min(KEEP));
@@ -387,13 +387,13 @@ fn an_engine_that_forgets_or_goes_back_is_announced() {
     let mut cluster = Cluster::new(1, 1);
     cluster.set_interest(0, 0, true);
     cluster.publish(0, 0, 0);
-    cluster.settle();
+    cluster.run_until_idle();
     cluster.bus.forget();
     cluster.nodes[0].rooms.handle_connected(cluster.now);
     cluster.collect(0);
-    cluster.settle();
+    cluster.run_until_idle();
     cluster.publish(0, 0, 0);
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!((cluster.resyncs(0), cluster.member(0, 0).gaps), (vec![("forgotten", 1)], 1));
     // The same epoch, but fewer messages: no engine should do that.
     let newest = cluster.member(0, 0).newest.expect("a message");
@@ -420,7 +420,7 @@ fn an_engine_that_forgets_or_goes_back_is_announced() {
 fn a_history_that_is_refused_is_announced_and_new_messages_follow() {
     let mut cluster = Cluster::new(1, 1);
     cluster.set_interest(0, 0, true);
-    cluster.settle();
+    cluster.run_until_idle();
     let rooms = &mut cluster.nodes[0].rooms;
     let at = |offset| Position { epoch: Epoch(7), offset };
     rooms.handle_message(&room(0), at(5), decode(&room(0), &"m5".into()));
@@ -459,11 +459,11 @@ fn what_waits_is_bounded() {
     cluster.is_up = true;
     for _ in 0..2 * appends::APPENDS_MAX {
         cluster.pass(Duration::from_millis(1));
-        cluster.settle();
+        cluster.run_until_idle();
     }
     assert_eq!(publish(&mut cluster), Ok(()));
     // Messages that arrive while the history is read.
-    cluster.settle();
+    cluster.run_until_idle();
     cluster.set_interest(1, 0, true);
     cluster.is_up = false;
     for _ in 0..1_000 {
@@ -476,7 +476,7 @@ fn what_waits_is_bounded() {
     cluster.is_up = true;
     for _ in 0..10 {
         cluster.pass(RETRY_DELAY);
-        cluster.settle();
+        cluster.run_until_idle();
     }
     cluster.check_complete(1);
 }
@@ -534,7 +534,7 @@ fn rooms_survive_faults_and_no_loss_is_silent() {
         }
         for _ in 0..30 {
             cluster.pass(Duration::from_secs(5));
-            cluster.settle();
+            cluster.run_until_idle();
         }
         cluster.check_complete(seed);
         cluster.check_publishers(seed);
