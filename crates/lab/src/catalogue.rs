@@ -29,7 +29,6 @@ mod version;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
@@ -137,14 +136,9 @@ impl Peer {
         let failed = |what: String| Error::Server { name: self.name(), what };
         let script = self.folder.join(&self.manifest.install);
         let unusable = |error: std::io::Error| failed(format!("{} can't be run: {error}", script.display()));
-        let child = Command::new(&script)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .map_err(unusable)?;
-        let _ward = Ward::of(&child);
+        let mut command = Command::new(&script);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let (child, _ward) = Ward::spawn(&mut command).map_err(unusable)?;
         let output = child.wait_with_output().map_err(unusable)?;
         if output.status.success() {
             return Ok(());

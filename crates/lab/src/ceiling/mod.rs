@@ -160,8 +160,6 @@ fn by_bare_client(
     load: Load,
     server: &Server,
 ) -> Result<(u64, Duration, Duration), Error> {
-    use std::os::unix::process::CommandExt as _;
-
     let task = bare::Task {
         target: server.address(),
         connections: plan.connections,
@@ -170,14 +168,9 @@ fn by_bare_client(
         measure: plan.measure,
         core: options.generator_core,
     };
-    let mut child = Command::new(&options.invocation.program)
-        .arg(BARE_CLIENT)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .map_err(Error::io("starting a bare client"))?;
-    let _ward = Ward::of(&child);
+    let mut command = Command::new(&options.invocation.program);
+    command.arg(BARE_CLIENT).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let (mut child, _ward) = Ward::spawn(&mut command).map_err(Error::io("starting a bare client"))?;
     let task = serde_json::to_string(&task).map_err(|error| Error::Usage(error.to_string()))?;
     let told = child.stdin.take().map(|mut stdin| writeln!(stdin, "{task}"));
     told.transpose().map_err(Error::io("giving a bare client its task"))?;

@@ -7,7 +7,6 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -189,14 +188,9 @@ impl Drop for Workers {
 
 impl Worker {
     fn start(invocation: &Invocation, spec: &Spec) -> Result<Self, Error> {
-        let mut child = Command::new(&invocation.program)
-            .arg("worker")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .map_err(Error::io("starting a generator"))?;
-        let ward = Ward::of(&child);
+        let mut command = Command::new(&invocation.program);
+        command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let (mut child, ward) = Ward::spawn(&mut command).map_err(Error::io("starting a generator"))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::Generator("a worker without pipes".into()));
         };

@@ -8,7 +8,9 @@
 //! Invariant: between the signal and the end of the process nothing is written to results: [`is_over`] is true by then.
 
 use std::collections::BTreeSet;
-use std::process::Child;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -64,10 +66,17 @@ pub fn is_over() -> bool {
 pub struct Ward(u32);
 
 impl Ward {
-    /// Takes care of `child`.
-    pub fn of(child: &Child) -> Self {
-        CHILDREN.lock().unwrap_or_else(PoisonError::into_inner).insert(child.id());
-        Self(child.id())
+    /// Starts `command` in a process group of its own.
+    ///
+    /// # Errors
+    /// If it can't be started.
+    pub fn spawn(command: &mut Command) -> io::Result<(Child, Self)> {
+        // Locked before the child runs: a signal in between would otherwise end all children but this one.
+        let mut children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
+        let child = command.process_group(0).spawn()?;
+        children.insert(child.id());
+        let ward = Self(child.id());
+        Ok((child, ward))
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -56,13 +55,9 @@ impl Server {
         let failed = |what: String| Error::Server { name: command.name.clone(), what };
         let pinned =
             command.core.map(pin_current).transpose().map_err(|error| failed(format!("pinning: {error}")))?;
-        let mut child = dying_with_us(command)
-            .args(&command.args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .spawn()
+        let mut program = dying_with_us(command);
+        program.args(&command.args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (mut child, ward) = Ward::spawn(&mut program)
             .map_err(|error| failed(format!("{} can't be run: {error}", command.program.display())))?;
         drop(pinned);
 
@@ -81,7 +76,6 @@ impl Server {
             });
         }
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let ward = Ward::of(&child);
         let mut server = Self { name: command.name.clone(), child, address, said, _ward: ward };
         let deadline = Instant::now() + READY_WITHIN;
         loop {
