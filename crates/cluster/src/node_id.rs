@@ -1,6 +1,7 @@
 //! The id of a node.
 
 use std::fmt;
+use stentor_edge::NodeTag;
 
 /// Names one run of a node: drawn at random at its start, so that a node that starts again is another one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -10,6 +11,11 @@ impl NodeId {
     /// A node that starts now. A clock or a counter in place of chance would let two nodes share an id.
     pub fn draw() -> Self {
         Self(fastrand::u64(1..))
+    }
+
+    /// What names the node in the ids of its clients.
+    pub fn tag(self) -> NodeTag {
+        NodeTag(self.0 as u32)
     }
 
     /// The id that [`NodeId`] is displayed as: 16 hexadecimal digits.

@@ -1,6 +1,7 @@
 //! The names of client sessions: ids that clients know, handles that only this core knows, and the tags by which the hub
 //! names the owner of a session.
 
+use crate::ports::NodeTag;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::fmt;
@@ -13,7 +14,8 @@ const SID_BYTES: usize = 15;
 
 /// The id of a client, which is also its secret. Engine.IO's are drawn from the system's random source, and travel as 20
 /// characters; those of SockJS are digests, under a seed that nobody knows, of what their clients chose. The first byte
-/// modulo the number of cores is the core that owns the client.
+/// modulo the number of cores is the core that owns the client. In a cluster, the four bytes after it of a drawn id are the
+/// tag of its node; 80 random bits are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sid([u8; SID_BYTES]);
 
@@ -34,6 +36,12 @@ impl Sid {
         bytes[..8].copy_from_slice(&low);
         bytes[8..].copy_from_slice(&high[..SID_BYTES - 8]);
         Self(bytes)
+    }
+
+    /// The node that drew the id, if it was one of a cluster.
+    pub(crate) fn node(self) -> NodeTag {
+        let [_, a, b, c, d, ..] = self.0;
+        NodeTag(u32::from_le_bytes([a, b, c, d]))
     }
 
     /// The core that owns the client.
@@ -93,8 +101,8 @@ pub(crate) struct Sids {
 }
 
 impl Sids {
-    /// An id that names `core`, one of `cores`.
-    pub(crate) fn draw(&mut self, core: CoreId, cores: usize) -> Sid {
+    /// An id that names `core`, one of `cores`, and the node, if it is one of a cluster.
+    pub(crate) fn draw(&mut self, core: CoreId, cores: usize, node: Option<NodeTag>) -> Sid {
         let mut bytes = [0; SID_BYTES];
         if self.drawn.len() < SID_BYTES {
             self.drawn.resize(256 * SID_BYTES, 0);
@@ -109,6 +117,9 @@ impl Sids {
         let base = usize::from(bytes[0]) / cores * cores;
         let named = if base + core > 255 { base + core - cores } else { base + core };
         bytes[0] = named as u8;
+        if let Some(NodeTag(tag)) = node {
+            bytes[1..5].copy_from_slice(&tag.to_le_bytes());
+        }
         Sid(bytes)
     }
 }

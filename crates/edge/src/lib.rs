@@ -59,7 +59,8 @@ pub use plane::{
 };
 pub use ports::{
     Access, Authorizer, Broadcast, Broker, Busy, Command, CommandError, CommandInbox, Concerned, Decision,
-    Denial, Done, FeedUpdate, LIST_BYTES_MAX, Principal, PublicId, Publish, Question, ROOMS_LISTED_MAX,
-    RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target, Ticket,
+    Denial, Done, FeedUpdate, LIST_BYTES_MAX, NodeTag, Principal, PublicId, Publish, Question,
+    ROOMS_LISTED_MAX, RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList,
+    Target, Ticket,
 };
 pub use rule::{Rooms, Rule, Template, TemplateError};

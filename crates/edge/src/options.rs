@@ -5,7 +5,7 @@ use crate::encode::CUSTOM_PROTOCOLS_MAX;
 use crate::hosts::Hosts;
 use crate::identity::SOCKJS_PREFIXES_MAX;
 use crate::origin::Origins;
-use crate::ports::{Authorizer, Broker};
+use crate::ports::{Authorizer, Broker, NodeTag};
 use crate::rule::Rooms;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -368,5 +368,7 @@ with_defaults! {
         pub authorizer: Option<Arc<dyn Authorizer>> = None,
         /// Carries publications to other nodes. `None`: there are no others.
         pub broker: Option<Arc<dyn Broker>> = None,
+        /// Names the node in the ids of its clients, for other nodes. `None`: there are no others.
+        pub node_tag: Option<NodeTag> = None,
     }
 }

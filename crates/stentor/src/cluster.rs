@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use stentor_cluster::engine::{ConnectOptions, EventReceiver, Limits, connect as connect_engine};
 use stentor_cluster::{Cluster, ClusterPlane, NodeId, Options};
-use stentor_edge::{Broker, ControlPlane, DataPlane};
+use stentor_edge::{Broker, ControlPlane, DataPlane, NodeTag};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -62,6 +62,11 @@ impl Joining {
     /// What hands the data plane's messages to other nodes.
     pub(crate) fn broker(&self) -> Arc<dyn Broker> {
         self.cluster.clone()
+    }
+
+    /// What names this node in the ids of its clients.
+    pub(crate) fn node_tag(&self) -> NodeTag {
+        self.cluster.node().tag()
     }
 
     /// The observer of the data plane, where `control` alone would be.

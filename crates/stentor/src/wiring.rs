@@ -53,8 +53,10 @@ pub(crate) async fn launch(
     let signals = Signals::new();
     let joining = cluster::connect(cluster, &edge).await?;
     let broker = joining.as_ref().map(|joining| joining.broker());
+    let node_tag = joining.as_ref().map(|joining| joining.node_tag());
     let observer = joining.as_ref().map_or(signals.clone() as _, |joining| joining.observe(signals.clone()));
-    let node = Node::start(stentor_edge::Options { routes, broker, ..edge }, driver, observer, None);
+    let node =
+        Node::start(stentor_edge::Options { routes, broker, node_tag, ..edge }, driver, observer, None);
     let node = node.map_err(|error| match error {
         StartError::Listen(addr, error) => cannot_listen("--listen", addr, &error),
         other => other.into(),

@@ -27,7 +27,7 @@ use crate::ledger::Pressure;
 use crate::metrics::CoreMetrics;
 use crate::millis::{Clock, Millis};
 use crate::options::Options;
-use crate::ports::Access;
+use crate::ports::{Access, NodeTag};
 use crate::recovery::RecoverableSockets;
 use crate::shared::Shared;
 use crate::tracked::Tracked;
@@ -325,7 +325,12 @@ impl Executor {
 
     /// Draws the id of a client of this core.
     pub(crate) fn draw_sid(&mut self) -> Sid {
-        self.sids.draw(self.context.core, self.shared.cores)
+        self.sids.draw(self.context.core, self.shared.cores, self.shared.options.node_tag)
+    }
+
+    /// The node that drew an id, if it is another one of the cluster.
+    pub(crate) fn other_node(&self, sid: Sid) -> Option<NodeTag> {
+        self.shared.options.node_tag.filter(|tag| *tag != sid.node()).map(|_| sid.node())
     }
 
     /// Whether an input of this size is too large for the remaining memory.

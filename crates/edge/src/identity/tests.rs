@@ -23,8 +23,10 @@ fn an_id_names_its_core_and_survives_the_wire() {
     for cores in [1, 2, 3, 7, 100, 256] {
         for n in 0..2_000 {
             let core = n % cores;
-            let sid = sids.draw(core, cores);
+            let node = (n % 2 == 0).then_some(NodeTag((n as u32).wrapping_mul(0x0101_0101)));
+            let sid = sids.draw(core, cores, node);
             assert_eq!(sid.core(cores), core);
+            assert!(node.is_none_or(|node| sid.node() == node));
             let text = sid.to_string();
             assert_eq!(text.len(), 20);
             assert_eq!(Sid::parse(&text), Some(sid));
@@ -40,7 +42,7 @@ fn an_id_names_its_core_and_survives_the_wire() {
 #[test]
 fn ids_look_random() {
     let mut sids = Sids::default();
-    let ids: Vec<Sid> = (0..4_000).map(|_| sids.draw(0, 1)).collect();
+    let ids: Vec<Sid> = (0..4_000).map(|_| sids.draw(0, 1, None)).collect();
     for bit in 0..SID_BYTES * 8 {
         let ones = ids.iter().filter(|sid| sid.0[bit / 8] >> (bit % 8) & 1 == 1).count();
         assert!((1_680..2_320).contains(&ones), "bit {bit}: {ones}");

@@ -4,6 +4,7 @@
 mod authorizer;
 mod broker;
 mod inbox;
+mod node_tag;
 mod session_id;
 
 pub use authorizer::{Access, Authorizer, Decision, Denial, Principal, Question, Ticket};
@@ -14,4 +15,5 @@ pub use inbox::{
     ROOMS_LISTED_MAX, RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList,
     Target,
 };
+pub use node_tag::NodeTag;
 pub use session_id::PublicId;

@@ -95,6 +95,9 @@ fn find(
     sid: &str,
 ) -> Result<ClientId, Outcome> {
     let Some(sid) = Sid::parse(sid) else { return Err(refuse(cx, RequestError::UnknownSession, None)) };
+    if cx.ex.other_node(sid).is_some() {
+        return Err(refuse(cx, RequestError::UnknownSession, None));
+    }
     let ex = &mut *cx.ex;
     let home = sid.core(ex.shared.cores);
     let elsewhere = if home == ex.context.core { departed(sid) } else { Some(home) };
