@@ -1,5 +1,6 @@
-# The commands of this project: `make run` starts the demo, `make check` runs the quick tests, `make test` runs every test.
-.PHONY: run check test package setup setup-clients clippy lint programs rust-test uring-test delta-test sanitize fuzz-build package-test client-test live-fuzz attack bench
+# The commands of this project: `make run` starts the demo, `make run-cluster` three nodes of it, `make check` runs the quick
+# tests, `make test` runs every test.
+.PHONY: run run-cluster check test package setup setup-clients clippy lint programs rust-test uring-test delta-test sanitize fuzz-build package-test client-test live-fuzz attack bench
 
 # `make run PORT=9000` sets the demo's port. The admin port is the next one, unless ADMIN_PORT is set.
 PORT ?= 8000
@@ -14,6 +15,17 @@ run:
 	$(CARGO) build --profile demo --package stentor
 	@if [ -d $(DEMO_LIBRARIES) ]; then set -- --libraries $(DEMO_LIBRARIES); fi; \
 	  exec $${CARGO_TARGET_DIR:-target}/demo/stentor demo --listen 127.0.0.1:$(PORT) --admin 127.0.0.1:$(ADMIN_PORT) "$$@"
+
+# The demo as a cluster: three nodes on an engine, behind HAProxy. ENGINE is redis or nats; without PORT, a free one.
+ENGINE ?= redis
+CLUSTER_PORT = $(if $(filter-out file,$(origin PORT)),--port $(PORT))
+
+run-cluster:
+	@scripts/check-rust
+	@scripts/install-demo-libraries
+	$(CARGO) build --profile demo --package stentor
+	@if [ -d $(DEMO_LIBRARIES) ]; then set -- --libraries $(DEMO_LIBRARIES); fi; \
+	  exec scripts/run-cluster --engine $(ENGINE) $(CLUSTER_PORT) "$$@" $${CARGO_TARGET_DIR:-target}/demo/stentor
 
 # Builds the archive, the .deb, the npm tarball and the container image in target/package: see docs/deploy/README.md.
 package:

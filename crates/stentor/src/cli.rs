@@ -200,6 +200,10 @@ pub(crate) struct DemoArgs {
     /// Seed of the simulated matches. The same seed plays the same matches.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+    /// When the simulated matches began, in seconds since 1970. Nodes with the same seed and kickoff play the same
+    /// matches. Without it, they begin now.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) kickoff: Option<u64>,
     /// Also serve the JSON files of this directory, in the order of their names, as versions of the feed
     /// "replay". The replay starts with the first subscriber.
     #[arg(long, value_name = "DIR")]

@@ -23,7 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Commands that don't run here: how they begin, and why.
 const NOT_RUN: [(&str, &str); 15] = [
-    ("make ", "`make test` runs this test; tests/make.rs covers `make run`; the others take minutes"),
+    (
+        "make ",
+        "`make test` runs this test; tests/make.rs covers `make run`, run-cluster.test.mjs `make run-cluster`; the others take minutes",
+    ),
     ("cargo ", "the build of this test is a build; the others take minutes or need a nightly compiler"),
     ("scripts/check-dependencies", "tests/dependencies.rs runs it"),
     ("lab/bench", "crates/lab/src/cli.rs checks the arguments; a run takes minutes"),

@@ -51,7 +51,8 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         for warning in warnings {
             tracing::warn!("{warning}");
         }
-        let upstream = Arc::new(DemoUpstream::new(args.seed, MATCHES, replay, Box::new(wall_clock)));
+        let kickoff = args.kickoff.map(Duration::from_secs);
+        let upstream = Arc::new(DemoUpstream::new(args.seed, MATCHES, kickoff, replay, Box::new(wall_clock)));
         tokio::spawn(announcer::announce(upstream.clone(), admin, token));
         tokio::spawn(async move {
             if let Err(error) = upstream::serve(listener, upstream).await {

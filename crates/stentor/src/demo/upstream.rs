@@ -57,10 +57,16 @@ struct Live {
 }
 
 impl DemoUpstream {
-    /// The world of `seed` begins now.
-    pub(super) fn new(seed: u64, matches: u32, replay: Option<Replay>, clock: Clock) -> Self {
+    /// The world of `seed` begins at `kickoff`, or now.
+    pub(super) fn new(
+        seed: u64,
+        matches: u32,
+        kickoff: Option<Duration>,
+        replay: Option<Replay>,
+        clock: Clock,
+    ) -> Self {
         let live = Live { world: World::new(seed, matches), newest: HashMap::new() };
-        let began = clock();
+        let began = kickoff.unwrap_or_else(&clock);
         Self { live: Mutex::new(live), replay, replay_began: OnceLock::new(), clock, began }
     }
 

@@ -20,7 +20,7 @@ fn start(replay: Option<Replay>) -> Running {
     let now_ms = Arc::new(AtomicU64::new(START_MS));
     let clock = now_ms.clone();
     let clock: Clock = Box::new(move || Duration::from_millis(clock.load(Ordering::SeqCst)));
-    let router = router(Arc::new(DemoUpstream::new(1, 3, replay, clock)));
+    let router = router(Arc::new(DemoUpstream::new(1, 3, None, replay, clock)));
     Running { router: TowerToHyperService::new(router), now_ms }
 }
 
@@ -124,8 +124,13 @@ async fn a_replay_begins_with_its_first_request() {
 fn each_goal_is_announced_once() {
     let now_ms = Arc::new(AtomicU64::new(START_MS));
     let clock = now_ms.clone();
-    let upstream =
-        DemoUpstream::new(1, 3, None, Box::new(move || Duration::from_millis(clock.load(Ordering::SeqCst))));
+    let upstream = DemoUpstream::new(
+        1,
+        3,
+        None,
+        None,
+        Box::new(move || Duration::from_millis(clock.load(Ordering::SeqCst))),
+    );
     let mut announced = HashMap::new();
     let mut goals = Vec::new();
     for _ in 0..3000 {
