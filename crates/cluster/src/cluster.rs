@@ -13,22 +13,21 @@ use crate::NodeId;
 use crate::engine::{Channel, Engine, EngineError, Event, EventReceiver, EventsWaiting, Reply};
 use crate::feeds::{Answer, Feeds, Output, Ticket};
 use crate::finish::Finish;
-use crate::frame::{AnswerError, Answered, FeedVersion, Frame, Frames, Question, Task};
+use crate::frame::{AnswerError, Answered, FeedVersion, Frame, Frames, Question};
 use crate::metrics::{Counters, Gauges, count};
 use crate::registry::{Change, NodeRecord, Registry};
 use crate::rooms::{Content, RoomDriver};
 use crate::space::Space;
 use crate::surveys::{Surveyed, Surveys};
+use crate::tasks::{command, done};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use stentor_edge::{
-    Broadcast, Broker, Busy, Command, ControlPlane, DataPlane, Done, FeedUpdate, Metric, Wanted,
-};
-use stentor_hub::{HistoryLimits, Key, Position, Rooms, Topic};
+use stentor_edge::{Broadcast, Broker, Busy, ControlPlane, DataPlane, FeedUpdate, Ledger, Metric, Wanted};
+use stentor_hub::{HistoryLimits, Key, Position, Topic};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -48,6 +47,10 @@ pub struct Options {
     pub history: Vec<(String, HistoryLimits)>,
     /// How long a publisher waits for the engine.
     pub decision_timeout: Duration,
+    /// The largest document of a feed.
+    pub document_bytes_max: usize,
+    /// What the node holds for its clients.
+    pub ledger: Arc<Ledger>,
 }
 
 /// What several threads change.
@@ -95,7 +98,7 @@ impl Cluster {
         events: &EventReceiver,
         started_at_seconds: u64,
     ) -> Arc<Self> {
-        let frames = Frames::new(node, options.secret.as_deref());
+        let frames = Frames::new(node, options.secret.as_deref(), options.document_bytes_max);
         let registry = Registry::new(node, tokio::time::Instant::now().into_std());
         let state = State {
             registry,
@@ -104,7 +107,8 @@ impl Cluster {
             feeds: Feeds::new(node),
             to_fetch: Vec::new(),
         };
-        let rooms = RoomDriver::new(node, options.history.clone(), options.decision_timeout);
+        let rooms =
+            RoomDriver::new(node, options.history.clone(), options.decision_timeout, options.ledger.clone());
         Arc::new(Self {
             node,
             rooms,
@@ -158,6 +162,7 @@ impl Cluster {
             unreadable_records: registry.unreadable(),
             registry_age_seconds: usize::try_from(age).unwrap_or(usize::MAX),
             inbox_bytes: self.waiting.bytes(),
+            waiting: self.engine.waiting(),
             feeds: state.feeds.stats(),
             rooms: self.rooms.stats(),
         })
@@ -310,7 +315,7 @@ impl Cluster {
             tokio::select! {
                 Some(answered) = requests.join_next() => {
                     let Ok((ticket, key, reply)) = answered else { continue };
-                    let answer = Answer::of(reply, |payload| self.decode_version(&key, payload));
+                    let answer = self.read_answer(&key, reply);
                     self.state().feeds.handle_reply(tokio::time::Instant::now().into_std(), ticket, answer);
                 }
                 () = self.fed.notified() => {}
@@ -345,6 +350,25 @@ impl Cluster {
                 }
             }
         }
+    }
+
+    /// Reads the frames of an answer about a feed. While there is no memory for its documents, the answer is as good as none.
+    fn read_answer(&self, key: &Key, reply: Result<Reply, EngineError>) -> Answer {
+        let answer = Answer::of(reply, |payload| self.decode_version(key, payload));
+        match &answer {
+            Answer::Log(Some(log)) if !self.has_memory_for(log.document_bytes()) => {
+                Answer::Failed(EngineError::Full)
+            }
+            _ => answer,
+        }
+    }
+
+    fn has_memory_for(&self, bytes: usize) -> bool {
+        let has_room = self.options.ledger.has_room(bytes);
+        if !has_room {
+            count(&self.counters.refused_for_memory);
+        }
+        has_room
     }
 
     fn decode_version(&self, key: &Key, payload: &Bytes) -> Option<FeedVersion> {
@@ -442,6 +466,9 @@ impl Cluster {
         let now = tokio::time::Instant::now().into_std();
         let feeds = &mut self.state().feeds;
         match (frame, position) {
+            (Frame::Version(version), Some(_)) if !self.has_memory_for(version.document_bytes()) => {
+                feeds.handle_deferred(now, key);
+            }
             (Frame::Version(version), Some(position)) => feeds.handle_version(now, key, position, &version),
             (Frame::State(change), _) => feeds.handle_state(key, change),
             _ => {}
@@ -504,36 +531,6 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending::<()>().await;
     }
-}
-
-/// Passes an answer on, as one of several kinds.
-fn done<T: 'static>(
-    reply: impl FnOnce(Result<Answered, AnswerError>) + Send + 'static,
-    kind: fn(T) -> Answered,
-) -> Done<T> {
-    Done::new(move |result| reply(result.map(kind).map_err(|_| AnswerError)))
-}
-
-/// The command for a task. `None`: it makes no sense.
-fn command(
-    task: Task,
-    reply: impl FnOnce(Result<Answered, AnswerError>) + Send + 'static,
-) -> Option<Command> {
-    Some(match task {
-        Task::Emit { event, data, volatile } => {
-            Command::Emit { event, data, volatile, done: done(reply, Answered::Concerned) }
-        }
-        Task::Join(rooms) => {
-            let rooms = Rooms::try_from(rooms).ok()?;
-            Command::Join { rooms, done: done(reply, Answered::Concerned) }
-        }
-        Task::Leave(rooms) => {
-            let rooms = Rooms::try_from(rooms).ok()?;
-            Command::Leave { rooms, done: done(reply, Answered::Concerned) }
-        }
-        Task::Disconnect { close } => Command::Disconnect { close, done: done(reply, Answered::Concerned) },
-        Task::List { limit } => Command::Sessions { limit, done: done(reply, Answered::Sessions) },
-    })
 }
 
 impl Broker for Cluster {

@@ -23,6 +23,7 @@ mod rooms;
 pub mod socketio;
 mod space;
 mod surveys;
+mod tasks;
 
 pub use cluster::{Cluster, Options};
 pub use node_id::NodeId;

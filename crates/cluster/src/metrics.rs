@@ -1,5 +1,6 @@
 //! What a node counts about its cluster.
 
+use crate::engine::Waiting;
 use crate::feeds::FeedStats;
 use crate::frame::FrameError;
 use crate::rooms::RoomStats;
@@ -14,6 +15,8 @@ pub(crate) struct Counters {
     pub(crate) refused_malformed: AtomicU64,
     pub(crate) refused_version: AtomicU64,
     pub(crate) refused_not_authentic: AtomicU64,
+    pub(crate) refused_too_large: AtomicU64,
+    pub(crate) refused_for_memory: AtomicU64,
     pub(crate) too_large: AtomicU64,
     pub(crate) connection_losses: AtomicU64,
     pub(crate) surveys: AtomicU64,
@@ -28,6 +31,7 @@ pub(crate) struct Gauges {
     pub(crate) unreadable_records: usize,
     pub(crate) registry_age_seconds: usize,
     pub(crate) inbox_bytes: usize,
+    pub(crate) waiting: Waiting,
     pub(crate) feeds: FeedStats,
     pub(crate) rooms: RoomStats,
 }
@@ -42,6 +46,7 @@ impl Counters {
         count(match error {
             FrameError::Version => &self.refused_version,
             FrameError::NotAuthentic => &self.refused_not_authentic,
+            FrameError::TooLarge => &self.refused_too_large,
             FrameError::TooShort | FrameError::Malformed | FrameError::Name => &self.refused_malformed,
         });
     }
@@ -70,6 +75,7 @@ impl Counters {
             (FrameError::Malformed, &self.refused_malformed),
             (FrameError::Version, &self.refused_version),
             (FrameError::NotAuthentic, &self.refused_not_authentic),
+            (FrameError::TooLarge, &self.refused_too_large),
         ];
         let refused = refused.map(|(error, counter)| {
             (vec![("reason", error.label().to_owned())], counter.load(Ordering::Relaxed))
@@ -93,6 +99,14 @@ impl Counters {
                 "Messages from the engine that wait for this node.",
                 gauges.inbox_bytes,
             ),
+            gauge(
+                "cluster_outgoing_messages",
+                "Messages to other nodes that the engine hasn't taken.",
+                gauges.waiting.messages,
+            ),
+            gauge("cluster_outgoing_bytes", "Their size.", gauges.waiting.messages_bytes),
+            gauge("cluster_requests", "Requests that the engine hasn't answered.", gauges.waiting.requests),
+            gauge("cluster_requests_bytes", "Their size.", gauges.waiting.requests_bytes),
             one("cluster_topics", "Topics with subscribers on this node.", Gauge, &self.interest),
             gauge("cluster_leases", "Feeds that this node fetches for all nodes.", gauges.feeds.leases),
             gauge(
@@ -161,10 +175,16 @@ impl Counters {
             ),
             Metric {
                 name: "cluster_frames_refused",
-                help: "What arrived from the engine and wasn't an authentic frame of this version.",
+                help: "What arrived from the engine and wasn't an authentic frame of this version, or has a document that is too large.",
                 kind: Counter,
                 samples: refused.into(),
             },
+            one(
+                "cluster_versions_deferred",
+                "Versions of feeds that this node had no memory for (limits.memory_bytes_max). It reads them later.",
+                Counter,
+                &self.refused_for_memory,
+            ),
             one(
                 "cluster_messages_too_large",
                 "Messages to rooms that were too large for the engine; other nodes don't have them.",

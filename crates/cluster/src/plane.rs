@@ -9,8 +9,8 @@ use crate::{NodeId, NodeRecord};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
-    Broadcast, Busy, Command, CommandInbox, DataPlane, Denial, Done, FeedUpdate, Histogram, Metric, NodeInfo,
-    Publish, RoomList, RoomUpdate, RoomsQuery, Target, Ticket, Wanted,
+    Broadcast, Busy, Command, CommandInbox, DataPlane, Denial, Done, FeedUpdate, Histogram, Ledger, Metric,
+    NodeInfo, Publish, RoomList, RoomUpdate, RoomsQuery, Target, Ticket, Wanted,
 };
 use stentor_hub::{Key, Room};
 
@@ -53,6 +53,8 @@ pub fn alone(local: Arc<dyn DataPlane>) -> ClusterPlane {
         version: String::new(),
         history: Vec::new(),
         decision_timeout: Duration::ZERO,
+        document_bytes_max: 0,
+        ledger: Arc::new(Ledger::new(usize::MAX)),
     };
     ClusterPlane::new(local, Cluster::new(node, options, Arc::new(engine), &events, 0))
 }

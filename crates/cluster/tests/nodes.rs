@@ -9,15 +9,20 @@ use stentor_cluster::engine::memory::Memory;
 use stentor_cluster::engine::{Channel, Engine, Event, Limits};
 use stentor_cluster::{Cluster, ClusterPlane, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options, SURVEY_TIMEOUT};
 use stentor_edge::{
-    Broadcast, Broker, Busy, Command, CommandInbox, Concerned, ControlPlane, DataPlane, Done, FeedUpdate,
-    Histogram, Metric, PublicId, Publish, RoomList, RoomUpdate, RoomsQuery, SessionInfo, SessionList, Target,
-    Wanted,
+    Broadcast, Broker, Busy, Charge, Class, Command, CommandInbox, Concerned, ControlPlane, DataPlane, Done,
+    FeedUpdate, Histogram, Ledger, Metric, PublicId, Publish, RoomList, RoomUpdate, RoomsQuery, SessionInfo,
+    SessionList, Target, Wanted,
 };
 use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, Topic};
 use tokio::sync::{oneshot, watch};
 
 const KEEP: HistoryLimits =
     HistoryLimits { publications_max: 3, bytes_max: 1_000, age_max: Duration::from_secs(300) };
+
+/// The largest document of a feed.
+const DOCUMENT_BYTES_MAX: usize = 100;
+/// The memory of a node.
+const BUDGET: usize = 1 << 20;
 
 /// A data plane with some sessions, which notes what it is asked for.
 #[derive(Default)]
@@ -161,12 +166,24 @@ struct Node {
     plane: Arc<Plane>,
     /// With the sessions of all nodes.
     all: ClusterPlane,
+    ledger: Arc<Ledger>,
     stop: watch::Sender<bool>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Node {
     fn start(memory: &Memory, name: &str, sessions: usize, secret: Option<&str>) -> Self {
+        Self::with(memory, name, sessions, secret, DOCUMENT_BYTES_MAX)
+    }
+
+    fn with(
+        memory: &Memory,
+        name: &str,
+        sessions: usize,
+        secret: Option<&str>,
+        document_bytes_max: usize,
+    ) -> Self {
+        let ledger = Arc::new(Ledger::new(BUDGET));
         let id = NodeId::draw();
         let (engine, events) = memory.connect(id, Limits::default());
         let options = Options {
@@ -176,13 +193,15 @@ impl Node {
             version: "1".into(),
             history: vec![("kept".into(), KEEP)],
             decision_timeout: Duration::from_secs(5),
+            document_bytes_max,
+            ledger: ledger.clone(),
         };
         let cluster = Cluster::new(id, options, Arc::new(engine), &events, 0);
         let plane = Arc::new(Plane { sessions, ..Plane::default() });
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(cluster.clone().run(events, plane.clone(), stopped));
         let all = ClusterPlane::new(plane.clone(), cluster.clone());
-        Self { cluster, plane, all, stop, task }
+        Self { cluster, plane, all, ledger, stop, task }
     }
 
     fn join(&self, room: &str) {
@@ -399,15 +418,56 @@ async fn a_node_that_does_not_answer_is_named() {
     drop(c);
 }
 
+fn document(body: &str) -> Document {
+    Document { body: body.to_owned().into(), json: true, content_type: "application/json".into() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_larger_than_documents_may_be_is_refused_and_counted() {
+    let (memory, [_a, b, _c]) = three().await;
+    let generous = Node::with(&memory, "d", 1, Some("secret"), 1 << 20);
+    let key = Key::parse("game/1").unwrap();
+    for node in [&generous, &b] {
+        node.want(&key, true);
+        pass(Duration::from_millis(1)).await;
+    }
+    let fits = format!("{:>1$}", 1, DOCUMENT_BYTES_MAX);
+    for (body, refused) in [(&*fits, 0), (&*format!("{fits} "), 1)] {
+        generous.all.update_feed(&key, FeedUpdate::Document(document(body))).unwrap();
+        pass(Duration::from_millis(1)).await;
+        assert_eq!(generous.shown().len(), 1);
+        assert_eq!(b.shown().len(), 1 - refused);
+        assert_eq!(b.metric("cluster_frames_refused"), refused as u64);
+    }
+    // It is back with the next version that it may have.
+    generous.all.update_feed(&key, FeedUpdate::Document(document("[2]"))).unwrap();
+    pass(Duration::from_secs(2)).await;
+    assert_eq!(b.shown().last().map(String::as_str), Some("game/1 3 [2] []"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_for_which_there_is_no_memory_is_read_later() {
+    let (_memory, [a, b, _c]) = three().await;
+    let key = Key::parse("game/1").unwrap();
+    for node in [&a, &b] {
+        node.want(&key, true);
+        pass(Duration::from_millis(1)).await;
+    }
+    let held = Charge::new(b.ledger.clone(), Class::Cluster);
+    held.add(BUDGET - 2);
+    a.all.update_feed(&key, FeedUpdate::Document(document("[1]"))).unwrap();
+    pass(Duration::from_secs(3)).await;
+    assert_eq!((a.shown().len(), b.shown().len()), (1, 0));
+    assert!((2..6).contains(&b.metric("cluster_versions_deferred")));
+    drop(held);
+    pass(Duration::from_secs(2)).await;
+    assert_eq!(b.shown(), ["game/1 1 [1] []"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_node_fetches_a_feed_and_all_nodes_show_it() {
     let (_memory, [a, b, c]) = three().await;
     let key = Key::parse("game/1").unwrap();
-    let document = |body: &'static str| Document {
-        body: Bytes::from_static(body.as_bytes()),
-        json: true,
-        content_type: "application/json".into(),
-    };
     for node in [&a, &b, &c] {
         node.want(&key, true);
         pass(Duration::from_millis(1)).await;

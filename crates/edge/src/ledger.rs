@@ -23,7 +23,7 @@ const RELIEVED_PERCENT: usize = 90;
 
 /// Classes of held memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
+pub enum Class {
     /// Connections and clients, at their fixed size.
     Connections,
     /// Sessions of the hub.
@@ -52,10 +52,12 @@ pub(crate) enum Class {
     Broker,
     /// Open questions to the authorizer.
     Decisions,
+    /// What waits for the cluster's engine, and what arrived from it and waits for this node.
+    Cluster,
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Connections,
         Self::Sessions,
         Self::Subscriptions,
@@ -70,6 +72,7 @@ impl Class {
         Self::Inboxes,
         Self::Broker,
         Self::Decisions,
+        Self::Cluster,
     ];
 
     /// The label in metrics.
@@ -89,6 +92,7 @@ impl Class {
             Self::Inboxes => "inboxes",
             Self::Broker => "broker",
             Self::Decisions => "decisions",
+            Self::Cluster => "cluster",
         }
     }
 }
@@ -107,7 +111,7 @@ pub(crate) enum Pressure {
 
 /// The memory that the process holds for its clients.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     classes: [AtomicUsize; Class::ALL.len()],
     /// The sum of `classes`.
     counted: AtomicUsize,
@@ -122,7 +126,7 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// An empty ledger with a budget.
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    pub fn new(bytes_max: usize) -> Self {
         Self {
             classes: Default::default(),
             counted: AtomicUsize::new(0),
@@ -137,6 +141,11 @@ impl Ledger {
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.counted.load(Ordering::Relaxed) + self.frames.bytes() + self.publications.bytes()
+    }
+
+    /// Whether the budget has room for so many bytes more.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.bytes().saturating_add(bytes) <= self.bytes_max
     }
 
     /// Bytes held of each class, with its label in metrics.
@@ -186,28 +195,38 @@ fn percent(bytes: usize, share: usize) -> usize {
 
 /// Bytes that a queue holds. They count towards the bound of the queue and in the ledger.
 #[derive(Debug)]
-pub(crate) struct Charge {
+pub struct Charge {
     ledger: Arc<Ledger>,
     class: Class,
     bytes: AtomicUsize,
 }
 
 impl Charge {
-    pub(crate) fn new(ledger: Arc<Ledger>, class: Class) -> Self {
+    /// Nothing yet, of one class.
+    pub fn new(ledger: Arc<Ledger>, class: Class) -> Self {
         Self { ledger, class, bytes: AtomicUsize::new(0) }
     }
 
-    pub(crate) fn add(&self, bytes: usize) {
+    /// The queue holds so many bytes more.
+    pub fn add(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.ledger.adjust(self.class, 0, bytes);
     }
 
-    pub(crate) fn subtract(&self, bytes: usize) {
+    /// The queue holds so many bytes less.
+    pub fn subtract(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.ledger.adjust(self.class, bytes, 0);
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    /// Sets the bytes that the queue holds. For a queue that one thread at a time changes.
+    pub fn set(&self, bytes: usize) {
+        let before = self.bytes.swap(bytes, Ordering::Relaxed);
+        self.ledger.adjust(self.class, before, bytes);
+    }
+
+    /// The bytes that the queue holds.
+    pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 }

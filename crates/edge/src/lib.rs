@@ -48,6 +48,7 @@ pub use core::Core;
 pub use encode::CUSTOM_PROTOCOLS_MAX;
 pub use hosts::{HostError, Hosts};
 pub use identity::SOCKJS_PREFIXES_MAX;
+pub use ledger::{Charge, Class, Ledger};
 pub use node::{AppFactory, CoreFailed, DriverChoice, Node, StartError, Started, idle, simulated};
 pub use options::{
     App, CustomProtocol, Deflate, EngineIo, Heartbeat, Limits, Options, Primus, Recovery, SameSite, SockJs,

@@ -4,6 +4,7 @@ use crate::app::Application;
 use crate::encode::CUSTOM_PROTOCOLS_MAX;
 use crate::hosts::Hosts;
 use crate::identity::SOCKJS_PREFIXES_MAX;
+use crate::ledger::Ledger;
 use crate::origin::Origins;
 use crate::ports::{Authorizer, Broker, NodeTag};
 use crate::rule::Rooms;
@@ -370,5 +371,7 @@ with_defaults! {
         pub broker: Option<Arc<dyn Broker>> = None,
         /// Names the node in the ids of its clients, for other nodes. `None`: there are no others.
         pub node_tag: Option<NodeTag> = None,
+        /// The ledger of the process, of which [`Limits::memory_bytes_max`] is the budget, if others than the node count in it.
+        pub ledger: Option<Arc<Ledger>> = None,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use stentor_cluster::engine::{ConnectOptions, EventReceiver, Limits, connect as connect_engine};
 use stentor_cluster::{Cluster, ClusterPlane, NodeId, Options};
-use stentor_edge::{Broker, ControlPlane, DataPlane, NodeTag};
+use stentor_edge::{Broker, ControlPlane, DataPlane, Ledger, NodeTag};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -25,16 +25,19 @@ pub(crate) struct Member {
     task: JoinHandle<()>,
 }
 
-/// Connects a node with the data plane `edge` to its engine, if it has one.
+/// Connects a node with these planes to its engine, if it has one. What it holds is counted in `ledger`.
 pub(crate) async fn connect(
     options: ClusterOptions,
     edge: &stentor_edge::Options,
+    control: &stentor_control::Options,
+    ledger: Arc<Ledger>,
 ) -> anyhow::Result<Option<Joining>> {
     let ClusterOptions { engine, node: name, secret, advertise, ca_file, prefix, wait } = options;
     let Some(address) = engine else { return Ok(None) };
     let node = NodeId::draw();
     let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
-    let options = ConnectOptions { prefix, wait, ca_file, limits: Limits::default() };
+    let limits = Limits::within(edge.limits.memory_bytes_max);
+    let options = ConnectOptions { prefix, wait, ca_file, limits, ledger: ledger.clone() };
     let (engine, events) = connect_engine(node, &address, options)
         .await
         .with_context(|| format!("can't join the cluster at {address} ([cluster] engine)"))?;
@@ -52,10 +55,18 @@ pub(crate) async fn connect(
         version: env!("CARGO_PKG_VERSION").into(),
         history: edge.rooms.history.clone(),
         decision_timeout: edge.limits.decision_timeout,
+        document_bytes_max: document_bytes_max(&control.feeds),
+        ledger,
     };
     let started_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let cluster = Cluster::new(node, options, engine, &events, started_at.as_secs());
     Ok(Some(Joining { cluster, events }))
+}
+
+/// The largest document of any feed.
+fn document_bytes_max(feeds: &stentor_control::FeedsOptions) -> usize {
+    let fetched = feeds.upstreams.iter().map(|upstream| upstream.document_bytes_max);
+    fetched.chain([feeds.pushed_document_bytes_max]).max().unwrap_or_default()
 }
 
 impl Joining {

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use stentor_control::{Control, ProcessCounter, Signals};
-use stentor_edge::{CoreFailed, DataPlane, Node, StartError, Started, StaticRoute};
+use stentor_edge::{CoreFailed, DataPlane, Ledger, Node, StartError, Started, StaticRoute};
 
 /// A server that listens.
 pub(crate) struct Launched {
@@ -51,12 +51,13 @@ pub(crate) async fn launch(
 ) -> anyhow::Result<Launched> {
     let Options { edge, control, driver, cluster, .. } = config.options();
     let signals = Signals::new();
-    let joining = cluster::connect(cluster, &edge).await?;
+    let ledger = Arc::new(Ledger::new(edge.limits.memory_bytes_max));
+    let joining = cluster::connect(cluster, &edge, &control, ledger.clone()).await?;
     let broker = joining.as_ref().map(|joining| joining.broker());
     let node_tag = joining.as_ref().map(|joining| joining.node_tag());
     let observer = joining.as_ref().map_or(signals.clone() as _, |joining| joining.observe(signals.clone()));
-    let node =
-        Node::start(stentor_edge::Options { routes, broker, node_tag, ..edge }, driver, observer, None);
+    let edge = stentor_edge::Options { routes, broker, node_tag, ledger: Some(ledger), ..edge };
+    let node = Node::start(edge, driver, observer, None);
     let node = node.map_err(|error| match error {
         StartError::Listen(addr, error) => cannot_listen("--listen", addr, &error),
         other => other.into(),

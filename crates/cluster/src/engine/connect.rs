@@ -5,6 +5,7 @@ use super::{Address, Engine, EventReceiver, Kind, Limits};
 use crate::NodeId;
 use std::path::PathBuf;
 use std::sync::Arc;
+use stentor_edge::Ledger;
 
 /// How to connect.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ pub struct ConnectOptions {
     pub ca_file: Option<PathBuf>,
     /// Bounds of what is held.
     pub limits: Limits,
+    /// Where what is held counts.
+    pub ledger: Arc<Ledger>,
 }
 
 /// Why an engine can't be used, for people. No secrets.

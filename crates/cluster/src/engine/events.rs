@@ -7,6 +7,7 @@
 use super::{Event, Limits};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use stentor_edge::{Charge, Class, Ledger};
 use tokio::sync::Notify;
 
 /// Why the node sees a lost connection.
@@ -15,8 +16,6 @@ const TOO_SLOW: &str = "the node takes messages too slowly; those that waited we
 #[derive(Default)]
 struct Queue {
     events: VecDeque<Event>,
-    /// Of the payloads.
-    bytes: usize,
     /// Whether the newest change of the connection was [`Event::Connected`].
     is_connected: bool,
     overflows: u64,
@@ -26,6 +25,8 @@ struct Queue {
 
 struct Shared {
     queue: Mutex<Queue>,
+    /// What waits. Changed while the queue is locked.
+    charge: Charge,
     changed: Notify,
     messages_max: usize,
     bytes_max: usize,
@@ -53,10 +54,11 @@ impl Drop for Sender {
 /// The node's end.
 pub struct EventReceiver(Arc<Shared>);
 
-/// A queue with the bounds `events_max` and `events_bytes_max`.
-pub fn events(limits: &Limits) -> (EventSender, EventReceiver) {
+/// A queue with the bounds `events_max` and `events_bytes_max`, charged to a ledger.
+pub fn events(limits: &Limits, ledger: &Arc<Ledger>) -> (EventSender, EventReceiver) {
     let shared = Arc::new(Shared {
         queue: Mutex::default(),
+        charge: Charge::new(ledger.clone(), Class::Cluster),
         changed: Notify::new(),
         messages_max: limits.events_max,
         bytes_max: limits.events_bytes_max,
@@ -64,25 +66,34 @@ pub fn events(limits: &Limits) -> (EventSender, EventReceiver) {
     (EventSender(Arc::new(Sender(shared.clone()))), EventReceiver(shared))
 }
 
+/// What an event counts. Those that aren't messages are few.
+fn bytes_of(event: &Event) -> usize {
+    match event {
+        Event::Message { payload, .. } => size_of::<Event>() + payload.len(),
+        Event::Connected | Event::Disconnected { .. } => 0,
+    }
+}
+
 impl EventSender {
     /// Appends an event. Never blocks.
     pub fn send(&self, event: Event) {
         let shared = &self.0.0;
+        let bytes = bytes_of(&event);
         let mut queue = shared.queue();
         match &event {
-            Event::Message { payload, .. } => {
+            Event::Message { .. } => {
                 let is_full = queue.events.len() >= shared.messages_max
-                    || (queue.bytes + payload.len() > shared.bytes_max && !queue.events.is_empty());
+                    || (shared.charge.bytes() + bytes > shared.bytes_max && !queue.events.is_empty());
                 if is_full {
                     queue.overflows += 1;
                     queue.events.clear();
                     queue.events.push_back(Event::Disconnected { reason: TOO_SLOW.into() });
-                    queue.bytes = 0;
+                    shared.charge.set(0);
                     if queue.is_connected {
                         queue.events.push_back(Event::Connected);
                     }
                 }
-                queue.bytes += payload.len();
+                shared.charge.add(bytes);
             }
             Event::Connected => queue.is_connected = true,
             Event::Disconnected { .. } => queue.is_connected = false,
@@ -105,9 +116,7 @@ impl EventReceiver {
             {
                 let mut queue = self.0.queue();
                 if let Some(event) = queue.events.pop_front() {
-                    if let Event::Message { payload, .. } = &event {
-                        queue.bytes -= payload.len();
-                    }
+                    self.0.charge.subtract(bytes_of(&event));
                     return Some(event);
                 }
                 if queue.is_closed {
@@ -129,9 +138,9 @@ impl EventReceiver {
 pub struct EventsWaiting(Arc<Shared>);
 
 impl EventsWaiting {
-    /// Bytes of the payloads.
+    /// Bytes of the messages.
     pub fn bytes(&self) -> usize {
-        self.0.queue().bytes
+        self.0.charge.bytes()
     }
 }
 
@@ -149,6 +158,12 @@ mod tests {
         Limits { events_max, events_bytes_max, ..Limits::default() }
     }
 
+    fn ledger() -> Arc<Ledger> {
+        Arc::new(Ledger::new(1 << 30))
+    }
+
+    const ENTRY: usize = size_of::<Event>();
+
     async fn all(sender: EventSender, mut receiver: EventReceiver) -> Vec<Event> {
         drop(sender);
         let mut all = Vec::new();
@@ -161,8 +176,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_node_sees_a_lost_connection_in_place_of_what_it_missed() {
-        for (messages_max, bytes_max) in [(4, 1_000), (1_000, 3)] {
-            let (sender, receiver) = events(&limits(messages_max, bytes_max));
+        for (messages_max, bytes_max) in [(4, 1 << 20), (1_000, 3 * (ENTRY + 1))] {
+            let (sender, receiver) = events(&limits(messages_max, bytes_max), &ledger());
             sender.send(Event::Connected);
             for payload in [b"a", b"b", b"c", b"d"] {
                 sender.send(message(payload));
@@ -177,9 +192,25 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_taken_in_time_is_complete_and_one_message_of_any_size_fits() {
-        let (sender, receiver) = events(&limits(3, 3));
+        let (sender, receiver) = events(&limits(3, 3), &ledger());
         sender.send(message(b"larger than the bound"));
         assert_eq!(sender.overflows(), 0);
         assert_eq!(all(sender, receiver).await, [message(b"larger than the bound")]);
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_charged_to_the_ledger_until_it_is_taken_or_dropped() {
+        let ledger = Arc::new(Ledger::new(3 * ENTRY));
+        let (sender, mut receiver) = events(&limits(2, 1 << 20), &ledger);
+        sender.send(message(b"ab"));
+        sender.send(Event::Connected);
+        assert!(ledger.has_room(2 * ENTRY - 2) && !ledger.has_room(2 * ENTRY - 1));
+        assert_eq!(receiver.next().await, Some(message(b"ab")));
+        assert!(ledger.has_room(3 * ENTRY));
+        sender.send(message(b"c"));
+        sender.send(message(b"d"));
+        assert_eq!((sender.overflows(), receiver.waiting().bytes()), (1, ENTRY + 1));
+        drop((sender, receiver));
+        assert!(ledger.has_room(3 * ENTRY));
     }
 }

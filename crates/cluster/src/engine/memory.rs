@@ -11,6 +11,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use stentor_edge::Ledger;
 use stentor_hub::{Epoch, HistoryLimits, Key, Position, Room};
 
 /// How long an idempotency key is kept.
@@ -279,7 +280,8 @@ pub struct Memory(Arc<Mutex<Server>>);
 impl Memory {
     /// A node's engine, which is connected at once.
     pub fn connect(&self, node: NodeId, limits: Limits) -> (MemoryEngine, EventReceiver) {
-        let (sender, receiver) = events(&limits);
+        // Its queues hold what other nodes of the same process hold, too: it has a ledger of its own.
+        let (sender, receiver) = events(&limits, &Arc::new(Ledger::new(usize::MAX)));
         sender.send(Event::Connected);
         let mut server = self.server();
         server.bus.connect(node);

@@ -10,8 +10,8 @@
 //!   connection. Then, and not before, it reports [`Event::Connected`]. What was published in between may be lost.
 //! - **Silence is detected.** An engine proves for each of its connections, by a message to itself at least every
 //!   [`PROBE_INTERVAL`], that messages still arrive. A connection that doesn't deliver for [`SILENCE_MAX`] is replaced.
-//! - **Nothing grows.** What waits in either direction is bounded ([`Limits`]). A node that takes its events too slowly sees
-//!   a lost connection.
+//! - **Nothing grows.** What waits in either direction is bounded ([`Limits`]), and charged to the process's [ledger](stentor_edge::Ledger).
+//!   A node that takes its events too slowly sees a lost connection.
 //!
 //! An answer [`EngineError::Unavailable`] leaves open whether the request had an effect.
 
@@ -49,16 +49,38 @@ pub const FEED_CHANGES_BYTES_MAX: usize = 16 << 20;
 pub struct Limits {
     /// Messages that wait to be published.
     pub outgoing_messages_max: usize,
-    /// Their size in bytes.
+    /// Their size in bytes, and that of requests without an answer. One message, and one request, may be larger.
     pub outgoing_bytes_max: usize,
     /// Requests without an answer.
     pub requests_max: usize,
     /// Events that the node hasn't taken.
     pub events_max: usize,
-    /// Bytes of their payloads.
+    /// Their size in bytes. One may be larger.
     pub events_bytes_max: usize,
     /// A request that isn't answered for this long is [`EngineError::Unavailable`].
     pub request_timeout: Duration,
+}
+
+impl Limits {
+    /// Bounds that are proportionate to a node's budget of memory.
+    pub fn within(memory_bytes_max: usize) -> Self {
+        let default = Self::default();
+        let share = (memory_bytes_max / 64).clamp(256 << 10, default.outgoing_bytes_max);
+        Self { outgoing_bytes_max: share, events_bytes_max: share, ..default }
+    }
+}
+
+/// What waits for an engine's server, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Messages that wait to be published, and those that are on their way.
+    pub messages: usize,
+    /// Their size in bytes.
+    pub messages_bytes: usize,
+    /// Requests without an answer.
+    pub requests: usize,
+    /// Their size in bytes.
+    pub requests_bytes: usize,
 }
 
 impl Default for Limits {
@@ -311,4 +333,9 @@ pub trait Engine: Send + Sync {
     /// [`Request::LoadFeed`] may wait until the interest in its topic is established, so that what the answer lacks arrives as a
     /// message.
     fn request(&self, request: Request) -> Answer;
+
+    /// What waits for the server.
+    fn waiting(&self) -> Waiting {
+        Waiting::default()
+    }
 }

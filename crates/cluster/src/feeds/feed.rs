@@ -1,6 +1,7 @@
 //! One feed of a node: what it knows, and its part in it.
 
-use super::{CHANGES_MAX, DecodedLog};
+use super::CHANGES_MAX;
+use super::answer::DecodedLog;
 use crate::engine::Lease;
 use crate::frame::{FeedVersion, FrameError};
 use bytes::Bytes;

@@ -14,11 +14,14 @@
 //! **Invariants.** Versions are delivered in the order of their positions. A holder stores nothing after its lease has nearly ended by
 //! its own clock. A version that doesn't follow the one that this node has is not applied: the log is read again.
 
+mod answer;
 mod feed;
 
 use crate::NodeId;
-use crate::engine::{EngineError, FeedLog, Lease, Reply, Request};
+use crate::engine::{EngineError, Lease, Request};
 use crate::frame::{FeedStateChange, FeedVersion};
+pub(crate) use answer::Answer;
+use answer::DecodedLog;
 use bytes::Bytes;
 use feed::{Feed, Newest, Role};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -107,51 +110,6 @@ impl FeedRequest {
 /// Names a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Ticket(u64);
-
-/// What is kept of a feed, with its frames decoded.
-pub(crate) struct DecodedLog {
-    pub(crate) base: (Position, FeedVersion),
-    pub(crate) changes: Vec<(Position, FeedVersion)>,
-}
-
-impl DecodedLog {
-    /// Decodes a log. `None`: a frame of it is broken, and the log is as good as none.
-    pub(crate) fn decode(log: FeedLog, decode: impl Fn(&Bytes) -> Option<FeedVersion>) -> Option<Self> {
-        let base = (log.base_position, decode(&log.base)?);
-        let changes = log.changes.iter().map(|(position, change)| Some((*position, decode(change)?)));
-        Some(Self { base, changes: changes.collect::<Option<_>>()? })
-    }
-}
-
-/// The answer to a request.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    Log(Option<DecodedLog>),
-    Lease(Option<Lease>),
-    Done,
-    Failed(EngineError),
-}
-
-impl std::fmt::Debug for DecodedLog {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DecodedLog").field("base", &self.base.0).finish_non_exhaustive()
-    }
-}
-
-impl Answer {
-    /// `decode` reads the frame of a version.
-    pub(crate) fn of(
-        reply: Result<Reply, EngineError>,
-        decode: impl Fn(&Bytes) -> Option<FeedVersion>,
-    ) -> Self {
-        match reply {
-            Ok(Reply::Feed(log)) => Self::Log(log.and_then(|log| DecodedLog::decode(log, decode))),
-            Ok(Reply::Lease(lease)) => Self::Lease(lease),
-            Ok(_) => Self::Done,
-            Err(error) => Self::Failed(error),
-        }
-    }
-}
 
 /// What a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -304,6 +262,14 @@ impl Feeds {
                 self.load(now, key);
             }
             Some(Ok(None)) | None => {}
+        }
+    }
+
+    /// A version arrived that this node has no memory for. It is read later.
+    pub(crate) fn handle_deferred(&mut self, now: Instant, key: &Key) {
+        if let Some(feed) = self.feeds.get_mut(key) {
+            feed.missed = true;
+            self.schedule(key, now + RETRY_DELAY);
         }
     }
 

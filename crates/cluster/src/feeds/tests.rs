@@ -41,7 +41,7 @@ impl Node {
         Self {
             id: NodeId(id),
             feeds: Feeds::new(NodeId(id)),
-            frames: Frames::new(NodeId(id), None),
+            frames: Frames::new(NodeId(id), None, 1 << 20),
             is_fetching: false,
             fetched: None,
             wanted: false,

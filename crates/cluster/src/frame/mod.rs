@@ -9,7 +9,7 @@ mod survey;
 mod version;
 
 pub use survey::{Answered, Question, Selector, Task};
-pub use version::{DOCUMENT_BYTES_MAX, FeedStateChange, FeedVersion};
+pub use version::{FeedStateChange, FeedVersion};
 
 use crate::NodeId;
 use crate::engine::{Channel, PAYLOAD_BYTES_MAX};
@@ -43,6 +43,9 @@ pub enum FrameError {
     /// A text in it is too long.
     #[error("a name in the frame is too long")]
     Name,
+    /// It has a version of a feed that is larger than this node's documents may be.
+    #[error("the document is larger than `document_bytes_max` of this node's feeds")]
+    TooLarge,
 }
 
 impl FrameError {
@@ -52,6 +55,7 @@ impl FrameError {
             Self::TooShort | Self::Malformed | Self::Name => "malformed",
             Self::Version => "version",
             Self::NotAuthentic => "not_authentic",
+            Self::TooLarge => "too_large",
         }
     }
 }
@@ -90,13 +94,16 @@ pub struct AnswerError;
 pub struct Frames {
     node: NodeId,
     secret: Option<Hmac<Sha256>>,
+    document_bytes_max: usize,
 }
 
 impl Frames {
-    /// Frames of `node`. All nodes have the same secret, of any length, or none.
-    pub fn new(node: NodeId, secret: Option<&[u8]>) -> Self {
+    /// Frames of `node`. All nodes have the same secret, of any length, or none. Documents of more than
+    /// `document_bytes_max` are refused.
+    pub fn new(node: NodeId, secret: Option<&[u8]>, document_bytes_max: usize) -> Self {
         // HMAC takes keys of any length.
-        Self { node, secret: secret.and_then(|secret| Hmac::new_from_slice(secret).ok()) }
+        let secret = secret.and_then(|secret| Hmac::new_from_slice(secret).ok());
+        Self { node, secret, document_bytes_max }
     }
 
     /// The bytes of a frame.
@@ -155,7 +162,7 @@ impl Frames {
             0 => Frame::Message(r.message()?),
             1 => Frame::Question { id: r.u64()?, question: r.question()? },
             2 => Frame::Answer { id: r.u64()?, answer: r.option(Reader::answer)?.ok_or(AnswerError) },
-            3 => Frame::Version(r.version()?),
+            3 => Frame::Version(r.version(self.document_bytes_max)?),
             4 => Frame::State(r.state()?),
             _ => return Err(FrameError::Malformed),
         };

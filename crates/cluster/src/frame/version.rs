@@ -13,9 +13,6 @@ use stentor_hub::{Document, Epoch, FeedState, Position};
 /// The fastest level that finds what is far from its place in the dictionary: 300 bytes for two changes in 120 kB, where level 1
 /// takes 2,900.
 const LEVEL: i32 = 3;
-/// Maximum size of a document that is rebuilt, whatever a frame says.
-pub const DOCUMENT_BYTES_MAX: usize = 64 << 20;
-
 /// A version of a feed as it travels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedVersion {
@@ -89,9 +86,6 @@ impl FeedVersion {
     /// # Errors
     /// [`FrameError::Malformed`] if `before` is another version, or the frame is broken.
     pub fn document(&self, before: &[u8]) -> Result<Document, FrameError> {
-        if self.len > DOCUMENT_BYTES_MAX {
-            return Err(FrameError::Malformed);
-        }
         let body = zstd::bulk::Decompressor::with_dictionary(before)
             .and_then(|mut decompressor| decompressor.decompress(&self.compressed, self.len))
             .map_err(|_| FrameError::Malformed)?;
@@ -99,6 +93,11 @@ impl FeedVersion {
             return Err(FrameError::Malformed);
         }
         Ok(Document { body: body.into(), json: self.json, content_type: self.content_type.clone() })
+    }
+
+    /// The size that the document claims to have. [`super::Frames::decode`] has checked it.
+    pub fn document_bytes(&self) -> usize {
+        self.len
     }
 
     /// Its size in a frame, without names.
@@ -133,18 +132,24 @@ impl Writer {
 }
 
 impl Reader {
-    pub(super) fn version(&mut self) -> Result<FeedVersion, FrameError> {
+    /// A version of a document that has at most `bytes_max`, when it is rebuilt.
+    pub(super) fn version(&mut self, bytes_max: usize) -> Result<FeedVersion, FrameError> {
         let term = self.u64()?;
         let base = self.option(|r| {
             let position = Position { epoch: Epoch(r.u64()?), offset: r.u64()? };
             Ok((position, r.option(Self::utf8)?))
         })?;
+        let (json, content_type) = (self.flag()?, self.text()?);
+        let len = self.u32()? as usize;
+        if len > bytes_max {
+            return Err(FrameError::TooLarge);
+        }
         Ok(FeedVersion {
             term,
             base,
-            json: self.flag()?,
-            content_type: self.text()?,
-            len: self.u32()? as usize,
+            json,
+            content_type,
+            len,
             digest: self.u64()?,
             compressed: self.bytes()?,
         })
@@ -185,7 +190,6 @@ mod tests {
         let whole = FeedVersion::whole(1, &document("{}"));
         for wrong in [
             FeedVersion { len: 1, ..whole.clone() },
-            FeedVersion { len: DOCUMENT_BYTES_MAX + 1, ..whole.clone() },
             FeedVersion { digest: 1, ..whole.clone() },
             FeedVersion { compressed: Bytes::new(), ..whole.clone() },
             FeedVersion { compressed: Bytes::from_static(b"garbage"), ..whole.clone() },

@@ -5,9 +5,9 @@ use crate::NodeId;
 use crate::engine::{Engine, EngineError, Reply};
 use crate::space::Space;
 use bytes::Bytes;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use stentor_edge::{Busy, DataPlane, Ticket};
+use stentor_edge::{Busy, Charge, Class, DataPlane, Ledger, Ticket};
 use stentor_hub::{HistoryLimits, Position, Room};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -19,6 +19,8 @@ const APPEND_TIMEOUT_SHARE: f64 = 0.8;
 /// The rooms with history of a node, for any thread.
 pub(crate) struct RoomDriver {
     rooms: Mutex<Rooms<Ticket>>,
+    /// What waits in the machine. Changed while it is locked.
+    charge: Charge,
     /// The machine has outputs.
     changed: Notify,
     /// Updates have left the machine.
@@ -35,13 +37,27 @@ impl RoomDriver {
         node: NodeId,
         history: Vec<(String, HistoryLimits)>,
         decision_timeout: Duration,
+        ledger: Arc<Ledger>,
     ) -> Self {
         let rooms = Rooms::new(node, history, decision_timeout.mul_f64(APPEND_TIMEOUT_SHARE));
-        Self { rooms: Mutex::new(rooms), changed: Notify::new(), drained: Notify::new() }
+        Self {
+            rooms: Mutex::new(rooms),
+            charge: Charge::new(ledger, Class::Cluster),
+            changed: Notify::new(),
+            drained: Notify::new(),
+        }
     }
 
     fn rooms(&self) -> MutexGuard<'_, Rooms<Ticket>> {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the machine, and charges what waits in it then.
+    fn change<R>(&self, change: impl FnOnce(&mut Rooms<Ticket>) -> R) -> R {
+        let mut rooms = self.rooms();
+        let result = change(&mut rooms);
+        self.charge.set(rooms.held_bytes());
+        result
     }
 
     pub(crate) fn has_history(&self) -> bool {
@@ -54,14 +70,14 @@ impl RoomDriver {
 
     /// A message was published on this node.
     pub(crate) fn publish(&self, room: &Room, payload: Bytes, ticket: Option<Ticket>) -> Result<(), Busy> {
-        let result = self.rooms().handle_publish(now(), room, payload, ticket);
+        let result = self.change(|rooms| rooms.handle_publish(now(), room, payload, ticket));
         self.changed.notify_one();
         result
     }
 
     /// The engine knows the node's interest in a room already.
     pub(crate) fn set_interest(&self, room: &Room, has_subscribers: bool) {
-        self.rooms().handle_interest(room, has_subscribers);
+        self.change(|rooms| rooms.handle_interest(room, has_subscribers));
         self.changed.notify_one();
     }
 
@@ -72,7 +88,7 @@ impl RoomDriver {
 
     /// The engine is connected, for the first time or again.
     pub(crate) fn handle_connected(&self) {
-        self.rooms().handle_connected(now());
+        self.change(|rooms| rooms.handle_connected(now()));
         self.changed.notify_one();
     }
 
@@ -81,7 +97,7 @@ impl RoomDriver {
         while self.rooms().is_full() {
             self.drained.notified().await;
         }
-        self.rooms().handle_message(room, position, content);
+        self.change(|rooms| rooms.handle_message(room, position, content));
         self.changed.notify_one();
     }
 
@@ -95,18 +111,17 @@ impl RoomDriver {
     ) {
         let mut requests = JoinSet::new();
         loop {
-            let timeout = {
-                let mut rooms = self.rooms();
+            let timeout = self.change(|rooms| {
                 rooms.handle_timeout(now());
                 rooms.poll_timeout()
-            };
-            while let Some(output) = { self.rooms().poll_output() } {
+            });
+            while let Some(output) = self.change(Rooms::poll_output) {
                 self.carry_out(output, engine, plane, space, &mut requests).await;
             }
             tokio::select! {
                 Some(answered) = requests.join_next() => {
                     let Ok((number, reply)) = answered else { continue };
-                    self.rooms().handle_reply(now(), number, reply, &decode);
+                    self.change(|rooms| rooms.handle_reply(now(), number, reply, &decode));
                 }
                 () = self.changed.notified() => {}
                 () = sleep_until(timeout.unwrap_or_else(now).into()), if timeout.is_some() => {}

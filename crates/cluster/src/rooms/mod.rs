@@ -118,6 +118,8 @@ pub(crate) struct Rooms<P> {
     compare_at: Option<Instant>,
     outputs: VecDeque<Queued<P>>,
     output_bytes: usize,
+    /// Bytes of messages that wait for reads of their rooms.
+    waiting_bytes: usize,
     random: fastrand::Rng,
     recovered: u64,
     resyncs: BTreeMap<Resync, u64>,
@@ -142,6 +144,7 @@ impl<P> Rooms<P> {
             compare_at: None,
             outputs: VecDeque::new(),
             output_bytes: 0,
+            waiting_bytes: 0,
             random: fastrand::Rng::with_seed(node.0),
             recovered: 0,
             resyncs: Resync::ALL.map(|reason| (reason, 0)).into(),
@@ -184,15 +187,19 @@ impl<P> Rooms<P> {
         self.output_bytes >= UPDATES_BYTES_MAX
     }
 
+    /// Bytes of all messages that wait here.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.appends.bytes() + self.waiting_bytes + self.output_bytes
+    }
+
     pub(crate) fn stats(&self) -> RoomStats {
-        let waiting: usize = self.rooms.values().map(RoomState::waiting_bytes).sum();
         RoomStats {
             rooms: self.rooms.len(),
             reading: self.rooms.values().filter(|state| state.reading() != Reading::No).count(),
             appends: self.appends.len(),
             append_bytes: self.appends.bytes(),
             appends_failed: self.appends.failures(),
-            waiting_bytes: waiting + self.output_bytes,
+            waiting_bytes: self.waiting_bytes + self.output_bytes,
             recovered: self.recovered,
             resyncs: self.resyncs.clone(),
         }
@@ -223,10 +230,11 @@ impl<P> Rooms<P> {
     /// The node has subscribers of a room, whose core has forgotten it, or none any more.
     pub(crate) fn handle_interest(&mut self, room: &Room, has_subscribers: bool) {
         let Some(limits) = history_limits(&self.history, room) else { return };
-        if let Some(state) = self.rooms.remove(room)
-            && let Reading::Due(number) = state.reading()
-        {
-            self.to_read.remove(&number);
+        if let Some(state) = self.rooms.remove(room) {
+            self.waiting_bytes -= state.waiting_bytes();
+            if let Reading::Due(number) = state.reading() {
+                self.to_read.remove(&number);
+            }
         }
         if has_subscribers {
             let incarnation = self.draw();
@@ -331,7 +339,9 @@ impl<P> Rooms<P> {
     fn change(&mut self, room: &Room, change: impl FnOnce(&mut RoomState, &mut News) -> Next) -> bool {
         let Some(state) = self.rooms.get_mut(room) else { return false };
         let mut news = News::default();
+        let waited = state.waiting_bytes();
         let next = change(state, &mut news);
+        self.waiting_bytes = self.waiting_bytes - waited + state.waiting_bytes();
         let incarnation = state.incarnation;
         for update in news.updates {
             let bytes = bytes_of(&update);
@@ -366,6 +376,7 @@ impl<P> Rooms<P> {
         {
             let number = self.draw();
             let Some(state) = self.rooms.get_mut(&room) else { continue };
+            self.waiting_bytes -= state.waiting_bytes();
             let (since, incarnation) = (state.ask(number), state.incarnation);
             let messages_max = state.limits.publications_max.min(READ_MESSAGES_MAX);
             self.reads += 1;

@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 use stentor_cluster::NodeId;
 use stentor_cluster::engine::redis::Redis;
 use stentor_cluster::engine::{
-    ConnectOptions, Engine, EngineError, Event, EventReceiver, Limits, Request, SILENCE_MAX,
+    ConnectOptions, Engine, EngineError, Event, EventReceiver, Limits, Request, SILENCE_MAX, Waiting,
 };
+use stentor_edge::Ledger;
 use stentor_hub::Position;
 
 fn options() -> ConnectOptions {
     let limits = Limits { request_timeout: Duration::from_secs(10), ..Limits::default() };
-    ConnectOptions { prefix: "test:".into(), wait: false, ca_file: None, limits }
+    let ledger = Arc::new(Ledger::new(usize::MAX));
+    ConnectOptions { prefix: "test:".into(), wait: false, ca_file: None, limits, ledger }
 }
 
 async fn connect(url: &str) -> Result<Node, String> {
@@ -98,16 +100,27 @@ async fn what_is_published_during_an_outage_waits_within_bounds() {
     let Some(server) = RedisServer::start(&[]) else { return };
     let limits =
         Limits { outgoing_messages_max: 3, request_timeout: Duration::from_millis(300), ..Limits::default() };
-    let mut node = connect_with(&server.url(), ConnectOptions { limits, ..options() }).await.unwrap();
+    let ledger = Arc::new(Ledger::new(1 << 20));
+    let options = ConnectOptions { limits, ledger: ledger.clone(), ..options() };
+    let mut node = connect_with(&server.url(), options).await.unwrap();
     assert_eq!(node.event().await, Event::Connected);
     node.join(&room("r")).await;
+    assert_eq!(node.engine.waiting(), Waiting::default());
+    assert!(ledger.has_room(1 << 20));
     server.stop();
     let Event::Disconnected { reason } = node.event().await else { panic!() };
     assert_eq!(&*reason, "the connection was closed");
     let published: Vec<_> =
         (0..5).map(|i| node.engine.publish(room("r").into(), vec![b'0' + i].into())).collect();
     assert_eq!(published, [Ok(()), Ok(()), Ok(()), Err(EngineError::Full), Err(EngineError::Full)]);
-    let asked = node.try_request(Request::Heads { rooms: vec![room("r")] }).await;
+    let asked = node.engine.request(Request::Heads { rooms: vec![room("r")] });
+    let waiting = node.engine.waiting();
+    assert_eq!((waiting.messages, waiting.requests), (3, 1));
+    let waiting_bytes = waiting.messages_bytes + waiting.requests_bytes;
+    assert!(waiting_bytes > 100 && ledger.has_room((1 << 20) - waiting_bytes), "{waiting:?}");
+    assert!(!ledger.has_room((1 << 20) - waiting_bytes + 1), "it is charged");
+    let asked = asked.await;
+    assert_eq!(node.engine.waiting().requests_bytes, 0);
     assert!(matches!(asked, Err(EngineError::Unavailable(_))), "{asked:?}");
     server.run();
     assert_eq!(node.event().await, Event::Connected);
@@ -116,6 +129,11 @@ async fn what_is_published_during_an_outage_waits_within_bounds() {
         sleep_ms(10).await;
     }
     while node.message().await.2 != "end" {}
+    // The answer to the last batch follows its messages.
+    while node.engine.waiting() != Waiting::default() {
+        sleep_ms(1).await;
+    }
+    assert!(ledger.has_room(1 << 20));
 }
 
 #[tokio::test]

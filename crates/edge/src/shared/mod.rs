@@ -237,7 +237,8 @@ impl Shared {
         control: Arc<dyn ControlPlane>,
     ) -> Self {
         let limits = &options.limits;
-        let ledger = Arc::new(Ledger::new(limits.memory_bytes_max));
+        let own = || Arc::new(Ledger::new(limits.memory_bytes_max));
+        let ledger = options.ledger.clone().unwrap_or_else(own);
         let inbox = || Inbox::new(ledger.clone(), limits.inbox_messages_max, limits.inbox_bytes_max);
         let inboxes = (0..cores).map(|_| inbox()).collect();
         let ancestors = options.origins.ancestors();

@@ -20,7 +20,7 @@ mod names;
 
 use super::{
     Answer, Channel, ConnectError, ConnectOptions, Engine, EngineError, EventReceiver, EventSender,
-    FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, Limits, PAYLOAD_BYTES_MAX, Request, events,
+    FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, Limits, PAYLOAD_BYTES_MAX, Request, Waiting, events,
 };
 use crate::NodeId;
 use address::Server;
@@ -29,7 +29,7 @@ use link::{Backoff, Link};
 use names::Names;
 use publisher::Outgoing;
 use redis::aio::AsyncPushSender;
-use requests::Requests;
+use requests::{Permit, Requests};
 use scripts::{Call, Script};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -126,15 +126,15 @@ impl Redis {
         let names =
             Names::new(&options.prefix).ok_or_else(|| ConnectError("the prefix has braces".into()))?;
         let server = Server::parse(url, options.ca_file.as_deref()).map_err(ConnectError)?;
-        let (events, receiver) = events(&options.limits);
+        let (events, receiver) = events(&options.limits, &options.ledger);
         let shared = Arc::new(Shared {
             server,
             limits: options.limits,
             events,
             interest: Interest::default(),
             probe: names.probe(node).into(),
-            outgoing: Outgoing::default(),
-            requests: Requests::new(&options.limits),
+            outgoing: Outgoing::new(options.ledger.clone()),
+            requests: Requests::new(options.ledger.clone()),
             lost: Mutex::default(),
         });
         let engine = Self { shared: shared.clone(), names, _tasks: JoinSet::new() };
@@ -262,8 +262,8 @@ impl Engine for Redis {
             return Box::pin(std::future::ready(Err(too_large())));
         }
         let calls = self.calls(&request);
-        let permits = match self.shared.requests.permits(&calls) {
-            Ok(permits) => permits,
+        let permit = match Permit::new(&self.shared, &calls) {
+            Ok(permit) => permit,
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
         let deadline = Instant::now() + self.shared.limits.request_timeout;
@@ -274,7 +274,7 @@ impl Engine for Redis {
             None => (None, Some(shared.requests.push(calls)), None),
         };
         Box::pin(async move {
-            let _permits = permits;
+            let _permit = permit;
             let answered = timeout_at(deadline, async {
                 if let (Some(channel), Some(calls)) = (awaited, calls) {
                     shared.interest.established(&channel).await;
@@ -288,6 +288,12 @@ impl Engine for Redis {
                 Err(_) => Err(EngineError::Unavailable("it took too long".into())),
             }
         })
+    }
+
+    fn waiting(&self) -> Waiting {
+        let (messages, messages_bytes) = self.shared.outgoing.unsent();
+        let (requests, requests_bytes) = self.shared.requests.unanswered();
+        Waiting { messages, messages_bytes, requests, requests_bytes }
     }
 }
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use redis::{Pipeline, Value};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use stentor_edge::{Charge, Class, Ledger};
 use tokio::sync::Notify;
 
 /// Messages of a batch.
@@ -19,31 +20,46 @@ struct Waiting {
     messages: VecDeque<(String, Bytes)>,
     /// Of these and of the batch on its way.
     count: usize,
-    bytes: usize,
 }
 
 /// What waits to be published.
-#[derive(Default)]
 pub(super) struct Outgoing {
     waiting: Mutex<Waiting>,
+    /// The size of what waits, and of the batch on its way. Changed while the messages are locked.
+    charge: Charge,
     added: Notify,
 }
 
+/// What a message counts.
+fn bytes_of(channel: &str, payload: &Bytes) -> usize {
+    size_of::<(String, Bytes)>() + channel.len() + payload.len()
+}
+
 impl Outgoing {
+    pub(super) fn new(ledger: Arc<Ledger>) -> Self {
+        let charge = Charge::new(ledger, Class::Cluster);
+        Self { waiting: Mutex::default(), charge, added: Notify::new() }
+    }
+
+    /// Messages that wait or are on their way, and their size in bytes.
+    pub(super) fn unsent(&self) -> (usize, usize) {
+        (self.waiting().count, self.charge.bytes())
+    }
+
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn push(&self, limits: &Limits, channel: String, payload: Bytes) -> Result<(), EngineError> {
-        let size = channel.len() + payload.len();
+        let bytes = bytes_of(&channel, &payload);
         let mut waiting = self.waiting();
         let is_full = waiting.count >= limits.outgoing_messages_max
-            || (waiting.count > 0 && waiting.bytes + size > limits.outgoing_bytes_max);
+            || (waiting.count > 0 && self.charge.bytes() + bytes > limits.outgoing_bytes_max);
         if is_full {
             return Err(EngineError::Full);
         }
         waiting.count += 1;
-        waiting.bytes += size;
+        self.charge.add(bytes);
         waiting.messages.push_back((channel, payload));
         drop(waiting);
         self.added.notify_one();
@@ -56,7 +72,7 @@ impl Outgoing {
         let (mut pipeline, mut bytes) = (Pipeline::new(), 0);
         while pipeline.len() < BATCH_MESSAGES_MAX && bytes < BATCH_BYTES_MAX {
             let Some((channel, payload)) = waiting.messages.pop_front() else { break };
-            bytes += channel.len() + payload.len();
+            bytes += bytes_of(&channel, &payload);
             // Without a position.
             pipeline.cmd("PUBLISH").arg(channel).arg([b":", &payload[..]].concat());
         }
@@ -66,7 +82,7 @@ impl Outgoing {
     fn done(&self, batch: &Pipeline, bytes: usize) {
         let mut waiting = self.waiting();
         waiting.count -= batch.len();
-        waiting.bytes -= bytes;
+        self.charge.subtract(bytes);
     }
 }
 

@@ -3,14 +3,15 @@
 use super::link::Link;
 use super::scripts::Call;
 use super::{Role, Shared};
-use crate::engine::{EngineError, Limits, PROBE_INTERVAL};
+use crate::engine::{EngineError, PROBE_INTERVAL};
 use redis::{Pipeline, ServerError, ServerErrorKind, Value};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use stentor_edge::{Charge, Class, Ledger};
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
 /// Scripts that are sent at once.
@@ -25,57 +26,80 @@ struct Job {
 }
 
 /// The right to have one more request without an answer.
-pub(super) struct Permits {
-    _request: OwnedSemaphorePermit,
-    _bytes: OwnedSemaphorePermit,
+pub(super) struct Permit {
+    shared: Arc<Shared>,
+    bytes: usize,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let requests = &self.shared.requests;
+        let mut queue = requests.queue();
+        queue.unanswered -= 1;
+        requests.charge.subtract(self.bytes);
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    /// Requests without an answer.
+    unanswered: usize,
 }
 
 /// What waits to be sent.
 pub(super) struct Requests {
-    waiting: Mutex<VecDeque<Job>>,
+    queue: Mutex<Queue>,
     added: Notify,
-    requests: Arc<Semaphore>,
-    bytes: Arc<Semaphore>,
-    bytes_max: usize,
+    /// The size of the requests without an answer. Changed while the queue is locked.
+    charge: Charge,
 }
 
 impl Requests {
-    pub(super) fn new(limits: &Limits) -> Self {
-        let bytes_max = limits.outgoing_bytes_max.min(u32::MAX as usize).min(Semaphore::MAX_PERMITS);
-        Self {
-            waiting: Mutex::default(),
-            added: Notify::new(),
-            requests: Arc::new(Semaphore::new(limits.requests_max)),
-            bytes: Arc::new(Semaphore::new(bytes_max)),
-            bytes_max,
-        }
+    pub(super) fn new(ledger: Arc<Ledger>) -> Self {
+        let charge = Charge::new(ledger, Class::Cluster);
+        Self { queue: Mutex::default(), added: Notify::new(), charge }
     }
 
-    pub(super) fn permits(&self, calls: &[Call]) -> Result<Permits, EngineError> {
-        let size = calls.iter().map(Call::len).sum::<usize>().min(self.bytes_max);
-        let request = self.requests.clone().try_acquire_owned();
-        let bytes = self.bytes.clone().try_acquire_many_owned(size as u32);
-        match (request, bytes) {
-            (Ok(_request), Ok(_bytes)) => Ok(Permits { _request, _bytes }),
-            _ => Err(EngineError::Full),
-        }
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Requests without an answer, and their size in bytes.
+    pub(super) fn unanswered(&self) -> (usize, usize) {
+        (self.queue().unanswered, self.charge.bytes())
     }
 
     pub(super) fn push(&self, calls: Vec<Call>) -> oneshot::Receiver<Replies> {
         let (reply, answer) = oneshot::channel();
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let jobs = &mut self.queue().jobs;
         // Nobody waits for these any more: they took too long, and so they don't count as waiting.
-        while waiting.front().is_some_and(|job| job.reply.is_closed()) {
-            waiting.pop_front();
+        while jobs.front().is_some_and(|job| job.reply.is_closed()) {
+            jobs.pop_front();
         }
-        waiting.push_back(Job { calls, reply });
-        drop(waiting);
+        jobs.push_back(Job { calls, reply });
         self.added.notify_one();
         answer
     }
 
     fn take(&self) -> Option<Job> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        self.queue().jobs.pop_front()
+    }
+}
+
+impl Permit {
+    pub(super) fn new(shared: &Arc<Shared>, calls: &[Call]) -> Result<Self, EngineError> {
+        let bytes: usize = calls.iter().map(Call::size).sum();
+        let (requests, limits) = (&shared.requests, &shared.limits);
+        let mut queue = requests.queue();
+        let is_full = queue.unanswered >= limits.requests_max
+            || (queue.unanswered > 0 && requests.charge.bytes() + bytes > limits.outgoing_bytes_max);
+        if is_full {
+            return Err(EngineError::Full);
+        }
+        queue.unanswered += 1;
+        requests.charge.add(bytes);
+        Ok(Self { shared: shared.clone(), bytes })
     }
 }
 

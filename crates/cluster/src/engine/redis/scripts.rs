@@ -68,8 +68,11 @@ impl Call {
         self
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.keys.iter().map(String::len).chain(self.arguments.iter().map(bytes::Bytes::len)).sum()
+    /// What it holds, about.
+    pub(super) fn size(&self) -> usize {
+        let keys = self.keys.iter().map(|key| size_of_val(key) + key.len());
+        let arguments = self.arguments.iter().map(|argument| size_of_val(argument) + argument.len());
+        size_of::<Self>() + keys.chain(arguments).sum::<usize>()
     }
 
     /// The command, with the script's text if `with_text`, for a server that doesn't know it.

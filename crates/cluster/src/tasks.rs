@@ -1,0 +1,35 @@
+//! What a question of another node asks of this node's data plane.
+
+use crate::frame::{AnswerError, Answered, Task};
+use stentor_edge::{Command, Done};
+use stentor_hub::Rooms;
+
+/// Passes an answer on, as one of several kinds.
+pub(crate) fn done<T: 'static>(
+    reply: impl FnOnce(Result<Answered, AnswerError>) + Send + 'static,
+    kind: fn(T) -> Answered,
+) -> Done<T> {
+    Done::new(move |result| reply(result.map(kind).map_err(|_| AnswerError)))
+}
+
+/// The command for a task. `None`: it makes no sense.
+pub(crate) fn command(
+    task: Task,
+    reply: impl FnOnce(Result<Answered, AnswerError>) + Send + 'static,
+) -> Option<Command> {
+    Some(match task {
+        Task::Emit { event, data, volatile } => {
+            Command::Emit { event, data, volatile, done: done(reply, Answered::Concerned) }
+        }
+        Task::Join(rooms) => {
+            let rooms = Rooms::try_from(rooms).ok()?;
+            Command::Join { rooms, done: done(reply, Answered::Concerned) }
+        }
+        Task::Leave(rooms) => {
+            let rooms = Rooms::try_from(rooms).ok()?;
+            Command::Leave { rooms, done: done(reply, Answered::Concerned) }
+        }
+        Task::Disconnect { close } => Command::Disconnect { close, done: done(reply, Answered::Concerned) },
+        Task::List { limit } => Command::Sessions { limit, done: done(reply, Answered::Sessions) },
+    })
+}
