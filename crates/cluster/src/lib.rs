@@ -4,12 +4,14 @@
 //! - [`Cluster`]: one node's part. It is the broker of the node's data plane; [`ClusterPlane`] is that data plane with the
 //!   sessions of all nodes, for the control plane.
 //! - [`frame`]: what nodes send each other.
+//! - [`bridge`]: namespaces that are shared with Socket.IO's own servers.
 //! - [`socketio`]: what Socket.IO's own servers and emitters say to each other.
 //!
 //! State machines here are sans-I/O, as in the other crates. Only engines, and the task that joins them with a node, know
 //! tokio.
 #![forbid(unsafe_code)]
 
+pub mod bridge;
 mod cluster;
 pub mod engine;
 mod feeds;

@@ -3,6 +3,7 @@
 //! A topic is a typed value, never a concatenated string, so that a room can't be named to collide with a
 //! feed or with a room of another namespace. Names chosen by clients are bounded here.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -231,14 +232,11 @@ impl TryFrom<Vec<Room>> for Rooms {
 
     /// # Errors
     /// If there is none. All are to be of one namespace.
-    fn try_from(rooms: Vec<Room>) -> Result<Self, RoomError> {
-        let mut distinct: Vec<Room> = Vec::with_capacity(rooms.len());
-        for room in rooms {
-            if !distinct.contains(&room) {
-                distinct.push(room);
-            }
-        }
-        if distinct.is_empty() { Err(RoomError::Empty) } else { Ok(Self(distinct.into())) }
+    fn try_from(mut rooms: Vec<Room>) -> Result<Self, RoomError> {
+        // There may be thousands, named by a stranger.
+        let mut seen = HashSet::with_capacity(rooms.len());
+        rooms.retain(|room| seen.insert(room.clone()));
+        if rooms.is_empty() { Err(RoomError::Empty) } else { Ok(Self(rooms.into())) }
     }
 }
 

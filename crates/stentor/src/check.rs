@@ -26,7 +26,8 @@ pub(crate) fn keys() -> anyhow::Result<ExitCode> {
 fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
     let mut text = format!("{name} is valid.\n");
     let changed = config.changed();
-    let has_tables = !(config.feeds.is_empty() && config.rules.is_empty() && config.sockjs.is_empty());
+    let Config { feeds, rules, sockjs, bridges, .. } = config;
+    let has_tables = !(feeds.is_empty() && rules.is_empty() && sockjs.is_empty() && bridges.is_empty());
     // Writing to a string can't fail.
     _ = match (changed.len(), has_tables) {
         (0, false) => writeln!(text, "\nAll settings have their defaults."),
@@ -55,8 +56,11 @@ fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
         };
         rows(&mut text, feed, &["name", "prefix", "key", "push", "url"]);
     }
-    tables(&mut text, "Rules", &config.rules, "event", |rule| &rule.event);
-    tables(&mut text, "SockJS", &config.sockjs, "prefix", |place| &place.prefix);
+    tables(&mut text, "Rules", &config.rules, "event", |rule| rule.event.clone());
+    tables(&mut text, "SockJS", &config.sockjs, "prefix", |place| place.prefix.clone());
+    tables(&mut text, "Shared with Socket.IO's servers", bridges, "namespaces", |bridge| {
+        bridge.namespaces.join(", ")
+    });
     for warning in warnings {
         _ = writeln!(text, "\nwarning: {warning}");
     }
@@ -69,7 +73,7 @@ fn tables<T: Section + Default>(
     title: &str,
     list: &[T],
     named: &str,
-    name: impl Fn(&T) -> &str,
+    name: impl Fn(&T) -> String,
 ) {
     if !list.is_empty() {
         _ = writeln!(text, "\n{title}:");

@@ -1,10 +1,13 @@
 //! A node's place in a cluster: from the configuration to a member that runs, and leaves.
 
-use crate::config::options::ClusterOptions;
+use crate::config::options::{BridgeOptions, ClusterOptions};
 use anyhow::Context;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use stentor_cluster::engine::{ConnectOptions, EventReceiver, Limits, connect as connect_engine};
+use stentor_cluster::bridge::{self, BridgedPlane, Bridges, Connections};
+use stentor_cluster::engine::{
+    ConnectError, ConnectOptions, EventReceiver, Limits, connect as connect_engine,
+};
 use stentor_cluster::{Cluster, ClusterPlane, NodeId, Options};
 use stentor_edge::{Broker, ControlPlane, DataPlane, Ledger, NodeTag};
 use tokio::sync::watch;
@@ -13,26 +16,71 @@ use tokio::task::JoinHandle;
 /// Time for telling the other nodes that this one leaves.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A node that is connected to its engine, and has no data plane yet.
+/// A node that is connected to its engine, or to Socket.IO's servers, and has no data plane yet.
 pub(crate) struct Joining {
-    cluster: Arc<Cluster>,
-    events: EventReceiver,
+    cluster: Option<(Arc<Cluster>, EventReceiver)>,
+    bridges: Option<(Arc<Bridges>, Connections)>,
 }
 
 /// A node of a cluster.
 pub(crate) struct Member {
     stop: watch::Sender<bool>,
-    task: JoinHandle<()>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
-/// Connects a node with these planes to its engine, if it has one. What it holds is counted in `ledger`.
+/// Connects a node with these planes to its engine and to Socket.IO's servers, if it has any. What it holds is counted in `ledger`.
 pub(crate) async fn connect(
-    options: ClusterOptions,
+    mut options: ClusterOptions,
     edge: &stentor_edge::Options,
     control: &stentor_control::Options,
     ledger: Arc<Ledger>,
 ) -> anyhow::Result<Option<Joining>> {
-    let ClusterOptions { engine, node: name, secret, advertise, ca_file, prefix, wait } = options;
+    let bridges = bridges(&mut options, Limits::within(edge.limits.memory_bytes_max));
+    let cluster = connect_cluster(options, edge, control, ledger.clone()).await?;
+    let broker = cluster.as_ref().map(|(cluster, _)| cluster.clone() as Arc<dyn Broker>);
+    let bridges = if bridges.is_empty() {
+        None
+    } else {
+        let bridges = Bridges::new(&bridges, broker, &ledger);
+        let connect = async {
+            let bridges = bridges?;
+            let connections = bridges.connect().await?;
+            Ok::<_, ConnectError>((bridges, connections))
+        };
+        let connected = connect.await;
+        let what = "can't share namespaces with Socket.IO's servers ([[cluster.socketio]])";
+        Some(connected.context(what)?)
+    };
+    Ok((cluster.is_some() || bridges.is_some()).then_some(Joining { cluster, bridges }))
+}
+
+/// The bridges to Socket.IO's servers.
+fn bridges(options: &mut ClusterOptions, limits: Limits) -> Vec<bridge::Options> {
+    let ClusterOptions { engine, ca_file, wait, bridges, .. } = options;
+    let bridges = std::mem::take(bridges).into_iter();
+    bridges
+        .filter_map(|BridgeOptions { url, prefix, namespaces, adapter }| {
+            Some(bridge::Options {
+                // The configuration has one of them.
+                address: url.or_else(|| engine.clone())?,
+                ca_file: ca_file.clone(),
+                wait: *wait,
+                limits,
+                prefix: prefix.unwrap_or_else(|| adapter.default_prefix().into()),
+                namespaces,
+                adapter,
+            })
+        })
+        .collect()
+}
+
+async fn connect_cluster(
+    options: ClusterOptions,
+    edge: &stentor_edge::Options,
+    control: &stentor_control::Options,
+    ledger: Arc<Ledger>,
+) -> anyhow::Result<Option<(Arc<Cluster>, EventReceiver)>> {
+    let ClusterOptions { engine, node: name, secret, advertise, ca_file, prefix, wait, bridges: _ } = options;
     let Some(address) = engine else { return Ok(None) };
     let node = NodeId::draw();
     let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
@@ -60,7 +108,7 @@ pub(crate) async fn connect(
     };
     let started_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let cluster = Cluster::new(node, options, engine, &events, started_at.as_secs());
-    Ok(Some(Joining { cluster, events }))
+    Ok(Some((cluster, events)))
 }
 
 /// The largest document of any feed.
@@ -71,25 +119,41 @@ fn document_bytes_max(feeds: &stentor_control::FeedsOptions) -> usize {
 
 impl Joining {
     /// What hands the data plane's messages to other nodes.
-    pub(crate) fn broker(&self) -> Arc<dyn Broker> {
-        self.cluster.clone()
+    pub(crate) fn broker(&self) -> Option<Arc<dyn Broker>> {
+        let bridges = self.bridges.as_ref().map(|(bridges, _)| bridges.clone() as Arc<dyn Broker>);
+        bridges.or_else(|| self.cluster.as_ref().map(|(cluster, _)| cluster.clone() as _))
     }
 
     /// What names this node in the ids of its clients.
-    pub(crate) fn node_tag(&self) -> NodeTag {
-        self.cluster.node().tag()
+    pub(crate) fn node_tag(&self) -> Option<NodeTag> {
+        self.cluster.as_ref().map(|(cluster, _)| cluster.node().tag())
     }
 
     /// The observer of the data plane, where `control` alone would be.
     pub(crate) fn observe(&self, control: Arc<dyn ControlPlane>) -> Arc<dyn ControlPlane> {
-        self.cluster.observe(control)
+        let control = match &self.cluster {
+            Some((cluster, _)) => cluster.observe(control),
+            None => control,
+        };
+        match &self.bridges {
+            Some((bridges, _)) => bridges.observe(control),
+            None => control,
+        }
     }
 
     /// Joins the data plane with the cluster. Returns the data plane as the control plane is to see it.
-    pub(crate) fn start(self, plane: Arc<dyn DataPlane>) -> (Arc<dyn DataPlane>, Member) {
+    pub(crate) fn start(self, local: Arc<dyn DataPlane>) -> (Arc<dyn DataPlane>, Member) {
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(self.cluster.clone().run(self.events, plane.clone(), stopped));
-        (Arc::new(ClusterPlane::new(plane, self.cluster)), Member { stop, task })
+        let (mut plane, mut tasks) = (local.clone(), Vec::new());
+        if let Some((cluster, events)) = self.cluster {
+            tasks.push(tokio::spawn(cluster.clone().run(events, local.clone(), stopped.clone())));
+            plane = Arc::new(ClusterPlane::new(plane, cluster));
+        }
+        if let Some((bridges, connections)) = self.bridges {
+            tasks.push(tokio::spawn(bridges.clone().run(connections, local.clone(), stopped)));
+            plane = Arc::new(BridgedPlane::new(local, plane, bridges));
+        }
+        (plane, Member { stop, tasks })
     }
 }
 
@@ -97,6 +161,8 @@ impl Member {
     /// Tells the other nodes that this one leaves.
     pub(crate) async fn leave(self) {
         let _ = self.stop.send(true);
-        let _ = tokio::time::timeout(LEAVE_TIMEOUT, self.task).await;
+        for task in self.tasks {
+            let _ = tokio::time::timeout(LEAVE_TIMEOUT, task).await;
+        }
     }
 }

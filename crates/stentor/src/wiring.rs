@@ -53,8 +53,8 @@ pub(crate) async fn launch(
     let signals = Signals::new();
     let ledger = Arc::new(Ledger::new(edge.limits.memory_bytes_max));
     let joining = cluster::connect(cluster, &edge, &control, ledger.clone()).await?;
-    let broker = joining.as_ref().map(|joining| joining.broker());
-    let node_tag = joining.as_ref().map(|joining| joining.node_tag());
+    let broker = joining.as_ref().and_then(|joining| joining.broker());
+    let node_tag = joining.as_ref().and_then(|joining| joining.node_tag());
     let observer = joining.as_ref().map_or(signals.clone() as _, |joining| joining.observe(signals.clone()));
     let edge = stentor_edge::Options { routes, broker, node_tag, ledger: Some(ledger), ..edge };
     let node = Node::start(edge, driver, observer, None);

@@ -89,10 +89,21 @@ fn top_level(sources: &mut Sources, walk: &Walk<'_>, name: &str, at: usize, valu
 
 /// One section; `id` tells those of the same name apart.
 fn section(sources: &mut Sources, walk: &Walk<'_>, info: &SectionInfo, id: &str, table: &DeTable<'_>) {
+    // A section within this one, as `[[cluster.socketio]]`.
+    let nested = |key: &str| {
+        let name = format!("{}.{key}", info.name);
+        sections().iter().any(|info| info.name == name).then_some(name)
+    };
+    for (key, value) in table {
+        if let Some(name) = nested(key.get_ref()) {
+            top_level(sources, walk, &name, key.span().start, value);
+        }
+    }
     let Some(part) = sources.config.part(info.name) else { return };
     let target = part.next();
     let outcomes: Vec<_> = table
         .iter()
+        .filter(|(key, _)| nested(key.get_ref()).is_none())
         .map(|(key, value)| (key, target.set(key.get_ref(), Raw::Toml(value.get_ref()))))
         .collect();
     for (key, outcome) in outcomes {

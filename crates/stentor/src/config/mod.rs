@@ -27,8 +27,8 @@ pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
 
 use self::options::Options;
 use self::schema::{
-    AdminLimits, Cluster, Deflate, Feed, FeedsLimits, Heartbeat, Limits, Origins, Rooms, Rule, Server,
-    SockJs, SocketIo,
+    AdminLimits, Bridge, Cluster, Deflate, Feed, FeedsLimits, Heartbeat, Limits, Origins, Rooms, Rule,
+    Server, SockJs, SocketIo,
 };
 use self::section::{KeyInfo, Section};
 use self::setting::Raw;
@@ -81,7 +81,7 @@ impl<S: Section + Default + 'static> Part for Vec<S> {
     }
 }
 
-/// Declares the sections, in the order of the reference. A field has the name of its section.
+/// Declares the sections, in the order of the reference.
 macro_rules! config {
     ($($section:ident: $ty:ty),+ $(,)?) => {
         /// Everything that can be configured.
@@ -96,10 +96,12 @@ macro_rules! config {
             }
 
             fn part(&mut self, section: &str) -> Option<&mut dyn Part> {
-                match section {
-                    $(stringify!($section) => Some(&mut self.$section),)+
-                    _ => None,
-                }
+                $(
+                    if self.$section.defaults().name() == section {
+                        return Some(&mut self.$section);
+                    }
+                )+
+                None
             }
         }
     };
@@ -117,6 +119,7 @@ config! {
     sockjs: Vec<SockJs>,
     deflate: Deflate,
     cluster: Cluster,
+    bridges: Vec<Bridge>,
     feeds: Vec<Feed>,
     feeds_limits: FeedsLimits,
 }
@@ -175,6 +178,7 @@ impl Config {
         let keys = |feed: &Feed| PushedKeys { prefix: feed.prefix.clone(), key: feed.key.clone() };
         control.feeds.pushed = pushed.into_iter().map(keys).collect();
         control.admin.shutdown_timeout = ADMIN_SHUTDOWN_TIMEOUT;
+        options.cluster.bridges = self.bridges.iter().map(|bridge| options_of(bridge).bridge).collect();
         options
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::time::Duration;
+use stentor_cluster::bridge::Adapter;
 use stentor_cluster::engine::Address;
 use stentor_control::UpstreamOptions;
 use stentor_edge::{DriverChoice, Recovery, SockJs};
@@ -18,6 +19,18 @@ pub(crate) struct ClusterOptions {
     pub(crate) ca_file: Option<PathBuf>,
     pub(crate) prefix: String,
     pub(crate) wait: bool,
+    /// All `[[cluster.socketio]]`.
+    pub(crate) bridges: Vec<BridgeOptions>,
+}
+
+/// What a `[[cluster.socketio]]` sets.
+#[cfg_attr(test, derive(Debug))]
+pub(crate) struct BridgeOptions {
+    /// `None`: the cluster's engine.
+    pub(crate) url: Option<Address>,
+    pub(crate) prefix: Option<String>,
+    pub(crate) namespaces: Vec<String>,
+    pub(crate) adapter: Adapter,
 }
 
 /// Everything that keys set. Only tests print it: it has secrets.
@@ -27,6 +40,8 @@ pub(crate) struct Options {
     pub(crate) control: stentor_control::Options,
     pub(crate) driver: DriverChoice,
     pub(crate) cluster: ClusterOptions,
+    /// One `[[cluster.socketio]]`.
+    pub(crate) bridge: BridgeOptions,
     /// The history of every room.
     pub(crate) history: HistoryLimits,
     /// Applies if `age_max` isn't zero.
@@ -53,6 +68,13 @@ impl Default for Options {
                 ca_file: None,
                 prefix: "stentor:".into(),
                 wait: false,
+                bridges: Vec::new(),
+            },
+            bridge: BridgeOptions {
+                url: None,
+                prefix: None,
+                namespaces: vec!["/".into()],
+                adapter: Adapter::default(),
             },
             history: HistoryLimits {
                 publications_max: 0,

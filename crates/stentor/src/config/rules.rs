@@ -7,6 +7,9 @@ use super::{Config, SourceLocation, Sources};
 use std::collections::HashMap;
 use stentor_control::Route;
 
+/// Longest prefix of the channels of Socket.IO's servers.
+const BRIDGE_PREFIX_BYTES_MAX: usize = 256;
+
 /// Notes what is wrong.
 pub(super) fn check(sources: &mut Sources) {
     admin_beyond_loopback(sources);
@@ -17,6 +20,7 @@ pub(super) fn check(sources: &mut Sources) {
     socketio(sources);
     rules(sources);
     sockjs(sources);
+    bridges(sources);
 }
 
 /// The admin port can publish and read everything, so beyond loopback it needs a token.
@@ -181,6 +185,62 @@ fn sockjs(sources: &mut Sources) {
         let location = sources.location("sockjs[0]", "prefix");
         sources.problem(location, text);
     }
+}
+
+/// Namespaces that are shared with Socket.IO's servers.
+fn bridges(sources: &mut Sources) {
+    let bridges = std::mem::take(&mut sources.config.bridges);
+    let mut shared = HashMap::new();
+    for (n, bridge) in bridges.iter().enumerate() {
+        let mut wrong = |key, text: String| {
+            let location = sources.location(&format!("cluster.socketio[{n}]"), key);
+            sources.problem(location, format!("{key} in [[cluster.socketio]]: {text}"));
+        };
+        if bridge.namespaces.is_empty() {
+            wrong("namespaces", "name at least one namespace".into());
+        }
+        for name in &bridge.namespaces {
+            if let Some(text) = namespace(name) {
+                wrong("namespaces", text);
+            } else if shared.insert(name.clone(), n).is_some() {
+                wrong(
+                    "namespaces",
+                    format!("{name:?} is shared already; a namespace is shared over one Redis only"),
+                );
+            }
+        }
+        let prefix = &bridge.prefix;
+        if prefix.len() > BRIDGE_PREFIX_BYTES_MAX || prefix.contains(char::is_control) {
+            wrong(
+                "prefix",
+                format!("expected at most {BRIDGE_PREFIX_BYTES_MAX} bytes without control characters"),
+            );
+        }
+    }
+    for (n, bridge) in bridges.iter().enumerate() {
+        let has_engine = sources.config.cluster.engine.0.is_some();
+        if bridge.url.0.is_none() && !has_engine {
+            let location = sources.location(&format!("cluster.socketio[{n}]"), "namespaces");
+            let text =
+                "this [[cluster.socketio]] has no url, and there is no engine in [cluster] to use instead";
+            sources.problem(location, text);
+        }
+        for name in bridge.namespaces.iter().filter(|name| *name != "/") {
+            if !sources.config.socketio.namespaces.contains(name) {
+                let text = format!(
+                    "{}namespaces in [[cluster.socketio]]: clients can't connect to {name:?}, because it isn't in namespaces in [socketio]",
+                    sources.location(&format!("cluster.socketio[{n}]"), "namespaces")
+                );
+                sources.warnings.push(text);
+            }
+        }
+    }
+    if !bridges.is_empty() && sources.config.rooms.history_length > 0 {
+        let text = "history_length in [rooms] and [[cluster.socketio]] exclude each other: Socket.IO's servers publish without positions, so \
+                    that rooms of shared namespaces can't keep a history; remove one of them";
+        sources.problem(sources.location("rooms", "history_length"), text);
+    }
+    sources.config.bridges = bridges;
 }
 
 fn namespace(name: &str) -> Option<String> {

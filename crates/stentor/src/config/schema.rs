@@ -386,6 +386,22 @@ section! {
 }
 
 section! {
+    /// Namespaces that this node shares with Socket.IO's own servers and emitters, over the Redis that they use:
+    /// docs/cluster.md, "Sharing rooms with Socket.IO's own servers". Write one `[[cluster.socketio]]` per Redis and adapter. Messages
+    /// to these namespaces reach other nodes of Stentor by this Redis as well, not by the engine.
+    [cluster.socketio] Bridge => (bridge) {
+        /// URL of that Redis: `redis://[user:password@]host:port[/database]`, or `rediss://` for TLS. Empty: the engine in
+        /// `[cluster]`.
+        url: EngineUrl;
+        /// How the names of the channels begin: the adapter's option `key`. Empty: what the package has by default,
+        /// `socket.io`.
+        prefix: String;
+        /// The namespaces that are shared, of those that this node has (`socketio.namespaces`).
+        namespaces: Vec<String>;
+    }
+}
+
+section! {
     /// WebSocket compression (permessage-deflate). It never uses context takeover, so a frame is compressed once for all
     /// clients.
     [deflate] Deflate => (edge.deflate) {

@@ -48,7 +48,7 @@ pub(crate) fn paragraph(lines: &[&str]) -> String {
 macro_rules! section {
     (
         $(#[doc = $section_doc:literal])+
-        [$section:ident] $name:ident => $part:tt {
+        [$section:ident $(. $subsection:ident)?] $name:ident => $part:tt {
             $(
                 $(#[doc = $doc:literal])+
                 $key:ident : $ty:ty $(= $default:expr)? $(=> $($field:ident).+)* $(, in $range:expr)? ;
@@ -71,7 +71,7 @@ macro_rules! section {
 
         impl $crate::config::section::Section for $name {
             fn name(&self) -> &'static str {
-                stringify!($section)
+                concat!(stringify!($section) $(, ".", stringify!($subsection))?)
             }
 
             fn doc(&self) -> String {

@@ -625,3 +625,51 @@ fn the_example_of_the_reference_is_valid() {
     assert_eq!(config.origins.allow.len(), 2);
     assert_eq!(config.feeds[1].key, "matchesfeed/{id}/matchcentre");
 }
+
+#[test]
+fn namespaces_shared_with_other_servers() {
+    let engine = "[cluster]\nengine = \"redis://127.0.0.1\"\n";
+    let shared =
+        |more: &str| format!("{engine}[socketio]\nnamespaces = [\"/a\"]\n[[cluster.socketio]]\n{more}");
+    let config = load(&shared("namespaces = [\"/\", \"/a\"]")).unwrap();
+    assert_eq!(config.bridges.len(), 1);
+    assert_eq!(config.bridges[0].namespaces, ["/", "/a"]);
+    check("[[cluster.socketio]]\nurl = \"redis://127.0.0.1\"", "");
+    check(
+        "[[cluster.socketio]]\nnamespaces = [\"/\"]",
+        "stentor.toml:2: this [[cluster.socketio]] has no url, and there is no engine in [cluster] to use instead",
+    );
+    check(
+        &shared("namespaces = [\"a\"]"),
+        "stentor.toml:6: namespaces in [[cluster.socketio]]: a namespace must begin with / and have no comma or question mark: \"a\"",
+    );
+    check(
+        &shared("namespaces = []"),
+        "stentor.toml:6: namespaces in [[cluster.socketio]]: name at least one namespace",
+    );
+    check(
+        &shared("[[cluster.socketio]]\nnamespaces = [\"/\"]"),
+        "stentor.toml:7: namespaces in [[cluster.socketio]]: \"/\" is shared already; a namespace is shared over one Redis only",
+    );
+    check(
+        &format!("{}\n[rooms]\nhistory_length = 1", shared("")),
+        "stentor.toml:8: history_length in [rooms] and [[cluster.socketio]] exclude each other: Socket.IO's servers publish without \
+         positions, so that rooms of shared namespaces can't keep a history; remove one of them",
+    );
+    check(
+        &shared("prefx = \"a\""),
+        "stentor.toml:6: unknown key \"prefx\" in [[cluster.socketio]]; did you mean \"prefix\"?",
+    );
+    check(
+        "[cluster.socketio]\nprefix = \"a\"",
+        "stentor.toml:1: write [[cluster.socketio]] with two brackets: the section may be repeated",
+    );
+    let (_, warnings) = from_file(&shared("namespaces = [\"/b\"]")).load().unwrap();
+    assert_eq!(
+        warnings,
+        [
+            "stentor.toml:6: namespaces in [[cluster.socketio]]: clients can't connect to \"/b\", because it isn't in namespaces in \
+          [socketio]"
+        ]
+    );
+}

@@ -22,7 +22,7 @@ Prometheus.
 ";
 
 /// Metrics to alert on, with the condition.
-const ALERTS: [(&str, &str); 22] = [
+const ALERTS: [(&str, &str); 25] = [
     ("process_open_fds", "above 80 % of `process_max_fds`"),
     ("process_resident_memory_bytes", "above 80 % of the container's limit"),
     ("stentor_connections", "above 80 % of `limits.connections_max` or of your capacity"),
@@ -43,23 +43,28 @@ const ALERTS: [(&str, &str); 22] = [
     ("stentor_cluster_engine_up", "0"),
     ("stentor_cluster_frames_refused_total", "any increase"),
     ("stentor_cluster_nodes", "below the number of nodes that you run"),
+    ("stentor_bridge_up", "0"),
+    ("stentor_bridge_messages_dropped_total", "any increase"),
+    ("stentor_bridge_messages_refused_total", "any increase"),
     ("stentor_mailbox_waits_total", "a constant rise"),
     ("stentor_log_lines_dropped_total", "any increase"),
 ];
 
 /// The tables, with the prefixes of their metrics. A metric is in the first table that fits.
-const SECTIONS: [(&str, &[&str]); 6] = [
+const SECTIONS: [(&str, &[&str]); 7] = [
     ("Process", &["process_", "stentor_log_"]),
     ("Memory", &["stentor_memory_"]),
     ("Feeds", &["stentor_feed_"]),
     ("Admin port", &["stentor_admin_", "stentor_inbox_", "stentor_mailbox_waits"]),
     ("Cluster, if `[cluster]` has an engine", &["stentor_cluster_"]),
+    ("Namespaces shared with Socket.IO's servers, with `[[cluster.socketio]]`", &["stentor_bridge_"]),
     ("Clients and deliveries", &[""]),
 ];
 
 pub(super) fn markdown() -> anyhow::Result<String> {
     let data_plane = stentor_edge::idle(stentor_edge::Options::default(), Signals::new());
     let data_plane = Arc::new(stentor_cluster::alone(data_plane));
+    let data_plane = Arc::new(stentor_cluster::bridge::alone(data_plane)?);
     let text = sample_metrics(data_plane, vec![logging::dropped_lines(|| 0)])?;
     let metrics = parse(&text);
     let mut page = String::from(HEAD);

@@ -9,12 +9,12 @@ use tokio_rustls::TlsConnector;
 
 /// A server's address, with credentials.
 #[derive(Clone)]
-pub(super) struct Server {
-    pub(super) host: String,
-    pub(super) port: u16,
-    pub(super) tls: Option<(TlsConnector, ServerName<'static>)>,
+pub(crate) struct Server {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) tls: Option<(TlsConnector, ServerName<'static>)>,
     /// User, password and database.
-    pub(super) login: RedisConnectionInfo,
+    pub(crate) login: RedisConnectionInfo,
 }
 
 impl Server {
@@ -22,7 +22,7 @@ impl Server {
     ///
     /// # Errors
     /// What is wrong, without the password.
-    pub(super) fn parse(url: &str, ca_file: Option<&Path>) -> Result<Self, String> {
+    pub(crate) fn parse(url: &str, ca_file: Option<&Path>) -> Result<Self, String> {
         let (plain, has_tls) = match url.strip_prefix("rediss://") {
             Some(rest) => (format!("redis://{rest}"), true),
             None => (url.to_string(), false),

@@ -15,13 +15,13 @@ use crate::engine::SILENCE_MAX;
 /// The oldest server that will do: it has exclusive ranges of streams, and `GET` within `SET`.
 const VERSION_MIN: (u32, u32) = (6, 2);
 /// How long a connection may take to be established.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to a primary. It ends when it is dropped.
-pub(super) struct Link {
+pub(crate) struct Link {
     connection: MultiplexedConnection,
     /// Names the incarnation of the server's data. Drawn anew when a replica becomes the primary, and when the server starts.
-    pub(super) replication_id: Arc<str>,
+    pub(crate) replication_id: Arc<str>,
     driver: JoinHandle<()>,
 }
 
@@ -36,7 +36,7 @@ impl Link {
     ///
     /// # Errors
     /// Why not, for people. No secrets.
-    pub(super) async fn connect(
+    pub(crate) async fn connect(
         server: &Server,
         pushes: Option<Arc<dyn AsyncPushSender>>,
     ) -> Result<Self, String> {
@@ -84,7 +84,7 @@ impl Link {
     }
 
     /// Checks that the server is still the same primary. It answers, so the connection works.
-    pub(super) async fn check(&self) -> Result<(), String> {
+    pub(crate) async fn check(&self) -> Result<(), String> {
         let info = self.info().await?;
         if primary_of(&info)? != &*self.replication_id {
             return Err("the server's data has changed".into());
@@ -101,17 +101,22 @@ impl Link {
     }
 
     /// What sends commands over this connection.
-    pub(super) fn sender(&self) -> Sender {
+    pub(crate) fn sender(&self) -> Sender {
         Sender { connection: self.connection.clone(), replication_id: self.replication_id.clone() }
     }
 
     /// See [`Sender::send`].
-    pub(super) async fn send(&self, pipeline: &Pipeline) -> Result<Vec<Value>, String> {
+    pub(crate) async fn send(&self, pipeline: &Pipeline) -> Result<Vec<Value>, String> {
         self.sender().send(pipeline).await
     }
 
+    /// Subscribes to patterns.
+    pub(crate) async fn subscribe_patterns(&self, patterns: &[String]) -> Result<(), String> {
+        self.connection.clone().psubscribe(patterns).await.map_err(explain)
+    }
+
     /// Subscribes to channels, or unsubscribes.
-    pub(super) async fn subscribe(&self, channels: &[Arc<str>], is_interested: bool) -> Result<(), String> {
+    pub(crate) async fn subscribe(&self, channels: &[Arc<str>], is_interested: bool) -> Result<(), String> {
         let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
         let mut connection = self.connection.clone();
         let result = if is_interested {
@@ -123,7 +128,7 @@ impl Link {
     }
 
     /// Waits until the connection is lost.
-    pub(super) async fn closed(&mut self) -> String {
+    pub(crate) async fn closed(&mut self) -> String {
         let _ = (&mut self.driver).await;
         "the connection was closed".into()
     }
@@ -131,14 +136,14 @@ impl Link {
 
 /// Sends commands over a connection.
 #[derive(Clone)]
-pub(super) struct Sender {
+pub(crate) struct Sender {
     connection: MultiplexedConnection,
-    pub(super) replication_id: Arc<str>,
+    pub(crate) replication_id: Arc<str>,
 }
 
 impl Sender {
     /// Sends commands at once. An error means that the connection failed, or didn't answer within [`SILENCE_MAX`].
-    pub(super) async fn send(&self, pipeline: &Pipeline) -> Result<Vec<Value>, String> {
+    pub(crate) async fn send(&self, pipeline: &Pipeline) -> Result<Vec<Value>, String> {
         let mut connection = self.connection.clone();
         connection.send_packed_commands(pipeline, 0, pipeline.len()).await.map_err(explain)
     }
@@ -190,10 +195,10 @@ impl AsyncPushSender for Pushes {
 
 /// Waits longer after each failure, up to five seconds, at random, so that not all nodes come back at once.
 #[derive(Default)]
-pub(super) struct Backoff(u32);
+pub(crate) struct Backoff(u32);
 
 impl Backoff {
-    pub(super) async fn wait(&mut self) {
+    pub(crate) async fn wait(&mut self) {
         let longest = 100 << self.0.min(6);
         self.0 = (self.0 + 1).min(6);
         tokio::time::sleep(Duration::from_millis(fastrand::u64(longest / 2..=longest.min(5_000)))).await;

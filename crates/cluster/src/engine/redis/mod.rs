@@ -8,9 +8,9 @@
 //!
 //! Rooms expire a day after the last message's age limit, feeds a day after the last version or renewed lease.
 
-mod address;
-mod link;
-mod publisher;
+pub(crate) mod address;
+pub(crate) mod link;
+pub(crate) mod publisher;
 mod replies;
 mod requests;
 mod scripts;
@@ -133,7 +133,8 @@ impl Redis {
             events,
             interest: Interest::default(),
             probe: names.probe(node).into(),
-            outgoing: Outgoing::new(options.ledger.clone()),
+            // Without a position.
+            outgoing: Outgoing::new(options.ledger.clone(), "PUBLISH", b":"),
             requests: Requests::new(options.ledger.clone()),
             lost: Mutex::default(),
         });

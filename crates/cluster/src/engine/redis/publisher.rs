@@ -23,7 +23,11 @@ struct Waiting {
 }
 
 /// What waits to be published.
-pub(super) struct Outgoing {
+pub(crate) struct Outgoing {
+    /// `PUBLISH`, or `SPUBLISH`.
+    command: &'static str,
+    /// How each message begins.
+    head: &'static [u8],
     waiting: Mutex<Waiting>,
     /// The size of what waits, and of the batch on its way. Changed while the messages are locked.
     charge: Charge,
@@ -36,9 +40,9 @@ fn bytes_of(channel: &str, payload: &Bytes) -> usize {
 }
 
 impl Outgoing {
-    pub(super) fn new(ledger: Arc<Ledger>) -> Self {
+    pub(crate) fn new(ledger: Arc<Ledger>, command: &'static str, head: &'static [u8]) -> Self {
         let charge = Charge::new(ledger, Class::Cluster);
-        Self { waiting: Mutex::default(), charge, added: Notify::new() }
+        Self { command, head, waiting: Mutex::default(), charge, added: Notify::new() }
     }
 
     /// Messages that wait or are on their way, and their size in bytes.
@@ -50,7 +54,7 @@ impl Outgoing {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn push(&self, limits: &Limits, channel: String, payload: Bytes) -> Result<(), EngineError> {
+    pub(crate) fn push(&self, limits: &Limits, channel: String, payload: Bytes) -> Result<(), EngineError> {
         let bytes = bytes_of(&channel, &payload);
         let mut waiting = self.waiting();
         let is_full = waiting.count >= limits.outgoing_messages_max
@@ -73,8 +77,7 @@ impl Outgoing {
         while pipeline.len() < BATCH_MESSAGES_MAX && bytes < BATCH_BYTES_MAX {
             let Some((channel, payload)) = waiting.messages.pop_front() else { break };
             bytes += bytes_of(&channel, &payload);
-            // Without a position.
-            pipeline.cmd("PUBLISH").arg(channel).arg([b":", &payload[..]].concat());
+            pipeline.cmd(self.command).arg(channel).arg([self.head, &payload[..]].concat());
         }
         (!pipeline.is_empty()).then_some((pipeline, bytes))
     }
@@ -90,13 +93,13 @@ impl Outgoing {
 pub(super) async fn run(shared: Arc<Shared>) {
     loop {
         let mut link = shared.connect(super::Role::Publish, None).await;
-        let reason = serve(&shared, &mut link).await;
+        let reason = serve(&shared.outgoing, &mut link).await;
         shared.lost(super::Role::Publish, &reason);
     }
 }
 
-async fn serve(shared: &Shared, link: &mut Link) -> String {
-    let outgoing = &shared.outgoing;
+/// Publishes over one connection until it is lost. Returns why.
+pub(crate) async fn serve(outgoing: &Outgoing, link: &mut Link) -> String {
     let mut probe = tokio::time::interval(PROBE_INTERVAL);
     probe.reset();
     // Reported once per connection.

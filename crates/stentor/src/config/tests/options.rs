@@ -13,8 +13,12 @@ fn the_defaults_are_those_of_the_options() {
     expect.control.admin.shutdown_timeout = ADMIN_SHUTDOWN_TIMEOUT;
     expect.edge.primus.ping_interval = expect.edge.heartbeat.interval;
     assert_eq!(format!("{:?}", Config::default().options()), format!("{expect:?}"));
-    let repeated: [&dyn Section; 3] =
-        [&schema::Rule::default(), &schema::SockJs::default(), &schema::Feed::default()];
+    let repeated: [&dyn Section; 4] = [
+        &schema::Rule::default(),
+        &schema::SockJs::default(),
+        &schema::Bridge::default(),
+        &schema::Feed::default(),
+    ];
     for section in repeated {
         let found = format!("{:?}", options_of(section));
         assert_eq!(found, format!("{:?}", Options::default()), "{}", section.name());

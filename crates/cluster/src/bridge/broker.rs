@@ -1,0 +1,167 @@
+//! All bridges of a node, between its data plane and the rest of its cluster.
+
+use super::metrics::{Figures, metrics};
+use super::{Bridge, ConnectError, Namespace, Options, Pushes};
+use crate::engine::redis::link::Link;
+use crate::space::Space;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use stentor_edge::{Broadcast, Broker, Busy, ControlPlane, DataPlane, Ledger, Metric, Ticket};
+use stentor_hub::Topic;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// The bridges of one node.
+pub struct Bridges {
+    bridges: Vec<Arc<Bridge>>,
+    /// The bridge of each shared namespace, with the namespace's index there.
+    namespaces: HashMap<Arc<str>, (usize, usize)>,
+    /// Carries the other namespaces. `None`: there are no other nodes.
+    inner: Option<Arc<dyn Broker>>,
+    control: OnceLock<Arc<dyn ControlPlane>>,
+    space: Arc<Space>,
+}
+
+/// The bridges' first connections.
+pub struct Connections(Vec<Option<(Link, Arc<Pushes>)>>);
+
+impl fmt::Debug for Bridges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bridges").field("namespaces", &self.namespaces).finish_non_exhaustive()
+    }
+}
+
+impl Bridges {
+    /// Bridges that aren't connected yet. `inner` carries the namespaces that aren't shared. What is held is counted in
+    /// `ledger`.
+    ///
+    /// # Errors
+    /// What is wrong with the options.
+    pub fn new(
+        options: &[Options],
+        inner: Option<Arc<dyn Broker>>,
+        ledger: &Arc<Ledger>,
+    ) -> Result<Arc<Self>, ConnectError> {
+        let space = Arc::new(Space::default());
+        let bridges = options.iter().map(|options| Bridge::new(options, space.clone(), ledger));
+        let bridges = bridges.collect::<Result<Vec<_>, _>>()?;
+        let mut namespaces = HashMap::new();
+        for (number, bridge) in bridges.iter().enumerate() {
+            for (index, namespace) in bridge.namespaces.iter().enumerate() {
+                namespaces.insert(namespace.name.clone(), (number, index));
+            }
+        }
+        Ok(Arc::new(Self { bridges, namespaces, inner, control: OnceLock::new(), space }))
+    }
+
+    /// Connects those that aren't to wait until they can.
+    ///
+    /// # Errors
+    /// A server can't be reached, refuses the credentials, is too old, or is something else.
+    pub async fn connect(&self) -> Result<Connections, ConnectError> {
+        let mut connections = Vec::new();
+        for bridge in &self.bridges {
+            connections.push(match bridge.waits {
+                true => None,
+                false => Some(bridge.open().await.map_err(ConnectError)?),
+            });
+        }
+        Ok(Connections(connections))
+    }
+
+    /// The observer of the data plane, in place of `control`, which learns of free space as well.
+    pub fn observe(self: &Arc<Self>, control: Arc<dyn ControlPlane>) -> Arc<dyn ControlPlane> {
+        // A second one would be a bug of the node's start.
+        assert!(self.control.set(control).is_ok());
+        self.clone()
+    }
+
+    /// Runs until `stop` is set.
+    pub async fn run(
+        self: Arc<Self>,
+        connections: Connections,
+        plane: Arc<dyn DataPlane>,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let mut tasks = JoinSet::new();
+        for (bridge, first) in self.bridges.iter().zip(connections.0) {
+            tasks.spawn(bridge.clone().subscribe(first));
+            tasks.spawn(bridge.clone().publish_all());
+            tasks.spawn(bridge.clone().handle_all(plane.clone()));
+        }
+        // Its tasks end with the set. If the sender is gone, so is the node.
+        let _ = stop.wait_for(|is_stopped| *is_stopped).await;
+    }
+
+    /// The figures of all bridges.
+    pub fn metrics(&self) -> Vec<Metric> {
+        let figures: Vec<_> = self
+            .bridges
+            .iter()
+            .map(|bridge| Figures {
+                prefix: &bridge.prefix,
+                counters: &bridge.counters,
+                inbox_bytes: bridge.inbox.bytes(),
+                dropped: bridge.inbox.dropped(),
+            })
+            .collect();
+        metrics(&figures)
+    }
+
+    /// Whether a namespace is shared.
+    pub(super) fn shares(&self, namespace: &str) -> bool {
+        self.namespaces.contains_key(namespace)
+    }
+
+    /// The bridge that shares a namespace.
+    pub(super) fn find(&self, namespace: &str) -> Option<(&Arc<Bridge>, &Arc<Namespace>)> {
+        let (bridge, namespace) = self.namespaces.get(namespace)?;
+        let bridge = &self.bridges[*bridge];
+        Some((bridge, &bridge.namespaces[*namespace]))
+    }
+}
+
+impl Broker for Bridges {
+    fn publish(&self, message: &Broadcast) -> Result<(), Busy> {
+        match (self.find(message.rooms.first().namespace()), &self.inner) {
+            (Some((bridge, namespace)), _) => bridge.publish(namespace, message),
+            (None, Some(inner)) => inner.publish(message),
+            (None, None) => Ok(()),
+        }
+    }
+
+    fn orders_history(&self) -> bool {
+        // Of namespaces that aren't shared: the configuration refuses others.
+        self.inner.as_ref().is_some_and(|inner| inner.orders_history())
+    }
+
+    fn publish_with_history(&self, message: &Broadcast, ticket: Option<Ticket>) -> Result<(), Busy> {
+        self.inner.as_ref().map_or(Ok(()), |inner| inner.publish_with_history(message, ticket))
+    }
+
+    fn set_interest(&self, topic: &Topic, has_subscribers: bool) {
+        if let Topic::Room(room) = topic
+            && let Some((_, namespace)) = self.find(room.namespace())
+        {
+            namespace.set_interest(room, has_subscribers);
+        } else if let Some(inner) = &self.inner {
+            inner.set_interest(topic, has_subscribers);
+        }
+    }
+}
+
+impl ControlPlane for Bridges {
+    fn wanted(&self) {
+        if let Some(control) = self.control.get() {
+            control.wanted();
+        }
+    }
+
+    fn space(&self) {
+        self.space.notify();
+        if let Some(control) = self.control.get() {
+            control.space();
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! A bridge's connections to Redis: one that receives, one that publishes, each replaced on its own.
+//!
+//! After each connect, all channels are subscribed. A probe over the receiving connection proves that messages arrive.
+
+use super::Bridge;
+use super::inbox::{Arrived, Kind};
+use crate::engine::redis::link::{Backoff, Link};
+use crate::engine::redis::publisher;
+use crate::engine::{PROBE_INTERVAL, SILENCE_MAX};
+use crate::metrics::count;
+use crate::socketio::channels::Channel;
+use crate::socketio::sender;
+use bytes::Bytes;
+use redis::aio::{AsyncPushSender, SendError};
+use redis::{Pipeline, PushInfo, PushKind, Value};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::time::Instant;
+
+/// Takes what arrives on one connection.
+pub(super) struct Pushes {
+    bridge: Arc<Bridge>,
+    /// What a former connection still delivers is dropped.
+    is_replaced: AtomicBool,
+    probed_at: Mutex<Instant>,
+}
+
+impl Pushes {
+    pub(super) fn new(bridge: Arc<Bridge>) -> Arc<Self> {
+        Arc::new(Self { bridge, is_replaced: AtomicBool::new(false), probed_at: Mutex::new(Instant::now()) })
+    }
+
+    fn silence(&self) -> std::time::Duration {
+        self.probed_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    fn receive(&self, pattern: Option<&[u8]>, channel: &[u8], payload: Vec<u8>) {
+        if channel == self.bridge.probe.as_bytes() {
+            *self.probed_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            return;
+        }
+        let Some((namespace, kind)) = self.bridge.kind_of(pattern, channel, &payload) else { return };
+        self.bridge.inbox.push(Arrived { namespace, kind, payload: payload.into() });
+    }
+}
+
+impl AsyncPushSender for Pushes {
+    fn send(&self, push: PushInfo) -> Result<(), SendError> {
+        if self.is_replaced.load(Ordering::Relaxed) {
+            return Err(SendError);
+        }
+        let bytes = |value| if let Value::BulkString(bytes) = value { Some(bytes) } else { None };
+        let mut parts = push.data.into_iter().map(bytes);
+        let pattern = match push.kind {
+            PushKind::Message => None,
+            PushKind::PMessage => parts.next().flatten(),
+            _ => return Ok(()),
+        };
+        if let (Some(Some(channel)), Some(Some(payload))) = (parts.next(), parts.next()) {
+            self.receive(pattern.as_deref(), &channel, payload);
+        }
+        Ok(())
+    }
+}
+
+impl Bridge {
+    /// What a message is. `None`: it concerns nobody here, or is this node's own.
+    fn kind_of(&self, pattern: Option<&[u8]>, channel: &[u8], payload: &[u8]) -> Option<(usize, Kind)> {
+        // A channel may match the patterns of two namespaces.
+        let mut namespaces = self.namespaces.iter().enumerate();
+        let found = namespaces.find_map(|(index, namespace)| {
+            let is_its = pattern.is_none_or(|pattern| namespace.pattern.as_bytes() == pattern);
+            is_its.then(|| namespace.channels.decode(channel))?.map(|decoded| (index, namespace, decoded))
+        });
+        let (index, namespace, decoded) = found?;
+        let kind = match decoded {
+            Channel::Broadcast { room } => {
+                let is_own = sender(payload) == Some(&namespace.uid);
+                let may_concern = room.is_none_or(|room| namespace.may_concern(room));
+                (!is_own && may_concern).then_some(Kind::Broadcast)?
+            }
+            Channel::Request => Kind::Request,
+            Channel::Response => Kind::Response,
+        };
+        Some((index, kind))
+    }
+
+    /// A first connection that receives.
+    pub(super) async fn open(self: &Arc<Self>) -> Result<(Link, Arc<Pushes>), String> {
+        let pushes = Pushes::new(self.clone());
+        let link = Link::connect(&self.server, Some(pushes.clone())).await?;
+        Ok((link, pushes))
+    }
+
+    /// Receives, for as long as the node runs.
+    pub(super) async fn subscribe(self: Arc<Self>, mut first: Option<(Link, Arc<Pushes>)>) {
+        let mut backoff = Backoff::default();
+        let mut is_reported = false;
+        loop {
+            let opened = match first.take() {
+                Some(opened) => Ok(opened),
+                None => self.open().await,
+            };
+            let reason = match opened {
+                Ok((mut link, pushes)) => {
+                    let reason = self.receive(&mut link, &pushes, &mut is_reported, &mut backoff).await;
+                    pushes.is_replaced.store(true, Ordering::Relaxed);
+                    reason
+                }
+                Err(reason) => reason,
+            };
+            if self.counters.is_connected.swap(0, Ordering::Relaxed) == 1 {
+                count(&self.counters.connection_losses);
+            }
+            if !std::mem::replace(&mut is_reported, true) {
+                tracing::warn!(
+                    prefix = self.prefix,
+                    reason,
+                    "the connection to Redis is lost; clients of Socket.IO's servers and of this node don't receive each other's \
+                     messages until it is back"
+                );
+            }
+            backoff.wait().await;
+        }
+    }
+
+    async fn receive(
+        &self,
+        link: &mut Link,
+        pushes: &Pushes,
+        is_reported: &mut bool,
+        backoff: &mut Backoff,
+    ) -> String {
+        let (channels, patterns) = self.subscriptions();
+        let subscribed = async {
+            link.subscribe(&channels, true).await?;
+            link.subscribe_patterns(&patterns).await
+        };
+        if let Err(reason) = subscribed.await {
+            return reason;
+        }
+        self.counters.is_connected.store(1, Ordering::Relaxed);
+        *backoff = Backoff::default();
+        if std::mem::take(is_reported) {
+            tracing::info!(prefix = self.prefix, "the connection to Redis is back");
+        }
+        let mut probe = tokio::time::interval(PROBE_INTERVAL);
+        loop {
+            tokio::select! {
+                reason = link.closed() => return reason,
+                _ = probe.tick() => {
+                    if pushes.silence() > SILENCE_MAX {
+                        return format!("nothing arrived for {} s", SILENCE_MAX.as_secs());
+                    }
+                    let mut pipeline = Pipeline::new();
+                    pipeline.cmd("PUBLISH").arg(&*self.probe).arg("");
+                    let sent = async {
+                        link.send(&pipeline).await?;
+                        link.check().await
+                    };
+                    if let Err(reason) = sent.await {
+                        return reason;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Publishes, for as long as the node runs.
+    pub(super) async fn publish_all(self: Arc<Self>) {
+        let mut backoff = Backoff::default();
+        loop {
+            match Link::connect(&self.server, None).await {
+                Ok(mut link) => {
+                    backoff = Backoff::default();
+                    let reason = publisher::serve(&self.outgoing, &mut link).await;
+                    tracing::debug!(
+                        prefix = self.prefix,
+                        reason,
+                        "the publishing connection to Redis is lost"
+                    );
+                }
+                // The other connection reports it.
+                Err(reason) => tracing::debug!(prefix = self.prefix, reason, "no connection to Redis"),
+            }
+            backoff.wait().await;
+        }
+    }
+
+    /// Publishes a payload, as soon as there is a connection. Returns whether there is room.
+    pub(super) fn send(&self, channel: String, payload: Bytes) -> bool {
+        self.outgoing.push(&self.limits, channel, payload).is_ok()
+    }
+}

@@ -1,0 +1,90 @@
+//! What a bridge counts.
+
+use super::refused::{LABELS, Refused};
+use std::sync::atomic::{AtomicU64, Ordering};
+use stentor_edge::{Metric, MetricKind};
+
+/// Counters, from any thread.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) is_connected: AtomicU64,
+    pub(super) connection_losses: AtomicU64,
+    pub(super) sent: AtomicU64,
+    pub(super) received: AtomicU64,
+    pub(super) not_sent: AtomicU64,
+    refused: [AtomicU64; LABELS.len()],
+}
+
+/// Figures of one bridge at one moment, by its prefix.
+pub(super) struct Figures<'a> {
+    pub(super) prefix: &'a str,
+    pub(super) counters: &'a Counters,
+    pub(super) inbox_bytes: usize,
+    pub(super) dropped: u64,
+}
+
+impl Counters {
+    pub(super) fn count_refused(&self, reason: Refused) {
+        if let Some(counter) = LABELS.iter().position(|label| *label == reason.label()) {
+            self.refused[counter].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The figures of all bridges.
+pub(super) fn metrics(bridges: &[Figures<'_>]) -> Vec<Metric> {
+    let prefix = |figures: &Figures<'_>| vec![("prefix", figures.prefix.to_owned())];
+    let each = |name, help, kind, value: fn(&Figures<'_>) -> u64| {
+        let samples = bridges.iter().map(|figures| (prefix(figures), value(figures))).collect();
+        Metric { name, help, kind, samples }
+    };
+    let one = |name, help, kind, counter: fn(&Counters) -> &AtomicU64| {
+        let samples = bridges.iter();
+        let samples =
+            samples.map(|figures| (prefix(figures), counter(figures.counters).load(Ordering::Relaxed)));
+        Metric { name, help, kind, samples: samples.collect() }
+    };
+    let refused = bridges.iter().flat_map(|figures| {
+        LABELS.iter().zip(&figures.counters.refused).map(|(reason, counter)| {
+            let labels = vec![("prefix", figures.prefix.to_owned()), ("reason", (*reason).to_owned())];
+            (labels, counter.load(Ordering::Relaxed))
+        })
+    });
+    use MetricKind::{Counter, Gauge};
+    vec![
+        one(
+            "bridge_up",
+            "Whether the Redis of a `[[cluster.socketio]]` is connected and all its channels are subscribed.",
+            Gauge,
+            |c| &c.is_connected,
+        ),
+        one("bridge_connection_losses", "How often that connection was lost.", Counter, |c| {
+            &c.connection_losses
+        }),
+        one("bridge_messages_sent", "Events published to Socket.IO's servers.", Counter, |c| &c.sent),
+        one("bridge_messages_received", "Events of Socket.IO's servers for clients here.", Counter, |c| {
+            &c.received
+        }),
+        one(
+            "bridge_messages_not_sent",
+            "Events and answers that were too large for Redis, or for which there was no room; other servers don't have them.",
+            Counter,
+            |c| &c.not_sent,
+        ),
+        Metric {
+            name: "bridge_messages_refused",
+            help: "What arrived from Redis and has no effect, by reason.",
+            kind: Counter,
+            samples: refused.collect(),
+        },
+        each(
+            "bridge_messages_dropped",
+            "Messages that arrived faster than this node takes them.",
+            Counter,
+            |figures| figures.dropped,
+        ),
+        each("bridge_inbox_bytes", "Messages from Redis that wait for this node.", Gauge, |figures| {
+            figures.inbox_bytes as u64
+        }),
+    ]
+}

@@ -1,0 +1,167 @@
+//! Namespaces that Stentor shares with Socket.IO's own servers and emitters, over Redis.
+//!
+//! ```text
+//!  cores ── Broker::publish ───────────► Bridge ──► Redis ──► Socket.IO's servers, other nodes
+//!  cores ◄── CommandInbox::receive ── Bridge ◄── Redis ◄── Socket.IO's servers, emitters, other nodes
+//! ```
+//!
+//! A shared namespace travels by this way only, between nodes of Stentor as well: they are servers among others. What arrives
+//! is a stranger's: it is bounded, reaches only the namespaces that are configured, and what is refused is counted by reason.
+//!
+//! [`crate::socketio`] has the formats.
+
+mod broker;
+mod commands;
+mod connection;
+mod delivery;
+mod inbox;
+mod metrics;
+mod namespace;
+mod plane;
+mod refused;
+
+pub use broker::{Bridges, Connections};
+pub use plane::{BridgedPlane, alone};
+
+use crate::engine::redis::address::Server;
+use crate::engine::redis::publisher::Outgoing;
+use crate::engine::{Address, ConnectError, Limits};
+use crate::metrics::count;
+use crate::socketio::{Broadcast, Event, Flags, Selection, WireError, channels};
+use crate::space::Space;
+use connection::Pushes;
+use inbox::Inbox;
+use metrics::Counters;
+use namespace::Namespace;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use stentor_edge::{Broadcast as Message, Busy, Ledger};
+
+/// How Socket.IO's servers speak to each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Adapter {
+    /// `@socket.io/redis-adapter`, `createAdapter`.
+    #[default]
+    Classic,
+}
+
+impl Adapter {
+    /// How channels begin unless the servers are configured otherwise.
+    pub fn default_prefix(self) -> &'static str {
+        match self {
+            Self::Classic => channels::PREFIX,
+        }
+    }
+}
+
+/// How to share namespaces.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The Redis that Socket.IO's servers use.
+    pub address: Address,
+    /// Certificates to trust, in PEM, if it speaks TLS. `None`: those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// Whether to wait until Redis can be reached, instead of failing.
+    pub wait: bool,
+    /// Bounds of what is held.
+    pub limits: Limits,
+    /// How channels begin.
+    pub prefix: String,
+    /// The namespaces, each with its slash.
+    pub namespaces: Vec<String>,
+    /// How the other servers speak.
+    pub adapter: Adapter,
+}
+
+/// Namespaces that are shared over one Redis.
+pub struct Bridge {
+    prefix: String,
+    server: Server,
+    /// Whether the node starts without it.
+    waits: bool,
+    namespaces: Vec<Arc<Namespace>>,
+    /// The channel over which the node proves that messages arrive.
+    probe: Arc<str>,
+    limits: Limits,
+    outgoing: Outgoing,
+    inbox: Inbox,
+    counters: Counters,
+    space: Arc<Space>,
+    has_reported_refusal: AtomicBool,
+}
+
+impl Bridge {
+    fn new(options: &Options, space: Arc<Space>, ledger: &Arc<Ledger>) -> Result<Arc<Self>, ConnectError> {
+        let server =
+            Server::parse(options.address.reveal(), options.ca_file.as_deref()).map_err(ConnectError)?;
+        let namespaces = options.namespaces.iter();
+        let namespaces = namespaces.map(|name| Namespace::new(&options.prefix, name).map(Arc::new));
+        let namespaces = namespaces.collect::<Result<_, _>>().map_err(|e| ConnectError(e.to_string()))?;
+        Ok(Arc::new(Self {
+            prefix: options.prefix.clone(),
+            server,
+            waits: options.wait,
+            namespaces,
+            probe: format!("{}-probe#{:016x}", options.prefix, fastrand::u64(..)).into(),
+            limits: options.limits,
+            outgoing: Outgoing::new(ledger.clone(), "PUBLISH", b""),
+            inbox: Inbox::new(&options.limits, ledger.clone()),
+            counters: Counters::default(),
+            space,
+            has_reported_refusal: AtomicBool::new(false),
+        }))
+    }
+
+    /// The channels and patterns that it receives.
+    fn subscriptions(&self) -> (Vec<Arc<str>>, Vec<String>) {
+        let own = self.namespaces.iter().flat_map(|namespace| {
+            let Namespace { channels, uid, .. } = &**namespace;
+            [channels.request().into(), channels.response().into(), channels.response_to(uid).into()]
+        });
+        let channels = std::iter::once(self.probe.clone()).chain(own).collect();
+        (channels, self.namespaces.iter().map(|namespace| namespace.pattern.clone()).collect())
+    }
+
+    /// A message of this node leaves it.
+    fn publish(&self, namespace: &Namespace, message: &Message) -> Result<(), Busy> {
+        match namespace.outgoing(message) {
+            Some((selection, event)) => self.emit(namespace, selection, event, message.volatile),
+            None => Ok(()),
+        }
+    }
+
+    fn emit(
+        &self,
+        namespace: &Namespace,
+        selection: Selection,
+        event: Event,
+        volatile: bool,
+    ) -> Result<(), Busy> {
+        let channel = namespace.channels.broadcast(&selection.rooms);
+        let broadcast = Broadcast {
+            uid: namespace.uid.clone(),
+            namespace: namespace.name.clone(),
+            selection,
+            flags: Flags { volatile, ..Flags::default() },
+            event,
+        };
+        let payload = match broadcast.encode() {
+            Ok(payload) => payload,
+            Err(error) => {
+                self.not_encoded(error);
+                return Ok(());
+            }
+        };
+        if !self.send(channel, payload) {
+            return Err(Busy);
+        }
+        count(&self.counters.sent);
+        Ok(())
+    }
+
+    fn not_encoded(&self, error: WireError) {
+        count(&self.counters.not_sent);
+        tracing::warn!(%error, prefix = self.prefix, "a message can't be sent to Socket.IO's servers");
+    }
+}

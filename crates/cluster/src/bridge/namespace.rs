@@ -1,0 +1,165 @@
+//! A namespace that is shared: its channels, and which of its rooms have members here.
+
+use super::refused::Refused;
+use crate::socketio::channels::Channels;
+use crate::socketio::{Event, Selection};
+use bytes::Bytes;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use stentor_edge::{Broadcast, PublicId, Target};
+use stentor_hub::{Data, Room, RoomError, Rooms};
+
+/// The event's name for clients of Socket.IO if a message has none.
+const DEFAULT_EVENT: &str = "message";
+
+pub(super) struct Namespace {
+    pub(super) name: Arc<str>,
+    /// Drawn at the start, as Socket.IO's servers do. Messages with this uid are this node's own.
+    pub(super) uid: Arc<str>,
+    pub(super) channels: Channels,
+    /// Of all broadcasts.
+    pub(super) pattern: String,
+    pub(super) all_members: Room,
+    /// Rooms that have members on this node.
+    rooms: Mutex<HashSet<Arc<str>>>,
+}
+
+/// Which sessions of this node a message is for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Local {
+    /// Members of these rooms, which have members here.
+    pub(super) rooms: Vec<Room>,
+    /// Sessions that a room's name may be the id of.
+    pub(super) sessions: Vec<PublicId>,
+    pub(super) except_rooms: Vec<Room>,
+    pub(super) except_sessions: Vec<PublicId>,
+}
+
+impl Namespace {
+    pub(super) fn new(prefix: &str, name: &str) -> Result<Self, RoomError> {
+        let channels = Channels::new(prefix, name);
+        Ok(Self {
+            name: name.into(),
+            uid: draw_uid(),
+            pattern: channels.pattern(),
+            channels,
+            all_members: Room::all_members(name)?,
+            rooms: Mutex::default(),
+        })
+    }
+
+    fn rooms(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_interest(&self, room: &Room, has_members: bool) {
+        let mut rooms = self.rooms();
+        if has_members {
+            rooms.insert(room.name().into());
+        } else {
+            rooms.remove(room.name());
+        }
+    }
+
+    /// Whether a message to the room may concern sessions of this node.
+    pub(super) fn may_concern(&self, room: &str) -> bool {
+        PublicId::parse(room).is_some() || self.rooms().contains(room)
+    }
+
+    /// The sessions of this node that a selection has. A name that can't be one of a room refuses all of it: left out, fewer
+    /// rooms would be excepted, or no room would mean all.
+    pub(super) fn local(&self, selection: &Selection) -> Result<Local, Refused> {
+        let names = selection.rooms.iter().chain(&selection.except);
+        for name in names {
+            self.all_members.sibling(name).map_err(|_| Refused::RoomName)?;
+        }
+        let here = self.rooms();
+        let rooms = |names: &[Arc<str>]| -> Vec<Room> {
+            let names = names.iter().filter(|name| here.contains(&***name));
+            names.filter_map(|name| self.all_members.sibling(name).ok()).collect()
+        };
+        let ids = |names: &[Arc<str>]| names.iter().filter_map(|name| PublicId::parse(name)).collect();
+        let mut local = Local {
+            rooms: rooms(&selection.rooms),
+            sessions: ids(&selection.rooms),
+            except_rooms: rooms(&selection.except),
+            except_sessions: ids(&selection.except),
+        };
+        if selection.rooms.is_empty() {
+            local.rooms = vec![self.all_members.clone()];
+        }
+        Ok(local)
+    }
+
+    /// What a message of this node says to others: to whom, and what. `None`: to nobody.
+    pub(super) fn outgoing(&self, message: &Broadcast) -> Option<(Selection, Event)> {
+        if message.except_rooms.contains(&self.all_members) {
+            return None;
+        }
+        let names = |rooms: &mut dyn Iterator<Item = &Room>| rooms.map(|room| room.name().into()).collect();
+        let mut rooms: Vec<Arc<str>> = names(&mut message.rooms.iter());
+        if message.rooms.iter().any(Room::is_all_members) {
+            rooms.clear();
+        }
+        let mut except: Vec<Arc<str>> = names(&mut message.except_rooms.iter());
+        except.extend(message.except_sessions.iter().map(|id| id.to_string().into()));
+        let event = event(message.event.clone(), &message.data);
+        Some((Selection { rooms, except }, event))
+    }
+}
+
+impl Local {
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rooms.is_empty() && self.sessions.is_empty()
+    }
+
+    /// Only the sessions by id that aren't members of the rooms.
+    pub(super) fn sessions_only(&self, all_members: &Room) -> Option<Target> {
+        if self.sessions.is_empty() {
+            return None;
+        }
+        let except = self.rooms.iter().chain(&self.except_rooms).cloned().collect();
+        Some(self.with_sessions(Target::of_rooms(all_members.clone(), Vec::new(), except)))
+    }
+
+    fn with_sessions(&self, target: Target) -> Target {
+        let target = self.sessions.iter().fold(target, |target, id| target.session(*id));
+        self.except_sessions.iter().fold(target, |target, id| target.except_session(*id))
+    }
+
+    /// A message to the members of the rooms, if there are any.
+    pub(super) fn into_broadcast(self, event: Event, volatile: bool) -> Option<Broadcast> {
+        Some(Broadcast {
+            rooms: Rooms::try_from(self.rooms).ok()?,
+            except_rooms: self.except_rooms,
+            except_sessions: self.except_sessions,
+            event: Some(event.name),
+            data: event.arguments,
+            volatile,
+        })
+    }
+}
+
+/// What clients of Socket.IO receive.
+pub(super) fn event(name: Option<Arc<str>>, data: &Data) -> Event {
+    let arguments = match data {
+        Data::Arguments { .. } => data.clone(),
+        Data::Json(json) => Data::Arguments { json: json.clone(), attachments: [].into() },
+        Data::Text(text) => {
+            let mut json = Vec::with_capacity(text.len() + 2);
+            stentor_json::write_string(&mut json, &String::from_utf8_lossy(text));
+            Data::Arguments { json: json.into(), attachments: [].into() }
+        }
+        Data::Binary(bytes) => Data::Arguments {
+            json: Bytes::from_static(br#"{"_placeholder":true,"num":0}"#),
+            attachments: [bytes.clone()].into(),
+        },
+    };
+    Event { name: name.unwrap_or_else(|| DEFAULT_EVENT.into()), arguments }
+}
+
+/// Six letters or digits.
+pub(super) fn draw_uid() -> Arc<str> {
+    std::iter::repeat_with(fastrand::alphanumeric).take(6).collect::<String>().into()
+}

@@ -1,0 +1,115 @@
+//! The data plane of a node that shares namespaces, as the control plane sees it: commands for sessions of these namespaces reach
+//! those of Socket.IO's servers.
+
+use super::{Adapter, Bridges, Options};
+use crate::engine::{Address, ConnectError, Limits};
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_edge::{
+    Broadcast, Busy, Command, CommandInbox, DataPlane, Denial, Done, FeedUpdate, Histogram, Ledger, Metric,
+    NodeInfo, Publish, RoomList, RoomUpdate, RoomsQuery, Target, Ticket, Wanted,
+};
+use stentor_hub::{Key, Room};
+
+/// A node's data plane, with the sessions of Socket.IO's servers.
+pub struct BridgedPlane {
+    local: Arc<dyn DataPlane>,
+    /// With the sessions of the other nodes of the cluster.
+    inner: Arc<dyn DataPlane>,
+    bridges: Arc<Bridges>,
+}
+
+impl BridgedPlane {
+    /// The data plane `local` of a node, which is `inner` with the other nodes of its cluster.
+    pub fn new(local: Arc<dyn DataPlane>, inner: Arc<dyn DataPlane>, bridges: Arc<Bridges>) -> Self {
+        Self { local, inner, bridges }
+    }
+
+    /// Who knows the sessions of a namespace.
+    fn plane_of(&self, namespace: &str) -> &Arc<dyn DataPlane> {
+        if self.bridges.shares(namespace) { &self.local } else { &self.inner }
+    }
+}
+
+/// The data plane of a node that shares a namespace with nobody, to show what such a node measures.
+///
+/// # Errors
+/// Never.
+pub fn alone(inner: Arc<dyn DataPlane>) -> Result<BridgedPlane, ConnectError> {
+    let options = Options {
+        address: Address::parse("redis://127.0.0.1").map_err(ConnectError)?,
+        ca_file: None,
+        wait: true,
+        limits: Limits::default(),
+        prefix: "PREFIX".into(),
+        namespaces: Vec::new(),
+        adapter: Adapter::default(),
+    };
+    Ok(BridgedPlane::new(inner.clone(), inner, Bridges::new(&[options], None, &Arc::new(Ledger::new(0)))?))
+}
+
+impl CommandInbox for BridgedPlane {
+    fn publish(&self, message: Publish) -> Result<(), Busy> {
+        self.inner.publish(message)
+    }
+
+    fn receive(&self, message: Broadcast) -> Result<(), Busy> {
+        self.inner.receive(message)
+    }
+
+    fn update_room(&self, room: &Room, update: RoomUpdate) -> Result<(), Busy> {
+        self.inner.update_room(room, update)
+    }
+
+    fn decide(&self, ticket: Ticket, answer: Result<(), Denial>) -> Result<(), Busy> {
+        self.inner.decide(ticket, answer)
+    }
+
+    fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
+        self.inner.update_feed(key, update)
+    }
+
+    fn command(&self, target: Target, command: Command) {
+        let Some((bridge, namespace)) = self.bridges.find(target.namespace()) else {
+            return self.inner.command(target, command);
+        };
+        let command = bridge.then_ask(namespace, &target, command);
+        self.local.command(target, command);
+    }
+
+    fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
+        self.plane_of(&query.namespace).list_rooms(query, done);
+    }
+}
+
+impl DataPlane for BridgedPlane {
+    fn take_wanted(&self) -> Vec<Wanted> {
+        self.inner.take_wanted()
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let mut all = self.inner.metrics();
+        all.extend(self.bridges.metrics());
+        all
+    }
+
+    fn histograms(&self) -> Vec<Histogram> {
+        self.inner.histograms()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.inner.is_ready()
+    }
+
+    fn connections(&self) -> usize {
+        self.inner.connections()
+    }
+
+    fn nodes(&self) -> Vec<NodeInfo> {
+        self.inner.nodes()
+    }
+
+    fn drain(&self, within: Duration) {
+        self.inner.drain(within);
+    }
+}

@@ -1,0 +1,56 @@
+//! What is refused, by reason.
+
+use crate::socketio::WireError;
+
+/// Why a message of another server has no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    /// It isn't a message of the adapter.
+    #[error("{0}")]
+    Wire(#[from] WireError),
+    /// It is for another namespace than its channel.
+    #[error("the message is for another namespace than its channel")]
+    Namespace,
+    /// The name of a room is empty or too long.
+    #[error("the name of a room is empty or longer than {} bytes", stentor_hub::ROOM_BYTES_MAX)]
+    RoomName,
+}
+
+impl Refused {
+    /// For a metric.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Wire(error) => error.label(),
+            Self::Namespace => "namespace",
+            Self::RoomName => "room_name",
+        }
+    }
+}
+
+/// All labels.
+pub(super) const LABELS: [&str; 7] =
+    ["malformed", "too_large", "obsolete", "unknown_type", "reserved_event", "namespace", "room_name"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_has_a_counter() {
+        let wire = [
+            WireError::Malformed,
+            WireError::TooLarge,
+            WireError::TooDeep,
+            WireError::TooMany,
+            WireError::Obsolete,
+            WireError::Pickle,
+            WireError::UnknownType,
+            WireError::ReservedEvent,
+            WireError::BadPlaceholder,
+        ];
+        let reasons = wire.map(Refused::Wire).into_iter();
+        for reason in reasons.chain([Refused::Namespace, Refused::RoomName]) {
+            assert!(LABELS.contains(&reason.label()), "{reason}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+// Socket.IO's own servers and nodes of Stentor that share the namespace `/` over one Redis, with a client on each.
+import { createAdapter } from '@socket.io/redis-adapter';
+import { once } from 'node:events';
+import http from 'node:http';
+import { setTimeout as passed } from 'node:timers/promises';
+import { createClient } from 'redis';
+import { Server } from 'socket.io';
+import { io as connect } from 'socket.io-client';
+import { event, serve, within } from './harness.mjs';
+import { until } from './redis.mjs';
+
+/** A Redis client of Node that ends with the test. */
+export async function redisClient(t, url) {
+  const client = createClient({ url });
+  client.on('error', () => {});
+  await client.connect();
+  // The packages don't expect that Redis is away.
+  const publish = client.publish.bind(client);
+  client.publish = (...args) => publish(...args).catch(() => {});
+  t.after(() => client.isOpen && client.disconnect());
+  return client;
+}
+
+/** A server of the package `socket.io` on a free port: { io, url }. */
+export async function nodeServer(t, engine, { adapter = createAdapter, options } = {}) {
+  const [pub, sub] = [await redisClient(t, engine.url), await redisClient(t, engine.url)];
+  const listener = http.createServer();
+  const io = new Server(listener, { adapter: adapter(pub, sub, options) });
+  for (const namespace of ['/', '/chat']) {
+    io.of(namespace).on('connection', (socket) => {
+      socket.on('join', (room, done) => {
+        socket.join(room);
+        done({ ok: true });
+      });
+      socket.on('say', (message, done) => {
+        socket.to(message.room).emit('say', message);
+        done?.({ ok: true });
+      });
+      socket.on('shout', (...args) => socket.broadcast.emit('shout', ...args));
+    });
+  }
+  listener.listen(0, '127.0.0.1');
+  await once(listener, 'listening');
+  t.after(() => io.close());
+  return { io, url: `http://127.0.0.1:${listener.address().port}` };
+}
+
+/** A node of Stentor whose clients can do the same. */
+export async function stentor(t, engine, { more = '', bridge = '', cluster = '' } = {}) {
+  const config = `
+${cluster}
+[socketio]
+namespaces = ["/chat"]
+[[cluster.socketio]]
+url = "${engine.url}"
+namespaces = ["/", "/chat"]
+${bridge}
+[[rules]]
+event = "join"
+join = ["{}"]
+ack = true
+[[rules]]
+event = "say"
+broadcast = ["{room}"]
+except_sender = true
+ack = true
+[[rules]]
+event = "shout"
+broadcast = ["*"]
+except_sender = true
+${more}`;
+  const server = await serve(t, { config });
+  await until('the bridge is up', async () => (await metric(server, 'bridge_up')) === 1);
+  return { ...server, url: server.http };
+}
+
+/** The sum of a metric's samples whose labels have all this text. */
+export async function metric(server, name, labels = '') {
+  const text = await (await fetch(`${server.admin}/metrics`)).text();
+  const samples = text.split('\n').filter((line) => line.match(new RegExp(`^stentor_${name}(\\{| )`)) && line.includes(labels));
+  return samples.length === 0 ? NaN : samples.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
+}
+
+/** A request to the admin API that succeeds. */
+export async function admin(server, path, body) {
+  const response = await fetch(`${server.admin}/api/v1/${path}`, body && { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
+  const answer = await response.json();
+  if (response.status !== 200) throw new Error(`${path}: ${response.status} ${JSON.stringify(answer)}`);
+  return answer;
+}
+
+/** A client that is a member of rooms. `seen` has the events that it has received. */
+export async function client(t, { url }, rooms = [], { namespace = '/', ...options } = {}) {
+  const socket = connect(url + namespace, { forceNew: true, transports: ['websocket'], ...options });
+  t.after(() => socket.disconnect());
+  socket.seen = [];
+  socket.onAny((...args) => socket.seen.push(args));
+  await event(socket, 'connect');
+  for (const room of rooms) await within(socket.emitWithAck('join', room), 'the answer to join');
+  return socket;
+}
+
+/**
+ * What each client receives of what `emit` sends: their events named `name`, until a marker that all servers publish to everyone
+ * afterwards has come from each of them.
+ */
+export async function received(servers, clients, emit) {
+  for (const socket of clients) socket.seen.length = 0;
+  await emit();
+  await settled(servers, clients);
+  // Messages to different rooms may pass each other on a node with several cores.
+  await passed(100);
+  return clients.map((socket) => socket.seen.filter(([name]) => name !== 'marker'));
+}
+
+let markers = 0;
+
+/** Until each client has received a message of each server to all, which follows whatever they published before. */
+export async function settled(servers, clients) {
+  const marker = ++markers;
+  const heard = () => clients.every((socket) => servers.every((_, n) => socket.seen.some(([name, data]) => name === 'marker' && data[0] === marker && data[1] === n)));
+  await Promise.all(servers.map((server, n) => (server.io ? server.io.emit('marker', [marker, n]) : admin(server, 'publish', { namespace: '/', event: 'marker', data: [marker, n] }))));
+  await until('all have received the markers', heard);
+}
