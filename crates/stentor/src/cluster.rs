@@ -85,7 +85,7 @@ async fn connect_cluster(
     let node = NodeId::draw();
     let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     let limits = Limits::within(edge.limits.memory_bytes_max);
-    let options = ConnectOptions { prefix, wait, ca_file, limits, ledger: ledger.clone() };
+    let options = ConnectOptions { prefix, wait, ca_file, identity: None, limits, ledger: ledger.clone() };
     let (engine, events) = connect_engine(node, &address, options)
         .await
         .with_context(|| format!("can't join the cluster at {address} ([cluster] engine)"))?;

@@ -23,8 +23,8 @@ mod refused;
 pub use broker::{Bridges, Connections};
 pub use plane::{BridgedPlane, alone};
 
-use crate::engine::redis::address::Server;
 use crate::engine::redis::publisher::Outgoing;
+use crate::engine::redis::server::Server;
 use crate::engine::{Address, ConnectError, Limits};
 use crate::metrics::count;
 use crate::socketio::{Broadcast, Event, Flags, Selection, WireError, channels};
@@ -77,7 +77,7 @@ pub struct Options {
 /// Namespaces that are shared over one Redis.
 pub struct Bridge {
     prefix: String,
-    server: Server,
+    server: Arc<Server>,
     /// Whether the node starts without it.
     waits: bool,
     namespaces: Vec<Arc<Namespace>>,
@@ -93,14 +93,14 @@ pub struct Bridge {
 
 impl Bridge {
     fn new(options: &Options, space: Arc<Space>, ledger: &Arc<Ledger>) -> Result<Arc<Self>, ConnectError> {
-        let server =
-            Server::parse(options.address.reveal(), options.ca_file.as_deref()).map_err(ConnectError)?;
+        let server = Server::parse(options.address.reveal(), options.ca_file.as_deref(), None)
+            .map_err(ConnectError)?;
         let namespaces = options.namespaces.iter();
         let namespaces = namespaces.map(|name| Namespace::new(&options.prefix, name).map(Arc::new));
         let namespaces = namespaces.collect::<Result<_, _>>().map_err(|e| ConnectError(e.to_string()))?;
         Ok(Arc::new(Self {
             prefix: options.prefix.clone(),
-            server,
+            server: Arc::new(server),
             waits: options.wait,
             namespaces,
             probe: format!("{}-probe#{:016x}", options.prefix, fastrand::u64(..)).into(),

@@ -5,7 +5,7 @@ use std::fmt;
 /// Which kind of engine a URL names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `redis://` or `rediss://`.
+    /// `redis://`, `redis+sentinel://`, or `rediss` for TLS.
     Redis,
 }
 
@@ -26,10 +26,10 @@ impl Address {
             return Err("expected a URL such as `redis://127.0.0.1:6379`".into());
         };
         let kind = match scheme {
-            "redis" | "rediss" => Kind::Redis,
+            "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" => Kind::Redis,
             other => {
                 return Err(format!(
-                    "there is no engine `{other}://`; expected `redis://` or, for TLS, `rediss://`"
+                    "there is no engine `{other}://`; expected `redis://`, `redis+sentinel://` or, for TLS, `rediss`"
                 ));
             }
         };
@@ -52,10 +52,17 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.url.split_once("://"), self.url.rsplit_once('@')) {
-            (Some((scheme, _)), Some((_, host))) => write!(f, "{scheme}://…@{host}"),
-            _ => f.write_str(&self.url),
+        // The query has a password as well; or it isn't one, but a part of a password that should be escaped.
+        let (url, query) = self.url.split_once('?').unwrap_or((&self.url, ""));
+        let scheme_end = url.find("://").map_or(0, |at| at + 3);
+        if !query.is_empty() && !query.starts_with("sentinel_") {
+            return write!(f, "{}…", &url[..scheme_end]);
         }
+        match (url.split_once("://"), url.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, host))) => write!(f, "{scheme}://…@{host}")?,
+            _ => f.write_str(url)?,
+        }
+        f.write_str(if query.is_empty() { "" } else { "?…" })
     }
 }
 
@@ -75,6 +82,9 @@ mod tests {
             ("redis://127.0.0.1:6379", "redis://127.0.0.1:6379"),
             ("rediss://user:pa@ss@host:1/2", "rediss://…@host:1/2"),
             ("redis://:secret@host", "redis://…@host"),
+            ("redis://:sec?ret@host", "redis://…"),
+            ("redis+sentinel://a,b/m?sentinel_password=pa@ss", "redis+sentinel://a,b/m?…"),
+            ("rediss+sentinel://:x@a,b/m?sentinel_password=pa@ss", "rediss+sentinel://…@a,b/m?…"),
         ] {
             let address = Address::parse(url).map(|address| address.to_string());
             assert_eq!(address.as_deref(), Ok(shown));

@@ -7,6 +7,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use stentor_edge::Ledger;
 
+/// A certificate and its key, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The certificate, followed by those of its authorities if need be.
+    pub certificate_file: PathBuf,
+    /// Its private key.
+    pub key_file: PathBuf,
+}
+
 /// How to connect.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
@@ -16,6 +25,8 @@ pub struct ConnectOptions {
     pub wait: bool,
     /// Certificates to trust, in PEM, if the engine speaks TLS. `None`: those of the system.
     pub ca_file: Option<PathBuf>,
+    /// What the node identifies itself by in TLS, if the engine asks for it.
+    pub identity: Option<Identity>,
     /// Bounds of what is held.
     pub limits: Limits,
     /// Where what is held counts.

@@ -22,7 +22,7 @@ pub mod memory;
 pub mod redis;
 
 pub use address::{Address, Kind};
-pub use connect::{ConnectError, ConnectOptions, Connected, connect};
+pub use connect::{ConnectError, ConnectOptions, Connected, Identity, connect};
 pub use events::{EventReceiver, EventSender, EventsWaiting, events};
 
 use crate::NodeId;

@@ -5,7 +5,9 @@
 mod feeds;
 mod memory;
 mod messages;
+mod proxy;
 mod redis;
+mod redis_sentinel;
 mod redis_server;
 mod registry;
 mod rooms;

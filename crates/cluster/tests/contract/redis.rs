@@ -1,11 +1,12 @@
 //! The engine on Redis.
 
+use crate::proxy::Proxy;
 use crate::redis_server::RedisServer;
 use crate::{Fixture, KEEP, Node, contract, room, sleep_ms};
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
+use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use stentor_cluster::NodeId;
 use stentor_cluster::engine::redis::Redis;
@@ -15,17 +16,17 @@ use stentor_cluster::engine::{
 use stentor_edge::Ledger;
 use stentor_hub::Position;
 
-fn options() -> ConnectOptions {
+pub(crate) fn options() -> ConnectOptions {
     let limits = Limits { request_timeout: Duration::from_secs(10), ..Limits::default() };
     let ledger = Arc::new(Ledger::new(usize::MAX));
-    ConnectOptions { prefix: "test:".into(), wait: false, ca_file: None, limits, ledger }
+    ConnectOptions { prefix: "test:".into(), wait: false, ca_file: None, identity: None, limits, ledger }
 }
 
-async fn connect(url: &str) -> Result<Node, String> {
+pub(crate) async fn connect(url: &str) -> Result<Node, String> {
     connect_with(url, options()).await
 }
 
-async fn connect_with(url: &str, options: ConnectOptions) -> Result<Node, String> {
+pub(crate) async fn connect_with(url: &str, options: ConnectOptions) -> Result<Node, String> {
     let id = NodeId::draw();
     let (engine, events) = Redis::connect(id, url, &options).await.map_err(|error| error.to_string())?;
     Ok(Node { id, engine: Arc::new(engine), events })
@@ -48,7 +49,7 @@ contract!(RedisServer::start(&[]));
 
 impl Node {
     /// Waits until the connection is lost, and why; then until it is back.
-    async fn reconnected(&mut self) -> Arc<str> {
+    pub(crate) async fn reconnected(&mut self) -> Arc<str> {
         loop {
             if let Event::Disconnected { reason } = self.event().await {
                 assert_eq!(self.event().await, Event::Connected);
@@ -57,7 +58,7 @@ impl Node {
         }
     }
 
-    async fn receives(&mut self, name: &str) {
+    pub(crate) async fn receives(&mut self, name: &str) {
         let key: Arc<str> = fastrand::u64(..).to_string().into();
         let append = || Request::Append {
             room: room(name),
@@ -153,44 +154,6 @@ async fn interest_is_established_again_after_the_connection_was_killed() {
         for r in rooms.iter().step_by(500) {
             node.receives(r.name()).await;
         }
-    }
-}
-
-/// Forwards connections to a server, and swallows what goes one way if it is told to.
-struct Proxy {
-    port: u16,
-    swallows: Arc<[AtomicBool; 2]>,
-}
-
-impl Proxy {
-    fn start(to: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let swallows: Arc<[AtomicBool; 2]> = Arc::default();
-        let shared = swallows.clone();
-        std::thread::spawn(move || {
-            for client in listener.incoming() {
-                // A connection of its own is always sound: only those from before are cut.
-                shared.iter().for_each(|swallow| swallow.store(false, Ordering::Relaxed));
-                let (client, server) = (client.unwrap(), TcpStream::connect(("127.0.0.1", to)).unwrap());
-                let ways = [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)];
-                for (way, (mut from, mut to)) in ways.into_iter().enumerate() {
-                    let swallows = shared.clone();
-                    std::thread::spawn(move || {
-                        let mut buffer = [0; 4_096];
-                        let mut is_cut = false;
-                        while let Ok(length @ 1..) = from.read(&mut buffer) {
-                            is_cut |= swallows[way].load(Ordering::Relaxed);
-                            if !is_cut && to.write_all(&buffer[..length]).is_err() {
-                                return;
-                            }
-                        }
-                        let _ = to.shutdown(std::net::Shutdown::Both);
-                    });
-                }
-            }
-        });
-        Self { port, swallows }
     }
 }
 

@@ -1,10 +1,23 @@
 //! A Redis server of its own for each test.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+/// Waits until something that another process does is done.
+pub(crate) fn until(what: &str, is_done: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_done() {
+        assert!(started.elapsed() < Duration::from_secs(20), "not within 20 s: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
 
 /// Runs `redis-server` on a free port, until it is dropped.
 pub(crate) struct RedisServer {
@@ -22,9 +35,8 @@ impl RedisServer {
             eprintln!("skipped: redis-server isn't installed");
             return None;
         }
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let server = Self {
-            port,
+            port: free_port(),
             folder: tempfile::tempdir().unwrap(),
             arguments: arguments.iter().map(ToString::to_string).collect(),
             child: Mutex::new(None),
@@ -53,11 +65,7 @@ impl RedisServer {
             .spawn()
             .unwrap();
         *self.child.lock().unwrap() = Some(child);
-        let started = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            assert!(started.elapsed() < Duration::from_secs(10), "redis-server doesn't start");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("redis-server starts", || TcpStream::connect(("127.0.0.1", self.port)).is_ok());
     }
 
     /// Kills it.

@@ -366,8 +366,9 @@ section! {
 section! {
     /// Several nodes that share rooms and sessions, over an engine that carries messages between them: docs/cluster.md.
     [cluster] Cluster => (cluster) {
-        /// URL of the engine: `redis://[user:password@]host:port[/database]`, or `rediss://` for TLS. Empty: this node is alone.
-        /// Set it in the environment if it has a password.
+        /// URL of the engine: `redis://[user:password@]host:port[/database]`, or
+        /// `redis+sentinel://[user:password@]host:port,host:port/name`; `rediss` for TLS. Empty: this node is alone. Set it in the
+        /// environment if it has a password.
         engine: EngineUrl;
         /// The node's name in the logs and answers of all nodes. Empty: the host name.
         node: String;

@@ -8,12 +8,14 @@
 //!
 //! Rooms expire a day after the last message's age limit, feeds a day after the last version or renewed lease.
 
-pub(crate) mod address;
+mod address;
+mod connection;
 pub(crate) mod link;
 pub(crate) mod publisher;
 mod replies;
 mod requests;
 mod scripts;
+pub(crate) mod server;
 mod subscriber;
 
 mod names;
@@ -23,7 +25,6 @@ use super::{
     FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, Limits, PAYLOAD_BYTES_MAX, Request, Waiting, events,
 };
 use crate::NodeId;
-use address::Server;
 use bytes::Bytes;
 use link::{Backoff, Link};
 use names::Names;
@@ -31,6 +32,7 @@ use publisher::Outgoing;
 use redis::aio::AsyncPushSender;
 use requests::{Permit, Requests};
 use scripts::{Call, Script};
+use server::Server;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use stentor_hub::Room;
@@ -55,7 +57,7 @@ enum Role {
 
 /// What the connections have in common.
 struct Shared {
-    server: Server,
+    server: Arc<Server>,
     limits: Limits,
     events: EventSender,
     interest: Interest,
@@ -113,8 +115,9 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Connects a node. `url` is `redis://[[user]:password@]host[:port][/db]`, or `rediss://` for TLS. Called within a tokio
-    /// runtime.
+    /// Connects a node. `url` is `redis://[[user]:password@]host[:port][/database]`, or
+    /// `redis+sentinel://[[user]:password@]host[:port][,…]/name[/database][?sentinel_user=…&sentinel_password=…]`; `rediss` for TLS.
+    /// Called within a tokio runtime.
     ///
     /// # Errors
     /// What is wrong with the options; or, unless they say to wait, why the server can't be used. Without the password.
@@ -125,7 +128,8 @@ impl Redis {
     ) -> Result<(Self, EventReceiver), ConnectError> {
         let names =
             Names::new(&options.prefix).ok_or_else(|| ConnectError("the prefix has braces".into()))?;
-        let server = Server::parse(url, options.ca_file.as_deref()).map_err(ConnectError)?;
+        let server = Server::parse(url, options.ca_file.as_deref(), options.identity.as_ref());
+        let server = Arc::new(server.map_err(ConnectError)?);
         let (events, receiver) = events(&options.limits, &options.ledger);
         let shared = Arc::new(Shared {
             server,

@@ -1,0 +1,46 @@
+//! A connection that fails.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Forwards connections to a server, and swallows what goes one way if it is told to.
+pub(crate) struct Proxy {
+    pub(crate) port: u16,
+    /// What clients send, and what the server sends.
+    pub(crate) swallows: Arc<[AtomicBool; 2]>,
+}
+
+impl Proxy {
+    pub(crate) fn start(to: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let swallows: Arc<[AtomicBool; 2]> = Arc::default();
+        let shared = swallows.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                // A connection of its own is always sound: only those from before are cut.
+                shared.iter().for_each(|swallow| swallow.store(false, Ordering::Relaxed));
+                let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
+                let client = client.unwrap();
+                let ways = [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)];
+                for (way, (mut from, mut to)) in ways.into_iter().enumerate() {
+                    let swallows = shared.clone();
+                    std::thread::spawn(move || {
+                        let mut buffer = [0; 4_096];
+                        let mut is_cut = false;
+                        while let Ok(length @ 1..) = from.read(&mut buffer) {
+                            is_cut |= swallows[way].load(Ordering::Relaxed);
+                            if !is_cut && to.write_all(&buffer[..length]).is_err() {
+                                return;
+                            }
+                        }
+                        let _ = to.shutdown(std::net::Shutdown::Both);
+                    });
+                }
+            }
+        });
+        Self { port, swallows }
+    }
+}
