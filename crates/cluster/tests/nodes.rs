@@ -236,6 +236,7 @@ impl Node {
 
 fn message(rooms: &[&str]) -> Broadcast {
     Broadcast {
+        id: 7,
         rooms: Rooms::new("/", rooms.iter().copied()).unwrap(),
         except_rooms: vec![Room::plain("quiet").unwrap()],
         except_sessions: vec![PublicId::parse("aaaaaaaaaaaaaaaaaaaa").unwrap()],

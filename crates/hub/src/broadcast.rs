@@ -53,7 +53,7 @@ impl<E: Encoder> Hub<E> {
         // A volatile message gets no position, so that offsets have no gaps.
         let position = if options.volatile { None } else { self.topics.next_position(index) };
         let body = Body::Message { room: room.clone(), event, data, position };
-        let publication = self.make(body, options.volatile);
+        let publication = self.make(body, options.volatile, options.id);
         if position.is_some() {
             self.topics.remember(now, index, &publication);
         }
@@ -94,7 +94,7 @@ impl<E: Encoder> Hub<E> {
             return;
         }
         let body = Body::Message { room: rooms.first().clone(), event, data, position: None };
-        let publication = self.make(body, options.volatile);
+        let publication = self.make(body, options.volatile, options.id);
         for core in cores.iter() {
             let (rooms, publication, options) = (rooms.clone(), publication.clone(), options.clone());
             self.outgoing.push(core, Dispatch::PublishToSeveral(rooms, publication, options));

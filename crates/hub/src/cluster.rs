@@ -18,6 +18,7 @@
 use crate::dispatch::{CoreSet, Dispatch, Emit};
 use crate::encoder::Encoder;
 use crate::history::HistoryPart;
+use crate::ids::id_at;
 use crate::publication::{Body, Data, Epoch, Position, Publication};
 use crate::shard::Hub;
 use crate::topic::Room;
@@ -119,7 +120,8 @@ impl<E: Encoder> Hub<E> {
         data: Data,
     ) -> Arc<Publication<E::Frame>> {
         let body = Body::Message { room: room.clone(), event, data, position: Some(position) };
-        let publication = self.make(body, false);
+        // On each node the same, so that a session that moves to another one receives it once.
+        let publication = self.make(body, false, id_at(room, position));
         if let Some(state) = self.topics.at_mut(index) {
             state.set_newest(position);
         }

@@ -7,6 +7,7 @@ use crate::topic::{Room, Rooms, Topic};
 use crate::version_lag::{FAR, UNKNOWN};
 use smallvec::SmallVec;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// Names a core of this process, from 0.
@@ -161,6 +162,7 @@ pub struct Emit {
     /// Whether to skip sessions with pending deliveries. A volatile message can't be recovered.
     pub volatile: bool,
     pub(crate) except: Exceptions,
+    pub(crate) id: Option<NonZeroU64>,
     tally: Option<Arc<dyn Tally>>,
 }
 
@@ -201,7 +203,7 @@ impl Eq for Emit {}
 
 impl fmt::Debug for Emit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { volatile, except, tally: _ } = self;
+        let Self { volatile, except, .. } = self;
         f.debug_struct("Emit").field("volatile", volatile).field("except", except).finish_non_exhaustive()
     }
 }
@@ -221,6 +223,12 @@ impl Emit {
     /// Not to the members of this room either.
     pub fn except_room(mut self, room: Room) -> Self {
         self.except_mut().rooms.push(room);
+        self
+    }
+
+    /// With an [id](Publication::id) that other nodes know it by; 0: with one of this shard's. See [`Hub::draw_id`](crate::Hub::draw_id).
+    pub fn identified(mut self, id: u64) -> Self {
+        self.id = NonZeroU64::new(id);
         self
     }
 

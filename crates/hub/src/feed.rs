@@ -95,7 +95,7 @@ impl<E: Encoder> Hub<E> {
             (Some(own), Some(past)) => {
                 Publication::with_patches(self.ids.draw(), body, own, past, &self.live)
             }
-            _ => self.make(body, false),
+            _ => self.make(body, false, None),
         };
         self.publish_version(index, &publication);
         self.topics.account(index);
@@ -115,7 +115,7 @@ impl<E: Encoder> Hub<E> {
                 _ => state == FeedState::Live || reason.is_empty(),
             };
         if !same {
-            let publication = self.make(Body::State { key: key.clone(), state, reason }, false);
+            let publication = self.make(Body::State { key: key.clone(), state, reason }, false, None);
             self.publish_version(index, &publication);
             if state == FeedState::NotFound {
                 self.topics.account(index);

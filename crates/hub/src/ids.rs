@@ -1,13 +1,16 @@
-//! Ids of publications: unique in the process without communication between cores. An id from before a restart
-//! almost never matches one after it.
+//! Ids of publications: unique in the process without communication between cores. An id from before a restart, or of another
+//! node, almost never matches. A message has the same id on all nodes: its publisher's, or that of its position.
 //!
 //! A number that holds the core and a counter is mixed with a key of the process. The mixing is one-to-one
 //! (SplitMix64's finalizer), so ids differ because the numbers do. Clients see ids. The key is a hash of the seed,
 //! so that clients learn nothing of the seed, on which hashes of names depend.
 
 use crate::dispatch::{CORES_MAX, CoreId};
+use crate::publication::Position;
+use crate::topic::Room;
 use crate::topics::Seeded;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
+use std::num::NonZeroU64;
 
 /// Bits of a number that are the core's; the others count.
 const CORE_BITS: u32 = CORES_MAX.ilog2();
@@ -37,6 +40,14 @@ impl Ids {
             }
         }
     }
+}
+
+/// The id of a room's message at a position that is the same on all nodes.
+pub(crate) fn id_at(room: &Room, position: Position) -> Option<NonZeroU64> {
+    // Not keyed, because nodes have no key in common.
+    let mut hasher = DefaultHasher::new();
+    (room.namespace(), room.name(), position.epoch.0, position.offset).hash(&mut hasher);
+    NonZeroU64::new(hasher.finish())
 }
 
 #[cfg(test)]

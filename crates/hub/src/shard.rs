@@ -25,6 +25,7 @@ use crate::topic::{Key, Room, Topic};
 use crate::topics::{Seeded, Topics};
 use crate::version_lag::UNKNOWN;
 use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -229,7 +230,7 @@ impl<E: Encoder> Hub<E> {
         volatile: bool,
     ) {
         let body = Body::Message { room: room.clone(), event, data, position: None };
-        let publication = self.make(body, volatile);
+        let publication = self.make(body, volatile, None);
         for session in sessions {
             let Some(member) = self.sessions.direct(*session) else { continue };
             if publication.is_recoverable() {
@@ -240,11 +241,22 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// A publication of this core's.
-    pub(crate) fn make(&mut self, body: Body, volatile: bool) -> Arc<Publication<E::Frame>> {
+    /// The id of a message that is about to be published here and on other nodes ([`Emit::identified`](crate::Emit::identified)).
+    pub fn draw_id(&mut self) -> u64 {
+        self.ids.draw()
+    }
+
+    /// A publication of this core's, unless it has an `id` already.
+    pub(crate) fn make(
+        &mut self,
+        body: Body,
+        volatile: bool,
+        id: Option<NonZeroU64>,
+    ) -> Arc<Publication<E::Frame>> {
         let is_message = matches!(body, Body::Message { .. });
         let recoverable = is_message && !volatile && self.sessions.log.is_on();
-        Publication::new(self.ids.draw(), recoverable, body, &self.live)
+        let id = id.map_or_else(|| self.ids.draw(), NonZeroU64::get);
+        Publication::new(id, recoverable, body, &self.live)
     }
 
     /// Removes what is older than its room's history, or the recovery log, keeps.

@@ -200,7 +200,8 @@ pub const CONTENT_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - (1 << 20);
 
 impl Writer {
     fn message(&mut self, message: &Broadcast) {
-        let Broadcast { rooms, except_rooms, except_sessions, event, data, volatile } = message;
+        let Broadcast { id, rooms, except_rooms, except_sessions, event, data, volatile } = message;
+        self.u64(*id);
         self.text(rooms.first().namespace());
         self.list(rooms.iter(), |w, room| w.text(room.name()));
         self.rooms(except_rooms);
@@ -251,12 +252,13 @@ fn room(everybody: &Room, name: &str) -> Result<Room, FrameError> {
 
 impl Reader {
     fn message(&mut self) -> Result<Broadcast, FrameError> {
+        let id = self.u64()?;
         let everybody = Room::all_members(&self.text()?).map_err(|_| FrameError::Name)?;
         let rooms = self.rooms(&everybody)?;
         let rooms = Rooms::try_from(rooms).map_err(|_| FrameError::Malformed)?;
         let (except_rooms, except_sessions) = (self.rooms(&everybody)?, self.ids()?);
         let Content { event, data, volatile } = self.content()?;
-        Ok(Broadcast { rooms, except_rooms, except_sessions, event, data, volatile })
+        Ok(Broadcast { id, rooms, except_rooms, except_sessions, event, data, volatile })
     }
 
     fn utf8(&mut self) -> Result<Bytes, FrameError> {

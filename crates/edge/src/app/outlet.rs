@@ -67,7 +67,9 @@ impl Outlet {
         if self.broker.is_none() {
             return hub.handle_emit(now, rooms, event, data, how);
         }
-        let mut message = message(rooms.clone(), event.clone(), data.clone(), &how);
+        let id = hub.draw_id();
+        let how = how.identified(id);
+        let mut message = message(id, rooms.clone(), event.clone(), data.clone(), &how);
         message.except_sessions = except.to_vec();
         let is_for_all = except.is_empty();
         if is_for_all && rooms.only().is_some_and(|room| self.is_ordered_elsewhere(hub, room, &how)) {
@@ -95,7 +97,8 @@ impl Outlet {
         how: &Emit,
         ticket: Option<Ticket>,
     ) {
-        self.pass_on(message(room.clone().into(), event, data, how), Kind::Ordered(ticket));
+        // It gets the id of its position.
+        self.pass_on(message(0, room.clone().into(), event, data, how), Kind::Ordered(ticket));
     }
 
     fn pass_on(&mut self, message: Broadcast, kind: Kind) {
@@ -143,7 +146,7 @@ impl Outlet {
     }
 }
 
-fn message(rooms: Rooms, event: Option<Arc<str>>, data: Data, how: &Emit) -> Broadcast {
+fn message(id: u64, rooms: Rooms, event: Option<Arc<str>>, data: Data, how: &Emit) -> Broadcast {
     let (except_rooms, except_sessions) = (how.excepted_rooms().to_vec(), Vec::new());
-    Broadcast { rooms, except_rooms, except_sessions, event, data, volatile: how.volatile }
+    Broadcast { id, rooms, except_rooms, except_sessions, event, data, volatile: how.volatile }
 }

@@ -94,8 +94,9 @@ impl<D: Driver> Core<D> {
 
     /// Delivers a message of another node.
     fn receive(&mut self, message: Broadcast) {
-        let Broadcast { rooms, except_rooms, except_sessions, event, data, volatile } = message;
-        let mut how = if volatile { Emit::volatile() } else { Emit::default() };
+        let Broadcast { id, rooms, except_rooms, except_sessions, event, data, volatile } = message;
+        let how = if volatile { Emit::volatile() } else { Emit::default() };
+        let mut how = how.identified(id);
         for room in except_rooms {
             how = how.except_room(room);
         }

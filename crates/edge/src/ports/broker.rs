@@ -11,6 +11,8 @@ use stentor_hub::{Data, Room, Rooms, Topic};
 /// A message to rooms, as nodes pass it to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broadcast {
+    /// Its id on all nodes; 0 if they have none in common.
+    pub id: u64,
     /// To the members of any of these rooms,
     pub rooms: Rooms,
     /// but not to the members of these,

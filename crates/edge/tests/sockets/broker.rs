@@ -104,6 +104,7 @@ fn node_with(cores: usize, recorder: Recorder, set: impl FnOnce(&mut Options)) -
 
 fn broadcast(rooms: &[&str], data: &str) -> Broadcast {
     Broadcast {
+        id: 0,
         rooms: Rooms::new("/", rooms.iter().copied()).unwrap(),
         except_rooms: Vec::new(),
         except_sessions: Vec::new(),
