@@ -148,10 +148,17 @@ impl<F> Log<F> {
         oldest.bytes()
     }
 
-    /// The index of the publication with this id, if it is still in the log. The search starts at the newest entry,
-    /// because most clients reconnect soon.
-    pub(crate) fn find(&self, id: u64) -> Option<LogIndex> {
-        let at = self.entries.iter().rposition(|entry| entry.publication.id() == id)?;
+    /// The index of the oldest entry, or of the next one.
+    pub(crate) fn first(&self) -> LogIndex {
+        self.first
+    }
+
+    /// The index of the publication with this id that was sent to rooms or to this session, if it is still in the log. The
+    /// search starts at the newest entry, because most clients reconnect soon.
+    pub(crate) fn find(&self, id: u64, session: SessionId) -> Option<LogIndex> {
+        let is_it =
+            |entry: &Entry<F>| entry.publication.id() == id && entry.to.is_none_or(|to| to == session);
+        let at = self.entries.iter().rposition(is_it)?;
         Some(self.first + at as LogIndex)
     }
 

@@ -45,6 +45,12 @@ impl Rates {
         *rate = Rate { interval, next: last.and_then(|last| last.checked_add(interval)) };
     }
 
+    /// The minimum interval of a subscription; zero for none.
+    pub(crate) fn interval(&self, member: Member) -> Duration {
+        let rate = self.rates.get(&(member.session, member.subscription));
+        rate.map_or(Duration::ZERO, |rate| rate.interval)
+    }
+
     /// Removes a subscription's rate.
     pub(crate) fn forget(&mut self, member: Member) {
         self.cancel_delay(member);

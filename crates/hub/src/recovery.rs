@@ -76,7 +76,7 @@ impl fmt::Display for ResumeError {
 impl std::error::Error for ResumeError {}
 
 /// The publications that a session missed.
-type Missed<F> = Vec<(Member, Arc<Publication<F>>)>;
+pub(crate) type Missed<F> = Vec<(Member, Arc<Publication<F>>)>;
 
 impl<E: Encoder> Hub<E> {
     /// A session's connection is lost. Its pending deliveries, in flight or not, are dropped. It stays a member of
@@ -106,27 +106,47 @@ impl<E: Encoder> Hub<E> {
     /// # Errors
     /// The session isn't suspended, or can't be resumed. It stays as it is: the caller closes it.
     pub fn handle_resume(&mut self, session: SessionId, last: Option<u64>) -> Result<(), ResumeError> {
-        let suspended_at = self.suspended.get(&session).ok_or(ResumeError::NotSuspended)?.at;
-        let log_index = self.sessions.log_index_after(session, last, suspended_at);
-        let direct = self.sessions.direct(session).ok_or(ResumeError::NotSuspended)?;
-        let missed = log_index.and_then(|log_index| self.missed(session, direct, log_index));
-        let missed = missed.ok_or(ResumeError::NotCovered)?;
-        let feeds = self.feeds_of(session);
+        let (_, _, missed) = self.find_missed(session, last)?;
         // The newest of feeds always fits.
         if !self.sessions.fit(session, missed.iter()) {
             return Err(ResumeError::TooMuch);
         }
+        self.end_suspension(session);
+        for (member, publication) in missed {
+            self.sessions.fan_out(&[member], &publication, false, None);
+        }
+        self.replay_feeds(session);
+        Ok(())
+    }
+
+    /// What a suspended session missed after `last`: its slot for messages to it alone, the log index from which on it missed
+    /// something, and the publications.
+    pub(crate) fn find_missed(
+        &mut self,
+        session: SessionId,
+        last: Option<u64>,
+    ) -> Result<(Member, LogIndex, Missed<E::Frame>), ResumeError> {
+        let suspended_at = self.suspended.get(&session).ok_or(ResumeError::NotSuspended)?.at;
+        let log_index = self.sessions.log_index_after(session, last, suspended_at);
+        let direct = self.sessions.direct(session).ok_or(ResumeError::NotSuspended)?;
+        let log_index = log_index.ok_or(ResumeError::NotCovered)?;
+        let missed = self.missed(session, direct, log_index).ok_or(ResumeError::NotCovered)?;
+        Ok((direct, log_index, missed))
+    }
+
+    /// A suspended session receives again.
+    pub(crate) fn end_suspension(&mut self, session: SessionId) {
         self.sessions.resume(session);
         if let Some(suspended) = self.suspended.remove(&session) {
             self.notices.extend(suspended.notices);
         }
-        for (member, publication) in missed {
-            self.sessions.fan_out(&[member], &publication, false, None);
-        }
-        for (member, index) in feeds {
+    }
+
+    /// Sends a session the newest version of its feeds.
+    pub(crate) fn replay_feeds(&mut self, session: SessionId) {
+        for (member, index) in self.feeds_of(session) {
             self.replay(member, index, None);
         }
-        Ok(())
     }
 
     /// The number of suspended sessions.
@@ -152,7 +172,12 @@ impl<E: Encoder> Hub<E> {
 
     /// What the log has for a session from `log_index` on; `None` if it doesn't reach back that far. `direct` is
     /// the slot for messages to the session alone.
-    fn missed(&self, session: SessionId, direct: Member, log_index: LogIndex) -> Option<Missed<E::Frame>> {
+    pub(crate) fn missed(
+        &self,
+        session: SessionId,
+        direct: Member,
+        log_index: LogIndex,
+    ) -> Option<Missed<E::Frame>> {
         let log = &self.sessions.log;
         let mut rooms: Vec<(u32, LogIndex, Member)> = self
             .memberships(session)
@@ -180,7 +205,7 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// A session's subscriptions that don't wait for an answer.
-    fn memberships(&self, session: SessionId) -> impl Iterator<Item = Member> {
+    pub(crate) fn memberships(&self, session: SessionId) -> impl Iterator<Item = Member> {
         self.sessions.members(session).into_iter().filter(|member| {
             let subscription = self.sessions.subscription(*member);
             subscription.topic != NO_TOPIC && !subscription.flags.has(Flags::PENDING)
@@ -212,7 +237,7 @@ impl<E: Encoder> Sessions<E> {
             _ if had_all => Some(suspended_at),
             None => Some(ordered_since),
             Some(last) => {
-                let log_index = self.log.find(last).filter(|log_index| *log_index >= ordered_since)?;
+                let log_index = self.log.find(last, id).filter(|log_index| *log_index >= ordered_since)?;
                 Some(log_index + 1)
             }
         }
@@ -220,7 +245,7 @@ impl<E: Encoder> Sessions<E> {
 
     /// Whether a session without pending deliveries can receive all of these without exceeding its send buffer.
     /// Publications that its policy may drop don't count.
-    fn fit<'a>(
+    pub(crate) fn fit<'a>(
         &mut self,
         id: SessionId,
         publications: impl Iterator<Item = &'a (Member, Arc<Publication<E::Frame>>)>,

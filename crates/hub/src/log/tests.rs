@@ -45,7 +45,10 @@ fn entries_over_the_byte_limit_are_evicted_oldest_first() {
     for id in 10..14 {
         rig.push(id);
     }
-    assert_eq!((rig.log.find(10), rig.log.find(11), rig.log.find(13)), (None, Some(1), Some(3)));
+    assert_eq!(
+        [10, 11, 13].map(|id| rig.log.find(id, SessionId { index: 0, generation: 0 })),
+        [None, Some(1), Some(3)]
+    );
     assert_eq!(rig.since(0), None);
     assert_eq!(rig.since(1), Some(vec![(1, 11), (2, 12), (3, 13)]));
     assert_eq!(rig.since(4), Some(vec![]));

@@ -163,7 +163,8 @@ impl Shadow {
         } else if last == s.newest {
             Some(suspended_at)
         } else if let Some(last) = last {
-            let found = log.entries.iter().find(|entry| entry.thing.number() == Some(last));
+            let is_its = |entry: &&Logged| entry.to.is_none_or(|to| to == session);
+            let found = log.entries.iter().filter(is_its).find(|entry| entry.thing.number() == Some(last));
             found.map(|entry| entry.place).filter(|place| *place >= s.ordered_since).map(|place| place + 1)
         } else {
             Some(s.ordered_since)

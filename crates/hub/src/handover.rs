@@ -1,0 +1,178 @@
+//! Sessions that move to another node of a cluster, with what their clients missed.
+//!
+//! ```text
+//!   node that has the session                   node that its client has reached
+//!   subscriptions_of ─────────────────────────► handle_open, handle_suspend, handle_subscribe
+//!                                               messages of its rooms are logged from here on
+//!   handle_departure: what it missed, ────────► handle_arrival: what it missed there, then what it
+//!   and what this node had of its rooms         missed here, without what that node had
+//! ```
+//!
+//! A message has the same id on both nodes. The log of the second node has all messages since it joined the rooms, so nothing
+//! is lost between the two if the first one has what was published before.
+
+use crate::dispatch::Exceptions;
+use crate::encoder::Encoder;
+use crate::publication::{Body, Data, Publication};
+use crate::recovery::ResumeError;
+use crate::session_id::SessionId;
+use crate::shard::Hub;
+use crate::subscription::{Flags, Member, NO_TOPIC, SubscribeOptions};
+use crate::topic::{Room, Topic};
+use std::collections::HashSet;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// So many entries of the log before the first one that a session missed are named as well: another node may receive them
+/// later than this one did.
+const KNOWN_BEFORE: u64 = 1_024;
+/// Maximum number of ids in [`Departure::known`].
+pub const KNOWN_MAX: usize = 16_384;
+
+/// What a session missed that moves to another node.
+pub struct Departure<F> {
+    /// The messages, in order, and whether each was sent to this session alone.
+    pub missed: Vec<(Arc<Publication<F>>, bool)>,
+    /// The ids of messages of its rooms, missed or not, that this node has had.
+    pub known: Vec<u64>,
+}
+
+/// A message that a session missed on another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissedMessage {
+    /// Its id.
+    pub id: u64,
+    /// Whether it was sent to this session alone.
+    pub is_direct: bool,
+    /// The event's name, if it has one.
+    pub event: Option<Arc<str>>,
+    /// The content.
+    pub data: Data,
+}
+
+impl<E: Encoder> Hub<E> {
+    /// The topics of a session, with the options of its subscriptions.
+    pub fn subscriptions_of(&self, session: SessionId) -> Vec<(Topic, SubscribeOptions)> {
+        let members = self.sessions.members(session).into_iter();
+        let subscriptions = members.filter_map(|member| {
+            let subscription = self.sessions.subscription(member);
+            let topic = (subscription.topic != NO_TOPIC).then(|| self.topics.at(subscription.topic))??;
+            let options = SubscribeOptions {
+                policy: subscription.policy,
+                deltas: !subscription.flags.has(Flags::NO_DELTAS),
+                interval: self.sessions.rates.interval(member),
+            };
+            Some((topic.topic.clone(), options))
+        });
+        subscriptions.collect()
+    }
+
+    /// What a suspended session missed after `last`, as for [`Hub::handle_resume`], at most `bytes_max` of it. The caller
+    /// closes the session, whatever the result is.
+    ///
+    /// # Errors
+    /// The session isn't suspended, or can't be resumed.
+    pub fn handle_departure(
+        &mut self,
+        session: SessionId,
+        last: Option<u64>,
+        bytes_max: usize,
+    ) -> Result<Departure<E::Frame>, ResumeError> {
+        let (direct, from, missed) = self.find_missed(session, last)?;
+        let mut topics: Vec<u32> =
+            self.memberships(session).map(|member| self.sessions.subscription(member).topic).collect();
+        topics.sort_unstable();
+        let log = &self.sessions.log;
+        let entries = log.since(from.saturating_sub(KNOWN_BEFORE).max(log.first())).into_iter().flatten();
+        let of_session = entries.filter(|(_, entry)| {
+            entry.to == Some(session) || entry.topics.iter().any(|topic| topics.binary_search(topic).is_ok())
+        });
+        let known: Vec<u64> =
+            of_session.map(|(_, entry)| entry.publication.id()).take(KNOWN_MAX + 1).collect();
+        let bytes: usize = missed.iter().map(|(_, publication)| publication.body().len()).sum();
+        if known.len() > KNOWN_MAX || bytes > bytes_max {
+            return Err(ResumeError::TooMuch);
+        }
+        let missed = missed.into_iter().map(|(member, publication)| (publication, member == direct));
+        Ok(Departure { missed: missed.collect(), known })
+    }
+
+    /// A session that was opened and suspended here for a client of another node is sent what it missed there, then what
+    /// its rooms received here since, without what the other node had: see [`Departure`]. Then the newest version of
+    /// its feeds. `room` gives the namespace.
+    ///
+    /// # Errors
+    /// The session isn't suspended, or it missed too much. The caller closes it.
+    pub fn handle_arrival(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        room: &Room,
+        last: Option<u64>,
+        missed: Vec<MissedMessage>,
+        known: &HashSet<u64>,
+    ) -> Result<(), ResumeError> {
+        let since = self.suspended.get(&session).ok_or(ResumeError::NotSuspended)?.at;
+        let direct = self.sessions.direct(session).ok_or(ResumeError::NotSuspended)?;
+        let here = self.missed(session, direct, since).ok_or(ResumeError::NotCovered)?;
+        let ids: HashSet<u64> = missed.iter().map(|message| message.id).collect();
+        // Messages to one session have different ids on each node.
+        let mut sent_alone: Vec<(Option<Arc<str>>, Data)> = Vec::new();
+        let mut all: Vec<(Member, Arc<Publication<E::Frame>>)> = Vec::with_capacity(missed.len());
+        for MissedMessage { id, is_direct, event, data } in missed {
+            if is_direct {
+                sent_alone.push((event.clone(), data.clone()));
+            }
+            let body = Body::Message { room: room.clone(), event, data, position: None };
+            all.push((direct, self.make(body, false, NonZeroU64::new(id))));
+        }
+        for (member, publication) in here {
+            let id = publication.id();
+            if ids.contains(&id) || known.contains(&id) {
+                continue;
+            }
+            if member == direct
+                && let Body::Message { event, data, .. } = publication.body()
+                && let Some(at) = sent_alone.iter().position(|(e, d)| (e, d) == (event, data))
+            {
+                sent_alone.swap_remove(at);
+                continue;
+            }
+            all.push((direct, publication));
+        }
+        if !self.sessions.fit(session, all.iter()) {
+            return Err(ResumeError::TooMuch);
+        }
+        self.begin_anew(now, session, room, last);
+        for (member, publication) in all {
+            let except = Exceptions::default();
+            self.sessions.log.push(now, &publication, &[], Box::default(), &except, Some(session));
+            self.sessions.fan_out(&[member], &publication, false, None);
+        }
+        let next = self.sessions.log.next();
+        for member in self.sessions.members(session) {
+            self.sessions.join_positions.join(member, next);
+        }
+        self.replay_feeds(session);
+        Ok(())
+    }
+
+    /// A session is resumed as one whose client has just received the publication `last`.
+    fn begin_anew(&mut self, now: Instant, session: SessionId, room: &Room, last: Option<u64>) {
+        let last = last.and_then(NonZeroU64::new);
+        self.sessions.join_positions.reorder(session.index, self.sessions.log.next());
+        if last.is_some() {
+            // Its client is found in the log if it is disconnected again before it has received anything.
+            let (event, data) = (None, Data::Json(Default::default()));
+            let marker = Body::Message { room: room.clone(), event, data, position: None };
+            let (marker, except) = (self.make(marker, false, last), Exceptions::default());
+            self.sessions.log.push(now, &marker, &[], Box::default(), &except, Some(session));
+        }
+        if let Some(session) = self.sessions.alive_mut(session) {
+            // Only a client that has received nothing is sent everything.
+            (session.newest_id, session.reordered) = (last, last.is_some());
+        }
+        self.end_suspension(session);
+    }
+}
