@@ -17,16 +17,19 @@ use crate::frame::{AnswerError, Answered, FeedVersion, Frame, Frames, Question};
 use crate::metrics::{Counters, Gauges, count};
 use crate::registry::{Change, NodeRecord, Registry};
 use crate::rooms::{Content, RoomDriver};
+use crate::sockets::Sockets;
 use crate::space::Space;
 use crate::surveys::{Surveyed, Surveys};
 use crate::tasks::{command, done};
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use stentor_edge::{Broadcast, Broker, Busy, ControlPlane, DataPlane, FeedUpdate, Ledger, Metric, Wanted};
+use stentor_edge::{
+    Broadcast, Broker, Busy, ControlPlane, DataPlane, FeedUpdate, Ledger, Metric, SocketQuestion, Wanted,
+};
 use stentor_hub::{HistoryLimits, Key, Position, Topic};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -68,9 +71,10 @@ pub struct Cluster {
     node: NodeId,
     options: Options,
     frames: Frames,
-    engine: Arc<dyn Engine>,
+    pub(crate) engine: Arc<dyn Engine>,
     state: Mutex<State>,
-    rooms: RoomDriver,
+    pub(crate) rooms: RoomDriver,
+    pub(crate) sockets: Sockets,
     pub(crate) counters: Counters,
     /// The data plane has room again.
     space: Space,
@@ -112,6 +116,7 @@ impl Cluster {
         Arc::new(Self {
             node,
             rooms,
+            sockets: Sockets::default(),
             options,
             frames,
             engine,
@@ -174,11 +179,16 @@ impl Cluster {
         state.registry.nodes().iter().map(|(node, record)| (*node, record.clone())).collect()
     }
 
+    /// The other nodes that are alive.
+    pub(crate) fn others(&self) -> BTreeSet<NodeId> {
+        self.state().registry.others().map(|(node, _)| node).collect()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn send(&self, channel: Channel, frame: &Frame) -> Result<(), EngineError> {
+    pub(crate) fn send(&self, channel: Channel, frame: &Frame) -> Result<(), EngineError> {
         let payload = self.frames.encode(&channel, frame);
         self.engine.publish(channel, payload)
     }
@@ -197,7 +207,7 @@ impl Cluster {
         };
         let Some(id) = id else {
             // Alone, or so many questions wait that the others count as missing.
-            let missing = self.state().registry.others().map(|(node, _)| node).collect();
+            let missing = self.others();
             return finish.answer(Surveyed { answers: vec![answer], missing }, |node| self.name_of(node));
         };
         count(&self.counters.surveys);
@@ -251,6 +261,7 @@ impl Cluster {
             () = self.handle_events(events, &plane) => {}
             () = self.keep_time(&plane) => {}
             () = self.keep_feeds(&plane) => {}
+            () = self.find_sockets(&plane) => {}
             () = self.rooms.run(&*self.engine, &*plane, &self.space, |room, payload| {
                 self.content(&Channel::from(room.clone()), payload)
             }) => {}
@@ -415,6 +426,7 @@ impl Cluster {
                 Change::Left(node, record) => {
                     tracing::warn!(node = record.name, id = %node, "a node has left the cluster, or is dead");
                     self.state().surveys.handle_left(node);
+                    self.sockets.handle_left(node);
                     self.surveyed.notify_one();
                 }
             }
@@ -489,6 +501,7 @@ impl Cluster {
                 self.state().surveys.handle_answer(id, sender, answer.ok());
                 self.surveyed.notify_one();
             }
+            Frame::Socket(frame) => self.handle_socket_frame(sender, frame, plane),
             Frame::Version(_) | Frame::State(_) => {}
         }
     }
@@ -567,6 +580,10 @@ impl Broker for Cluster {
         self.rooms.publish(room, payload, ticket)?;
         count(&self.counters.sent);
         Ok(())
+    }
+
+    fn find_socket(&self, question: SocketQuestion) -> bool {
+        self.begin_to_find(question)
     }
 
     fn set_interest(&self, topic: &Topic, has_subscribers: bool) {

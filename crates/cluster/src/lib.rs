@@ -23,6 +23,7 @@ mod plane;
 mod registry;
 mod rooms;
 pub mod socketio;
+mod sockets;
 mod space;
 mod surveys;
 mod tasks;

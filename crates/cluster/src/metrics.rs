@@ -4,6 +4,7 @@ use crate::engine::Waiting;
 use crate::feeds::FeedStats;
 use crate::frame::FrameError;
 use crate::rooms::RoomStats;
+use crate::sockets::Outcome;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stentor_edge::{Metric, MetricKind};
 
@@ -23,6 +24,9 @@ pub(crate) struct Counters {
     pub(crate) surveys_incomplete: AtomicU64,
     pub(crate) interest: AtomicU64,
     pub(crate) is_connected: AtomicU64,
+    /// By [`Outcome`].
+    finds: [AtomicU64; Outcome::ALL.len()],
+    pub(crate) sockets_handed_over: AtomicU64,
 }
 
 /// Figures at one moment.
@@ -49,6 +53,10 @@ impl Counters {
             FrameError::TooLarge => &self.refused_too_large,
             FrameError::TooShort | FrameError::Malformed | FrameError::Name => &self.refused_malformed,
         });
+    }
+
+    pub(crate) fn count_find(&self, outcome: Outcome) {
+        count(&self.finds[outcome as usize]);
     }
 
     /// All figures; `gauges` are those that others know.
@@ -196,6 +204,24 @@ impl Counters {
                 "How often the connection to the engine was lost, or messages from it were dropped.",
                 Counter,
                 &self.connection_losses,
+            ),
+            Metric {
+                name: "cluster_recoveries",
+                help: "Socket.IO clients that reconnected to this node with a socket of another one, by outcome.",
+                kind: Counter,
+                samples: Outcome::ALL
+                    .iter()
+                    .zip(&self.finds)
+                    .map(|(outcome, count)| {
+                        (vec![("outcome", outcome.label().to_owned())], count.load(Ordering::Relaxed))
+                    })
+                    .collect(),
+            },
+            one(
+                "cluster_sockets_handed_over",
+                "Socket.IO sockets handed over to other nodes, to which their clients have reconnected.",
+                Counter,
+                &self.sockets_handed_over,
             ),
             one("cluster_surveys", "Questions to all nodes, by the admin API.", Counter, &self.surveys),
             one(

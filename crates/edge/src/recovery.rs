@@ -1,11 +1,14 @@
 //! The table of Socket.IO sockets that can be recovered: those of connected clients, and those whose client is
 //! disconnected, for a while.
 
-use crate::identity::{ClientId, Sid, SidHasher};
+use crate::identity::{ClientId, Owner, Sid, SidHasher};
+use crate::ports::PublicId;
+use crate::shared::moving::MovedSockets;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
+use std::sync::Arc;
 use std::time::Instant;
-use stentor_hub::{Room, SessionId};
+use stentor_hub::{CoreId, Room, SessionId};
 
 /// Where a socket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +18,8 @@ enum Place {
     Suspended {
         until: Instant,
     },
+    /// On its way from another node.
+    Expected,
 }
 
 impl Place {
@@ -30,6 +35,8 @@ pub(crate) struct RecoverableSocket {
     pub(crate) pid: Sid,
     /// A room of its namespace, whose name means nothing: messages to it alone are sent there.
     pub(crate) room: Room,
+    /// The id that it has from another node.
+    id: Option<PublicId>,
     place: Place,
 }
 
@@ -47,9 +54,15 @@ pub(crate) struct RecoverableSockets {
     /// When suspended sockets expire, in order. Some entries may be out of date.
     expiries: VecDeque<(Instant, usize, Sid)>,
     suspended: usize,
+    moved: Arc<MovedSockets>,
 }
 
 impl RecoverableSockets {
+    /// No sockets. Those that come from other nodes are entered in `moved`.
+    pub(crate) fn new(moved: Arc<MovedSockets>) -> Self {
+        Self { moved, ..Self::default() }
+    }
+
     /// Suspended sockets.
     pub(crate) fn suspended(&self) -> usize {
         self.suspended
@@ -64,7 +77,7 @@ impl RecoverableSockets {
     pub(crate) fn client_of(&self, slot: usize) -> Option<ClientId> {
         match self.slots.get(slot)?.place {
             Place::Client(client) => Some(client),
-            Place::Suspended { .. } => None,
+            Place::Suspended { .. } | Place::Expected => None,
         }
     }
 
@@ -85,15 +98,52 @@ impl RecoverableSockets {
     }
 
     pub(crate) fn insert(&mut self, session: SessionId, client: ClientId, room: Room, pid: Sid) -> usize {
-        let socket = RecoverableSocket { session, pid, room, place: Place::Client(client) };
+        let socket = RecoverableSocket { session, pid, room, id: None, place: Place::Client(client) };
         let slot = self.slots.insert(socket);
         self.by_pid.insert(pid, slot);
         slot
     }
 
+    /// A socket comes from another node to this core. Until [`Self::adopt`], it can't be recovered.
+    pub(crate) fn expect(
+        &mut self,
+        core: CoreId,
+        session: SessionId,
+        room: Room,
+        pid: Sid,
+        id: PublicId,
+    ) -> usize {
+        self.moved.insert_if_vacant(pid, id, core, session);
+        self.slots.insert(RecoverableSocket { session, pid, room, id: Some(id), place: Place::Expected })
+    }
+
+    /// A socket that has come from another node is this client's now.
+    pub(crate) fn adopt(&mut self, slot: usize, client: ClientId, core: CoreId) {
+        if let Some(socket) = self.slots.get_mut(slot) {
+            if let Some(id) = socket.id {
+                self.moved.insert(socket.pid, id, core, socket.session);
+            }
+            socket.place = Place::Client(client);
+            self.by_pid.insert(socket.pid, slot);
+        }
+    }
+
+    /// The id that a session has from another node. `tag` is the hub's.
+    pub(crate) fn moved_id(&self, tag: Option<u64>) -> Option<PublicId> {
+        match Owner::of_tag(tag?) {
+            Owner::Socket(slot) => self.slots.get(slot)?.id,
+            Owner::Connection(_) | Owner::Client(_) => None,
+        }
+    }
+
     pub(crate) fn remove(&mut self, slot: usize) {
         if let Some(socket) = self.slots.try_remove(slot) {
-            self.by_pid.remove(&socket.pid);
+            if self.by_pid.get(&socket.pid) == Some(&slot) {
+                self.by_pid.remove(&socket.pid);
+            }
+            if let Some(id) = socket.id {
+                self.moved.remove(socket.pid, id, socket.session);
+            }
             self.suspended -= usize::from(socket.place.is_suspended());
         }
     }

@@ -7,7 +7,9 @@ use crate::space::Space;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use stentor_edge::{Broadcast, Broker, Busy, ControlPlane, DataPlane, Ledger, Metric, Ticket};
+use stentor_edge::{
+    Broadcast, Broker, Busy, ControlPlane, DataPlane, Ledger, Metric, SocketQuestion, Ticket,
+};
 use stentor_hub::Topic;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -134,6 +136,12 @@ impl Broker for Bridges {
     fn orders_history(&self) -> bool {
         // Of namespaces that aren't shared: the configuration refuses others.
         self.inner.as_ref().is_some_and(|inner| inner.orders_history())
+    }
+
+    fn find_socket(&self, question: SocketQuestion) -> bool {
+        // Messages of other servers have no ids by which two nodes could tell that they received the same one.
+        let inner = self.inner.as_ref().filter(|_| !self.shares(&question.name.namespace));
+        inner.is_some_and(|inner| inner.find_socket(question))
     }
 
     fn publish_with_history(&self, message: &Broadcast, ticket: Option<Ticket>) -> Result<(), Busy> {

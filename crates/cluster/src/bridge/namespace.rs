@@ -131,6 +131,8 @@ impl Local {
     /// A message to the members of the rooms, if there are any.
     pub(super) fn into_broadcast(self, event: Event, volatile: bool) -> Option<Broadcast> {
         Some(Broadcast {
+            // Other servers know no ids.
+            id: 0,
             rooms: Rooms::try_from(self.rooms).ok()?,
             except_rooms: self.except_rooms,
             except_sessions: self.except_sessions,

@@ -5,9 +5,11 @@
 //! can't repeat a frame on another channel. What comes from the engine is checked like what comes from a client.
 
 mod codec;
+mod socket;
 mod survey;
 mod version;
 
+pub use socket::{SocketAnswer, SocketFrame};
 pub use survey::{Answered, Question, Selector, Task};
 pub use version::{FeedStateChange, FeedVersion};
 
@@ -83,6 +85,8 @@ pub enum Frame {
     Version(FeedVersion),
     /// A change of a feed's state.
     State(FeedStateChange),
+    /// About a Socket.IO socket that moves.
+    Socket(SocketFrame),
 }
 
 /// Why a node has no answer.
@@ -116,6 +120,7 @@ impl Frames {
             Frame::Answer { .. } => 2,
             Frame::Version(_) => 3,
             Frame::State(_) => 4,
+            Frame::Socket(_) => 5,
         });
         w.u64(self.node.0);
         match frame {
@@ -130,6 +135,7 @@ impl Frames {
             }
             Frame::Version(version) => w.version(version),
             Frame::State(change) => w.state(change),
+            Frame::Socket(frame) => w.socket_frame(frame),
         }
         if let Some(tag) = self.mac(channel, &w.0) {
             w.0.extend_from_slice(&tag.finalize().into_bytes()[..TAG_BYTES]);
@@ -164,6 +170,7 @@ impl Frames {
             2 => Frame::Answer { id: r.u64()?, answer: r.option(Reader::answer)?.ok_or(AnswerError) },
             3 => Frame::Version(r.version(self.document_bytes_max)?),
             4 => Frame::State(r.state()?),
+            5 => Frame::Socket(r.socket_frame()?),
             _ => return Err(FrameError::Malformed),
         };
         r.end()?;

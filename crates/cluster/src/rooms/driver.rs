@@ -81,6 +81,11 @@ impl RoomDriver {
         self.changed.notify_one();
     }
 
+    /// Whether the history of a room is being read, or will be.
+    pub(crate) fn is_reading(&self, room: &Room) -> bool {
+        self.rooms().is_reading(room)
+    }
+
     /// The connection to the engine is lost.
     pub(crate) fn handle_disconnected(&self) {
         self.rooms().handle_disconnected();

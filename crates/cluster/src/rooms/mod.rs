@@ -205,6 +205,11 @@ impl<P> Rooms<P> {
         }
     }
 
+    /// Whether the history of a room is being read, or will be.
+    pub(crate) fn is_reading(&self, room: &Room) -> bool {
+        self.rooms.get(room).is_some_and(|state| state.reading() != Reading::No)
+    }
+
     /// A message was published on this node.
     pub(crate) fn handle_publish(
         &mut self,

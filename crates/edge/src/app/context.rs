@@ -38,12 +38,18 @@ pub(crate) struct CoreContext {
     pub(crate) refusals: Cell<u64>,
 }
 
-impl CoreContext {
-    /// The public id of a session of this core.
-    pub(crate) fn public_id(&self, session: SessionId) -> PublicId {
-        PublicId::of(self.seed, self.core, session)
-    }
+/// The public id of a session of this core: its own, or the one that it has from another node.
+pub(crate) fn public_id(
+    hub: &Hub<Formats>,
+    recovery: &RecoverableSockets,
+    core: &CoreContext,
+    session: SessionId,
+) -> PublicId {
+    let moved = recovery.moved_id(hub.tag(session));
+    moved.unwrap_or_else(|| PublicId::of(core.seed, core.core, session))
+}
 
+impl CoreContext {
     /// Counts a publication refused because the process is above its memory budget.
     fn count_refusal(&self) {
         self.refusals.set(self.refusals.get() + 1);
@@ -149,7 +155,7 @@ impl<'a> Context<'a> {
 
     /// The public id of a session of this core, by which its client and the admin API know it.
     pub fn public_id(&self, session: SessionId) -> PublicId {
-        self.core.public_id(session)
+        public_id(self.hub, self.recovery, self.core, session)
     }
 
     /// The id of the Engine.IO session that the call is about.
@@ -317,7 +323,8 @@ impl<'a> Context<'a> {
 
     fn authorize(&mut self, session: SessionId, access: Access<'_>) -> Result<(), Refused> {
         let core = self.core;
-        self.questions.authorize(core.now, || Some(core.public_id(session)), access, self.scope.waits)
+        let id = || Some(public_id(self.hub, self.recovery, core, session));
+        self.questions.authorize(core.now, id, access, self.scope.waits)
     }
 
     /// Whether the message that is being handled waits for a permission. Nobody is answered then: the handler is called

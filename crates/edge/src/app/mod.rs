@@ -26,7 +26,9 @@ pub use crate::message::{Arguments, Envelope, Message};
 pub use context::Context;
 
 pub(crate) use actions::{Acks, Action, Sent};
-pub(crate) use context::{AT_ONCE_BYTES_MAX, CoreContext, ENVELOPE_BYTES, HandlerScope, take_at_once};
+pub(crate) use context::{
+    AT_ONCE_BYTES_MAX, CoreContext, ENVELOPE_BYTES, HandlerScope, public_id, take_at_once,
+};
 pub(crate) use outlet::Outlet;
 pub(crate) use questions::{Feeds, Questions, Refused};
 

@@ -10,7 +10,8 @@ use crate::app::ENVELOPE_BYTES;
 use crate::executor::Executor;
 use crate::identity::{ClientKind, Owner, Sid};
 use crate::ports::{
-    Broadcast, Concerned, FeedUpdate, LIST_BYTES_MAX, Named, Publish, RoomUpdate, SessionInfo, Target,
+    Broadcast, Concerned, FeedUpdate, LIST_BYTES_MAX, Named, Publish, RoomUpdate, SessionInfo, SocketCommand,
+    Target,
 };
 use crate::protocols::clients::TableEntry;
 use crate::protocols::engineio::ApplicationProtocol;
@@ -34,6 +35,9 @@ const SESSION_STEPS: usize = 16;
 const DISCONNECT_STEPS: usize = 128;
 /// Maximum number of members visited at once.
 const VISITS_MAX: usize = 512;
+
+/// How often a core takes mail before a barrier.
+const MAIL_ROUNDS_MAX: usize = 16;
 
 /// What a core has taken from its inbox.
 #[derive(Default)]
@@ -84,12 +88,49 @@ impl<D: Driver> Core<D> {
                 ControlCommand::Room(room, update) => self.update_room(&room, update),
                 ControlCommand::Decide(number, answer) => self.ex.questions.decide(number, answer),
                 ControlCommand::Feed(key, update) => self.update_feed(&key, update),
+                ControlCommand::Socket(command) => self.move_socket(*command),
+                ControlCommand::Barrier(barrier) => {
+                    self.pass_on_everything();
+                    barrier.pass(&shared);
+                }
             }
             shared.inboxes[self.ex.context.core].carried_out(bytes);
             self.pump_if_much_was_published();
         }
         self.work_on_tasks();
         shared.control.space();
+    }
+
+    /// Handles what other cores have sent before, and sends them, and reports to the broker, what follows from it.
+    fn pass_on_everything(&mut self) {
+        // The mail of other cores is bounded; what they add meanwhile isn't waited for.
+        for _ in 0..MAIL_ROUNDS_MAX {
+            if self.mailboxes.is_empty() {
+                break;
+            }
+            self.take_mail();
+        }
+        self.tell_wanted();
+        self.send_mail();
+    }
+
+    fn move_socket(&mut self, command: SocketCommand) {
+        match command {
+            SocketCommand::Request(name, request, done) => {
+                let socket = self.ex.release_socket(&name, request);
+                done.answer(Ok(socket));
+            }
+            SocketCommand::Expect(number, socket, done) => {
+                if !self.ex.expect_socket(number, &socket) {
+                    return done.answer(Ok(false));
+                }
+                // Other cores learn of the members, and report them.
+                self.send_mail();
+                // If an inbox is full, `done` is dropped, and so answered.
+                let _ = self.ex.shared.after_barrier(move |_| done.answer(Ok(true)));
+            }
+            SocketCommand::Deliver(number, socket) => self.ex.deliver_socket(number, socket),
+        }
     }
 
     /// Delivers a message of another node.
@@ -100,7 +141,7 @@ impl<D: Driver> Core<D> {
         for room in except_rooms {
             how = how.except_room(room);
         }
-        for (core, session) in except_sessions.into_iter().filter_map(|id| id.decode(self.ex.shared.seed)) {
+        for (core, session) in except_sessions.into_iter().filter_map(|id| self.ex.shared.session_of(id)) {
             how = how.except_session(core, session);
         }
         self.ex.published_bytes += data.len() + ENVELOPE_BYTES;
@@ -377,7 +418,7 @@ impl<D: Driver> Core<D> {
             let sid = client.state().sid.to_string();
             return id_of_version_3(&sid, self.namespace_of(session).unwrap_or("/"));
         }
-        self.ex.context.public_id(session).to_string()
+        self.ex.public_id(session).to_string()
     }
 
     /// Continues to list rooms. Returns whether it is finished.

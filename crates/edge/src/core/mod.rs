@@ -320,6 +320,7 @@ impl<D: Driver> Core<D> {
         self.ex.hub.handle_tick(self.ex.context.now);
         self.ex.expire_suspended();
         self.ex.questions.expire(self.ex.context.now);
+        self.ex.end_unclaimed_arrivals();
         if self.ex.context.core == 0 && self.ex.shared.ledger.pressure() < Pressure::Full {
             self.ex.shared.tell_space();
         }
@@ -395,7 +396,7 @@ impl<D: Driver> Core<D> {
 
     /// Reports the feeds that have subscribers, and their requesters, to the control plane; and to the broker which topics
     /// have subscribers.
-    fn tell_wanted(&mut self) {
+    pub(super) fn tell_wanted(&mut self) {
         let mut wanted = self.ex.hub.poll_subscribed();
         let mut requester = self.ex.hub.poll_requester();
         if wanted.is_none() && requester.is_none() {

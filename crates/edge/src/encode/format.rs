@@ -108,6 +108,11 @@ impl Format {
         Self::EngineIo { framing: writer.into(), content }
     }
 
+    /// The format of a Socket.IO session that has no connection yet.
+    pub(crate) fn moved_socket() -> Self {
+        Self::EngineIo { framing: Framing::V4, content: EngineContent::SocketIo { recovers: true } }
+    }
+
     /// The format of a SockJS session.
     pub(crate) fn sockjs(wrapping: Wrapping, envelope: Envelope) -> Self {
         Self::SockJs { wrapping, content: envelope.into() }

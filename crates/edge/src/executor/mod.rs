@@ -8,17 +8,19 @@
 //! **Invariants.** Every subscription and publication passes a function of this module or of [`crate::app::Context`].
 //! Nothing here waits, and nothing here knows a protocol.
 
+mod arrivals;
 pub(crate) mod budget;
 mod effect;
 mod recovery;
 
 pub(crate) use crate::app::Feeds;
+use arrivals::Arrivals;
 pub(crate) use effect::{Effect, PollAnswer};
 pub(crate) use stentor_hub::SubscribeOptions;
 
 use crate::app::{
     Acks, Action, Application, Arguments, Context, CoreContext, HandlerScope, NotSubscribed, Outlet,
-    Questions, Refused, take_at_once,
+    Questions, Refused, public_id, take_at_once,
 };
 use crate::encode::{FeedEvents, Format, Formats};
 use crate::identity::Service;
@@ -27,7 +29,7 @@ use crate::ledger::Pressure;
 use crate::metrics::CoreMetrics;
 use crate::millis::{Clock, Millis};
 use crate::options::Options;
-use crate::ports::{Access, NodeTag};
+use crate::ports::{Access, NodeTag, PublicId};
 use crate::recovery::RecoverableSockets;
 use crate::shared::Shared;
 use crate::tracked::Tracked;
@@ -68,6 +70,7 @@ pub(crate) struct Executor {
     pub(crate) effects: VecDeque<Effect>,
     pub(crate) sids: Sids,
     pub(crate) recovery: RecoverableSockets,
+    arrivals: Arrivals,
     pub(crate) outlet: Outlet,
     pub(crate) questions: Questions,
     pub(crate) budget: Budget,
@@ -111,7 +114,8 @@ impl Executor {
             actions: Vec::new(),
             effects: VecDeque::new(),
             sids: Sids::default(),
-            recovery: RecoverableSockets::default(),
+            recovery: RecoverableSockets::new(shared.moved.clone()),
+            arrivals: Arrivals::new(shared.ledger.clone()),
             questions: Questions::new(
                 options.authorizer.clone(),
                 core,
@@ -192,6 +196,11 @@ impl Executor {
         session
     }
 
+    /// The public id of a session of this core.
+    pub(crate) fn public_id(&self, session: SessionId) -> PublicId {
+        public_id(&self.hub, &self.recovery, &self.context, session)
+    }
+
     /// Changes how publications for a session are written.
     pub(crate) fn set_format(&mut self, session: SessionId, format: Format) {
         self.hub.set_format(session, format.into());
@@ -213,13 +222,9 @@ impl Executor {
         options: impl Into<SubscribeOptions>,
         since: Option<Position>,
     ) -> Result<(), NotSubscribed> {
-        let Self { questions, context, hub, .. } = self;
-        questions.authorize(
-            context.now,
-            || Some(context.public_id(session)),
-            Access::Subscribe(topic),
-            true,
-        )?;
+        let Self { questions, context, hub, recovery, .. } = self;
+        let id = || Some(public_id(hub, recovery, context, session));
+        questions.authorize(context.now, id, Access::Subscribe(topic), true)?;
         hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)
     }
 

@@ -7,9 +7,10 @@
 //! A client that changes networks is usually back before the heartbeat finds that it was away. So a client that shows
 //! the `pid` of a socket that is still connected takes it over, and its previous connection ends.
 
+use super::arrivals::last_of;
 use super::{Effect, Executor};
 use crate::app::HandlerScope;
-use crate::encode::{Format, parse_offset};
+use crate::encode::Format;
 use crate::identity::{ClientId, End, Owner, Sid};
 use stentor_hub::{Room, SessionId};
 
@@ -75,12 +76,7 @@ impl Executor {
             return None;
         }
         self.set_format(session, format);
-        let last = match offset.map(parse_offset) {
-            None | Some(Some(0)) => Ok(None),
-            Some(Some(offset)) => Ok(Some(offset)),
-            Some(None) => Err(()),
-        };
-        if let Ok(last) = last
+        if let Some(last) = last_of(offset)
             && self.hub.handle_resume(session, last).is_ok()
         {
             self.metrics().recovered.add(1);

@@ -3,7 +3,7 @@
 //! What other nodes publish enters through [`CommandInbox::receive`](super::CommandInbox::receive), and isn't passed on
 //! again.
 
-use super::{Busy, PublicId, Ticket};
+use super::{Busy, PublicId, SocketQuestion, Ticket};
 use std::fmt;
 use std::sync::Arc;
 use stentor_hub::{Data, Room, Rooms, Topic};
@@ -64,6 +64,12 @@ pub trait Broker: fmt::Debug + Send + Sync {
     /// [`Busy`], as for [`Self::publish`].
     fn publish_with_history(&self, _message: &Broadcast, _ticket: Option<Ticket>) -> Result<(), Busy> {
         Ok(())
+    }
+
+    /// Looks for a socket on the other nodes, whose client waits: [`CommandInbox::deliver_socket`](super::CommandInbox::deliver_socket)
+    /// follows. `false`: no other node has it, or it can't be looked for now.
+    fn find_socket(&self, _question: SocketQuestion) -> bool {
+        false
     }
 
     /// Whether this node has subscribers of a topic. A level, not an event: changes that are undone within a turn aren't

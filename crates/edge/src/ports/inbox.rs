@@ -9,7 +9,7 @@
 //! Publications and updates of feeds don't wait for these commands, so a caller that depends on the effect of a command
 //! waits for its answer.
 
-use super::{Broadcast, Denial, PublicId, Ticket};
+use super::{Broadcast, Denial, MovingSocket, PublicId, SocketName, SocketRequest, Ticket};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -472,4 +472,24 @@ pub trait CommandInbox: Send + Sync {
 
     /// Lists rooms.
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>);
+
+    /// Another node asks for a socket of this one. `done` receives `None` if there is none.
+    fn request_socket(&self, _name: SocketName, _request: SocketRequest, done: Done<Option<MovingSocket>>) {
+        done.answer(Ok(None));
+    }
+
+    /// A socket that a client waits for comes from another node: it joins its rooms. `done` receives whether it is still waited
+    /// for, after the interest in its rooms was reported ([`Broker::set_interest`](super::Broker::set_interest)).
+    fn expect_socket(&self, _ticket: Ticket, _socket: MovingSocket, done: Done<bool>) {
+        done.answer(Ok(false));
+    }
+
+    /// A socket that a client waits for has come, after [`Self::expect_socket`]; or `None`: it doesn't come. No effect if the
+    /// client has gone, or the time is over.
+    ///
+    /// # Errors
+    /// An inbox is full; the socket is lost.
+    fn deliver_socket(&self, _ticket: Ticket, _socket: Option<MovingSocket>) -> Result<(), Busy> {
+        Ok(())
+    }
 }

@@ -4,6 +4,7 @@
 mod authorizer;
 mod broker;
 mod inbox;
+mod moving;
 mod node_tag;
 mod session_id;
 
@@ -14,6 +15,11 @@ pub use inbox::{
     Busy, Command, CommandError, CommandInbox, Concerned, Done, FeedUpdate, LIST_BYTES_MAX, Publish,
     ROOMS_LISTED_MAX, RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList,
     Target,
+};
+pub(crate) use moving::SocketCommand;
+pub use moving::{
+    MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, Pid, SocketName, SocketQuestion,
+    SocketRequest,
 };
 pub use node_tag::NodeTag;
 pub use session_id::PublicId;

@@ -68,7 +68,7 @@ pub(crate) fn handle_message(
             Next::Continue
         }
         FromClient::AskId => {
-            let id = ex.context.public_id(session).to_string();
+            let id = ex.public_id(session).to_string();
             write(out, |out| primus::write_id(out, &id));
             Next::Continue
         }

@@ -1,5 +1,6 @@
 //! What the cores of a node share, and what the control plane reaches them by.
 
+pub(crate) mod moving;
 pub(crate) mod tasks;
 
 use crate::ledger::{Charge, Class, Ledger, Pressure};
@@ -7,10 +8,11 @@ use crate::metrics::{CoreMetrics, collect, histograms};
 use crate::options::Options;
 use crate::plane::{ControlPlane, DataPlane, Histogram, Metric, MetricKind, REQUESTERS_MAX, Wanted};
 use crate::ports::{
-    Broadcast, Busy, Command, CommandInbox, Denial, Done, FeedUpdate, Publish, RoomList, RoomUpdate,
-    RoomsQuery, Target, Ticket,
+    Broadcast, Busy, Command, CommandInbox, Denial, Done, FeedUpdate, MovingSocket, Publish, RoomList,
+    RoomUpdate, RoomsQuery, SocketCommand, SocketName, SocketRequest, Target, Ticket,
 };
 use bytes::Bytes;
+use moving::{Barrier, MovedSockets};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -33,6 +35,8 @@ pub(crate) enum ControlCommand {
     Decide(u64, Result<(), Denial>),
     Feed(Key, FeedUpdate),
     Task(Box<Task>),
+    Socket(Box<SocketCommand>),
+    Barrier(Arc<Barrier>),
 }
 
 impl ControlCommand {
@@ -49,7 +53,8 @@ impl ControlCommand {
             Self::Feed(_, FeedUpdate::Patched(document, patch)) => {
                 document.body.len() + patch.operations.len()
             }
-            Self::Feed(..) | Self::Decide(..) => 0,
+            Self::Socket(command) => command.bytes(),
+            Self::Feed(..) | Self::Decide(..) | Self::Barrier(_) => 0,
         }
     }
 }
@@ -212,6 +217,7 @@ pub(crate) struct Shared {
     /// By core: the bytes of the largest holder, while memory is short.
     pub(crate) largest: Vec<AtomicUsize>,
     pub(crate) inboxes: Vec<Inbox>,
+    pub(crate) moved: Arc<MovedSockets>,
     /// Connections of each core.
     pub(crate) loads: Vec<AtomicUsize>,
     /// Bytes of the messages in the rings between cores, by sender and receiver. Not a charge: their publications count
@@ -250,6 +256,7 @@ impl Shared {
             ledger,
             largest: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
             inboxes,
+            moved: Arc::default(),
             loads: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
             mail_bytes: (0..cores * cores).map(|_| AtomicUsize::new(0)).collect(),
             metrics: (0..cores).map(|_| Arc::default()).collect(),
@@ -454,6 +461,19 @@ impl CommandInbox for Shared {
 
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
         self.submit_list(query, done);
+    }
+
+    fn request_socket(&self, name: SocketName, request: SocketRequest, done: Done<Option<MovingSocket>>) {
+        self.request(name, request, done);
+    }
+
+    fn expect_socket(&self, ticket: Ticket, socket: MovingSocket, done: Done<bool>) {
+        // If the inbox is full, the command is dropped and answered.
+        let _ = self.put_socket(ticket.core, SocketCommand::Expect(ticket.number, socket, done));
+    }
+
+    fn deliver_socket(&self, ticket: Ticket, socket: Option<MovingSocket>) -> Result<(), Busy> {
+        self.deliver(ticket, socket)
     }
 }
 

@@ -334,7 +334,7 @@ impl Shared {
         let mut core = None;
         for named in target.sessions.iter_mut().chain(&mut target.except_sessions) {
             let Named::Id(id) = *named else { continue };
-            match id.decode(self.seed) {
+            match self.session_of(id) {
                 Some((of, session)) => *named = Named::Session(of, session),
                 // The `sid` of a client names its core by the first byte.
                 None => core = Some(usize::from(id.bytes()[0]) % self.cores),

@@ -73,6 +73,12 @@ impl SocketIo {
                 return refuse(engine, namespace, &denial.message, Some(&data), out);
             }
         }
+        let offset = json::string_member(auth, "offset");
+        let arrival = match pid.map(|pid| ex.find_socket(pid, offset.as_deref(), namespace)) {
+            Some(Err(_)) => return Next::Wait,
+            Some(Ok(arrival)) => arrival,
+            None => None,
+        };
         match ex.notify_app(scope, |app, ctx| app.connect_namespace(ctx, &hello)) {
             Admission::Accept => {}
             Admission::Unknown => return refuse(engine, namespace, "Invalid namespace", None, out),
@@ -81,10 +87,11 @@ impl SocketIo {
             }
         }
         let format = Format::engine_io(engine, Envelope::SocketIo, recovers);
-        let recovered = pid.and_then(|pid| {
-            let offset = json::string_member(auth, "offset");
-            ex.recover(client, pid, offset.as_deref(), namespace, format)
-        });
+        let recovered = match (arrival, pid) {
+            (Some(number), _) => ex.adopt(client, number, offset.as_deref(), format, source),
+            (None, Some(pid)) => ex.recover(client, pid, offset.as_deref(), namespace, format),
+            (None, None) => None,
+        };
         hello.recovered = recovered.is_some();
         let (slot, session) = match recovered {
             Some((slot, session)) => (Some(slot), session),
@@ -97,7 +104,7 @@ impl SocketIo {
         let socket_id = match engine.version {
             Version::V3 => id_of_version_3(&name, namespace),
             // A session that is recovered has the id that it had.
-            Version::V4 => ex.context.public_id(session).to_string(),
+            Version::V4 => ex.public_id(session).to_string(),
         };
         if hello.recovered {
             // What it missed comes before the answer.
@@ -127,7 +134,7 @@ impl SocketIo {
         if !self.is_fresh() || self.stays || sid.core(cores) != core || ex.draining {
             return None;
         }
-        Some(pid.core(cores)).filter(|other| *other != core)
+        ex.shared.core_of_socket(pid).filter(|other| *other != core)
     }
 }
 

@@ -1,0 +1,205 @@
+//! Socket.IO sockets that move between nodes, in frames.
+
+use super::codec::{Reader, Writer};
+use super::{FrameError, room};
+use crate::NodeId;
+use std::time::Duration;
+use stentor_edge::{
+    MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, Pid, PublicId, SocketName,
+    SocketRequest,
+};
+use stentor_hub::{KNOWN_MAX, Key, MissedMessage, Policy, Room, SubscribeOptions, Topic};
+
+const REQUESTS: [SocketRequest; 2] = [SocketRequest::Describe, SocketRequest::Take];
+const POLICIES: [Policy; 3] = [Policy::Latest, Policy::Queue, Policy::DropOldest];
+
+/// What a node says of a socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SocketAnswer {
+    /// It doesn't have it.
+    None,
+    /// It has handed it over to this node.
+    At(NodeId),
+    /// It is this one.
+    Socket(Box<MovingSocket>),
+}
+
+/// What nodes tell each other of sockets that move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SocketFrame {
+    /// A client has reconnected to the sender.
+    Question {
+        /// To be repeated in the answer.
+        id: u64,
+        /// Its socket.
+        name: SocketName,
+        /// What is asked for.
+        request: SocketRequest,
+    },
+    /// The answer to a question of the receiving node.
+    Answer {
+        /// The number of the question.
+        id: u64,
+        /// The answer.
+        answer: SocketAnswer,
+    },
+    /// To the node that a `pid` names: the sender has handed the socket over to this node.
+    Moved {
+        /// The socket's.
+        pid: Pid,
+        /// The node that has it.
+        to: NodeId,
+    },
+}
+
+impl Writer {
+    pub(super) fn socket_frame(&mut self, frame: &SocketFrame) {
+        match frame {
+            SocketFrame::Question { id, name: SocketName { pid, namespace, last }, request } => {
+                self.u8(0);
+                self.u64(*id);
+                self.text(&pid.to_text());
+                self.text(namespace);
+                self.option(*last, Self::u64);
+                self.u8(REQUESTS.iter().position(|known| known == request).unwrap_or_default() as u8);
+            }
+            SocketFrame::Answer { id, answer } => {
+                self.u8(1);
+                self.u64(*id);
+                match answer {
+                    SocketAnswer::None => self.u8(0),
+                    SocketAnswer::At(node) => {
+                        self.u8(1);
+                        self.u64(node.0);
+                    }
+                    SocketAnswer::Socket(socket) => {
+                        self.u8(2);
+                        self.socket(socket);
+                    }
+                }
+            }
+            SocketFrame::Moved { pid, to } => {
+                self.u8(2);
+                self.text(&pid.to_text());
+                self.u64(to.0);
+            }
+        }
+    }
+
+    fn socket(&mut self, socket: &MovingSocket) {
+        let MovingSocket { id, subscriptions, missed, known } = socket;
+        self.text(&id.to_string());
+        let rooms: Vec<(&Room, &SubscribeOptions)> = subscriptions
+            .iter()
+            .filter_map(|(topic, options)| match topic {
+                Topic::Room(room) => Some((room, options)),
+                Topic::Feed(_) => None,
+            })
+            .collect();
+        let feeds: Vec<(&Key, &SubscribeOptions)> = subscriptions
+            .iter()
+            .filter_map(|(topic, options)| match topic {
+                Topic::Feed(key) => Some((key, options)),
+                Topic::Room(_) => None,
+            })
+            .collect();
+        // All rooms of a socket are of its namespace.
+        self.text(rooms.first().map_or("/", |(room, _)| room.namespace()));
+        self.list(rooms.into_iter(), |w, (room, options)| {
+            w.text(room.name());
+            w.subscribe_options(options);
+        });
+        self.list(feeds.into_iter(), |w, (key, options)| {
+            w.text(key.as_str());
+            w.subscribe_options(options);
+        });
+        self.list(missed.iter(), |w, MissedMessage { id, is_direct, event, data }| {
+            w.u64(*id);
+            w.u8(u8::from(*is_direct));
+            w.content(event.as_deref(), data, false);
+        });
+        self.list(known.iter(), |w, id| w.u64(*id));
+    }
+
+    fn subscribe_options(&mut self, options: &SubscribeOptions) {
+        let SubscribeOptions { policy, deltas, interval } = options;
+        self.u8(POLICIES.iter().position(|known| known == policy).unwrap_or_default() as u8);
+        self.u8(u8::from(*deltas));
+        self.u64(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
+    }
+}
+
+/// One of several values, by its place.
+fn one_of<T: Copy>(all: &[T], place: u8) -> Result<T, FrameError> {
+    all.get(usize::from(place)).copied().ok_or(FrameError::Malformed)
+}
+
+impl Reader {
+    pub(super) fn socket_frame(&mut self) -> Result<SocketFrame, FrameError> {
+        Ok(match self.u8()? {
+            0 => {
+                let (id, pid) = (self.u64()?, self.pid()?);
+                let everybody = Room::all_members(&self.text()?).map_err(|_| FrameError::Name)?;
+                let namespace = everybody.namespace().into();
+                let name = SocketName { pid, namespace, last: self.option(Self::u64)? };
+                SocketFrame::Question { id, name, request: one_of(&REQUESTS, self.u8()?)? }
+            }
+            1 => {
+                let id = self.u64()?;
+                let answer = match self.u8()? {
+                    0 => SocketAnswer::None,
+                    1 => SocketAnswer::At(NodeId(self.u64()?)),
+                    2 => SocketAnswer::Socket(Box::new(self.socket()?)),
+                    _ => return Err(FrameError::Malformed),
+                };
+                SocketFrame::Answer { id, answer }
+            }
+            2 => SocketFrame::Moved { pid: self.pid()?, to: NodeId(self.u64()?) },
+            _ => return Err(FrameError::Malformed),
+        })
+    }
+
+    fn pid(&mut self) -> Result<Pid, FrameError> {
+        Pid::parse(&self.text()?).ok_or(FrameError::Malformed)
+    }
+
+    fn socket(&mut self) -> Result<MovingSocket, FrameError> {
+        let id = PublicId::parse(&self.text()?).ok_or(FrameError::Malformed)?;
+        let everybody = Room::all_members(&self.text()?).map_err(|_| FrameError::Name)?;
+        let rooms = self.bounded(MOVING_TOPICS_MAX, |r| {
+            Ok((Topic::Room(room(&everybody, &r.text()?)?), r.subscribe_options()?))
+        })?;
+        let feeds = self.bounded(MOVING_TOPICS_MAX, |r| {
+            let key = Key::parse(&r.text()?).map_err(|_| FrameError::Name)?;
+            Ok((Topic::Feed(key), r.subscribe_options()?))
+        })?;
+        let mut bytes = 0;
+        let missed = self.bounded(MOVING_MESSAGES_MAX, |r| {
+            let (id, is_direct, content) = (r.u64()?, r.flag()?, r.content()?);
+            bytes += content.data.len();
+            Ok(MissedMessage { id, is_direct, event: content.event, data: content.data })
+        })?;
+        let known = self.bounded(KNOWN_MAX, Self::u64)?;
+        let subscriptions: Vec<_> = rooms.into_iter().chain(feeds).collect();
+        if subscriptions.len() > MOVING_TOPICS_MAX || bytes > MOVING_BYTES_MAX {
+            return Err(FrameError::Malformed);
+        }
+        Ok(MovingSocket { id, subscriptions, missed, known })
+    }
+
+    fn subscribe_options(&mut self) -> Result<SubscribeOptions, FrameError> {
+        let (policy, deltas) = (one_of(&POLICIES, self.u8()?)?, self.flag()?);
+        Ok(SubscribeOptions { policy, deltas, interval: Duration::from_nanos(self.u64()?) })
+    }
+
+    /// A list of at most so many items.
+    fn bounded<T>(
+        &mut self,
+        len_max: usize,
+        read: impl FnMut(&mut Self) -> Result<T, FrameError>,
+    ) -> Result<Vec<T>, FrameError> {
+        let mut len = self.0.clone();
+        let is_short = Self(len.split_to(len.len().min(4))).u32().is_ok_and(|len| len as usize <= len_max);
+        if is_short { self.list(read) } else { Err(FrameError::Malformed) }
+    }
+}

@@ -1,0 +1,338 @@
+//! Socket.IO sockets whose clients reconnect to another node: finds the node that has one, and brings it here.
+//!
+//! A `pid` names the node that drew it. This node is asked. If the socket has moved since, it knows where to. If it is dead, all nodes
+//! are asked. A socket is brought in an order in which no message is lost that either node receives:
+//!
+//! 1. The node that has it describes it, and ends a connection that it still has. It keeps what is published.
+//! 2. The socket joins its rooms here, where messages are logged from now on, and the engine establishes the interest in them.
+//! 3. The node is asked for the socket. All messages published before the interest was established have reached it before
+//!    the question, because an engine delivers in order to one node. They are in the socket's log there, or were sent.
+//! 4. It hands over what the client missed and the ids of what it has had, and forgets the socket.
+//! 5. The client is sent what it missed there, then what was logged here and the other node hasn't had.
+//!
+//! A step that isn't answered in time, or fails, ends the search, and the client begins anew.
+
+use crate::NodeId;
+use crate::cluster::Cluster;
+use crate::engine::{Channel, EngineError, Request};
+use crate::frame::{Frame, SocketAnswer, SocketFrame};
+use crate::metrics::count;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use stentor_edge::{DataPlane, Done, MovingSocket, Pid, SocketName, SocketQuestion, SocketRequest, Ticket};
+use stentor_hub::{Epoch, Position, Room, Topic};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// A client whose socket hasn't come after this time begins anew.
+const FIND_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum number of searches at a time, and of those that wait for their turn.
+const FINDS_MAX: usize = 1_024;
+/// Maximum number of sockets that this node drew and remembers to have moved.
+const MOVED_MAX: usize = 65_536;
+/// Rooms whose interest is waited for at a time.
+const ROOMS_AT_ONCE: usize = 64;
+/// How often a room is looked at whose history is being read.
+const READ_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Why a search ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Found,
+    NotFound,
+    Timeout,
+    Failed,
+}
+
+impl Outcome {
+    pub(crate) const ALL: [Self; 4] = [Self::Found, Self::NotFound, Self::Timeout, Self::Failed];
+
+    /// For a metric.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Found => "found",
+            Self::NotFound => "not_found",
+            Self::Timeout => "timeout",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// A question to one or several nodes.
+struct Pending {
+    waiting: BTreeSet<NodeId>,
+    found: oneshot::Sender<(NodeId, SocketAnswer)>,
+}
+
+#[derive(Default)]
+struct State {
+    pending: HashMap<u64, Pending>,
+    /// Where sockets are whose `pid`s this node drew, and the `pid`s, oldest first.
+    moved: HashMap<Pid, NodeId>,
+    moved_order: VecDeque<Pid>,
+}
+
+/// The sockets that move from and to this node.
+pub(crate) struct Sockets {
+    questions: mpsc::Sender<SocketQuestion>,
+    /// Until the node runs.
+    receiver: Mutex<Option<mpsc::Receiver<SocketQuestion>>>,
+    state: Mutex<State>,
+}
+
+impl Default for Sockets {
+    fn default() -> Self {
+        let (questions, receiver) = mpsc::channel(FINDS_MAX);
+        Self { questions, receiver: Mutex::new(Some(receiver)), state: Mutex::default() }
+    }
+}
+
+/// Removes a question when nobody waits for the answer any more.
+struct Asking<'a> {
+    sockets: &'a Sockets,
+    id: u64,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.sockets.state().pending.remove(&self.id);
+    }
+}
+
+impl Sockets {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, nodes: BTreeSet<NodeId>) -> (Asking<'_>, oneshot::Receiver<(NodeId, SocketAnswer)>) {
+        let (found, answer) = oneshot::channel();
+        // Nobody is to guess it.
+        let id = fastrand::u64(..);
+        self.state().pending.insert(id, Pending { waiting: nodes, found });
+        (Asking { sockets: self, id }, answer)
+    }
+
+    /// Whether a node that was asked has answered.
+    fn handle_answer(&self, id: u64, node: NodeId, answer: SocketAnswer) {
+        let pending = &mut self.state().pending;
+        let Some(asked) = pending.get_mut(&id) else { return };
+        if !asked.waiting.remove(&node) {
+            return;
+        }
+        if (answer != SocketAnswer::None || asked.waiting.is_empty())
+            && let Some(Pending { found, .. }) = pending.remove(&id)
+        {
+            // Nobody may wait any more.
+            let _ = found.send((node, answer));
+        }
+    }
+
+    /// A node is dead: nobody waits for it any more.
+    pub(crate) fn handle_left(&self, node: NodeId) {
+        let ids: Vec<u64> = self.state().pending.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.handle_answer(id, node, SocketAnswer::None));
+    }
+
+    fn moved_to(&self, pid: Pid) -> Option<NodeId> {
+        self.state().moved.get(&pid).copied()
+    }
+
+    /// A socket whose `pid` this node drew is at another node.
+    fn set_moved(&self, pid: Pid, to: NodeId) {
+        let State { moved, moved_order, .. } = &mut *self.state();
+        if moved.insert(pid, to).is_none() {
+            moved_order.push_back(pid);
+        }
+        if moved_order.len() > MOVED_MAX
+            && let Some(oldest) = moved_order.pop_front()
+        {
+            moved.remove(&oldest);
+        }
+    }
+}
+
+impl Cluster {
+    /// The data plane looks for a socket.
+    pub(crate) fn begin_to_find(&self, question: SocketQuestion) -> bool {
+        let pid = question.name.pid;
+        // Who has drawn it knows where it is.
+        let is_nowhere = pid.node() == self.node().tag() && self.sockets.moved_to(pid).is_none();
+        if is_nowhere || self.others().is_empty() {
+            return false;
+        }
+        let has_begun = self.sockets.questions.try_send(question).is_ok();
+        if !has_begun {
+            self.counters.count_find(Outcome::Failed);
+        }
+        has_begun
+    }
+
+    /// Looks for sockets, for ever.
+    pub(crate) async fn find_sockets(self: &Arc<Self>, plane: &Arc<dyn DataPlane>) {
+        let receiver = self.sockets.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut questions) = receiver else { return std::future::pending().await };
+        let mut finds = JoinSet::new();
+        loop {
+            tokio::select! {
+                Some(question) = questions.recv(), if finds.len() < FINDS_MAX => {
+                    let (cluster, plane) = (self.clone(), plane.clone());
+                    finds.spawn(async move { cluster.bring(question, &*plane).await });
+                }
+                Some(_) = finds.join_next() => {}
+            }
+        }
+    }
+
+    async fn bring(&self, SocketQuestion { ticket, name }: SocketQuestion, plane: &dyn DataPlane) {
+        let found = timeout(FIND_TIMEOUT, self.find(ticket, &name, plane)).await;
+        let (outcome, socket) = match found {
+            Ok(Ok(socket)) => (Outcome::Found, Some(socket)),
+            Ok(Err(outcome)) => (outcome, None),
+            Err(_) => (Outcome::Timeout, None),
+        };
+        self.counters.count_find(outcome);
+        // If an inbox is full, the client begins anew at its core's deadline.
+        let _ = plane.deliver_socket(ticket, socket);
+    }
+
+    async fn find(
+        &self,
+        ticket: Ticket,
+        name: &SocketName,
+        plane: &dyn DataPlane,
+    ) -> Result<MovingSocket, Outcome> {
+        let (owner, socket) = self.locate(name).await?;
+        let rooms: Vec<Room> = socket.subscriptions.iter().filter_map(|(topic, _)| room_of(topic)).collect();
+        let (done, is_ready) = oneshot::channel();
+        plane.expect_socket(ticket, socket, Done::new(move |answer| _ = done.send(answer)));
+        if is_ready.await != Ok(Ok(true)) {
+            return Err(Outcome::Failed);
+        }
+        self.establish(&rooms).await?;
+        match self.ask([owner].into(), Channel::Node(owner), name, SocketRequest::Take).await {
+            Some((_, SocketAnswer::Socket(socket))) => {
+                self.sockets.state().moved.remove(&name.pid);
+                Ok(*socket)
+            }
+            _ => Err(Outcome::NotFound),
+        }
+    }
+
+    /// Finds the node that has a socket.
+    async fn locate(&self, name: &SocketName) -> Result<(NodeId, MovingSocket), Outcome> {
+        let (tag, others) = (name.pid.node(), self.others());
+        let owner = match tag == self.node().tag() {
+            true => Some(self.sockets.moved_to(name.pid).ok_or(Outcome::NotFound)?),
+            false => others.iter().copied().find(|node| node.tag() == tag),
+        };
+        let describe = SocketRequest::Describe;
+        let mut found = match owner {
+            Some(node) if !others.contains(&node) => None,
+            Some(node) => self.ask([node].into(), Channel::Node(node), name, describe).await,
+            // Its node is dead, but it may have moved before.
+            None => self.ask(others.clone(), Channel::Nodes, name, describe).await,
+        };
+        if let Some((_, SocketAnswer::At(node))) = found {
+            found = match others.contains(&node) {
+                true => self.ask([node].into(), Channel::Node(node), name, describe).await,
+                false => None,
+            };
+        }
+        match found {
+            Some((node, SocketAnswer::Socket(socket))) => Ok((node, *socket)),
+            _ => Err(Outcome::NotFound),
+        }
+    }
+
+    /// Asks some nodes, until one has it or none.
+    async fn ask(
+        &self,
+        nodes: BTreeSet<NodeId>,
+        channel: Channel,
+        name: &SocketName,
+        request: SocketRequest,
+    ) -> Option<(NodeId, SocketAnswer)> {
+        let (asking, answer) = self.sockets.begin(nodes);
+        let question = SocketFrame::Question { id: asking.id, name: name.clone(), request };
+        self.send(channel, &Frame::Socket(question)).ok()?;
+        answer.await.ok()
+    }
+
+    /// Waits until messages to these rooms reach this node.
+    async fn establish(&self, rooms: &[Room]) -> Result<(), Outcome> {
+        let since = Position { epoch: Epoch::NONE, offset: 0 };
+        for rooms in rooms.chunks(ROOMS_AT_ONCE) {
+            let read = |room: &Room| Request::History { room: room.clone(), since, messages_max: 1 };
+            // A read waits for the interest, whether or not the room keeps history.
+            let reads: Vec<_> = rooms.iter().map(|room| self.engine.request(read(room))).collect();
+            for read in reads {
+                if let Err(EngineError::Unavailable(_) | EngineError::Full) = read.await {
+                    return Err(Outcome::Failed);
+                }
+            }
+            for room in rooms {
+                while self.rooms.is_reading(room) {
+                    sleep(READ_INTERVAL).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn handle_socket_frame(
+        self: &Arc<Self>,
+        sender: NodeId,
+        frame: SocketFrame,
+        plane: &Arc<dyn DataPlane>,
+    ) {
+        match frame {
+            SocketFrame::Question { id, name, request } => {
+                let (this, pid) = (self.clone(), name.pid);
+                let done = Done::new(move |socket: Result<Option<MovingSocket>, _>| {
+                    this.answer_for_socket(sender, id, pid, request, socket.ok().flatten());
+                });
+                plane.request_socket(name, request, done);
+            }
+            SocketFrame::Answer { id, answer } => self.sockets.handle_answer(id, sender, answer),
+            SocketFrame::Moved { pid, to } => {
+                if pid.node() == self.node().tag() {
+                    self.sockets.set_moved(pid, to);
+                }
+            }
+        }
+    }
+
+    fn answer_for_socket(
+        &self,
+        asker: NodeId,
+        id: u64,
+        pid: Pid,
+        request: SocketRequest,
+        socket: Option<MovingSocket>,
+    ) {
+        let answer = match (socket, self.sockets.moved_to(pid)) {
+            (Some(socket), _) => SocketAnswer::Socket(Box::new(socket)),
+            (None, Some(node)) => SocketAnswer::At(node),
+            (None, None) => SocketAnswer::None,
+        };
+        if request == SocketRequest::Take && matches!(answer, SocketAnswer::Socket(_)) {
+            count(&self.counters.sockets_handed_over);
+            if pid.node() == self.node().tag() {
+                self.sockets.set_moved(pid, asker);
+            } else if let Some(home) = self.others().into_iter().find(|node| node.tag() == pid.node()) {
+                // If the engine has no room, the client begins anew the next time.
+                let _ = self.send(Channel::Node(home), &Frame::Socket(SocketFrame::Moved { pid, to: asker }));
+            }
+        }
+        let _ = self.send(Channel::Node(asker), &Frame::Socket(SocketFrame::Answer { id, answer }));
+    }
+}
+
+fn room_of(topic: &Topic) -> Option<Room> {
+    match topic {
+        Topic::Room(room) => Some(room.clone()),
+        Topic::Feed(_) => None,
+    }
+}

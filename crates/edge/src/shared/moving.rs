@@ -1,0 +1,130 @@
+//! Sockets that move between nodes, as all cores see them; and the barrier that orders their moves with messages to rooms.
+
+use super::{ControlCommand, Shared, locked};
+use crate::identity::Sid;
+use crate::ports::{Busy, Done, MovingSocket, PublicId, SocketCommand, SocketName, SocketRequest, Ticket};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use stentor_hub::{CoreId, SessionId};
+
+/// The sockets that have come from other nodes. Neither their `pid`s nor their ids say on which core they are.
+#[derive(Default)]
+pub(crate) struct MovedSockets {
+    count: AtomicUsize,
+    sockets: Mutex<Sockets>,
+}
+
+#[derive(Default)]
+struct Sockets {
+    by_id: HashMap<PublicId, (CoreId, SessionId)>,
+    by_pid: HashMap<Sid, CoreId>,
+}
+
+impl MovedSockets {
+    /// Enters a socket that comes, unless another client waits for it as well.
+    pub(crate) fn insert_if_vacant(&self, pid: Sid, id: PublicId, core: CoreId, session: SessionId) {
+        let is_vacant = !locked(&self.sockets).by_id.contains_key(&id);
+        if is_vacant {
+            self.insert(pid, id, core, session);
+        }
+    }
+
+    pub(crate) fn insert(&self, pid: Sid, id: PublicId, core: CoreId, session: SessionId) {
+        let sockets = &mut *locked(&self.sockets);
+        sockets.by_id.insert(id, (core, session));
+        sockets.by_pid.insert(pid, core);
+        self.count.store(sockets.by_id.len(), Ordering::SeqCst);
+    }
+
+    pub(crate) fn remove(&self, pid: Sid, id: PublicId, session: SessionId) {
+        let sockets = &mut *locked(&self.sockets);
+        // It may have come again.
+        if sockets.by_id.get(&id).is_some_and(|(_, of)| *of == session) {
+            sockets.by_id.remove(&id);
+            sockets.by_pid.remove(&pid);
+        }
+        self.count.store(sockets.by_id.len(), Ordering::SeqCst);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+
+    fn find(&self, id: PublicId) -> Option<(CoreId, SessionId)> {
+        if self.is_empty() { None } else { locked(&self.sockets).by_id.get(&id).copied() }
+    }
+
+    fn core_of(&self, pid: Sid) -> Option<CoreId> {
+        if self.is_empty() { None } else { locked(&self.sockets).by_pid.get(&pid).copied() }
+    }
+}
+
+/// Calls something when each core has passed on to the others what it had before.
+pub(crate) struct Barrier {
+    cores: AtomicUsize,
+    then: Mutex<Option<Then>>,
+}
+
+type Then = Box<dyn FnOnce(&Shared) + Send>;
+
+impl Barrier {
+    /// A core has passed it.
+    pub(crate) fn pass(&self, shared: &Shared) {
+        let is_last = self.cores.fetch_sub(1, Ordering::SeqCst) == 1;
+        let then = if is_last { locked(&self.then).take() } else { None };
+        if let Some(then) = then {
+            then(shared);
+        }
+    }
+}
+
+impl Shared {
+    /// The session of an id, and its core.
+    pub(crate) fn session_of(&self, id: PublicId) -> Option<(CoreId, SessionId)> {
+        self.moved.find(id).or_else(|| id.decode(self.seed))
+    }
+
+    /// The core that has the socket of a `pid`, if one of this node may have it.
+    pub(crate) fn core_of_socket(&self, pid: Sid) -> Option<CoreId> {
+        let is_ours = self.options.node_tag.is_none_or(|tag| tag == pid.node());
+        self.moved.core_of(pid).or_else(|| is_ours.then(|| pid.core(self.cores)))
+    }
+
+    /// Calls `then` when all cores have passed on what is in their inboxes now. If an inbox is full, `then` is dropped.
+    pub(crate) fn after_barrier(&self, then: impl FnOnce(&Self) + Send + 'static) -> Result<(), Busy> {
+        let barrier =
+            Arc::new(Barrier { cores: AtomicUsize::new(self.cores), then: Mutex::new(Some(Box::new(then))) });
+        let command = |core| (core, ControlCommand::Barrier(barrier.clone()));
+        self.put_together((0..self.cores).map(command).collect())
+    }
+
+    pub(super) fn put_socket(&self, core: CoreId, command: SocketCommand) -> Result<(), Busy> {
+        let Some(inbox) = self.inboxes.get(core) else { return Ok(()) };
+        inbox.put(ControlCommand::Socket(Box::new(command))).map_err(|_| Busy)
+    }
+
+    pub(super) fn request(&self, name: SocketName, request: SocketRequest, done: Done<Option<MovingSocket>>) {
+        let Some(core) = self.core_of_socket(name.pid.0) else { return done.answer(Ok(None)) };
+        let command = SocketCommand::Request(name, request, done);
+        // A command that is dropped is answered.
+        let _ = match request {
+            SocketRequest::Describe => self.put_socket(core, command),
+            // What waits for the broker reaches the other node later, where it would be taken for new.
+            SocketRequest::Take if self.is_broker_behind() => Err(Busy),
+            // What this node received before is known to the socket's core then.
+            SocketRequest::Take => self.after_barrier(move |shared| {
+                let _ = shared.put_socket(core, command);
+            }),
+        };
+    }
+
+    pub(super) fn deliver(&self, ticket: Ticket, socket: Option<MovingSocket>) -> Result<(), Busy> {
+        let Ticket { core, number } = ticket;
+        let command = SocketCommand::Deliver(number, socket);
+        // What this node received before the socket is in the log of its core then.
+        self.after_barrier(move |shared| {
+            let _ = shared.put_socket(core, command);
+        })
+    }
+}
