@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use stentor_edge::{
     Broadcast, Broker, Busy, ControlPlane, DataPlane, FeedUpdate, Ledger, Metric, SocketQuestion, Wanted,
 };
-use stentor_hub::{HistoryLimits, Key, Position, Topic};
+use stentor_hub::{HistoryLimits, Key, Position, Room, Topic};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -584,6 +584,10 @@ impl Broker for Cluster {
 
     fn find_socket(&self, question: SocketQuestion) -> bool {
         self.begin_to_find(question)
+    }
+
+    fn confirm_history(&self, room: &Room) {
+        self.rooms.confirm(room);
     }
 
     fn set_interest(&self, topic: &Topic, has_subscribers: bool) {

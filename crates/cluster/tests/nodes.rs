@@ -67,6 +67,7 @@ impl CommandInbox for Plane {
                 let messages: Vec<_> = messages.iter().map(|message| text(&message.data)).collect();
                 format!("{} after {} {messages:?}", room.name(), after.offset)
             }
+            RoomUpdate::Confirmed => format!("{} confirmed", room.name()),
         };
         self.shown.lock().unwrap().push(shown);
         Ok(())

@@ -3,6 +3,7 @@
 use crate::publication::Position;
 use crate::subscription::Member;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 /// By topic, then by member.
 #[derive(Default)]
@@ -17,8 +18,17 @@ impl Awaiting {
         };
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn contains(&self, topic: u32, member: Member) -> bool {
         self.0.contains_key(&(topic, member))
+    }
+
+    /// The members of a topic that wait, in their order.
+    pub(crate) fn of(&self, topic: u32) -> impl Iterator<Item = Member> {
+        self.0.range(of_topic(topic)).map(|((_, member), _)| *member)
     }
 
     /// Removes all members of a topic, in their order.
@@ -26,12 +36,15 @@ impl Awaiting {
         if self.0.is_empty() {
             return Vec::new();
         }
-        let of_topic = (topic, Member::FIRST)..=(topic, Member::LAST);
-        self.0.extract_if(of_topic, |_, _| true).map(|((_, member), since)| (member, since)).collect()
+        self.0.extract_if(of_topic(topic), |_, _| true).map(|((_, member), since)| (member, since)).collect()
     }
 
     /// Their approximate size.
     pub(crate) fn bytes(&self) -> usize {
         self.0.len() * size_of::<((u32, Member), Position)>() * 3 / 2
     }
+}
+
+fn of_topic(topic: u32) -> RangeInclusive<(u32, Member)> {
+    (topic, Member::FIRST)..=(topic, Member::LAST)
 }

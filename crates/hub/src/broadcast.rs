@@ -154,6 +154,9 @@ impl<E: Encoder> Hub<E> {
         if !options.has_no_exceptions() {
             return self.deliver_except(index, publication, options);
         }
+        if self.awaited_by(index, publication) {
+            return self.deliver_to_recipients(&[index], publication, options);
+        }
         let Some(state) = self.topics.at_mut(index) else { return };
         options.count(state.members.len());
         self.sessions.fan_out(&state.members, publication, options.volatile, None);
@@ -173,7 +176,7 @@ impl<E: Encoder> Hub<E> {
         let mut sessions = options.excepted_sessions(self.core).filter(|s| self.sessions.alive(*s).is_some());
         match (sessions.next(), sessions.next()) {
             // All but the sender, in most cases.
-            (one, None) if options.excepted_rooms().is_empty() => {
+            (one, None) if options.excepted_rooms().is_empty() && !self.awaited_by(index, publication) => {
                 let Some(state) = self.topics.at(index) else { return };
                 let member = one.and_then(|session| self.sessions.find(session, index));
                 let is_member = member.is_some_and(|member| !self.sessions.is_pending(member));
@@ -199,6 +202,13 @@ impl<E: Encoder> Hub<E> {
         self.deliver_to_recipients(&found, publication, options);
     }
 
+    /// Whether members of a room wait for its history, which has this message.
+    fn awaited_by(&self, index: u32, publication: &Publication<E::Frame>) -> bool {
+        !self.awaiting.is_empty()
+            && publication.position().is_some()
+            && self.awaiting.of(index).next().is_some()
+    }
+
     fn deliver_to_recipients(
         &mut self,
         topics: &[u32],
@@ -216,6 +226,9 @@ impl<E: Encoder> Hub<E> {
             members(index).iter().for_each(|member| self.recipients.exclude(member.session));
         }
         for index in topics {
+            if self.awaited_by(*index, publication) {
+                self.awaiting.of(*index).for_each(|member| self.recipients.exclude(member.session));
+            }
             self.recipients.add(members(*index));
         }
         options.count(self.recipients.members().len());
@@ -248,11 +261,19 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// What follows `since` in a room, as far as this core knows.
-    pub(crate) fn history_since(&self, index: u32, since: Option<Position>) -> Replay<E::Frame> {
-        match (self.topics.at(index), since) {
+    pub(crate) fn history_since(&mut self, index: u32, since: Option<Position>) -> Replay<E::Frame> {
+        let replay = match (self.topics.at(index), since) {
             // A plain room has no history, so no position in it.
             (Some(state), Some(since)) if state.home.is_some() => state.since(since),
             _ => Replay::Messages(Vec::new()),
+        };
+        match replay {
+            // The client may have it from a node that knows more.
+            Replay::Unplaced if self.external_positions => {
+                self.to_confirm.insert(index);
+                Replay::Unknown
+            }
+            replay => replay,
         }
     }
 
@@ -271,11 +292,12 @@ impl<E: Encoder> Hub<E> {
     /// Sends a member of a feed what leads from the client's version to the newest one, as far as this core knows.
     pub(crate) fn deliver_feed(&mut self, member: Member, index: u32, since: Option<Position>) {
         let Some(state) = self.topics.at(index) else { return };
-        let behind = state.current.behind(since);
+        let is_ahead = self.external_positions && state.current.is_before(since);
+        // Nothing newer is known: the version that follows decides.
+        let behind = if is_ahead { 0 } else { state.current.behind(since) };
         // Another node may have the document already, so the client's version may be one of its versions.
-        if self.external_positions && state.current.snapshot.is_none() {
-            self.awaiting.set(index, member, since);
-        }
+        let waits = self.external_positions && (state.current.snapshot.is_none() || is_ahead);
+        self.awaiting.set(index, member, since.filter(|_| waits));
         self.sessions.subscription_mut(member).flags.set(Flags::RESUMES, since.is_some() && behind > 0);
         self.deliver_current(member, index, behind);
     }
@@ -307,11 +329,13 @@ impl<E: Encoder> Hub<E> {
         since: Option<Position>,
         replay: Replay<E::Frame>,
     ) {
+        let waits = matches!(replay, Replay::Unknown);
+        self.awaiting.set(index, member, since.filter(|_| waits));
         let missed = match replay {
-            Replay::Unknown => return self.awaiting.set(index, member, since),
+            Replay::Unknown => return,
             // History that doesn't fit would end the session, and again after it has reconnected.
             Replay::Messages(missed) if self.sessions.fits(member, &missed) => missed,
-            Replay::Messages(_) | Replay::Expired => return self.push_gap(member, index),
+            Replay::Messages(_) | Replay::Expired | Replay::Unplaced => return self.push_gap(member, index),
         };
         for publication in &missed {
             self.sessions.fan_out(&[member], publication, false, None);

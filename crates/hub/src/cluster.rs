@@ -9,19 +9,20 @@
 //! ```
 //!
 //! While the history of a room is unknown, sessions join it, but nothing with a position is delivered. Sessions that
-//! named their position wait in [`Awaiting`](crate::awaiting::Awaiting), on their own core, for what followed it. So do sessions that named
-//! their version of a feed whose document hasn't come from another node yet.
+//! named their position wait in [`Awaiting`](crate::awaiting::Awaiting), on their own core, for what followed it. So do those whose position is
+//! newer than what this node knows, or of another epoch: they come from a node that knows more, or are late, which only the
+//! engine can tell ([`Hub::poll_unconfirmed`]). And those that named a version of a feed that hasn't come from another node yet.
 //!
 //! **Invariant.** Within an epoch, a core delivers the messages of a room in order, each once, and never one after
 //! another that it has skipped without a [`Notice::Gap`](crate::Notice::Gap) to each member.
 
 use crate::dispatch::{CoreSet, Dispatch, Emit};
 use crate::encoder::Encoder;
-use crate::history::HistoryPart;
+use crate::history::{HistoryPart, Replay};
 use crate::ids::id_at;
 use crate::publication::{Body, Data, Epoch, Position, Publication};
 use crate::shard::Hub;
-use crate::topic::Room;
+use crate::topic::{Room, Topic};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -97,7 +98,7 @@ impl<E: Encoder> Hub<E> {
                     let position = Position { offset, ..after };
                     self.positioned(now, index, room, position, event, data);
                 }
-                self.share_history(index, room);
+                self.share_history(index, room, false);
                 return;
             }
             Some(newest) if newest.covers(after) => {}
@@ -151,9 +152,31 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// The history of a room with its home here has become known.
-    fn share_history(&mut self, index: u32, room: &Room) {
-        let Some(history) = self.topics.at(index).and_then(|state| state.history()) else { return };
+    /// The next room with members who named a position that is newer than the history here, or of another epoch. They
+    /// wait. Read what the engine has, then call [`Hub::handle_confirmed`] on the room's home core.
+    pub fn poll_unconfirmed(&mut self) -> Option<Room> {
+        while let Some(index) = self.to_confirm.pop_first() {
+            if let Some(Topic::Room(room)) = self.topics.at(index).map(|state| &state.topic) {
+                return Some(room.clone());
+            }
+        }
+        None
+    }
+
+    /// The history of a room is as new as the engine's was after [`Hub::poll_unconfirmed`] reported the room. Call it on
+    /// the room's home core only. Members that wait are sent what followed their position, or a
+    /// [`Notice::Gap`](crate::Notice::Gap).
+    pub fn handle_confirmed(&mut self, room: &Room) {
+        let Some(index) = self.room_index(room) else { return };
+        if self.topics.at(index).is_some_and(|state| state.newest().is_some()) {
+            self.share_history(index, room, true);
+        }
+    }
+
+    /// The history of a room with its home here, for those that wait for it.
+    fn share_history(&mut self, index: u32, room: &Room, is_confirmed: bool) {
+        let Some(mut history) = self.topics.at(index).and_then(|state| state.history()) else { return };
+        history.is_confirmed = is_confirmed;
         let history = Arc::new(history);
         self.relay_all(index, || Dispatch::History(room.clone(), history.clone()));
         self.handle_awaited(room, &history);
@@ -163,7 +186,15 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn handle_awaited(&mut self, room: &Room, history: &HistoryPart<E::Frame>) {
         let Some(index) = self.room_index(room) else { return };
         for (member, since) in self.awaiting.take_all(index) {
-            self.deliver_history(member, index, Some(since), history.since(since));
+            let replay = match history.since(since) {
+                // The member may have come after the engine was asked.
+                Replay::Unplaced if !history.is_confirmed => {
+                    self.to_confirm.insert(index);
+                    Replay::Unknown
+                }
+                replay => replay,
+            };
+            self.deliver_history(member, index, Some(since), replay);
         }
     }
 

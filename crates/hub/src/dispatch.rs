@@ -315,6 +315,15 @@ impl<F> Current<F> {
         }
     }
 
+    /// Whether a client at `since` has a newer version of the same epoch, which another node gave it.
+    pub(crate) fn is_before(&self, since: Option<Position>) -> bool {
+        let newest = self.snapshot.as_ref().and_then(|snapshot| snapshot.position());
+        newest.zip(since).is_some_and(|(newest, since)| {
+            newest.epoch == since.epoch
+                && (newest.offset + 1..newest.offset + u64::from(FAR)).contains(&since.offset)
+        })
+    }
+
     /// The feed's state as clients know it.
     pub(crate) fn feed_state(&self) -> FeedState {
         match [&self.state, &self.snapshot].into_iter().flatten().next().map(|p| p.body()) {

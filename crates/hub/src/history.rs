@@ -41,10 +41,12 @@ pub struct HistoryStats {
 pub enum Replay<F> {
     /// What it missed, oldest first.
     Messages(Vec<Arc<Publication<F>>>),
-    /// The history doesn't reach back that far, or the epoch is another one: [`Notice::Gap`](crate::Notice::Gap).
+    /// The history doesn't reach back that far: [`Notice::Gap`](crate::Notice::Gap).
     Expired,
     /// The home core doesn't know the history yet: [`Dispatch::History`](crate::Dispatch::History) follows.
     Unknown,
+    /// The position isn't one of this history: it is newer, or of another epoch.
+    Unplaced,
 }
 
 /// The history of a room: all publications after an offset, oldest first. Offsets grow, not always by one.
@@ -53,6 +55,8 @@ pub struct HistoryPart<F> {
     pub(crate) after: u64,
     pub(crate) newest: Position,
     pub(crate) messages: Vec<Arc<Publication<F>>>,
+    /// Whether the engine has been asked since members began to wait for it.
+    pub(crate) is_confirmed: bool,
 }
 
 impl<F> HistoryPart<F> {
@@ -67,7 +71,10 @@ fn replay<'a, F: 'a>(
     newest: Position,
     messages: impl DoubleEndedIterator<Item = &'a Arc<Publication<F>>>,
 ) -> Replay<F> {
-    if since.epoch != newest.epoch || !(after..=newest.offset).contains(&since.offset) {
+    if since.epoch != newest.epoch || since.offset > newest.offset {
+        return Replay::Unplaced;
+    }
+    if since.offset < after {
         return Replay::Expired;
     }
     let is_newer =
@@ -133,7 +140,7 @@ impl<F> History<F> {
     /// All of it.
     pub(crate) fn part(&self, newest: Position) -> HistoryPart<F> {
         let messages = self.entries.iter().map(|entry| entry.publication.clone()).collect();
-        HistoryPart { after: self.after, newest, messages }
+        HistoryPart { after: self.after, newest, messages, is_confirmed: false }
     }
 
     pub(crate) fn figures(&self) -> HistoryStats {

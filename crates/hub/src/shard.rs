@@ -24,7 +24,7 @@ use crate::suspension::Suspended;
 use crate::topic::{Key, Room, Topic};
 use crate::topics::{Seeded, Topics};
 use crate::version_lag::UNKNOWN;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,6 +45,8 @@ pub struct Hub<E: Encoder> {
     pub(crate) reports_rooms: bool,
     /// The positions that clients named, of members that wait for what followed them.
     pub(crate) awaiting: Awaiting,
+    /// Rooms with members whose positions can't be placed, by index.
+    pub(crate) to_confirm: BTreeSet<u32>,
     /// Requesters of feeds of this home core that have no state yet.
     pub(crate) requesters: VecDeque<(Key, Requester)>,
     pub(crate) notices: VecDeque<Notice>,
@@ -73,6 +75,7 @@ impl<E: Encoder> Hub<E> {
             changed_topics: VecDeque::new(),
             reports_rooms: options.reports_rooms,
             awaiting: Awaiting::default(),
+            to_confirm: BTreeSet::new(),
             requesters: VecDeque::new(),
             notices: VecDeque::new(),
             suspended: HashMap::with_hasher(Seeded(seed)),
@@ -308,13 +311,14 @@ impl<E: Encoder> Hub<E> {
         freed
     }
 
-    /// Whether nothing waits for [`Hub::poll_ready`], [`Hub::poll_terminating`], [`Hub::poll_notice`] or [`Hub::poll_subscribed`]:
-    /// one look instead of four, in turns that didn't concern the hub.
+    /// Whether nothing waits for [`Hub::poll_ready`], [`Hub::poll_terminating`], [`Hub::poll_notice`], [`Hub::poll_subscribed`]
+    /// or [`Hub::poll_unconfirmed`]: one look instead of five, in turns that didn't concern the hub.
     #[inline]
     pub fn is_quiet(&self) -> bool {
         self.notices.is_empty()
             && self.changed_topics.is_empty()
             && self.requesters.is_empty()
+            && self.to_confirm.is_empty()
             && self.sessions.is_quiet()
     }
 

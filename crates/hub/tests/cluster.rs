@@ -57,6 +57,18 @@ impl Rig {
         self.node.run_until_idle();
     }
 
+    /// The engine has no more than this node. Returns how often it was asked.
+    fn confirm(&mut self) -> usize {
+        let hubs = self.node.hubs.iter_mut();
+        let rooms: Vec<Room> = hubs.flat_map(|hub| std::iter::from_fn(|| hub.poll_unconfirmed())).collect();
+        assert!(rooms.iter().all(|room| *room == self.room));
+        if !rooms.is_empty() {
+            self.node.hubs[0].handle_confirmed(&self.room);
+            self.node.run_until_idle();
+        }
+        rooms.len()
+    }
+
     fn positioned(&mut self, position: Position) -> bool {
         let (now, data, room) = (self.node.now, data(position.offset), self.room.clone());
         let delivered =
@@ -103,10 +115,56 @@ fn messages_have_the_positions_they_are_given_and_never_go_back() {
         let sessions = [rig.join(0, Some(at(7, since))), rig.join(1, Some(at(7, since)))];
         rig.check(&sessions, expect, false);
     }
-    for since in [at(7, 2), at(7, 10), at(6, 5)] {
+    let sessions = [rig.join(0, Some(at(7, 2))), rig.join(1, Some(at(7, 2)))];
+    rig.check(&sessions, &[], true);
+    assert_eq!(rig.confirm(), 0);
+    for since in [at(7, 10), at(6, 5)] {
         let sessions = [rig.join(0, Some(since)), rig.join(1, Some(since))];
+        rig.check(&sessions, &[], false);
+        assert_eq!(rig.confirm(), 1);
         rig.check(&sessions, &[], true);
     }
+}
+
+/// A client comes from a node that knows more than this one.
+#[test]
+fn members_with_newer_positions_wait_until_this_node_has_caught_up() {
+    let mut rig = rig();
+    let others = [rig.join(0, None), rig.join(1, None)];
+    rig.history(at(7, 3), [4]);
+    let sessions = [rig.join(0, Some(at(7, 6))), rig.join(1, Some(at(7, 6)))];
+    let late = [rig.join(0, Some(at(6, 9))), rig.join(1, Some(at(6, 9)))];
+    let left = [rig.join(0, Some(at(7, 6))), rig.join(1, Some(at(7, 6)))];
+    for core in [0, 1] {
+        assert!(rig.node.hubs[core].handle_unsubscribe(left[core], &rig.topic));
+    }
+    for offset in 5..8 {
+        assert!(rig.positioned(at(7, offset)));
+    }
+    // Not even those that name a session to leave out.
+    let (now, room) = (rig.node.now, rig.room.clone());
+    let except = Emit::default().except_session(0, others[0]);
+    assert!(rig.node.hubs[0].handle_positioned(now, &room, at(7, 8), None, data(8), except));
+    rig.node.run_until_idle();
+    for sessions in [sessions, late, left] {
+        rig.check(&sessions, &[], false);
+    }
+    assert_eq!(rig.confirm(), 1);
+    rig.check(&sessions, &["m7", "m8"], false);
+    rig.check(&late, &[], true);
+    rig.check(&left, &[], false);
+    // Another epoch, which begins here later than elsewhere.
+    let sessions = [rig.join(0, Some(at(8, 1))), rig.join(1, Some(at(8, 1)))];
+    assert!(rig.positioned(at(8, 1)) && rig.positioned(at(8, 2)));
+    rig.check(&sessions, &[], false);
+    assert_eq!(rig.confirm(), 1);
+    rig.check(&sessions, &["m2"], false);
+    assert!(rig.positioned(at(8, 3)));
+    for sessions in [sessions, late] {
+        assert_eq!(rig.node.take(0, sessions[0]).last().unwrap(), "m3");
+        assert_eq!(rig.node.take(1, sessions[1]).last().unwrap(), "m3");
+    }
+    assert_eq!(rig.confirm(), 0);
 }
 
 #[test]
@@ -136,6 +194,8 @@ fn reconnecting_clients_wait_until_the_history_is_known() {
     assert!(rig.node.hubs[1].footprint().subscriptions > 0);
     rig.history(at(7, 3), 4..7);
     rig.check(&sessions, &["m5", "m6"], false);
+    // A position of another epoch may be newer than what was read.
+    assert_eq!(rig.confirm(), 1);
     rig.check(&expired, &[], true);
     rig.check(&new, &[], false);
     rig.check(&left, &[], false);
@@ -171,6 +231,7 @@ fn lost_messages_and_a_new_epoch_are_never_silent() {
         [(at(7, 6), &[][..], true), (at(8, 0), &["m1", "m2"], false), (at(8, 1), &["m2"], false)]
     {
         let sessions = [rig.join(0, Some(since)), rig.join(1, Some(since))];
+        rig.confirm();
         rig.check(&sessions, expect, gap);
     }
     rig.history(at(9, 0), []);
@@ -184,6 +245,7 @@ fn the_first_message_of_a_room_follows_no_gap() {
     let expired = [rig.join(0, Some(at(7, 1))), rig.join(1, Some(at(7, 1)))];
     rig.history(Position { epoch: Epoch::NONE, offset: 0 }, []);
     rig.check(&sessions, &[], false);
+    rig.confirm();
     rig.check(&expired, &[], true);
     assert!(rig.positioned(at(8, 1)));
     for sessions in [sessions, expired] {
@@ -308,8 +370,11 @@ impl Seeded {
             8..10 => self.read(),
             10..12 => {
                 let core = self.random.usize(..2);
-                let session = self.rig.join(core, None);
-                self.clients.push(Client { core, session, last: None });
+                // Some come from another node, which may know more than this one.
+                let last = (!self.all.is_empty() && self.random.u8(..3) == 0)
+                    .then(|| self.all[self.all.len() - 1 - self.random.usize(..self.all.len().min(10))]);
+                let session = self.rig.join(core, last);
+                self.clients.push(Client { core, session, last });
             }
             12..15 if !self.clients.is_empty() => {
                 let client = self.random.usize(..self.clients.len());
@@ -352,6 +417,7 @@ impl Seeded {
             let kept: Vec<u64> = kept.map(|position| position.offset).collect();
             self.rig.history(self.after, kept);
             self.read = Some(self.newest);
+            *self.seen.entry("confirmed").or_default() += u64::from(self.rig.confirm() > 0);
         } else if !reports.is_empty() {
             self.read = None;
         }
@@ -417,6 +483,7 @@ fn no_message_is_missed_silently() {
         }
     }
     assert!(seen["received"] > 10_000 && seen["gap"] > 1_000 && seen["reconnected"] > 1_000, "{seen:?}");
+    assert!(seen["confirmed"] > 500, "{seen:?}");
 }
 
 // ---- feeds ----
@@ -497,11 +564,18 @@ fn a_feed_goes_on_where_another_node_left_it() {
     rig.check_since(at(7, 6), &[whole(11)]);
     rig.check_since(at(7, 11), &[]);
     rig.check_since(at(6, 11), &[whole(11)]);
+    // Clients of a node that knows more wait until this one has caught up.
+    let ahead = [rig.join(0, Some(at(7, 13))), rig.join(1, Some(at(7, 13)))];
+    let further = [rig.join(0, Some(at(7, 15))), rig.join(1, Some(at(7, 15)))];
     // Some versions at once, then some without patches.
     assert!(rig.document(at(7, 14), 2));
     rig.check_since(at(7, 12), &[patch(13..=14)]);
+    rig.check(ahead, &[patch(14..=14)]);
+    rig.check(further, &[]);
     rig.check(sessions, &[whole(14)]);
     assert!(rig.document(at(7, 16), 2));
+    rig.check(further, &[patch(16..=16)]);
+    rig.check(ahead, &[patch(15..=16)]);
     rig.check(sessions, &[patch(15..=16)]);
     assert!(rig.document(at(7, 20), 0) && rig.document(at(7, 21), 1));
     rig.check_since(at(7, 20), &[patch(21..=21)]);

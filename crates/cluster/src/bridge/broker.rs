@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use stentor_edge::{
     Broadcast, Broker, Busy, ControlPlane, DataPlane, Ledger, Metric, SocketQuestion, Ticket,
 };
-use stentor_hub::Topic;
+use stentor_hub::{Room, Topic};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -146,6 +146,12 @@ impl Broker for Bridges {
 
     fn publish_with_history(&self, message: &Broadcast, ticket: Option<Ticket>) -> Result<(), Busy> {
         self.inner.as_ref().map_or(Ok(()), |inner| inner.publish_with_history(message, ticket))
+    }
+
+    fn confirm_history(&self, room: &Room) {
+        if let Some(inner) = &self.inner {
+            inner.confirm_history(room);
+        }
     }
 
     fn set_interest(&self, topic: &Topic, has_subscribers: bool) {

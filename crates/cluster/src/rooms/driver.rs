@@ -86,6 +86,12 @@ impl RoomDriver {
         self.rooms().is_reading(room)
     }
 
+    /// A member here has a position that its core can't place.
+    pub(crate) fn confirm(&self, room: &Room) {
+        self.change(|rooms| rooms.handle_confirm(room));
+        self.changed.notify_one();
+    }
+
     /// The connection to the engine is lost.
     pub(crate) fn handle_disconnected(&self) {
         self.rooms().handle_disconnected();

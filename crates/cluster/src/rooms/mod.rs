@@ -248,6 +248,11 @@ impl<P> Rooms<P> {
         }
     }
 
+    /// A member on this node has a position that its core can't place.
+    pub(crate) fn handle_confirm(&mut self, room: &Room) {
+        self.change(room, |state, _| state.handle_confirm());
+    }
+
     /// A message of a room with history arrived. `content`: `None` if it can't be read.
     pub(crate) fn handle_message(&mut self, room: &Room, position: Position, content: Option<Content>) {
         self.change(room, |state, news| state.handle_message(position, content, news));
@@ -497,6 +502,7 @@ fn bytes_of(update: &RoomUpdate) -> usize {
             RoomUpdate::History { messages, .. } => {
                 messages.iter().map(|message| size_of_val(message) + message.data.len()).sum()
             }
+            RoomUpdate::Confirmed => 0,
         }
 }
 

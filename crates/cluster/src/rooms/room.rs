@@ -74,6 +74,16 @@ pub(super) enum Reading {
     Asked(u64),
 }
 
+/// Whether members wait for what the engine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Confirm {
+    No,
+    /// The next read will tell.
+    Wanted,
+    /// A read that began since will tell.
+    Asked,
+}
+
 /// What an input leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -93,6 +103,7 @@ pub(super) struct RoomState {
     pub(super) incarnation: u64,
     pub(super) limits: HistoryLimits,
     reading: Reading,
+    confirm: Confirm,
     /// The position up to which the core has the room. `None`: the core waits for the history.
     newest: Option<Position>,
     /// The history for the core, as far as it is read: the position that it follows, and its messages.
@@ -118,6 +129,7 @@ impl RoomState {
             incarnation,
             limits,
             reading: Reading::No,
+            confirm: Confirm::No,
             newest: None,
             partial: None,
             waiting: VecDeque::new(),
@@ -149,6 +161,9 @@ impl RoomState {
     /// The request with this number reads the history. Returns from where.
     pub(super) fn ask(&mut self, number: u64) -> Position {
         self.reading = Reading::Asked(number);
+        if self.confirm == Confirm::Wanted {
+            self.confirm = Confirm::Asked;
+        }
         // The answer has what has arrived until now.
         self.waiting.clear();
         (self.waiting_bytes, self.has_dropped) = (0, false);
@@ -156,15 +171,20 @@ impl RoomState {
         self.newest.or(partial).unwrap_or(START)
     }
 
+    /// A member waits until the core has what the engine has by now.
+    pub(super) fn handle_confirm(&mut self) -> Next {
+        self.confirm = Confirm::Wanted;
+        if self.reading == Reading::No { Next::Read } else { Next::Idle }
+    }
+
     /// The connection to the engine was lost and is there again.
     pub(super) fn handle_connected(&mut self) -> Next {
+        self.is_unproven = true;
         match self.reading {
-            Reading::No => self.is_unproven = true,
-            Reading::Due(_) => {}
+            Reading::No | Reading::Due(_) => Next::Idle,
             // The answer may lack what followed it.
-            Reading::Asked(_) => return Next::Read,
+            Reading::Asked(_) => Next::Read,
         }
-        Next::Idle
     }
 
     /// A message arrived.
@@ -235,6 +255,7 @@ impl RoomState {
         let Some(head) = history.head else {
             match self.newest {
                 None => self.begin(START, Vec::new(), news),
+                Some(START) if !self.is_unproven && self.seen.is_none() => {}
                 Some(START) => self.resync(START, Resync::Unproven, news),
                 Some(_) => self.resync(START, Resync::Forgotten, news),
             }
@@ -294,6 +315,13 @@ impl RoomState {
                 return Next::Read;
             }
         }
+        match self.confirm {
+            Confirm::No => return Next::Idle,
+            Confirm::Wanted => return Next::Read,
+            Confirm::Asked => {}
+        }
+        self.confirm = Confirm::No;
+        news.updates.push(RoomUpdate::Confirmed);
         Next::Idle
     }
 

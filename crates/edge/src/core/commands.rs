@@ -156,6 +156,7 @@ impl<D: Driver> Core<D> {
                 hub.handle_positioned(now, room, position, event, data, Emit::default());
             }
             RoomUpdate::History { after, messages } => hub.handle_history(now, room, after, messages),
+            RoomUpdate::Confirmed => hub.handle_confirmed(room),
         }
     }
 

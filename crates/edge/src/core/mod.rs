@@ -395,8 +395,13 @@ impl<D: Driver> Core<D> {
     }
 
     /// Reports the feeds that have subscribers, and their requesters, to the control plane; and to the broker which topics
-    /// have subscribers.
+    /// have subscribers, and which histories are behind.
     pub(super) fn tell_wanted(&mut self) {
+        while let Some(room) = self.ex.hub.poll_unconfirmed() {
+            if let Some(broker) = self.ex.outlet.broker() {
+                broker.confirm_history(&room);
+            }
+        }
         let mut wanted = self.ex.hub.poll_subscribed();
         let mut requester = self.ex.hub.poll_requester();
         if wanted.is_none() && requester.is_none() {

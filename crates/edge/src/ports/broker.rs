@@ -72,6 +72,11 @@ pub trait Broker: fmt::Debug + Send + Sync {
         false
     }
 
+    /// A client named a position in a room that the engine orders, which is newer than what this node has, or of another
+    /// epoch. It waits until [`CommandInbox::update_room`](super::CommandInbox::update_room) brings what the engine has by
+    /// now, and then [`RoomUpdate::Confirmed`](super::RoomUpdate::Confirmed).
+    fn confirm_history(&self, room: &Room);
+
     /// Whether this node has subscribers of a topic. A level, not an event: changes that are undone within a turn aren't
     /// reported, and all calls for a topic come from one core, so the last one counts. Between two calls that a room has
     /// subscribers, the core has forgotten its history, and waits for it again.

@@ -83,6 +83,8 @@ pub enum RoomUpdate {
         /// The messages.
         messages: Vec<HistoryMessage>,
     },
+    /// The room is as new here as it was in the engine when [`super::Broker::confirm_history`] was called.
+    Confirmed,
 }
 
 impl RoomUpdate {
@@ -91,6 +93,7 @@ impl RoomUpdate {
         match self {
             Self::Message { data, .. } => data.len(),
             Self::History { messages, .. } => messages.iter().map(|message| message.data.len()).sum(),
+            Self::Confirmed => 0,
         }
     }
 }

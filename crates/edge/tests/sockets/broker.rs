@@ -24,6 +24,8 @@ struct Recorder {
     levels: Mutex<HashMap<Topic, bool>>,
     /// Messages to rooms with history, with their tickets.
     ordered: Mutex<Vec<(Broadcast, Option<Ticket>)>>,
+    /// Rooms with members who wait.
+    unconfirmed: Mutex<Vec<Room>>,
     orders_history: AtomicBool,
     is_busy: AtomicBool,
 }
@@ -47,6 +49,10 @@ impl Broker for Recorder {
         }
         self.ordered.lock().unwrap().push((message.clone(), ticket));
         Ok(())
+    }
+
+    fn confirm_history(&self, room: &Room) {
+        self.unconfirmed.lock().unwrap().push(room.clone());
     }
 
     fn set_interest(&self, topic: &Topic, has_subscribers: bool) {
@@ -395,5 +401,15 @@ fn the_engine_orders_rooms_with_history() {
         }
         assert_eq!(recorder.published(), [""; 0]);
         server.until_metric("decisions_pending", |pending| pending == 0);
+        // A client that comes from another node has a message more than this one, which asks the engine.
+        let mut ahead = server.ws("/ws");
+        ahead.next_json();
+        ahead.ask(json!({"type": "subscribe", "room": "h", "epoch": 7, "offset": 3}));
+        until("a question", || recorder.unconfirmed.lock().unwrap().pop() == Some(room.clone()));
+        for offset in [3, 4] {
+            positioned(offset, &Data::Json(offset.to_string().into()));
+        }
+        server.plane().update_room(&room, RoomUpdate::Confirmed).unwrap();
+        assert_eq!(ahead.next_json()["data"], 4);
     });
 }

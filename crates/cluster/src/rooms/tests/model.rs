@@ -76,6 +76,7 @@ impl Member {
                     self.receive(position, &data, truth);
                 }
             }
+            RoomUpdate::Confirmed => {}
         }
     }
 
