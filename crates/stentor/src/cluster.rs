@@ -56,6 +56,7 @@ pub(crate) async fn connect(
 
 /// The bridges to Socket.IO's servers.
 fn bridges(options: &mut ClusterOptions, limits: Limits) -> Vec<bridge::Options> {
+    let identity = options.identity();
     let ClusterOptions { engine, ca_file, wait, bridges, .. } = options;
     let bridges = std::mem::take(bridges).into_iter();
     bridges
@@ -64,6 +65,7 @@ fn bridges(options: &mut ClusterOptions, limits: Limits) -> Vec<bridge::Options>
                 // The configuration has one of them.
                 address: url.or_else(|| engine.clone())?,
                 ca_file: ca_file.clone(),
+                identity: identity.clone(),
                 wait: *wait,
                 limits,
                 prefix: prefix.unwrap_or_else(|| adapter.default_prefix().into()),
@@ -80,12 +82,13 @@ async fn connect_cluster(
     control: &stentor_control::Options,
     ledger: Arc<Ledger>,
 ) -> anyhow::Result<Option<(Arc<Cluster>, EventReceiver)>> {
-    let ClusterOptions { engine, node: name, secret, advertise, ca_file, prefix, wait, bridges: _ } = options;
+    let identity = options.identity();
+    let ClusterOptions { engine, node: name, secret, advertise, ca_file, prefix, wait, .. } = options;
     let Some(address) = engine else { return Ok(None) };
     let node = NodeId::draw();
     let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     let limits = Limits::within(edge.limits.memory_bytes_max);
-    let options = ConnectOptions { prefix, wait, ca_file, identity: None, limits, ledger: ledger.clone() };
+    let options = ConnectOptions { prefix, wait, ca_file, identity, limits, ledger: ledger.clone() };
     let (engine, events) = connect_engine(node, &address, options)
         .await
         .with_context(|| format!("can't join the cluster at {address} ([cluster] engine)"))?;

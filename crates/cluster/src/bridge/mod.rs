@@ -25,7 +25,7 @@ pub use plane::{BridgedPlane, alone};
 
 use crate::engine::redis::publisher::Outgoing;
 use crate::engine::redis::server::Server;
-use crate::engine::{Address, ConnectError, Limits};
+use crate::engine::{Address, ConnectError, Identity, Limits};
 use crate::metrics::count;
 use crate::socketio::{Broadcast, Event, Flags, Selection, WireError, channels};
 use crate::space::Space;
@@ -62,6 +62,8 @@ pub struct Options {
     pub address: Address,
     /// Certificates to trust, in PEM, if it speaks TLS. `None`: those of the system.
     pub ca_file: Option<PathBuf>,
+    /// What the node identifies itself by in TLS, if Redis asks for it.
+    pub identity: Option<Identity>,
     /// Whether to wait until Redis can be reached, instead of failing.
     pub wait: bool,
     /// Bounds of what is held.
@@ -93,8 +95,9 @@ pub struct Bridge {
 
 impl Bridge {
     fn new(options: &Options, space: Arc<Space>, ledger: &Arc<Ledger>) -> Result<Arc<Self>, ConnectError> {
-        let server = Server::parse(options.address.reveal(), options.ca_file.as_deref(), None)
-            .map_err(ConnectError)?;
+        let server =
+            Server::parse(options.address.reveal(), options.ca_file.as_deref(), options.identity.as_ref())
+                .map_err(ConnectError)?;
         let namespaces = options.namespaces.iter();
         let namespaces = namespaces.map(|name| Namespace::new(&options.prefix, name).map(Arc::new));
         let namespaces = namespaces.collect::<Result<_, _>>().map_err(|e| ConnectError(e.to_string()))?;

@@ -39,6 +39,7 @@ pub fn alone(inner: Arc<dyn DataPlane>) -> Result<BridgedPlane, ConnectError> {
     let options = Options {
         address: Address::parse("redis://127.0.0.1").map_err(ConnectError)?,
         ca_file: None,
+        identity: None,
         wait: true,
         limits: Limits::default(),
         prefix: "PREFIX".into(),

@@ -7,8 +7,10 @@ mod memory;
 mod messages;
 mod proxy;
 mod redis;
+mod redis_acl;
 mod redis_sentinel;
 mod redis_server;
+mod redis_tls;
 mod registry;
 mod rooms;
 

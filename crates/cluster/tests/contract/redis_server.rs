@@ -28,7 +28,7 @@ pub(crate) struct RedisServer {
 }
 
 impl RedisServer {
-    /// `None`, with a message, if Redis isn't installed.
+    /// `None`, with a message, if Redis isn't installed. `{port}` in an argument is its port.
     pub(crate) fn start(arguments: &[&str]) -> Option<Self> {
         let is_there = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok();
         if !is_there {
@@ -60,7 +60,7 @@ impl RedisServer {
             ])
             .arg("--dir")
             .arg(self.folder.path())
-            .args(&self.arguments)
+            .args(self.arguments.iter().map(|argument| argument.replace("{port}", &self.port.to_string())))
             .stdout(Stdio::null())
             .spawn()
             .unwrap();

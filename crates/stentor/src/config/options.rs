@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 use stentor_cluster::bridge::Adapter;
-use stentor_cluster::engine::Address;
+use stentor_cluster::engine::{Address, Identity};
 use stentor_control::UpstreamOptions;
 use stentor_edge::{DriverChoice, Recovery, SockJs};
 use stentor_hub::HistoryLimits;
@@ -17,6 +17,8 @@ pub(crate) struct ClusterOptions {
     pub(crate) secret: Option<String>,
     pub(crate) advertise: Option<String>,
     pub(crate) ca_file: Option<PathBuf>,
+    pub(crate) certificate_file: Option<PathBuf>,
+    pub(crate) key_file: Option<PathBuf>,
     pub(crate) prefix: String,
     pub(crate) wait: bool,
     /// All `[[cluster.socketio]]`.
@@ -54,6 +56,14 @@ pub(crate) struct Options {
     pub(crate) upstream: UpstreamOptions,
 }
 
+impl ClusterOptions {
+    /// What the node identifies itself by in TLS.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        let files = self.certificate_file.clone().zip(self.key_file.clone());
+        files.map(|(certificate_file, key_file)| Identity { certificate_file, key_file })
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -66,6 +76,8 @@ impl Default for Options {
                 secret: None,
                 advertise: None,
                 ca_file: None,
+                certificate_file: None,
+                key_file: None,
                 prefix: "stentor:".into(),
                 wait: false,
                 bridges: Vec::new(),

@@ -17,6 +17,7 @@ pub(super) fn check(sources: &mut Sources) {
     hosts(sources);
     feeds(sources);
     history(sources);
+    cluster(sources);
     socketio(sources);
     rules(sources);
     sockjs(sources);
@@ -121,6 +122,14 @@ fn history(sources: &mut Sources) {
             limits.send_buffer_bytes_max.show(),
         );
         sources.warnings.push(text);
+    }
+}
+
+fn cluster(sources: &mut Sources) {
+    let cluster = &sources.config.cluster;
+    if cluster.certificate_file.is_empty() != cluster.key_file.is_empty() {
+        let text = "certificate_file and key_file in [cluster] need each other";
+        sources.problem(sources.location("cluster", "certificate_file"), text);
     }
 }
 

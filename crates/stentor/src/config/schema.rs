@@ -379,6 +379,10 @@ section! {
         advertise: String;
         /// File with PEM certificates to trust for `rediss://`. Empty: the system's certificates.
         ca_file: String;
+        /// File with this node's PEM certificate for `rediss://`, if the engine asks for one, and `key_file` with its key.
+        certificate_file: String;
+        /// File with the PEM key of `certificate_file`.
+        key_file: String;
         /// How the names of channels and keys in the engine begin. Clusters on the same engine need different prefixes.
         prefix: String;
         /// Whether the server waits at its start until the engine can be reached. If not, it ends with an error.

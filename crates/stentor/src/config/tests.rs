@@ -636,6 +636,10 @@ fn namespaces_shared_with_other_servers() {
     assert_eq!(config.bridges[0].namespaces, ["/", "/a"]);
     check("[[cluster.socketio]]\nurl = \"redis://127.0.0.1\"", "");
     check(
+        "[cluster]\ncertificate_file = \"node.pem\"",
+        "stentor.toml:2: certificate_file and key_file in [cluster] need each other",
+    );
+    check(
         "[[cluster.socketio]]\nnamespaces = [\"/\"]",
         "stentor.toml:2: this [[cluster.socketio]] has no url, and there is no engine in [cluster] to use instead",
     );

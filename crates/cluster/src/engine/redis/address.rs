@@ -105,7 +105,9 @@ fn server(rest: &str) -> Option<(Endpoint, RedisConnectionInfo)> {
     let info = format!("redis://{rest}").as_str().into_connection_info().ok()?;
     let ConnectionAddr::Tcp(host, port) = info.addr() else { return None };
     let endpoint = Endpoint { host: host.trim_matches(['[', ']']).into(), port: *port };
-    Some((endpoint, info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3)))
+    let login = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    // A user with few permissions isn't allowed to.
+    Some((endpoint, login.set_skip_set_lib_name()))
 }
 
 /// Parses `host` or `host:port`.

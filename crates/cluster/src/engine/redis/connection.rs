@@ -97,15 +97,26 @@ pub(super) fn text(value: Value) -> Option<String> {
 
 /// Why a connection failed, for people.
 pub(super) fn explain(error: RedisError) -> String {
-    let refused = error.code().is_some_and(|code| matches!(code, "NOAUTH" | "WRONGPASS" | "NOPERM"));
+    let refused = error.code().is_some_and(|code| matches!(code, "NOAUTH" | "WRONGPASS"));
     match error.kind() {
+        _ if error.code() == Some("NOPERM") => {
+            format!("the user lacks a permission (see \"Permissions\" in docs/cluster.md): {error}")
+        }
         _ if refused => format!("the server refused the credentials: {error}"),
         ErrorKind::AuthenticationFailed => format!("the server refused the credentials: {error}"),
         ErrorKind::RESP3NotSupported => "the server is too old; Stentor needs Redis 6.2 or newer".into(),
         ErrorKind::Parse => "the server doesn't speak Redis's protocol".into(),
         _ if error.is_timeout() => "the server doesn't answer".into(),
         _ if error.is_connection_dropped() => "the connection was closed".into(),
-        _ => error.to_string(),
+        _ => match error.to_string() {
+            // In TLS 1.3, the server looks at the client's certificate when the client is done.
+            alert if alert.contains("received fatal alert") => {
+                format!(
+                    "TLS: {alert}; set certificate_file and key_file in [cluster] to a certificate that the server accepts"
+                )
+            }
+            other => other,
+        },
     }
 }
 

@@ -150,7 +150,9 @@ impl Redis {
             true => None,
             false => {
                 let inbox = Inbox::begin(shared.clone());
-                Some(Link::connect(&shared.server, Some(inbox)).await.map_err(ConnectError)?)
+                let link = Link::connect(&shared.server, Some(inbox)).await.map_err(ConnectError)?;
+                subscriber::begin(&link, &shared.probe).await.map_err(ConnectError)?;
+                Some(link)
             }
         };
         let mut tasks = JoinSet::new();

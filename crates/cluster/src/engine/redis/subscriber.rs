@@ -1,5 +1,6 @@
 //! Receives messages: keeps the set of channels, and subscribes to all of it after each connect.
 
+use super::connection::explain;
 use super::link::Link;
 use super::{Role, Shared};
 use crate::engine::{Channel, Event, PROBE_INTERVAL, SILENCE_MAX};
@@ -219,9 +220,14 @@ pub(super) async fn run(shared: Arc<Shared>, mut first: Option<Link>) {
     }
 }
 
+/// Subscribes to the node's own messages, and sends the first one: both may be forbidden.
+pub(super) async fn begin(link: &Link, probe: &Arc<str>) -> Result<(), String> {
+    link.subscribe(std::slice::from_ref(probe), true).await?;
+    send_probe(link, probe).await
+}
+
 async fn serve(shared: &Arc<Shared>, link: &mut Link, is_connected: &mut bool) -> String {
-    let own: [Arc<str>; 1] = [shared.probe.clone()];
-    if let Err(reason) = link.subscribe(&own, true).await {
+    if let Err(reason) = begin(link, &shared.probe).await {
         return reason;
     }
     let opened_at = Instant::now();
@@ -257,6 +263,8 @@ async fn serve(shared: &Arc<Shared>, link: &mut Link, is_connected: &mut bool) -
 async fn send_probe(link: &Link, channel: &str) -> Result<(), String> {
     let mut pipeline = Pipeline::new();
     pipeline.cmd("PUBLISH").arg(channel).arg("");
-    link.send(&pipeline).await?;
+    if let Some(Value::ServerError(error)) = link.send(&pipeline).await?.pop() {
+        return Err(explain(error.into()));
+    }
     link.check().await
 }

@@ -1,0 +1,56 @@
+//! The engine on Redis as a user that may do no more than docs/cluster.md says.
+
+use crate::redis::{connect, options};
+use crate::redis_server::RedisServer;
+use crate::{Fixture, contract};
+use std::sync::Arc;
+use stentor_cluster::NodeId;
+use stentor_cluster::engine::redis::Redis;
+use stentor_cluster::engine::{ConnectOptions, Engine, EventReceiver, Limits};
+
+fn server(user: &str) -> Option<RedisServer> {
+    RedisServer::start(&["--user"].into_iter().chain(user.split(' ')).collect::<Vec<_>>())
+}
+
+/// A server on which nodes are this user.
+struct Restricted(RedisServer);
+
+impl Restricted {
+    fn start() -> Option<Self> {
+        let page = include_str!("../../../../docs/cluster.md");
+        let line = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER ")).unwrap();
+        server(line).map(Self)
+    }
+}
+
+impl Fixture for Restricted {
+    async fn connect(&self, node: NodeId, limits: Limits) -> (Arc<dyn Engine>, EventReceiver) {
+        let url = format!("redis://stentor:password@127.0.0.1:{}", self.0.port);
+        let options = ConnectOptions { prefix: "stentor:".into(), limits, ..options() };
+        let (engine, events) = Redis::connect(node, &url, &options).await.unwrap();
+        (Arc::new(engine), events)
+    }
+
+    async fn forget(&self) {
+        self.0.stop();
+        self.0.run();
+    }
+}
+
+contract!(Restricted::start());
+
+#[tokio::test]
+async fn a_missing_permission_is_named() {
+    let all = "on >p ~* &* +@all";
+    for (user, reason) in [
+        (format!("u {all} -info"), "'info' command"),
+        (format!("u {all} -subscribe"), "'subscribe' command"),
+        (format!("u {all} -publish"), "'publish' command"),
+        ("u on >p resetchannels +@all ~*".into(), "channels"),
+    ] {
+        let Some(server) = server(&user) else { return };
+        let url = format!("redis://u:p@127.0.0.1:{}", server.port);
+        let error = connect(&url).await.err().unwrap();
+        assert!(error.contains("Permissions") && error.contains(reason), "{error}");
+    }
+}
