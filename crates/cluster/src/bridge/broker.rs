@@ -90,6 +90,7 @@ impl Bridges {
         for (bridge, first) in self.bridges.iter().zip(connections.0) {
             tasks.spawn(bridge.clone().subscribe(first));
             tasks.spawn(bridge.clone().publish_all());
+            tasks.spawn(bridge.clone().ask_all());
             tasks.spawn(bridge.clone().handle_all(plane.clone()));
         }
         // Its tasks end with the set. If the sender is gone, so is the node.
@@ -109,11 +110,6 @@ impl Bridges {
             })
             .collect();
         metrics(&figures)
-    }
-
-    /// Whether a namespace is shared.
-    pub(super) fn shares(&self, namespace: &str) -> bool {
-        self.namespaces.contains_key(namespace)
     }
 
     /// The bridge that shares a namespace.
@@ -140,7 +136,7 @@ impl Broker for Bridges {
 
     fn find_socket(&self, question: SocketQuestion) -> bool {
         // Messages of other servers have no ids by which two nodes could tell that they received the same one.
-        let inner = self.inner.as_ref().filter(|_| !self.shares(&question.name.namespace));
+        let inner = self.inner.as_ref().filter(|_| self.find(&question.name.namespace).is_none());
         inner.is_some_and(|inner| inner.find_socket(question))
     }
 

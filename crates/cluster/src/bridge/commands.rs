@@ -1,11 +1,34 @@
-//! Commands of the control plane for sessions of a shared namespace: this node carries them out, and Socket.IO's servers do.
+//! Commands of the control plane for sessions of a shared namespace: this node carries them out first, then the other servers do.
 
 use super::Bridge;
 use super::namespace::{Namespace, event};
-use crate::socketio::Selection;
-use std::sync::Arc;
-use stentor_edge::{Command, Done, Target};
-use stentor_hub::Room;
+use super::protocol::Published;
+use crate::metrics::count;
+use crate::socketio::{
+    RemoteSession, RequestBody, ResponseBody, Selection, SessionDetails, Target as Asked, WireError,
+};
+use crate::surveys::SURVEY_TIMEOUT;
+use redis::{Pipeline, Value};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use stentor_edge::{Command, Concerned, Done, RoomList, RoomsQuery, SessionInfo, SessionList, Target};
+use stentor_hub::{Room, Rooms};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+/// Questions that nobody has begun to ask.
+pub(super) const QUESTIONS_MAX: usize = 1_024;
+/// What stands for a server that didn't answer. They have no names.
+const MISSING: &str = "socketio";
+
+/// Which sessions other servers have.
+pub(super) struct Question {
+    namespace: Arc<Namespace>,
+    selection: Selection,
+    /// Takes the sessions, and how many servers haven't answered.
+    finish: Box<dyn FnOnce(Vec<SessionInfo>, usize) + Send>,
+}
 
 impl Bridge {
     /// The command for this node alone, which asks the other servers when it has been carried out. If it is refused, no server
@@ -25,39 +48,230 @@ impl Bridge {
                 };
                 let event = event(name.clone(), &data);
                 let done = Done::new(move |result| {
-                    if result.is_ok() {
-                        bridge.emit_unless_full(&namespace, selection, event, volatile);
+                    if result.is_ok() && bridge.emit(&namespace, selection, event, volatile).is_err() {
+                        // Nobody waits until there is room.
+                        count(&bridge.counters.not_sent);
                     }
                     done.answer(result);
                 });
                 Command::Emit { event: name, data, volatile, done }
             }
-            other => other,
+            Command::Join { rooms, done } => {
+                let body = selection(target).map(|selection| RequestBody::Join {
+                    target: Asked::Selection(selection),
+                    rooms: names(&rooms),
+                });
+                Command::Join { rooms, done: bridge.then_tell(namespace, body, done) }
+            }
+            Command::Leave { rooms, done } => {
+                let body = selection(target).map(|selection| RequestBody::Leave {
+                    target: Asked::Selection(selection),
+                    rooms: names(&rooms),
+                });
+                Command::Leave { rooms, done: bridge.then_tell(namespace, body, done) }
+            }
+            Command::Disconnect { close, done } => {
+                let body = selection(target)
+                    .map(|selection| RequestBody::Disconnect { target: Asked::Selection(selection), close });
+                Command::Disconnect { close, done: bridge.then_tell(namespace, body, done) }
+            }
+            Command::Sessions { limit, done } => {
+                let Some(selection) = selection(target) else { return Command::Sessions { limit, done } };
+                let done = Done::new(move |result: Result<SessionList, _>| {
+                    let mut list = match result {
+                        Ok(list) => list,
+                        Err(error) => return done.answer(Err(error)),
+                    };
+                    bridge.ask(namespace, selection, move |sessions, missing| {
+                        let count = sessions.len();
+                        list.merge(SessionList::new(sessions, count), limit);
+                        list.missing_nodes.extend(vec![MISSING.to_owned(); missing]);
+                        done.answer(Ok(list));
+                    });
+                });
+                Command::Sessions { limit, done }
+            }
         }
     }
 
-    /// Nobody waits for room for it.
-    fn emit_unless_full(
+    /// The answer to a list of rooms for this node alone, with the rooms of the sessions that other servers have.
+    pub(super) fn then_list_rooms(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        query: &RoomsQuery,
+        done: Done<RoomList>,
+    ) -> Done<RoomList> {
+        let (bridge, namespace, query) = (self.clone(), namespace.clone(), query.clone());
+        Done::new(move |result: Result<RoomList, _>| {
+            let mut list = match result {
+                Ok(list) => list,
+                Err(error) => return done.answer(Err(error)),
+            };
+            bridge.ask(namespace, Selection::default(), move |sessions, missing| {
+                list.merge(rooms_of(sessions, &query), query.limit);
+                list.missing_nodes.extend(vec![MISSING.to_owned(); missing]);
+                done.answer(Ok(list));
+            });
+        })
+    }
+
+    /// Tells the other servers to do the same, when this node has done it.
+    fn then_tell(
+        self: Arc<Self>,
+        namespace: Arc<Namespace>,
+        body: Option<RequestBody>,
+        done: Done<Concerned>,
+    ) -> Done<Concerned> {
+        Done::new(move |result| {
+            if let (Ok(_), Some(body)) = (&result, body) {
+                count(&self.counters.requests_sent);
+                self.publish_now(namespace.request(None, body));
+            }
+            done.answer(result);
+        })
+    }
+
+    /// Publishes a request or an answer, if there is room for it.
+    pub(super) fn publish_now(&self, published: Result<Published, WireError>) -> bool {
+        let is_sent = match published {
+            Ok((channel, payload)) => self.send(channel, payload),
+            Err(error) => {
+                tracing::warn!(%error, prefix = self.prefix, "a message can't be sent to Socket.IO's servers");
+                false
+            }
+        };
+        if !is_sent {
+            count(&self.counters.not_sent);
+        }
+        is_sent
+    }
+
+    /// Asks the other servers which sessions they have.
+    fn ask(
         &self,
-        namespace: &Namespace,
+        namespace: Arc<Namespace>,
         selection: Selection,
-        event: crate::socketio::Event,
-        volatile: bool,
+        finish: impl FnOnce(Vec<SessionInfo>, usize) + Send + 'static,
     ) {
-        if self.emit(namespace, selection, event, volatile).is_err() {
-            crate::metrics::count(&self.counters.not_sent);
+        count(&self.counters.requests_sent);
+        let question = Question { namespace, selection, finish: Box::new(finish) };
+        if let Err(refused) = self.questions.0.try_send(question) {
+            (refused.into_inner().finish)(Vec::new(), 1);
         }
     }
+
+    /// Asks what is to be asked, for as long as the node runs.
+    pub(super) async fn ask_all(self: Arc<Self>) {
+        let questions = self.questions.1.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut questions) = questions else { return };
+        let mut asked = JoinSet::new();
+        loop {
+            tokio::select! {
+                question = questions.recv() => match question {
+                    Some(Question { namespace, selection, finish }) => {
+                        let bridge = self.clone();
+                        asked.spawn(async move {
+                            let (sessions, missing) = bridge.fetch(&namespace, selection).await;
+                            if missing > 0 {
+                                count(&bridge.counters.requests_incomplete);
+                            }
+                            finish(sessions, missing);
+                        });
+                    }
+                    None => return,
+                },
+                Some(_) = asked.join_next() => {}
+            }
+        }
+    }
+
+    /// The sessions of the other servers, and how many of these haven't answered.
+    async fn fetch(&self, namespace: &Namespace, selection: Selection) -> (Vec<SessionInfo>, usize) {
+        let deadline = Instant::now() + SURVEY_TIMEOUT;
+        let mut sessions = Vec::new();
+        let Ok(Some(mut servers)) = timeout_at(deadline, self.other_servers(namespace)).await else {
+            return (sessions, 1);
+        };
+        let Some(mut waiting) = self.pending.begin().filter(|_| servers > 0) else {
+            return (sessions, servers);
+        };
+        if !self.publish_now(namespace.request(Some(&waiting.id), RequestBody::Fetch(selection))) {
+            return (sessions, servers);
+        }
+        while servers > 0
+            && let Ok(Some(body)) = timeout_at(deadline, waiting.answers.recv()).await
+        {
+            if let ResponseBody::Sessions(found) = body {
+                servers -= 1;
+                sessions.extend(found.into_iter().map(session_info));
+            }
+        }
+        (sessions, servers)
+    }
+
+    /// How many other servers there are, as Redis says.
+    async fn other_servers(&self, namespace: &Namespace) -> Option<usize> {
+        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("PUBSUB").arg("NUMSUB").arg(namespace.channels.request());
+        let reply = link.send(&pipeline).await.ok()?.pop()?;
+        let count = match reply {
+            Value::Map(pairs) => pairs.into_iter().next()?.1,
+            Value::Array(items) => items.into_iter().nth(1)?,
+            _ => return None,
+        };
+        // Without this one.
+        if let Value::Int(count) = count { usize::try_from(count - 1).ok() } else { None }
+    }
+}
+
+/// What waits to be asked.
+pub(super) type Questions = (mpsc::Sender<Question>, std::sync::Mutex<Option<mpsc::Receiver<Question>>>);
+
+fn names(rooms: &Rooms) -> Vec<Arc<str>> {
+    rooms.iter().map(|room| room.name().into()).collect()
+}
+
+/// The sessions of a target. `None`: there are none, which a selection can't say.
+fn selection(target: &Target) -> Option<Selection> {
+    let name = |room: &Room| Arc::from(room.name());
+    if target.except_rooms().contains(target.all_members()) {
+        return None;
+    }
+    let except = target.except_rooms().iter().map(name);
+    let except = except.chain(target.except_session_ids().map(|id| id.to_string().into())).collect();
+    if target.rooms().contains(target.all_members()) {
+        return Some(Selection { rooms: Vec::new(), except });
+    }
+    let rooms = target.rooms().iter().map(name);
+    let rooms: Vec<_> = rooms.chain(target.session_ids().map(|id| id.to_string().into())).collect();
+    (!rooms.is_empty()).then_some(Selection { rooms, except })
 }
 
 /// The sessions that a target names, if any, unless they are members of its rooms.
 fn sessions_only(target: &Target) -> Option<Selection> {
+    let Selection { mut except, .. } = selection(target)?;
     let rooms: Vec<Arc<str>> = target.session_ids().map(|id| id.to_string().into()).collect();
-    let named_rooms = target.rooms().iter();
     if rooms.is_empty() || target.rooms().contains(target.all_members()) {
         return None;
     }
-    let except = named_rooms.chain(target.except_rooms()).map(Room::name).map(Arc::from);
-    let except = except.chain(target.except_session_ids().map(|id| id.to_string().into()));
-    Some(Selection { rooms, except: except.collect() })
+    except.extend(target.rooms().iter().map(|room| Arc::from(room.name())));
+    Some(Selection { rooms, except })
+}
+
+fn session_info(RemoteSession { id, details }: RemoteSession) -> SessionInfo {
+    let rooms = details.map_or(Vec::new(), |SessionDetails { rooms, .. }| rooms);
+    let rooms = rooms.into_iter().filter(|room| *room != id).map(|room| room.to_string()).collect();
+    SessionInfo { id: id.to_string(), protocol: "socketio", rooms }
+}
+
+/// The rooms of sessions that a query asks for.
+fn rooms_of(sessions: Vec<SessionInfo>, query: &RoomsQuery) -> RoomList {
+    let mut rooms: BTreeMap<String, usize> = BTreeMap::new();
+    for room in sessions.into_iter().flat_map(|session| session.rooms) {
+        if room.starts_with(&query.prefix) && room > query.after {
+            *rooms.entry(room).or_default() += 1;
+        }
+    }
+    RoomList { rooms: rooms.into_iter().collect(), ..RoomList::default() }
 }

@@ -65,6 +65,8 @@ impl AsyncPushSender for Pushes {
 
 impl Bridge {
     /// What a message is. `None`: it concerns nobody here, or is this node's own.
+    ///
+    /// Whether a room has members is asked later: a request before the message may have sessions join it.
     fn kind_of(&self, pattern: Option<&[u8]>, channel: &[u8], payload: &[u8]) -> Option<(usize, Kind)> {
         // A channel may match the patterns of two namespaces.
         let mut namespaces = self.namespaces.iter().enumerate();
@@ -76,9 +78,10 @@ impl Bridge {
         let kind = match decoded {
             Channel::Broadcast { room } => {
                 let is_own = sender(payload) == Some(&namespace.uid);
-                let may_concern = room.is_none_or(|room| namespace.may_concern(room));
-                (!is_own && may_concern).then_some(Kind::Broadcast)?
+                (!is_own).then(|| Kind::Broadcast(room.map(Into::into)))?
             }
+            // It is for others, if this node has asked nothing.
+            Channel::Response if !self.pending.is_waiting() => return None,
             Channel::Request => Kind::Request,
             Channel::Response => Kind::Response,
         };
@@ -109,6 +112,7 @@ impl Bridge {
                 }
                 Err(reason) => reason,
             };
+            *self.link.lock().unwrap_or_else(PoisonError::into_inner) = None;
             if self.counters.is_connected.swap(0, Ordering::Relaxed) == 1 {
                 count(&self.counters.connection_losses);
             }
@@ -139,6 +143,7 @@ impl Bridge {
         if let Err(reason) = subscribed.await {
             return reason;
         }
+        *self.link.lock().unwrap_or_else(PoisonError::into_inner) = Some(link.sender());
         self.counters.is_connected.store(1, Ordering::Relaxed);
         *backoff = Backoff::default();
         if std::mem::take(is_reported) {

@@ -3,13 +3,13 @@
 use super::Bridge;
 use super::inbox::{Arrived, Kind};
 use super::namespace::Namespace;
+use super::protocol::Incoming;
 use super::refused::Refused;
 use crate::metrics::count;
-use crate::socketio::{Broadcast, Event, Selection};
+use crate::socketio::{Event, Selection};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use stentor_edge::{Busy, Command, CommandError, DataPlane, Done};
-use tokio::sync::oneshot;
+use stentor_edge::{Busy, Command, DataPlane};
 
 impl Bridge {
     /// Handles what arrives, in order, for as long as the node runs.
@@ -31,21 +31,26 @@ impl Bridge {
 
     async fn handle(self: &Arc<Self>, arrived: Arrived, plane: &Arc<dyn DataPlane>) -> Result<(), Refused> {
         let namespace = &self.namespaces[arrived.namespace];
-        match arrived.kind {
-            Kind::Broadcast => {
-                let broadcast = Broadcast::decode(&arrived.payload)?;
-                if broadcast.namespace != namespace.name {
-                    return Err(Refused::Namespace);
-                }
-                let Broadcast { selection, flags, event, .. } = broadcast;
-                self.deliver(namespace, &selection, event, flags.volatile, plane).await
+        if let Kind::Broadcast(Some(room)) = &arrived.kind
+            && !namespace.may_concern(room)
+        {
+            return Ok(());
+        }
+        match namespace.decode(&arrived)? {
+            Some(Incoming::Broadcast { selection, volatile, event }) => {
+                self.deliver(namespace, &selection, event, volatile, plane).await
             }
-            Kind::Request | Kind::Response => Ok(()),
+            Some(Incoming::Request(request)) => self.handle_request(namespace, request, plane).await,
+            Some(Incoming::Response(response)) => {
+                self.pending.handle(response);
+                Ok(())
+            }
+            None => Ok(()),
         }
     }
 
     /// Delivers an event to sessions of this node.
-    async fn deliver(
+    pub(super) async fn deliver(
         &self,
         namespace: &Namespace,
         selection: &Selection,
@@ -59,18 +64,15 @@ impl Bridge {
         }
         count(&self.counters.received);
         // Each session once: those by name are not members of the rooms.
-        while let Some(target) = local.sessions_only(&namespace.all_members) {
-            let (done, answered) = oneshot::channel();
+        if let Some(target) = local.sessions_only(&namespace.all_members) {
             // A later message waits for it, or it could overtake.
-            let done = Done::new(move |result| _ = done.send(result));
-            let (event, data) = (Some(event.name.clone()), event.arguments.clone());
-            plane.command(target, Command::Emit { event, data, volatile, done });
-            if !matches!(answered.await, Ok(Err(CommandError::Busy))) {
-                break;
-            }
-            self.space.wait().await;
+            let (name, data) = (&event.name, &event.arguments);
+            let emit = |done| Command::Emit { event: Some(name.clone()), data: data.clone(), volatile, done };
+            // A node that stops has no sessions.
+            let _ = self.carry_out(plane, &target, emit).await;
         }
         let Some(message) = local.into_broadcast(event, volatile) else { return Ok(()) };
+        self.has_delivered.store(true, Ordering::Relaxed);
         while plane.receive(message.clone()) == Err(Busy) {
             self.space.wait().await;
         }

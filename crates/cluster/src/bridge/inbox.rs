@@ -10,9 +10,10 @@ use stentor_edge::{Charge, Class, Ledger};
 use tokio::sync::Notify;
 
 /// Which channel of a namespace a message arrived on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    Broadcast,
+    /// With the room, if it is to exactly one.
+    Broadcast(Option<Box<str>>),
     Request,
     Response,
 }
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     fn message(len: usize) -> Arrived {
-        Arrived { namespace: 0, kind: Kind::Broadcast, payload: vec![0; len].into() }
+        Arrived { namespace: 0, kind: Kind::Broadcast(None), payload: vec![0; len].into() }
     }
 
     #[tokio::test]

@@ -12,6 +12,9 @@ pub(super) struct Counters {
     pub(super) sent: AtomicU64,
     pub(super) received: AtomicU64,
     pub(super) not_sent: AtomicU64,
+    pub(super) requests_sent: AtomicU64,
+    pub(super) requests_received: AtomicU64,
+    pub(super) requests_incomplete: AtomicU64,
     refused: [AtomicU64; LABELS.len()],
 }
 
@@ -71,6 +74,15 @@ pub(super) fn metrics(bridges: &[Figures<'_>]) -> Vec<Metric> {
             Counter,
             |c| &c.not_sent,
         ),
+        one("bridge_requests_sent", "Requests to Socket.IO's servers, by the admin API.", Counter, |c| {
+            &c.requests_sent
+        }),
+        one("bridge_requests_incomplete", "Requests that not all servers answered in time.", Counter, |c| {
+            &c.requests_incomplete
+        }),
+        one("bridge_requests_received", "Requests of Socket.IO's servers.", Counter, |c| {
+            &c.requests_received
+        }),
         Metric {
             name: "bridge_messages_refused",
             help: "What arrived from Redis and has no effect, by reason.",

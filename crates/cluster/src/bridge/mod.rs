@@ -10,6 +10,7 @@
 //!
 //! [`crate::socketio`] has the formats.
 
+mod answers;
 mod broker;
 mod commands;
 mod connection;
@@ -17,26 +18,34 @@ mod delivery;
 mod inbox;
 mod metrics;
 mod namespace;
+mod pending;
 mod plane;
+mod protocol;
 mod refused;
 
 pub use broker::{Bridges, Connections};
 pub use plane::{BridgedPlane, alone};
 
+use crate::engine::redis::link;
 use crate::engine::redis::publisher::Outgoing;
 use crate::engine::redis::server::Server;
 use crate::engine::{Address, ConnectError, Identity, Limits};
 use crate::metrics::count;
-use crate::socketio::{Broadcast, Event, Flags, Selection, WireError, channels};
+use crate::socketio::{Event, Selection, channels};
 use crate::space::Space;
+use answers::{ANSWERS_MAX, Allowance};
+use commands::{QUESTIONS_MAX, Questions};
 use connection::Pushes;
 use inbox::Inbox;
 use metrics::Counters;
 use namespace::Namespace;
+use pending::Pending;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use stentor_edge::{Broadcast as Message, Busy, Ledger};
+use stentor_hub::Room;
+use tokio::sync::{Semaphore, mpsc};
 
 /// How Socket.IO's servers speak to each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,9 +97,20 @@ pub struct Bridge {
     limits: Limits,
     outgoing: Outgoing,
     inbox: Inbox,
+    pending: Pending,
+    questions: Questions,
+    /// The connection that receives, for questions about Redis itself.
+    link: Mutex<Option<link::Sender>>,
+    allowance: Allowance,
+    /// Answers that are made at the same time.
+    answers: Arc<Semaphore>,
     counters: Counters,
     space: Arc<Space>,
     has_reported_refusal: AtomicBool,
+    /// Messages to rooms were delivered after the last command for sessions.
+    has_delivered: AtomicBool,
+    /// A room that nobody knows.
+    nobody: Room,
 }
 
 impl Bridge {
@@ -101,6 +121,7 @@ impl Bridge {
         let namespaces = options.namespaces.iter();
         let namespaces = namespaces.map(|name| Namespace::new(&options.prefix, name).map(Arc::new));
         let namespaces = namespaces.collect::<Result<_, _>>().map_err(|e| ConnectError(e.to_string()))?;
+        let (questions, receiver) = mpsc::channel(QUESTIONS_MAX);
         Ok(Arc::new(Self {
             prefix: options.prefix.clone(),
             server: Arc::new(server),
@@ -110,9 +131,17 @@ impl Bridge {
             limits: options.limits,
             outgoing: Outgoing::new(ledger.clone(), "PUBLISH", b""),
             inbox: Inbox::new(&options.limits, ledger.clone()),
+            pending: Pending::default(),
+            questions: (questions, Mutex::new(Some(receiver))),
+            link: Mutex::default(),
+            allowance: Allowance::default(),
+            answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
             counters: Counters::default(),
             space,
             has_reported_refusal: AtomicBool::new(false),
+            has_delivered: AtomicBool::new(false),
+            nobody: Room::plain(&format!("{:016x}", fastrand::u64(..)))
+                .map_err(|e| ConnectError(e.to_string()))?,
         }))
     }
 
@@ -141,30 +170,16 @@ impl Bridge {
         event: Event,
         volatile: bool,
     ) -> Result<(), Busy> {
-        let channel = namespace.channels.broadcast(&selection.rooms);
-        let broadcast = Broadcast {
-            uid: namespace.uid.clone(),
-            namespace: namespace.name.clone(),
-            selection,
-            flags: Flags { volatile, ..Flags::default() },
-            event,
-        };
-        let payload = match broadcast.encode() {
-            Ok(payload) => payload,
-            Err(error) => {
-                self.not_encoded(error);
-                return Ok(());
+        match namespace.broadcast(selection, volatile, event) {
+            Ok((channel, payload)) => {
+                if !self.send(channel, payload) {
+                    return Err(Busy);
+                }
+                count(&self.counters.sent);
             }
-        };
-        if !self.send(channel, payload) {
-            return Err(Busy);
+            // It is lost for the other servers.
+            Err(error) => _ = self.publish_now(Err(error)),
         }
-        count(&self.counters.sent);
         Ok(())
-    }
-
-    fn not_encoded(&self, error: WireError) {
-        count(&self.counters.not_sent);
-        tracing::warn!(%error, prefix = self.prefix, "a message can't be sent to Socket.IO's servers");
     }
 }

@@ -4,8 +4,9 @@ use super::refused::Refused;
 use crate::socketio::channels::Channels;
 use crate::socketio::{Event, Selection};
 use bytes::Bytes;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use stentor_edge::{Broadcast, PublicId, Target};
 use stentor_hub::{Data, Room, RoomError, Rooms};
 
@@ -20,8 +21,27 @@ pub(super) struct Namespace {
     /// Of all broadcasts.
     pub(super) pattern: String,
     pub(super) all_members: Room,
-    /// Rooms that have members on this node.
-    rooms: Mutex<HashSet<Arc<str>>>,
+    rooms: Mutex<MemberRooms>,
+}
+
+/// Rooms that have members on this node.
+#[derive(Default)]
+struct MemberRooms {
+    /// As the data plane says.
+    known: HashSet<Arc<str>>,
+    /// As it may say soon: sessions were told to join them.
+    expected: HashMap<Arc<str>, Instant>,
+}
+
+/// The data plane says within this time which rooms have members.
+const EXPECTED_TIME: Duration = Duration::from_secs(1);
+/// Rooms that are remembered for it.
+const EXPECTED_MAX: usize = 16_384;
+
+impl MemberRooms {
+    fn contains(&self, room: &str) -> bool {
+        self.known.contains(room) || self.expected.contains_key(room)
+    }
 }
 
 /// Which sessions of this node a message is for.
@@ -48,16 +68,28 @@ impl Namespace {
         })
     }
 
-    fn rooms(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
+    fn rooms(&self) -> MutexGuard<'_, MemberRooms> {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn set_interest(&self, room: &Room, has_members: bool) {
         let mut rooms = self.rooms();
         if has_members {
-            rooms.insert(room.name().into());
+            rooms.known.insert(room.name().into());
         } else {
-            rooms.remove(room.name());
+            rooms.known.remove(room.name());
+        }
+    }
+
+    /// Sessions may join these rooms now.
+    pub(super) fn expect_members(&self, rooms: &Rooms) {
+        let now = Instant::now();
+        let expected = &mut self.rooms().expected;
+        if expected.len() + rooms.iter().len() > EXPECTED_MAX {
+            expected.retain(|_, at| now.saturating_duration_since(*at) < EXPECTED_TIME);
+        }
+        if expected.len() < EXPECTED_MAX {
+            expected.extend(rooms.iter().map(|room| (room.name().into(), now)));
         }
     }
 
@@ -75,7 +107,7 @@ impl Namespace {
         }
         let here = self.rooms();
         let rooms = |names: &[Arc<str>]| -> Vec<Room> {
-            let names = names.iter().filter(|name| here.contains(&***name));
+            let names = names.iter().filter(|name| here.contains(name));
             names.filter_map(|name| self.all_members.sibling(name).ok()).collect()
         };
         let ids = |names: &[Arc<str>]| names.iter().filter_map(|name| PublicId::parse(name)).collect();
@@ -112,6 +144,12 @@ impl Local {
     /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.rooms.is_empty() && self.sessions.is_empty()
+    }
+
+    /// All of them.
+    pub(super) fn to_target(&self, all_members: &Room) -> Target {
+        let target = Target::of_rooms(all_members.clone(), self.rooms.clone(), self.except_rooms.clone());
+        self.with_sessions(target)
     }
 
     /// Only the sessions by id that aren't members of the rooms.

@@ -24,11 +24,6 @@ impl BridgedPlane {
     pub fn new(local: Arc<dyn DataPlane>, inner: Arc<dyn DataPlane>, bridges: Arc<Bridges>) -> Self {
         Self { local, inner, bridges }
     }
-
-    /// Who knows the sessions of a namespace.
-    fn plane_of(&self, namespace: &str) -> &Arc<dyn DataPlane> {
-        if self.bridges.shares(namespace) { &self.local } else { &self.inner }
-    }
 }
 
 /// The data plane of a node that shares a namespace with nobody, to show what such a node measures.
@@ -79,7 +74,11 @@ impl CommandInbox for BridgedPlane {
     }
 
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
-        self.plane_of(&query.namespace).list_rooms(query, done);
+        let Some((bridge, namespace)) = self.bridges.find(&query.namespace) else {
+            return self.inner.list_rooms(query, done);
+        };
+        let done = bridge.then_list_rooms(namespace, &query, done);
+        self.local.list_rooms(query, done);
     }
 }
 

@@ -14,6 +14,9 @@ pub(super) enum Refused {
     /// The name of a room is empty or too long.
     #[error("the name of a room is empty or longer than {} bytes", stentor_hub::ROOM_BYTES_MAX)]
     RoomName,
+    /// More requests arrive than are answered.
+    #[error("there are too many requests")]
+    Rate,
 }
 
 impl Refused {
@@ -23,13 +26,22 @@ impl Refused {
             Self::Wire(error) => error.label(),
             Self::Namespace => "namespace",
             Self::RoomName => "room_name",
+            Self::Rate => "rate",
         }
     }
 }
 
 /// All labels.
-pub(super) const LABELS: [&str; 7] =
-    ["malformed", "too_large", "obsolete", "unknown_type", "reserved_event", "namespace", "room_name"];
+pub(super) const LABELS: [&str; 8] = [
+    "malformed",
+    "too_large",
+    "obsolete",
+    "unknown_type",
+    "reserved_event",
+    "namespace",
+    "room_name",
+    "rate",
+];
 
 #[cfg(test)]
 mod tests {
@@ -49,7 +61,7 @@ mod tests {
             WireError::BadPlaceholder,
         ];
         let reasons = wire.map(Refused::Wire).into_iter();
-        for reason in reasons.chain([Refused::Namespace, Refused::RoomName]) {
+        for reason in reasons.chain([Refused::Namespace, Refused::RoomName, Refused::Rate]) {
             assert!(LABELS.contains(&reason.label()), "{reason}");
         }
     }

@@ -1,0 +1,264 @@
+//! Requests of other servers. Each is answered that has to be, also with "none": the caller waits 5 seconds otherwise.
+
+use super::Bridge;
+use super::namespace::{Local, Namespace};
+use super::refused::Refused;
+use crate::metrics::count;
+use crate::socketio::{
+    RemoteSession, Request, RequestBody, Response, ResponseBody, Selection, SessionDetails, Target as Asked,
+};
+use bytes::Bytes;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use stentor_edge::{
+    Command, CommandError, Concerned, DataPlane, Done, PublicId, ROOMS_LISTED_MAX, RoomList, RoomsQuery,
+    SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target,
+};
+use stentor_hub::{Data, Rooms};
+use tokio::sync::oneshot;
+
+/// Requests that are answered at the same time. The next one waits.
+pub(super) const ANSWERS_MAX: usize = 64;
+/// What requests may cost a second, in bytes of answers.
+const BYTES_PER_SECOND: f64 = 32e6;
+/// What each costs at least.
+const REQUEST_BYTES: usize = 16_384;
+
+/// How a client has connected: nothing of it is told to others.
+const HANDSHAKE: &[u8] = br#"{"headers":{},"time":"","address":"","xdomain":false,"secure":false,"issued":0,"url":"","query":{},"auth":{}}"#;
+
+/// What requests may still cost.
+pub(super) struct Allowance(Mutex<(f64, Instant)>);
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self(Mutex::new((BYTES_PER_SECOND, Instant::now())))
+    }
+}
+
+impl Allowance {
+    /// Takes what a request or an answer costs. Returns whether there was anything left.
+    #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
+    fn take(&self, now: Instant, bytes: usize) -> bool {
+        let (left, at) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *left = (*left + now.saturating_duration_since(*at).as_secs_f64() * BYTES_PER_SECOND)
+            .min(BYTES_PER_SECOND);
+        *at = now;
+        let has_some = *left > 0.0;
+        if has_some {
+            *left -= bytes as f64;
+        }
+        has_some
+    }
+
+    /// Takes what an answer has cost, whether or not there is anything left.
+    #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
+    fn charge(&self, bytes: usize) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0 -= bytes as f64;
+    }
+}
+
+impl Bridge {
+    /// Carries out a request, in order with other messages, or begins to answer it.
+    pub(super) async fn handle_request(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        request: Request,
+        plane: &Arc<dyn DataPlane>,
+    ) -> Result<(), Refused> {
+        count(&self.counters.requests_received);
+        if !self.allowance.take(Instant::now(), REQUEST_BYTES) {
+            return Err(Refused::Rate);
+        }
+        let Request { id, body, .. } = request;
+        match body {
+            RequestBody::Join { target, rooms } => {
+                let rooms = self.rooms(namespace, &rooms)?;
+                let join = |done| Command::Join { rooms: rooms.clone(), done };
+                namespace.expect_members(&rooms);
+                self.act(namespace, target, id, plane, join).await?;
+            }
+            RequestBody::Leave { target, rooms } => {
+                let rooms = self.rooms(namespace, &rooms)?;
+                self.act(namespace, target, id, plane, |done| Command::Leave { rooms: rooms.clone(), done })
+                    .await?;
+            }
+            RequestBody::Disconnect { target, close } => {
+                self.act(namespace, target, id, plane, |done| Command::Disconnect { close, done }).await?;
+            }
+            RequestBody::Sessions { rooms } => {
+                let selection = Selection { rooms, except: Vec::new() };
+                let local = namespace.local(&selection)?;
+                self.answer(namespace, id, plane, move |plane, namespace| async move {
+                    let ids = sessions(&*plane, &namespace, &local).await.into_iter();
+                    ResponseBody::Sessions(
+                        ids.map(|info| RemoteSession { id: info.id.into(), details: None }).collect(),
+                    )
+                })
+                .await;
+            }
+            RequestBody::Fetch(selection) => {
+                let local = namespace.local(&selection)?;
+                self.answer(namespace, id, plane, move |plane, namespace| async move {
+                    let sessions = sessions(&*plane, &namespace, &local).await;
+                    ResponseBody::Sessions(sessions.into_iter().map(remote_session).collect())
+                })
+                .await;
+            }
+            RequestBody::Rooms => {
+                self.answer(namespace, id, plane, |plane, namespace| async move {
+                    ResponseBody::Rooms(rooms(&*plane, &namespace).await)
+                })
+                .await;
+            }
+            RequestBody::ServerSideEmit(_) => {
+                // There is no code here that could receive the event.
+                let nothing = Data::Arguments { json: Bytes::from_static(b"null"), attachments: [].into() };
+                if let Some(id) = id {
+                    self.respond(namespace, &Response { id, body: ResponseBody::ServerSideEmit(nothing) });
+                }
+            }
+            RequestBody::Broadcast { selection, flags, event, .. } => {
+                self.deliver(namespace, &selection, event, flags.volatile, plane).await?;
+                if let Some(id) = id {
+                    self.respond(namespace, &Response { id, body: ResponseBody::ClientCount(0) });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn rooms(&self, namespace: &Namespace, names: &[Arc<str>]) -> Result<Rooms, Refused> {
+        let rooms = names.iter().map(|name| namespace.all_members.sibling(name));
+        let rooms: Vec<_> = rooms.collect::<Result<_, _>>().map_err(|_| Refused::RoomName)?;
+        // Of none, nothing is to be done; it isn't said so.
+        Rooms::try_from(rooms).map_err(|_| Refused::RoomName)
+    }
+
+    /// Does something with sessions of this node. A message that follows finds it done.
+    async fn act(
+        &self,
+        namespace: &Namespace,
+        target: Asked,
+        id: Option<Arc<str>>,
+        plane: &Arc<dyn DataPlane>,
+        command: impl Fn(Done<Concerned>) -> Command,
+    ) -> Result<(), Refused> {
+        let (target, is_single) = match target {
+            Asked::Selection(selection) => {
+                let local = namespace.local(&selection)?;
+                ((!local.is_empty()).then(|| local.to_target(&namespace.all_members)), false)
+            }
+            Asked::Session(session) => {
+                let target = Target::of_rooms(namespace.all_members.clone(), Vec::new(), Vec::new());
+                (PublicId::parse(&session).map(|session| target.session(session)), true)
+            }
+        };
+        let Some(target) = target else { return Ok(()) };
+        let result = self.carry_out(plane, &target, command).await;
+        if let (Some(id), true, Ok(concerned)) = (id, is_single, result)
+            && concerned.sessions > 0
+        {
+            self.respond(namespace, &Response { id, body: ResponseBody::Done });
+        }
+        Ok(())
+    }
+
+    /// Carries out a command for sessions when all messages to rooms that came before have reached the sessions' cores. If need
+    /// be, when there is room for it.
+    pub(super) async fn carry_out(
+        &self,
+        plane: &Arc<dyn DataPlane>,
+        target: &Target,
+        command: impl Fn(Done<Concerned>) -> Command,
+    ) -> Result<Concerned, CommandError> {
+        if self.has_delivered.swap(false, Ordering::Relaxed) {
+            // When a core has answered who joins a room, it has passed on what it had for other cores. Nobody joins this one.
+            let nobody =
+                Target::of_rooms(target.all_members().clone(), vec![self.nobody.clone()], Vec::new());
+            let rooms = Rooms::from(self.nobody.clone());
+            self.submit(plane, &nobody, |done| Command::Join { rooms: rooms.clone(), done }).await?;
+        }
+        self.submit(plane, target, command).await
+    }
+
+    async fn submit(
+        &self,
+        plane: &Arc<dyn DataPlane>,
+        target: &Target,
+        command: impl Fn(Done<Concerned>) -> Command,
+    ) -> Result<Concerned, CommandError> {
+        loop {
+            let (done, answered) = oneshot::channel();
+            plane.command(target.clone(), command(Done::new(move |result| _ = done.send(result))));
+            match answered.await.unwrap_or(Err(CommandError::Stopped)) {
+                Err(CommandError::Busy) => self.space.wait().await,
+                result => return result,
+            }
+        }
+    }
+
+    /// Answers a request while others are handled.
+    async fn answer<F>(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        id: Option<Arc<str>>,
+        plane: &Arc<dyn DataPlane>,
+        body: impl FnOnce(Arc<dyn DataPlane>, Arc<Namespace>) -> F,
+    ) where
+        F: Future<Output = ResponseBody> + Send + 'static,
+    {
+        // The decoder requires it.
+        let Some(id) = id else { return };
+        let Ok(permit) = self.answers.clone().acquire_owned().await else { return };
+        let body = body(plane.clone(), namespace.clone());
+        let (bridge, namespace) = (self.clone(), namespace.clone());
+        tokio::spawn(async move {
+            bridge.respond(&namespace, &Response { id, body: body.await });
+            drop(permit);
+        });
+    }
+
+    /// Sends an answer.
+    pub(super) fn respond(&self, namespace: &Namespace, response: &Response) {
+        let published = namespace.response(response);
+        self.allowance.charge(published.as_ref().map_or(0, |(_, payload)| payload.len()));
+        self.publish_now(published);
+    }
+}
+
+/// Sessions of this node. If it is overloaded, or stops, there are none.
+async fn sessions(plane: &dyn DataPlane, namespace: &Namespace, local: &Local) -> Vec<SessionInfo> {
+    if local.is_empty() {
+        return Vec::new();
+    }
+    let (done, answered) = oneshot::channel();
+    let done = Done::new(move |result: Result<SessionList, _>| _ = done.send(result));
+    plane.command(
+        local.to_target(&namespace.all_members),
+        Command::Sessions { limit: SESSIONS_LISTED_MAX, done },
+    );
+    answered.await.ok().and_then(Result::ok).unwrap_or_default().sessions
+}
+
+/// Rooms with members on this node, those of single sessions included.
+async fn rooms(plane: &dyn DataPlane, namespace: &Namespace) -> Vec<Arc<str>> {
+    let (done, answered) = oneshot::channel();
+    let done = Done::new(move |result: Result<RoomList, _>| _ = done.send(result));
+    let (prefix, after) = (String::new(), String::new());
+    let query = RoomsQuery { namespace: namespace.name.to_string(), prefix, after, limit: ROOMS_LISTED_MAX };
+    plane.list_rooms(query, done);
+    let list = answered.await.ok().and_then(Result::ok).unwrap_or_default();
+    let all = Local { rooms: vec![namespace.all_members.clone()], ..Local::default() };
+    let own = sessions(plane, namespace, &all).await.into_iter().map(|session| session.id.into());
+    list.rooms.into_iter().map(|(name, _)| name.into()).chain(own).collect()
+}
+
+fn remote_session(SessionInfo { id, rooms, .. }: SessionInfo) -> RemoteSession {
+    let id: Arc<str> = id.into();
+    let rooms = std::iter::once(id.clone()).chain(rooms.into_iter().map(Arc::from)).collect();
+    let details =
+        SessionDetails { handshake: Bytes::from_static(HANDSHAKE), rooms, data: Bytes::from_static(b"{}") };
+    RemoteSession { id, details: Some(details) }
+}
