@@ -192,34 +192,72 @@ test('an engine that is not there is a clear error, and no secret is in it', { s
   }
 });
 
+/** A client that has what it receives of a feed, by deltas. */
+async function follow(t, server, feed) {
+  const socket = new WebSocket(`${server.ws}/ws`);
+  t.after(() => socket.terminate());
+  const follower = { version: 0, deltas: 0, epochs: new Set(), positions: [], states: [] };
+  let value;
+  socket.on('message', (data) => {
+    const message = JSON.parse(data);
+    if (message.type === 'snapshot') value = message.data;
+    else if (message.type === 'delta') {
+      value = message.patch.reduce(applied, value);
+      follower.deltas += 1;
+    } else {
+      if (message.type === 'state') follower.states.push(message.state);
+      return;
+    }
+    assert.ok(value.version >= follower.version, 'the feed went back');
+    follower.version = value.version;
+    follower.epochs.add(message.epoch);
+    follower.positions.push(message.offset);
+  });
+  await once(socket, 'open');
+  socket.send(JSON.stringify({ id: 1, type: 'subscribe', feed, delta: true }));
+  return follower;
+}
+
+test('a document that is pushed to any node reaches all, and is there when that node has died', { skip }, async (t) => {
+  const engine = await redis(t);
+  const start = (name) => node(t, engine, name, '[[feeds]]\nname = "live"\nprefix = "live/"\npush = true\n');
+  const servers = await Promise.all(['a', 'b', 'c'].map(start));
+  const send = async (server, method, version, query = '') => {
+    const body = version && JSON.stringify({ version, filler: 'x'.repeat(2000) });
+    const response = await fetch(`${server.admin}/api/v1/feeds/live/1${query}`, { method, body, headers: { 'Content-Type': 'application/json' } });
+    const { changed, code } = await response.json();
+    return changed ?? code;
+  };
+  const followers = await Promise.all(servers.slice(0, 2).map((server) => follow(t, server, 'live/1')));
+  for (let version = 1; version <= 20; version++) {
+    assert.equal(await send(servers[version % 3], 'PUT', version), true);
+    await until(`version ${version} everywhere`, () => followers.every((follower) => follower.version === version));
+  }
+  assert.equal(await send(servers[0], 'PUT', 20), false);
+  assert.deepEqual(followers.map(({ epochs, deltas }) => [epochs.size, deltas]), [[1, 19], [1, 19]]);
+  assert.deepEqual(followers[0].positions, followers[1].positions);
+  assert.equal(await send(servers[0], 'PUT', 21, '?sequence=7'), true);
+  assert.equal(await send(servers[1], 'PUT', 22, '?sequence=6'), 'sequence');
+  assert.equal(await send(servers[2], 'PUT', 23, '?sequence=8'), true);
+  servers[2].child.kill('SIGKILL');
+  servers[2] = await start('d');
+  followers.push(await follow(t, servers[2], 'live/1'));
+  await until('the new node has it', () => followers.every(({ version }) => version === 23));
+  assert.deepEqual([...followers[2].epochs], [...followers[0].epochs]);
+  assert.equal(await send(servers[1], 'DELETE'), true);
+  await until('all know that it is deleted', () => followers.every(({ states }) => states.includes('not_found')));
+  assert.equal(await send(servers[2], 'DELETE'), 'not_found');
+  await engine.stop();
+  assert.equal(await send(servers[0], 'PUT', 24), 'unavailable');
+});
+
 test('one node fetches a feed for all, and another one when it dies', { skip }, async (t) => {
   const engine = await redis(t);
   const { documents, requests, url } = await upstream(t);
   documents.set('game', { version: 1, filler: 'x'.repeat(2000) });
   const servers = await Promise.all(['a', 'b', 'c'].map((name) => node(t, engine, name, feedsFrom(url))));
-  const follow = async (server) => {
-    const socket = new WebSocket(`${server.ws}/ws`);
-    t.after(() => socket.terminate());
-    const follower = { version: 0, deltas: 0, epochs: new Set(), positions: [] };
-    let value;
-    socket.on('message', (data) => {
-      const message = JSON.parse(data);
-      if (message.type === 'snapshot') value = message.data;
-      else if (message.type === 'delta') {
-        value = message.patch.reduce(applied, value);
-        follower.deltas += 1;
-      } else return;
-      assert.ok(value.version >= follower.version, 'the feed went back');
-      follower.version = value.version;
-      follower.epochs.add(message.epoch);
-      follower.positions.push(message.offset);
-    });
-    await once(socket, 'open');
-    socket.send(JSON.stringify({ id: 1, type: 'subscribe', feed: 'game', delta: true }));
-    return follower;
-  };
   const followers = [];
-  for (const server of servers) followers.push(await follow(server));
+  for (const server of servers) followers.push(await follow(t, server, 'game'));
   await until('all have the document', () => followers.every(({ version }) => version === 1));
   for (let version = 2; version <= 20; version++) {
     documents.set('game', { version, filler: 'x'.repeat(2000) });

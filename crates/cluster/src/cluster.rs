@@ -11,9 +11,9 @@
 
 use crate::NodeId;
 use crate::engine::{Channel, Engine, EngineError, Event, EventReceiver, EventsWaiting, Reply};
-use crate::feeds::{Answer, Feeds, Output, Ticket};
+use crate::feeds::{FeedDriver, SourceOf, Surroundings};
 use crate::finish::Finish;
-use crate::frame::{AnswerError, Answered, FeedVersion, Frame, Frames, Question};
+use crate::frame::{AnswerError, Answered, Frame, Frames, Question};
 use crate::metrics::{Counters, Gauges, count};
 use crate::registry::{Change, NodeRecord, Registry};
 use crate::rooms::{Content, RoomDriver};
@@ -27,12 +27,9 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use stentor_edge::{
-    Broadcast, Broker, Busy, ControlPlane, DataPlane, FeedUpdate, Ledger, Metric, SocketQuestion, Wanted,
-};
-use stentor_hub::{HistoryLimits, Key, Position, Room, Topic};
+use stentor_edge::{Broadcast, Broker, Busy, ControlPlane, DataPlane, Ledger, Metric, SocketQuestion};
+use stentor_hub::{HistoryLimits, Room, Topic};
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 /// What a node has to know of its cluster.
@@ -50,6 +47,8 @@ pub struct Options {
     pub history: Vec<(String, HistoryLimits)>,
     /// How long a publisher waits for the engine.
     pub decision_timeout: Duration,
+    /// Where the documents of a feed come from.
+    pub feed_source: SourceOf,
     /// The largest document of a feed.
     pub document_bytes_max: usize,
     /// What the node holds for its clients.
@@ -61,9 +60,6 @@ struct State {
     registry: Registry,
     surveys: Surveys<Answered>,
     finishes: HashMap<u64, Finish>,
-    feeds: Feeds,
-    /// What the control plane hasn't taken: which keys it is to fetch.
-    to_fetch: Vec<Wanted>,
 }
 
 /// One node's part of its cluster.
@@ -73,6 +69,7 @@ pub struct Cluster {
     frames: Frames,
     pub(crate) engine: Arc<dyn Engine>,
     state: Mutex<State>,
+    feeds: FeedDriver,
     pub(crate) rooms: RoomDriver,
     pub(crate) sockets: Sockets,
     pub(crate) counters: Counters,
@@ -80,8 +77,6 @@ pub struct Cluster {
     space: Space,
     /// A survey has begun, or has got an answer.
     surveyed: Notify,
-    /// The data plane's subscribers have changed, or the control plane has news of feeds.
-    fed: Notify,
     control: OnceLock<Arc<dyn ControlPlane>>,
     started_at_seconds: u64,
     waiting: EventsWaiting,
@@ -104,17 +99,13 @@ impl Cluster {
     ) -> Arc<Self> {
         let frames = Frames::new(node, options.secret.as_deref(), options.document_bytes_max);
         let registry = Registry::new(node, tokio::time::Instant::now().into_std());
-        let state = State {
-            registry,
-            surveys: Surveys::default(),
-            finishes: HashMap::new(),
-            feeds: Feeds::new(node),
-            to_fetch: Vec::new(),
-        };
+        let state = State { registry, surveys: Surveys::default(), finishes: HashMap::new() };
+        let feeds = FeedDriver::new(node, options.feed_source.clone());
         let rooms =
             RoomDriver::new(node, options.history.clone(), options.decision_timeout, options.ledger.clone());
         Arc::new(Self {
             node,
+            feeds,
             rooms,
             sockets: Sockets::default(),
             options,
@@ -124,7 +115,6 @@ impl Cluster {
             counters: Counters::default(),
             space: Space::default(),
             surveyed: Notify::new(),
-            fed: Notify::new(),
             control: OnceLock::new(),
             started_at_seconds,
             waiting: events.waiting(),
@@ -143,17 +133,9 @@ impl Cluster {
         self.clone()
     }
 
-    /// Which keys the control plane is to fetch, or no more.
-    pub(crate) fn take_to_fetch(&self) -> Vec<Wanted> {
-        std::mem::take(&mut self.state().to_fetch)
-    }
-
-    /// The control plane has news of a feed. Returns the news if they are for this node alone.
-    pub(crate) fn update_feed(&self, key: &Key, update: FeedUpdate) -> Option<FeedUpdate> {
-        let now = tokio::time::Instant::now().into_std();
-        let own = self.state().feeds.handle_update(now, key, update);
-        self.fed.notify_one();
-        own
+    /// The feeds of this node.
+    pub(crate) fn feeds(&self) -> &FeedDriver {
+        &self.feeds
     }
 
     /// The figures of this node's part.
@@ -168,7 +150,7 @@ impl Cluster {
             registry_age_seconds: usize::try_from(age).unwrap_or(usize::MAX),
             inbox_bytes: self.waiting.bytes(),
             waiting: self.engine.waiting(),
-            feeds: state.feeds.stats(),
+            feeds: self.feeds.stats(),
             rooms: self.rooms.stats(),
         })
     }
@@ -260,7 +242,7 @@ impl Cluster {
             () = stopped(&mut stop) => {}
             () = self.handle_events(events, &plane) => {}
             () = self.keep_time(&plane) => {}
-            () = self.keep_feeds(&plane) => {}
+            () = self.feeds.run(self.surroundings(&*plane)) => {}
             () = self.find_sockets(&plane) => {}
             () = self.rooms.run(&*self.engine, &*plane, &self.space, |room, payload| {
                 self.content(&Channel::from(room.clone()), payload)
@@ -307,70 +289,15 @@ impl Cluster {
         }
     }
 
-    /// Shares feeds with the other nodes.
-    async fn keep_feeds(&self, plane: &Arc<dyn DataPlane>) {
-        let mut requests = JoinSet::new();
-        loop {
-            let now = tokio::time::Instant::now().into_std();
-            let timeout = {
-                let state = &mut *self.state();
-                for wanted in plane.take_wanted() {
-                    state.feeds.handle_wanted(now, wanted);
-                }
-                state.feeds.handle_timeout(now);
-                state.feeds.poll_timeout()
-            };
-            while let Some(output) = { self.state().feeds.poll_output() } {
-                self.carry_out(output, plane, &mut requests).await;
-            }
-            tokio::select! {
-                Some(answered) = requests.join_next() => {
-                    let Ok((ticket, key, reply)) = answered else { continue };
-                    let answer = self.read_answer(&key, reply);
-                    self.state().feeds.handle_reply(tokio::time::Instant::now().into_std(), ticket, answer);
-                }
-                () = self.fed.notified() => {}
-                () = sleep_until(timeout.unwrap_or(now).into()), if timeout.is_some() => {}
-            }
-        }
-    }
-
-    async fn carry_out(&self, output: Output, plane: &Arc<dyn DataPlane>, requests: &mut JoinSet<FeedReply>) {
-        match output {
-            Output::Request(ticket, request) => {
-                let key = request.key().clone();
-                let request = request.encode(|key, version| {
-                    self.frames.encode(&Channel::from(key.clone()), &Frame::Version(version))
-                });
-                let answer = self.engine.request(request);
-                requests.spawn(async move { (ticket, key, answer.await) });
-            }
-            Output::Publish(key, change) => {
-                // If the engine has no room, followers see the state with the next version.
-                let _ = self.send(Channel::from(key), &Frame::State(change));
-            }
-            Output::Control(wanted) => {
-                self.state().to_fetch.push(wanted);
-                if let Some(control) = self.control.get() {
-                    control.wanted();
-                }
-            }
-            Output::Plane(key, update) => {
-                while plane.update_feed(&key, update.clone()) == Err(Busy) {
-                    self.space.wait().await;
-                }
-            }
-        }
-    }
-
-    /// Reads the frames of an answer about a feed. While there is no memory for its documents, the answer is as good as none.
-    fn read_answer(&self, key: &Key, reply: Result<Reply, EngineError>) -> Answer {
-        let answer = Answer::of(reply, |payload| self.decode_version(key, payload));
-        match &answer {
-            Answer::Log(Some(log)) if !self.has_memory_for(log.document_bytes()) => {
-                Answer::Failed(EngineError::Full)
-            }
-            _ => answer,
+    fn surroundings<'a>(&'a self, plane: &'a dyn DataPlane) -> Surroundings<'a> {
+        Surroundings {
+            engine: &*self.engine,
+            plane,
+            control: &self.control,
+            space: &self.space,
+            frames: &self.frames,
+            counters: &self.counters,
+            ledger: &self.options.ledger,
         }
     }
 
@@ -380,17 +307,6 @@ impl Cluster {
             count(&self.counters.refused_for_memory);
         }
         has_room
-    }
-
-    fn decode_version(&self, key: &Key, payload: &Bytes) -> Option<FeedVersion> {
-        match self.frames.decode(&Channel::from(key.clone()), payload) {
-            Ok((_, Frame::Version(version))) => Some(version),
-            Ok(_) => None,
-            Err(error) => {
-                self.counters.count_refused(error);
-                None
-            }
-        }
     }
 
     /// What a message of a room with history says, whichever node published it.
@@ -445,19 +361,21 @@ impl Cluster {
             }
             Event::Message { channel, position, payload } => match self.frames.decode(&channel, &payload) {
                 Ok((sender, _)) if sender == self.node => {}
-                Ok((_, frame @ (Frame::Version(_) | Frame::State(_)))) => {
-                    if let Channel::Topic(Topic::Feed(key)) = &channel {
-                        self.handle_feed(key, position, frame);
-                    }
+                Ok((
+                    sender,
+                    frame @ (Frame::Version(_) | Frame::State(_) | Frame::Released(_) | Frame::Fetching),
+                )) => {
+                    let key = if let Channel::Topic(Topic::Feed(key)) = &channel { Some(key) } else { None };
+                    let has_memory_for = |bytes| self.has_memory_for(bytes);
+                    self.feeds.handle_frame(sender, key, position, &frame, has_memory_for);
                 }
                 Ok((sender, frame)) => self.handle_frame(sender, frame, plane).await,
                 Err(error) => self.counters.count_refused(error),
             },
             Event::Connected => {
                 self.counters.is_connected.store(1, Ordering::Relaxed);
-                self.state().feeds.handle_connected(tokio::time::Instant::now().into_std());
+                self.feeds.handle_connected();
                 self.rooms.handle_connected();
-                self.fed.notify_one();
                 tracing::info!("the cluster's engine is connected");
             }
             Event::Disconnected { reason } => {
@@ -471,21 +389,6 @@ impl Cluster {
                 );
             }
         }
-    }
-
-    /// News of a feed from the node that fetches it.
-    fn handle_feed(&self, key: &Key, position: Option<Position>, frame: Frame) {
-        let now = tokio::time::Instant::now().into_std();
-        let feeds = &mut self.state().feeds;
-        match (frame, position) {
-            (Frame::Version(version), Some(_)) if !self.has_memory_for(version.document_bytes()) => {
-                feeds.handle_deferred(now, key);
-            }
-            (Frame::Version(version), Some(position)) => feeds.handle_version(now, key, position, &version),
-            (Frame::State(change), _) => feeds.handle_state(key, change),
-            _ => {}
-        }
-        self.fed.notify_one();
     }
 
     async fn handle_frame(self: &Arc<Self>, sender: NodeId, frame: Frame, plane: &Arc<dyn DataPlane>) {
@@ -502,7 +405,7 @@ impl Cluster {
                 self.surveyed.notify_one();
             }
             Frame::Socket(frame) => self.handle_socket_frame(sender, frame, plane),
-            Frame::Version(_) | Frame::State(_) => {}
+            Frame::Version(_) | Frame::State(_) | Frame::Released(_) | Frame::Fetching => {}
         }
     }
 
@@ -523,12 +426,9 @@ impl Cluster {
     }
 }
 
-/// What a request about a feed has brought.
-type FeedReply = (Ticket, Key, Result<Reply, EngineError>);
-
 impl ControlPlane for Cluster {
     fn wanted(&self) {
-        self.fed.notify_one();
+        self.feeds.wanted();
     }
 
     fn space(&self) {

@@ -29,6 +29,7 @@ mod surveys;
 mod tasks;
 
 pub use cluster::{Cluster, Options};
+pub use feeds::SourceOf;
 pub use node_id::NodeId;
 pub use plane::{ClusterPlane, alone};
 pub use registry::{HEARTBEAT_INTERVAL, NODE_TTL, NODES_MAX, NodeRecord};

@@ -132,6 +132,16 @@ impl Counters {
                 "How often this node had to leave a feed to another one, or couldn't renew its lease.",
                 gauges.feeds.lost_leases,
             ),
+            total(
+                "cluster_feed_requests",
+                "Requests to the engine about feeds: to read, to store, and for leases.",
+                gauges.feeds.requests,
+            ),
+            gauge(
+                "cluster_feed_requests_waiting",
+                "Those of them that wait until others are answered.",
+                gauges.feeds.requests_waiting,
+            ),
             gauge(
                 "cluster_history_rooms",
                 "Rooms with history that have subscribers on this node.",

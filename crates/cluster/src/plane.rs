@@ -9,8 +9,9 @@ use crate::{NodeId, NodeRecord};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
-    Broadcast, Busy, Command, CommandInbox, DataPlane, Denial, Done, FeedUpdate, Histogram, Ledger, Metric,
-    NodeInfo, Publish, RoomList, RoomUpdate, RoomsQuery, Target, Ticket, Wanted,
+    Broadcast, Busy, Command, CommandInbox, DataPlane, Denial, Done, FeedSource, FeedUpdate, Histogram,
+    Ledger, Metric, NodeInfo, Publish, PushResult, PushedFeed, PushedFeeds, ReadResult, RoomList, RoomUpdate,
+    RoomsQuery, Target, Ticket, Wanted,
 };
 use stentor_hub::{Key, Room};
 
@@ -53,6 +54,7 @@ pub fn alone(local: Arc<dyn DataPlane>) -> ClusterPlane {
         version: String::new(),
         history: Vec::new(),
         decision_timeout: Duration::ZERO,
+        feed_source: Arc::new(|_| FeedSource::Fetched),
         document_bytes_max: 0,
         ledger: Arc::new(Ledger::new(usize::MAX)),
     };
@@ -78,7 +80,7 @@ impl CommandInbox for ClusterPlane {
     }
 
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
-        match self.cluster.update_feed(key, update) {
+        match self.cluster.feeds().handle_update(key, update) {
             Some(own) => self.local.update_feed(key, own),
             None => Ok(()),
         }
@@ -130,9 +132,19 @@ impl CommandInbox for ClusterPlane {
     }
 }
 
+impl PushedFeeds for ClusterPlane {
+    fn read(&self, key: &Key, done: Done<ReadResult>) {
+        self.cluster.feeds().read(key, done);
+    }
+
+    fn push(&self, key: &Key, push: PushedFeed, done: Done<PushResult>) {
+        self.cluster.feeds().push(key, push, done);
+    }
+}
+
 impl DataPlane for ClusterPlane {
     fn take_wanted(&self) -> Vec<Wanted> {
-        self.cluster.take_to_fetch()
+        self.cluster.feeds().take_to_fetch()
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -164,6 +176,10 @@ impl DataPlane for ClusterPlane {
             is_this: node == self.cluster.node(),
         };
         self.cluster.nodes().into_iter().map(info).collect()
+    }
+
+    fn pushed_feeds(&self) -> Option<&dyn PushedFeeds> {
+        Some(self)
     }
 
     fn drain(&self, within: Duration) {

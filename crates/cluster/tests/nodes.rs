@@ -10,8 +10,8 @@ use stentor_cluster::engine::{Channel, Engine, Event, Limits};
 use stentor_cluster::{Cluster, ClusterPlane, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options, SURVEY_TIMEOUT};
 use stentor_edge::{
     Broadcast, Broker, Busy, Charge, Class, Command, CommandInbox, Concerned, ControlPlane, DataPlane, Done,
-    FeedUpdate, Histogram, Ledger, Metric, PublicId, Publish, RoomList, RoomUpdate, RoomsQuery, SessionInfo,
-    SessionList, Target, Wanted,
+    FeedSource, FeedUpdate, Histogram, Ledger, Metric, PublicId, Publish, PushDenied, PushedFeed, RoomList,
+    RoomUpdate, RoomsQuery, SessionInfo, SessionList, Target, Wanted,
 };
 use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, Topic};
 use tokio::sync::{oneshot, watch};
@@ -194,6 +194,10 @@ impl Node {
             version: "1".into(),
             history: vec![("kept".into(), KEEP)],
             decision_timeout: Duration::from_secs(5),
+            feed_source: Arc::new(|key| match key.as_str().starts_with("pushed/") {
+                true => FeedSource::Pushed,
+                false => FeedSource::Fetched,
+            }),
             document_bytes_max,
             ledger: ledger.clone(),
         };
@@ -464,6 +468,41 @@ async fn a_version_for_which_there_is_no_memory_is_read_later() {
     drop(held);
     pass(Duration::from_secs(2)).await;
     assert_eq!(b.shown(), ["game/1 1 [1] []"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_document_that_is_pushed_to_one_node_reaches_all() {
+    let (_memory, [a, b, c]) = three().await;
+    let key = Key::parse("pushed/1").unwrap();
+    b.want(&key, true);
+    pass(Duration::from_millis(1)).await;
+    let push = async |node: &Node, document: Option<Document>, patch: Option<Patch>, sequence| {
+        let (done, answer) = oneshot::channel();
+        let push = PushedFeed { document, patch, sequence };
+        let feeds = node.all.pushed_feeds().unwrap();
+        feeds.push(&key, push, Done::new(|result| done.send(result).unwrap()));
+        answer.await.unwrap().unwrap()
+    };
+    let read = async |node: &Node| {
+        let (done, answer) = oneshot::channel();
+        node.all.pushed_feeds().unwrap().read(&key, Done::new(|result| done.send(result).unwrap()));
+        answer.await.unwrap().unwrap().unwrap()
+    };
+    assert_eq!(read(&a).await, None);
+    assert_eq!(push(&a, Some(document("[1]")), None, Some(3)).await, Ok(true));
+    assert_eq!([read(&b).await, read(&c).await], [Some(document("[1]")), Some(document("[1]"))]);
+    let patch = Patch { base: document("[1]").body, operations: Bytes::from_static(b"[op]") };
+    assert_eq!(push(&c, Some(document("[1,2]")), Some(patch), Some(3)).await, Ok(true));
+    assert_eq!(
+        push(&b, Some(document("[3]")), None, Some(2)).await,
+        Err(PushDenied::OldSequence { last: 3 })
+    );
+    pass(Duration::from_millis(1)).await;
+    assert_eq!(b.shown(), ["pushed/1 1 [1] []".to_owned(), r#"pushed/1 2 [1,2] [b"[op]"]"#.to_owned()]);
+    assert_eq!((a.shown().len(), c.shown().len()), (0, 0), "without subscribers");
+    for node in [&a, &b, &c] {
+        assert_eq!((node.all.take_wanted(), node.metric("cluster_leases")), (vec![], 0), "nobody fetches it");
+    }
 }
 
 #[tokio::test(start_paused = true)]

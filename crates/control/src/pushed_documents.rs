@@ -8,6 +8,8 @@
 //! Otherwise a key without a document is reported as not found.
 //! When a key gets subscribers, the data plane is sent its document again, because it may have had no room to keep it.
 //!
+//! In a cluster, the engine keeps the documents for all nodes ([`stentor_edge::PushedFeeds`]), and this node none: [`shared`].
+//!
 //! Concurrent pushes and retries may arrive in any order. A push with a sequence number is refused if a push with a higher
 //! number arrived before.
 //!
@@ -15,6 +17,8 @@
 //! task of its own and holds the lock of the key's slot. The bytes in the table are those of the documents in its slots,
 //! and of those that are about to be stored. A task that holds a slot waits only for the slot of an idle key, which no
 //! such task holds.
+
+mod shared;
 
 use crate::options::FeedsOptions;
 use crate::route::Routes;
@@ -47,6 +51,12 @@ pub(crate) enum PushError {
     Busy,
     #[error("no document was pushed to this key")]
     Unknown,
+    #[error("the cluster's engine doesn't answer; the document isn't stored; try again later")]
+    Unavailable,
+    #[error("the cluster's engine doesn't answer; whether the document is stored is unknown; push it again")]
+    OutcomeUnknown,
+    #[error("the server shut down before the push was finished")]
+    Stopped,
 }
 
 /// A pushed document as received.
@@ -234,6 +244,9 @@ impl PushedDocuments {
         let guard = self.acquire(key).await?;
         run_to_completion(async move {
             let mut stored = guard.slot.lock().await;
+            if let Some(feeds) = guard.pushed_documents.data_plane.pushed_feeds() {
+                return guard.pushed_documents.replace_shared(feeds, &guard.key, push).await;
+            }
             guard.pushed_documents.replace(&guard.key, &mut stored, push).await
         })
         .await
@@ -246,17 +259,9 @@ impl PushedDocuments {
         push: Push,
     ) -> Result<bool, PushError> {
         let sequence = in_sequence(stored, push.sequence)?;
-        let received = Received {
-            json_only: is_json(&push.content_type),
-            content_type: Some(push.content_type),
-            body: push.body,
-            coding: push.coding,
-            bytes_max: self.options.pushed_document_bytes_max,
-            validators: Validators::default(),
-            kept: stored.as_ref().map(|stored| stored.version.clone()),
-            differ: self.differ.clone(),
-        };
-        let Some(ProcessedDocument { version, patch }) = self.processor.process(received).await? else {
+        let kept = stored.as_ref().map(|stored| stored.version.clone());
+        let (processed, room) = self.process(push, kept).await?;
+        let Some(ProcessedDocument { version, patch }) = processed else {
             if let Some(stored) = stored {
                 stored.sequence = sequence;
             }
@@ -272,15 +277,37 @@ impl PushedDocuments {
             table.bytes = table.bytes - new + old;
             return Err(busy);
         }
-        drop(push.room);
+        drop(room);
         *stored = Some(StoredDocument { version: Arc::new(version), sequence });
         self.table().change(key, |entry| entry.bytes = Some(new));
         Ok(true)
     }
 
+    /// Compares a document with the one before. Returns the room for its body as well.
+    pub(super) async fn process(
+        &self,
+        push: Push,
+        kept: Option<Arc<Version>>,
+    ) -> Result<(Option<ProcessedDocument>, OwnedSemaphorePermit), PushError> {
+        let received = Received {
+            json_only: is_json(&push.content_type),
+            content_type: Some(push.content_type),
+            body: push.body,
+            coding: push.coding,
+            bytes_max: self.options.pushed_document_bytes_max,
+            validators: Validators::default(),
+            kept,
+            differ: self.differ.clone(),
+        };
+        Ok((self.processor.process(received).await?, push.room))
+    }
+
     /// Deletes a document. Its subscribers receive `not_found`.
     pub(crate) async fn delete(self: &Arc<Self>, key: &Key, sequence: Option<u64>) -> Result<(), PushError> {
         self.check(key)?;
+        if let Some(feeds) = self.data_plane.pushed_feeds() {
+            return shared::delete(feeds, key, sequence).await;
+        }
         if !self.table().entries.contains_key(key) {
             return Err(PushError::Unknown);
         }

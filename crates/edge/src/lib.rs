@@ -60,9 +60,9 @@ pub use plane::{
 };
 pub use ports::{
     Access, Authorizer, Broadcast, Broker, Busy, Command, CommandError, CommandInbox, Concerned, Decision,
-    Denial, Done, FeedUpdate, LIST_BYTES_MAX, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX,
-    MovingSocket, NodeTag, Pid, Principal, PublicId, Publish, Question, ROOMS_LISTED_MAX, RoomList,
-    RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, SocketName, SocketQuestion,
-    SocketRequest, Target, Ticket,
+    Denial, Done, FeedSource, FeedUpdate, LIST_BYTES_MAX, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX,
+    MOVING_TOPICS_MAX, MovingSocket, NodeTag, Pid, Principal, PublicId, Publish, PushDenied, PushResult,
+    PushedFeed, PushedFeeds, Question, ROOMS_LISTED_MAX, ReadResult, RoomList, RoomUpdate, RoomsQuery,
+    SESSIONS_LISTED_MAX, SessionInfo, SessionList, SocketName, SocketQuestion, SocketRequest, Target, Ticket,
 };
 pub use rule::{Rooms, Rule, Template, TemplateError};

@@ -4,7 +4,7 @@
 //! control plane, and a full inbox is an answer ([`crate::Busy`]), not a wait: the caller waits for
 //! [`ControlPlane::space`] and tries again.
 
-use crate::ports::CommandInbox;
+use crate::ports::{CommandInbox, PushedFeeds};
 use std::net::IpAddr;
 use std::time::Duration;
 use stentor_hub::{Key, Requester};
@@ -119,6 +119,11 @@ pub trait DataPlane: CommandInbox {
     /// The nodes of the cluster that are alive, by id. None: this one is alone.
     fn nodes(&self) -> Vec<NodeInfo> {
         Vec::new()
+    }
+
+    /// Where documents that backends push are kept, for all nodes of a cluster. None: the control plane keeps them.
+    fn pushed_feeds(&self) -> Option<&dyn PushedFeeds> {
+        None
     }
 
     /// Whether it listens and isn't draining.

@@ -106,6 +106,7 @@ async fn connect_cluster(
         version: env!("CARGO_PKG_VERSION").into(),
         history: edge.rooms.history.clone(),
         decision_timeout: edge.limits.decision_timeout,
+        feed_source: Arc::new(control.feeds.sources()),
         document_bytes_max: document_bytes_max(&control.feeds),
         ledger,
     };

@@ -152,7 +152,7 @@ pub struct Lease {
 /// A version of a feed, as its holder stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Greater than the position before in the same epoch, or of a new epoch.
+    /// Greater than the position before in the same epoch, or of a new epoch; or the same, if only the feed's state has changed.
     pub position: Position,
     /// What leads to it from the version before: published to all nodes that are interested, and kept in the log.
     pub change: Bytes,

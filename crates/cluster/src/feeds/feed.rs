@@ -1,13 +1,20 @@
 //! One feed of a node: what it knows, and its part in it.
 
-use super::CHANGES_MAX;
-use super::answer::DecodedLog;
+use super::push::{Push, PushAnswer};
+use super::request::{DecodedLog, Entry};
+use super::{CHANGES_MAX, REFRESH_INTERVAL};
+use crate::NodeId;
 use crate::engine::Lease;
-use crate::frame::{FeedVersion, FrameError};
+use crate::frame::{FeedStateChange, FeedVersion, FrameError};
 use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
-use stentor_edge::{FeedUpdate, REQUESTERS_MAX};
+use stentor_edge::{FeedSource, FeedUpdate, PushDenied, REQUESTERS_MAX};
 use stentor_hub::{Document, Epoch, FeedState, Patch, Position, Requester};
+
+/// A state, and why.
+pub(super) type State = (FeedState, Arc<str>);
 
 /// The newest version that this node has.
 pub(super) struct Newest {
@@ -15,11 +22,30 @@ pub(super) struct Newest {
     pub(super) document: Document,
 }
 
-/// A version that is being stored.
+/// What is being stored.
 pub(super) struct Storing {
-    pub(super) newest: Newest,
-    /// From the version before.
-    pub(super) patch: Option<Bytes>,
+    /// A version, and the patch from the one before. `None`: a state.
+    pub(super) version: Option<(Newest, Option<Bytes>)>,
+    pub(super) state: State,
+    pub(super) sequence: Option<u64>,
+    /// Where the log ends with it.
+    position: Position,
+    /// The push that it is for.
+    pub(super) push: Option<u64>,
+}
+
+/// What a holder has to do next.
+pub(super) enum Step {
+    /// Nothing.
+    Idle,
+    /// To store an entry; and a base, if the log is to begin anew.
+    Store(Position, Box<(Entry, Option<FeedVersion>)>),
+    /// To tell the followers of a state that no log has.
+    Publish(FeedStateChange),
+    /// To notify its own subscribers of the state.
+    Show,
+    /// To answer the first push.
+    Answer(PushAnswer),
 }
 
 /// The node's part.
@@ -29,58 +55,125 @@ pub(super) enum Role {
     Loading,
     /// It has asked for the lease.
     Acquiring,
-    /// Another node holds the lease.
+    /// Another node holds the lease, or nobody needs it.
     Following { acquire_at: Instant },
-    /// It fetches the feed.
+    /// It fetches the feed, or stores what was pushed.
     Holding { lease: Lease, renew_at: Instant, ends_at: Instant },
 }
 
 pub(super) struct Feed {
     /// Tells it apart from an earlier one of the same key.
     pub(super) incarnation: u64,
+    pub(super) source: FeedSource,
     pub(super) role: Role,
     /// The greatest term that is known.
     pub(super) term_seen: u64,
+    /// Who holds the lease, as far as is known.
+    pub(super) holder: Option<NodeId>,
+    /// When to ask for the lease even though its holder is alive.
+    pub(super) check_at: Instant,
+    /// Whether this node has subscribers.
+    pub(super) is_wanted: bool,
     pub(super) requesters: Vec<Requester>,
     pub(super) newest: Option<Newest>,
-    pub(super) state: FeedState,
-    /// The control plane's newest document, which isn't stored yet.
+    /// What the node's own subscribers have.
+    pub(super) shown: Option<Position>,
+    pub(super) state: State,
+    /// The greatest sequence number of a push.
+    sequence: Option<u64>,
+    /// The control plane's newest document, which isn't stored yet, and the state after it.
     pub(super) next: Option<(Document, Option<Patch>)>,
+    after_next: Option<State>,
+    pub(super) pushes: VecDeque<Push>,
     pub(super) storing: Option<Storing>,
-    /// Changes in the log, and their bytes; of a log that this node doesn't know: the maximum.
-    changes: usize,
-    change_bytes: usize,
+    /// Whether the control plane has given news since this node holds the lease.
+    pub(super) is_informed: bool,
+    /// Whether the log has the state, stored under the lease of this node.
+    pub(super) is_logged: bool,
+    /// A pushed document has to be stored again, or would expire.
+    pub(super) must_store: bool,
+    refresh_at: Option<Instant>,
+    /// The position of the log's last version. `None`: there is no log, or this node doesn't know it.
+    log_end: Option<Position>,
+    /// Entries in the log, and their bytes; of a log that this node doesn't know: the maximum.
+    entries: usize,
+    entry_bytes: usize,
     /// The engine has lost versions of the epoch.
     is_lost: bool,
     pub(super) is_loading: bool,
     /// A version may have been missed: the log is to be read again.
     pub(super) missed: bool,
+    /// When to read it, if that failed.
+    pub(super) load_at: Option<Instant>,
     pub(super) due: Option<Instant>,
 }
 
 impl Feed {
-    pub(super) fn new(incarnation: u64) -> Self {
+    pub(super) fn new(now: Instant, incarnation: u64, source: FeedSource, is_wanted: bool) -> Self {
         Self {
             incarnation,
-            role: Role::Loading,
+            source,
+            role: if is_wanted { Role::Loading } else { Role::Following { acquire_at: now } },
             term_seen: 0,
+            holder: None,
+            check_at: now,
+            is_wanted,
             requesters: Vec::new(),
             newest: None,
-            state: FeedState::Live,
+            shown: None,
+            state: live(),
+            sequence: None,
             next: None,
+            after_next: None,
+            pushes: VecDeque::new(),
             storing: None,
-            changes: CHANGES_MAX,
-            change_bytes: 0,
+            is_informed: false,
+            is_logged: false,
+            must_store: false,
+            refresh_at: None,
+            log_end: None,
+            entries: CHANGES_MAX,
+            entry_bytes: 0,
             is_lost: false,
             is_loading: false,
             missed: false,
+            load_at: None,
             due: None,
         }
+    }
+
+    /// The document that a log leads to.
+    pub(super) fn document_of(log: DecodedLog) -> Option<Document> {
+        let mut feed = Self::new(Instant::now(), 0, FeedSource::Pushed, false);
+        feed.replace(log).ok()?;
+        feed.newest.map(|newest| newest.document)
     }
 
     /// The lease, if this node holds it.
     pub(super) fn lease(&self) -> Option<Lease> {
         if let Role::Holding { lease, .. } = self.role { Some(lease) } else { None }
+    }
+
+    /// Whether the control plane fetches its documents, for the node that holds the lease.
+    pub(super) fn is_fetched(&self) -> bool {
+        self.source == FeedSource::Fetched
+    }
+
+    /// Whether this node has to acquire the lease when nobody holds it.
+    pub(super) fn needs_lease(&self) -> bool {
+        if self.is_fetched() { self.is_wanted } else { self.must_store || !self.pushes.is_empty() }
+    }
+
+    /// When something is due.
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        let role = match self.role {
+            Role::Holding { renew_at, ends_at, .. } => Some(renew_at.min(ends_at)),
+            Role::Following { acquire_at } if self.needs_lease() => Some(acquire_at),
+            Role::Following { .. } => self.refresh_at,
+            Role::Loading | Role::Acquiring => None,
+        };
+        let push = self.pushes.front().map(|push| push.deadline);
+        [role, push, self.load_at].into_iter().flatten().min()
     }
 
     pub(super) fn add_requesters(&mut self, requesters: Vec<Requester>) {
@@ -89,6 +182,25 @@ impl Feed {
                 self.requesters.push(requester);
             }
         }
+    }
+
+    /// The control plane has a document.
+    pub(super) fn set_next(&mut self, document: Document, patch: Option<Patch>) {
+        self.next = Some((document, patch));
+        self.after_next = None;
+        self.is_informed = true;
+    }
+
+    /// The control plane has noticed a state.
+    pub(super) fn set_state(&mut self, state: State) {
+        self.is_informed = true;
+        if state.0 == FeedState::NotFound {
+            (self.next, self.after_next, self.newest) = (None, None, None);
+        } else if self.next.is_some() {
+            self.after_next = Some(state);
+            return;
+        }
+        (self.state, self.is_logged) = (state, false);
     }
 
     /// A version of another node. Returns what the node's own subscribers are to have, if it is newer than what they have.
@@ -112,9 +224,30 @@ impl Feed {
             }
         };
         self.newest = Some(Newest { position, document: document.clone() });
-        self.is_lost = false;
-        self.state = FeedState::Live;
+        (self.is_lost, self.state, self.sequence) = (false, live(), version.sequence);
+        self.shown = Some(position);
         Ok(Some(FeedUpdate::At { position, document, patches }))
+    }
+
+    /// A state of another node. Returns whether it is new.
+    ///
+    /// # Errors
+    /// It doesn't follow the version that this node has.
+    pub(super) fn apply_state(
+        &mut self,
+        position: Option<Position>,
+        change: &FeedStateChange,
+    ) -> Result<bool, FrameError> {
+        let newest = self.newest.as_ref().map(|newest| newest.position);
+        if position.is_some() && newest != position && change.state != FeedState::NotFound {
+            return Err(FrameError::Malformed);
+        }
+        if change.state == FeedState::NotFound {
+            self.newest = None;
+        }
+        self.sequence = change.sequence;
+        let state = (change.state, change.reason.clone());
+        Ok(std::mem::replace(&mut self.state, state.clone()) != state)
     }
 
     /// Takes over what the engine keeps, if it is newer. Returns the patches that lead to it, from consecutive versions.
@@ -122,54 +255,182 @@ impl Feed {
     /// # Errors
     /// The log is broken.
     pub(super) fn replace(&mut self, log: DecodedLog) -> Result<Vec<Bytes>, FrameError> {
-        let DecodedLog { base: (mut position, base), changes } = log;
-        self.term_seen = self.term_seen.max(base.term);
-        let (count, bytes) = (changes.len(), changes.iter().map(|(_, change)| change.bytes()).sum());
+        let DecodedLog { base: (mut position, base), entries, .. } = log;
+        let count = entries.len();
+        let mut bytes = 0;
+        let (mut term, mut sequence) = (base.term, base.sequence);
+        let mut state = (base.state, base.reason.clone());
         let mut document = base.document(&[])?;
         let mut patches: Vec<Bytes> = Vec::new();
-        for (at, change) in changes {
-            self.term_seen = self.term_seen.max(change.term);
-            document = change.document(&document.body)?;
-            position = at;
-            match change.base.and_then(|(_, patch)| patch) {
-                Some(patch) => patches.push(patch),
-                None => patches.clear(),
-            }
-        }
-        (self.changes, self.change_bytes) = (count, bytes);
-        match &self.newest {
-            Some(newest) if covers(newest.position, position) => {
-                if newest.position != position {
-                    self.begin_epoch();
+        for (at, entry) in entries {
+            match entry {
+                Entry::Version(version) => {
+                    bytes += version.bytes();
+                    (term, sequence, state) = (term.max(version.term), version.sequence, live());
+                    document = version.document(&document.body)?;
+                    position = at;
+                    match version.base.and_then(|(_, patch)| patch) {
+                        Some(patch) => patches.push(patch),
+                        None => patches.clear(),
+                    }
+                }
+                Entry::State(change) => {
+                    (term, sequence) = (term.max(change.term), change.sequence);
+                    state = (change.state, change.reason);
                 }
             }
-            _ => {
-                self.newest = Some(Newest { position, document });
-                self.is_lost = false;
+        }
+        self.term_seen = self.term_seen.max(term);
+        (self.entries, self.entry_bytes, self.log_end) = (count, bytes, Some(position));
+        self.is_lost = base.is_restored;
+        match &self.newest {
+            Some(newest) if covers(newest.position, position) && newest.position != position => {
+                self.set_lost();
+                return Ok(patches);
             }
+            Some(newest) if newest.position == position => {}
+            _ => self.newest = Some(Newest { position, document }),
+        }
+        self.must_store = false;
+        self.sequence = sequence;
+        if state.0 == FeedState::NotFound {
+            (self.newest, self.sequence) = (None, None);
+        }
+        if self.is_informed {
+            if self.state.0 == FeedState::NotFound {
+                self.newest = None;
+            }
+        } else if state.0 == FeedState::NotFound && self.shown.is_none() {
+            // That there was a document once is no news. Whether there is one now is to be seen.
+            self.state = live();
+        } else {
+            self.state = state;
         }
         Ok(patches)
     }
 
     /// The engine may have lost what it kept: the next version begins the log anew.
     pub(super) fn begin_log_anew(&mut self) {
-        self.changes = CHANGES_MAX;
+        self.entries = CHANGES_MAX;
     }
 
     /// The engine has lost versions, of which other nodes may have had more than this one: the next version begins a new epoch.
-    pub(super) fn begin_epoch(&mut self) {
+    pub(super) fn set_lost(&mut self) {
         self.is_lost = true;
+        self.begin_log_anew();
+        // A pushed document isn't fetched again.
+        self.must_store = !self.is_fetched() && self.newest.is_some();
     }
 
-    /// The next version, as it is to be stored: its position, the change, and a base if the log is to begin anew. Draws
-    /// `epoch` if there is none.
-    pub(super) fn version(
+    /// The engine keeps nothing.
+    pub(super) fn set_log_lost(&mut self) {
+        self.log_end = None;
+        self.set_lost();
+    }
+
+    /// A pushed document was stored, or arrived: the engine forgets it after a day.
+    pub(super) fn refresh_later(&mut self, now: Instant, random: f64) {
+        let has_document = !self.is_fetched() && self.newest.is_some();
+        self.refresh_at = has_document.then(|| now + REFRESH_INTERVAL.mul_f64(0.75 + 0.5 * random));
+    }
+
+    /// Whether a pushed document has to be stored again.
+    pub(super) fn needs_refresh(&self, now: Instant) -> bool {
+        self.refresh_at.is_some_and(|at| at <= now)
+    }
+
+    /// What the holder of the lease with this term does next. Draws `epoch` if it begins one.
+    pub(super) fn next_step(&mut self, term: u64, epoch: Epoch) -> Step {
+        if let Some((document, patch)) = self.next.take() {
+            let state = self.after_next.take().unwrap_or_else(live);
+            let is_same = self.newest.as_ref().is_some_and(|newest| newest.document == document);
+            if is_same && self.state == state {
+                return self.next_state(term);
+            }
+            (self.state, self.is_logged) = (state, false);
+            return if is_same { Step::Show } else { self.store_version(term, epoch, document, patch, None) };
+        }
+        let Some(push) = self.pushes.front() else { return self.next_state(term) };
+        let (id, sequence) = (push.id, push.sequence);
+        if let (Some(given), Some(last)) = (sequence, self.sequence)
+            && given < last
+        {
+            // It may have been stored before the one with the greater number.
+            return Step::Answer(Err(match push.is_unknown {
+                true => PushDenied::Unavailable { is_unknown: true },
+                false => PushDenied::OldSequence { last },
+            }));
+        }
+        match (push.document.clone(), &self.newest) {
+            // It was stored, but the engine's answer was lost.
+            (None, None) if push.is_unknown => Step::Answer(Ok(true)),
+            (None, None) => Step::Answer(Err(PushDenied::NotFound)),
+            (None, Some(_)) => {
+                self.store_state(term, (FeedState::NotFound, "it was deleted".into()), None, Some(id))
+            }
+            (Some(document), Some(newest)) if newest.document == document => {
+                if push.is_unknown || sequence.is_none_or(|given| Some(given) == self.sequence) {
+                    return Step::Answer(Ok(push.is_unknown));
+                }
+                self.store_state(term, self.state.clone(), sequence, Some(id))
+            }
+            (Some(document), _) => {
+                (self.state, self.is_logged) = (live(), false);
+                let (patch, before) = (push.patch.clone(), self.sequence);
+                self.sequence = before.max(sequence);
+                let step = self.store_version(term, epoch, document, patch, Some(id));
+                self.sequence = before;
+                step
+            }
+        }
+    }
+
+    /// Stores the state, if the log doesn't have it under this lease.
+    fn next_state(&mut self, term: u64) -> Step {
+        if self.is_logged {
+            return Step::Idle;
+        }
+        if self.newest.is_some() || (self.log_end.is_some() && self.state.0 == FeedState::NotFound) {
+            return self.store_state(term, self.state.clone(), self.sequence, None);
+        }
+        self.is_logged = true;
+        let (state, reason) = self.state.clone();
+        // Before its first document, a feed has no state that followers don't assume.
+        match state {
+            FeedState::Live => Step::Idle,
+            _ => Step::Publish(FeedStateChange { term, state, reason, sequence: None }),
+        }
+    }
+
+    fn store_state(&mut self, term: u64, state: State, sequence: Option<u64>, push: Option<u64>) -> Step {
+        let newest = self.newest.as_ref().map(|newest| newest.position);
+        let Some(position) = newest.or(self.log_end) else { return Step::Idle };
+        let (known, reason) = state.clone();
+        let change = FeedStateChange { term, state: known, reason: reason.clone(), sequence };
+        let is_behind = self.log_end != Some(position);
+        let base = (is_behind || self.entries >= CHANGES_MAX).then(|| {
+            let nothing = Document { body: Bytes::new(), json: false, content_type: "".into() };
+            let document = self.newest.as_ref().map_or(&nothing, |newest| &newest.document);
+            let is_restored = self.is_lost;
+            let mut base = FeedVersion::whole(term, document);
+            (base.state, base.reason, base.sequence) = (known, reason, sequence);
+            base.is_restored = is_restored;
+            base
+        });
+        self.count_entry(base.is_some(), 0);
+        self.storing = Some(Storing { version: None, state, sequence, position, push });
+        Step::Store(position, Box::new((Entry::State(change), base)))
+    }
+
+    /// Stores the next version: its position, the change, and a base if the log is to begin anew.
+    fn store_version(
         &mut self,
         term: u64,
         epoch: Epoch,
         document: Document,
         patch: Option<Patch>,
-    ) -> (Position, FeedVersion, Option<FeedVersion>) {
+        push: Option<u64>,
+    ) -> Step {
         let newest = self.newest.as_ref().filter(|_| !self.is_lost);
         let position = newest.map_or(Position { epoch, offset: 1 }, |newest| Position {
             offset: newest.position.offset + 1,
@@ -177,24 +438,64 @@ impl Feed {
         });
         let patch = patch.filter(|patch| newest.is_some_and(|newest| newest.document.body == patch.base));
         let patch = patch.map(|patch| patch.operations);
-        let change = match newest {
+        let sequence = self.sequence;
+        let mut change = match newest {
             Some(Newest { position, document: before }) => {
                 FeedVersion::change(term, &document, before, *position, patch.clone())
             }
             None => FeedVersion::whole(term, &document),
         };
-        let is_long = self.changes >= CHANGES_MAX || self.change_bytes + change.bytes() > document.body.len();
-        let base = (newest.is_none() || is_long).then(|| FeedVersion::whole(term, &document));
-        self.is_lost = false;
-        if base.is_some() {
-            (self.changes, self.change_bytes) = (0, 0);
-        } else {
-            self.changes += 1;
-            self.change_bytes += change.bytes();
-        }
-        self.storing = Some(Storing { newest: Newest { position, document }, patch });
-        (position, change, base)
+        change.sequence = sequence;
+        let is_long = self.entries >= CHANGES_MAX || self.entry_bytes + change.bytes() > document.body.len();
+        let base = (newest.is_none() || is_long).then(|| {
+            let mut base = FeedVersion::whole(term, &document);
+            base.sequence = sequence;
+            base
+        });
+        self.count_entry(base.is_some(), change.bytes());
+        let version = Some((Newest { position, document }, patch));
+        self.storing = Some(Storing { version, state: live(), sequence, position, push });
+        Step::Store(position, Box::new((Entry::Version(change), base)))
     }
+
+    fn count_entry(&mut self, is_base: bool, bytes: usize) {
+        if is_base {
+            (self.entries, self.entry_bytes) = (0, 0);
+        } else {
+            self.entries += 1;
+            self.entry_bytes += bytes;
+        }
+    }
+
+    /// What was being stored may be stored or not.
+    pub(super) fn give_up_storing(&mut self) -> Option<Storing> {
+        let storing = self.storing.take()?;
+        if let Some(push) = self.pushes.front_mut() {
+            push.is_unknown |= storing.push == Some(push.id);
+        }
+        Some(storing)
+    }
+
+    /// The engine has stored it.
+    pub(super) fn handle_stored(&mut self, storing: &Storing) {
+        self.log_end = Some(storing.position);
+        self.sequence = storing.sequence;
+        self.must_store = false;
+        if storing.version.is_some() {
+            self.is_lost = false;
+        } else if storing.push.is_some() {
+            self.state = storing.state.clone();
+        }
+        self.is_logged = self.state == storing.state;
+        if self.state.0 == FeedState::NotFound {
+            (self.newest, self.sequence) = (None, None);
+        }
+    }
+}
+
+/// The state of a feed that goes on.
+pub(super) fn live() -> State {
+    (FeedState::Live, Arc::from(""))
 }
 
 /// Whether a node that has `newest` has `other` as well.

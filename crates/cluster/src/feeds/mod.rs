@@ -11,24 +11,34 @@
 //!                          └──── a gap ─────────┘  └─── lost ─────────┘
 //! ```
 //!
-//! **Invariants.** Versions are delivered in the order of their positions. A holder stores nothing after its lease has nearly ended by
-//! its own clock. A version that doesn't follow the one that this node has is not applied: the log is read again.
+//! The log also has the feed's state: the first thing that a holder stores, so that its newest entry names the holder. Followers ask
+//! for the lease if the holder's node is silent ([`holders`]), has released it, or is unknown.
+//!
+//! The lease of a feed whose documents are pushed is held only while a document is stored ([`push`]).
+//!
+//! **Invariants.** Versions are delivered in the order of their positions. A holder stores nothing before it has read the log under its
+//! lease, nor after its lease has nearly ended by its own clock. A version that doesn't follow the one that this node has is not
+//! applied: the log is read again.
 
-mod answer;
+mod driver;
 mod feed;
+mod holders;
+mod push;
+mod replies;
+mod request;
 
 use crate::NodeId;
-use crate::engine::{EngineError, Lease, Request};
-use crate::frame::{FeedStateChange, FeedVersion};
-pub(crate) use answer::Answer;
-use answer::DecodedLog;
-use bytes::Bytes;
-use feed::{Feed, Newest, Role};
+use crate::engine::Channel;
+use crate::frame::{FeedStateChange, FeedVersion, Frame};
+pub(crate) use driver::{FeedDriver, Surroundings};
+use feed::{Feed, Role, Step};
+use holders::Holders;
+use request::{Asked, FeedRequest, Output, Store, Ticket};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_edge::{FeedUpdate, Wanted};
-use stentor_hub::{Epoch, FeedState, Key, Position};
+use stentor_edge::{FeedSource, FeedUpdate, Wanted};
+use stentor_hub::{Document, Epoch, FeedState, Key, Position};
 
 /// How long a lease lasts without renewal.
 const LEASE_TTL: Duration = Duration::from_secs(6);
@@ -36,82 +46,22 @@ const LEASE_TTL: Duration = Duration::from_secs(6);
 const RENEW_INTERVAL: Duration = Duration::from_secs(2);
 /// A holder ceases to store so long before its lease ends.
 const LEASE_MARGIN: Duration = Duration::from_secs(1);
-/// How often a follower tries to acquire the lease.
+/// How often a follower tries to acquire the lease of a node that is silent or unknown,
 const ACQUIRE_INTERVAL: Duration = Duration::from_secs(3);
+/// and of a node that is alive.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// Delay before a request that failed is made again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// The log of a feed begins anew after this number of changes,
+/// Delay before a node with a pushed document asks for the lease again.
+const PUSH_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// How often a pushed document with subscribers is stored again, because the engine keeps it for a day.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(6 * 3_600);
+/// The log of a feed begins anew after this number of entries.
 const CHANGES_MAX: usize = 64;
+/// Maximum number of requests without an answer. Others wait.
+const REQUESTS_MAX: usize = 512;
 
-/// What the machine wants done.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Output {
-    /// A request to the engine, to be answered with [`Feeds::handle_reply`].
-    Request(Ticket, FeedRequest),
-    /// A change of state for the followers.
-    Publish(Key, FeedStateChange),
-    /// Whether the control plane is to fetch a key.
-    Control(Wanted),
-    /// News for the node's own subscribers.
-    Plane(Key, FeedUpdate),
-}
-
-/// A request about a feed, whose frames the caller encodes.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum FeedRequest {
-    Load(Key),
-    Acquire { key: Key, term_seen: u64 },
-    Renew { key: Key, lease: Lease },
-    Release { key: Key, lease: Lease },
-    Store(Box<Store>),
-}
-
-/// A version to store.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Store {
-    key: Key,
-    lease: Lease,
-    position: Position,
-    change: FeedVersion,
-    /// If the log is to begin anew.
-    base: Option<FeedVersion>,
-}
-
-impl FeedRequest {
-    /// The feed.
-    pub(crate) fn key(&self) -> &Key {
-        match self {
-            Self::Load(key)
-            | Self::Acquire { key, .. }
-            | Self::Renew { key, .. }
-            | Self::Release { key, .. } => key,
-            Self::Store(store) => &store.key,
-        }
-    }
-
-    /// For the engine. `encode` makes the frame of a version.
-    pub(crate) fn encode(self, encode: impl Fn(&Key, FeedVersion) -> Bytes) -> Request {
-        match self {
-            Self::Load(key) => Request::LoadFeed { key },
-            Self::Acquire { key, term_seen } => Request::AcquireLease { key, term_seen, ttl: LEASE_TTL },
-            Self::Renew { key, lease } => Request::RenewLease { key, lease, ttl: LEASE_TTL },
-            Self::Release { key, lease } => Request::ReleaseLease { key, lease },
-            Self::Store(store) => {
-                let Store { key, lease, position, change, base } = *store;
-                let change = encode(&key, change);
-                let base = base.map(|base| encode(&key, base));
-                let version = crate::engine::Version { position, change, base };
-                Request::StoreVersion { key, lease, version }
-            }
-        }
-    }
-}
-
-/// Names a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Ticket(u64);
-
-/// What a request is about.
+/// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Load,
@@ -121,17 +71,6 @@ enum Purpose {
     Store,
 }
 
-/// A request without an answer.
-struct Asked {
-    key: Key,
-    /// Which incarnation of the feed asked.
-    incarnation: u64,
-    purpose: Purpose,
-    /// Of the lease that it is about.
-    term: u64,
-    at: Instant,
-}
-
 /// Figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FeedStats {
@@ -139,70 +78,112 @@ pub(crate) struct FeedStats {
     pub(crate) followed: usize,
     pub(crate) resyncs: u64,
     pub(crate) lost_leases: u64,
+    pub(crate) requests: u64,
+    pub(crate) requests_waiting: usize,
 }
+
+/// Where the documents of a key come from.
+pub type SourceOf = Arc<dyn Fn(&Key) -> FeedSource + Send + Sync>;
 
 /// The feeds of one node.
 pub(crate) struct Feeds {
+    node: NodeId,
+    source_of: SourceOf,
     feeds: HashMap<Key, Feed>,
+    /// Leases that this node holds.
+    leases: usize,
+    holders: Holders,
     asked: HashMap<Ticket, Asked>,
     drawn: u64,
     due: BTreeSet<(Instant, Key)>,
     outputs: VecDeque<Output>,
+    /// Requests that wait until others are answered.
+    requests: VecDeque<(Ticket, FeedRequest)>,
     random: fastrand::Rng,
     resyncs: u64,
     lost_leases: u64,
+    requested: u64,
 }
 
 impl Feeds {
-    /// No feeds yet. Epochs and delays are drawn from `seed`.
-    pub(crate) fn new(node: NodeId) -> Self {
+    /// No feeds yet. Epochs and delays are drawn from the node's id.
+    pub(crate) fn new(node: NodeId, source_of: SourceOf) -> Self {
         Self {
+            node,
+            source_of,
             feeds: HashMap::new(),
+            leases: 0,
+            holders: Holders::default(),
             asked: HashMap::new(),
             drawn: 0,
             due: BTreeSet::new(),
             outputs: VecDeque::new(),
+            requests: VecDeque::new(),
             random: fastrand::Rng::with_seed(node.0),
             resyncs: 0,
             lost_leases: 0,
+            requested: 0,
         }
     }
 
     /// What is to be done next.
     pub(crate) fn poll_output(&mut self) -> Option<Output> {
+        if self.asked.len() - self.requests.len() < REQUESTS_MAX
+            && let Some((ticket, request)) = self.requests.pop_front()
+        {
+            self.requested += 1;
+            return Some(Output::Request(ticket, request));
+        }
         self.outputs.pop_front()
     }
 
     /// When [`Feeds::handle_timeout`] is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| *at)
+        let due = self.due.first().map(|(at, _)| *at);
+        let report = self.holders.poll_timeout().filter(|_| self.leases > 0);
+        [due, report].into_iter().flatten().min()
     }
 
     pub(crate) fn stats(&self) -> FeedStats {
-        let leases = self.feeds.values().filter(|feed| feed.lease().is_some()).count();
-        let followed = self.feeds.len() - leases;
-        FeedStats { leases, followed, resyncs: self.resyncs, lost_leases: self.lost_leases }
+        FeedStats {
+            leases: self.leases,
+            followed: self.feeds.len() - self.leases,
+            resyncs: self.resyncs,
+            lost_leases: self.lost_leases,
+            requests: self.requested,
+            requests_waiting: self.requests.len(),
+        }
+    }
+
+    /// The newest document of a key with subscribers, as far as this node knows.
+    pub(crate) fn document(&self, key: &Key) -> Option<Document> {
+        let feed = self.feeds.get(key).filter(|feed| feed.is_wanted && !feed.is_loading && !feed.missed)?;
+        feed.newest.as_ref().map(|newest| newest.document.clone())
     }
 
     /// The node has subscribers of a key, or none any more.
     pub(crate) fn handle_wanted(&mut self, now: Instant, wanted: Wanted) {
         let Wanted { key, wanted: is_wanted, requesters } = wanted;
         if !is_wanted {
-            return self.release(now, &key);
+            return self.handle_unwanted(now, &key);
         }
-        if let Some(feed) = self.feeds.get_mut(&key) {
-            feed.add_requesters(requesters);
-            if feed.lease().is_some() {
-                let requesters = std::mem::take(&mut feed.requesters);
-                self.outputs.push_back(Output::Control(Wanted { key, wanted: true, requesters }));
-            }
-            return;
+        if !self.feeds.contains_key(&key) {
+            self.insert(now, &key, true);
+            self.load(now, &key);
         }
-        self.drawn += 1;
-        let mut feed = Feed::new(self.drawn);
+        let Some(feed) = self.feeds.get_mut(&key) else { return };
         feed.add_requesters(requesters);
-        self.feeds.insert(key.clone(), feed);
-        self.load(now, &key);
+        let was_wanted = std::mem::replace(&mut feed.is_wanted, true);
+        if feed.is_fetched() {
+            if feed.lease().is_some() {
+                self.fetch(&key);
+            }
+        } else if !was_wanted {
+            // Subscribed to now: versions from here on arrive.
+            self.load(now, &key);
+        } else if !feed.is_loading && feed.newest.is_none() {
+            self.show_absence(&key);
+        }
     }
 
     /// The control plane has news of a key. Returns the news if the node's own subscribers are to have it as it is: the key
@@ -216,269 +197,245 @@ impl Feeds {
         let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.lease().is_some()) else {
             return Some(update);
         };
-        match update {
-            FeedUpdate::Document(document) => feed.next = Some((document, None)),
-            FeedUpdate::Patched(document, patch) => feed.next = Some((document, Some(patch))),
+        let own = match update {
+            FeedUpdate::Document(document) => {
+                feed.set_next(document, None);
+                None
+            }
+            FeedUpdate::Patched(document, patch) => {
+                feed.set_next(document, Some(patch));
+                None
+            }
             FeedUpdate::State { state, reason } => {
-                let term = feed.term_seen;
-                if state == FeedState::NotFound {
-                    feed.newest = None;
-                }
-                feed.state = state;
-                let change = FeedStateChange { term, state, reason: reason.clone() };
-                self.outputs.push_back(Output::Publish(key.clone(), change));
-                return Some(FeedUpdate::State { state, reason });
+                feed.set_state((state, reason.clone()));
+                Some(FeedUpdate::State { state, reason })
             }
             FeedUpdate::At { .. } | FeedUpdate::Forget | FeedUpdate::Refuse(_) => return Some(update),
-        }
+        };
         self.store(now, key);
-        None
+        own
     }
 
     /// A version of a feed arrived from another node.
     pub(crate) fn handle_version(
         &mut self,
         now: Instant,
+        sender: NodeId,
         key: &Key,
         position: Position,
         version: &FeedVersion,
     ) {
-        let Some(feed) = self.feeds.get_mut(key) else { return };
-        if version.term < feed.term_seen || feed.is_loading {
-            // Of a holder that has lost its lease; or the log will have it.
-            feed.missed |= feed.is_loading;
+        if !self.handle_term(now, sender, key, version.term) {
             return;
         }
-        if version.term > feed.term_seen {
-            feed.term_seen = version.term;
-            if feed.lease().is_some() {
-                self.lose(now, key);
+        let random = self.random.f64();
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        match feed.apply(position, version) {
+            Ok(Some(update)) => {
+                feed.refresh_later(now, random);
+                self.show(key, update);
             }
-        }
-        match self.feeds.get_mut(key).map(|feed| feed.apply(position, version)) {
-            Some(Ok(Some(update))) => self.outputs.push_back(Output::Plane(key.clone(), update)),
-            Some(Err(_)) => {
+            Ok(None) => {}
+            Err(_) => {
                 self.resyncs += 1;
                 self.load(now, key);
             }
-            Some(Ok(None)) | None => {}
         }
+        self.reschedule(key);
     }
 
     /// A version arrived that this node has no memory for. It is read later.
     pub(crate) fn handle_deferred(&mut self, now: Instant, key: &Key) {
         if let Some(feed) = self.feeds.get_mut(key) {
-            feed.missed = true;
-            self.schedule(key, now + RETRY_DELAY);
+            (feed.missed, feed.load_at) = (true, Some(now + RETRY_DELAY));
+            self.reschedule(key);
         }
     }
 
-    /// Another node has noticed a change of a feed's state.
-    pub(crate) fn handle_state(&mut self, key: &Key, change: FeedStateChange) {
-        let FeedStateChange { term, state, reason } = change;
-        let Some(feed) = self.feeds.get_mut(key) else { return };
-        if term < feed.term_seen || feed.lease().is_some() {
+    /// Another node has noticed a change of a feed's state, or begins to hold its lease.
+    pub(crate) fn handle_state(
+        &mut self,
+        now: Instant,
+        sender: NodeId,
+        key: &Key,
+        position: Option<Position>,
+        change: &FeedStateChange,
+    ) {
+        if !self.handle_term(now, sender, key, change.term) {
             return;
         }
-        feed.term_seen = term;
-        feed.state = state;
-        if state == FeedState::NotFound {
-            feed.newest = None;
+        match self.feeds.get_mut(key).map(|feed| feed.apply_state(position, change)) {
+            Some(Ok(true)) => self.show_state(key),
+            Some(Err(_)) => {
+                self.resyncs += 1;
+                self.load(now, key);
+            }
+            Some(Ok(false)) | None => {}
         }
-        self.outputs.push_back(Output::Plane(key.clone(), FeedUpdate::State { state, reason }));
+        self.reschedule(key);
+    }
+
+    /// The holder with this term or a greater one is `sender`. Returns whether what it says counts.
+    fn handle_term(&mut self, now: Instant, sender: NodeId, key: &Key, term: u64) -> bool {
+        let Some(feed) = self.feeds.get_mut(key) else { return false };
+        if term < feed.term_seen || feed.is_loading {
+            // Of a holder that has lost its lease; or the log will have it.
+            feed.missed |= feed.is_loading;
+            return false;
+        }
+        self.holders.handle_alive(now, sender);
+        feed.holder = Some(sender);
+        if term > feed.term_seen {
+            feed.term_seen = term;
+            if feed.lease().is_some() {
+                self.lose(now, key);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A holder has released its lease.
+    pub(crate) fn handle_released(&mut self, now: Instant, key: &Key, term: u64) {
+        let random = self.random.f64();
+        let Some(feed) = self.feeds.get_mut(key).filter(|feed| term >= feed.term_seen) else { return };
+        feed.holder = None;
+        let delay = if feed.is_fetched() { ACQUIRE_INTERVAL / 10 } else { PUSH_RETRY_DELAY };
+        if let Role::Following { acquire_at } = &mut feed.role {
+            *acquire_at = now + delay.mul_f64(random);
+            self.reschedule(key);
+        }
+    }
+
+    /// A node that fetches feeds is alive.
+    pub(crate) fn handle_fetching(&mut self, now: Instant, sender: NodeId) {
+        self.holders.handle_alive(now, sender);
     }
 
     /// The engine is connected again: messages may have been missed.
     pub(crate) fn handle_connected(&mut self, now: Instant) {
+        self.holders.handle_connected(now);
         let keys: Vec<Key> = self.feeds.keys().cloned().collect();
         for key in keys {
+            let delay = ACQUIRE_INTERVAL.mul_f64(self.random.f64());
             if let Some(feed) = self.feeds.get_mut(&key) {
                 feed.begin_log_anew();
                 if feed.lease().is_none() {
+                    // The holder may have released the lease meanwhile.
+                    feed.check_at = now + delay;
+                    if let Role::Following { acquire_at } = &mut feed.role {
+                        *acquire_at = now + delay;
+                    }
                     self.load(now, &key);
                 }
             }
-        }
-    }
-
-    /// The engine has answered.
-    pub(crate) fn handle_reply(&mut self, now: Instant, ticket: Ticket, answer: Answer) {
-        let Some(Asked { key, incarnation, purpose, term, at }) = self.asked.remove(&ticket) else { return };
-        let Some(feed) = self.feeds.get_mut(&key).filter(|feed| feed.incarnation == incarnation) else {
-            // Nobody needs the lease any more.
-            if let (Purpose::Acquire, Answer::Lease(Some(lease))) = (purpose, answer) {
-                self.request(now, Purpose::Release, 0, FeedRequest::Release { key, lease });
-            }
-            return;
-        };
-        let is_expected = match purpose {
-            Purpose::Load | Purpose::Release => true,
-            Purpose::Acquire => matches!(feed.role, Role::Acquiring),
-            // Of the lease that it holds, not of an earlier one.
-            Purpose::Renew => feed.lease().is_some_and(|lease| lease.term == term),
-            Purpose::Store => feed.storing.is_some() && feed.lease().is_some_and(|lease| lease.term == term),
-        };
-        if !is_expected {
-            return;
-        }
-        match (purpose, answer) {
-            (Purpose::Load, Answer::Log(log)) => self.handle_log(now, &key, log),
-            (Purpose::Load, _) => {
-                feed.is_loading = false;
-                feed.missed = true;
-                self.schedule(&key, now + RETRY_DELAY);
-            }
-            (Purpose::Acquire, Answer::Lease(Some(lease))) => {
-                feed.term_seen = feed.term_seen.max(lease.term);
-                feed.role = Role::Holding {
-                    lease,
-                    renew_at: at + RENEW_INTERVAL,
-                    ends_at: at + LEASE_TTL - LEASE_MARGIN,
-                };
-                let requesters = std::mem::take(&mut feed.requesters);
-                self.outputs.push_back(Output::Control(Wanted {
-                    key: key.clone(),
-                    wanted: true,
-                    requesters,
-                }));
-                self.schedule(&key, at + RENEW_INTERVAL);
-            }
-            (Purpose::Acquire, _) => {
-                let delay = ACQUIRE_INTERVAL.mul_f64(0.75 + 0.5 * self.random.f64());
-                feed.role = Role::Following { acquire_at: now + delay };
-                self.schedule(&key, now + delay);
-            }
-            (Purpose::Renew, Answer::Lease(Some(_))) => {
-                if let Role::Holding { renew_at, ends_at, .. } = &mut feed.role {
-                    (*renew_at, *ends_at) = (at + RENEW_INTERVAL, at + LEASE_TTL - LEASE_MARGIN);
-                    self.schedule(&key, at + RENEW_INTERVAL);
-                }
-            }
-            (Purpose::Renew, Answer::Lease(None)) => self.lose(now, &key),
-            (Purpose::Renew, _) => {
-                if let Role::Holding { renew_at, ends_at, .. } = &mut feed.role {
-                    *renew_at = now + RETRY_DELAY;
-                    let due = (*renew_at).min(*ends_at);
-                    self.schedule(&key, due);
-                }
-            }
-            (Purpose::Store, Answer::Done) => self.handle_stored(now, &key),
-            (Purpose::Store, Answer::Failed(EngineError::Fenced)) => self.lose(now, &key),
-            (Purpose::Store, _) => {
-                // Whether it was stored is unknown: the log knows. If it was not, it is stored again.
-                let stored = feed.storing.take().map(|stored| (stored.newest.document, None));
-                feed.next = feed.next.take().or(stored);
-                feed.begin_log_anew();
-                self.resyncs += 1;
-                self.load(now, &key);
-            }
-            (Purpose::Release, _) => {}
+            self.reschedule(&key);
         }
     }
 
     /// Something is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if self.leases > 0 && self.holders.take_report(now) {
+            self.outputs.push_back(Output::Publish(Channel::Nodes, Frame::Fetching));
+        }
         while let Some((at, key)) = self.due.first().cloned()
             && at <= now
         {
             self.due.pop_first();
-            let Some(feed) = self.feeds.get_mut(&key) else { continue };
-            if feed.due != Some(at) {
-                continue;
+            if let Some(feed) = self.feeds.get_mut(&key) {
+                feed.due = None;
             }
-            feed.due = None;
-            if feed.missed && !feed.is_loading {
-                self.load(now, &key);
-                continue;
-            }
-            let incarnation = feed.incarnation;
-            match feed.role {
-                Role::Holding { ends_at, .. } if now >= ends_at => {
-                    self.lose(now, &key);
-                    let reason = Arc::from("the cluster's engine doesn't answer");
-                    let update = FeedUpdate::State { state: FeedState::Stale, reason };
-                    self.outputs.push_back(Output::Plane(key, update));
-                }
-                Role::Holding { lease, ends_at, .. } => {
-                    self.schedule(&key, ends_at);
-                    self.request(now, Purpose::Renew, incarnation, FeedRequest::Renew { key, lease });
-                }
-                Role::Following { .. } => self.acquire(now, &key),
-                Role::Acquiring | Role::Loading => {}
-            }
+            self.expire_pushes(now, &key);
+            self.handle_due(now, &key);
+            self.remove_unused(&key);
+            self.reschedule(&key);
         }
     }
 
-    fn handle_log(&mut self, now: Instant, key: &Key, log: Option<DecodedLog>) {
+    fn handle_due(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        feed.is_loading = false;
-        let before = feed.newest.as_ref().map(|newest| newest.position);
-        let patches = match log.map(|log| feed.replace(log)) {
-            Some(Ok(patches)) => patches,
-            // Broken, or there is none.
-            Some(Err(_)) | None => {
-                feed.begin_epoch();
-                Vec::new()
-            }
-        };
-        if let Some(newest) = feed.newest.as_ref().filter(|newest| Some(newest.position) != before) {
-            let (position, document) = (newest.position, newest.document.clone());
-            feed.state = FeedState::Live;
-            let update = FeedUpdate::At { position, document, patches };
-            self.outputs.push_back(Output::Plane(key.clone(), update));
-        }
-        // A version came while the log was read, which may be older than it.
-        let again = std::mem::take(&mut feed.missed);
-        match feed.role {
-            Role::Loading => self.acquire(now, key),
-            Role::Holding { lease, .. } if lease.term < feed.term_seen => self.lose(now, key),
-            Role::Holding { renew_at, ends_at, .. } => {
-                self.schedule(key, renew_at.min(ends_at));
-                self.store(now, key);
-            }
-            Role::Following { acquire_at } => self.schedule(key, acquire_at),
-            Role::Acquiring => {}
-        }
-        if again {
+        if feed.load_at.take_if(|at| *at <= now).is_some() && feed.missed {
             self.load(now, key);
         }
-    }
-
-    fn handle_stored(&mut self, now: Instant, key: &Key) {
+        let random = self.random.f64();
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        let Some(stored) = feed.storing.take() else { return };
-        let Newest { position, document } = stored.newest;
-        let patches = stored.patch.into_iter().collect();
-        feed.newest = Some(Newest { position, document: document.clone() });
-        feed.state = FeedState::Live;
-        self.outputs.push_back(Output::Plane(key.clone(), FeedUpdate::At { position, document, patches }));
-        self.store(now, key);
-    }
-
-    /// Stores the control plane's newest document, if the lease lasts and nothing else is being stored.
-    fn store(&mut self, now: Instant, key: &Key) {
-        let Some(feed) = self.feeds.get_mut(key) else { return };
-        let Role::Holding { lease, ends_at, .. } = feed.role else { return };
-        if now >= ends_at || feed.storing.is_some() || feed.is_loading {
-            return;
-        }
-        let Some((document, patch)) = feed.next.take() else { return };
-        if feed.newest.as_ref().is_some_and(|newest| newest.document == document) {
-            if feed.state != FeedState::Live {
-                feed.state = FeedState::Live;
-                let (term, state, reason) = (feed.term_seen, FeedState::Live, Arc::from(""));
-                let change = FeedStateChange { term, state, reason };
-                let update = FeedUpdate::State { state, reason: change.reason.clone() };
-                self.outputs.push_back(Output::Publish(key.clone(), change));
-                self.outputs.push_back(Output::Plane(key.clone(), update));
+        match feed.role {
+            Role::Holding { ends_at, .. } if now >= ends_at => {
+                if feed.is_fetched() {
+                    feed.state = (FeedState::Stale, "the cluster's engine doesn't answer".into());
+                    self.show_state(key);
+                }
+                self.lose(now, key);
             }
-            return;
+            Role::Holding { lease, renew_at, ends_at } if now >= renew_at => {
+                // It is due again when the engine has answered.
+                feed.role = Role::Holding { lease, renew_at: ends_at, ends_at };
+                let incarnation = feed.incarnation;
+                let renew = FeedRequest::Renew { key: key.clone(), lease };
+                self.request(now, Purpose::Renew, incarnation, renew);
+            }
+            Role::Following { acquire_at } => {
+                if feed.needs_refresh(now) {
+                    feed.refresh_later(now, random);
+                    feed.must_store = true;
+                }
+                if acquire_at > now || !feed.needs_lease() {
+                    return;
+                }
+                let silent_at = feed.holder.and_then(|holder| self.holders.silent_at(holder));
+                match silent_at.filter(|at| feed.is_fetched() && *at > now && feed.check_at > now) {
+                    // Not all followers at once.
+                    Some(at) => {
+                        let at = at.min(feed.check_at) + ACQUIRE_INTERVAL.mul_f64(0.3 * random);
+                        feed.role = Role::Following { acquire_at: at };
+                    }
+                    None => self.acquire(now, key),
+                }
+            }
+            Role::Holding { .. } | Role::Acquiring | Role::Loading => {}
         }
-        let epoch = Epoch(self.random.u64(1..1 << 53));
-        let (position, change, base) = feed.version(lease.term, epoch, document, patch);
-        let incarnation = feed.incarnation;
-        let request = FeedRequest::Store(Box::new(Store { key: key.clone(), lease, position, change, base }));
-        self.request(now, Purpose::Store, incarnation, request);
+    }
+
+    /// Stores what there is to store, if the lease lasts and nothing else is being stored.
+    fn store(&mut self, now: Instant, key: &Key) {
+        loop {
+            let epoch = Epoch(self.random.u64(1..1 << 53));
+            let Some(feed) = self.feeds.get_mut(key) else { return };
+            let Role::Holding { lease, ends_at, .. } = feed.role else { return };
+            if now >= ends_at || feed.storing.is_some() || feed.is_loading || feed.missed {
+                return;
+            }
+            let incarnation = feed.incarnation;
+            match feed.next_step(lease.term, epoch) {
+                Step::Idle => return self.release_after_push(now, key),
+                Step::Store(position, entries) => {
+                    let (change, base) = *entries;
+                    let store = Store { key: key.clone(), lease, position, change, base };
+                    return self.request(
+                        now,
+                        Purpose::Store,
+                        incarnation,
+                        FeedRequest::Store(Box::new(store)),
+                    );
+                }
+                Step::Publish(change) => {
+                    let channel = Channel::from(key.clone());
+                    self.outputs.push_back(Output::Publish(channel, Frame::State(change)));
+                }
+                Step::Show => self.show_state(key),
+                Step::Answer(answer) => {
+                    if let Some(push) = feed.pushes.pop_front() {
+                        self.outputs.push_back(Output::Pushed(push.id, answer));
+                    }
+                }
+            }
+        }
+    }
+
+    fn insert(&mut self, now: Instant, key: &Key, is_wanted: bool) {
+        self.drawn += 1;
+        let feed = Feed::new(now, self.drawn, (self.source_of)(key), is_wanted);
+        self.feeds.insert(key.clone(), feed);
     }
 
     fn load(&mut self, now: Instant, key: &Key) {
@@ -488,7 +445,7 @@ impl Feeds {
             return;
         }
         feed.is_loading = true;
-        feed.missed = false;
+        (feed.missed, feed.load_at) = (false, None);
         let incarnation = feed.incarnation;
         self.request(now, Purpose::Load, incarnation, FeedRequest::Load(key.clone()));
     }
@@ -501,53 +458,117 @@ impl Feeds {
         self.request(now, Purpose::Acquire, incarnation, request);
     }
 
+    /// The control plane is to fetch a key.
+    fn fetch(&mut self, key: &Key) {
+        let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.is_fetched()) else { return };
+        let requesters = std::mem::take(&mut feed.requesters);
+        self.outputs.push_back(Output::Control(Wanted { key: key.clone(), wanted: true, requesters }));
+    }
+
+    /// This node doesn't hold the lease any more, and doesn't fetch the key.
+    fn end_lease(&mut self, key: &Key) {
+        self.leases -= 1;
+        if self.feeds.get(key).is_some_and(Feed::is_fetched) {
+            let wanted = Wanted { key: key.clone(), wanted: false, requesters: Vec::new() };
+            self.outputs.push_back(Output::Control(wanted));
+        }
+    }
+
     /// The lease is lost: another node fetches, or will.
     fn lose(&mut self, now: Instant, key: &Key) {
-        let Some(feed) = self.feeds.get_mut(key) else { return };
         self.lost_leases += 1;
-        feed.storing = None;
-        feed.next = None;
-        let acquire_at = now + RETRY_DELAY;
-        feed.role = Role::Following { acquire_at };
-        let wanted = Wanted { key: key.clone(), wanted: false, requesters: Vec::new() };
-        self.outputs.push_back(Output::Control(wanted));
-        self.schedule(key, acquire_at);
+        self.end_lease(key);
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        feed.give_up_storing();
+        (feed.next, feed.is_informed, feed.holder) = (None, false, None);
+        let delay = if feed.is_fetched() { RETRY_DELAY } else { PUSH_RETRY_DELAY };
+        feed.role = Role::Following { acquire_at: now + delay };
         self.load(now, key);
+        self.reschedule(key);
     }
 
     /// The node has no subscribers of a key any more.
-    fn release(&mut self, now: Instant, key: &Key) {
-        let Some(feed) = self.feeds.remove(key) else { return };
-        if let Some(at) = feed.due {
-            self.due.remove(&(at, key.clone()));
-        }
-        if let Some(lease) = feed.lease() {
-            let wanted = Wanted { key: key.clone(), wanted: false, requesters: Vec::new() };
-            self.outputs.push_back(Output::Control(wanted));
+    fn handle_unwanted(&mut self, now: Instant, key: &Key) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        (feed.is_wanted, feed.shown, feed.must_store) = (false, None, false);
+        self.outputs.push_back(Output::Plane(key.clone(), FeedUpdate::Forget));
+        let is_fetched = feed.is_fetched();
+        if is_fetched && let Some(lease) = feed.lease() {
+            self.end_lease(key);
+            if let Some(feed) = self.feeds.get_mut(key) {
+                (feed.role, feed.storing) = (Role::Following { acquire_at: now }, None);
+            }
             self.request(now, Purpose::Release, 0, FeedRequest::Release { key: key.clone(), lease });
         }
-        self.outputs.push_back(Output::Plane(key.clone(), FeedUpdate::Forget));
+        // A pushed document is stored to the end.
+        self.remove_unused(key);
+    }
+
+    fn remove(&mut self, key: &Key) {
+        if let Some(feed) = self.feeds.remove(key)
+            && let Some(at) = feed.due
+        {
+            self.due.remove(&(at, key.clone()));
+        }
+    }
+
+    /// News for the node's own subscribers.
+    fn show(&mut self, key: &Key, update: FeedUpdate) {
+        let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.is_wanted) else { return };
+        if let FeedUpdate::At { position, .. } = &update {
+            feed.shown = Some(*position);
+        }
+        self.outputs.push_back(Output::Plane(key.clone(), update));
+    }
+
+    fn show_state(&mut self, key: &Key) {
+        let Some(feed) = self.feeds.get(key) else { return };
+        let (state, reason) = feed.state.clone();
+        let is_over = state == FeedState::NotFound && !feed.is_fetched();
+        self.show(key, FeedUpdate::State { state, reason });
+        if is_over {
+            self.forget_shown(key);
+        }
+    }
+
+    /// Nothing was pushed to a key. Its subscribers wait for the first document if the configuration says that there will be one.
+    fn show_absence(&mut self, key: &Key) {
+        if self.feeds.get(key).is_some_and(|feed| feed.source == FeedSource::Unknown) {
+            let (state, reason) = (FeedState::NotFound, "no document was pushed to this key".into());
+            self.show(key, FeedUpdate::State { state, reason });
+            self.forget_shown(key);
+        }
+    }
+
+    /// The core is to ask again for whom subscribes from now on.
+    fn forget_shown(&mut self, key: &Key) {
+        self.show(key, FeedUpdate::Forget);
+        if let Some(feed) = self.feeds.get_mut(key) {
+            feed.shown = None;
+        }
     }
 
     fn request(&mut self, now: Instant, purpose: Purpose, incarnation: u64, request: FeedRequest) {
         self.drawn += 1;
         let ticket = Ticket(self.drawn);
-        let key = request.key().clone();
-        let term = match &request {
-            FeedRequest::Load(_) | FeedRequest::Acquire { .. } => 0,
-            FeedRequest::Renew { lease, .. } | FeedRequest::Release { lease, .. } => lease.term,
-            FeedRequest::Store(store) => store.lease.term,
-        };
+        let (key, term) = (request.key().clone(), request.term());
         self.asked.insert(ticket, Asked { key, incarnation, purpose, term, at: now });
-        self.outputs.push_back(Output::Request(ticket, request));
+        self.requests.push_back((ticket, request));
     }
 
-    fn schedule(&mut self, key: &Key, at: Instant) {
+    fn reschedule(&mut self, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        if let Some(before) = feed.due.replace(at) {
+        let due = feed.timeout();
+        let before = std::mem::replace(&mut feed.due, due);
+        if before == due {
+            return;
+        }
+        if let Some(before) = before {
             self.due.remove(&(before, key.clone()));
         }
-        self.due.insert((at, key.clone()));
+        if let Some(due) = due {
+            self.due.insert((due, key.clone()));
+        }
     }
 }
 

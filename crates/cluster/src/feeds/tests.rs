@@ -1,13 +1,25 @@
 //! Nodes that share feeds, over an engine in memory that may lose messages, be away, or start again without its data.
 
+mod leases;
+mod pushes;
+
+use super::push::PushAnswer;
+use super::request::{Answer, Entry};
 use super::*;
 use crate::engine::memory::Bus;
-use crate::engine::{Channel, Event};
-use crate::frame::{Frame, Frames};
-use stentor_hub::{Document, Patch};
+use crate::engine::{EngineError, Event};
+use crate::frame::Frames;
+use bytes::Bytes;
+use pushes::History;
+use stentor_hub::{Patch, Topic};
 
 fn key() -> Key {
     Key::parse("game/1").expect("a key")
+}
+
+/// A feed whose documents are pushed.
+fn pushed() -> Key {
+    Key::parse("pushed/1").expect("a key")
 }
 
 fn document(version: u64) -> Document {
@@ -21,11 +33,9 @@ fn version_of(document: &Document) -> u64 {
     text[11..].split(',').next().and_then(|number| number.parse().ok()).expect("a number")
 }
 
-/// One node: its machine, and what its control plane and its subscribers have.
-struct Node {
-    id: NodeId,
-    feeds: Feeds,
-    frames: Frames,
+/// What a node has of a feed: its control plane, and its subscribers.
+#[derive(Default)]
+struct View {
     is_fetching: bool,
     /// Of the control plane: the last document that it gave.
     fetched: Option<Document>,
@@ -33,22 +43,59 @@ struct Node {
     /// Positions and versions that subscribers received, since they came.
     shown: Vec<(Position, u64)>,
     state: Option<FeedState>,
+}
+
+/// One node: its machine, and the feeds [`key`] and [`pushed`].
+struct Node {
+    id: NodeId,
+    feeds: Feeds,
+    frames: Frames,
+    view: View,
+    pushed: View,
     is_connected: bool,
+    answers: Vec<(u64, PushAnswer)>,
 }
 
 impl Node {
     fn new(id: u64) -> Self {
+        let source = |key: &Key| if *key == pushed() { FeedSource::Pushed } else { FeedSource::Fetched };
         Self {
             id: NodeId(id),
-            feeds: Feeds::new(NodeId(id)),
+            feeds: Feeds::new(NodeId(id), Arc::new(source)),
             frames: Frames::new(NodeId(id), None, 1 << 20),
-            is_fetching: false,
-            fetched: None,
-            wanted: false,
-            shown: Vec::new(),
-            state: None,
+            view: View::default(),
+            pushed: View::default(),
             is_connected: true,
+            answers: Vec::new(),
         }
+    }
+
+    /// A frame of another node arrived.
+    fn handle(
+        &mut self,
+        now: Instant,
+        sender: NodeId,
+        channel: Channel,
+        position: Option<Position>,
+        frame: Frame,
+    ) {
+        match (frame, channel, position) {
+            (Frame::Version(version), Channel::Topic(Topic::Feed(key)), Some(position)) => {
+                self.feeds.handle_version(now, sender, &key, position, &version);
+            }
+            (Frame::State(change), Channel::Topic(Topic::Feed(key)), _) => {
+                self.feeds.handle_state(now, sender, &key, position, &change);
+            }
+            (Frame::Released(term), Channel::Topic(Topic::Feed(key)), _) => {
+                self.feeds.handle_released(now, &key, term);
+            }
+            (Frame::Fetching, ..) => self.feeds.handle_fetching(now, sender),
+            _ => {}
+        }
+    }
+
+    fn view(&mut self, key: &Key) -> &mut View {
+        if *key == pushed() { &mut self.pushed } else { &mut self.view }
     }
 }
 
@@ -82,16 +129,20 @@ impl Cluster {
     }
 
     fn want(&mut self, node: usize, wanted: bool) {
-        if self.nodes[node].wanted == wanted {
+        self.want_key(node, &key(), wanted);
+    }
+
+    fn want_key(&mut self, index: usize, key: &Key, wanted: bool) {
+        let node = &mut self.nodes[index];
+        if std::mem::replace(&mut node.view(key).wanted, wanted) == wanted {
             return;
         }
-        self.nodes[node].wanted = wanted;
-        let id = self.nodes[node].id;
-        self.bus.set_interest(id, Channel::from(key()), wanted);
-        self.nodes[node].shown.clear();
-        let wanted = Wanted { key: key(), wanted, requesters: Vec::new() };
-        self.nodes[node].feeds.handle_wanted(self.now, wanted);
-        self.collect(node);
+        node.view(key).shown.clear();
+        node.view(key).state = None;
+        self.bus.set_interest(node.id, Channel::from(key.clone()), wanted);
+        let wanted = Wanted { key: key.clone(), wanted, requesters: Vec::new() };
+        node.feeds.handle_wanted(self.now, wanted);
+        self.collect(index);
     }
 
     /// Carries out what a machine asks for.
@@ -100,25 +151,32 @@ impl Cluster {
             let node = &mut self.nodes[index];
             match output {
                 Output::Request(ticket, request) => self.requests.push_back((index, ticket, request)),
-                Output::Publish(key, change) => {
-                    let channel = Channel::from(key);
-                    let payload = node.frames.encode(&channel, &Frame::State(change));
+                Output::Publish(channel, frame) => {
+                    let payload = node.frames.encode(&channel, &frame);
                     if self.is_up && node.is_connected {
                         self.bus.publish(&channel, &payload);
                     }
                 }
                 Output::Control(wanted) => {
-                    node.is_fetching = wanted.wanted;
-                    node.fetched = None;
+                    assert_eq!(wanted.key, key(), "nobody fetches what is pushed");
+                    node.view.is_fetching = wanted.wanted;
+                    node.view.fetched = None;
                 }
-                Output::Plane(_, FeedUpdate::At { position, document, patches }) => {
-                    check_patches(&patches);
-                    node.state = Some(FeedState::Live);
-                    node.shown.push((position, version_of(&document)));
+                Output::Plane(key, update) => {
+                    let view = node.view(&key);
+                    match update {
+                        FeedUpdate::At { position, document, patches } => {
+                            assert!(view.wanted, "nobody has subscribed to it");
+                            check_patches(&patches);
+                            view.state = Some(FeedState::Live);
+                            view.shown.push((position, version_of(&document)));
+                        }
+                        FeedUpdate::State { state, .. } => view.state = Some(state),
+                        FeedUpdate::Forget => view.shown.clear(),
+                        other => panic!("unexpected: {other:?}"),
+                    }
                 }
-                Output::Plane(_, FeedUpdate::State { state, .. }) => node.state = Some(state),
-                Output::Plane(_, FeedUpdate::Forget) => node.shown.clear(),
-                Output::Plane(_, other) => panic!("unexpected: {other:?}"),
+                Output::Pushed(id, answer) => node.answers.push((id, answer)),
             }
         }
     }
@@ -126,14 +184,14 @@ impl Cluster {
     /// Who fetches gives what the upstream has.
     fn fetch(&mut self, index: usize) {
         let node = &mut self.nodes[index];
-        if !node.is_fetching {
+        if !node.view.is_fetching {
             return;
         }
         let new = document(self.upstream);
-        if node.fetched.as_ref() == Some(&new) {
+        if node.view.fetched.as_ref() == Some(&new) {
             return;
         }
-        let before = node.fetched.replace(new.clone());
+        let before = node.view.fetched.replace(new.clone());
         let update = match before {
             Some(before) => {
                 let patch = Patch { base: before.body, operations: Bytes::from_static(b"[]") };
@@ -149,21 +207,26 @@ impl Cluster {
     /// Answers the oldest request.
     fn answer(&mut self) {
         let Some((index, ticket, request)) = self.requests.pop_front() else { return };
+        self.answer_one(index, ticket, request);
+        self.collect(index);
+        self.deliver();
+    }
+
+    fn answer_one(&mut self, index: usize, ticket: Ticket, request: FeedRequest) {
         let (frames, decoding) = (self.nodes[index].frames.clone(), self.nodes[index].frames.clone());
-        let request = request
-            .encode(|key, version| frames.encode(&Channel::from(key.clone()), &Frame::Version(version)));
+        let channel = Channel::from(request.key().clone());
+        let request = request.encode(|_, entry| frames.encode(&channel, &Frame::from(entry)));
         let reply = if self.is_up && self.nodes[index].is_connected {
             self.bus.handle_request(self.now, request)
         } else {
             Err(EngineError::Unavailable("away".into()))
         };
-        let answer = Answer::of(reply, |payload| match decoding.decode(&Channel::from(key()), payload) {
-            Ok((_, Frame::Version(version))) => Some(version),
+        let answer = Answer::of(reply, |payload| match decoding.decode(&channel, payload) {
+            Ok((sender, Frame::Version(version))) => Some((sender, Entry::Version(version))),
+            Ok((sender, Frame::State(change))) => Some((sender, Entry::State(change))),
             _ => None,
         });
         self.nodes[index].feeds.handle_reply(self.now, ticket, answer);
-        self.collect(index);
-        self.deliver();
     }
 
     fn deliver(&mut self) {
@@ -174,14 +237,7 @@ impl Cluster {
             if sender == id || !self.nodes[index].is_connected {
                 continue;
             }
-            let node = &mut self.nodes[index];
-            match (frame, position) {
-                (Frame::Version(version), Some(position)) => {
-                    node.feeds.handle_version(self.now, &key(), position, &version);
-                }
-                (Frame::State(change), _) => node.feeds.handle_state(&key(), change),
-                _ => {}
-            }
+            self.nodes[index].handle(self.now, sender, channel, position, frame);
             self.collect(index);
         }
     }
@@ -206,19 +262,29 @@ impl Cluster {
         }
     }
 
+    fn run_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            self.pass(Duration::from_millis(100));
+            self.run_until_idle();
+        }
+    }
+
     fn holders(&self) -> Vec<usize> {
-        (0..self.nodes.len()).filter(|index| self.nodes[*index].is_fetching).collect()
+        (0..self.nodes.len()).filter(|index| self.nodes[*index].view.is_fetching).collect()
     }
 
     fn newest(&self, index: usize) -> Option<u64> {
-        self.nodes[index].shown.last().map(|(_, version)| *version)
+        self.nodes[index].view.shown.last().map(|(_, version)| *version)
     }
 
     fn connect(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         node.is_connected = true;
         self.bus.connect(node.id);
-        self.bus.set_interest(node.id, Channel::from(key()), node.wanted);
+        for key in [key(), pushed()] {
+            self.bus.set_interest(node.id, Channel::from(key.clone()), node.view(&key).wanted);
+        }
         node.feeds.handle_connected(self.now);
         self.collect(index);
     }
@@ -257,7 +323,7 @@ fn one_node_fetches_and_all_follow() {
         assert_eq!((0..3).map(|index| cluster.newest(index)).collect::<Vec<_>>(), [Some(version); 3]);
     }
     assert_eq!(cluster.holders(), [0], "the lease is renewed");
-    let shown = &cluster.nodes[2].shown;
+    let shown = &cluster.nodes[2].view.shown;
     assert!(shown.windows(2).all(|pair| pair[0].0.epoch == pair[1].0.epoch));
     assert_eq!(cluster.nodes.iter().map(|node| node.feeds.stats().resyncs).sum::<u64>(), 0);
 }
@@ -272,10 +338,10 @@ fn a_node_that_joins_late_has_the_newest_version_at_once_in_the_same_epoch() {
     }
     cluster.want(1, true);
     cluster.run_until_idle();
-    assert_eq!(cluster.nodes[1].shown.last(), cluster.nodes[0].shown.last());
+    assert_eq!(cluster.nodes[1].view.shown.last(), cluster.nodes[0].view.shown.last());
     cluster.upstream = 100;
     cluster.run_until_idle();
-    assert_eq!(cluster.nodes[1].shown.last(), cluster.nodes[0].shown.last());
+    assert_eq!(cluster.nodes[1].view.shown.last(), cluster.nodes[0].view.shown.last());
     assert_eq!(cluster.newest(1), Some(100));
 }
 
@@ -288,10 +354,10 @@ fn a_holder_without_subscribers_lets_another_node_fetch() {
     cluster.run_until_idle();
     assert_eq!(cluster.holders(), [0_usize; 0]);
     cluster.upstream = 2;
-    cluster.pass(ACQUIRE_INTERVAL * 2);
-    cluster.run_until_idle();
+    // It doesn't wait for the lease to end.
+    cluster.run_for(Duration::from_millis(500));
     assert_eq!((cluster.holders(), cluster.newest(1)), (vec![1], Some(2)));
-    check_order(&cluster.nodes[1].shown);
+    check_order(&cluster.nodes[1].view.shown);
 }
 
 #[test]
@@ -303,13 +369,10 @@ fn a_dead_holder_is_followed_by_another_within_its_lease() {
     let mut dead = std::mem::replace(&mut cluster.nodes[0], Node::new(9));
     cluster.bus.disconnect(dead.id);
     cluster.upstream = 2;
-    for _ in 0..(LEASE_TTL + ACQUIRE_INTERVAL * 2).as_millis() / 100 {
-        cluster.pass(Duration::from_millis(100));
-        cluster.run_until_idle();
-    }
+    cluster.run_for(LEASE_TTL + ACQUIRE_INTERVAL * 2);
     assert_eq!((cluster.holders(), cluster.newest(1)), (vec![1], Some(2)));
     // It was only stopped, and comes back: it must not store anything.
-    dead.is_fetching = true;
+    dead.view.is_fetching = true;
     dead.feeds.handle_timeout(cluster.now);
     let outputs: Vec<_> = std::iter::from_fn(|| dead.feeds.poll_output()).collect();
     let stops = outputs.iter().any(|output| matches!(output, Output::Control(Wanted { wanted: false, .. })));
@@ -322,17 +385,11 @@ fn without_the_engine_subscribers_learn_that_the_feed_is_stale() {
     (0..2).for_each(|index| cluster.want(index, true));
     cluster.run_until_idle();
     cluster.is_up = false;
-    for _ in 0..80 {
-        cluster.pass(Duration::from_millis(100));
-        cluster.run_until_idle();
-    }
-    assert_eq!((cluster.holders(), cluster.nodes[0].state), (vec![], Some(FeedState::Stale)));
+    cluster.run_for(Duration::from_secs(8));
+    assert_eq!((cluster.holders(), cluster.nodes[0].view.state), (vec![], Some(FeedState::Stale)));
     cluster.is_up = true;
     cluster.upstream = 5;
-    for _ in 0..80 {
-        cluster.pass(Duration::from_millis(100));
-        cluster.run_until_idle();
-    }
+    cluster.run_for(Duration::from_secs(8));
     assert_eq!((cluster.newest(0), cluster.newest(1)), (Some(5), Some(5)));
     assert_eq!(cluster.holders().len(), 1);
 }
@@ -348,7 +405,7 @@ fn states_reach_all_nodes() {
         assert_eq!(own, Some(update));
         cluster.collect(0);
         cluster.run_until_idle();
-        assert_eq!(cluster.nodes[1].state, Some(state));
+        assert_eq!(cluster.nodes[1].view.state, Some(state));
     }
 }
 
@@ -367,45 +424,92 @@ fn a_version_whose_outcome_is_unknown_is_stored_again() {
     assert_eq!((cluster.newest(0), cluster.newest(1)), (Some(2), Some(2)));
 }
 
-/// Subscribers come and go, nodes lose their connection, the engine is away, answers late or forgets everything. After the
-/// faults, every node with subscribers shows what the upstream has, and never did a feed go back.
+/// A node that reads the log, instead of having heard of it.
+#[test]
+fn a_node_that_joins_late_learns_the_state() {
+    for state in [FeedState::Complete, FeedState::Stale, FeedState::Live] {
+        let mut cluster = Cluster::new(2, 1);
+        cluster.want(0, true);
+        cluster.run_until_idle();
+        let update = FeedUpdate::State { state, reason: "a reason".into() };
+        cluster.nodes[0].feeds.handle_update(cluster.now, &key(), update);
+        cluster.collect(0);
+        cluster.run_until_idle();
+        cluster.want(1, true);
+        cluster.run_until_idle();
+        assert_eq!((cluster.newest(1), cluster.nodes[1].view.state), (Some(1), Some(state)));
+    }
+}
+
+#[test]
+fn a_document_that_is_gone_is_not_shown_to_a_node_that_joins_late() {
+    let mut cluster = Cluster::new(2, 1);
+    cluster.want(0, true);
+    cluster.run_until_idle();
+    let gone = FeedUpdate::State { state: FeedState::NotFound, reason: "a reason".into() };
+    cluster.nodes[0].feeds.handle_update(cluster.now, &key(), gone);
+    cluster.collect(0);
+    cluster.run_until_idle();
+    cluster.want(0, false);
+    cluster.run_until_idle();
+    cluster.want(1, true);
+    cluster.answer();
+    assert_eq!(
+        (cluster.newest(1), cluster.nodes[1].view.state),
+        (None, None),
+        "whether it is there is to be seen"
+    );
+    cluster.upstream = 2;
+    cluster.run_until_idle();
+    assert_eq!((cluster.newest(1), cluster.nodes[1].view.state), (Some(2), Some(FeedState::Live)));
+}
+
+/// Subscribers come and go, backends push, nodes lose their connection, the engine is away, answers late or forgets everything.
+/// After the faults, every node with subscribers shows what the upstream has, or what was pushed last. All nodes show the same at
+/// one position, and never does a feed go back.
 #[test]
 fn feeds_survive_faults_and_never_go_back() {
     for seed in 0..2_000 {
         let mut cluster = Cluster::new(4, seed);
-        for step in 0..300 {
+        let mut history = History::default();
+        for step in 0..400 {
             let index = cluster.random.usize(..cluster.nodes.len());
-            let action = cluster.random.u32(..24);
-            match action {
+            match cluster.random.u32(..30) {
                 0..=3 => cluster.upstream += 1,
                 4 | 5 => cluster.want(index, true),
                 6 => cluster.want(index, false),
                 7 if cluster.nodes[index].is_connected => cluster.disconnect(index),
                 7 | 8 => cluster.connect(index),
                 9 => cluster.is_up = !cluster.is_up,
-                10 if step % 7 == 0 => cluster.bus.forget(),
+                10 if step % 7 == 0 && seed % 2 == 0 => {
+                    cluster.bus.forget();
+                    history.is_lossy = true;
+                }
                 11..=14 => cluster.fetch(index),
-                15..=20 => cluster.answer(),
+                15..=22 => cluster.answer(),
+                23 => cluster.want_key(index, &pushed(), true),
+                24 if step % 2 == 0 => cluster.want_key(index, &pushed(), false),
+                24..=26 => history.push(&mut cluster, index),
                 _ => {
                     let ms = cluster.random.u64(..1500);
                     cluster.pass(Duration::from_millis(ms));
                 }
             }
+            history.note(&mut cluster);
         }
         cluster.is_up = true;
         (0..4).for_each(|index| cluster.connect(index));
-        for _ in 0..150 {
-            cluster.pass(Duration::from_millis(100));
-            cluster.run_until_idle();
-        }
+        cluster.run_for(Duration::from_secs(15));
         cluster.upstream += 1;
         cluster.run_until_idle();
-        let expect = cluster.nodes.iter().any(|node| node.wanted).then_some(cluster.upstream);
-        for node in cluster.nodes.iter().filter(|node| node.wanted) {
-            check_order(&node.shown);
-            assert_eq!(node.shown.last().map(|(_, version)| *version), expect, "seed {seed}");
-            assert_eq!(node.state, Some(FeedState::Live), "seed {seed}");
+        history.note(&mut cluster);
+        let expect = cluster.nodes.iter().any(|node| node.view.wanted).then_some(cluster.upstream);
+        for node in cluster.nodes.iter().filter(|node| node.view.wanted) {
+            check_order(&node.view.shown);
+            assert_eq!(node.view.shown.last().map(|(_, version)| *version), expect, "seed {seed}");
+            assert_eq!(node.view.state, Some(FeedState::Live), "seed {seed}");
         }
+        history.check(&cluster, seed);
         assert!(cluster.holders().len() <= 1, "seed {seed}");
         assert_eq!(cluster.nodes.iter().map(|node| node.feeds.asked.len()).sum::<usize>(), 0, "seed {seed}");
     }

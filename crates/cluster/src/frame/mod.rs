@@ -87,6 +87,10 @@ pub enum Frame {
     State(FeedStateChange),
     /// About a Socket.IO socket that moves.
     Socket(SocketFrame),
+    /// The lease of a feed with this term has been released: nobody fetches the feed.
+    Released(u64),
+    /// The sender fetches feeds.
+    Fetching,
 }
 
 /// Why a node has no answer.
@@ -121,6 +125,8 @@ impl Frames {
             Frame::Version(_) => 3,
             Frame::State(_) => 4,
             Frame::Socket(_) => 5,
+            Frame::Released(_) => 6,
+            Frame::Fetching => 7,
         });
         w.u64(self.node.0);
         match frame {
@@ -136,6 +142,8 @@ impl Frames {
             Frame::Version(version) => w.version(version),
             Frame::State(change) => w.state(change),
             Frame::Socket(frame) => w.socket_frame(frame),
+            Frame::Released(term) => w.u64(*term),
+            Frame::Fetching => {}
         }
         if let Some(tag) = self.mac(channel, &w.0) {
             w.0.extend_from_slice(&tag.finalize().into_bytes()[..TAG_BYTES]);
@@ -171,6 +179,8 @@ impl Frames {
             3 => Frame::Version(r.version(self.document_bytes_max)?),
             4 => Frame::State(r.state()?),
             5 => Frame::Socket(r.socket_frame()?),
+            6 => Frame::Released(r.u64()?),
+            7 => Frame::Fetching,
             _ => return Err(FrameError::Malformed),
         };
         r.end()?;

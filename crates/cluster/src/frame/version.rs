@@ -20,6 +20,14 @@ pub struct FeedVersion {
     pub term: u64,
     /// The version that it was made of, and the patch from there for clients. `None`: it is whole.
     pub base: Option<(Position, Option<Bytes>)>,
+    /// The feed's state. `NotFound`: there is no document, whatever this one has.
+    pub state: FeedState,
+    /// Why, for people.
+    pub reason: Arc<str>,
+    /// The greatest sequence number of a push.
+    pub sequence: Option<u64>,
+    /// What the engine had lost was stored again: other nodes may have had newer versions, so the next one begins an epoch.
+    pub is_restored: bool,
     /// Whether the document is JSON.
     json: bool,
     content_type: Arc<str>,
@@ -29,7 +37,7 @@ pub struct FeedVersion {
     compressed: Bytes,
 }
 
-/// A change of a feed's state, without a new version.
+/// A feed's state, and who answers for it, without a new version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedStateChange {
     /// The term of the node that noticed it.
@@ -38,6 +46,8 @@ pub struct FeedStateChange {
     pub state: FeedState,
     /// Why, for people.
     pub reason: Arc<str>,
+    /// The greatest sequence number of a push.
+    pub sequence: Option<u64>,
 }
 
 const STATES: [FeedState; 4] = [FeedState::Live, FeedState::Stale, FeedState::Complete, FeedState::NotFound];
@@ -78,7 +88,10 @@ impl FeedVersion {
         // Compression in memory doesn't fail, as far as is known. A version that can't be rebuilt is asked for again.
         let compressed = compressed.unwrap_or_default().into();
         let (len, digest) = (body.len(), digest(body));
-        Self { term, base, json: *json, content_type: content_type.clone(), len, digest, compressed }
+        let (json, content_type) = (*json, content_type.clone());
+        let (state, reason) = (FeedState::Live, Arc::from(""));
+        let (sequence, is_restored) = (None, false);
+        Self { term, base, state, reason, sequence, is_restored, json, content_type, len, digest, compressed }
     }
 
     /// The document. `before` is the body of the version that it was made of; empty for a whole one.
@@ -109,13 +122,16 @@ impl FeedVersion {
 
 impl Writer {
     pub(super) fn version(&mut self, version: &FeedVersion) {
-        let FeedVersion { term, base, json, content_type, len, digest, compressed } = version;
+        let FeedVersion { term, base, state, reason, sequence, is_restored, .. } = version;
         self.u64(*term);
         self.option(base.as_ref(), |w, (position, patch)| {
             w.u64(position.epoch.0);
             w.u64(position.offset);
             w.option(patch.as_ref(), |w, patch| w.bytes(patch));
         });
+        self.feed_state(*state, reason, *sequence);
+        self.u8(u8::from(*is_restored));
+        let FeedVersion { json, content_type, len, digest, compressed, .. } = version;
         self.u8(u8::from(*json));
         self.text(content_type);
         self.len(*len);
@@ -124,10 +140,15 @@ impl Writer {
     }
 
     pub(super) fn state(&mut self, change: &FeedStateChange) {
-        let FeedStateChange { term, state, reason } = change;
+        let FeedStateChange { term, state, reason, sequence } = change;
         self.u64(*term);
-        self.u8(STATES.iter().position(|known| known == state).unwrap_or_default() as u8);
+        self.feed_state(*state, reason, *sequence);
+    }
+
+    fn feed_state(&mut self, state: FeedState, reason: &str, sequence: Option<u64>) {
+        self.u8(STATES.iter().position(|known| *known == state).unwrap_or_default() as u8);
         self.text(reason);
+        self.option(sequence, Self::u64);
     }
 }
 
@@ -139,6 +160,8 @@ impl Reader {
             let position = Position { epoch: Epoch(r.u64()?), offset: r.u64()? };
             Ok((position, r.option(Self::utf8)?))
         })?;
+        let (state, reason, sequence) = self.feed_state()?;
+        let is_restored = self.flag()?;
         let (json, content_type) = (self.flag()?, self.text()?);
         let len = self.u32()? as usize;
         if len > bytes_max {
@@ -147,6 +170,10 @@ impl Reader {
         Ok(FeedVersion {
             term,
             base,
+            state,
+            reason,
+            sequence,
+            is_restored,
             json,
             content_type,
             len,
@@ -157,8 +184,13 @@ impl Reader {
 
     pub(super) fn state(&mut self) -> Result<FeedStateChange, FrameError> {
         let term = self.u64()?;
+        let (state, reason, sequence) = self.feed_state()?;
+        Ok(FeedStateChange { term, state, reason, sequence })
+    }
+
+    fn feed_state(&mut self) -> Result<(FeedState, Arc<str>, Option<u64>), FrameError> {
         let state = STATES.get(usize::from(self.u8()?)).copied().ok_or(FrameError::Malformed)?;
-        Ok(FeedStateChange { term, state, reason: self.text()? })
+        Ok((state, self.text()?, self.option(Self::u64)?))
     }
 }
 

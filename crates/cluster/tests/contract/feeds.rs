@@ -134,6 +134,28 @@ pub(crate) async fn a_log_has_a_base_and_its_changes(fixture: &impl Fixture) {
     assert_eq!(load(&b, &k).await, Some(log));
 }
 
+/// A change of a feed's state is no version of it.
+pub(crate) async fn an_entry_may_have_the_position_of_the_one_before(fixture: &impl Fixture) {
+    let (a, mut b) = (Node::connect(fixture).await, Node::connect(fixture).await);
+    let k = key("feed");
+    b.follow(&k).await;
+    let lease = acquire(&a, &k, 0, LONG).await.unwrap();
+    let at = |offset| Position { epoch: Epoch(7), offset };
+    let stored =
+        [(1, "c1", Some("base")), (1, "stale", None), (1, "live", None), (2, "c2", None), (2, "end", None)];
+    for (offset, change, base) in stored {
+        assert_eq!(store(&a, &k, lease, version(offset, change, base)).await, Ok(Reply::Done));
+        assert_eq!(b.message().await, (k.clone().into(), Some(at(offset)), change.into()));
+    }
+    let changes = [(1, "stale"), (1, "live"), (2, "c2"), (2, "end")];
+    let changes = changes.map(|(offset, change)| (at(offset), change.into())).into();
+    let log = FeedLog { term: lease.term, base_position: at(1), base: "base".into(), changes };
+    assert_eq!(load(&b, &k).await, Some(log));
+    // Also with a base.
+    assert_eq!(store(&a, &k, lease, version(2, "again", Some("base"))).await, Ok(Reply::Done));
+    assert_eq!(b.message().await, (k.clone().into(), Some(at(2)), "again".into()));
+}
+
 pub(crate) async fn a_log_is_bounded(fixture: &impl Fixture) {
     let node = Node::connect(fixture).await;
     let k = key("feed");

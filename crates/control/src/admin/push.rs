@@ -122,6 +122,8 @@ fn refusal(error: PushError) -> Refusal {
         PushError::Sequence { .. } => reason::SEQUENCE,
         PushError::Busy => reason::BUSY,
         PushError::Unknown => reason::NOT_FOUND,
+        PushError::Unavailable | PushError::OutcomeUnknown => reason::UNAVAILABLE,
+        PushError::Stopped => reason::STOPPED,
     };
     Refusal::new(reason, error.to_string())
 }

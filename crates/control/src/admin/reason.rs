@@ -54,6 +54,8 @@ reasons! {
     COMMAND_TOO_LONG: PAYLOAD_TOO_LARGE, "too_long", "The body is longer than `limits.message_bytes_max`.";
     COMMAND_TIMEOUT: REQUEST_TIMEOUT, "timeout", "The body didn't arrive within `admin_limits.body_timeout`.";
     NOT_JSON: UNSUPPORTED_MEDIA_TYPE, "content_type", "`Content-Type` is not `application/json`.";
+    UNAVAILABLE: SERVICE_UNAVAILABLE, "unavailable",
+        "The cluster's engine doesn't answer. The message says whether the outcome is unknown. Retry.";
     STOPPED: SERVICE_UNAVAILABLE, "stopped", "The server shut down before it finished the command.";
     ROOMS_QUERY: BAD_REQUEST, "query", "A query parameter is unknown or invalid.";
     KEY: BAD_REQUEST, "key", "The key is invalid.";
@@ -93,10 +95,13 @@ pub(super) const PUT_REASONS: &[Reason] = &[
     CONTENT_ENCODING,
     INTERNAL,
     BUSY,
+    UNAVAILABLE,
+    STOPPED,
     NO_SPACE,
     TOO_MANY_KEYS,
 ];
-pub(super) const DELETE_REASONS: &[Reason] = &[KEY, QUERY, NOT_FOUND, FETCHED, SEQUENCE, BUSY];
+pub(super) const DELETE_REASONS: &[Reason] =
+    &[KEY, QUERY, NOT_FOUND, FETCHED, SEQUENCE, BUSY, UNAVAILABLE, STOPPED];
 
 /// The values of the label `reason` in `stentor_admin_publish_refusals_total`.
 pub(crate) fn publish_refusals() -> impl Iterator<Item = &'static str> {

@@ -6,6 +6,7 @@ mod broker;
 mod inbox;
 mod moving;
 mod node_tag;
+mod pushed;
 mod session_id;
 
 pub use authorizer::{Access, Authorizer, Decision, Denial, Principal, Question, Ticket};
@@ -22,4 +23,5 @@ pub use moving::{
     SocketRequest,
 };
 pub use node_tag::NodeTag;
+pub use pushed::{FeedSource, PushDenied, PushResult, PushedFeed, PushedFeeds, ReadResult};
 pub use session_id::PublicId;

@@ -1,0 +1,257 @@
+//! Joins the machine for feeds with the engine and both planes.
+
+use super::request::{Answer, Entry, Output, Ticket};
+use super::{FeedStats, Feeds, SourceOf};
+use crate::NodeId;
+use crate::engine::{Channel, Engine, EngineError, Reply, Request};
+use crate::feeds::feed::Feed;
+use crate::frame::{Frame, Frames};
+use crate::metrics::{Counters, count};
+use crate::space::Space;
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+use stentor_edge::{
+    Busy, ControlPlane, DataPlane, Done, FeedUpdate, Ledger, PushDenied, PushResult, PushedFeed, ReadResult,
+    Wanted,
+};
+use stentor_hub::{Document, Key, Position};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+
+struct State {
+    feeds: Feeds,
+    /// What the control plane hasn't taken: which keys it is to fetch.
+    to_fetch: Vec<Wanted>,
+    pushed: u64,
+    pushes: HashMap<u64, Done<PushResult>>,
+    /// Documents to be read from the engine.
+    reads: Vec<(Key, Done<ReadResult>)>,
+}
+
+/// The feeds of a node, for any thread.
+pub(crate) struct FeedDriver {
+    state: Mutex<State>,
+    /// The machine may have outputs, or the data plane's subscribers have changed.
+    changed: Notify,
+}
+
+/// What the driver is joined with.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) engine: &'a dyn Engine,
+    pub(crate) plane: &'a dyn DataPlane,
+    pub(crate) control: &'a OnceLock<Arc<dyn ControlPlane>>,
+    pub(crate) space: &'a Space,
+    pub(crate) frames: &'a Frames,
+    pub(crate) counters: &'a Counters,
+    pub(crate) ledger: &'a Ledger,
+}
+
+/// An answer of the engine.
+enum Answered {
+    Machine(Ticket, Key, Result<Reply, EngineError>),
+    Read(Key, Done<ReadResult>, Result<Reply, EngineError>),
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+impl FeedDriver {
+    /// Feeds of `node`, whose documents come from where `source_of` says.
+    pub(crate) fn new(node: NodeId, source_of: SourceOf) -> Self {
+        let state = State {
+            feeds: Feeds::new(node, source_of),
+            to_fetch: Vec::new(),
+            pushed: 0,
+            pushes: HashMap::new(),
+            reads: Vec::new(),
+        };
+        Self { state: Mutex::new(state), changed: Notify::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the machine.
+    fn change<R>(&self, change: impl FnOnce(&mut Feeds) -> R) -> R {
+        let result = change(&mut self.state().feeds);
+        self.changed.notify_one();
+        result
+    }
+
+    pub(crate) fn stats(&self) -> FeedStats {
+        self.state().feeds.stats()
+    }
+
+    /// The data plane's subscribers have changed.
+    pub(crate) fn wanted(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Which keys the control plane is to fetch, or no more.
+    pub(crate) fn take_to_fetch(&self) -> Vec<Wanted> {
+        std::mem::take(&mut self.state().to_fetch)
+    }
+
+    /// The control plane has news of a feed. Returns the news if they are for this node alone.
+    pub(crate) fn handle_update(&self, key: &Key, update: FeedUpdate) -> Option<FeedUpdate> {
+        self.change(|feeds| feeds.handle_update(now(), key, update))
+    }
+
+    pub(crate) fn handle_connected(&self) {
+        self.change(|feeds| feeds.handle_connected(now()));
+    }
+
+    /// A node has said something of a feed, or of all that it fetches.
+    pub(crate) fn handle_frame(
+        &self,
+        sender: NodeId,
+        key: Option<&Key>,
+        position: Option<Position>,
+        frame: &Frame,
+        has_memory_for: impl FnOnce(usize) -> bool,
+    ) {
+        self.change(|feeds| match (frame, key, position) {
+            (Frame::Version(version), Some(key), _) if !has_memory_for(version.document_bytes()) => {
+                feeds.handle_deferred(now(), key);
+            }
+            (Frame::Version(version), Some(key), Some(position)) => {
+                feeds.handle_version(now(), sender, key, position, version);
+            }
+            (Frame::State(change), Some(key), _) => {
+                feeds.handle_state(now(), sender, key, position, change);
+            }
+            (Frame::Released(term), Some(key), _) => feeds.handle_released(now(), key, *term),
+            (Frame::Fetching, ..) => feeds.handle_fetching(now(), sender),
+            _ => {}
+        });
+    }
+
+    /// Stores a document that was pushed to this node, or deletes it.
+    pub(crate) fn push(&self, key: &Key, push: PushedFeed, done: Done<PushResult>) {
+        let state = &mut *self.state();
+        state.pushed += 1;
+        state.pushes.insert(state.pushed, done);
+        state.feeds.handle_push(now(), state.pushed, key, push);
+        self.changed.notify_one();
+    }
+
+    /// Reads the document of a key.
+    pub(crate) fn read(&self, key: &Key, done: Done<ReadResult>) {
+        let known = self.state().feeds.document(key);
+        match known {
+            Some(document) => done.answer(Ok(Ok(Some(document)))),
+            None => {
+                self.state().reads.push((key.clone(), done));
+                self.changed.notify_one();
+            }
+        }
+    }
+
+    /// Carries out what the machine wants, for ever.
+    pub(crate) async fn run(&self, with: Surroundings<'_>) {
+        let mut requests = JoinSet::new();
+        loop {
+            let (timeout, reads) = {
+                let state = &mut *self.state();
+                for wanted in with.plane.take_wanted() {
+                    state.feeds.handle_wanted(now(), wanted);
+                }
+                state.feeds.handle_timeout(now());
+                (state.feeds.poll_timeout(), std::mem::take(&mut state.reads))
+            };
+            for (key, done) in reads {
+                let answer = with.engine.request(Request::LoadFeed { key: key.clone() });
+                requests.spawn(async move { Answered::Read(key, done, answer.await) });
+            }
+            while let Some(output) = { self.state().feeds.poll_output() } {
+                self.carry_out(output, &with, &mut requests).await;
+            }
+            tokio::select! {
+                Some(answered) = requests.join_next() => match answered {
+                    Ok(Answered::Machine(ticket, key, reply)) => {
+                        let answer = with.answer(&key, reply);
+                        self.state().feeds.handle_reply(now(), ticket, answer);
+                    }
+                    Ok(Answered::Read(key, done, reply)) => done.answer(Ok(with.read(&key, reply))),
+                    Err(_) => {}
+                },
+                () = self.changed.notified() => {}
+                () = sleep_until(timeout.unwrap_or_else(now).into()), if timeout.is_some() => {}
+            }
+        }
+    }
+
+    async fn carry_out(&self, output: Output, with: &Surroundings<'_>, requests: &mut JoinSet<Answered>) {
+        match output {
+            Output::Request(ticket, request) => {
+                let key = request.key().clone();
+                let request = request.encode(|key, entry| {
+                    with.frames.encode(&Channel::from(key.clone()), &Frame::from(entry))
+                });
+                let answer = with.engine.request(request);
+                requests.spawn(async move { Answered::Machine(ticket, key, answer.await) });
+            }
+            Output::Publish(channel, frame) => {
+                // If the engine has no room, followers learn it later.
+                let payload = with.frames.encode(&channel, &frame);
+                let _ = with.engine.publish(channel, payload);
+            }
+            Output::Control(wanted) => {
+                self.state().to_fetch.push(wanted);
+                if let Some(control) = with.control.get() {
+                    control.wanted();
+                }
+            }
+            Output::Plane(key, update) => {
+                while with.plane.update_feed(&key, update.clone()) == Err(Busy) {
+                    with.space.wait().await;
+                }
+            }
+            Output::Pushed(id, answer) => {
+                let done = self.state().pushes.remove(&id);
+                if let Some(done) = done {
+                    done.answer(Ok(answer));
+                }
+            }
+        }
+    }
+}
+
+impl Surroundings<'_> {
+    /// Reads the frames of an answer. While there is no memory for its documents, the answer is as good as none.
+    fn answer(&self, key: &Key, reply: Result<Reply, EngineError>) -> Answer {
+        let answer = Answer::of(reply, |payload| self.decode(key, payload));
+        match &answer {
+            Answer::Log(Some(log)) if !self.ledger.has_room(log.document_bytes()) => {
+                count(&self.counters.refused_for_memory);
+                Answer::Failed(EngineError::Full)
+            }
+            _ => answer,
+        }
+    }
+
+    fn decode(&self, key: &Key, payload: &Bytes) -> Option<(NodeId, Entry)> {
+        match self.frames.decode(&Channel::from(key.clone()), payload) {
+            Ok((sender, Frame::Version(version))) => Some((sender, Entry::Version(version))),
+            Ok((sender, Frame::State(change))) => Some((sender, Entry::State(change))),
+            Ok(_) => None,
+            Err(error) => {
+                self.counters.count_refused(error);
+                None
+            }
+        }
+    }
+
+    /// The document that a log leads to.
+    fn read(&self, key: &Key, reply: Result<Reply, EngineError>) -> Result<Option<Document>, PushDenied> {
+        match self.answer(key, reply) {
+            Answer::Log(log) => Ok(log.and_then(Feed::document_of)),
+            _ => Err(PushDenied::Unavailable { is_unknown: false }),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Nodes with many feeds: how often they ask for leases.
+
+use super::*;
+
+const KEYS: usize = 2_000;
+
+/// Lets everything happen that can happen without time. Whoever fetches a feed gets a document.
+fn run_until_idle(cluster: &mut Cluster) {
+    loop {
+        for index in 0..cluster.nodes.len() {
+            while let Some(output) = cluster.nodes[index].feeds.poll_output() {
+                match output {
+                    Output::Request(ticket, request) => cluster.requests.push_back((index, ticket, request)),
+                    Output::Publish(channel, frame) => {
+                        let payload = cluster.nodes[index].frames.encode(&channel, &frame);
+                        cluster.bus.publish(&channel, &payload);
+                    }
+                    Output::Control(Wanted { key, wanted: true, .. }) => {
+                        let update = FeedUpdate::Document(document(1));
+                        cluster.nodes[index].feeds.handle_update(cluster.now, &key, update);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        assert!(cluster.requests.len() <= REQUESTS_MAX * cluster.nodes.len());
+        let Some((index, ticket, request)) = cluster.requests.pop_front() else { return };
+        cluster.answer_one(index, ticket, request);
+        while let Some((id, event)) = cluster.bus.poll_delivery() {
+            let (Some(node), Event::Message { channel, position, payload }) =
+                (cluster.nodes.iter_mut().find(|node| node.id == id), event)
+            else {
+                continue;
+            };
+            let (sender, frame) = node.frames.decode(&channel, &payload).expect("a frame");
+            if sender != id {
+                node.handle(cluster.now, sender, channel, position, frame);
+            }
+        }
+    }
+}
+
+fn run_for(cluster: &mut Cluster, time: Duration) {
+    let end = cluster.now + time;
+    while cluster.now < end {
+        cluster.now += Duration::from_millis(250);
+        for node in &mut cluster.nodes {
+            node.feeds.handle_timeout(cluster.now);
+        }
+        run_until_idle(cluster);
+    }
+}
+
+#[test]
+fn followers_do_not_ask_for_leases_while_their_holder_is_alive() {
+    let mut cluster = Cluster::new(2, 1);
+    for index in 0..2 {
+        for n in 0..KEYS {
+            let key = Key::parse(&format!("many/{n}")).expect("a key");
+            let node = &mut cluster.nodes[index];
+            cluster.bus.set_interest(node.id, Channel::from(key.clone()), true);
+            node.feeds.handle_wanted(cluster.now, Wanted { key, wanted: true, requesters: Vec::new() });
+        }
+        run_until_idle(&mut cluster);
+    }
+    let stats = |cluster: &Cluster| (cluster.nodes[0].feeds.stats(), cluster.nodes[1].feeds.stats());
+    let before = stats(&cluster);
+    assert_eq!((before.0.leases, before.1.followed), (KEYS, KEYS));
+    run_for(&mut cluster, Duration::from_secs(40));
+    let after = stats(&cluster);
+    assert_eq!(after.1.requests, before.1.requests, "of a follower");
+    let renewals = 40 / RENEW_INTERVAL.as_secs() * KEYS as u64;
+    assert!((renewals - KEYS as u64..=renewals).contains(&(after.0.requests - before.0.requests)));
+    // From time to time, it checks that somebody holds the leases.
+    run_for(&mut cluster, CHECK_INTERVAL);
+    let asked = stats(&cluster).1.requests - after.1.requests;
+    assert!((KEYS as u64..=2 * KEYS as u64).contains(&asked), "{asked}");
+    // The holder ends without a word.
+    let dead = std::mem::replace(&mut cluster.nodes[0], Node::new(9));
+    cluster.bus.disconnect(dead.id);
+    run_for(&mut cluster, LEASE_TTL + ACQUIRE_INTERVAL.mul_f64(1.3));
+    assert_eq!(cluster.nodes[1].feeds.stats().leases, KEYS);
+}

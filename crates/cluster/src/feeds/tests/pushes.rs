@@ -1,0 +1,267 @@
+//! Documents that are pushed to any node.
+
+use super::*;
+use stentor_edge::{PushDenied, PushedFeed};
+
+/// A push, by its number, which is its document's version as well. 0: the document is deleted.
+struct Pushed {
+    version: u64,
+    began: u64,
+    /// `None`: not answered, or the outcome is unknown.
+    ended: Option<u64>,
+    is_stored: Option<bool>,
+}
+
+/// What was pushed, and what nodes have shown.
+#[derive(Default)]
+pub(super) struct History {
+    /// The engine has forgotten what it had.
+    pub(super) is_lossy: bool,
+    pushes: Vec<Pushed>,
+    clock: u64,
+    /// What was shown at each position.
+    shown: HashMap<(Epoch, u64), u64>,
+}
+
+impl History {
+    pub(super) fn push(&mut self, cluster: &mut Cluster, index: usize) {
+        self.clock += 1;
+        let id = self.pushes.len() as u64 + 1;
+        let version = if cluster.random.u32(..5) == 0 { 0 } else { id };
+        self.pushes.push(Pushed { version, began: self.clock, ended: None, is_stored: None });
+        let document = (version > 0).then(|| document(version));
+        cluster.push(index, id, PushedFeed { document, patch: None, sequence: None });
+    }
+
+    /// Notes what has happened.
+    pub(super) fn note(&mut self, cluster: &mut Cluster) {
+        self.clock += 1;
+        for node in &mut cluster.nodes {
+            for (id, answer) in node.answers.drain(..) {
+                let push = &mut self.pushes[id as usize - 1];
+                assert_eq!(push.is_stored, None, "answered twice");
+                match answer {
+                    Err(PushDenied::Unavailable { is_unknown: true }) => {}
+                    answer => (push.ended, push.is_stored) = (Some(self.clock), Some(answer.is_ok())),
+                }
+            }
+            for view in [&node.view, &node.pushed] {
+                if let Some((position, version)) = view.shown.last() {
+                    assert_eq!(
+                        self.shown.entry((position.epoch, position.offset)).or_insert(*version),
+                        version,
+                        "{position:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// All show what was pushed last.
+    pub(super) fn check(&self, cluster: &Cluster, seed: u64) {
+        let nodes: Vec<&Node> = cluster.nodes.iter().filter(|node| node.pushed.wanted).collect();
+        let newest = |node: &Node| node.pushed.shown.last().map_or(0, |(_, version)| *version);
+        let Some(first) = nodes.first().map(|node| newest(node)) else { return };
+        assert!(
+            nodes.iter().all(|node| newest(node) == first),
+            "seed {seed}: {:?}",
+            nodes.iter().map(|node| newest(node)).collect::<Vec<_>>()
+        );
+        for node in &nodes {
+            for pair in node.pushed.shown.windows(2) {
+                let [(before, _), (after, _)] = pair else { continue };
+                assert!(before.epoch != after.epoch || before.offset < after.offset, "seed {seed}");
+            }
+        }
+        let refused = |push: &&Pushed| push.version == first && push.is_stored == Some(false);
+        assert!(first == 0 || !self.pushes.iter().any(|push| refused(&push)), "seed {seed}: it was refused");
+        if self.is_lossy {
+            return;
+        }
+        // No push that was stored began after the last one had ended. Any of the deletions may have been the last one.
+        let lasts = self.pushes.iter().filter(|push| push.version == first && push.is_stored != Some(false));
+        let ended = lasts.map(|push| push.ended.unwrap_or(u64::MAX)).max().unwrap_or(0);
+        let later = self.pushes.iter().find(|push| push.is_stored == Some(true) && push.began > ended);
+        assert!(
+            later.is_none(),
+            "seed {seed}: {:?} is lost, {first} is shown",
+            later.map(|push| push.version)
+        );
+    }
+}
+
+impl Cluster {
+    fn push(&mut self, index: usize, id: u64, push: PushedFeed) {
+        self.nodes[index].feeds.handle_push(self.now, id, &pushed(), push);
+        self.collect(index);
+    }
+
+    /// The answer to a push of a version, or of none.
+    fn pushed(&mut self, index: usize, version: Option<u64>, sequence: Option<u64>) -> PushAnswer {
+        let document = version.map(document);
+        self.push(index, 1, PushedFeed { document, patch: None, sequence });
+        self.run_for(Duration::from_millis(500));
+        let (1, answer) = self.nodes[index].answers.remove(0) else { panic!("another push") };
+        answer
+    }
+
+    fn shown(&self) -> Vec<Option<u64>> {
+        self.nodes.iter().map(|node| node.pushed.shown.last().map(|(_, version)| *version)).collect()
+    }
+}
+
+#[test]
+fn a_document_reaches_all_nodes_in_one_epoch_whichever_it_is_pushed_to() {
+    let mut cluster = Cluster::new(3, 1);
+    (0..2).for_each(|index| cluster.want_key(index, &pushed(), true));
+    cluster.run_until_idle();
+    assert_eq!(cluster.nodes[0].pushed.state, None, "its subscribers wait");
+    for version in 1..100 {
+        assert_eq!(cluster.pushed(version as usize % 3, Some(version), None), Ok(true));
+        assert_eq!(cluster.shown(), [Some(version), Some(version), None]);
+    }
+    assert_eq!(cluster.pushed(2, Some(99), None), Ok(false));
+    let shown = &cluster.nodes[1].pushed.shown;
+    assert_eq!(*shown, cluster.nodes[0].pushed.shown);
+    assert!(shown.windows(2).all(|pair| pair[0].0.epoch == pair[1].0.epoch));
+    // One that joins when all others have gone.
+    cluster.nodes.truncate(2);
+    cluster.nodes.push(Node::new(7));
+    cluster.bus.connect(NodeId(7));
+    (0..2).for_each(|index| cluster.want_key(index, &pushed(), false));
+    cluster.want_key(2, &pushed(), true);
+    cluster.run_until_idle();
+    assert_eq!(cluster.shown(), [None, None, Some(99)]);
+    assert_eq!(cluster.nodes[0].feeds.stats().followed, 0);
+}
+
+#[test]
+fn a_sequence_number_counts_whichever_node_has_it() {
+    let mut cluster = Cluster::new(2, 1);
+    assert_eq!(cluster.pushed(0, Some(1), Some(5)), Ok(true));
+    assert_eq!(cluster.pushed(1, Some(2), Some(4)), Err(PushDenied::OldSequence { last: 5 }));
+    assert_eq!(cluster.pushed(1, Some(1), Some(7)), Ok(false), "only the number changes");
+    assert_eq!(cluster.pushed(0, Some(2), Some(6)), Err(PushDenied::OldSequence { last: 7 }));
+    assert_eq!(cluster.pushed(0, None, Some(6)), Err(PushDenied::OldSequence { last: 7 }));
+    assert_eq!(cluster.pushed(0, Some(2), Some(7)), Ok(true));
+    assert_eq!(cluster.pushed(1, None, Some(7)), Ok(true));
+    assert_eq!(cluster.pushed(0, Some(2), Some(1)), Ok(true), "as if it were new");
+}
+
+#[test]
+fn a_deletion_reaches_all_nodes() {
+    let mut cluster = Cluster::new(3, 1);
+    (0..2).for_each(|index| cluster.want_key(index, &pushed(), true));
+    assert_eq!(cluster.pushed(0, None, None), Err(PushDenied::NotFound));
+    assert_eq!(cluster.pushed(0, Some(1), None), Ok(true));
+    assert_eq!(cluster.pushed(2, None, None), Ok(true));
+    for node in &cluster.nodes[..2] {
+        assert_eq!((node.pushed.shown.len(), node.pushed.state), (0, Some(FeedState::NotFound)));
+    }
+    assert_eq!(cluster.pushed(1, None, None), Err(PushDenied::NotFound));
+    cluster.want_key(2, &pushed(), true);
+    cluster.run_until_idle();
+    assert_eq!((cluster.shown()[2], cluster.nodes[2].pushed.state), (None, None), "it waits");
+    assert_eq!(cluster.pushed(0, Some(2), None), Ok(true));
+    assert_eq!(cluster.shown(), [Some(2); 3]);
+}
+
+#[test]
+fn pushes_to_several_nodes_at_once_have_one_order() {
+    let mut cluster = Cluster::new(3, 1);
+    cluster.want_key(0, &pushed(), true);
+    for round in 0..20 {
+        for index in 0..3 {
+            let document = Some(document(3 * round + index as u64 + 1));
+            cluster.push(index, index as u64, PushedFeed { document, patch: None, sequence: None });
+        }
+        cluster.run_for(Duration::from_secs(1));
+        for (index, node) in cluster.nodes.iter_mut().enumerate() {
+            assert_eq!(std::mem::take(&mut node.answers), [(index as u64, Ok(true))]);
+        }
+    }
+    let shown = &cluster.nodes[0].pushed.shown;
+    assert_eq!(shown.len(), 60);
+    assert!(shown.windows(2).all(|pair| pair[0].0.offset + 1 == pair[1].0.offset));
+}
+
+#[test]
+fn a_push_that_the_engine_does_not_answer_is_refused_in_time() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.is_up = false;
+    cluster.push(0, 1, PushedFeed { document: Some(document(1)), patch: None, sequence: None });
+    cluster.run_for(push::PUSH_TIMEOUT);
+    let denied = PushDenied::Unavailable { is_unknown: false };
+    assert_eq!(std::mem::take(&mut cluster.nodes[0].answers), [(1, Err(denied))]);
+    // The store itself isn't answered.
+    cluster.is_up = true;
+    cluster.push(0, 2, PushedFeed { document: Some(document(2)), patch: None, sequence: None });
+    while !matches!(cluster.requests.front(), Some((_, _, FeedRequest::Store(_)))) {
+        cluster.answer();
+    }
+    cluster.is_up = false;
+    cluster.run_for(push::PUSH_TIMEOUT);
+    let denied = PushDenied::Unavailable { is_unknown: true };
+    assert_eq!(std::mem::take(&mut cluster.nodes[0].answers), [(2, Err(denied))]);
+    assert_eq!(cluster.nodes[0].feeds.stats().followed, 0, "nothing is kept of it");
+}
+
+#[test]
+fn a_node_that_dies_during_a_push_delays_others_no_longer_than_its_lease() {
+    let mut cluster = Cluster::new(2, 1);
+    cluster.push(0, 1, PushedFeed { document: Some(document(1)), patch: None, sequence: None });
+    cluster.answer();
+    cluster.nodes[0] = Node::new(9);
+    cluster.requests.clear();
+    cluster.push(1, 2, PushedFeed { document: Some(document(2)), patch: None, sequence: None });
+    cluster.run_for(LEASE_TTL + PUSH_RETRY_DELAY * 4);
+    assert_eq!(cluster.nodes[1].answers, [(2, Ok(true))]);
+}
+
+#[test]
+fn what_the_engine_forgets_is_stored_again_by_who_has_it() {
+    let mut cluster = Cluster::new(3, 1);
+    (0..2).for_each(|index| cluster.want_key(index, &pushed(), true));
+    assert_eq!(cluster.pushed(2, Some(1), Some(4)), Ok(true));
+    let before = cluster.nodes[0].pushed.shown.clone();
+    cluster.bus.forget();
+    (0..3).for_each(|index| cluster.connect(index));
+    cluster.run_for(Duration::from_secs(2));
+    cluster.want_key(2, &pushed(), true);
+    cluster.run_for(Duration::from_secs(1));
+    assert_eq!(cluster.nodes[2].pushed.shown, before, "the same version");
+    assert_eq!(cluster.pushed(2, Some(2), Some(3)), Err(PushDenied::OldSequence { last: 4 }));
+    assert_eq!(cluster.pushed(1, Some(2), None), Ok(true));
+    assert_eq!(cluster.shown(), [Some(2); 3]);
+    // Nobody knows whether others had newer versions.
+    assert_ne!(cluster.nodes[0].pushed.shown[1].0.epoch, before[0].0.epoch);
+}
+
+#[test]
+fn a_document_with_subscribers_is_stored_again_before_it_expires() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.want_key(0, &pushed(), true);
+    assert_eq!(cluster.pushed(0, Some(1), None), Ok(true));
+    let before = cluster.nodes[0].feeds.stats().requests;
+    cluster.pass(REFRESH_INTERVAL.mul_f64(1.3));
+    cluster.run_for(Duration::from_secs(1));
+    // It acquires the lease, reads, stores and releases.
+    assert_eq!(cluster.nodes[0].feeds.stats().requests - before, 4);
+    assert_eq!(cluster.nodes[0].pushed.shown.len(), 1, "nobody notices");
+}
+
+#[test]
+fn without_a_document_subscribers_of_undeclared_keys_are_told_so() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.nodes[0].feeds = Feeds::new(NodeId(1), Arc::new(|_| FeedSource::Unknown));
+    cluster.want_key(0, &pushed(), true);
+    cluster.run_until_idle();
+    assert_eq!(cluster.nodes[0].pushed.state, Some(FeedState::NotFound));
+    cluster.nodes[0].pushed.state = None;
+    let wanted = Wanted { key: pushed(), wanted: true, requesters: Vec::new() };
+    cluster.nodes[0].feeds.handle_wanted(cluster.now, wanted);
+    cluster.collect(0);
+    assert_eq!(cluster.nodes[0].pushed.state, Some(FeedState::NotFound), "also who comes next");
+    assert_eq!(cluster.pushed(0, Some(1), None), Ok(true));
+    assert_eq!(cluster.shown(), [Some(1)]);
+}

@@ -1,0 +1,68 @@
+//! Documents that the nodes of a cluster share.
+
+use super::{Push, PushError, PushedDocuments};
+use crate::schedule::{Validators, Version};
+use crate::upstream::ProcessedDocument;
+use std::sync::Arc;
+use stentor_edge::{Done, PushDenied, PushResult, PushedFeed, PushedFeeds};
+use stentor_hub::Key;
+use tokio::sync::oneshot;
+
+impl PushedDocuments {
+    /// Replaces a document on all nodes. True if it differs from the last one.
+    ///
+    /// It is compared with the document that the nodes have now. If another one comes before it, subscribers receive the whole document
+    /// instead of what changed.
+    pub(super) async fn replace_shared(
+        &self,
+        feeds: &dyn PushedFeeds,
+        key: &Key,
+        push: Push,
+    ) -> Result<bool, PushError> {
+        let sequence = push.sequence;
+        let kept = answer(|done| feeds.read(key, done)).await?;
+        let kept = kept.map(|document| Arc::new(Version { document, validators: Validators::default() }));
+        let (processed, _room) = self.process(push, kept.clone()).await?;
+        // The sequence number counts even if the document is the same.
+        let (document, patch) = match (processed, kept) {
+            (Some(ProcessedDocument { version, patch }), _) => (version.document, patch),
+            (None, Some(kept)) => (kept.document.clone(), None),
+            (None, None) => return Ok(false),
+        };
+        store(feeds, key, PushedFeed { document: Some(document), patch, sequence }).await
+    }
+}
+
+/// Deletes a document on all nodes.
+pub(super) async fn delete(
+    feeds: &dyn PushedFeeds,
+    key: &Key,
+    sequence: Option<u64>,
+) -> Result<(), PushError> {
+    store(feeds, key, PushedFeed { document: None, patch: None, sequence }).await?;
+    Ok(())
+}
+
+async fn store(feeds: &dyn PushedFeeds, key: &Key, push: PushedFeed) -> Result<bool, PushError> {
+    let given = push.sequence.unwrap_or_default();
+    answer(|done: Done<PushResult>| feeds.push(key, push, done)).await.map_err(|error| match error {
+        PushError::Sequence { last, .. } => PushError::Sequence { given, last },
+        other => other,
+    })
+}
+
+/// Waits for an answer of the cluster.
+async fn answer<T: Send + 'static>(ask: impl FnOnce(Done<Result<T, PushDenied>>)) -> Result<T, PushError> {
+    let (sender, receiver) = oneshot::channel();
+    ask(Done::new(move |result| {
+        let _ = sender.send(result);
+    }));
+    match receiver.await {
+        Ok(Ok(Ok(answer))) => Ok(answer),
+        Ok(Ok(Err(PushDenied::OldSequence { last }))) => Err(PushError::Sequence { given: 0, last }),
+        Ok(Ok(Err(PushDenied::NotFound))) => Err(PushError::Unknown),
+        Ok(Ok(Err(PushDenied::Unavailable { is_unknown: false }))) => Err(PushError::Unavailable),
+        Ok(Ok(Err(PushDenied::Unavailable { is_unknown: true }))) => Err(PushError::OutcomeUnknown),
+        Ok(Err(_)) | Err(_) => Err(PushError::Stopped),
+    }
+}
