@@ -83,12 +83,15 @@ async fn connect_cluster(
     ledger: Arc<Ledger>,
 ) -> anyhow::Result<Option<(Arc<Cluster>, EventReceiver)>> {
     let identity = options.identity();
-    let ClusterOptions { engine, node: name, secret, advertise, ca_file, prefix, wait, .. } = options;
+    let ClusterOptions {
+        engine, node: name, secret, advertise, ca_file, credentials_file, prefix, wait, ..
+    } = options;
     let Some(address) = engine else { return Ok(None) };
     let node = NodeId::draw();
     let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     let limits = Limits::within(edge.limits.memory_bytes_max);
-    let options = ConnectOptions { prefix, wait, ca_file, identity, limits, ledger: ledger.clone() };
+    let options =
+        ConnectOptions { prefix, wait, ca_file, credentials_file, identity, limits, ledger: ledger.clone() };
     let (engine, events) = connect_engine(node, &address, options)
         .await
         .with_context(|| format!("can't join the cluster at {address} ([cluster] engine)"))?;

@@ -7,6 +7,8 @@ use std::fmt;
 pub enum Kind {
     /// `redis://`, `redis+sentinel://`, or `rediss` for TLS.
     Redis,
+    /// `nats://` or `tls://`.
+    Nats,
 }
 
 /// The URL of an engine. It is displayed without the password in it.
@@ -23,13 +25,15 @@ impl Address {
     /// What is wrong, for people, without the password.
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some((scheme, rest)) = text.split_once("://") else {
-            return Err("expected a URL such as `redis://127.0.0.1:6379`".into());
+            return Err("expected a URL such as `redis://127.0.0.1:6379` or `nats://127.0.0.1:4222`".into());
         };
         let kind = match scheme {
             "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" => Kind::Redis,
+            "nats" | "tls" => Kind::Nats,
             other => {
                 return Err(format!(
-                    "there is no engine `{other}://`; expected `redis://`, `redis+sentinel://` or, for TLS, `rediss`"
+                    "there is no engine `{other}://`; expected `redis://`, `redis+sentinel://` or `nats://`, or, for TLS, \
+                     `rediss` or `tls://`"
                 ));
             }
         };
@@ -85,6 +89,7 @@ mod tests {
             ("redis://:sec?ret@host", "redis://…"),
             ("redis+sentinel://a,b/m?sentinel_password=pa@ss", "redis+sentinel://a,b/m?…"),
             ("rediss+sentinel://:x@a,b/m?sentinel_password=pa@ss", "rediss+sentinel://…@a,b/m?…"),
+            ("nats://token@a:4222,b", "nats://…@a:4222,b"),
         ] {
             let address = Address::parse(url).map(|address| address.to_string());
             assert_eq!(address.as_deref(), Ok(shown));

@@ -1,5 +1,6 @@
 //! From an address to a connected engine.
 
+use super::nats::Nats;
 use super::redis::Redis;
 use super::{Address, Engine, EventReceiver, Kind, Limits};
 use crate::NodeId;
@@ -27,6 +28,8 @@ pub struct ConnectOptions {
     pub ca_file: Option<PathBuf>,
     /// What the node identifies itself by in TLS, if the engine asks for it.
     pub identity: Option<Identity>,
+    /// A file that says who connects, for NATS.
+    pub credentials_file: Option<PathBuf>,
     /// Bounds of what is held.
     pub limits: Limits,
     /// Where what is held counts.
@@ -53,6 +56,10 @@ pub async fn connect(
     match address.kind() {
         Kind::Redis => {
             let (engine, events) = Redis::connect(node, address.reveal(), &options).await?;
+            Ok((Arc::new(engine), events))
+        }
+        Kind::Nats => {
+            let (engine, events) = Nats::connect(node, address.reveal(), &options).await?;
             Ok((Arc::new(engine), events))
         }
     }

@@ -19,6 +19,7 @@ mod address;
 mod connect;
 mod events;
 pub mod memory;
+pub mod nats;
 pub mod redis;
 
 pub use address::{Address, Kind};

@@ -101,6 +101,7 @@ pub(crate) async fn a_version_needs_the_lease(fixture: &impl Fixture) {
     assert_eq!(store(&a, &k, none, version(1, "", Some("base"))).await, Err(EngineError::Fenced));
     let lease = acquire(&a, &k, 0, SHORT).await.unwrap();
     assert_eq!(store(&a, &k, lease, version(1, "", Some("base"))).await, Ok(Reply::Done));
+    assert_eq!(acquire(&b, &k, lease.term, LONG).await, None);
     sleep_ms(400).await;
     assert_eq!(store(&a, &k, lease, version(2, "late", None)).await, Err(EngineError::Fenced));
     let next = acquire(&b, &k, lease.term, LONG).await.unwrap();

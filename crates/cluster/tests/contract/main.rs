@@ -5,6 +5,8 @@
 mod feeds;
 mod memory;
 mod messages;
+mod nats;
+mod nats_server;
 mod proxy;
 mod redis;
 mod redis_acl;
@@ -53,6 +55,8 @@ macro_rules! contract {
             rooms::an_idempotency_key_has_one_effect,
             rooms::a_server_without_its_data_begins_another_epoch,
             rooms::what_a_history_lacks_arrives_as_a_message,
+            rooms::appends_of_several_nodes_have_one_order,
+            rooms::a_large_message_is_kept_and_arrives,
             feeds::one_node_holds_a_lease,
             feeds::terms_grow,
             feeds::a_lease_expires_unless_it_is_renewed,

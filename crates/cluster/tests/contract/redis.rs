@@ -19,7 +19,15 @@ use stentor_hub::Position;
 pub(crate) fn options() -> ConnectOptions {
     let limits = Limits { request_timeout: Duration::from_secs(10), ..Limits::default() };
     let ledger = Arc::new(Ledger::new(usize::MAX));
-    ConnectOptions { prefix: "test:".into(), wait: false, ca_file: None, identity: None, limits, ledger }
+    ConnectOptions {
+        prefix: "test:".into(),
+        wait: false,
+        ca_file: None,
+        credentials_file: None,
+        identity: None,
+        limits,
+        ledger,
+    }
 }
 
 pub(crate) async fn connect(url: &str) -> Result<Node, String> {

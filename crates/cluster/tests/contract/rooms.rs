@@ -155,3 +155,58 @@ pub(crate) async fn what_a_history_lacks_arrives_as_a_message(fixture: &impl Fix
         }
     }
 }
+
+pub(crate) async fn appends_of_several_nodes_have_one_order(fixture: &impl Fixture) {
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        nodes.push(Node::connect(fixture).await);
+    }
+    let r = room("r");
+    for node in &nodes {
+        node.join(&r).await;
+    }
+    let appends: Vec<_> = (0..90_usize)
+        .map(|i| {
+            let (payload, idempotency_key) = (i.to_string().into(), Some(i.to_string().into()));
+            let append = Request::Append { room: r.clone(), payload, idempotency_key, limits: KEEP };
+            nodes[i % 3].engine.request(append)
+        })
+        .collect();
+    let mut offsets = Vec::new();
+    for append in appends {
+        let Ok(Reply::Position(position)) = append.await else { panic!() };
+        offsets.push(position.offset);
+    }
+    for first in 0..3 {
+        assert!(
+            offsets.iter().skip(first).step_by(3).is_sorted(),
+            "those of a node in its order: {offsets:?}"
+        );
+    }
+    for node in &mut nodes {
+        for offset in 1..=90 {
+            let (_, position, payload) = node.message().await;
+            let i: usize = str::from_utf8(&payload).unwrap().parse().unwrap();
+            assert_eq!((position.unwrap().offset, offsets[i]), (offset, offset));
+        }
+    }
+}
+
+pub(crate) async fn a_large_message_is_kept_and_arrives(fixture: &impl Fixture) {
+    let (a, mut b) = (Node::connect(fixture).await, Node::connect(fixture).await);
+    let r = room("r");
+    b.join(&r).await;
+    let limits = HistoryLimits { bytes_max: 64 << 20, ..KEEP };
+    let large: Bytes = (0..5 << 20).map(|i: u32| (i % 251) as u8).collect();
+    for (offset, payload) in [(1, Bytes::from("small")), (2, large.clone()), (3, "small".into())] {
+        let append =
+            Request::Append { room: r.clone(), payload: payload.clone(), idempotency_key: None, limits };
+        let Reply::Position(position) = a.request(append).await else { panic!() };
+        assert_eq!(position.offset, offset);
+        let (_, arrived, content) = b.message().await;
+        assert!(arrived == Some(position) && content == payload, "{arrived:?}: {} bytes", content.len());
+    }
+    let (_, messages, truncated) =
+        b.history(&r, Position { offset: 0, ..b.head(&r).await.unwrap() }, 10).await;
+    assert!(messages.len() == 3 && messages[1] == large && !truncated);
+}

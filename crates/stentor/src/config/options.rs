@@ -19,6 +19,7 @@ pub(crate) struct ClusterOptions {
     pub(crate) ca_file: Option<PathBuf>,
     pub(crate) certificate_file: Option<PathBuf>,
     pub(crate) key_file: Option<PathBuf>,
+    pub(crate) credentials_file: Option<PathBuf>,
     pub(crate) prefix: String,
     pub(crate) wait: bool,
     /// All `[[cluster.socketio]]`.
@@ -78,6 +79,7 @@ impl Default for Options {
                 ca_file: None,
                 certificate_file: None,
                 key_file: None,
+                credentials_file: None,
                 prefix: "stentor:".into(),
                 wait: false,
                 bridges: Vec::new(),

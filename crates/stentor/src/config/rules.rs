@@ -2,9 +2,10 @@
 
 use super::schema::{CookieSameSite, Feed, Rule};
 use super::setting::Setting;
-use super::value::Bytes;
+use super::value::{Bytes, EngineUrl};
 use super::{Config, SourceLocation, Sources};
 use std::collections::HashMap;
+use stentor_cluster::engine::Kind;
 use stentor_control::Route;
 
 /// Longest prefix of the channels of Socket.IO's servers.
@@ -227,11 +228,13 @@ fn bridges(sources: &mut Sources) {
         }
     }
     for (n, bridge) in bridges.iter().enumerate() {
-        let has_engine = sources.config.cluster.engine.0.is_some();
-        if bridge.url.0.is_none() && !has_engine {
+        let is_redis = |url: &EngineUrl| url.0.as_ref().is_some_and(|address| address.kind() == Kind::Redis);
+        if bridge.url.0.is_some() && !is_redis(&bridge.url) {
+            let location = sources.location(&format!("cluster.socketio[{n}]"), "url");
+            sources.problem(location, "url in [[cluster.socketio]]: expected the URL of a Redis");
+        } else if bridge.url.0.is_none() && !is_redis(&sources.config.cluster.engine) {
             let location = sources.location(&format!("cluster.socketio[{n}]"), "namespaces");
-            let text =
-                "this [[cluster.socketio]] has no url, and there is no engine in [cluster] to use instead";
+            let text = "this [[cluster.socketio]] has no url, and there is no Redis in [cluster] engine to use instead";
             sources.problem(location, text);
         }
         for name in bridge.namespaces.iter().filter(|name| *name != "/") {

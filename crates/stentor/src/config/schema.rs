@@ -367,8 +367,8 @@ section! {
     /// Several nodes that share rooms and sessions, over an engine that carries messages between them: docs/cluster.md.
     [cluster] Cluster => (cluster) {
         /// URL of the engine: `redis://[user:password@]host:port[/database]`, or
-        /// `redis+sentinel://[user:password@]host:port,host:port/name`; `rediss` for TLS. Empty: this node is alone. Set it in the
-        /// environment if it has a password.
+        /// `redis+sentinel://[user:password@]host:port,host:port/name`; `rediss` for TLS. Or `nats://[user:password@]host:port,host:port`;
+        /// `tls://` for TLS. Empty: this node is alone. Set it in the environment if it has a password.
         engine: EngineUrl;
         /// The node's name in the logs and answers of all nodes. Empty: the host name.
         node: String;
@@ -377,12 +377,14 @@ section! {
         secret: Token;
         /// Where other nodes reach this one: `host:port`. They show it to operators.
         advertise: String;
-        /// File with PEM certificates to trust for `rediss://`. Empty: the system's certificates.
+        /// File with PEM certificates to trust for `rediss://` and `tls://`. Empty: the system's certificates.
         ca_file: String;
-        /// File with this node's PEM certificate for `rediss://`, if the engine asks for one, and `key_file` with its key.
+        /// File with this node's PEM certificate for `rediss://` and `tls://`, if the engine asks for one, and `key_file` with its key.
         certificate_file: String;
         /// File with the PEM key of `certificate_file`.
         key_file: String;
+        /// File with a NATS user's credentials (`.creds`), in place of a user and password in the URL.
+        credentials_file: String;
         /// How the names of channels and keys in the engine begin. Clusters on the same engine need different prefixes.
         prefix: String;
         /// Whether the server waits at its start until the engine can be reached. If not, it ends with an error.

@@ -641,7 +641,15 @@ fn namespaces_shared_with_other_servers() {
     );
     check(
         "[[cluster.socketio]]\nnamespaces = [\"/\"]",
-        "stentor.toml:2: this [[cluster.socketio]] has no url, and there is no engine in [cluster] to use instead",
+        "stentor.toml:2: this [[cluster.socketio]] has no url, and there is no Redis in [cluster] engine to use instead",
+    );
+    check(
+        "[cluster]\nengine = \"nats://a\"\n[[cluster.socketio]]\nnamespaces = [\"/\"]",
+        "stentor.toml:4: this [[cluster.socketio]] has no url, and there is no Redis in [cluster] engine to use instead",
+    );
+    check(
+        "[[cluster.socketio]]\nurl = \"nats://a\"\nnamespaces = [\"/\"]",
+        "stentor.toml:2: url in [[cluster.socketio]]: expected the URL of a Redis",
     );
     check(
         &shared("namespaces = [\"a\"]"),

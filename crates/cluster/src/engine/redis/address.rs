@@ -134,7 +134,11 @@ fn sentinel_login(query: &str) -> Option<RedisConnectionInfo> {
     server(&format!("{credentials}sentinel")).map(|(_, login)| login)
 }
 
-fn tls(ca_file: Option<&Path>, identity: Option<&Identity>) -> Result<TlsConnector, String> {
+/// What encrypts connections.
+pub(in crate::engine) fn tls(
+    ca_file: Option<&Path>,
+    identity: Option<&Identity>,
+) -> Result<TlsConnector, String> {
     let mut roots = rustls::RootCertStore::empty();
     if let Some(file) = ca_file {
         for certificate in certificates(file)? {

@@ -25,8 +25,10 @@ use super::{
     FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, Limits, PAYLOAD_BYTES_MAX, Request, Waiting, events,
 };
 use crate::NodeId;
+pub(super) use address::tls;
 use bytes::Bytes;
-use link::{Backoff, Link};
+pub(super) use link::Backoff;
+use link::Link;
 use names::Names;
 use publisher::Outgoing;
 use redis::aio::AsyncPushSender;

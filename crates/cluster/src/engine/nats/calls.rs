@@ -1,0 +1,96 @@
+//! Requests to the server, and commands that are written as soon as possible.
+
+use super::protocol::{self, Incoming};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+
+#[derive(Default)]
+struct State {
+    /// Counts connections: what was begun on a former one is lost.
+    connection: u64,
+    commands: VecDeque<Vec<u8>>,
+    answers: HashMap<u64, oneshot::Sender<Incoming>>,
+    pongs: VecDeque<oneshot::Sender<()>>,
+    drawn: u64,
+}
+
+/// What waits to be written, or for an answer. Bounded by the requests of the node ([`super::permits`]).
+#[derive(Default)]
+pub(super) struct Calls(Mutex<State>);
+
+impl Calls {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new connection, or none: everything on the one before is lost.
+    pub(super) fn begin(&self) -> u64 {
+        let state = &mut *self.state();
+        *state = State { connection: state.connection + 1, drawn: state.drawn, ..State::default() };
+        state.connection
+    }
+
+    /// Writes a command on the connection that there is.
+    pub(super) fn command(&self, command: impl Into<Vec<u8>>) {
+        self.state().commands.push_back(command.into());
+    }
+
+    /// Asks for an answer on a connection. It never comes if that is lost.
+    pub(super) fn call(
+        &self,
+        connection: u64,
+        inbox: &str,
+        subject: &str,
+        headers: &str,
+        payload: &[&[u8]],
+    ) -> oneshot::Receiver<Incoming> {
+        let (sender, receiver) = oneshot::channel();
+        let state = &mut *self.state();
+        if state.connection == connection {
+            state.drawn += 1;
+            let mut command = Vec::new();
+            protocol::publish(&mut command, subject, &format!("{inbox}.{}", state.drawn), headers, payload);
+            state.commands.push_back(command);
+            // Nobody waits for these any more.
+            if state.answers.len() >= 1_024 && state.drawn.is_multiple_of(1_024) {
+                state.answers.retain(|_, answer| !answer.is_closed());
+            }
+            state.answers.insert(state.drawn, sender);
+        }
+        receiver
+    }
+
+    /// Waits until the server has done all that was written before.
+    pub(super) fn ping(&self, connection: u64) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        let state = &mut *self.state();
+        if state.connection == connection {
+            state.commands.push_back(b"PING\r\n".into());
+            state.pongs.push_back(sender);
+        }
+        receiver
+    }
+
+    /// Appends commands until `to` has about `bytes_max` bytes.
+    pub(super) fn take(&self, to: &mut Vec<u8>, bytes_max: usize) {
+        let mut state = self.state();
+        while to.len() < bytes_max
+            && let Some(command) = state.commands.pop_front()
+        {
+            to.extend_from_slice(&command);
+        }
+    }
+
+    pub(super) fn handle_pong(&self) {
+        let pong = self.state().pongs.pop_front();
+        // The caller may have stopped waiting.
+        let _ = pong.map(|pong| pong.send(()));
+    }
+
+    pub(super) fn handle_answer(&self, message: Incoming) {
+        let id = message.subject.rsplit_once('.').and_then(|(_, id)| id.parse::<u64>().ok());
+        let answer = id.and_then(|id| self.state().answers.remove(&id));
+        let _ = answer.map(|answer| answer.send(message));
+    }
+}

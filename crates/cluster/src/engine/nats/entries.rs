@@ -1,0 +1,147 @@
+//! What is stored for one name, as a chain: each message says what the state is after it, and which messages before it are to be read.
+//!
+//! Content that is larger than the server takes at once is stored in parts, each a link of the chain that changes nothing.
+
+use super::Shared;
+use super::jetstream::{Outcome, Session, Stored, Stream, Which, unexpected};
+use super::parts::{self, Part, WHOLE};
+use crate::engine::EngineError;
+use bytes::{Bytes, BytesMut};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
+/// How many messages before it a message names. Reading a history takes a round trip for each so many messages.
+pub(super) const RECENT_MAX: usize = 16;
+
+/// The sequences before the next message, newest first.
+pub(super) fn add_recent(recent: &mut Vec<u64>, sequence: u64) {
+    recent.truncate(RECENT_MAX - 1);
+    recent.insert(0, sequence);
+}
+
+/// What to store.
+pub(super) struct Entry<'a> {
+    pub(super) subject: &'a str,
+    /// The newest message on the subject. Zero: there is none.
+    pub(super) expected: u64,
+    pub(super) idempotency_key: Option<&'a str>,
+    /// What parts say.
+    pub(super) part_meta: String,
+    pub(super) content: &'a [u8],
+}
+
+impl Shared {
+    /// Stores content. `meta` is what the last part says of it, given the sequences of the parts before.
+    pub(super) async fn store_entry(
+        &self,
+        session: &Session,
+        entry: Entry<'_>,
+        meta: impl FnOnce(Vec<u64>) -> String,
+    ) -> Result<Outcome, EngineError> {
+        let Entry { subject, mut expected, idempotency_key: key, part_meta, content } = entry;
+        let (id, total) = (fastrand::u64(..), content.len());
+        let (mut rest, mut sequences) = (content, Vec::new());
+        while let Some((part, after)) = rest.split_at_checked(session.part_bytes_max)
+            && !after.is_empty()
+        {
+            let start = parts::start(id, total, false);
+            match self.store(session, subject, Some(expected), None, &part_meta, &[&start, part]).await? {
+                Outcome::Stored(sequence) | Outcome::Duplicate(sequence) => expected = sequence,
+                Outcome::Conflict => return Ok(Outcome::Conflict),
+            }
+            sequences.push(expected);
+            rest = after;
+        }
+        let start = if sequences.is_empty() { WHOLE.into() } else { parts::start(id, total, true) };
+        self.store(session, subject, Some(expected), key, &meta(sequences), &[&start, rest]).await
+    }
+
+    /// Stores content that no message follows. Returns its sequences.
+    pub(super) async fn store_document(
+        &self,
+        session: &Session,
+        subject: &str,
+        content: &[u8],
+    ) -> Result<Vec<u64>, EngineError> {
+        let mut sequences = Vec::new();
+        for part in content.chunks(session.part_bytes_max) {
+            match self.store(session, subject, None, None, "{}", &[WHOLE, part]).await? {
+                Outcome::Stored(sequence) | Outcome::Duplicate(sequence) => sequences.push(sequence),
+                Outcome::Conflict => return Err(unexpected()),
+            }
+        }
+        Ok(sequences)
+    }
+
+    /// The content of the message, whose other parts have these sequences. `None`: some of them are gone.
+    pub(super) async fn content(
+        &self,
+        session: &Session,
+        stream: Stream,
+        last: Bytes,
+        others: &[u64],
+    ) -> Result<Option<Bytes>, EngineError> {
+        if let (Some(Part::Whole(content)), true) = (parts::parse(last.clone()), others.is_empty()) {
+            return Ok(Some(content));
+        }
+        let mut content = BytesMut::new();
+        for part in self.read_all(session, stream, others).await? {
+            let Some(part) = part else { return Ok(None) };
+            match parts::parse(part.payload) {
+                Some(Part::More(_, part) | Part::Whole(part)) => content.extend_from_slice(&part),
+                _ => return Err(unexpected()),
+            }
+        }
+        match parts::parse(last) {
+            Some(Part::Last { total, content: last, .. }) if content.len() + last.len() == total => {
+                content.extend_from_slice(&last);
+            }
+            _ => return Err(unexpected()),
+        }
+        Ok(Some(content.freeze()))
+    }
+
+    /// A document that [`Self::store_document`] has stored. `None`: some of it is gone.
+    pub(super) async fn document(
+        &self,
+        session: &Session,
+        stream: Stream,
+        sequences: &[u64],
+    ) -> Result<Option<Bytes>, EngineError> {
+        let mut content = BytesMut::new();
+        for part in self.read_all(session, stream, sequences).await? {
+            let Some(part) = part else { return Ok(None) };
+            let Some(Part::Whole(part)) = parts::parse(part.payload) else { return Err(unexpected()) };
+            content.extend_from_slice(&part);
+        }
+        Ok(Some(content.freeze()))
+    }
+
+    /// Reads messages at once, in this order.
+    pub(super) async fn read_all(
+        &self,
+        session: &Session,
+        stream: Stream,
+        sequences: &[u64],
+    ) -> Result<Vec<Option<Stored>>, EngineError> {
+        let reads = sequences.iter().map(|sequence| self.read(session, stream, Which::Sequence(*sequence)));
+        all(reads).await.into_iter().collect()
+    }
+}
+
+/// Waits for all of these at once.
+pub(super) async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut futures: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        for (future, output) in futures.iter_mut().zip(&mut outputs).filter(|(_, output)| output.is_none()) {
+            if let Poll::Ready(ready) = future.as_mut().poll(context) {
+                *output = Some(ready);
+            }
+        }
+        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
+}

@@ -1,0 +1,386 @@
+//! Feeds: the lease and the log of each on one subject.
+//!
+//! Each message says who holds the lease and what the log is made of, and is stored only if nothing else was stored since its writer
+//! looked. So whoever acquires the lease fences the holder before: nothing that it sends later is stored. A holder goes by its own
+//! clock from when it asked, the others by theirs from when they saw the newest message: it ends for the holder first.
+//!
+//! The log is a document (on a subject of its own, which nobody subscribes to) and the changes since. As messages expire, a holder stores
+//! the document again once a day.
+
+use super::Shared;
+use super::entries::{Entry, add_recent};
+use super::jetstream::{IDLE_TTL, Outcome, Session, Stored, Stream, Which, unexpected};
+use super::observed::Observed;
+use super::snapshot;
+use super::topics::Topic;
+use crate::engine::{EngineError, FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, FeedLog, Lease, Reply, Version};
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, SystemTime};
+use stentor_hub::{Epoch, Key, Position};
+use tokio::time::Instant;
+
+/// What a message says.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Meta {
+    /// The generation of what was stored when it was.
+    g: String,
+    /// The lease, and how many milliseconds it lasts. Zero: nobody holds it.
+    t: u64,
+    k: u64,
+    x: u64,
+    /// The parts of the log's document. None: there is no log.
+    b: Vec<u64>,
+    /// When it was stored, in seconds since 1970, by the holder's clock.
+    a: u64,
+    /// The changes since, before this message: the newest ones first, how many there are with this message, and their bytes.
+    p: Vec<u64>,
+    c: usize,
+    z: usize,
+    /// The position, if it is a version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    e: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    o: Option<u64>,
+    /// The log began anew with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    base: bool,
+    /// Its other parts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    n: Vec<u64>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    part: bool,
+}
+
+impl Meta {
+    fn lease(&self) -> Option<Lease> {
+        (self.x > 0).then_some(Lease { term: self.t, token: self.k })
+    }
+
+    fn is_change(&self) -> bool {
+        self.o.is_some() && !self.base && !self.part
+    }
+
+    /// What the next message says, unless it changes something.
+    fn next(mut self, session: &Session, sequence: u64) -> Self {
+        if self.is_change() {
+            add_recent(&mut self.p, sequence);
+        }
+        let g = session.generation.clone();
+        Self { g, e: None, o: None, base: false, n: Vec::new(), part: false, ..self }
+    }
+
+    fn without_log(self) -> Self {
+        Self { b: Vec::new(), p: Vec::new(), c: 0, z: 0, ..self }
+    }
+
+    fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// What the newest message on the subject leads to.
+#[derive(Clone, Debug)]
+struct Known {
+    /// On which connection it was read or stored.
+    connection: u64,
+    sequence: u64,
+    /// The next message, unless it changes something.
+    next: Meta,
+    /// Whether the newest message can be deleted when there is another one: it tells of the lease only.
+    is_spent: bool,
+}
+
+/// A lease that this node holds.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    lease: Lease,
+    until: Instant,
+    /// The newest message that this node has stored under it.
+    sequence: u64,
+}
+
+/// What this node knows of a feed.
+#[derive(Default)]
+pub(super) struct FeedState {
+    known: Option<Known>,
+    held: Option<Held>,
+    observed: Observed,
+}
+
+impl Topic for FeedState {
+    fn is_needed(&self) -> bool {
+        self.held.is_some()
+    }
+}
+
+/// Where a feed is.
+pub(super) struct Subjects {
+    pub(super) log: String,
+    pub(super) base: String,
+}
+
+impl Shared {
+    pub(super) async fn acquire(
+        &self,
+        session: &Session,
+        state: &mut FeedState,
+        subjects: &Subjects,
+        key: &Key,
+        term_seen: u64,
+        ttl: Duration,
+    ) -> Result<Reply, EngineError> {
+        loop {
+            let newest = self.read(session, Stream::Feeds, Which::Last(&subjects.log)).await?;
+            let sequence = newest.as_ref().map_or(0, |newest| newest.sequence);
+            let meta = meta(newest.as_ref())?;
+            if let Some(seen) = self.seen(key) {
+                state.observed = seen;
+            }
+            state.observed.note(Instant::now(), sequence);
+            if meta.x > 0 && !state.observed.is_unchanged_for(Instant::now(), Duration::from_millis(meta.x)) {
+                return Ok(Reply::Lease(None));
+            }
+            let is_spent = newest.is_some() && meta.o.is_none();
+            // What was stored before the server started again may lack its end.
+            let meta = if meta.g == session.generation { meta } else { meta.without_log() };
+            let term = (meta.t.max(term_seen) + 1).max(seconds_since_1970() * 1_000);
+            let lease = Lease { term, token: fastrand::u64(1..) };
+            let meta = Meta { t: term, k: lease.token, ..meta.next(session, sequence) };
+            let known = Known { connection: session.connection, sequence, next: meta, is_spent };
+            if self.store_lease(session, state, subjects, known, lease, ttl).await? {
+                return Ok(Reply::Lease(Some(lease)));
+            }
+        }
+    }
+
+    /// Lets a lease last for `ttl` from now. Zero: it ends.
+    pub(super) async fn renew(
+        &self,
+        session: &Session,
+        state: &mut FeedState,
+        subjects: &Subjects,
+        lease: Lease,
+        ttl: Duration,
+    ) -> Result<Reply, EngineError> {
+        loop {
+            let Some(mut known) = self.known(session, state, subjects, lease).await? else {
+                return Ok(Reply::Lease(None));
+            };
+            let age = seconds_since_1970().saturating_sub(known.next.a);
+            if !ttl.is_zero() && !known.next.b.is_empty() && age > IDLE_TTL.as_secs() {
+                match self.load(session, subjects).await? {
+                    Some(log) => self.begin_log(session, subjects, &mut known.next, &log).await?,
+                    None => known.next = known.next.without_log(),
+                }
+            }
+            if self.store_lease(session, state, subjects, known, lease, ttl).await? {
+                return Ok(Reply::Lease(Some(lease)));
+            }
+        }
+    }
+
+    pub(super) async fn store_version(
+        &self,
+        session: &Session,
+        state: &mut FeedState,
+        subjects: &Subjects,
+        lease: Lease,
+        version: Version,
+    ) -> Result<Reply, EngineError> {
+        let Version { position, change, base } = version;
+        let mut documents = None;
+        loop {
+            let Some(known) = self.known(session, state, subjects, lease).await? else {
+                return Err(EngineError::Fenced);
+            };
+            let mut meta = known.next.clone();
+            match &base {
+                Some(base) => {
+                    let log = FeedLog {
+                        term: lease.term,
+                        base_position: position,
+                        base: base.clone(),
+                        changes: vec![],
+                    };
+                    if documents.is_none() {
+                        self.begin_log(session, subjects, &mut meta, &log).await?;
+                        documents = Some((meta.b.clone(), meta.a));
+                    } else if let Some((documents, at)) = &documents {
+                        meta = Meta { b: documents.clone(), a: *at, ..meta.without_log() };
+                    }
+                    meta.base = true;
+                }
+                None if meta.b.is_empty() => {
+                    return Err(EngineError::Refused("the feed has no base for a change".into()));
+                }
+                None => {
+                    (meta.c, meta.z) = (meta.c + 1, meta.z + change.len());
+                    if meta.c > FEED_CHANGES_MAX || meta.z > FEED_CHANGES_BYTES_MAX {
+                        return Err(EngineError::Refused("the feed's log is full; store a base".into()));
+                    }
+                }
+            }
+            (meta.e, meta.o) = (Some(position.epoch.0), Some(position.offset));
+            let part_meta = Meta { e: meta.e, o: meta.o, part: true, ..known.next }.text();
+            let (subject, expected) = (&*subjects.log, known.sequence);
+            let entry = Entry { subject, expected, idempotency_key: None, part_meta, content: &change };
+            let said = meta.clone();
+            let stored = self.store_entry(session, entry, |parts| Meta { n: parts, ..said }.text()).await?;
+            let (Outcome::Stored(sequence) | Outcome::Duplicate(sequence)) = stored else { continue };
+            if let Some(held) = &mut state.held {
+                held.sequence = sequence;
+            }
+            if let Some(first) = meta.b.first().filter(|_| meta.base) {
+                // What the log doesn't begin with any more.
+                self.purge(session, Stream::Feeds, &subjects.log, known.sequence + 1);
+                self.purge(session, Stream::Feeds, &subjects.base, *first);
+            } else if known.is_spent {
+                self.delete(session, Stream::Feeds, known.sequence);
+            }
+            let next = meta.next(session, sequence);
+            state.known = Some(Known { sequence, next, is_spent: false, ..known });
+            return Ok(Reply::Done);
+        }
+    }
+
+    pub(super) async fn load(
+        &self,
+        session: &Session,
+        subjects: &Subjects,
+    ) -> Result<Option<FeedLog>, EngineError> {
+        let Some(newest) = self.read(session, Stream::Feeds, Which::Last(&subjects.log)).await? else {
+            return Ok(None);
+        };
+        let newest_meta = meta(Some(&newest))?;
+        if newest_meta.g != session.generation || newest_meta.b.is_empty() {
+            return Ok(None);
+        }
+        let Some(document) = self.document(session, Stream::Feeds, &newest_meta.b).await? else {
+            return Ok(None);
+        };
+        let mut log = snapshot::decode(document).ok_or_else(unexpected)?;
+        let mut before = newest_meta.p.clone();
+        let is_change = newest_meta.is_change();
+        // Parts count nothing, but say what the message before them did.
+        let count = newest_meta.c;
+        let (mut changes, mut term) = (Vec::new(), 0);
+        let mut chunk = if is_change { vec![Some(newest)] } else { Vec::new() };
+        // From the newest to the oldest.
+        loop {
+            for stored in chunk {
+                let Some(stored) = stored else { return Ok(None) };
+                let meta = meta(Some(&stored))?;
+                let (Some(epoch), Some(offset)) = (meta.e, meta.o) else { return Err(unexpected()) };
+                let Some(content) = self.content(session, Stream::Feeds, stored.payload, &meta.n).await?
+                else {
+                    return Ok(None);
+                };
+                term = term.max(meta.t);
+                changes.push((Position { epoch: Epoch(epoch), offset }, content));
+                before = meta.p;
+            }
+            before.truncate(count.saturating_sub(changes.len()));
+            if before.is_empty() {
+                break;
+            }
+            chunk = self.read_all(session, Stream::Feeds, &before).await?;
+        }
+        if changes.len() != count {
+            return Ok(None);
+        }
+        changes.reverse();
+        log.changes.append(&mut changes);
+        log.term = log.term.max(term);
+        Ok(Some(log))
+    }
+
+    /// What follows the newest message, if this node holds the lease.
+    async fn known(
+        &self,
+        session: &Session,
+        state: &mut FeedState,
+        subjects: &Subjects,
+        lease: Lease,
+    ) -> Result<Option<Known>, EngineError> {
+        let Some(held) = state.held.filter(|held| held.lease == lease) else { return Ok(None) };
+        if Instant::now() >= held.until {
+            state.held = None;
+            return Ok(None);
+        }
+        // Whatever happens, it is read again unless what is to be stored is.
+        if let Some(known) = state.known.take().filter(|known| known.connection == session.connection) {
+            return Ok(Some(known));
+        }
+        let newest = self.read(session, Stream::Feeds, Which::Last(&subjects.log)).await?;
+        let (meta, sequence) = (meta(newest.as_ref())?, newest.as_ref().map_or(0, |newest| newest.sequence));
+        if meta.lease() != Some(lease) {
+            state.held = None;
+            return Ok(None);
+        }
+        // The holder knows which message is the newest: if it is still there, nothing is lost.
+        let is_whole = meta.g == session.generation || sequence == held.sequence;
+        let is_spent = meta.o.is_none();
+        let next = meta.next(session, sequence);
+        let next = if is_whole { next } else { next.without_log() };
+        Ok(Some(Known { connection: session.connection, sequence, next, is_spent }))
+    }
+
+    /// Stores who holds the lease. Returns whether that was possible: nothing else was stored meanwhile.
+    async fn store_lease(
+        &self,
+        session: &Session,
+        state: &mut FeedState,
+        subjects: &Subjects,
+        known: Known,
+        lease: Lease,
+        ttl: Duration,
+    ) -> Result<bool, EngineError> {
+        let asked_at = Instant::now();
+        let next = Meta { x: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX), ..known.next };
+        let (subject, expected) = (&*subjects.log, Some(known.sequence));
+        let stored = self.store(session, subject, expected, None, &next.text(), &[]).await?;
+        let (Outcome::Stored(sequence) | Outcome::Duplicate(sequence)) = stored else { return Ok(false) };
+        if known.is_spent {
+            self.delete(session, Stream::Feeds, known.sequence);
+        }
+        state.held = (!ttl.is_zero()).then(|| Held { lease, until: asked_at + ttl, sequence });
+        state.known = Some(Known { sequence, next, is_spent: true, ..known });
+        Ok(true)
+    }
+
+    /// Lets the log begin with what is in another one.
+    async fn begin_log(
+        &self,
+        session: &Session,
+        subjects: &Subjects,
+        meta: &mut Meta,
+        log: &FeedLog,
+    ) -> Result<(), EngineError> {
+        let b = self.store_document(session, &subjects.base, &snapshot::encode(log)).await?;
+        *meta = Meta { b, a: seconds_since_1970(), ..std::mem::take(meta).without_log() };
+        Ok(())
+    }
+}
+
+fn meta(stored: Option<&Stored>) -> Result<Meta, EngineError> {
+    match stored {
+        Some(stored) => stored.meta().ok_or_else(unexpected),
+        None => Ok(Meta::default()),
+    }
+}
+
+fn seconds_since_1970() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// When messages about feeds arrived.
+impl Shared {
+    fn seen(&self, key: &Key) -> Option<Observed> {
+        self.state().seen.get(key).copied()
+    }
+
+    /// A message about a feed arrived.
+    pub(super) fn note_seen(&self, key: &Key, sequence: u64) {
+        self.state().seen.entry(key.clone()).or_default().note(Instant::now(), sequence);
+    }
+}

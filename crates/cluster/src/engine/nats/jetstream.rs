@@ -1,0 +1,414 @@
+//! What is stored in streams. <https://docs.nats.io/reference/reference-protocols/nats_api_reference>
+
+use super::Shared;
+use super::protocol::{self, Incoming};
+use crate::engine::EngineError;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_hub::HistoryLimits;
+
+/// How long the server remembers which messages it has stored.
+const IDEMPOTENCY_TTL: Duration = Duration::from_secs(300);
+/// How long a room or a feed that nobody uses is kept.
+pub(super) const IDLE_TTL: Duration = Duration::from_secs(86_400);
+/// Messages of a room that the stream keeps beyond its history: parts, and those whose idempotency keys are remembered.
+const MESSAGES_SPARE: i64 = 64;
+/// Copies in a cluster of servers.
+const REPLICAS: usize = 3;
+/// Header of what a node stores, with what it says about it.
+pub(super) const META: &str = "Stentor";
+
+/// A connection on which everything is established.
+pub(super) struct Session {
+    /// Of [`super::calls::Calls`].
+    pub(super) connection: u64,
+    /// Names the incarnation of what is stored: if it changes, the newest of it may be lost.
+    pub(super) generation: String,
+    pub(super) part_bytes_max: usize,
+    pub(super) established_at: tokio::time::Instant,
+}
+
+/// What the stream of rooms keeps of each: messages, and their age in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct StreamLimits {
+    /// The connection on which they were read.
+    connection: u64,
+    messages: i64,
+    age: i64,
+}
+
+/// A stream of this node's cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stream {
+    Rooms,
+    Feeds,
+    Claims,
+}
+
+impl Stream {
+    const ALL: [Self; 3] = [Self::Rooms, Self::Feeds, Self::Claims];
+
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Rooms => "rooms",
+            Self::Feeds => "feeds",
+            Self::Claims => "claims",
+        }
+    }
+}
+
+/// Which message to read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Which<'a> {
+    Last(&'a str),
+    Sequence(u64),
+}
+
+/// A message of a stream.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub(super) sequence: u64,
+    /// When the server stored it, in nanoseconds since 1970.
+    pub(super) time: u64,
+    headers: Bytes,
+    pub(super) payload: Bytes,
+}
+
+impl Stored {
+    /// What the node that stored it said about it.
+    pub(super) fn meta<T: for<'a> Deserialize<'a>>(&self) -> Option<T> {
+        serde_json::from_str(protocol::header(&self.headers, META)?).ok()
+    }
+}
+
+/// What became of a message that was to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It has this sequence.
+    Stored(u64),
+    /// It was stored before, with this sequence.
+    Duplicate(u64),
+    /// Another message was stored on the subject first.
+    Conflict,
+}
+
+#[derive(Deserialize)]
+struct ApiError {
+    code: u16,
+    #[serde(default)]
+    err_code: u32,
+    #[serde(default)]
+    description: String,
+}
+
+const NOT_FOUND: u32 = 10_037;
+const WRONG_LAST_SEQUENCE: u32 = 10_071;
+const STREAM_NOT_FOUND: u32 = 10_059;
+const NAME_IN_USE: u32 = 10_058;
+/// No storage, no memory, or as much as the account or the stream may have.
+const FULL: [u32; 4] = [10_023, 10_028, 10_047, 10_077];
+
+impl From<ApiError> for EngineError {
+    fn from(error: ApiError) -> Self {
+        let reason: Arc<str> = format!("JetStream: {}", error.description).into();
+        let is_temporary = error.code == 503 && !FULL.contains(&error.err_code);
+        if is_temporary || error.err_code == STREAM_NOT_FOUND {
+            Self::Unavailable(reason)
+        } else {
+            Self::Refused(reason)
+        }
+    }
+}
+
+pub(super) fn unexpected() -> EngineError {
+    EngineError::Refused("JetStream has other data under this name".into())
+}
+
+impl Shared {
+    /// Asks the server, or JetStream.
+    async fn call(
+        &self,
+        session: &Session,
+        subject: &str,
+        headers: &str,
+        payload: &[&[u8]],
+    ) -> Result<Incoming, EngineError> {
+        let answer = self.calls.call(session.connection, &self.inbox, subject, headers, payload);
+        self.wake.notify_one();
+        let answer = answer.await.map_err(|_| EngineError::Unavailable("the connection was lost".into()))?;
+        if answer.status() == Some(503) {
+            // A stream is gone, or JetStream is: connecting again makes streams.
+            self.broken.notify_one();
+            return Err(EngineError::Unavailable("JetStream doesn't answer".into()));
+        }
+        Ok(answer)
+    }
+
+    /// Asks JetStream. The answer is JSON.
+    async fn ask(&self, session: &Session, what: &str, stream: Option<Stream>, question: &Value) -> Asked {
+        let name = stream.map(|stream| format!(".{}", self.names.stream(stream.kind()))).unwrap_or_default();
+        let question = question.to_string();
+        let answer = self.call(session, &format!("$JS.API.{what}{name}"), "", &[question.as_bytes()]).await?;
+        Ok(answer.payload)
+    }
+
+    pub(super) async fn read(
+        &self,
+        session: &Session,
+        stream: Stream,
+        which: Which<'_>,
+    ) -> Result<Option<Stored>, EngineError> {
+        #[derive(Deserialize)]
+        struct Answer<'a> {
+            error: Option<ApiError>,
+            #[serde(borrow)]
+            message: Option<Message<'a>>,
+        }
+        #[derive(Deserialize)]
+        struct Message<'a> {
+            seq: u64,
+            #[serde(borrow, default)]
+            hdrs: Cow<'a, str>,
+            #[serde(borrow, default)]
+            data: Cow<'a, str>,
+            #[serde(borrow)]
+            time: Cow<'a, str>,
+        }
+        let question = match which {
+            Which::Last(subject) => json!({ "last_by_subj": subject }),
+            Which::Sequence(sequence) => json!({ "seq": sequence }),
+        };
+        let answer = self.ask(session, "STREAM.MSG.GET", Some(stream), &question).await?;
+        match serde_json::from_slice(&answer).map_err(|_| unexpected())? {
+            Answer { error: Some(ApiError { err_code: NOT_FOUND, .. }), .. } => Ok(None),
+            Answer { error: Some(error), .. } => Err(self.failed(error)),
+            Answer { message: Some(Message { seq, hdrs, data, time }), .. } => {
+                let decode = |text: &str| BASE64_STANDARD.decode(text).map_err(|_| unexpected());
+                let time = nanoseconds(&time).ok_or_else(unexpected)?;
+                let (headers, payload) = (decode(&hdrs)?.into(), decode(&data)?.into());
+                Ok(Some(Stored { sequence: seq, time, headers, payload }))
+            }
+            Answer { message: None, .. } => Err(unexpected()),
+        }
+    }
+
+    /// Stores a message, if the newest one on its subject is `expected` (zero: there is none).
+    pub(super) async fn store(
+        &self,
+        session: &Session,
+        subject: &str,
+        expected: Option<u64>,
+        idempotency_key: Option<&str>,
+        meta: &str,
+        payload: &[&[u8]],
+    ) -> Result<Outcome, EngineError> {
+        #[derive(Deserialize)]
+        struct Answer {
+            error: Option<ApiError>,
+            #[serde(default)]
+            seq: u64,
+            #[serde(default)]
+            duplicate: bool,
+        }
+        let mut headers = format!("{META}: {meta}\r\n");
+        if let Some(expected) = expected {
+            headers += &format!("Nats-Expected-Last-Subject-Sequence: {expected}\r\n");
+        }
+        if let Some(key) = idempotency_key {
+            headers += &format!("Nats-Msg-Id: {key}\r\n");
+        }
+        let answer = self.call(session, subject, &headers, payload).await?;
+        match serde_json::from_slice(&answer.payload).map_err(|_| unexpected())? {
+            Answer { error: Some(ApiError { err_code: WRONG_LAST_SEQUENCE, .. }), .. } => {
+                Ok(Outcome::Conflict)
+            }
+            Answer { error: Some(error), .. } => Err(self.failed(error)),
+            Answer { seq, duplicate: true, .. } => Ok(Outcome::Duplicate(seq)),
+            Answer { seq, .. } => Ok(Outcome::Stored(seq)),
+        }
+    }
+
+    /// Deletes a message that nobody needs, sooner or later.
+    pub(super) fn delete(&self, session: &Session, stream: Stream, sequence: u64) {
+        // Erasing overwrites it: there are no secrets in it.
+        self.tell(session, "STREAM.MSG.DELETE", stream, &json!({ "seq": sequence, "no_erase": true }));
+    }
+
+    /// Deletes the messages on a subject that are older than this one, sooner or later.
+    pub(super) fn purge(&self, session: &Session, stream: Stream, subject: &str, before: u64) {
+        self.tell(session, "STREAM.PURGE", stream, &json!({ "filter": subject, "seq": before }));
+    }
+
+    /// Asks JetStream, whatever the answer is.
+    fn tell(&self, session: &Session, what: &str, stream: Stream, question: &Value) {
+        let subject = format!("$JS.API.{what}.{}", self.names.stream(stream.kind()));
+        let payload = question.to_string();
+        drop(self.calls.call(session.connection, &self.inbox, &subject, "", &[payload.as_bytes()]));
+        self.wake.notify_one();
+    }
+
+    fn failed(&self, error: ApiError) -> EngineError {
+        if error.err_code == STREAM_NOT_FOUND {
+            self.broken.notify_one();
+        }
+        error.into()
+    }
+
+    /// Lets the stream of rooms keep as much as a room needs.
+    pub(super) async fn raise_limits(
+        &self,
+        session: &Session,
+        limits: &HistoryLimits,
+    ) -> Result<(), EngineError> {
+        #[derive(Deserialize)]
+        struct Answer {
+            error: Option<ApiError>,
+            config: Option<Value>,
+        }
+        let needed = StreamLimits {
+            connection: session.connection,
+            messages: i64::try_from(limits.publications_max)
+                .unwrap_or(i64::MAX)
+                .saturating_add(MESSAGES_SPARE),
+            age: i64::try_from(limits.age_max.saturating_add(IDLE_TTL).as_nanos()).unwrap_or(i64::MAX),
+        };
+        let mut known = self.stream_limits.lock().await;
+        if known.connection == session.connection
+            && known.messages >= needed.messages
+            && known.age >= needed.age
+        {
+            return Ok(());
+        }
+        let ask = async |what, question: &Value| {
+            let answer = self.ask(session, what, Some(Stream::Rooms), question).await?;
+            match serde_json::from_slice(&answer).map_err(|_| unexpected())? {
+                Answer { error: Some(error), .. } => Err(self.failed(error)),
+                Answer { config, .. } => config.ok_or_else(unexpected),
+            }
+        };
+        let mut config = ask("STREAM.INFO", &Value::Null).await?;
+        let field = |name: &str| config[name].as_i64().filter(|limit| *limit > 0).unwrap_or(i64::MAX);
+        let has = StreamLimits { messages: field("max_msgs_per_subject"), age: field("max_age"), ..needed };
+        *known = StreamLimits {
+            messages: has.messages.max(needed.messages),
+            age: has.age.max(needed.age),
+            ..needed
+        };
+        if *known != has {
+            let limit = |limit: i64, unlimited: i64| if limit == i64::MAX { unlimited } else { limit };
+            config["max_msgs_per_subject"] = limit(known.messages, -1).into();
+            config["max_age"] = limit(known.age, 0).into();
+            let raised = ask("STREAM.UPDATE", &config).await;
+            if raised.is_err() {
+                *known = StreamLimits::default();
+            }
+            raised?;
+        }
+        Ok(())
+    }
+
+    /// Makes the streams that don't exist.
+    pub(super) async fn make_streams(&self, session: &Session, is_cluster: bool) -> Result<(), EngineError> {
+        #[derive(Deserialize)]
+        struct Answer {
+            error: Option<ApiError>,
+        }
+        let answer = self.ask(session, "INFO", None, &Value::Null).await?;
+        if let Answer { error: Some(error) } = serde_json::from_slice(&answer).map_err(|_| unexpected())? {
+            return Err(error.into());
+        }
+        for stream in Stream::ALL {
+            let mut config = json!({
+                "name": self.names.stream(stream.kind()),
+                "retention": "limits",
+                "discard": "old",
+                "storage": "file",
+                "num_replicas": if is_cluster { REPLICAS } else { 1 },
+                "max_consumers": -1,
+                "max_msgs": -1,
+                "max_bytes": -1,
+                "duplicate_window": nanoseconds_of(IDEMPOTENCY_TTL),
+            });
+            let republish = |kind: &str| json!({ "src": self.names.subject(&format!("{kind}.>")), "dest": self.names.subject(&format!("live.{kind}.>")) });
+            let own = match stream {
+                Stream::Rooms => json!({
+                    "subjects": [self.names.subject("room.>")],
+                    "republish": republish("room"),
+                    "max_msgs_per_subject": 256,
+                    "max_age": nanoseconds_of(IDLE_TTL * 2),
+                }),
+                Stream::Feeds => json!({
+                    "subjects": [self.names.subject("feed.>"), self.names.subject("base.>")],
+                    "republish": republish("feed"),
+                    "max_age": nanoseconds_of(IDLE_TTL * 2),
+                }),
+                Stream::Claims => json!({
+                    "subjects": [self.names.subject("claim.>")],
+                    "max_msgs_per_subject": 1,
+                    "max_age": nanoseconds_of(IDLE_TTL),
+                }),
+            };
+            if let (Some(config), Value::Object(own)) = (config.as_object_mut(), own) {
+                config.extend(own);
+            }
+            let answer = self.ask(session, "STREAM.CREATE", Some(stream), &config).await?;
+            match serde_json::from_slice(&answer).map_err(|_| unexpected())? {
+                // Its limits were raised, or an operator has changed them.
+                Answer { error: None | Some(ApiError { err_code: NAME_IN_USE, .. }) } => {}
+                Answer { error: Some(error) } => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+type Asked = Result<Bytes, EngineError>;
+
+fn nanoseconds_of(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A time such as `2026-11-23T06:47:06.716378048Z`, in nanoseconds since 1970.
+fn nanoseconds(time: &str) -> Option<u64> {
+    let (date, time) = time.strip_suffix('Z')?.split_once('T')?;
+    let numbers = |text: &str, by| -> Option<[u64; 3]> {
+        let numbers: Option<Vec<u64>> = text.split(by).map(|number| number.parse().ok()).collect();
+        numbers?.try_into().ok()
+    };
+    let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let ([year, month, day], [hour, minute, second]) = (numbers(date, '-')?, numbers(time, ':')?);
+    let is_valid = (1970..=2500).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    if !is_valid || hour > 23 || minute > 59 || second > 60 || fraction.len() > 9 {
+        return None;
+    }
+    // Years that begin in March have the day that is sometimes there at their end.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 719_469;
+    let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
+    Some(seconds * 1_000_000_000 + format!("{fraction:0<9}").parse::<u64>().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        for (time, expected) in [
+            ("1970-01-01T00:00:00Z", Some(0)),
+            ("2000-02-29T12:00:00.5Z", Some(951_825_600_500_000_000)),
+            ("2026-11-23T06:47:06.716378048Z", Some(1_795_416_426_716_378_048)),
+            ("2026-11-23 06:47:06Z", None),
+            ("2026-13-23T06:47:06Z", None),
+            ("2026-11-23T06:47:06.7163780481Z", None),
+        ] {
+            assert_eq!(nanoseconds(time), expected, "{time}");
+        }
+    }
+}

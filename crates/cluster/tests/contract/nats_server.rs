@@ -1,0 +1,85 @@
+//! A nats-server with JetStream on a free port.
+
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+pub(crate) struct NatsServer {
+    pub(crate) port: u16,
+    folder: tempfile::TempDir,
+    child: Mutex<Option<Child>>,
+}
+
+impl NatsServer {
+    /// A server with these lines of configuration, or `None` with a message if there is no nats-server.
+    pub(crate) fn start(configuration: &str) -> Option<Self> {
+        if Command::new("nats-server").arg("--version").output().is_err() {
+            eprintln!("skipped: there is no nats-server");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("store");
+        let jetstream = format!("jetstream {{ store_dir: {store:?} }}\n");
+        Some(Self::with(folder, &format!("{jetstream}{configuration}")))
+    }
+
+    /// One without JetStream.
+    pub(crate) fn start_without_jetstream() -> Option<Self> {
+        Self::start("").map(|server| {
+            server.stop();
+            Self::with(tempfile::tempdir().unwrap(), "")
+        })
+    }
+
+    fn with(folder: tempfile::TempDir, configuration: &str) -> Self {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut file = std::fs::File::create(folder.path().join("conf")).unwrap();
+        write!(file, "listen: \"127.0.0.1:{port}\"\n{configuration}\n").unwrap();
+        let server = Self { port, folder, child: Mutex::new(None) };
+        server.run();
+        server
+    }
+
+    /// Starts it again after [`Self::stop`], with its data.
+    pub(crate) fn run(&self) {
+        let log = std::fs::File::create(self.folder.path().join("log")).unwrap();
+        let child = Command::new("nats-server")
+            .arg("-c")
+            .arg(self.folder.path().join("conf"))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        *self.child.lock().unwrap() = Some(child);
+        let started = Instant::now();
+        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            let log = || std::fs::read_to_string(self.folder.path().join("log")).unwrap();
+            assert!(started.elapsed() < Duration::from_secs(10), "nats-server doesn't start: {}", log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Kills it.
+    pub(crate) fn stop(&self) {
+        if let Some(mut child) = self.child.lock().unwrap().take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Deletes what it has stored. It doesn't run.
+    pub(crate) fn wipe(&self) {
+        let _ = std::fs::remove_dir_all(self.folder.path().join("store"));
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for NatsServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
