@@ -8,16 +8,17 @@ import { missing, redis, until } from './redis.mjs';
 
 const skip = missing;
 
-const config = (url, name, secret = 'known-to-all-its-nodes', more = '') => `
+const config = (url, name, { prefix = 'stentor:', history = 0, more = '' } = {}) => `
 [cluster]
 engine = "${url}"
 node = "${name}"
-secret = "${secret}"
+prefix = "${prefix}"
+secret = "known-to-all-of-${prefix}"
 [socketio]
 recovery_ttl = "1min"
 namespaces = ["/chat"]
 [rooms]
-history_length = 0
+history_length = ${history}
 ${more}
 [[rules]]
 event = "join"
@@ -133,46 +134,170 @@ for (const way of ['websocket', 'polling']) {
   });
 }
 
-test('while messages are published on all nodes, a client that moves receives each once and in order', { skip }, async (t) => {
+test('while messages are published on all nodes, clients that move receive each once and in order', { skip }, async (t) => {
   const engine = await redis(t);
   const servers = await cluster(t, engine, ['a', 'b', 'c']);
   await known(servers);
-  const moving = await Promise.all([0, 1, 2, 0, 1, 2].map((n) => client(t, servers[n], ['red', 'blue'])));
+  // A room of all, and one for each client, in which other nodes have no interest before it comes.
+  const own = Array.from({ length: 6 }, (_, n) => `own ${n}`);
+  const rooms = ['red', ...own];
+  const moving = await Promise.all(own.map((room, n) => client(t, servers[n % 3], ['red', room])));
   const publishers = await Promise.all(servers.map((server) => client(t, server)));
   await meet(servers, moving, 'red');
-  await meet(servers, moving, 'blue');
+  for (const [n, socket] of moving.entries()) await meet(servers, [socket], own[n]);
   let runs = true;
-  const counts = await (async () => {
-    const publishing = publishers.map(async (publisher, from) => {
-      let n = 0;
-      for (; runs; n++) {
-        publisher.emit('say', { room: ['red', 'blue'][n % 2], from, n });
-        if (n % 5 === 0) await passed(1);
-      }
-      return n;
-    });
-    const move = async (socket, at) => {
-      for (let step = 1; step <= 12; step++) {
-        await passed(20 * Math.random());
-        await cut(socket);
-        await passed(30 * Math.random());
-        assert.equal(await reconnect(socket, servers[(at + step) % 3]), true);
-      }
-    };
-    await Promise.all(moving.map((socket, n) => move(socket, n % 3)));
-    runs = false;
-    return Promise.all(publishing);
-  })();
-  const total = counts.reduce((a, b) => a + b);
-  for (const [n, socket] of moving.entries()) {
-    await until(`all messages for ${n}: ${socket.news.length} of ${total}`, () => socket.news.length >= total, 10_000);
-    for (const from of servers.keys()) {
-      // Rooms are separate channels; within one, each publisher's messages are in order.
-      for (const parity of [0, 1]) {
-        const numbers = socket.news.filter((data) => data.from === from && data.n % 2 === parity).map((data) => data.n);
-        assert.deepEqual(numbers, Array.from({ length: Math.ceil((counts[from] - parity) / 2) }, (_, i) => 2 * i + parity), `client ${n}, publisher ${from}`);
-      }
+  const publishing = publishers.map(async (publisher, from) => {
+    let n = 0;
+    for (; runs; n++) {
+      publisher.emit('say', { room: rooms[n % rooms.length], from, n });
+      if (n % 10 === 0) await passed(1);
     }
+    return n;
+  });
+  await Promise.all(moving.map(async (socket, at) => {
+    for (let step = 1; step <= 20; step++) {
+      await passed(20 * Math.random());
+      await cut(socket);
+      await passed(30 * Math.random());
+      assert.equal(await reconnect(socket, servers[(at + step) % 3]), true);
+    }
+  }));
+  runs = false;
+  const counts = await Promise.all(publishing);
+  const sent = (room) => counts.map((count) => Array.from({ length: Math.ceil((count - rooms.indexOf(room)) / rooms.length) }, (_, i) => rooms.indexOf(room) + i * rooms.length));
+  for (const [n, socket] of moving.entries()) {
+    const received = (room) => servers.map((_, from) => socket.news.filter((data) => data.room === room && data.from === from).map((data) => data.n));
+    const expected = [sent('red'), sent(own[n])];
+    const total = expected.flat(2).length;
+    await until(`${total} messages`, () => socket.news.length >= total, 5_000).catch(() => {});
+    assert.deepEqual([received('red'), received(own[n])], expected, `client ${n}`);
     assert.equal(socket.news.length, total);
   }
+});
+
+/** Another client that presents what a client knows. */
+function impostor(t, server, { _pid, _lastOffset }) {
+  const socket = io(server.http, { forceNew: true, transports: ['websocket'], reconnection: false, autoConnect: false });
+  t.after(() => socket.disconnect());
+  Object.assign(socket, { _pid, _lastOffset, news: [] });
+  socket.on('news', (data) => socket.news.push(data));
+  const connected = event(socket, 'connect');
+  socket.connect();
+  return within(connected, 'the connection').then(() => socket);
+}
+
+test('a client that reconnects before its connection is lost is recovered, and the connection ends', { skip }, async (t) => {
+  const engine = await redis(t);
+  const servers = await cluster(t, engine, ['a', 'b']);
+  await known(servers);
+  const before = await client(t, servers[0], ['red']);
+  await meet(servers, [before], 'red');
+  const ended = event(before, 'disconnect');
+  const after = await impostor(t, servers[1], before);
+  assert.deepEqual([after.recovered, after.id], [true, before.id ?? after.id]);
+  await within(ended, 'the end');
+  await publish(servers[0], 'red', 1);
+  await until('the message', () => after.news.length === 1);
+  assert.deepEqual(before.news, []);
+  // A pid that was shown already moves the session again: it is a secret of one client.
+  const left = event(after, 'disconnect');
+  const replayed = await impostor(t, servers[0], after);
+  assert.equal(replayed.recovered, true);
+  await within(left, 'the end');
+});
+
+test('of clients that show the same pid at once, one has the session', { skip }, async (t) => {
+  const engine = await redis(t);
+  const servers = await cluster(t, engine, ['a', 'b', 'c']);
+  await known(servers);
+  for (let n = 0; n < 10; n++) {
+    const socket = await client(t, servers[0], ['red']);
+    const known = { _pid: socket._pid, _lastOffset: socket._lastOffset };
+    const { id } = socket;
+    await cut(socket);
+    const twins = await Promise.all([1, 2, 1, 2].map((n) => impostor(t, servers[n], known)));
+    // One that is recovered later takes it over from an earlier one.
+    await until('one has it', async () => (await post(servers[0], 'sessions', { sessions: [id] })).count === 1 || twins.every(({ recovered }) => !recovered));
+    assert.ok(twins.some(({ recovered }) => recovered), 'one is recovered');
+    assert.equal(twins.filter((twin) => twin.connected && twin.id === id).length, 1);
+    await publish(servers[2], 'red', n);
+    const owner = twins.find((twin) => twin.connected && twin.id === id);
+    await until('the message', () => owner.news.length === 1);
+    for (const twin of twins) twin.disconnect();
+  }
+});
+
+test('when the node that served a client is killed, the client begins anew at once', { skip }, async (t) => {
+  const engine = await redis(t);
+  const servers = await cluster(t, engine, ['a', 'b', 'c']);
+  await known(servers);
+  const [first, moved] = await Promise.all([client(t, servers[0], ['red']), client(t, servers[0], ['red'])]);
+  // One was served by another node at last, and isn't affected.
+  const { id } = moved;
+  await cut(moved);
+  assert.equal(await reconnect(moved, servers[1]), true);
+  const gone = event(first, 'disconnect');
+  servers[0].child.kill('SIGKILL');
+  await gone;
+  await until('the dead node is forgotten', async () => (await nodes(servers[2])).length === 2);
+  const begun = Date.now();
+  assert.equal(await reconnect(first, servers[2]), false);
+  assert.ok(Date.now() - begun < 1_000, `${Date.now() - begun} ms`);
+  await within(first.emitWithAck('join', 'red'), 'the answer to join');
+  await cut(moved);
+  await publish(servers[1], 'red', 'missed');
+  assert.equal(await reconnect(moved, servers[2]), true);
+  assert.equal(moved.id, id);
+  await until('the message', () => moved.news.length === 1);
+  assert.deepEqual(await recoveries(servers[2]), { found: 1, not_found: 1 });
+});
+
+test('when the node that served a client is stopped, the client begins anew after two seconds', { skip }, async (t) => {
+  const engine = await redis(t);
+  const servers = await cluster(t, engine, ['a', 'b']);
+  await known(servers);
+  const socket = await client(t, servers[0], ['red']);
+  const { id } = socket;
+  servers[0].child.kill('SIGSTOP');
+  t.after(() => servers[0].child.kill('SIGCONT'));
+  await cut(socket);
+  const begun = Date.now();
+  assert.equal(await reconnect(socket, servers[1]), false);
+  const waited = Date.now() - begun;
+  assert.ok(waited > 1_500 && waited < 5_000, `${waited} ms`);
+  assert.notEqual(socket.id, id);
+  await within(socket.emitWithAck('join', 'red'), 'the answer to join');
+  assert.deepEqual(await recoveries(servers[1]), { timeout: 1 });
+  // What it says when it goes on is too late.
+  servers[0].child.kill('SIGCONT');
+  await meet(servers, [socket], 'red');
+  await publish(servers[0], 'red', 1);
+  await until('the message', () => socket.news.length === 1);
+});
+
+test('what no node has is not recovered', { skip }, async (t) => {
+  const engine = await redis(t);
+  const servers = await cluster(t, engine, ['a', 'b']);
+  const [foreign] = await cluster(t, engine, ['f'], { prefix: 'other:' });
+  await known(servers);
+  const own = await client(t, servers[0], ['red']);
+  const stranger = await client(t, foreign, ['red']);
+  const forged = [
+    // Of another cluster, which is alive.
+    stranger._pid,
+    // Each byte of one that there is, changed.
+    ...Array.from({ length: 20 }, (_, n) => own._pid.slice(0, n) + (own._pid[n] === 'A' ? 'B' : 'A') + own._pid.slice(n + 1)),
+    'AAAAAAAAAAAAAAAAAAAA',
+  ];
+  for (const _pid of forged) {
+    const socket = await impostor(t, servers[1], { _pid });
+    assert.equal(socket.recovered, false, _pid);
+    socket.disconnect();
+  }
+  // An offset that was never sent.
+  await cut(own);
+  const { id } = own;
+  own._lastOffset = '0123456789abcdef';
+  assert.equal(await reconnect(own, servers[1]), false);
+  assert.notEqual(own.id, id);
 });

@@ -54,13 +54,14 @@ pub(crate) struct RecoverableSockets {
     /// When suspended sockets expire, in order. Some entries may be out of date.
     expiries: VecDeque<(Instant, usize, Sid)>,
     suspended: usize,
+    core: CoreId,
     moved: Arc<MovedSockets>,
 }
 
 impl RecoverableSockets {
-    /// No sockets. Those that come from other nodes are entered in `moved`.
-    pub(crate) fn new(moved: Arc<MovedSockets>) -> Self {
-        Self { moved, ..Self::default() }
+    /// No sockets of `core`. Those that come from other nodes are entered in `moved`.
+    pub(crate) fn new(core: CoreId, moved: Arc<MovedSockets>) -> Self {
+        Self { core, moved, ..Self::default() }
     }
 
     /// Suspended sockets.
@@ -104,24 +105,17 @@ impl RecoverableSockets {
         slot
     }
 
-    /// A socket comes from another node to this core. Until [`Self::adopt`], it can't be recovered.
-    pub(crate) fn expect(
-        &mut self,
-        core: CoreId,
-        session: SessionId,
-        room: Room,
-        pid: Sid,
-        id: PublicId,
-    ) -> usize {
-        self.moved.insert_if_vacant(pid, id, core, session);
+    /// A socket comes from another node. Until [`Self::adopt`], it can't be recovered.
+    pub(crate) fn expect(&mut self, session: SessionId, room: Room, pid: Sid, id: PublicId) -> usize {
+        self.moved.expect(id, self.core, session);
         self.slots.insert(RecoverableSocket { session, pid, room, id: Some(id), place: Place::Expected })
     }
 
     /// A socket that has come from another node is this client's now.
-    pub(crate) fn adopt(&mut self, slot: usize, client: ClientId, core: CoreId) {
+    pub(crate) fn adopt(&mut self, slot: usize, client: ClientId) {
         if let Some(socket) = self.slots.get_mut(slot) {
             if let Some(id) = socket.id {
-                self.moved.insert(socket.pid, id, core, socket.session);
+                self.moved.insert(socket.pid, id, self.core, socket.session);
             }
             socket.place = Place::Client(client);
             self.by_pid.insert(socket.pid, slot);
@@ -142,7 +136,7 @@ impl RecoverableSockets {
                 self.by_pid.remove(&socket.pid);
             }
             if let Some(id) = socket.id {
-                self.moved.remove(socket.pid, id, socket.session);
+                self.moved.remove(socket.pid, id, self.core, socket.session);
             }
             self.suspended -= usize::from(socket.place.is_suspended());
         }

@@ -85,13 +85,13 @@ impl Executor {
         let is_taken = |(core, session)| core == self.context.core && self.hub.tag(session).is_some();
         if self.arrivals.by_question.contains_key(&number)
             || !socket.subscriptions.iter().all(is_allowed)
-            || self.shared.session_of(socket.id).is_some_and(is_taken)
+            || socket.id.decode(self.shared.seed).is_some_and(is_taken)
         {
             return false;
         }
         // Its connection's is set when it has come.
         let session = self.hub.handle_open(Format::moved_socket().into(), 0);
-        let slot = self.recovery.expect(self.context.core, session, room, pid, socket.id);
+        let slot = self.recovery.expect(session, room, pid, socket.id);
         self.hub.set_tag(session, Owner::Socket(slot).to_tag());
         let is_ready = self.hub.handle_suspend(session) && self.subscribe_moved(session, socket);
         if is_ready {
@@ -146,7 +146,7 @@ impl Executor {
             let (now, known) = (self.context.now, known.into_iter().collect());
             if self.hub.handle_arrival(now, session, &room, last, missed, &known).is_ok() {
                 self.metrics().recovered.add(1);
-                self.recovery.adopt(slot, client, self.context.core);
+                self.recovery.adopt(slot, client);
                 return Some((slot, session));
             }
         }

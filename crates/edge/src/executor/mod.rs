@@ -114,7 +114,7 @@ impl Executor {
             actions: Vec::new(),
             effects: VecDeque::new(),
             sids: Sids::default(),
-            recovery: RecoverableSockets::new(shared.moved.clone()),
+            recovery: RecoverableSockets::new(core, shared.moved.clone()),
             arrivals: Arrivals::new(shared.ledger.clone()),
             questions: Questions::new(
                 options.authorizer.clone(),

@@ -22,14 +22,14 @@ struct Sockets {
 }
 
 impl MovedSockets {
-    /// Enters a socket that comes, unless another client waits for it as well.
-    pub(crate) fn insert_if_vacant(&self, pid: Sid, id: PublicId, core: CoreId, session: SessionId) {
-        let is_vacant = !locked(&self.sockets).by_id.contains_key(&id);
-        if is_vacant {
-            self.insert(pid, id, core, session);
-        }
+    /// A socket comes, and has this id, unless another client waits for it as well.
+    pub(crate) fn expect(&self, id: PublicId, core: CoreId, session: SessionId) {
+        let sockets = &mut *locked(&self.sockets);
+        sockets.by_id.entry(id).or_insert((core, session));
+        self.count.store(sockets.by_id.len(), Ordering::SeqCst);
     }
 
+    /// A socket has come.
     pub(crate) fn insert(&self, pid: Sid, id: PublicId, core: CoreId, session: SessionId) {
         let sockets = &mut *locked(&self.sockets);
         sockets.by_id.insert(id, (core, session));
@@ -37,10 +37,10 @@ impl MovedSockets {
         self.count.store(sockets.by_id.len(), Ordering::SeqCst);
     }
 
-    pub(crate) fn remove(&self, pid: Sid, id: PublicId, session: SessionId) {
+    pub(crate) fn remove(&self, pid: Sid, id: PublicId, core: CoreId, session: SessionId) {
         let sockets = &mut *locked(&self.sockets);
         // It may have come again.
-        if sockets.by_id.get(&id).is_some_and(|(_, of)| *of == session) {
+        if sockets.by_id.get(&id) == Some(&(core, session)) {
             sockets.by_id.remove(&id);
             sockets.by_pid.remove(&pid);
         }
