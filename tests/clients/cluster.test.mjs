@@ -319,3 +319,18 @@ test('rooms with history have one order on all nodes, and a client resumes on an
   await post(servers[2], 'publish', { room: 'log', data: { n: 2, i: 200 } });
   assert.equal((await resumed.next()).data.i, 200);
 });
+
+test('a message to a room with history is published when the engine has it', { skip }, async (t) => {
+  const engine = await redis(t);
+  const server = await node(t, engine, 'a', '[rooms]\nhistory_length = 100\n[limits]\ndecision_timeout = "2s"\n');
+  const publish = async (n) => {
+    const response = await fetch(`${server.admin}/api/v1/publish`, { method: 'POST', headers: { 'Content-Type': 'application/x-ndjson' }, body: `{"room":"log","data":${n}}\n{"room":"log","data":${n + 1}}` });
+    return [response.status, await response.json()];
+  };
+  assert.deepEqual(await publish(1), [200, { published: 2 }]);
+  await engine.stop();
+  const [status, answer] = await publish(3);
+  assert.deepEqual([status, answer.published, answer.error.line, answer.error.code], [503, 0, 1, 'unavailable']);
+  await engine.start();
+  await until('it is accepted again', async () => (await publish(5))[0] === 200);
+});

@@ -9,6 +9,8 @@
 //! A message to rooms is delivered to the members on its own node before it leaves, whatever the engine does with it. Messages
 //! from other nodes wait while the data plane has no room, and are dropped, as after a lost connection, if that lasts.
 
+mod broker;
+
 use crate::NodeId;
 use crate::engine::{Channel, Engine, EngineError, Event, EventReceiver, EventsWaiting, Reply};
 use crate::feeds::{FeedDriver, SourceOf, Surroundings};
@@ -27,8 +29,8 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use stentor_edge::{Broadcast, Broker, Busy, ControlPlane, DataPlane, Ledger, Metric, SocketQuestion};
-use stentor_hub::{HistoryLimits, Room, Topic};
+use stentor_edge::{Busy, ControlPlane, DataPlane, Ledger, Metric};
+use stentor_hub::{HistoryLimits, Topic};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep_until;
 
@@ -443,62 +445,5 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     // Without a sender, nobody stops it any more.
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending::<()>().await;
-    }
-}
-
-impl Broker for Cluster {
-    fn publish(&self, message: &Broadcast) -> Result<(), Busy> {
-        let channel = match message.rooms.only() {
-            Some(room) => Channel::from(room.clone()),
-            // A node with members of several of the rooms receives it once.
-            None => Channel::Nodes,
-        };
-        match self.send(channel, &Frame::Message(message.clone())) {
-            Ok(()) => {
-                count(&self.counters.sent);
-                Ok(())
-            }
-            Err(EngineError::Full) => Err(Busy),
-            Err(_) => {
-                count(&self.counters.too_large);
-                Ok(())
-            }
-        }
-    }
-
-    fn orders_history(&self) -> bool {
-        self.rooms.has_history()
-    }
-
-    fn publish_with_history(
-        &self,
-        message: &Broadcast,
-        ticket: Option<stentor_edge::Ticket>,
-    ) -> Result<(), Busy> {
-        let room = message.rooms.first();
-        let payload = self.frames.encode(&Channel::from(room.clone()), &Frame::Message(message.clone()));
-        self.rooms.publish(room, payload, ticket)?;
-        count(&self.counters.sent);
-        Ok(())
-    }
-
-    fn find_socket(&self, question: SocketQuestion) -> bool {
-        self.begin_to_find(question)
-    }
-
-    fn confirm_history(&self, room: &Room) {
-        self.rooms.confirm(room);
-    }
-
-    fn set_interest(&self, topic: &Topic, has_subscribers: bool) {
-        if has_subscribers {
-            self.counters.interest.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.counters.interest.fetch_sub(1, Ordering::Relaxed);
-        }
-        self.engine.set_interest(Channel::Topic(topic.clone()), has_subscribers);
-        if let Topic::Room(room) = topic {
-            self.rooms.set_interest(room, has_subscribers);
-        }
     }
 }

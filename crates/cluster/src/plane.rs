@@ -5,13 +5,14 @@ use crate::engine::Limits;
 use crate::engine::memory::Memory;
 use crate::finish::Finish;
 use crate::frame::{Answered, Question, Selector, Task};
+use crate::rooms::Publisher;
 use crate::{NodeId, NodeRecord};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
-    Broadcast, Busy, Command, CommandInbox, DataPlane, Denial, Done, FeedSource, FeedUpdate, Histogram,
-    Ledger, Metric, NodeInfo, Publish, PushResult, PushedFeed, PushedFeeds, ReadResult, RoomList, RoomUpdate,
-    RoomsQuery, Target, Ticket, Wanted,
+    Broadcast, Busy, Command, CommandError, CommandInbox, DataPlane, Denial, Done, FeedSource, FeedUpdate,
+    Histogram, Ledger, Metric, NodeInfo, Publish, PushResult, PushedFeed, PushedFeeds, ReadResult, RoomList,
+    RoomUpdate, RoomsQuery, Target, Ticket, Wanted,
 };
 use stentor_hub::{Key, Room};
 
@@ -65,6 +66,28 @@ impl CommandInbox for ClusterPlane {
     fn publish(&self, message: Publish) -> Result<(), Busy> {
         // The core hands it to the broker.
         self.local.publish(message)
+    }
+
+    fn publish_kept(&self, message: Publish, done: Done<Result<(), Denial>>) {
+        if !self.cluster.keeps_history(&message.room) {
+            return done.answer(self.publish(message).map(Ok).map_err(|Busy| CommandError::Busy));
+        }
+        let Publish { room, event, data } = message;
+        let message = Broadcast {
+            // It gets the id of its position.
+            id: 0,
+            rooms: room.into(),
+            except_rooms: Vec::new(),
+            except_sessions: Vec::new(),
+            event,
+            data,
+            volatile: false,
+        };
+        if let Err(Some(Publisher::Caller(done))) =
+            self.cluster.append(&message, Some(Publisher::Caller(done)))
+        {
+            done.answer(Err(CommandError::Busy));
+        }
     }
 
     fn receive(&self, message: Broadcast) -> Result<(), Busy> {

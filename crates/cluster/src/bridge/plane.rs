@@ -49,6 +49,10 @@ impl CommandInbox for BridgedPlane {
         self.inner.publish(message)
     }
 
+    fn publish_kept(&self, message: Publish, done: Done<Result<(), Denial>>) {
+        self.inner.publish_kept(message, done);
+    }
+
     fn receive(&self, message: Broadcast) -> Result<(), Busy> {
         self.inner.receive(message)
     }

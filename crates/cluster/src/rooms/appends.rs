@@ -13,7 +13,7 @@ use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_edge::{Busy, Denial};
+use stentor_edge::Denial;
 use stentor_hub::{HistoryLimits, Room};
 
 /// Maximum number of messages that wait for the engine,
@@ -112,11 +112,11 @@ impl<P> Appends<P> {
         payload: Bytes,
         limits: HistoryLimits,
         publisher: Option<P>,
-    ) -> Result<(), Busy> {
+    ) -> Result<(), Option<P>> {
         let is_full = self.appends.len() >= APPENDS_MAX
             || (self.bytes + payload.len() > APPENDS_BYTES_MAX && !self.appends.is_empty());
         if is_full {
-            return Err(Busy);
+            return Err(publisher);
         }
         self.drawn += 1;
         self.bytes += payload.len();

@@ -7,7 +7,7 @@ use crate::space::Space;
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use stentor_edge::{Busy, Charge, Class, DataPlane, Ledger, Ticket};
+use stentor_edge::{Busy, Charge, Class, DataPlane, Denial, Done, Ledger, Ticket};
 use stentor_hub::{HistoryLimits, Position, Room};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -16,9 +16,26 @@ use tokio::time::sleep_until;
 /// A part of the time until the core refuses a message itself. So the decision comes first, and tells why.
 const APPEND_TIMEOUT_SHARE: f64 = 0.8;
 
+/// Who waits for the engine to have a message.
+pub(crate) enum Publisher {
+    /// A client, on its core.
+    Client(Ticket),
+    /// A caller of this process.
+    Caller(Done<Result<(), Denial>>),
+}
+
+impl std::fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Client(_) => "Client",
+            Self::Caller(_) => "Caller",
+        })
+    }
+}
+
 /// The rooms with history of a node, for any thread.
 pub(crate) struct RoomDriver {
-    rooms: Mutex<Rooms<Ticket>>,
+    rooms: Mutex<Rooms<Publisher>>,
     /// What waits in the machine. Changed while it is locked.
     charge: Charge,
     /// The machine has outputs.
@@ -48,12 +65,12 @@ impl RoomDriver {
         }
     }
 
-    fn rooms(&self) -> MutexGuard<'_, Rooms<Ticket>> {
+    fn rooms(&self) -> MutexGuard<'_, Rooms<Publisher>> {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the machine, and charges what waits in it then.
-    fn change<R>(&self, change: impl FnOnce(&mut Rooms<Ticket>) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut Rooms<Publisher>) -> R) -> R {
         let mut rooms = self.rooms();
         let result = change(&mut rooms);
         self.charge.set(rooms.held_bytes());
@@ -68,9 +85,19 @@ impl RoomDriver {
         self.rooms().stats()
     }
 
-    /// A message was published on this node.
-    pub(crate) fn publish(&self, room: &Room, payload: Bytes, ticket: Option<Ticket>) -> Result<(), Busy> {
-        let result = self.change(|rooms| rooms.handle_publish(now(), room, payload, ticket));
+    /// Whether a room keeps history.
+    pub(crate) fn keeps_history(&self, room: &Room) -> bool {
+        self.rooms().keeps_history(room)
+    }
+
+    /// A message was published on this node. Returns the publisher if there is no room for it.
+    pub(crate) fn publish(
+        &self,
+        room: &Room,
+        payload: Bytes,
+        publisher: Option<Publisher>,
+    ) -> Result<(), Option<Publisher>> {
+        let result = self.change(|rooms| rooms.handle_publish(now(), room, payload, publisher));
         self.changed.notify_one();
         result
     }
@@ -142,7 +169,7 @@ impl RoomDriver {
 
     async fn carry_out(
         &self,
-        output: Output<Ticket>,
+        output: Output<Publisher>,
         engine: &dyn Engine,
         plane: &dyn DataPlane,
         space: &Space,
@@ -153,7 +180,8 @@ impl RoomDriver {
                 let answer = engine.request(request);
                 requests.spawn(async move { (number, answer.await) });
             }
-            Output::Decide(ticket, decision) => {
+            Output::Decide(Publisher::Caller(done), decision) => done.answer(Ok(decision)),
+            Output::Decide(Publisher::Client(ticket), decision) => {
                 while plane.decide(ticket, decision.clone()) == Err(Busy) {
                     space.wait().await;
                 }

@@ -26,13 +26,13 @@ use crate::NodeId;
 use crate::engine::{EngineError, PAYLOAD_BYTES_MAX, Reply, Request};
 use appends::{Appends, Step};
 use bytes::Bytes;
-pub(crate) use driver::RoomDriver;
+pub(crate) use driver::{Publisher, RoomDriver};
 pub(crate) use room::Resync;
 use room::{News, Next, Reading, RoomState};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_edge::{Busy, Denial, RoomUpdate};
+use stentor_edge::{Denial, RoomUpdate};
 use stentor_hub::{Data, HistoryLimits, Position, Room, history_limits};
 
 /// How often newest positions are compared with the engine's.
@@ -151,6 +151,11 @@ impl<P> Rooms<P> {
         }
     }
 
+    /// Whether a room keeps history.
+    pub(crate) fn keeps_history(&self, room: &Room) -> bool {
+        history_limits(&self.history, room).is_some()
+    }
+
     /// Whether any room keeps history.
     pub(crate) fn has_history(&self) -> bool {
         self.history.iter().any(|(_, limits)| limits.publications_max > 0)
@@ -211,13 +216,16 @@ impl<P> Rooms<P> {
     }
 
     /// A message was published on this node.
+    ///
+    /// # Errors
+    /// As much waits as may: with the publisher.
     pub(crate) fn handle_publish(
         &mut self,
         now: Instant,
         room: &Room,
         payload: Bytes,
         publisher: Option<P>,
-    ) -> Result<(), Busy> {
+    ) -> Result<(), Option<P>> {
         // A message to another room isn't handed to this machine.
         let limits = history_limits(&self.history, room).unwrap_or(NO_HISTORY);
         if payload.len() > PAYLOAD_BYTES_MAX {

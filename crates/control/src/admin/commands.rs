@@ -13,9 +13,8 @@
 //! fields are refused: a misspelt `rooms` would disconnect everybody. docs/socketio.md describes them for users.
 
 use super::body::{discard, media_type, percent_decoded, read_whole};
-use super::publish::{busy, content, in_line, too_long};
+use super::publish::{ask, content, in_line, too_long};
 use super::{Refusal, State, json, reason};
-use crate::signals;
 use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Response, StatusCode, Uri};
@@ -25,8 +24,8 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
 use stentor_edge::{
-    Command, CommandError, Concerned, Done, PublicId, ROOMS_LISTED_MAX, RoomsQuery, SESSIONS_LISTED_MAX,
-    SessionInfo, Target,
+    Command, Concerned, Done, PublicId, ROOMS_LISTED_MAX, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo,
+    Target,
 };
 use stentor_hub::{ROOM_BYTES_MAX, Rooms};
 
@@ -242,16 +241,6 @@ async fn read(state: &State, headers: &HeaderMap, body: &mut Body) -> Result<Str
     let text = read_whole(body, bytes_max, state.options.body_timeout).await?;
     String::from_utf8(text.ok_or_else(|| too_long(bytes_max))?)
         .map_err(|error| bad(format!("not UTF-8: {error}")))
-}
-
-/// Gives a command to the data plane, and waits for its answer.
-async fn ask<T: Send + 'static>(state: &State, give: impl Fn(Done<T>)) -> Result<T, Refusal> {
-    let on_wait = || _ = state.metrics.mailbox_waits.inc();
-    let answer = signals::command(&state.signals, state.options.busy_timeout, give, on_wait);
-    answer.await.map_err(|error| match error {
-        CommandError::Busy => busy(),
-        CommandError::Stopped => Refusal::new(reason::STOPPED, "the server is shutting down"),
-    })
 }
 
 fn bad(message: String) -> Refusal {

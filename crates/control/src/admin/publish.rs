@@ -12,6 +12,7 @@
 use super::body::{discard, media_type, next_chunk, read_whole};
 use super::lines::Lines;
 use super::{Refusal, State, json, reason};
+use crate::signals;
 use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Response, StatusCode};
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
-use stentor_edge::Publish;
+use stentor_edge::{CommandError, Done, Publish};
 use stentor_hub::{Data, Room};
 use stentor_json::{DEPTH_MAX, depth, minify};
 use tokio::time::Instant;
@@ -129,15 +130,21 @@ async fn publish_lines(state: &State, body: &mut Body, progress: &mut Progress) 
 }
 
 async fn send(state: &State, message: Publish, progress: &mut Progress) -> Result<(), Refusal> {
-    let attempt = || state.data_plane.publish(message.clone());
-    if attempt().is_err() {
-        state.metrics.mailbox_waits.inc();
-        let deadline = Instant::now() + state.options.busy_timeout;
-        state.signals.when_space(Some(deadline), attempt).await.map_err(|_| busy())?;
-    }
+    let kept = ask(state, |done| state.data_plane.publish_kept(message.clone(), done)).await?;
+    kept.map_err(|denial| Refusal::new(reason::ENGINE, denial.message))?;
     state.metrics.publications.inc();
     progress.published += 1;
     Ok(())
+}
+
+/// Gives a command to the data plane, and waits for its answer.
+pub(super) async fn ask<T: Send + 'static>(state: &State, give: impl Fn(Done<T>)) -> Result<T, Refusal> {
+    let on_wait = || _ = state.metrics.mailbox_waits.inc();
+    let answer = signals::command(&state.signals, state.options.busy_timeout, give, on_wait);
+    answer.await.map_err(|error| match error {
+        CommandError::Busy => busy(),
+        CommandError::Stopped => Refusal::new(reason::STOPPED, "the server is shutting down"),
+    })
 }
 
 pub(super) fn busy() -> Refusal {

@@ -50,6 +50,8 @@ reasons! {
     TIMEOUT: REQUEST_TIMEOUT, "timeout", "A message didn't arrive within `admin_limits.body_timeout`.";
     DOCUMENT_TIMEOUT: REQUEST_TIMEOUT, "timeout", "The document didn't arrive within `admin_limits.body_timeout`.";
     BUSY: SERVICE_UNAVAILABLE, "busy", "The server is overloaded for longer than `admin_limits.busy_timeout`. Retry later.";
+    ENGINE: SERVICE_UNAVAILABLE, "unavailable",
+        "The cluster's engine doesn't answer, or refuses the message. Whether the message is published may be unknown. Retry later.";
     COMMAND: BAD_REQUEST, "command", "The command is invalid.";
     COMMAND_TOO_LONG: PAYLOAD_TOO_LARGE, "too_long", "The body is longer than `limits.message_bytes_max`.";
     COMMAND_TIMEOUT: REQUEST_TIMEOUT, "timeout", "The body didn't arrive within `admin_limits.body_timeout`.";
@@ -78,7 +80,8 @@ pub const COMMON_REASONS: [Reason; 5] = [HOST_MISSING, HOST, ORIGIN, TOKEN, TOO_
 /// Reasons for refusing a request that no operation fits.
 pub const ROUTING_REASONS: [Reason; 2] = [ROUTE, METHOD];
 
-pub(super) const PUBLISH_REASONS: &[Reason] = &[MESSAGE, TIMEOUT, TOO_LONG, CONTENT_TYPE, BUSY];
+pub(super) const PUBLISH_REASONS: &[Reason] =
+    &[MESSAGE, TIMEOUT, TOO_LONG, CONTENT_TYPE, BUSY, STOPPED, ENGINE];
 pub(super) const COMMAND_REASONS: &[Reason] =
     &[COMMAND, BODY, COMMAND_TIMEOUT, COMMAND_TOO_LONG, NOT_JSON, BUSY, STOPPED];
 pub(super) const ROOMS_REASONS: &[Reason] = &[ROOMS_QUERY, BUSY, STOPPED];

@@ -441,6 +441,12 @@ pub trait CommandInbox: Send + Sync {
     /// sent.
     fn publish(&self, message: Publish) -> Result<(), Busy>;
 
+    /// The same, and says when the message is kept: where an engine orders rooms with history, when the engine has it, or why not.
+    /// Otherwise at once.
+    fn publish_kept(&self, message: Publish, done: Done<Result<(), Denial>>) {
+        done.answer(self.publish(message).map(Ok).map_err(|Busy| CommandError::Busy));
+    }
+
     /// Delivers a message that was published on another node to the members on this one. It isn't handed to the
     /// [`super::Broker`]. Messages of one caller to the same rooms keep their order.
     ///

@@ -1,0 +1,79 @@
+//! What leaves the node.
+
+use super::Cluster;
+use crate::engine::{Channel, EngineError};
+use crate::frame::Frame;
+use crate::metrics::count;
+use crate::rooms::Publisher;
+use std::sync::atomic::Ordering;
+use stentor_edge::{Broadcast, Broker, Busy, SocketQuestion, Ticket};
+use stentor_hub::{Room, Topic};
+
+impl Cluster {
+    /// Whether the engine orders a room.
+    pub(crate) fn keeps_history(&self, room: &Room) -> bool {
+        self.rooms.keeps_history(room)
+    }
+
+    /// Hands a message to the engine, which gives it its position. Returns the publisher if there is no room for it.
+    pub(crate) fn append(
+        &self,
+        message: &Broadcast,
+        publisher: Option<Publisher>,
+    ) -> Result<(), Option<Publisher>> {
+        let room = message.rooms.first();
+        let payload = self.frames.encode(&Channel::from(room.clone()), &Frame::Message(message.clone()));
+        self.rooms.publish(room, payload, publisher)?;
+        count(&self.counters.sent);
+        Ok(())
+    }
+}
+
+impl Broker for Cluster {
+    fn publish(&self, message: &Broadcast) -> Result<(), Busy> {
+        let channel = match message.rooms.only() {
+            Some(room) => Channel::from(room.clone()),
+            // A node with members of several of the rooms receives it once.
+            None => Channel::Nodes,
+        };
+        match self.send(channel, &Frame::Message(message.clone())) {
+            Ok(()) => {
+                count(&self.counters.sent);
+                Ok(())
+            }
+            Err(EngineError::Full) => Err(Busy),
+            Err(_) => {
+                count(&self.counters.too_large);
+                Ok(())
+            }
+        }
+    }
+
+    fn orders_history(&self) -> bool {
+        self.rooms.has_history()
+    }
+
+    fn publish_with_history(&self, message: &Broadcast, ticket: Option<Ticket>) -> Result<(), Busy> {
+        self.append(message, ticket.map(Publisher::Client)).map_err(|_| Busy)
+    }
+
+    fn find_socket(&self, question: SocketQuestion) -> bool {
+        self.begin_to_find(question)
+    }
+
+    fn confirm_history(&self, room: &Room) {
+        self.rooms.confirm(room);
+    }
+
+    fn set_interest(&self, topic: &Topic, has_subscribers: bool) {
+        if has_subscribers {
+            self.counters.interest.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.counters.interest.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.engine.set_interest(Channel::Topic(topic.clone()), has_subscribers);
+        if let Topic::Room(room) = topic {
+            self.rooms.set_interest(room, has_subscribers);
+        }
+    }
+}
