@@ -1,4 +1,4 @@
-// Three nodes on a real Redis, with real clients on each: rooms, commands of the admin API, a node that dies, an engine that is away.
+// Three nodes on a real Redis or NATS, with real clients on each: rooms, commands of the admin API, a node that dies, an engine that is away.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -7,9 +7,9 @@ import test from 'node:test';
 import { io } from 'socket.io-client';
 import WebSocket from 'ws';
 import { applied, event, feedsFrom, inbox, introduced, run, serve, upstream, within } from './harness.mjs';
-import { missing, redis, until } from './redis.mjs';
+import { missing as withoutNats, nats } from './nats.mjs';
+import { missing as withoutRedis, redis, until } from './redis.mjs';
 
-const skip = missing;
 const SECRET = 'known to all nodes';
 
 const config = (url, name, more = '') => `
@@ -29,6 +29,12 @@ ack = true
 `;
 
 const node = (t, engine, name, more) => serve(t, { config: config(engine.url, name, more) });
+
+/** A test on each engine. */
+const onEachEngine = (what, body) => {
+  test(`${what} (Redis)`, { skip: withoutRedis }, (t) => body(t, redis));
+  test(`${what} (NATS)`, { skip: withoutNats }, (t) => body(t, nats));
+};
 
 const post = async (server, path, body) => {
   const response = await fetch(`${server.admin}/api/v1/${path}`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
@@ -63,8 +69,8 @@ async function meet(servers, sockets, room) {
   await introduced(() => Promise.all(servers.map((server, n) => post(server, 'publish', { room, event: `ready ${n}`, data: 1 }))), heard);
 }
 
-test('rooms span nodes, for every protocol and publisher', { skip }, async (t) => {
-  const engine = await redis(t);
+onEachEngine('rooms span nodes, for every protocol and publisher', async (t, startEngine) => {
+  const engine = await startEngine(t);
   const servers = await Promise.all(['a', 'b', 'c'].map((name) => node(t, engine, name)));
   const sockets = await Promise.all([
     member(t, servers[0], 'lobby'),
@@ -95,8 +101,8 @@ test('rooms span nodes, for every protocol and publisher', { skip }, async (t) =
   for (const [data] of await Promise.all(news)) assert.deepEqual(data, { text: 'Ä "quoted"' });
 });
 
-test('commands of the admin API concern the sessions of all nodes', { skip }, async (t) => {
-  const engine = await redis(t);
+onEachEngine('commands of the admin API concern the sessions of all nodes', async (t, startEngine) => {
+  const engine = await startEngine(t);
   const servers = await Promise.all(['a', 'b', 'c'].map((name) => node(t, engine, name)));
   const sockets = await Promise.all(servers.map((server) => member(t, server, 'red')));
   await meet(servers, sockets, 'red');
@@ -118,8 +124,8 @@ test('commands of the admin API concern the sessions of all nodes', { skip }, as
   for (const [reason] of await Promise.all(ended)) assert.equal(reason, 'io server disconnect');
 });
 
-test('a node that dies is named, then forgotten, and nobody else notices', { skip }, async (t) => {
-  const engine = await redis(t);
+onEachEngine('a node that dies is named, then forgotten, and nobody else notices', async (t, startEngine) => {
+  const engine = await startEngine(t);
   const servers = await Promise.all(['a', 'b', 'c'].map((name) => node(t, engine, name)));
   const [first, second] = await Promise.all([member(t, servers[0], 'red'), member(t, servers[1], 'red')]);
   await meet(servers.slice(0, 2), [first, second], 'red');
@@ -141,8 +147,8 @@ test('a node that dies is named, then forgotten, and nobody else notices', { ski
   assert.deepEqual(await news, [1]);
 });
 
-test('while the engine is away each node serves its own clients, and all of them when it is back', { skip }, async (t) => {
-  const engine = await redis(t);
+onEachEngine('while the engine is away each node serves its own clients, and all of them when it is back', async (t, startEngine) => {
+  const engine = await startEngine(t);
   const servers = await Promise.all(['a', 'b'].map((name) => node(t, engine, name)));
   const [first, neighbor, second] = await Promise.all([member(t, servers[0], 'red'), member(t, servers[0], 'red'), member(t, servers[1], 'red')]);
   await meet(servers, [first, neighbor, second], 'red');
@@ -158,8 +164,8 @@ test('while the engine is away each node serves its own clients, and all of them
   await meet(servers, [late], 'blue');
 });
 
-test('strangers on the same engine are refused, and other clusters are apart', { skip }, async (t) => {
-  const engine = await redis(t);
+onEachEngine('strangers on the same engine are refused, and other clusters are apart', async (t, startEngine) => {
+  const engine = await startEngine(t);
   const [own, other] = await Promise.all([node(t, engine, 'a'), node(t, engine, 'b', 'prefix = "other:"')]);
   const stranger = await serve(t, { config: config(engine.url, 'c').replace('known', 'guess') });
   const [here, there] = await Promise.all([member(t, own, 'red'), member(t, other, 'red')]);
@@ -172,7 +178,7 @@ test('strangers on the same engine are refused, and other clusters are apart', {
   assert.deepEqual(there.seen.filter(([name]) => name === 'news'), [['news', 1]]);
 });
 
-test('an engine that is not there is a clear error, and no secret is in it', { skip }, async (t) => {
+test('an engine that is not there is a clear error, and no secret is in it', { skip: withoutRedis }, async (t) => {
   const engine = await redis(t);
   const start = (url) => run('serve', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--config', url);
   const folder = mkdtempSync(`${tmpdir()}/stentor-`);
@@ -180,6 +186,7 @@ test('an engine that is not there is a clear error, and no secret is in it', { s
   const wrong = [
     ['redis://127.0.0.1:1', /can't join the cluster at redis:\/\/127\.0\.0\.1:1/],
     [`redis://nobody:topsecret@127.0.0.1:${engine.port}`, /can't join the cluster at redis:\/\/…@127\.0\.0\.1/],
+    ['nats://nobody:topsecret@127.0.0.1:1', /can't join the cluster at nats:\/\/…@127\.0\.0\.1:1/],
     ['mysql://127.0.0.1', /there is no engine `mysql:\/\/`/],
   ];
   for (const [url, expected] of wrong) {
@@ -218,8 +225,8 @@ async function follow(t, server, feed) {
   return follower;
 }
 
-test('a document that is pushed to any node reaches all, and is there when that node has died', { skip }, async (t) => {
-  const engine = await redis(t);
+onEachEngine('a document that is pushed to any node reaches all, and is there when that node has died', async (t, startEngine) => {
+  const engine = await startEngine(t);
   const start = (name) => node(t, engine, name, '[[feeds]]\nname = "live"\nprefix = "live/"\npush = true\n');
   const servers = await Promise.all(['a', 'b', 'c'].map(start));
   const send = async (server, method, version, query = '') => {
@@ -251,8 +258,8 @@ test('a document that is pushed to any node reaches all, and is there when that 
   assert.equal(await send(servers[0], 'PUT', 24), 'unavailable');
 });
 
-test('one node fetches a feed for all, and another one when it dies', { skip }, async (t) => {
-  const engine = await redis(t);
+onEachEngine('one node fetches a feed for all, and another one when it dies', async (t, startEngine) => {
+  const engine = await startEngine(t);
   const { documents, requests, url } = await upstream(t);
   documents.set('game', { version: 1, filler: 'x'.repeat(2000) });
   const servers = await Promise.all(['a', 'b', 'c'].map((name) => node(t, engine, name, feedsFrom(url))));
@@ -279,8 +286,8 @@ test('one node fetches a feed for all, and another one when it dies', { skip }, 
   assert.deepEqual(followers.map(({ epochs }) => epochs.size), [1, 1, 1], 'it goes on in the same epoch');
 });
 
-test('rooms with history have one order on all nodes, and a client resumes on another node', { skip }, async (t) => {
-  const engine = await redis(t);
+onEachEngine('rooms with history have one order on all nodes, and a client resumes on another node', async (t, startEngine) => {
+  const engine = await startEngine(t);
   const history = '[rooms]\nhistory_length = 100\n';
   const servers = await Promise.all(['a', 'b', 'c'].map((name) => node(t, engine, name, history)));
   const subscribe = async (server, since = {}) => {

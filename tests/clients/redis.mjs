@@ -8,27 +8,31 @@ import path from 'node:path';
 import { setTimeout as passed } from 'node:timers/promises';
 import { freePorts } from './proxies.mjs';
 
-const program = (process.env.PATH ?? '').split(':').map((folder) => path.join(folder, 'redis-server')).find(existsSync);
+/** Where a program is, if it is installed. Servers are also where only an administrator's shell looks. */
+export const find = (name) => [...(process.env.PATH ?? '').split(':'), '/usr/sbin'].map((folder) => path.join(folder, name)).find(existsSync);
+
+const program = find('redis-server');
 
 /** Why tests with Redis can't run, or false. */
 export const missing = !program && "redis-server isn't installed";
 
-/** Starts Redis: { url, stop, start, command }. It keeps nothing when it ends. */
-export async function redis(t) {
-  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-redis-'));
+/** Starts a server on a free port: { port, stop, start }. `args` are made of the port and a folder; `ready` is what it says on `stream`. */
+export async function engineServer(t, program, args, ready, stream) {
+  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-engine-'));
   const [port] = await freePorts(1);
   let child;
   let closed;
   const start = async () => {
-    child = spawn(program, ['--port', port, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', folder], { stdio: ['ignore', 'pipe', 'inherit'] });
+    child = spawn(program, args(port, folder), { stdio: ['ignore', 'pipe', 'pipe'] });
+    for (const output of [child.stdout, child.stderr]) output.resume();
     closed = once(child, 'close');
     let said = '';
     await new Promise((resolve, reject) => {
-      child.stdout.on('data', (chunk) => {
+      child[stream].on('data', (chunk) => {
         said += chunk;
-        if (said.includes('Ready to accept connections')) resolve();
+        if (said.includes(ready)) resolve();
       });
-      closed.then(() => reject(new Error(`redis-server ended:\n${said}`)), reject);
+      closed.then(() => reject(new Error(`${program} ended:\n${said}`)), reject);
     });
   };
   const stop = async () => {
@@ -40,6 +44,13 @@ export async function redis(t) {
     if (child.exitCode === null && child.signalCode === null) await stop();
     rmSync(folder, { recursive: true, force: true });
   });
+  return { port, start, stop };
+}
+
+/** Starts Redis: { url, port, stop, start, command }. It keeps nothing when it ends. */
+export async function redis(t) {
+  const args = (port, folder) => ['--port', port, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', folder];
+  const { port, start, stop } = await engineServer(t, program, args, 'Ready to accept connections', 'stdout');
   /** Sends one command and returns the answer's text. */
   const command = async (...words) => {
     const socket = net.connect(port, '127.0.0.1');
