@@ -5,7 +5,7 @@ use std::fmt;
 /// Which kind of engine a URL names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `redis://`, `redis+sentinel://`, or `rediss` for TLS.
+    /// `redis://`, `redis+sentinel://`, `redis+cluster://`, or `rediss` for TLS.
     Redis,
     /// `nats://` or `tls://`.
     Nats,
@@ -28,12 +28,13 @@ impl Address {
             return Err("expected a URL such as `redis://127.0.0.1:6379` or `nats://127.0.0.1:4222`".into());
         };
         let kind = match scheme {
-            "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" => Kind::Redis,
+            "redis" | "redis+sentinel" | "redis+cluster" | "rediss" | "rediss+sentinel"
+            | "rediss+cluster" => Kind::Redis,
             "nats" | "tls" => Kind::Nats,
             other => {
                 return Err(format!(
-                    "there is no engine `{other}://`; expected `redis://`, `redis+sentinel://` or `nats://`, or, for TLS, \
-                     `rediss` or `tls://`"
+                    "there is no engine `{other}://`; expected `redis://`, `redis+sentinel://`, `redis+cluster://` or `nats://`, \
+                     or, for TLS, `rediss` or `tls://`"
                 ));
             }
         };

@@ -10,6 +10,7 @@ mod nats_server;
 mod proxy;
 mod redis;
 mod redis_acl;
+mod redis_cluster;
 mod redis_sentinel;
 mod redis_server;
 mod redis_tls;
@@ -29,9 +30,12 @@ trait Fixture {
 
     /// The server starts again, without its data.
     async fn forget(&self);
+
+    /// A check begins, after others on the same servers.
+    fn begin(&self, _check: &str) {}
 }
 
-/// Runs each check of the contract as a test. `$fixture` is an expression of an `Option`; `None` skips.
+/// Runs each check of the contract as a test; with `one by one`, in a function, so that they can share servers. `$fixture` is an expression of an `Option`; `None` skips.
 macro_rules! contract {
     ($fixture:expr => $($module:ident :: $check:ident),+ $(,)?) => {
         $(#[tokio::test]
@@ -41,8 +45,12 @@ macro_rules! contract {
             }
         })+
     };
-    ($fixture:expr) => {
-        $crate::contract! { $fixture =>
+    ($fixture:ident one by one => $($module:ident :: $check:ident),+ $(,)?) => {
+        $($fixture.begin(stringify!($check));
+        $crate::$module::$check($fixture).await;)+
+    };
+    ($($fixture:tt)+) => {
+        $crate::contract! { $($fixture)+ =>
             messages::messages_of_a_node_arrive_in_order_also_at_itself,
             messages::interest_is_a_level,
             messages::payloads_of_any_size_up_to_the_maximum,

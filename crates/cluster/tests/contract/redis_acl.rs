@@ -12,14 +12,18 @@ fn server(user: &str) -> Option<RedisServer> {
     RedisServer::start(&["--user"].into_iter().chain(user.split(' ')).collect::<Vec<_>>())
 }
 
+/// The user `stentor`, as docs/cluster.md has it.
+pub(crate) fn permissions() -> &'static str {
+    let page = include_str!("../../../../docs/cluster.md");
+    page.lines().find_map(|line| line.strip_prefix("ACL SETUSER ")).unwrap()
+}
+
 /// A server on which nodes are this user.
 struct Restricted(RedisServer);
 
 impl Restricted {
     fn start() -> Option<Self> {
-        let page = include_str!("../../../../docs/cluster.md");
-        let line = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER ")).unwrap();
-        server(line).map(Self)
+        server(permissions()).map(Self)
     }
 }
 

@@ -367,8 +367,9 @@ section! {
     /// Several nodes that share rooms and sessions, over an engine that carries messages between them: docs/cluster.md.
     [cluster] Cluster => (cluster) {
         /// URL of the engine: `redis://[user:password@]host:port[/database]`, or
-        /// `redis+sentinel://[user:password@]host:port,host:port/name`; `rediss` for TLS. Or `nats://[user:password@]host:port,host:port`;
-        /// `tls://` for TLS. Empty: this node is alone. Set it in the environment if it has a password.
+        /// `redis+sentinel://[user:password@]host:port,host:port/name` or `redis+cluster://[user:password@]host:port,host:port`; `rediss`
+        /// for TLS. Or `nats://[user:password@]host:port,host:port`; `tls://` for TLS. Empty: this node is alone. Set it in the environment
+        /// if it has a password.
         engine: EngineUrl;
         /// The node's name in the logs and answers of all nodes. Empty: the host name.
         node: String;

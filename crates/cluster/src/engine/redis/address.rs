@@ -13,7 +13,8 @@ use tokio_rustls::TlsConnector;
 
 use crate::engine::Identity;
 
-/// The port of a Sentinel, unless the URL names another.
+/// The ports of a server and of a Sentinel, unless the URL names others.
+const PORT: u16 = 6_379;
 const SENTINEL_PORT: u16 = 26_379;
 
 const EXPECTED: &str = "expected a URL such as redis://user:password@host:6379/0, \
@@ -48,6 +49,8 @@ pub(super) enum Topology {
         /// User and password at the Sentinels.
         login: RedisConnectionInfo,
     },
+    /// The nodes of a cluster tell; these are some of them.
+    Cluster(Vec<Endpoint>),
 }
 
 /// Where the servers are, with credentials.
@@ -93,6 +96,10 @@ impl Address {
                 let (_, login) = server(&format!("{credentials}@host/{database}")).ok_or_else(wrong)?;
                 let sentinel_login = sentinel_login(query).ok_or_else(wrong)?;
                 (Topology::Sentinel { sentinels, name: name.into(), login: sentinel_login }, login)
+            }
+            "+cluster" if path.is_empty() && query.is_empty() => {
+                let (_, login) = server(&format!("{credentials}@host")).ok_or_else(wrong)?;
+                (Topology::Cluster(endpoints(PORT).ok_or_else(wrong)?), login)
             }
             _ => return Err(wrong()),
         };
@@ -202,6 +209,7 @@ mod tests {
                 "main at one:26379 as s:p@ss",
                 (0, Some("user"), Some("pass")),
             ),
+            ("redis+cluster://:pass@one,two:1", "cluster of one:6379 two:1", (0, None, Some("pass"))),
         ] {
             let address = parse(url).unwrap();
             let list = |endpoints: &[Endpoint]| {
@@ -214,6 +222,7 @@ mod tests {
                     let login = user.zip(password).map(|(user, password)| format!(" as {user}:{password}"));
                     format!("{name} at {}{}", list(sentinels), login.unwrap_or_default())
                 }
+                Topology::Cluster(seeds) => format!("cluster of {}", list(seeds)),
             };
             assert_eq!(shown, topology);
             let settings = &address.login;
@@ -232,6 +241,7 @@ mod tests {
             "redis+sentinel://:secret@host",
             "redis+sentinel://:secret@host,/name",
             "redis+sentinel://host/name?secret=1",
+            "redis+cluster://:secret@host/1",
             "redis+other://:secret@host",
         ] {
             let error = parse(bad).err().unwrap();

@@ -11,6 +11,8 @@ use tokio::time::timeout;
 
 /// The oldest server that will do: it has exclusive ranges of streams, and `GET` within `SET`.
 const VERSION_MIN: (u32, u32) = (6, 2);
+/// The oldest cluster: its nodes tell about the links between them.
+const CLUSTER_VERSION_MIN: (u32, u32) = (7, 0);
 /// How long a connection may take to be established.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -31,7 +33,25 @@ impl Link {
         server: &Arc<Server>,
         pushes: Option<Arc<dyn AsyncPushSender>>,
     ) -> Result<Self, String> {
-        let endpoint = server.primary().await?;
+        let mut reasons = Vec::new();
+        for endpoint in server.candidates().await? {
+            match Self::to(server, endpoint, pushes.clone()).await {
+                Ok(link) => return Ok(link),
+                Err(reason) => reasons.push(reason),
+            }
+        }
+        Err(reasons.join("; "))
+    }
+
+    /// Connects to this primary.
+    ///
+    /// # Errors
+    /// Why not, for people. No secrets.
+    pub(super) async fn to(
+        server: &Arc<Server>,
+        endpoint: Endpoint,
+        pushes: Option<Arc<dyn AsyncPushSender>>,
+    ) -> Result<Self, String> {
         let place = endpoint.to_string();
         match timeout(CONNECT_TIMEOUT, Self::open(server, endpoint, pushes)).await {
             Ok(result) => result.map_err(|reason| format!("{place}: {reason}")),
@@ -51,8 +71,15 @@ impl Link {
         let version = field(&info, "redis_version").unwrap_or_default();
         let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
         let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        if (major, minor) < VERSION_MIN {
-            return Err(format!("Redis {version} is too old; Stentor needs 6.2 or newer"));
+        let is_cluster = server.is_cluster();
+        let (oldest, kind) =
+            if is_cluster { (CLUSTER_VERSION_MIN, " in a cluster") } else { (VERSION_MIN, "") };
+        if (major, minor) < oldest {
+            let (major, minor) = oldest;
+            return Err(format!("Redis {version} is too old; Stentor needs {major}.{minor} or newer{kind}"));
+        }
+        if !is_cluster && field(&info, "redis_mode") == Some("cluster") {
+            return Err("the server is a node of a Redis Cluster; write redis+cluster:// for it".into());
         }
         link.replication_id = primary_of(&info)?.into();
         Ok(link)
@@ -70,6 +97,25 @@ impl Link {
         Ok(())
     }
 
+    /// The links over which this node of a cluster receives what is published at the others, each with the time of its
+    /// begin. Empty without a cluster.
+    pub(super) async fn incoming_links(&self) -> Result<Vec<(String, i64)>, String> {
+        if !self.server.is_cluster() {
+            return Ok(Vec::new());
+        }
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("CLUSTER").arg("LINKS");
+        match self.send(&pipeline).await?.pop() {
+            Some(Value::Array(links)) => {
+                let mut links: Vec<_> = links.into_iter().filter_map(incoming_link).collect();
+                links.sort_unstable();
+                Ok(links)
+            }
+            Some(Value::ServerError(error)) => Err(explain(error.into())),
+            _ => Err("the server isn't Redis".into()),
+        }
+    }
+
     async fn info(&self) -> Result<String, String> {
         let mut pipeline = Pipeline::new();
         // Several sections in one command need Redis 7.
@@ -83,7 +129,11 @@ impl Link {
 
     /// What sends commands over this connection.
     pub(crate) fn sender(&self) -> Sender {
-        Sender { connection: self.connection.sender(), replication_id: self.replication_id.clone() }
+        Sender {
+            host: self.connection.endpoint.host.clone(),
+            connection: self.connection.sender(),
+            replication_id: self.replication_id.clone(),
+        }
     }
 
     /// See [`Sender::send`].
@@ -117,6 +167,7 @@ impl Link {
 /// Sends commands over a connection.
 #[derive(Clone)]
 pub(crate) struct Sender {
+    pub(super) host: String,
     connection: MultiplexedConnection,
     pub(super) replication_id: Arc<str>,
 }
@@ -135,6 +186,20 @@ fn primary_of(info: &str) -> Result<&str, String> {
         (Some(role), _) => Err(format!("the server isn't a primary; its role is `{role}`")),
         (None, _) => Err("the server isn't Redis".into()),
     }
+}
+
+fn incoming_link(link: Value) -> Option<(String, i64)> {
+    let Value::Map(fields) = link else { return None };
+    let (mut node, mut since, mut is_incoming) = (None, None, false);
+    for (name, value) in fields {
+        match (&*text(name)?, value) {
+            ("direction", value) => is_incoming = text(value)? == "from",
+            ("node", value) => node = text(value),
+            ("create-time", Value::Int(time)) => since = Some(time),
+            _ => {}
+        }
+    }
+    node.zip(since).filter(|_| is_incoming)
 }
 
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {

@@ -1,6 +1,8 @@
 //! An engine on Redis, 6.2 or newer.
 //!
-//! A node has three connections to the primary: one publishes, one makes requests, one receives. Each is replaced on its own. All
+//! A node has three connections to the primary: one publishes, one makes requests, one receives. Each is replaced on its own. In a
+//! Redis Cluster, a connection per primary makes requests; the others are to any primary, as its nodes forward messages to
+//! each other. `SPUBLISH` would need a connection per primary for messages, too, and they would lose their order across rooms. All
 //! state is changed by scripts (`scripts/`), each of which is one step. Messages are `:PAYLOAD`, or `EPOCH:OFFSET:PAYLOAD`.
 //!
 //! **Epochs.** Replication is asynchronous, so that a room's counter can go back in a failover, or when a server starts again. Epoch
@@ -10,12 +12,14 @@
 
 mod address;
 mod connection;
+mod lanes;
 pub(crate) mod link;
 pub(crate) mod publisher;
 mod replies;
 mod requests;
 mod scripts;
 pub(crate) mod server;
+mod slots;
 mod subscriber;
 
 mod names;
@@ -25,16 +29,18 @@ use super::{
     FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, Limits, PAYLOAD_BYTES_MAX, Request, Waiting, events,
 };
 use crate::NodeId;
+use address::Endpoint;
 pub(super) use address::tls;
 use bytes::Bytes;
+use lanes::{Permit, Requests};
 pub(super) use link::Backoff;
 use link::Link;
 use names::Names;
 use publisher::Outgoing;
 use redis::aio::AsyncPushSender;
-use requests::{Permit, Requests};
 use scripts::{Call, Script};
 use server::Server;
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use stentor_hub::Room;
@@ -50,7 +56,7 @@ const IDLE_TTL: Duration = Duration::from_secs(86_400);
 const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// Why a connection is opened.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Role {
     Publish,
     Requests,
@@ -67,42 +73,45 @@ struct Shared {
     probe: Arc<str>,
     outgoing: Outgoing,
     requests: Requests,
-    /// Which connections are lost, by [`Role`].
-    lost: Mutex<[bool; 3]>,
+    /// Which connections are lost: for what, and of a cluster to which primary.
+    lost: Mutex<HashSet<(Role, Option<Endpoint>)>>,
 }
 
 impl Shared {
-    /// Connects, however long it takes.
-    async fn connect(&self, role: Role, inbox: Option<&Arc<Shared>>) -> Link {
+    /// Connects to the primary, or to this one of a cluster, however long it takes.
+    async fn connect(&self, role: Role, to: Option<&Endpoint>, inbox: Option<&Arc<Shared>>) -> Link {
         let mut backoff = Backoff::default();
         loop {
             let inbox = inbox.map(|shared| Inbox::begin(shared.clone()) as Arc<dyn AsyncPushSender>);
-            match Link::connect(&self.server, inbox).await {
+            let opened = match to {
+                Some(endpoint) => Link::to(&self.server, endpoint.clone(), inbox).await,
+                None => Link::connect(&self.server, inbox).await,
+            };
+            match opened {
                 Ok(link) => {
-                    self.restored(role);
+                    self.restored(role, to);
                     return link;
                 }
-                Err(reason) => self.lost(role, &reason),
+                Err(reason) => self.lost(role, to, &reason),
             }
             backoff.wait().await;
         }
     }
 
     /// A connection is lost, or can't be opened. Reported once per outage.
-    fn lost(&self, role: Role, reason: &str) {
+    fn lost(&self, role: Role, to: Option<&Endpoint>, reason: &str) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        if lost.iter().all(|is_lost| !is_lost) {
+        if lost.is_empty() {
             tracing::warn!(reason, "the connection to Redis is lost");
         } else {
             tracing::debug!(reason, ?role, "no connection to Redis");
         }
-        lost[role as usize] = true;
+        lost.insert((role, to.cloned()));
     }
 
-    fn restored(&self, role: Role) {
+    fn restored(&self, role: Role, to: Option<&Endpoint>) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        let was_lost = std::mem::take(&mut lost[role as usize]);
-        if was_lost && lost.iter().all(|is_lost| !is_lost) {
+        if lost.remove(&(role, to.cloned())) && lost.is_empty() {
             tracing::info!("the connection to Redis is back");
         }
     }
@@ -133,6 +142,7 @@ impl Redis {
         let server = Server::parse(url, options.ca_file.as_deref(), options.identity.as_ref());
         let server = Arc::new(server.map_err(ConnectError)?);
         let (events, receiver) = events(&options.limits, &options.ledger);
+        let requests = Requests::new(options.ledger.clone(), server.is_cluster());
         let shared = Arc::new(Shared {
             server,
             limits: options.limits,
@@ -141,7 +151,7 @@ impl Redis {
             probe: names.probe(node).into(),
             // Without a position.
             outgoing: Outgoing::new(options.ledger.clone(), "PUBLISH", b":"),
-            requests: Requests::new(options.ledger.clone()),
+            requests,
             lost: Mutex::default(),
         });
         let engine = Self { shared: shared.clone(), names, _tasks: JoinSet::new() };
@@ -289,7 +299,7 @@ impl Engine for Redis {
                     shared.interest.established(&channel).await;
                     answer = Some(shared.requests.push(calls));
                 }
-                answer?.await.ok()
+                answer?.replies().await
             });
             match answered.await {
                 Ok(Some(replies)) => replies::decode(&request, replies?),

@@ -92,9 +92,9 @@ impl Outgoing {
 /// Runs for as long as the engine. What is on its way when the connection is lost may be lost with it.
 pub(super) async fn run(shared: Arc<Shared>) {
     loop {
-        let mut link = shared.connect(super::Role::Publish, None).await;
+        let mut link = shared.connect(super::Role::Publish, None, None).await;
         let reason = serve(&shared.outgoing, &mut link).await;
-        shared.lost(super::Role::Publish, &reason);
+        shared.lost(super::Role::Publish, None, &reason);
     }
 }
 

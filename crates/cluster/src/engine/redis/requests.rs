@@ -1,129 +1,91 @@
 //! Makes requests: each is a script or several, sent in the order of the calls without waiting for answers.
+//!
+//! In a Redis Cluster, each primary has a connection of its own. A request about a slot that has moved follows it; meanwhile requests
+//! may overtake each other.
 
-use super::link::Link;
+use super::address::Endpoint;
+use super::lanes::{Job, Lane, Requests};
+use super::link::{Link, Sender};
 use super::scripts::Call;
 use super::{Role, Shared};
 use crate::engine::{EngineError, PROBE_INTERVAL};
 use redis::{Pipeline, ServerError, ServerErrorKind, Value};
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
-use stentor_edge::{Charge, Class, Ledger};
-use tokio::sync::{Notify, oneshot};
-use tokio::task::JoinSet;
+use std::time::Duration;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
 
 /// Scripts that are sent at once.
 const BATCH_MAX: usize = 256;
-
-/// What a request is answered with: a reply per call.
-pub(super) type Replies = Result<Vec<Value>, EngineError>;
-
-struct Job {
-    calls: Vec<Call>,
-    reply: oneshot::Sender<Replies>,
-}
-
-/// The right to have one more request without an answer.
-pub(super) struct Permit {
-    shared: Arc<Shared>,
-    bytes: usize,
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let requests = &self.shared.requests;
-        let mut queue = requests.queue();
-        queue.unanswered -= 1;
-        requests.charge.subtract(self.bytes);
-    }
-}
-
-#[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
-    /// Requests without an answer.
-    unanswered: usize,
-}
-
-/// What waits to be sent.
-pub(super) struct Requests {
-    queue: Mutex<Queue>,
-    added: Notify,
-    /// The size of the requests without an answer. Changed while the queue is locked.
-    charge: Charge,
-}
-
-impl Requests {
-    pub(super) fn new(ledger: Arc<Ledger>) -> Self {
-        let charge = Charge::new(ledger, Class::Cluster);
-        Self { queue: Mutex::default(), added: Notify::new(), charge }
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Requests without an answer, and their size in bytes.
-    pub(super) fn unanswered(&self) -> (usize, usize) {
-        (self.queue().unanswered, self.charge.bytes())
-    }
-
-    pub(super) fn push(&self, calls: Vec<Call>) -> oneshot::Receiver<Replies> {
-        let (reply, answer) = oneshot::channel();
-        let jobs = &mut self.queue().jobs;
-        // Nobody waits for these any more: they took too long, and so they don't count as waiting.
-        while jobs.front().is_some_and(|job| job.reply.is_closed()) {
-            jobs.pop_front();
-        }
-        jobs.push_back(Job { calls, reply });
-        self.added.notify_one();
-        answer
-    }
-
-    fn take(&self) -> Option<Job> {
-        self.queue().jobs.pop_front()
-    }
-}
-
-impl Permit {
-    pub(super) fn new(shared: &Arc<Shared>, calls: &[Call]) -> Result<Self, EngineError> {
-        let bytes: usize = calls.iter().map(Call::size).sum();
-        let (requests, limits) = (&shared.requests, &shared.limits);
-        let mut queue = requests.queue();
-        let is_full = queue.unanswered >= limits.requests_max
-            || (queue.unanswered > 0 && requests.charge.bytes() + bytes > limits.outgoing_bytes_max);
-        if is_full {
-            return Err(EngineError::Full);
-        }
-        queue.unanswered += 1;
-        requests.charge.add(bytes);
-        Ok(Self { shared: shared.clone(), bytes })
-    }
-}
+/// How often a request follows a slot that moves,
+const REDIRECTIONS_MAX: usize = 32;
+/// and the delay before it does so again.
+const REDIRECTION_DELAY: Duration = Duration::from_millis(100);
 
 type Sent = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
 /// Runs for as long as the engine.
 pub(super) async fn run(shared: Arc<Shared>) {
+    if !shared.server.is_cluster() {
+        if let Some(lane) = shared.requests.only() {
+            serve_lane(shared, lane).await;
+        }
+        return;
+    }
+    let mut lanes = JoinSet::new();
+    let mut tasks: HashMap<Endpoint, AbortHandle> = HashMap::new();
     loop {
-        let mut link = shared.connect(Role::Requests, None).await;
-        let mut sent = JoinSet::new();
-        let reason = serve(&shared.requests, &mut link, &mut sent).await;
-        shared.lost(Role::Requests, &reason);
+        match shared.server.ranges().await {
+            Ok(ranges) => {
+                let (begun, ended) = shared.requests.assign(ranges);
+                for lane in begun {
+                    let endpoint = lane.endpoint.clone();
+                    let task = lanes.spawn(serve_lane(shared.clone(), lane));
+                    tasks.extend(endpoint.map(|endpoint| (endpoint, task)));
+                }
+                for endpoint in ended {
+                    tasks.remove(&endpoint).inspect(AbortHandle::abort);
+                    shared.restored(Role::Requests, Some(&endpoint));
+                }
+            }
+            Err(reason) => tracing::debug!(reason, "the slots of the Redis Cluster aren't known"),
+        }
+        // Those that have ended.
+        while lanes.try_join_next().is_some() {}
+        let _ = timeout(PROBE_INTERVAL, shared.requests.moved.notified()).await;
+        tokio::time::sleep(REDIRECTION_DELAY / 2).await;
     }
 }
 
-async fn serve(requests: &Requests, link: &mut Link, sent: &mut JoinSet<Result<(), String>>) -> String {
+async fn serve_lane(shared: Arc<Shared>, lane: Arc<Lane>) {
+    loop {
+        let mut link = shared.connect(Role::Requests, lane.endpoint.as_ref(), None).await;
+        lane.set_sender(Some(link.sender()));
+        let mut sent = JoinSet::new();
+        let reason = serve(&shared, &lane, &mut link, &mut sent).await;
+        lane.set_sender(None);
+        shared.lost(Role::Requests, lane.endpoint.as_ref(), &reason);
+    }
+}
+
+async fn serve(
+    shared: &Arc<Shared>,
+    lane: &Lane,
+    link: &mut Link,
+    sent: &mut JoinSet<Result<(), String>>,
+) -> String {
     let mut probe = tokio::time::interval(PROBE_INTERVAL);
     probe.reset();
     loop {
-        while let Some(job) = requests.take() {
+        while let Some(job) = lane.take() {
             if job.reply.is_closed() {
                 continue;
             }
-            let mut future: Sent = Box::pin(make(link.sender(), job));
+            let mut future: Sent = Box::pin(make(shared.clone(), link.sender(), job));
             // Its first step puts it into the connection's queue, so that the order is kept.
             let first = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
             match first {
@@ -135,7 +97,7 @@ async fn serve(requests: &Requests, link: &mut Link, sent: &mut JoinSet<Result<(
             }
         }
         tokio::select! {
-            () = requests.added.notified() => {}
+            () = lane.added.notified() => {}
             reason = link.closed() => return reason,
             Some(Ok(result)) = sent.join_next() => {
                 if let Err(reason) = result {
@@ -152,7 +114,7 @@ async fn serve(requests: &Requests, link: &mut Link, sent: &mut JoinSet<Result<(
 }
 
 /// Makes one request. An error is one of the connection.
-async fn make(link: super::link::Sender, job: Job) -> Result<(), String> {
+async fn make(shared: Arc<Shared>, link: Sender, job: Job) -> Result<(), String> {
     let mut replies = Vec::with_capacity(job.calls.len());
     let mut broken = None;
     for calls in job.calls.chunks(BATCH_MAX) {
@@ -166,17 +128,81 @@ async fn make(link: super::link::Sender, job: Job) -> Result<(), String> {
     }
     let result = match &broken {
         Some(reason) => Err(EngineError::Unavailable((&**reason).into())),
-        None => replies.into_iter().map(check).collect(),
+        None => {
+            follow(&shared.requests, &link, &job, &mut replies).await;
+            broken = replies.iter().find_map(unfit);
+            replies.into_iter().map(check).collect()
+        }
     };
-    if let Err(EngineError::Unavailable(reason)) = &result {
-        broken.get_or_insert_with(|| reason.to_string());
-    }
     // The caller may have stopped waiting.
     let _ = job.reply.send(result);
     broken.map_or(Ok(()), Err)
 }
 
-async fn batch(link: &super::link::Sender, calls: &[Call]) -> Result<Vec<Value>, String> {
+/// Makes calls again elsewhere that are redirected, or can't be made while their slot moves, for as long as somebody waits.
+async fn follow(requests: &Requests, link: &Sender, job: &Job, replies: &mut [Value]) {
+    for attempt in 0..REDIRECTIONS_MAX {
+        let redirected: Vec<_> = replies
+            .iter()
+            .enumerate()
+            .filter_map(|(i, reply)| Some((i, Redirect::of(reply, link)?)))
+            .collect();
+        if redirected.is_empty() || job.reply.is_closed() {
+            return;
+        }
+        requests.moved.notify_one();
+        if attempt > 0 || redirected.iter().any(|(_, redirect)| *redirect == Redirect::Later) {
+            tokio::time::sleep(REDIRECTION_DELAY).await;
+        }
+        for (i, redirect) in redirected {
+            let (sender, is_asking) = match &redirect {
+                Redirect::Moved(endpoint) => (requests.sender(endpoint), false),
+                Redirect::Ask(endpoint) => (requests.sender(endpoint), true),
+                Redirect::Later => (Some(link.clone()), false),
+            };
+            let Some(sender) = sender else { continue };
+            let mut pipeline = Pipeline::new();
+            if is_asking {
+                pipeline.cmd("ASKING");
+            }
+            pipeline.add_command(job.calls[i].command(&sender.replication_id, true));
+            if let Some(reply) = sender.send(&pipeline).await.ok().and_then(|mut replies| replies.pop()) {
+                replies[i] = reply;
+            }
+        }
+    }
+}
+
+/// Where a call is to be made instead.
+#[derive(PartialEq)]
+enum Redirect {
+    /// The slot belongs to this primary now.
+    Moved(Endpoint),
+    /// This call's keys are there already.
+    Ask(Endpoint),
+    /// Some of the keys are there already.
+    Later,
+}
+
+impl Redirect {
+    fn of(reply: &Value, link: &Sender) -> Option<Self> {
+        let Value::ServerError(error) = reply else { return None };
+        let endpoint = || {
+            // `SLOT HOST:PORT`, without the host if it is the same.
+            let (host, port) = error.details()?.split_once(' ')?.1.rsplit_once(':')?;
+            let host = if host.is_empty() { &link.host } else { host };
+            Some(Endpoint { host: host.into(), port: port.parse().ok()? })
+        };
+        match error.code() {
+            "MOVED" => endpoint().map(Self::Moved),
+            "ASK" => endpoint().map(Self::Ask),
+            "TRYAGAIN" => Some(Self::Later),
+            _ => None,
+        }
+    }
+}
+
+async fn batch(link: &Sender, calls: &[Call]) -> Result<Vec<Value>, String> {
     let commands = |with_text: bool, calls: &mut dyn Iterator<Item = &Call>| {
         let mut pipeline = Pipeline::with_capacity(calls.size_hint().0);
         calls.for_each(|call| {
@@ -200,16 +226,28 @@ fn is_unknown_script(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
+/// Why the server isn't one to make requests to: it is a replica, starts, or is busy.
+fn unfit(reply: &Value) -> Option<String> {
+    match reply {
+        Value::ServerError(error)
+            if matches!(error.code(), "READONLY" | "LOADING" | "BUSY" | "MASTERDOWN") =>
+        {
+            Some(explain(error).to_string())
+        }
+        _ => None,
+    }
+}
+
 /// What an error of the server means.
 fn check(reply: Value) -> Result<Value, EngineError> {
+    let unfit = unfit(&reply);
     let Value::ServerError(error) = reply else { return Ok(reply) };
+    // Another server, or this one later, will do it.
+    let is_elsewhere = matches!(error.code(), "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK");
     let reason = explain(&error);
-    Err(match error.code() {
-        // It is a replica, starts, or is busy: another server, or this one later, will do it.
-        "READONLY" | "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" => {
-            EngineError::Unavailable(reason)
-        }
-        _ => EngineError::Refused(reason),
+    Err(match is_elsewhere || unfit.is_some() {
+        true => EngineError::Unavailable(reason),
+        false => EngineError::Refused(reason),
     })
 }
 

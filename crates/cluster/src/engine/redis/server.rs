@@ -1,22 +1,26 @@
-//! Finds the primary.
+//! Finds the primaries.
 
 use super::address::{Address, Endpoint, Topology};
 use super::connection::{Connection, explain, text};
+use super::slots::{self, Ranges};
 use crate::engine::Identity;
-use redis::{Pipeline, Value};
+use redis::{Pipeline, RedisConnectionInfo, Value};
 use std::path::Path;
+use std::sync::PoisonError;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// How long a Sentinel may take to answer, before the next one is asked.
-const SENTINEL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a Sentinel, or a node of a cluster, may take to answer, before the next one is asked.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The servers of an engine.
 pub(crate) struct Server {
     pub(super) address: Address,
-    /// The Sentinel that answered last.
-    sentinel: Mutex<Option<Connection>>,
+    /// The Sentinel, or the node of a cluster, that answered last.
+    informant: Mutex<Option<Connection>>,
+    /// The primaries of a cluster, as of the last answer.
+    primaries: std::sync::Mutex<Vec<Endpoint>>,
 }
 
 impl Server {
@@ -29,61 +33,115 @@ impl Server {
         ca_file: Option<&Path>,
         identity: Option<&Identity>,
     ) -> Result<Self, String> {
-        Ok(Self { address: Address::parse(url, ca_file, identity)?, sentinel: Mutex::default() })
+        let address = Address::parse(url, ca_file, identity)?;
+        Ok(Self { address, informant: Mutex::default(), primaries: std::sync::Mutex::default() })
     }
 
-    /// Where the primary is.
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self.address.topology, Topology::Cluster(_))
+    }
+
+    /// Where the primary is; in a cluster, where any primary is, in the order in which to try.
     ///
     /// # Errors
     /// Why it isn't known, for people. No secrets.
-    pub(super) async fn primary(&self) -> Result<Endpoint, String> {
-        let (sentinels, name, login) = match &self.address.topology {
-            Topology::Standalone(endpoint) => return Ok(endpoint.clone()),
-            Topology::Sentinel { sentinels, name, login } => (sentinels, name, login),
-        };
-        let mut kept = self.sentinel.lock().await;
-        if let Some(sentinel) = kept.take()
-            && let Ok(Ok(primary)) = timeout(SENTINEL_TIMEOUT, ask(&sentinel, name)).await
-        {
-            *kept = Some(sentinel);
-            return Ok(primary);
-        }
-        let mut reasons = Vec::new();
-        for endpoint in sentinels {
-            let asked = timeout(SENTINEL_TIMEOUT, async {
-                let opened = Connection::open(&self.address, endpoint.clone(), login, None).await;
-                let sentinel = opened.map_err(|reason| match reason.contains("refused the credentials") {
+    pub(super) async fn candidates(&self) -> Result<Vec<Endpoint>, String> {
+        match &self.address.topology {
+            Topology::Standalone(endpoint) => Ok(vec![endpoint.clone()]),
+            Topology::Sentinel { sentinels, name, login } => {
+                let mut pipeline = Pipeline::new();
+                pipeline.cmd("SENTINEL").arg("get-master-addr-by-name").arg(name);
+                let read = |replies, _: &Endpoint| primary_of(replies, name);
+                let asked = self.ask("Sentinel ", sentinels, login, &pipeline, read).await;
+                let explain = |reason: String| match reason.contains("refused the credentials") {
                     true => format!("{reason}; see sentinel_user and sentinel_password in the URL"),
                     false => reason,
-                })?;
-                let primary = ask(&sentinel, name).await?;
-                Ok::<_, String>((sentinel, primary))
+                };
+                asked.map(|primary| vec![primary]).map_err(explain)
+            }
+            Topology::Cluster(_) => {
+                self.ranges().await?;
+                let mut primaries = self.primaries().clone();
+                fastrand::shuffle(&mut primaries);
+                Ok(primaries)
+            }
+        }
+    }
+
+    /// Which primary of a cluster has which slots.
+    ///
+    /// # Errors
+    /// Why it isn't known, for people. No secrets.
+    pub(super) async fn ranges(&self) -> Result<Ranges, String> {
+        let Topology::Cluster(seeds) = &self.address.topology else { return Ok(Vec::new()) };
+        let nodes = [&self.primaries()[..], seeds].concat();
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
+        let ranges = self.ask("", &nodes, &self.address.login, &pipeline, ranges_of).await?;
+        let mut primaries: Vec<Endpoint> = Vec::new();
+        for (_, primary) in &ranges {
+            if !primaries.contains(primary) {
+                primaries.push(primary.clone());
+            }
+        }
+        *self.primaries() = primaries;
+        Ok(ranges)
+    }
+
+    /// Whether this server is none to use any more. Unknown counts as no: a server serves on while its Sentinels are away.
+    pub(super) async fn is_replaced(&self, endpoint: &Endpoint) -> bool {
+        match self.address.topology {
+            Topology::Standalone(_) => false,
+            Topology::Sentinel { .. } | Topology::Cluster(_) => {
+                self.candidates().await.is_ok_and(|primaries| !primaries.contains(endpoint))
+            }
+        }
+    }
+
+    fn primaries(&self) -> std::sync::MutexGuard<'_, Vec<Endpoint>> {
+        self.primaries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks who answered last, or else each of `endpoints`, until one has an answer that can be read.
+    async fn ask<T>(
+        &self,
+        kind: &str,
+        endpoints: &[Endpoint],
+        login: &RedisConnectionInfo,
+        pipeline: &Pipeline,
+        read: impl Fn(Vec<Value>, &Endpoint) -> Result<T, String>,
+    ) -> Result<T, String> {
+        let mut informant = self.informant.lock().await;
+        if let Some(connection) = informant.take()
+            && let Ok(Ok(replies)) = timeout(TIMEOUT, connection.send(pipeline)).await
+            && let Ok(answer) = read(replies, &connection.endpoint)
+        {
+            *informant = Some(connection);
+            return Ok(answer);
+        }
+        let mut reasons = Vec::new();
+        for endpoint in endpoints {
+            let asked = timeout(TIMEOUT, async {
+                let connection = Connection::open(&self.address, endpoint.clone(), login, None).await?;
+                let replies = connection.send(pipeline).await?;
+                Ok::<_, String>((connection, replies))
             });
-            match asked.await.unwrap_or_else(|_| Err("it doesn't answer".into())) {
-                Ok((sentinel, primary)) => {
-                    *kept = Some(sentinel);
-                    return Ok(primary);
+            let asked = asked.await.unwrap_or_else(|_| Err("it doesn't answer".into()));
+            match asked.and_then(|(connection, replies)| Ok((connection, read(replies, endpoint)?))) {
+                Ok((connection, answer)) => {
+                    *informant = Some(connection);
+                    return Ok(answer);
                 }
-                Err(reason) => reasons.push(format!("Sentinel {endpoint}: {reason}")),
+                Err(reason) => reasons.push(format!("{kind}{endpoint}: {reason}")),
             }
         }
         Err(reasons.join("; "))
     }
-
-    /// Whether another server than this one is the primary now. Unknown counts as no: a server serves on while its Sentinels are away.
-    pub(super) async fn is_replaced(&self, endpoint: &Endpoint) -> bool {
-        match self.address.topology {
-            Topology::Standalone(_) => false,
-            Topology::Sentinel { .. } => self.primary().await.is_ok_and(|primary| primary != *endpoint),
-        }
-    }
 }
 
-async fn ask(sentinel: &Connection, name: &str) -> Result<Endpoint, String> {
-    let mut pipeline = Pipeline::new();
-    pipeline.cmd("SENTINEL").arg("get-master-addr-by-name").arg(name);
-    let reply = sentinel.send(&pipeline).await?.pop();
-    match reply {
+/// Reads what a Sentinel says about the primary of this name.
+fn primary_of(mut replies: Vec<Value>, name: &str) -> Result<Endpoint, String> {
+    match replies.pop() {
         Some(Value::Array(address)) => {
             let mut address = address.into_iter().filter_map(text);
             let endpoint = address.next().zip(address.next().and_then(|port| port.parse().ok()));
@@ -93,4 +151,19 @@ async fn ask(sentinel: &Connection, name: &str) -> Result<Endpoint, String> {
         Some(Value::ServerError(error)) if error.code() == "NOPERM" => Err(explain(error.into())),
         _ => Err("it isn't a Sentinel".into()),
     }
+}
+
+/// Reads what a node of a cluster says about it and its slots.
+fn ranges_of(replies: Vec<Value>, node: &Endpoint) -> Result<Ranges, String> {
+    let Ok([info, slots]) = <[Value; 2]>::try_from(replies) else { return Err("it isn't Redis".into()) };
+    if let Value::ServerError(error) = info {
+        return Err(match error.code() {
+            "NOPERM" => explain(error.into()),
+            _ => "it isn't a node of a Redis Cluster; write redis:// for a server alone".into(),
+        });
+    }
+    if !text(info).is_some_and(|info| info.contains("cluster_state:ok")) {
+        return Err("the cluster is down, as this node sees it (CLUSTER INFO)".into());
+    }
+    slots::ranges(slots, &node.host).ok_or_else(|| "it isn't a node of a Redis Cluster".into())
 }

@@ -206,7 +206,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut first: Option<Link>) {
     loop {
         let mut link = match first.take() {
             Some(link) => link,
-            None => shared.connect(Role::Subscribe, Some(&shared)).await,
+            None => shared.connect(Role::Subscribe, None, Some(&shared)).await,
         };
         let mut is_connected = false;
         let reason = serve(&shared, &mut link, &mut is_connected).await;
@@ -216,7 +216,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut first: Option<Link>) {
         if is_connected {
             shared.events.send(Event::Disconnected { reason: (&*reason).into() });
         }
-        shared.lost(Role::Subscribe, &reason);
+        shared.lost(Role::Subscribe, None, &reason);
     }
 }
 
@@ -231,6 +231,10 @@ async fn serve(shared: &Arc<Shared>, link: &mut Link, is_connected: &mut bool) -
         return reason;
     }
     let opened_at = Instant::now();
+    let links = match link.incoming_links().await {
+        Ok(links) => links,
+        Err(reason) => return reason,
+    };
     let mut probe = tokio::time::interval(PROBE_INTERVAL);
     loop {
         while let Some((is_wanted, names)) = shared.interest.take() {
@@ -253,6 +257,11 @@ async fn serve(shared: &Arc<Shared>, link: &mut Link, is_connected: &mut bool) -
                 }
                 if let Err(reason) = send_probe(link, &shared.probe).await {
                     return reason;
+                }
+                match link.incoming_links().await {
+                    Ok(now) if now == links => {}
+                    Ok(_) => return "the links between the nodes of the Redis Cluster have changed".into(),
+                    Err(reason) => return reason,
                 }
             }
         }

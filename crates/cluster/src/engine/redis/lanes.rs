@@ -1,0 +1,227 @@
+//! Requests that wait: a queue for each primary, one without a cluster.
+
+use super::Shared;
+use super::address::Endpoint;
+use super::link::Sender;
+use super::scripts::Call;
+use super::slots::{self, Ranges};
+use crate::engine::EngineError;
+use redis::Value;
+use std::collections::{HashMap, VecDeque};
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use stentor_edge::{Charge, Class, Ledger};
+use tokio::sync::{Notify, oneshot};
+
+/// What a request is answered with: a reply per call.
+pub(super) type Replies = Result<Vec<Value>, EngineError>;
+
+pub(super) struct Job {
+    pub(super) calls: Vec<Call>,
+    pub(super) reply: oneshot::Sender<Replies>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What waits for one primary.
+#[derive(Default)]
+pub(super) struct Lane {
+    /// `None`: there is one primary.
+    pub(super) endpoint: Option<Endpoint>,
+    jobs: Mutex<VecDeque<Job>>,
+    pub(super) added: Notify,
+    /// While it is connected.
+    sender: Mutex<Option<Sender>>,
+}
+
+impl Lane {
+    fn push(&self, job: Job) {
+        let mut jobs = locked(&self.jobs);
+        // Nobody waits for these any more: they took too long, and so they don't count as waiting.
+        while jobs.front().is_some_and(|job| job.reply.is_closed()) {
+            jobs.pop_front();
+        }
+        jobs.push_back(job);
+        self.added.notify_one();
+    }
+
+    pub(super) fn take(&self) -> Option<Job> {
+        locked(&self.jobs).pop_front()
+    }
+
+    pub(super) fn set_sender(&self, sender: Option<Sender>) {
+        *locked(&self.sender) = sender;
+    }
+}
+
+#[derive(Default)]
+struct Lanes {
+    by_endpoint: HashMap<Endpoint, Arc<Lane>>,
+    /// In the order of the slots.
+    ranges: Vec<(RangeInclusive<u16>, Arc<Lane>)>,
+}
+
+impl Lanes {
+    /// `None`: no primary has the slot.
+    fn of(&self, call: &Call) -> Option<&Arc<Lane>> {
+        if let [(range, lane)] = &self.ranges[..]
+            && *range == slots::ALL
+        {
+            return Some(lane);
+        }
+        let slot = slots::slot_of(call.keys.first()?);
+        let index = self.ranges.partition_point(|(range, _)| *range.end() < slot);
+        self.ranges.get(index).filter(|(range, _)| range.contains(&slot)).map(|(_, lane)| lane)
+    }
+}
+
+/// The requests of a node.
+pub(super) struct Requests {
+    lanes: Mutex<Lanes>,
+    /// Requests without an answer.
+    unanswered: Mutex<usize>,
+    /// Their size. Changed while their number is locked.
+    charge: Charge,
+    /// Slots are elsewhere.
+    pub(super) moved: Notify,
+}
+
+/// The right to have one more request without an answer.
+pub(super) struct Permit {
+    shared: Arc<Shared>,
+    bytes: usize,
+}
+
+impl Permit {
+    pub(super) fn new(shared: &Arc<Shared>, calls: &[Call]) -> Result<Self, EngineError> {
+        let bytes: usize = calls.iter().map(Call::size).sum();
+        let (requests, limits) = (&shared.requests, &shared.limits);
+        let mut unanswered = locked(&requests.unanswered);
+        let is_full = *unanswered >= limits.requests_max
+            || (*unanswered > 0 && requests.charge.bytes() + bytes > limits.outgoing_bytes_max);
+        if is_full {
+            return Err(EngineError::Full);
+        }
+        *unanswered += 1;
+        requests.charge.add(bytes);
+        Ok(Self { shared: shared.clone(), bytes })
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let requests = &self.shared.requests;
+        *locked(&requests.unanswered) -= 1;
+        requests.charge.subtract(self.bytes);
+    }
+}
+
+/// The calls of a request for one lane, with their numbers. `None`: for no lane.
+type Part = (Option<Arc<Lane>>, Vec<usize>, Vec<Call>);
+
+/// The calls of a request, with the lanes that make them.
+pub(super) struct Pending {
+    /// The numbers of the calls, and what answers them.
+    parts: Vec<(Vec<usize>, oneshot::Receiver<Replies>)>,
+    calls: usize,
+}
+
+impl Pending {
+    /// The replies in the order of the calls. `None`: a connection was lost.
+    pub(super) async fn replies(self) -> Option<Replies> {
+        let mut all = vec![Value::Nil; self.calls];
+        for (numbers, answer) in self.parts {
+            match answer.await.ok()? {
+                Ok(replies) => {
+                    numbers.into_iter().zip(replies).for_each(|(number, reply)| all[number] = reply)
+                }
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(Ok(all))
+    }
+}
+
+impl Requests {
+    /// `is_cluster`: there are no lanes before [`Self::assign`].
+    pub(super) fn new(ledger: Arc<Ledger>, is_cluster: bool) -> Self {
+        let mut lanes = Lanes::default();
+        if !is_cluster {
+            lanes.ranges.push((slots::ALL, Arc::default()));
+        }
+        Self {
+            lanes: Mutex::new(lanes),
+            unanswered: Mutex::default(),
+            charge: Charge::new(ledger, Class::Cluster),
+            moved: Notify::new(),
+        }
+    }
+
+    /// Requests without an answer, and their size in bytes.
+    pub(super) fn unanswered(&self) -> (usize, usize) {
+        (*locked(&self.unanswered), self.charge.bytes())
+    }
+
+    /// The lane of the only primary.
+    pub(super) fn only(&self) -> Option<Arc<Lane>> {
+        locked(&self.lanes).ranges.first().map(|(_, lane)| lane.clone())
+    }
+
+    /// Slots belong to these primaries. Returns new lanes, and the primaries that have none any more.
+    pub(super) fn assign(&self, ranges: Ranges) -> (Vec<Arc<Lane>>, Vec<Endpoint>) {
+        let lanes = &mut *locked(&self.lanes);
+        let mut begun = Vec::new();
+        lanes.ranges.clear();
+        for (slots, endpoint) in ranges {
+            let lane = lanes.by_endpoint.entry(endpoint).or_insert_with_key(|endpoint| {
+                let lane = Arc::new(Lane { endpoint: Some(endpoint.clone()), ..Lane::default() });
+                begun.push(lane.clone());
+                lane
+            });
+            lanes.ranges.push((slots, lane.clone()));
+        }
+        let has_slots = |lane: &Arc<Lane>| lanes.ranges.iter().any(|(_, other)| Arc::ptr_eq(lane, other));
+        let ended: Vec<Endpoint> =
+            lanes.by_endpoint.extract_if(|_, lane| !has_slots(lane)).map(|(end, _)| end).collect();
+        (begun, ended)
+    }
+
+    pub(super) fn push(&self, calls: Vec<Call>) -> Pending {
+        let mut pending = Pending { parts: Vec::new(), calls: calls.len() };
+        let lanes = locked(&self.lanes);
+        let mut parts: Vec<Part> = Vec::new();
+        for (number, call) in calls.into_iter().enumerate() {
+            let lane = lanes.of(&call);
+            let part =
+                parts.iter_mut().find(|(of, ..)| of.as_ref().map(Arc::as_ptr) == lane.map(Arc::as_ptr));
+            match part {
+                Some((_, numbers, calls)) => {
+                    numbers.push(number);
+                    calls.push(call);
+                }
+                None => parts.push((lane.cloned(), vec![number], vec![call])),
+            }
+        }
+        for (lane, numbers, calls) in parts {
+            let (reply, answer) = oneshot::channel();
+            match lane {
+                Some(lane) => lane.push(Job { calls, reply }),
+                None => {
+                    self.moved.notify_one();
+                    let reason = "no primary of the Redis Cluster has the slot".into();
+                    let _ = reply.send(Err(EngineError::Unavailable(reason)));
+                }
+            }
+            pending.parts.push((numbers, answer));
+        }
+        pending
+    }
+
+    /// What sends to this primary, if it has slots and is connected.
+    pub(super) fn sender(&self, endpoint: &Endpoint) -> Option<Sender> {
+        let lane = locked(&self.lanes).by_endpoint.get(endpoint).cloned();
+        lane.and_then(|lane| locked(&lane.sender).clone())
+    }
+}

@@ -1,0 +1,260 @@
+//! The engine on Redis Cluster.
+
+use crate::redis::{connect, connect_with, options};
+use crate::redis_acl::permissions;
+use crate::redis_server::{RedisServer, free_port, until};
+use crate::{Fixture, KEEP, Node, contract, room};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use stentor_cluster::NodeId;
+use stentor_cluster::engine::redis::Redis;
+use stentor_cluster::engine::{
+    ConnectOptions, Engine, EngineError, Event, EventReceiver, Limits, Reply, Request,
+};
+use stentor_hub::{Position, Room};
+
+const PRIMARIES: usize = 3;
+const SLOTS: usize = 16_384;
+
+/// What docs/cluster.md adds for clusters.
+const CLUSTER_PERMISSIONS: &str = "+asking +cluster|info +cluster|slots +cluster|links";
+
+/// Three primaries, each with replicas.
+struct RedisCluster {
+    /// The primaries come first.
+    nodes: Vec<RedisServer>,
+    prefix: Mutex<String>,
+}
+
+impl RedisCluster {
+    fn start(replicas: usize) -> Option<Self> {
+        // The names of keys are checked without a cluster.
+        let user = [permissions(), CLUSTER_PERMISSIONS].join(" ").replace("stentor:*", "*");
+        let start = |_| {
+            let bus = free_port().to_string();
+            let cluster =
+                ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port", &bus];
+            let more = ["--repl-diskless-sync-delay", "0", "--cluster-allow-replica-migration", "no"];
+            let arguments = [&cluster[..], &more, &["--user"], &user.split(' ').collect::<Vec<_>>()].concat();
+            RedisServer::start(&arguments).map(|server| (server, bus))
+        };
+        let nodes: Vec<_> = (0..PRIMARIES * (1 + replicas)).map(start).collect::<Option<_>>()?;
+        for (i, (node, bus)) in nodes.iter().enumerate() {
+            node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(i + 1).to_string()]);
+            if i < PRIMARIES {
+                let (first, last) = (i * SLOTS / PRIMARIES, (i + 1) * SLOTS / PRIMARIES - 1);
+                node.command(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]);
+            }
+            nodes[0].0.command(&["CLUSTER", "MEET", "127.0.0.1", &node.port.to_string(), bus]);
+        }
+        let nodes: Vec<RedisServer> = nodes.into_iter().map(|(node, _)| node).collect();
+        let knows_all = format!("cluster_known_nodes:{}", nodes.len());
+        until("the nodes know each other", || {
+            nodes.iter().all(|node| node.command(&["CLUSTER", "INFO"]).contains(&knows_all))
+        });
+        for (i, replica) in nodes.iter().enumerate().skip(PRIMARIES) {
+            let id = nodes[i % PRIMARIES].command(&["CLUSTER", "MYID"]);
+            until("the replica has a primary", || {
+                replica.command(&["CLUSTER", "REPLICATE", id.trim()]) == "OK\n"
+            });
+        }
+        until("the replicas are connected", || {
+            nodes[PRIMARIES..]
+                .iter()
+                .all(|node| node.command(&["INFO", "replication"]).contains("link_status:up"))
+        });
+        until("the cluster is up", || nodes.iter().all(is_up));
+        Some(Self { nodes, prefix: Mutex::new("test:".into()) })
+    }
+
+    fn url(&self) -> String {
+        // The first one can't be reached.
+        format!("redis+cluster://stentor:password@127.0.0.1:1,127.0.0.1:{}", self.nodes[1].port)
+    }
+
+    /// The slot of a room, and the number of the primary that has it at the start.
+    fn place_of(&self, room: &Room) -> (String, usize) {
+        let name = format!("{{room:1:/{}}}", room.name());
+        let slot: usize = self.nodes[0].command(&["CLUSTER", "KEYSLOT", &name]).trim().parse().unwrap();
+        (slot.to_string(), (0..PRIMARIES).find(|i| slot < (i + 1) * SLOTS / PRIMARIES).unwrap())
+    }
+
+    /// A room on each primary.
+    fn rooms(&self) -> [Room; PRIMARIES] {
+        let rooms = (0..100).map(|i| room(&format!("r{i}")));
+        let placed: Vec<_> = rooms.map(|room| (self.place_of(&room).1, room)).collect();
+        std::array::from_fn(|i| placed.iter().find(|(place, _)| *place == i).unwrap().1.clone())
+    }
+}
+
+fn is_up(node: &RedisServer) -> bool {
+    node.command(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
+}
+
+impl Fixture for RedisCluster {
+    async fn connect(&self, node: NodeId, limits: Limits) -> (Arc<dyn Engine>, EventReceiver) {
+        let prefix = self.prefix.lock().unwrap().clone();
+        let options = ConnectOptions { prefix, limits, ..options() };
+        let (engine, events) = Redis::connect(node, &self.url(), &options).await.unwrap();
+        (Arc::new(engine), events)
+    }
+
+    async fn forget(&self) {
+        for node in &self.nodes[..PRIMARIES] {
+            node.command(&["FLUSHALL"]);
+        }
+    }
+
+    fn begin(&self, check: &str) {
+        *self.prefix.lock().unwrap() = format!("{check}:");
+    }
+}
+
+#[tokio::test]
+async fn the_contract_holds_on_a_cluster() {
+    assert!(include_str!("../../../../docs/cluster.md").contains(CLUSTER_PERMISSIONS));
+    let Some(cluster) = RedisCluster::start(0) else { return };
+    let fixture = &cluster;
+    contract!(fixture one by one);
+}
+
+#[tokio::test]
+async fn a_cluster_is_told_from_a_server() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let Some(member) = RedisServer::start(&["--cluster-enabled", "yes"]) else { return };
+    for (scheme, port, reason) in [
+        ("redis", member.port, "write redis+cluster://"),
+        ("redis+cluster", server.port, "write redis:// for a server alone"),
+        ("redis+cluster", member.port, "the cluster is down"),
+    ] {
+        let error = connect(&format!("{scheme}://127.0.0.1:{port}")).await.err().unwrap();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+impl Node {
+    /// Appends until it succeeds.
+    async fn append_at_last(&self, room: &Room, payload: &'static str) -> Position {
+        let key: Arc<str> = fastrand::u64(..).to_string().into();
+        loop {
+            let idempotency_key = Some(key.clone());
+            let append = Request::Append {
+                room: room.clone(),
+                payload: payload.into(),
+                idempotency_key,
+                limits: KEEP,
+            };
+            match self.try_request(append).await {
+                Ok(Reply::Position(position)) => return position,
+                Err(EngineError::Unavailable(_)) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Waits for this message.
+    async fn until_message(&mut self, payload: &str) {
+        while !matches!(self.event().await, Event::Message { payload: received, .. } if received == payload) {
+        }
+    }
+}
+
+#[tokio::test]
+async fn after_the_failover_of_a_primary_its_rooms_begin_new_epochs_and_the_others_go_on() {
+    let Some(cluster) = RedisCluster::start(1) else { return };
+    let (mut a, mut b) = (connect(&cluster.url()).await.unwrap(), connect(&cluster.url()).await.unwrap());
+    let rooms = cluster.rooms();
+    let mut before = Vec::new();
+    for node in [&mut a, &mut b] {
+        assert_eq!(node.event().await, Event::Connected);
+        for room in &rooms {
+            node.join(room).await;
+        }
+    }
+    for room in &rooms {
+        before.push(a.append(room, "before").await);
+    }
+    let killed_at = Instant::now();
+    cluster.nodes[0].stop();
+    // The others answer meanwhile, until the cluster notices and stops as a whole, as it is configured by default.
+    let during = a.append_at_last(&rooms[1], "during").await;
+    assert_eq!(during, Position { offset: 2, ..before[1] });
+    let after = a.append_at_last(&rooms[0], "after").await;
+    println!("served again after {:?}", killed_at.elapsed());
+    assert!(after.epoch != before[0].epoch && after.offset == 1, "{after:?} after {:?}", before[0]);
+    for (i, room) in rooms.iter().enumerate().skip(1) {
+        assert_eq!(b.append_at_last(room, "go on").await.epoch, before[i].epoch);
+    }
+    // The loss of the links to the dead primary is reported, and all interest is there.
+    for node in [&mut a, &mut b] {
+        node.reconnected().await;
+    }
+    let rounds: HashSet<String> = rooms.iter().map(|room| format!("again in {}", room.name())).collect();
+    for payload in &rounds {
+        let room = room(payload.strip_prefix("again in ").unwrap());
+        while a.engine.publish(room.clone().into(), payload.clone().into()).is_err() {}
+        b.until_message(payload).await;
+    }
+}
+
+#[tokio::test]
+async fn requests_follow_a_slot_that_moves() {
+    let Some(cluster) = RedisCluster::start(0) else { return };
+    let mut node = connect(&cluster.url()).await.unwrap();
+    assert_eq!(node.event().await, Event::Connected);
+    let [r, ..] = cluster.rooms();
+    let (slot, from) = cluster.place_of(&r);
+    let [from, to] = [&cluster.nodes[from], &cluster.nodes[(from + 1) % PRIMARIES]];
+    let id = |node: &RedisServer| node.command(&["CLUSTER", "MYID"]).trim().to_owned();
+    let set_slot = |node: &RedisServer, what: &str, id: &str| {
+        assert_eq!(node.command(&["CLUSTER", "SETSLOT", &slot, what, id]), "OK\n");
+    };
+    node.join(&r).await;
+    let before = node.append(&r, "before").await;
+    node.until_message("before").await;
+    set_slot(to, "IMPORTING", &id(from));
+    set_slot(from, "MIGRATING", &id(to));
+    let keys = from.command(&["CLUSTER", "GETKEYSINSLOT", &slot, "10"]);
+    let keys: Vec<&str> = keys.lines().collect();
+    assert_eq!(keys.len(), 2, "{keys:?}");
+    let migrate = |key: &str| {
+        let port = to.port.to_string();
+        assert_eq!(from.command(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]), "OK\n");
+    };
+    migrate(keys[0]);
+    // Half of the room is there: it waits for the other half.
+    let append =
+        Request::Append { room: r.clone(), payload: "meanwhile".into(), idempotency_key: None, limits: KEEP };
+    let meanwhile = node.engine.request(append);
+    let meanwhile = tokio::spawn(meanwhile);
+    crate::sleep_ms(300).await;
+    assert!(!meanwhile.is_finished());
+    migrate(keys[1]);
+    let Ok(Reply::Position(meanwhile)) = meanwhile.await.unwrap() else { panic!() };
+    // Another primary counts: what it has may not be all that there was.
+    assert!(meanwhile.epoch != before.epoch && meanwhile.offset == 1, "{meanwhile:?} after {before:?}");
+    node.until_message("meanwhile").await;
+    set_slot(to, "NODE", &id(to));
+    set_slot(from, "NODE", &id(to));
+    for offset in 2..4 {
+        assert_eq!(node.append(&r, "moved").await, Position { offset, ..meanwhile });
+        node.until_message("moved").await;
+    }
+}
+
+#[tokio::test]
+async fn a_node_may_wait_for_a_cluster() {
+    let Some(cluster) = RedisCluster::start(0) else { return };
+    for node in &cluster.nodes {
+        node.stop();
+    }
+    let options = ConnectOptions { wait: true, ..options() };
+    let mut node = connect_with(&cluster.url(), options).await.unwrap();
+    for node in &cluster.nodes {
+        node.run();
+    }
+    assert_eq!(node.event().await, Event::Connected);
+    node.engine.set_interest(room("r").into(), true);
+    node.receives("r").await;
+}
