@@ -22,10 +22,10 @@ export async function redisClient(t, url) {
 }
 
 /** A server of the package `socket.io` on a free port: { io, url }. */
-export async function nodeServer(t, engine, { adapter = createAdapter, options } = {}) {
+export async function nodeServer(t, engine, { adapter = createAdapter } = {}) {
   const [pub, sub] = [await redisClient(t, engine.url), await redisClient(t, engine.url)];
   const listener = http.createServer();
-  const io = new Server(listener, { adapter: adapter(pub, sub, options) });
+  const io = new Server(listener, { adapter: adapter(pub, sub) });
   for (const namespace of ['/', '/chat']) {
     io.of(namespace).on('connection', (socket) => {
       socket.on('join', (room, done) => {
@@ -70,7 +70,7 @@ broadcast = ["*"]
 except_sender = true
 ${more}`;
   const server = await serve(t, { config });
-  await until('the bridge is up', async () => (await metric(server, 'bridge_up')) === 1);
+  await until('all bridges are up', async () => !/^stentor_bridge_up\{.*\} 0$/m.test(await (await fetch(`${server.admin}/metrics`)).text()));
   return { ...server, url: server.http };
 }
 

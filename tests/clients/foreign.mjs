@@ -25,6 +25,8 @@ export const programs = {
   'python-socketio 4, asyncio': python('.venv-4', 'socketio_client.py', 'asyncio'),
   'python-socketio 5, threads': python('.venv', 'socketio_client.py', 'threads'),
   'python-socketio 5, asyncio': python('.venv', 'socketio_client.py', 'asyncio'),
+  'server of python-socketio 5': python('.venv', 'bridge_server.py', 'server'),
+  'emitter of python-socketio 5': python('.venv', 'bridge_server.py', 'emitter'),
   rust_socketio: built('foreign/rust/target/debug/socketio-client'),
   'SockJsClient of Spring': java('streams', 'SpringSockJsClient'),
   'okhttp-sse': java('streams', 'OkHttpSseClient'),

@@ -28,6 +28,12 @@ const REQUEST_BYTES: usize = 16_384;
 /// How a client has connected: nothing of it is told to others.
 const HANDSHAKE: &[u8] = br#"{"headers":{},"time":"","address":"","xdomain":false,"secure":false,"issued":0,"url":"","query":{},"auth":{}}"#;
 
+/// Who waits for an answer, and to which request.
+struct Asker {
+    uid: Option<Arc<str>>,
+    id: Arc<str>,
+}
+
 /// What requests may still cost.
 pub(super) struct Allowance(Mutex<(f64, Instant)>);
 
@@ -71,26 +77,30 @@ impl Bridge {
         if !self.allowance.take(Instant::now(), REQUEST_BYTES) {
             return Err(Refused::Rate);
         }
-        let Request { id, body, .. } = request;
+        let Request { id, body, uid } = request;
+        let asker = id.map(|id| Asker { uid, id });
         match body {
             RequestBody::Join { target, rooms } => {
                 let rooms = self.rooms(namespace, &rooms)?;
                 let join = |done| Command::Join { rooms: rooms.clone(), done };
                 namespace.expect_members(&rooms);
-                self.act(namespace, target, id, plane, join).await?;
+                self.act(namespace, target, asker, plane, join).await?;
             }
             RequestBody::Leave { target, rooms } => {
                 let rooms = self.rooms(namespace, &rooms)?;
-                self.act(namespace, target, id, plane, |done| Command::Leave { rooms: rooms.clone(), done })
-                    .await?;
+                self.act(namespace, target, asker, plane, |done| Command::Leave {
+                    rooms: rooms.clone(),
+                    done,
+                })
+                .await?;
             }
             RequestBody::Disconnect { target, close } => {
-                self.act(namespace, target, id, plane, |done| Command::Disconnect { close, done }).await?;
+                self.act(namespace, target, asker, plane, |done| Command::Disconnect { close, done }).await?;
             }
             RequestBody::Sessions { rooms } => {
                 let selection = Selection { rooms, except: Vec::new() };
                 let local = namespace.local(&selection)?;
-                self.answer(namespace, id, plane, move |plane, namespace| async move {
+                self.answer(namespace, asker, plane, move |plane, namespace| async move {
                     let ids = sessions(&*plane, &namespace, &local).await.into_iter();
                     ResponseBody::Sessions(
                         ids.map(|info| RemoteSession { id: info.id.into(), details: None }).collect(),
@@ -100,14 +110,14 @@ impl Bridge {
             }
             RequestBody::Fetch(selection) => {
                 let local = namespace.local(&selection)?;
-                self.answer(namespace, id, plane, move |plane, namespace| async move {
+                self.answer(namespace, asker, plane, move |plane, namespace| async move {
                     let sessions = sessions(&*plane, &namespace, &local).await;
                     ResponseBody::Sessions(sessions.into_iter().map(remote_session).collect())
                 })
                 .await;
             }
             RequestBody::Rooms => {
-                self.answer(namespace, id, plane, |plane, namespace| async move {
+                self.answer(namespace, asker, plane, |plane, namespace| async move {
                     ResponseBody::Rooms(rooms(&*plane, &namespace).await)
                 })
                 .await;
@@ -115,14 +125,14 @@ impl Bridge {
             RequestBody::ServerSideEmit(_) => {
                 // There is no code here that could receive the event.
                 let nothing = Data::Arguments { json: Bytes::from_static(b"null"), attachments: [].into() };
-                if let Some(id) = id {
-                    self.respond(namespace, &Response { id, body: ResponseBody::ServerSideEmit(nothing) });
+                if let Some(asker) = asker {
+                    self.respond(namespace, asker, ResponseBody::ServerSideEmit(nothing));
                 }
             }
             RequestBody::Broadcast { selection, flags, event, .. } => {
                 self.deliver(namespace, &selection, event, flags.volatile, plane).await?;
-                if let Some(id) = id {
-                    self.respond(namespace, &Response { id, body: ResponseBody::ClientCount(0) });
+                if let Some(asker) = asker {
+                    self.respond(namespace, asker, ResponseBody::ClientCount(0));
                 }
             }
         }
@@ -141,7 +151,7 @@ impl Bridge {
         &self,
         namespace: &Namespace,
         target: Asked,
-        id: Option<Arc<str>>,
+        asker: Option<Asker>,
         plane: &Arc<dyn DataPlane>,
         command: impl Fn(Done<Concerned>) -> Command,
     ) -> Result<(), Refused> {
@@ -157,10 +167,10 @@ impl Bridge {
         };
         let Some(target) = target else { return Ok(()) };
         let result = self.carry_out(plane, &target, command).await;
-        if let (Some(id), true, Ok(concerned)) = (id, is_single, result)
+        if let (Some(asker), true, Ok(concerned)) = (asker, is_single, result)
             && concerned.sessions > 0
         {
-            self.respond(namespace, &Response { id, body: ResponseBody::Done });
+            self.respond(namespace, asker, ResponseBody::Done);
         }
         Ok(())
     }
@@ -203,26 +213,27 @@ impl Bridge {
     async fn answer<F>(
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,
-        id: Option<Arc<str>>,
+        asker: Option<Asker>,
         plane: &Arc<dyn DataPlane>,
         body: impl FnOnce(Arc<dyn DataPlane>, Arc<Namespace>) -> F,
     ) where
         F: Future<Output = ResponseBody> + Send + 'static,
     {
         // The decoder requires it.
-        let Some(id) = id else { return };
+        let Some(asker) = asker else { return };
         let Ok(permit) = self.answers.clone().acquire_owned().await else { return };
         let body = body(plane.clone(), namespace.clone());
         let (bridge, namespace) = (self.clone(), namespace.clone());
         tokio::spawn(async move {
-            bridge.respond(&namespace, &Response { id, body: body.await });
+            bridge.respond(&namespace, asker, body.await);
             drop(permit);
         });
     }
 
     /// Sends an answer.
-    pub(super) fn respond(&self, namespace: &Namespace, response: &Response) {
-        let published = namespace.response(response);
+    fn respond(&self, namespace: &Namespace, asker: Asker, body: ResponseBody) {
+        let Asker { uid, id } = asker;
+        let published = namespace.protocol.response(uid.as_deref(), Response { id, body });
         self.allowance.charge(published.as_ref().map_or(0, |(_, payload)| payload.len()));
         self.publish_now(published);
     }

@@ -1,8 +1,9 @@
 //! All bridges of a node, between its data plane and the rest of its cluster.
 
 use super::metrics::{Figures, metrics};
-use super::{Bridge, ConnectError, Namespace, Options, Pushes};
+use super::{Adapter, Bridge, ConnectError, Namespace, Options, Pushes};
 use crate::engine::redis::link::Link;
+use crate::metrics::count;
 use crate::space::Space;
 use std::collections::HashMap;
 use std::fmt;
@@ -17,20 +18,23 @@ use tokio::task::JoinSet;
 /// The bridges of one node.
 pub struct Bridges {
     bridges: Vec<Arc<Bridge>>,
-    /// The bridge of each shared namespace, with the namespace's index there.
-    namespaces: HashMap<Arc<str>, (usize, usize)>,
+    /// How each shared namespace is shared. The first way is the one between nodes of Stentor.
+    namespaces: HashMap<Arc<str>, Vec<Way>>,
     /// Carries the other namespaces. `None`: there are no other nodes.
     inner: Option<Arc<dyn Broker>>,
     control: OnceLock<Arc<dyn ControlPlane>>,
     space: Arc<Space>,
 }
 
+/// A bridge, with a namespace that it shares.
+pub(super) type Way = (Arc<Bridge>, Arc<Namespace>);
+
 /// The bridges' first connections.
 pub struct Connections(Vec<Option<(Link, Arc<Pushes>)>>);
 
 impl fmt::Debug for Bridges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bridges").field("namespaces", &self.namespaces).finish_non_exhaustive()
+        f.debug_struct("Bridges").field("namespaces", &self.namespaces.keys()).finish_non_exhaustive()
     }
 }
 
@@ -46,13 +50,22 @@ impl Bridges {
         ledger: &Arc<Ledger>,
     ) -> Result<Arc<Self>, ConnectError> {
         let space = Arc::new(Space::default());
-        let bridges = options.iter().map(|options| Bridge::new(options, space.clone(), ledger));
+        let is_only =
+            |name: &String| options.iter().filter(|options| options.namespaces.contains(name)).count() < 2;
+        let bridges = options.iter().map(|options| Bridge::new(options, is_only, space.clone(), ledger));
         let bridges = bridges.collect::<Result<Vec<_>, _>>()?;
-        let mut namespaces = HashMap::new();
-        for (number, bridge) in bridges.iter().enumerate() {
-            for (index, namespace) in bridge.namespaces.iter().enumerate() {
-                namespaces.insert(namespace.name.clone(), (number, index));
+        let mut namespaces: HashMap<_, Vec<Way>> = HashMap::new();
+        for bridge in &bridges {
+            for namespace in &bridge.namespaces {
+                namespaces
+                    .entry(namespace.name.clone())
+                    .or_default()
+                    .push((bridge.clone(), namespace.clone()));
             }
+        }
+        // Servers in Python can't be asked, and nodes of Stentor ignore each other there.
+        for ways in namespaces.values_mut() {
+            ways.sort_by_key(|(bridge, _)| bridge.adapter == Adapter::Python);
         }
         Ok(Arc::new(Self { bridges, namespaces, inner, control: OnceLock::new(), space }))
     }
@@ -112,21 +125,26 @@ impl Bridges {
         metrics(&figures)
     }
 
-    /// The bridge that shares a namespace.
-    pub(super) fn find(&self, namespace: &str) -> Option<(&Arc<Bridge>, &Arc<Namespace>)> {
-        let (bridge, namespace) = self.namespaces.get(namespace)?;
-        let bridge = &self.bridges[*bridge];
-        Some((bridge, &bridge.namespaces[*namespace]))
+    /// How a namespace is shared. Empty: it isn't.
+    pub(super) fn find(&self, namespace: &str) -> &[Way] {
+        self.namespaces.get(namespace).map_or(&[], |ways| &**ways)
     }
 }
 
 impl Broker for Bridges {
     fn publish(&self, message: &Broadcast) -> Result<(), Busy> {
-        match (self.find(message.rooms.first().namespace()), &self.inner) {
-            (Some((bridge, namespace)), _) => bridge.publish(namespace, message),
-            (None, Some(inner)) => inner.publish(message),
-            (None, None) => Ok(()),
+        let Some(((bridge, namespace), others)) = self.find(message.rooms.first().namespace()).split_first()
+        else {
+            return self.inner.as_ref().map_or(Ok(()), |inner| inner.publish(message));
+        };
+        bridge.publish(namespace, message)?;
+        for (bridge, namespace) in others {
+            if bridge.publish(namespace, message).is_err() {
+                // It would be sent twice by the first way if it waited for this one.
+                count(&bridge.counters.not_sent);
+            }
         }
+        Ok(())
     }
 
     fn orders_history(&self) -> bool {
@@ -136,7 +154,7 @@ impl Broker for Bridges {
 
     fn find_socket(&self, question: SocketQuestion) -> bool {
         // Messages of other servers have no ids by which two nodes could tell that they received the same one.
-        let inner = self.inner.as_ref().filter(|_| self.find(&question.name.namespace).is_none());
+        let inner = self.inner.as_ref().filter(|_| self.find(&question.name.namespace).is_empty());
         inner.is_some_and(|inner| inner.find_socket(question))
     }
 
@@ -152,9 +170,13 @@ impl Broker for Bridges {
 
     fn set_interest(&self, topic: &Topic, has_subscribers: bool) {
         if let Topic::Room(room) = topic
-            && let Some((_, namespace)) = self.find(room.namespace())
+            && let ways @ [_, ..] = self.find(room.namespace())
         {
-            namespace.set_interest(room, has_subscribers);
+            for (bridge, namespace) in ways {
+                if namespace.set_interest(room, has_subscribers) {
+                    bridge.interest_changed.notify_one();
+                }
+            }
         } else if let Some(inner) = &self.inner {
             inner.set_interest(topic, has_subscribers);
         }

@@ -125,7 +125,7 @@ impl Bridge {
         Done::new(move |result| {
             if let (Ok(_), Some(body)) = (&result, body) {
                 count(&self.counters.requests_sent);
-                self.publish_now(namespace.request(None, body));
+                self.publish_all_now(namespace.protocol.request(None, body));
             }
             done.answer(result);
         })
@@ -146,6 +146,17 @@ impl Bridge {
         is_sent
     }
 
+    fn publish_all_now(&self, published: Result<Vec<Published>, WireError>) -> bool {
+        match published {
+            // Each, whether there is room for another one or not.
+            Ok(messages) => {
+                let unsent = messages.into_iter().filter(|message| !self.publish_now(Ok(message.clone())));
+                unsent.count() == 0
+            }
+            Err(error) => self.publish_now(Err(error)),
+        }
+    }
+
     /// Asks the other servers which sessions they have.
     fn ask(
         &self,
@@ -153,6 +164,9 @@ impl Bridge {
         selection: Selection,
         finish: impl FnOnce(Vec<SessionInfo>, usize) + Send + 'static,
     ) {
+        if namespace.protocol.count_servers().is_none() {
+            return finish(Vec::new(), 0);
+        }
         count(&self.counters.requests_sent);
         let question = Question { namespace, selection, finish: Box::new(finish) };
         if let Err(refused) = self.questions.0.try_send(question) {
@@ -195,7 +209,8 @@ impl Bridge {
         let Some(mut waiting) = self.pending.begin().filter(|_| servers > 0) else {
             return (sessions, servers);
         };
-        if !self.publish_now(namespace.request(Some(&waiting.id), RequestBody::Fetch(selection))) {
+        let request = namespace.protocol.request(Some(&waiting.id), RequestBody::Fetch(selection));
+        if !self.publish_all_now(request) {
             return (sessions, servers);
         }
         while servers > 0
@@ -211,9 +226,10 @@ impl Bridge {
 
     /// How many other servers there are, as Redis says.
     async fn other_servers(&self, namespace: &Namespace) -> Option<usize> {
+        let [command, rest @ ..] = namespace.protocol.count_servers()?;
         let link = self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
         let mut pipeline = Pipeline::new();
-        pipeline.cmd("PUBSUB").arg("NUMSUB").arg(namespace.channels.request());
+        pipeline.cmd(command).arg(&rest);
         let reply = link.send(&pipeline).await.ok()?.pop()?;
         let count = match reply {
             Value::Map(pairs) => pairs.into_iter().next()?.1,

@@ -2,17 +2,16 @@
 //!
 //! After each connect, all channels are subscribed. A probe over the receiving connection proves that messages arrive.
 
-use super::Bridge;
 use super::inbox::{Arrived, Kind};
+use super::{Adapter, Bridge};
 use crate::engine::redis::link::{Backoff, Link};
 use crate::engine::redis::publisher;
 use crate::engine::{PROBE_INTERVAL, SILENCE_MAX};
 use crate::metrics::count;
-use crate::socketio::channels::Channel;
-use crate::socketio::sender;
 use bytes::Bytes;
 use redis::aio::{AsyncPushSender, SendError};
 use redis::{Pipeline, PushInfo, PushKind, Value};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
@@ -52,7 +51,7 @@ impl AsyncPushSender for Pushes {
         let bytes = |value| if let Value::BulkString(bytes) = value { Some(bytes) } else { None };
         let mut parts = push.data.into_iter().map(bytes);
         let pattern = match push.kind {
-            PushKind::Message => None,
+            PushKind::Message | PushKind::SMessage => None,
             PushKind::PMessage => parts.next().flatten(),
             _ => return Ok(()),
         };
@@ -68,24 +67,12 @@ impl Bridge {
     ///
     /// Whether a room has members is asked later: a request before the message may have sessions join it.
     fn kind_of(&self, pattern: Option<&[u8]>, channel: &[u8], payload: &[u8]) -> Option<(usize, Kind)> {
-        // A channel may match the patterns of two namespaces.
         let mut namespaces = self.namespaces.iter().enumerate();
         let found = namespaces.find_map(|(index, namespace)| {
-            let is_its = pattern.is_none_or(|pattern| namespace.pattern.as_bytes() == pattern);
-            is_its.then(|| namespace.channels.decode(channel))?.map(|decoded| (index, namespace, decoded))
+            Some((index, namespace.protocol.kind_of(pattern, channel, payload)?))
         });
-        let (index, namespace, decoded) = found?;
-        let kind = match decoded {
-            Channel::Broadcast { room } => {
-                let is_own = sender(payload) == Some(&namespace.uid);
-                (!is_own).then(|| Kind::Broadcast(room.map(Into::into)))?
-            }
-            // It is for others, if this node has asked nothing.
-            Channel::Response if !self.pending.is_waiting() => return None,
-            Channel::Request => Kind::Request,
-            Channel::Response => Kind::Response,
-        };
-        Some((index, kind))
+        // It is for others, if this node has asked nothing.
+        found.filter(|(_, kind)| *kind != Kind::Response || self.pending.is_waiting())
     }
 
     /// A first connection that receives.
@@ -135,12 +122,8 @@ impl Bridge {
         is_reported: &mut bool,
         backoff: &mut Backoff,
     ) -> String {
-        let (channels, patterns) = self.subscriptions();
-        let subscribed = async {
-            link.subscribe(&channels, true).await?;
-            link.subscribe_patterns(&patterns).await
-        };
-        if let Err(reason) = subscribed.await {
+        let mut subscribed = HashSet::new();
+        if let Err(reason) = self.subscribe_all(link, &mut subscribed).await {
             return reason;
         }
         *self.link.lock().unwrap_or_else(PoisonError::into_inner) = Some(link.sender());
@@ -153,6 +136,13 @@ impl Bridge {
         loop {
             tokio::select! {
                 reason = link.closed() => return reason,
+                () = self.interest_changed.notified() => {
+                    let changed: Vec<_> =
+                        self.namespaces.iter().flat_map(|namespace| namespace.changed_channels()).collect();
+                    if let Err(reason) = subscribe_changed(link, changed, &mut subscribed).await {
+                        return reason;
+                    }
+                }
                 _ = probe.tick() => {
                     if pushes.silence() > SILENCE_MAX {
                         return format!("nothing arrived for {} s", SILENCE_MAX.as_secs());
@@ -167,6 +157,27 @@ impl Bridge {
                         return reason;
                     }
                 }
+            }
+        }
+    }
+
+    /// Subscribes to all channels. `subscribed` are those of rooms.
+    async fn subscribe_all(&self, link: &Link, subscribed: &mut HashSet<Arc<str>>) -> Result<(), String> {
+        link.subscribe(std::slice::from_ref(&self.probe), true).await?;
+        let own: HashSet<_> =
+            self.namespaces.iter().flat_map(|namespace| namespace.protocol.channels()).collect();
+        let own: Vec<_> = own.into_iter().collect();
+        match self.adapter {
+            Adapter::Sharded => {
+                subscribe_sharded(link, &own, true).await?;
+                let rooms = self.namespaces.iter().flat_map(|namespace| namespace.room_channels());
+                subscribe_changed(link, rooms.map(|channel| (channel, true)).collect(), subscribed).await
+            }
+            Adapter::Classic | Adapter::Python => {
+                link.subscribe(&own, true).await?;
+                let patterns = self.namespaces.iter().filter_map(|namespace| namespace.protocol.pattern());
+                let patterns: Vec<String> = patterns.map(Into::into).collect();
+                if patterns.is_empty() { Ok(()) } else { link.subscribe_patterns(&patterns).await }
             }
         }
     }
@@ -196,4 +207,41 @@ impl Bridge {
     pub(super) fn send(&self, channel: String, payload: Bytes) -> bool {
         self.outgoing.push(&self.limits, channel, payload).is_ok()
     }
+}
+
+/// Channels of one batch.
+const BATCH_MAX: usize = 500;
+
+/// Subscribes to channels of rooms, or not any more.
+async fn subscribe_changed(
+    link: &Link,
+    changed: Vec<(Arc<str>, bool)>,
+    subscribed: &mut HashSet<Arc<str>>,
+) -> Result<(), String> {
+    let (mut added, mut removed) = (Vec::new(), Vec::new());
+    for (channel, is_wanted) in changed {
+        if is_wanted && subscribed.insert(channel.clone()) {
+            added.push(channel);
+        } else if !is_wanted && subscribed.remove(&channel) {
+            removed.push(channel);
+        }
+    }
+    subscribe_sharded(link, &added, true).await?;
+    subscribe_sharded(link, &removed, false).await
+}
+
+async fn subscribe_sharded(link: &Link, channels: &[Arc<str>], is_wanted: bool) -> Result<(), String> {
+    for batch in channels.chunks(BATCH_MAX) {
+        let mut pipeline = Pipeline::new();
+        for channel in batch {
+            pipeline.cmd(if is_wanted { "SSUBSCRIBE" } else { "SUNSUBSCRIBE" }).arg(&**channel);
+        }
+        let replies = link.send(&pipeline).await?;
+        if let Some(Value::ServerError(error)) =
+            replies.into_iter().find(|reply| matches!(reply, Value::ServerError(_)))
+        {
+            return Err(format!("sharded channels, which need Redis 7: {error}"));
+        }
+    }
+    Ok(())
 }

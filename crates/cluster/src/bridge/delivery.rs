@@ -36,16 +36,22 @@ impl Bridge {
         {
             return Ok(());
         }
-        match namespace.decode(&arrived)? {
-            Some(Incoming::Broadcast { selection, volatile, event }) => {
+        let Some((name, incoming)) = namespace.protocol.decode(&arrived.kind, &arrived.payload)? else {
+            return Ok(());
+        };
+        // Those of Python's servers have one channel for all, also for those that aren't shared.
+        let Some(namespace) = self.namespaces.iter().find(|namespace| namespace.name == name) else {
+            return Ok(());
+        };
+        match incoming {
+            Incoming::Broadcast { selection, volatile, event } => {
                 self.deliver(namespace, &selection, event, volatile, plane).await
             }
-            Some(Incoming::Request(request)) => self.handle_request(namespace, request, plane).await,
-            Some(Incoming::Response(response)) => {
+            Incoming::Request(request) => self.handle_request(namespace, request, plane).await,
+            Incoming::Response(response) => {
                 self.pending.handle(response);
                 Ok(())
             }
-            None => Ok(()),
         }
     }
 

@@ -31,7 +31,7 @@ use crate::engine::redis::publisher::Outgoing;
 use crate::engine::redis::server::Server;
 use crate::engine::{Address, ConnectError, Identity, Limits};
 use crate::metrics::count;
-use crate::socketio::{Event, Selection, channels};
+use crate::socketio::{Event, Selection, channels, python};
 use crate::space::Space;
 use answers::{ANSWERS_MAX, Allowance};
 use commands::{QUESTIONS_MAX, Questions};
@@ -45,7 +45,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use stentor_edge::{Broadcast as Message, Busy, Ledger};
 use stentor_hub::Room;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 
 /// How Socket.IO's servers speak to each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,13 +53,18 @@ pub enum Adapter {
     /// `@socket.io/redis-adapter`, `createAdapter`.
     #[default]
     Classic,
+    /// `@socket.io/redis-adapter`, `createShardedAdapter` with the subscription mode `dynamic`, on one Redis 7 server.
+    Sharded,
+    /// `python-socketio` from 5.14 on, `RedisManager`.
+    Python,
 }
 
 impl Adapter {
     /// How channels begin unless the servers are configured otherwise.
     pub fn default_prefix(self) -> &'static str {
         match self {
-            Self::Classic => channels::PREFIX,
+            Self::Classic | Self::Sharded => channels::PREFIX,
+            Self::Python => python::CHANNEL,
         }
     }
 }
@@ -91,6 +96,7 @@ pub struct Bridge {
     server: Arc<Server>,
     /// Whether the node starts without it.
     waits: bool,
+    adapter: Adapter,
     namespaces: Vec<Arc<Namespace>>,
     /// The channel over which the node proves that messages arrive.
     probe: Arc<str>,
@@ -104,6 +110,8 @@ pub struct Bridge {
     allowance: Allowance,
     /// Answers that are made at the same time.
     answers: Arc<Semaphore>,
+    /// Rooms have gained their first member, or lost the last one.
+    interest_changed: Notify,
     counters: Counters,
     space: Arc<Space>,
     has_reported_refusal: AtomicBool,
@@ -114,28 +122,38 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    fn new(options: &Options, space: Arc<Space>, ledger: &Arc<Ledger>) -> Result<Arc<Self>, ConnectError> {
+    /// `is_only`: whether a namespace is shared in no other way.
+    fn new(
+        options: &Options,
+        is_only: impl Fn(&String) -> bool,
+        space: Arc<Space>,
+        ledger: &Arc<Ledger>,
+    ) -> Result<Arc<Self>, ConnectError> {
         let server =
             Server::parse(options.address.reveal(), options.ca_file.as_deref(), options.identity.as_ref())
                 .map_err(ConnectError)?;
         let namespaces = options.namespaces.iter();
-        let namespaces = namespaces.map(|name| Namespace::new(&options.prefix, name).map(Arc::new));
+        let namespaces = namespaces
+            .map(|name| Namespace::new(options.adapter, &options.prefix, name, is_only(name)).map(Arc::new));
         let namespaces = namespaces.collect::<Result<_, _>>().map_err(|e| ConnectError(e.to_string()))?;
+        let publish = if options.adapter == Adapter::Sharded { "SPUBLISH" } else { "PUBLISH" };
         let (questions, receiver) = mpsc::channel(QUESTIONS_MAX);
         Ok(Arc::new(Self {
             prefix: options.prefix.clone(),
             server: Arc::new(server),
             waits: options.wait,
+            adapter: options.adapter,
             namespaces,
             probe: format!("{}-probe#{:016x}", options.prefix, fastrand::u64(..)).into(),
             limits: options.limits,
-            outgoing: Outgoing::new(ledger.clone(), "PUBLISH", b""),
+            outgoing: Outgoing::new(ledger.clone(), publish, b""),
             inbox: Inbox::new(&options.limits, ledger.clone()),
             pending: Pending::default(),
             questions: (questions, Mutex::new(Some(receiver))),
             link: Mutex::default(),
             allowance: Allowance::default(),
             answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
+            interest_changed: Notify::new(),
             counters: Counters::default(),
             space,
             has_reported_refusal: AtomicBool::new(false),
@@ -143,16 +161,6 @@ impl Bridge {
             nobody: Room::plain(&format!("{:016x}", fastrand::u64(..)))
                 .map_err(|e| ConnectError(e.to_string()))?,
         }))
-    }
-
-    /// The channels and patterns that it receives.
-    fn subscriptions(&self) -> (Vec<Arc<str>>, Vec<String>) {
-        let own = self.namespaces.iter().flat_map(|namespace| {
-            let Namespace { channels, uid, .. } = &**namespace;
-            [channels.request().into(), channels.response().into(), channels.response_to(uid).into()]
-        });
-        let channels = std::iter::once(self.probe.clone()).chain(own).collect();
-        (channels, self.namespaces.iter().map(|namespace| namespace.pattern.clone()).collect())
     }
 
     /// A message of this node leaves it.
@@ -170,7 +178,7 @@ impl Bridge {
         event: Event,
         volatile: bool,
     ) -> Result<(), Busy> {
-        match namespace.broadcast(selection, volatile, event) {
+        match namespace.protocol.broadcast(selection, volatile, event) {
             Ok((channel, payload)) => {
                 if !self.send(channel, payload) {
                     return Err(Busy);

@@ -1,7 +1,8 @@
 //! A namespace that is shared: its channels, and which of its rooms have members here.
 
+use super::Adapter;
+use super::protocol::Protocol;
 use super::refused::Refused;
-use crate::socketio::channels::Channels;
 use crate::socketio::{Event, Selection};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
@@ -15,11 +16,7 @@ const DEFAULT_EVENT: &str = "message";
 
 pub(super) struct Namespace {
     pub(super) name: Arc<str>,
-    /// Drawn at the start, as Socket.IO's servers do. Messages with this uid are this node's own.
-    pub(super) uid: Arc<str>,
-    pub(super) channels: Channels,
-    /// Of all broadcasts.
-    pub(super) pattern: String,
+    pub(super) protocol: Protocol,
     pub(super) all_members: Room,
     rooms: Mutex<MemberRooms>,
 }
@@ -31,6 +28,8 @@ struct MemberRooms {
     known: HashSet<Arc<str>>,
     /// As it may say soon: sessions were told to join them.
     expected: HashMap<Arc<str>, Instant>,
+    /// Those that may have gained their first member, or lost the last one, since the channels were subscribed.
+    changed: HashSet<Arc<str>>,
 }
 
 /// The data plane says within this time which rooms have members.
@@ -56,29 +55,46 @@ pub(super) struct Local {
 }
 
 impl Namespace {
-    pub(super) fn new(prefix: &str, name: &str) -> Result<Self, RoomError> {
-        let channels = Channels::new(prefix, name);
-        Ok(Self {
-            name: name.into(),
-            uid: draw_uid(),
-            pattern: channels.pattern(),
-            channels,
-            all_members: Room::all_members(name)?,
-            rooms: Mutex::default(),
-        })
+    /// `is_only`: it is shared in no other way.
+    pub(super) fn new(adapter: Adapter, prefix: &str, name: &str, is_only: bool) -> Result<Self, RoomError> {
+        let all_members = Room::all_members(name)?;
+        let name: Arc<str> = name.into();
+        let protocol = Protocol::new(adapter, prefix, &name, is_only);
+        Ok(Self { name, protocol, all_members, rooms: Mutex::default() })
     }
 
     fn rooms(&self) -> MutexGuard<'_, MemberRooms> {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn set_interest(&self, room: &Room, has_members: bool) {
+    /// Whether a room has members. Returns whether channels are to be subscribed to, or not any more.
+    pub(super) fn set_interest(&self, room: &Room, has_members: bool) -> bool {
         let mut rooms = self.rooms();
-        if has_members {
-            rooms.known.insert(room.name().into());
-        } else {
-            rooms.known.remove(room.name());
+        let name: Arc<str> = room.name().into();
+        let has_channel = !room.is_all_members() && self.protocol.channel_of(&name).is_some();
+        if has_channel {
+            rooms.changed.insert(name.clone());
         }
+        if has_members {
+            rooms.known.insert(name);
+        } else {
+            rooms.known.remove(&name);
+        }
+        has_channel
+    }
+
+    /// The channels of the rooms that have members.
+    pub(super) fn room_channels(&self) -> Vec<Arc<str>> {
+        let mut rooms = self.rooms();
+        rooms.changed.clear();
+        rooms.known.iter().filter_map(|room| Some(self.protocol.channel_of(room)?.into())).collect()
+    }
+
+    /// Channels of rooms whose members have come or gone since the last call, and whether there are any now.
+    pub(super) fn changed_channels(&self) -> Vec<(Arc<str>, bool)> {
+        let MemberRooms { known, changed, .. } = &mut *self.rooms();
+        let channel = |room: Arc<str>| Some((self.protocol.channel_of(&room)?.into(), known.contains(&room)));
+        changed.drain().filter_map(channel).collect()
     }
 
     /// Sessions may join these rooms now.
@@ -197,9 +213,4 @@ pub(super) fn event(name: Option<Arc<str>>, data: &Data) -> Event {
         },
     };
     Event { name: name.unwrap_or_else(|| DEFAULT_EVENT.into()), arguments }
-}
-
-/// Six letters or digits.
-pub(super) fn draw_uid() -> Arc<str> {
-    std::iter::repeat_with(fastrand::alphanumeric).take(6).collect::<String>().into()
 }

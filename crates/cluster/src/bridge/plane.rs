@@ -70,18 +70,24 @@ impl CommandInbox for BridgedPlane {
     }
 
     fn command(&self, target: Target, command: Command) {
-        let Some((bridge, namespace)) = self.bridges.find(target.namespace()) else {
+        let ways = self.bridges.find(target.namespace());
+        if ways.is_empty() {
             return self.inner.command(target, command);
-        };
-        let command = bridge.then_ask(namespace, &target, command);
+        }
+        let command = ways
+            .iter()
+            .fold(command, |command, (bridge, namespace)| bridge.then_ask(namespace, &target, command));
         self.local.command(target, command);
     }
 
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
-        let Some((bridge, namespace)) = self.bridges.find(&query.namespace) else {
+        let ways = self.bridges.find(&query.namespace);
+        if ways.is_empty() {
             return self.inner.list_rooms(query, done);
-        };
-        let done = bridge.then_list_rooms(namespace, &query, done);
+        }
+        let done = ways
+            .iter()
+            .fold(done, |done, (bridge, namespace)| bridge.then_list_rooms(namespace, &query, done));
         self.local.list_rooms(query, done);
     }
 }

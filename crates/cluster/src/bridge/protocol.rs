@@ -1,10 +1,20 @@
 //! How a namespace's messages are carried: from channel and payload to their meaning, and back.
 
-use super::inbox::{Arrived, Kind};
-use super::namespace::Namespace;
+use super::Adapter;
+use super::inbox::Kind;
 use super::refused::Refused;
-use crate::socketio::{Broadcast, Event, Flags, Request, RequestBody, Response, Selection, WireError};
+use crate::socketio::channels::{Channel, Channels};
+use crate::socketio::python::{self, Action};
+use crate::socketio::sharded::{self, Mode};
+use crate::socketio::{
+    Broadcast, Event, Flags, Request, RequestBody, Response, Selection, Target, WireError, sender,
+};
 use bytes::Bytes;
+use std::sync::Arc;
+use stentor_edge::PublicId;
+
+/// How the hosts of nodes of Stentor begin on python-socketio's channel. There, they ignore each other: they have another way.
+const PYTHON_HOST: &str = "stentor-";
 
 /// What another server says.
 #[derive(Debug)]
@@ -22,31 +32,144 @@ pub(super) enum Incoming {
 /// A channel, and what is published there.
 pub(super) type Published = (String, Bytes);
 
-impl Namespace {
-    /// What has arrived. `None`: this node's own.
-    pub(super) fn decode(&self, arrived: &Arrived) -> Result<Option<Incoming>, Refused> {
-        match arrived.kind {
-            Kind::Broadcast(_) => {
-                let Broadcast { uid, namespace, selection, flags, event } =
-                    Broadcast::decode(&arrived.payload)?;
-                if namespace != self.name {
-                    return Err(Refused::Namespace);
-                }
-                let is_own = uid == self.uid;
-                Ok((!is_own).then_some(Incoming::Broadcast { selection, volatile: flags.volatile, event }))
+/// The protocol of the other servers, in one namespace.
+pub(super) struct Protocol {
+    namespace: Arc<str>,
+    /// Names this node. Messages with this uid are its own.
+    uid: Arc<str>,
+    wire: Wire,
+}
+
+enum Wire {
+    Classic { channels: Channels, pattern: String },
+    Sharded { prefix: String, all: String, own: String },
+    Python { channel: String, ignores_stentor: bool },
+}
+
+impl Protocol {
+    /// `is_only`: the namespace is shared in no other way.
+    pub(super) fn new(adapter: Adapter, prefix: &str, namespace: &Arc<str>, is_only: bool) -> Self {
+        let number = format!("{:016x}", fastrand::u64(..));
+        let (uid, wire) = match adapter {
+            Adapter::Classic => {
+                let uid = std::iter::repeat_with(fastrand::alphanumeric).take(6).collect();
+                let channels = Channels::new(prefix, namespace);
+                (uid, Wire::Classic { pattern: channels.pattern(), channels })
             }
-            Kind::Request => {
-                let request = Request::decode(&arrived.payload)?;
-                if let RequestBody::Broadcast { namespace, .. } = &request.body
-                    && *namespace != self.name
-                {
-                    return Err(Refused::Namespace);
-                }
-                let is_own = request.uid.as_ref() == Some(&self.uid);
-                Ok((!is_own).then_some(Incoming::Request(request)))
+            Adapter::Sharded => {
+                let own = sharded::answers(prefix, namespace, &number);
+                (number, Wire::Sharded { prefix: prefix.into(), all: format!("{prefix}#{namespace}#"), own })
             }
-            Kind::Response => Ok(Some(Incoming::Response(Response::decode(&arrived.payload)?))),
+            Adapter::Python => (
+                format!("{PYTHON_HOST}{number}"),
+                Wire::Python { channel: prefix.into(), ignores_stentor: !is_only },
+            ),
+        };
+        Self { namespace: namespace.clone(), uid: uid.into(), wire }
+    }
+
+    /// The channels that it receives whatever rooms have members.
+    pub(super) fn channels(&self) -> Vec<Arc<str>> {
+        match &self.wire {
+            Wire::Classic { channels, .. } => {
+                let own = channels.response_to(&self.uid);
+                vec![channels.request().into(), channels.response().into(), own.into()]
+            }
+            Wire::Sharded { all, own, .. } => vec![all.as_str().into(), own.as_str().into()],
+            Wire::Python { channel, .. } => vec![channel.as_str().into()],
         }
+    }
+
+    /// The pattern of further channels.
+    pub(super) fn pattern(&self) -> Option<&str> {
+        if let Wire::Classic { pattern, .. } = &self.wire { Some(pattern) } else { None }
+    }
+
+    /// The channel of a room, if it is to be subscribed to when the room has members.
+    pub(super) fn channel_of(&self, room: &str) -> Option<String> {
+        match &self.wire {
+            Wire::Sharded { all, .. } if Mode::Dynamic.has_channel(room) => Some(format!("{all}{room}#")),
+            _ => None,
+        }
+    }
+
+    /// What a message on a channel is. `None`: it isn't one of this namespace, or is this node's own.
+    pub(super) fn kind_of(&self, pattern: Option<&[u8]>, channel: &[u8], payload: &[u8]) -> Option<Kind> {
+        match &self.wire {
+            Wire::Classic { channels, pattern: own } => {
+                // A channel may match the patterns of two namespaces.
+                if pattern.is_some_and(|pattern| pattern != own.as_bytes()) {
+                    return None;
+                }
+                match channels.decode(channel)? {
+                    Channel::Broadcast { .. } if sender(payload) == Some(&self.uid) => None,
+                    Channel::Broadcast { room } => Some(Kind::Broadcast(room.map(Into::into))),
+                    Channel::Request => Some(Kind::Request),
+                    Channel::Response => Some(Kind::Response),
+                }
+            }
+            Wire::Sharded { all, own, .. } if channel == own.as_bytes() || channel == all.as_bytes() => {
+                Some(Kind::Request)
+            }
+            Wire::Sharded { all, .. } => {
+                let room = str::from_utf8(channel).ok()?.strip_prefix(&**all)?.strip_suffix('#')?;
+                Some(Kind::Broadcast(Some(room.into())))
+            }
+            Wire::Python { channel: own, .. } => (channel == own.as_bytes()).then_some(Kind::Request),
+        }
+    }
+
+    /// What has arrived, with the namespace that it is for. `None`: it is this node's own, or says nothing to servers.
+    pub(super) fn decode(
+        &self,
+        kind: &Kind,
+        payload: &Bytes,
+    ) -> Result<Option<(Arc<str>, Incoming)>, Refused> {
+        let (uid, namespace, incoming) = match (&self.wire, kind) {
+            (Wire::Classic { .. }, Kind::Broadcast(_)) => {
+                let Broadcast { uid, namespace, selection, flags, event } = Broadcast::decode(payload)?;
+                let volatile = flags.volatile;
+                (Some(uid), namespace, Incoming::Broadcast { selection, volatile, event })
+            }
+            (Wire::Classic { .. }, Kind::Request) => {
+                let request = Request::decode(payload)?;
+                let namespace = match &request.body {
+                    RequestBody::Broadcast { namespace, .. } => namespace.clone(),
+                    _ => self.namespace.clone(),
+                };
+                (request.uid.clone(), namespace, Incoming::Request(request))
+            }
+            (Wire::Classic { .. }, Kind::Response) => {
+                (None, self.namespace.clone(), Incoming::Response(Response::decode(payload)?))
+            }
+            (Wire::Sharded { .. }, _) => {
+                let sharded::Message { uid, namespace, body } = sharded::Message::decode(payload)?;
+                let incoming = match body {
+                    sharded::Body::Request {
+                        id: None,
+                        body: RequestBody::Broadcast { selection, flags, event, .. },
+                    } => Incoming::Broadcast { selection, volatile: flags.volatile, event },
+                    sharded::Body::Request { id, body } => {
+                        Incoming::Request(Request { uid: Some(uid.clone()), id, body })
+                    }
+                    sharded::Body::Response(response) => Incoming::Response(response),
+                };
+                (Some(uid), namespace, incoming)
+            }
+            (Wire::Python { ignores_stentor, .. }, _) => {
+                let python::Message { host, namespace, action } = python::Message::decode(payload)?;
+                if *ignores_stentor && host.starts_with(PYTHON_HOST) {
+                    return Ok(None);
+                }
+                let Some(incoming) = of_python(action) else { return Ok(None) };
+                // All namespaces have one channel.
+                return Ok((host != self.uid).then_some((namespace, incoming)));
+            }
+        };
+        if namespace != self.namespace {
+            return Err(Refused::Namespace);
+        }
+        Ok((uid.as_ref() != Some(&self.uid)).then_some((namespace, incoming)))
     }
 
     /// An event to sessions.
@@ -56,20 +179,130 @@ impl Namespace {
         volatile: bool,
         event: Event,
     ) -> Result<Published, WireError> {
-        let channel = self.channels.broadcast(&selection.rooms);
         let flags = Flags { volatile, ..Flags::default() };
-        let (uid, namespace) = (self.uid.clone(), self.name.clone());
-        Ok((channel, Broadcast { uid, namespace, selection, flags, event }.encode()?))
+        let (uid, namespace) = (self.uid.clone(), self.namespace.clone());
+        match &self.wire {
+            Wire::Classic { channels, .. } => {
+                let channel = channels.broadcast(&selection.rooms);
+                Ok((channel, Broadcast { uid, namespace, selection, flags, event }.encode()?))
+            }
+            Wire::Sharded { .. } => self
+                .request(None, RequestBody::Broadcast { namespace, selection, flags, event })?
+                .pop()
+                .ok_or(WireError::UnknownType),
+            Wire::Python { channel, .. } => {
+                // Its servers except sockets only: those in a room would receive what they mustn't.
+                if !selection.except.iter().all(|name| PublicId::parse(name).is_some()) {
+                    return Err(WireError::UnknownType);
+                }
+                let action = Action::Emit { selection, event, callback: None };
+                Ok((channel.clone(), python::Message { host: uid, namespace, action }.encode()?))
+            }
+        }
     }
 
-    /// A request, of this node.
-    pub(super) fn request(&self, id: Option<&str>, body: RequestBody) -> Result<Published, WireError> {
-        let request = Request { uid: Some(self.uid.clone()), id: id.map(Into::into), body };
-        Ok((self.channels.request().into(), request.encode()?))
+    /// A request, of this node: one message, or several.
+    pub(super) fn request(&self, id: Option<&str>, body: RequestBody) -> Result<Vec<Published>, WireError> {
+        let id: Option<Arc<str>> = id.map(Into::into);
+        match &self.wire {
+            Wire::Classic { channels, .. } => {
+                let request = Request { uid: Some(self.uid.clone()), id, body };
+                Ok(vec![(channels.request().into(), request.encode()?)])
+            }
+            Wire::Sharded { prefix, .. } => {
+                let body = sharded::Body::Request { id, body };
+                let (uid, namespace) = (self.uid.clone(), self.namespace.clone());
+                let message = sharded::Message { uid, namespace, body };
+                Ok(vec![(message.channel(prefix, Mode::Dynamic), message.encode()?)])
+            }
+            Wire::Python { channel, .. } => {
+                let publish = |action| {
+                    let (host, namespace) = (self.uid.clone(), self.namespace.clone());
+                    Ok((channel.clone(), python::Message { host, namespace, action }.encode()?))
+                };
+                to_python(body)?.into_iter().map(publish).collect()
+            }
+        }
     }
 
-    /// The answer to a request.
-    pub(super) fn response(&self, response: &Response) -> Result<Published, WireError> {
-        Ok((self.channels.response().into(), response.encode()?))
+    /// The answer to a request of `uid`.
+    pub(super) fn response(&self, to: Option<&str>, response: Response) -> Result<Published, WireError> {
+        match (&self.wire, to) {
+            (Wire::Classic { channels, .. }, _) => Ok((channels.response().into(), response.encode()?)),
+            (Wire::Sharded { prefix, .. }, Some(to)) => {
+                let (uid, namespace) = (self.uid.clone(), self.namespace.clone());
+                let message = sharded::Message { uid, namespace, body: sharded::Body::Response(response) };
+                Ok((sharded::answers(prefix, &self.namespace, to), message.encode()?))
+            }
+            (Wire::Sharded { .. } | Wire::Python { .. }, _) => Err(WireError::UnknownType),
+        }
+    }
+
+    /// What Redis is asked for the number of servers, this one included. `None`: they can't be asked anything.
+    pub(super) fn count_servers(&self) -> Option<[&str; 3]> {
+        match &self.wire {
+            Wire::Classic { channels, .. } => Some(["PUBSUB", "NUMSUB", channels.request()]),
+            Wire::Sharded { all, .. } => Some(["PUBSUB", "SHARDNUMSUB", all]),
+            Wire::Python { .. } => None,
+        }
+    }
+}
+
+/// What a server in Python says. `None`: it is an acknowledgement, which this node never asks for.
+fn of_python(action: Action) -> Option<Incoming> {
+    let body = match action {
+        Action::Emit { selection, event, .. } => {
+            return Some(Incoming::Broadcast { selection, volatile: false, event });
+        }
+        Action::Callback { .. } => return None,
+        Action::Disconnect { session } => {
+            RequestBody::Disconnect { target: Target::Session(session), close: false }
+        }
+        Action::EnterRoom { session, room } => {
+            RequestBody::Join { target: Target::Session(session), rooms: vec![room] }
+        }
+        Action::LeaveRoom { session, room } => {
+            RequestBody::Leave { target: Target::Session(session), rooms: vec![room] }
+        }
+        Action::CloseRoom { room } => {
+            let selection = Selection { rooms: vec![room.clone()], except: Vec::new() };
+            RequestBody::Leave { target: Target::Selection(selection), rooms: vec![room] }
+        }
+    };
+    Some(Incoming::Request(Request { uid: None, id: None, body }))
+}
+
+/// The same for servers in Python, which act on single sockets only.
+fn to_python(body: RequestBody) -> Result<Vec<Action>, WireError> {
+    let sessions = |target: Target| match target {
+        Target::Selection(Selection { rooms, except })
+            if !rooms.is_empty()
+                && except.is_empty()
+                && rooms.iter().all(|name| PublicId::parse(name).is_some()) =>
+        {
+            Ok(rooms)
+        }
+        _ => Err(WireError::UnknownType),
+    };
+    let each = |target, rooms: Vec<Arc<str>>, action: fn(Arc<str>, Arc<str>) -> Action| {
+        let pairs = sessions(target)?.into_iter();
+        Ok(pairs
+            .flat_map(|session| {
+                rooms.iter().map(move |room| (session.clone(), room.clone())).collect::<Vec<_>>()
+            })
+            .map(|(session, room)| action(session, room))
+            .collect())
+    };
+    match body {
+        RequestBody::Join { target, rooms } => {
+            each(target, rooms, |session, room| Action::EnterRoom { session, room })
+        }
+        RequestBody::Leave { target, rooms } => {
+            each(target, rooms, |session, room| Action::LeaveRoom { session, room })
+        }
+        RequestBody::Disconnect { target, .. } => {
+            Ok(sessions(target)?.into_iter().map(|session| Action::Disconnect { session }).collect())
+        }
+        _ => Err(WireError::UnknownType),
     }
 }

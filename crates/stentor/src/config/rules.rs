@@ -1,10 +1,10 @@
 //! What concerns several keys, or needs more than a type: checked last, when it is known what won.
 
-use super::schema::{CookieSameSite, Feed, Rule};
+use super::schema::{Adapter, CookieSameSite, Feed, Rule};
 use super::setting::Setting;
 use super::value::{Bytes, EngineUrl};
 use super::{Config, SourceLocation, Sources};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use stentor_cluster::engine::Kind;
 use stentor_control::Route;
 
@@ -200,7 +200,7 @@ fn sockjs(sources: &mut Sources) {
 /// Namespaces that are shared with Socket.IO's servers.
 fn bridges(sources: &mut Sources) {
     let bridges = std::mem::take(&mut sources.config.bridges);
-    let mut shared = HashMap::new();
+    let mut shared = HashSet::new();
     for (n, bridge) in bridges.iter().enumerate() {
         let mut wrong = |key, text: String| {
             let location = sources.location(&format!("cluster.socketio[{n}]"), key);
@@ -212,10 +212,12 @@ fn bridges(sources: &mut Sources) {
         for name in &bridge.namespaces {
             if let Some(text) = namespace(name) {
                 wrong("namespaces", text);
-            } else if shared.insert(name.clone(), n).is_some() {
+            } else if !shared.insert((name.clone(), bridge.adapter == Adapter::Python)) {
                 wrong(
                     "namespaces",
-                    format!("{name:?} is shared already; a namespace is shared over one Redis only"),
+                    format!(
+                        "{name:?} is shared already; it can be shared once with servers in Node, and once with those in Python"
+                    ),
                 );
             }
         }

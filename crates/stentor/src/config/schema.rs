@@ -393,6 +393,18 @@ section! {
     }
 }
 
+choice! {
+    /// How Socket.IO's servers speak to each other.
+    Adapter => stentor_cluster::bridge::Adapter {
+        /// `createAdapter` of `@socket.io/redis-adapter`, and `@socket.io/redis-emitter`.
+        Classic = "classic",
+        /// `createShardedAdapter` of `@socket.io/redis-adapter`, with the subscription mode `dynamic`, on one server with Redis 7.
+        Sharded = "sharded",
+        /// `RedisManager` of `python-socketio`, from 5.14 on.
+        Python = "python",
+    }
+}
+
 section! {
     /// Namespaces that this node shares with Socket.IO's own servers and emitters, over the Redis that they use:
     /// docs/cluster.md, "Sharing rooms with Socket.IO's own servers". Write one `[[cluster.socketio]]` per Redis and adapter. Messages
@@ -401,11 +413,14 @@ section! {
         /// URL of that Redis: `redis://[user:password@]host:port[/database]`, or `rediss://` for TLS. Empty: the engine in
         /// `[cluster]`.
         url: EngineUrl;
-        /// How the names of the channels begin: the adapter's option `key`. Empty: what the package has by default,
-        /// `socket.io`.
+        /// How the names of the channels begin: the option `key` of `createAdapter`, `channelPrefix` of `createShardedAdapter`, or
+        /// `channel` of `RedisManager`. Empty: what the packages have by default, `socket.io` or, for Python, `socketio`.
         prefix: String;
-        /// The namespaces that are shared, of those that this node has (`socketio.namespaces`).
+        /// The namespaces that are shared, of those that this node has (`socketio.namespaces`). A namespace can be shared twice if one
+        /// adapter is `python`.
         namespaces: Vec<String>;
+        /// The adapter of the other servers.
+        adapter: Adapter;
     }
 }
 

@@ -661,7 +661,8 @@ fn namespaces_shared_with_other_servers() {
     );
     check(
         &shared("[[cluster.socketio]]\nnamespaces = [\"/\"]"),
-        "stentor.toml:7: namespaces in [[cluster.socketio]]: \"/\" is shared already; a namespace is shared over one Redis only",
+        "stentor.toml:7: namespaces in [[cluster.socketio]]: \"/\" is shared already; it can be shared once with servers in Node, \
+         and once with those in Python",
     );
     check(
         &format!("{}\n[rooms]\nhistory_length = 1", shared("")),
