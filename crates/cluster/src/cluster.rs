@@ -18,6 +18,7 @@ use crate::finish::Finish;
 use crate::frame::{AnswerError, Answered, Frame, Frames, Question};
 use crate::metrics::{Counters, Gauges, count};
 use crate::registry::{Change, NodeRecord, Registry};
+use crate::relay::Relays;
 use crate::rooms::{Content, RoomDriver};
 use crate::sockets::Sockets;
 use crate::space::Space;
@@ -49,6 +50,8 @@ pub struct Options {
     pub history: Vec<(String, HistoryLimits)>,
     /// How long a publisher waits for the engine.
     pub decision_timeout: Duration,
+    /// Passes clients' connections through to other nodes.
+    pub relays: Option<Arc<Relays>>,
     /// Where the documents of a feed come from.
     pub feed_source: SourceOf,
     /// The largest document of a feed.
@@ -146,7 +149,7 @@ impl Cluster {
         let state = &*self.state();
         let registry = &state.registry;
         let age = registry.age(now).unwrap_or_default().as_secs();
-        self.counters.metrics(&Gauges {
+        let mut all = self.counters.metrics(&Gauges {
             nodes: registry.nodes().len(),
             unreadable_records: registry.unreadable(),
             registry_age_seconds: usize::try_from(age).unwrap_or(usize::MAX),
@@ -154,7 +157,9 @@ impl Cluster {
             waiting: self.engine.waiting(),
             feeds: self.feeds.stats(),
             rooms: self.rooms.stats(),
-        })
+        });
+        all.extend(Relays::metrics(self.options.relays.as_deref()));
+        all
     }
 
     /// The nodes that are alive, by id.
@@ -335,7 +340,12 @@ impl Cluster {
 
     fn handle_nodes(&self, records: Vec<(NodeId, Bytes)>) {
         let now = tokio::time::Instant::now().into_std();
-        let changes = self.state().registry.handle_nodes(now, records);
+        let changes = {
+            let registry = &mut self.state().registry;
+            let changes = registry.handle_nodes(now, records);
+            self.options.relays.iter().for_each(|relays| relays.handle_nodes(registry.nodes()));
+            changes
+        };
         for change in changes {
             match change {
                 Change::Joined(node) => {

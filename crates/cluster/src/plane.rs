@@ -56,6 +56,7 @@ pub fn alone(local: Arc<dyn DataPlane>) -> ClusterPlane {
         history: Vec::new(),
         decision_timeout: Duration::ZERO,
         feed_source: Arc::new(|_| FeedSource::Fetched),
+        relays: None,
         document_bytes_max: 0,
         ledger: Arc::new(Ledger::new(usize::MAX)),
     };

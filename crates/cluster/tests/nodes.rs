@@ -190,6 +190,7 @@ impl Node {
         let options = Options {
             name: name.into(),
             advertise: None,
+            relays: None,
             secret: secret.map(|secret| secret.as_bytes().into()),
             version: "1".into(),
             history: vec![("kept".into(), KEEP)],

@@ -148,6 +148,7 @@ impl Node {
         let options = Options {
             name: "under test".into(),
             advertise: None,
+            relays: None,
             secret: SECRET.map(Into::into),
             version: "1".into(),
             history: Vec::new(),

@@ -23,6 +23,23 @@ pub(crate) enum TransferredSocket {
     Simulated { socket: Key, token: Arc<()> },
 }
 
+impl DetachedConnection {
+    /// The socket, for code that needs no driver. It doesn't block.
+    ///
+    /// # Errors
+    /// It is a socket of a simulated network.
+    pub fn into_fd(self) -> io::Result<OwnedFd> {
+        self.socket.into_fd()
+    }
+}
+
+impl From<OwnedFd> for DetachedConnection {
+    /// A connected socket that was opened, or accepted, elsewhere. It must not block.
+    fn from(fd: OwnedFd) -> Self {
+        Self { socket: TransferredSocket::Descriptor(fd), ended: false, paused: false }
+    }
+}
+
 impl TransferredSocket {
     /// The descriptor, for a driver on a kernel.
     ///

@@ -54,10 +54,12 @@ pub enum Class {
     Decisions,
     /// What waits for the cluster's engine, and what arrived from it and waits for this node.
     Cluster,
+    /// Connections that are passed through to other nodes, and what waits in them.
+    Relays,
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Connections,
         Self::Sessions,
         Self::Subscriptions,
@@ -73,6 +75,7 @@ impl Class {
         Self::Broker,
         Self::Decisions,
         Self::Cluster,
+        Self::Relays,
     ];
 
     /// The label in metrics.
@@ -93,6 +96,7 @@ impl Class {
             Self::Broker => "broker",
             Self::Decisions => "decisions",
             Self::Cluster => "cluster",
+            Self::Relays => "relays",
         }
     }
 }

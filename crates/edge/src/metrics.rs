@@ -103,6 +103,12 @@ figures! {
     accept_errors: Counter = "accept_errors",
     /// Connections moved to another core.
     handed_over: Counter = "connections_migrated",
+    /// Connections passed through to the nodes that have their clients' sessions.
+    relayed: Counter = "relays",
+    /// Requests answered with 503 because too many connections are passed through (limits.relayed_connections_max).
+    relays_refused: Counter = "relays_refused",
+    /// Connections that other nodes have passed through to this one.
+    adopted: Counter = "relays_received",
     /// Answered HTTP requests, upgrades included.
     requests: Counter = "http_requests",
     /// HTTP requests answered with status 400 or above.

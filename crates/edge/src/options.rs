@@ -6,7 +6,7 @@ use crate::hosts::Hosts;
 use crate::identity::SOCKJS_PREFIXES_MAX;
 use crate::ledger::Ledger;
 use crate::origin::Origins;
-use crate::ports::{Authorizer, Broker, NodeTag};
+use crate::ports::{Authorizer, Broker, NodeTag, Relay};
 use crate::rule::Rooms;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -92,6 +92,8 @@ with_defaults! {
         pub feed_interval_min: Duration = Duration::ZERO,
         /// Connections of the process.
         pub connections_max: usize = 1_000_000,
+        /// Connections that are passed through to other nodes.
+        pub relayed_connections_max: usize = 10_000,
         /// Distinct live bytes of the process: frames, history, documents. Beyond it history is forgotten, then
         /// the slowest sessions end.
         pub memory_bytes_max: usize = 1 << 30,
@@ -373,5 +375,7 @@ with_defaults! {
         pub node_tag: Option<NodeTag> = None,
         /// The ledger of the process, of which [`Limits::memory_bytes_max`] is the budget, if others than the node count in it.
         pub ledger: Option<Arc<Ledger>> = None,
+        /// Passes requests through to the node that has their session. `None`: they are answered here.
+        pub relay: Option<Arc<dyn Relay>> = None,
     }
 }

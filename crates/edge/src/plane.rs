@@ -4,7 +4,7 @@
 //! control plane, and a full inbox is an answer ([`crate::Busy`]), not a wait: the caller waits for
 //! [`ControlPlane::space`] and tries again.
 
-use crate::ports::{CommandInbox, PushedFeeds};
+use crate::ports::{ClientConnection, CommandInbox, Handover, PushedFeeds};
 use std::net::IpAddr;
 use std::time::Duration;
 use stentor_hub::{Key, Requester};
@@ -125,6 +125,10 @@ pub trait DataPlane: CommandInbox {
     fn pushed_feeds(&self) -> Option<&dyn PushedFeeds> {
         None
     }
+
+    /// Gives a connection to a core: one that another node has passed through, or one of this node's that came back. It is closed
+    /// if there is no room for it.
+    fn adopt(&self, _connection: ClientConnection, _handover: Handover) {}
 
     /// Whether it listens and isn't draining.
     fn is_ready(&self) -> bool;

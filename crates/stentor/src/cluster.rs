@@ -2,14 +2,16 @@
 
 use crate::config::options::{BridgeOptions, ClusterOptions};
 use anyhow::Context;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use stentor_cluster::bridge::{self, BridgedPlane, Bridges, Connections};
 use stentor_cluster::engine::{
     ConnectError, ConnectOptions, EventReceiver, Limits, connect as connect_engine,
 };
-use stentor_cluster::{Cluster, ClusterPlane, NodeId, Options};
-use stentor_edge::{Broker, ControlPlane, DataPlane, Ledger, NodeTag};
+use stentor_cluster::{Cluster, ClusterPlane, NodeId, Options, Relays};
+use stentor_edge::{Broker, ControlPlane, DataPlane, Ledger, NodeTag, Relay};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -18,14 +20,24 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A node that is connected to its engine, or to Socket.IO's servers, and has no data plane yet.
 pub(crate) struct Joining {
-    cluster: Option<(Arc<Cluster>, EventReceiver)>,
+    cluster: Option<JoinedCluster>,
     bridges: Option<(Arc<Bridges>, Connections)>,
+}
+
+/// A node that is connected to its engine.
+struct JoinedCluster {
+    cluster: Arc<Cluster>,
+    events: EventReceiver,
+    relays: Arc<Relays>,
+    /// Other nodes pass connections through to it.
+    internal: TcpListener,
 }
 
 /// A node of a cluster.
 pub(crate) struct Member {
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
+    internal: Option<JoinHandle<()>>,
 }
 
 /// Connects a node with these planes to its engine and to Socket.IO's servers, if it has any. What it holds is counted in `ledger`.
@@ -37,7 +49,7 @@ pub(crate) async fn connect(
 ) -> anyhow::Result<Option<Joining>> {
     let bridges = bridges(&mut options, Limits::within(edge.limits.memory_bytes_max));
     let cluster = connect_cluster(options, edge, control, ledger.clone()).await?;
-    let broker = cluster.as_ref().map(|(cluster, _)| cluster.clone() as Arc<dyn Broker>);
+    let broker = cluster.as_ref().map(|joined| joined.cluster.clone() as Arc<dyn Broker>);
     let bridges = if bridges.is_empty() {
         None
     } else {
@@ -81,12 +93,26 @@ async fn connect_cluster(
     edge: &stentor_edge::Options,
     control: &stentor_control::Options,
     ledger: Arc<Ledger>,
-) -> anyhow::Result<Option<(Arc<Cluster>, EventReceiver)>> {
+) -> anyhow::Result<Option<JoinedCluster>> {
     let identity = options.identity();
     let ClusterOptions {
-        engine, node: name, secret, advertise, ca_file, credentials_file, prefix, wait, ..
+        engine,
+        node: name,
+        secret,
+        listen,
+        advertise,
+        ca_file,
+        credentials_file,
+        prefix,
+        wait,
+        ..
     } = options;
     let Some(address) = engine else { return Ok(None) };
+    let internal = listen_internally(listen, secret.is_some()).await?;
+    let advertise = match advertise {
+        Some(advertise) => advertise,
+        None => advertised(&internal)?,
+    };
     let node = NodeId::draw();
     let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     let limits = Limits::within(edge.limits.memory_bytes_max);
@@ -102,10 +128,14 @@ async fn connect_cluster(
              (or STENTOR_CLUSTER_SECRET)"
         );
     }
+    tracing::info!(%advertise, "listening for other nodes");
+    let secret: Option<Arc<[u8]>> = secret.map(|secret| secret.into_bytes().into());
+    let relays = Relays::new(node, secret.as_deref(), engine.clone());
     let options = Options {
         name,
-        advertise,
-        secret: secret.map(|secret| secret.into_bytes().into()),
+        advertise: Some(advertise),
+        secret,
+        relays: Some(relays.clone()),
         version: env!("CARGO_PKG_VERSION").into(),
         history: edge.rooms.history.clone(),
         decision_timeout: edge.limits.decision_timeout,
@@ -115,7 +145,29 @@ async fn connect_cluster(
     };
     let started_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let cluster = Cluster::new(node, options, engine, &events, started_at.as_secs());
-    Ok(Some((cluster, events)))
+    Ok(Some(JoinedCluster { cluster, events, relays, internal }))
+}
+
+/// Opens the internal listener. Without a secret, whoever reaches it can pretend to be a node.
+async fn listen_internally(addr: SocketAddr, has_secret: bool) -> anyhow::Result<TcpListener> {
+    if !addr.ip().is_loopback() && !has_secret {
+        anyhow::bail!(
+            "the internal listener at {addr} can be reached from other machines: set secret in [cluster] (or \
+             STENTOR_CLUSTER_SECRET)"
+        );
+    }
+    TcpListener::bind(addr).await.with_context(|| format!("can't listen at {addr} ([cluster] listen)"))
+}
+
+/// Where other nodes reach the internal listener.
+fn advertised(internal: &TcpListener) -> anyhow::Result<String> {
+    let addr = internal.local_addr().context("the internal listener has no address")?;
+    if addr.ip().is_unspecified() {
+        anyhow::bail!(
+            "[cluster] listen = \"{addr}\" names no address of this machine: set advertise as well"
+        );
+    }
+    Ok(addr.to_string())
 }
 
 /// The largest document of any feed.
@@ -128,18 +180,23 @@ impl Joining {
     /// What hands the data plane's messages to other nodes.
     pub(crate) fn broker(&self) -> Option<Arc<dyn Broker>> {
         let bridges = self.bridges.as_ref().map(|(bridges, _)| bridges.clone() as Arc<dyn Broker>);
-        bridges.or_else(|| self.cluster.as_ref().map(|(cluster, _)| cluster.clone() as _))
+        bridges.or_else(|| self.cluster.as_ref().map(|joined| joined.cluster.clone() as _))
     }
 
     /// What names this node in the ids of its clients.
     pub(crate) fn node_tag(&self) -> Option<NodeTag> {
-        self.cluster.as_ref().map(|(cluster, _)| cluster.node().tag())
+        self.cluster.as_ref().map(|joined| joined.cluster.node().tag())
+    }
+
+    /// What passes connections through to other nodes.
+    pub(crate) fn relay(&self) -> Option<Arc<dyn Relay>> {
+        self.cluster.as_ref().map(|joined| joined.relays.clone() as _)
     }
 
     /// The observer of the data plane, where `control` alone would be.
     pub(crate) fn observe(&self, control: Arc<dyn ControlPlane>) -> Arc<dyn ControlPlane> {
         let control = match &self.cluster {
-            Some((cluster, _)) => cluster.observe(control),
+            Some(joined) => joined.cluster.observe(control),
             None => control,
         };
         match &self.bridges {
@@ -151,8 +208,9 @@ impl Joining {
     /// Joins the data plane with the cluster. Returns the data plane as the control plane is to see it.
     pub(crate) fn start(self, local: Arc<dyn DataPlane>) -> (Arc<dyn DataPlane>, Member) {
         let (stop, stopped) = watch::channel(false);
-        let (mut plane, mut tasks) = (local.clone(), Vec::new());
-        if let Some((cluster, events)) = self.cluster {
+        let (mut plane, mut tasks, mut own) = (local.clone(), Vec::new(), None);
+        if let Some(JoinedCluster { cluster, events, relays, internal }) = self.cluster {
+            own = Some(relays.start(internal, local.clone()));
             tasks.push(tokio::spawn(cluster.clone().run(events, local.clone(), stopped.clone())));
             plane = Arc::new(ClusterPlane::new(plane, cluster));
         }
@@ -160,13 +218,14 @@ impl Joining {
             tasks.push(tokio::spawn(bridges.clone().run(connections, local.clone(), stopped)));
             plane = Arc::new(BridgedPlane::new(local, plane, bridges));
         }
-        (plane, Member { stop, tasks })
+        (plane, Member { stop, tasks, internal: own })
     }
 }
 
 impl Member {
     /// Tells the other nodes that this one leaves.
     pub(crate) async fn leave(self) {
+        self.internal.iter().for_each(JoinHandle::abort);
         let _ = self.stop.send(true);
         for task in self.tasks {
             let _ = tokio::time::timeout(LEAVE_TIMEOUT, task).await;

@@ -55,8 +55,9 @@ pub(crate) async fn launch(
     let joining = cluster::connect(cluster, &edge, &control, ledger.clone()).await?;
     let broker = joining.as_ref().and_then(|joining| joining.broker());
     let node_tag = joining.as_ref().and_then(|joining| joining.node_tag());
+    let relay = joining.as_ref().and_then(|joining| joining.relay());
     let observer = joining.as_ref().map_or(signals.clone() as _, |joining| joining.observe(signals.clone()));
-    let edge = stentor_edge::Options { routes, broker, node_tag, ledger: Some(ledger), ..edge };
+    let edge = stentor_edge::Options { routes, broker, node_tag, relay, ledger: Some(ledger), ..edge };
     let node = Node::start(edge, driver, observer, None);
     let node = node.map_err(|error| match error {
         StartError::Listen(addr, error) => cannot_listen("--listen", addr, &error),

@@ -93,6 +93,8 @@ impl<D: Driver> Core<D> {
                     self.pass_on_everything();
                     barrier.pass(&shared);
                 }
+                ControlCommand::Adopt(connection, handover) => self.adopt(*connection, handover),
+                ControlCommand::Located(conn, location) => self.located(conn, location),
             }
             shared.inboxes[self.ex.context.core].carried_out(bytes);
             self.pump_if_much_was_published();

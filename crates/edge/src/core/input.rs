@@ -4,7 +4,7 @@ use super::table::{Conn, Held, Machine};
 use super::{Core, Incoming};
 use crate::app::Connect;
 use crate::executor::SMALL_INPUT_BYTES;
-use crate::protocols::http::{Http, HttpContext, InputOutcome, Progress};
+use crate::protocols::http::{Destination, Http, HttpContext, InputOutcome, Progress};
 use crate::protocols::websocket::{self, SocketContext, WebSocket};
 use stentor_driver::{ConnId, Driver, Sending};
 
@@ -233,19 +233,19 @@ impl<D: Driver> Core<D> {
     }
 
     /// Nothing is in flight, and what the connection waited for has happened: it is free for the next request.
-    fn http_ready(&mut self, index: usize) {
+    pub(super) fn http_ready(&mut self, index: usize) {
         let Some(conn) = self.table.get_mut(index) else { return };
         if conn.in_flight || conn.replies.is_some() {
             return;
         }
         let Some(http) = conn.http() else { return };
-        if let Some(core) = http.moving.take() {
-            return self.move_connection(index, core);
+        if let Some(destination) = http.moving.take() {
+            return self.move_connection(index, destination);
         }
         self.run_http(index, |http, cx, out| http.handle_ready(cx, out));
     }
 
-    fn move_connection(&mut self, index: usize, core: usize) {
+    fn move_connection(&mut self, index: usize, destination: Destination) {
         // The next core knows no reason not to read.
         self.release(index, Held::INPUT);
         self.release(index, Held::CORES);
@@ -255,7 +255,10 @@ impl<D: Driver> Core<D> {
         let Some(http) = conn.http() else { return };
         let incoming = Incoming { conn: id, peer: http.peer, moved: http.take_moved() };
         self.drop_connection(index);
-        self.hand_over(incoming, core);
+        match destination {
+            Destination::Core(core) => self.hand_over(incoming, core),
+            Destination::Node(node) => self.relay(incoming, node),
+        }
     }
 
     /// Continues a connection for which something had to happen first, with what was read and waits.

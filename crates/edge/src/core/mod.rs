@@ -19,6 +19,7 @@ mod input;
 mod mail;
 mod memory;
 mod migration;
+mod relay;
 mod send;
 mod table;
 mod timer;
@@ -433,12 +434,17 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    fn accepted(&mut self, conn: ConnId, peer: SocketAddr) {
-        self.record_load();
-        // The new one counts already.
+    /// Whether one more connection may be served.
+    fn has_room(&mut self) -> bool {
+        // One that was accepted counts already.
         let has_room = self.ex.shared.connections() <= self.connections_max();
         let is_refused = self.ex.shared.kernel_is_full() || self.ex.shared.ledger.pressure() > Pressure::None;
-        if is_refused || !(has_room || self.evict()) {
+        !is_refused && (has_room || self.evict())
+    }
+
+    fn accepted(&mut self, conn: ConnId, peer: SocketAddr) {
+        self.record_load();
+        if !self.has_room() {
             self.ex.metrics().refused.add(1);
             self.driver.close(conn);
             return;

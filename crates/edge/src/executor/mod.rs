@@ -29,9 +29,9 @@ use crate::ledger::Pressure;
 use crate::metrics::CoreMetrics;
 use crate::millis::{Clock, Millis};
 use crate::options::Options;
-use crate::ports::{Access, NodeTag, PublicId};
+use crate::ports::{Access, Done, Location, NodeTag, PublicId};
 use crate::recovery::RecoverableSockets;
-use crate::shared::Shared;
+use crate::shared::{ControlCommand, Shared};
 use crate::tracked::Tracked;
 use budget::Budget;
 use std::cell::Cell;
@@ -331,6 +331,16 @@ impl Executor {
     /// Draws the id of a client of this core.
     pub(crate) fn draw_sid(&mut self) -> Sid {
         self.sids.draw(self.context.core, self.shared.cores, self.shared.options.node_tag)
+    }
+
+    /// Tells the core, from any thread, where the session is that a request on `conn` names.
+    pub(crate) fn when_located(&self, conn: ConnId) -> Done<Location> {
+        let (shared, core) = (self.shared.clone(), self.context.core);
+        Done::new(move |location| {
+            let location = location.unwrap_or(Location::Unknown);
+            // If the inbox is full, the request times out.
+            let _ = shared.inboxes[core].put(ControlCommand::Located(conn, location));
+        })
     }
 
     /// The node that drew an id, if it is another one of the cluster.

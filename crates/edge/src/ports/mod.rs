@@ -7,6 +7,7 @@ mod inbox;
 mod moving;
 mod node_tag;
 mod pushed;
+mod relay;
 mod session_id;
 
 pub use authorizer::{Access, Authorizer, Decision, Denial, Principal, Question, Ticket};
@@ -24,4 +25,5 @@ pub use moving::{
 };
 pub use node_tag::NodeTag;
 pub use pushed::{FeedSource, PushDenied, PushResult, PushedFeed, PushedFeeds, ReadResult};
+pub use relay::{ClientConnection, Handover, Location, Relay, RelayPermit, SessionClaim, SessionName};
 pub use session_id::PublicId;

@@ -6,7 +6,7 @@ use crate::encode::ERROR_BYTES_MAX;
 use crate::executor::Executor;
 use crate::identity::{ClientId, Service, Sid};
 use crate::model::{ConnId, CoreId, Key, KeyError, SessionId};
-use crate::ports::Denial;
+use crate::ports::{Denial, Handover, Location, NodeTag};
 use stentor_wire::http1::{self, Request, Version};
 
 /// What became of a request; `W` is what it may wait for.
@@ -26,6 +26,10 @@ pub(crate) enum RequestOutcome<W> {
     Rest,
     /// It belongs to another core.
     Move(CoreId),
+    /// It belongs to another node.
+    Relay(NodeTag),
+    /// It waits for the answer which node has its session, and is handled again then.
+    Location,
 }
 
 impl<W> RequestOutcome<W> {
@@ -42,6 +46,8 @@ impl<W> RequestOutcome<W> {
             Self::Body { bytes_max } => RequestOutcome::Body { bytes_max },
             Self::Rest => RequestOutcome::Rest,
             Self::Move(core) => RequestOutcome::Move(core),
+            Self::Relay(node) => RequestOutcome::Relay(node),
+            Self::Location => RequestOutcome::Location,
         }
     }
 }
@@ -63,6 +69,10 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) clients: usize,
     /// The connection can't be moved: another core had no room for it.
     pub(crate) stays: bool,
+    /// How the connection came, if not from its client: then it isn't passed through to another node.
+    pub(crate) handover: Option<Handover>,
+    /// Which node has the session that the request names, if that was asked before.
+    pub(crate) location: Option<Location>,
     /// The application's decision about this request, if it was asked before.
     pub(crate) admission: Option<Box<(Connect, Option<Sid>)>>,
 }
@@ -164,6 +174,19 @@ impl<'a> RequestContext<'a> {
             return self.unavailable("1", &[], "the session's core is busy; try again");
         }
         RequestOutcome::Move(core)
+    }
+
+    /// Passes the connection through to the node of its client, or answers that this isn't possible now. `None`: the node can't
+    /// be reached, or the request has been passed through already.
+    pub(crate) fn relay_to<W>(&mut self, node: NodeTag) -> Option<RequestOutcome<W>> {
+        let relay = self.ex.options().relay.as_ref().filter(|_| self.handover.is_none())?;
+        if !relay.reaches(node) {
+            return None;
+        }
+        if self.ex.draining || self.stays {
+            return Some(self.unavailable("1", &[], "the session's node is busy; try again"));
+        }
+        Some(RequestOutcome::Relay(node))
     }
 
     /// Whether a client may connect: the authorizer's and the application's decision, now or in answer to an earlier

@@ -8,8 +8,9 @@ use crate::metrics::{CoreMetrics, collect, histograms};
 use crate::options::Options;
 use crate::plane::{ControlPlane, DataPlane, Histogram, Metric, MetricKind, REQUESTERS_MAX, Wanted};
 use crate::ports::{
-    Broadcast, Busy, Command, CommandInbox, Denial, Done, FeedUpdate, MovingSocket, Publish, RoomList,
-    RoomUpdate, RoomsQuery, SocketCommand, SocketName, SocketRequest, Target, Ticket,
+    Broadcast, Busy, ClientConnection, Command, CommandInbox, Denial, Done, FeedUpdate, Handover, Location,
+    MovingSocket, Publish, RelayPermit, RoomList, RoomUpdate, RoomsQuery, SocketCommand, SocketName,
+    SocketRequest, Target, Ticket,
 };
 use bytes::Bytes;
 use moving::{Barrier, MovedSockets};
@@ -17,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-use stentor_driver::Waker;
+use stentor_driver::{ConnId, Waker};
 use stentor_hub::{CoreId, Key, Requester, Room, Topic, core_of};
 use stentor_wire::sockjs::answer::Iframe;
 use tasks::Task;
@@ -34,6 +35,10 @@ pub(crate) enum ControlCommand {
     /// The answer to a question, by the number of its ticket.
     Decide(u64, Result<(), Denial>),
     Feed(Key, FeedUpdate),
+    /// A connection from outside of the data plane.
+    Adopt(Box<ClientConnection>, Handover),
+    /// Where the session is that a waiting request names.
+    Located(ConnId, Location),
     Task(Box<Task>),
     Socket(Box<SocketCommand>),
     Barrier(Arc<Barrier>),
@@ -54,7 +59,8 @@ impl ControlCommand {
                 document.body.len() + patch.operations.len()
             }
             Self::Socket(command) => command.bytes(),
-            Self::Feed(..) | Self::Decide(..) | Self::Barrier(_) => 0,
+            Self::Adopt(connection, _) => size_of::<ClientConnection>() + connection.input.len(),
+            Self::Feed(..) | Self::Decide(..) | Self::Barrier(_) | Self::Located(..) => 0,
         }
     }
 }
@@ -233,6 +239,8 @@ pub(crate) struct Shared {
     refused_for_memory: AtomicBool,
     /// Cores where messages wait for the broker.
     behind_broker: AtomicUsize,
+    /// Connections that are passed through to other nodes.
+    relayed: Arc<AtomicUsize>,
 }
 
 impl Shared {
@@ -267,6 +275,7 @@ impl Shared {
             kernel_full: AtomicBool::new(false),
             refused_for_memory: AtomicBool::new(false),
             behind_broker: AtomicUsize::new(0),
+            relayed: Arc::default(),
             options,
         }
     }
@@ -389,6 +398,12 @@ impl Shared {
         }
     }
 
+    /// A permit to pass one more connection through to another node.
+    pub(crate) fn permit_relay(&self) -> Option<RelayPermit> {
+        let charge = Charge::new(self.ledger.clone(), Class::Relays);
+        RelayPermit::new(charge, self.relayed.clone(), self.options.limits.relayed_connections_max)
+    }
+
     /// Puts commands for several cores in, all or none.
     pub(crate) fn put_together(&self, mut commands: Vec<(CoreId, ControlCommand)>) -> Result<(), Busy> {
         // In the order of the cores, so that two callers never wait for each other.
@@ -508,6 +523,11 @@ impl DataPlane for Shared {
             "The budget for memory held for clients (limits.memory_bytes_max).",
             self.ledger.bytes_max(),
         ));
+        all.push(gauge(
+            "relayed_connections",
+            "Connections that are passed through to the nodes that have their clients' sessions.",
+            self.relayed.load(Ordering::Relaxed),
+        ));
         let waiting = self.inboxes.iter().map(|inbox| inbox.waiting.load(Ordering::Relaxed)).sum();
         all.push(gauge("inbox_messages", "Messages from the control plane queued for a core.", waiting));
         let waiting = self.inboxes.iter().map(|inbox| inbox.charge.bytes()).sum();
@@ -525,6 +545,14 @@ impl DataPlane for Shared {
 
     fn connections(&self) -> usize {
         Self::connections(self)
+    }
+
+    fn adopt(&self, connection: ClientConnection, handover: Handover) {
+        let load = |core: &CoreId| self.loads[*core].load(Ordering::Relaxed);
+        if let Some(core) = (0..self.cores).min_by_key(load) {
+            // A client whose connection is closed connects again.
+            let _ = self.inboxes[core].put(ControlCommand::Adopt(Box::new(connection), handover));
+        }
     }
 
     fn is_ready(&self) -> bool {

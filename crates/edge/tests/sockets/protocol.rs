@@ -68,6 +68,7 @@ fn the_limits_are_those_of_the_code() {
         inbox_bytes_max: _,
         mailbox_messages_max: _,
         mailbox_bytes_max: _,
+        relayed_connections_max: _,
     } = Limits::default();
     let Heartbeat { interval, timeout } = Heartbeat::default();
     let count = |n: usize| {

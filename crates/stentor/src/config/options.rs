@@ -1,5 +1,6 @@
 //! The options that the keys set. A key's default is that of its field.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use stentor_cluster::bridge::Adapter;
@@ -15,6 +16,7 @@ pub(crate) struct ClusterOptions {
     pub(crate) engine: Option<Address>,
     pub(crate) node: Option<String>,
     pub(crate) secret: Option<String>,
+    pub(crate) listen: SocketAddr,
     pub(crate) advertise: Option<String>,
     pub(crate) ca_file: Option<PathBuf>,
     pub(crate) certificate_file: Option<PathBuf>,
@@ -75,6 +77,7 @@ impl Default for Options {
                 engine: None,
                 node: None,
                 secret: None,
+                listen: SocketAddr::from(([127, 0, 0, 1], 0)),
                 advertise: None,
                 ca_file: None,
                 certificate_file: None,

@@ -190,6 +190,9 @@ section! {
         /// connection that has waited longest without a complete request (`stentor_connections_evicted_total`). If there
         /// is none, the new connection is refused.
         connections_max: usize, in 1..=100_000_000;
+        /// Connections that are passed through to other nodes of a cluster. Further requests that belong there are answered with
+        /// 503. Each takes two file descriptors.
+        relayed_connections_max: usize, in 1..=100_000_000;
         /// Memory held for clients, in all: unfinished input, answers, messages, history, documents, rooms, sessions and
         /// connections (`stentor_memory_bytes`, by class). Above 95 % the server refuses new connections, new topics and
         /// inputs larger than 16 KiB, and evicts history. Above 100 %, or after 2 s above 95 %, it ends the sessions that
@@ -376,7 +379,10 @@ section! {
         /// A text of at least 16 bytes that all nodes share. Messages that don't prove it are refused, so that whoever else
         /// may write to the engine can't speak for a node. Set it in the environment, not in the file.
         secret: Token;
-        /// Where other nodes reach this one: `host:port`. They show it to operators.
+        /// Address of the internal listener. Other nodes pass requests of polling clients through to it whose sessions are on this
+        /// node. Port 0 picks a free port. An address that other machines reach needs `secret`; let no client reach it.
+        listen: SocketAddr;
+        /// Where other nodes reach `listen`: `host:port`. Empty: the address of `listen`.
         advertise: String;
         /// File with PEM certificates to trust for `rediss://` and `tls://`. Empty: the system's certificates.
         ca_file: String;

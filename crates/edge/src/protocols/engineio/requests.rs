@@ -95,8 +95,9 @@ fn find(
     sid: &str,
 ) -> Result<ClientId, Outcome> {
     let Some(sid) = Sid::parse(sid) else { return Err(refuse(cx, RequestError::UnknownSession, None)) };
-    if cx.ex.other_node(sid).is_some() {
-        return Err(refuse(cx, RequestError::UnknownSession, None));
+    if let Some(node) = cx.ex.other_node(sid) {
+        let relayed = cx.relay_to(node);
+        return Err(relayed.unwrap_or_else(|| refuse(cx, RequestError::UnknownSession, None)));
     }
     let ex = &mut *cx.ex;
     let home = sid.core(ex.shared.cores);

@@ -25,6 +25,7 @@ use crate::identity::Sid;
 use crate::millis::Millis;
 use crate::model::{ConnId, CoreId, SessionId};
 use crate::options::Limits;
+use crate::ports::{Handover, Location, NodeTag};
 use std::net::SocketAddr;
 use stentor_wire::http1::{self, BodyDecoder, BodyKind, HeadScanner, Request};
 
@@ -95,6 +96,15 @@ pub(crate) struct MovedRequest {
     pub(crate) finished: bool,
     /// A request whose body hasn't all been handled.
     pub(crate) buffered: Option<Box<BufferedRequest>>,
+    /// How the connection came, if not from its client.
+    pub(crate) handover: Option<Handover>,
+}
+
+/// Where a connection moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Destination {
+    Core(CoreId),
+    Node(NodeTag),
 }
 
 /// An HTTP connection.
@@ -113,8 +123,12 @@ pub(crate) struct Http {
     pub(crate) waiting: Option<Waiting>,
     /// The application's decision about the request at the front of the buffer.
     admission: Option<Box<(Connect, Option<Sid>)>>,
-    /// The request at the front of the buffer belongs to this core; what is in flight is awaited.
-    pub(crate) moving: Option<CoreId>,
+    /// Which node has the session that the request at the front of the buffer names.
+    location: Option<Location>,
+    /// The request at the front of the buffer belongs there; what is in flight is awaited.
+    pub(crate) moving: Option<Destination>,
+    /// How the connection came, if not from its client.
+    handover: Option<Handover>,
     /// The connection can't be moved: another core had no room for it.
     stays: bool,
     /// Requests wait in the buffer until the responses to earlier ones are read.
@@ -135,7 +149,7 @@ impl Http {
     /// A connection on which nothing has been handled yet, with what was read of it already. `stays`: it can't be moved
     /// to another core.
     pub(crate) fn new(peer: SocketAddr, deadline: Millis, moved: MovedRequest, stays: bool) -> Self {
-        let MovedRequest { buffer, finished, buffered } = moved;
+        let MovedRequest { buffer, finished, buffered, handover } = moved;
         Self {
             peer,
             buffer,
@@ -145,7 +159,9 @@ impl Http {
             begun: true,
             waiting: buffered.map(Waiting::Body),
             admission: None,
+            location: None,
             moving: None,
+            handover,
             stays,
             stalled: false,
             finished,
@@ -170,7 +186,8 @@ impl Http {
     /// Whether something can continue once nothing is in flight: the next request, or the move to another core.
     pub(crate) fn is_ready(&self) -> bool {
         let answered = self.waiting.as_ref().is_some_and(Waiting::is_answered);
-        answered || self.moving.is_some() || self.admission.is_some() && self.waiting.is_none()
+        let is_decided = self.admission.is_some() || self.location.is_some();
+        answered || self.moving.is_some() || is_decided && self.waiting.is_none()
     }
 
     /// Takes what is needed to continue on another core.
@@ -179,7 +196,12 @@ impl Http {
             Some(Waiting::Body(buffered)) => Some(buffered),
             _ => None,
         };
-        MovedRequest { buffer: std::mem::take(&mut self.buffer), finished: self.finished, buffered }
+        MovedRequest {
+            buffer: std::mem::take(&mut self.buffer),
+            finished: self.finished,
+            buffered,
+            handover: self.handover,
+        }
     }
 
     /// Bytes of received input, and of the body that is arriving or waiting with its request.
@@ -208,6 +230,15 @@ impl Http {
         self.waiting = None;
         self.admission = Some(Box::new((decision, sid)));
         true
+    }
+
+    /// It is known which node has the session that a request names. Returns whether one waited for it.
+    pub(crate) fn handle_location(&mut self, location: Location) -> bool {
+        let waited = self.waiting.take_if(|waiting| matches!(waiting, Waiting::Location)).is_some();
+        if waited {
+            self.location = Some(location);
+        }
+        waited
     }
 
     /// The permission that something on this connection waited for is there.
@@ -346,7 +377,16 @@ impl Http {
         match outcome {
             // It is looked at anew, there or then.
             RequestOutcome::Move(core) => {
-                self.moving = Some(core);
+                self.moving = Some(Destination::Core(core));
+                return Step::Pause(0);
+            }
+            RequestOutcome::Relay(node) => {
+                self.moving = Some(Destination::Node(node));
+                return Step::Pause(0);
+            }
+            RequestOutcome::Location => {
+                self.waiting = Some(Waiting::Location);
+                self.deadline = cx.ex.millis().after(cx.ex.options().limits.request_timeout);
                 return Step::Pause(0);
             }
             RequestOutcome::Admission(sid) => {
@@ -358,8 +398,10 @@ impl Http {
         }
         cx.ex.questions.settle();
         self.admission = None;
+        self.location = None;
         self.begun = false;
         self.stays = false;
+        self.handover.take_if(|handover| *handover == Handover::Returned);
         match outcome {
             RequestOutcome::Upgraded(upgraded) => {
                 Step::Upgraded(head, WebSocket::new(cx.ex.millis(), upgraded))
@@ -493,7 +535,7 @@ impl Http {
         progress.published = true;
         if matches!(outcome, RequestOutcome::Rest | RequestOutcome::Move(_)) {
             if let RequestOutcome::Move(core) = outcome {
-                self.moving = Some(core);
+                self.moving = Some(Destination::Core(core));
             }
             buffered.head = head;
             self.waiting = Some(Waiting::Body(buffered));

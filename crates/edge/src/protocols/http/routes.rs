@@ -7,6 +7,7 @@ use crate::model::{Key, KeyError, Topic};
 use crate::options::Options;
 use crate::origin;
 use crate::plane;
+use crate::ports::Handover;
 use crate::protocols::clients::ClientTable;
 use crate::protocols::profile::{Framing, Pinging};
 use crate::protocols::request::{
@@ -138,7 +139,7 @@ impl Http {
     {
         let context = RequestContext {
             clients: cx.engineio.count() + cx.sockjs.count(),
-            options: ResponseOptions::of(request, cx.ex.draining),
+            options: ResponseOptions::of(request, cx.ex.draining || self.handover == Some(Handover::Relayed)),
             ex: cx.ex,
             request,
             out,
@@ -146,6 +147,8 @@ impl Http {
             session: cx.session,
             source: plane::source_of(self.peer.ip()),
             stays: self.stays,
+            handover: self.handover,
+            location: self.location.clone(),
             admission: self.admission.take(),
         };
         (context, cx.engineio, cx.sockjs)

@@ -2,6 +2,7 @@
 
 use super::{Http, Waiting, write_error};
 use crate::executor::Executor;
+use crate::ports::Location;
 use crate::protocols::client::TransportStatus;
 
 /// What the core does after a timeout.
@@ -58,6 +59,11 @@ impl Http {
                 let why = "no answer from the application in time (limits.request_timeout)";
                 write_error(ex, out, 504, &[], why);
                 return TimeoutOutcome::End;
+            }
+            // Nobody says that it is elsewhere.
+            Some(Waiting::Location) => {
+                self.handle_location(Location::Unknown);
+                self.deadline = idle_deadline;
             }
             Some(Waiting::Document(awaited)) if !awaited.answered => {
                 let (status, why) = match (awaited.is_unchanged(), ex.draining) {

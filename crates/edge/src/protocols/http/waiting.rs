@@ -22,6 +22,8 @@ pub(crate) enum Waiting {
     Page(Box<DelayedBody>),
     /// [`crate::app::Context::admit`], for a client that will have this id; or a permission.
     Admission(Option<Sid>),
+    /// The answer which node has the session that it names.
+    Location,
     /// A turn for the rest of the body: what the first of it has published leaves first.
     Body(Box<BufferedRequest>),
 }
@@ -34,7 +36,7 @@ impl Waiting {
             Self::Poll(poll) => poll.origin.as_deref().map_or(0, str::len),
             Self::Receiver(receiver) => receiver.held_bytes(),
             Self::Body(buffered) => buffered.held_bytes(),
-            Self::Events(_) | Self::Page(_) | Self::Admission(_) => 0,
+            Self::Events(_) | Self::Page(_) | Self::Admission(_) | Self::Location => 0,
         }
     }
 
@@ -46,7 +48,7 @@ impl Waiting {
             Self::Receiver(receiver) => receiver.answered,
             Self::Events(events) => events.answered,
             Self::Page(later) => later.is_answered(),
-            Self::Admission(_) | Self::Body(_) => false,
+            Self::Admission(_) | Self::Location | Self::Body(_) => false,
         }
     }
 
@@ -58,7 +60,7 @@ impl Waiting {
             Self::Receiver(receiver) => receiver.keep_alive,
             Self::Events(events) => events.keep_alive,
             Self::Page(later) => later.keep_alive,
-            Self::Admission(_) | Self::Body(_) => true,
+            Self::Admission(_) | Self::Location | Self::Body(_) => true,
         }
     }
 
@@ -67,7 +69,12 @@ impl Waiting {
         match self {
             Self::Poll(poll) => Some(poll.client),
             Self::Receiver(receiver) => Some(receiver.client),
-            Self::Document(_) | Self::Events(_) | Self::Page(_) | Self::Admission(_) | Self::Body(_) => None,
+            Self::Document(_)
+            | Self::Events(_)
+            | Self::Page(_)
+            | Self::Admission(_)
+            | Self::Location
+            | Self::Body(_) => None,
         }
     }
 
@@ -84,7 +91,7 @@ impl Waiting {
             Self::Receiver(receiver) => receiver.keep_alive = false,
             Self::Events(events) => events.keep_alive = false,
             Self::Page(later) => later.keep_alive = false,
-            Self::Admission(_) | Self::Body(_) => {}
+            Self::Admission(_) | Self::Location | Self::Body(_) => {}
         }
     }
 }

@@ -7,9 +7,11 @@ use crate::executor::{Effect, Executor};
 use crate::identity::{ClientKind, End, Service, Sid};
 use crate::millis::Millis;
 use crate::model::{Disconnect, SessionId};
+use crate::ports::SessionClaim;
 use crate::protocols::client::{ActiveTransport, ClientState, TransportStatus};
 use crate::protocols::clients::TableEntry;
 use crate::protocols::message::scope_of;
+use std::sync::Arc;
 use stentor_wire::http1::Request;
 use stentor_wire::sockjs::{Close, Error, Frame, Messages};
 
@@ -23,6 +25,8 @@ pub(crate) struct Client {
     pub(super) push_only: bool,
     /// How it was closed, if the application has said so or the client is to be told.
     pub(super) closed: Option<Box<(u16, Box<str>)>>,
+    /// Keeps its name for this node, in a cluster.
+    pub(super) claim: Option<Arc<dyn SessionClaim>>,
 }
 
 impl TableEntry for Client {
@@ -46,7 +50,7 @@ impl Client {
     ) -> Self {
         let due_at = ex.millis().after(disconnect_delay(ex, service));
         let state = ClientState::new(sid, source, ActiveTransport::None, ex.millis(), due_at);
-        Self { state, service, envelope, session: None, push_only, closed: None }
+        Self { state, service, envelope, session: None, push_only, closed: None, claim: None }
     }
 
     /// Later receivers are told these words, once the client has ended.

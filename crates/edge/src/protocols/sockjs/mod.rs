@@ -32,6 +32,7 @@ use crate::executor::{Effect, Feeds};
 use crate::identity::{ClientId, Owner, Service, Sid};
 use crate::model::{Key, KeyError, Policy};
 use crate::options;
+use crate::ports::{Handover, Location, SessionName};
 use crate::protocols::client::ActiveTransport;
 use crate::protocols::clients::{ClientTable, TableEntry};
 use crate::protocols::message::{self, scope_of};
@@ -136,6 +137,24 @@ impl Exchange<'_> {
             hasher.finish()
         };
         Sid::digest([half(0), half(1)])
+    }
+
+    /// Looks for a session that isn't on this node on the others, of a cluster. `opens`: if it is on none, it will be opened
+    /// here. `None`: the request is answered here.
+    fn find_elsewhere(&self, cx: &mut RequestContext<'_>, session: &str, opens: bool) -> Option<Outcome> {
+        let relay = cx.ex.options().relay.as_ref()?;
+        match &cx.location {
+            // Its node couldn't be reached.
+            None if cx.handover == Some(Handover::Returned) => None,
+            None => {
+                let key = self.key.as_ref().map(Key::as_str);
+                let name = SessionName { prefix: &self.settings.prefix, key, session };
+                relay.locate(name, opens, cx.ex.when_located(cx.conn));
+                Some(Outcome::Location)
+            }
+            Some(Location::Node(node)) => cx.relay_to(*node),
+            Some(Location::Here(_) | Location::Unknown) => None,
+        }
     }
 
     /// Begins the answer that carries frames to a client.
@@ -276,6 +295,12 @@ pub(crate) fn handle_request(
             if home != cx.ex.context.core {
                 return cx.move_to(home);
             }
+            let sends = matches!(transport, Transport::XhrSend | Transport::JsonpSend);
+            if clients.find(sid).is_none()
+                && let Some(outcome) = exchange.find_elsewhere(cx, session, !sends)
+            {
+                return outcome;
+            }
             match transport {
                 Transport::XhrSend | Transport::JsonpSend if clients.find(sid).is_none() => {
                     exchange.refuse(cx, 404, NO_SESSION)
@@ -370,7 +395,11 @@ fn open(
         }
     }
     let ex = &mut *cx.ex;
-    let client = clients.insert(Client::new(ex, sid, cx.source, (service, envelope, push_only)));
+    let mut client = Client::new(ex, sid, cx.source, (service, envelope, push_only));
+    if let Some(Location::Here(claim)) = &cx.location {
+        client.claim = Some(claim.clone());
+    }
+    let client = clients.insert(client);
     let id = client.state.id;
     let wrapping = Wrapping::of(transport).unwrap_or(Wrapping::Xhr);
     let session = ex.open_session(Format::sockjs(wrapping, envelope), Owner::Client(id), cx.source);

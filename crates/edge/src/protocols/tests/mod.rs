@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
+mod relay;
 mod rig;
 
 use crate::app::{Action, Echo, Envelope, RoomsApp};

@@ -5,6 +5,7 @@ use crate::executor::{Apps, Effect, Executor};
 use crate::identity::ClientId;
 use crate::options::Options;
 use crate::plane::ControlPlane;
+use crate::ports::{Handover, Location};
 use crate::protocols::client::TransportStatus;
 use crate::protocols::clients::ClientTable;
 use crate::protocols::http::{Http, HttpContext, InputOutcome, MovedRequest, TimeoutOutcome};
@@ -70,9 +71,15 @@ impl Rig {
     }
 
     pub(super) fn connect(&mut self) -> Conn {
+        self.connect_by(None)
+    }
+
+    /// A connection that came in another way than from its client.
+    pub(super) fn connect_by(&mut self, handover: Option<Handover>) -> Conn {
         self.connections += 1;
         let deadline = self.ex.millis().after(self.ex.options().limits.header_timeout);
-        let http = Http::new(([127, 0, 0, 1], 1).into(), deadline, MovedRequest::default(), false);
+        let moved = MovedRequest { handover, ..MovedRequest::default() };
+        let http = Http::new(([127, 0, 0, 1], 1).into(), deadline, moved, false);
         let id = ConnId::for_test(self.connections);
         Conn { id, machine: Machine::Http(Box::new(http)), session: None }
     }
@@ -83,27 +90,50 @@ impl Rig {
         self.ex.begin_turn(self.now);
     }
 
+    /// What an HTTP connection answers.
+    fn run_http(
+        &mut self,
+        conn: &mut Conn,
+        out: &mut Vec<u8>,
+        run: impl FnOnce(&mut Http, &mut HttpContext<'_>, &mut Vec<u8>) -> InputOutcome,
+    ) {
+        let Machine::Http(http) = &mut conn.machine else { panic!("it speaks HTTP no more") };
+        let mut cx = HttpContext {
+            ex: &mut self.ex,
+            engineio: &mut self.engineio,
+            sockjs: &mut self.sockjs,
+            departed: &|_| None,
+            conn: conn.id,
+            session: &mut conn.session,
+        };
+        match run(http, &mut cx, out) {
+            InputOutcome::Continue(_) => {}
+            InputOutcome::End => conn.machine = Machine::Ended,
+            InputOutcome::Upgraded { socket, .. } => conn.machine = Machine::WebSocket(Box::new(socket)),
+        }
+    }
+
+    /// What a connection answers when what it waited for has happened.
+    pub(super) fn resume(&mut self, conn: &mut Conn) -> String {
+        let mut out = Vec::new();
+        self.run_http(conn, &mut out, |http, cx, out| http.handle_ready(cx, out));
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    /// What a connection answers when it is known where the session is that its request names.
+    pub(super) fn locate(&mut self, conn: &mut Conn, location: Location) -> String {
+        let Machine::Http(http) = &mut conn.machine else { panic!("it speaks HTTP no more") };
+        assert!(http.handle_location(location));
+        self.resume(conn)
+    }
+
     /// What a connection answers to some bytes.
     pub(super) fn receive(&mut self, conn: &mut Conn, bytes: impl AsRef<[u8]>) -> String {
         let mut out = Vec::new();
         let mut bytes = bytes.as_ref().to_vec();
         match &mut conn.machine {
-            Machine::Http(http) => {
-                let mut cx = HttpContext {
-                    ex: &mut self.ex,
-                    engineio: &mut self.engineio,
-                    sockjs: &mut self.sockjs,
-                    departed: &|_| None,
-                    conn: conn.id,
-                    session: &mut conn.session,
-                };
-                match http.handle_input(&mut cx, &mut bytes, &mut out) {
-                    InputOutcome::Continue(_) => {}
-                    InputOutcome::End => conn.machine = Machine::Ended,
-                    InputOutcome::Upgraded { socket, .. } => {
-                        conn.machine = Machine::WebSocket(Box::new(socket));
-                    }
-                }
+            Machine::Http(_) => {
+                self.run_http(conn, &mut out, |http, cx, out| http.handle_input(cx, &mut bytes, out));
             }
             Machine::WebSocket(socket) => {
                 let mut cx = SocketContext {

@@ -1,0 +1,176 @@
+//! The names of sessions that clients choose, claimed in the engine by the node that has the session.
+//!
+//! A claim lasts for [`CLAIM_TTL`] and is renewed as long as the session lives. While the engine doesn't answer, sessions are
+//! opened without a claim: other nodes don't find them then.
+//!
+//! **Invariant.** Claims of one name are requested and given up under one lock, so that a name that is claimed again at once
+//! isn't given up by the claim before.
+
+use super::metrics::{Counters, count};
+use crate::NodeId;
+use crate::engine::{Engine, Reply, Request};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use stentor_edge::{Done, Location, NodeTag, SessionClaim, SessionName};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// How long a claim lasts unless it is renewed.
+pub(super) const CLAIM_TTL: Duration = Duration::from_secs(60);
+/// How often claims are renewed.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(20);
+/// Claims that are renewed at once. The engine has room for others' requests then.
+const RENEWALS_MAX: usize = 128;
+
+/// This node's claims.
+pub(super) struct Claims {
+    node: NodeId,
+    engine: Arc<dyn Engine>,
+    runtime: Handle,
+    counters: Arc<Counters>,
+    held: Mutex<HashMap<Arc<str>, Weak<Claim>>>,
+}
+
+/// A name that this node has claimed, or is about to. It is given up when this is dropped.
+struct Claim {
+    name: Arc<str>,
+    claims: Arc<Claims>,
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Claim").field(&self.name).finish()
+    }
+}
+
+impl SessionClaim for Claim {}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut held = self.claims.held();
+        let is_current = held.get(&self.name).is_some_and(|current| std::ptr::eq(current.as_ptr(), self));
+        if is_current {
+            held.remove(&self.name);
+            let answer = self.claims.request(&self.name, Duration::ZERO);
+            self.claims.runtime.spawn(answer);
+        }
+    }
+}
+
+/// The name in the engine: a digest, because clients may choose names of any length.
+fn name_of(SessionName { prefix, key, session }: SessionName<'_>) -> Arc<str> {
+    let mut digest = Sha256::new();
+    for part in [prefix, key.unwrap_or_default(), session] {
+        digest.update((part.len() as u64).to_le_bytes());
+        digest.update(part);
+    }
+    format!("sockjs:{}", URL_SAFE_NO_PAD.encode(digest.finalize())).into()
+}
+
+impl Claims {
+    pub(super) fn new(
+        node: NodeId,
+        engine: Arc<dyn Engine>,
+        runtime: Handle,
+        counters: Arc<Counters>,
+    ) -> Arc<Self> {
+        Arc::new(Self { node, engine, runtime, counters, held: Mutex::default() })
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<Arc<str>, Weak<Claim>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.held().len()
+    }
+
+    fn request(&self, name: &Arc<str>, ttl: Duration) -> crate::engine::Answer {
+        self.engine.request(Request::Claim { name: name.clone(), owner: self.node, ttl })
+    }
+
+    /// Looks up which node has a session, and claims it for this node if none has and `claims` is set. `is_alive`: whether
+    /// another node can be reached.
+    pub(super) fn locate(
+        self: &Arc<Self>,
+        session: SessionName<'_>,
+        claims: bool,
+        done: Done<Location>,
+        is_alive: impl Fn(NodeTag) -> bool + Send + 'static,
+    ) {
+        let name = name_of(session);
+        let (claim, answer) = {
+            let mut held = self.held();
+            // A lookup gives the name up, if it is this node's: not while another request claims it.
+            let claim = held.get(&name).and_then(Weak::upgrade).or_else(|| {
+                let claim = claims.then(|| Arc::new(Claim { name: name.clone(), claims: self.clone() }))?;
+                held.insert(name.clone(), Arc::downgrade(&claim));
+                Some(claim)
+            });
+            let ttl = if claim.is_some() { CLAIM_TTL } else { Duration::ZERO };
+            let answer = self.request(&name, ttl);
+            (claim, answer)
+        };
+        let (own, counters) = (self.node, self.counters.clone());
+        self.runtime.spawn(async move {
+            let location = match answer.await {
+                Ok(Reply::Owner(Some(node))) if node == own => match claim {
+                    Some(claim) if claims => Location::Here(claim),
+                    // It isn't open yet.
+                    _ => Location::Unknown,
+                },
+                Ok(Reply::Owner(Some(node))) if is_alive(node.tag()) => Location::Node(node.tag()),
+                // Its node is dead, or there is no such session.
+                Ok(_) => Location::Unknown,
+                Err(_) => {
+                    count(&counters.claims_failed);
+                    Location::Unknown
+                }
+            };
+            done.answer(Ok(location));
+        });
+    }
+
+    /// Renews the claims, for ever.
+    pub(super) async fn keep(&self) {
+        let mut ticks = interval(RENEWAL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let names: Vec<Arc<str>> = self.held().keys().cloned().collect();
+            let mut renewals = JoinSet::new();
+            for name in names {
+                if renewals.len() >= RENEWALS_MAX
+                    && let Some(renewed) = renewals.join_next().await
+                {
+                    self.handle_renewal(renewed);
+                }
+                let held = self.held();
+                // It may have been given up meanwhile.
+                if held.contains_key(&name) {
+                    renewals.spawn(self.request(&name, CLAIM_TTL));
+                }
+            }
+            while let Some(renewed) = renewals.join_next().await {
+                self.handle_renewal(renewed);
+            }
+        }
+    }
+
+    fn handle_renewal(&self, renewed: Renewed) {
+        match renewed {
+            Ok(Ok(Reply::Owner(Some(owner)))) if owner == self.node => {}
+            // Another node has it, because it ran out, or the engine didn't answer.
+            _ => count(&self.counters.claims_failed),
+        }
+    }
+}
+
+type Renewed = Result<Result<Reply, crate::engine::EngineError>, tokio::task::JoinError>;

@@ -1,0 +1,144 @@
+//! How two nodes prove to each other that they know the cluster's secret, before a client's bytes travel.
+//!
+//! ```text
+//!  owner  ─► "stentor1", node, nonce                                   the challenge
+//!  relay  ─► nonce, node, client's address, HMAC(challenge, these)     the introduction
+//!  owner  ─► HMAC(challenge, introduction)                             the acceptance
+//! ```
+//!
+//! All of it has a fixed length. The owner's nonce is random, so an introduction is worth nothing on another connection. The
+//! relay knows which node it wants to reach: what listens at a node's former address is refused, and a node that is stopped
+//! doesn't answer. Numbers are least significant byte first. HMAC is HMAC-SHA256 under the secret, or under an empty key.
+
+use crate::NodeId;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// Grows with the format.
+const MAGIC: [u8; 8] = *b"stentor1";
+const NONCE_BYTES: usize = 16;
+const TAG_BYTES: usize = 32;
+const CHALLENGE_BYTES: usize = MAGIC.len() + 8 + NONCE_BYTES;
+/// Nonce, node, address as IPv6, port.
+const CLAIMS_BYTES: usize = NONCE_BYTES + 8 + 16 + 2;
+const INTRODUCTION_BYTES: usize = CLAIMS_BYTES + TAG_BYTES;
+
+/// Why a connection between nodes isn't used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HandshakeError {
+    /// The other side has another secret, is another node, or repeats what it has heard.
+    #[error("the other side doesn't know the cluster's secret, or is another node")]
+    NotAuthentic,
+    /// The other side is none of Stentor's nodes, or one of another version.
+    #[error("the other side isn't a node of this version")]
+    Malformed,
+    /// The connection ended.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// What each part of the handshake is for: no tag is valid in another part.
+#[derive(Clone, Copy)]
+enum Part {
+    Introduction,
+    Acceptance,
+}
+
+/// One node's side.
+#[derive(Clone)]
+pub(super) struct Handshake {
+    node: NodeId,
+    key: Hmac<Sha256>,
+}
+
+impl Handshake {
+    pub(super) fn new(node: NodeId, secret: Option<&[u8]>) -> Self {
+        #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
+        let key = Hmac::new_from_slice(secret.unwrap_or_default()).expect("a key");
+        Self { node, key }
+    }
+
+    fn mac(&self, part: Part, challenge: &[u8; CHALLENGE_BYTES], rest: &[u8]) -> Hmac<Sha256> {
+        let mut mac = self.key.clone();
+        mac.update(match part {
+            Part::Introduction => b"relay introduction",
+            Part::Acceptance => b"relay acceptance__",
+        });
+        mac.update(challenge);
+        mac.update(rest);
+        mac
+    }
+
+    /// The side of a node that has a client's connection for `owner`.
+    pub(super) async fn dial(
+        &self,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+        owner: NodeId,
+        client: SocketAddr,
+    ) -> Result<(), HandshakeError> {
+        let mut challenge = [0; CHALLENGE_BYTES];
+        stream.read_exact(&mut challenge).await?;
+        let (magic, rest) = challenge.split_at(MAGIC.len());
+        if magic != MAGIC {
+            return Err(HandshakeError::Malformed);
+        }
+        if rest[..8] != owner.0.to_le_bytes() {
+            return Err(HandshakeError::NotAuthentic);
+        }
+        let mut introduction = Vec::with_capacity(INTRODUCTION_BYTES);
+        introduction.extend_from_slice(&nonce()?);
+        introduction.extend_from_slice(&self.node.0.to_le_bytes());
+        let address = match client.ip() {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        introduction.extend_from_slice(&address.octets());
+        introduction.extend_from_slice(&client.port().to_le_bytes());
+        let tag = self.mac(Part::Introduction, &challenge, &introduction).finalize().into_bytes();
+        introduction.extend_from_slice(&tag);
+        stream.write_all(&introduction).await?;
+        let mut acceptance = [0; TAG_BYTES];
+        stream.read_exact(&mut acceptance).await?;
+        let expected = self.mac(Part::Acceptance, &challenge, &introduction);
+        expected.verify_slice(&acceptance).map_err(|_| HandshakeError::NotAuthentic)
+    }
+
+    /// The side of a node that may have the client's session. Returns who passes the connection through, and the client's
+    /// address.
+    pub(super) async fn accept(
+        &self,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    ) -> Result<(NodeId, SocketAddr), HandshakeError> {
+        let mut challenge = [0; CHALLENGE_BYTES];
+        let (magic, rest) = challenge.split_at_mut(MAGIC.len());
+        magic.copy_from_slice(&MAGIC);
+        rest[..8].copy_from_slice(&self.node.0.to_le_bytes());
+        rest[8..].copy_from_slice(&nonce()?);
+        stream.write_all(&challenge).await?;
+        let mut introduction = [0; INTRODUCTION_BYTES];
+        stream.read_exact(&mut introduction).await?;
+        let (claims, tag) = introduction.split_at(CLAIMS_BYTES);
+        let expected = self.mac(Part::Introduction, &challenge, claims);
+        expected.verify_slice(tag).map_err(|_| HandshakeError::NotAuthentic)?;
+        let (node, address) = claims[NONCE_BYTES..].split_at(8);
+        let (address, port) = address.split_at(16);
+        let (Ok(node), Ok(address), Ok(port)) =
+            (node.try_into(), <[u8; 16]>::try_from(address), port.try_into())
+        else {
+            return Err(HandshakeError::Malformed);
+        };
+        let acceptance = self.mac(Part::Acceptance, &challenge, &introduction).finalize().into_bytes();
+        stream.write_all(&acceptance).await?;
+        let client = SocketAddr::new(Ipv6Addr::from(address).to_canonical(), u16::from_le_bytes(port));
+        Ok((NodeId(u64::from_le_bytes(node)), client))
+    }
+}
+
+fn nonce() -> io::Result<[u8; NONCE_BYTES]> {
+    let mut nonce = [0; NONCE_BYTES];
+    getrandom::fill(&mut nonce).map_err(io::Error::other)?;
+    Ok(nonce)
+}

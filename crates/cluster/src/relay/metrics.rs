@@ -1,0 +1,113 @@
+//! What is counted about connections that are passed through.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use stentor_edge::{Metric, MetricKind};
+
+/// Why a connection couldn't be passed through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The other node doesn't listen, or broke off.
+    Unreachable,
+    /// It didn't answer in time.
+    TimedOut,
+    /// It isn't the node that it should be.
+    NotAuthentic,
+    /// The connection ended in between, or the node left.
+    Broken,
+}
+
+impl Failure {
+    const ALL: [Self; 4] = [Self::Unreachable, Self::TimedOut, Self::NotAuthentic, Self::Broken];
+
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::TimedOut => "timeout",
+            Self::NotAuthentic => "not_authentic",
+            Self::Broken => "broken",
+        }
+    }
+}
+
+/// Why the internal listener closed a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Too many connections haven't proved themselves yet.
+    TooMany,
+    /// It doesn't know the secret.
+    NotAuthentic,
+    /// It didn't prove itself in time.
+    TimedOut,
+    /// It ended before it had.
+    Incomplete,
+}
+
+impl Refusal {
+    const ALL: [Self; 4] = [Self::TooMany, Self::NotAuthentic, Self::TimedOut, Self::Incomplete];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::TooMany => "too_many",
+            Self::NotAuthentic => "not_authentic",
+            Self::TimedOut => "timeout",
+            Self::Incomplete => "incomplete",
+        }
+    }
+}
+
+/// Counters, from any thread.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    failures: [AtomicU64; Failure::ALL.len()],
+    refusals: [AtomicU64; Refusal::ALL.len()],
+    pub(super) received: AtomicU64,
+    pub(super) claims_failed: AtomicU64,
+}
+
+/// Adds one.
+pub(super) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Counters {
+    pub(super) fn count_failure(&self, failure: Failure) {
+        count(&self.failures[failure as usize]);
+    }
+
+    pub(super) fn count_refusal(&self, refusal: Refusal) {
+        count(&self.refusals[refusal as usize]);
+    }
+
+    pub(super) fn metrics(&self, claims: usize) -> Vec<Metric> {
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let sample = |label: &'static str, counter| (vec![("reason", label.to_owned())], value(counter));
+        let failures = Failure::ALL.iter().zip(&self.failures);
+        let refusals = Refusal::ALL.iter().zip(&self.refusals);
+        vec![
+            Metric {
+                name: "cluster_relay_failures",
+                help: "Connections that couldn't be passed through to the node that has the session, or broke off.",
+                kind: MetricKind::Counter,
+                samples: failures.map(|(reason, counter)| sample(reason.label(), counter)).collect(),
+            },
+            Metric {
+                name: "cluster_internal_refused",
+                help: "Connections that the internal listener closed (cluster.listen).",
+                kind: MetricKind::Counter,
+                samples: refusals.map(|(reason, counter)| sample(reason.label(), counter)).collect(),
+            },
+            Metric {
+                name: "cluster_sockjs_claims",
+                help: "SockJS sessions whose names this node has claimed in the engine.",
+                kind: MetricKind::Gauge,
+                samples: vec![(Vec::new(), claims as u64)],
+            },
+            Metric {
+                name: "cluster_sockjs_claims_failed",
+                help: "SockJS sessions that other nodes may not find: their names couldn't be claimed, or the claim wasn't renewed.",
+                kind: MetricKind::Counter,
+                samples: vec![(Vec::new(), value(&self.claims_failed))],
+            },
+        ]
+    }
+}

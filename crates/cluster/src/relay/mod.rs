@@ -1,0 +1,174 @@
+//! Passes clients' connections through to the nodes that have their sessions, and takes them from other nodes.
+//!
+//! ```text
+//!  client ══ core ── Relay::relay ─► Relays ══ handshake, then bytes both ways ══ Relays ── DataPlane::adopt ─► core
+//!            └─◄──── adopt, if the other node can't be reached ──┘                (the node that has the session)
+//! ```
+//!
+//! A polling client's request names its session. If that is another node's, the core lets the connection go, and it becomes a
+//! [`tunnel`] to that node's internal [`listener`], which gives it to a core there as if the client had connected to it. That
+//! core answers one request and ends the connection, or speaks WebSocket on it. So a connection is passed through once, and its
+//! bytes are read by nobody in between. Nothing of the request is sent before the other node has proved itself
+//! ([`handshake`]): if it is dead or stopped, the core gets its connection back and answers itself.
+//!
+//! The names of SockJS sessions, which their clients choose, are claimed in the engine ([`claims`]).
+
+mod claims;
+mod handshake;
+mod listener;
+mod metrics;
+mod peers;
+#[cfg(test)]
+mod tests;
+mod tunnel;
+
+use crate::NodeId;
+use crate::engine::Engine;
+use crate::registry::NodeRecord;
+use claims::Claims;
+use handshake::{Handshake, HandshakeError};
+use metrics::{Counters, Failure};
+use peers::Peers;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+use stentor_edge::{
+    ClientConnection, DataPlane, Done, Handover, Location, Metric, NodeTag, Relay, RelayPermit, SessionName,
+};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Time in which another node has to accept a connection and prove itself: much more than it takes one that is alive.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// One node's part in passing connections through. Made within a tokio runtime.
+pub struct Relays {
+    this: Weak<Self>,
+    node: NodeId,
+    handshake: Handshake,
+    peers: Arc<Peers>,
+    claims: Arc<Claims>,
+    plane: OnceLock<Arc<dyn DataPlane>>,
+    counters: Arc<Counters>,
+    runtime: Handle,
+}
+
+impl fmt::Debug for Relays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Relays").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+impl Relays {
+    /// Of a node. All nodes have the same secret, or none.
+    pub fn new(node: NodeId, secret: Option<&[u8]>, engine: Arc<dyn Engine>) -> Arc<Self> {
+        let (runtime, counters) = (Handle::current(), Arc::new(Counters::default()));
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
+            node,
+            handshake: Handshake::new(node, secret),
+            peers: Arc::default(),
+            claims: Claims::new(node, engine, runtime.clone(), counters.clone()),
+            plane: OnceLock::new(),
+            counters,
+            runtime,
+        })
+    }
+
+    /// Takes connections of other nodes from now on, for the cores of `plane`.
+    pub fn start(self: &Arc<Self>, listener: TcpListener, plane: Arc<dyn DataPlane>) -> JoinHandle<()> {
+        // A second one would be a bug of the node's start.
+        assert!(self.plane.set(plane.clone()).is_ok());
+        let this = self.clone();
+        self.runtime.spawn(async move {
+            tokio::join!(this.claims.keep(), listener::run(&this, listener, &plane));
+        })
+    }
+
+    /// The nodes that are alive.
+    pub(crate) fn handle_nodes(&self, nodes: &BTreeMap<NodeId, NodeRecord>) {
+        self.peers.update(self.node, nodes);
+    }
+
+    /// The figures of a node's part; all zero if it has none.
+    pub(crate) fn metrics(this: Option<&Self>) -> Vec<Metric> {
+        match this {
+            Some(this) => this.counters.metrics(this.claims.len()),
+            None => Counters::default().metrics(0),
+        }
+    }
+
+    /// Passes a connection through until either side ends it.
+    async fn pass(
+        &self,
+        node: NodeId,
+        address: Arc<str>,
+        gone: watch::Receiver<()>,
+        connection: ClientConnection,
+        permit: RelayPermit,
+    ) {
+        let dialed = timeout(HANDSHAKE_TIMEOUT, self.dial(node, &address, &connection)).await;
+        let owner = match dialed.unwrap_or(Err(Failure::TimedOut)) {
+            Ok(owner) => owner,
+            Err(failure) => {
+                self.counters.count_failure(failure);
+                tracing::debug!(%node, %address, reason = failure.label(), "a node can't be reached");
+                // It counts again where it arrives.
+                drop(permit);
+                return self.give_back(connection);
+            }
+        };
+        let ClientConnection { socket, input, .. } = connection;
+        let Ok(client) = TcpStream::from_std(socket) else { return };
+        if tunnel::run(client, owner, input, gone, |bytes| permit.set_buffered(bytes)).await.is_err() {
+            self.counters.count_failure(Failure::Broken);
+        }
+    }
+
+    /// The core answers the request itself.
+    fn give_back(&self, connection: ClientConnection) {
+        if let Some(plane) = self.plane.get() {
+            plane.adopt(connection, Handover::Returned);
+        }
+    }
+
+    /// Connects to a node, and proves to each other that both are of the cluster.
+    async fn dial(
+        &self,
+        node: NodeId,
+        address: &str,
+        connection: &ClientConnection,
+    ) -> Result<TcpStream, Failure> {
+        let mut owner = TcpStream::connect(address).await.map_err(|_| Failure::Unreachable)?;
+        let _ = owner.set_nodelay(true);
+        match self.handshake.dial(&mut owner, node, connection.peer).await {
+            Ok(()) => Ok(owner),
+            Err(HandshakeError::NotAuthentic) => Err(Failure::NotAuthentic),
+            Err(HandshakeError::Malformed | HandshakeError::Io(_)) => Err(Failure::Unreachable),
+        }
+    }
+}
+
+impl Relay for Relays {
+    fn reaches(&self, node: NodeTag) -> bool {
+        self.peers.find(node).is_some()
+    }
+
+    fn relay(&self, node: NodeTag, connection: ClientConnection, permit: RelayPermit) {
+        // A node that has left since it was asked for.
+        let (Some(peer), Some(this)) = (self.peers.find(node), self.this.upgrade()) else {
+            return self.give_back(connection);
+        };
+        self.runtime
+            .spawn(async move { this.pass(peer.node, peer.address, peer.gone, connection, permit).await });
+    }
+
+    fn locate(&self, session: SessionName<'_>, claims: bool, done: Done<Location>) {
+        let peers = self.peers.clone();
+        self.claims.locate(session, claims, done, move |node| peers.has(node));
+    }
+}

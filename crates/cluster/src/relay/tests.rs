@@ -1,0 +1,268 @@
+//! Handshakes and tunnels over pipes, on a virtual clock.
+
+use super::handshake::{Handshake, HandshakeError};
+use super::tunnel::{self, CHUNK_BYTES, LINGER, OwnerLost, STALL_MAX};
+use crate::NodeId;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, advance, timeout};
+
+const SECRET: &[u8] = b"known to all nodes";
+const OWNER: NodeId = NodeId(1);
+const RELAY: NodeId = NodeId(2);
+
+fn client() -> SocketAddr {
+    "192.0.2.7:4711".parse().unwrap()
+}
+
+/// Both sides of a handshake with these secrets, the relay meaning to reach `meant`.
+async fn shake(
+    owner: Option<&[u8]>,
+    relay: Option<&[u8]>,
+    meant: NodeId,
+) -> (Result<(NodeId, SocketAddr), HandshakeError>, Result<(), HandshakeError>) {
+    let (mut a, mut b) = duplex(1024);
+    let (owner, relay) = (Handshake::new(OWNER, owner), Handshake::new(RELAY, relay));
+    tokio::join!(
+        async {
+            let accepted = owner.accept(&mut a).await;
+            drop(a);
+            accepted
+        },
+        async {
+            let dialed = relay.dial(&mut b, meant, client()).await;
+            drop(b);
+            dialed
+        }
+    )
+}
+
+#[tokio::test]
+async fn nodes_with_one_secret_know_each_other() {
+    for secret in [None, Some(SECRET)] {
+        let (accepted, dialed) = shake(secret, secret, OWNER).await;
+        assert_eq!(accepted.unwrap(), (RELAY, client()));
+        dialed.unwrap();
+    }
+    // The address of a client by IPv6 is another one's.
+    let (mut a, mut b) = duplex(1024);
+    let six: SocketAddr = "[2001:db8::1]:9".parse().unwrap();
+    let (owner, relay) = (Handshake::new(OWNER, None), Handshake::new(RELAY, None));
+    let (accepted, dialed) = tokio::join!(owner.accept(&mut a), relay.dial(&mut b, OWNER, six));
+    assert_eq!((accepted.unwrap().1, dialed.is_ok()), (six, true));
+}
+
+#[tokio::test]
+async fn strangers_and_other_nodes_are_refused() {
+    for (owner, relay) in
+        [(Some(SECRET), Some(b"guessed".as_slice())), (Some(SECRET), None), (None, Some(SECRET))]
+    {
+        let (accepted, dialed) = shake(owner, relay, OWNER).await;
+        assert!(matches!(accepted, Err(HandshakeError::NotAuthentic)), "{accepted:?}");
+        assert!(dialed.is_err());
+    }
+    let (accepted, dialed) = shake(Some(SECRET), Some(SECRET), NodeId(3)).await;
+    assert!(matches!(dialed, Err(HandshakeError::NotAuthentic)), "{dialed:?}");
+    assert!(accepted.is_err(), "nothing was sent to it");
+}
+
+#[tokio::test]
+async fn what_was_heard_is_worth_nothing_on_another_connection() {
+    let (owner, relay) = (Handshake::new(OWNER, Some(SECRET)), Handshake::new(RELAY, Some(SECRET)));
+    // A stranger in between hears all of it.
+    let (mut at_owner, mut near_owner) = duplex(1024);
+    let (mut at_relay, mut near_relay) = duplex(1024);
+    let (mut challenge, mut introduction, mut acceptance) = ([0; 32], [0; 74], [0; 32]);
+    let (accepted, dialed, ()) =
+        tokio::join!(owner.accept(&mut at_owner), relay.dial(&mut at_relay, OWNER, client()), async {
+            near_owner.read_exact(&mut challenge).await.unwrap();
+            near_relay.write_all(&challenge).await.unwrap();
+            near_relay.read_exact(&mut introduction).await.unwrap();
+            near_owner.write_all(&introduction).await.unwrap();
+            near_owner.read_exact(&mut acceptance).await.unwrap();
+            near_relay.write_all(&acceptance).await.unwrap();
+        });
+    assert!(accepted.is_ok() && dialed.is_ok());
+    // To the owner again, with what the relay said.
+    let (mut a, mut b) = duplex(1024);
+    let (accepted, ()) =
+        tokio::join!(owner.accept(&mut a), async { b.write_all(&introduction).await.unwrap() });
+    assert!(matches!(accepted, Err(HandshakeError::NotAuthentic)), "{accepted:?}");
+    // To the relay, as the owner.
+    let (mut a, mut b) = duplex(1024);
+    let (dialed, ()) = tokio::join!(relay.dial(&mut b, OWNER, client()), async {
+        a.write_all(&challenge).await.unwrap();
+        a.write_all(&acceptance).await.unwrap();
+    });
+    assert!(matches!(dialed, Err(HandshakeError::NotAuthentic)), "{dialed:?}");
+    // Its own words, back to the owner.
+    let (mut a, mut b) = duplex(1024);
+    let (accepted, ()) = tokio::join!(owner.accept(&mut a), async {
+        let mut echo = [0; 32];
+        b.read_exact(&mut echo).await.unwrap();
+        b.write_all(&[echo.as_slice(), &introduction[32..]].concat()).await.unwrap();
+    });
+    assert!(matches!(accepted, Err(HandshakeError::NotAuthentic)), "{accepted:?}");
+}
+
+#[tokio::test]
+async fn a_changed_introduction_is_refused_at_every_byte() {
+    let (owner, relay) = (Handshake::new(OWNER, Some(SECRET)), Handshake::new(RELAY, Some(SECRET)));
+    for at in 0..74 {
+        let (mut at_owner, mut near_owner) = duplex(1024);
+        let (mut at_relay, mut near_relay) = duplex(1024);
+        let (accepted, _) = tokio::join!(
+            async {
+                let accepted = owner.accept(&mut at_owner).await;
+                drop(at_owner);
+                accepted
+            },
+            async {
+                let (_, ()) = tokio::join!(
+                    async {
+                        let _ = relay.dial(&mut at_relay, OWNER, client()).await;
+                    },
+                    async {
+                        let (mut challenge, mut introduction) = ([0; 32], [0; 74]);
+                        near_owner.read_exact(&mut challenge).await.unwrap();
+                        near_relay.write_all(&challenge).await.unwrap();
+                        near_relay.read_exact(&mut introduction).await.unwrap();
+                        introduction[at] ^= 1;
+                        near_owner.write_all(&introduction).await.unwrap();
+                        drop(near_relay);
+                    }
+                );
+            }
+        );
+        assert!(matches!(accepted, Err(HandshakeError::NotAuthentic)), "byte {at}: {accepted:?}");
+    }
+}
+
+/// A tunnel with small pipes.
+struct Rig {
+    client: DuplexStream,
+    owner: DuplexStream,
+    buffered: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+    alive: watch::Sender<()>,
+    ended: JoinHandle<Result<(), OwnerLost>>,
+}
+
+const PIPE_BYTES: usize = 1_000;
+
+fn rig(input: &[u8]) -> Rig {
+    let (client, near_client) = duplex(PIPE_BYTES);
+    let (owner, near_owner) = duplex(PIPE_BYTES);
+    let (alive, gone) = watch::channel(());
+    let (buffered, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (now, max) = (buffered.clone(), most.clone());
+    let input = input.to_vec();
+    let ended = tokio::spawn(async move {
+        tunnel::run(near_client, near_owner, input, gone, |bytes| {
+            now.store(bytes, Ordering::Relaxed);
+            max.fetch_max(bytes, Ordering::Relaxed);
+        })
+        .await
+    });
+    Rig { client, owner, buffered, most, alive, ended }
+}
+
+async fn read(stream: &mut DuplexStream, bytes: usize) -> Vec<u8> {
+    let mut read = vec![0; bytes];
+    stream.read_exact(&mut read).await.unwrap();
+    read
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_pass_both_ways_and_both_ends_are_passed_on() {
+    let mut rig = rig(b"GET / ");
+    rig.client.write_all(b"HTTP/1.1").await.unwrap();
+    assert_eq!(read(&mut rig.owner, 14).await, b"GET / HTTP/1.1");
+    // A stream may be silent for long.
+    advance(Duration::from_secs(3_600)).await;
+    rig.owner.write_all(b"answer").await.unwrap();
+    assert_eq!(read(&mut rig.client, 6).await, b"answer");
+    assert_eq!(rig.buffered.load(Ordering::Relaxed), 0);
+    rig.owner.shutdown().await.unwrap();
+    assert_eq!(rig.client.read(&mut [0]).await.unwrap(), 0);
+    rig.client.shutdown().await.unwrap();
+    assert_eq!(rig.owner.read(&mut [0]).await.unwrap(), 0);
+    assert_eq!(rig.ended.await.unwrap(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_side_that_does_not_read_holds_up_the_other() {
+    let mut rig = rig(b"");
+    let sent: Vec<u8> = (0..200_000_u32).map(|n| (n % 251) as u8).collect();
+    let all = sent.clone();
+    let (mut read_half, mut write_half) = tokio::io::split(rig.owner);
+    let writer = tokio::spawn(async move { write_half.write_all(&all).await.map(|()| write_half) });
+    advance(Duration::from_secs(1)).await;
+    assert!(!writer.is_finished(), "the owner is held up");
+    let buffered = rig.buffered.load(Ordering::Relaxed);
+    assert!((1..=CHUNK_BYTES).contains(&buffered), "{buffered}");
+    // The other way is open.
+    rig.client.write_all(b"still here").await.unwrap();
+    let mut heard = [0; 10];
+    read_half.read_exact(&mut heard).await.unwrap();
+    // Slowly: each read is a sign of life.
+    let mut received = Vec::new();
+    while received.len() < sent.len() {
+        advance(STALL_MAX / 2).await;
+        let mut chunk = [0; 10_000];
+        let bytes = rig.client.read(&mut chunk).await.unwrap();
+        received.extend_from_slice(&chunk[..bytes]);
+    }
+    assert!(received == sent);
+    assert!(rig.most.load(Ordering::Relaxed) <= CHUNK_BYTES);
+    drop(writer.await.unwrap().unwrap());
+    drop(read_half);
+    drop(rig.client);
+    assert_eq!(rig.ended.await.unwrap(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_side_that_takes_nothing_is_given_up() {
+    let mut rig = rig(b"");
+    let start = Instant::now();
+    rig.owner.write_all(&[0; PIPE_BYTES]).await.unwrap();
+    rig.owner.write_all(&[0; PIPE_BYTES]).await.unwrap();
+    assert_eq!(rig.ended.await.unwrap(), Ok(()), "the client has gone");
+    assert!((STALL_MAX..STALL_MAX + LINGER).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert_eq!(rig.owner.read(&mut [0]).await.unwrap(), 0, "and the owner is told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_takes_nothing_is_lost() {
+    let rig = rig(&[0; 3 * PIPE_BYTES]);
+    assert_eq!(timeout(STALL_MAX * 2, rig.ended).await.unwrap().unwrap(), Err(OwnerLost));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_close_is_waited_for_a_while() {
+    let mut rig = rig(b"");
+    rig.owner.write_all(b"the last answer").await.unwrap();
+    rig.owner.shutdown().await.unwrap();
+    let start = Instant::now();
+    assert_eq!(read(&mut rig.client, 15).await, b"the last answer");
+    assert_eq!(rig.ended.await.unwrap(), Ok(()));
+    assert_eq!(start.elapsed().as_secs(), LINGER.as_secs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_ends_with_its_owner_and_with_its_client() {
+    let rig_of_owner = rig(b"");
+    drop(rig_of_owner.alive);
+    assert_eq!(rig_of_owner.ended.await.unwrap(), Err(OwnerLost), "it has left the cluster");
+    let mut gone = rig(b"x");
+    drop(gone.client);
+    assert_eq!(read(&mut gone.owner, 1).await, b"x");
+    assert_eq!(gone.owner.read(&mut [0]).await.unwrap(), 0);
+    drop(gone.owner);
+    assert_eq!(gone.ended.await.unwrap(), Ok(()));
+}

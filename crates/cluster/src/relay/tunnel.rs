@@ -1,0 +1,176 @@
+//! Carries the bytes of a connection both ways until both sides have ended.
+//!
+//! What one side hasn't taken is all that is buffered, at most [`CHUNK_BYTES`] each way; nothing more is read meanwhile, so that
+//! each side's flow control reaches the other. An idle tunnel holds no buffer.
+
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Bytes read at once.
+pub(super) const CHUNK_BYTES: usize = 16 * 1024;
+/// A side that takes nothing of what waits for it for this long is gone. As long as an answer may make no progress on a node
+/// (`limits.idle_timeout`).
+pub(super) const STALL_MAX: Duration = Duration::from_secs(75);
+/// How long the client is waited for to close after the last bytes for it have left, and the owner after the client's.
+pub(super) const LINGER: Duration = Duration::from_secs(5);
+
+/// One direction.
+#[derive(Default)]
+struct Flow {
+    pending: Vec<u8>,
+    /// How much of `pending` has been taken.
+    taken: usize,
+    /// The source has ended.
+    ended: bool,
+    /// The destination has been told.
+    finished: bool,
+}
+
+/// What one step of a [`Flow`] did.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Bytes, or an end.
+    Moved,
+    /// The source has broken off.
+    BrokenOff,
+    /// The destination takes no more.
+    NotTaken,
+}
+
+/// The connection to the node that has the session was lost before that node ended it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OwnerLost;
+
+impl Flow {
+    fn waiting_bytes(&self) -> usize {
+        self.pending.len() - self.taken
+    }
+
+    /// Moves some bytes.
+    fn poll_step(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: Pin<&mut impl AsyncRead>,
+        mut to: Pin<&mut impl AsyncWrite>,
+    ) -> Poll<Step> {
+        if self.waiting_bytes() > 0 {
+            let Ok(taken @ 1..) = ready!(to.poll_write(cx, &self.pending[self.taken..])) else {
+                return Poll::Ready(Step::NotTaken);
+            };
+            self.taken += taken;
+            if self.waiting_bytes() == 0 {
+                (self.pending, self.taken) = (Vec::new(), 0);
+            }
+            return Poll::Ready(Step::Moved);
+        }
+        if self.ended {
+            // If that fails, it has ended already.
+            let _ = ready!(to.poll_shutdown(cx));
+            self.finished = true;
+            return Poll::Ready(Step::Moved);
+        }
+        let mut storage = [MaybeUninit::uninit(); CHUNK_BYTES];
+        let mut chunk = ReadBuf::uninit(&mut storage);
+        if ready!(from.poll_read(cx, &mut chunk)).is_err() {
+            return Poll::Ready(Step::BrokenOff);
+        }
+        let bytes = chunk.filled();
+        if bytes.is_empty() {
+            self.ended = true;
+        } else {
+            let taken = match to.as_mut().poll_write(cx, bytes) {
+                Poll::Ready(Ok(taken)) => taken,
+                Poll::Ready(Err(_)) => return Poll::Ready(Step::NotTaken),
+                Poll::Pending => 0,
+            };
+            self.pending.extend_from_slice(&bytes[taken..]);
+        }
+        Poll::Ready(Step::Moved)
+    }
+}
+
+/// Carries bytes until both sides have ended, or `gone` fails. `input` is what was read of the client already. `buffered` is
+/// called with the number of bytes that wait, whenever it changes.
+///
+/// # Errors
+/// The owner has broken off, or takes nothing for [`STALL_MAX`]. A client that does so has gone, which is no error.
+pub(super) async fn run(
+    mut client: impl AsyncRead + AsyncWrite + Unpin,
+    mut owner: impl AsyncRead + AsyncWrite + Unpin,
+    input: Vec<u8>,
+    mut gone: watch::Receiver<()>,
+    buffered: impl Fn(usize),
+) -> Result<(), OwnerLost> {
+    let (mut up, mut down) = (Flow { pending: input, ..Flow::default() }, Flow::default());
+    let mut held = up.pending.len();
+    // When something has to have moved.
+    let mut deadline: Option<Pin<Box<Sleep>>> = None;
+    let carry = std::future::poll_fn(|cx| {
+        let mut moved = false;
+        loop {
+            let mut progressed = false;
+            if !up.finished
+                && let Poll::Ready(step) = up.poll_step(cx, Pin::new(&mut client), Pin::new(&mut owner))
+            {
+                match step {
+                    Step::Moved => {}
+                    Step::BrokenOff => return Poll::Ready(Ok(())),
+                    // The owner may have answered before it stopped reading.
+                    Step::NotTaken => (up.pending, up.taken, up.finished) = (Vec::new(), 0, true),
+                }
+                progressed = true;
+            }
+            if !down.finished
+                && let Poll::Ready(step) = down.poll_step(cx, Pin::new(&mut owner), Pin::new(&mut client))
+            {
+                match step {
+                    Step::Moved => {}
+                    Step::BrokenOff => return Poll::Ready(Err(OwnerLost)),
+                    Step::NotTaken => return Poll::Ready(Ok(())),
+                }
+                progressed = true;
+            }
+            if !progressed {
+                break;
+            }
+            moved = true;
+        }
+        if up.finished && down.finished {
+            return Poll::Ready(Ok(()));
+        }
+        let now_held = up.waiting_bytes() + down.waiting_bytes();
+        if now_held != held {
+            held = now_held;
+            buffered(held);
+        }
+        let time = if up.finished || down.finished {
+            Some(LINGER)
+        } else if held > 0 {
+            Some(STALL_MAX)
+        } else {
+            None
+        };
+        match time {
+            None => deadline = None,
+            Some(time) if moved || deadline.is_none() => {
+                deadline = Some(Box::pin(sleep_until(Instant::now() + time)));
+            }
+            Some(_) => {}
+        }
+        if let Some(deadline) = &mut deadline {
+            ready!(deadline.as_mut().poll(cx));
+            let is_owner_stalled = !up.finished && !down.finished && up.waiting_bytes() > 0;
+            return Poll::Ready(if is_owner_stalled { Err(OwnerLost) } else { Ok(()) });
+        }
+        Poll::Pending
+    });
+    tokio::select! {
+        ended = carry => ended,
+        _ = gone.changed() => Err(OwnerLost),
+    }
+}

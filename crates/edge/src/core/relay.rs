@@ -1,0 +1,60 @@
+//! Connections that leave for another node, and those that come from one ([`crate::ports::Relay`]).
+
+use super::table::Conn;
+use super::{Core, Incoming};
+use crate::ports::{ClientConnection, Handover, Location, NodeTag};
+use crate::protocols::http::MovedRequest;
+use std::net::TcpStream;
+use stentor_driver::{ConnId, DetachedConnection, Driver};
+
+impl<D: Driver> Core<D> {
+    /// Passes a connection through to another node. If that can't be, it begins anew on this core, to stay.
+    pub(super) fn relay(&mut self, incoming: Incoming, node: NodeTag) {
+        let shared = self.ex.shared.clone();
+        let permit = shared.permit_relay();
+        if permit.is_none() {
+            self.ex.metrics().relays_refused.add(1);
+        }
+        let (Some(permit), Some(relay)) = (permit, &shared.options.relay) else {
+            return self.begin_http(incoming, true);
+        };
+        let Some(detached) = self.driver.detach(incoming.conn) else {
+            return self.begin_http(incoming, true);
+        };
+        // One of a simulated network can't leave it.
+        let Ok(fd) = detached.into_fd() else { return };
+        self.ex.metrics().relayed.add(1);
+        let input = incoming.moved.buffer;
+        permit.set_buffered(input.capacity());
+        let connection = ClientConnection { socket: TcpStream::from(fd), peer: incoming.peer, input };
+        relay.relay(node, connection, permit);
+    }
+
+    /// A connection has come from another node, or come back.
+    pub(super) fn adopt(&mut self, connection: ClientConnection, handover: Handover) {
+        let ClientConnection { socket, peer, input } = connection;
+        if handover == Handover::Relayed {
+            if !self.has_room() {
+                return self.ex.metrics().refused.add(1);
+            }
+            self.ex.metrics().adopted.add(1);
+        }
+        match self.driver.attach(DetachedConnection::from(std::os::fd::OwnedFd::from(socket))) {
+            Ok(conn) => {
+                let moved =
+                    MovedRequest { buffer: input, handover: Some(handover), ..MovedRequest::default() };
+                self.begin_http(Incoming { conn, peer, moved }, false);
+            }
+            Err(error) => tracing::warn!(%error, %peer, "a connection was lost between two nodes"),
+        }
+    }
+
+    /// It is known which node has the session that a waiting request names.
+    pub(super) fn located(&mut self, conn: ConnId, location: Location) {
+        let Some(index) = self.table.index_of(conn) else { return };
+        let Some(http) = self.table.get_mut(index).and_then(Conn::http) else { return };
+        if http.handle_location(location) {
+            self.http_ready(index);
+        }
+    }
+}
