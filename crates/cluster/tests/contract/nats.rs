@@ -15,9 +15,9 @@ use stentor_cluster::engine::{
     Waiting,
 };
 use stentor_edge::Ledger;
-use stentor_hub::{Epoch, Position};
+use stentor_hub::{Epoch, HistoryLimits, Position};
 
-fn options() -> ConnectOptions {
+pub(crate) fn options() -> ConnectOptions {
     let limits = Limits { request_timeout: Duration::from_secs(10), ..Limits::default() };
     let ledger = Arc::new(Ledger::new(usize::MAX));
     ConnectOptions {
@@ -35,7 +35,7 @@ async fn connect(url: &str) -> Result<Node, String> {
     connect_with(url, options()).await
 }
 
-async fn connect_with(url: &str, options: ConnectOptions) -> Result<Node, String> {
+pub(crate) async fn connect_with(url: &str, options: ConnectOptions) -> Result<Node, String> {
     let id = NodeId::draw();
     let (engine, events) = Nats::connect(id, url, &options).await.map_err(|error| error.to_string())?;
     Ok(Node { id, engine: Arc::new(engine), events })
@@ -263,4 +263,33 @@ async fn a_full_server_refuses() {
     }
     let Err(EngineError::Refused(reason)) = appended else { panic!("{appended:?}") };
     assert!(reason.starts_with("JetStream: "), "{reason}");
+}
+
+#[tokio::test]
+async fn a_read_of_a_long_history_is_bounded() {
+    let Some(server) = NatsServer::start("") else { return };
+    let node = Node::connect(&server).await;
+    let limits = HistoryLimits { publications_max: 1_000_000, ..KEEP };
+    let append = |i: usize| Request::Append {
+        room: room("r"),
+        payload: i.to_string().into(),
+        idempotency_key: None,
+        limits,
+    };
+    let mut appends = std::collections::VecDeque::new();
+    for i in 1..=4_200 {
+        appends.push_back(node.engine.request(append(i)));
+        if appends.len() == 100 {
+            appends.pop_front().unwrap().await.unwrap();
+        }
+    }
+    for append in appends {
+        append.await.unwrap();
+    }
+    let start = Position { offset: 0, ..node.head(&room("r")).await.unwrap() };
+    let (head, messages, truncated) = node.history(&room("r"), start, 10_000).await;
+    assert_eq!((head.unwrap().offset, messages.len(), truncated), (4_200, 4_096, true));
+    assert_eq!((&messages[0], messages.last().unwrap()), (&"105".into(), &"4200".into()));
+    let (_, messages, truncated) = node.history(&room("r"), Position { offset: 200, ..start }, 2).await;
+    assert_eq!((messages, truncated), (vec!["201".into(), "202".into()], false));
 }

@@ -9,13 +9,13 @@ use stentor_cluster::engine::{ConnectOptions, Event, Identity};
 use tempfile::TempDir;
 
 /// An authority, and what it has issued, in files.
-struct Authority {
+pub(crate) struct Authority {
     folder: TempDir,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -26,12 +26,12 @@ impl Authority {
         Self { folder, issuer: Issuer::new(params, key) }
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Issues a certificate, in the files `NAME.pem` and `NAME.key`.
-    fn issue(&self, name: &str) -> Identity {
+    pub(crate) fn issue(&self, name: &str) -> Identity {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);

@@ -2,6 +2,7 @@
 
 use super::address::Servers;
 use super::protocol::{self, Op};
+use crate::engine::redis::{explain_alert, explain_tls};
 use bytes::BytesMut;
 use serde::Deserialize;
 use serde_json::json;
@@ -75,7 +76,7 @@ impl Link {
             }
             let (connector, name) = servers.tls(host)?;
             let encrypted = connector.connect(name, stream).await;
-            stream = Box::new(encrypted.map_err(|error| format!("TLS: {error}"))?);
+            stream = Box::new(encrypted.map_err(|error| explain_tls(&error))?);
         }
         let mut connect = json!({
             "verbose": false, "pedantic": false, "headers": true, "no_responders": true, "protocol": 1,
@@ -104,7 +105,7 @@ async fn next(stream: &mut Box<dyn Stream>, received: &mut BytesMut) -> Result<O
         if let Some(op) = protocol::parse(received)? {
             return Ok(op);
         }
-        if stream.read_buf(received).await.map_err(|error| error.to_string())? == 0 {
+        if stream.read_buf(received).await.map_err(|error| explain_alert(error.to_string()))? == 0 {
             return Err("the connection was closed".into());
         }
     }

@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use stentor_hub::{Epoch, HistoryLimits, Position};
 
+/// Maximum number of messages that a read reaches back. It takes a round trip for each 16 of them.
+const MESSAGES_MAX: usize = 4_096;
+
 /// What a message says.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Meta {
@@ -209,7 +212,10 @@ impl Shared {
                 };
                 bytes = bytes.saturating_add(content.len());
                 let age = newest_time.saturating_sub(stored.time);
-                if messages.len() >= messages_max || bytes > bytes_max || age / 1_000_000 > age_ms {
+                if messages.len() >= messages_max.min(MESSAGES_MAX)
+                    || bytes > bytes_max
+                    || age / 1_000_000 > age_ms
+                {
                     break 'all;
                 }
                 messages.push((Position { epoch: Epoch(epoch), offset: meta.o }, content));

@@ -108,20 +108,22 @@ pub(super) fn explain(error: RedisError) -> String {
         ErrorKind::Parse => "the server doesn't speak Redis's protocol".into(),
         _ if error.is_timeout() => "the server doesn't answer".into(),
         _ if error.is_connection_dropped() => "the connection was closed".into(),
-        _ => match error.to_string() {
-            // In TLS 1.3, the server looks at the client's certificate when the client is done.
-            alert if alert.contains("received fatal alert") => {
-                format!(
-                    "TLS: {alert}; set certificate_file and key_file in [cluster] to a certificate that the server accepts"
-                )
-            }
-            other => other,
-        },
+        _ => explain_alert(error.to_string()),
     }
 }
 
+/// What to change if this is about the node's certificate: in TLS 1.3, the server looks at it when the client is done.
+pub(in crate::engine) fn explain_alert(error: String) -> String {
+    if !error.contains("received fatal alert") {
+        return error;
+    }
+    format!(
+        "TLS: {error}; set certificate_file and key_file in [cluster] to a certificate that the server accepts"
+    )
+}
+
 /// Why there is no TLS session, and what to change.
-fn explain_tls(error: &io::Error) -> String {
+pub(in crate::engine) fn explain_tls(error: &io::Error) -> String {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     let advice = match cause {
         Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) => {

@@ -32,6 +32,7 @@ use crate::NodeId;
 use address::Endpoint;
 pub(super) use address::tls;
 use bytes::Bytes;
+pub(super) use connection::{explain_alert, explain_tls};
 use lanes::{Permit, Requests};
 pub(super) use link::Backoff;
 use link::Link;
