@@ -1,0 +1,358 @@
+//! Real data planes on an engine in memory: requests for sessions of another node, and what strangers say to the internal listener.
+
+#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_cluster::engine::memory::Memory;
+use stentor_cluster::engine::{Answer, Channel, Engine, EngineError, Limits, Request};
+use stentor_cluster::{Cluster, NodeId, Options, Relays};
+use stentor_edge::{
+    App, ControlPlane, DataPlane, DriverChoice, FeedSource, Ledger, Node as EdgeNode, Options as EdgeOptions,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+/// Far more than anything takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+const SECRET: &str = "known to all nodes";
+
+struct NoControl;
+
+impl ControlPlane for NoControl {
+    fn wanted(&self) {}
+    fn space(&self) {}
+}
+
+/// An engine that doesn't answer who has a name.
+struct Forgetful<E>(E);
+
+impl<E: Engine> Engine for Forgetful<E> {
+    fn publish(&self, channel: Channel, payload: Bytes) -> Result<(), EngineError> {
+        self.0.publish(channel, payload)
+    }
+
+    fn set_interest(&self, channel: Channel, is_interested: bool) {
+        self.0.set_interest(channel, is_interested);
+    }
+
+    fn request(&self, request: Request) -> Answer {
+        match request {
+            Request::Claim { .. } => {
+                Box::pin(std::future::ready(Err(EngineError::Unavailable("it is away".into()))))
+            }
+            request => self.0.request(request),
+        }
+    }
+}
+
+struct Node {
+    id: NodeId,
+    cluster: Arc<Cluster>,
+    plane: Arc<dyn DataPlane>,
+    addr: SocketAddr,
+    internal: SocketAddr,
+    _stop: watch::Sender<bool>,
+    _edge: EdgeNode,
+}
+
+impl Node {
+    async fn start(memory: &Memory, secret: &str) -> Self {
+        Self::with(memory, secret, false, |_| {}).await
+    }
+
+    async fn with(
+        memory: &Memory,
+        secret: &str,
+        is_forgetful: bool,
+        set: impl FnOnce(&mut EdgeOptions),
+    ) -> Self {
+        let id = NodeId::draw();
+        let (engine, events) = memory.connect(id, Limits::default());
+        let engine: Arc<dyn Engine> =
+            if is_forgetful { Arc::new(Forgetful(engine)) } else { Arc::new(engine) };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let internal = listener.local_addr().unwrap();
+        let relays = Relays::new(id, Some(secret.as_bytes()), engine.clone());
+        let options = options(&relays, &internal.to_string());
+        let cluster = Cluster::new(id, options, engine, &events, 0);
+        let mut options = EdgeOptions {
+            listen: ([127, 0, 0, 1], 0).into(),
+            cores: 2,
+            app: App::Echo,
+            broker: Some(cluster.clone()),
+            node_tag: Some(id.tag()),
+            relay: Some(relays.clone()),
+            ..EdgeOptions::default()
+        };
+        set(&mut options);
+        let edge = EdgeNode::start(options, DriverChoice::Epoll, Arc::new(NoControl), None).unwrap();
+        let (plane, addr) = (edge.plane(), edge.started().addr);
+        relays.start(listener, plane.clone());
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(cluster.clone().run(events, plane.clone(), stopped));
+        Self { id, cluster, plane, addr, internal, _stop: stop, _edge: edge }
+    }
+
+    /// The sum of a metric's samples with this reason, or of all.
+    fn metric(&self, name: &str, reason: &str) -> u64 {
+        let all = [self.cluster.metrics(), self.plane.metrics()].concat();
+        let metric = all.iter().find(|metric| metric.name == name).unwrap();
+        let counts = |labels: &[(&str, String)]| reason.is_empty() || labels.iter().any(|(_, l)| l == reason);
+        metric.samples.iter().filter(|(labels, _)| counts(labels)).map(|(_, value)| value).sum()
+    }
+
+    async fn until_metric(&self, name: &str, reason: &str, value: u64) {
+        until(|| self.metric(name, reason) == value).await;
+    }
+
+    /// The answer to one request, and whether the connection lives on.
+    async fn ask(&self, request: &str) -> String {
+        let mut socket = TcpStream::connect(self.addr).await.unwrap();
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !is_whole(&answer) {
+            let mut chunk = [0; 4096];
+            let bytes = timeout(PATIENCE, socket.read(&mut chunk)).await.unwrap().unwrap();
+            assert!(bytes > 0, "{request} is not answered: {}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&chunk[..bytes]);
+        }
+        String::from_utf8(answer).unwrap()
+    }
+}
+
+fn options(relays: &Arc<Relays>, advertise: &str) -> Options {
+    Options {
+        name: String::new(),
+        advertise: Some(advertise.into()),
+        relays: Some(relays.clone()),
+        secret: None,
+        version: "1".into(),
+        history: Vec::new(),
+        decision_timeout: Duration::from_secs(5),
+        feed_source: Arc::new(|_| FeedSource::Fetched),
+        document_bytes_max: 1 << 20,
+        ledger: Arc::new(Ledger::new(1 << 30)),
+    }
+}
+
+/// Whether an answer with a `Content-Length`, or without a body, has arrived.
+fn is_whole(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+    length.is_none_or(|length| body.len() >= length.parse().unwrap())
+}
+
+async fn until(mut holds: impl FnMut() -> bool) {
+    let wait = async {
+        while !holds() {
+            let _ = timeout(Duration::from_millis(5), std::future::pending::<()>()).await;
+        }
+    };
+    timeout(PATIENCE, wait).await.unwrap();
+}
+
+/// Until each node knows so many.
+async fn known(nodes: &[&Node], count: usize) {
+    for node in nodes {
+        until(|| node.cluster.nodes().len() == count).await;
+    }
+}
+
+fn get(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n")
+}
+
+fn post(target: &str, body: &str) -> String {
+    format!("POST {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+const ENGINE: &str = "/engine.io/?EIO=4&transport=polling";
+
+/// Opens an Engine.IO session. Returns the path of its polls.
+async fn open(node: &Node) -> String {
+    let answer = node.ask(&get(ENGINE)).await;
+    let (_, rest) = answer.split_once(r#""sid":""#).unwrap();
+    format!("{ENGINE}&sid={}", &rest[..20])
+}
+
+const UNKNOWN: &str = "Session ID unknown";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_node_answers_requests_of_a_session() {
+    let memory = Memory::default();
+    let (a, b) = (Node::start(&memory, SECRET).await, Node::start(&memory, SECRET).await);
+    known(&[&a, &b], 2).await;
+    let path = open(&a).await;
+    for (n, node) in [&b, &a, &b].into_iter().enumerate() {
+        let answer = node.ask(&post(&path, &format!("4message {n}"))).await;
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nok"), "{answer}");
+        let answer = b.ask(&get(&path)).await;
+        assert!(answer.ends_with(&format!("4message {n}")), "{answer}");
+        assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
+    }
+    assert_eq!(b.metric("relays", ""), 5);
+    assert_eq!(a.metric("relays_received", ""), 5);
+    b.until_metric("relayed_connections", "", 0).await;
+    b.until_metric("memory_bytes", "relays", 0).await;
+    assert_eq!(b.metric("cluster_relay_failures", ""), 0);
+    // A name that a client has chosen.
+    let answer = a.ask(&post("/sockjs/000/name/xhr", "")).await;
+    assert!(answer.ends_with("\r\n\r\no\n"), "{answer}");
+    let answer = b.ask(&post("/sockjs/000/name/xhr_send", r#"["hello"]"#)).await;
+    assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
+    let answer = b.ask(&post("/sockjs/000/name/xhr", "")).await;
+    assert!(answer.ends_with("\r\n\r\na[\"hello\"]\n"), "{answer}");
+    assert_eq!((a.metric("cluster_sockjs_claims", ""), b.metric("cluster_sockjs_claims", "")), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_room_a_request_is_to_be_tried_again() {
+    let memory = Memory::default();
+    let (a, b) = (
+        Node::start(&memory, SECRET).await,
+        Node::with(&memory, SECRET, false, |options| options.limits.relayed_connections_max = 1).await,
+    );
+    known(&[&a, &b], 2).await;
+    let path = open(&a).await;
+    // A poll that waits.
+    let mut waiting = TcpStream::connect(b.addr).await.unwrap();
+    waiting.write_all(get(&path).as_bytes()).await.unwrap();
+    b.until_metric("relayed_connections", "", 1).await;
+    let answer = b.ask(&post(&path, "4hello")).await;
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nRetry-After: 1\r\n"), "{answer}");
+    assert_eq!(b.metric("relays_refused", ""), 1);
+    drop(waiting);
+    b.until_metric("relayed_connections", "", 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_engine_does_not_answer_sockjs_sessions_are_opened_where_they_arrive() {
+    let memory = Memory::default();
+    let node = Node::with(&memory, SECRET, true, |_| {}).await;
+    let answer = node.ask(&post("/sockjs/000/name/xhr", "")).await;
+    assert!(answer.ends_with("\r\n\r\no\n"), "{answer}");
+    let answer = node.ask(&post("/sockjs/000/name/xhr_send", r#"["hello"]"#)).await;
+    assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
+    let answer = node.ask(&post("/sockjs/000/other/xhr_send", r#"["hello"]"#)).await;
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+    assert_eq!(node.metric("cluster_sockjs_claims_failed", ""), 2);
+}
+
+/// A member of the registry whose internal listener is `advertise`.
+async fn pretend(memory: &Memory, advertise: &str) -> (NodeId, watch::Sender<bool>) {
+    let id = NodeId::draw();
+    let (engine, events) = memory.connect(id, Limits::default());
+    let engine: Arc<dyn Engine> = Arc::new(engine);
+    let relays = Relays::new(id, None, engine.clone());
+    let cluster = Cluster::new(id, options(&relays, advertise), engine, &events, 0);
+    let alone = stentor_edge::idle(EdgeOptions::default(), Arc::new(NoControl));
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(cluster.run(events, alone, stopped));
+    (id, stop)
+}
+
+/// The path of polls of a session that a node might have.
+fn path_of(node: NodeId) -> String {
+    let mut id = [7; 15];
+    id[1..5].copy_from_slice(&node.tag().0.to_le_bytes());
+    format!("{ENGINE}&sid={}", URL_SAFE_NO_PAD.encode(id))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_of_a_node_that_cannot_be_reached_is_unknown() {
+    let memory = Memory::default();
+    let node = Node::start(&memory, SECRET).await;
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let nobody = closed.local_addr().unwrap().to_string();
+    drop(closed);
+    // The kernel accepts for a process that is stopped.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stopped = pretend(&memory, &silent.local_addr().unwrap().to_string()).await;
+    let dead = pretend(&memory, &nobody).await;
+    // Another node listens there now.
+    let former = pretend(&memory, &node.internal.to_string()).await;
+    known(&[&node], 4).await;
+    let start = Instant::now();
+    for (n, (id, reason)) in
+        [(dead.0, "unreachable"), (former.0, "not_authentic"), (stopped.0, "timeout")].into_iter().enumerate()
+    {
+        let answer = node.ask(&get(&path_of(id))).await;
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(UNKNOWN), "{reason}: {answer}");
+        assert!(answer.contains("\r\nConnection: keep-alive\r\n"), "{reason}: {answer}");
+        assert_eq!(node.metric("cluster_relay_failures", reason), 1, "{reason}");
+        assert!(n == 2 || start.elapsed() < Duration::from_secs(2), "{reason}");
+    }
+    node.until_metric("relayed_connections", "", 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_with_different_secrets_do_not_serve_each_other() {
+    let memory = Memory::default();
+    let (a, b) = (Node::start(&memory, SECRET).await, Node::start(&memory, "guessed").await);
+    known(&[&a, &b], 2).await;
+    let path = open(&a).await;
+    let answer = b.ask(&get(&path)).await;
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(UNKNOWN), "{answer}");
+    a.until_metric("cluster_internal_refused", "not_authentic", 1).await;
+    assert_eq!(a.metric("relays_received", ""), 0);
+}
+
+/// What the internal listener says after its challenge, to the end.
+async fn answer_to(node: &Node, bytes: &[u8]) -> (Vec<u8>, TcpStream) {
+    let mut socket = TcpStream::connect(node.internal).await.unwrap();
+    let mut challenge = [0; 32];
+    timeout(PATIENCE, socket.read_exact(&mut challenge)).await.unwrap().unwrap();
+    assert_eq!(challenge[8..16], node.id.0.to_le_bytes());
+    socket.write_all(bytes).await.unwrap();
+    let mut rest = Vec::new();
+    // A reset is an end as well.
+    let _ = timeout(PATIENCE, socket.read_to_end(&mut rest)).await.unwrap();
+    (rest, socket)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_get_nothing_from_the_internal_listener() {
+    let memory = Memory::default();
+    let node = Node::start(&memory, SECRET).await;
+    let garbage: Vec<u8> = (0..10_000_u32).map(|n| (n * 31 % 256) as u8).collect();
+    for bytes in [get("/healthz").repeat(3).as_bytes(), &garbage, &[0; 74]] {
+        let (answer, _) = answer_to(&node, bytes).await;
+        assert!(answer.is_empty(), "{answer:?}");
+    }
+    node.until_metric("cluster_internal_refused", "not_authentic", 3).await;
+    // One that ends early, and one that says too little, or nothing.
+    drop(TcpStream::connect(node.internal).await.unwrap());
+    node.until_metric("cluster_internal_refused", "incomplete", 1).await;
+    let start = Instant::now();
+    let (slow, silent) = tokio::join!(answer_to(&node, &[1; 73]), answer_to(&node, b""));
+    assert!(slow.0.is_empty() && silent.0.is_empty());
+    assert!(start.elapsed() >= Duration::from_secs(1), "{:?}", start.elapsed());
+    node.until_metric("cluster_internal_refused", "timeout", 2).await;
+    assert_eq!(node.metric("relays_received", "") + node.metric("connections", ""), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_strangers_are_bounded_and_gone_soon() {
+    let memory = Memory::default();
+    let (a, b) = (Node::start(&memory, SECRET).await, Node::start(&memory, SECRET).await);
+    known(&[&a, &b], 2).await;
+    let path = open(&a).await;
+    let mut strangers = Vec::new();
+    for _ in 0..400 {
+        strangers.push(TcpStream::connect(a.internal).await.unwrap());
+    }
+    until(|| a.metric("cluster_internal_refused", "too_many") >= 400 - 256).await;
+    a.until_metric("cluster_internal_refused", "", 400).await;
+    // All of them have been closed, and nodes are served.
+    let answer = b.ask(&post(&path, "4hello")).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    drop(strangers);
+}
