@@ -150,7 +150,13 @@ function ask(url, { method = 'GET', body, headers, each, signal } = {}) {
     const request = http.request(url, { method, agent, headers, signal }, (response) => {
       let text = '';
       response.setEncoding('utf8');
-      response.on('data', (chunk) => { if (each) each(chunk); else text += chunk; });
+      response.on('data', (chunk) => {
+        try {
+          if (each) each(chunk); else text += chunk;
+        } catch (error) {
+          reject(error);
+        }
+      });
       response.on('error', reject);
       response.on('end', () => (response.statusCode < 400 ? resolve(text) : reject(new Error(`${response.statusCode} ${text}`))));
     });
