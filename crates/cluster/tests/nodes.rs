@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_cluster::engine::memory::Memory;
-use stentor_cluster::engine::{Channel, Engine, Event, Limits};
+use stentor_cluster::engine::{Channel, Engine, Event, Limits, PAYLOAD_BYTES_MAX};
 use stentor_cluster::{Cluster, ClusterPlane, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options, SURVEY_TIMEOUT};
 use stentor_edge::{
     Broadcast, Broker, Busy, Charge, Class, Command, CommandInbox, Concerned, ControlPlane, DataPlane, Done,
@@ -277,6 +277,18 @@ async fn a_message_reaches_the_other_nodes_that_are_interested_once() {
     assert_eq!(b.received(), [message(&["room"]), message(&["room", "other"])]);
     assert_eq!(c.received(), [message(&["room", "other"])], "only what isn't for one room alone");
     assert_eq!((a.metric("cluster_messages_sent"), b.metric("cluster_messages_received")), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_too_large_for_the_engine_stays_on_its_node_and_is_counted() {
+    let (_memory, [a, b, _c]) = three().await;
+    b.join("room");
+    let large = Bytes::from(vec![b' '; PAYLOAD_BYTES_MAX]);
+    a.cluster.publish(&Broadcast { data: Data::Text(large), ..message(&["room"]) }).unwrap();
+    a.cluster.publish(&message(&["room"])).unwrap();
+    pass(Duration::from_millis(1)).await;
+    assert_eq!(b.received(), [message(&["room"])]);
+    assert_eq!(a.metric("cluster_messages_too_large"), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -328,7 +328,7 @@ impl Drop for MemoryEngine {
 impl Engine for MemoryEngine {
     fn publish(&self, channel: Channel, payload: Bytes) -> Result<(), EngineError> {
         if payload.len() > PAYLOAD_BYTES_MAX {
-            return Err(EngineError::Refused("the message is too large".into()));
+            return Err(EngineError::too_large());
         }
         self.memory.with(|bus| bus.publish(&channel, &payload));
         Ok(())
@@ -339,6 +339,9 @@ impl Engine for MemoryEngine {
     }
 
     fn request(&self, request: Request) -> Answer {
+        if request.largest_payload() > PAYLOAD_BYTES_MAX {
+            return Box::pin(std::future::ready(Err(EngineError::too_large())));
+        }
         // Tokio's clock, which tests can stop.
         let now = tokio::time::Instant::now().into_std();
         let reply = self.memory.with(|bus| bus.handle_request(now, request));

@@ -277,6 +277,20 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// The size of its largest part. More than [`PAYLOAD_BYTES_MAX`] is refused.
+    pub(crate) fn largest_payload(&self) -> usize {
+        match self {
+            Self::Append { payload, .. } => payload.len(),
+            Self::StoreVersion { version, .. } => {
+                version.change.len().max(version.base.as_ref().map_or(0, Bytes::len))
+            }
+            Self::Heartbeat { record, .. } => record.len(),
+            _ => 0,
+        }
+    }
+}
+
 /// An engine's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
@@ -313,6 +327,13 @@ pub enum EngineError {
     /// As much waits as may ([`Limits`]). The request had no effect.
     #[error("too much waits for the engine")]
     Full,
+}
+
+impl EngineError {
+    /// A message is larger than [`PAYLOAD_BYTES_MAX`].
+    pub(crate) fn too_large() -> Self {
+        Self::Refused("the message is too large".into())
+    }
 }
 
 /// What an engine answers, later.

@@ -1,9 +1,9 @@
 //! Messages and interest.
 
-use crate::{Fixture, Node, room, sleep_ms};
+use crate::{Fixture, KEEP, Node, room, sleep_ms};
 use bytes::Bytes;
 use std::time::Duration;
-use stentor_cluster::engine::{Channel, EngineError, Event, Limits, PAYLOAD_BYTES_MAX};
+use stentor_cluster::engine::{Channel, EngineError, Event, Limits, PAYLOAD_BYTES_MAX, Request};
 use stentor_hub::Room;
 
 pub(crate) async fn messages_of_a_node_arrive_in_order_also_at_itself(fixture: &impl Fixture) {
@@ -70,6 +70,14 @@ pub(crate) async fn payloads_of_any_size_up_to_the_maximum(fixture: &impl Fixtur
     }
     let too_large = node.engine.publish(Channel::Nodes, vec![0; PAYLOAD_BYTES_MAX + 1].into());
     assert!(matches!(too_large, Err(EngineError::Refused(_))), "{too_large:?}");
+    let append = |bytes| {
+        let payload = vec![b'x'; bytes].into();
+        Request::Append { room: room("r"), payload, idempotency_key: None, limits: KEEP }
+    };
+    let too_large = node.try_request(append(PAYLOAD_BYTES_MAX + 1)).await;
+    assert_eq!(too_large, Err(EngineError::Refused("the message is too large".into())));
+    assert_eq!(node.head(&room("r")).await, None, "it had no effect");
+    assert!(node.try_request(append(PAYLOAD_BYTES_MAX)).await.is_ok());
 }
 
 /// Names that mean something to an engine, and pairs that would be one name if they were joined carelessly.

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use stentor_cluster::NodeId;
 use stentor_cluster::engine::redis::Redis;
 use stentor_cluster::engine::{
-    ConnectOptions, Engine, EngineError, Event, EventReceiver, Limits, Request, SILENCE_MAX, Waiting,
+    Channel, ConnectOptions, Engine, EngineError, Event, EventReceiver, Limits, PAYLOAD_BYTES_MAX, Request,
+    SILENCE_MAX, Waiting,
 };
 use stentor_edge::Ledger;
 use stentor_hub::Position;
@@ -236,6 +237,18 @@ async fn a_full_server_refuses() {
     assert_eq!(node.head(&r).await, Some(before), "it had no effect");
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_eq!(node.append(&r, "z").await.offset, 2);
+}
+
+#[tokio::test]
+async fn a_server_that_takes_small_messages_only_wont_do() {
+    let Some(server) = RedisServer::start(&["--proto-max-bulk-len", "16mb"]) else { return };
+    let error = connect(&server.url()).await.err().unwrap();
+    assert!(error.contains("proto-max-bulk-len is 16777216"), "{error}");
+    server.command(&["CONFIG", "SET", "proto-max-bulk-len", "17mb"]);
+    let mut node = connect(&server.url()).await.unwrap();
+    assert_eq!(node.event().await, Event::Connected);
+    node.engine.publish(Channel::Nodes, vec![b'x'; PAYLOAD_BYTES_MAX].into()).unwrap();
+    assert_eq!(node.message().await.2.len(), PAYLOAD_BYTES_MAX);
 }
 
 #[tokio::test]

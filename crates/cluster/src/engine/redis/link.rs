@@ -3,6 +3,7 @@
 use super::address::Endpoint;
 use super::connection::{Connection, explain, send, text};
 use super::server::Server;
+use crate::engine::PAYLOAD_BYTES_MAX;
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::{Pipeline, Value};
 use std::sync::Arc;
@@ -13,6 +14,8 @@ use tokio::time::timeout;
 const VERSION_MIN: (u32, u32) = (6, 2);
 /// The oldest cluster: its nodes tell about the links between them.
 const CLUSTER_VERSION_MIN: (u32, u32) = (7, 0);
+/// The largest message, with what precedes it.
+const BULK_BYTES_MIN: usize = PAYLOAD_BYTES_MAX + 1_024;
 /// How long a connection may take to be established.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -82,7 +85,27 @@ impl Link {
             return Err("the server is a node of a Redis Cluster; write redis+cluster:// for it".into());
         }
         link.replication_id = primary_of(&info)?.into();
+        link.check_sizes().await?;
         Ok(link)
+    }
+
+    /// Checks that the server takes the largest message. It closes the connection that brings a larger one, so that other
+    /// messages are lost with it.
+    async fn check_sizes(&self) -> Result<(), String> {
+        // A user with few permissions isn't allowed to ask.
+        if self.server.address.login.username().is_some() {
+            return Ok(());
+        }
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("CONFIG").arg("GET").arg("proto-max-bulk-len");
+        let Some(Value::Map(settings)) = self.send(&pipeline).await?.pop() else { return Ok(()) };
+        let bytes_max = settings.into_iter().find_map(|(_, value)| text(value)?.parse::<usize>().ok());
+        match bytes_max.filter(|bytes_max| *bytes_max < BULK_BYTES_MIN) {
+            Some(bytes_max) => {
+                Err(format!("proto-max-bulk-len is {bytes_max}; Stentor needs {BULK_BYTES_MIN} or more"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Checks that the server is still the same primary, and the one to use. It answers, so the connection works.

@@ -260,7 +260,7 @@ fn ms(time: Duration) -> u128 {
 impl Engine for Redis {
     fn publish(&self, channel: Channel, payload: Bytes) -> Result<(), EngineError> {
         if payload.len() > PAYLOAD_BYTES_MAX {
-            return Err(too_large());
+            return Err(EngineError::too_large());
         }
         self.shared.outgoing.push(&self.shared.limits, self.names.channel(&channel), payload)
     }
@@ -270,16 +270,8 @@ impl Engine for Redis {
     }
 
     fn request(&self, request: Request) -> Answer {
-        let largest = match &request {
-            Request::Append { payload, .. } => payload.len(),
-            Request::StoreVersion { version, .. } => {
-                version.change.len().max(version.base.as_ref().map_or(0, Bytes::len))
-            }
-            Request::Heartbeat { record, .. } => record.len(),
-            _ => 0,
-        };
-        if largest > PAYLOAD_BYTES_MAX {
-            return Box::pin(std::future::ready(Err(too_large())));
+        if request.largest_payload() > PAYLOAD_BYTES_MAX {
+            return Box::pin(std::future::ready(Err(EngineError::too_large())));
         }
         let calls = self.calls(&request);
         let permit = match Permit::new(&self.shared, &calls) {
@@ -315,8 +307,4 @@ impl Engine for Redis {
         let (requests, requests_bytes) = self.shared.requests.unanswered();
         Waiting { messages, messages_bytes, requests, requests_bytes }
     }
-}
-
-fn too_large() -> EngineError {
-    EngineError::Refused("the message is too large".into())
 }
