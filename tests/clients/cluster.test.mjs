@@ -314,8 +314,12 @@ onEachEngine('rooms with history have one order on all nodes, and a client resum
   assert.deepEqual(seen[1].map(line), seen[0].map(line));
   assert.deepEqual(seen[2].map(line), seen[0].map(line));
   assert.deepEqual(seen[0].map(({ offset }) => offset), Array.from({ length: 60 }, (_, i) => i + 1));
+  // A request that is repeated at another node publishes nothing.
+  for (const server of servers) assert.deepEqual(await post(server, 'publish', { room: 'log', data: { n: 9, i: 9 }, idempotency_key: 'order-17' }), { published: 1 });
+  await post(servers[1], 'publish', { room: 'log', data: { n: 9, i: 10 } });
+  for (const { next } of clients) assert.deepEqual([(await next()).data.i, (await next()).data.i], [9, 10]);
   // A node dies; its client goes to another one and receives what it missed, once.
-  const { epoch, offset } = seen[0].at(-1);
+  const { epoch, offset } = { epoch: seen[0].at(-1).epoch, offset: 62 };
   servers[0].child.kill('SIGKILL');
   for (let i = 0; i < 5; i++) await post(servers[1], 'publish', { room: 'log', data: { n: 1, i: 100 + i } });
   const resumed = await subscribe(servers[2], { epoch, offset });

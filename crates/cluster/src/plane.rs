@@ -69,7 +69,7 @@ impl CommandInbox for ClusterPlane {
         self.local.publish(message)
     }
 
-    fn publish_kept(&self, message: Publish, done: Done<Result<(), Denial>>) {
+    fn publish_kept(&self, message: Publish, key: Option<Arc<str>>, done: Done<Result<(), Denial>>) {
         if !self.cluster.keeps_history(&message.room) {
             return done.answer(self.publish(message).map(Ok).map_err(|Busy| CommandError::Busy));
         }
@@ -85,7 +85,7 @@ impl CommandInbox for ClusterPlane {
             volatile: false,
         };
         if let Err(Some(Publisher::Caller(done))) =
-            self.cluster.append(&message, Some(Publisher::Caller(done)))
+            self.cluster.append(&message, Some(Publisher::Caller(done)), key)
         {
             done.answer(Err(CommandError::Busy));
         }
@@ -200,6 +200,10 @@ impl DataPlane for ClusterPlane {
             is_this: node == self.cluster.node(),
         };
         self.cluster.nodes().into_iter().map(info).collect()
+    }
+
+    fn is_ordered(&self, room: &Room) -> bool {
+        self.cluster.keeps_history(room)
     }
 
     fn pushed_feeds(&self) -> Option<&dyn PushedFeeds> {

@@ -437,6 +437,33 @@ async fn a_node_that_does_not_answer_is_named() {
     drop(c);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_message_with_an_idempotency_key_is_published_once_whichever_node_is_asked() {
+    let (_memory, [a, b, c]) = three().await;
+    let (kept, plain) = (Room::plain("kept/1").unwrap(), Room::plain("plain").unwrap());
+    assert_eq!((a.all.is_ordered(&kept), a.all.is_ordered(&plain)), (true, false));
+    c.join("kept/1");
+    pass(Duration::from_millis(1)).await;
+    let publish = async |node: &Node, room: &Room, text: &'static str, key: &str| {
+        let data = Data::Json(Bytes::from_static(text.as_bytes()));
+        let message = Publish { room: room.clone(), event: None, data };
+        let (done, answer) = oneshot::channel();
+        node.all.publish_kept(message, Some(key.into()), Done::new(|result| done.send(result).unwrap()));
+        answer.await.unwrap().unwrap()
+    };
+    let other = Room::plain("kept/2").unwrap();
+    for (node, room, text, key) in
+        [(&a, &kept, "1", "k"), (&b, &kept, "2", "k"), (&a, &kept, "3", "l"), (&b, &other, "4", "k")]
+    {
+        assert_eq!(publish(node, room, text, key).await, Ok(()));
+    }
+    pass(Duration::from_millis(1)).await;
+    assert_eq!(c.shown(), ["kept/1 after 0 []", "kept/1 1 None 1", "kept/1 2 None 3"]);
+    a.join("kept/2");
+    pass(Duration::from_millis(1)).await;
+    assert_eq!(a.shown(), [r#"kept/2 after 0 ["4"]"#]);
+}
+
 fn document(body: &str) -> Document {
     Document { body: body.to_owned().into(), json: true, content_type: "application/json".into() }
 }

@@ -98,6 +98,7 @@ impl Control {
             signals,
             metrics,
             begun: Instant::now(),
+            idempotency_keys: Default::default(),
         };
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();

@@ -112,6 +112,30 @@ async fn messages_are_published() {
 }
 
 #[tokio::test]
+async fn a_message_with_an_idempotency_key_is_published_once() {
+    let rig = rig(|options| options.busy_timeout = Duration::from_millis(1));
+    let addr = rig.control.admin_addr();
+    let message =
+        |room: &str, key: &str| format!(r#"{{"room":"{room}","data":1,"idempotency_key":"{key}"}}"#);
+    let check = async |body: &str, status: u16, messages: &[&str]| {
+        let (found, text) = exchange(addr, &post("application/x-ndjson", body)).await;
+        assert_eq!(found, status, "{text}");
+        assert_eq!(published(&rig), messages, "{body}");
+        text
+    };
+    check(&message("a", "k"), 200, &["/a=1"]).await;
+    check(&message("a", "k"), 200, &[]).await;
+    let lines = [message("a", "k"), message("b", "k"), message("b", "k"), message("a", "l")].join("\n");
+    let text = check(&lines, 200, &["/b=1", "/a=1"]).await;
+    assert_eq!(text.trim_end(), r#"{"published":4}"#, "as if all had been");
+    // One that isn't published may be sent again.
+    rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
+    check(&message("a", "m"), 503, &[]).await;
+    rig.plane.busy.store(0, Ordering::SeqCst);
+    check(&message("a", "m"), 200, &["/a=1"]).await;
+}
+
+#[tokio::test]
 async fn a_stream_is_published_as_it_arrives() {
     let rig = rig(|_| {});
     let mut stream = TcpStream::connect(rig.control.admin_addr()).await.unwrap();

@@ -7,7 +7,7 @@
 use crate::ports::{ClientConnection, CommandInbox, Handover, PushedFeeds};
 use std::net::IpAddr;
 use std::time::Duration;
-use stentor_hub::{Key, Requester};
+use stentor_hub::{Key, Requester, Room};
 
 /// Whether anybody wants a key now. A level, not an event: only the newest answer per key counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +129,11 @@ pub trait DataPlane: CommandInbox {
     /// Gives a connection to a core: one that another node has passed through, or one of this node's that came back. It is closed
     /// if there is no room for it.
     fn adopt(&self, _connection: ClientConnection, _handover: Handover) {}
+
+    /// Whether the engine of a cluster gives messages to a room their positions.
+    fn is_ordered(&self, _room: &Room) -> bool {
+        false
+    }
 
     /// Whether it listens and isn't draining.
     fn is_ready(&self) -> bool;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
     Broadcast, Busy, Command, CommandInbox, DataPlane, Denial, Done, FeedUpdate, Histogram, Ledger, Metric,
-    NodeInfo, Publish, RoomList, RoomUpdate, RoomsQuery, Target, Ticket, Wanted,
+    NodeInfo, Publish, PushedFeeds, RoomList, RoomUpdate, RoomsQuery, Target, Ticket, Wanted,
 };
 use stentor_hub::{Key, Room};
 
@@ -49,8 +49,8 @@ impl CommandInbox for BridgedPlane {
         self.inner.publish(message)
     }
 
-    fn publish_kept(&self, message: Publish, done: Done<Result<(), Denial>>) {
-        self.inner.publish_kept(message, done);
+    fn publish_kept(&self, message: Publish, key: Option<Arc<str>>, done: Done<Result<(), Denial>>) {
+        self.inner.publish_kept(message, key, done);
     }
 
     fn receive(&self, message: Broadcast) -> Result<(), Busy> {
@@ -117,6 +117,14 @@ impl DataPlane for BridgedPlane {
 
     fn nodes(&self) -> Vec<NodeInfo> {
         self.inner.nodes()
+    }
+
+    fn pushed_feeds(&self) -> Option<&dyn PushedFeeds> {
+        self.inner.pushed_feeds()
+    }
+
+    fn is_ordered(&self, room: &Room) -> bool {
+        self.inner.is_ordered(room)
     }
 
     fn drain(&self, within: Duration) {

@@ -5,6 +5,7 @@ use crate::engine::{Channel, EngineError};
 use crate::frame::Frame;
 use crate::metrics::count;
 use crate::rooms::Publisher;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stentor_edge::{Broadcast, Broker, Busy, SocketQuestion, Ticket};
 use stentor_hub::{Room, Topic};
@@ -15,15 +16,18 @@ impl Cluster {
         self.rooms.keeps_history(room)
     }
 
-    /// Hands a message to the engine, which gives it its position. Returns the publisher if there is no room for it.
+    /// Hands a message to the engine, which gives it its position, unless it has one with the same key. Returns the publisher if there is no room for it.
     pub(crate) fn append(
         &self,
         message: &Broadcast,
         publisher: Option<Publisher>,
+        key: Option<Arc<str>>,
     ) -> Result<(), Option<Publisher>> {
         let room = message.rooms.first();
         let payload = self.frames.encode(&Channel::from(room.clone()), &Frame::Message(message.clone()));
-        self.rooms.publish(room, payload, publisher)?;
+        // Nodes draw keys of their own.
+        let key = key.map(|key| format!("backend:{key}").into());
+        self.rooms.publish(room, payload, publisher, key)?;
         count(&self.counters.sent);
         Ok(())
     }
@@ -54,7 +58,7 @@ impl Broker for Cluster {
     }
 
     fn publish_with_history(&self, message: &Broadcast, ticket: Option<Ticket>) -> Result<(), Busy> {
-        self.append(message, ticket.map(Publisher::Client)).map_err(|_| Busy)
+        self.append(message, ticket.map(Publisher::Client), None).map_err(|_| Busy)
     }
 
     fn find_socket(&self, question: SocketQuestion) -> bool {

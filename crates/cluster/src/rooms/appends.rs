@@ -112,6 +112,7 @@ impl<P> Appends<P> {
         payload: Bytes,
         limits: HistoryLimits,
         publisher: Option<P>,
+        key: Option<Arc<str>>,
     ) -> Result<(), Option<P>> {
         let is_full = self.appends.len() >= APPENDS_MAX
             || (self.bytes + payload.len() > APPENDS_BYTES_MAX && !self.appends.is_empty());
@@ -120,7 +121,7 @@ impl<P> Appends<P> {
         }
         self.drawn += 1;
         self.bytes += payload.len();
-        let key = format!("{}-{}", self.node, self.drawn).into();
+        let key = key.unwrap_or_else(|| format!("{}-{}", self.node, self.drawn).into());
         let deadline = now + self.timeout;
         let append =
             Append { room: room.clone(), payload, limits, key, publisher, deadline, is_unknown: false };

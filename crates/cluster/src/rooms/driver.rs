@@ -90,14 +90,15 @@ impl RoomDriver {
         self.rooms().keeps_history(room)
     }
 
-    /// A message was published on this node. Returns the publisher if there is no room for it.
+    /// A message was published on this node, perhaps with the idempotency key of its publisher. Returns the publisher if there is no room for it.
     pub(crate) fn publish(
         &self,
         room: &Room,
         payload: Bytes,
         publisher: Option<Publisher>,
+        key: Option<Arc<str>>,
     ) -> Result<(), Option<Publisher>> {
-        let result = self.change(|rooms| rooms.handle_publish(now(), room, payload, publisher));
+        let result = self.change(|rooms| rooms.handle_publish(now(), room, payload, publisher, key));
         self.changed.notify_one();
         result
     }

@@ -215,7 +215,7 @@ impl<P> Rooms<P> {
         self.rooms.get(room).is_some_and(|state| state.reading() != Reading::No)
     }
 
-    /// A message was published on this node.
+    /// A message was published on this node, perhaps with the idempotency key of its publisher.
     ///
     /// # Errors
     /// As much waits as may: with the publisher.
@@ -225,6 +225,7 @@ impl<P> Rooms<P> {
         room: &Room,
         payload: Bytes,
         publisher: Option<P>,
+        key: Option<Arc<str>>,
     ) -> Result<(), Option<P>> {
         // A message to another room isn't handed to this machine.
         let limits = history_limits(&self.history, room).unwrap_or(NO_HISTORY);
@@ -235,7 +236,7 @@ impl<P> Rooms<P> {
             }
             return Ok(());
         }
-        self.appends.handle_publish(now, room, payload, limits, publisher)?;
+        self.appends.handle_publish(now, room, payload, limits, publisher, key)?;
         self.send_appends();
         Ok(())
     }

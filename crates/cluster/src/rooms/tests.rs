@@ -145,7 +145,7 @@ impl Cluster {
         state.count += 1;
         let payload = format!("m {index} {publisher} {}", state.count);
         let ticket = publisher.is_multiple_of(2).then_some((publisher, room_index, state.count));
-        if node.rooms.handle_publish(self.now, &room(room_index), payload.into(), ticket).is_ok() {
+        if node.rooms.handle_publish(self.now, &room(room_index), payload.into(), ticket, None).is_ok() {
             state.waits = ticket.map(|(_, room_index, count)| (room_index, count));
         }
         self.collect(index);
@@ -479,7 +479,7 @@ fn what_waits_is_bounded() {
     // Publishers are refused for now, and served when the engine is back.
     let publish = |cluster: &mut Cluster| {
         let rooms = &mut cluster.nodes[0].rooms;
-        let result = rooms.handle_publish(cluster.now, &room(0), "m".into(), None);
+        let result = rooms.handle_publish(cluster.now, &room(0), "m".into(), None, None);
         cluster.collect(0);
         result
     };
@@ -487,8 +487,8 @@ fn what_waits_is_bounded() {
     assert_eq!(cluster.nodes[0].rooms.stats().appends, appends::APPENDS_MAX);
     let mut large = Rooms::<()>::new(NodeId(1), Vec::new(), Duration::from_secs(1));
     let payload = Bytes::from(vec![b'm'; appends::APPENDS_BYTES_MAX + 1]);
-    assert_eq!(large.handle_publish(cluster.now, &room(0), payload, None), Ok(()));
-    assert_eq!(large.handle_publish(cluster.now, &room(0), "m".into(), None), Err(None));
+    assert_eq!(large.handle_publish(cluster.now, &room(0), payload, None, None), Ok(()));
+    assert_eq!(large.handle_publish(cluster.now, &room(0), "m".into(), None, None), Err(None));
     cluster.is_up = true;
     for _ in 0..2 * appends::APPENDS_MAX {
         cluster.pass(Duration::from_millis(1));

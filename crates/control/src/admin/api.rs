@@ -98,7 +98,12 @@ pub static OPERATIONS: [Operation; 13] = [
         path: "/api/v1/publish",
         summary: "Publish messages to rooms",
         description: "Publishes one message, or many messages in order. With many, the server publishes each as it arrives, and stops at the \
-                      first invalid line: `published` is the number of messages before it, `error.line` its number.",
+                      first invalid line: `published` is the number of messages before it, `error.line` its number.\n\nWith an \
+                      `idempotency_key`, a message can be sent again when the response is lost: within five minutes, it is published \
+                      once per room and key, and the response is the same. The server keeps the keys in memory until it ends. In a \
+                      cluster, this holds for requests to the same node; for rooms with history it holds for all nodes, also after \
+                      the death of one, and the server responds when the engine has the message. Messages with a key and messages \
+                      without one may overtake each other.",
         requests: &[
             json("Message", "One message."),
             body("application/x-ndjson", None, "One message per line. Empty lines are skipped."),

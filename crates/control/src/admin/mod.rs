@@ -7,6 +7,7 @@ pub mod api;
 mod body;
 mod commands;
 mod guard;
+mod idempotency;
 mod lines;
 mod openapi;
 mod publish;
@@ -59,6 +60,7 @@ pub(crate) struct State {
     pub(crate) feeds: Arc<FeedsView>,
     pub(crate) pushed_documents: Arc<PushedDocuments>,
     pub(crate) begun: Instant,
+    pub(crate) idempotency_keys: idempotency::IdempotencyKeys,
 }
 
 /// An error response.

@@ -5,7 +5,7 @@
 
 use super::api::{self, Operation};
 use super::commands::NAMES_MAX;
-use super::publish::EVENT_BYTES_MAX;
+use super::publish::{EVENT_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX};
 use super::reason::{self, Reason};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -255,6 +255,13 @@ fn other_schemas() -> Value {
                     "description": "The name of the event. Socket.IO clients receive `message` if there is none.",
                 },
                 "data": {"description": "Any JSON value, passed on as written."},
+                "idempotency_key": {
+                    "type": ["string", "null"],
+                    "minLength": 1,
+                    "maxLength": IDEMPOTENCY_KEY_BYTES_MAX,
+                    "pattern": "^[!-~]+$",
+                    "description": "Of several messages to one room with the same key within five minutes, the first is published.",
+                },
             },
             "examples": [{"room": "lobby", "event": "news", "data": {"text": "hello"}}],
         },

@@ -6,6 +6,9 @@
 //! `{"published":N}` at the end; at the first bad line it stops: `{"published":N,"error":{"line":K,"message":…}}`,
 //! where the lines before K were published. Empty lines are skipped. Unknown fields are ignored.
 //!
+//! With an `idempotency_key`, a message is published once: by the engine of a cluster, if it orders the room, or else by this
+//! server, which keeps the keys for five minutes.
+//!
 //! `data` is passed on as the text it is, never serialised again; only line breaks between its tokens are taken
 //! out, so that what reaches the data plane is one line. While the data plane's mailbox is full, nothing is read.
 
@@ -29,6 +32,8 @@ use tokio::time::Instant;
 
 /// Longest name of an event, in bytes.
 pub(super) const EVENT_BYTES_MAX: usize = 256;
+/// Longest idempotency key, in bytes.
+pub(super) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
 /// The media type of a body with one message per line.
 const NDJSON: &str = "application/x-ndjson";
 
@@ -41,9 +46,14 @@ struct Message<'a> {
     namespace: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     event: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    idempotency_key: Option<Cow<'a, str>>,
     #[serde(borrow)]
     data: &'a RawValue,
 }
+
+/// A message that is checked, and its idempotency key.
+type Parsed = (Publish, Option<Arc<str>>);
 
 #[derive(Serialize)]
 struct Answer {
@@ -129,11 +139,26 @@ async fn publish_lines(state: &State, body: &mut Body, progress: &mut Progress) 
     Ok(())
 }
 
-async fn send(state: &State, message: Publish, progress: &mut Progress) -> Result<(), Refusal> {
-    let kept = ask(state, |done| state.data_plane.publish_kept(message.clone(), done)).await?;
+async fn send(state: &State, (message, key): Parsed, progress: &mut Progress) -> Result<(), Refusal> {
+    let own_key = key.as_deref().filter(|_| !state.data_plane.is_ordered(&message.room));
+    match own_key.map(|key| state.idempotency_keys.begin(Instant::now(), &message.room, key)) {
+        None => publish_message(state, &message, key.as_ref()).await?,
+        Some(Ok(Some(mut used))) => {
+            publish_message(state, &message, None).await?;
+            used.is_published = true;
+        }
+        Some(Ok(None)) => {}
+        Some(Err(refusal)) => return Err(refusal),
+    }
+    progress.published += 1;
+    Ok(())
+}
+
+async fn publish_message(state: &State, message: &Publish, key: Option<&Arc<str>>) -> Result<(), Refusal> {
+    let publish = |done| state.data_plane.publish_kept(message.clone(), key.cloned(), done);
+    let kept = ask(state, publish).await?;
     kept.map_err(|denial| Refusal::new(reason::ENGINE, denial.message))?;
     state.metrics.publications.inc();
-    progress.published += 1;
     Ok(())
 }
 
@@ -187,7 +212,7 @@ struct Parser {
 
 impl Parser {
     /// The message in `text`; `None` if there is nothing but whitespace.
-    fn parse(&mut self, text: &[u8]) -> Result<Option<Publish>, Refusal> {
+    fn parse(&mut self, text: &[u8]) -> Result<Option<Parsed>, Refusal> {
         if text.trim_ascii().is_empty() {
             return Ok(None);
         }
@@ -199,7 +224,17 @@ impl Parser {
         let message: Message<'_> = serde_json::from_str(text).map_err(|error| bad(in_line(&error)))?;
         let room = self.room(message.namespace.as_deref(), message.room.as_deref())?;
         let (event, data) = content(message.event.as_deref(), message.data).map_err(bad)?;
-        Ok(Some(Publish { room, event, data }))
+        let is_key = |key: &str| {
+            (1..=IDEMPOTENCY_KEY_BYTES_MAX).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic())
+        };
+        let key = message.idempotency_key.as_deref();
+        if !key.is_none_or(is_key) {
+            let message = format!(
+                "\"idempotency_key\" must have 1 to {IDEMPOTENCY_KEY_BYTES_MAX} visible ASCII characters, without spaces"
+            );
+            return Err(bad(message));
+        }
+        Ok(Some((Publish { room, event, data }, key.map(Arc::from))))
     }
 
     /// Without a room it is for everybody in the namespace, which then has to be named.

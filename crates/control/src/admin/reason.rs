@@ -42,6 +42,9 @@ reasons! {
         "`Content-Type` is neither `application/json` nor `application/x-ndjson`.";
     NO_CONTENT_TYPE: UNSUPPORTED_MEDIA_TYPE, "content_type", "`Content-Type` is missing, or longer than 256 bytes.";
     CONTENT_ENCODING: UNSUPPORTED_MEDIA_TYPE, "content_encoding", "`Content-Encoding` is neither `gzip` nor `br`.";
+    TOO_MANY_IDEMPOTENCY_KEYS: SERVICE_UNAVAILABLE, "too_many_idempotency_keys",
+        "200,000 messages with idempotency keys were published within five minutes. Retry later.";
+    IN_PROGRESS: CONFLICT, "in_progress", "A message with this idempotency key is being published. Retry later.";
     MESSAGE: BAD_REQUEST, "message", "A message is invalid, or the body ends early.";
     BODY: BAD_REQUEST, "message", "The body ends early.";
     TOO_LONG: PAYLOAD_TOO_LARGE, "too_long", "A message is longer than `limits.message_bytes_max`.";
@@ -80,8 +83,17 @@ pub const COMMON_REASONS: [Reason; 5] = [HOST_MISSING, HOST, ORIGIN, TOKEN, TOO_
 /// Reasons for refusing a request that no operation fits.
 pub const ROUTING_REASONS: [Reason; 2] = [ROUTE, METHOD];
 
-pub(super) const PUBLISH_REASONS: &[Reason] =
-    &[MESSAGE, TIMEOUT, TOO_LONG, CONTENT_TYPE, BUSY, STOPPED, ENGINE];
+pub(super) const PUBLISH_REASONS: &[Reason] = &[
+    MESSAGE,
+    TIMEOUT,
+    TOO_LONG,
+    CONTENT_TYPE,
+    IN_PROGRESS,
+    TOO_MANY_IDEMPOTENCY_KEYS,
+    BUSY,
+    STOPPED,
+    ENGINE,
+];
 pub(super) const COMMAND_REASONS: &[Reason] =
     &[COMMAND, BODY, COMMAND_TIMEOUT, COMMAND_TOO_LONG, NOT_JSON, BUSY, STOPPED];
 pub(super) const ROOMS_REASONS: &[Reason] = &[ROOMS_QUERY, BUSY, STOPPED];

@@ -442,8 +442,9 @@ pub trait CommandInbox: Send + Sync {
     fn publish(&self, message: Publish) -> Result<(), Busy>;
 
     /// The same, and says when the message is kept: where an engine orders rooms with history, when the engine has it, or why not.
-    /// Otherwise at once.
-    fn publish_kept(&self, message: Publish, done: Done<Result<(), Denial>>) {
+    /// Otherwise at once. With a key, the engine publishes the first of several messages to a room within five minutes; it is ignored
+    /// if no engine orders the room ([`crate::DataPlane::is_ordered`]).
+    fn publish_kept(&self, message: Publish, _key: Option<Arc<str>>, done: Done<Result<(), Denial>>) {
         done.answer(self.publish(message).map(Ok).map_err(|Busy| CommandError::Busy));
     }
 

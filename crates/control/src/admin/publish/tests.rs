@@ -3,7 +3,8 @@
 use super::*;
 
 fn parse(text: &str) -> Result<Option<Publish>, String> {
-    Parser::default().parse(text.as_bytes()).map_err(|refusal| refusal.message)
+    let parsed = Parser::default().parse(text.as_bytes()).map_err(|refusal| refusal.message)?;
+    Ok(parsed.map(|(message, _)| message))
 }
 
 #[test]
@@ -51,6 +52,10 @@ fn mistakes_are_explained() {
     check(&format!(r#"{{"room":"r","event":"{}","data":1}}"#, "e".repeat(257)), "longer than 256 bytes");
     check(r#"{"room":7,"data":1}"#, "invalid type: integer `7`, expected a string");
     check(r#"{"room":"a","room":"b","data":1}"#, "duplicate field `room`");
+    for key in ["", "with space", "é", &"k".repeat(129)] {
+        let text = format!(r#"{{"room":"a","data":1,"idempotency_key":"{key}"}}"#);
+        check(&text, "\"idempotency_key\" must have 1 to 128 visible ASCII characters");
+    }
     check(r#"{"room":"a","data":1} x"#, "trailing characters");
     check(r#"{"room":"a","data":nope}"#, "expected");
     check(
@@ -64,7 +69,7 @@ fn mistakes_are_explained() {
 #[test]
 fn the_last_room_is_shared_only_if_it_is_the_same() {
     let mut parser = Parser::default();
-    let mut room = |text: &str| parser.parse(text.as_bytes()).unwrap().unwrap().room;
+    let mut room = |text: &str| parser.parse(text.as_bytes()).unwrap().unwrap().0.room;
     let first = room(r#"{"room":"a","data":1}"#);
     assert_eq!(room(r#"{"room":"a","data":2}"#), first);
     assert_ne!(room(r#"{"room":"a","namespace":"/n","data":2}"#), first);
