@@ -80,6 +80,12 @@ test('servers in Python and Stentor move each other\'s sockets', { skip }, async
   await admin(own, 'leave', { sessions: [ids[0]], leave: ['blue'] });
   const last = [[], [], [], [['news', 1]]];
   await until('two have left', async () => JSON.stringify(await seen(() => python.run({ emit: 'news', data: [1], room: 'blue' }))) === JSON.stringify(last));
+  for (const n of [1, 2]) {
+    clients[n].on('question', (text, done) => done(`${text} ${n}`));
+    python.send({ call: 'question', data: ['who?'], to: ids[n] });
+    assert.deepEqual((await python.next({ type: 'answer' })).answer, `who? ${n}`);
+    await python.next({ type: 'done' });
+  }
   await python.run({ close_room: 'red' });
   await until('all have left', async () => (await seen(() => admin(own, 'publish', { room: 'red', event: 'news', data: 1 }))).every((list) => list.length === 0));
   const ended = [0, 2].map((n) => event(clients[n], 'disconnect'));

@@ -88,6 +88,29 @@ test('serverSideEmit is answered, with null where there is no code', { skip }, a
   assert.deepEqual(sorted(await soon(node.serverSideEmitWithAck('question', 1))), sorted([2, null, null]));
 });
 
+test('a message is acknowledged by the clients of all servers', { skip }, async (t) => {
+  const { node, clients, ids } = await all(t);
+  for (const [n, socket] of clients.entries()) socket.on('question', (text, bytes, done) => done({ from: n, text, bytes }));
+  const answer = (n) => ({ from: n, text: 'Ä', bytes: Buffer.from([n]) });
+  const asked = (target, n) => soon(target.timeout(SOON_MS).emitWithAck('question', 'Ä', Buffer.from([n])));
+  const answers = await asked(node.to('red'), 7);
+  assert.deepEqual(answers.sort((a, b) => a.from - b.from), [0, 1, 2, 3].map((n) => ({ ...answer(7), from: n })));
+  assert.deepEqual((await asked(node.except([ids[1], ids[3]]), 1)).map(({ from }) => from).sort(), [0, 2]);
+  assert.deepEqual(await asked(node.to(ids[3]), 3), [answer(3)]);
+  assert.deepEqual(await asked(node.to('nobody'), 3), []);
+  // One found on another server.
+  const [socket] = await node.in(ids[2]).fetchSockets();
+  assert.deepEqual(await asked(socket, 2), answer(2));
+  // A client that doesn't answer isn't left out.
+  clients[2].off('question');
+  await assert.rejects(node.timeout(500).to('red').emitWithAck('question', '', Buffer.alloc(0)), ({ responses }) => responses.length === 3);
+  // In order with other messages.
+  clients[2].on('question', (text, bytes, done) => done(clients[2].seen.length));
+  for (let n = 0; n < 100; n++) node.to('red').emit('n', n);
+  clients[2].seen.length = 0;
+  assert.deepEqual(await asked(node.to(ids[2]), 0), [101]);
+});
+
 test('the admin API concerns the sockets of all servers', { skip }, async (t) => {
   const { own, node, clients, ids } = await all(t);
   const list = await soon(admin(own, 'sessions', { rooms: ['red'] }));

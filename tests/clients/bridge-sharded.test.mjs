@@ -79,6 +79,9 @@ test('servers ask each other', { skip }, async (t) => {
   assert.deepEqual(sorted((await soon(node.fetchSockets())).map(({ id }) => id)), sorted(ids));
   other.on('question', (n, answer) => answer(n + 1));
   assert.deepEqual(sorted(await soon(node.serverSideEmitWithAck('question', 1))), sorted([2, null, null]));
+  for (const [n, socket] of clients.entries()) socket.on('question', (bytes, done) => done([n, bytes]));
+  const answers = await soon(node.timeout(3_000).to('red').emitWithAck('question', Buffer.from([1])));
+  assert.deepEqual(answers.sort(([a], [b]) => a - b), [0, 1, 2, 3].map((n) => [n, Buffer.from([1])]));
   const list = await soon(admin(own, 'sessions', { rooms: ['red'] }));
   assert.deepEqual([list.count, sorted(list.sessions.map(({ id }) => id)), list.missing_nodes], [4, sorted(ids), undefined]);
   node.in(ids[2]).socketsJoin('blue');

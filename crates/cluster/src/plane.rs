@@ -127,6 +127,8 @@ impl CommandInbox for ClusterPlane {
                 };
                 Command::Emit { event, data, volatile, done }
             }
+            // Nobody asks other nodes.
+            Command::Call { .. } => command,
             Command::Join { rooms, done } => {
                 let task = Task::Join(rooms.iter().cloned().collect());
                 Command::Join { rooms, done: concerned(done, task, selector) }

@@ -107,6 +107,7 @@ impl CommandInbox for Plane {
                 note(&format!("emit {event:?} {data:?} {volatile}"));
                 done.answer(Ok(concerned));
             }
+            Command::Call { done, .. } => done.answer(Ok(concerned)),
             Command::Join { rooms, done } => {
                 note(&format!("join {}", rooms.first().name()));
                 done.answer(Ok(concerned));

@@ -59,11 +59,12 @@ pub use plane::{
     ControlPlane, DataPlane, Histogram, HistogramSample, Metric, MetricKind, NodeInfo, REQUESTERS_MAX, Wanted,
 };
 pub use ports::{
-    Access, Authorizer, Broadcast, Broker, Busy, ClientConnection, Command, CommandError, CommandInbox,
-    Concerned, Decision, Denial, Done, FeedSource, FeedUpdate, Handover, LIST_BYTES_MAX, Location,
-    MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, NodeTag, Pid, Principal,
-    PublicId, Publish, PushDenied, PushResult, PushedFeed, PushedFeeds, Question, ROOMS_LISTED_MAX,
-    ReadResult, Relay, RelayPermit, RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionClaim,
-    SessionInfo, SessionList, SessionName, SocketName, SocketQuestion, SocketRequest, Target, Ticket,
+    Access, Acknowledged, Authorizer, Broadcast, Broker, Busy, ClientConnection, Command, CommandError,
+    CommandInbox, Concerned, Decision, Denial, Done, FeedSource, FeedUpdate, Handover, LIST_BYTES_MAX,
+    Location, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, NodeTag, Pid,
+    Principal, PublicId, Publish, PushDenied, PushResult, PushedFeed, PushedFeeds, Question,
+    ROOMS_LISTED_MAX, ReadResult, Relay, RelayPermit, RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX,
+    SessionClaim, SessionInfo, SessionList, SessionName, SocketName, SocketQuestion, SocketRequest, Target,
+    Ticket,
 };
 pub use rule::{Rooms, Rule, Template, TemplateError};

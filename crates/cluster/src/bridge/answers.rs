@@ -5,15 +5,16 @@ use super::namespace::{Local, Namespace};
 use super::refused::Refused;
 use crate::metrics::count;
 use crate::socketio::{
-    RemoteSession, Request, RequestBody, Response, ResponseBody, Selection, SessionDetails, Target as Asked,
+    Event, RemoteSession, Request, RequestBody, Response, ResponseBody, Selection, SessionDetails,
+    Target as Asked,
 };
 use bytes::Bytes;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stentor_edge::{
-    Command, CommandError, Concerned, DataPlane, Done, PublicId, ROOMS_LISTED_MAX, RoomList, RoomsQuery,
-    SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target,
+    Acknowledged, Command, CommandError, Concerned, DataPlane, Done, PublicId, ROOMS_LISTED_MAX, RoomList,
+    RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target,
 };
 use stentor_hub::{Data, Rooms};
 use tokio::sync::oneshot;
@@ -25,10 +26,14 @@ const BYTES_PER_SECOND: f64 = 32e6;
 /// What each costs at least.
 const REQUEST_BYTES: usize = 16_384;
 
+/// How long clients may take to acknowledge an event, whatever the server says.
+const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(30);
+
 /// How a client has connected: nothing of it is told to others.
 const HANDSHAKE: &[u8] = br#"{"headers":{},"time":"","address":"","xdomain":false,"secure":false,"issued":0,"url":"","query":{},"auth":{}}"#;
 
 /// Who waits for an answer, and to which request.
+#[derive(Clone)]
 struct Asker {
     uid: Option<Arc<str>>,
     id: Arc<str>,
@@ -130,12 +135,44 @@ impl Bridge {
                 }
             }
             RequestBody::Broadcast { selection, flags, event, .. } => {
-                self.deliver(namespace, &selection, event, flags.volatile, plane).await?;
-                if let Some(asker) = asker {
-                    self.respond(namespace, asker, ResponseBody::ClientCount(0));
-                }
+                let Some(asker) = asker else {
+                    return self.deliver(namespace, &selection, event, flags.volatile, plane).await;
+                };
+                let timeout = flags.timeout_ms.map_or(CALL_TIMEOUT_MAX, Duration::from_millis);
+                self.call(namespace, &selection, event, timeout.min(CALL_TIMEOUT_MAX), asker, plane).await?;
             }
         }
+        Ok(())
+    }
+
+    /// Sends an event to sessions of this node, and their acknowledgements to the server that asks for them.
+    async fn call(
+        self: &Arc<Self>,
+        namespace: &Arc<Namespace>,
+        selection: &Selection,
+        event: Event,
+        timeout: Duration,
+        asker: Asker,
+        plane: &Arc<dyn DataPlane>,
+    ) -> Result<(), Refused> {
+        let local = namespace.local(selection)?;
+        let mut clients = 0;
+        if !local.is_empty() {
+            count(&self.counters.received);
+            let target = local.to_target(&namespace.all_members);
+            let answered: Acknowledged = {
+                let (bridge, namespace, asker) = (self.clone(), namespace.clone(), asker.clone());
+                Arc::new(move |data| {
+                    bridge.respond(&namespace, asker.clone(), ResponseBody::Acknowledged(data))
+                })
+            };
+            let call = |done| {
+                let (event, data) = (event.name.clone(), event.arguments.clone());
+                Command::Call { event, data, timeout, answered: answered.clone(), done }
+            };
+            clients = self.carry_out(plane, &target, call).await.map_or(0, |concerned| concerned.sessions);
+        }
+        self.respond(namespace, asker, ResponseBody::ClientCount(clients as u64));
         Ok(())
     }
 
@@ -232,6 +269,10 @@ impl Bridge {
 
     /// Sends an answer.
     fn respond(&self, namespace: &Namespace, asker: Asker, body: ResponseBody) {
+        if matches!(body, ResponseBody::ClientCount(_)) && namespace.protocol.count_servers().is_none() {
+            // Servers in Python take the first acknowledgement, and don't count.
+            return;
+        }
         let Asker { uid, id } = asker;
         let published = namespace.protocol.response(uid.as_deref(), Response { id, body });
         self.allowance.charge(published.as_ref().map_or(0, |(_, payload)| payload.len()));

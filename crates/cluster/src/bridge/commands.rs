@@ -75,6 +75,8 @@ impl Bridge {
                     .map(|selection| RequestBody::Disconnect { target: Asked::Selection(selection), close });
                 Command::Disconnect { close, done: bridge.then_tell(namespace, body, done) }
             }
+            // Nobody asks other servers.
+            Command::Call { .. } => command,
             Command::Sessions { limit, done } => {
                 let Some(selection) = selection(target) else { return Command::Sessions { limit, done } };
                 let done = Done::new(move |result: Result<SessionList, _>| {

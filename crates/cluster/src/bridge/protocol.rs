@@ -4,10 +4,11 @@ use super::Adapter;
 use super::inbox::Kind;
 use super::refused::Refused;
 use crate::socketio::channels::{Channel, Channels};
-use crate::socketio::python::{self, Action};
+use crate::socketio::python::{self, Action, Callback};
 use crate::socketio::sharded::{self, Mode};
 use crate::socketio::{
-    Broadcast, Event, Flags, Request, RequestBody, Response, Selection, Target, WireError, sender,
+    Broadcast, Event, Flags, Request, RequestBody, Response, ResponseBody, Selection, Target, WireError,
+    sender,
 };
 use bytes::Bytes;
 use std::sync::Arc;
@@ -161,7 +162,7 @@ impl Protocol {
                 if *ignores_stentor && host.starts_with(PYTHON_HOST) {
                     return Ok(None);
                 }
-                let Some(incoming) = of_python(action) else { return Ok(None) };
+                let Some(incoming) = of_python(&host, &namespace, action) else { return Ok(None) };
                 // All namespaces have one channel.
                 return Ok((host != self.uid).then_some((namespace, incoming)));
             }
@@ -234,6 +235,16 @@ impl Protocol {
                 let message = sharded::Message { uid, namespace, body: sharded::Body::Response(response) };
                 Ok((sharded::answers(prefix, &self.namespace, to), message.encode()?))
             }
+            (Wire::Python { channel, .. }, Some(to)) => {
+                let (room, number) = response.id.rsplit_once('#').ok_or(WireError::Malformed)?;
+                let id = number.parse().map_err(|_| WireError::Malformed)?;
+                let ResponseBody::Acknowledged(arguments) = response.body else {
+                    return Err(WireError::UnknownType);
+                };
+                let action = Action::Callback { session: room.into(), id, arguments };
+                let namespace = self.namespace.clone();
+                Ok((channel.clone(), python::Message { host: to.into(), namespace, action }.encode()?))
+            }
             (Wire::Sharded { .. } | Wire::Python { .. }, _) => Err(WireError::UnknownType),
         }
     }
@@ -249,10 +260,17 @@ impl Protocol {
 }
 
 /// What a server in Python says. `None`: it is an acknowledgement, which this node never asks for.
-fn of_python(action: Action) -> Option<Incoming> {
+fn of_python(host: &Arc<str>, namespace: &Arc<str>, action: Action) -> Option<Incoming> {
     let body = match action {
-        Action::Emit { selection, event, .. } => {
+        Action::Emit { selection, event, callback: None } => {
             return Some(Incoming::Broadcast { selection, volatile: false, event });
+        }
+        Action::Emit { selection, event, callback: Some(Callback { room, id, .. }) } => {
+            // Both are to be repeated.
+            let id = Some(format!("{room}#{id}").into());
+            let (namespace, flags) = (namespace.clone(), Flags::default());
+            let body = RequestBody::Broadcast { namespace, selection, flags, event };
+            return Some(Incoming::Request(Request { uid: Some(host.clone()), id, body }));
         }
         Action::Callback { .. } => return None,
         Action::Disconnect { session } => {

@@ -49,6 +49,11 @@ impl Address {
         self.kind
     }
 
+    /// Whether it names a Redis Cluster.
+    pub fn is_redis_cluster(&self) -> bool {
+        self.url.split_once("://").is_some_and(|(scheme, _)| scheme.ends_with("+cluster"))
+    }
+
     /// The whole URL, with the password.
     pub fn reveal(&self) -> &str {
         &self.url

@@ -198,6 +198,7 @@ impl CommandInbox for FakePlane {
                 note(&(event, data, volatile));
                 (done, concerned)
             }
+            Command::Call { done, .. } => (done, concerned),
             Command::Join { rooms, done } => {
                 note(&("join", rooms));
                 (done, Concerned { sessions: 2, refused: 1, ..Concerned::default() })

@@ -3,6 +3,7 @@
 use super::{Arguments, Connect, Message, RequestId};
 use crate::encode::Writer;
 use crate::identity::Service;
+use crate::ports::Acknowledged;
 use bytes::Bytes;
 use std::time::Instant;
 use stentor_hub::{Disconnect, SessionId};
@@ -40,7 +41,7 @@ impl Sent {
     }
 }
 
-/// Acknowledgements that the application waits for, on one core. Their numbers are never used again, so that a late
+/// Acknowledgements that the application or commands wait for, on one core. Their numbers are never used again, so that a late
 /// answer isn't taken for another's.
 #[derive(Default)]
 pub(crate) struct Acks {
@@ -51,15 +52,29 @@ pub(crate) struct Acks {
 struct Awaited {
     number: u64,
     session: SessionId,
-    token: u64,
+    waiter: Waiter,
 }
+
+/// Who waits for an acknowledgement.
+pub(crate) enum Waiter {
+    /// The application, with its token.
+    App(u64),
+    /// Who gave a command.
+    Command(Acknowledged),
+}
+
+/// Acknowledgements that commands of one core may wait for. Clients beyond it aren't asked for any.
+const COMMANDS_MAX: usize = 100_000;
 
 /// Numbers stay below 2⁵³, which a JavaScript client can count to: a serial number above the place in the table.
 const ACK_PLACE_BITS: u32 = 24;
 
 impl Acks {
     /// A number for an answer of `session`; `None` where too many are awaited.
-    pub(super) fn expect(&mut self, session: SessionId, token: u64) -> Option<u64> {
+    pub(crate) fn expect(&mut self, session: SessionId, waiter: Waiter) -> Option<u64> {
+        if matches!(waiter, Waiter::Command(_)) && self.awaited.len() >= COMMANDS_MAX {
+            return None;
+        }
         let entry = self.awaited.vacant_entry();
         let place = entry.key() as u64;
         if place >= 1 << ACK_PLACE_BITS {
@@ -67,18 +82,18 @@ impl Acks {
         }
         self.serial = self.serial.wrapping_add(1) & 0x1fff_ffff;
         let number = u64::from(self.serial) << ACK_PLACE_BITS | place;
-        entry.insert(Awaited { number, session, token });
+        entry.insert(Awaited { number, session, waiter });
         Some(number)
     }
 
     /// The answer of this number has come, from `session`, or will not: who asked, and for what.
-    pub(crate) fn take(&mut self, number: u64, from: Option<SessionId>) -> Option<(SessionId, u64)> {
+    pub(crate) fn take(&mut self, number: u64, from: Option<SessionId>) -> Option<(SessionId, Waiter)> {
         let place = (number & ((1 << ACK_PLACE_BITS) - 1)) as usize;
         let awaited = self.awaited.get(place)?;
         if awaited.number != number || from.is_some_and(|from| from != awaited.session) {
             return None;
         }
-        let Awaited { session, token, .. } = self.awaited.remove(place);
-        Some((session, token))
+        let Awaited { session, waiter, .. } = self.awaited.remove(place);
+        Some((session, waiter))
     }
 }

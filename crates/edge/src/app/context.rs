@@ -1,6 +1,6 @@
 //! What the handlers of an application may do.
 
-use super::actions::{Acks, Action, Sent};
+use super::actions::{Acks, Action, Sent, Waiter};
 use super::{Ack, Arguments, Connect, Envelope, Message, NotPublished, NotSubscribed, RequestId};
 use super::{Outlet, Questions, Refused};
 use crate::encode::Writer;
@@ -269,7 +269,7 @@ impl<'a> Context<'a> {
         timeout: Duration,
         token: u64,
     ) {
-        let number = self.acks.expect(session, token);
+        let number = self.acks.expect(session, Waiter::App(token));
         self.emit_numbered(session, name, arguments, number);
         if let Some(number) = number {
             self.actions.push(Action::AckDue { at: self.core.now + timeout, number });

@@ -25,7 +25,7 @@ pub use rooms::RoomsApp;
 pub use crate::message::{Arguments, Envelope, Message};
 pub use context::Context;
 
-pub(crate) use actions::{Acks, Action, Sent};
+pub(crate) use actions::{Acks, Action, Sent, Waiter};
 pub(crate) use context::{
     AT_ONCE_BYTES_MAX, CoreContext, ENVELOPE_BYTES, HandlerScope, public_id, take_at_once,
 };

@@ -3,7 +3,7 @@
 use super::Core;
 use super::table::{Conn, Machine};
 use super::timer::Timer;
-use crate::app::{Action, Application, Arguments, Context, Envelope, HandlerScope, Sent};
+use crate::app::{Action, Application, Arguments, Context, Envelope, HandlerScope, Sent, Waiter};
 use crate::executor::Effect;
 use crate::identity::Service;
 use crate::identity::{ClientId, ClientKind, Owner};
@@ -16,6 +16,8 @@ use stentor_hub::{Disconnect, Key, Notice, SessionId, SubscribeError, Topic};
 pub(super) enum AppTimer {
     Token(Service, u64),
     Ack(u64),
+    /// Those that a command waits for.
+    Acks(Vec<u64>),
     Write(ClientId, Vec<u8>),
 }
 
@@ -70,7 +72,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    fn send_to_session(&mut self, session: SessionId, what: Sent) {
+    pub(super) fn send_to_session(&mut self, session: SessionId, what: Sent) {
         if let Sent::Event { name, json, attachments, ack: None } = &what
             && self.ex.send_recoverable(session, name, Arguments { json, attachments })
         {
@@ -108,7 +110,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    fn set_app_timer(&mut self, at: Instant, what: AppTimer) {
+    pub(super) fn set_app_timer(&mut self, at: Instant, what: AppTimer) {
         let slot = self.app_timers.insert(what);
         self.driver.timer_set(at, Timer::App(slot).token());
     }
@@ -122,8 +124,13 @@ impl<D: Driver> Core<D> {
             }
             Some(AppTimer::Ack(number)) => {
                 // Unless it has come.
-                if let Some((session, token)) = self.ex.acks.take(number, None) {
+                if let Some((session, Waiter::App(token))) = self.ex.acks.take(number, None) {
                     self.notify_app_about(session, |app, ctx| app.acked(ctx, session, token, None));
+                }
+            }
+            Some(AppTimer::Acks(numbers)) => {
+                for number in numbers {
+                    self.ex.acks.take(number, None);
                 }
             }
             Some(AppTimer::Write(id, bytes)) => {

@@ -5,8 +5,9 @@
 //! connections have theirs.
 
 use super::Core;
+use super::actions::AppTimer;
 use super::table::Machine;
-use crate::app::ENVELOPE_BYTES;
+use crate::app::{ENVELOPE_BYTES, Sent, Waiter};
 use crate::executor::Executor;
 use crate::identity::{ClientKind, Owner, Sid};
 use crate::ports::{
@@ -18,11 +19,11 @@ use crate::protocols::engineio::ApplicationProtocol;
 use crate::protocols::profile::Framing;
 use crate::protocols::socketio::id_of_version_3;
 use crate::shared::ControlCommand;
-use crate::shared::tasks::{RoomsTask, SessionsTask, Task, Work};
+use crate::shared::tasks::{Call, RoomsTask, SessionsTask, Task, Work};
 use std::collections::VecDeque;
 use std::mem;
 use stentor_driver::Driver;
-use stentor_hub::{Disconnect, Emit, FeedState, Key, Policy, Room, SessionId, Tally, Topic};
+use stentor_hub::{Data, Disconnect, Emit, FeedState, Key, Policy, Room, SessionId, Tally, Topic};
 use stentor_wire::engineio::Version;
 
 /// Work on tasks per turn. A step is a member of a room that is visited (about 50 ns).
@@ -219,6 +220,12 @@ impl<D: Driver> Core<D> {
             Task::Sessions(SessionsTask { work, .. }) => match work {
                 // Its sessions were added when they were found.
                 Work::Send { gather, .. } => gather.finish(|_| ()),
+                Work::Call { call, numbers, concerned, gather } => {
+                    if !numbers.is_empty() {
+                        self.set_app_timer(self.ex.context.now + call.timeout, AppTimer::Acks(numbers));
+                    }
+                    gather.finish(|sum| sum.merge(concerned));
+                }
                 Work::Join { concerned, gather, .. } => {
                     // A core that takes a message of the same caller after the answer knows of the members.
                     self.send_mail();
@@ -262,6 +269,10 @@ impl<D: Driver> Core<D> {
 
     /// Works on a task. Returns whether it is finished.
     fn work_on_sessions(&mut self, task: &mut SessionsTask, steps: &mut usize) -> bool {
+        if let Work::Call { .. } = task.work {
+            // It isn't queued as other messages are, and mustn't overtake them.
+            self.pump();
+        }
         // Those that were named are few: they are checked at once.
         let named = mem::take(&mut task.named);
         let mut named: Vec<SessionId> =
@@ -329,6 +340,13 @@ impl<D: Driver> Core<D> {
     /// Does what a task wants with one session. Returns the steps that this took.
     fn act_on(&mut self, session: SessionId, task: &mut SessionsTask) -> usize {
         match &mut task.work {
+            Work::Call { call, numbers, concerned, .. } => {
+                if let Some(number) = self.call(session, &task.everybody, call) {
+                    numbers.push(number);
+                    concerned.sessions += 1;
+                }
+                SESSION_STEPS
+            }
             Work::Join { topics, concerned, .. } => {
                 let is_joined = |topic: &Topic| match topic {
                     // Its policy stays.
@@ -375,6 +393,26 @@ impl<D: Driver> Core<D> {
             }
             Work::Send { .. } => 0,
         }
+    }
+
+    /// Sends a session an event. Returns the number of its acknowledgement, if its client gives one.
+    fn call(&mut self, session: SessionId, everybody: &Room, call: &Call) -> Option<u64> {
+        let Call { event, data, answered, .. } = call;
+        self.ex.published_bytes += data.len() + ENVELOPE_BYTES;
+        let number = match self.protocol_of(session)? {
+            "socketio" => self.ex.acks.expect(session, Waiter::Command(answered.clone())),
+            _ => None,
+        };
+        let (Some(number), Data::Arguments { json, attachments }) = (number, data) else {
+            let (event, data) = (Some(event.clone()), data.clone());
+            self.ex.hub.handle_send(self.ex.context.now, &[session], everybody, event, data, false);
+            return None;
+        };
+        let json = String::from_utf8_lossy(json).into_owned();
+        let attachments = attachments.to_vec();
+        let what = Sent::Event { name: event.to_string(), json, attachments, ack: Some(number) };
+        self.send_to_session(session, what);
+        Some(number)
     }
 
     /// What a session speaks; `None` while its client is disconnected.

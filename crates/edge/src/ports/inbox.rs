@@ -13,6 +13,7 @@ use super::{Broadcast, Denial, MovingSocket, PublicId, SocketName, SocketRequest
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use stentor_hub::{
     CoreId, Data, Document, FeedState, HistoryMessage, Key, Patch, Position, Requester, Room, RoomError,
     Rooms, SessionId,
@@ -138,6 +139,9 @@ impl<T> Drop for Done<T> {
         }
     }
 }
+
+/// Receives acknowledgements.
+pub type Acknowledged = Arc<dyn Fn(Data) + Send + Sync>;
 
 /// A session that a target names.
 #[derive(Clone, Copy, Debug)]
@@ -280,6 +284,20 @@ pub enum Command {
         /// Skips sessions whose connection isn't ready to send, as Socket.IO's `volatile`.
         volatile: bool,
         /// Receives how many sessions the message is for, including those that a volatile one skips.
+        done: Done<Concerned>,
+    },
+    /// Sends them an event that clients of Socket.IO acknowledge; other clients receive it, and aren't counted. Unlike with
+    /// [`Self::Emit`], members of rooms on other nodes don't receive it.
+    Call {
+        /// The event's name.
+        event: Arc<str>,
+        /// The content.
+        data: Data,
+        /// Later acknowledgements are ignored.
+        timeout: Duration,
+        /// Receives what each client acknowledges the event with, as [`Data::Arguments`], on a core's thread.
+        answered: Acknowledged,
+        /// Receives how many clients are to acknowledge it.
         done: Done<Concerned>,
     },
     /// Makes them members of rooms, with the policy `queue`.

@@ -14,9 +14,9 @@ pub use authorizer::{Access, Authorizer, Decision, Denial, Principal, Question, 
 pub use broker::{Broadcast, Broker};
 pub(crate) use inbox::Named;
 pub use inbox::{
-    Busy, Command, CommandError, CommandInbox, Concerned, Done, FeedUpdate, LIST_BYTES_MAX, Publish,
-    ROOMS_LISTED_MAX, RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList,
-    Target,
+    Acknowledged, Busy, Command, CommandError, CommandInbox, Concerned, Done, FeedUpdate, LIST_BYTES_MAX,
+    Publish, ROOMS_LISTED_MAX, RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo,
+    SessionList, Target,
 };
 pub(crate) use moving::SocketCommand;
 pub use moving::{

@@ -8,11 +8,13 @@
 
 use super::{ControlCommand, Shared};
 use crate::ports::{
-    Command, CommandError, Concerned, Done, Named, PublicId, RoomList, RoomsQuery, SessionList, Target,
+    Acknowledged, Command, CommandError, Concerned, Done, Named, PublicId, RoomList, RoomsQuery, SessionList,
+    Target,
 };
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use stentor_hub::{CoreId, Data, Emit, Room, Rooms, Selection, SessionId, Tally, Topic, core_of};
 
 /// Estimated size of one entry of a list, charged while the list is made.
@@ -105,16 +107,26 @@ pub(crate) struct SessionsTask {
 /// What to do with them, and the result so far.
 pub(crate) enum Work {
     Send { event: Option<Arc<str>>, data: Data, volatile: bool, gather: Arc<Gather<Concerned>> },
+    Call { call: Arc<Call>, numbers: Vec<u64>, concerned: Concerned, gather: Arc<Gather<Concerned>> },
     Join { topics: Arc<[Topic]>, concerned: Concerned, gather: Arc<Gather<Concerned>> },
     Leave { topics: Arc<[Topic]>, concerned: Concerned, gather: Arc<Gather<Concerned>> },
     Disconnect { close: bool, concerned: Concerned, gather: Arc<Gather<Concerned>> },
     List { limit: usize, list: SessionList, gather: Arc<Gather<SessionList>> },
 }
 
+/// An event that is to be acknowledged.
+pub(crate) struct Call {
+    pub(crate) event: Arc<str>,
+    pub(crate) data: Data,
+    pub(crate) timeout: Duration,
+    pub(crate) answered: Acknowledged,
+}
+
 impl Work {
     fn bytes(&self) -> usize {
         match self {
             Self::Send { data, .. } => data.len(),
+            Self::Call { call, .. } => call.data.len(),
             Self::List { limit, .. } => limit * LIST_ENTRY_BYTES,
             Self::Join { .. } | Self::Leave { .. } | Self::Disconnect { .. } => 0,
         }
@@ -185,7 +197,7 @@ impl Task {
 impl Command {
     fn bytes(&self) -> usize {
         match self {
-            Self::Emit { data, .. } => data.len(),
+            Self::Emit { data, .. } | Self::Call { data, .. } => data.len(),
             Self::Join { rooms, .. } | Self::Leave { rooms, .. } => rooms.iter().count() * size_of::<Room>(),
             Self::Disconnect { .. } | Self::Sessions { .. } => 0,
         }
@@ -194,6 +206,7 @@ impl Command {
     fn fail(self, error: CommandError) {
         match self {
             Self::Emit { done, .. }
+            | Self::Call { done, .. }
             | Self::Join { done, .. }
             | Self::Leave { done, .. }
             | Self::Disconnect { done, .. } => done.answer(Err(error)),
@@ -279,7 +292,9 @@ impl Resolved {
 impl Shared {
     /// Makes tasks of a command. Ids that only their core can look up are looked up first.
     pub(crate) fn submit(&self, mut target: Target, command: Command) {
-        if matches!(command, Command::Emit { .. }) && (self.is_out_of_memory() || self.is_broker_behind()) {
+        if matches!(command, Command::Emit { .. } | Command::Call { .. })
+            && (self.is_out_of_memory() || self.is_broker_behind())
+        {
             return command.fail(CommandError::Busy);
         }
         if let Some(core) = self.decode(&mut target) {
@@ -295,6 +310,15 @@ impl Shared {
         let target = Resolved::new(target);
         match command {
             Command::Emit { event, data, volatile, done } => self.emit(&target, event, data, volatile, done),
+            Command::Call { event, data, timeout, answered, done } => {
+                let call = Arc::new(Call { event, data, timeout, answered });
+                self.split(&target, done, |gather| Work::Call {
+                    call: call.clone(),
+                    numbers: Vec::new(),
+                    concerned: Concerned::default(),
+                    gather,
+                });
+            }
             Command::Join { rooms, done } => {
                 let topics = topics(&target, &rooms);
                 self.split(&target, done, |gather| Work::Join {

@@ -8,6 +8,7 @@ mod authorizer;
 mod backpressure;
 mod broker;
 mod budget;
+mod calls;
 mod chat;
 mod commands;
 mod compatibility;

@@ -2,8 +2,8 @@
 
     bridge_server.py server|emitter URL
 
-Commands, as lines: {"emit": NAME, "data": ARGS, "room": …, "skip_sid": …}, {"enter_room": [SID, ROOM]}, {"leave_room": [SID, ROOM]},
-{"close_room": ROOM}, {"disconnect": SID}. Each is reported as done. A server reports its port first.
+Commands, as lines: {"emit": NAME, "data": ARGS, "room": …, "skip_sid": …}, {"call": NAME, "data": ARGS, "to": SID},
+{"enter_room": [SID, ROOM]}, {"leave_room": [SID, ROOM]}, {"close_room": ROOM}, {"disconnect": SID}. Each is reported as done. A server reports its port first.
 """
 import asyncio
 import sys
@@ -44,6 +44,8 @@ async def server():
     while wanted := await asyncio.to_thread(command):
         if "emit" in wanted:
             await io.emit(wanted["emit"], arguments(wanted), room=wanted.get("room"), skip_sid=wanted.get("skip_sid"))
+        elif "call" in wanted:
+            report("answer", answer=await io.call(wanted["call"], arguments(wanted), to=wanted["to"], timeout=5))
         elif "enter_room" in wanted:
             await io.enter_room(*wanted["enter_room"])
         elif "leave_room" in wanted:

@@ -15,7 +15,7 @@ pub(crate) use connect::id_of_version_3;
 
 use super::client::{ClientState, Next};
 use super::message::after_handler;
-use crate::app::{AT_ONCE_BYTES_MAX, Ack, Arguments, Envelope, Event, HandlerScope};
+use crate::app::{AT_ONCE_BYTES_MAX, Ack, Arguments, Envelope, Event, HandlerScope, Waiter};
 use crate::encode::{EngineWriter, Writer};
 use crate::executor::{Executor, Feeds};
 use crate::identity::{ClientId, End, Sid};
@@ -228,10 +228,15 @@ impl SocketIo {
             }
             Body::Ack(ack) => {
                 // Late, made up, or another's: nobody waits for it.
-                let Some((_, token)) = ex.acks.take(ack.id, Some(session)) else { return Next::Continue };
+                let Some((_, waiter)) = ex.acks.take(ack.id, Some(session)) else { return Next::Continue };
                 let attachments = owned(ack.attachments);
                 let answer = Arguments { json: ack.arguments.raw(), attachments: &attachments };
-                ex.call_app(scope, out, |app, ctx| app.acked(ctx, session, token, Some(answer)));
+                match waiter {
+                    Waiter::App(token) => {
+                        ex.call_app(scope, out, |app, ctx| app.acked(ctx, session, token, Some(answer)));
+                    }
+                    Waiter::Command(answered) => answered(answer.to_data()),
+                }
             }
             Body::Disconnect => {
                 self.leave(ex, session);
