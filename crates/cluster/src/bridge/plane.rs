@@ -6,8 +6,9 @@ use crate::engine::{Address, ConnectError, Limits};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
-    Broadcast, Busy, Command, CommandInbox, DataPlane, Denial, Done, FeedUpdate, Histogram, Ledger, Metric,
-    NodeInfo, Publish, PushedFeeds, RoomList, RoomUpdate, RoomsQuery, Target, Ticket, Wanted,
+    Broadcast, Busy, ClientConnection, Command, CommandInbox, DataPlane, Denial, Done, FeedUpdate, Handover,
+    Histogram, Ledger, Metric, MovingSocket, NodeInfo, Publish, PushedFeeds, RoomList, RoomUpdate,
+    RoomsQuery, SocketName, SocketRequest, Target, Ticket, Wanted,
 };
 use stentor_hub::{Key, Room};
 
@@ -90,6 +91,18 @@ impl CommandInbox for BridgedPlane {
             .fold(done, |done, (bridge, namespace)| bridge.then_list_rooms(namespace, &query, done));
         self.local.list_rooms(query, done);
     }
+
+    fn request_socket(&self, name: SocketName, request: SocketRequest, done: Done<Option<MovingSocket>>) {
+        self.inner.request_socket(name, request, done);
+    }
+
+    fn expect_socket(&self, ticket: Ticket, socket: MovingSocket, done: Done<bool>) {
+        self.inner.expect_socket(ticket, socket, done);
+    }
+
+    fn deliver_socket(&self, ticket: Ticket, socket: Option<MovingSocket>) -> Result<(), Busy> {
+        self.inner.deliver_socket(ticket, socket)
+    }
 }
 
 impl DataPlane for BridgedPlane {
@@ -105,6 +118,14 @@ impl DataPlane for BridgedPlane {
 
     fn histograms(&self) -> Vec<Histogram> {
         self.inner.histograms()
+    }
+
+    fn pushed_feeds(&self) -> Option<&dyn PushedFeeds> {
+        self.inner.pushed_feeds()
+    }
+
+    fn adopt(&self, connection: ClientConnection, handover: Handover) {
+        self.inner.adopt(connection, handover);
     }
 
     fn is_ready(&self) -> bool {
