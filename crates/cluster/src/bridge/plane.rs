@@ -140,10 +140,6 @@ impl DataPlane for BridgedPlane {
         self.inner.nodes()
     }
 
-    fn pushed_feeds(&self) -> Option<&dyn PushedFeeds> {
-        self.inner.pushed_feeds()
-    }
-
     fn is_ordered(&self, room: &Room) -> bool {
         self.inner.is_ordered(room)
     }
