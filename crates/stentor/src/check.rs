@@ -2,6 +2,8 @@
 //!
 //! It reads the file only, not the environment: the result is the same on every machine.
 
+mod cluster;
+
 use crate::cli::CheckArgs;
 use crate::config::section::Section;
 use crate::config::{Config, Sources, reference};
@@ -22,7 +24,7 @@ pub(crate) fn keys() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file's changes, feeds, rules, prefixes of SockJS, and warnings. No secrets.
+/// The file's changes, feeds, rules, prefixes of SockJS, what they mean for several nodes, and warnings. No secrets.
 fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
     let mut text = format!("{name} is valid.\n");
     let changed = config.changed();
@@ -61,6 +63,13 @@ fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
     tables(&mut text, "Shared with Socket.IO's servers", bridges, "namespaces", |bridge| {
         bridge.namespaces.join(", ")
     });
+    let guarantees = cluster::guarantees(config);
+    if !guarantees.is_empty() {
+        _ = writeln!(text, "\nWith other nodes:");
+    }
+    for sentence in guarantees {
+        _ = writeln!(text, "  {sentence}");
+    }
     for warning in warnings {
         _ = writeln!(text, "\nwarning: {warning}");
     }

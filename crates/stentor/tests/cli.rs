@@ -155,6 +155,53 @@ fn check_shows_rules_and_prefixes() {
 }
 
 #[test]
+fn check_says_what_a_cluster_means() {
+    let meaning = |file: &str| {
+        let said = check_file(file);
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
+        said.out
+            .split_once("\nWith other nodes:\n")
+            .map(|(_, meaning)| meaning.to_owned())
+            .unwrap_or_default()
+    };
+    assert_eq!(meaning("[cluster]\nnode = \"a\"\n"), "");
+    let local = meaning("[cluster]\nengine = \"redis://:hunter2@127.0.0.1\"\n");
+    assert_eq!(
+        local,
+        "  Nodes share rooms, feeds and sessions over one Redis server, redis://…@127.0.0.1.\n  \
+           The file has no secret. Unless STENTOR_CLUSTER_SECRET is set, whoever can write to the engine can send messages to \
+           clients, and commands to nodes.\n  \
+           If the engine is away, the node doesn't start. Set wait to let it wait.\n  \
+           While the engine is away later, clients of one node still receive each other's messages.\n  \
+           Rooms keep no history: a client misses what is published while it, or its node, is disconnected.\n  \
+           Socket.IO clients start a new session when they reconnect (recovery_ttl in [socketio] is 0).\n"
+    );
+    let remote = meaning(
+        "[cluster]\nengine = \"redis+sentinel://a,127.0.0.1/m\"\nsecret = \"0123456789abcdef\"\nwait = true\n\
+         [rooms]\nhistory_length = 9\n[limits]\nmessage_bytes_max = \"20MiB\"\n[socketio]\nrecovery_ttl = \"1min\"\n",
+    );
+    for sentence in [
+        "the Redis server that Sentinels name, redis+sentinel://a,127.0.0.1/m.",
+        "The connection to a isn't encrypted. Use rediss+sentinel:// to encrypt it.",
+        "nodes without the secret are refused.",
+        "at its start, but waits.",
+        "Rooms keep 9 messages in the engine, in one order",
+        "Each restart and failover begins a new epoch",
+        "Messages of more than 15 MiB reach clients of their own node only.",
+        "recover their sessions on any node",
+        "set listen in [cluster], or let the load balancer",
+    ] {
+        assert!(remote.contains(sentence), "{sentence}: {remote}");
+    }
+    let cluster = meaning("[cluster]\nengine = \"rediss+cluster://a:1,b:2\"\n");
+    assert!(
+        cluster.contains("over a Redis Cluster, rediss+cluster://a:1,b:2.") && !cluster.contains("encrypted")
+    );
+    let nats = meaning("[cluster]\nengine = \"nats://a\"\n[rooms]\nhistory_length = 5000\n");
+    assert!(nats.contains("Use tls:// to encrypt") && nats.contains("at most 4096 of them."), "{nats}");
+}
+
+#[test]
 fn check_reports_all_mistakes() {
     let said = check_file("[server]\nlisen = \"127.0.0.1:1\"\ncores = \"many\"\n");
     assert_eq!((said.code, said.out.as_str()), (Some(1), ""));

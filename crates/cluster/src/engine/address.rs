@@ -51,7 +51,20 @@ impl Address {
 
     /// Whether it names a Redis Cluster.
     pub fn is_redis_cluster(&self) -> bool {
-        self.url.split_once("://").is_some_and(|(scheme, _)| scheme.ends_with("+cluster"))
+        self.scheme().ends_with("+cluster")
+    }
+
+    /// Its scheme.
+    pub fn scheme(&self) -> &str {
+        self.url.split_once("://").map_or("", |(scheme, _)| scheme)
+    }
+
+    /// The servers that it names, each with its port, if it has one.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        let rest = self.url.split_once("://").map_or("", |(_, rest)| rest);
+        let authority = rest.split(['/', '?']).next().unwrap_or_default();
+        let hosts = authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts);
+        hosts.split(',')
     }
 
     /// The whole URL, with the password.
@@ -100,6 +113,13 @@ mod tests {
             let address = Address::parse(url).map(|address| address.to_string());
             assert_eq!(address.as_deref(), Ok(shown));
         }
+    }
+
+    #[test]
+    fn hosts_are_without_credentials() {
+        let address = Address::parse("redis+sentinel://:p%40ss@one:1,two/name?sentinel_password=x").unwrap();
+        assert_eq!(address.scheme(), "redis+sentinel");
+        assert_eq!(address.hosts().collect::<Vec<_>>(), ["one:1", "two"]);
     }
 
     #[test]
