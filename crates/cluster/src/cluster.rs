@@ -290,6 +290,9 @@ impl Cluster {
                         self.handle_nodes(records);
                     }
                 }
+                () = Relays::node_wanted(self.options.relays.as_deref()) => {
+                    self.state().registry.hasten(tokio::time::Instant::now().into_std());
+                }
                 () = self.surveyed.notified() => {}
                 () = sleep_until(timeout.unwrap_or(now).into()), if timeout.is_some() => {}
             }

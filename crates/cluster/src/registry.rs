@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// How often a node reports that it is alive.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
+/// How often it does if it has to know of a node that has just started.
+const HASTY_INTERVAL: Duration = Duration::from_millis(500);
 /// A node that hasn't reported for this long is dead.
 pub const NODE_TTL: Duration = Duration::from_secs(10);
 /// Maximum number of nodes that are known; further ones are ignored.
@@ -49,6 +51,8 @@ pub(crate) struct Registry {
     /// Records that can't be read, in the last reply.
     unreadable: usize,
     due: Instant,
+    /// When this node last reported.
+    reported_at: Option<Instant>,
     /// When the last reply came.
     heard_at: Option<Instant>,
 }
@@ -56,7 +60,7 @@ pub(crate) struct Registry {
 impl Registry {
     /// The registry as `node` sees it. Its first report is due at once.
     pub(crate) fn new(node: NodeId, now: Instant) -> Self {
-        Self { node, nodes: BTreeMap::new(), unreadable: 0, due: now, heard_at: None }
+        Self { node, nodes: BTreeMap::new(), unreadable: 0, due: now, reported_at: None, heard_at: None }
     }
 
     /// When [`Registry::handle_timeout`] is due.
@@ -70,8 +74,15 @@ impl Registry {
             return None;
         }
         self.due = now + HEARTBEAT_INTERVAL;
+        self.reported_at = Some(now);
         let record = serde_json::to_vec(record).unwrap_or_default();
         Some(Request::Heartbeat { node: self.node, record: record.into(), ttl: NODE_TTL })
+    }
+
+    /// A node is looked for that isn't known: the next report is due soon.
+    pub(crate) fn hasten(&mut self, now: Instant) {
+        let soon = self.reported_at.map_or(now, |at| now.max(at + HASTY_INTERVAL));
+        self.due = self.due.min(soon);
     }
 
     /// The report that this node leaves.
@@ -148,6 +159,14 @@ mod tests {
         assert_eq!(registry.poll_timeout(), next);
         assert_eq!(registry.handle_timeout(next - Duration::from_millis(1), &record("a")), None);
         assert!(registry.handle_timeout(next, &record("a")).is_some());
+        // Somebody looks for a node: soon, and not more often than that.
+        registry.hasten(next + Duration::from_millis(100));
+        registry.hasten(next + Duration::from_millis(200));
+        assert_eq!(registry.poll_timeout(), next + HASTY_INTERVAL);
+        registry.hasten(next + Duration::from_secs(1));
+        assert_eq!(registry.poll_timeout(), next + HASTY_INTERVAL);
+        assert!(registry.handle_timeout(next + HASTY_INTERVAL, &record("a")).is_some());
+        assert_eq!(registry.poll_timeout(), next + HASTY_INTERVAL + HEARTBEAT_INTERVAL);
     }
 
     #[test]

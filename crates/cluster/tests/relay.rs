@@ -214,6 +214,21 @@ async fn any_node_answers_requests_of_a_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn sessions_of_a_node_that_has_just_started_are_found() {
+    let memory = Memory::default();
+    let a = Node::start(&memory, SECRET).await;
+    known(&[&a], 1).await;
+    let b = Node::start(&memory, SECRET).await;
+    let path = open(&b).await;
+    let opened = b.ask(&post("/sockjs/000/name/xhr", "")).await;
+    assert!(opened.ends_with("\r\n\r\no\n"), "{opened}");
+    let (engine, sockjs) = (post(&path, "4hello"), post("/sockjs/000/name/xhr_send", r#"["hello"]"#));
+    let (engine, sockjs) = tokio::join!(a.ask(&engine), a.ask(&sockjs));
+    assert!(engine.starts_with("HTTP/1.1 200 "), "{engine}");
+    assert!(sockjs.starts_with("HTTP/1.1 204 "), "{sockjs}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_room_a_request_is_to_be_tried_again() {
     let memory = Memory::default();
     let (a, b) = (

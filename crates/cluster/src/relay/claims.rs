@@ -7,6 +7,7 @@
 //! isn't given up by the claim before.
 
 use super::metrics::{Counters, count};
+use super::peers::Peers;
 use crate::NodeId;
 use crate::engine::{Engine, Reply, Request};
 use base64::Engine as _;
@@ -16,7 +17,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use stentor_edge::{Done, Location, NodeTag, SessionClaim, SessionName};
+use stentor_edge::{Done, Location, SessionClaim, SessionName};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -96,14 +97,13 @@ impl Claims {
         self.engine.request(Request::Claim { name: name.clone(), owner: self.node, ttl })
     }
 
-    /// Looks up which node has a session, and claims it for this node if none has and `claims` is set. `is_alive`: whether
-    /// another node can be reached.
+    /// Looks up which node has a session, and claims it for this node if none has and `claims` is set.
     pub(super) fn locate(
         self: &Arc<Self>,
         session: SessionName<'_>,
         claims: bool,
         done: Done<Location>,
-        is_alive: impl Fn(NodeTag) -> bool + Send + 'static,
+        peers: Arc<Peers>,
     ) {
         let name = name_of(session);
         let (claim, answer) = {
@@ -126,7 +126,9 @@ impl Claims {
                     // It isn't open yet.
                     _ => Location::Unknown,
                 },
-                Ok(Reply::Owner(Some(node))) if is_alive(node.tag()) => Location::Node(node.tag()),
+                Ok(Reply::Owner(Some(node))) if peers.wait_for(node.tag()).await => {
+                    Location::Node(node.tag())
+                }
                 // Its node is dead, or there is no such session.
                 Ok(_) => Location::Unknown,
                 Err(_) => {

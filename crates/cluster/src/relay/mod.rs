@@ -94,6 +94,14 @@ impl Relays {
         self.peers.update(self.node, nodes);
     }
 
+    /// Until somebody waits for a node that isn't known.
+    pub(crate) async fn node_wanted(this: Option<&Self>) {
+        match this {
+            Some(this) => this.peers.wanted().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// The figures of a node's part; all zero if it has none.
     pub(crate) fn metrics(this: Option<&Self>) -> Vec<Metric> {
         match this {
@@ -167,8 +175,15 @@ impl Relay for Relays {
             .spawn(async move { this.pass(peer.node, peer.address, peer.gone, connection, permit).await });
     }
 
-    fn locate(&self, session: SessionName<'_>, claims: bool, done: Done<Location>) {
+    fn find(&self, node: NodeTag, done: Done<Location>) {
         let peers = self.peers.clone();
-        self.claims.locate(session, claims, done, move |node| peers.has(node));
+        self.runtime.spawn(async move {
+            let is_there = peers.wait_for(node).await;
+            done.answer(Ok(if is_there { Location::Node(node) } else { Location::Unknown }));
+        });
+    }
+
+    fn locate(&self, session: SessionName<'_>, claims: bool, done: Done<Location>) {
+        self.claims.locate(session, claims, done, self.peers.clone());
     }
 }

@@ -2,10 +2,19 @@
 
 use crate::NodeId;
 use crate::registry::NodeRecord;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use stentor_edge::NodeTag;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+/// How many updates a node that isn't known is waited for. The first one may have been on its way already.
+const UPDATES_MAX: usize = 2;
+/// How long an update is waited for: more than the time between two reads of the registry.
+const UPDATE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Nodes that are remembered after they have left.
+const LEFT_MAX: usize = 64;
 
 struct Peer {
     node: NodeId,
@@ -22,22 +31,64 @@ pub(super) struct Found {
     pub(super) gone: watch::Receiver<()>,
 }
 
-/// The other nodes that are alive and have said where they can be reached, by their tags.
+/// The other nodes that are alive and have said where they can be reached.
 #[derive(Default)]
-pub(super) struct Peers(Mutex<HashMap<NodeTag, Peer>>);
+pub(super) struct Peers {
+    known: Mutex<Known>,
+    /// Changes with each call of [`Peers::update`].
+    updates: watch::Sender<()>,
+    /// Somebody waits for a node that isn't known.
+    wanted: Notify,
+}
+
+#[derive(Default)]
+struct Known {
+    peers: HashMap<NodeTag, Peer>,
+    /// Nodes that were known and aren't any more, the last one at the end: nobody waits for them.
+    left: VecDeque<NodeTag>,
+}
 
 impl Peers {
-    fn peers(&self) -> MutexGuard<'_, HashMap<NodeTag, Peer>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until somebody waits for a node that isn't known.
+    pub(super) async fn wanted(&self) {
+        self.wanted.notified().await;
+    }
+
+    /// Whether a node is alive. One that isn't known may have started a moment ago: it is waited for.
+    pub(super) async fn wait_for(&self, tag: NodeTag) -> bool {
+        let mut updates = self.updates.subscribe();
+        for _ in 0..UPDATES_MAX {
+            {
+                let known = self.known();
+                if known.peers.contains_key(&tag) || known.left.contains(&tag) {
+                    break;
+                }
+            }
+            self.wanted.notify_one();
+            if !matches!(timeout(UPDATE_TIMEOUT, updates.changed()).await, Ok(Ok(()))) {
+                break;
+            }
+        }
+        self.has(tag)
     }
 
     /// Sets the nodes that are alive, `own` among them.
     pub(super) fn update(&self, own: NodeId, nodes: &BTreeMap<NodeId, NodeRecord>) {
-        let mut peers = self.peers();
-        peers.retain(|_, peer| {
+        let Known { peers, left } = &mut *self.known();
+        peers.retain(|tag, peer| {
             let record = nodes.get(&peer.node);
+            if record.is_none() {
+                left.push_back(*tag);
+            }
             record.is_some_and(|record| record.address.as_deref() == Some(&*peer.address))
         });
+        // One that was only silent for too long is back.
+        left.retain(|tag| !nodes.keys().any(|node| node.tag() == *tag));
+        left.drain(..left.len().saturating_sub(LEFT_MAX));
         for (node, record) in nodes.iter().filter(|(node, _)| **node != own) {
             if let Some(address) = record.address.as_deref() {
                 peers.entry(node.tag()).or_insert_with(|| Peer {
@@ -47,11 +98,12 @@ impl Peers {
                 });
             }
         }
+        self.updates.send_replace(());
     }
 
     /// The node of a tag.
     pub(super) fn find(&self, tag: NodeTag) -> Option<Found> {
-        self.peers().get(&tag).map(|peer| Found {
+        self.known().peers.get(&tag).map(|peer| Found {
             node: peer.node,
             address: peer.address.clone(),
             gone: peer.alive.subscribe(),
@@ -60,7 +112,7 @@ impl Peers {
 
     /// Whether a node is alive and can be reached.
     pub(super) fn has(&self, tag: NodeTag) -> bool {
-        self.peers().contains_key(&tag)
+        self.known().peers.contains_key(&tag)
     }
 }
 
@@ -92,5 +144,29 @@ mod tests {
         assert_eq!(&*peers.find(tag(4)).unwrap().address, "elsewhere");
         peers.update(NodeId(1), &nodes(&[]));
         assert!(two.gone.has_changed().is_err() && !peers.has(tag(2)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_is_not_known_is_waited_for() {
+        let peers = Arc::new(Peers::default());
+        let wait = |node| {
+            let peers = peers.clone();
+            tokio::spawn(async move { peers.wait_for(NodeId(node).tag()).await })
+        };
+        let (two, three) = (wait(2), wait(3));
+        peers.wanted().await;
+        peers.update(NodeId(1), &nodes(&[(1, None)]));
+        peers.wanted().await;
+        assert!(!two.is_finished());
+        peers.update(NodeId(1), &nodes(&[(1, None), (2, Some("two"))]));
+        assert_eq!((two.await.unwrap(), three.await.unwrap()), (true, false));
+        // Nobody says: not for ever.
+        let start = tokio::time::Instant::now();
+        assert!(!wait(4).await.unwrap());
+        assert_eq!(start.elapsed(), UPDATE_TIMEOUT);
+        // It was there, and is dead.
+        peers.update(NodeId(1), &nodes(&[(1, None)]));
+        assert!(!wait(2).await.unwrap());
+        assert_eq!(start.elapsed(), UPDATE_TIMEOUT, "at once");
     }
 }

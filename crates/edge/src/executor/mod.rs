@@ -29,7 +29,7 @@ use crate::ledger::Pressure;
 use crate::metrics::CoreMetrics;
 use crate::millis::{Clock, Millis};
 use crate::options::Options;
-use crate::ports::{Access, Done, Location, NodeTag, PublicId};
+use crate::ports::{Access, Done, Location, PublicId};
 use crate::recovery::RecoverableSockets;
 use crate::shared::{ControlCommand, Shared};
 use crate::tracked::Tracked;
@@ -343,9 +343,9 @@ impl Executor {
         })
     }
 
-    /// The node that drew an id, if it is another one of the cluster.
-    pub(crate) fn other_node(&self, sid: Sid) -> Option<NodeTag> {
-        self.shared.options.node_tag.filter(|tag| *tag != sid.node()).map(|_| sid.node())
+    /// Whether another node of the cluster has drawn an id.
+    pub(crate) fn is_of_other_node(&self, sid: Sid) -> bool {
+        self.shared.options.node_tag.is_some_and(|tag| tag != sid.node())
     }
 
     /// Whether an input of this size is too large for the remaining memory.

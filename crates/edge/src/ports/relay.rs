@@ -71,7 +71,7 @@ impl Drop for RelayPermit {
 /// Keeps the name of a session for this node as long as it lives.
 pub trait SessionClaim: fmt::Debug + Send + Sync {}
 
-/// Where requests of a session belong whose name its client has chosen.
+/// Where requests of a session belong.
 #[derive(Clone, Debug)]
 pub enum Location {
     /// To this node: the name is claimed for it.
@@ -102,6 +102,9 @@ pub trait Relay: fmt::Debug + Send + Sync {
     /// Passes a connection through to a node. If that isn't possible, it comes back
     /// ([`DataPlane::adopt`](crate::DataPlane::adopt)).
     fn relay(&self, node: NodeTag, connection: ClientConnection, permit: RelayPermit);
+
+    /// Looks for a node that isn't known to be alive: it may have started a moment ago.
+    fn find(&self, node: NodeTag, done: Done<Location>);
 
     /// Looks up which node has a session. `claims`: if none has it, this one claims it.
     fn locate(&self, session: SessionName<'_>, claims: bool, done: Done<Location>);

@@ -176,6 +176,17 @@ impl<'a> RequestContext<'a> {
         RequestOutcome::Move(core)
     }
 
+    /// Passes the connection through to the node that an id names, when that node is known. `None`: as for [`Self::relay_to`].
+    pub(crate) fn relay_to_node_of<W>(&mut self, id: Sid) -> Option<RequestOutcome<W>> {
+        let node = id.node();
+        let relay = self.ex.options().relay.as_ref().filter(|_| self.handover.is_none())?;
+        if self.location.is_none() && !relay.reaches(node) {
+            relay.find(node, self.ex.when_located(self.conn));
+            return Some(RequestOutcome::Location);
+        }
+        self.relay_to(node)
+    }
+
     /// Passes the connection through to the node of its client, or answers that this isn't possible now. `None`: the node can't
     /// be reached, or the request has been passed through already.
     pub(crate) fn relay_to<W>(&mut self, node: NodeTag) -> Option<RequestOutcome<W>> {

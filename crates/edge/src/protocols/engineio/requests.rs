@@ -95,8 +95,8 @@ fn find(
     sid: &str,
 ) -> Result<ClientId, Outcome> {
     let Some(sid) = Sid::parse(sid) else { return Err(refuse(cx, RequestError::UnknownSession, None)) };
-    if let Some(node) = cx.ex.other_node(sid) {
-        let relayed = cx.relay_to(node);
+    if cx.ex.is_of_other_node(sid) {
+        let relayed = cx.relay_to_node_of(sid);
         return Err(relayed.unwrap_or_else(|| refuse(cx, RequestError::UnknownSession, None)));
     }
     let ex = &mut *cx.ex;

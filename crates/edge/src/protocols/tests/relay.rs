@@ -29,6 +29,10 @@ impl Relay for Notes {
 
     fn relay(&self, _: NodeTag, _: ClientConnection, _: RelayPermit) {}
 
+    fn find(&self, node: NodeTag, _: Done<Location>) {
+        self.located.lock().unwrap().push(format!("{node:?}"));
+    }
+
     fn locate(&self, session: SessionName<'_>, claims: bool, _: Done<Location>) {
         let SessionName { prefix, key, session } = session;
         self.located.lock().unwrap().push(format!("{prefix} {key:?} {session} {claims}"));
@@ -85,14 +89,19 @@ fn an_engineio_session_of_another_node_is_passed_through() {
 }
 
 #[test]
-fn a_session_of_a_dead_node_is_unknown_at_once() {
-    let (mut rig, _) = rig();
-    for node in [DEAD, OWN] {
-        let mut conn = rig.connect();
-        let answer = rig.receive(&mut conn, poll_of(sid_of(node)));
-        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.ends_with(UNKNOWN), "{answer}");
-        assert_eq!(destination(&conn), None);
-    }
+fn a_node_that_is_not_known_is_looked_for() {
+    let (mut rig, notes) = rig();
+    let mut conn = rig.connect();
+    assert_eq!(rig.receive(&mut conn, poll_of(sid_of(DEAD))), "");
+    assert_eq!(notes.located.lock().unwrap()[..], ["NodeTag(3)"]);
+    let answer = rig.locate(&mut conn, Location::Unknown);
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.ends_with(UNKNOWN), "{answer}");
+    // The next request of the connection begins with nothing.
+    assert_eq!(rig.receive(&mut conn, poll_of(sid_of(OTHER))), "");
+    assert_eq!(destination(&conn), Some(Destination::Node(OTHER)));
+    // This node's own isn't anywhere else.
+    let mut conn = rig.connect();
+    assert!(rig.receive(&mut conn, poll_of(sid_of(OWN))).ends_with(UNKNOWN));
 }
 
 #[test]
