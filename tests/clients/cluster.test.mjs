@@ -295,10 +295,11 @@ onEachEngine('rooms with history have one order on all nodes, and a client resum
     t.after(() => socket.terminate());
     const messages = inbox(socket);
     await once(socket, 'open');
+    const { session } = await messages.until((message) => message.type === 'welcome');
     socket.send(JSON.stringify({ id: 1, type: 'subscribe', room: 'log', ...since }));
     await messages.until((message) => message.type === 'ok');
     const next = () => within(messages.until((message) => message.type === 'message'), 'a message');
-    return { socket, next };
+    return { socket, session, next };
   };
   const clients = await Promise.all(servers.map((server) => subscribe(server)));
   // Publishers on all nodes at once.
@@ -314,12 +315,15 @@ onEachEngine('rooms with history have one order on all nodes, and a client resum
   assert.deepEqual(seen[1].map(line), seen[0].map(line));
   assert.deepEqual(seen[2].map(line), seen[0].map(line));
   assert.deepEqual(seen[0].map(({ offset }) => offset), Array.from({ length: 60 }, (_, i) => i + 1));
+  // A message that isn't for all has a position as well.
+  await post(servers[1], 'emit', { rooms: ['log'], data: { n: 9, i: 8 }, except: { sessions: [clients[0].session, clients[2].session] } });
+  assert.deepEqual((await clients[1].next()).offset, 61);
   // A request that is repeated at another node publishes nothing.
   for (const server of servers) assert.deepEqual(await post(server, 'publish', { room: 'log', data: { n: 9, i: 9 }, idempotency_key: 'order-17' }), { published: 1 });
   await post(servers[1], 'publish', { room: 'log', data: { n: 9, i: 10 } });
   for (const { next } of clients) assert.deepEqual([(await next()).data.i, (await next()).data.i], [9, 10]);
   // A node dies; its client goes to another one and receives what it missed, once.
-  const { epoch, offset } = { epoch: seen[0].at(-1).epoch, offset: 62 };
+  const { epoch, offset } = { epoch: seen[0].at(-1).epoch, offset: 63 };
   servers[0].child.kill('SIGKILL');
   for (let i = 0; i < 5; i++) await post(servers[1], 'publish', { room: 'log', data: { n: 1, i: 100 + i } });
   const resumed = await subscribe(servers[2], { epoch, offset });
@@ -331,7 +335,7 @@ onEachEngine('rooms with history have one order on all nodes, and a client resum
   assert.equal((await resumed.next()).data.i, 200);
 });
 
-test('a message to a room with history is published when the engine has it', { skip }, async (t) => {
+test('a message to a room with history is published when the engine has it', { skip: withoutRedis }, async (t) => {
   const engine = await redis(t);
   const server = await node(t, engine, 'a', '[rooms]\nhistory_length = 100\n[limits]\ndecision_timeout = "2s"\n');
   const publish = async (n) => {

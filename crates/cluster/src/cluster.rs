@@ -322,7 +322,7 @@ impl Cluster {
     /// What a message of a room with history says, whichever node published it.
     fn content(&self, channel: &Channel, payload: &Bytes) -> Option<Content> {
         match self.frames.decode(channel, payload) {
-            Ok((_, Frame::Message(message))) => Some((message.event, message.data)),
+            Ok((_, Frame::Message(message))) => Some(message.into()),
             Ok(_) => None,
             Err(error) => {
                 self.counters.count_refused(error);

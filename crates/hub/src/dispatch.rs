@@ -264,6 +264,11 @@ impl Emit {
         self.except.sessions(core)
     }
 
+    /// The sessions of all cores that don't get it.
+    pub fn excepted(&self) -> &[(CoreId, SessionId)] {
+        self.except.0.as_ref().map_or(&[], |except| &except.sessions)
+    }
+
     /// The rooms whose members don't receive it.
     pub fn excepted_rooms(&self) -> &[Room] {
         self.except.0.as_ref().map_or(&[], |except| &except.rooms)

@@ -32,7 +32,7 @@ use room::{News, Next, Reading, RoomState};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_edge::{Denial, RoomUpdate};
+use stentor_edge::{Broadcast, Denial, PublicId, RoomUpdate};
 use stentor_hub::{Data, HistoryLimits, Position, Room, history_limits};
 
 /// How often newest positions are compared with the engine's.
@@ -48,8 +48,27 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// When updates of this size wait for the data plane, the node takes no more.
 const UPDATES_BYTES_MAX: usize = 8 << 20;
 
-/// The name of a message's event, if it has one, and its data.
-pub(crate) type Content = (Option<Arc<str>>, Data);
+/// What a message says, and who doesn't receive it.
+#[derive(Debug)]
+pub(crate) struct Content {
+    pub(crate) event: Option<Arc<str>>,
+    pub(crate) data: Data,
+    pub(crate) except_rooms: Vec<Room>,
+    pub(crate) except_sessions: Vec<PublicId>,
+}
+
+impl Content {
+    fn bytes(&self) -> usize {
+        self.data.len() + size_of_val(&self.except_rooms[..]) + size_of_val(&self.except_sessions[..])
+    }
+}
+
+impl From<Broadcast> for Content {
+    fn from(message: Broadcast) -> Self {
+        let Broadcast { event, data, except_rooms, except_sessions, .. } = message;
+        Self { event, data, except_rooms, except_sessions }
+    }
+}
 
 /// What the machine wants done. `P` names a publisher that waits.
 #[derive(Debug)]
@@ -507,7 +526,9 @@ const NO_HISTORY: HistoryLimits =
 fn bytes_of(update: &RoomUpdate) -> usize {
     size_of::<RoomUpdate>()
         + match update {
-            RoomUpdate::Message { data, .. } => data.len(),
+            RoomUpdate::Message { data, except_rooms, except_sessions, .. } => {
+                data.len() + size_of_val(&except_rooms[..]) + size_of_val(&except_sessions[..])
+            }
             RoomUpdate::History { messages, .. } => {
                 messages.iter().map(|message| size_of_val(message) + message.data.len()).sum()
             }

@@ -209,9 +209,10 @@ impl RoomState {
         }
         self.is_unproven = false;
         match content {
-            Some((event, data)) => {
+            Some(Content { event, data, except_rooms, except_sessions }) => {
                 self.newest = Some(position);
-                news.updates.push(RoomUpdate::Message { position, event, data });
+                let update = RoomUpdate::Message { position, event, data, except_rooms, except_sessions };
+                news.updates.push(update);
             }
             None => self.resync(position, Resync::Unreadable, news),
         }
@@ -288,7 +289,7 @@ impl RoomState {
 
     /// Keeps a message until the history is read.
     fn wait(&mut self, position: Position, content: Option<Content>) {
-        let bytes = content.as_ref().map_or(0, |(_, data)| data.len());
+        let bytes = content.as_ref().map_or(0, Content::bytes);
         let is_full = self.waiting.len() >= WAITING_MAX
             || (self.waiting_bytes + bytes > WAITING_BYTES_MAX && !self.waiting.is_empty());
         if is_full {
@@ -310,7 +311,7 @@ impl RoomState {
             return Next::Read;
         }
         while let Some((position, content)) = self.waiting.pop_front() {
-            self.waiting_bytes -= content.as_ref().map_or(0, |(_, data)| data.len());
+            self.waiting_bytes -= content.as_ref().map_or(0, Content::bytes);
             if self.handle_message(position, content, news) == Next::Read {
                 return Next::Read;
             }
@@ -338,7 +339,7 @@ impl RoomState {
         for (position, content) in read {
             let is_next = position == next(end(after, &messages));
             match content {
-                Some((event, data)) => {
+                Some(Content { event, data, .. }) => {
                     if !is_next {
                         (after, messages) = (before(position), Vec::new());
                     }
@@ -383,7 +384,7 @@ impl RoomState {
                 self.resync(before(position), Resync::Truncated, news);
             }
             match content {
-                Some((event, data)) => {
+                Some(Content { event, data, .. }) => {
                     missed.push(HistoryMessage { offset: position.offset, event, data });
                 }
                 None => {

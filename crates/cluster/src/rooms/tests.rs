@@ -25,7 +25,12 @@ fn room(index: usize) -> Room {
 
 /// What nodes of the cluster send; anything else is a stranger's.
 fn decode(_: &Room, payload: &Bytes) -> Option<Content> {
-    payload.starts_with(b"m").then(|| (None, Data::Text(payload.clone())))
+    payload.starts_with(b"m").then(|| Content {
+        event: None,
+        data: Data::Text(payload.clone()),
+        except_rooms: Vec::new(),
+        except_sessions: Vec::new(),
+    })
 }
 
 /// How often each publisher of a node has published, and for which of its messages it waits.
@@ -503,7 +508,7 @@ fn what_waits_is_bounded() {
         cluster.intrude(0);
         cluster.publish(0, 1, 0);
         let node = &mut cluster.nodes[1];
-        node.rooms.handle_message(&room(0), START, Some((None, Data::Text(vec![b'm'; 100_000].into()))));
+        node.rooms.handle_message(&room(0), START, decode(&room(0), &vec![b'm'; 100_000].into()));
         assert!(node.rooms.stats().waiting_bytes <= 1 << 20);
     }
     cluster.is_up = true;

@@ -361,7 +361,7 @@ impl<'a> Context<'a> {
         if self.outlet.is_ordered_elsewhere(self.hub, room, &how) {
             self.submitted += 1;
             let outlet = &mut *self.outlet;
-            let submit = |ticket| outlet.submit(room, (event, data), &how, ticket);
+            let submit = |ticket| outlet.submit(room, (event, data), &how, &[], ticket);
             return Ok(self.questions.submit(self.core.now, self.submitted, self.scope.waits, submit)?);
         }
         self.outlet.publish(self.hub, self.core.now, room, (event, data), how);

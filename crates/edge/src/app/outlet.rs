@@ -24,6 +24,8 @@ pub(crate) struct Outlet {
     waiting: VecDeque<(Broadcast, Kind)>,
     /// The engine orders rooms with history.
     orders_history: bool,
+    /// Of the ids of this node's sessions.
+    seed: [u64; 2],
     /// Whether any waited after the last call of [`Self::retry`].
     waited: bool,
     /// Messages for the broker since the start.
@@ -32,10 +34,10 @@ pub(crate) struct Outlet {
 }
 
 impl Outlet {
-    pub(crate) fn new(broker: Option<Arc<dyn Broker>>, ledger: Arc<Ledger>) -> Self {
+    pub(crate) fn new(broker: Option<Arc<dyn Broker>>, ledger: Arc<Ledger>, seed: [u64; 2]) -> Self {
         let charge = Charge::new(ledger, Class::Broker);
         let orders_history = broker.as_ref().is_some_and(|broker| broker.orders_history());
-        Self { broker, orders_history, waiting: VecDeque::new(), waited: false, count: 0, charge }
+        Self { broker, orders_history, seed, waiting: VecDeque::new(), waited: false, count: 0, charge }
     }
 
     /// Publishes a message of this node to a room.
@@ -67,38 +69,38 @@ impl Outlet {
         if self.broker.is_none() {
             return hub.handle_emit(now, rooms, event, data, how);
         }
+        if let Some(room) = rooms.only().filter(|room| self.is_ordered_elsewhere(hub, room, &how)) {
+            return self.submit(room, (event, data), &how, except, None);
+        }
         let id = hub.draw_id();
         let how = how.identified(id);
         let mut message = message(id, rooms.clone(), event.clone(), data.clone(), &how);
         message.except_sessions = except.to_vec();
-        let is_for_all = except.is_empty();
-        if is_for_all && rooms.only().is_some_and(|room| self.is_ordered_elsewhere(hub, room, &how)) {
-            return self.pass_on(message, Kind::Ordered(None));
-        }
         hub.handle_emit(now, rooms, event, data, how);
         self.pass_on(message, Kind::Plain);
     }
 
-    /// Whether a message gets its position from the engine: then it isn't delivered here before it comes back. One that isn't for
-    /// all members isn't, because what comes back is.
+    /// Whether a message gets its position from the engine: then it isn't delivered here before it comes back.
     #[inline]
     pub(crate) fn is_ordered_elsewhere(&self, hub: &Hub<Formats>, room: &Room, how: &Emit) -> bool {
-        self.orders_history
-            && !how.volatile
-            && how.has_no_exceptions()
-            && hub.home_of(&Topic::Room(room.clone())).is_some()
+        self.orders_history && !how.volatile && hub.home_of(&Topic::Room(room.clone())).is_some()
     }
 
-    /// Hands the broker a message to a room that the engine orders.
+    /// Hands the broker a message to a room that the engine orders. `except`: sessions of other nodes that are left out.
     pub(crate) fn submit(
         &mut self,
         room: &Room,
         (event, data): (Option<Arc<str>>, Data),
         how: &Emit,
+        except: &[PublicId],
         ticket: Option<Ticket>,
     ) {
         // It gets the id of its position.
-        self.pass_on(message(0, room.clone().into(), event, data, how), Kind::Ordered(ticket));
+        let mut message = message(0, room.clone().into(), event, data, how);
+        // This node leaves its sessions out when the message comes back.
+        let own = how.excepted().iter().map(|(core, session)| PublicId::of(self.seed, *core, *session));
+        message.except_sessions = own.chain(except.iter().copied()).collect();
+        self.pass_on(message, Kind::Ordered(ticket));
     }
 
     fn pass_on(&mut self, message: Broadcast, kind: Kind) {

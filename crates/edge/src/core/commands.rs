@@ -11,8 +11,8 @@ use crate::app::{ENVELOPE_BYTES, Sent, Waiter};
 use crate::executor::Executor;
 use crate::identity::{ClientKind, Owner, Sid};
 use crate::ports::{
-    Broadcast, Concerned, FeedUpdate, LIST_BYTES_MAX, Named, Publish, RoomUpdate, SessionInfo, SocketCommand,
-    Target,
+    Broadcast, Concerned, FeedUpdate, LIST_BYTES_MAX, Named, PublicId, Publish, RoomUpdate, SessionInfo,
+    SocketCommand, Target,
 };
 use crate::protocols::clients::TableEntry;
 use crate::protocols::engineio::ApplicationProtocol;
@@ -140,26 +140,30 @@ impl<D: Driver> Core<D> {
     fn receive(&mut self, message: Broadcast) {
         let Broadcast { id, rooms, except_rooms, except_sessions, event, data, volatile } = message;
         let how = if volatile { Emit::volatile() } else { Emit::default() };
-        let mut how = how.identified(id);
-        for room in except_rooms {
-            how = how.except_room(room);
-        }
-        for (core, session) in except_sessions.into_iter().filter_map(|id| self.ex.shared.session_of(id)) {
-            how = how.except_session(core, session);
-        }
+        let how = self.leave_out(how.identified(id), except_rooms, except_sessions);
         self.ex.published_bytes += data.len() + ENVELOPE_BYTES;
         self.ex.hub.handle_emit(self.ex.context.now, &rooms, event, data, how);
     }
 
+    /// Leaves out members of rooms, and sessions of this node.
+    fn leave_out(&self, how: Emit, rooms: Vec<Room>, sessions: Vec<PublicId>) -> Emit {
+        let how = rooms.into_iter().fold(how, Emit::except_room);
+        let sessions = sessions.into_iter().filter_map(|id| self.ex.shared.session_of(id));
+        sessions.fold(how, |how, (core, session)| how.except_session(core, session))
+    }
+
     fn update_room(&mut self, room: &Room, update: RoomUpdate) {
         self.ex.published_bytes += update.bytes() + ENVELOPE_BYTES;
-        let (hub, now) = (&mut self.ex.hub, self.ex.context.now);
+        let now = self.ex.context.now;
         match update {
-            RoomUpdate::Message { position, event, data } => {
-                hub.handle_positioned(now, room, position, event, data, Emit::default());
+            RoomUpdate::Message { position, event, data, except_rooms, except_sessions } => {
+                let how = self.leave_out(Emit::default(), except_rooms, except_sessions);
+                self.ex.hub.handle_positioned(now, room, position, event, data, how);
             }
-            RoomUpdate::History { after, messages } => hub.handle_history(now, room, after, messages),
-            RoomUpdate::Confirmed => hub.handle_confirmed(room),
+            RoomUpdate::History { after, messages } => {
+                self.ex.hub.handle_history(now, room, after, messages);
+            }
+            RoomUpdate::Confirmed => self.ex.hub.handle_confirmed(room),
         }
     }
 

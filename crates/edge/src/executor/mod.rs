@@ -123,7 +123,7 @@ impl Executor {
                 options.limits.decision_timeout,
                 shared.ledger.clone(),
             ),
-            outlet: Outlet::new(options.broker.clone(), shared.ledger.clone()),
+            outlet: Outlet::new(options.broker.clone(), shared.ledger.clone(), shared.seed),
             budget: Budget::new(turn_bytes_max),
             published_bytes: 0,
             published_bytes_max,

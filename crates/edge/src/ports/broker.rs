@@ -17,7 +17,8 @@ pub struct Broadcast {
     pub rooms: Rooms,
     /// but not to the members of these,
     pub except_rooms: Vec<Room>,
-    /// and not to these sessions. A node leaves its own sessions out itself, so these are sessions of other nodes.
+    /// and not to these sessions. A node leaves its own sessions out itself, so these are sessions of other nodes; those of the node
+    /// as well if the engine orders the room.
     pub except_sessions: Vec<PublicId>,
     /// The event's name, if it has one.
     pub event: Option<Arc<str>>,

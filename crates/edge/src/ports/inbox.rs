@@ -75,6 +75,10 @@ pub enum RoomUpdate {
         event: Option<Arc<str>>,
         /// The content.
         data: Data,
+        /// Whose members are left out,
+        except_rooms: Vec<Room>,
+        /// and which sessions, of any node.
+        except_sessions: Vec<PublicId>,
     },
     /// All messages that followed a position, oldest first. The first news of a room that gets subscribers, and what closes
     /// a gap.
@@ -92,7 +96,9 @@ impl RoomUpdate {
     /// Approximate size.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Self::Message { data, .. } => data.len(),
+            Self::Message { data, except_rooms, except_sessions, .. } => {
+                data.len() + size_of_val(&except_rooms[..]) + size_of_val(&except_sessions[..])
+            }
             Self::History { messages, .. } => messages.iter().map(|message| message.data.len()).sum(),
             Self::Confirmed => 0,
         }

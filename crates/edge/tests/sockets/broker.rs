@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use stentor_edge::{
-    Broadcast, Broker, Busy, Command, CommandError, Concerned, Denial, Done, Options, Publish, RoomUpdate,
-    Rule, Target, Template, Ticket,
+    Broadcast, Broker, Busy, Command, CommandError, Concerned, Denial, Done, Options, PublicId, Publish,
+    RoomUpdate, Rule, Target, Template, Ticket,
 };
 use stentor_hub::{Data, Epoch, HistoryLimits, Key, Position, Room, Rooms, Topic};
 
@@ -182,7 +182,7 @@ fn a_session_can_be_left_out_by_another_node() {
             ws.ask(json!({"type": "subscribe", "room": "r"}));
             id
         });
-        let id = stentor_edge::PublicId::parse(&ids[0]).unwrap();
+        let id = PublicId::parse(&ids[0]).unwrap();
         let mut message = broadcast(&["r"], "1");
         message.except_sessions = vec![id];
         server.plane().receive(message).unwrap();
@@ -333,8 +333,9 @@ fn the_engine_orders_rooms_with_history() {
         let (server, recorder) = node_with(cores, recorder, |_| {});
         let room = Room::plain("h").unwrap();
         let mut clients = server.ws_on_each_core("/ws");
+        let mut ids = Vec::new();
         for ws in &mut clients {
-            ws.next_json();
+            ids.push(PublicId::parse(ws.next_json()["session"].as_str().unwrap()).unwrap());
             ws.ask(json!({"type": "subscribe", "room": "h"}));
         }
         until("interest", || recorder.subscribed().contains(&Topic::Room(room.clone())));
@@ -373,23 +374,25 @@ fn the_engine_orders_rooms_with_history() {
         // Nobody waits for a message of the control plane.
         server.publish("h", "5");
         assert_eq!(taken().1, None);
-        // One that isn't for all members gets no position, and leaves as a message of a room without history.
+        // One that isn't for all members says so.
+        let left_out = ids[1];
         let target = Target::of("/").unwrap().room("h").unwrap().except_room("quiet").unwrap();
         let (event, data) = (None, Data::Json(Bytes::from_static(b"6")));
-        server
-            .plane()
-            .command(target, Command::Emit { event, data, volatile: false, done: Done::new(|_| ()) });
-        for ws in &mut clients {
-            let message = ws.next_json();
-            assert_eq!([&message["offset"], &message["data"]], [&Value::Null, &json!(6)]);
-        }
-        assert_eq!(recorder.published.lock().unwrap().drain(..).count(), 1);
-        // Nothing else was delivered yet. What comes back is, in the engine's order, and once.
-        let positioned = |offset, data: &Data| {
+        server.plane().command(
+            target.except_session(left_out),
+            Command::Emit { event, data, volatile: false, done: Done::new(|_| ()) },
+        );
+        let (whisper, ticket) = taken();
+        let quiet = vec![Room::plain("quiet").unwrap()];
+        assert_eq!((whisper.except_rooms, whisper.except_sessions, ticket), (quiet, vec![left_out], None));
+        // Nothing was delivered yet. What comes back is, in the engine's order, and once, but to who is left out.
+        let positioned_except = |offset, data: &Data, except_sessions| {
             let position = Position { epoch: Epoch(7), offset };
-            let update = RoomUpdate::Message { position, event: None, data: data.clone() };
+            let (event, data, except_rooms) = (None, data.clone(), Vec::new());
+            let update = RoomUpdate::Message { position, event, data, except_rooms, except_sessions };
             server.plane().update_room(&room, update).unwrap();
         };
+        let positioned = |offset, data: &Data| positioned_except(offset, data, Vec::new());
         positioned(1, &message.data);
         positioned(1, &message.data);
         positioned(2, &Data::Json("1".into()));
@@ -411,5 +414,15 @@ fn the_engine_orders_rooms_with_history() {
         }
         server.plane().update_room(&room, RoomUpdate::Confirmed).unwrap();
         assert_eq!(ahead.next_json()["data"], 4);
+        positioned_except(5, &Data::Json("5".into()), vec![left_out]);
+        positioned(6, &Data::Json("6".into()));
+        let next = |ws: &mut Ws| ws.next_json()["data"].clone();
+        assert_eq!([3, 4, 5, 6].map(|_| next(&mut clients[0])), [3, 4, 5, 6].map(|n| json!(n)));
+        assert_eq!([3, 4, 6].map(|_| next(&mut clients[1])), [3, 4, 6].map(|n| json!(n)));
+        // Who resumes receives all that is kept.
+        let mut again = server.ws("/ws");
+        again.next_json();
+        again.ask(json!({"type": "subscribe", "room": "h", "epoch": 7, "offset": 4}));
+        assert_eq!([5, 6].map(|_| next(&mut again)), [5, 6].map(|n| json!(n)));
     });
 }
