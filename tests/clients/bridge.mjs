@@ -46,14 +46,14 @@ export async function nodeServer(t, engine, { adapter = createAdapter } = {}) {
 }
 
 /** A node of Stentor whose clients can do the same. */
-export async function stentor(t, engine, { more = '', bridge = '', cluster = '' } = {}) {
+export async function stentor(t, engine, { more = '', bridge = '', cluster = '', namespaces = ['/', '/chat'] } = {}) {
   const config = `
 ${cluster}
 [socketio]
 namespaces = ["/chat"]
 [[cluster.socketio]]
 url = "${engine.url}"
-namespaces = ["/", "/chat"]
+namespaces = ${JSON.stringify(namespaces)}
 ${bridge}
 [[rules]]
 event = "join"

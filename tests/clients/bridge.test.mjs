@@ -123,6 +123,30 @@ test('other namespaces are apart, and those that are not shared stay here', { sk
   assert.deepEqual(heard('main'), [0, 0, 0, 0]);
 });
 
+test('a node with an engine as well uses it for the other namespaces only', { skip }, async (t) => {
+  const engine = await redis(t);
+  const options = { cluster: `[cluster]\nengine = "${engine.url}"`, namespaces: ['/'] };
+  const servers = await Promise.all([nodeServer(t, engine), stentor(t, engine, options), stentor(t, engine, options)]);
+  const [node, own] = servers;
+  const main = await Promise.all(servers.map((server) => client(t, server, ['red'])));
+  const chat = await Promise.all(servers.map((server) => client(t, server, ['red'], { namespace: '/chat' })));
+  const heard = (name) => [...main, ...chat].map(({ seen }) => seen.filter(([event]) => event === name).length);
+  await until('interest has spread', async () => {
+    await admin(own, 'publish', { namespace: '/chat', room: 'red', event: 'ready', data: 1 });
+    return chat[2].seen.some(([name]) => name === 'ready');
+  });
+  node.io.to('red').emit('shared', 1);
+  node.io.of('/chat').to('red').emit('apart', 1);
+  await admin(own, 'publish', { room: 'red', event: 'own', data: 1 });
+  await admin(own, 'publish', { namespace: '/chat', room: 'red', event: 'over the engine', data: 1 });
+  await until('all is there', () => heard('own').slice(0, 3).every((count) => count === 1) && heard('over the engine')[5] === 1);
+  await settled([own], main);
+  assert.deepEqual(['shared', 'apart', 'own', 'over the engine'].map(heard), [[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 0, 0], [1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 1, 1]]);
+  // The commands, too: those for a namespace of the engine ask its nodes, those for a shared one all servers.
+  const count = async (namespace) => (await admin(own, 'sessions', { namespace, rooms: ['red'] })).count;
+  assert.deepEqual([await count('/'), await count('/chat')], [3, 2]);
+});
+
 test('while Redis is away each server serves its own clients, and all of them when it is back', { skip }, async (t) => {
   const engine = await redis(t);
   const servers = await Promise.all([nodeServer(t, engine), stentor(t, engine)]);

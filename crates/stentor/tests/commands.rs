@@ -22,7 +22,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Commands that don't run here: how they begin, and why.
-const NOT_RUN: [(&str, &str); 15] = [
+const NOT_RUN: [(&str, &str); 20] = [
     (
         "make ",
         "`make test` runs this test; tests/make.rs covers `make run`, run-cluster.test.mjs `make run-cluster`; the others take minutes",
@@ -36,6 +36,11 @@ const NOT_RUN: [(&str, &str); 15] = [
     ("cd docs/results/", "a command of the lab follows"),
     ("target/release/stentor-attack ", "tests/attack checks the arguments; a run takes minutes"),
     ("node lab/peers/", "needs an installed server of the lab"),
+    ("npm install --prefix examples/from-node", "tests/clients/bridge-example.test.mjs runs the example"),
+    ("redis-server ", "the same"),
+    ("node examples/from-node/", "the same"),
+    ("haproxy -f examples/from-node/", "the same"),
+    ("STENTOR_CONFIG=examples/from-node/", "the same"),
     ("docker ", "needs a container runtime; tests/clients/deploy.test.mjs covers the environment"),
     ("kubectl ", "needs a cluster"),
     ("helm ", "needs a cluster"),
@@ -173,8 +178,8 @@ fn run(page: &str, script: &str, config: &str) -> Result<(), String> {
         let values = ports.iter().chain([&folder]);
         marked.iter().zip(values).fold(text, |text, ((_, mark), to)| text.replace(mark, to))
     };
-    for file in ["api.py", "page.html", "stentor.toml"] {
-        copy(&root.join("examples/live").join(file), &dir.join("examples/live").join(file), &replace);
+    for file in ["live/api.py", "live/page.html", "live/stentor.toml", "from-node/stentor.toml"] {
+        copy(&root.join("examples").join(file), &dir.join("examples").join(file), &replace);
     }
     fs::write(dir.join("stentor.toml"), replace(config)).unwrap();
     fs::create_dir_all(dir.join("target/release")).unwrap();
