@@ -335,8 +335,8 @@ onEachEngine('rooms with history have one order on all nodes, and a client resum
   assert.equal((await resumed.next()).data.i, 200);
 });
 
-test('a message to a room with history is published when the engine has it', { skip: withoutRedis }, async (t) => {
-  const engine = await redis(t);
+onEachEngine('a message to a room with history is published when the engine has it', async (t, startEngine) => {
+  const engine = await startEngine(t);
   const server = await node(t, engine, 'a', '[rooms]\nhistory_length = 100\n[limits]\ndecision_timeout = "2s"\n');
   const publish = async (n) => {
     const response = await fetch(`${server.admin}/api/v1/publish`, { method: 'POST', headers: { 'Content-Type': 'application/x-ndjson' }, body: `{"room":"log","data":${n}}\n{"room":"log","data":${n + 1}}` });

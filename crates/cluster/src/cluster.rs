@@ -54,6 +54,8 @@ pub struct Options {
     pub relays: Option<Arc<Relays>>,
     /// Where the documents of a feed come from.
     pub feed_source: SourceOf,
+    /// How long a feed without subscribers is fetched.
+    pub feed_idle_ttl: Duration,
     /// The largest document of a feed.
     pub document_bytes_max: usize,
     /// What the node holds for its clients.
@@ -105,7 +107,7 @@ impl Cluster {
         let frames = Frames::new(node, options.secret.as_deref(), options.document_bytes_max);
         let registry = Registry::new(node, tokio::time::Instant::now().into_std());
         let state = State { registry, surveys: Surveys::default(), finishes: HashMap::new() };
-        let feeds = FeedDriver::new(node, options.feed_source.clone());
+        let feeds = FeedDriver::new(node, options.feed_source.clone(), options.feed_idle_ttl);
         let rooms =
             RoomDriver::new(node, options.history.clone(), options.decision_timeout, options.ledger.clone());
         Arc::new(Self {

@@ -55,6 +55,7 @@ pub fn alone(local: Arc<dyn DataPlane>) -> ClusterPlane {
         version: String::new(),
         history: Vec::new(),
         decision_timeout: Duration::ZERO,
+        feed_idle_ttl: Duration::ZERO,
         feed_source: Arc::new(|_| FeedSource::Fetched),
         relays: None,
         document_bytes_max: 0,

@@ -199,6 +199,7 @@ impl Node {
             version: "1".into(),
             history: vec![("kept".into(), KEEP)],
             decision_timeout: Duration::from_secs(5),
+            feed_idle_ttl: Duration::ZERO,
             feed_source: Arc::new(|key| match key.as_str().starts_with("pushed/") {
                 true => FeedSource::Pushed,
                 false => FeedSource::Fetched,

@@ -137,6 +137,7 @@ fn options(relays: &Arc<Relays>, advertise: &str) -> Options {
         history: Vec::new(),
         decision_timeout: Duration::from_secs(5),
         feed_source: Arc::new(|_| FeedSource::Fetched),
+        feed_idle_ttl: Duration::ZERO,
         document_bytes_max: 1 << 20,
         ledger: Arc::new(Ledger::new(1 << 30)),
     }

@@ -154,6 +154,7 @@ impl Node {
             history: Vec::new(),
             decision_timeout: 5 * SECOND,
             feed_source: Arc::new(|_| FeedSource::Fetched),
+            feed_idle_ttl: Duration::ZERO,
             document_bytes_max: DOCUMENT_BYTES_MAX,
             ledger,
         };

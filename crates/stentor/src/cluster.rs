@@ -140,6 +140,7 @@ async fn connect_cluster(
         history: edge.rooms.history.clone(),
         decision_timeout: edge.limits.decision_timeout,
         feed_source: Arc::new(control.feeds.sources()),
+        feed_idle_ttl: control.feeds.idle_ttl,
         document_bytes_max: document_bytes_max(&control.feeds),
         ledger,
     };

@@ -10,6 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 use stentor_control::{Control, ProcessCounter, Signals};
 use stentor_edge::{CoreFailed, DataPlane, Ledger, Node, StartError, Started, StaticRoute};
 
@@ -49,10 +50,15 @@ pub(crate) async fn launch(
     routes: Vec<StaticRoute>,
     counters: Vec<ProcessCounter>,
 ) -> anyhow::Result<Launched> {
-    let Options { edge, control, driver, cluster, .. } = config.options();
+    let Options { edge, mut control, driver, cluster, .. } = config.options();
+    let has_engine = cluster.engine.is_some();
     let signals = Signals::new();
     let ledger = Arc::new(Ledger::new(edge.limits.memory_bytes_max));
     let joining = cluster::connect(cluster, &edge, &control, ledger.clone()).await?;
+    if has_engine {
+        // The cluster says how long a feed is fetched. A node that has lost its lease has to stop at once.
+        control.feeds.idle_ttl = Duration::ZERO;
+    }
     let broker = joining.as_ref().and_then(|joining| joining.broker());
     let node_tag = joining.as_ref().and_then(|joining| joining.node_tag());
     let relay = joining.as_ref().and_then(|joining| joining.relay());

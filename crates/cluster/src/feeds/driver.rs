@@ -11,7 +11,7 @@ use crate::space::Space;
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stentor_edge::{
     Busy, ControlPlane, DataPlane, Done, FeedUpdate, Ledger, PushDenied, PushResult, PushedFeed, ReadResult,
     Wanted,
@@ -60,10 +60,10 @@ fn now() -> Instant {
 }
 
 impl FeedDriver {
-    /// Feeds of `node`, whose documents come from where `source_of` says.
-    pub(crate) fn new(node: NodeId, source_of: SourceOf) -> Self {
+    /// Feeds of `node`, whose documents come from where `source_of` says. One without subscribers is fetched for `idle_ttl`.
+    pub(crate) fn new(node: NodeId, source_of: SourceOf, idle_ttl: Duration) -> Self {
         let state = State {
-            feeds: Feeds::new(node, source_of),
+            feeds: Feeds::new(node, source_of, idle_ttl),
             to_fetch: Vec::new(),
             pushed: 0,
             pushes: HashMap::new(),

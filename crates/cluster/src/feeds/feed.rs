@@ -105,6 +105,8 @@ pub(super) struct Feed {
     pub(super) missed: bool,
     /// When to read it, if that failed.
     pub(super) load_at: Option<Instant>,
+    /// When to release the lease; `Some` while it is held without subscribers.
+    pub(super) release_at: Option<Instant>,
     pub(super) due: Option<Instant>,
 }
 
@@ -138,6 +140,7 @@ impl Feed {
             is_loading: false,
             missed: false,
             load_at: None,
+            release_at: None,
             due: None,
         }
     }
@@ -173,7 +176,7 @@ impl Feed {
             Role::Loading | Role::Acquiring => None,
         };
         let push = self.pushes.front().map(|push| push.deadline);
-        [role, push, self.load_at].into_iter().flatten().min()
+        [role, push, self.load_at, self.release_at].into_iter().flatten().min()
     }
 
     pub(super) fn add_requesters(&mut self, requesters: Vec<Requester>) {

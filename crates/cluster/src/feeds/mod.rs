@@ -99,6 +99,8 @@ pub(crate) struct Feeds {
     outputs: VecDeque<Output>,
     /// Requests that wait until others are answered.
     requests: VecDeque<(Ticket, FeedRequest)>,
+    /// How long a feed without subscribers is fetched.
+    idle_ttl: Duration,
     random: fastrand::Rng,
     resyncs: u64,
     lost_leases: u64,
@@ -106,8 +108,8 @@ pub(crate) struct Feeds {
 }
 
 impl Feeds {
-    /// No feeds yet. Epochs and delays are drawn from the node's id.
-    pub(crate) fn new(node: NodeId, source_of: SourceOf) -> Self {
+    /// No feeds yet. Epochs and delays are drawn from the node's id. One without subscribers is fetched for `idle_ttl`.
+    pub(crate) fn new(node: NodeId, source_of: SourceOf, idle_ttl: Duration) -> Self {
         Self {
             node,
             source_of,
@@ -119,6 +121,7 @@ impl Feeds {
             due: BTreeSet::new(),
             outputs: VecDeque::new(),
             requests: VecDeque::new(),
+            idle_ttl,
             random: fastrand::Rng::with_seed(node.0),
             resyncs: 0,
             lost_leases: 0,
@@ -174,6 +177,7 @@ impl Feeds {
         let Some(feed) = self.feeds.get_mut(&key) else { return };
         feed.add_requesters(requesters);
         let was_wanted = std::mem::replace(&mut feed.is_wanted, true);
+        feed.release_at = None;
         if feed.is_fetched() {
             if feed.lease().is_some() {
                 self.fetch(&key);
@@ -186,16 +190,21 @@ impl Feeds {
         }
     }
 
-    /// The control plane has news of a key. Returns the news if the node's own subscribers are to have it as it is: the key
-    /// isn't one that this node fetches for the cluster.
+    /// The control plane has news of a key. Returns the news if the node's own subscribers are to have it as it is. A version has
+    /// no effect without the lease: its position would be this node's own.
     pub(crate) fn handle_update(
         &mut self,
         now: Instant,
         key: &Key,
         update: FeedUpdate,
     ) -> Option<FeedUpdate> {
+        let is_known = self.feeds.contains_key(key);
         let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.lease().is_some()) else {
-            return Some(update);
+            return match update {
+                FeedUpdate::Document(_) | FeedUpdate::Patched(..) => None,
+                FeedUpdate::State { .. } if is_known => None,
+                _ => Some(update),
+            };
         };
         let own = match update {
             FeedUpdate::Document(document) => {
@@ -359,6 +368,9 @@ impl Feeds {
         }
         let random = self.random.f64();
         let Some(feed) = self.feeds.get_mut(key) else { return };
+        if feed.release_at.take_if(|at| *at <= now).is_some() {
+            return self.release(now, key);
+        }
         match feed.role {
             Role::Holding { ends_at, .. } if now >= ends_at => {
                 if feed.is_fetched() {
@@ -491,17 +503,22 @@ impl Feeds {
     fn handle_unwanted(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         (feed.is_wanted, feed.shown, feed.must_store) = (false, None, false);
+        // Clients that subscribe and unsubscribe in a loop cause no additional requests.
+        feed.release_at = (feed.is_fetched() && feed.lease().is_some()).then(|| now + self.idle_ttl);
         self.outputs.push_back(Output::Plane(key.clone(), FeedUpdate::Forget));
-        let is_fetched = feed.is_fetched();
-        if is_fetched && let Some(lease) = feed.lease() {
-            self.end_lease(key);
-            if let Some(feed) = self.feeds.get_mut(key) {
-                (feed.role, feed.storing) = (Role::Following { acquire_at: now }, None);
-            }
-            self.request(now, Purpose::Release, 0, FeedRequest::Release { key: key.clone(), lease });
-        }
         // A pushed document is stored to the end.
         self.remove_unused(key);
+        self.reschedule(key);
+    }
+
+    /// A fetched feed has had no subscribers for long enough.
+    fn release(&mut self, now: Instant, key: &Key) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        if let Some(lease) = feed.lease() {
+            (feed.role, feed.storing) = (Role::Following { acquire_at: now }, None);
+            self.end_lease(key);
+            self.request(now, Purpose::Release, 0, FeedRequest::Release { key: key.clone(), lease });
+        }
     }
 
     fn remove(&mut self, key: &Key) {

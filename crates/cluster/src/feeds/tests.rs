@@ -13,6 +13,8 @@ use bytes::Bytes;
 use pushes::History;
 use stentor_hub::{Patch, Topic};
 
+const IDLE_TTL: Duration = Duration::from_secs(2);
+
 fn key() -> Key {
     Key::parse("game/1").expect("a key")
 }
@@ -61,7 +63,7 @@ impl Node {
         let source = |key: &Key| if *key == pushed() { FeedSource::Pushed } else { FeedSource::Fetched };
         Self {
             id: NodeId(id),
-            feeds: Feeds::new(NodeId(id), Arc::new(source)),
+            feeds: Feeds::new(NodeId(id), Arc::new(source), IDLE_TTL),
             frames: Frames::new(NodeId(id), None, 1 << 20),
             view: View::default(),
             pushed: View::default(),
@@ -352,11 +354,20 @@ fn a_holder_without_subscribers_lets_another_node_fetch() {
     cluster.run_until_idle();
     cluster.want(0, false);
     cluster.run_until_idle();
-    assert_eq!(cluster.holders(), [0_usize; 0]);
+    // Its subscribers may come back.
     cluster.upstream = 2;
+    cluster.run_for(IDLE_TTL / 2);
+    assert_eq!((cluster.holders(), cluster.newest(1)), (vec![0], Some(2)));
+    cluster.want(0, true);
+    cluster.run_for(IDLE_TTL);
+    assert_eq!(cluster.holders(), [0]);
+    cluster.want(0, false);
+    cluster.run_for(IDLE_TTL);
+    assert_eq!(cluster.holders(), [0_usize; 0]);
+    cluster.upstream = 3;
     // It doesn't wait for the lease to end.
     cluster.run_for(Duration::from_millis(500));
-    assert_eq!((cluster.holders(), cluster.newest(1)), (vec![1], Some(2)));
+    assert_eq!((cluster.holders(), cluster.newest(1)), (vec![1], Some(3)));
     check_order(&cluster.nodes[1].view.shown);
 }
 
@@ -392,6 +403,19 @@ fn without_the_engine_subscribers_learn_that_the_feed_is_stale() {
     cluster.run_for(Duration::from_secs(8));
     assert_eq!((cluster.newest(0), cluster.newest(1)), (Some(5), Some(5)));
     assert_eq!(cluster.holders().len(), 1);
+}
+
+/// The control plane may have been fetching when the lease was lost.
+#[test]
+fn what_a_follower_fetches_has_no_effect() {
+    let mut cluster = Cluster::new(2, 1);
+    (0..2).for_each(|index| cluster.want(index, true));
+    cluster.run_until_idle();
+    let own = cluster.nodes[1].feeds.handle_update(cluster.now, &key(), FeedUpdate::Document(document(7)));
+    assert_eq!(own, None);
+    cluster.collect(1);
+    cluster.run_until_idle();
+    assert_eq!((cluster.newest(0), cluster.newest(1)), (Some(1), Some(1)));
 }
 
 #[test]
@@ -451,6 +475,7 @@ fn a_document_that_is_gone_is_not_shown_to_a_node_that_joins_late() {
     cluster.collect(0);
     cluster.run_until_idle();
     cluster.want(0, false);
+    cluster.run_for(IDLE_TTL);
     cluster.run_until_idle();
     cluster.want(1, true);
     cluster.answer();

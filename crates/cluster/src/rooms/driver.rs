@@ -77,10 +77,6 @@ impl RoomDriver {
         result
     }
 
-    pub(crate) fn has_history(&self) -> bool {
-        self.rooms().has_history()
-    }
-
     pub(crate) fn stats(&self) -> RoomStats {
         self.rooms().stats()
     }

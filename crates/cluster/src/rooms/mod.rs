@@ -175,11 +175,6 @@ impl<P> Rooms<P> {
         history_limits(&self.history, room).is_some()
     }
 
-    /// Whether any room keeps history.
-    pub(crate) fn has_history(&self) -> bool {
-        self.history.iter().any(|(_, limits)| limits.publications_max > 0)
-    }
-
     /// What is to be done next.
     pub(crate) fn poll_output(&mut self) -> Option<Output<P>> {
         loop {

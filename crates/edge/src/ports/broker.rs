@@ -50,7 +50,7 @@ pub trait Broker: fmt::Debug + Send + Sync {
     /// [`Command::Emit`](super::Command::Emit) are refused.
     fn publish(&self, message: &Broadcast) -> Result<(), Busy>;
 
-    /// Whether the engine orders rooms with history, for all nodes. Then messages to a single room with history, except
+    /// Whether the engine orders feeds and rooms with history, for all nodes. Then messages to a single room with history, except
     /// volatile ones, leave by [`Self::publish_with_history`] instead, and members here receive them when they come back:
     /// [`CommandInbox::update_room`](super::CommandInbox::update_room). Asked at the start of the node.
     fn orders_history(&self) -> bool {
