@@ -6,6 +6,7 @@ mod feeds;
 mod memory;
 mod messages;
 mod nats;
+mod nats_cluster;
 mod nats_security;
 mod nats_server;
 mod proxy;

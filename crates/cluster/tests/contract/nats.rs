@@ -31,7 +31,7 @@ pub(crate) fn options() -> ConnectOptions {
     }
 }
 
-async fn connect(url: &str) -> Result<Node, String> {
+pub(crate) async fn connect(url: &str) -> Result<Node, String> {
     connect_with(url, options()).await
 }
 

@@ -5,6 +5,20 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+/// What is run. Set `STENTOR_NATS_SERVER` to test another version.
+fn program() -> String {
+    std::env::var("STENTOR_NATS_SERVER").unwrap_or_else(|_| "nats-server".into())
+}
+
+/// The server's version, or `None` with a message if there is no server.
+pub(crate) fn version() -> Option<String> {
+    let Ok(output) = Command::new(program()).arg("--version").output() else {
+        eprintln!("skipped: nats-server isn't installed");
+        return None;
+    };
+    Some(String::from_utf8(output.stdout).unwrap().trim().trim_start_matches("nats-server: v").into())
+}
+
 pub(crate) struct NatsServer {
     pub(crate) port: u16,
     folder: tempfile::TempDir,
@@ -14,10 +28,7 @@ pub(crate) struct NatsServer {
 impl NatsServer {
     /// A server with these lines of configuration, or `None` with a message if there is no nats-server.
     pub(crate) fn start(configuration: &str) -> Option<Self> {
-        if Command::new("nats-server").arg("--version").output().is_err() {
-            eprintln!("skipped: there is no nats-server");
-            return None;
-        }
+        version()?;
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("store");
         let jetstream = format!("jetstream {{ store_dir: {store:?} }}\n");
@@ -32,6 +43,19 @@ impl NatsServer {
         })
     }
 
+    /// Three that are a cluster, or `None` with a message.
+    pub(crate) fn start_cluster() -> Option<[Self; 3]> {
+        let listeners = [(); 3].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
+        let routes = ports.map(|port| format!("nats://127.0.0.1:{port}")).join(", ");
+        let [a, b, c] = ports.map(|port| {
+            Self::start(&format!(
+                "server_name: n{port}\ncluster {{ name: test, listen: \"127.0.0.1:{port}\", routes: [{routes}] }}"
+            ))
+        });
+        Some([a?, b?, c?])
+    }
+
     fn with(folder: tempfile::TempDir, configuration: &str) -> Self {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut file = std::fs::File::create(folder.path().join("conf")).unwrap();
@@ -44,7 +68,7 @@ impl NatsServer {
     /// Starts it again after [`Self::stop`], with its data.
     pub(crate) fn run(&self) {
         let log = std::fs::File::create(self.folder.path().join("log")).unwrap();
-        let child = Command::new("nats-server")
+        let child = Command::new(program())
             .arg("-c")
             .arg(self.folder.path().join("conf"))
             .stdout(Stdio::null())

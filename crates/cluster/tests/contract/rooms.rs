@@ -174,7 +174,7 @@ pub(crate) async fn appends_of_several_nodes_have_one_order(fixture: &impl Fixtu
         .collect();
     let mut offsets = Vec::new();
     for append in appends {
-        let Ok(Reply::Position(position)) = append.await else { panic!() };
+        let Reply::Position(position) = append.await.unwrap() else { panic!() };
         offsets.push(position.offset);
     }
     for first in 0..3 {

@@ -108,16 +108,20 @@ struct ApiError {
 }
 
 const NOT_FOUND: u32 = 10_037;
-const WRONG_LAST_SEQUENCE: u32 = 10_071;
+/// The second one from servers that are storing another message on the subject.
+const WRONG_LAST_SEQUENCE: [u32; 2] = [10_071, 10_164];
 const STREAM_NOT_FOUND: u32 = 10_059;
 const NAME_IN_USE: u32 = 10_058;
+/// No leader, a server or a stream that is away, a copy that is being stored, or too many requests.
+const TEMPORARY: [u32; 6] = [10_007, 10_009, 10_118, 10_158, 10_167, 10_194];
 /// No storage, no memory, or as much as the account or the stream may have.
 const FULL: [u32; 4] = [10_023, 10_028, 10_047, 10_077];
 
 impl From<ApiError> for EngineError {
     fn from(error: ApiError) -> Self {
         let reason: Arc<str> = format!("JetStream: {}", error.description).into();
-        let is_temporary = error.code == 503 && !FULL.contains(&error.err_code);
+        let is_temporary =
+            (error.code == 503 && !FULL.contains(&error.err_code)) || TEMPORARY.contains(&error.err_code);
         if is_temporary || error.err_code == STREAM_NOT_FOUND {
             Self::Unavailable(reason)
         } else {
@@ -225,10 +229,11 @@ impl Shared {
         }
         let answer = self.call(session, subject, &headers, payload).await?;
         match serde_json::from_slice(&answer.payload).map_err(|_| unexpected())? {
-            Answer { error: Some(ApiError { err_code: WRONG_LAST_SEQUENCE, .. }), .. } => {
+            Answer { error: Some(error), .. } if WRONG_LAST_SEQUENCE.contains(&error.err_code) => {
                 Ok(Outcome::Conflict)
             }
             Answer { error: Some(error), .. } => Err(self.failed(error)),
+            Answer { seq: 0, .. } => Err(EngineError::Unavailable("JetStream is storing the message".into())),
             Answer { seq, duplicate: true, .. } => Ok(Outcome::Duplicate(seq)),
             Answer { seq, .. } => Ok(Outcome::Stored(seq)),
         }

@@ -12,7 +12,10 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// The oldest server that will do.
-const VERSION_MIN: (u32, u32) = (2, 9);
+const VERSION_MIN: [u32; 3] = [2, 9, 0];
+/// The oldest one in a cluster. Those before may store two messages that expect the same one before them
+/// (<https://github.com/nats-io/nats-server/issues/4320>).
+const CLUSTER_VERSION_MIN: [u32; 3] = [2, 9, 21];
 /// How long a connection may take to be established.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -66,10 +69,7 @@ impl Link {
             Op::Error(error) => return Err(error),
             _ => return Err("the server doesn't speak NATS's protocol".into()),
         };
-        let mut numbers = info.version.split('.').map_while(|number| number.parse::<u32>().ok());
-        if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < VERSION_MIN {
-            return Err(format!("nats-server {} is too old; Stentor needs 2.9 or newer", info.version));
-        }
+        check_version(&info)?;
         if info.tls_required || servers.requires_tls {
             if !received.is_empty() {
                 return Err("the server sent more than it may before TLS".into());
@@ -97,6 +97,24 @@ impl Link {
             }
         }
     }
+}
+
+/// Refuses servers that are too old.
+fn check_version(info: &Info) -> Result<(), String> {
+    let version = info.version.split(['.', '-']).map_while(|number| number.parse().ok());
+    let version: Vec<u32> = version.chain([0; 3]).take(3).collect();
+    let (least, place) = match info.cluster.is_empty() {
+        true => (VERSION_MIN, ""),
+        false => (CLUSTER_VERSION_MIN, " in a cluster of servers"),
+    };
+    if version < least.to_vec() {
+        let least = least.map(|number| number.to_string()).join(".");
+        return Err(format!(
+            "nats-server {} is too old; Stentor needs {least} or newer{place}",
+            info.version
+        ));
+    }
+    Ok(())
 }
 
 /// Reads until there is a whole operation.

@@ -1,0 +1,121 @@
+//! The engine on a cluster of NATS servers.
+
+use crate::nats::{connect, options};
+use crate::nats_server::{NatsServer, version};
+use crate::{Fixture, KEEP, Node, contract, room, sleep_ms};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use stentor_cluster::NodeId;
+use stentor_cluster::engine::nats::Nats;
+use stentor_cluster::engine::{ConnectOptions, Engine, EngineError, Event, EventReceiver, Limits, Request};
+use stentor_hub::Position;
+
+/// Each node connects to another server.
+struct Cluster {
+    servers: [NatsServer; 3],
+    nodes: AtomicUsize,
+}
+
+fn is_too_old() -> Option<bool> {
+    let version = version()?;
+    let numbers: Vec<u32> = version.split('.').map_while(|number| number.parse().ok()).collect();
+    Some(numbers < vec![2, 9, 21])
+}
+
+impl Cluster {
+    fn start() -> Option<Self> {
+        if is_too_old()? {
+            eprintln!("skipped: clusters need nats-server 2.9.21 or newer");
+            return None;
+        }
+        Some(Self { servers: NatsServer::start_cluster()?, nodes: AtomicUsize::new(0) })
+    }
+}
+
+impl Fixture for Cluster {
+    async fn connect(&self, node: NodeId, limits: Limits) -> (Arc<dyn Engine>, EventReceiver) {
+        let server = &self.servers[self.nodes.fetch_add(1, Ordering::Relaxed) % 3];
+        // The servers elect a leader first.
+        let options = ConnectOptions { limits, wait: true, ..options() };
+        let (engine, events) = Nats::connect(node, &server.url(), &options).await.unwrap();
+        (Arc::new(engine), events)
+    }
+
+    async fn forget(&self) {
+        self.servers.iter().for_each(NatsServer::stop);
+        self.servers.iter().for_each(NatsServer::wipe);
+        self.servers.iter().for_each(NatsServer::run);
+    }
+}
+
+contract!(Cluster::start() =>
+    messages::messages_of_a_node_arrive_in_order_also_at_itself,
+    rooms::appends_of_several_nodes_have_one_order,
+    rooms::what_a_history_lacks_arrives_as_a_message,
+    feeds::a_version_needs_the_lease,
+    feeds::a_log_has_a_base_and_its_changes,
+    registry::a_claim_has_one_owner,
+);
+
+#[tokio::test]
+async fn old_servers_in_a_cluster_are_refused() {
+    if is_too_old() != Some(true) {
+        return;
+    }
+    let Some([server, ..]) = NatsServer::start_cluster() else { return };
+    let error = connect(&server.url()).await.err().unwrap();
+    assert!(error.ends_with("needs 2.9.21 or newer in a cluster of servers"), "{error}");
+}
+
+#[tokio::test]
+async fn rooms_keep_their_epoch_when_a_server_fails() {
+    let Some(cluster) = Cluster::start() else { return };
+    let hosts = |first: usize| {
+        let hosts = (0..3).map(|i| format!("127.0.0.1:{}", cluster.servers[(first + i) % 3].port));
+        format!("nats://{}", hosts.collect::<Vec<_>>().join(","))
+    };
+    let r = room("r");
+    let mut nodes = Vec::new();
+    for first in 0..3 {
+        let options = ConnectOptions { wait: true, ..options() };
+        let id = NodeId::draw();
+        let (engine, events) = Nats::connect(id, &hosts(first), &options).await.unwrap();
+        let mut node = Node { id, engine: Arc::new(engine), events };
+        assert_eq!(node.event().await, Event::Connected);
+        node.join(&r).await;
+        nodes.push(node);
+    }
+    let append = async |node: &Node, i: usize| {
+        // Until the servers have another leader, the outcome is unknown.
+        loop {
+            let append = Request::Append {
+                room: r.clone(),
+                payload: i.to_string().into(),
+                idempotency_key: Some(i.to_string().into()),
+                limits: KEEP,
+            };
+            match node.try_request(append).await {
+                Ok(_) => return,
+                Err(EngineError::Unavailable(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+            sleep_ms(50).await;
+        }
+    };
+    append(&nodes[0], 1).await;
+    let first = nodes[0].head(&r).await.unwrap();
+    for (stopped, i) in (0..3).zip(2..) {
+        cluster.servers[stopped].stop();
+        append(&nodes[i % 3], i).await;
+        cluster.servers[stopped].run();
+        append(&nodes[(i + 1) % 3], i + 10).await;
+    }
+    let head = nodes[2].head(&r).await.unwrap();
+    assert_eq!(head, Position { offset: 7, ..first });
+    let start = Position { offset: 0, ..first };
+    let (_, messages, truncated) = nodes[1].history(&r, start, 100).await;
+    assert_eq!(
+        (messages, truncated),
+        (["1", "2", "12", "3", "13", "4", "14"].map(Into::into).to_vec(), false)
+    );
+}
