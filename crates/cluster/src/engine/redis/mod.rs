@@ -67,6 +67,7 @@ enum Role {
 /// What the connections have in common.
 struct Shared {
     server: Arc<Server>,
+    names: Names,
     limits: Limits,
     events: EventSender,
     interest: Interest,
@@ -121,7 +122,6 @@ impl Shared {
 /// A node's connection to Redis.
 pub struct Redis {
     shared: Arc<Shared>,
-    names: Names,
     /// They end with the engine.
     _tasks: JoinSet<()>,
 }
@@ -150,12 +150,13 @@ impl Redis {
             events,
             interest: Interest::default(),
             probe: names.probe(node).into(),
+            names,
             // Without a position.
             outgoing: Outgoing::new(options.ledger.clone(), "PUBLISH", b":"),
             requests,
             lost: Mutex::default(),
         });
-        let engine = Self { shared: shared.clone(), names, _tasks: JoinSet::new() };
+        let engine = Self { shared: shared.clone(), _tasks: JoinSet::new() };
         for channel in [Channel::Node(node), Channel::Nodes] {
             engine.set_interest(channel, true);
         }
@@ -176,7 +177,7 @@ impl Redis {
     }
 
     fn calls(&self, request: &Request) -> Vec<Call> {
-        let names = &self.names;
+        let names = &self.shared.names;
         let room =
             |script, room: &Room| Call::new(script, vec![names.room(room, ":head"), names.room(room, "")]);
         let feed = |script, key| {
@@ -244,10 +245,10 @@ impl Redis {
 
     /// The channel whose interest has to be established before a request is answered, so that what the answer lacks arrives as a
     /// message.
-    fn awaited(&self, request: &Request) -> Option<String> {
+    fn awaited(request: &Request) -> Option<Channel> {
         match request {
-            Request::History { room, .. } => Some(self.names.channel(&room.clone().into())),
-            Request::LoadFeed { key } => Some(self.names.channel(&key.clone().into())),
+            Request::History { room, .. } => Some(room.clone().into()),
+            Request::LoadFeed { key } => Some(key.clone().into()),
             _ => None,
         }
     }
@@ -262,11 +263,11 @@ impl Engine for Redis {
         if payload.len() > PAYLOAD_BYTES_MAX {
             return Err(EngineError::too_large());
         }
-        self.shared.outgoing.push(&self.shared.limits, self.names.channel(&channel), payload)
+        self.shared.outgoing.push(&self.shared.limits, self.shared.names.channel(&channel), payload)
     }
 
     fn set_interest(&self, channel: Channel, is_interested: bool) {
-        self.shared.interest.set(self.names.channel(&channel), channel, is_interested);
+        self.shared.interest.set(channel, is_interested);
     }
 
     fn request(&self, request: Request) -> Answer {
@@ -281,7 +282,7 @@ impl Engine for Redis {
         let deadline = Instant::now() + self.shared.limits.request_timeout;
         let shared = self.shared.clone();
         // Not within the answer, which may be awaited later or never: requests take effect in the order of the calls.
-        let (awaited, mut answer, calls) = match self.awaited(&request) {
+        let (awaited, mut answer, calls) = match Self::awaited(&request) {
             Some(channel) => (Some(channel), None, Some(calls)),
             None => (None, Some(shared.requests.push(calls)), None),
         };

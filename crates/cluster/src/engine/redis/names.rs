@@ -7,6 +7,28 @@ use crate::NodeId;
 use crate::engine::Channel;
 use stentor_hub::{Key, Room, Topic};
 
+/// A channel whose names aren't copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum ChannelName<'a> {
+    Room { namespace: &'a str, name: &'a str },
+    Feed(&'a str),
+    Node(NodeId),
+    Nodes,
+}
+
+impl<'a> From<&'a Channel> for ChannelName<'a> {
+    fn from(channel: &'a Channel) -> Self {
+        match channel {
+            Channel::Topic(Topic::Room(room)) => {
+                Self::Room { namespace: room.namespace(), name: room.name() }
+            }
+            Channel::Topic(Topic::Feed(key)) => Self::Feed(key.as_str()),
+            Channel::Node(node) => Self::Node(*node),
+            Channel::Nodes => Self::Nodes,
+        }
+    }
+}
+
 /// Makes names that begin with a prefix.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
@@ -25,6 +47,23 @@ impl Names {
             Channel::Topic(Topic::Feed(key)) => self.feed(key, ""),
             Channel::Node(node) => format!("{}{{node:{node}}}", self.prefix),
             Channel::Nodes => format!("{}{{nodes}}", self.prefix),
+        }
+    }
+
+    /// What the channel of this name is. It may have no subscribers.
+    pub(super) fn parse<'a>(&self, name: &'a str) -> Option<ChannelName<'a>> {
+        let name = name.strip_prefix(&*self.prefix)?.strip_prefix('{')?.strip_suffix('}')?;
+        if let Some(room) = name.strip_prefix("room:") {
+            let (length, rest) = room.split_once(':')?;
+            let (namespace, name) = rest.split_at_checked(length.parse().ok()?)?;
+            return Some(ChannelName::Room { namespace, name });
+        }
+        if let Some(key) = name.strip_prefix("feed:") {
+            return Some(ChannelName::Feed(key));
+        }
+        match name.strip_prefix("node:") {
+            Some(node) => NodeId::parse(node).map(ChannelName::Node),
+            None => (name == "nodes").then_some(ChannelName::Nodes),
         }
     }
 
@@ -47,5 +86,32 @@ impl Names {
 
     pub(super) fn claim(&self, name: &str) -> String {
         format!("{}{{claim:{name}}}", self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_parsed_to_the_channel_that_it_is_of() {
+        let names = Names::new("p:").unwrap();
+        let rooms = [("/", "a"), ("/", "{}"), ("/a:1", "}"), ("1:/", ":"), ("/é", "é🦀"), ("/", "room:1:/x")];
+        let rooms = rooms.map(|(namespace, name)| Room::new(namespace, name).unwrap().into());
+        let more = [
+            Room::all_members("/x").unwrap().into(),
+            Key::parse("a/b").unwrap().into(),
+            Channel::Node(NodeId(7)),
+            Channel::Nodes,
+        ];
+        for channel in rooms.into_iter().chain(more) {
+            let name = names.channel(&channel);
+            assert_eq!(names.parse(&name), Some(ChannelName::from(&channel)), "{name}");
+        }
+        for wrong in
+            ["", "p:", "p:{}", "{nodes}", "p:{room:9:/a}", "p:{room:2:/é}", "p:{node:x}", "p:{nodes}x"]
+        {
+            assert_eq!(names.parse(wrong), None, "{wrong}");
+        }
     }
 }

@@ -2,12 +2,15 @@
 
 use super::connection::explain;
 use super::link::Link;
+use super::names::ChannelName;
 use super::{Role, Shared};
 use crate::engine::{Channel, Event, PROBE_INTERVAL, SILENCE_MAX};
 use bytes::Bytes;
 use redis::aio::{AsyncPushSender, SendError};
 use redis::{Pipeline, PushInfo, PushKind, Value};
+use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stentor_hub::{Epoch, Position};
 use tokio::sync::{Notify, watch};
@@ -16,8 +19,55 @@ use tokio::time::Instant;
 /// Channels of one command. The server answers each before it does anything else.
 const BATCH_MAX: usize = 1_000;
 
-struct Entry {
-    channel: Channel,
+/// A channel, which is found by its name in a message as well: no name is kept beside it.
+#[derive(Clone, PartialEq, Eq)]
+struct Known(Channel);
+
+impl Hash for Known {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        ChannelName::from(&self.0).hash(state);
+    }
+}
+
+/// What has the name of a channel.
+trait Named {
+    fn name(&self) -> ChannelName<'_>;
+}
+
+impl Named for Known {
+    fn name(&self) -> ChannelName<'_> {
+        (&self.0).into()
+    }
+}
+
+impl Named for ChannelName<'_> {
+    fn name(&self) -> ChannelName<'_> {
+        *self
+    }
+}
+
+impl<'a> Borrow<dyn Named + 'a> for Known {
+    fn borrow(&self) -> &(dyn Named + 'a) {
+        self
+    }
+}
+
+impl Hash for dyn Named + '_ {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
+    }
+}
+
+impl PartialEq for dyn Named + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for dyn Named + '_ {}
+
+#[derive(Clone, Copy)]
+struct Level {
     is_wanted: bool,
     /// As the server has confirmed on the connection that there is.
     is_subscribed: bool,
@@ -27,12 +77,18 @@ struct Entry {
 
 #[derive(Default)]
 struct Channels {
-    entries: HashMap<Arc<str>, Entry>,
+    levels: HashMap<Known, Level>,
     /// Where the two may differ.
-    changed: Vec<Arc<str>>,
+    changed: Vec<Known>,
     probed_at: Option<Instant>,
     /// Counts connections, so that what a former one still delivers is dropped.
     connection: u64,
+}
+
+impl Channels {
+    fn level(&self, name: ChannelName<'_>) -> Option<(&Known, &Level)> {
+        self.levels.get_key_value(&name as &dyn Named)
+    }
 }
 
 /// What the node wants to receive, and what it does.
@@ -54,19 +110,18 @@ impl Interest {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn set(&self, name: String, channel: Channel, is_wanted: bool) {
-        let Channels { entries, changed, .. } = &mut *self.channels();
-        if let Some(entry) = entries.get_mut(&*name) {
-            entry.is_wanted = is_wanted;
-            if !entry.is_changed {
-                entry.is_changed = true;
-                changed.push(name.into());
+    pub(super) fn set(&self, channel: Channel, is_wanted: bool) {
+        let Channels { levels, changed, .. } = &mut *self.channels();
+        let channel = Known(channel);
+        if let Some(level) = levels.get_mut(&channel) {
+            level.is_wanted = is_wanted;
+            if !level.is_changed {
+                level.is_changed = true;
+                changed.push(channel);
             }
         } else if is_wanted {
-            let name: Arc<str> = name.into();
-            entries
-                .insert(name.clone(), Entry { channel, is_wanted, is_subscribed: false, is_changed: true });
-            changed.push(name);
+            levels.insert(channel.clone(), Level { is_wanted, is_subscribed: false, is_changed: true });
+            changed.push(channel);
         } else {
             return;
         }
@@ -74,9 +129,10 @@ impl Interest {
     }
 
     /// Waits until the server has confirmed the interest in a channel, if there is any.
-    pub(super) async fn established(&self, name: &str) {
+    pub(super) async fn established(&self, channel: &Channel) {
         let mut confirmed = self.confirmed.subscribe();
-        while self.channels().entries.get(name).is_some_and(|entry| entry.is_wanted && !entry.is_subscribed) {
+        let is_missing = |(_, level): (&Known, &Level)| level.is_wanted && !level.is_subscribed;
+        while self.channels().level(channel.into()).is_some_and(is_missing) {
             // The sender lives as long as `self`.
             let _ = confirmed.changed().await;
         }
@@ -85,54 +141,58 @@ impl Interest {
     /// A connection is opened: nothing is subscribed to on it.
     fn begin(&self) -> u64 {
         let channels = &mut *self.channels();
-        channels.entries.retain(|_, entry| {
-            entry.is_subscribed = false;
-            entry.is_changed = entry.is_wanted;
-            entry.is_wanted
+        channels.levels.retain(|_, level| {
+            level.is_subscribed = false;
+            level.is_changed = level.is_wanted;
+            level.is_wanted
         });
-        channels.changed = channels.entries.keys().cloned().collect();
+        channels.changed = channels.levels.keys().cloned().collect();
         channels.probed_at = None;
         channels.connection += 1;
         channels.connection
     }
 
     /// Channels to subscribe to (`true`) or to unsubscribe from, some of them.
-    fn take(&self) -> Option<(bool, Vec<Arc<str>>)> {
-        let Channels { entries, changed, .. } = &mut *self.channels();
+    fn take(&self) -> Option<(bool, Vec<Known>)> {
+        let Channels { levels, changed, .. } = &mut *self.channels();
         let mut batch = (true, Vec::new());
-        while let Some(name) = changed.last() {
-            let Some(entry) = entries.get_mut(name) else {
+        while let Some(channel) = changed.last() {
+            let Some(level) = levels.get_mut(channel) else {
                 changed.pop();
                 continue;
             };
-            let is_needed = entry.is_wanted != entry.is_subscribed;
-            if is_needed && !batch.1.is_empty() && (batch.0 != entry.is_wanted || batch.1.len() == BATCH_MAX)
+            let is_needed = level.is_wanted != level.is_subscribed;
+            if is_needed && !batch.1.is_empty() && (batch.0 != level.is_wanted || batch.1.len() == BATCH_MAX)
             {
                 break;
             }
-            entry.is_changed = false;
-            let (is_wanted, is_gone) = (entry.is_wanted, !entry.is_wanted && !entry.is_subscribed);
-            let Some(name) = changed.pop() else { break };
+            level.is_changed = false;
+            let (is_wanted, is_gone) = (level.is_wanted, !level.is_wanted && !level.is_subscribed);
+            let Some(channel) = changed.pop() else { break };
             if is_gone {
-                entries.remove(&name);
+                levels.remove(&channel);
             } else if is_needed {
                 batch.0 = is_wanted;
-                batch.1.push(name);
+                batch.1.push(channel);
             }
+        }
+        if changed.is_empty() {
+            // It has had room for all channels, after a connect.
+            *changed = Vec::new();
         }
         (!batch.1.is_empty()).then_some(batch)
     }
 
-    fn confirm(&self, names: &[Arc<str>], is_subscribed: bool) {
-        let Channels { entries, changed, .. } = &mut *self.channels();
-        for name in names {
-            let Some(entry) = entries.get_mut(name) else { continue };
-            entry.is_subscribed = is_subscribed;
-            if !entry.is_changed && !entry.is_wanted && !is_subscribed {
-                entries.remove(name);
-            } else if !entry.is_changed && entry.is_wanted != is_subscribed {
-                entry.is_changed = true;
-                changed.push(name.clone());
+    fn confirm(&self, batch: Vec<Known>, is_subscribed: bool) {
+        let Channels { levels, changed, .. } = &mut *self.channels();
+        for channel in batch {
+            let Some(level) = levels.get_mut(&channel) else { continue };
+            level.is_subscribed = is_subscribed;
+            if !level.is_changed && !level.is_wanted && !is_subscribed {
+                levels.remove(&channel);
+            } else if !level.is_changed && level.is_wanted != is_subscribed {
+                level.is_changed = true;
+                changed.push(channel);
             }
         }
         self.confirmed.send_replace(());
@@ -169,10 +229,9 @@ impl AsyncPushSender for Inbox {
             channels.probed_at = Some(Instant::now());
             return Ok(());
         }
-        let entry = str::from_utf8(&name).ok().and_then(|name| channels.entries.get(name));
-        let Some(channel) = entry.filter(|entry| entry.is_wanted).map(|entry| entry.channel.clone()) else {
-            return Ok(());
-        };
+        let name = str::from_utf8(&name).ok().and_then(|name| self.shared.names.parse(name));
+        let known = name.and_then(|name| channels.level(name)).filter(|(_, level)| level.is_wanted);
+        let Some(channel) = known.map(|(known, _)| known.0.clone()) else { return Ok(()) };
         drop(channels);
         match parse(content.into()) {
             Some((position, payload)) => {
@@ -237,11 +296,12 @@ async fn serve(shared: &Arc<Shared>, link: &mut Link, is_connected: &mut bool) -
     };
     let mut probe = tokio::time::interval(PROBE_INTERVAL);
     loop {
-        while let Some((is_wanted, names)) = shared.interest.take() {
+        while let Some((is_wanted, batch)) = shared.interest.take() {
+            let names: Vec<_> = batch.iter().map(|known| shared.names.channel(&known.0).into()).collect();
             if let Err(reason) = link.subscribe(&names, is_wanted).await {
                 return reason;
             }
-            shared.interest.confirm(&names, is_wanted);
+            shared.interest.confirm(batch, is_wanted);
         }
         if !*is_connected {
             *is_connected = true;

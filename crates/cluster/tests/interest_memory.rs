@@ -1,0 +1,82 @@
+//! What a room takes in which a node is interested. One test, so that nothing else runs in this process: counted is what lives on
+//! its heap.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // Tests may panic, and say what they found.
+
+#[path = "contract/redis_server.rs"]
+#[allow(dead_code)] // The contract uses more of it.
+mod redis_server;
+
+use cap::Cap;
+use redis_server::RedisServer;
+use std::alloc::System;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_cluster::engine::redis::Redis;
+use stentor_cluster::engine::{ConnectOptions, Engine, Limits, Request};
+use stentor_cluster::{Cluster, NodeId, Options};
+use stentor_edge::{Broker, FeedSource, Ledger};
+use stentor_hub::{Epoch, Position, Room, Topic};
+
+#[global_allocator]
+static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
+
+const ROOMS: usize = 100_000;
+/// 64 of them are the table's; the others belong to the client library, which lists subscriptions, too.
+const ROOM_BYTES_MAX: usize = 140;
+
+/// Returns when the node receives what is published to a room.
+async fn established(engine: &Arc<dyn Engine>, topic: &Topic) {
+    let Topic::Room(room) = topic.clone() else { panic!() };
+    let since = Position { epoch: Epoch(0), offset: 0 };
+    while engine.request(Request::History { room: room.clone(), since, messages_max: 0 }).await.is_err() {}
+}
+
+fn cluster_options(ledger: Arc<Ledger>) -> Options {
+    Options {
+        name: "node".into(),
+        advertise: None,
+        secret: None,
+        version: "1".into(),
+        history: Vec::new(),
+        decision_timeout: Duration::from_secs(5),
+        relays: None,
+        feed_source: Arc::new(|_| FeedSource::Fetched),
+        document_bytes_max: 1 << 20,
+        ledger,
+    }
+}
+
+#[tokio::test]
+async fn a_room_with_members_takes_little_memory() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let node = NodeId::draw();
+    let ledger = Arc::new(Ledger::new(1 << 30));
+    let options = ConnectOptions {
+        prefix: "stentor:".into(),
+        wait: false,
+        ca_file: None,
+        identity: None,
+        credentials_file: None,
+        limits: Limits::default(),
+        ledger: ledger.clone(),
+    };
+    let (engine, events) = Redis::connect(node, &server.url(), &options).await.unwrap();
+    let engine: Arc<dyn Engine> = Arc::new(engine);
+    let cluster = Cluster::new(node, cluster_options(ledger), engine.clone(), &events, 0);
+    // The node's cores have the names already.
+    let topic = |i| Topic::Room(Room::new("/", &format!("conversation-{i:06}")).unwrap());
+    let topics: Vec<Topic> = (0..ROOMS).map(topic).collect();
+    established(&engine, &topics[0]).await;
+    let before = ALLOCATOR.allocated();
+    let begun = Instant::now();
+    for topic in &topics {
+        cluster.set_interest(topic, true);
+    }
+    for topic in [&topics[0], &topics[ROOMS / 2], &topics[ROOMS - 1]] {
+        established(&engine, topic).await;
+    }
+    let bytes = (ALLOCATOR.allocated() - before) / ROOMS;
+    eprintln!("{bytes} bytes per room; established in {:?}", begun.elapsed());
+    assert!(bytes <= ROOM_BYTES_MAX, "{bytes} bytes per room");
+}
