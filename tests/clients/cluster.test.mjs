@@ -127,9 +127,22 @@ onEachEngine('commands of the admin API concern the sessions of all nodes', asyn
 onEachEngine('a node that dies is named, then forgotten, and nobody else notices', async (t, startEngine) => {
   const engine = await startEngine(t);
   const servers = await Promise.all(['a', 'b', 'c'].map((name) => node(t, engine, name)));
-  const [first, second] = await Promise.all([member(t, servers[0], 'red'), member(t, servers[1], 'red')]);
-  await meet(servers.slice(0, 2), [first, second], 'red');
+  const [first, second, third] = await Promise.all(servers.map((server) => member(t, server, 'red')));
+  await meet(servers, [first, second, third], 'red');
   await known(servers);
+  const listed = async () => {
+    const { count, sessions, missing_nodes: missing } = await post(servers[0], 'sessions', { rooms: ['red'] });
+    return { count, ids: sessions.map(({ id }) => id).sort(), missing };
+  };
+  const ids = (...sockets) => sockets.map(({ id }) => id).sort();
+  assert.deepEqual(await listed(), { count: 3, ids: ids(first, second, third), missing: undefined });
+  // What a stopped node's members are is unknown, until it goes on.
+  servers[2].child.kill('SIGSTOP');
+  await until('it is missing', async () => (await listed()).missing);
+  assert.deepEqual(await listed(), { count: 2, ids: ids(first, second), missing: ['c'] });
+  servers[2].child.kill('SIGCONT');
+  await until('it answers again', async () => !(await listed()).missing);
+  assert.deepEqual(await listed(), { count: 3, ids: ids(first, second, third), missing: undefined });
   servers[2].child.kill('SIGSTOP');
   t.after(() => servers[2].child.kill('SIGCONT'));
   // A thread of it may answer once more before it stops.
@@ -142,6 +155,7 @@ onEachEngine('a node that dies is named, then forgotten, and nobody else notices
   servers[2].child.kill('SIGKILL');
   await until('the dead node is forgotten', async () => (await nodes(servers[0])).length === 2);
   assert.deepEqual(await post(servers[0], 'join', { rooms: ['red'], join: ['blue'] }), { sessions: 2 });
+  assert.deepEqual(await listed(), { count: 2, ids: ids(first, second), missing: undefined });
   const news = event(second, 'news');
   await post(servers[0], 'publish', { room: 'red', event: 'news', data: 1 });
   assert.deepEqual(await news, [1]);

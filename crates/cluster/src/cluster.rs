@@ -67,6 +67,8 @@ struct State {
     registry: Registry,
     surveys: Surveys<Answered>,
     finishes: HashMap<u64, Finish>,
+    /// The others haven't been told that this node is there.
+    is_joining: bool,
 }
 
 /// One node's part of its cluster.
@@ -106,7 +108,8 @@ impl Cluster {
     ) -> Arc<Self> {
         let frames = Frames::new(node, options.secret.as_deref(), options.document_bytes_max);
         let registry = Registry::new(node, tokio::time::Instant::now().into_std());
-        let state = State { registry, surveys: Surveys::default(), finishes: HashMap::new() };
+        let state =
+            State { registry, surveys: Surveys::default(), finishes: HashMap::new(), is_joining: true };
         let feeds = FeedDriver::new(node, options.feed_source.clone(), options.feed_idle_ttl);
         let rooms =
             RoomDriver::new(node, options.history.clone(), options.decision_timeout, options.ledger.clone());
@@ -290,6 +293,10 @@ impl Cluster {
                     heartbeat = None;
                     if let Some(Reply::Nodes(records)) = answer {
                         self.handle_nodes(records);
+                        if std::mem::take(&mut self.state().is_joining) {
+                            // If the engine has no room, the others notice a few seconds later.
+                            let _ = self.send(Channel::Nodes, &Frame::Alive);
+                        }
                     }
                 }
                 () = Relays::node_wanted(self.options.relays.as_deref()) => {
@@ -380,8 +387,9 @@ impl Cluster {
                 Ok((sender, _)) if sender == self.node => {}
                 Ok((
                     sender,
-                    frame @ (Frame::Version(_) | Frame::State(_) | Frame::Released(_) | Frame::Fetching),
+                    frame @ (Frame::Version(_) | Frame::State(_) | Frame::Released(_) | Frame::Alive),
                 )) => {
+                    self.handle_sender(sender);
                     let key = if let Channel::Topic(Topic::Feed(key)) = &channel { Some(key) } else { None };
                     let has_memory_for = |bytes| self.has_memory_for(bytes);
                     self.feeds.handle_frame(sender, key, position, &frame, has_memory_for);
@@ -391,6 +399,12 @@ impl Cluster {
             },
             Event::Connected => {
                 self.counters.is_connected.store(1, Ordering::Relaxed);
+                {
+                    let state = &mut *self.state();
+                    state.is_joining = true;
+                    state.registry.hasten(tokio::time::Instant::now().into_std());
+                }
+                self.surveyed.notify_one();
                 self.feeds.handle_connected();
                 self.rooms.handle_connected();
                 tracing::info!("the cluster's engine is connected");
@@ -408,6 +422,15 @@ impl Cluster {
         }
     }
 
+    /// A node that isn't known yet is asked about at once: otherwise its sessions would be missing in answers.
+    fn handle_sender(&self, sender: NodeId) {
+        let state = &mut *self.state();
+        if !state.registry.nodes().contains_key(&sender) {
+            state.registry.hasten(tokio::time::Instant::now().into_std());
+            self.surveyed.notify_one();
+        }
+    }
+
     async fn handle_frame(self: &Arc<Self>, sender: NodeId, frame: Frame, plane: &Arc<dyn DataPlane>) {
         match frame {
             Frame::Message(message) => {
@@ -422,7 +445,7 @@ impl Cluster {
                 self.surveyed.notify_one();
             }
             Frame::Socket(frame) => self.handle_socket_frame(sender, frame, plane),
-            Frame::Version(_) | Frame::State(_) | Frame::Released(_) | Frame::Fetching => {}
+            Frame::Version(_) | Frame::State(_) | Frame::Released(_) | Frame::Alive => {}
         }
     }
 

@@ -10,9 +10,9 @@ use crate::{NodeId, NodeRecord};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
-    Broadcast, Busy, Command, CommandError, CommandInbox, DataPlane, Denial, Done, FeedSource, FeedUpdate,
-    Histogram, Ledger, Metric, NodeInfo, Publish, PushResult, PushedFeed, PushedFeeds, ReadResult, RoomList,
-    RoomUpdate, RoomsQuery, Target, Ticket, Wanted,
+    Broadcast, Busy, Command, CommandError, CommandInbox, Concerned, DataPlane, Denial, Done, FeedSource,
+    FeedUpdate, Histogram, Ledger, Metric, NodeInfo, Publish, PushResult, PushedFeed, PushedFeeds,
+    ReadResult, RoomList, RoomUpdate, RoomsQuery, SessionList, Target, Ticket, Wanted,
 };
 use stentor_hub::{Key, Room};
 
@@ -26,6 +26,19 @@ impl ClusterPlane {
     /// The data plane `local` of a node of `cluster`.
     pub fn new(local: Arc<dyn DataPlane>, cluster: Arc<Cluster>) -> Self {
         Self { local, cluster }
+    }
+
+    /// Counts the sessions on this node of a message that the engine orders: it isn't delivered yet.
+    fn then_count(&self, target: Target, done: Done<Concerned>) -> Done<Concerned> {
+        let local = self.local.clone();
+        Done::new(move |result| match result {
+            Ok(_) => {
+                let count = |list: SessionList| Concerned::sessions(list.count);
+                let done = Done::new(move |list: Result<SessionList, _>| done.answer(list.map(count)));
+                local.command(target, Command::Sessions { limit: 0, done });
+            }
+            Err(error) => done.answer(Err(error)),
+        })
     }
 
     /// Asks the other nodes when this one has carried the command out. If it refuses, no node has.
@@ -123,6 +136,8 @@ impl CommandInbox for ClusterPlane {
                 let done = if selector.has_sessions() {
                     let task = Task::Emit { event: event.clone(), data: data.clone(), volatile };
                     concerned(done, task, selector.only_sessions())
+                } else if !volatile && selector.only_room().is_some_and(|room| self.is_ordered(room)) {
+                    self.then_count(target.clone(), done)
                 } else {
                     done
                 };

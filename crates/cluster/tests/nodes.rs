@@ -337,7 +337,8 @@ async fn frames_without_the_secret_are_refused_and_counted() {
     engine.publish(Channel::Nodes, Bytes::from_static(b"\x07garbage")).unwrap();
     pass(Duration::from_millis(1)).await;
     assert_eq!(a.received(), []);
-    assert_eq!(a.metric("cluster_frames_refused"), 4);
+    // And each has said to all that it is there.
+    assert_eq!(a.metric("cluster_frames_refused"), 6);
 }
 
 #[tokio::test(start_paused = true)]
@@ -395,6 +396,18 @@ async fn commands_reach_the_sessions_of_all_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_has_just_joined_is_asked_as_well() {
+    let (memory, [a, _b, _c]) = three().await;
+    let _late = Node::start(&memory, "d", 8, Some("secret"));
+    pass(Duration::from_millis(1_100)).await;
+    let (done, answer) = oneshot::channel();
+    let command = Command::Sessions { limit: 1, done: Done::new(|result| done.send(result).unwrap()) };
+    a.all.command(Target::of("/").unwrap().everybody(), command);
+    let list = answer.await.unwrap().unwrap();
+    assert_eq!((list.count, list.missing_nodes), (1 + 2 + 4 + 8, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_emit_is_carried_by_the_broker_but_to_sessions_by_name() {
     let (_memory, [a, b, _c]) = three().await;
     let emit = |done| Command::Emit {
@@ -408,6 +421,12 @@ async fn an_emit_is_carried_by_the_broker_but_to_sessions_by_name() {
     assert_eq!(answer.await.unwrap(), Ok(Concerned::sessions(1)), "those of this node");
     pass(Duration::from_millis(1)).await;
     assert_eq!(b.commands(), [""; 0]);
+    // One that the engine orders isn't delivered when it is answered: its members are counted.
+    a.commands();
+    let (done, answer) = oneshot::channel();
+    a.all.command(Target::of("/").unwrap().room("kept").unwrap(), emit(done));
+    assert_eq!(answer.await.unwrap(), Ok(Concerned::sessions(1)));
+    assert_eq!(a.commands()[1..], ["sessions 0 / [kept] -[] []"]);
     let id = PublicId::parse("aaaaaaaaaaaaaaaaaaaa").unwrap();
     let (done, answer) = oneshot::channel();
     a.all.command(Target::of("/").unwrap().room("red").unwrap().session(id), emit(done));

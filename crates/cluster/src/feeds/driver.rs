@@ -126,7 +126,7 @@ impl FeedDriver {
                 feeds.handle_state(now(), sender, key, position, change);
             }
             (Frame::Released(term), Some(key), _) => feeds.handle_released(now(), key, *term),
-            (Frame::Fetching, ..) => feeds.handle_fetching(now(), sender),
+            (Frame::Alive, ..) => feeds.handle_alive(now(), sender),
             _ => {}
         });
     }

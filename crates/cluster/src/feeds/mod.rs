@@ -30,8 +30,9 @@ mod request;
 use crate::NodeId;
 use crate::engine::Channel;
 use crate::frame::{FeedStateChange, FeedVersion, Frame};
+use bytes::Bytes;
 pub(crate) use driver::{FeedDriver, Surroundings};
-use feed::{Feed, Role, Step};
+use feed::{Feed, Newest, Role, Step};
 use holders::Holders;
 use request::{Asked, FeedRequest, Output, Store, Ticket};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -181,6 +182,10 @@ impl Feeds {
         if feed.is_fetched() {
             if feed.lease().is_some() {
                 self.fetch(&key);
+                if !was_wanted {
+                    // The core has forgotten it.
+                    self.show_newest(&key, Vec::new());
+                }
             }
         } else if !was_wanted {
             // Subscribed to now: versions from here on arrive.
@@ -317,7 +322,7 @@ impl Feeds {
     }
 
     /// A node that fetches feeds is alive.
-    pub(crate) fn handle_fetching(&mut self, now: Instant, sender: NodeId) {
+    pub(crate) fn handle_alive(&mut self, now: Instant, sender: NodeId) {
         self.holders.handle_alive(now, sender);
     }
 
@@ -345,7 +350,7 @@ impl Feeds {
     /// Something is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         if self.leases > 0 && self.holders.take_report(now) {
-            self.outputs.push_back(Output::Publish(Channel::Nodes, Frame::Fetching));
+            self.outputs.push_back(Output::Publish(Channel::Nodes, Frame::Alive));
         }
         while let Some((at, key)) = self.due.first().cloned()
             && at <= now
@@ -527,6 +532,23 @@ impl Feeds {
         {
             self.due.remove(&(at, key.clone()));
         }
+    }
+
+    /// What this node has, unless its own subscribers have it. Returns whether they hadn't.
+    fn show_newest(&mut self, key: &Key, patches: Vec<Bytes>) -> bool {
+        let Some(feed) = self.feeds.get(key).filter(|feed| feed.is_wanted) else { return false };
+        let Some(Newest { position, document }) =
+            feed.newest.as_ref().filter(|newest| Some(newest.position) != feed.shown)
+        else {
+            return false;
+        };
+        let update = FeedUpdate::At { position: *position, document: document.clone(), patches };
+        let is_live = feed.state.0 == FeedState::Live;
+        self.show(key, update);
+        if !is_live {
+            self.show_state(key);
+        }
+        true
     }
 
     /// News for the node's own subscribers.

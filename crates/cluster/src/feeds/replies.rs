@@ -113,20 +113,11 @@ impl Feeds {
             feed.holder = Some(writer);
         }
         feed.refresh_later(now, random);
-        let newest = feed.newest.as_ref().filter(|newest| Some(newest.position) != feed.shown);
-        let update = newest.map(|Newest { position, document }| FeedUpdate::At {
-            position: *position,
-            document: document.clone(),
-            patches,
-        });
-        let is_new = update.is_some() && feed.is_wanted;
-        if let Some(update) = update {
-            self.show(key, update);
-        }
+        let is_new = self.show_newest(key, patches);
         // A version came while the log was read, which may be older than it.
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let again = std::mem::take(&mut feed.missed);
-        if (is_new && feed.state.0 != FeedState::Live) || (!is_new && feed.state != before) {
+        if !is_new && feed.state != before {
             self.show_state(key);
         } else if feed.newest.is_none() && !feed.is_fetched() && feed.pushes.is_empty() {
             self.show_absence(key);

@@ -91,7 +91,7 @@ impl Node {
             (Frame::Released(term), Channel::Topic(Topic::Feed(key)), _) => {
                 self.feeds.handle_released(now, &key, term);
             }
-            (Frame::Fetching, ..) => self.feeds.handle_fetching(now, sender),
+            (Frame::Alive, ..) => self.feeds.handle_alive(now, sender),
             _ => {}
         }
     }
@@ -359,6 +359,7 @@ fn a_holder_without_subscribers_lets_another_node_fetch() {
     cluster.run_for(IDLE_TTL / 2);
     assert_eq!((cluster.holders(), cluster.newest(1)), (vec![0], Some(2)));
     cluster.want(0, true);
+    assert_eq!(cluster.newest(0), Some(2), "at once");
     cluster.run_for(IDLE_TTL);
     assert_eq!(cluster.holders(), [0]);
     cluster.want(0, false);

@@ -89,8 +89,8 @@ pub enum Frame {
     Socket(SocketFrame),
     /// The lease of a feed with this term has been released: nobody fetches the feed.
     Released(u64),
-    /// The sender fetches feeds.
-    Fetching,
+    /// The sender is alive: it fetches feeds, or has just joined.
+    Alive,
 }
 
 /// Why a node has no answer.
@@ -126,7 +126,7 @@ impl Frames {
             Frame::State(_) => 4,
             Frame::Socket(_) => 5,
             Frame::Released(_) => 6,
-            Frame::Fetching => 7,
+            Frame::Alive => 7,
         });
         w.u64(self.node.0);
         match frame {
@@ -143,7 +143,7 @@ impl Frames {
             Frame::State(change) => w.state(change),
             Frame::Socket(frame) => w.socket_frame(frame),
             Frame::Released(term) => w.u64(*term),
-            Frame::Fetching => {}
+            Frame::Alive => {}
         }
         if let Some(tag) = self.mac(channel, &w.0) {
             w.0.extend_from_slice(&tag.finalize().into_bytes()[..TAG_BYTES]);
@@ -180,7 +180,7 @@ impl Frames {
             4 => Frame::State(r.state()?),
             5 => Frame::Socket(r.socket_frame()?),
             6 => Frame::Released(r.u64()?),
-            7 => Frame::Fetching,
+            7 => Frame::Alive,
             _ => return Err(FrameError::Malformed),
         };
         r.end()?;

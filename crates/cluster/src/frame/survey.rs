@@ -85,6 +85,11 @@ impl Selector {
         !self.sessions.is_empty()
     }
 
+    /// The room, if it is about the members of one.
+    pub(crate) fn only_room(&self) -> Option<&Room> {
+        if let ([room], []) = (&self.rooms[..], &self.sessions[..]) { Some(room) } else { None }
+    }
+
     /// Only the sessions that are named, without those that are members of the rooms.
     pub(crate) fn only_sessions(mut self) -> Self {
         self.except_rooms.append(&mut self.rooms);
