@@ -50,7 +50,7 @@ async fn a_missing_permission_is_named() {
         (format!("u {all} -info"), "'info' command"),
         (format!("u {all} -subscribe"), "'subscribe' command"),
         (format!("u {all} -publish"), "'publish' command"),
-        ("u on >p resetchannels +@all ~*".into(), "channels"),
+        ("u on >p resetchannels +@all ~*".into(), "channel"),
     ] {
         let Some(server) = server(&user) else { return };
         let url = format!("redis://u:p@127.0.0.1:{}", server.port);

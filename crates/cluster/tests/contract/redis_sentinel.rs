@@ -2,7 +2,7 @@
 
 use crate::proxy::Proxy;
 use crate::redis::{connect, options};
-use crate::redis_server::{RedisServer, free_port, until};
+use crate::redis_server::{RedisServer, free_port, program, until};
 use crate::{room, sleep_ms};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -30,7 +30,7 @@ impl Sentinel {
              sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n{lines}\n"
         );
         std::fs::write(&file, config).unwrap();
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(program());
         let child = command.arg(&file).arg("--sentinel").stdout(Stdio::null()).spawn().unwrap();
         let sentinel = Self { port, _folder: folder, child };
         sentinel.until("PING", |_| true);

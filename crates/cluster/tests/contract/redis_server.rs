@@ -15,6 +15,11 @@ pub(crate) fn until(what: &str, is_done: impl Fn() -> bool) {
     }
 }
 
+/// `redis-server`, or what is named instead to test another server: `REDIS_SERVER=valkey-server cargo test -p stentor-cluster`.
+pub(crate) fn program() -> String {
+    std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into())
+}
+
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -30,9 +35,9 @@ pub(crate) struct RedisServer {
 impl RedisServer {
     /// `None`, with a message, if Redis isn't installed. `{port}` in an argument is its port.
     pub(crate) fn start(arguments: &[&str]) -> Option<Self> {
-        let is_there = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok();
+        let is_there = Command::new(program()).arg("--version").stdout(Stdio::null()).status().is_ok();
         if !is_there {
-            eprintln!("skipped: redis-server isn't installed");
+            eprintln!("skipped: {} isn't installed", program());
             return None;
         }
         let server = Self {
@@ -47,7 +52,7 @@ impl RedisServer {
 
     /// Starts it again after [`Self::stop`], with the data that it has stored, if it stores any.
     pub(crate) fn run(&self) {
-        let child = Command::new("redis-server")
+        let child = Command::new(program())
             .args([
                 "--port",
                 &self.port.to_string(),

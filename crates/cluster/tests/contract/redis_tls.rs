@@ -1,10 +1,11 @@
 //! The engine on Redis over TLS.
 
 use crate::redis::{connect_with, options};
-use crate::redis_server::RedisServer;
+use crate::redis_server::{RedisServer, free_port, program};
 use crate::room;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use std::path::PathBuf;
+use std::process::Command;
 use stentor_cluster::engine::{ConnectOptions, Event, Identity};
 use tempfile::TempDir;
 
@@ -45,6 +46,13 @@ impl Authority {
 
     /// A server whose certificate is for `localhost`.
     fn server(&self, asks_clients: &str) -> Option<RedisServer> {
+        // One that has TLS asks for a certificate, and ends.
+        let port = free_port().to_string();
+        let output = Command::new(program()).args(["--port", "0", "--tls-port", &port]).output().ok()?;
+        if !String::from_utf8_lossy(&output.stdout).contains("No tls-cert-file configured") {
+            eprintln!("skipped: {} is built without TLS", program());
+            return None;
+        }
         let Identity { certificate_file, key_file } = self.issue("localhost");
         let (certificate, key, ca) = (certificate_file.to_str()?, key_file.to_str()?, self.file("ca.pem"));
         let arguments = ["--port", "0", "--tls-port", "{port}", "--tls-auth-clients", asks_clients];

@@ -81,7 +81,9 @@ impl Link {
             let (major, minor) = oldest;
             return Err(format!("Redis {version} is too old; Stentor needs {major}.{minor} or newer{kind}"));
         }
-        if !is_cluster && field(&info, "redis_mode") == Some("cluster") {
+        // Valkey has the second one.
+        let mode = field(&info, "redis_mode").or_else(|| field(&info, "server_mode"));
+        if !is_cluster && mode == Some("cluster") {
             return Err("the server is a node of a Redis Cluster; write redis+cluster:// for it".into());
         }
         link.replication_id = primary_of(&info)?.into();
