@@ -40,7 +40,6 @@ fn cluster_options(ledger: Arc<Ledger>) -> Options {
         version: "1".into(),
         history: Vec::new(),
         decision_timeout: Duration::from_secs(5),
-        feed_idle_ttl: Duration::from_secs(60),
         relays: None,
         feed_source: Arc::new(|_| FeedSource::Fetched),
         feed_idle_ttl: Duration::ZERO,
