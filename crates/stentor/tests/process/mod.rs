@@ -67,7 +67,7 @@ fn start_by(mut command: Command, configuration: &str) -> Server {
         .unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
-    while !line.contains(" listening ") {
+    while !(line.contains(" listening ") && line.contains(" driver=")) {
         line.clear();
         assert_ne!(log.read_line(&mut line).unwrap(), 0, "it doesn't start");
     }
