@@ -47,9 +47,9 @@ export async function engineServer(t, program, args, ready, stream) {
   return { port, start, stop };
 }
 
-/** Starts Redis: { url, port, stop, start, command }. It keeps nothing when it ends. */
-export async function redis(t) {
-  const args = (port, folder) => ['--port', port, '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', folder];
+/** Starts Redis: { url, port, stop, start, command }. It keeps nothing when it is stopped, unless `keeps`. */
+export async function redis(t, { keeps = false } = {}) {
+  const args = (port, folder) => ['--port', port, '--bind', '127.0.0.1', '--save', '', '--appendonly', keeps ? 'yes' : 'no', '--appendfsync', 'always', '--dir', folder];
   const { port, start, stop } = await engineServer(t, program, args, 'Ready to accept connections', 'stdout');
   /** Sends one command and returns the answer's text. */
   const command = async (...words) => {
