@@ -75,8 +75,11 @@ test('a team moves from Node to Stentor, server by server', { skip: missingRedis
   for (const node of nodes) await node.says('ready');
   run(proxy);
   await run(emitter).says('ready');
-  const clients = [run(ada), run(bob)];
-  for (const client of clients) await client.says('news');
+  const clients = [];
+  for (const line of [ada, bob]) {
+    clients.push(run(line));
+    await clients.at(-1).says('news');
+  }
   await clients[0].says('Bob is here');
 
   await run(check).says('is valid');

@@ -14,9 +14,11 @@ export async function redisClient(t, url) {
   const client = createClient({ url });
   client.on('error', () => {});
   await client.connect();
-  // The packages don't expect that Redis is away.
-  const publish = client.publish.bind(client);
-  client.publish = (...args) => publish(...args).catch(() => {});
+  // The packages don't expect that Redis is away, as it is at the end.
+  for (const name of ['publish', 'sPublish', 'pSubscribe', 'subscribe', 'sSubscribe', 'pUnsubscribe', 'unsubscribe', 'sUnsubscribe']) {
+    const command = client[name].bind(client);
+    client[name] = (...args) => command(...args).catch(() => {});
+  }
   t.after(() => client.isOpen && client.disconnect());
   return client;
 }

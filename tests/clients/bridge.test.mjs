@@ -1,6 +1,8 @@
 // Two nodes of Stentor and two servers of Socket.IO's own share a namespace over a real Redis, each with clients: what one side says
 // reaches the clients of all, once.
+import { createAdapter, createShardedAdapter } from '@socket.io/redis-adapter';
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import test from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
 import { admin, client, metric, nodeServer, received, redisClient, settled, stentor } from './bridge.mjs';
@@ -84,6 +86,10 @@ test('messages of one server keep their order', { skip }, async (t) => {
   const { servers: [node, , own], red, seen } = await all(t);
   const numbers = Array.from({ length: 200 }, (_, n) => ['n', n]);
   assert.deepEqual((await seen(() => numbers.forEach(([, n]) => node.io.to('red').emit('n', n)))).red, times4(numbers));
+  // To different rooms, too.
+  for (const socket of red) await Promise.all(numbers.slice(0, 20).map(([, n]) => socket.emitWithAck('join', `room ${n}`)));
+  const spread = (await seen(() => numbers.forEach(([, n]) => node.io.to(`room ${n % 20}`).emit('n', n)))).red;
+  assert.deepEqual(spread, times4(numbers));
   // To a client by its id, too.
   const [, , there] = (await seen(() => numbers.forEach(([, n]) => node.io.to(n % 2 ? 'red' : red[2].id).emit('n', n)))).red;
   assert.deepEqual(there, numbers);
@@ -146,6 +152,21 @@ test('a node with an engine as well uses it for the other namespaces only', { sk
   const count = async (namespace) => (await admin(own, 'sessions', { namespace, rooms: ['red'] })).count;
   await until('the nodes of the engine know each other', async () => (await count('/chat')) === 2);
   assert.equal(await count('/'), 3);
+});
+
+test('the permissions that docs/cluster.md lists are enough', { skip }, async (t) => {
+  const page = readFileSync(new URL('../../docs/cluster.md', import.meta.url), 'utf8');
+  const [, rule] = /^ACL (SETUSER stentor .*socket\.io.*)$/m.exec(page);
+  for (const [name, adapter] of [['classic', createAdapter], ['sharded', createShardedAdapter]]) {
+    const engine = await redis(t);
+    assert.match(await engine.command('ACL', ...rule.split(' ')), /OK/);
+    const url = engine.url.replace('//', '//stentor:password@');
+    const options = { bridge: `adapter = "${name}"`, namespaces: ['/'] };
+    const servers = await Promise.all([nodeServer(t, engine, { adapter }), stentor(t, { url }, options)]);
+    const clients = await Promise.all(servers.map((server) => client(t, server, ['red'])));
+    await settled(servers, clients);
+    assert.equal((await admin(servers[1], 'sessions', { rooms: ['red'] })).count, 2);
+  }
 });
 
 test('while Redis is away each server serves its own clients, and all of them when it is back', { skip }, async (t) => {

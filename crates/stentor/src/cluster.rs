@@ -185,8 +185,8 @@ impl Joining {
     }
 
     /// What names this node in the ids of its clients.
-    pub(crate) fn node_tag(&self) -> Option<NodeTag> {
-        self.cluster.as_ref().map(|joined| joined.cluster.node().tag())
+    pub(crate) fn node_tag(&self) -> NodeTag {
+        self.cluster.as_ref().map_or_else(|| NodeId::draw().tag(), |joined| joined.cluster.node().tag())
     }
 
     /// What passes connections through to other nodes.

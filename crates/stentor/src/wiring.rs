@@ -60,7 +60,7 @@ pub(crate) async fn launch(
         control.feeds.idle_ttl = Duration::ZERO;
     }
     let broker = joining.as_ref().and_then(|joining| joining.broker());
-    let node_tag = joining.as_ref().and_then(|joining| joining.node_tag());
+    let node_tag = joining.as_ref().map(|joining| joining.node_tag());
     let relay = joining.as_ref().and_then(|joining| joining.relay());
     let observer = joining.as_ref().map_or(signals.clone() as _, |joining| joining.observe(signals.clone()));
     let edge = stentor_edge::Options { routes, broker, node_tag, relay, ledger: Some(ledger), ..edge };

@@ -104,7 +104,7 @@ impl Bridge {
             }
             RequestBody::Sessions { rooms } => {
                 let selection = Selection { rooms, except: Vec::new() };
-                let local = namespace.local(&selection)?;
+                let local = namespace.local(&selection, &**plane)?;
                 self.answer(namespace, asker, plane, move |plane, namespace| async move {
                     let ids = sessions(&*plane, &namespace, &local).await.into_iter();
                     ResponseBody::Sessions(
@@ -114,7 +114,7 @@ impl Bridge {
                 .await;
             }
             RequestBody::Fetch(selection) => {
-                let local = namespace.local(&selection)?;
+                let local = namespace.local(&selection, &**plane)?;
                 self.answer(namespace, asker, plane, move |plane, namespace| async move {
                     let sessions = sessions(&*plane, &namespace, &local).await;
                     ResponseBody::Sessions(sessions.into_iter().map(remote_session).collect())
@@ -155,7 +155,7 @@ impl Bridge {
         asker: Asker,
         plane: &Arc<dyn DataPlane>,
     ) -> Result<(), Refused> {
-        let local = namespace.local(selection)?;
+        let local = namespace.local(selection, &**plane)?;
         let mut clients = 0;
         if !local.is_empty() {
             count(&self.counters.received);
@@ -194,7 +194,7 @@ impl Bridge {
     ) -> Result<(), Refused> {
         let (target, is_single) = match target {
             Asked::Selection(selection) => {
-                let local = namespace.local(&selection)?;
+                let local = namespace.local(&selection, &**plane)?;
                 ((!local.is_empty()).then(|| local.to_target(&namespace.all_members)), false)
             }
             Asked::Session(session) => {

@@ -101,6 +101,14 @@ impl Bridges {
     ) {
         let mut tasks = JoinSet::new();
         for (bridge, first) in self.bridges.iter().zip(connections.0) {
+            let namespaces: Vec<&str> = bridge.namespaces.iter().map(|namespace| &*namespace.name).collect();
+            tracing::info!(
+                redis = %bridge.address,
+                adapter = ?bridge.adapter,
+                prefix = bridge.prefix,
+                namespaces = namespaces.join(", "),
+                "sharing namespaces with Socket.IO's servers"
+            );
             tasks.spawn(bridge.clone().subscribe(first));
             tasks.spawn(bridge.clone().publish_all());
             tasks.spawn(bridge.clone().ask_all());
@@ -119,6 +127,7 @@ impl Bridges {
                 prefix: &bridge.prefix,
                 counters: &bridge.counters,
                 inbox_bytes: bridge.inbox.bytes(),
+                outgoing_bytes: bridge.outgoing.unsent().1,
                 dropped: bridge.inbox.dropped(),
             })
             .collect();

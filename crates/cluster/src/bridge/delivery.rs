@@ -32,7 +32,7 @@ impl Bridge {
     async fn handle(self: &Arc<Self>, arrived: Arrived, plane: &Arc<dyn DataPlane>) -> Result<(), Refused> {
         let namespace = &self.namespaces[arrived.namespace];
         if let Kind::Broadcast(Some(room)) = &arrived.kind
-            && !namespace.may_concern(room)
+            && !namespace.may_concern(room, &**plane)
         {
             return Ok(());
         }
@@ -64,7 +64,7 @@ impl Bridge {
         volatile: bool,
         plane: &Arc<dyn DataPlane>,
     ) -> Result<(), Refused> {
-        let local = namespace.local(selection)?;
+        let local = namespace.local(selection, &**plane)?;
         if local.is_empty() {
             return Ok(());
         }
@@ -79,7 +79,7 @@ impl Bridge {
         }
         let Some(message) = local.into_broadcast(event, volatile) else { return Ok(()) };
         self.has_delivered.store(true, Ordering::Relaxed);
-        while plane.receive(message.clone()) == Err(Busy) {
+        while plane.receive_in_order(message.clone()) == Err(Busy) {
             self.space.wait().await;
         }
         Ok(())

@@ -23,6 +23,7 @@ pub(super) struct Figures<'a> {
     pub(super) prefix: &'a str,
     pub(super) counters: &'a Counters,
     pub(super) inbox_bytes: usize,
+    pub(super) outgoing_bytes: usize,
     pub(super) dropped: u64,
 }
 
@@ -95,6 +96,9 @@ pub(super) fn metrics(bridges: &[Figures<'_>]) -> Vec<Metric> {
             Counter,
             |figures| figures.dropped,
         ),
+        each("bridge_outgoing_bytes", "Messages that wait to be published to Redis.", Gauge, |figures| {
+            figures.outgoing_bytes as u64
+        }),
         each("bridge_inbox_bytes", "Messages from Redis that wait for this node.", Gauge, |figures| {
             figures.inbox_bytes as u64
         }),

@@ -93,6 +93,7 @@ pub struct Options {
 /// Namespaces that are shared over one Redis.
 pub struct Bridge {
     prefix: String,
+    address: Address,
     server: Arc<Server>,
     /// Whether the node starts without it.
     waits: bool,
@@ -140,6 +141,7 @@ impl Bridge {
         let (questions, receiver) = mpsc::channel(QUESTIONS_MAX);
         Ok(Arc::new(Self {
             prefix: options.prefix.clone(),
+            address: options.address.clone(),
             server: Arc::new(server),
             waits: options.wait,
             adapter: options.adapter,

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use stentor_edge::{Broadcast, PublicId, Target};
+use stentor_edge::{Broadcast, DataPlane, PublicId, Target};
 use stentor_hub::{Data, Room, RoomError, Rooms};
 
 /// The event's name for clients of Socket.IO if a message has none.
@@ -110,13 +110,13 @@ impl Namespace {
     }
 
     /// Whether a message to the room may concern sessions of this node.
-    pub(super) fn may_concern(&self, room: &str) -> bool {
-        PublicId::parse(room).is_some() || self.rooms().contains(room)
+    pub(super) fn may_concern(&self, room: &str, plane: &dyn DataPlane) -> bool {
+        PublicId::parse(room).is_some_and(|id| plane.may_have(id)) || self.rooms().contains(room)
     }
 
     /// The sessions of this node that a selection has. A name that can't be one of a room refuses all of it: left out, fewer
     /// rooms would be excepted, or no room would mean all.
-    pub(super) fn local(&self, selection: &Selection) -> Result<Local, Refused> {
+    pub(super) fn local(&self, selection: &Selection, plane: &dyn DataPlane) -> Result<Local, Refused> {
         let names = selection.rooms.iter().chain(&selection.except);
         for name in names {
             self.all_members.sibling(name).map_err(|_| Refused::RoomName)?;
@@ -126,7 +126,10 @@ impl Namespace {
             let names = names.iter().filter(|name| here.contains(name));
             names.filter_map(|name| self.all_members.sibling(name).ok()).collect()
         };
-        let ids = |names: &[Arc<str>]| names.iter().filter_map(|name| PublicId::parse(name)).collect();
+        let ids = |names: &[Arc<str>]| {
+            let ids = names.iter().filter_map(|name| PublicId::parse(name));
+            ids.filter(|id| plane.may_have(*id)).collect()
+        };
         let mut local = Local {
             rooms: rooms(&selection.rooms),
             sessions: ids(&selection.rooms),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
     Broadcast, Busy, ClientConnection, Command, CommandInbox, DataPlane, Denial, Done, FeedUpdate, Handover,
-    Histogram, Ledger, Metric, MovingSocket, NodeInfo, Publish, PushedFeeds, RoomList, RoomUpdate,
+    Histogram, Ledger, Metric, MovingSocket, NodeInfo, PublicId, Publish, PushedFeeds, RoomList, RoomUpdate,
     RoomsQuery, SocketName, SocketRequest, Target, Ticket, Wanted,
 };
 use stentor_hub::{Key, Room};
@@ -56,6 +56,14 @@ impl CommandInbox for BridgedPlane {
 
     fn receive(&self, message: Broadcast) -> Result<(), Busy> {
         self.inner.receive(message)
+    }
+
+    fn receive_in_order(&self, message: Broadcast) -> Result<(), Busy> {
+        self.inner.receive_in_order(message)
+    }
+
+    fn may_have(&self, id: PublicId) -> bool {
+        self.inner.may_have(id)
     }
 
     fn update_room(&self, room: &Room, update: RoomUpdate) -> Result<(), Busy> {

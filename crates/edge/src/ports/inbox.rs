@@ -479,6 +479,15 @@ pub trait CommandInbox: Send + Sync {
     /// The core's inbox is full or the memory budget is used up; nothing was delivered.
     fn receive(&self, message: Broadcast) -> Result<(), Busy>;
 
+    /// As [`Self::receive`], but messages of one caller to all rooms of a namespace keep their order. None of the rooms keeps
+    /// history. One core takes all of them.
+    ///
+    /// # Errors
+    /// As for [`Self::receive`].
+    fn receive_in_order(&self, message: Broadcast) -> Result<(), Busy> {
+        self.receive(message)
+    }
+
     /// Sends news of a room with history to its home core, which delivers them at their positions. News of one room keep their
     /// order.
     ///
@@ -506,6 +515,11 @@ pub trait CommandInbox: Send + Sync {
 
     /// Lists rooms.
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>);
+
+    /// Whether a session with this id may be on this node. Otherwise a command for it has no effect.
+    fn may_have(&self, _id: PublicId) -> bool {
+        true
+    }
 
     /// Another node asks for a socket of this one. `done` receives `None` if there is none.
     fn request_socket(&self, _name: SocketName, _request: SocketRequest, done: Done<Option<MovingSocket>>) {

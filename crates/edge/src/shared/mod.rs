@@ -3,14 +3,15 @@
 pub(crate) mod moving;
 pub(crate) mod tasks;
 
+use crate::identity::Sid;
 use crate::ledger::{Charge, Class, Ledger, Pressure};
 use crate::metrics::{CoreMetrics, collect, histograms};
 use crate::options::Options;
 use crate::plane::{ControlPlane, DataPlane, Histogram, Metric, MetricKind, REQUESTERS_MAX, Wanted};
 use crate::ports::{
     Broadcast, Busy, ClientConnection, Command, CommandInbox, Denial, Done, FeedUpdate, Handover, Location,
-    MovingSocket, Publish, RelayPermit, RoomList, RoomUpdate, RoomsQuery, SocketCommand, SocketName,
-    SocketRequest, Target, Ticket,
+    MovingSocket, PublicId, Publish, RelayPermit, RoomList, RoomUpdate, RoomsQuery, SocketCommand,
+    SocketName, SocketRequest, Target, Ticket,
 };
 use bytes::Bytes;
 use moving::{Barrier, MovedSockets};
@@ -452,6 +453,17 @@ impl CommandInbox for Shared {
         self.inboxes[core].put(ControlCommand::Receive(message)).map_err(|_| Busy)
     }
 
+    fn receive_in_order(&self, message: Broadcast) -> Result<(), Busy> {
+        if self.is_out_of_memory() {
+            return Err(Busy);
+        }
+        let all_members = Room::all_members(message.rooms.first().namespace());
+        // The namespace is one of a room.
+        let Ok(all_members) = all_members else { return Ok(()) };
+        let core = core_of(self.seed, self.cores, &Topic::Room(all_members));
+        self.inboxes[core].put(ControlCommand::Receive(message)).map_err(|_| Busy)
+    }
+
     fn update_room(&self, room: &Room, update: RoomUpdate) -> Result<(), Busy> {
         let core = core_of(self.seed, self.cores, &Topic::Room(room.clone()));
         self.inboxes[core].put(ControlCommand::Room(room.clone(), update)).map_err(|_| Busy)
@@ -476,6 +488,11 @@ impl CommandInbox for Shared {
 
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
         self.submit_list(query, done);
+    }
+
+    fn may_have(&self, id: PublicId) -> bool {
+        let is_ours = |sid: Sid| self.options.node_tag.is_none_or(|tag| tag == sid.node());
+        self.session_of(id).is_some() || Sid::parse(&id.to_string()).is_some_and(is_ours)
     }
 
     fn request_socket(&self, name: SocketName, request: SocketRequest, done: Done<Option<MovingSocket>>) {

@@ -46,7 +46,7 @@ impl Outgoing {
     }
 
     /// Messages that wait or are on their way, and their size in bytes.
-    pub(super) fn unsent(&self) -> (usize, usize) {
+    pub(crate) fn unsent(&self) -> (usize, usize) {
         (self.waiting().count, self.charge.bytes())
     }
 
