@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
+mod moving;
 mod relay;
 mod rig;
 

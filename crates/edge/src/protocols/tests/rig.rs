@@ -34,7 +34,7 @@ pub(super) enum Machine {
 
 /// A connection.
 pub(super) struct Conn {
-    id: ConnId,
+    pub(super) id: ConnId,
     pub(super) machine: Machine,
     pub(super) session: Option<SessionId>,
 }
@@ -131,6 +131,7 @@ impl Rig {
     pub(super) fn receive(&mut self, conn: &mut Conn, bytes: impl AsRef<[u8]>) -> String {
         let mut out = Vec::new();
         let mut bytes = bytes.as_ref().to_vec();
+        self.ex.questions.set_asker(Some(conn.id));
         match &mut conn.machine {
             Machine::Http(_) => {
                 self.run_http(conn, &mut out, |http, cx, out| http.handle_input(cx, &mut bytes, out));
@@ -149,7 +150,28 @@ impl Rig {
             }
             Machine::Ended => panic!("the connection has ended"),
         }
+        self.ex.questions.set_asker(None);
         String::from_utf8_lossy(&out).into_owned()
+    }
+
+    /// What a WebSocket answers to what has waited for a decision, if it is decided.
+    pub(super) fn resume(&mut self, conn: &mut Conn) -> Option<String> {
+        self.ex.questions.expire(self.now);
+        let decided = self.ex.questions.poll_decided()?;
+        assert_eq!(decided, conn.id);
+        let Machine::WebSocket(socket) = &mut conn.machine else { panic!("not a WebSocket") };
+        self.ex.questions.set_asker(Some(conn.id));
+        let mut cx = SocketContext {
+            ex: &mut self.ex,
+            shared: &mut self.ws,
+            clients: &mut self.engineio,
+            conn: conn.id,
+            session: conn.session,
+        };
+        let mut out = Vec::new();
+        socket.resume_input(&mut cx, &mut out);
+        self.ex.questions.set_asker(None);
+        Some(String::from_utf8_lossy(&out).into_owned())
     }
 
     /// What a connection sends by itself when its time has come.

@@ -1,0 +1,200 @@
+//! A CONNECT that waits for a socket of another node, on a virtual clock.
+
+use super::rig::{Conn, Rig, frame, text};
+use super::{MILLISECOND, socket};
+use crate::app::RoomsApp;
+use crate::options::Recovery;
+use crate::ports::{
+    Broadcast, Broker, Busy, MovingSocket, NodeTag, PublicId, SocketName, SocketQuestion, SocketRequest,
+};
+use crate::rule::{Rooms, Rule, Template};
+use bytes::Bytes;
+use std::sync::{Arc, Mutex};
+use stentor_hub::{Data, Emit, MissedMessage, Policy, Room, Topic};
+
+const HERE: u32 = 0x0101_0101;
+const URL: &str = "/socket.io/?EIO=4&transport=websocket";
+/// Of another node.
+const PID: &str = "BAgICAgHBwcHBwcHBwcH";
+const ID: &str = "aaaaaaaaaaaaaaaaaaaa";
+
+/// Other nodes.
+#[derive(Debug, Default)]
+struct Others(Mutex<Vec<SocketQuestion>>);
+
+impl Broker for Others {
+    fn publish(&self, _: &Broadcast) -> Result<(), Busy> {
+        Ok(())
+    }
+
+    fn set_interest(&self, _: &Topic, _: bool) {}
+
+    fn confirm_history(&self, _: &Room) {}
+
+    fn find_socket(&self, question: SocketQuestion) -> bool {
+        self.0.lock().unwrap().push(question);
+        true
+    }
+}
+
+fn node() -> (Rig, Arc<Others>) {
+    let others = Arc::new(Others::default());
+    let first = || vec![Template::parse("{}").unwrap()];
+    let join = Rule { event: "join".into(), join: first(), ack: true, ..Rule::default() };
+    let rooms = Rooms { rules: vec![join], ..Rooms::default() };
+    let broker = others.clone();
+    let rig = Rig::new(Box::new(RoomsApp::new(rooms)), |options| {
+        options.engine.recovery = Some(Recovery::default());
+        options.node_tag = Some(NodeTag(HERE));
+        options.broker = Some(broker);
+        options.limits.decisions_max = 2;
+    });
+    (rig, others)
+}
+
+fn connect(pid: &str, offset: &str) -> Vec<u8> {
+    text(&format!(r#"40{{"pid":"{pid}","offset":"{offset}"}}"#))
+}
+
+fn moving(missed: Vec<MissedMessage>, known: Vec<u64>) -> MovingSocket {
+    let rooms = [Room::all_members("/").unwrap(), Room::plain("red").unwrap()];
+    MovingSocket {
+        id: PublicId::parse(ID).unwrap(),
+        subscriptions: rooms.into_iter().map(|room| (room.into(), Policy::Queue.into())).collect(),
+        missed,
+        known,
+    }
+}
+
+fn missed(id: u64) -> MissedMessage {
+    let data = Data::Json(Bytes::from(id.to_string()));
+    MissedMessage { id, is_direct: false, event: Some("news".into()), data }
+}
+
+/// Publishes what other nodes know by this id.
+fn publish(rig: &mut Rig, id: u64) {
+    let now = rig.ex.context.now;
+    let MissedMessage { event, data, .. } = missed(id);
+    rig.ex.hub.handle_publish(now, &Room::plain("red").unwrap(), event, data, Emit::default().identified(id));
+}
+
+fn news(id: u64) -> String {
+    frame(&format!(r#"42["news",{id},"{id:016x}"]"#))
+}
+
+/// A client that waits with what it has sent since, and the number of its question.
+fn waiting(rig: &mut Rig, others: &Others, then: &[u8]) -> (Conn, u64) {
+    let (mut conn, _) = socket(rig, URL);
+    assert_eq!(rig.receive(&mut conn, [&connect(PID, "0000000000000003"), then].concat()), "");
+    let question = others.0.lock().unwrap().pop().unwrap();
+    assert_eq!(question.name.pid.to_text(), PID);
+    (conn, question.ticket.number)
+}
+
+/// A new session has begun.
+fn begins_anew(answer: &str) -> bool {
+    answer.contains(r#"40{"sid":""#) && !answer.contains(ID) && !answer.contains(PID)
+}
+
+#[test]
+fn a_client_gets_its_socket_of_another_node() {
+    let (mut rig, others) = node();
+    let (mut conn, number) = waiting(&mut rig, &others, &text(r#"420["join","blue"]"#));
+    assert_eq!(rig.resume(&mut conn), None);
+    assert!(rig.ex.expect_socket(number, &moving(vec![], vec![])));
+    for id in [5, 6, 7] {
+        publish(&mut rig, id);
+    }
+    // 5 was missed there, 6 was received there.
+    rig.ex.deliver_socket(number, Some(moving(vec![missed(4), missed(5)], vec![4, 5, 6])));
+    let answer = rig.resume(&mut conn).unwrap();
+    let connected = frame(&format!(r#"40{{"sid":"{ID}","pid":"{PID}"}}"#));
+    assert_eq!(answer, news(4) + &news(5) + &news(7) + &connected + &frame(r#"430[{"ok":true}]"#));
+    assert_eq!(rig.ex.questions.open(), 0);
+    rig.ex.end_unclaimed_arrivals();
+    publish(&mut rig, 8);
+    let session = rig.engine_client().socketio().unwrap().sockets()[0].session;
+    assert_eq!(rig.deliveries(session), news(8));
+
+    // It is found by its id, and goes on to another node.
+    assert_eq!(rig.ex.shared.session_of(PublicId::parse(ID).unwrap()), Some((0, session)));
+    let pid = crate::ports::Pid::parse(PID).unwrap();
+    let name = SocketName { pid, namespace: "/".into(), last: Some(5) };
+    let elsewhere = SocketName { namespace: "/chat".into(), ..name.clone() };
+    assert_eq!(rig.ex.release_socket(&elsewhere, SocketRequest::Describe), None);
+    assert_eq!(rig.ex.release_socket(&name, SocketRequest::Take), None, "it is connected");
+    let described = rig.ex.release_socket(&name, SocketRequest::Describe).unwrap();
+    assert_eq!((described.id, described.missed), (PublicId::parse(ID).unwrap(), vec![]));
+    let taken = rig.ex.release_socket(&name, SocketRequest::Take).unwrap();
+    assert_eq!(taken.missed.iter().map(|message| message.id).collect::<Vec<_>>(), [7, 8]);
+    assert_eq!(taken.subscriptions.len(), 3);
+    assert_eq!(rig.ex.release_socket(&name, SocketRequest::Describe), None, "once");
+    assert_eq!(rig.ex.hub.sessions(), 0);
+}
+
+#[test]
+fn a_client_whose_socket_does_not_come_begins_anew_at_the_deadline() {
+    let (mut rig, others) = node();
+    let timeout = rig.ex.options().limits.decision_timeout;
+    // Nothing comes; its rooms are joined; it is refused; it comes without having been expected.
+    for step in 0..4 {
+        let (mut conn, number) = waiting(&mut rig, &others, b"");
+        match step {
+            1 => assert!(rig.ex.expect_socket(number, &moving(vec![], vec![]))),
+            2 => rig.ex.deliver_socket(number, None),
+            3 => rig.ex.deliver_socket(number, Some(moving(vec![missed(4)], vec![]))),
+            _ => {}
+        }
+        if step < 2 {
+            rig.wait(timeout - MILLISECOND);
+            assert_eq!(rig.resume(&mut conn), None);
+            rig.wait(2 * MILLISECOND);
+        }
+        let answer = rig.resume(&mut conn).unwrap();
+        assert!(begins_anew(&answer), "{step}: {answer}");
+        // Too late.
+        assert!(!rig.ex.expect_socket(number, &moving(vec![], vec![])));
+        rig.ex.deliver_socket(number, Some(moving(vec![missed(4)], vec![])));
+        rig.ex.end_unclaimed_arrivals();
+        assert_eq!((rig.ex.hub.sessions(), rig.ex.questions.open()), (step + 1, 0));
+        assert_eq!(rig.ex.shared.session_of(PublicId::parse(ID).unwrap()), None);
+    }
+    assert!(others.0.lock().unwrap().is_empty());
+}
+
+#[test]
+fn what_is_not_the_clients_does_not_come() {
+    let (mut rig, others) = node();
+    let room = |namespace| (Room::new(namespace, "red").unwrap().into(), Policy::Queue.into());
+    let (mut conn, number) = waiting(&mut rig, &others, b"");
+    let foreign = MovingSocket { subscriptions: vec![room("/"), room("/chat")], ..moving(vec![], vec![]) };
+    assert!(!rig.ex.expect_socket(number, &foreign));
+    assert!(!rig.ex.expect_socket(number + 1, &moving(vec![], vec![])));
+    // An id of a session of this node.
+    rig.ex.deliver_socket(number, None);
+    assert!(begins_anew(&rig.resume(&mut conn).unwrap()));
+    let session = rig.engine_client().socketio().unwrap().sockets()[0].session;
+    let (_conn, number) = waiting(&mut rig, &others, b"");
+    let stolen = MovingSocket { id: rig.ex.public_id(session), ..moving(vec![], vec![]) };
+    assert!(!rig.ex.expect_socket(number, &stolen));
+}
+
+#[test]
+fn only_so_many_wait_and_a_client_that_goes_leaves_nothing() {
+    let (mut rig, others) = node();
+    let (first, number) = waiting(&mut rig, &others, b"");
+    let (_second, _) = waiting(&mut rig, &others, b"");
+    assert!(rig.ex.expect_socket(number, &moving(vec![], vec![])));
+    let (mut third, _) = socket(&mut rig, URL);
+    let answer = rig.receive(&mut third, connect(PID, "0000000000000003"));
+    assert!(begins_anew(&answer), "{answer}");
+    assert!(others.0.lock().unwrap().is_empty());
+    rig.ex.questions.forget(first.id);
+    rig.ex.deliver_socket(number, Some(moving(vec![missed(4)], vec![])));
+    rig.ex.end_unclaimed_arrivals();
+    assert_eq!(rig.ex.hub.sessions(), 1);
+    // Offsets and pids that nobody gave out aren't looked for.
+    let (mut other, _) = socket(&mut rig, URL);
+    assert!(begins_anew(&rig.receive(&mut other, connect(PID, "nowhere"))));
+    assert!(others.0.lock().unwrap().is_empty());
+}
