@@ -363,3 +363,76 @@ onEachEngine('a message to a room with history is published when the engine has 
   await engine.start();
   await until('it is accepted again', async () => (await publish(5))[0] === 200);
 });
+
+onEachEngine('a client of a feed resumes on any node, over SSE, with /feed?wait and with stentor.v1', async (t, start) => {
+  const engine = await start(t);
+  const { documents, url } = await upstream(t);
+  const filler = 'x'.repeat(2000);
+  documents.set('game', { version: 1, filler });
+  const servers = await Promise.all(['a', 'b', 'c'].map((name) => node(t, engine, name, feedsFrom(url))));
+  /** Events of a stream on a node, until it is ended: { next, end }. */
+  const stream = async (server, id) => {
+    const controller = new AbortController();
+    t.after(() => controller.abort());
+    const headers = id ? { 'Last-Event-ID': id } : {};
+    const response = await fetch(`${server.http}/sse?feed=game&delta=1`, { headers, signal: controller.signal });
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let text = '';
+    const next = async () => {
+      for (;;) {
+        const end = text.indexOf('\n\n');
+        const block = text.slice(0, end);
+        if (end >= 0) text = text.slice(end + 2);
+        const field = (name) => new RegExp(`^${name}: (.*)$`, 'm').exec(block)?.[1];
+        if (end >= 0 && field('data')) return { name: field('event'), id: field('id'), data: JSON.parse(field('data')) };
+        if (end < 0) text += (await within(reader.read(), 'an event')).value;
+      }
+    };
+    return { next, end: () => controller.abort() };
+  };
+  // It stays, so that one node goes on fetching.
+  const first = await stream(servers[0]);
+  let { name, id, data } = await first.next();
+  assert.deepEqual([name, data.version], ['snapshot', 1]);
+  // To nodes that haven't had the feed, and back, with what was missed as one delta.
+  for (const [n, version] of [[1, 2], [2, 3], [0, 4]]) {
+    documents.set('game', { version, filler });
+    const resumed = await stream(servers[n], id);
+    ({ name, id, data } = await resumed.next());
+    assert.deepEqual([name, data.patch], ['delta', [{ op: 'replace', path: '/version', value: version }]], `on node ${n}`);
+    resumed.end();
+    assert.equal((await first.next()).id, id);
+  }
+  // Nothing is sent that the client has.
+  const current = await stream(servers[1], id);
+  documents.set('game', { version: 5, filler });
+  ({ name, id, data } = await current.next());
+  assert.deepEqual([name, data.patch[0].value], ['delta', 5]);
+
+  const get = async (server, query = '', headers = {}) => {
+    const response = await within(fetch(`${server.http}/feed/game${query}`, { headers }), 'the response');
+    const body = await response.text();
+    return { status: response.status, tag: response.headers.get('etag'), version: body && JSON.parse(body).version };
+  };
+  // A document has the same tag on each node.
+  const { tag } = await get(servers[0]);
+  for (const server of servers.slice(1)) assert.deepEqual(await get(server, '', { 'If-None-Match': tag }), { status: 304, tag, version: '' });
+  const waits = servers.map((server) => get(server, `?wait=${encodeURIComponent(tag)}`));
+  let answered = false;
+  waits.forEach((wait) => wait.then(() => { answered = true; }));
+  await get(servers[0]);
+  assert.equal(answered, false);
+  documents.set('game', { version: 6, filler });
+  for (const { status, version } of await Promise.all(waits)) assert.deepEqual([status, version], [200, 6]);
+
+  const [, epoch, offset] = id.split('!').map((part) => Number.parseInt(part, 16));
+  for (const server of servers) {
+    const socket = new WebSocket(`${server.ws}/ws`);
+    t.after(() => socket.terminate());
+    const messages = inbox(socket);
+    await once(socket, 'open');
+    socket.send(JSON.stringify({ id: 1, type: 'subscribe', feed: 'game', delta: true, epoch, offset }));
+    const message = await within(messages.until(({ type }) => type === 'delta' || type === 'snapshot'), 'what was missed');
+    assert.deepEqual([message.type, message.base, message.patch], ['delta', offset, [{ op: 'replace', path: '/version', value: 6 }]]);
+  }
+});

@@ -3,12 +3,17 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
 import { io } from 'socket.io-client';
-import { event, introduced, serve, within } from './harness.mjs';
-import { missing, redis, until } from './redis.mjs';
+import { event, feedsFrom, introduced, serve, upstream, within } from './harness.mjs';
+import { missing as withoutNats, nats } from './nats.mjs';
+import { missing as withoutRedis, redis, until } from './redis.mjs';
 
-const skip = missing;
+/** A test on each engine. */
+const onEachEngine = (what, body) => {
+  test(`${what} (Redis)`, { skip: withoutRedis }, (t) => body(t, redis));
+  test(`${what} (NATS)`, { skip: withoutNats }, (t) => body(t, nats));
+};
 
-const config = (url, name, { prefix = 'stentor:', history = 0, more = '' } = {}) => `
+const config = (url, name, { prefix = 'stentor:', history = 0, feeds = '' } = {}) => `
 [cluster]
 engine = "${url}"
 node = "${name}"
@@ -19,7 +24,7 @@ recovery_ttl = "1min"
 namespaces = ["/chat"]
 [rooms]
 history_length = ${history}
-${more}
+${feeds}
 [[rules]]
 event = "join"
 join = ["{}"]
@@ -91,8 +96,8 @@ async function meet(servers, sockets, room) {
 }
 
 for (const way of ['websocket', 'polling']) {
-  test(`by ${way}, a client is recovered on any node, again and again`, { skip }, async (t) => {
-    const engine = await redis(t);
+  onEachEngine(`by ${way}, a client is recovered on any node, again and again`, async (t, start) => {
+    const engine = await start(t);
     const servers = await cluster(t, engine, ['a', 'b', 'c']);
     await known(servers);
     const socket = await client(t, servers[0], ['red', 'green'], { way });
@@ -134,8 +139,8 @@ for (const way of ['websocket', 'polling']) {
   });
 }
 
-test('while messages are published on all nodes, clients that move receive each once and in order', { skip }, async (t) => {
-  const engine = await redis(t);
+onEachEngine('while messages are published on all nodes, clients that move receive each once and in order', async (t, start) => {
+  const engine = await start(t);
   const servers = await cluster(t, engine, ['a', 'b', 'c']);
   await known(servers);
   // A room of all, and one for each client, in which other nodes have no interest before it comes.
@@ -186,8 +191,8 @@ function impostor(t, server, { _pid, _lastOffset }) {
   return within(connected, 'the connection').then(() => socket);
 }
 
-test('a client that reconnects before its connection is lost is recovered, and the connection ends', { skip }, async (t) => {
-  const engine = await redis(t);
+onEachEngine('a client that reconnects before its connection is lost is recovered, and the connection ends', async (t, start) => {
+  const engine = await start(t);
   const servers = await cluster(t, engine, ['a', 'b']);
   await known(servers);
   const before = await client(t, servers[0], ['red']);
@@ -206,7 +211,7 @@ test('a client that reconnects before its connection is lost is recovered, and t
   await within(left, 'the end');
 });
 
-test('of clients that show the same pid at once, one has the session', { skip }, async (t) => {
+test('of clients that show the same pid at once, one has the session', { skip: withoutRedis }, async (t) => {
   const engine = await redis(t);
   const servers = await cluster(t, engine, ['a', 'b', 'c']);
   await known(servers);
@@ -219,7 +224,7 @@ test('of clients that show the same pid at once, one has the session', { skip },
     // One that is recovered later takes it over from an earlier one.
     await until('one has it', async () => (await post(servers[0], 'sessions', { sessions: [id] })).count === 1 || twins.every(({ recovered }) => !recovered));
     assert.ok(twins.some(({ recovered }) => recovered), 'one is recovered');
-    assert.equal(twins.filter((twin) => twin.connected && twin.id === id).length, 1);
+    await until('the others have noticed', () => twins.filter((twin) => twin.connected && twin.id === id).length === 1);
     await publish(servers[2], 'red', n);
     const owner = twins.find((twin) => twin.connected && twin.id === id);
     await until('the message', () => owner.news.length === 1);
@@ -227,7 +232,7 @@ test('of clients that show the same pid at once, one has the session', { skip },
   }
 });
 
-test('when the node that served a client is killed, the client begins anew at once', { skip }, async (t) => {
+test('when the node that served a client is killed, the client begins anew at once', { skip: withoutRedis }, async (t) => {
   const engine = await redis(t);
   const servers = await cluster(t, engine, ['a', 'b', 'c']);
   await known(servers);
@@ -252,7 +257,7 @@ test('when the node that served a client is killed, the client begins anew at on
   assert.deepEqual(await recoveries(servers[2]), { found: 1, not_found: 1 });
 });
 
-test('when the node that served a client is stopped, the client begins anew after two seconds', { skip }, async (t) => {
+test('when the node that served a client is stopped, the client begins anew after two seconds', { skip: withoutRedis }, async (t) => {
   const engine = await redis(t);
   const servers = await cluster(t, engine, ['a', 'b']);
   await known(servers);
@@ -275,7 +280,7 @@ test('when the node that served a client is stopped, the client begins anew afte
   await until('the message', () => socket.news.length === 1);
 });
 
-test('what no node has is not recovered', { skip }, async (t) => {
+test('what no node has is not recovered', { skip: withoutRedis }, async (t) => {
   const engine = await redis(t);
   const servers = await cluster(t, engine, ['a', 'b']);
   const [foreign] = await cluster(t, engine, ['f'], { prefix: 'other:' });
@@ -300,4 +305,53 @@ test('what no node has is not recovered', { skip }, async (t) => {
   own._lastOffset = '0123456789abcdef';
   assert.equal(await reconnect(own, servers[1]), false);
   assert.notEqual(own.id, id);
+});
+
+onEachEngine('rooms with history, feeds and namespaces move as well', async (t, start) => {
+  const engine = await start(t);
+  const { documents, url } = await upstream(t);
+  documents.set('game', { version: 1 });
+  const servers = await cluster(t, engine, ['a', 'b', 'c'], { history: 100, feeds: feedsFrom(url) });
+  await known(servers);
+  const main = await client(t, servers[0], ['log']);
+  // One connection, two namespaces: each has a pid of its own.
+  const chat = main.io.socket('/chat');
+  chat.news = [];
+  chat.on('say', (data) => chat.news.push(data));
+  await within(event(chat, 'connect'), 'the other namespace');
+  await within(chat.emitWithAck('join', 'log'), 'the answer to join');
+  const versions = [];
+  main.on('feed', ({ data }) => data && versions.push(data.version));
+  await within(main.emitWithAck('subscribe', 'game'), 'the answer to subscribe');
+  await until('the document', () => versions.at(-1) === 1);
+  await meet(servers, [main], 'log');
+  const ids = [main.id, chat.id];
+  const expected = [];
+  for (const [from, to] of [[0, 1], [1, 2], [2, 0], [0, 1]]) {
+    await cut(main);
+    for (let i = 0; i < 5; i++) {
+      await publish(servers[from], 'log', { from, i });
+      expected.push({ from, i });
+    }
+    const publishing = (async () => {
+      for (let i = 5; i < 25; i++) {
+        await publish(servers[i % 3], 'log', { from, i });
+        expected.push({ from, i });
+      }
+    })();
+    const version = versions.length;
+    // It connects as soon as the connection is open.
+    const reconnected = event(chat, 'connect');
+    assert.equal(await reconnect(main, servers[to]), true, `${from} to ${to}`);
+    await within(reconnected, 'the other namespace');
+    assert.equal(chat.recovered, true, `${from} to ${to}`);
+    assert.deepEqual([main.id, chat.id], ids);
+    await publishing;
+    await post(servers[from], 'publish', { room: 'log', namespace: '/chat', event: 'say', data: { to } });
+    await until('the messages', () => main.news.length >= expected.length && chat.news.at(-1)?.to === to && versions.length > version);
+    assert.deepEqual(main.news, expected, `${from} to ${to}`);
+  }
+  assert.equal(chat.news.length, 4);
+  documents.set('game', { version: 2 });
+  await until('the next version', () => versions.at(-1) === 2);
 });

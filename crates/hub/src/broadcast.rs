@@ -292,11 +292,12 @@ impl<E: Encoder> Hub<E> {
     /// Sends a member of a feed what leads from the client's version to the newest one, as far as this core knows.
     pub(crate) fn deliver_feed(&mut self, member: Member, index: u32, since: Option<Position>) {
         let Some(state) = self.topics.at(index) else { return };
-        let is_ahead = self.external_positions && state.current.is_before(since);
+        // With other nodes, whether or not they order rooms.
+        let is_ahead = self.reports_rooms && state.current.is_before(since);
         // Nothing newer is known: the version that follows decides.
         let behind = if is_ahead { 0 } else { state.current.behind(since) };
         // Another node may have the document already, so the client's version may be one of its versions.
-        let waits = self.external_positions && (state.current.snapshot.is_none() || is_ahead);
+        let waits = self.reports_rooms && (state.current.snapshot.is_none() || is_ahead);
         self.awaiting.set(index, member, since.filter(|_| waits));
         self.sessions.subscription_mut(member).flags.set(Flags::RESUMES, since.is_some() && behind > 0);
         self.deliver_current(member, index, behind);

@@ -36,7 +36,8 @@ pub struct Options {
     pub feed_interval_min: Duration,
     /// The limits of the recovery log. `None` keeps nothing, and no session can be suspended.
     pub recovery: Option<RecoveryLimits>,
-    /// Whether [`Hub::poll_subscribed`](crate::Hub::poll_subscribed) reports rooms too.
+    /// Whether [`Hub::poll_subscribed`](crate::Hub::poll_subscribed) reports rooms too, because there are other nodes. Their clients may
+    /// name versions of feeds that this node doesn't have yet.
     pub reports_rooms: bool,
     /// Counts the distinct live bytes of the process.
     pub live: LiveBytes,

@@ -100,14 +100,14 @@ fn begins_anew(answer: &str) -> bool {
 fn a_client_gets_its_socket_of_another_node() {
     let (mut rig, others) = node();
     let (mut conn, number) = waiting(&mut rig, &others, &text(r#"420["join","blue"]"#));
-    assert_eq!(rig.resume(&mut conn), None);
+    assert_eq!(rig.resume_decided(&mut conn), None);
     assert!(rig.ex.expect_socket(number, &moving(vec![], vec![])));
     for id in [5, 6, 7] {
         publish(&mut rig, id);
     }
     // 5 was missed there, 6 was received there.
     rig.ex.deliver_socket(number, Some(moving(vec![missed(4), missed(5)], vec![4, 5, 6])));
-    let answer = rig.resume(&mut conn).unwrap();
+    let answer = rig.resume_decided(&mut conn).unwrap();
     let connected = frame(&format!(r#"40{{"sid":"{ID}","pid":"{PID}"}}"#));
     assert_eq!(answer, news(4) + &news(5) + &news(7) + &connected + &frame(r#"430[{"ok":true}]"#));
     assert_eq!(rig.ex.questions.open(), 0);
@@ -147,10 +147,10 @@ fn a_client_whose_socket_does_not_come_begins_anew_at_the_deadline() {
         }
         if step < 2 {
             rig.wait(timeout - MILLISECOND);
-            assert_eq!(rig.resume(&mut conn), None);
+            assert_eq!(rig.resume_decided(&mut conn), None);
             rig.wait(2 * MILLISECOND);
         }
-        let answer = rig.resume(&mut conn).unwrap();
+        let answer = rig.resume_decided(&mut conn).unwrap();
         assert!(begins_anew(&answer), "{step}: {answer}");
         // Too late.
         assert!(!rig.ex.expect_socket(number, &moving(vec![], vec![])));
@@ -172,7 +172,7 @@ fn what_is_not_the_clients_does_not_come() {
     assert!(!rig.ex.expect_socket(number + 1, &moving(vec![], vec![])));
     // An id of a session of this node.
     rig.ex.deliver_socket(number, None);
-    assert!(begins_anew(&rig.resume(&mut conn).unwrap()));
+    assert!(begins_anew(&rig.resume_decided(&mut conn).unwrap()));
     let session = rig.engine_client().socketio().unwrap().sockets()[0].session;
     let (_conn, number) = waiting(&mut rig, &others, b"");
     let stolen = MovingSocket { id: rig.ex.public_id(session), ..moving(vec![], vec![]) };

@@ -155,7 +155,7 @@ impl Rig {
     }
 
     /// What a WebSocket answers to what has waited for a decision, if it is decided.
-    pub(super) fn resume(&mut self, conn: &mut Conn) -> Option<String> {
+    pub(super) fn resume_decided(&mut self, conn: &mut Conn) -> Option<String> {
         self.ex.questions.expire(self.now);
         let decided = self.ex.questions.poll_decided()?;
         assert_eq!(decided, conn.id);
