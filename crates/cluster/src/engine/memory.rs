@@ -63,9 +63,16 @@ pub struct Bus {
     /// From when on terms are counted, as those of other engines are by their clock: also after [`Bus::forget`], they grow.
     began: Option<Instant>,
     deliveries: VecDeque<(NodeId, Event)>,
+    /// Whether a room has an epoch as soon as its history is read.
+    begins_rooms: bool,
 }
 
 impl Bus {
+    /// From now on, a room has an epoch as soon as its history is read, as on Redis.
+    pub fn begin_rooms_when_read(&mut self) {
+        self.begins_rooms = true;
+    }
+
     /// A node connects, or connects again. It has no interest then.
     pub fn connect(&mut self, node: NodeId) {
         self.interest.insert(node, HashSet::from([Channel::Node(node), Channel::Nodes]));
@@ -129,6 +136,10 @@ impl Bus {
                 Reply::Position(self.append(now, room, &payload, idempotency_key, &limits))
             }
             Request::History { room, since, messages_max } => {
+                if self.begins_rooms && !self.rooms.contains_key(&room) {
+                    let epoch = Epoch(self.draw() % (1 << 53));
+                    self.rooms.insert(room.clone(), RoomLog::new(epoch));
+                }
                 Reply::History(self.history(&room, since, messages_max))
             }
             Request::Heads { rooms } => {

@@ -177,7 +177,8 @@ pub struct FeedLog {
 /// A part of a room's history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// The newest position. `None`: nothing was ever appended, or all of it is gone.
+    /// The newest position. `None`: nothing was ever appended, or all of it is gone. An engine may begin the epoch of a room that has no
+    /// messages when its history is read, with offset 0: this proves later that nothing was missed.
     pub head: Option<Position>,
     /// Messages in the order of their offsets, consecutive.
     pub messages: Vec<(Position, Bytes)>,

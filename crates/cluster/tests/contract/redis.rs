@@ -2,7 +2,7 @@
 
 use crate::proxy::Proxy;
 use crate::redis_server::RedisServer;
-use crate::{Fixture, KEEP, Node, contract, room, sleep_ms};
+use crate::{Fixture, KEEP, Node, START, contract, room, sleep_ms};
 use std::io::Write;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -237,6 +237,29 @@ async fn a_full_server_refuses() {
     assert_eq!(node.head(&r).await, Some(before), "it had no effect");
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_eq!(node.append(&r, "z").await.offset, 2);
+}
+
+#[tokio::test]
+async fn a_room_has_an_epoch_before_its_first_message_once_it_is_read() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let node = Node::connect(&server).await;
+    let r = room("r");
+    let (head, messages, _) = node.history(&r, START, 10).await;
+    let head = head.unwrap();
+    assert_eq!((head.offset, messages.len()), (0, 0));
+    assert_eq!((node.head(&r).await, node.history(&r, START, 10).await.0), (Some(head), Some(head)));
+    assert_eq!(node.append(&r, "x").await, Position { offset: 1, ..head });
+    assert_eq!(
+        node.history(&r, head, 10).await,
+        (Some(Position { offset: 1, ..head }), vec!["x".into()], false)
+    );
+    // It isn't kept for long, and a server without memory for it answers as well.
+    let empty = room("empty");
+    node.history(&empty, START, 10).await;
+    let ttl = server.command(&["PTTL", "test:{room:1:/empty}:head"]);
+    assert!((1..=600_000).contains(&ttl.trim().parse::<u64>().unwrap()), "{ttl}");
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(node.history(&room("third"), START, 10).await, (None, vec![], true));
 }
 
 #[tokio::test]

@@ -53,6 +53,8 @@ use tokio::time::{Instant, timeout_at};
 const IDEMPOTENCY_TTL: Duration = Duration::from_secs(300);
 /// How long a room without messages, or a feed that nobody fetches, is kept.
 const IDLE_TTL: Duration = Duration::from_secs(86_400);
+/// How long a room that never had a message is kept, since a node asked about it.
+const EMPTY_TTL: Duration = Duration::from_secs(600);
 /// Redis counts milliseconds; longer times are this long.
 const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
@@ -199,9 +201,12 @@ impl Redis {
                 call
             }
             Request::History { room: of, since, messages_max } => {
-                room(Script::History, of).text(since.epoch.0).text(since.offset).text(messages_max)
+                let call = room(Script::History, of).text(since.epoch.0).text(since.offset);
+                call.text(messages_max).text(ms(EMPTY_TTL))
             }
-            Request::Heads { rooms } => return rooms.iter().map(|of| room(Script::Head, of)).collect(),
+            Request::Heads { rooms } => {
+                return rooms.iter().map(|of| room(Script::Head, of).text(ms(EMPTY_TTL))).collect();
+            }
             Request::AcquireLease { key, term_seen, ttl } => feed(Script::Acquire, key)
                 .text(fastrand::u64(1..))
                 .text(term_seen)
