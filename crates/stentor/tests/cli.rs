@@ -132,6 +132,24 @@ fn check_hides_secrets_and_prints_warnings() {
 }
 
 #[test]
+fn check_says_what_sharing_namespaces_means() {
+    let said = check_file(
+        "[socketio]\nnamespaces = [\"/a\"]\nrecovery_ttl = \"1min\"\n[[cluster.socketio]]\nurl = \"redis://:topsecret@10.0.0.1\"\n\
+         namespaces = [\"/\", \"/a\"]\nadapter = \"sharded\"",
+    );
+    assert_eq!((said.code, &*said.err), (Some(0), ""));
+    assert!(!said.out.contains("topsecret"), "{}", said.out);
+    for line in [
+        "  /, /a\n    url = \"redis://…@10.0.0.1\"\n    adapter = \"sharded\"\n",
+        "  The namespaces /, /a are shared over redis://…@10.0.0.1, with Socket.IO's servers and between nodes. Messages reach other \
+         servers at most once, and none while this Redis is away. Whoever can write to it can send messages to clients.\n",
+        "  Socket.IO clients recover their sessions in shared namespaces on the node that served them only.\n",
+    ] {
+        assert!(said.out.contains(line), "{}", said.out);
+    }
+}
+
+#[test]
 fn check_shows_rules_and_prefixes() {
     let said = check_file(
         "[[rules]]\nevent = \"join_room\"\njoin = [\"{}\"]\nack = true\n\

@@ -293,3 +293,51 @@ fn rooms_of(sessions: Vec<SessionInfo>, query: &RoomsQuery) -> RoomList {
     }
     RoomList { rooms: rooms.into_iter().collect(), ..RoomList::default() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stentor_edge::PublicId;
+
+    fn names(names: &[&str]) -> Vec<Arc<str>> {
+        names.iter().map(|name| Arc::from(*name)).collect()
+    }
+
+    /// In the servers' protocol, no room means all sockets.
+    #[test]
+    fn a_target_without_sessions_is_never_all_of_them() -> Result<(), Box<dyn std::error::Error>> {
+        let id = PublicId::parse("AAAAAAAAAAAAAAAAAAAA").ok_or("not an id")?;
+        let none = Target::of("/")?;
+        assert_eq!(selection(&none), None);
+        assert_eq!(selection(&none.clone().except_room("a")?), None);
+        let all = none.clone().everybody();
+        assert_eq!(selection(&all), Some(Selection::default()));
+        assert_eq!(
+            selection(&all.clone().room("a")?.session(id)),
+            Some(Selection::default()),
+            "a is among them"
+        );
+        let nobody = Target::of_rooms(all.all_members().clone(), vec![], vec![all.all_members().clone()]);
+        assert_eq!(selection(&nobody.session(id)), None);
+        let several = none.room("a")?.session(id).except_room("b")?;
+        let expected = Selection { rooms: names(&["a", "AAAAAAAAAAAAAAAAAAAA"]), except: names(&["b"]) };
+        assert_eq!(selection(&several), Some(expected));
+        // The members of the room receive a message by the room.
+        let expected = Selection { rooms: names(&["AAAAAAAAAAAAAAAAAAAA"]), except: names(&["b", "a"]) };
+        assert_eq!(sessions_only(&several), Some(expected));
+        assert_eq!(sessions_only(&all.session(id)), None);
+        Ok(())
+    }
+
+    #[test]
+    fn rooms_are_counted_as_a_query_asks() {
+        let session = |id: &str, rooms: &[&str]| RemoteSession {
+            id: id.into(),
+            details: Some(SessionDetails { handshake: "{}".into(), rooms: names(rooms), data: "{}".into() }),
+        };
+        let sessions =
+            [session("1", &["1", "ab", "ac", "b"]), session("2", &["2", "ac"])].map(session_info).to_vec();
+        let query = RoomsQuery { namespace: "/".into(), prefix: "a".into(), after: "aa".into(), limit: 10 };
+        assert_eq!(rooms_of(sessions, &query).rooms, [("ab".into(), 1), ("ac".into(), 2)]);
+    }
+}

@@ -1,7 +1,7 @@
 //! What `[cluster]` means for clients, in sentences.
 
 use crate::config::Config;
-use crate::config::options::Options;
+use crate::config::options::{BridgeOptions, ClusterOptions, Options};
 use stentor_cluster::engine::{Address, Kind};
 use stentor_cluster::frame::CONTENT_BYTES_MAX;
 
@@ -11,7 +11,30 @@ const NATS_HISTORY_MAX: usize = 4_096;
 /// The sentences. None for a node that is alone.
 pub(super) fn guarantees(config: &Config) -> Vec<String> {
     let Options { edge, cluster, .. } = config.options();
-    let Some(engine) = &cluster.engine else { return Vec::new() };
+    let mut sentences =
+        cluster.engine.as_ref().map_or(Vec::new(), |engine| engine_guarantees(engine, &edge, &cluster));
+    for BridgeOptions { url, namespaces, .. } in &cluster.bridges {
+        let Some(redis) = url.as_ref().or(cluster.engine.as_ref()) else { continue };
+        sentences.push(format!(
+            "{} shared over {redis}, with Socket.IO's servers and between nodes. Messages reach other servers at most once, and none while \
+             this Redis is away. Whoever can write to it can send messages to clients.",
+            match &namespaces[..] {
+                [only] => format!("The namespace {only} is"),
+                several => format!("The namespaces {} are", several.join(", ")),
+            }
+        ));
+        if edge.engine.recovery.is_some() {
+            sentences.push("Socket.IO clients recover their sessions in shared namespaces on the node that served them only.".into());
+        }
+    }
+    sentences
+}
+
+fn engine_guarantees(
+    engine: &Address,
+    edge: &stentor_edge::Options,
+    cluster: &ClusterOptions,
+) -> Vec<String> {
     let mut sentences = vec![servers(engine)];
     if let Some(hosts) = unencrypted(engine) {
         sentences.push(format!(
