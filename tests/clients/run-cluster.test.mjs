@@ -9,6 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { browserNames, launch, missing as missingBrowser } from './browsers.mjs';
 import { errorsOf, inRoom, libraries } from './demo.mjs';
 import { binary, PATIENCE_MS, within } from './harness.mjs';
+import { missing as withoutNats } from './nats.mjs';
 import { missing as missingProxy } from './proxies.mjs';
 import { missing as missingRedis, until } from './redis.mjs';
 
@@ -69,6 +70,17 @@ test("the demo's page goes on when the node that serves it is killed", { skip },
   assert.deepEqual(errors.filter((error) => !/WebSocket connection|ERR_|Failed to load resource/.test(error)), []);
   await end();
   await until('nobody is left behind', () => !nodes.some(({ pid }) => runs(pid)) && !existsSync(logs));
+});
+
+test('it runs on NATS, too', { skip: withoutNats || missingProxy('haproxy') }, async (t) => {
+  const { url, nodes, end } = await start(t, '--engine', 'nats');
+  await until('the nodes know each other', async () => (await (await fetch(`${nodes[0].admin}/api/v1/nodes`)).json()).nodes.length === 3);
+  // Through the balancer, each time at another node.
+  for (let n = 0; n < 3; n++) {
+    const document = await (await fetch(`${url}/feed/scoreboard/1`)).json();
+    assert.equal(typeof document, 'object');
+  }
+  await end();
 });
 
 test('what is missing is named with what to install', { skip: !existsSync('/usr/bin/env') }, async () => {

@@ -29,6 +29,8 @@ struct Message<'a> {
     namespace: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     event: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idempotency_key: Option<&'a str>,
     data: &'a RawValue,
 }
 
@@ -42,7 +44,7 @@ struct Refusal {
     message: String,
 }
 
-/// The recipients of a message.
+/// The recipients of a message, and what it is called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target<'a> {
     /// The room. `None`: all Socket.IO clients of the namespace.
@@ -51,6 +53,8 @@ pub struct Target<'a> {
     pub namespace: Option<&'a str>,
     /// The event's name.
     pub event: Option<&'a str>,
+    /// A message with the key of an earlier one isn't published again: docs/admin-api.md.
+    pub idempotency_key: Option<&'a str>,
 }
 
 /// Publishes one message to `target` through the admin port at `url` (`http://127.0.0.1:8001`). `data` that is JSON is sent
@@ -121,10 +125,11 @@ async fn publish(url: &str, token: Option<&str>, target: Target<'_>, data: &str)
 }
 
 fn body(target: Target<'_>, data: &str) -> Vec<u8> {
-    let Target { room, namespace, event } = target;
+    let Target { room, namespace, event, idempotency_key } = target;
     // Text always makes a string, and a message of such parts always serialises.
-    let write =
-        |data: &RawValue| serde_json::to_vec(&Message { room, namespace, event, data }).unwrap_or_default();
+    let write = |data: &RawValue| {
+        serde_json::to_vec(&Message { room, namespace, event, idempotency_key, data }).unwrap_or_default()
+    };
     match serde_json::from_str::<&RawValue>(data) {
         Ok(json) => write(json),
         Err(_) => serde_json::value::to_raw_value(data).map(|text| write(&text)).unwrap_or_default(),

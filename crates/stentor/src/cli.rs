@@ -163,6 +163,9 @@ pub(crate) struct PublishArgs {
     /// The name of the event.
     #[arg(long)]
     pub(crate) event: Option<String>,
+    /// A text that no other message has: repeated within five minutes, the command publishes nothing.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) idempotency_key: Option<String>,
     /// The message: JSON, or text if it is not valid JSON.
     pub(crate) data: String,
 }

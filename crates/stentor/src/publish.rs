@@ -6,10 +6,15 @@ use stentor_control::{Target, publish_client};
 
 pub(crate) fn run(args: &PublishArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let PublishArgs { admin, token, room, namespace, event, data } = args;
+    let PublishArgs { admin, token, room, namespace, event, idempotency_key, data } = args;
     // As flags and the log write it.
     let url = if admin.contains("://") { admin.clone() } else { format!("http://{admin}") };
-    let target = Target { room: room.as_deref(), namespace: namespace.as_deref(), event: event.as_deref() };
+    let target = Target {
+        room: room.as_deref(),
+        namespace: namespace.as_deref(),
+        event: event.as_deref(),
+        idempotency_key: idempotency_key.as_deref(),
+    };
     runtime.block_on(publish_client(&url, token.as_deref(), target, data))?;
     Ok(ExitCode::SUCCESS)
 }

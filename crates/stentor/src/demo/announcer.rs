@@ -7,7 +7,8 @@ use std::time::Duration;
 use stentor_control::{Target, publish_client};
 use tokio::time::{MissedTickBehavior, interval};
 
-const LOBBY: Target<'_> = Target { room: Some("lobby"), namespace: None, event: Some("chat") };
+const LOBBY: Target<'_> =
+    Target { room: Some("lobby"), namespace: None, event: Some("chat"), idempotency_key: None };
 /// A match changes once per second.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -20,9 +21,11 @@ pub(super) async fn announce(upstream: Arc<DemoUpstream>, admin: String, token: 
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        for goal in upstream.new_goals(&mut announced) {
+        for (id, goal) in upstream.new_goals(&mut announced) {
             let data = serde_json::json!({ "from": "Scoreboard", "text": goal }).to_string();
-            if let Err(error) = publish_client(&admin, token.as_deref(), LOBBY, &data).await {
+            // Several nodes play the same matches, and each announces all goals.
+            let target = Target { idempotency_key: Some(&id), ..LOBBY };
+            if let Err(error) = publish_client(&admin, token.as_deref(), target, &data).await {
                 tracing::warn!(%error, "the demo could not publish a goal");
             }
         }

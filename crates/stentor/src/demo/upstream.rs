@@ -91,8 +91,8 @@ impl DemoUpstream {
         Ok(Some(version))
     }
 
-    /// Lines about the newest goal of each match, unless `announced` has it already.
-    pub(super) fn new_goals(&self, announced: &mut HashMap<u32, GoalId>) -> Vec<String> {
+    /// The newest goal of each match, unless `announced` has it already: an id, and a line about it.
+    pub(super) fn new_goals(&self, announced: &mut HashMap<u32, GoalId>) -> Vec<(String, String)> {
         let second = (self.clock)().saturating_sub(self.began).as_secs();
         let world = &mut self.lock().world;
         let mut lines = Vec::new();
@@ -101,7 +101,7 @@ impl DemoUpstream {
             if let Some((goal, line)) = goal
                 && announced.insert(id, goal) != Some(goal)
             {
-                lines.push(line);
+                lines.push((format!("goal {id} {} {}", goal.game, goal.event), line));
             }
         }
         lines

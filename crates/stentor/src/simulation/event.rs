@@ -46,8 +46,8 @@ pub(super) struct Event {
 /// A goal among those under one match id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GoalId {
-    pub(super) game: u64,
-    pub(super) event: u32,
+    pub(crate) game: u64,
+    pub(crate) event: u32,
 }
 
 /// A line of commentary.

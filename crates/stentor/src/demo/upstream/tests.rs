@@ -140,9 +140,9 @@ fn each_goal_is_announced_once() {
     }
     // Three matches of about three goals, almost three times each.
     assert!((12..80).contains(&goals.len()), "{}", goals.len());
-    let distinct: std::collections::HashSet<_> = goals.iter().collect();
+    let distinct: std::collections::HashSet<_> = goals.iter().map(|(id, _)| id).collect();
     assert_eq!(distinct.len(), goals.len());
-    for goal in goals {
+    for (_, goal) in goals {
         assert!(goal.starts_with("Goal! ") && goal.contains('–') && goal.ends_with("')"), "{goal}");
     }
 }
