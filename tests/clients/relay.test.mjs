@@ -8,6 +8,7 @@ import { io } from 'socket.io-client';
 import SockJS from 'sockjs-client';
 import { serve, upstream } from './harness.mjs';
 import { haproxy, missing as missingProxy, nginx } from './proxies.mjs';
+import { missing as missingNats, nats } from './nats.mjs';
 import { missing as missingRedis, redis, until } from './redis.mjs';
 import { config, everything, exercise } from './transports.mjs';
 
@@ -19,8 +20,8 @@ const metric = async (server, name) => {
 };
 
 /** A cluster of three nodes that know each other. */
-async function cluster(t, url) {
-  const engine = await redis(t);
+async function cluster(t, url, start = redis) {
+  const engine = await start(t);
   const node = (name) => serve(t, { config: `${config(url)}
 [cluster]
 engine = "${engine.url}"
@@ -116,6 +117,12 @@ describe('without stickiness', { concurrency: 1 }, () => {
   test('nothing is left when the clients have gone', { skip }, async () => {
     await until('nothing is passed on any more', async () => await sum('relayed_connections') === 0);
     await until('no name is claimed any more', async () => await sum('cluster_sockjs_claims') === 0);
+  });
+
+  test('on NATS as well', { skip: missingNats || missingProxy('nginx') }, async (t) => {
+    const { servers: nodes } = await cluster(t, api.url, nats);
+    const at = await proxies.nginx(t, nodes);
+    await exercise(t, { server: nodes[0], api, at, room: 'nats', way: everything, nodes: true });
   });
 
   for (const [name, proxy] of Object.entries(proxies)) {

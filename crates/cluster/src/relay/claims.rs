@@ -94,6 +94,8 @@ impl Claims {
     }
 
     fn request(&self, name: &Arc<str>, ttl: Duration) -> crate::engine::Answer {
+        // Cores' threads call this, and engines start tasks.
+        let _entered = self.runtime.enter();
         self.engine.request(Request::Claim { name: name.clone(), owner: self.node, ttl })
     }
 
