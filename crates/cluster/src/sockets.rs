@@ -6,7 +6,7 @@
 //! 1. The node that has it describes it, and ends a connection that it still has. It keeps what is published.
 //! 2. The socket joins its rooms here, where messages are logged from now on, and the engine establishes the interest in them.
 //! 3. The node is asked for the socket. All messages published before the interest was established have reached it before
-//!    the question, because an engine delivers in order to one node. They are in the socket's log there, or were sent.
+//!    the question, because an engine delivers in order to one node, or within [`Engine::delay_max`](crate::engine::Engine::delay_max). They are in the socket's log there, or were sent.
 //! 4. It hands over what the client missed and the ids of what it has had, and forgets the socket.
 //! 5. The client is sent what it missed there, then what was logged here and the other node hasn't had.
 //!
@@ -211,6 +211,8 @@ impl Cluster {
             return Err(Outcome::Failed);
         }
         self.establish(&rooms).await?;
+        // Until then, what was published before is on its way to the other node.
+        sleep(self.engine.delay_max()).await;
         match self.ask([owner].into(), Channel::Node(owner), name, SocketRequest::Take).await {
             Some((_, SocketAnswer::Socket(socket))) => {
                 self.sockets.state().moved.remove(&name.pid);

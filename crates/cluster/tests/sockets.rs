@@ -100,11 +100,16 @@ struct Slow<E> {
     engine: E,
     is_established: watch::Receiver<bool>,
     reads: Arc<Mutex<Vec<String>>>,
+    delay: Arc<Mutex<Duration>>,
 }
 
 impl<E: Engine> Engine for Slow<E> {
     fn publish(&self, channel: Channel, payload: Bytes) -> Result<(), EngineError> {
         self.engine.publish(channel, payload)
+    }
+
+    fn delay_max(&self) -> Duration {
+        *self.delay.lock().unwrap()
     }
 
     fn set_interest(&self, channel: Channel, is_interested: bool) {
@@ -133,6 +138,7 @@ struct Node {
     cluster: Arc<Cluster>,
     plane: Arc<Plane>,
     reads: Arc<Mutex<Vec<String>>>,
+    delay: Arc<Mutex<Duration>>,
     established: watch::Sender<bool>,
     _stop: watch::Sender<bool>,
 }
@@ -143,8 +149,8 @@ impl Node {
         let ledger = Arc::new(Ledger::new(1 << 20));
         let (engine, events) = memory.connect(id, Limits::default());
         let (established, is_established) = watch::channel(true);
-        let reads = Arc::new(Mutex::default());
-        let engine = Slow { engine, is_established, reads: reads.clone() };
+        let (reads, delay) = (Arc::new(Mutex::default()), Arc::new(Mutex::default()));
+        let engine = Slow { engine, is_established, reads: reads.clone(), delay: delay.clone() };
         let options = Options {
             name: "under test".into(),
             advertise: None,
@@ -162,7 +168,7 @@ impl Node {
         let plane = Arc::new(Plane::default());
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(cluster.clone().run(events, plane.clone(), stopped));
-        Self { id, cluster, plane, reads, established, _stop: stop }
+        Self { id, cluster, plane, reads, delay, established, _stop: stop }
     }
 
     fn find(&self, number: u64, pid: Pid) -> bool {
@@ -310,6 +316,7 @@ async fn cluster() -> (Memory, Node, [Peer; 2]) {
 async fn a_socket_is_taken_when_the_interest_in_its_rooms_is_established() {
     let (_memory, node, [mut owner, mut other]) = cluster().await;
     node.established.send(false).unwrap();
+    *node.delay.lock().unwrap() = 50 * MOMENT;
     assert!(node.find(1, pid_of(owner.id)));
     let (id, request) = owner.question().await.unwrap();
     assert_eq!(request, SocketRequest::Describe);
@@ -318,6 +325,8 @@ async fn a_socket_is_taken_when_the_interest_in_its_rooms_is_established() {
     assert_eq!(*node.plane.expected.lock().unwrap(), [described()]);
     assert_eq!(*node.reads.lock().unwrap(), ["", "red"]);
     node.established.send(true).unwrap();
+    assert_eq!(owner.question().await, None, "messages may be under way");
+    pass(50 * MOMENT).await;
     let (id, request) = owner.question().await.unwrap();
     assert_eq!(request, SocketRequest::Take);
     assert_eq!(node.delivered(), []);

@@ -38,6 +38,8 @@ use stentor_hub::{HistoryLimits, Key, Position, Room, Topic};
 pub const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 /// A connection on which nothing arrived for this long is replaced.
 pub const SILENCE_MAX: Duration = Duration::from_secs(6);
+/// What a message takes at most, in general, from one server to the next one of a cluster of servers.
+const SERVERS_DELAY: Duration = Duration::from_millis(50);
 /// Maximum size of a payload.
 pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 /// Maximum number of changes that a feed's log keeps after its base.
@@ -347,6 +349,12 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// [`EngineError::Full`], or [`EngineError::Refused`] if it is larger than [`PAYLOAD_BYTES_MAX`].
     fn publish(&self, channel: Channel, payload: Bytes) -> Result<(), EngineError>;
+
+    /// How much later than a message that was published after it, by another node, a message may reach a node. Zero if all nodes
+    /// use one server.
+    fn delay_max(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Whether the node receives the messages of a channel. Until the engine has changed it, messages may still arrive or
     /// be missed. To its own [`Channel::Node`] and to [`Channel::Nodes`], a node is always subscribed.

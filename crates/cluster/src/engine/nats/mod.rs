@@ -31,7 +31,7 @@ mod topics;
 
 use super::{
     Answer, Channel, ConnectError, ConnectOptions, Engine, EngineError, EventReceiver, EventSender, Limits,
-    PAYLOAD_BYTES_MAX, Reply, Request, Waiting, events,
+    PAYLOAD_BYTES_MAX, Reply, Request, SERVERS_DELAY, Waiting, events,
 };
 use crate::NodeId;
 use address::Servers;
@@ -303,6 +303,11 @@ impl Engine for Nats {
         self.shared.outgoing.push(&self.shared.limits, self.shared.names.channel(&channel), payload)?;
         self.shared.wake.notify_one();
         Ok(())
+    }
+
+    fn delay_max(&self) -> Duration {
+        // Servers of a cluster are found as clients are moved to them, so there may be more than one.
+        SERVERS_DELAY
     }
 
     fn set_interest(&self, channel: Channel, is_interested: bool) {

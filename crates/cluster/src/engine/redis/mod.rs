@@ -26,7 +26,8 @@ mod names;
 
 use super::{
     Answer, Channel, ConnectError, ConnectOptions, Engine, EngineError, EventReceiver, EventSender,
-    FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, Limits, PAYLOAD_BYTES_MAX, Request, Waiting, events,
+    FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, Limits, PAYLOAD_BYTES_MAX, Request, SERVERS_DELAY, Waiting,
+    events,
 };
 use crate::NodeId;
 use address::Endpoint;
@@ -269,6 +270,10 @@ impl Engine for Redis {
             return Err(EngineError::too_large());
         }
         self.shared.outgoing.push(&self.shared.limits, self.shared.names.channel(&channel), payload)
+    }
+
+    fn delay_max(&self) -> Duration {
+        if self.shared.server.is_cluster() { SERVERS_DELAY } else { Duration::ZERO }
     }
 
     fn set_interest(&self, channel: Channel, is_interested: bool) {
