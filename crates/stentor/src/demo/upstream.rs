@@ -101,7 +101,7 @@ impl DemoUpstream {
             if let Some((goal, line)) = goal
                 && announced.insert(id, goal) != Some(goal)
             {
-                lines.push((format!("goal {id} {} {}", goal.game, goal.event), line));
+                lines.push((format!("goal-{id}-{}-{}", goal.game, goal.event), line));
             }
         }
         lines
