@@ -77,9 +77,10 @@ impl Node {
         let (engine, events) = memory.connect(id, Limits::default());
         let engine: Arc<dyn Engine> =
             if is_forgetful { Arc::new(Forgetful(engine)) } else { Arc::new(engine) };
+        let ledger = Arc::new(Ledger::new(1 << 30));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let internal = listener.local_addr().unwrap();
-        let relays = Relays::new(id, Some(secret.as_bytes()), engine.clone());
+        let relays = Relays::new(id, Some(secret.as_bytes()), engine.clone(), ledger.clone());
         let options = options(&relays, &internal.to_string());
         let cluster = Cluster::new(id, options, engine, &events, 0);
         let mut options = EdgeOptions {
@@ -89,6 +90,7 @@ impl Node {
             broker: Some(cluster.clone()),
             node_tag: Some(id.tag()),
             relay: Some(relays.clone()),
+            ledger: Some(ledger),
             ..EdgeOptions::default()
         };
         set(&mut options);
@@ -211,6 +213,7 @@ async fn any_node_answers_requests_of_a_session() {
     assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
     let answer = b.ask(&post("/sockjs/000/name/xhr", "")).await;
     assert!(answer.ends_with("\r\n\r\na[\"hello\"]\n"), "{answer}");
+    assert!(a.metric("memory_bytes", "relays") > 0, "the claim");
     assert_eq!((a.metric("cluster_sockjs_claims", ""), b.metric("cluster_sockjs_claims", "")), (1, 0));
 }
 
@@ -267,7 +270,7 @@ async fn pretend(memory: &Memory, advertise: &str) -> (NodeId, watch::Sender<boo
     let id = NodeId::draw();
     let (engine, events) = memory.connect(id, Limits::default());
     let engine: Arc<dyn Engine> = Arc::new(engine);
-    let relays = Relays::new(id, None, engine.clone());
+    let relays = Relays::new(id, None, engine.clone(), Arc::new(Ledger::new(1 << 30)));
     let cluster = Cluster::new(id, options(&relays, advertise), engine, &events, 0);
     let alone = stentor_edge::idle(EdgeOptions::default(), Arc::new(NoControl));
     let (stop, stopped) = watch::channel(false);

@@ -54,7 +54,7 @@ pub enum Class {
     Decisions,
     /// What waits for the cluster's engine, and what arrived from it and waits for this node.
     Cluster,
-    /// Connections that are passed through to other nodes, and what waits in them.
+    /// Connections that are passed through to other nodes, what waits in them, and claimed names of sessions.
     Relays,
 }
 

@@ -130,7 +130,7 @@ async fn connect_cluster(
     }
     tracing::info!(%advertise, "listening for other nodes");
     let secret: Option<Arc<[u8]>> = secret.map(|secret| secret.into_bytes().into());
-    let relays = Relays::new(node, secret.as_deref(), engine.clone());
+    let relays = Relays::new(node, secret.as_deref(), engine.clone(), ledger.clone());
     let options = Options {
         name,
         advertise: Some(advertise),

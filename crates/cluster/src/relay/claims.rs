@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use stentor_edge::{Done, Location, SessionClaim, SessionName};
+use stentor_edge::{Charge, Class, Done, Ledger, Location, SessionClaim, SessionName};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -26,6 +26,8 @@ use tokio::time::{MissedTickBehavior, interval};
 pub(super) const CLAIM_TTL: Duration = Duration::from_secs(60);
 /// How often claims are renewed.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(20);
+/// Approximate size of a claim: its name and its place in the table.
+const CLAIM_BYTES: usize = 192;
 /// Claims that are renewed at once. The engine has room for others' requests then.
 const RENEWALS_MAX: usize = 128;
 
@@ -35,6 +37,7 @@ pub(super) struct Claims {
     engine: Arc<dyn Engine>,
     runtime: Handle,
     counters: Arc<Counters>,
+    charge: Charge,
     held: Mutex<HashMap<Arc<str>, Weak<Claim>>>,
 }
 
@@ -54,6 +57,7 @@ impl SessionClaim for Claim {}
 
 impl Drop for Claim {
     fn drop(&mut self) {
+        self.claims.charge.subtract(CLAIM_BYTES);
         let mut held = self.claims.held();
         let is_current = held.get(&self.name).is_some_and(|current| std::ptr::eq(current.as_ptr(), self));
         if is_current {
@@ -80,8 +84,10 @@ impl Claims {
         engine: Arc<dyn Engine>,
         runtime: Handle,
         counters: Arc<Counters>,
+        ledger: Arc<Ledger>,
     ) -> Arc<Self> {
-        Arc::new(Self { node, engine, runtime, counters, held: Mutex::default() })
+        let charge = Charge::new(ledger, Class::Relays);
+        Arc::new(Self { node, engine, runtime, counters, charge, held: Mutex::default() })
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<Arc<str>, Weak<Claim>>> {
@@ -113,6 +119,7 @@ impl Claims {
             // A lookup gives the name up, if it is this node's: not while another request claims it.
             let claim = held.get(&name).and_then(Weak::upgrade).or_else(|| {
                 let claim = claims.then(|| Arc::new(Claim { name: name.clone(), claims: self.clone() }))?;
+                self.charge.add(CLAIM_BYTES);
                 held.insert(name.clone(), Arc::downgrade(&claim));
                 Some(claim)
             });

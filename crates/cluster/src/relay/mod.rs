@@ -34,7 +34,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use stentor_edge::{
-    ClientConnection, DataPlane, Done, Handover, Location, Metric, NodeTag, Relay, RelayPermit, SessionName,
+    ClientConnection, DataPlane, Done, Handover, Ledger, Location, Metric, NodeTag, Relay, RelayPermit,
+    SessionName,
 };
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
@@ -64,15 +65,20 @@ impl fmt::Debug for Relays {
 }
 
 impl Relays {
-    /// Of a node. All nodes have the same secret, or none.
-    pub fn new(node: NodeId, secret: Option<&[u8]>, engine: Arc<dyn Engine>) -> Arc<Self> {
+    /// Of a node. All nodes have the same secret, or none. What it holds is counted in `ledger`.
+    pub fn new(
+        node: NodeId,
+        secret: Option<&[u8]>,
+        engine: Arc<dyn Engine>,
+        ledger: Arc<Ledger>,
+    ) -> Arc<Self> {
         let (runtime, counters) = (Handle::current(), Arc::new(Counters::default()));
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             node,
             handshake: Handshake::new(node, secret),
             peers: Arc::default(),
-            claims: Claims::new(node, engine, runtime.clone(), counters.clone()),
+            claims: Claims::new(node, engine, runtime.clone(), counters.clone(), ledger),
             plane: OnceLock::new(),
             counters,
             runtime,
