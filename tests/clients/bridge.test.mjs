@@ -178,6 +178,12 @@ test('while Redis is away each server serves its own clients, and all of them wh
   await until('Stentor notices', async () => (await metric(servers[1], 'bridge_up')) === 0);
   await admin(servers[1], 'publish', { room: 'red', event: 'near', data: 1 });
   await until('the client here has it', () => here.seen.some(([name]) => name === 'near'));
+  // Nobody here waits for Redis, however much is published meanwhile.
+  const lines = Array.from({ length: 40_000 }, (_, n) => JSON.stringify({ room: 'red', event: 'n', data: n })).join('\n');
+  const many = await fetch(`${servers[1].admin}/api/v1/publish`, { method: 'POST', headers: { 'Content-Type': 'application/x-ndjson' }, body: lines });
+  assert.deepEqual(await many.json(), { published: 40_000 });
+  await until('the client here has all', () => here.seen.filter(([name]) => name === 'n').length === 40_000);
+  assert.ok((await metric(servers[1], 'bridge_messages_not_sent_total')) > 0);
   await engine.start();
   await until('the bridge is back', async () => (await metric(servers[1], 'bridge_up')) === 1);
   await until('both ways work', async () => {

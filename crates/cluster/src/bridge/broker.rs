@@ -125,6 +125,7 @@ impl Bridges {
             .iter()
             .map(|bridge| Figures {
                 prefix: &bridge.prefix,
+                redis: bridge.address.to_string(),
                 counters: &bridge.counters,
                 inbox_bytes: bridge.inbox.bytes(),
                 outgoing_bytes: bridge.outgoing.unsent().1,

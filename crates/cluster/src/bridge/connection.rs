@@ -189,7 +189,9 @@ impl Bridge {
             match Link::connect(&self.server, None).await {
                 Ok(mut link) => {
                     backoff = Backoff::default();
+                    self.publishes.store(true, Ordering::Relaxed);
                     let reason = publisher::serve(&self.outgoing, &mut link).await;
+                    self.publishes.store(false, Ordering::Relaxed);
                     tracing::debug!(
                         prefix = self.prefix,
                         reason,

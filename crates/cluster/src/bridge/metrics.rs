@@ -18,9 +18,11 @@ pub(super) struct Counters {
     refused: [AtomicU64; LABELS.len()],
 }
 
-/// Figures of one bridge at one moment, by its prefix.
+/// Figures of one bridge at one moment, by its prefix and its Redis.
 pub(super) struct Figures<'a> {
     pub(super) prefix: &'a str,
+    /// Without the password.
+    pub(super) redis: String,
     pub(super) counters: &'a Counters,
     pub(super) inbox_bytes: usize,
     pub(super) outgoing_bytes: usize,
@@ -37,20 +39,22 @@ impl Counters {
 
 /// The figures of all bridges.
 pub(super) fn metrics(bridges: &[Figures<'_>]) -> Vec<Metric> {
-    let prefix = |figures: &Figures<'_>| vec![("prefix", figures.prefix.to_owned())];
+    let labels =
+        |figures: &Figures<'_>| vec![("prefix", figures.prefix.to_owned()), ("redis", figures.redis.clone())];
     let each = |name, help, kind, value: fn(&Figures<'_>) -> u64| {
-        let samples = bridges.iter().map(|figures| (prefix(figures), value(figures))).collect();
+        let samples = bridges.iter().map(|figures| (labels(figures), value(figures))).collect();
         Metric { name, help, kind, samples }
     };
     let one = |name, help, kind, counter: fn(&Counters) -> &AtomicU64| {
         let samples = bridges.iter();
         let samples =
-            samples.map(|figures| (prefix(figures), counter(figures.counters).load(Ordering::Relaxed)));
+            samples.map(|figures| (labels(figures), counter(figures.counters).load(Ordering::Relaxed)));
         Metric { name, help, kind, samples: samples.collect() }
     };
     let refused = bridges.iter().flat_map(|figures| {
         LABELS.iter().zip(&figures.counters.refused).map(|(reason, counter)| {
-            let labels = vec![("prefix", figures.prefix.to_owned()), ("reason", (*reason).to_owned())];
+            let mut labels = labels(figures);
+            labels.push(("reason", (*reason).to_owned()));
             (labels, counter.load(Ordering::Relaxed))
         })
     });

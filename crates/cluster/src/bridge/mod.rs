@@ -41,7 +41,7 @@ use metrics::Counters;
 use namespace::Namespace;
 use pending::Pending;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use stentor_edge::{Broadcast as Message, Busy, Ledger};
 use stentor_hub::Room;
@@ -116,6 +116,8 @@ pub struct Bridge {
     counters: Counters,
     space: Arc<Space>,
     has_reported_refusal: AtomicBool,
+    /// The connection that publishes is there.
+    publishes: AtomicBool,
     /// Messages to rooms were delivered after the last command for sessions.
     has_delivered: AtomicBool,
     /// A room that nobody knows.
@@ -159,6 +161,7 @@ impl Bridge {
             counters: Counters::default(),
             space,
             has_reported_refusal: AtomicBool::new(false),
+            publishes: AtomicBool::new(false),
             has_delivered: AtomicBool::new(false),
             nobody: Room::plain(&format!("{:016x}", fastrand::u64(..)))
                 .map_err(|e| ConnectError(e.to_string()))?,
@@ -182,10 +185,14 @@ impl Bridge {
     ) -> Result<(), Busy> {
         match namespace.protocol.broadcast(selection, volatile, event) {
             Ok((channel, payload)) => {
-                if !self.send(channel, payload) {
+                if self.send(channel, payload) {
+                    count(&self.counters.sent);
+                } else if self.publishes.load(Ordering::Relaxed) {
                     return Err(Busy);
+                } else {
+                    // Clients of this node don't wait for a Redis that is away.
+                    count(&self.counters.not_sent);
                 }
-                count(&self.counters.sent);
             }
             // It is lost for the other servers.
             Err(error) => _ = self.publish_now(Err(error)),
