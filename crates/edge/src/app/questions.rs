@@ -394,6 +394,11 @@ impl Questions {
         }
     }
 
+    /// When [`Self::expire`] is due, perhaps for a question that is answered already.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.deadlines.front().map(|(at, _)| *at)
+    }
+
     /// Refuses what has waited for too long.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some((at, number)) = self.deadlines.front().copied() {

@@ -106,6 +106,7 @@ impl<D: Driver> Core<D> {
         }
         if outcome.undecided {
             self.hold(index, Held::DECISION);
+            self.has_changed = true;
         }
         if outcome.waits {
             self.hold(index, Held::INPUT);
@@ -153,6 +154,7 @@ impl<D: Driver> Core<D> {
         self.ex.questions.set_asker(None);
         if self.ex.questions.is_waiting(conn) {
             self.hold(index, Held::DECISION);
+            self.has_changed = true;
         }
         match outcome {
             InputOutcome::Continue(progress) => self.after_http_input(index, progress, dispatches, out),

@@ -105,6 +105,8 @@ pub struct Core<D: Driver> {
     has_changed: bool,
     /// When the timer for rates fires.
     rates_due: Option<Instant>,
+    /// Whether the timer for questions is set.
+    awaits_decisions: bool,
 }
 
 impl<D: Driver> Core<D> {
@@ -150,6 +152,7 @@ impl<D: Driver> Core<D> {
             dispatches_sent: 0,
             has_changed: true,
             rates_due: None,
+            awaits_decisions: false,
         }
     }
 
@@ -211,6 +214,7 @@ impl<D: Driver> Core<D> {
         // A turn that only answered messages has changed nothing of this: 6 % of an echo's instructions.
         if self.ex.hub.take_changed() | std::mem::take(&mut self.has_changed) {
             self.set_rate_timer();
+            self.set_decision_timer();
             self.report();
         }
         if self.cpu.is_sampled() {
@@ -248,6 +252,16 @@ impl<D: Driver> Core<D> {
         if self.rates_due.is_none_or(|due| at < due) {
             self.rates_due = Some(at);
             self.driver.timer_set(at, Timer::Rates.token());
+        }
+    }
+
+    /// Makes sure that the oldest question ends in time. All are given the same time, so it is the first.
+    fn set_decision_timer(&mut self) {
+        if !self.awaits_decisions
+            && let Some(at) = self.ex.questions.poll_timeout()
+        {
+            self.awaits_decisions = true;
+            self.driver.timer_set(at, Timer::Decisions.token());
         }
     }
 
@@ -306,6 +320,10 @@ impl<D: Driver> Core<D> {
             Timer::Drained | Timer::Relief => {}
             // One that was overtaken by an earlier one does no harm.
             Timer::Rates => self.rates_due = None,
+            Timer::Decisions => {
+                self.awaits_decisions = false;
+                self.ex.questions.expire(self.ex.context.now);
+            }
             Timer::App(slot) => self.app_due(slot),
             Timer::Client(id) => self.client_due(id),
             Timer::Connection { index, serial } => {
@@ -320,6 +338,7 @@ impl<D: Driver> Core<D> {
         self.driver.timer_set(self.ex.context.now + TICK, Timer::Tick.token());
         self.ex.hub.handle_tick(self.ex.context.now);
         self.ex.expire_suspended();
+        // Those that are answered are forgotten, whatever the time is that they had.
         self.ex.questions.expire(self.ex.context.now);
         self.ex.end_unclaimed_arrivals();
         if self.ex.context.core == 0 && self.ex.shared.ledger.pressure() < Pressure::Full {

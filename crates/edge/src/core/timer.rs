@@ -11,6 +11,8 @@ pub(super) enum Timer {
     Drained,
     /// Messages that sessions receive at a rate of their own.
     Rates,
+    /// Questions whose answers are late.
+    Decisions,
     /// The next round of making room. The timer only ends a wait.
     Relief,
     /// What the application waits for, by its slot.
@@ -36,6 +38,7 @@ impl Timer {
             Self::Drained => 1,
             Self::Rates => 2,
             Self::Relief => 3,
+            Self::Decisions => 4,
             Self::App(slot) => APP | slot as u64,
             Self::Client(id) => CLIENT | id.to_bits(),
             Self::Connection { index, serial } => CONNECTION | u64::from(serial) << INDEX_BITS | index as u64,
@@ -49,6 +52,7 @@ impl Timer {
             1 => Self::Drained,
             2 => Self::Rates,
             3 => Self::Relief,
+            4 => Self::Decisions,
             _ if token & CONNECTION != 0 => Self::Connection {
                 index: (token & ((1 << INDEX_BITS) - 1)) as usize,
                 serial: (token >> INDEX_BITS) as u32,
@@ -73,6 +77,7 @@ mod tests {
             Timer::Drained,
             Timer::Rates,
             Timer::Relief,
+            Timer::Decisions,
             Timer::App(0),
             Timer::App(u32::MAX as usize),
             client(0, 0),

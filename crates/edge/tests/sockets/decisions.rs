@@ -6,7 +6,7 @@ use crate::harness::io::post;
 use crate::harness::{Http, Io, PATIENCE, Packet, Server, Way, Ws, on_one_and_three, until};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stentor_edge::{
     Access, Authorizer, Command, DataPlane, Decision, Denial, Done, Options, PublicId, Question, Rule,
     Target, Template, Ticket,
@@ -425,6 +425,22 @@ fn nobody_is_left_waiting() {
         node.server.until_metric("decisions_unanswered", |unanswered| unanswered == 2);
         node.check_empty();
     });
+}
+
+#[test]
+fn a_late_answer_is_refused_at_its_deadline() {
+    let node = Node::start(1, |options| options.limits.decision_timeout = Duration::from_millis(20));
+    let mut ws = node.server.ws("/ws");
+    ws.next_json();
+    let begun = Instant::now();
+    for id in 0..5 {
+        ws.send_json(json!({"type": "subscribe", "room": "later", "id": id}));
+        assert_eq!(ws.next_json()["code"], "unavailable");
+        node.asked("later");
+    }
+    // Not at the next second.
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    node.check_empty();
 }
 
 #[test]
