@@ -1,6 +1,6 @@
 # The commands of this project: `make run` starts the demo, `make run-cluster` three nodes of it, `make check` runs the quick
 # tests, `make test` runs every test.
-.PHONY: run run-cluster check test package setup setup-clients clippy lint programs rust-test uring-test delta-test sanitize fuzz-build package-test client-test live-fuzz attack bench
+.PHONY: run run-cluster check test package setup setup-clients clippy lint programs rust-test uring-test delta-test sanitize fuzz-build package-test client-test live-fuzz attack bench-cluster bench
 
 # `make run PORT=9000` sets the demo's port. The admin port is the next one, unless ADMIN_PORT is set.
 PORT ?= 8000
@@ -113,6 +113,11 @@ live-fuzz: programs
 attack:
 	$(CARGO) build --release --quiet --package stentor --package stentor-attack
 	target/release/stentor-attack table
+
+# What several nodes cost, beside one node and two of Socket.IO: see docs/cluster.md.
+bench-cluster:
+	$(CARGO) build --release --quiet --package stentor
+	node lab/cluster/bench.mjs --stentor $${CARGO_TARGET_DIR:-target}/release/stentor
 
 # Compares Stentor with bare loops and other servers in the same run: see docs/benchmarks.md.
 bench:
