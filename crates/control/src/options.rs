@@ -3,14 +3,11 @@
 //! The ranges of values are declared with the configuration's keys (`crates/stentor/src/config/schema.rs`), which the binary
 //! checks. [`Options::check`](crate::Options::check) checks what only the control plane knows.
 
-use crate::route::Routes;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::FeedSource;
-use stentor_hub::Key;
 
 /// No duration in the options may be longer: a year.
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -83,18 +80,6 @@ macro_rules! options {
             }
         }
     )+};
-}
-
-impl FeedsOptions {
-    /// Where the documents of each key come from.
-    pub fn sources(&self) -> impl Fn(&Key) -> FeedSource + Send + Sync + use<> {
-        let (routes, upstreams) = (Routes::with_pushed(&self.upstreams, &self.pushed), self.upstreams.len());
-        move |key| match routes.find(key) {
-            Some(number) if number < upstreams => FeedSource::Fetched,
-            Some(_) => FeedSource::Pushed,
-            None => FeedSource::Unknown,
-        }
-    }
 }
 
 options! {

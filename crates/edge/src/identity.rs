@@ -1,7 +1,7 @@
 //! The names of client sessions: ids that clients know, handles that only this core knows, and the tags by which the hub
 //! names the owner of a session.
 
-use crate::ports::NodeTag;
+use crate::node_tag::NodeTag;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::fmt;

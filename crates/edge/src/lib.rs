@@ -11,7 +11,7 @@
 //! | crate | types | for |
 //! |---|---|---|
 //! | `hub` | `Room`, `RoomError`, `Rooms`, `Topic`, `Key` | what is subscribed and published to |
-//! | `hub` | `Body`, `Data`, `Document`, `Patch`, `FeedState`, `Emit`, `HistoryMessage` | what is published |
+//! | `hub` | `Body`, `Data`, `Document`, `Patch`, `FeedState`, `Emit`, `HistoryMessage`, `MissedMessage` | what is published |
 //! | `hub` | `SessionId`, `Policy`, `SubscribeOptions`, `Position`, `SubscribeError`, `Disconnect`, `Notice` | sessions in [`Application`] and [`Context`] |
 //! | `hub` | `CoreId`, `Requester`, `HistoryLimits`, `Hub`, `Encoder` | [`Core`], [`AppFactory`], [`Wanted`] and [`Rooms`] |
 //! | `wire` | `Request` | the request in [`Application`] and [`Context`] |
@@ -28,7 +28,9 @@ mod message;
 mod metrics;
 mod millis;
 mod model;
+mod moved;
 mod node;
+mod node_tag;
 mod options;
 mod origin;
 mod plane;

@@ -2,8 +2,8 @@
 //! disconnected, for a while.
 
 use crate::identity::{ClientId, Owner, Sid, SidHasher};
+use crate::moved::MovedSockets;
 use crate::ports::PublicId;
-use crate::shared::moving::MovedSockets;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;

@@ -24,7 +24,8 @@ mod url;
 pub(crate) use key::KeyPattern;
 pub(crate) use url::UrlTemplate;
 
-use crate::options::{PushedKeys, UpstreamOptions};
+use crate::options::{FeedsOptions, PushedKeys, UpstreamOptions};
+use stentor_edge::FeedSource;
 use stentor_hub::Key;
 
 /// A mistake in an upstream's keys or URL, made by the author of the configuration.
@@ -106,6 +107,18 @@ impl Routes {
     /// The upstream's number, if there is one for the key.
     pub(crate) fn find(&self, key: &Key) -> Option<usize> {
         self.0.iter().find(|(_, pattern)| pattern.fits(key)).map(|(upstream, _)| *upstream)
+    }
+}
+
+impl FeedsOptions {
+    /// Where the documents of each key come from.
+    pub fn sources(&self) -> impl Fn(&Key) -> FeedSource + Send + Sync + use<> {
+        let (routes, upstreams) = (Routes::with_pushed(&self.upstreams, &self.pushed), self.upstreams.len());
+        move |key| match routes.find(key) {
+            Some(number) if number < upstreams => FeedSource::Fetched,
+            Some(_) => FeedSource::Pushed,
+            None => FeedSource::Unknown,
+        }
     }
 }
 

@@ -5,11 +5,11 @@ mod authorizer;
 mod broker;
 mod inbox;
 mod moving;
-mod node_tag;
 mod pushed;
 mod relay;
 mod session_id;
 
+pub use crate::node_tag::NodeTag;
 pub use authorizer::{Access, Authorizer, Decision, Denial, Principal, Question, Ticket};
 pub use broker::{Broadcast, Broker};
 pub(crate) use inbox::Named;
@@ -23,7 +23,6 @@ pub use moving::{
     MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, Pid, SocketName, SocketQuestion,
     SocketRequest,
 };
-pub use node_tag::NodeTag;
 pub use pushed::{FeedSource, PushDenied, PushResult, PushedFeed, PushedFeeds, ReadResult};
 pub use relay::{ClientConnection, Handover, Location, Relay, RelayPermit, SessionClaim, SessionName};
 pub use session_id::PublicId;

@@ -6,6 +6,7 @@ pub(crate) mod tasks;
 use crate::identity::Sid;
 use crate::ledger::{Charge, Class, Ledger, Pressure};
 use crate::metrics::{CoreMetrics, collect, histograms};
+use crate::moved::MovedSockets;
 use crate::options::Options;
 use crate::plane::{ControlPlane, DataPlane, Histogram, Metric, MetricKind, REQUESTERS_MAX, Wanted};
 use crate::ports::{
@@ -14,7 +15,7 @@ use crate::ports::{
     SocketName, SocketRequest, Target, Ticket,
 };
 use bytes::Bytes;
-use moving::{Barrier, MovedSockets};
+use moving::Barrier;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
