@@ -76,6 +76,7 @@ macro_rules! contract {
             feeds::a_log_is_bounded,
             registry::records_expire,
             registry::a_claim_has_one_owner,
+            registry::calls_come_from_any_thread,
         }
     };
 }

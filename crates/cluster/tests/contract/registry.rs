@@ -1,10 +1,10 @@
 //! Records of nodes, and claims.
 
-use crate::{Fixture, Node, sleep_ms};
+use crate::{Fixture, Node, room, sleep_ms};
 use bytes::Bytes;
 use std::time::Duration;
 use stentor_cluster::NodeId;
-use stentor_cluster::engine::{Reply, Request};
+use stentor_cluster::engine::{Channel, Reply, Request};
 
 async fn heartbeat(node: &Node, record: &'static str, ttl_ms: u64) -> Vec<(NodeId, Bytes)> {
     let ttl = Duration::from_millis(ttl_ms);
@@ -50,4 +50,20 @@ pub(crate) async fn a_claim_has_one_owner(fixture: &impl Fixture) {
     assert_eq!(claim(&b, name, 60_000).await, Some(b.id));
     assert_eq!(claim(&b, name, 0).await, None);
     assert_eq!(claim(&a, name, 60_000).await, Some(a.id));
+}
+
+pub(crate) async fn calls_come_from_any_thread(fixture: &impl Fixture) {
+    let mut node = Node::connect(fixture).await;
+    let (id, engine) = (node.id, node.engine.clone());
+    // The cores' threads know no runtime.
+    let call = move || {
+        let ttl = Duration::from_secs(60);
+        engine.set_interest(room("r").into(), true);
+        let answer = engine.request(Request::Claim { name: "name".into(), owner: id, ttl });
+        engine.publish(Channel::Nodes, "message".into()).unwrap();
+        answer
+    };
+    let answer = std::thread::spawn(call).join().unwrap();
+    assert_eq!(answer.await, Ok(Reply::Owner(Some(node.id))));
+    assert_eq!(node.message().await.2, "message");
 }

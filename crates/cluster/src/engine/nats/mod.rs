@@ -54,6 +54,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use stentor_hub::{Key, Topic};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -140,6 +141,8 @@ impl Shared {
 pub struct Nats {
     shared: Arc<Shared>,
     permits: Arc<Permits>,
+    /// Requests may be made on threads that know none.
+    runtime: Handle,
     /// It ends with the engine.
     _task: JoinSet<()>,
 }
@@ -202,7 +205,8 @@ impl Nats {
             let failed = || Err("the connection was lost".into());
             first.await.unwrap_or_else(|_| failed()).map_err(ConnectError)?;
         }
-        let engine = Self { shared, permits: Permits::new(options.ledger.clone()), _task: task };
+        let permits = Permits::new(options.ledger.clone());
+        let engine = Self { shared, permits, runtime: Handle::current(), _task: task };
         Ok((engine, receiver))
     }
 
@@ -338,7 +342,7 @@ impl Engine for Nats {
         let deadline = Instant::now() + self.shared.limits.request_timeout;
         let work = self.work(request);
         // Not within the answer, which may be awaited later or never.
-        let task = tokio::spawn(async move {
+        let task = self.runtime.spawn(async move {
             let _permit = permit;
             match timeout_at(deadline, work).await {
                 Ok(result) => result,
