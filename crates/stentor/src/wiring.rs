@@ -6,6 +6,7 @@
 use crate::cluster::{self, Member};
 use crate::config::Config;
 use crate::config::options::Options;
+use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -43,6 +44,13 @@ fn cannot_listen(flag: &str, addr: SocketAddr, error: &io::Error) -> anyhow::Err
     anyhow::anyhow!("{flag} {addr}: {why}")
 }
 
+/// Connections that may be passed through to other nodes, with two file descriptors each: an eighth of all file descriptors. The
+/// cores leave a quarter to the rest of the process.
+fn relayed_connections_max() -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(descriptors / 16).unwrap_or(usize::MAX)
+}
+
 /// Starts both planes; returns when they listen. `counters` are shown in `/metrics`. Called within the control plane's
 /// runtime.
 pub(crate) async fn launch(
@@ -50,7 +58,8 @@ pub(crate) async fn launch(
     routes: Vec<StaticRoute>,
     counters: Vec<ProcessCounter>,
 ) -> anyhow::Result<Launched> {
-    let Options { edge, mut control, driver, cluster, .. } = config.options();
+    let Options { mut edge, mut control, driver, cluster, .. } = config.options();
+    edge.limits.relayed_connections_max = edge.limits.relayed_connections_max.min(relayed_connections_max());
     let has_engine = cluster.engine.is_some();
     let signals = Signals::new();
     let ledger = Arc::new(Ledger::new(edge.limits.memory_bytes_max));

@@ -191,7 +191,7 @@ section! {
         /// is none, the new connection is refused.
         connections_max: usize, in 1..=100_000_000;
         /// Connections that are passed through to other nodes of a cluster. Further requests that belong there are answered with
-        /// 503. Each takes two file descriptors.
+        /// 503. Each takes two file descriptors: there are at most one sixteenth as many as file descriptors.
         relayed_connections_max: usize, in 1..=100_000_000;
         /// Memory held for clients, in all: unfinished input, answers, messages, history, documents, rooms, sessions and
         /// connections (`stentor_memory_bytes`, by class). Above 95 % the server refuses new connections, new topics and
