@@ -22,8 +22,7 @@ use stentor_hub::{Epoch, Position, Room, Topic};
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
 const ROOMS: usize = 100_000;
-/// 64 of them are the table's; the others belong to the client library, which lists subscriptions, too.
-const ROOM_BYTES_MAX: usize = 140;
+const ROOM_BYTES_MAX: usize = 100;
 
 /// Returns when the node receives what is published to a room.
 async fn established(engine: &Arc<dyn Engine>, topic: &Topic) {

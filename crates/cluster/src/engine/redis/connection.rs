@@ -1,6 +1,7 @@
 //! One connection to a server, of whatever role.
 
 use super::address::{Address, Endpoint};
+use super::receiver;
 use crate::engine::SILENCE_MAX;
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, ErrorKind, Pipeline, RedisConnectionInfo, RedisError, Value};
@@ -11,10 +12,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
+const TOO_OLD: &str = "the server is too old; Stentor needs Redis 6.2 or newer";
+
 /// A connection. It ends when it is dropped.
 pub(super) struct Connection {
     pub(super) endpoint: Endpoint,
-    sender: MultiplexedConnection,
+    commands: Commands,
     driver: JoinHandle<()>,
 }
 
@@ -52,23 +55,55 @@ impl Connection {
         stream: S,
         pushes: Option<Arc<dyn AsyncPushSender>>,
     ) -> Result<Self, String> {
-        let mut config = AsyncConnectionConfig::new().set_response_timeout(Some(SILENCE_MAX));
-        if let Some(pushes) = pushes {
-            config = config.set_push_sender(Pushes(pushes));
+        let Some(pushes) = pushes else {
+            let config = AsyncConnectionConfig::new().set_response_timeout(Some(SILENCE_MAX));
+            let (commands, driver) =
+                MultiplexedConnection::new_with_config(login, stream, config).await.map_err(explain)?;
+            return Ok(Self {
+                endpoint,
+                commands: Commands::Library(commands),
+                driver: tokio::spawn(driver),
+            });
+        };
+        let (commands, driver) = receiver::start(stream, pushes);
+        let connection = Self { endpoint, commands: Commands::Receiver(commands), driver };
+        let mut pipeline = Pipeline::new();
+        let hello = pipeline.cmd("HELLO").arg(3);
+        if let Some(password) = login.password() {
+            hello.arg("AUTH").arg(login.username().unwrap_or("default")).arg(password);
         }
-        let (sender, driver) =
-            MultiplexedConnection::new_with_config(login, stream, config).await.map_err(explain)?;
-        Ok(Self { endpoint, sender, driver: tokio::spawn(driver) })
+        if login.db() != 0 {
+            pipeline.cmd("SELECT").arg(login.db());
+        }
+        for reply in connection.send(&pipeline).await? {
+            if let Value::ServerError(error) = reply {
+                let is_old =
+                    error.code() == "NOPROTO" || error.details().is_some_and(|it| it.contains("HELLO'"));
+                return Err(if is_old { TOO_OLD.into() } else { explain(error.into()) });
+            }
+        }
+        Ok(connection)
     }
 
     /// What sends commands over this connection.
-    pub(super) fn sender(&self) -> MultiplexedConnection {
-        self.sender.clone()
+    pub(super) fn commands(&self) -> Commands {
+        self.commands.clone()
     }
 
-    /// See [`send`].
+    /// See [`Commands::send`].
     pub(super) async fn send(&self, pipeline: &Pipeline) -> Result<Vec<Value>, String> {
-        send(&mut self.sender(), pipeline).await
+        self.commands().send(pipeline).await
+    }
+
+    /// Subscribes or unsubscribes; `command` says which.
+    pub(super) async fn subscribe(&self, command: &str, names: &[&str]) -> Result<(), String> {
+        match &self.commands {
+            Commands::Receiver(commands) => match commands.subscribe(command, names).await? {
+                Some(Value::ServerError(error)) => Err(explain(error.into())),
+                _ => Ok(()),
+            },
+            Commands::Library(_) => Err("this connection receives no messages".into()),
+        }
     }
 
     /// Waits until the connection is lost.
@@ -78,12 +113,24 @@ impl Connection {
     }
 }
 
-/// Sends commands at once. An error means that the connection failed, or didn't answer within [`SILENCE_MAX`].
-pub(super) async fn send(
-    connection: &mut MultiplexedConnection,
-    pipeline: &Pipeline,
-) -> Result<Vec<Value>, String> {
-    connection.send_packed_commands(pipeline, 0, pipeline.len()).await.map_err(explain)
+/// Sends commands over a connection.
+#[derive(Clone)]
+pub(super) enum Commands {
+    Library(MultiplexedConnection),
+    /// One that receives messages.
+    Receiver(receiver::Commands),
+}
+
+impl Commands {
+    /// Sends commands at once. An error means that the connection failed, or didn't answer within [`SILENCE_MAX`].
+    pub(super) async fn send(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, String> {
+        match self {
+            Self::Library(connection) => {
+                connection.send_packed_commands(pipeline, 0, pipeline.len()).await.map_err(explain)
+            }
+            Self::Receiver(commands) => commands.send(pipeline).await.map_err(explain_alert),
+        }
+    }
 }
 
 /// A reply that is a text.
@@ -104,7 +151,7 @@ pub(super) fn explain(error: RedisError) -> String {
         }
         _ if refused => format!("the server refused the credentials: {error}"),
         ErrorKind::AuthenticationFailed => format!("the server refused the credentials: {error}"),
-        ErrorKind::RESP3NotSupported => "the server is too old; Stentor needs Redis 6.2 or newer".into(),
+        ErrorKind::RESP3NotSupported => TOO_OLD.into(),
         ErrorKind::Parse => "the server doesn't speak Redis's protocol".into(),
         _ if error.is_timeout() => "the server doesn't answer".into(),
         _ if error.is_connection_dropped() => "the connection was closed".into(),
@@ -136,12 +183,4 @@ pub(in crate::engine) fn explain_tls(error: &io::Error) -> String {
         _ => "",
     };
     format!("TLS: {error}{advice}")
-}
-
-struct Pushes(Arc<dyn AsyncPushSender>);
-
-impl AsyncPushSender for Pushes {
-    fn send(&self, push: redis::PushInfo) -> Result<(), redis::aio::SendError> {
-        self.0.send(push)
-    }
 }

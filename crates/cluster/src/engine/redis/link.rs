@@ -1,10 +1,10 @@
 //! A connection to a primary.
 
 use super::address::Endpoint;
-use super::connection::{Connection, explain, send, text};
+use super::connection::{Commands, Connection, explain, text};
 use super::server::Server;
 use crate::engine::PAYLOAD_BYTES_MAX;
-use redis::aio::{AsyncPushSender, MultiplexedConnection};
+use redis::aio::AsyncPushSender;
 use redis::{Pipeline, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -156,7 +156,7 @@ impl Link {
     pub(crate) fn sender(&self) -> Sender {
         Sender {
             host: self.connection.endpoint.host.clone(),
-            connection: self.connection.sender(),
+            commands: self.connection.commands(),
             replication_id: self.replication_id.clone(),
         }
     }
@@ -168,19 +168,15 @@ impl Link {
 
     /// Subscribes to patterns.
     pub(crate) async fn subscribe_patterns(&self, patterns: &[String]) -> Result<(), String> {
-        self.connection.sender().psubscribe(patterns).await.map_err(explain)
+        let patterns: Vec<&str> = patterns.iter().map(|pattern| &**pattern).collect();
+        self.connection.subscribe("PSUBSCRIBE", &patterns).await
     }
 
     /// Subscribes to channels, or unsubscribes.
     pub(crate) async fn subscribe(&self, channels: &[Arc<str>], is_interested: bool) -> Result<(), String> {
         let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
-        let mut connection = self.connection.sender();
-        let result = if is_interested {
-            connection.subscribe(&channels).await
-        } else {
-            connection.unsubscribe(&channels).await
-        };
-        result.map_err(explain)
+        let command = if is_interested { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
+        self.connection.subscribe(command, &channels).await
     }
 
     /// Waits until the connection is lost.
@@ -193,14 +189,14 @@ impl Link {
 #[derive(Clone)]
 pub(crate) struct Sender {
     pub(super) host: String,
-    connection: MultiplexedConnection,
+    commands: Commands,
     pub(super) replication_id: Arc<str>,
 }
 
 impl Sender {
     /// Sends commands at once. An error means that the connection failed, or didn't answer in time.
     pub(crate) async fn send(&self, pipeline: &Pipeline) -> Result<Vec<Value>, String> {
-        send(&mut self.connection.clone(), pipeline).await
+        self.commands.clone().send(pipeline).await
     }
 }
 

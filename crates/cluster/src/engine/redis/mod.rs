@@ -15,6 +15,7 @@ mod connection;
 mod lanes;
 pub(crate) mod link;
 pub(crate) mod publisher;
+mod receiver;
 mod replies;
 mod requests;
 mod scripts;
