@@ -10,6 +10,7 @@
 //! from other nodes wait while the data plane has no room, and are dropped, as after a lost connection, if that lasts.
 
 mod broker;
+mod sockets;
 
 use crate::NodeId;
 use crate::engine::{Channel, Engine, EngineError, Event, EventReceiver, EventsWaiting, Reply};
@@ -20,11 +21,11 @@ use crate::metrics::{Counters, Gauges, count};
 use crate::registry::{Change, NodeRecord, Registry};
 use crate::relay::Relays;
 use crate::rooms::{Content, RoomDriver};
-use crate::sockets::Sockets;
 use crate::space::Space;
 use crate::surveys::{Surveyed, Surveys};
 use crate::tasks::{command, done};
 use bytes::Bytes;
+use sockets::Sockets;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -315,8 +316,8 @@ impl Cluster {
             control: &self.control,
             space: &self.space,
             frames: &self.frames,
-            counters: &self.counters,
-            ledger: &self.options.ledger,
+            refuse: Box::new(|error| self.counters.count_refused(error)),
+            has_memory_for: Box::new(|bytes| self.has_memory_for(bytes)),
         }
     }
 

@@ -24,7 +24,6 @@ mod registry;
 mod relay;
 mod rooms;
 pub mod socketio;
-mod sockets;
 mod space;
 mod surveys;
 mod tasks;

@@ -4,9 +4,31 @@ use crate::engine::Waiting;
 use crate::feeds::FeedStats;
 use crate::frame::FrameError;
 use crate::rooms::RoomStats;
-use crate::sockets::Outcome;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stentor_edge::{Metric, MetricKind};
+
+/// Why a search for a socket ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Found,
+    NotFound,
+    Timeout,
+    Failed,
+}
+
+impl Outcome {
+    pub(crate) const ALL: [Self; 4] = [Self::Found, Self::NotFound, Self::Timeout, Self::Failed];
+
+    /// For a metric.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Found => "found",
+            Self::NotFound => "not_found",
+            Self::Timeout => "timeout",
+            Self::Failed => "failed",
+        }
+    }
+}
 
 /// Counters, from any thread.
 #[derive(Debug, Default)]

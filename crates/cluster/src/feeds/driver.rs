@@ -5,16 +5,14 @@ use super::{FeedStats, Feeds, SourceOf};
 use crate::NodeId;
 use crate::engine::{Channel, Engine, EngineError, Reply, Request};
 use crate::feeds::feed::Feed;
-use crate::frame::{Frame, Frames};
-use crate::metrics::{Counters, count};
+use crate::frame::{Frame, FrameError, Frames};
 use crate::space::Space;
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use stentor_edge::{
-    Busy, ControlPlane, DataPlane, Done, FeedUpdate, Ledger, PushDenied, PushResult, PushedFeed, ReadResult,
-    Wanted,
+    Busy, ControlPlane, DataPlane, Done, FeedUpdate, PushDenied, PushResult, PushedFeed, ReadResult, Wanted,
 };
 use stentor_hub::{Document, Key, Position};
 use tokio::sync::Notify;
@@ -45,8 +43,10 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) control: &'a OnceLock<Arc<dyn ControlPlane>>,
     pub(crate) space: &'a Space,
     pub(crate) frames: &'a Frames,
-    pub(crate) counters: &'a Counters,
-    pub(crate) ledger: &'a Ledger,
+    /// Counts a frame that is refused.
+    pub(crate) refuse: Box<dyn Fn(FrameError) + Send + Sync + 'a>,
+    /// Whether there is memory for so many bytes. If not, this is counted.
+    pub(crate) has_memory_for: Box<dyn Fn(usize) -> bool + Send + Sync + 'a>,
 }
 
 /// An answer of the engine.
@@ -227,8 +227,7 @@ impl Surroundings<'_> {
     fn answer(&self, key: &Key, reply: Result<Reply, EngineError>) -> Answer {
         let answer = Answer::of(reply, |payload| self.decode(key, payload));
         match &answer {
-            Answer::Log(Some(log)) if !self.ledger.has_room(log.document_bytes()) => {
-                count(&self.counters.refused_for_memory);
+            Answer::Log(Some(log)) if !(self.has_memory_for)(log.document_bytes()) => {
                 Answer::Failed(EngineError::Full)
             }
             _ => answer,
@@ -241,7 +240,7 @@ impl Surroundings<'_> {
             Ok((sender, Frame::State(change))) => Some((sender, Entry::State(change))),
             Ok(_) => None,
             Err(error) => {
-                self.counters.count_refused(error);
+                (self.refuse)(error);
                 None
             }
         }

@@ -12,11 +12,11 @@
 //!
 //! A step that isn't answered in time, or fails, ends the search, and the client begins anew.
 
+use super::Cluster;
 use crate::NodeId;
-use crate::cluster::Cluster;
 use crate::engine::{Channel, EngineError, Request};
 use crate::frame::{Frame, SocketAnswer, SocketFrame};
-use crate::metrics::count;
+use crate::metrics::{Outcome, count};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -36,29 +36,6 @@ const MOVED_MAX: usize = 65_536;
 const ROOMS_AT_ONCE: usize = 64;
 /// How often a room is looked at whose history is being read.
 const READ_INTERVAL: Duration = Duration::from_millis(2);
-
-/// Why a search ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Found,
-    NotFound,
-    Timeout,
-    Failed,
-}
-
-impl Outcome {
-    pub(crate) const ALL: [Self; 4] = [Self::Found, Self::NotFound, Self::Timeout, Self::Failed];
-
-    /// For a metric.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Found => "found",
-            Self::NotFound => "not_found",
-            Self::Timeout => "timeout",
-            Self::Failed => "failed",
-        }
-    }
-}
 
 /// A question to one or several nodes.
 struct Pending {
