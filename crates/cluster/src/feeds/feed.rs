@@ -1,7 +1,6 @@
 //! One feed of a node: what it knows, and its part in it.
 
-use super::push::{Push, PushAnswer};
-use super::request::{DecodedLog, Entry};
+use super::request::{DecodedLog, Entry, Push, PushAnswer};
 use super::{CHANGES_MAX, REFRESH_INTERVAL};
 use crate::NodeId;
 use crate::engine::Lease;

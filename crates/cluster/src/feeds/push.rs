@@ -5,30 +5,15 @@
 
 use super::{Feeds, Purpose, Role};
 use crate::feeds::feed::Feed;
-use crate::feeds::request::{FeedRequest, Output};
+use crate::feeds::request::{FeedRequest, Output, Push};
 use std::time::{Duration, Instant};
 use stentor_edge::{PushDenied, PushedFeed};
-use stentor_hub::{Document, Key, Patch};
+use stentor_hub::Key;
 
 /// A push that isn't stored after this time is given up. Longer than a lease lasts whose holder has died.
 pub(super) const PUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of pushes to one feed that wait.
 const PUSHES_MAX: usize = 64;
-
-/// Whether the document has changed, or why the push failed.
-pub(crate) type PushAnswer = Result<bool, PushDenied>;
-
-/// A push that isn't answered.
-pub(super) struct Push {
-    pub(super) id: u64,
-    /// `None`: the document is deleted.
-    pub(super) document: Option<Document>,
-    pub(super) patch: Option<Patch>,
-    pub(super) sequence: Option<u64>,
-    pub(super) deadline: Instant,
-    /// Whether it may have been stored.
-    pub(super) is_unknown: bool,
-}
 
 impl Feeds {
     /// A document is pushed, or deleted. Answered with `id`.

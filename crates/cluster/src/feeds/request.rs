@@ -1,14 +1,13 @@
 //! What the machine for feeds asks of its surroundings, and what it is answered.
 
-use super::push::PushAnswer;
 use super::{LEASE_TTL, Purpose};
 use crate::NodeId;
 use crate::engine::{Channel, EngineError, FeedLog, Lease, Reply, Request};
 use crate::frame::{FeedStateChange, FeedVersion, Frame};
 use bytes::Bytes;
 use std::time::Instant;
-use stentor_edge::{FeedUpdate, Wanted};
-use stentor_hub::{Key, Position};
+use stentor_edge::{FeedUpdate, PushDenied, Wanted};
+use stentor_hub::{Document, Key, Patch, Position};
 
 /// What the machine wants done.
 #[derive(Debug)]
@@ -175,4 +174,19 @@ pub(super) struct Asked {
     /// Of the lease that it is about.
     pub(super) term: u64,
     pub(super) at: Instant,
+}
+
+/// Whether the document has changed, or why the push failed.
+pub(crate) type PushAnswer = Result<bool, PushDenied>;
+
+/// A push that isn't answered.
+pub(super) struct Push {
+    pub(super) id: u64,
+    /// `None`: the document is deleted.
+    pub(super) document: Option<Document>,
+    pub(super) patch: Option<Patch>,
+    pub(super) sequence: Option<u64>,
+    pub(super) deadline: Instant,
+    /// Whether it may have been stored.
+    pub(super) is_unknown: bool,
 }

@@ -3,8 +3,7 @@
 mod leases;
 mod pushes;
 
-use super::push::PushAnswer;
-use super::request::{Answer, Entry};
+use super::request::{Answer, Entry, PushAnswer};
 use super::*;
 use crate::engine::memory::Bus;
 use crate::engine::{EngineError, Event};
