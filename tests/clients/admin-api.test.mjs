@@ -25,6 +25,8 @@ const MESSAGE = '{"room":"lobby","event":"news","data":{"text":"hello"}}';
 const ELSEWHERE = new Map([
   ['503 stopped', 'crates/control/tests/commands.rs: a data plane that stops'],
   ['503 busy', 'crates/control/tests: a data plane that accepts nothing'],
+  ['409 in_progress', 'crates/control/src/admin/idempotency.rs'],
+  ['503 too_many_idempotency_keys', 'crates/control/src/admin/idempotency.rs'],
   ['503 unavailable', 'cluster.test.mjs: a cluster without its engine'],
   ['500 internal', 'a bug in Stentor'],
   ['503 not ready', 'crates/control/tests/admin.rs: a data plane that is not ready'],
