@@ -13,7 +13,7 @@ fn check<T>(
     encode: impl Fn(&T) -> Result<Bytes, WireError>,
 ) -> Option<T> {
     let message = decode(payload).ok()?;
-    let is_limit = |error| matches!(error, WireError::TooLarge | WireError::TooDeep | WireError::TooMany);
+    let is_limit = |error| matches!(error, WireError::TooLarge | WireError::TooDeep | WireError::TooMany | WireError::NameTooLong);
     match encode(&message) {
         Ok(encoded) => match decode(&encoded) {
             Ok(again) => assert_eq!(encode(&again), Ok(encoded)),

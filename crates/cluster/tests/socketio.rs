@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 use stentor_cluster::socketio::channels::{Channel, Channels, PREFIX};
 use stentor_cluster::socketio::{
-    ATTACHMENTS_MAX, Broadcast, Event, Flags, LIST_MAX, ROOMS_MAX, RemoteSession, Request, RequestBody,
-    Response, ResponseBody, Selection, Target, WireError, python, sender, sharded,
+    ATTACHMENTS_MAX, Broadcast, Event, Flags, LIST_MAX, NAME_BYTES_MAX, ROOMS_MAX, RemoteSession, Request,
+    RequestBody, Response, ResponseBody, Selection, Target, WireError, python, sender, sharded,
 };
 use stentor_hub::Data;
 
@@ -410,6 +410,26 @@ fn what_cannot_be_meant_is_refused() {
         WireError::BadPlaceholder,
     );
     check(br#"{"method":"emit","event":"e","data":[[1],"?"],"binary":true}"#, WireError::Malformed);
+}
+
+#[test]
+fn names_are_bounded() {
+    let request = |len| Bytes::from(format!(r#"{{"type":1,"requestId":"{}"}}"#, "a".repeat(len)));
+    assert!(Request::decode(&request(NAME_BYTES_MAX)).is_ok());
+    assert_eq!(Request::decode(&request(NAME_BYTES_MAX + 1)), Err(WireError::NameTooLong));
+}
+
+#[test]
+fn a_short_event_does_not_keep_a_long_payload() {
+    let data = [&[0x92], &*text("e"), &[1]].concat();
+    let options = [&[0x81], &*text("x"), &[0xdb, 0, 0x10, 0, 0], &vec![b'y'; 1 << 20]].concat();
+    let Data::Arguments { json, .. } =
+        Broadcast::decode(&broadcast(&[2], &data, &options)).unwrap().event.arguments
+    else {
+        panic!("an event has arguments")
+    };
+    assert_eq!(json, "1");
+    assert!(Vec::from(json).capacity() < 100);
 }
 
 #[test]

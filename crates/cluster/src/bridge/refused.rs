@@ -54,6 +54,7 @@ mod tests {
             WireError::TooLarge,
             WireError::TooDeep,
             WireError::TooMany,
+            WireError::NameTooLong,
             WireError::Obsolete,
             WireError::Pickle,
             WireError::UnknownType,

@@ -40,6 +40,9 @@ pub const LIST_MAX: usize = 100_000;
 /// Maximum number of attachments of a message.
 pub const ATTACHMENTS_MAX: usize = 1000;
 
+/// Maximum length of a name: of an event, a room, a server, a request. Answers repeat some of them for each client.
+pub const NAME_BYTES_MAX: usize = 4096;
+
 /// Why a payload was refused. Its sender is at fault, except for [`TooLarge`](Self::TooLarge) when encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
@@ -55,6 +58,9 @@ pub enum WireError {
     /// It has too many rooms, sessions or attachments.
     #[error("the message names too many rooms, sessions or attachments")]
     TooMany,
+    /// The name of an event, a room, a server or a request is too long.
+    #[error("a name in the message is longer than {NAME_BYTES_MAX} bytes")]
+    NameTooLong,
     /// It is a broadcast of two elements, as packages before 2015 sent it: without a sender.
     #[error("the message has the format of socket.io-redis before version 1.0; update its sender")]
     Obsolete,
@@ -77,7 +83,7 @@ impl WireError {
     pub fn label(self) -> &'static str {
         match self {
             Self::Malformed | Self::BadPlaceholder => "malformed",
-            Self::TooLarge | Self::TooDeep | Self::TooMany => "too_large",
+            Self::TooLarge | Self::TooDeep | Self::TooMany | Self::NameTooLong => "too_large",
             Self::Obsolete | Self::Pickle => "obsolete",
             Self::UnknownType => "unknown_type",
             Self::ReservedEvent => "reserved_event",

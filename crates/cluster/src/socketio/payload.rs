@@ -1,7 +1,7 @@
 //! Payloads as JSON text, and the parts of that text.
 
 use super::msgpack_to_json::to_json;
-use super::{ROOMS_MAX, WireError};
+use super::{NAME_BYTES_MAX, ROOMS_MAX, WireError};
 use crate::engine::PAYLOAD_BYTES_MAX;
 use bytes::Bytes;
 use serde::Deserialize;
@@ -40,9 +40,10 @@ impl Payload {
         self.text.slice_ref(part.as_bytes())
     }
 
-    /// Values, joined by commas, as the arguments of an event. They are a part of the text.
+    /// Values, joined by commas, as the arguments of an event.
     pub(super) fn arguments(&self, list: &str) -> Result<Data, WireError> {
-        arguments(self.slice(list), self.attachments.clone())
+        // A copy, so that a short event that is kept doesn't keep a long payload.
+        arguments(Bytes::copy_from_slice(list.as_bytes()), self.attachments.clone())
     }
 }
 
@@ -78,7 +79,8 @@ pub(super) fn list(array: &str) -> Result<&str, WireError> {
 /// A name: a string, or an integer, which JavaScript takes as well.
 pub(super) fn name(value: &str) -> Result<Arc<str>, WireError> {
     if value.starts_with('"') {
-        return json::string(value).map(Arc::from).ok_or(WireError::Malformed);
+        let name = json::string(value).ok_or(WireError::Malformed)?;
+        return if name.len() > NAME_BYTES_MAX { Err(WireError::NameTooLong) } else { Ok(Arc::from(name)) };
     }
     let digits = value.strip_prefix('-').unwrap_or(value);
     let is_integer = digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.len() < 20;
