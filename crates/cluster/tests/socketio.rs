@@ -410,6 +410,11 @@ fn what_cannot_be_meant_is_refused() {
         WireError::BadPlaceholder,
     );
     check(br#"{"method":"emit","event":"e","data":[[1],"?"],"binary":true}"#, WireError::Malformed);
+    // Its servers deliver these to nobody. Without rooms, they would be for everybody.
+    check(br#"{"method":"emit","event":"e","data":[1],"room":""}"#, WireError::Malformed);
+    check(br#"{"method":"emit","event":"e","data":[1],"room":[]}"#, WireError::Malformed);
+    let everybody = Bytes::from_static(br#"{"method":"emit","event":"e","data":[1],"room":null}"#);
+    assert!(python::Message::decode(&everybody).is_ok());
 }
 
 #[test]

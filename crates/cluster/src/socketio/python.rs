@@ -120,6 +120,10 @@ struct RawMessage<'a> {
 impl RawMessage<'_> {
     fn emit(&self) -> Result<Action, WireError> {
         let selection = Selection { rooms: names(self.room)?, except: names(self.skip_sid)? };
+        // Without a room, all sockets are meant. To a room without a name, or to none of a list, its servers deliver to nobody.
+        if selection.rooms.is_empty() && !matches!(raw(self.room), None | Some("null")) {
+            return Err(WireError::Malformed);
+        }
         let event_name = event_name(raw(self.event).ok_or(WireError::Malformed)?)?;
         let data = raw(self.data).unwrap_or("null");
         let (data, attachments) = if raw(self.binary) == Some("true") {
