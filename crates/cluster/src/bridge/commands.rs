@@ -5,7 +5,7 @@ use super::namespace::{Namespace, event};
 use super::protocol::Published;
 use crate::metrics::count;
 use crate::socketio::{
-    RemoteSession, RequestBody, ResponseBody, Selection, SessionDetails, Target as Asked, WireError,
+    LIST_MAX, RemoteSession, RequestBody, ResponseBody, Selection, SessionDetails, Target as Asked, WireError,
 };
 use crate::surveys::SURVEY_TIMEOUT;
 use redis::{Pipeline, Value};
@@ -19,6 +19,10 @@ use tokio::time::{Instant, timeout_at};
 
 /// Questions that nobody has begun to ask.
 pub(super) const QUESTIONS_MAX: usize = 1_024;
+/// Servers that are waited for at most. Redis counts whoever subscribes.
+const SERVERS_MAX: usize = 1_024;
+/// Sessions, and rooms of these, that the answers to a question may have.
+const NAMES_MAX: usize = 10 * LIST_MAX;
 /// What stands for a server that didn't answer. They have no names.
 const MISSING: &str = "socketio";
 
@@ -204,7 +208,7 @@ impl Bridge {
     /// The sessions of the other servers, and how many of these haven't answered.
     async fn fetch(&self, namespace: &Namespace, selection: Selection) -> (Vec<SessionInfo>, usize) {
         let deadline = Instant::now() + SURVEY_TIMEOUT;
-        let mut sessions = Vec::new();
+        let (mut sessions, mut names_left) = (Vec::new(), NAMES_MAX);
         let Ok(Some(mut servers)) = timeout_at(deadline, self.other_servers(namespace)).await else {
             return (sessions, 1);
         };
@@ -218,9 +222,11 @@ impl Bridge {
         while servers > 0
             && let Ok(Some(body)) = timeout_at(deadline, waiting.answers.recv()).await
         {
-            if let ResponseBody::Sessions(found) = body {
+            // A server beyond the limit counts as one that didn't answer.
+            if let ResponseBody::Sessions(found) = body
+                && add_sessions(&mut sessions, &mut names_left, found)
+            {
                 servers -= 1;
-                sessions.extend(found.into_iter().map(session_info));
             }
         }
         (sessions, servers)
@@ -232,14 +238,7 @@ impl Bridge {
         let link = self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
         let mut pipeline = Pipeline::new();
         pipeline.cmd(command).arg(&rest);
-        let reply = link.send(&pipeline).await.ok()?.pop()?;
-        let count = match reply {
-            Value::Map(pairs) => pairs.into_iter().next()?.1,
-            Value::Array(items) => items.into_iter().nth(1)?,
-            _ => return None,
-        };
-        // Without this one.
-        if let Value::Int(count) = count { usize::try_from(count - 1).ok() } else { None }
+        servers_besides_this(link.send(&pipeline).await.ok()?.pop()?)
     }
 }
 
@@ -281,6 +280,27 @@ fn session_info(RemoteSession { id, details }: RemoteSession) -> SessionInfo {
     let rooms = details.map_or(Vec::new(), |SessionDetails { rooms, .. }| rooms);
     let rooms = rooms.into_iter().filter(|room| *room != id).map(|room| room.to_string()).collect();
     SessionInfo { id: id.to_string(), protocol: "socketio", rooms }
+}
+
+/// How many servers there are, as Redis says, without this one.
+fn servers_besides_this(reply: Value) -> Option<usize> {
+    let count = match reply {
+        Value::Map(pairs) => pairs.into_iter().next()?.1,
+        Value::Array(items) => items.into_iter().nth(1)?,
+        _ => return None,
+    };
+    let Value::Int(count) = count else { return None };
+    Some(usize::try_from(count).ok()?.checked_sub(1)?.min(SERVERS_MAX))
+}
+
+/// Adds the sessions of one server. Returns whether there is room for them.
+fn add_sessions(sessions: &mut Vec<SessionInfo>, names_left: &mut usize, found: Vec<RemoteSession>) -> bool {
+    let found: Vec<SessionInfo> = found.into_iter().map(session_info).collect();
+    let names = found.iter().map(|session| 1 + session.rooms.len()).sum();
+    let Some(left) = names_left.checked_sub(names) else { return false };
+    *names_left = left;
+    sessions.extend(found);
+    true
 }
 
 /// The rooms of sessions that a query asks for.
@@ -327,6 +347,31 @@ mod tests {
         assert_eq!(sessions_only(&several), Some(expected));
         assert_eq!(sessions_only(&all.session(id)), None);
         Ok(())
+    }
+
+    #[test]
+    fn no_more_servers_are_waited_for_than_there_may_be() {
+        let reply = |count| Value::Array(vec![Value::Nil, Value::Int(count)]);
+        let cases = [(3, Some(2)), (1, Some(0)), (0, None), (i64::MIN, None), (i64::MAX, Some(SERVERS_MAX))];
+        for (count, expected) in cases {
+            assert_eq!(servers_besides_this(reply(count)), expected, "{count}");
+        }
+    }
+
+    #[test]
+    fn answers_beyond_the_limit_are_left_out() {
+        let session = |id: &str| RemoteSession {
+            id: id.into(),
+            details: Some(SessionDetails {
+                handshake: "{}".into(),
+                rooms: names(&["a", "b"]),
+                data: "{}".into(),
+            }),
+        };
+        let (mut sessions, mut names_left) = (Vec::new(), 7);
+        assert!(add_sessions(&mut sessions, &mut names_left, vec![session("1"), session("2")]));
+        assert!(!add_sessions(&mut sessions, &mut names_left, vec![session("3")]));
+        assert_eq!((sessions.len(), names_left), (2, 1));
     }
 
     #[test]
