@@ -16,7 +16,7 @@ pub const NODE_TTL: Duration = Duration::from_secs(10);
 /// Maximum number of nodes that are known; further ones are ignored.
 pub const NODES_MAX: usize = 1_000;
 /// Maximum size of a node's record.
-const RECORD_BYTES_MAX: usize = 4_096;
+pub(crate) const RECORD_BYTES_MAX: usize = 4_096;
 
 /// What a node says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,6 +10,8 @@ struct State {
     /// Counts connections: what was begun on a former one is lost.
     connection: u64,
     commands: VecDeque<Vec<u8>>,
+    /// A report among them.
+    has_report: bool,
     answers: HashMap<u64, oneshot::Sender<Incoming>>,
     pongs: VecDeque<oneshot::Sender<()>>,
     drawn: u64,
@@ -34,6 +36,14 @@ impl Calls {
     /// Writes a command on the connection that there is.
     pub(super) fn command(&self, command: impl Into<Vec<u8>>) {
         self.state().commands.push_back(command.into());
+    }
+
+    /// Writes a report about this node, unless one waits already: that one is published after all questions so far.
+    pub(super) fn report(&self, command: Vec<u8>) {
+        let state = &mut *self.state();
+        if !std::mem::replace(&mut state.has_report, true) {
+            state.commands.push_back(command);
+        }
     }
 
     /// Asks for an answer on a connection. It never comes if that is lost.
@@ -75,6 +85,8 @@ impl Calls {
     /// Appends commands until `to` has about `bytes_max` bytes.
     pub(super) fn take(&self, to: &mut Vec<u8>, bytes_max: usize) {
         let mut state = self.state();
+        // If it waits on, there may be two.
+        state.has_report = false;
         while to.len() < bytes_max
             && let Some(command) = state.commands.pop_front()
         {
@@ -92,5 +104,26 @@ impl Calls {
         let id = message.subject.rsplit_once('.').and_then(|(_, id)| id.parse::<u64>().ok());
         let answer = id.and_then(|id| self.state().answers.remove(&id));
         let _ = answer.map(|answer| answer.send(message));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_questions_are_answered_by_one_report() {
+        let calls = Calls::default();
+        let written = || {
+            let mut written = Vec::new();
+            calls.take(&mut written, 1_024);
+            String::from_utf8_lossy(&written).into_owned()
+        };
+        calls.command("PONG,");
+        (0..1_000).for_each(|_| calls.report(b"report,".into()));
+        assert_eq!(written(), "PONG,report,");
+        // A later question may be of a node that hasn't received that one.
+        calls.report(b"again,".into());
+        assert_eq!(written(), "again,");
     }
 }

@@ -61,6 +61,9 @@ pub(super) async fn run(shared: Arc<Shared>, mut first: Option<oneshot::Sender<R
     }
 }
 
+/// Bytes read at once, unless a larger message is awaited.
+const READ_BYTES: usize = 16 << 10;
+
 /// Uses a connection until it is lost. Returns why.
 async fn serve(
     shared: &Arc<Shared>,
@@ -159,6 +162,10 @@ async fn receive(
                 Err(reason) => return reason.into(),
             }
         }
+        if received.is_empty() {
+            // It may have been enlarged for a large message.
+            received = BytesMut::with_capacity(READ_BYTES);
+        }
         match read.read_buf(&mut received).await {
             Ok(0) => return "the connection was closed".into(),
             Ok(_) => {}
@@ -185,7 +192,7 @@ fn handle_message(shared: &Arc<Shared>, message: Incoming) {
         }
         RECORDS => {
             if let Some(answer) = shared.records.handle(now, message.payload) {
-                shared.publish_record(&answer);
+                shared.answer_with_record(&answer);
             }
             return;
         }

@@ -112,10 +112,20 @@ impl Shared {
         session.ok_or_else(|| EngineError::Unavailable("the connection was lost".into()))
     }
 
-    fn publish_record(&self, record: &[u8]) {
+    fn record(&self, record: &[u8]) -> Vec<u8> {
         let mut command = Vec::new();
         protocol::publish(&mut command, &self.names.records(), "", "", &[record]);
-        self.calls.command(command);
+        command
+    }
+
+    fn publish_record(&self, record: &[u8]) {
+        self.calls.command(self.record(record));
+        self.wake.notify_one();
+    }
+
+    /// Answers a question, or several.
+    fn answer_with_record(&self, record: &[u8]) {
+        self.calls.report(self.record(record));
         self.wake.notify_one();
     }
 

@@ -102,12 +102,13 @@ fn message(received: &mut BytesMut, line_end: usize) -> Result<Option<Op>, &'sta
         return Ok(None);
     }
     let subject = fields[1].to_string();
-    let mut content = received.split_to(total).freeze();
+    let content = &received[line_end..total];
     if !content.ends_with(b"\r\n") {
         return Err(BROKEN);
     }
-    content.truncate(total - 2);
-    content.advance(line_end);
+    // A copy, so that a short message that is kept doesn't keep what was received with it.
+    let mut content = Bytes::copy_from_slice(&content[..bytes]);
+    received.advance(total);
     let headers = content.split_to(header_bytes);
     Ok(Some(Op::Message(Incoming { sid, subject, headers, payload: content })))
 }
@@ -194,6 +195,51 @@ mod tests {
             assert!(parse(&mut BytesMut::from(bad)).is_err(), "{bad}");
         }
         assert!(parse(&mut BytesMut::from(&[b'x'; LINE_BYTES_MAX][..])).is_err());
+    }
+
+    #[test]
+    fn a_message_keeps_nothing_but_itself() {
+        let mut received = BytesMut::from(&[b"MSG a 1 2\r\nhi\r\n", &[b'x'; 1 << 20][..]].concat()[..]);
+        let Ok(Some(Op::Message(Incoming { payload, headers, .. }))) = parse(&mut received) else {
+            panic!("it is a message")
+        };
+        drop((received, headers));
+        assert_eq!(payload, "hi");
+        assert!(Vec::from(payload).capacity() < 100);
+    }
+
+    #[test]
+    fn changed_input_does_no_harm() {
+        let input = b"INFO {\"a\":1} \r\nPING\r\n-ERR 'no'\r\nMSG a.b 7 3\r\nabc\r\n\
+            HMSG x 9 r 16 18\r\nNATS/1.0\r\nA: b\r\nhi\r\nPONG\r\n";
+        let pieces: [&[u8]; 8] = [
+            b"99999999",
+            b"18446744073709551615",
+            b"-1",
+            b" ",
+            b"\r\n",
+            b"\n",
+            b"\xff",
+            b"MSG a 1 8388608\r\n",
+        ];
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..20_000 {
+            let mut changed = input.to_vec();
+            for _ in 0..random.usize(1..4) {
+                let (at, piece) = (random.usize(..changed.len()), pieces[random.usize(..pieces.len())]);
+                let end = random.usize(at..changed.len().min(at + 20));
+                drop(changed.splice(at..end, piece.iter().copied()));
+            }
+            let mut received = BytesMut::from(&changed[..]);
+            while let Ok(Some(op)) = parse(&mut received) {
+                if let Op::Message(message) = op {
+                    assert!(message.headers.len() + message.payload.len() <= changed.len());
+                    let _ = (message.status(), message.header("A"));
+                }
+            }
+            // Room for one message, whatever it says.
+            assert!(received.capacity() <= 2 * MESSAGE_BYTES_MAX);
+        }
     }
 
     #[test]

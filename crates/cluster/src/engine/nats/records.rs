@@ -4,6 +4,7 @@
 //! A report is `!`, the node's id and how many milliseconds it lasts, in eight bytes each, and the record; a question is `?`.
 
 use crate::NodeId;
+use crate::registry::{NODES_MAX, RECORD_BYTES_MAX};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,10 +13,8 @@ use tokio::time::Instant;
 
 /// A question to all nodes.
 pub(super) const QUESTION: &[u8] = b"?";
-/// Maximum number of nodes that are kept.
-const NODES_MAX: usize = 4_096;
-/// Maximum size of a record. Larger ones are ignored.
-const RECORD_BYTES_MAX: usize = 64 << 10;
+/// Longest time for which a report lasts, whatever it says.
+const TTL_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 struct State {
@@ -55,7 +54,7 @@ impl Records {
         }
         let (node, ttl_ms) = (NodeId(message.try_get_u64().ok()?), message.try_get_u64().ok()?);
         if state.own != Some(node) && message.len() <= RECORD_BYTES_MAX {
-            state.insert(now, node, message, Duration::from_millis(ttl_ms.min(u64::from(u32::MAX))));
+            state.insert(now, node, message, Duration::from_millis(ttl_ms).min(TTL_MAX));
         }
         None
     }
@@ -70,9 +69,12 @@ impl Records {
 
 impl State {
     fn insert(&mut self, now: Instant, node: NodeId, record: Bytes, ttl: Duration) {
+        if self.nodes.len() >= NODES_MAX {
+            self.nodes.retain(|_, (_, until)| *until > now);
+        }
         if record.is_empty() {
             self.nodes.remove(&node);
-        } else if self.nodes.len() < NODES_MAX || self.nodes.contains_key(&node) {
+        } else if self.nodes.len() < NODES_MAX || self.own == Some(node) || self.nodes.contains_key(&node) {
             self.nodes.insert(node, (record, now + ttl));
         }
     }
@@ -85,4 +87,36 @@ fn report(node: NodeId, record: &[u8], ttl: Duration) -> Bytes {
     report.put_u64(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
     report.put_slice(record);
     report.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn reported(now: Instant, node: u64, record: &[u8], ttl: Duration) -> Records {
+        let records = Records::default();
+        assert_eq!(records.handle(now, report(NodeId(node), record, ttl)), None);
+        records
+    }
+
+    #[test]
+    fn what_strangers_report_is_bounded() {
+        let now = Instant::now();
+        let large = vec![b' '; RECORD_BYTES_MAX + 1];
+        assert!(reported(now, 2, &large, MINUTE).alive(now).is_empty());
+        let forever = reported(now, 2, b"{}", Duration::MAX);
+        assert_eq!(forever.alive(now).len(), 1);
+        assert!(forever.alive(now + TTL_MAX).is_empty());
+        let records = Records::default();
+        for node in 0..=NODES_MAX as u64 {
+            records.handle(now, report(NodeId(node), b"{}", MINUTE));
+        }
+        assert_eq!(records.alive(now).len(), NODES_MAX);
+        // Those that are gone make room.
+        let later = now + MINUTE;
+        records.handle(later, report(NodeId(1 << 20), b"{}", MINUTE));
+        assert_eq!(records.alive(later), [(NodeId(1 << 20), Bytes::from_static(b"{}"))]);
+    }
 }
