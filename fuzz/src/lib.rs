@@ -2,6 +2,7 @@
 //!
 //! An input is a first byte of flags, seven bytes that say where to cut, and then what the peer sends.
 
+pub mod cluster_frame;
 pub mod engineio;
 pub mod socketio;
 pub mod delta;

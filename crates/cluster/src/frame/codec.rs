@@ -52,20 +52,31 @@ impl Writer {
     }
 }
 
+/// A frame that is longer than its content by this much isn't kept with it.
+const ENVELOPE_BYTES_MAX: usize = 1_024;
+
 /// Reads a frame. What it returns shares the frame's memory.
-pub(super) struct Reader(pub(super) Bytes);
+pub(super) struct Reader {
+    pub(super) rest: Bytes,
+    /// Of the whole frame.
+    bytes: usize,
+}
 
 impl Reader {
+    pub(super) fn new(frame: Bytes) -> Self {
+        Self { bytes: frame.len(), rest: frame }
+    }
+
     pub(super) fn u8(&mut self) -> Result<u8, FrameError> {
-        self.0.try_get_u8().map_err(|_| FrameError::TooShort)
+        self.rest.try_get_u8().map_err(|_| FrameError::TooShort)
     }
 
     pub(super) fn u32(&mut self) -> Result<u32, FrameError> {
-        self.0.try_get_u32_le().map_err(|_| FrameError::TooShort)
+        self.rest.try_get_u32_le().map_err(|_| FrameError::TooShort)
     }
 
     pub(super) fn u64(&mut self) -> Result<u64, FrameError> {
-        self.0.try_get_u64_le().map_err(|_| FrameError::TooShort)
+        self.rest.try_get_u64_le().map_err(|_| FrameError::TooShort)
     }
 
     pub(super) fn flag(&mut self) -> Result<bool, FrameError> {
@@ -78,7 +89,14 @@ impl Reader {
 
     pub(super) fn bytes(&mut self) -> Result<Bytes, FrameError> {
         let len = self.u32()? as usize;
-        if len > self.0.len() { Err(FrameError::TooShort) } else { Ok(self.0.split_to(len)) }
+        if len > self.rest.len() { Err(FrameError::TooShort) } else { Ok(self.rest.split_to(len)) }
+    }
+
+    /// Bytes that may be kept. A short part is copied, or it would keep a long frame, which nobody counts.
+    pub(super) fn content_bytes(&mut self) -> Result<Bytes, FrameError> {
+        let bytes = self.bytes()?;
+        let is_short = 2 * bytes.len() + ENVELOPE_BYTES_MAX < self.bytes;
+        Ok(if is_short { Bytes::copy_from_slice(&bytes) } else { bytes })
     }
 
     pub(super) fn text(&mut self) -> Result<Arc<str>, FrameError> {
@@ -99,7 +117,7 @@ impl Reader {
         mut read: impl FnMut(&mut Self) -> Result<T, FrameError>,
     ) -> Result<Vec<T>, FrameError> {
         let len = self.u32()? as usize;
-        if len > self.0.len() {
+        if len > self.rest.len() {
             return Err(FrameError::TooShort);
         }
         // The list grows as items are read: a count alone takes no memory.
@@ -108,6 +126,25 @@ impl Reader {
 
     /// Nothing may follow.
     pub(super) fn end(self) -> Result<(), FrameError> {
-        if self.0.is_empty() { Ok(()) } else { Err(FrameError::Malformed) }
+        if self.rest.is_empty() { Ok(()) } else { Err(FrameError::Malformed) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_content_keeps_no_long_frame() {
+        let mut w = Writer::default();
+        w.bytes(b"short");
+        w.bytes(&vec![0; 1 << 20]);
+        let mut r = Reader::new(w.0.freeze());
+        let short = r.content_bytes().unwrap_or_default();
+        let long = r.content_bytes().unwrap_or_default();
+        drop(r);
+        assert_eq!((&*short, long.len()), (&b"short"[..], 1 << 20));
+        drop(long);
+        assert!(Vec::from(short).capacity() < 100);
     }
 }

@@ -169,7 +169,7 @@ impl Frames {
                 return Err(FrameError::NotAuthentic);
             }
         }
-        let mut r = Reader(bytes);
+        let mut r = Reader::new(bytes);
         r.u8()?;
         let (kind, sender) = (r.u8()?, NodeId(r.u64()?));
         let frame = match kind {
@@ -279,7 +279,7 @@ impl Reader {
     }
 
     fn utf8(&mut self) -> Result<Bytes, FrameError> {
-        let bytes = self.bytes()?;
+        let bytes = self.content_bytes()?;
         match std::str::from_utf8(&bytes) {
             Ok(_) => Ok(bytes),
             Err(_) => Err(FrameError::Malformed),
@@ -292,8 +292,8 @@ impl Reader {
         let data = match self.u8()? {
             0 => Data::Json(self.utf8()?),
             1 => Data::Text(self.utf8()?),
-            2 => Data::Binary(self.bytes()?),
-            3 => Data::Arguments { json: self.utf8()?, attachments: self.list(Self::bytes)?.into() },
+            2 => Data::Binary(self.content_bytes()?),
+            3 => Data::Arguments { json: self.utf8()?, attachments: self.list(Self::content_bytes)?.into() },
             _ => return Err(FrameError::Malformed),
         };
         Ok(Content { event, data, volatile })

@@ -198,8 +198,7 @@ impl Reader {
         len_max: usize,
         read: impl FnMut(&mut Self) -> Result<T, FrameError>,
     ) -> Result<Vec<T>, FrameError> {
-        let mut len = self.0.clone();
-        let is_short = Self(len.split_to(len.len().min(4))).u32().is_ok_and(|len| len as usize <= len_max);
+        let is_short = Self::new(self.rest.clone()).u32().is_ok_and(|len| len as usize <= len_max);
         if is_short { self.list(read) } else { Err(FrameError::Malformed) }
     }
 }

@@ -1,0 +1,149 @@
+//! Frames between nodes that were changed on their way. One test, so that nothing else runs in this process: what decoding takes is
+//! what the process may allocate.
+
+#![allow(clippy::unwrap_used)] // Tests may panic.
+
+use bytes::Bytes;
+use cap::Cap;
+use std::alloc::System;
+use stentor_cluster::NodeId;
+use stentor_cluster::engine::Channel;
+use stentor_cluster::frame::{
+    AnswerError, Answered, FeedStateChange, FeedVersion, Frame, Frames, Question, Selector, SocketAnswer,
+    SocketFrame, Task,
+};
+use stentor_edge::{
+    Broadcast, Concerned, MovingSocket, Pid, PublicId, RoomList, RoomsQuery, SessionInfo, SessionList,
+    SocketName, SocketRequest, Target,
+};
+use stentor_hub::{
+    Data, Document, Epoch, FeedState, Key, MissedMessage, Policy, Position, Room, Rooms, Topic,
+};
+
+#[global_allocator]
+static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
+
+const DOCUMENT_BYTES_MAX: usize = 1 << 16;
+/// What an item of a list may take for each of its bytes, while the list grows.
+const BYTES_PER_BYTE: usize = 64;
+/// What a decompressor takes.
+const ZSTD_BYTES: usize = 1 << 20;
+
+fn all_kinds() -> Vec<Frame> {
+    let id = PublicId::parse("aaaaaaaaaaaaaaaaaaaa").unwrap();
+    let pid = Pid::parse("aaaaaaaaaaaaaaaaaaaa").unwrap();
+    let rooms = || Rooms::new("/", ["red", "blue"]).unwrap();
+    let arguments =
+        || Data::Arguments { json: "1,2".into(), attachments: [Bytes::from("a"), Bytes::from("b")].into() };
+    let target = Target::of("/").unwrap().room("red").unwrap().session(id).except_session(id);
+    let ask = |task| Frame::Question { id: 1, question: Question::Sessions(Selector::from(&target), task) };
+    let answer = |answer| Frame::Answer { id: 1, answer: Ok(answer) };
+    let session = SessionInfo { id: id.to_string(), protocol: "sockjs", rooms: vec!["red".into()] };
+    let document =
+        |body: &'static str| Document { body: body.into(), json: true, content_type: "text/plain".into() };
+    let position = Position { epoch: Epoch(1), offset: 2 };
+    let socket = MovingSocket {
+        id,
+        subscriptions: vec![
+            (Topic::Room(Room::plain("red").unwrap()), Policy::Queue.into()),
+            (Topic::Feed(Key::parse("game").unwrap()), Policy::Latest.into()),
+        ],
+        missed: vec![MissedMessage { id: 1, is_direct: true, event: Some("e".into()), data: arguments() }],
+        known: vec![1, 2],
+    };
+    vec![
+        Frame::Message(Broadcast {
+            id: 7,
+            rooms: rooms(),
+            except_rooms: vec![Room::plain("quiet").unwrap()],
+            except_sessions: vec![id],
+            event: Some("goal".into()),
+            data: arguments(),
+            volatile: true,
+        }),
+        ask(Task::Emit { event: None, data: Data::Text("hi".into()), volatile: false }),
+        ask(Task::Join(rooms().iter().cloned().collect())),
+        ask(Task::List { limit: 7 }),
+        Frame::Question {
+            id: 1,
+            question: Question::Rooms(RoomsQuery {
+                namespace: "/".into(),
+                prefix: "a".into(),
+                after: "b".into(),
+                limit: 3,
+            }),
+        },
+        answer(Answered::Concerned(Concerned { sessions: 1, refused: 2, ..Concerned::default() })),
+        answer(Answered::Sessions(SessionList::new(vec![session], 1))),
+        answer(Answered::Rooms(RoomList { rooms: vec![("red".into(), 1)], ..RoomList::default() })),
+        Frame::Answer { id: 1, answer: Err(AnswerError) },
+        Frame::Version(FeedVersion::whole(1, &document("[1,2,3]"))),
+        Frame::Version(FeedVersion::change(
+            1,
+            &document("[1,2]"),
+            &document("[1]"),
+            position,
+            Some("[]".into()),
+        )),
+        Frame::State(FeedStateChange {
+            term: 1,
+            state: FeedState::Stale,
+            reason: "r".into(),
+            sequence: Some(1),
+        }),
+        Frame::Socket(SocketFrame::Question {
+            id: 1,
+            name: SocketName { pid, namespace: "/".into(), last: Some(1) },
+            request: SocketRequest::Take,
+        }),
+        Frame::Socket(SocketFrame::Answer { id: 1, answer: SocketAnswer::Socket(Box::new(socket)) }),
+        Frame::Socket(SocketFrame::Moved { pid, to: NodeId(3) }),
+        Frame::Released(1),
+        Frame::Alive,
+    ]
+}
+
+fn changed(random: &mut fastrand::Rng, frame: &Bytes) -> Bytes {
+    let mut frame = frame.to_vec();
+    for _ in 0..random.usize(1..4) {
+        let at = random.usize(..frame.len());
+        match random.u8(..5) {
+            0 => frame[at] = random.u8(..),
+            1 => frame.insert(at, random.u8(..)),
+            2 => frame.truncate(at + 1),
+            3 => frame[at] ^= 1 << random.u8(..8),
+            _ => {
+                let length = [0, 1, 0xffff, u32::MAX][random.usize(..4)].to_le_bytes();
+                frame[at..].iter_mut().zip(length).for_each(|(byte, new)| *byte = new);
+            }
+        }
+    }
+    frame.into()
+}
+
+#[test]
+fn changed_frames_do_no_harm() {
+    let frames = Frames::new(NodeId(1), None, DOCUMENT_BYTES_MAX);
+    let encode = |frame: &Frame| frames.encode(&Channel::Nodes, frame);
+    let originals: Vec<Bytes> = all_kinds().iter().map(encode).collect();
+    for original in &originals {
+        assert!(frames.decode(&Channel::Nodes, original).is_ok());
+    }
+    let mut decoded = 0;
+    for seed in 0..50_000 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let original = &originals[random.usize(..originals.len())];
+        let frame = changed(&mut random, original);
+        ALLOCATOR.set_limit(ALLOCATOR.allocated() + BYTES_PER_BYTE * frame.len() + 4_096).unwrap();
+        let result = frames.decode(&Channel::Nodes, &frame);
+        ALLOCATOR.set_limit(usize::MAX).unwrap();
+        decoded += usize::from(result.is_ok());
+        if let Ok((_, Frame::Version(version))) = result {
+            ALLOCATOR.set_limit(ALLOCATOR.allocated() + DOCUMENT_BYTES_MAX + ZSTD_BYTES).unwrap();
+            let document = version.document(b"[1]");
+            ALLOCATOR.set_limit(usize::MAX).unwrap();
+            assert!(!document.is_ok_and(|document| document.body.len() > DOCUMENT_BYTES_MAX));
+        }
+    }
+    assert!(decoded > 1_000, "most frames weren't even decoded");
+}
