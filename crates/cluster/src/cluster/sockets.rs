@@ -128,6 +128,14 @@ impl Sockets {
             moved.remove(&oldest);
         }
     }
+
+    /// A socket is at this node.
+    fn set_here(&self, pid: Pid) {
+        let State { moved, moved_order, .. } = &mut *self.state();
+        if moved.remove(&pid).is_some() {
+            moved_order.retain(|other| *other != pid);
+        }
+    }
 }
 
 impl Cluster {
@@ -192,7 +200,7 @@ impl Cluster {
         sleep(self.engine.delay_max()).await;
         match self.ask([owner].into(), Channel::Node(owner), name, SocketRequest::Take).await {
             Some((_, SocketAnswer::Socket(socket))) => {
-                self.sockets.state().moved.remove(&name.pid);
+                self.sockets.set_here(name.pid);
                 Ok(*socket)
             }
             _ => Err(Outcome::NotFound),
@@ -313,5 +321,23 @@ fn room_of(topic: &Topic) -> Option<Room> {
     match topic {
         Topic::Room(room) => Some(room.clone()),
         Topic::Feed(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_moves_often_takes_no_place_of_another() {
+        let pid = |text| Pid::parse(text).unwrap_or_else(|| panic!("an id"));
+        let (restless, other) = (pid("aaaaaaaaaaaaaaaaaaaa"), pid("baaaaaaaaaaaaaaaaaaa"));
+        let sockets = Sockets::default();
+        sockets.set_moved(other, NodeId(2));
+        for _ in 0..=MOVED_MAX {
+            sockets.set_moved(restless, NodeId(3));
+            sockets.set_here(restless);
+        }
+        assert_eq!((sockets.moved_to(other), sockets.moved_to(restless)), (Some(NodeId(2)), None));
     }
 }
