@@ -227,7 +227,6 @@ impl Feed {
         };
         self.newest = Some(Newest { position, document: document.clone() });
         (self.is_lost, self.state, self.sequence) = (false, live(), version.sequence);
-        self.shown = Some(position);
         Ok(Some(FeedUpdate::At { position, document, patches }))
     }
 

@@ -179,16 +179,14 @@ impl Feeds {
         feed.add_requesters(requesters);
         let was_wanted = std::mem::replace(&mut feed.is_wanted, true);
         feed.release_at = None;
-        if feed.is_fetched() {
-            if feed.lease().is_some() {
-                self.fetch(&key);
-                if !was_wanted {
-                    // The core has forgotten it.
-                    self.show_newest(&key, Vec::new());
-                }
+        if feed.is_fetched() && feed.lease().is_some() {
+            self.fetch(&key);
+            if !was_wanted {
+                // The core has forgotten it.
+                self.show_newest(&key, Vec::new());
             }
         } else if !was_wanted {
-            // Subscribed to now: versions from here on arrive.
+            // Subscribed to now: versions from here on arrive. A lease may have been lost since the last subscriber left.
             self.load(now, &key);
         } else if !feed.is_loading && feed.newest.is_none() {
             self.show_absence(&key);

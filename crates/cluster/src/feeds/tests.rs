@@ -372,6 +372,21 @@ fn a_holder_without_subscribers_lets_another_node_fetch() {
 }
 
 #[test]
+fn a_feed_whose_lease_was_lost_without_subscribers_is_shown_to_the_next_one() {
+    let mut cluster = Cluster::new(2, 1);
+    cluster.want(0, true);
+    cluster.run_for(IDLE_TTL / 2);
+    cluster.want(0, false);
+    cluster.bus.forget();
+    cluster.want(1, true);
+    cluster.run_for(RENEW_INTERVAL - IDLE_TTL / 2 + Duration::from_millis(200));
+    assert_eq!((cluster.holders(), cluster.nodes[0].feeds.stats().lost_leases), (vec![1], 1));
+    cluster.want(0, true);
+    cluster.run_until_idle();
+    assert_eq!((cluster.newest(0), cluster.newest(1)), (Some(1), Some(1)));
+}
+
+#[test]
 fn a_dead_holder_is_followed_by_another_within_its_lease() {
     let mut cluster = Cluster::new(2, 1);
     (0..2).for_each(|index| cluster.want(index, true));

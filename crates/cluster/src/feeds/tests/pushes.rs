@@ -265,3 +265,19 @@ fn without_a_document_subscribers_of_undeclared_keys_are_told_so() {
     assert_eq!(cluster.pushed(0, Some(1), None), Ok(true));
     assert_eq!(cluster.shown(), [Some(1)]);
 }
+
+#[test]
+fn a_version_that_arrived_before_the_first_subscriber_is_shown_to_it() {
+    let mut cluster = Cluster::new(2, 1);
+    let push = PushedFeed { document: Some(document(1)), patch: None, sequence: Some(1) };
+    cluster.push(0, 1, push);
+    // Node 0 knows the feed while its push waits. The engine hasn't ended an earlier interest yet.
+    let waiting = std::mem::take(&mut cluster.requests);
+    cluster.bus.set_interest(NodeId(1), Channel::from(pushed()), true);
+    assert_eq!(cluster.pushed(1, Some(2), Some(2)), Ok(true));
+    cluster.want_key(0, &pushed(), true);
+    cluster.requests.extend(waiting);
+    cluster.run_for(Duration::from_millis(500));
+    assert_eq!(cluster.nodes[0].answers, [(1, Err(PushDenied::OldSequence { last: 2 }))]);
+    assert_eq!(cluster.shown()[0], Some(2));
+}
