@@ -153,6 +153,8 @@ impl RoomDriver {
             while let Some(output) = self.change(Rooms::poll_output) {
                 self.carry_out(output, engine, plane, space, &mut requests).await;
             }
+            // Updates of rooms without subscribers have left the machine, too.
+            self.drained.notify_one();
             tokio::select! {
                 Some(answered) = requests.join_next() => {
                     let Ok((number, reply)) = answered else { continue };

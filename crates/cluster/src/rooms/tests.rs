@@ -1,5 +1,6 @@
 //! Rooms with history of several nodes on a simulated engine, against what the engine has really appended.
 
+mod driver;
 mod model;
 
 use super::*;

@@ -1,0 +1,113 @@
+//! What joins the machine with a data plane that may be busy.
+
+use super::{limits, room};
+use crate::NodeId;
+use crate::engine::Limits;
+use crate::engine::memory::Memory;
+use crate::rooms::{Content, Publisher, RoomDriver, UPDATES_BYTES_MAX};
+use crate::space::Space;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use stentor_edge::{
+    Broadcast, Busy, Command, CommandInbox, DataPlane, Denial, Done, FeedUpdate, Ledger, Metric, Publish,
+    RoomList, RoomUpdate, RoomsQuery, Target, Ticket, Wanted,
+};
+use stentor_hub::{Data, Epoch, Key, Position, Room};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// Has no room for decisions while it is busy.
+#[derive(Default)]
+struct Plane {
+    is_busy: AtomicBool,
+    updated: Notify,
+    decided: Notify,
+}
+
+impl CommandInbox for Plane {
+    fn publish(&self, _: Publish) -> Result<(), Busy> {
+        Ok(())
+    }
+
+    fn receive(&self, _: Broadcast) -> Result<(), Busy> {
+        Ok(())
+    }
+
+    fn update_room(&self, _: &Room, _: RoomUpdate) -> Result<(), Busy> {
+        self.updated.notify_one();
+        Ok(())
+    }
+
+    fn decide(&self, _: Ticket, _: Result<(), Denial>) -> Result<(), Busy> {
+        self.decided.notify_one();
+        if self.is_busy.load(Ordering::SeqCst) { Err(Busy) } else { Ok(()) }
+    }
+
+    fn update_feed(&self, _: &Key, _: FeedUpdate) -> Result<(), Busy> {
+        Ok(())
+    }
+
+    fn command(&self, _: Target, _: Command) {}
+
+    fn list_rooms(&self, _: RoomsQuery, _: Done<RoomList>) {}
+}
+
+impl DataPlane for Plane {
+    fn take_wanted(&self) -> Vec<Wanted> {
+        Vec::new()
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
+    }
+
+    fn connections(&self) -> usize {
+        0
+    }
+
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn drain(&self, _: Duration) {}
+}
+
+async fn leave_while_updates_wait(driver: &RoomDriver, plane: &Plane) {
+    driver.handle_connected();
+    driver.set_interest(&room(0), true);
+    plane.updated.notified().await;
+    plane.is_busy.store(true, Ordering::SeqCst);
+    let publisher = Some(Publisher::Client(Ticket::for_test(1)));
+    assert!(driver.publish(&room(1), Bytes::from_static(b"m"), publisher, None).is_ok());
+    plane.decided.notified().await;
+    let message = async |offset| {
+        let data = Data::Text(vec![b'm'; UPDATES_BYTES_MAX / 4].into());
+        let content = Content { event: None, data, except_rooms: Vec::new(), except_sessions: Vec::new() };
+        driver.handle_message(&room(0), Position { epoch: Epoch(7), offset }, Some(content)).await;
+    };
+    for offset in 1..=4 {
+        message(offset).await;
+    }
+    let next = async { timeout(Duration::from_secs(10), message(5)).await };
+    let leave = async {
+        driver.set_interest(&room(0), false);
+        plane.is_busy.store(false, Ordering::SeqCst);
+    };
+    let (next, ()) = tokio::join!(next, leave);
+    assert!(next.is_ok(), "the next message waits for updates that nobody needs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn updates_of_a_room_without_subscribers_hold_nothing_up() {
+    let ledger = Arc::new(Ledger::new(usize::MAX));
+    let history = vec![(String::new(), limits())];
+    let driver = RoomDriver::new(NodeId(1), history, Duration::from_secs(5), ledger);
+    let (engine, _events) = Memory::default().connect(NodeId(1), Limits::default());
+    let (plane, space) = (Plane::default(), Space::default());
+    tokio::select! {
+        () = driver.run(&engine, &plane, &space, |_, _| None) => {}
+        () = leave_while_updates_wait(&driver, &plane) => {}
+    }
+}
