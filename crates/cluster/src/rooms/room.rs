@@ -10,6 +10,9 @@ use stentor_hub::{Epoch, HistoryLimits, HistoryMessage, Position};
 const WAITING_MAX: usize = 256;
 /// and of their bytes. One message may be larger.
 const WAITING_BYTES_MAX: usize = 1 << 20;
+/// A room is confirmed after this number of additional reads, even if members come all the time. Those that came during the last one
+/// may be notified of a gap that is none.
+const CONFIRM_READS_MAX: u32 = 3;
 /// The room never had a message, as far as the engine knows.
 const START: Position = Position { epoch: Epoch::NONE, offset: 0 };
 
@@ -104,6 +107,8 @@ pub(super) struct RoomState {
     pub(super) limits: HistoryLimits,
     reading: Reading,
     confirm: Confirm,
+    /// Additional reads for members that came during one.
+    confirm_reads: u32,
     /// The position up to which the core has the room. `None`: the core waits for the history.
     newest: Option<Position>,
     /// The history for the core, as far as it is read: the position that it follows, and its messages.
@@ -130,6 +135,7 @@ impl RoomState {
             limits,
             reading: Reading::No,
             confirm: Confirm::No,
+            confirm_reads: 0,
             newest: None,
             partial: None,
             waiting: VecDeque::new(),
@@ -318,10 +324,13 @@ impl RoomState {
         }
         match self.confirm {
             Confirm::No => return Next::Idle,
-            Confirm::Wanted => return Next::Read,
-            Confirm::Asked => {}
+            Confirm::Wanted if self.confirm_reads < CONFIRM_READS_MAX => {
+                self.confirm_reads += 1;
+                return Next::Read;
+            }
+            Confirm::Wanted | Confirm::Asked => {}
         }
-        self.confirm = Confirm::No;
+        (self.confirm, self.confirm_reads) = (Confirm::No, 0);
         news.updates.push(RoomUpdate::Confirmed);
         Next::Idle
     }

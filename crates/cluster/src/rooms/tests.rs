@@ -484,6 +484,29 @@ fn an_empty_room_is_confirmed_without_a_gap() {
 }
 
 #[test]
+fn members_that_come_all_the_time_do_not_keep_others_waiting() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.set_interest(0, 0, true);
+    cluster.run_until_idle();
+    let rooms = &mut cluster.nodes[0].rooms;
+    rooms.handle_confirm(&room(0));
+    let (mut reads, mut is_confirmed) = (0, false);
+    while reads < 100 && !is_confirmed {
+        match rooms.poll_output() {
+            Some(Output::Request(number, request)) => {
+                reads += 1;
+                rooms.handle_confirm(&room(0));
+                let reply = cluster.bus.handle_request(cluster.now, request);
+                rooms.handle_reply(cluster.now, number, reply, decode);
+            }
+            Some(Output::Room(_, RoomUpdate::Confirmed)) => is_confirmed = true,
+            output => panic!("{output:?}"),
+        }
+    }
+    assert_eq!((reads, is_confirmed), (4, true));
+}
+
+#[test]
 fn a_history_that_is_refused_is_announced_and_new_messages_follow() {
     let mut cluster = Cluster::new(1, 1);
     cluster.set_interest(0, 0, true);
