@@ -68,7 +68,7 @@ struct State {
     registry: Registry,
     surveys: Surveys<Answered>,
     finishes: HashMap<u64, Finish>,
-    /// The others haven't been told that this node is there.
+    /// The others haven't been notified that this node has joined.
     is_joining: bool,
 }
 

@@ -67,7 +67,7 @@ pub(super) struct Feed {
     pub(super) role: Role,
     /// The greatest term that is known.
     pub(super) term_seen: u64,
-    /// Who holds the lease, as far as is known.
+    /// The node that holds the lease, as far as is known.
     pub(super) holder: Option<NodeId>,
     /// When to ask for the lease even though its holder is alive.
     pub(super) check_at: Instant,

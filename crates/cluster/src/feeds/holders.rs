@@ -1,18 +1,18 @@
 //! Which nodes that hold leases are alive.
 //!
-//! A node that fetches feeds says so to all nodes every [`REPORT_INTERVAL`]. So followers of thousands of feeds don't have to ask the engine
-//! for each of them whether its lease is still held. A node is silent if it hasn't been heard of for [`SILENCE_MAX`], by which time
+//! A node that fetches feeds reports to all nodes every [`REPORT_INTERVAL`]. So followers of thousands of feeds don't have to ask the engine
+//! for each of them whether its lease is still held. A node is silent if it hasn't reported for [`SILENCE_MAX`], by which time
 //! its leases may have expired.
 
 use crate::NodeId;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// How often a node that fetches feeds says so.
+/// How often a node that fetches feeds reports.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// A node that isn't heard of for this long is silent.
+/// A node that hasn't reported for this long is silent.
 const SILENCE_MAX: Duration = Duration::from_millis(3_500);
-/// A node that isn't heard of for this long is forgotten.
+/// A node that hasn't reported for this long is forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 /// Maximum number of nodes that are known.
 const HOLDERS_MAX: usize = crate::NODES_MAX;
@@ -34,7 +34,7 @@ impl Holders {
         }
     }
 
-    /// A log names a node as a holder. It has until it is silent to be heard of.
+    /// A log names a node as a holder. It counts as alive now, until it is silent.
     pub(super) fn handle_named(&mut self, now: Instant, node: NodeId) {
         if !self.heard_at.contains_key(&node) {
             self.handle_alive(now, node);

@@ -1,7 +1,7 @@
 //! Feeds of a cluster: one node fetches a key, all nodes that have subscribers follow. Sans-I/O.
 //!
-//! A node with subscribers reads what the engine keeps of the feed, then tries to acquire the key's lease. Who holds it is told to
-//! fetch; each version is stored in the engine, which publishes it to the followers, and is delivered to the node's own
+//! A node with subscribers reads what the engine keeps of the feed, then tries to acquire the key's lease. The holder
+//! fetches the key. Each version is stored in the engine, which publishes it to the followers, and is delivered to the node's own
 //! subscribers when it is stored. So no node ever shows a version that another holder could replace.
 //!
 //! ```text

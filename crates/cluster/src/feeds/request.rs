@@ -108,7 +108,7 @@ pub(crate) struct Ticket(pub(super) u64);
 pub(crate) struct DecodedLog {
     pub(super) base: (Position, FeedVersion),
     pub(super) entries: Vec<(Position, Entry)>,
-    /// Who has stored the newest entry.
+    /// The node that stored the newest entry.
     pub(super) writer: NodeId,
 }
 

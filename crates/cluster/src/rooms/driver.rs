@@ -13,10 +13,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
-/// A part of the time until the core refuses a message itself. So the decision comes first, and tells why.
+/// A part of the time until the core refuses a message itself. So the decision comes first, with its reason.
 const APPEND_TIMEOUT_SHARE: f64 = 0.8;
 
-/// Who waits for the engine to have a message.
+/// The publisher that waits for the engine to have a message.
 pub(crate) enum Publisher {
     /// A client, on its core.
     Client(Ticket),

@@ -16,7 +16,7 @@ const CONFIRM_READS_MAX: u32 = 3;
 /// The room never had a message, as far as the engine knows.
 const START: Position = Position { epoch: Epoch::NONE, offset: 0 };
 
-/// Why members are told that they may have missed messages.
+/// Why members are notified that they may have missed messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Resync {
     /// The history doesn't reach back to what was missed.

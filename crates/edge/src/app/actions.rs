@@ -55,11 +55,11 @@ struct Awaited {
     waiter: Waiter,
 }
 
-/// Who waits for an acknowledgement.
+/// What waits for an acknowledgement.
 pub(crate) enum Waiter {
     /// The application, with its token.
     App(u64),
-    /// Who gave a command.
+    /// The caller of a command.
     Command(Acknowledged),
 }
 

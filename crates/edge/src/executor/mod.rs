@@ -333,7 +333,7 @@ impl Executor {
         self.sids.draw(self.context.core, self.shared.cores, self.shared.options.node_tag)
     }
 
-    /// Tells the core, from any thread, where the session is that a request on `conn` names.
+    /// Reports to the core, from any thread, where the session is that a request on `conn` names.
     pub(crate) fn when_located(&self, conn: ConnId) -> Done<Location> {
         let (shared, core) = (self.shared.clone(), self.context.core);
         Done::new(move |location| {
