@@ -62,7 +62,7 @@ export function member(world, random, name, room) {
         log.push({ stay });
       } else if (message.type === 'error') {
         if (message.code !== 'history_expired') throw new Error(`${name}: ${JSON.stringify(message)}`);
-        log.push({ gap: true });
+        log.push({ gap: true, at: Date.now() });
       } else if (message.type === 'message') {
         const { epoch, offset, data } = message;
         if (epoch !== undefined) last = { epoch, offset };
