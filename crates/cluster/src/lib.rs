@@ -29,9 +29,10 @@ mod surveys;
 mod tasks;
 
 pub use cluster::{Cluster, Options};
+pub use engine::NODES_MAX;
 pub use feeds::SourceOf;
 pub use node_id::NodeId;
 pub use plane::{ClusterPlane, alone};
-pub use registry::{HEARTBEAT_INTERVAL, NODE_TTL, NODES_MAX, NodeRecord};
+pub use registry::{HEARTBEAT_INTERVAL, NODE_TTL, NodeRecord};
 pub use relay::Relays;
 pub use surveys::SURVEY_TIMEOUT;

@@ -1,7 +1,7 @@
 //! Which nodes there are. Sans-I/O: requests out, replies in.
 
 use crate::NodeId;
-use crate::engine::Request;
+use crate::engine::{NODES_MAX, RECORD_BYTES_MAX, Request};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -13,10 +13,6 @@ pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
 const HASTY_INTERVAL: Duration = Duration::from_millis(500);
 /// A node that hasn't reported for this long is dead.
 pub const NODE_TTL: Duration = Duration::from_secs(10);
-/// Maximum number of nodes that are known; further ones are ignored.
-pub const NODES_MAX: usize = 1_000;
-/// Maximum size of a node's record.
-pub(crate) const RECORD_BYTES_MAX: usize = 4_096;
 
 /// What a node says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

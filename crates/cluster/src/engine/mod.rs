@@ -42,6 +42,10 @@ pub const SILENCE_MAX: Duration = Duration::from_secs(6);
 const SERVERS_DELAY: Duration = Duration::from_millis(50);
 /// Maximum size of a payload.
 pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
+/// Maximum number of nodes that are known; further ones are ignored.
+pub const NODES_MAX: usize = 1_000;
+/// Maximum size of a node's record.
+pub(crate) const RECORD_BYTES_MAX: usize = 4_096;
 /// Maximum number of changes that a feed's log keeps after its base.
 pub const FEED_CHANGES_MAX: usize = 1_024;
 /// Maximum size of these changes together.

@@ -4,7 +4,7 @@
 //! A report is `!`, the node's id and how many milliseconds it lasts, in eight bytes each, and the record; a question is `?`.
 
 use crate::NodeId;
-use crate::registry::{NODES_MAX, RECORD_BYTES_MAX};
+use crate::engine::{NODES_MAX, RECORD_BYTES_MAX};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
