@@ -201,7 +201,7 @@ fn arguments_and_their_attachments_count() {
     node.hubs[0].handle_emit(node.now, &chat.into(), Some("e".into()), data, Emit::default());
     let mut lens = Vec::new();
     node.hubs[0].take(session, 999, 9, |publication, _| lens.push(publication.body().len()));
-    assert_eq!(lens, [6]);
+    assert_eq!(lens, [7], "with the event's name");
 }
 
 // ---- another format ----

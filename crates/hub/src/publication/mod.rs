@@ -191,10 +191,10 @@ pub enum Body {
 }
 
 impl Body {
-    /// Bytes of the content, without names and numbers.
+    /// Bytes of the content, with the event's name, which a client may choose, and without other names and numbers.
     pub fn len(&self) -> usize {
         match self {
-            Self::Message { data, .. } => data.len(),
+            Self::Message { event, data, .. } => event.as_deref().map_or(0, str::len) + data.len(),
             Self::Snapshot { document, .. } => document.body.len(),
             Self::Delta { patch, .. } => patch.len(),
             Self::State { reason, .. } => reason.len(),

@@ -9,6 +9,19 @@ fn publication(live: &LiveBytes, bytes: usize) -> Arc<Publication<Vec<u8>>> {
 }
 
 #[test]
+fn the_name_of_an_event_counts() -> Result<(), crate::RoomError> {
+    let (live, event) = (LiveBytes::default(), Some("e".repeat(1_000).into()));
+    let body =
+        Body::Message { room: Room::plain("r")?, event, data: Data::Text("data".into()), position: None };
+    assert_eq!(body.len(), 1_004);
+    let publication = Publication::<Vec<u8>>::new(1, false, body, &live);
+    assert!(live.bytes() > 1_004);
+    drop(publication);
+    assert_eq!(live.bytes(), 0);
+    Ok(())
+}
+
+#[test]
 fn attachments_count() {
     let attachments: Arc<[Bytes]> = [Bytes::from_static(b"abc"), Bytes::new()].into();
     let json = Bytes::from_static(b"1,{\"_placeholder\":true,\"num\":0}");
