@@ -12,8 +12,8 @@ const SECONDS = 15;
 const seed = Number(process.env.CHAOS_SEED ?? 1);
 
 const courses = [
-  ['rooms without history', { engine: 'redis' }],
-  ['rooms with history', { engine: 'redis', history: true }],
+  ['rooms without history', { engine: 'redis', crowd: 50 }],
+  ['rooms with history', { engine: 'redis', history: true, crowd: 50 }],
   ['an engine that forgets', { engine: 'redis', history: true, loses: true }],
   ['rooms with history on NATS', { engine: 'nats', history: true }],
 ];

@@ -27,8 +27,8 @@ function signal() {
 }
 
 /** A WebSocket that ends when the server is silent: `on(message)` receives objects. Resolves when it has ended. */
-async function connected(node, until, opened, on) {
-  const socket = new WebSocket(`${node.ws}/ws`);
+async function connected(node, path, until, opened, on) {
+  const socket = new WebSocket(node.ws + path);
   const { fire, fired } = signal();
   let heard = Date.now();
   const watch = setInterval(() => {
@@ -47,13 +47,13 @@ async function connected(node, until, opened, on) {
   socket.terminate();
 }
 
-/** A member of a room by `stentor.v1`, which resumes. */
-export function member(world, random, name, room) {
+/** A member of a room by `stentor.v1` over a WebSocket at `path`, which resumes. */
+export function member(world, random, name, room, path) {
   const log = [];
   let last = null;
   const running = roam(world, random, async (node, until) => {
     let stay;
-    await connected(node, until, (socket) => {
+    await connected(node, path, until, (socket) => {
       socket.send(JSON.stringify({ id: 1, type: 'subscribe', room, ...last }));
       log.push({ open: last });
     }, (message) => {
@@ -111,7 +111,7 @@ export function follower(world, random, name, key, protocol) {
     value = next;
     log.push({ version: value.version, isExact: world.upstream.has(value), epoch: message?.epoch, offset: message?.offset });
   };
-  const overWebSocket = (node, until) => connected(node, until, (socket) => {
+  const overWebSocket = (node, until) => connected(node, '/ws', until, (socket) => {
     log.push({ open: last, node: node.name });
     socket.send(JSON.stringify({ id: 1, type: 'subscribe', feed: key, ...last }));
   }, (message) => {
