@@ -136,6 +136,32 @@ async fn a_holder_that_another_node_has_replaced_is_fenced_by_the_server() {
 async fn what_is_published_during_an_outage_waits_within_bounds() {
     let Some(server) = NatsServer::start("") else { return };
     let limits =
+#[tokio::test]
+async fn a_lease_is_taken_over_by_a_node_that_missed_its_last_renewal() {
+    let Some(server) = NatsServer::start("") else { return };
+    let proxy = Proxy::start(server.port);
+    let holder = Node::connect(&server).await;
+    let mut other = connect(&format!("nats://127.0.0.1:{}", proxy.port)).await.unwrap();
+    assert_eq!(other.event().await, Event::Connected);
+    let (k, ttl) = (key("feed"), Duration::from_millis(500));
+    let acquire = || Request::AcquireLease { key: k.clone(), term_seen: 0, ttl };
+    let renewed = |lease| Request::RenewLease { key: k.clone(), lease, ttl: Duration::from_secs(1) };
+    other.follow(&k).await;
+    let Reply::Lease(Some(lease)) = holder.request(acquire()).await else { panic!() };
+    assert_eq!(holder.request(renewed(lease)).await, Reply::Lease(Some(lease)));
+    // The follower has received what was stored until here.
+    holder.engine.publish(k.clone().into(), "end".into()).unwrap();
+    assert_eq!(other.message().await.2, "end");
+    proxy.swallows[1].store(true, std::sync::atomic::Ordering::Relaxed);
+    sleep_ms(200).await;
+    assert_eq!(holder.request(renewed(lease)).await, Reply::Lease(Some(lease)));
+    drop(holder);
+    other.reconnected().await;
+    assert_eq!(other.request(acquire()).await, Reply::Lease(None), "it may be alive");
+    sleep_ms(1_200).await;
+    assert!(matches!(other.request(acquire()).await, Reply::Lease(Some(_))));
+}
+
         Limits { outgoing_messages_max: 3, request_timeout: Duration::from_millis(300), ..Limits::default() };
     let ledger = Arc::new(Ledger::new(1 << 20));
     let options = ConnectOptions { limits, ledger: ledger.clone(), ..options() };

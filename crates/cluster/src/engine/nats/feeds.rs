@@ -133,10 +133,10 @@ impl Shared {
             let newest = self.read(session, Stream::Feeds, Which::Last(&subjects.log)).await?;
             let sequence = newest.as_ref().map_or(0, |newest| newest.sequence);
             let meta = meta(newest.as_ref())?;
-            if let Some(seen) = self.seen(key) {
-                state.observed = seen;
-            }
             state.observed.note(Instant::now(), sequence);
+            if let Some(seen) = self.seen(key) {
+                state.observed.merge(seen);
+            }
             if meta.x > 0 && !state.observed.is_unchanged_for(Instant::now(), Duration::from_millis(meta.x)) {
                 return Ok(Reply::Lease(None));
             }
