@@ -157,6 +157,27 @@ pub(crate) async fn an_entry_may_have_the_position_of_the_one_before(fixture: &i
     assert_eq!(b.message().await, (k.clone().into(), Some(at(2)), "again".into()));
 }
 
+pub(crate) async fn a_log_can_be_read_while_it_begins_anew(fixture: &impl Fixture) {
+    let (a, b) = (Node::connect(fixture).await, Node::connect(fixture).await);
+    let k = key("feed");
+    let lease = acquire(&a, &k, 0, LONG).await.unwrap();
+    store(&a, &k, lease, version(1, "", Some("base"))).await.unwrap();
+    let storing = async {
+        for offset in 2..100 {
+            store(&a, &k, lease, version(offset, "", Some("base"))).await.unwrap();
+        }
+    };
+    let loading = async {
+        loop {
+            assert_eq!(load(&b, &k).await.unwrap().base, "base");
+        }
+    };
+    tokio::select! {
+        () = storing => {}
+        () = loading => {}
+    }
+}
+
 pub(crate) async fn a_log_is_bounded(fixture: &impl Fixture) {
     let node = Node::connect(fixture).await;
     let k = key("feed");

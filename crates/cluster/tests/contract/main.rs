@@ -73,6 +73,7 @@ macro_rules! contract {
             feeds::a_version_needs_the_lease,
             feeds::a_log_has_a_base_and_its_changes,
             feeds::an_entry_may_have_the_position_of_the_one_before,
+            feeds::a_log_can_be_read_while_it_begins_anew,
             feeds::a_log_is_bounded,
             registry::records_expire,
             registry::a_claim_has_one_owner,

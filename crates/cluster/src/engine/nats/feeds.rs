@@ -248,13 +248,31 @@ impl Shared {
         session: &Session,
         subjects: &Subjects,
     ) -> Result<Option<FeedLog>, EngineError> {
-        let Some(newest) = self.read(session, Stream::Feeds, Which::Last(&subjects.log)).await? else {
-            return Ok(None);
-        };
-        let newest_meta = meta(Some(&newest))?;
-        if newest_meta.g != session.generation || newest_meta.b.is_empty() {
-            return Ok(None);
+        let mut tried = None;
+        loop {
+            let Some(newest) = self.read(session, Stream::Feeds, Which::Last(&subjects.log)).await? else {
+                return Ok(None);
+            };
+            let (sequence, newest_meta) = (newest.sequence, meta(Some(&newest))?);
+            let has_log = newest_meta.g == session.generation && !newest_meta.b.is_empty();
+            if !has_log || tried == Some(sequence) {
+                return Ok(None);
+            }
+            if let Some(log) = self.log(session, newest, newest_meta).await? {
+                return Ok(Some(log));
+            }
+            // The holder may have begun the log anew meanwhile.
+            tried = Some(sequence);
         }
+    }
+
+    /// The log that ends with this message. `None`: some of it is gone.
+    async fn log(
+        &self,
+        session: &Session,
+        newest: Stored,
+        newest_meta: Meta,
+    ) -> Result<Option<FeedLog>, EngineError> {
         let Some(document) = self.document(session, Stream::Feeds, &newest_meta.b).await? else {
             return Ok(None);
         };
