@@ -57,6 +57,44 @@ impl Fixture for NatsServer {
 
 contract!(NatsServer::start(""));
 
+/// Sends a command to a server, past the engine.
+fn send(server: &NatsServer, command: &str) {
+    let mut raw = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    write!(raw, "CONNECT {{\"headers\":true}}\r\n{command}\r\nPING\r\n").unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"PONG\r\n") {
+        let mut byte = [0];
+        raw.read_exact(&mut byte).unwrap();
+        answer.push(byte[0]);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_gone_is_made_again_by_one_new_connection() {
+    let Some(server) = NatsServer::start("") else { return };
+    let mut node = Node::connect(&server).await;
+    node.append(&room("r"), "x").await;
+    send(&server, "PUB $JS.API.STREAM.DELETE.test_rooms 0\r\n");
+    sleep_ms(100).await;
+    let appends: Vec<_> = (0..20)
+        .map(|i| Request::Append {
+            room: room(&format!("r{i}")),
+            payload: "x".into(),
+            idempotency_key: None,
+            limits: KEEP,
+        })
+        .map(|append| node.engine.request(append))
+        .collect();
+    for append in appends {
+        assert!(matches!(append.await, Err(EngineError::Unavailable(_))));
+    }
+    node.reconnected().await;
+    sleep_ms(1_000).await;
+    node.join(&room("r")).await;
+    node.append(&room("r"), "x").await;
+    assert_eq!(node.message().await.2, "x");
+}
+
 #[tokio::test]
 async fn a_server_that_starts_again_begins_another_epoch_also_with_its_data() {
     let Some(server) = NatsServer::start("") else { return };
@@ -99,44 +137,6 @@ async fn the_holder_of_a_lease_proves_that_a_log_is_whole_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_holder_that_another_node_has_replaced_is_fenced_by_the_server() {
-    let Some(server) = NatsServer::start("") else { return };
-    let node = Node::connect(&server).await;
-    let (k, ttl) = (key("feed"), Duration::from_secs(60));
-    let acquire = Request::AcquireLease { key: k.clone(), term_seen: 0, ttl };
-    let Reply::Lease(Some(lease)) = node.request(acquire).await else { panic!() };
-    // By its own clock, it holds the lease for a minute. A node with another clock acquires it.
-    let mut raw = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
-    let meta = r#"{"g":"","t":99999999999999,"k":5,"x":60000,"b":[],"a":0,"p":[],"c":0,"z":0}"#;
-    let headers = format!("NATS/1.0\r\nStentor: {meta}\r\n\r\n");
-    let length = headers.len();
-    write!(
-        raw,
-        "CONNECT {{\"headers\":true}}\r\nHPUB test.feed.feed {length} {length}\r\n{headers}\r\nPING\r\n"
-    )
-    .unwrap();
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"PONG\r\n") {
-        let mut byte = [0];
-        raw.read_exact(&mut byte).unwrap();
-        answer.push(byte[0]);
-    }
-    sleep_ms(100).await;
-    let version = Version {
-        position: Position { epoch: Epoch(7), offset: 1 },
-        change: "".into(),
-        base: Some("base".into()),
-    };
-    let stored = node.try_request(Request::StoreVersion { key: k.clone(), lease, version }).await;
-    assert_eq!(stored, Err(EngineError::Fenced));
-    assert_eq!(node.request(Request::RenewLease { key: k.clone(), lease, ttl }).await, Reply::Lease(None));
-}
-
-#[tokio::test]
-async fn what_is_published_during_an_outage_waits_within_bounds() {
-    let Some(server) = NatsServer::start("") else { return };
-    let limits =
-#[tokio::test]
 async fn a_lease_is_taken_over_by_a_node_that_missed_its_last_renewal() {
     let Some(server) = NatsServer::start("") else { return };
     let proxy = Proxy::start(server.port);
@@ -162,6 +162,33 @@ async fn a_lease_is_taken_over_by_a_node_that_missed_its_last_renewal() {
     assert!(matches!(other.request(acquire()).await, Reply::Lease(Some(_))));
 }
 
+#[tokio::test]
+async fn a_holder_that_another_node_has_replaced_is_fenced_by_the_server() {
+    let Some(server) = NatsServer::start("") else { return };
+    let node = Node::connect(&server).await;
+    let (k, ttl) = (key("feed"), Duration::from_secs(60));
+    let acquire = Request::AcquireLease { key: k.clone(), term_seen: 0, ttl };
+    let Reply::Lease(Some(lease)) = node.request(acquire).await else { panic!() };
+    // By its own clock, it holds the lease for a minute. A node with another clock acquires it.
+    let meta = r#"{"g":"","t":99999999999999,"k":5,"x":60000,"b":[],"a":0,"p":[],"c":0,"z":0}"#;
+    let headers = format!("NATS/1.0\r\nStentor: {meta}\r\n\r\n");
+    let length = headers.len();
+    send(&server, &format!("HPUB test.feed.feed {length} {length}\r\n{headers}"));
+    sleep_ms(100).await;
+    let version = Version {
+        position: Position { epoch: Epoch(7), offset: 1 },
+        change: "".into(),
+        base: Some("base".into()),
+    };
+    let stored = node.try_request(Request::StoreVersion { key: k.clone(), lease, version }).await;
+    assert_eq!(stored, Err(EngineError::Fenced));
+    assert_eq!(node.request(Request::RenewLease { key: k.clone(), lease, ttl }).await, Reply::Lease(None));
+}
+
+#[tokio::test]
+async fn what_is_published_during_an_outage_waits_within_bounds() {
+    let Some(server) = NatsServer::start("") else { return };
+    let limits =
         Limits { outgoing_messages_max: 3, request_timeout: Duration::from_millis(300), ..Limits::default() };
     let ledger = Arc::new(Ledger::new(1 << 20));
     let options = ConnectOptions { limits, ledger: ledger.clone(), ..options() };

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stentor_hub::{Epoch, Position, Topic};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout};
 
 /// Bytes that are written at once, beyond the last command.
@@ -103,13 +103,14 @@ async fn establish(
     first: &mut Option<oneshot::Sender<Result<(), String>>>,
 ) -> String {
     let is_cluster = !info.cluster.is_empty();
-    let session = Session {
+    let session = Arc::new(Session {
         connection,
         // In a cluster, what was acknowledged survives a server.
         generation: if is_cluster { String::new() } else { info.server_id.clone() },
         part_bytes_max,
         established_at: Instant::now(),
-    };
+        broken: Notify::new(),
+    });
     // Made before interest is established, which may take longer.
     match timeout(SILENCE_MAX, shared.make_streams(&session, is_cluster)).await {
         Ok(Ok(())) => {}
@@ -122,7 +123,7 @@ async fn establish(
     if established.await.is_err() {
         return "the connection was lost".into();
     }
-    shared.session.send_replace(Some(Arc::new(session)));
+    shared.session.send_replace(Some(session.clone()));
     if shared.is_lost.swap(false, Ordering::Relaxed) {
         tracing::info!("the connection to NATS is back");
     }
@@ -131,7 +132,7 @@ async fn establish(
     if let Some(first) = first.take() {
         let _ = first.send(Ok(()));
     }
-    shared.broken.notified().await;
+    session.broken.notified().await;
     "JetStream isn't available, or a stream is gone".into()
 }
 

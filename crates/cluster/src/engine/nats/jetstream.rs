@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::HistoryLimits;
+use tokio::sync::Notify;
 
 /// How long the server remembers which messages it has stored.
 const IDEMPOTENCY_TTL: Duration = Duration::from_secs(300);
@@ -32,6 +33,8 @@ pub(super) struct Session {
     pub(super) generation: String,
     pub(super) part_bytes_max: usize,
     pub(super) established_at: tokio::time::Instant,
+    /// It is to be replaced.
+    pub(super) broken: Notify,
 }
 
 /// What the stream of rooms keeps of each: messages, and their age in nanoseconds.
@@ -148,7 +151,7 @@ impl Shared {
         let answer = answer.await.map_err(|_| EngineError::Unavailable("the connection was lost".into()))?;
         if answer.status() == Some(503) {
             // A stream is gone, or JetStream is: connecting again makes streams.
-            self.broken.notify_one();
+            session.broken.notify_one();
             return Err(EngineError::Unavailable("JetStream doesn't answer".into()));
         }
         Ok(answer)
@@ -191,7 +194,7 @@ impl Shared {
         let answer = self.ask(session, "STREAM.MSG.GET", Some(stream), &question).await?;
         match serde_json::from_slice(&answer).map_err(|_| unexpected())? {
             Answer { error: Some(ApiError { err_code: NOT_FOUND, .. }), .. } => Ok(None),
-            Answer { error: Some(error), .. } => Err(self.failed(error)),
+            Answer { error: Some(error), .. } => Err(failed(session, error)),
             Answer { message: Some(Message { seq, hdrs, data, time }), .. } => {
                 let decode = |text: &str| BASE64_STANDARD.decode(text).map_err(|_| unexpected());
                 let time = nanoseconds(&time).ok_or_else(unexpected)?;
@@ -232,7 +235,7 @@ impl Shared {
             Answer { error: Some(error), .. } if WRONG_LAST_SEQUENCE.contains(&error.err_code) => {
                 Ok(Outcome::Conflict)
             }
-            Answer { error: Some(error), .. } => Err(self.failed(error)),
+            Answer { error: Some(error), .. } => Err(failed(session, error)),
             Answer { seq: 0, .. } => Err(EngineError::Unavailable("JetStream is storing the message".into())),
             Answer { seq, duplicate: true, .. } => Ok(Outcome::Duplicate(seq)),
             Answer { seq, .. } => Ok(Outcome::Stored(seq)),
@@ -256,13 +259,6 @@ impl Shared {
         let payload = question.to_string();
         drop(self.calls.call(session.connection, &self.inbox, &subject, "", &[payload.as_bytes()]));
         self.wake.notify_one();
-    }
-
-    fn failed(&self, error: ApiError) -> EngineError {
-        if error.err_code == STREAM_NOT_FOUND {
-            self.broken.notify_one();
-        }
-        error.into()
     }
 
     /// Lets the stream of rooms keep as much as a room needs.
@@ -293,7 +289,7 @@ impl Shared {
         let ask = async |what, question: &Value| {
             let answer = self.ask(session, what, Some(Stream::Rooms), question).await?;
             match serde_json::from_slice(&answer).map_err(|_| unexpected())? {
-                Answer { error: Some(error), .. } => Err(self.failed(error)),
+                Answer { error: Some(error), .. } => Err(failed(session, error)),
                 Answer { config, .. } => config.ok_or_else(unexpected),
             }
         };
@@ -377,6 +373,13 @@ type Asked = Result<Bytes, EngineError>;
 
 fn nanoseconds_of(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+fn failed(session: &Session, error: ApiError) -> EngineError {
+    if error.err_code == STREAM_NOT_FOUND {
+        session.broken.notify_one();
+    }
+    error.into()
+}
+
 }
 
 /// A time such as `2026-11-23T06:47:06.716378048Z`, in nanoseconds since 1970.

@@ -92,8 +92,6 @@ struct Shared {
     probe: String,
     /// Something is to be written.
     wake: Notify,
-    /// The connection is to be replaced.
-    broken: Notify,
     session: watch::Sender<Option<Arc<Session>>>,
     /// Whether an outage was reported.
     is_lost: AtomicBool,
@@ -201,7 +199,6 @@ impl Nats {
             probe: names.probe(node),
             names,
             wake: Notify::new(),
-            broken: Notify::new(),
             session: watch::Sender::new(None),
             is_lost: AtomicBool::new(false),
         });
