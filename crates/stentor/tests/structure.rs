@@ -36,9 +36,10 @@ const RETRIES: [(&str, &str); 4] = [
 const RETRIES_MAX: usize = 5;
 
 /// Other places of Rust tests that let time pass: the file, and who is slow there.
-const SLOW: [(&str, &str); 9] = [
+const SLOW: [(&str, &str); 10] = [
     ("cluster/tests/contract/messages.rs", "a node that doesn't read its events"),
     ("cluster/tests/contract/nats_server.rs", "a nats-server that starts"),
+    ("cluster/tests/contract/proxy.rs", "a slow network"),
     ("cluster/tests/contract/redis_server.rs", "a redis-server that starts"),
     ("control/tests/feeds.rs", "an upstream that answers late"),
     ("control/tests/feeds.rs", "an upstream that sends byte by byte"),

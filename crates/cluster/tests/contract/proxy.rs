@@ -3,13 +3,16 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-/// Forwards connections to a server, and swallows what goes one way if it is told to.
+/// Forwards connections to a server, and swallows what goes one way, or is slow, if it is told to.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
     /// What clients send, and what the server sends.
     pub(crate) swallows: Arc<[AtomicBool; 2]>,
+    /// How many milliseconds each 4 KiB take that the server sends.
+    pub(crate) delay_ms: Arc<AtomicU64>,
 }
 
 impl Proxy {
@@ -17,7 +20,8 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let swallows: Arc<[AtomicBool; 2]> = Arc::default();
-        let shared = swallows.clone();
+        let delay_ms: Arc<AtomicU64> = Arc::default();
+        let (shared, delay) = (swallows.clone(), delay_ms.clone());
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 // A connection of its own is always sound: only those from before are cut.
@@ -26,11 +30,14 @@ impl Proxy {
                 let client = client.unwrap();
                 let ways = [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)];
                 for (way, (mut from, mut to)) in ways.into_iter().enumerate() {
-                    let swallows = shared.clone();
+                    let (swallows, delay) = (shared.clone(), delay.clone());
                     std::thread::spawn(move || {
                         let mut buffer = [0; 4_096];
                         let mut is_cut = false;
                         while let Ok(length @ 1..) = from.read(&mut buffer) {
+                            if way == 1 {
+                                std::thread::sleep(Duration::from_millis(delay.load(Ordering::Relaxed)));
+                            }
                             is_cut |= swallows[way].load(Ordering::Relaxed);
                             if !is_cut && to.write_all(&buffer[..length]).is_err() {
                                 return;
@@ -41,6 +48,6 @@ impl Proxy {
                 }
             }
         });
-        Self { port, swallows }
+        Self { port, swallows, delay_ms }
     }
 }

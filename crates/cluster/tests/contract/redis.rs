@@ -185,6 +185,27 @@ async fn a_connection_that_is_silent_in_one_direction_is_replaced() {
 }
 
 #[tokio::test]
+async fn interest_may_take_longer_to_establish_than_a_connection_may_be_silent() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let proxy = Proxy::start(server.port);
+    let limits = Limits { request_timeout: 3 * SILENCE_MAX, ..Limits::default() };
+    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let mut node = connect_with(&url, ConnectOptions { limits, ..options() }).await.unwrap();
+    assert_eq!(node.event().await, Event::Connected);
+    proxy.delay_ms.store(30, Ordering::Relaxed);
+    let started = Instant::now();
+    for i in 0..20_000 {
+        node.engine.set_interest(room(&format!("r{i}")).into(), true);
+    }
+    for i in [0, 10_000, 19_999] {
+        node.join(&room(&format!("r{i}"))).await;
+    }
+    assert!(started.elapsed() > SILENCE_MAX, "{:?}", started.elapsed());
+    node.publish(room("r0"), b"end");
+    assert_eq!(node.message().await.2, "end");
+}
+
+#[tokio::test]
 async fn a_server_that_wont_do_is_an_error() {
     let Some(server) = RedisServer::start(&["--requirepass", "right"]) else { return };
     let port = server.port;

@@ -169,7 +169,7 @@ impl Redis {
             false => {
                 let inbox = Inbox::begin(shared.clone());
                 let link = Link::connect(&shared.server, Some(inbox)).await.map_err(ConnectError)?;
-                subscriber::begin(&link, &shared.probe).await.map_err(ConnectError)?;
+                subscriber::begin(&link, &shared).await.map_err(ConnectError)?;
                 Some(link)
             }
         };

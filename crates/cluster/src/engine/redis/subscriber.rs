@@ -80,7 +80,8 @@ struct Channels {
     levels: HashMap<Known, Level>,
     /// Where the two may differ.
     changed: Vec<Known>,
-    probed_at: Option<Instant>,
+    /// Since when a message to the node itself is awaited.
+    unanswered_since: Option<Instant>,
     /// Counts connections, so that what a former one still delivers is dropped.
     connection: u64,
 }
@@ -147,7 +148,7 @@ impl Interest {
             level.is_wanted
         });
         channels.changed = channels.levels.keys().cloned().collect();
-        channels.probed_at = None;
+        channels.unanswered_since = None;
         channels.connection += 1;
         channels.connection
     }
@@ -226,7 +227,7 @@ impl AsyncPushSender for Inbox {
             return Err(SendError);
         }
         if name == self.shared.probe.as_bytes() {
-            channels.probed_at = Some(Instant::now());
+            channels.unanswered_since = None;
             return Ok(());
         }
         let name = str::from_utf8(&name).ok().and_then(|name| self.shared.names.parse(name));
@@ -280,16 +281,15 @@ pub(super) async fn run(shared: Arc<Shared>, mut first: Option<Link>) {
 }
 
 /// Subscribes to the node's own messages, and sends the first one: both may be forbidden.
-pub(super) async fn begin(link: &Link, probe: &Arc<str>) -> Result<(), String> {
-    link.subscribe(std::slice::from_ref(probe), true).await?;
-    send_probe(link, probe).await
+pub(super) async fn begin(link: &Link, shared: &Shared) -> Result<(), String> {
+    link.subscribe(std::slice::from_ref(&shared.probe), true).await?;
+    send_probe(link, shared).await
 }
 
 async fn serve(shared: &Arc<Shared>, link: &mut Link, is_connected: &mut bool) -> String {
-    if let Err(reason) = begin(link, &shared.probe).await {
+    if let Err(reason) = begin(link, shared).await {
         return reason;
     }
-    let opened_at = Instant::now();
     let links = match link.incoming_links().await {
         Ok(links) => links,
         Err(reason) => return reason,
@@ -311,11 +311,12 @@ async fn serve(shared: &Arc<Shared>, link: &mut Link, is_connected: &mut bool) -
             () = shared.interest.changed.notified() => {}
             reason = link.closed() => return reason,
             _ = probe.tick() => {
-                let probed_at = shared.interest.channels().probed_at.unwrap_or(opened_at);
-                if probed_at.elapsed() > SILENCE_MAX {
+                // Not since the last one arrived: what is done in between may take longer.
+                let unanswered_since = shared.interest.channels().unanswered_since;
+                if unanswered_since.is_some_and(|since| since.elapsed() > SILENCE_MAX) {
                     return format!("nothing arrived for {} s", SILENCE_MAX.as_secs());
                 }
-                if let Err(reason) = send_probe(link, &shared.probe).await {
+                if let Err(reason) = send_probe(link, shared).await {
                     return reason;
                 }
                 match link.incoming_links().await {
@@ -329,9 +330,10 @@ async fn serve(shared: &Arc<Shared>, link: &mut Link, is_connected: &mut bool) -
 }
 
 /// A message to this node over the connection that is to deliver it, and whether the server is still a primary.
-async fn send_probe(link: &Link, channel: &str) -> Result<(), String> {
+async fn send_probe(link: &Link, shared: &Shared) -> Result<(), String> {
+    shared.interest.channels().unanswered_since.get_or_insert_with(Instant::now);
     let mut pipeline = Pipeline::new();
-    pipeline.cmd("PUBLISH").arg(channel).arg("");
+    pipeline.cmd("PUBLISH").arg(&*shared.probe).arg("");
     if let Some(Value::ServerError(error)) = link.send(&pipeline).await?.pop() {
         return Err(explain(error.into()));
     }
