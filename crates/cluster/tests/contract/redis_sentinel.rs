@@ -4,9 +4,10 @@ use crate::proxy::Proxy;
 use crate::redis::{connect, options};
 use crate::redis_server::{RedisServer, free_port, program, until};
 use crate::{room, sleep_ms};
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stentor_cluster::NodeId;
 use stentor_cluster::engine::redis::Redis;
 use stentor_cluster::engine::{EngineError, Event, Request};
@@ -66,6 +67,29 @@ fn replica_of(port: u16) -> RedisServer {
         replica.command(&["INFO", "replication"]).contains("master_link_status:up")
     });
     replica
+}
+
+#[tokio::test]
+async fn a_connection_serves_while_no_sentinel_answers() {
+    let Some(primary) = RedisServer::start(&[]) else { return };
+    let sentinel = Sentinel::start(&primary, "");
+    let silent = [(); 4].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let ports = silent.iter().map(|listener| format!(",127.0.0.1:{}", listener.local_addr().unwrap().port()));
+    let ports: String = ports.collect();
+    let mut node =
+        connect(&format!("redis+sentinel://127.0.0.1:{}{ports}/main", sentinel.port)).await.unwrap();
+    assert_eq!(node.event().await, Event::Connected);
+    let r = room("r");
+    node.join(&r).await;
+    drop(sentinel);
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(20) {
+        let appended_at = Instant::now();
+        node.append(&r, "x").await;
+        assert_eq!(node.message().await.2, "x");
+        assert!(appended_at.elapsed() < Duration::from_secs(2), "{:?}", appended_at.elapsed());
+        sleep_ms(50).await;
+    }
 }
 
 #[tokio::test]

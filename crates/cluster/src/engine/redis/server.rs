@@ -6,13 +6,15 @@ use super::slots::{self, Ranges};
 use crate::engine::Identity;
 use redis::{Pipeline, RedisConnectionInfo, Value};
 use std::path::Path;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 /// How long a Sentinel, or a node of a cluster, may take to answer, before the next one is asked.
 const TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a connection waits for their answer.
+const CHECK_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The servers of an engine.
 pub(crate) struct Server {
@@ -89,12 +91,18 @@ impl Server {
     }
 
     /// Whether this server is none to use any more. Unknown counts as no: a server serves on while its Sentinels are away.
-    pub(super) async fn is_replaced(&self, endpoint: &Endpoint) -> bool {
-        match self.address.topology {
-            Topology::Standalone(_) => false,
-            Topology::Sentinel { .. } | Topology::Cluster(_) => {
-                self.candidates().await.is_ok_and(|primaries| !primaries.contains(endpoint))
-            }
+    pub(super) async fn is_replaced(self: &Arc<Self>, endpoint: &Endpoint) -> bool {
+        // One asks at a time. While nobody answers, what waits for this connection isn't delayed for long.
+        let is_standalone = matches!(self.address.topology, Topology::Standalone(_));
+        if is_standalone || timeout(CHECK_TIMEOUT, self.informant.lock()).await.is_err() {
+            return false;
+        }
+        let server = self.clone();
+        // It goes on after the timeout, and so finds one that answers.
+        let asked = tokio::spawn(async move { server.candidates().await });
+        match timeout(CHECK_TIMEOUT, asked).await {
+            Ok(Ok(Ok(primaries))) => !primaries.contains(endpoint),
+            _ => false,
         }
     }
 
