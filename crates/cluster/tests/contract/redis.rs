@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use stentor_cluster::NodeId;
 use stentor_cluster::engine::redis::Redis;
 use stentor_cluster::engine::{
-    Channel, ConnectOptions, Engine, EngineError, Event, EventReceiver, Limits, PAYLOAD_BYTES_MAX, Request,
-    SILENCE_MAX, Waiting,
+    Channel, ConnectOptions, Engine, EngineError, Event, EventReceiver, Limits, PAYLOAD_BYTES_MAX, Reply,
+    Request, SILENCE_MAX, Waiting,
 };
 use stentor_edge::Ledger;
 use stentor_hub::Position;
@@ -302,5 +302,25 @@ async fn scripts_are_loaded_again_after_they_were_flushed() {
     for offset in 1..4 {
         server.command(&["SCRIPT", "FLUSH"]);
         assert_eq!(node.append(&room("r"), "x").await.offset, offset);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn requests_keep_their_order_on_a_server_without_the_scripts() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    for round in 0..20 {
+        server.command(&["SCRIPT", "FLUSH"]);
+        let node = Node::connect(&server).await;
+        let append = |_| Request::Append {
+            room: room(&round.to_string()),
+            payload: "x".into(),
+            idempotency_key: None,
+            limits: KEEP,
+        };
+        let appends: Vec<_> = (0..100).map(append).map(|append| node.engine.request(append)).collect();
+        for (offset, append) in (1..).zip(appends) {
+            let Ok(Reply::Position(position)) = append.await else { panic!() };
+            assert_eq!(position.offset, offset);
+        }
     }
 }

@@ -14,6 +14,9 @@ use tokio::task::JoinHandle;
 
 const TOO_OLD: &str = "the server is too old; Stentor needs Redis 6.2 or newer";
 
+/// How many requests may wait to be written. Further ones would lose their order; [`crate::engine::Limits`] allows fewer.
+const REQUESTS_MAX: usize = 8_192;
+
 /// A connection. It ends when it is dropped.
 pub(super) struct Connection {
     pub(super) endpoint: Endpoint,
@@ -56,7 +59,9 @@ impl Connection {
         pushes: Option<Arc<dyn AsyncPushSender>>,
     ) -> Result<Self, String> {
         let Some(pushes) = pushes else {
-            let config = AsyncConnectionConfig::new().set_response_timeout(Some(SILENCE_MAX));
+            let config = AsyncConnectionConfig::new()
+                .set_response_timeout(Some(SILENCE_MAX))
+                .set_pipeline_buffer_size(REQUESTS_MAX);
             let (commands, driver) =
                 MultiplexedConnection::new_with_config(login, stream, config).await.map_err(explain)?;
             return Ok(Self {

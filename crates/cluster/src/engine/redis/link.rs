@@ -2,6 +2,7 @@
 
 use super::address::Endpoint;
 use super::connection::{Commands, Connection, explain, text};
+use super::scripts::KnownScripts;
 use super::server::Server;
 use crate::engine::PAYLOAD_BYTES_MAX;
 use redis::aio::AsyncPushSender;
@@ -25,6 +26,7 @@ pub(crate) struct Link {
     connection: Connection,
     /// Names the incarnation of the server's data. Drawn anew when a replica becomes the primary, and when the server starts.
     replication_id: Arc<str>,
+    known_scripts: Arc<KnownScripts>,
 }
 
 impl Link {
@@ -69,7 +71,12 @@ impl Link {
     ) -> Result<Self, String> {
         let address = &server.address;
         let connection = Connection::open(address, endpoint, &address.login, pushes).await?;
-        let mut link = Self { server: server.clone(), connection, replication_id: "".into() };
+        let mut link = Self {
+            server: server.clone(),
+            connection,
+            replication_id: "".into(),
+            known_scripts: Arc::default(),
+        };
         let info = link.info().await?;
         let version = field(&info, "redis_version").unwrap_or_default();
         let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
@@ -158,6 +165,7 @@ impl Link {
             host: self.connection.endpoint.host.clone(),
             commands: self.connection.commands(),
             replication_id: self.replication_id.clone(),
+            known_scripts: self.known_scripts.clone(),
         }
     }
 
@@ -191,6 +199,7 @@ pub(crate) struct Sender {
     pub(super) host: String,
     commands: Commands,
     pub(super) replication_id: Arc<str>,
+    pub(super) known_scripts: Arc<KnownScripts>,
 }
 
 impl Sender {

@@ -16,6 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use tokio::task::coop::unconstrained;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
@@ -85,8 +86,9 @@ async fn serve(
             if job.reply.is_closed() {
                 continue;
             }
-            let mut future: Sent = Box::pin(make(shared.clone(), link.sender(), job));
-            // Its first step puts it into the connection's queue, so that the order is kept.
+            let mut future: Sent = Box::pin(unconstrained(make(shared.clone(), link.sender(), job)));
+            // Its first step puts it into the connection's queue, so that the order is kept. The queue has room, and tokio's
+            // budget doesn't end the step before.
             let first = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
             match first {
                 Poll::Ready(Ok(())) => {}
@@ -203,20 +205,28 @@ impl Redirect {
 }
 
 async fn batch(link: &Sender, calls: &[Call]) -> Result<Vec<Value>, String> {
-    let commands = |with_text: bool, calls: &mut dyn Iterator<Item = &Call>| {
-        let mut pipeline = Pipeline::with_capacity(calls.size_hint().0);
-        calls.for_each(|call| {
-            pipeline.add_command(call.command(&link.replication_id, with_text));
-        });
-        pipeline
-    };
-    let mut replies = link.send(&commands(false, &mut calls.iter())).await?;
+    let mut pipeline = Pipeline::with_capacity(calls.len());
+    for call in calls {
+        let with_text = !link.known_scripts.has(call.script);
+        pipeline.add_command(call.command(&link.replication_id, with_text));
+    }
+    let mut replies = link.send(&pipeline).await?;
     let unknown: Vec<usize> = (0..replies.len()).filter(|&i| is_unknown_script(&replies[i])).collect();
     if !unknown.is_empty() {
-        // With their text, which the server then knows.
-        let again = link.send(&commands(true, &mut unknown.iter().map(|&i| &calls[i]))).await?;
+        // They were flushed.
+        let mut pipeline = Pipeline::with_capacity(unknown.len());
+        for &i in &unknown {
+            link.known_scripts.remove(calls[i].script);
+            pipeline.add_command(calls[i].command(&link.replication_id, true));
+        }
+        let again = link.send(&pipeline).await?;
         for (i, reply) in unknown.into_iter().zip(again) {
             replies[i] = reply;
+        }
+    }
+    for (call, reply) in calls.iter().zip(&replies) {
+        if !matches!(reply, Value::ServerError(_)) {
+            link.known_scripts.add(call.script);
         }
     }
     Ok(replies)

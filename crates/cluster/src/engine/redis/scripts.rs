@@ -1,6 +1,7 @@
 //! What runs within the server, as one step each.
 
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// A script by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,25 @@ pub(super) enum Script {
     Load,
     Heartbeat,
     Claim,
+}
+
+/// The scripts that the server has run on a connection. The text of others is sent: a request that the server doesn't know has to be
+/// sent twice, and others overtake it.
+#[derive(Debug, Default)]
+pub(super) struct KnownScripts(AtomicU16);
+
+impl KnownScripts {
+    pub(super) fn has(&self, script: Script) -> bool {
+        self.0.load(Ordering::Relaxed) & 1 << script as u16 != 0
+    }
+
+    pub(super) fn add(&self, script: Script) {
+        self.0.fetch_or(1 << script as u16, Ordering::Relaxed);
+    }
+
+    pub(super) fn remove(&self, script: Script) {
+        self.0.fetch_and(!(1 << script as u16), Ordering::Relaxed);
+    }
 }
 
 struct Source {
