@@ -143,7 +143,7 @@ impl Shared {
             let is_spent = newest.is_some() && meta.o.is_none();
             // What was stored before the server started again may lack its end.
             let meta = if meta.g == session.generation { meta } else { meta.without_log() };
-            let term = (meta.t.max(term_seen) + 1).max(seconds_since_1970() * 1_000);
+            let term = meta.t.max(term_seen).saturating_add(1).max(seconds_since_1970() * 1_000);
             let lease = Lease { term, token: fastrand::u64(1..) };
             let meta = Meta { t: term, k: lease.token, ..meta.next(session, sequence) };
             let known = Known { connection: session.connection, sequence, next: meta, is_spent };
@@ -214,7 +214,7 @@ impl Shared {
                     return Err(EngineError::Refused("the feed has no base for a change".into()));
                 }
                 None => {
-                    (meta.c, meta.z) = (meta.c + 1, meta.z + change.len());
+                    (meta.c, meta.z) = (meta.c.saturating_add(1), meta.z.saturating_add(change.len()));
                     if meta.c > FEED_CHANGES_MAX || meta.z > FEED_CHANGES_BYTES_MAX {
                         return Err(EngineError::Refused("the feed's log is full; store a base".into()));
                     }

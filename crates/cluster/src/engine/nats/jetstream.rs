@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -270,7 +270,7 @@ impl Shared {
         #[derive(Deserialize)]
         struct Answer {
             error: Option<ApiError>,
-            config: Option<Value>,
+            config: Option<Map<String, Value>>,
         }
         let needed = StreamLimits {
             connection: session.connection,
@@ -294,7 +294,9 @@ impl Shared {
             }
         };
         let mut config = ask("STREAM.INFO", &Value::Null).await?;
-        let field = |name: &str| config[name].as_i64().filter(|limit| *limit > 0).unwrap_or(i64::MAX);
+        let field = |name: &str| {
+            config.get(name).and_then(Value::as_i64).filter(|limit| *limit > 0).unwrap_or(i64::MAX)
+        };
         let has = StreamLimits { messages: field("max_msgs_per_subject"), age: field("max_age"), ..needed };
         *known = StreamLimits {
             messages: has.messages.max(needed.messages),
@@ -303,9 +305,9 @@ impl Shared {
         };
         if *known != has {
             let limit = |limit: i64, unlimited: i64| if limit == i64::MAX { unlimited } else { limit };
-            config["max_msgs_per_subject"] = limit(known.messages, -1).into();
-            config["max_age"] = limit(known.age, 0).into();
-            let raised = ask("STREAM.UPDATE", &config).await;
+            config.insert("max_msgs_per_subject".into(), limit(known.messages, -1).into());
+            config.insert("max_age".into(), limit(known.age, 0).into());
+            let raised = ask("STREAM.UPDATE", &config.into()).await;
             if raised.is_err() {
                 *known = StreamLimits::default();
             }
@@ -371,8 +373,6 @@ impl Shared {
 
 type Asked = Result<Bytes, EngineError>;
 
-fn nanoseconds_of(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 fn failed(session: &Session, error: ApiError) -> EngineError {
     if error.err_code == STREAM_NOT_FOUND {
         session.broken.notify_one();
@@ -380,6 +380,8 @@ fn failed(session: &Session, error: ApiError) -> EngineError {
     error.into()
 }
 
+fn nanoseconds_of(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A time such as `2026-11-23T06:47:06.716378048Z`, in nanoseconds since 1970.

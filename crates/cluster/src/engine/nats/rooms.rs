@@ -110,7 +110,7 @@ impl Shared {
                 }
             };
             let epoch = if known.offset == 0 { fastrand::u64(1..1 << 53) } else { known.epoch };
-            let offset = known.offset + 1;
+            let offset = known.offset.saturating_add(1);
             let age_ms = u64::try_from(limits.age_max.as_millis()).unwrap_or(u64::MAX);
             let meta = Meta {
                 g: session.generation.clone(),
@@ -177,9 +177,9 @@ impl Shared {
             0 => Vec::new(),
             _ => self.messages(session, newest, meta, after).await?,
         };
-        let first = messages.first().map_or(head.offset + 1, |(position, _)| position.offset);
+        let first = messages.first().map_or(head.offset.saturating_add(1), |(position, _)| position.offset);
         messages.truncate(messages_max);
-        let truncated = !is_same || first > after + 1;
+        let truncated = !is_same || first > after.saturating_add(1);
         Ok(Reply::History(History { head: Some(head), messages, truncated }))
     }
 

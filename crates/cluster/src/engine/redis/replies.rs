@@ -94,8 +94,8 @@ fn history(since: Position, messages_max: usize, reply: Value) -> Option<History
         }
     }
     let after = if is_same { since.offset } else { 0 };
-    let first = messages.first().map_or(head.offset + 1, |(position, _)| position.offset);
-    Some(History { head: Some(head), messages, truncated: !is_same || first > after + 1 })
+    let first = messages.first().map_or(head.offset.saturating_add(1), |(position, _)| position.offset);
+    Some(History { head: Some(head), messages, truncated: !is_same || first > after.saturating_add(1) })
 }
 
 /// An entry of a stream: `OFFSET-0`, and the fields `t` and `d`.
@@ -140,4 +140,18 @@ fn nodes(reply: Value) -> Option<Vec<(NodeId, Bytes)>> {
     }
     nodes.sort_unstable_by_key(|(node, _)| *node);
     Some(nodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_may_be_any_number() {
+        let number = |number: u64| Value::BulkString(number.to_string().into());
+        let head = Position { epoch: Epoch(7), offset: u64::MAX };
+        let reply = Value::Array(vec![number(7), number(u64::MAX), Value::Int(1), Value::Array(Vec::new())]);
+        let read = history(head, 10, reply);
+        assert_eq!(read, Some(History { head: Some(head), messages: Vec::new(), truncated: false }));
+    }
 }
