@@ -309,7 +309,7 @@ impl Nats {
 impl Engine for Nats {
     fn publish(&self, channel: Channel, payload: Bytes) -> Result<(), EngineError> {
         if payload.len() > PAYLOAD_BYTES_MAX {
-            return Err(too_large());
+            return Err(EngineError::too_large());
         }
         self.shared.outgoing.push(&self.shared.limits, self.shared.names.channel(&channel), payload)?;
         self.shared.wake.notify_one();
@@ -330,17 +330,14 @@ impl Engine for Nats {
     }
 
     fn request(&self, request: Request) -> Answer {
-        let (largest, bytes) = match &request {
-            Request::Append { payload, .. } => (payload.len(), payload.len()),
+        let bytes = match &request {
             Request::StoreVersion { version, .. } => {
-                let base = version.base.as_ref().map_or(0, Bytes::len);
-                (version.change.len().max(base), version.change.len() + base)
+                version.change.len() + version.base.as_ref().map_or(0, Bytes::len)
             }
-            Request::Heartbeat { record, .. } => (record.len(), record.len()),
-            _ => (0, 0),
+            _ => request.largest_payload(),
         };
-        if largest > PAYLOAD_BYTES_MAX {
-            return Box::pin(std::future::ready(Err(too_large())));
+        if request.largest_payload() > PAYLOAD_BYTES_MAX {
+            return Box::pin(std::future::ready(Err(EngineError::too_large())));
         }
         let permit = match Permit::new(&self.permits, &self.shared.limits, size_of::<Request>() + bytes) {
             Ok(permit) => permit,
@@ -366,8 +363,4 @@ impl Engine for Nats {
         let (requests, requests_bytes) = self.permits.unanswered();
         Waiting { messages, messages_bytes, requests, requests_bytes }
     }
-}
-
-fn too_large() -> EngineError {
-    EngineError::Refused("the message is too large".into())
 }
