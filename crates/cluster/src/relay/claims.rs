@@ -20,7 +20,7 @@ use std::time::Duration;
 use stentor_edge::{Charge, Class, Done, Ledger, Location, SessionClaim, SessionName};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 /// How long a claim lasts unless it is renewed.
 pub(super) const CLAIM_TTL: Duration = Duration::from_secs(60);
@@ -151,7 +151,8 @@ impl Claims {
 
     /// Renews the claims, for ever.
     pub(super) async fn keep(&self) {
-        let mut ticks = interval(RENEWAL_INTERVAL);
+        // What is claimed before this runs isn't renewed at once.
+        let mut ticks = interval_at(Instant::now() + RENEWAL_INTERVAL, RENEWAL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
