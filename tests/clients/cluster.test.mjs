@@ -414,7 +414,8 @@ onEachEngine('a client of a feed resumes on any node, over SSE, with /feed?wait 
     const body = await response.text();
     return { status: response.status, tag: response.headers.get('etag'), version: body && JSON.parse(body).version };
   };
-  // A document has the same tag on each node.
+  // A document has the same tag on each node, once that has it.
+  for (const server of servers) await until('version 5 everywhere', async () => (await get(server)).version === 5);
   const { tag } = await get(servers[0]);
   for (const server of servers.slice(1)) assert.deepEqual(await get(server, '', { 'If-None-Match': tag }), { status: 304, tag, version: '' });
   const waits = servers.map((server) => get(server, `?wait=${encodeURIComponent(tag)}`));
