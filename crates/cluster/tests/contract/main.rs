@@ -103,7 +103,7 @@ impl Node {
     }
 
     async fn event(&mut self) -> Event {
-        tokio::time::timeout(Duration::from_secs(20), self.events.next()).await.expect("no event").unwrap()
+        tokio::time::timeout(Duration::from_secs(60), self.events.next()).await.expect("no event").unwrap()
     }
 
     async fn message(&mut self) -> (Channel, Option<Position>, Bytes) {
