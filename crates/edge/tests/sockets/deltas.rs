@@ -120,38 +120,41 @@ fn long(n: u64) -> (String, Patch) {
 
 #[test]
 fn a_client_that_stalls_gets_patches_from_what_it_has() {
-    on_one_and_three(|cores| {
-        let server = Server::start(cores, patient);
-        let publish = |n: u64| {
-            let (body, patch) = long(n);
-            let document =
-                Document { body: body.into(), json: true, content_type: "application/json".into() };
-            server.update("k", FeedUpdate::Patched(document, patch));
-            // One turn each.
-            server.until_metric("inbox_messages", |waiting| waiting == 0);
-        };
-        publish(1);
-        let mut slow: Vec<Ws> = (0..3).map(|_| server.ws("/ws?feed=k")).collect();
-        for ws in &mut slow {
-            assert_eq!(ws.next_json()["type"], "welcome");
-        }
-        server.until_metric("feed_snapshots", |taken| taken == 3);
-        let mut last = 1;
-        while server.metric("deliveries_conflated") < 12 {
-            last += 1;
-            publish(last);
-            assert!(last < 5_000);
-        }
-        // The others were stalled earlier, perhaps for so long that the whole document is shorter.
-        for ws in &mut slow {
-            let mut kept = Kept::default();
-            let kinds = kept.until(ws, last);
-            assert!(kinds.len() < last as usize, "{kinds:?}");
-            assert_eq!(kept.document, serde_json::from_str::<Value>(&long(last).0).unwrap());
-        }
-        server.until_metric("feed_deltas_joined", |taken| taken > 0);
-        server.check_balance();
-    });
+    // How far clients fall behind depends on the machine: perhaps so far that the whole document is shorter, for all three.
+    on_one_and_three(|cores| assert!((0..5).any(|_| stalled_clients_get_joined_patches(cores))));
+}
+
+/// Stalls three clients, checks what they receive, and returns whether any of it was made of several patches.
+fn stalled_clients_get_joined_patches(cores: usize) -> bool {
+    let server = Server::start(cores, patient);
+    let publish = |n: u64| {
+        let (body, patch) = long(n);
+        let document = Document { body: body.into(), json: true, content_type: "application/json".into() };
+        server.update("k", FeedUpdate::Patched(document, patch));
+        // One turn each.
+        server.until_metric("inbox_messages", |waiting| waiting == 0);
+    };
+    publish(1);
+    let mut slow: Vec<Ws> = (0..3).map(|_| server.ws("/ws?feed=k")).collect();
+    for ws in &mut slow {
+        assert_eq!(ws.next_json()["type"], "welcome");
+    }
+    server.until_metric("feed_snapshots", |taken| taken == 3);
+    let mut last = 1;
+    while server.metric("deliveries_conflated") < 12 {
+        last += 1;
+        publish(last);
+        assert!(last < 5_000);
+    }
+    // The others were stalled earlier, perhaps for so long that the whole document is shorter.
+    for ws in &mut slow {
+        let mut kept = Kept::default();
+        let kinds = kept.until(ws, last);
+        assert!(kinds.len() < last as usize, "{kinds:?}");
+        assert_eq!(kept.document, serde_json::from_str::<Value>(&long(last).0).unwrap());
+    }
+    server.check_balance();
+    server.metric("feed_deltas_joined") > 0
 }
 
 #[test]
