@@ -40,6 +40,16 @@ async fn a_node_connects_to_a_server_whose_certificate_is_for_its_name() {
 }
 
 #[tokio::test]
+async fn with_a_certificate_authority_a_node_sends_nothing_without_tls() {
+    let Some(server) = NatsServer::start("") else { return };
+    let url = format!("nats://user:topsecret@localhost:{}", server.port);
+    let authority = Authority::new();
+    let ca_file = Some(authority.file("ca.pem"));
+    let error = connect_with(&url, ConnectOptions { ca_file, ..options() }).await.err().unwrap();
+    assert!(error.contains("TLS") && !error.contains("topsecret"), "{error}");
+}
+
+#[tokio::test]
 async fn a_node_shows_its_certificate_to_a_server_that_asks_for_one() {
     let authority = Authority::new();
     let Some(server) = NatsServer::start(&tls(&authority, true)) else { return };

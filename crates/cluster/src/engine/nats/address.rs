@@ -45,6 +45,8 @@ impl Servers {
             "tls" => true,
             _ => return Err(wrong()),
         };
+        // Otherwise, whoever is between could leave out that the server asks for TLS, and read the password.
+        let requires_tls = requires_tls || ca_file.is_some() || identity.is_some();
         let (login, hosts) = match rest.rsplit_once('@') {
             Some((login, hosts)) => (Some(login), hosts),
             None => (None, rest),
@@ -63,7 +65,7 @@ impl Servers {
             },
         };
         let tls = tls(ca_file, identity);
-        if let (true, Err(error)) = (requires_tls || ca_file.is_some() || identity.is_some(), &tls) {
+        if let (true, Err(error)) = (requires_tls, &tls) {
             return Err(error.clone());
         }
         Ok(Self { hosts, requires_tls, tls, login })
@@ -76,7 +78,7 @@ impl Servers {
         Ok((self.tls.clone()?, name))
     }
 
-    /// What the server is told of who connects. `nonce`: what it wants signed.
+    /// The credentials for the server. `nonce`: the text that it wants signed.
     pub(super) fn log_in(&self, nonce: &str) -> Map<String, Value> {
         let fields: Vec<(&str, String)> = match &self.login {
             Login::None => vec![],
