@@ -142,7 +142,7 @@ impl Cluster {
     /// The data plane looks for a socket.
     pub(crate) fn begin_to_find(&self, question: SocketQuestion) -> bool {
         let pid = question.name.pid;
-        // Who has drawn it knows where it is.
+        // The node that drew the pid knows where the socket is.
         let is_nowhere = pid.node() == self.node().tag() && self.sockets.moved_to(pid).is_none();
         if is_nowhere || self.others().is_empty() {
             return false;

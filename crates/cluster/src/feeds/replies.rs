@@ -17,7 +17,7 @@ impl Feeds {
     pub(crate) fn handle_reply(&mut self, now: Instant, ticket: Ticket, answer: Answer) {
         let Some(Asked { key, incarnation, purpose, term, at }) = self.asked.remove(&ticket) else { return };
         if purpose == Purpose::Release {
-            // Not before: who asks for the lease now gets it.
+            // Not earlier: from now on, a node that asks for the lease gets it.
             self.outputs.push_back(Output::Publish(Channel::from(key), Frame::Released(term)));
             return;
         }

@@ -7,7 +7,7 @@
 //! | `socket.io-request#/chat#` | requests |
 //! | `socket.io-response#/chat#`, `socket.io-response#/chat#UID#` | answers |
 
-/// What packages use unless they are told otherwise.
+/// The default prefix of the packages.
 pub const PREFIX: &str = "socket.io";
 
 /// The channels of a namespace.

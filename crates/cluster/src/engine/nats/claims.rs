@@ -1,4 +1,4 @@
-//! Names that nodes claim: one message per name, which says who has it. A claim lasts until a node has seen it unchanged for as long
+//! Names that nodes claim: one message per name, which names the owner. A claim lasts until a node has seen it unchanged for as long
 //! as it was made for, by that node's clock.
 
 use super::Shared;

@@ -90,7 +90,7 @@ impl Stored {
     }
 }
 
-/// What became of a message that was to be stored.
+/// The result of storing a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It has this sequence.

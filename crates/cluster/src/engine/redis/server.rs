@@ -20,7 +20,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_millis(200);
 pub(crate) struct Server {
     pub(super) address: Address,
     /// The Sentinel, or the node of a cluster, that answered last.
-    informant: Mutex<Option<Connection>>,
+    discovery: Mutex<Option<Connection>>,
     /// The primaries of a cluster, as of the last answer.
     primaries: std::sync::Mutex<Vec<Endpoint>>,
 }
@@ -36,7 +36,7 @@ impl Server {
         identity: Option<&Identity>,
     ) -> Result<Self, String> {
         let address = Address::parse(url, ca_file, identity)?;
-        Ok(Self { address, informant: Mutex::default(), primaries: std::sync::Mutex::default() })
+        Ok(Self { address, discovery: Mutex::default(), primaries: std::sync::Mutex::default() })
     }
 
     pub(super) fn is_cluster(&self) -> bool {
@@ -94,7 +94,7 @@ impl Server {
     pub(super) async fn is_replaced(self: &Arc<Self>, endpoint: &Endpoint) -> bool {
         // One asks at a time. While nobody answers, what waits for this connection isn't delayed for long.
         let is_standalone = matches!(self.address.topology, Topology::Standalone(_));
-        if is_standalone || timeout(CHECK_TIMEOUT, self.informant.lock()).await.is_err() {
+        if is_standalone || timeout(CHECK_TIMEOUT, self.discovery.lock()).await.is_err() {
             return false;
         }
         let server = self.clone();
@@ -119,12 +119,12 @@ impl Server {
         pipeline: &Pipeline,
         read: impl Fn(Vec<Value>, &Endpoint) -> Result<T, String>,
     ) -> Result<T, String> {
-        let mut informant = self.informant.lock().await;
-        if let Some(connection) = informant.take()
+        let mut discovery = self.discovery.lock().await;
+        if let Some(connection) = discovery.take()
             && let Ok(Ok(replies)) = timeout(TIMEOUT, connection.send(pipeline)).await
             && let Ok(answer) = read(replies, &connection.endpoint)
         {
-            *informant = Some(connection);
+            *discovery = Some(connection);
             return Ok(answer);
         }
         let mut reasons = Vec::new();
@@ -137,7 +137,7 @@ impl Server {
             let asked = asked.await.unwrap_or_else(|_| Err("it doesn't answer".into()));
             match asked.and_then(|(connection, replies)| Ok((connection, read(replies, endpoint)?))) {
                 Ok((connection, answer)) => {
-                    *informant = Some(connection);
+                    *discovery = Some(connection);
                     return Ok(answer);
                 }
                 Err(reason) => reasons.push(format!("{kind}{endpoint}: {reason}")),

@@ -261,7 +261,7 @@ fn without_a_document_subscribers_of_undeclared_keys_are_told_so() {
     let wanted = Wanted { key: pushed(), wanted: true, requesters: Vec::new() };
     cluster.nodes[0].feeds.handle_wanted(cluster.now, wanted);
     cluster.collect(0);
-    assert_eq!(cluster.nodes[0].pushed.state, Some(FeedState::NotFound), "also who comes next");
+    assert_eq!(cluster.nodes[0].pushed.state, Some(FeedState::NotFound), "later subscribers learn it too");
     assert_eq!(cluster.pushed(0, Some(1), None), Ok(true));
     assert_eq!(cluster.shown(), [Some(1)]);
 }
