@@ -259,6 +259,7 @@ pub enum Request {
     },
     /// Reads what is kept of a feed. Answered by [`Reply::Feed`]; `None` also if versions may have been lost, as by a failover to a
     /// replica that lagged.
+    /// Redis and its relatives don't notice such a failover yet: the log may lack its newest versions.
     LoadFeed {
         /// The feed.
         key: Key,
