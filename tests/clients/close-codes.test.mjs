@@ -23,6 +23,10 @@ const standard = new Set(table('Codes of the WebSocket protocol').map(([code]) =
 const ELSEWHERE = new Map([
   [4403, 'no application of the binary ends sessions; crates/edge/tests/sockets/app.rs'],
   [4501, 'crates/edge/tests/sockets/backpressure.rs fills a send buffer'],
+  [4407, 'crates/edge/tests/sockets/identity.rs revokes tokens'],
+  [4408, 'crates/edge/tests/sockets/identity.rs refuses tokens'],
+  [4505, 'crates/edge/tests/sockets/identity.rs lets tokens expire'],
+  [4506, 'there are no limits of requests yet'],
   [4406, 'the binary has no permissions yet; crates/edge/tests/sockets/authorizer.rs'],
 ]);
 

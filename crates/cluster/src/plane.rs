@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
     Broadcast, Busy, Command, CommandError, CommandInbox, Concerned, DataPlane, Denial, Done, FeedSource,
-    FeedUpdate, Histogram, Ledger, Metric, NodeInfo, Publish, PushResult, PushedFeed, PushedFeeds,
-    ReadResult, RoomList, RoomUpdate, RoomsQuery, SessionList, Target, Ticket, Wanted,
+    FeedUpdate, Histogram, Identity, Ledger, Metric, NodeInfo, Publish, PushResult, PushedFeed, PushedFeeds,
+    ReadResult, Recheck, RoomList, RoomUpdate, RoomsQuery, SessionList, Target, Ticket, Wanted,
 };
 use stentor_hub::{Key, Room};
 
@@ -115,6 +115,14 @@ impl CommandInbox for ClusterPlane {
 
     fn decide(&self, ticket: Ticket, answer: Result<(), Denial>) -> Result<(), Busy> {
         self.local.decide(ticket, answer)
+    }
+
+    fn identify(&self, ticket: Ticket, answer: Result<Arc<Identity>, Denial>) -> Result<(), Busy> {
+        self.local.identify(ticket, answer)
+    }
+
+    fn recheck(&self, recheck: Recheck, done: Done<Concerned>) {
+        self.local.recheck(recheck, done);
     }
 
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {

@@ -54,19 +54,20 @@ pub use ledger::{Charge, Class, Ledger};
 pub use node::{AppFactory, CoreFailed, DriverChoice, Node, StartError, Started, idle, simulated};
 pub use options::{
     App, CustomProtocol, Deflate, EngineIo, Heartbeat, Limits, Options, Primus, Recovery, SameSite, SockJs,
-    Sse, StaticRoute,
+    Sse, StaticRoute, Tokens,
 };
 pub use origin::{Origins, PatternError};
 pub use plane::{
     ControlPlane, DataPlane, Histogram, HistogramSample, Metric, MetricKind, NodeInfo, REQUESTERS_MAX, Wanted,
 };
 pub use ports::{
-    Access, Acknowledged, Authorizer, Broadcast, Broker, Busy, ClientConnection, Command, CommandError,
-    CommandInbox, Concerned, Decision, Denial, Done, FeedSource, FeedUpdate, Handover, LIST_BYTES_MAX,
-    Location, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, NodeTag, Pid,
-    Principal, PublicId, Publish, PushDenied, PushResult, PushedFeed, PushedFeeds, Question,
-    ROOMS_LISTED_MAX, ReadResult, Relay, RelayPermit, RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX,
-    SessionClaim, SessionInfo, SessionList, SessionName, SocketName, SocketQuestion, SocketRequest, Target,
-    Ticket,
+    Access, Acknowledged, Authentication, Authenticator, Authorizer, Broadcast, Broker, Busy,
+    ClientConnection, ClientFacts, Command, CommandError, CommandInbox, Concerned, Credentials, Decision,
+    Denial, Done, FeedSource, FeedUpdate, Handover, Identity, IdentityFilter, LIST_BYTES_MAX, Location,
+    MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, NodeTag, Pid, Principal,
+    PublicId, Publish, PushDenied, PushResult, PushedFeed, PushedFeeds, Question, ROOMS_LISTED_MAX,
+    ReadResult, Recheck, RecheckAction, Relay, RelayPermit, RoomList, RoomUpdate, RoomsQuery,
+    SESSIONS_LISTED_MAX, SessionClaim, SessionInfo, SessionList, SessionName, SocketName, SocketQuestion,
+    SocketRequest, Target, Ticket,
 };
 pub use rule::{Rooms, Rule, Template, TemplateError};

@@ -6,7 +6,7 @@ use crate::hosts::Hosts;
 use crate::identity::SOCKJS_PREFIXES_MAX;
 use crate::ledger::Ledger;
 use crate::origin::Origins;
-use crate::ports::{Authorizer, Broker, NodeTag, Relay};
+use crate::ports::{Authenticator, Authorizer, Broker, NodeTag, Relay};
 use crate::rule::Rooms;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -300,6 +300,17 @@ with_defaults! {
     }
 }
 
+with_defaults! {
+    /// Tokens of clients.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Tokens {
+        /// The cookie that may carry a token. It counts only if the request's `Origin` is the server's own or listed by name.
+        pub cookie: Option<String> = None,
+        /// How long before its token expires a client is asked for a new one; at most half of the remaining time.
+        pub renewal_lead: Duration = Duration::from_secs(30),
+    }
+}
+
 /// A protocol of the embedder's own: WebSocket messages on a path of its own, in the same rooms and feeds as all other
 /// protocols. `crates/edge/examples/lines` is one.
 #[derive(Clone, Debug)]
@@ -367,7 +378,11 @@ with_defaults! {
         pub routes: Vec<StaticRoute> = Vec::new(),
         /// Protocols of the embedder's own.
         pub protocols: Vec<CustomProtocol> = Vec::new(),
-        /// Decides what clients may do. `None`: everything.
+        /// Decides who clients are, and by their identities what they may do. `None`: they are anonymous.
+        pub authenticator: Option<Arc<dyn Authenticator>> = None,
+        /// Tokens.
+        pub tokens: Tokens = Tokens::default(),
+        /// Decides what clients may do, if there is no authenticator. `None`: everything.
         pub authorizer: Option<Arc<dyn Authorizer>> = None,
         /// Carries publications to other nodes. `None`: there are no others.
         pub broker: Option<Arc<dyn Broker>> = None,

@@ -30,11 +30,19 @@ pub enum Disconnect {
     ProtocolError,
     /// The client may not do what it asks for.
     NotAllowed,
+    /// The client's token was revoked.
+    TokenRevoked,
+    /// The client presented no token, or one that is invalid.
+    TokenRefused,
+    /// The client's token has expired.
+    TokenExpired,
+    /// The client does more than its limits allow.
+    TooManyRequests,
 }
 
 impl Disconnect {
     /// Every reason, for documents and tests.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::Shutdown,
         Self::SlowConsumer,
         Self::Overloaded,
@@ -47,6 +55,10 @@ impl Disconnect {
         Self::ClosedByApplication,
         Self::ProtocolError,
         Self::NotAllowed,
+        Self::TokenRevoked,
+        Self::TokenRefused,
+        Self::TokenExpired,
+        Self::TooManyRequests,
     ];
 
     /// The WebSocket close code.
@@ -59,11 +71,15 @@ impl Disconnect {
             Self::NotFound => 4404,
             Self::ProtocolError => 4405,
             Self::NotAllowed => 4406,
+            Self::TokenRevoked => 4407,
+            Self::TokenRefused => 4408,
             Self::Shutdown => 4500,
             Self::SlowConsumer => 4501,
             Self::Overloaded => 4502,
             Self::HeartbeatTimeout => 4503,
             Self::MessageTimeout => 4504,
+            Self::TokenExpired => 4505,
+            Self::TooManyRequests => 4506,
         }
     }
 
@@ -82,6 +98,10 @@ impl Disconnect {
             Self::ClosedByApplication => "the application ended the session",
             Self::ProtocolError => "the client broke the protocol",
             Self::NotAllowed => "the client may not subscribe to this",
+            Self::TokenRevoked => "the token was revoked",
+            Self::TokenRefused => "no valid token was presented",
+            Self::TokenExpired => "the token has expired; reconnect with a new one",
+            Self::TooManyRequests => "the client sent too many requests",
         }
     }
 
@@ -105,6 +125,10 @@ impl Disconnect {
             Self::ClosedByApplication => "closed_by_application",
             Self::ProtocolError => "protocol_error",
             Self::NotAllowed => "not_allowed",
+            Self::TokenRevoked => "token_revoked",
+            Self::TokenRefused => "token_refused",
+            Self::TokenExpired => "token_expired",
+            Self::TooManyRequests => "too_many_requests",
         }
     }
 }

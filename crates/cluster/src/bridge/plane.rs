@@ -6,9 +6,9 @@ use crate::engine::{Address, ConnectError, Limits};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
-    Broadcast, Busy, ClientConnection, Command, CommandInbox, DataPlane, Denial, Done, FeedUpdate, Handover,
-    Histogram, Ledger, Metric, MovingSocket, NodeInfo, PublicId, Publish, PushedFeeds, RoomList, RoomUpdate,
-    RoomsQuery, SocketName, SocketRequest, Target, Ticket, Wanted,
+    Broadcast, Busy, ClientConnection, Command, CommandInbox, Concerned, DataPlane, Denial, Done, FeedUpdate,
+    Handover, Histogram, Identity, Ledger, Metric, MovingSocket, NodeInfo, PublicId, Publish, PushedFeeds,
+    Recheck, RoomList, RoomUpdate, RoomsQuery, SocketName, SocketRequest, Target, Ticket, Wanted,
 };
 use stentor_hub::{Key, Room};
 
@@ -72,6 +72,14 @@ impl CommandInbox for BridgedPlane {
 
     fn decide(&self, ticket: Ticket, answer: Result<(), Denial>) -> Result<(), Busy> {
         self.inner.decide(ticket, answer)
+    }
+
+    fn identify(&self, ticket: Ticket, answer: Result<Arc<Identity>, Denial>) -> Result<(), Busy> {
+        self.inner.identify(ticket, answer)
+    }
+
+    fn recheck(&self, recheck: Recheck, done: Done<Concerned>) {
+        self.inner.recheck(recheck, done);
     }
 
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {

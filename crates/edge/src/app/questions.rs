@@ -206,9 +206,9 @@ impl Questions {
             None => {}
         }
         self.last += 1;
-        let (number, principal) = (self.last, None);
+        let (number, identity) = (self.last, None);
         let ticket = Ticket { core: self.core, number };
-        match authorizer.authorize(&Question { ticket, session, principal, access }) {
+        match authorizer.authorize(&Question { ticket, session, identity, access }) {
             Decision::Allow => return Ok(()),
             Decision::Deny(denial) => return Err(Refused::Denied(denial)),
             Decision::Pending => {}

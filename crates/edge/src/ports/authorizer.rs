@@ -1,6 +1,6 @@
 //! Permissions: the port through which the data plane asks whether a client may do something.
 
-use super::PublicId;
+use super::{Identity, PublicId};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -49,14 +49,14 @@ impl Ticket {
 }
 
 /// A question to the [`Authorizer`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// Names the question in [`CommandInbox::decide`](super::CommandInbox::decide).
     pub ticket: Ticket,
     /// The session that asks. Before a client is connected, there is none.
     pub session: Option<PublicId>,
-    /// Who it acts for. `None`: anonymous.
-    pub principal: Option<&'a Principal>,
+    /// Who the client is. `None`: the node has no [`Authenticator`](super::Authenticator).
+    pub identity: Option<&'a Identity>,
     /// What it wants to do.
     pub access: Access<'a>,
 }
@@ -87,12 +87,21 @@ pub struct Denial {
     pub retry: bool,
 }
 
+/// Codes that clients know: `token_missing`, `token_expired`, `token_not_yet_valid`, `token_invalid`, `token_revoked`, `not_allowed`,
+/// `unavailable` and `too_many_requests`.
 impl Denial {
     /// The answer isn't known in time.
     pub const UNAVAILABLE: Self = Self {
         code: Cow::Borrowed("unavailable"),
         message: Cow::Borrowed("it isn't known yet whether this is allowed; try again later"),
         retry: true,
+    };
+
+    /// The client has presented no token, and needs one.
+    pub const TOKEN_MISSING: Self = Self {
+        code: Cow::Borrowed("token_missing"),
+        message: Cow::Borrowed("a token is needed"),
+        retry: false,
     };
 
     /// A denial for good.
@@ -104,11 +113,20 @@ impl Denial {
 /// Decides what clients may do. It is called on the threads of the cores, so it must not block: an answer that takes time is
 /// [`Decision::Pending`].
 ///
+/// On a node with an [`Authenticator`](super::Authenticator), the [`Identity`]'s is asked, and
+/// [`Options::authorizer`](crate::Options::authorizer) isn't.
+///
 /// The data plane asks for what clients do. Commands of the control plane ([`super::CommandInbox`]) and an application's own
 /// acts are allowed without a question.
 pub trait Authorizer: fmt::Debug + Send + Sync {
     /// Whether a client may do something. By default it may do everything.
     fn authorize(&self, _question: &Question<'_>) -> Decision {
         Decision::Allow
+    }
+
+    /// Whether an answer holds until the identity is renewed or [`Authenticator::generation`](super::Authenticator::generation)
+    /// changes, so that the same question needn't be asked again.
+    fn is_cacheable(&self, _access: Access<'_>) -> bool {
+        false
     }
 }

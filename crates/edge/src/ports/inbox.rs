@@ -9,7 +9,9 @@
 //! Publications and updates of feeds don't wait for these commands, so a caller that depends on the effect of a command
 //! waits for its answer.
 
-use super::{Broadcast, Denial, MovingSocket, PublicId, SocketName, SocketRequest, Ticket};
+use super::{
+    Broadcast, Denial, Identity, MovingSocket, PublicId, Recheck, SocketName, SocketRequest, Ticket,
+};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -503,6 +505,21 @@ pub trait CommandInbox: Send + Sync {
     /// # Errors
     /// The core's inbox is full; nothing was answered.
     fn decide(&self, ticket: Ticket, answer: Result<(), Denial>) -> Result<(), Busy>;
+
+    /// Answers credentials for which the [`Authenticator`](super::Authenticator) had no answer yet
+    /// ([`Authentication::Pending`](super::Authentication::Pending)). No effect if the client has gone or the time is over.
+    ///
+    /// # Errors
+    /// The core's inbox is full; nothing was answered.
+    fn identify(&self, _ticket: Ticket, _answer: Result<Arc<Identity>, Denial>) -> Result<(), Busy> {
+        Ok(())
+    }
+
+    /// Looks at the identities of sessions again, on all cores, because tokens were revoked or permissions have changed. `done`
+    /// receives how many sessions matched, and in `refused` how many of them ended.
+    fn recheck(&self, _recheck: Recheck, done: Done<Concerned>) {
+        done.answer(Ok(Concerned::default()));
+    }
 
     /// Sends news of a feed to its home core. News of one key keep their order.
     ///

@@ -3,6 +3,7 @@
 
 mod authorizer;
 mod broker;
+mod identity;
 mod inbox;
 mod moving;
 mod pushed;
@@ -12,6 +13,9 @@ mod session_id;
 pub use crate::node_tag::NodeTag;
 pub use authorizer::{Access, Authorizer, Decision, Denial, Principal, Question, Ticket};
 pub use broker::{Broadcast, Broker};
+pub use identity::{
+    Authentication, Authenticator, ClientFacts, Credentials, Identity, IdentityFilter, Recheck, RecheckAction,
+};
 pub(crate) use inbox::Named;
 pub use inbox::{
     Acknowledged, Busy, Command, CommandError, CommandInbox, Concerned, Done, FeedUpdate, LIST_BYTES_MAX,

@@ -78,6 +78,12 @@ fn cause(disconnect: Disconnect) -> &'static str {
         }
         Disconnect::NotFound => "In raw mode, the feed doesn't exist.",
         Disconnect::NotAllowed => "The handshake names a feed that the client may not subscribe to.",
+        Disconnect::TokenRevoked => "The client's token, or every token of its user, was revoked.",
+        Disconnect::TokenRefused => {
+            "The client presented no token where one is needed, or one that is invalid."
+        }
+        Disconnect::TokenExpired => "The client's token has expired, and the client presented no newer one.",
+        Disconnect::TooManyRequests => "The client exceeded a limit on requests.",
         Disconnect::ProtocolError => "A Socket.IO or Primus client sent an invalid or unexpected packet.",
         Disconnect::Shutdown => "The server received SIGTERM or SIGINT.",
         Disconnect::SlowConsumer => "More than `limits.send_buffer_bytes_max` is queued for the client.",

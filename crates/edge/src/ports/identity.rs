@@ -1,0 +1,159 @@
+//! Who clients are: the port through which the data plane asks for the identity behind a token.
+//!
+//! ```text
+//!  a request or CONNECT ── Credentials ──► Authenticator::authenticate ── Accepted(Identity) ──► the session keeps it
+//!                                              │                     └── Refused(Denial) ────► HTTP 401, CONNECT_ERROR, …
+//!                                              └── Pending ── CommandInbox::identify ─► handled again
+//!  what the session asks for ── Question ──► Identity::authorizer
+//!  revoked, new permissions ── CommandInbox::recheck ──► the sessions that it is about
+//! ```
+
+use super::{Authorizer, Denial, Principal, PublicId, Ticket};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use stentor_hub::Room;
+
+/// Who a client is, as a token or a hook has confirmed it; or nobody in particular. Sessions of one client share it.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Issuer and subject. `None`: anonymous.
+    pub principal: Option<Principal>,
+    /// The id of the token (`jti`).
+    pub token_id: Option<Arc<str>>,
+    /// When the token was issued (`iat`), in Unix seconds.
+    pub issued_at: Option<u64>,
+    /// When the token expires (`exp`), in Unix seconds. The session ends then, unless its client has renewed it. `None`: never.
+    pub expires_at: Option<u64>,
+    /// What others may know of the client: JSON text, for presence and hooks.
+    pub info: Option<Arc<str>>,
+    /// Rooms that a session joins when it opens, without a question. Those of other namespaces are left out.
+    pub join: Vec<Room>,
+    /// Decides what the client may do: it knows the claims, the token's grants and the rules for everybody.
+    pub authorizer: Arc<dyn Authorizer>,
+}
+
+impl Identity {
+    /// Nobody in particular, for whom `authorizer` decides.
+    pub fn anonymous(authorizer: Arc<dyn Authorizer>) -> Self {
+        Self {
+            principal: None,
+            token_id: None,
+            issued_at: None,
+            expires_at: None,
+            info: None,
+            join: Vec::new(),
+            authorizer,
+        }
+    }
+}
+
+/// What a client presents to show who it is.
+#[derive(Clone, Copy)]
+pub struct Credentials<'a> {
+    /// The token, wherever it came from. One in a cookie counts only if the page may connect by the server's own origin or by name.
+    pub token: Option<&'a str>,
+    /// What the connection says about it.
+    pub client: ClientFacts<'a>,
+}
+
+impl fmt::Debug for Credentials<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The token is a secret.
+        let Self { token, client } = self;
+        f.debug_struct("Credentials").field("has_token", &token.is_some()).field("client", client).finish()
+    }
+}
+
+/// What the transport says about a client. Nothing of it comes from the client's messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientFacts<'a> {
+    /// Its address.
+    pub address: Option<IpAddr>,
+    /// `websocket`, `primus`, `engineio`, `socketio`, `sockjs`, `sse` or `http`.
+    pub protocol: &'static str,
+    /// The Socket.IO namespace that it connects to.
+    pub namespace: Option<&'a str>,
+    /// The header `Origin` of its request.
+    pub origin: Option<&'a str>,
+    /// The header `User-Agent` of its request.
+    pub user_agent: Option<&'a str>,
+}
+
+/// The answer to [`Credentials`].
+#[derive(Clone, Debug)]
+pub enum Authentication {
+    /// This is who the client is.
+    Accepted(Arc<Identity>),
+    /// The client isn't let in. The code is one of [`Denial`]'s, so that clients know what to do.
+    Refused(Denial),
+    /// It isn't known yet: [`CommandInbox::identify`](super::CommandInbox::identify) follows, within `limits.decision_timeout`.
+    /// Until then the client's request or message waits.
+    Pending,
+}
+
+/// Decides who clients are. It is called on the threads of the cores, so it must not block: an answer that takes time is
+/// [`Authentication::Pending`].
+pub trait Authenticator: fmt::Debug + Send + Sync {
+    /// Who a client is. It is asked when a client connects, and again when it presents a newer token.
+    fn authenticate(&self, ticket: Ticket, credentials: &Credentials<'_>) -> Authentication;
+
+    /// A number that changes when permissions or revocations have changed: what was decided before is void.
+    fn generation(&self) -> u64 {
+        0
+    }
+
+    /// Whether an identity has been revoked, by user, token id, or because it was issued too early.
+    fn is_revoked(&self, _identity: &Identity) -> bool {
+        false
+    }
+}
+
+/// Which sessions a [`Recheck`] is about: those for which all fields that are set match.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdentityFilter {
+    /// Identities that this issuer has confirmed.
+    pub issuer: Option<Arc<str>>,
+    /// Identities of this user.
+    pub subject: Option<Arc<str>>,
+    /// Identities of the token with this id.
+    pub token_id: Option<Arc<str>>,
+    /// Identities of tokens that were issued before, in Unix seconds. A token that doesn't say when it was issued matches.
+    pub issued_before: Option<u64>,
+    /// This session.
+    pub session: Option<PublicId>,
+}
+
+impl IdentityFilter {
+    /// Whether an identity matches, whatever its session is.
+    pub fn matches(&self, identity: &Identity) -> bool {
+        let is_of = |wanted: &Option<Arc<str>>, found: Option<&Arc<str>>| {
+            wanted.as_ref().is_none_or(|wanted| found == Some(wanted))
+        };
+        let principal = identity.principal.as_ref();
+        is_of(&self.issuer, principal.map(|principal| &principal.issuer))
+            && is_of(&self.subject, principal.map(|principal| &principal.subject))
+            && is_of(&self.token_id, identity.token_id.as_ref())
+            && self.issued_before.is_none_or(|before| identity.issued_at.is_none_or(|at| at < before))
+    }
+}
+
+/// What to do with the sessions of an [`IdentityFilter`], also with those whose client is disconnected and may be recovered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecheckAction {
+    /// Ends those whose identity is revoked ([`Authenticator::is_revoked`]), and asks about each subscription of the others again.
+    Authorize,
+    /// Ends them, for the reason `token_revoked`.
+    Disconnect,
+    /// Asks their clients for a new token. Those that don't present one in time end, for the reason `token_expired`.
+    Renew,
+}
+
+/// What [`CommandInbox::recheck`](super::CommandInbox::recheck) does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recheck {
+    /// With which sessions.
+    pub filter: IdentityFilter,
+    /// What.
+    pub action: RecheckAction,
+}
