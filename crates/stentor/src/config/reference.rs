@@ -8,7 +8,7 @@ use std::fmt::Write;
 const HEAD: &str = "\
 # Configuration
 
-<!-- Generated from crates/stentor/src/config/schema.rs; a test compares. To generate it again:
+<!-- Generated from crates/stentor/src/config/schema; a test compares. To generate it again:
      cargo run -p stentor -- keys > docs/configuration.md -->
 
 Stentor runs without any configuration. Settings are read in this order of precedence:

@@ -1,0 +1,70 @@
+//! Several nodes, and servers of Socket.IO.
+
+use crate::config::section::section;
+use crate::config::setting::choice;
+use crate::config::value::{EngineUrl, Token};
+use std::net::SocketAddr;
+
+section! {
+    /// Several nodes that share rooms and sessions, over an engine that carries messages between them: docs/cluster.md.
+    [cluster] Cluster => (cluster) {
+        /// URL of the engine: `redis://[user:password@]host:port[/database]`, or
+        /// `redis+sentinel://[user:password@]host:port,host:port/name` or `redis+cluster://[user:password@]host:port,host:port`; `rediss`
+        /// for TLS. Or `nats://[user:password@]host:port,host:port`; `tls://` for TLS. Empty: this node is alone. Set it in the environment
+        /// if it has a password.
+        engine: EngineUrl;
+        /// The node's name in the logs and answers of all nodes. Empty: the host name.
+        node: String;
+        /// A text of at least 16 bytes that all nodes share. Messages that don't prove it are refused, so that whoever else
+        /// may write to the engine can't speak for a node. Set it in the environment, not in the file.
+        secret: Token;
+        /// Address of the internal listener. Other nodes pass requests of polling clients through to it whose sessions are on this
+        /// node. Port 0 picks a free port. An address that other machines reach needs `secret`; let no client reach it.
+        listen: SocketAddr;
+        /// Where other nodes reach `listen`: `host:port`. Empty: the address of `listen`.
+        advertise: String;
+        /// File with PEM certificates to trust for `rediss://` and `tls://`. Empty: the system's certificates.
+        ca_file: String;
+        /// File with this node's PEM certificate for `rediss://` and `tls://`, if the engine asks for one, and `key_file` with its key.
+        certificate_file: String;
+        /// File with the PEM key of `certificate_file`.
+        key_file: String;
+        /// File with a NATS user's credentials (`.creds`), in place of a user and password in the URL.
+        credentials_file: String;
+        /// How the names of channels and keys in the engine begin. Clusters on the same engine need different prefixes.
+        prefix: String;
+        /// Whether the server waits at its start until the engine can be reached. If not, it ends with an error.
+        wait: bool;
+    }
+}
+
+choice! {
+    /// How Socket.IO's servers speak to each other.
+    Adapter => stentor_cluster::bridge::Adapter {
+        /// `createAdapter` of `@socket.io/redis-adapter`, and `@socket.io/redis-emitter`.
+        Classic = "classic",
+        /// `createShardedAdapter` of `@socket.io/redis-adapter`, with the subscription mode `dynamic`, on one server with Redis 7.
+        Sharded = "sharded",
+        /// `RedisManager` of `python-socketio`, from 5.14 on.
+        Python = "python",
+    }
+}
+
+section! {
+    /// Namespaces that this node shares with Socket.IO's own servers and emitters, over the Redis that they use:
+    /// docs/cluster.md, "Sharing rooms with Socket.IO's own servers". Write one `[[cluster.socketio]]` per Redis and adapter. Messages
+    /// to these namespaces reach other nodes of Stentor by this Redis as well, not by the engine.
+    [cluster.socketio] Bridge => (bridge) {
+        /// URL of that Redis: `redis://[user:password@]host:port[/database]`, or `rediss://` for TLS. Empty: the engine in
+        /// `[cluster]`.
+        url: EngineUrl;
+        /// How the names of the channels begin: the option `key` of `createAdapter`, `channelPrefix` of `createShardedAdapter`, or
+        /// `channel` of `RedisManager`. Empty: what the packages have by default, `socket.io` or, for Python, `socketio`.
+        prefix: String;
+        /// The namespaces that are shared, of those that this node has (`socketio.namespaces`). A namespace can be shared twice if one
+        /// adapter is `python`.
+        namespaces: Vec<String>;
+        /// The adapter of the other servers.
+        adapter: Adapter;
+    }
+}

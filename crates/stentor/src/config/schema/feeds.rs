@@ -1,0 +1,110 @@
+//! Feeds and their upstreams.
+
+use super::{HOUR, ms, s};
+use crate::config::section::section;
+use crate::config::setting::{choice, fields};
+use crate::config::value::{Bytes, Headers};
+use std::time::Duration;
+
+choice! {
+    /// The content of documents.
+    Content => stentor_control::Content {
+        /// JSON, whatever the Content-Type; anything else is an error.
+        Json = "json",
+        /// Anything. A document with a JSON Content-Type must be valid JSON.
+        Any = "any",
+    }
+}
+
+choice! {
+    /// Response that ends a feed.
+    EndSignal {
+        /// `Cache-Control: max-age=0`.
+        MaxAgeZero = "max-age=0",
+    }
+}
+
+section! {
+    /// An HTTP API whose documents are feeds. Write one `[[feeds]]` per API. It serves the keys that begin with `prefix`, or
+    /// that match the template `key`. docs/feeds.md, "From key to URL", has the order of precedence if several match a
+    /// key.
+    [feeds] Feed => (upstream) {
+        /// Name in logs and metrics: 1 to 64 of `a-z 0-9 - _`.
+        name: String;
+        /// Prefix of the keys, e.g. `scores/`. The whole key is appended to the path of `url`. If `prefix` and `key` are
+        /// empty, the API serves every key.
+        prefix: String;
+        /// Template of the keys, instead of a prefix, e.g. `matchesfeed/{id}/matchcentre`. A placeholder matches a segment or
+        /// a part of one, at least one character. `{rest*}` as the last segment matches all remaining segments.
+        key: String;
+        /// Whether backends push the documents (`PUT /api/v1/feeds/KEY`). Then only `name`, `prefix` and `key` apply, and there
+        /// is no `url`. A client that subscribes before the first document waits for it. Keys without any `[[feeds]]` can be
+        /// pushed too, but are `not_found` until then.
+        push: bool = false;
+        /// URL of the documents: `http://` or `https://`, with an optional path and query. Each placeholder of `key` must
+        /// occur in the path or the query, where its value is escaped: `http://api/match/{id}?full=1`.
+        url: String;
+        /// Time between two fetches of a key. `Cache-Control: max-age` of the response overrides it.
+        poll_interval: Duration, in ms(1)..=s(24 * 3600);
+        /// Time for one fetch, from its start to the last byte.
+        timeout: Duration, in ms(1)..=HOUR;
+        /// Time without progress while connecting, before the response headers and within the body.
+        read_timeout: Duration, in ms(1)..=HOUR;
+        /// Size of one document, as received and after decompression.
+        document_bytes_max: Bytes, in Bytes(1)..=Bytes::mib(1024);
+        /// Concurrent fetches. There is never more than one per key.
+        concurrency_max: usize, in 1..=10_000;
+        /// Fetches started per second, evenly distributed: at most a tenth of them start at once.
+        requests_per_second_max: usize, in 1..=1_000_000;
+        /// Headers sent with every fetch. `${NAME}` in a value is replaced by the environment variable of that name, as in
+        /// `{ Authorization = "Bearer ${API_TOKEN}" }`. Values are never shown or logged.
+        headers: Headers;
+        /// The content of the documents.
+        content: Content;
+        /// Whether `Cache-Control` of responses is ignored. If not, `max-age=N` with N above 0 sets the time of the next
+        /// fetch.
+        ignore_cache_control: bool;
+        /// Responses that end a feed, besides status 410. With `"max-age=0"`, a response with `Cache-Control: max-age=0` is
+        /// the last version: the feed becomes `complete` and is not fetched again.
+        complete_on: Vec<EndSignal> => upstream.complete_on_max_age_zero;
+        /// Members that identify the objects of an array, tried in this order before `id` and similar names. They keep
+        /// patches small when objects change or move.
+        identity: Vec<String>;
+    }
+}
+
+section! {
+    /// Limits and timing of all feeds together.
+    [feeds_limits] FeedsLimits => (control.feeds) {
+        /// Keys kept.
+        keys_max: usize, in 1..=10_000_000;
+        /// Size of all kept documents.
+        documents_bytes_max: Bytes, in Bytes::kib(64)..=Bytes(1 << 42);
+        /// Concurrent fetches of all feeds.
+        fetches_max: usize, in 1..=10_000;
+        /// Time that a key without subscribers is still fetched and kept.
+        idle_ttl: Duration, in s(0)..=s(24 * 3600);
+        /// Time until a key with subscribers is fetched again after a 404.
+        not_found_retry_interval: Duration, in ms(1)..=s(24 * 3600);
+        /// Maximum delay before the first retry of a failed fetch. It doubles with each further failure.
+        backoff_initial: Duration, in ms(1)..=s(24 * 3600);
+        /// Maximum delay before a retry, whatever `Retry-After` says.
+        backoff_max: Duration, in ms(1)..=s(24 * 3600);
+        /// Maximum value taken from `Cache-Control: max-age`.
+        max_age_max: Duration, in s(1)..=s(365 * 24 * 3600);
+        /// Keys with pushed documents (`PUT /api/v1/feeds/KEY`).
+        pushed_keys_max: usize, in 1..=10_000_000;
+        /// Size of all pushed documents. For a new document, documents without subscribers are evicted, the least recently
+        /// used first. If that isn't enough, the new document is refused.
+        pushed_documents_bytes_max: Bytes, in Bytes(0)..=Bytes(1 << 42);
+        /// Size of one pushed document, as received and after decompression.
+        pushed_document_bytes_max: Bytes, in Bytes(1)..=Bytes::mib(1024);
+        /// File with PEM certificates to trust for `https://`. Empty: the system's certificates.
+        ca_file: String;
+    }
+}
+
+fields! {
+    Vec<EndSignal> => bool: signals -> signals.contains(&EndSignal::MaxAgeZero),
+        ends -> ends.then_some(EndSignal::MaxAgeZero).into_iter().collect();
+}

@@ -1,0 +1,43 @@
+//! Every key of the configuration, once: its name, type, range, meaning, and the field of the options that it sets,
+//! whose default is the key's. [`section!`](super::section::section) has the syntax.
+//!
+//! `docs/configuration.md` is generated from these files and checked against them by a test.
+
+mod cluster;
+mod feeds;
+mod protocols;
+mod rooms;
+mod server;
+
+pub(crate) use cluster::{Adapter, Bridge, Cluster};
+pub(crate) use feeds::{Feed, FeedsLimits};
+pub(crate) use protocols::{CookieSameSite, SockJs, SocketIo};
+pub(crate) use rooms::{Rooms, Rule};
+pub(crate) use server::{
+    AdminLimits, App, Deflate, Driver, Heartbeat, Limits, LogFormat, LogLevel, Origins, Server,
+};
+
+use std::time::Duration;
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+const fn s(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+const HOUR: Duration = s(3600);
+
+/// Keys without which a section that may be there several times means nothing.
+pub(crate) fn required(section: &str) -> &'static [&'static str] {
+    match section {
+        "feeds" => &["name", "url"],
+        "rules" => &["event"],
+        "sockjs" => &["prefix"],
+        _ => &[],
+    }
+}
+
+/// Most sections of one name that a file may have.
+pub(crate) const REPEATED_MAX: usize = 1000;

@@ -1,0 +1,47 @@
+//! Rooms, and what events do in them.
+
+use super::s;
+use crate::config::section::section;
+use crate::config::value::Bytes;
+use std::time::Duration;
+
+section! {
+    /// Rooms: publish/subscribe channels.
+    [rooms] Rooms => (edge.rooms) {
+        /// Whether clients may publish with `stentor.v1`. The admin API always may.
+        publish: bool;
+        /// Messages kept per room for clients that reconnect. 0: none.
+        history_length: usize => history.publications_max, in 0..=1_000_000;
+        /// Memory for the history of one room. `stentor_room_history_bytes` has the sum of all rooms.
+        history_bytes_max: Bytes => history.bytes_max, in Bytes(0)..=Bytes::mib(1024);
+        /// Time that a message stays in the history.
+        history_ttl: Duration => history.age_max, in s(1)..=s(7 * 24 * 3600);
+    }
+}
+
+section! {
+    /// Actions for an event of Socket.IO clients, with `--app rooms`. Write one `[[rules]]` per event; the first rule that
+    /// matches applies. A rule joins, leaves, broadcasts, echoes and acknowledges, in this order. A room name is a template:
+    /// `{}` is the event's first argument, `{1}` the second, `{name}` a member of the first. In a list of templates, the
+    /// first that has a value applies.
+    [rules] Rule => (rule) {
+        /// Name of the event.
+        event: String;
+        /// Namespace of the event. Empty: every namespace.
+        namespace: String;
+        /// Room that the client joins.
+        join: Vec<String> = Vec::new() => rule.join;
+        /// Room that the client leaves.
+        leave: Vec<String> = Vec::new() => rule.leave;
+        /// Room that receives the event. `*`: every client in the namespace.
+        broadcast: Vec<String> = Vec::new() => rule.broadcast;
+        /// Event name of the broadcast. Empty: the same name.
+        broadcast_as: String;
+        /// Whether the broadcast leaves out the sender.
+        except_sender: bool;
+        /// Whether the sender receives the event back.
+        echo: bool;
+        /// Whether the event is acknowledged, with `{"ok":true}` or the error.
+        ack: bool;
+    }
+}

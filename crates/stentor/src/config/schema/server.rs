@@ -1,0 +1,218 @@
+//! The process: addresses, logging, limits.
+
+use super::{HOUR, ms, s};
+use crate::config::section::section;
+use crate::config::setting::choice;
+use crate::config::value::{Bytes, Origin, Token};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+choice! {
+    /// The kernel interface of the data plane.
+    Driver => stentor_edge::DriverChoice {
+        /// io_uring if it works, otherwise epoll. The log gives the reason.
+        Auto = "auto",
+        /// io_uring; the server refuses to start without it.
+        IoUring = "io_uring",
+        /// epoll.
+        Epoll = "epoll",
+    }
+}
+
+choice! {
+    /// The application that handles clients' messages.
+    App => stentor_edge::App {
+        /// Feeds and rooms, with the `stentor.v1` messages of docs/protocol.md.
+        Rooms = "rooms",
+        /// Returns each message to its sender.
+        Echo = "echo",
+        /// Sends each message to every client, the sender included.
+        Chat = "chat",
+    }
+}
+
+choice! {
+    /// The format of log lines.
+    LogFormat {
+        /// Human-readable lines.
+        Text = "text",
+        /// One JSON object per line.
+        Json = "json",
+    }
+}
+
+choice! {
+    /// The least severe level that is logged.
+    LogLevel {
+        /// Failures.
+        Error = "error",
+        /// Also warnings.
+        Warn = "warn",
+        /// Also start, configuration and shutdown.
+        Info = "info",
+        /// Also details for developers.
+        Debug = "debug",
+        /// Everything.
+        Trace = "trace",
+    }
+}
+
+section! {
+    /// Addresses, threads and logging.
+    [server] Server => (edge) {
+        /// The address for clients. Port 0 picks a free port.
+        listen: SocketAddr;
+        /// Accepted host names, such as `example.com`; with a port, only that port. A request with another `Host` is
+        /// answered with 421, which stops DNS rebinding. `/healthz` is always answered. Empty: any name.
+        hosts: Vec<String> = Vec::new() => edge.hosts;
+        /// The address of the admin API: publishing, pushing, `/metrics`, `/api/v1/status`. An address beyond loopback
+        /// requires `admin_token`.
+        admin: SocketAddr => control.admin.listen;
+        /// The token that requests to the admin port must send as `Authorization: Bearer TOKEN`; at least 16 bytes. Set it
+        /// in the environment, not in the file.
+        admin_token: Token => control.admin.token;
+        /// Further host names accepted in the `Host` header of the admin port. Loopback and the address itself are
+        /// always accepted.
+        admin_hosts: Vec<String> => control.admin.hosts;
+        /// Threads of the data plane. 0: one per core of the machine.
+        cores: usize, in 0..=256;
+        /// The kernel interface of the data plane.
+        driver: Driver => driver;
+        /// The application that handles clients' messages.
+        app: App;
+        /// The format of log lines. They are written to standard error.
+        log: LogFormat = LogFormat::Text;
+        /// The least severe level that is logged.
+        log_level: LogLevel = LogLevel::Info;
+        /// Time for a graceful shutdown after SIGINT or SIGTERM. Remaining connections are then cut.
+        shutdown_timeout: Duration = s(10), in s(0)..=HOUR;
+    }
+}
+
+section! {
+    /// Web pages that may connect, over every protocol.
+    [origins] Origins => (edge) {
+        /// Allowed origins besides the server's own: `https://example.com`, `https://*.example.com` for every
+        /// subdomain, `*` for any. Requests without an `Origin` header, which do not come from browsers, are accepted.
+        allow: Vec<Origin> = Vec::new() => edge.origins;
+    }
+}
+
+section! {
+    /// Limits of a client, a session or the whole process. docs/protocol.md, "Limits", describes what happens at each.
+    /// Metrics count refused requests (`stentor_http_request_errors_total`), refused connections
+    /// (`stentor_connections_refused_total`), broken protocols and oversized messages (`stentor_protocol_errors_total`),
+    /// and sessions that the server ends, by reason (`stentor_disconnects_total`). Current amounts are gauges, such as
+    /// `stentor_connections`.
+    [limits] Limits => (edge.limits) {
+        /// Size of one message from a client, before and after decompression, and of one published message.
+        message_bytes_max: Bytes => edge.limits.message_bytes_max => control.admin.message_bytes_max,
+            in Bytes(1)..=Bytes::mib(1024);
+        /// Frames of one message. Conformance suites send 65,536.
+        fragments_max: usize, in 1..=1_048_576;
+        /// Time from the first to the last byte of a message.
+        message_timeout: Duration, in ms(100)..=HOUR;
+        /// Size of a request line with its headers.
+        header_bytes_max: Bytes, in Bytes::kib(1)..=Bytes::mib(1);
+        /// Number of headers of a request.
+        headers_max: usize, in 8..=128;
+        /// Time from the start of a connection, or the first byte of a request, to the end of its headers.
+        header_timeout: Duration, in ms(100)..=HOUR;
+        /// Size of a request body on routes that need none. It is read and ignored.
+        body_bytes_max: Bytes, in Bytes(1)..=Bytes::mib(1024);
+        /// Time between two requests on an HTTP connection. The connection is then closed.
+        idle_timeout: Duration, in ms(100)..=HOUR;
+        /// Time that a request waits for a document or an application's answer. It is then answered with 504.
+        request_timeout: Duration, in ms(100)..=HOUR;
+        /// Time that a message waits for the answer whether the cluster's other nodes get it, or a client for the answer
+        /// whether it may do something. It is then refused with `unavailable`.
+        decision_timeout: Duration, in ms(100)..=HOUR;
+        /// Such answers that a core waits for. Further ones are refused with `unavailable`.
+        decisions_max: usize, in 1..=1_000_000;
+        /// Time to close a connection. It is then reset.
+        close_timeout: Duration, in ms(100)..=s(60);
+        /// Encoded bytes queued for a session, for the policies `queue` and `drop_oldest`. Beyond it, `queue` ends the
+        /// session and `drop_oldest` drops messages.
+        send_buffer_bytes_max: Bytes, in Bytes::kib(1)..=Bytes::mib(1024);
+        /// Answers queued for a client that doesn't read them. Beyond it, the server stops reading from the client.
+        replies_bytes_max: Bytes, in Bytes(1)..=Bytes::mib(1024);
+        /// Bytes that a core receives, decompresses and handles for one connection per turn. Each message counts 128 bytes
+        /// extra, each HTTP request 1 KiB. The rest waits until other connections have had their turn
+        /// (`stentor_turn_yields_total`).
+        turn_bytes_max: Bytes, in Bytes::kib(4)..=Bytes::mib(1024);
+        /// Nesting depth of JSON that a client publishes.
+        json_depth_max: usize, in 1..=1000;
+        /// Rooms and feeds that a session is subscribed to.
+        subscriptions_max: usize, in 1..=1_000_000;
+        /// Rooms and feeds per core.
+        topics_max: usize, in 1..=100_000_000;
+        /// Feeds that were never fetched and that a session waits for. Further subscriptions are refused with
+        /// `too_many_cold_keys` (429 over HTTP).
+        cold_keys_max: usize => control.feeds.cold_keys_max, in 1..=1_000_000;
+        /// Patches kept per feed for clients that are several versions behind. Clients further behind get the whole
+        /// document.
+        feed_patches_max: usize, in 0..=10_000;
+        /// Memory for patches, per core. When exceeded, patches of the least recently used feed are evicted.
+        feed_patches_bytes_max: Bytes, in Bytes(0)..=Bytes::mib(65_536);
+        /// Minimum time between two versions of a feed for a client with the policy `latest`, whatever its `rate`.
+        feed_interval_min: Duration, in s(0)..=HOUR;
+        /// Open connections of the process. At this limit, or without free file descriptors, a new connection closes the
+        /// connection that has waited longest without a complete request (`stentor_connections_evicted_total`). If there
+        /// is none, the new connection is refused.
+        connections_max: usize, in 1..=100_000_000;
+        /// Connections that are passed through to other nodes of a cluster. Further requests that belong there are answered with
+        /// 503. Each takes two file descriptors: there are at most one sixteenth as many as file descriptors.
+        relayed_connections_max: usize, in 1..=100_000_000;
+        /// Memory held for clients, in all: unfinished input, answers, messages, history, documents, rooms, sessions and
+        /// connections (`stentor_memory_bytes`, by class). Above 95 % the server refuses new connections, new topics and
+        /// inputs larger than 16 KiB, and evicts history. Above 100 %, or after 2 s above 95 %, it ends the sessions that
+        /// hold the most, until at most 90 % are in use.
+        memory_bytes_max: Bytes, in Bytes::mib(1)..=Bytes(1 << 42);
+        /// Messages from the control plane queued for a core (`stentor_inbox_messages`).
+        inbox_messages_max: usize, in 64..=1_048_576;
+        /// Size of the messages from the control plane queued for a core (`stentor_inbox_bytes`).
+        inbox_bytes_max: Bytes, in Bytes::mib(1)..=Bytes(1 << 42);
+        /// Messages queued from one core to another. Further messages stay with the sender.
+        mailbox_messages_max: usize, in 64..=1_048_576;
+        /// Size of the messages queued from one core to another. Further messages stay with the sender, and connections
+        /// that cause more are not read until there is room.
+        mailbox_bytes_max: Bytes, in Bytes::kib(64)..=Bytes(1 << 42);
+    }
+}
+
+section! {
+    /// Limits of the admin port.
+    [admin_limits] AdminLimits => (control.admin) {
+        /// Open connections.
+        connections_max: usize, in 1..=65_536;
+        /// Time for the headers of a request.
+        header_timeout: Duration, in ms(100)..=HOUR;
+        /// Time for a message or document to arrive, and time without progress while a client reads the response.
+        body_timeout: Duration, in ms(100)..=HOUR;
+        /// Time that a publication waits for a full mailbox. It is then refused with 503.
+        busy_timeout: Duration, in s(0)..=HOUR;
+    }
+}
+
+section! {
+    /// Detection of dead clients. Received bytes and progress in sending count as signs of life.
+    [heartbeat] Heartbeat => (edge.heartbeat) {
+        /// Interval between two pings.
+        interval: Duration, in ms(100)..=HOUR;
+        /// Time for the answer to a ping. The session then ends.
+        timeout: Duration, in ms(100)..=HOUR;
+    }
+}
+
+section! {
+    /// WebSocket compression (permessage-deflate). It never uses context takeover, so a frame is compressed once for all
+    /// clients.
+    [deflate] Deflate => (edge.deflate) {
+        /// Whether compression is used with clients that offer it.
+        enabled: bool;
+        /// Compression level: 1 is fastest, 9 is smallest.
+        level: usize, in 1..=9;
+        /// Messages below this size are not compressed.
+        bytes_min: Bytes, in Bytes(0)..=Bytes::mib(1024);
+    }
+}
