@@ -7,6 +7,7 @@ pub mod engineio;
 pub mod socketio;
 pub mod delta;
 mod json;
+mod proxy;
 pub mod redis_adapter;
 
 use stentor_wire::http1::{
@@ -20,6 +21,7 @@ use stentor_wire::ws::{
 mod sockjs;
 
 pub use json::json;
+pub use proxy::proxy_header;
 pub use sockjs::{sockjs_incoming, sockjs_path, sse_decoder};
 
 /// Flags, cuts, and the peer's bytes.

@@ -6,6 +6,7 @@
 //! * [`engineio`]: Engine.IO 4 and 3: packets, payloads, requests.
 //! * [`http1`]: request and response heads, body framing (RFC 9110, RFC 9112).
 //! * [`socketio`]: Socket.IO 5 and 4: packets with their attachments.
+//! * [`proxy`]: the header by which a proxy tells who its client is (PROXY protocol 1 and 2).
 //! * [`sockjs`]: paths, answers, frames and payloads (SockJS 0.3).
 //! * [`sse`]: events, and ids that say where a client is (WHATWG HTML, Server-Sent Events).
 //! * [`primus`]: the messages of Primus 8.
@@ -59,6 +60,7 @@ macro_rules! faults {
 pub mod engineio;
 pub mod http1;
 pub mod primus;
+pub mod proxy;
 pub mod socketio;
 pub mod sockjs;
 pub mod sse;

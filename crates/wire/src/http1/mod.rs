@@ -12,6 +12,7 @@
 
 mod body;
 mod error;
+mod forwarded;
 mod head;
 mod list;
 mod query;
@@ -19,6 +20,7 @@ mod write;
 
 pub use body::{BodyDecoder, BodyKind, CHUNK_EXTENSION_BYTES_MAX, Decoded, TRAILER_BYTES_MAX};
 pub use error::Error;
+pub use forwarded::{Hop, forwarded, x_forwarded_for};
 pub use head::{
     HeadScanner, Headers, Limits, Message, Request, Response, Version, parse_request, parse_response,
 };

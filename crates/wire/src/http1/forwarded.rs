@@ -1,0 +1,124 @@
+//! The addresses that proxies add to a request: `X-Forwarded-For`, and `Forwarded` (RFC 7239).
+//!
+//! Elements come from the right: the last one was added by the last proxy. A comma always separates two of them, also
+//! within quotes: an address has none, and what a client sends must not be able to hide what a proxy appends to it.
+
+use super::list::trim;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// One element: a hop of the request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hop {
+    /// From where the proxy got the request. `None`: it doesn't say so, or not in a form that is defined.
+    pub address: Option<IpAddr>,
+    /// Whether it got it over TLS (`proto` of `Forwarded`).
+    pub is_secure: Option<bool>,
+}
+
+/// The elements of an `X-Forwarded-For`, the last one first.
+pub fn x_forwarded_for(value: &[u8]) -> impl Iterator<Item = Hop> {
+    let elements = value.rsplit(|byte| *byte == b',').map(trim);
+    elements.map(|element| Hop { address: node(element), is_secure: None })
+}
+
+/// The elements of a `Forwarded`, the last one first.
+pub fn forwarded(value: &[u8]) -> impl Iterator<Item = Hop> {
+    value.rsplit(|byte| *byte == b',').map(|element| {
+        let mut hop = Hop::default();
+        let mut has_address = false;
+        for pair in element.split(|byte| *byte == b';').map(trim) {
+            let Some(at) = pair.iter().position(|byte| *byte == b'=') else { continue };
+            let (name, value) = (&pair[..at], unquoted(&pair[at + 1..]));
+            if name.eq_ignore_ascii_case(b"for") {
+                // RFC 7239 section 4: at most once.
+                hop.address = if has_address { None } else { node(value) };
+                has_address = true;
+            } else if name.eq_ignore_ascii_case(b"proto") {
+                hop.is_secure = Some(value.eq_ignore_ascii_case(b"https"));
+            }
+        }
+        hop
+    })
+}
+
+fn unquoted(value: &[u8]) -> &[u8] {
+    value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value)
+}
+
+/// The address of a node (RFC 7239 section 6), with or without a port. One of version 6 may lack its brackets if it has no
+/// port, as in X-Forwarded-For.
+fn node(text: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(text).ok()?;
+    if let Some(rest) = text.strip_prefix('[') {
+        let (address, port) = rest.split_once(']')?;
+        let has_port = port.strip_prefix(':').is_some_and(is_port);
+        return address.parse::<Ipv6Addr>().ok().filter(|_| port.is_empty() || has_port).map(IpAddr::from);
+    }
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    let (address, port) = text.split_once(':')?;
+    address.parse::<Ipv4Addr>().ok().filter(|_| is_port(port)).map(IpAddr::from)
+}
+
+fn is_port(text: &str) -> bool {
+    (1..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(read: impl Iterator<Item = Hop>, expected: &[&str]) {
+        let read: Vec<_> = read.map(|hop| hop.address.map_or("-".to_owned(), |ip| ip.to_string())).collect();
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn x_forwarded_for_from_the_right() {
+        let check = |value: &str, expected: &[&str]| check(x_forwarded_for(value.as_bytes()), expected);
+        check("192.0.2.1", &["192.0.2.1"]);
+        check(
+            "192.0.2.1, 198.51.100.2:8080,2001:db8::1 ,\t[2001:db8::2]:1, [::3]",
+            &["::3", "2001:db8::2", "2001:db8::1", "198.51.100.2", "192.0.2.1"],
+        );
+        check("", &["-"]);
+        check("192.0.2.1,", &["-", "192.0.2.1"]);
+        for malformed in [
+            "unknown",
+            "_hidden",
+            "192.0.2.1:",
+            "192.0.2.1:x",
+            "192.0.2.1:123456",
+            "192.0.2.256",
+            "192.0.2.1 192.0.2.2",
+            "0x7f.1",
+            "[::1",
+            "[::1]x",
+            "[192.0.2.1]",
+            "::1%eth0",
+            "\"192.0.2.1\"",
+            "\u{7f}",
+        ] {
+            check(malformed, &["-"]);
+        }
+        super::tests::check(x_forwarded_for(b"192.0.2.1, \xff"), &["-", "192.0.2.1"]);
+    }
+
+    #[test]
+    fn forwarded_from_the_right() {
+        let check = |value: &str, expected: &[&str]| check(forwarded(value.as_bytes()), expected);
+        check("for=192.0.2.60;proto=http;by=203.0.113.43", &["192.0.2.60"]);
+        check(
+            "For=\"[2001:db8:cafe::17]:4711\", for=192.0.2.43, for=\"192.0.2.1:47011\"",
+            &["192.0.2.1", "192.0.2.43", "2001:db8:cafe::17"],
+        );
+        check("for=unknown, for=\"_gazonk\", by=192.0.2.1", &["-", "-", "-"]);
+        check("for=192.0.2.1;for=192.0.2.2", &["-"]);
+        check("for = 192.0.2.1", &["-"]);
+        // An open quote of the client doesn't hide what the proxy says.
+        check("for=\"192.0.2.1, for=198.51.100.2", &["198.51.100.2", "-"]);
+        let secure = |value: &str| forwarded(value.as_bytes()).map(|hop| hop.is_secure).collect::<Vec<_>>();
+        assert_eq!(secure("for=a;proto=https, PROTO=\"HTTP\", for=b"), [None, Some(false), Some(true)]);
+    }
+}
