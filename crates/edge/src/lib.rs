@@ -62,12 +62,12 @@ pub use plane::{
 };
 pub use ports::{
     Access, Acknowledged, Authentication, Authenticator, Authorizer, Broadcast, Broker, Busy,
-    ClientConnection, ClientFacts, Command, CommandError, CommandInbox, Concerned, Credentials, Decision,
-    Denial, Done, FeedSource, FeedUpdate, Handover, Identity, IdentityFilter, LIST_BYTES_MAX, Location,
-    MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, NodeTag, Pid, Principal,
-    PublicId, Publish, PushDenied, PushResult, PushedFeed, PushedFeeds, Question, ROOMS_LISTED_MAX,
-    ReadResult, Recheck, RecheckAction, Relay, RelayPermit, RoomList, RoomUpdate, RoomsQuery,
-    SESSIONS_LISTED_MAX, SessionClaim, SessionInfo, SessionList, SessionName, SocketName, SocketQuestion,
-    SocketRequest, Target, Ticket,
+    ClientConnection, ClientEvent, ClientFacts, Command, CommandError, CommandInbox, Concerned, Credentials,
+    Decision, Denial, Done, EventEmit, EventReply, EventSink, FeedSource, FeedUpdate, Handover, Identity,
+    IdentityFilter, LIST_BYTES_MAX, Location, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX,
+    MovingSocket, NodeTag, Pid, Principal, PublicId, Publish, PushDenied, PushResult, PushedFeed,
+    PushedFeeds, Question, ROOMS_LISTED_MAX, ReadResult, Recheck, RecheckAction, Relay, RelayPermit,
+    RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionClaim, SessionInfo, SessionList,
+    SessionName, SocketName, SocketQuestion, SocketRequest, Target, Ticket,
 };
 pub use rule::{Rooms, Rule, Template, TemplateError};

@@ -6,7 +6,7 @@ use crate::hosts::Hosts;
 use crate::identity::SOCKJS_PREFIXES_MAX;
 use crate::ledger::Ledger;
 use crate::origin::Origins;
-use crate::ports::{Authenticator, Authorizer, Broker, NodeTag, Relay};
+use crate::ports::{Authenticator, Authorizer, Broker, EventSink, NodeTag, Relay};
 use crate::rule::Rooms;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -384,6 +384,8 @@ with_defaults! {
         pub tokens: Tokens = Tokens::default(),
         /// Decides what clients may do, if there is no authenticator. `None`: everything.
         pub authorizer: Option<Arc<dyn Authorizer>> = None,
+        /// Takes events of clients that the application `rooms` doesn't handle itself. `None`: they are ignored.
+        pub events: Option<Arc<dyn EventSink>> = None,
         /// Carries publications to other nodes. `None`: there are no others.
         pub broker: Option<Arc<dyn Broker>> = None,
         /// Names the node in the ids of its clients, for other nodes. `None`: there are no others.

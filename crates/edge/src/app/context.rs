@@ -1,7 +1,7 @@
 //! What the handlers of an application may do.
 
 use super::actions::{Acks, Action, Sent, Waiter};
-use super::{Ack, Arguments, Connect, Envelope, Message, NotPublished, NotSubscribed, RequestId};
+use super::{Ack, Arguments, Connect, Envelope, Event, Message, NotPublished, NotSubscribed, RequestId};
 use super::{Outlet, Questions, Refused};
 use crate::encode::Writer;
 use crate::encode::{Formats, json_string};
@@ -9,7 +9,7 @@ use crate::identity::Owner;
 use crate::identity::Service;
 use crate::ledger::Pressure;
 use crate::millis::Millis;
-use crate::ports::{Access, PublicId};
+use crate::ports::{Access, ClientEvent, Denial, EventEmit, EventReply, PublicId};
 use crate::recovery::RecoverableSockets;
 use crate::tracked::Tracked;
 use bytes::Bytes;
@@ -331,6 +331,91 @@ impl<'a> Context<'a> {
     /// again with the message.
     pub fn awaits_decision(&self) -> bool {
         self.scope.waits && self.questions.awaits_decision()
+    }
+
+    /// Whether the application behind the server takes events of this name. `is_known`: the server would handle it itself
+    /// otherwise.
+    pub(crate) fn hands_over(&self, name: &str, is_known: bool) -> bool {
+        let namespace = self.namespace().unwrap_or("/");
+        self.questions.events().is_some_and(|events| events.takes(namespace, name, is_known))
+    }
+
+    /// Hands an event of the session that the call is about to the application behind the server, and does what it replies.
+    /// `acknowledge` gets the arguments of its acknowledgement.
+    ///
+    /// # Errors
+    /// The application refuses the event, can't be asked, or lets the session join more rooms than it may.
+    pub(crate) fn hand_over(
+        &mut self,
+        session: SessionId,
+        event: &Event<'_>,
+        acknowledge: impl FnOnce(&mut Self, &str),
+    ) -> Result<(), Denial> {
+        if self.is_overloaded() {
+            self.core.count_refusal();
+            return Err(NotPublished::Overloaded.into_denial());
+        }
+        let namespace = self.namespace().unwrap_or("/").to_owned();
+        let (id, protocol) = (self.public_id(session), self.scope.writer.protocol());
+        let Event { name, arguments, ack } = *event;
+        let wants_ack = ack.is_some();
+        let reply = self.questions.ask_application(self.core.now, |events, ticket| {
+            let namespace = &namespace;
+            events.handle(&ClientEvent {
+                ticket,
+                session: id,
+                identity: None,
+                protocol,
+                namespace,
+                name,
+                arguments,
+                wants_ack,
+            })
+        });
+        let EventReply { leave, join, ack, emit, disconnect } = reply.map_err(|refused| match refused {
+            Refused::Denied(denial) => denial,
+            Refused::Pending => Denial::UNAVAILABLE,
+        })?;
+        for room in leave {
+            self.unsubscribe(session, &room.into());
+        }
+        let joined = join.iter().try_for_each(|room| self.join(session, room, Policy::Queue));
+        if disconnect {
+            self.close(session, Disconnect::ClosedByApplication);
+        }
+        joined.map_err(|error| NotSubscribed::Limit(error).into_denial())?;
+        acknowledge(self, &ack);
+        for EventEmit { rooms, except_sender, event, data } in emit {
+            let Some(rooms) = rooms else {
+                self.emit_data(session, &namespace, event, data);
+                continue;
+            };
+            self.published_bytes += data.len() + ENVELOPE_BYTES;
+            let how = if except_sender { self.except(session) } else { Emit::default() };
+            self.outlet.emit(self.hub, self.core.now, &rooms, (event, data), how, &[]);
+        }
+        Ok(())
+    }
+
+    /// Sends a message to the session that the call is about, after the answers that it has by now.
+    fn emit_data(&mut self, session: SessionId, namespace: &str, event: Option<Arc<str>>, data: Data) {
+        let arguments = match &data {
+            Data::Json(json) => Some((json, &[][..])),
+            Data::Arguments { json, attachments } => Some((json, &attachments[..])),
+            Data::Text(_) | Data::Binary(_) => None,
+        };
+        if let (Writer::SocketIo { .. }, Some((json, attachments))) = (self.scope.writer, arguments) {
+            let json = std::str::from_utf8(json).unwrap_or_default();
+            return self.emit(
+                session,
+                event.as_deref().unwrap_or("message"),
+                Arguments { json, attachments },
+            );
+        }
+        let Ok(room) = Room::all_members(namespace) else { return };
+        self.published_bytes += data.len() + ENVELOPE_BYTES;
+        self.hub.handle_send(self.core.now, &[session], &room, event, data, false);
+        take_at_once(self.hub, session, self.out);
     }
 
     /// Ends a subscription and says whether there was one.

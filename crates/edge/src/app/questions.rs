@@ -15,7 +15,8 @@
 use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{
-    Access, Authorizer, Decision, Denial, PublicId, Question, SocketName, SocketQuestion, Ticket,
+    Access, Authorizer, Decision, Denial, EventReply, EventSink, PublicId, Question, SocketName,
+    SocketQuestion, Ticket,
 };
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -59,6 +60,8 @@ enum Asked {
     Submit(u32),
     /// A socket that another node has.
     Socket(Box<SocketName>),
+    /// What the application behind the server does for an event.
+    Event,
 }
 
 impl Asked {
@@ -90,6 +93,8 @@ struct Deferred {
     /// The number of its ticket.
     number: u64,
     answer: Option<Result<(), Denial>>,
+    /// The reply to an event, if the answer is good.
+    reply: Option<Box<EventReply>>,
 }
 
 /// What a connection waits for, or has been answered.
@@ -116,6 +121,8 @@ impl Waiting {
 pub(crate) struct Questions {
     /// `None`: clients may do everything.
     authorizer: Option<Arc<dyn Authorizer>>,
+    /// `None`: there is no application behind the server.
+    events: Option<Arc<dyn EventSink>>,
     core: CoreId,
     /// The number of the last ticket. None is used twice.
     last: u64,
@@ -140,6 +147,7 @@ pub(crate) struct Questions {
 impl Questions {
     pub(crate) fn new(
         authorizer: Option<Arc<dyn Authorizer>>,
+        events: Option<Arc<dyn EventSink>>,
         core: CoreId,
         open_max: usize,
         timeout: Duration,
@@ -147,6 +155,7 @@ impl Questions {
     ) -> Self {
         Self {
             authorizer,
+            events,
             core,
             last: 0,
             asker: None,
@@ -253,6 +262,62 @@ impl Questions {
         Err(Refused::Pending)
     }
 
+    /// What takes events for the application behind the server.
+    pub(crate) fn events(&self) -> Option<&Arc<dyn EventSink>> {
+        self.events.as_ref()
+    }
+
+    /// Hands the event that is being handled to the application behind the server, by `hand_over`, and returns its reply when it
+    /// is there. The next call hands the event over again.
+    pub(crate) fn ask_application(
+        &mut self,
+        now: Instant,
+        hand_over: impl FnOnce(&dyn EventSink, Ticket) -> Result<(), Denial>,
+    ) -> Result<EventReply, Refused> {
+        let (Some(conn), Some(events)) = (self.asker, self.events.clone()) else {
+            return Err(Refused::Denied(Denial::UNAVAILABLE));
+        };
+        let mut known = self.waiting.get_mut(&conn).into_iter().flat_map(|waiting| &mut waiting.questions);
+        if let Some(known) = known.find(|question| question.asked == Asked::Event) {
+            return match &known.answer {
+                None => Err(Refused::Pending),
+                Some(Err(denial)) => Err(Refused::Denied(denial.clone())),
+                Some(Ok(())) => {
+                    let reply = known.reply.take().unwrap_or_default();
+                    self.charge.subtract(reply.bytes());
+                    Ok(*reply)
+                }
+            };
+        }
+        if self.open.len() >= self.open_max {
+            self.unanswered += 1;
+            return Err(Refused::Denied(Denial::UNAVAILABLE));
+        }
+        self.last += 1;
+        let number = self.last;
+        hand_over(&*events, Ticket { core: self.core, number }).map_err(Refused::Denied)?;
+        self.defer(now, conn, Asked::Event, number);
+        Err(Refused::Pending)
+    }
+
+    /// The application has replied to an event. Gives the reply back if nobody waits for it.
+    pub(crate) fn reply(&mut self, number: u64, reply: Result<EventReply, Denial>) -> Option<EventReply> {
+        let reply = match reply {
+            Err(denial) => {
+                self.decide(number, Err(denial));
+                return None;
+            }
+            Ok(reply) => reply,
+        };
+        let waiting = self.open.get(&number).and_then(|conn| self.waiting.get_mut(conn));
+        let mut questions = waiting.into_iter().flat_map(|waiting| &mut waiting.questions);
+        let Some(question) = questions.find(|question| question.number == number) else { return Some(reply) };
+        self.charge.add(reply.bytes());
+        question.reply = Some(Box::new(reply));
+        self.decide(number, Ok(()));
+        None
+    }
+
     /// Looks for a socket on other nodes, by `find`. Returns the number under which it has come; `None` if it hasn't.
     ///
     /// # Errors
@@ -304,7 +369,12 @@ impl Questions {
         self.charge.add(QUESTION_BYTES);
         self.open.insert(number, conn);
         self.deadlines.push_back((now + self.timeout, number));
-        self.waiting.entry(conn).or_default().questions.push(Deferred { asked, number, answer: None });
+        self.waiting.entry(conn).or_default().questions.push(Deferred {
+            asked,
+            number,
+            answer: None,
+            reply: None,
+        });
     }
 
     /// Open questions.
@@ -423,10 +493,11 @@ impl Questions {
     /// A connection has ended, or what it asked for has been done.
     pub(crate) fn forget(&mut self, conn: ConnId) {
         let Some(waiting) = self.waiting.remove(&conn) else { return };
-        for Deferred { number, .. } in waiting.questions {
+        for Deferred { number, reply, .. } in waiting.questions {
             if self.open.remove(&number).is_some() {
                 self.charge.subtract(QUESTION_BYTES);
             }
+            reply.into_iter().for_each(|reply| self.charge.subtract(reply.bytes()));
         }
         if let Some(client) = waiting.client
             && self.clients.get(&client) == Some(&conn)

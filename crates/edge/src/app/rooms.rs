@@ -7,7 +7,8 @@ use super::refused::limit_reached;
 use super::rules::{DONE, failed};
 use super::scalar::scalar;
 use super::{
-    Admission, Application, Arguments, Context, Envelope, Event, Hello, Message, NotPublished, NotSubscribed,
+    Ack, Admission, Application, Arguments, Context, Envelope, Event, Hello, Message, NotPublished,
+    NotSubscribed,
 };
 use crate::encode::json_error_text;
 use crate::ports::Denial;
@@ -80,14 +81,16 @@ fn options_refusal(error: OptionsError) -> Refusal {
 }
 
 impl RoomsApp {
+    /// Returns whether the client is still to be answered.
     fn handle(
         &mut self,
         ctx: &mut Context<'_>,
         session: SessionId,
         incoming: &Incoming<'_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<bool, Refusal> {
         match incoming.kind.as_deref().ok_or_else(|| refusal("bad_request", "\"type\" is missing"))? {
-            "ping" => Ok(()),
+            "ping" => {}
+            "event" => return self.hand_over(ctx, session, incoming).map(|()| false),
             "subscribe" => {
                 let topic = topic(incoming)?;
                 let since = match (incoming.epoch, incoming.offset) {
@@ -101,11 +104,10 @@ impl RoomsApp {
                     Topic::Room(_) => asked.of_room(),
                 };
                 let options = options.map_err(options_refusal)?;
-                ctx.subscribe(session, &topic, options, since).map_err(NotSubscribed::into_denial)
+                ctx.subscribe(session, &topic, options, since).map_err(NotSubscribed::into_denial)?;
             }
             "unsubscribe" => {
                 ctx.unsubscribe(session, &topic(incoming)?);
-                Ok(())
             }
             "publish" => {
                 let Some(room) = incoming.room.as_deref() else {
@@ -118,16 +120,7 @@ impl RoomsApp {
                     ));
                 }
                 let room = Room::plain(room).map_err(|e| refusal("bad_room", e.to_string()))?;
-                let data = incoming.data.map_or("null", RawValue::get);
-                if stentor_json::depth(data.as_bytes()) > ctx.core.json_depth_max {
-                    return Err(refusal(
-                        "too_deep",
-                        format!(
-                            "data is nested deeper than {} (limits.json_depth_max)",
-                            ctx.core.json_depth_max
-                        ),
-                    ));
-                }
+                let data = data_of(ctx, incoming)?;
                 let event = incoming.event.as_deref().map(Into::into);
                 ctx.publish(
                     &room,
@@ -135,17 +128,55 @@ impl RoomsApp {
                     Data::Json(Bytes::copy_from_slice(data.as_bytes())),
                     Emit::default(),
                 )
-                .map_err(NotPublished::into_denial)
+                .map_err(NotPublished::into_denial)?;
             }
-            other => Err(refusal(
-                "unknown_type",
-                format!(
-                    "there is no type {:?}; known are subscribe, unsubscribe, publish, ping",
-                    shortened(other)
-                ),
-            )),
+            other => {
+                return Err(refusal(
+                    "unknown_type",
+                    format!(
+                        "there is no type {:?}; known are subscribe, unsubscribe, publish, event, ping",
+                        shortened(other)
+                    ),
+                ));
+            }
         }
+        Ok(true)
     }
+
+    /// Hands an event to the application behind the server.
+    fn hand_over(
+        &mut self,
+        ctx: &mut Context<'_>,
+        session: SessionId,
+        incoming: &Incoming<'_>,
+    ) -> Result<(), Refusal> {
+        let name =
+            incoming.event.as_deref().ok_or_else(|| refusal("bad_request", "event needs \"event\""))?;
+        if !ctx.hands_over(name, false) {
+            let name = shortened(name);
+            return Err(refusal("unknown_event", format!("there is no hook for the event {name:?}")));
+        }
+        let arguments = Arguments { json: data_of(ctx, incoming)?, attachments: &[] };
+        let event = Event { name, arguments, ack: incoming.id.map(|_| Ack(0)) };
+        ctx.hand_over(session, &event, |ctx, ack| {
+            let data = stentor_json::elements(ack).next();
+            let data = data.map(|data| format!(r#","data":{data}"#)).unwrap_or_default();
+            if ctx.envelope() != Envelope::Raw {
+                ctx.send(session, Message::Text(&answer("ok", incoming.id, &data)));
+            }
+        })
+    }
+}
+
+/// The data of a message.
+fn data_of<'a>(ctx: &Context<'_>, incoming: &Incoming<'a>) -> Result<&'a str, Refusal> {
+    let data = incoming.data.map_or("null", RawValue::get);
+    let depth_max = ctx.core.json_depth_max;
+    if stentor_json::depth(data.as_bytes()) > depth_max {
+        let message = format!("data is nested deeper than {depth_max} (limits.json_depth_max)");
+        return Err(refusal("too_deep", message));
+    }
+    Ok(data)
 }
 
 /// The feed that the first argument of an event names.
@@ -274,7 +305,8 @@ impl Application for RoomsApp {
             return;
         }
         match result {
-            Ok(()) => ctx.send(session, Message::Text(&answer("ok", id, ""))),
+            Ok(true) => ctx.send(session, Message::Text(&answer("ok", id, ""))),
+            Ok(false) => {}
             Err(refusal) => ctx.send(session, Message::Text(&error_answer(id, &refusal))),
         }
     }
@@ -301,7 +333,19 @@ impl Application for RoomsApp {
         if let Some(rule) = self.options.rules.iter().find(|rule| rule.is_for(event.name, namespace)) {
             return rule.follow(ctx, session, event);
         }
+        let is_known = matches!(event.name, "subscribe" | "unsubscribe");
         let result = match event.name {
+            name if ctx.hands_over(name, is_known) => {
+                let acknowledge = |ctx: &mut Context<'_>, json: &str| {
+                    if let Some(ack) = event.ack {
+                        ctx.ack(session, ack, Arguments { json, attachments: &[] });
+                    }
+                };
+                match ctx.hand_over(session, event, acknowledge) {
+                    Ok(()) => return,
+                    refused => refused,
+                }
+            }
             "subscribe" => subscribe_event(ctx, session, event.arguments),
             "unsubscribe" => first_key(event.arguments).map(|key| {
                 ctx.unsubscribe(session, &Topic::Feed(key));

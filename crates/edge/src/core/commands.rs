@@ -88,6 +88,7 @@ impl<D: Driver> Core<D> {
                 ControlCommand::Receive(message) => self.receive(message),
                 ControlCommand::Room(room, update) => self.update_room(&room, update),
                 ControlCommand::Decide(number, answer) => self.ex.questions.decide(number, answer),
+                ControlCommand::Reply(number, reply) => self.ex.reply(number, *reply),
                 ControlCommand::Feed(key, update) => self.update_feed(&key, update),
                 ControlCommand::Socket(command) => self.move_socket(*command),
                 ControlCommand::Barrier(barrier) => {

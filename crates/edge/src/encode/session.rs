@@ -64,6 +64,17 @@ pub(super) fn write_primus(out: &mut Vec<u8>, text: &str, is_json: bool) {
 }
 
 impl Writer<'_> {
+    /// The name of the session's protocol.
+    pub(crate) fn protocol(self) -> &'static str {
+        match self {
+            Self::WebSocket => "websocket",
+            Self::Engine(_) => "engineio",
+            Self::SockJs(_) => "sockjs",
+            Self::Primus { .. } => "primus",
+            Self::SocketIo { .. } => "socketio",
+        }
+    }
+
     /// A message of a plain session; for Socket.IO the event `message` with one string, or with bytes.
     #[inline]
     pub(crate) fn message(self, out: &mut Vec<u8>, message: Message<'_>) {

@@ -19,8 +19,8 @@ pub(crate) use effect::{Effect, PollAnswer};
 pub(crate) use stentor_hub::SubscribeOptions;
 
 use crate::app::{
-    Acks, Action, Application, Arguments, Context, CoreContext, HandlerScope, NotSubscribed, Outlet,
-    Questions, Refused, public_id, take_at_once,
+    Acks, Action, Application, Arguments, Context, CoreContext, ENVELOPE_BYTES, HandlerScope, NotSubscribed,
+    Outlet, Questions, Refused, public_id, take_at_once,
 };
 use crate::encode::{FeedEvents, Format, Formats};
 use crate::identity::Service;
@@ -29,7 +29,7 @@ use crate::ledger::Pressure;
 use crate::metrics::CoreMetrics;
 use crate::millis::{Clock, Millis};
 use crate::options::Options;
-use crate::ports::{Access, Done, Location, PublicId};
+use crate::ports::{Access, Denial, Done, EventEmit, EventReply, Location, PublicId};
 use crate::recovery::RecoverableSockets;
 use crate::shared::{ControlCommand, Shared};
 use crate::tracked::Tracked;
@@ -39,7 +39,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, Frame};
-use stentor_hub::{CoreId, Disconnect, Hub, Position, Publication, SessionId, SubscribeError, Topic};
+use stentor_hub::{CoreId, Disconnect, Emit, Hub, Position, Publication, SessionId, SubscribeError, Topic};
 
 /// Largest input that is accepted while memory is short.
 pub(crate) const SMALL_INPUT_BYTES: usize = 16 * 1024;
@@ -118,6 +118,7 @@ impl Executor {
             arrivals: Arrivals::new(shared.ledger.clone()),
             questions: Questions::new(
                 options.authorizer.clone(),
+                options.events.clone(),
                 core,
                 options.limits.decisions_max,
                 options.limits.decision_timeout,
@@ -341,6 +342,17 @@ impl Executor {
             // If the inbox is full, the request times out.
             let _ = shared.inboxes[core].put(ControlCommand::Located(conn, location));
         })
+    }
+
+    /// The application behind the server has replied to an event. If its client has gone, others still receive what is for them.
+    pub(crate) fn reply(&mut self, number: u64, reply: Result<EventReply, Denial>) {
+        let Some(reply) = self.questions.reply(number, reply) else { return };
+        for EventEmit { rooms, event, data, .. } in reply.emit {
+            let Some(rooms) = rooms else { continue };
+            self.published_bytes += data.len() + ENVELOPE_BYTES;
+            let (hub, now) = (&mut self.hub, self.context.now);
+            self.outlet.emit(hub, now, &rooms, (event, data), Emit::default(), &[]);
+        }
     }
 
     /// Whether another node of the cluster has drawn an id.

@@ -10,7 +10,8 @@
 //! waits for its answer.
 
 use super::{
-    Broadcast, Denial, Identity, MovingSocket, PublicId, Recheck, SocketName, SocketRequest, Ticket,
+    Broadcast, Denial, EventReply, Identity, MovingSocket, PublicId, Recheck, SocketName, SocketRequest,
+    Ticket,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -519,6 +520,15 @@ pub trait CommandInbox: Send + Sync {
     /// receives how many sessions matched, and in `refused` how many of them ended.
     fn recheck(&self, _recheck: Recheck, done: Done<Concerned>) {
         done.answer(Ok(Concerned::default()));
+    }
+
+    /// Replies to an event that an [`EventSink`](super::EventSink) has taken, or says why not. If the client has gone, or the time
+    /// is over, only messages to rooms are sent.
+    ///
+    /// # Errors
+    /// The core's inbox is full; nothing was done.
+    fn reply(&self, _ticket: Ticket, _reply: Result<EventReply, Denial>) -> Result<(), Busy> {
+        Ok(())
     }
 
     /// Sends news of a feed to its home core. News of one key keep their order.

@@ -3,6 +3,7 @@
 
 mod authorizer;
 mod broker;
+mod events;
 mod identity;
 mod inbox;
 mod moving;
@@ -13,6 +14,7 @@ mod session_id;
 pub use crate::node_tag::NodeTag;
 pub use authorizer::{Access, Authorizer, Decision, Denial, Principal, Question, Ticket};
 pub use broker::{Broadcast, Broker};
+pub use events::{ClientEvent, EventEmit, EventReply, EventSink};
 pub use identity::{
     Authentication, Authenticator, ClientFacts, Credentials, Identity, IdentityFilter, Recheck, RecheckAction,
 };

@@ -10,8 +10,8 @@ use crate::moved::MovedSockets;
 use crate::options::Options;
 use crate::plane::{ControlPlane, DataPlane, Histogram, Metric, MetricKind, REQUESTERS_MAX, Wanted};
 use crate::ports::{
-    Broadcast, Busy, ClientConnection, Command, CommandInbox, Denial, Done, FeedUpdate, Handover, Location,
-    MovingSocket, PublicId, Publish, RelayPermit, RoomList, RoomUpdate, RoomsQuery, SocketCommand,
+    Broadcast, Busy, ClientConnection, Command, CommandInbox, Denial, Done, EventReply, FeedUpdate, Handover,
+    Location, MovingSocket, PublicId, Publish, RelayPermit, RoomList, RoomUpdate, RoomsQuery, SocketCommand,
     SocketName, SocketRequest, Target, Ticket,
 };
 use bytes::Bytes;
@@ -36,6 +36,8 @@ pub(crate) enum ControlCommand {
     Room(Room, RoomUpdate),
     /// The answer to a question, by the number of its ticket.
     Decide(u64, Result<(), Denial>),
+    /// The reply to an event, by the number of its ticket.
+    Reply(u64, Box<Result<EventReply, Denial>>),
     Feed(Key, FeedUpdate),
     /// A connection from outside of the data plane.
     Adopt(Box<ClientConnection>, Handover),
@@ -61,6 +63,7 @@ impl ControlCommand {
                 document.body.len() + patch.operations.len()
             }
             Self::Socket(command) => command.bytes(),
+            Self::Reply(_, reply) => reply.as_ref().as_ref().map_or(0, EventReply::bytes),
             Self::Adopt(connection, _) => size_of::<ClientConnection>() + connection.input.len(),
             Self::Feed(..) | Self::Decide(..) | Self::Barrier(_) | Self::Located(..) => 0,
         }
@@ -473,6 +476,11 @@ impl CommandInbox for Shared {
     fn decide(&self, Ticket { core, number }: Ticket, answer: Result<(), Denial>) -> Result<(), Busy> {
         let Some(inbox) = self.inboxes.get(core) else { return Ok(()) };
         inbox.put(ControlCommand::Decide(number, answer)).map_err(|_| Busy)
+    }
+
+    fn reply(&self, Ticket { core, number }: Ticket, reply: Result<EventReply, Denial>) -> Result<(), Busy> {
+        let Some(inbox) = self.inboxes.get(core) else { return Ok(()) };
+        inbox.put(ControlCommand::Reply(number, Box::new(reply))).map_err(|_| Busy)
     }
 
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {

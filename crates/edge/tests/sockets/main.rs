@@ -17,6 +17,7 @@ mod decisions;
 mod deltas;
 mod drain;
 mod engineio;
+mod events;
 mod feed;
 #[path = "../harness/mod.rs"]
 mod harness;

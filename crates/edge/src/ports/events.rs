@@ -1,0 +1,87 @@
+//! Events of clients for the application behind the server: the port through which the data plane hands them over.
+//!
+//! ```text
+//!  client ── event ── its core ── EventSink::handle ──► the application
+//!                        ▲                                  │
+//!                        └──── CommandInbox::reply ◄────────┘
+//! ```
+//!
+//! The client's message waits for the reply as for a permission, and nothing that the client sends after it is read: a session
+//! has one event with the application at a time, so its events keep their order.
+
+use super::{Denial, Identity, PublicId, Ticket};
+use crate::message::Arguments;
+use std::fmt;
+use std::sync::Arc;
+use stentor_hub::{Data, Room, Rooms};
+
+/// An event of a client.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientEvent<'a> {
+    /// Names the event in [`CommandInbox::reply`](super::CommandInbox::reply).
+    pub ticket: Ticket,
+    /// The session that sent it.
+    pub session: PublicId,
+    /// Who its client is. `None`: the node has no [`Authenticator`](super::Authenticator).
+    pub identity: Option<&'a Identity>,
+    /// Its protocol, as in [`SessionInfo::protocol`](super::SessionInfo::protocol).
+    pub protocol: &'static str,
+    /// Its namespace; `/` for plain sessions.
+    pub namespace: &'a str,
+    /// The event's name.
+    pub name: &'a str,
+    /// What came with it.
+    pub arguments: Arguments<'a>,
+    /// Whether the client receives [`EventReply::ack`].
+    pub wants_ack: bool,
+}
+
+/// What the application does for an event, in the order of the fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventReply {
+    /// Rooms that the session leaves.
+    pub leave: Vec<Room>,
+    /// Rooms that it joins. The [`Authorizer`](super::Authorizer) isn't asked.
+    pub join: Vec<Room>,
+    /// The arguments of the acknowledgement: JSON texts joined by commas, perhaps none.
+    pub ack: String,
+    /// Messages.
+    pub emit: Vec<EventEmit>,
+    /// Whether the session ends, for the reason `closed_by_application`.
+    pub disconnect: bool,
+}
+
+/// A message that the application sends for an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventEmit {
+    /// The rooms whose members receive it. `None`: only the session receives it.
+    pub rooms: Option<Rooms>,
+    /// Whether the session is left out.
+    pub except_sender: bool,
+    /// The event's name.
+    pub event: Option<Arc<str>>,
+    /// The content.
+    pub data: Data,
+}
+
+impl EventReply {
+    /// Approximate size.
+    pub(crate) fn bytes(&self) -> usize {
+        let emits: usize = self.emit.iter().map(|emit| size_of::<EventEmit>() + emit.data.len()).sum();
+        size_of::<Self>() + self.ack.len() + emits + (self.join.len() + self.leave.len()) * size_of::<Room>()
+    }
+}
+
+/// Takes events of clients for the application behind the server. It is called on the threads of the cores, so it must not
+/// block.
+pub trait EventSink: fmt::Debug + Send + Sync {
+    /// Whether it takes events of this name. `is_known`: the server would handle the event itself otherwise.
+    fn takes(&self, namespace: &str, name: &str, is_known: bool) -> bool;
+
+    /// Takes an event. [`CommandInbox::reply`](super::CommandInbox::reply) follows, within `limits.decision_timeout`; otherwise
+    /// the client is refused with [`Denial::UNAVAILABLE`].
+    ///
+    /// # Errors
+    /// It isn't taken, and why.
+    fn handle(&self, event: &ClientEvent<'_>) -> Result<(), Denial>;
+}
