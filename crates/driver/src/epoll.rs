@@ -209,8 +209,8 @@ impl Kernel for Epoll {
         self.listeners.are_ready()
     }
 
-    fn accept(&mut self) -> Option<io::Result<(Socket, SocketAddr)>> {
-        Some(self.listeners.accept()?.map(|(fd, peer)| (Socket::new(fd), peer)))
+    fn accept(&mut self) -> Option<io::Result<(Socket, SocketAddr, u8)>> {
+        Some(self.listeners.accept()?.map(|(fd, peer, listener)| (Socket::new(fd), peer, listener)))
     }
 
     fn connect(&mut self, remote: SocketAddr, source: Option<IpAddr>) -> io::Result<Socket> {

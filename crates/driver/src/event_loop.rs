@@ -250,8 +250,11 @@ impl<K: Kernel> EventLoop<K> {
         }
         self.turn.accepts_left -= 1;
         let accepted = self.kernel.accept()?;
-        Some(match accepted.and_then(|(socket, peer)| Ok((self.register(socket, Phase::Open)?, peer))) {
-            Ok((conn, peer)) => Event::Accepted { conn, peer },
+        let registered = accepted.and_then(|(socket, peer, listener)| {
+            Ok(Event::Accepted { conn: self.register(socket, Phase::Open)?, peer, listener })
+        });
+        Some(match registered {
+            Ok(accepted) => accepted,
             Err(error) => {
                 let again_at = self.turn.now + self.turn.options.accept_pause;
                 self.kernel.clock(|clock| {

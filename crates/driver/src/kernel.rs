@@ -65,7 +65,8 @@ pub(crate) trait Kernel {
     /// Whether there may be a connection to accept.
     fn may_accept(&self) -> bool;
 
-    fn accept(&mut self) -> Option<io::Result<(Self::Socket, SocketAddr)>>;
+    /// The next connection, with its peer's address and the number of its listener.
+    fn accept(&mut self) -> Option<io::Result<(Self::Socket, SocketAddr, u8)>>;
 
     fn connect(&mut self, remote: SocketAddr, source: Option<IpAddr>) -> io::Result<Self::Socket>;
 

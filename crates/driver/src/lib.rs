@@ -107,6 +107,8 @@ pub enum Event {
         conn: ConnId,
         /// The address of the other side.
         peer: SocketAddr,
+        /// The listener that accepted it: the number of [`Driver::listen`] calls before its own.
+        listener: u8,
     },
     /// Accepting failed (out of file descriptors or memory). The driver pauses its listeners for 100 ms, then
     /// accepts again.
@@ -155,10 +157,10 @@ pub trait Driver {
     fn now(&self) -> Instant;
 
     /// Listens at `addr` and returns the address bound (port 0 picks one). TCP_NODELAY is set. A driver may
-    /// listen at several addresses.
+    /// listen at up to 256 addresses.
     ///
     /// # Errors
-    /// The address is in use, is not an address of this host, or is not permitted.
+    /// The address is in use, is not an address of this host, or is not permitted; or there are 256 listeners.
     fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<SocketAddr>;
 
     /// Begins to connect to `remote`, from the address `source` where given (port chosen late, so that

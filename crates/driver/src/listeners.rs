@@ -23,6 +23,9 @@ pub(crate) struct Listener {
 
 impl Listeners {
     pub(crate) fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<SocketAddr> {
+        if self.list.len() > usize::from(u8::MAX) {
+            return Err(io::Error::other("a driver has at most 256 listeners"));
+        }
         let (fd, bound) = socket::listen(addr, options)?;
         self.list.push(Listener { fd, ready: false });
         Ok(bound)
@@ -42,8 +45,9 @@ impl Listeners {
         self.are_ready
     }
 
-    /// The next connection of any of them, in turns, so that a busy one doesn't use up the batch of all.
-    pub(crate) fn accept(&mut self) -> Option<io::Result<(OwnedFd, SocketAddr)>> {
+    /// The next connection of any of them, in turns, so that a busy one doesn't use up the batch of all; with its peer's
+    /// address and the number of its listener.
+    pub(crate) fn accept(&mut self) -> Option<io::Result<(OwnedFd, SocketAddr, u8)>> {
         loop {
             let count = self.list.len();
             let mut order = (0..count).map(|nth| (self.first + nth) % count);
@@ -55,7 +59,8 @@ impl Listeners {
             let listener = &mut self.list[index];
             match socket::accept(listener.fd.as_fd()).transpose() {
                 None => listener.ready = false,
-                accepted => return accepted,
+                // `listen` has seen to it that the number fits.
+                Some(accepted) => return Some(accepted.map(|(fd, peer)| (fd, peer, index as u8))),
             }
         }
     }

@@ -66,7 +66,7 @@ impl<S: Driver> Net<S> {
         self.server.wait(Some(Duration::ZERO)).unwrap();
         while let Some(event) = self.server.next_event() {
             match event {
-                Event::Accepted { conn, peer } => drop(self.accepted.insert(peer, conn)),
+                Event::Accepted { conn, peer, .. } => drop(self.accepted.insert(peer, conn)),
                 Event::Sent(conn) => *self.sent.entry(conn).or_default() += 1,
                 Event::Received { data, .. } => {
                     self.heard += data.len();

@@ -53,8 +53,8 @@ pub use identity::SOCKJS_PREFIXES_MAX;
 pub use ledger::{Charge, Class, Ledger};
 pub use node::{AppFactory, CoreFailed, DriverChoice, Node, StartError, Started, idle, simulated};
 pub use options::{
-    App, CustomProtocol, Deflate, EngineIo, Heartbeat, Limits, Options, Primus, Recovery, SameSite, SockJs,
-    Sse, StaticRoute, Tokens,
+    App, CustomProtocol, Deflate, EngineIo, Heartbeat, LISTENERS_MAX, Limits, ListenerOptions, Options,
+    Primus, Recovery, SameSite, SockJs, Sse, StaticRoute, Tokens,
 };
 pub use origin::{Origins, PatternError};
 pub use plane::{

@@ -4,7 +4,7 @@ use crate::app::{Application, Chat, Echo, RoomsApp};
 use crate::core::{Core, Mailboxes};
 use crate::executor::Apps;
 use crate::identity::SOCKJS_PREFIXES_MAX;
-use crate::options::{App, CustomProtocol, Options, SockJs};
+use crate::options::{App, CustomProtocol, LISTENERS_MAX, Options, SockJs};
 use crate::plane::{ControlPlane, DataPlane};
 use crate::shared::Shared;
 use std::fmt;
@@ -62,8 +62,10 @@ impl std::error::Error for StartError {}
 /// What a node has become at its start, for the log.
 #[derive(Clone, Debug)]
 pub struct Started {
-    /// Where it listens.
+    /// Where it listens: the first address.
     pub addr: SocketAddr,
+    /// All addresses, as [`Options::all_listeners`] has them.
+    pub addrs: Vec<SocketAddr>,
     /// Threads of the data plane.
     pub cores: usize,
     /// Maximum connections, by its limits and the process's file descriptors. Beyond that, connections without a
@@ -270,9 +272,15 @@ impl Node {
         fallback_reason: Option<String>,
     ) -> Result<Self, StartError> {
         let cores = shared.cores;
-        let mut addr = shared.options.listen;
-        // The cores share the port with each other, and would with another server of the same user.
-        wait_until_unused(addr).map_err(|error| StartError::Listen(addr, error))?;
+        let mut addrs: Vec<SocketAddr> =
+            shared.options.all_listeners().iter().map(|listener| listener.address).collect();
+        if addrs.len() > LISTENERS_MAX {
+            return Err(StartError::Options(format!("at most {LISTENERS_MAX} listeners are allowed")));
+        }
+        // The cores share the ports with each other, and would with another server of the same user.
+        for &addr in &addrs {
+            wait_until_unused(addr).map_err(|error| StartError::Listen(addr, error))?;
+        }
         let mut connections_max = shared.options.limits.connections_max;
         let (ready, readies) = mpsc::channel();
         let (end, ends) = mpsc::channel();
@@ -285,12 +293,14 @@ impl Node {
             let (mail, mails) = mpsc::channel();
             go.push(mail);
             let (shared, apps, make, ready) = (shared.clone(), apps.clone(), make.clone(), ready.clone());
-            let end = end.clone();
+            let (end, addrs_of_first) = (end.clone(), addrs.clone());
             let serve = move || {
                 let opened = make().map_err(StartError::Io).and_then(|mut driver| {
-                    let bound = driver
-                        .listen(addr, &ListenOptions::default())
-                        .map_err(|error| StartError::Listen(addr, error))?;
+                    let listen = |addr| {
+                        let listening = driver.listen(addr, &ListenOptions::default());
+                        listening.map_err(|error| StartError::Listen(addr, error))
+                    };
+                    let bound: Vec<_> = addrs_of_first.into_iter().map(listen).collect::<Result<_, _>>()?;
                     Ok((driver, bound))
                 });
                 let driver = match opened {
@@ -321,7 +331,7 @@ impl Node {
             // One after the other, so that port 0 becomes the port that the first one got.
             match readies.recv() {
                 Ok(Ok((bound, waker, Capacity { shared: for_all, own }))) => {
-                    addr = bound;
+                    addrs = bound;
                     wakers.push(waker);
                     let descriptors = for_all.saturating_add(own.saturating_mul(cores));
                     connections_max = connections_max.min(descriptors);
@@ -338,7 +348,7 @@ impl Node {
             }
         }
         watch(&shared).map_err(StartError::Io)?;
-        let started = Started { addr, cores, connections_max, driver, fallback_reason };
+        let started = Started { addr: addrs[0], addrs, cores, connections_max, driver, fallback_reason };
         Ok(Self { shared, threads, ends, started })
     }
 

@@ -345,11 +345,27 @@ impl CustomProtocol {
 }
 
 with_defaults! {
+    /// An address that clients connect to.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct ListenerOptions {
+        /// The address. Port 0 picks one.
+        pub address: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 0)),
+        /// Whether clients speak TLS here.
+        pub tls: bool = false,
+    }
+}
+
+/// Maximum number of listeners.
+pub const LISTENERS_MAX: usize = 64;
+
+with_defaults! {
     /// The options of the data plane.
     #[derive(Clone, Debug)]
     pub struct Options {
-        /// Where clients connect. Port 0 picks one.
+        /// Where clients connect: the first listener. Port 0 picks one.
         pub listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8000)),
+        /// Further addresses where clients connect.
+        pub listeners: Vec<ListenerOptions> = Vec::new(),
         /// Threads of the data plane; 0 means as many as the machine has processors.
         pub cores: usize = 0,
         /// Which built-in application runs.
@@ -394,5 +410,13 @@ with_defaults! {
         pub ledger: Option<Arc<Ledger>> = None,
         /// Passes requests through to the node that has their session. `None`: they are answered here.
         pub relay: Option<Arc<dyn Relay>> = None,
+    }
+}
+
+impl Options {
+    /// All listeners, in the order of their numbers in [`stentor_driver::Event::Accepted`].
+    pub fn all_listeners(&self) -> Vec<ListenerOptions> {
+        let first = ListenerOptions { address: self.listen, tls: false };
+        std::iter::once(first).chain(self.listeners.iter().cloned()).collect()
     }
 }

@@ -141,9 +141,9 @@ impl Kernel for Sim {
         self.net.borrow_mut().may_accept(self.index)
     }
 
-    fn accept(&mut self) -> Option<io::Result<(Socket, SocketAddr)>> {
+    fn accept(&mut self) -> Option<io::Result<(Socket, SocketAddr, u8)>> {
         let mut net = self.net.borrow_mut();
-        Some(net.accept(self.index)?.map(|key| (Socket::new(key), net.remote(key))))
+        Some(net.accept(self.index)?.map(|(key, listener)| (Socket::new(key), net.remote(key), listener)))
     }
 
     fn connect(&mut self, remote: SocketAddr, source: Option<IpAddr>) -> io::Result<Socket> {

@@ -298,8 +298,8 @@ impl Network {
         self.drivers[driver].listeners.iter().any(|listener| !listener.queue.is_empty())
     }
 
-    /// The next connection for a driver, from the fullest queue.
-    pub(super) fn accept(&mut self, driver: usize) -> Option<io::Result<Key>> {
+    /// The next connection for a driver, from the fullest queue, with the number of its listener.
+    pub(super) fn accept(&mut self, driver: usize) -> Option<io::Result<(Key, u8)>> {
         if !self.may_accept(driver) {
             return None;
         }
@@ -309,8 +309,10 @@ impl Network {
             driver.accepts_to_fail = driver.accepts_to_fail.saturating_sub(1);
             return Some(Err(Errno::MFILE.into()));
         }
-        let listener = driver.listeners.iter_mut().max_by_key(|listener| listener.queue.len())?;
-        Some(Ok(listener.queue.pop_front()?))
+        let fullest =
+            driver.listeners.iter_mut().enumerate().max_by_key(|(_, listener)| listener.queue.len());
+        let (nth, listener) = fullest?;
+        Some(Ok((listener.queue.pop_front()?, u8::try_from(nth).unwrap_or(u8::MAX))))
     }
 
     pub(super) fn connect(&mut self, remote: SocketAddr, source: Option<IpAddr>) -> io::Result<Key> {

@@ -114,8 +114,8 @@ impl Kernel for Uring {
 
     /// By a call, as the peer's address comes with it. (A multishot accept reports none, so it would take a call for that,
     /// and takes whatever comes, however few the driver wants in one turn.)
-    fn accept(&mut self) -> Option<io::Result<(Socket, SocketAddr)>> {
-        Some(self.listeners.accept()?.map(|(fd, peer)| (self.place(fd), peer)))
+    fn accept(&mut self) -> Option<io::Result<(Socket, SocketAddr, u8)>> {
+        Some(self.listeners.accept()?.map(|(fd, peer, listener)| (self.place(fd), peer, listener)))
     }
 
     fn connect(&mut self, remote: SocketAddr, source: Option<IpAddr>) -> io::Result<Socket> {

@@ -17,6 +17,14 @@ pub(crate) fn port_0_picks_one<D: Driver>(mut pair: Pair<D>) {
     assert!(far.index() < 1000);
 }
 
+pub(crate) fn a_connection_knows_its_listener<D: Driver>(mut pair: Pair<D>) {
+    let addrs = [(); 3].map(|()| pair.server.listen("127.0.0.1:0"));
+    for nth in [1, 0, 2, 1] {
+        let (conn, _) = pair.connect(addrs[nth]);
+        assert_eq!(pair.server.listeners[&conn], nth as u8);
+    }
+}
+
 pub(crate) fn an_address_is_taken_once<D: Driver>(mut pair: Pair<D>) {
     let options = ListenOptions { reuse_port: false, ..ListenOptions::default() };
     let addr = pair.server.driver.listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();

@@ -31,7 +31,7 @@ macro_rules! suite {
     };
     ($driver:ident, $make:expr, $seeds:expr) => {
         suite!($driver, $make, $seeds, [
-            connecting: port_0_picks_one an_address_is_taken_once the_source_address_is_chosen_and_seen
+            connecting: port_0_picks_one a_connection_knows_its_listener an_address_is_taken_once the_source_address_is_chosen_and_seen
                 ipv6_works an_ipv4_peer_is_one_everywhere a_refused_connection_is_closed
                 what_is_connected_outlives_the_listener a_send_may_precede_the_connection
                 a_connection_begun_can_be_ended many_connect_at_once drivers_share_a_port;

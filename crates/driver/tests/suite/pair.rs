@@ -29,6 +29,8 @@ pub(crate) struct Side<D> {
     pub(crate) driver: D,
     pub(crate) log: Vec<Seen>,
     pub(crate) received: HashMap<ConnId, Vec<u8>>,
+    /// The listener of each accepted connection.
+    pub(crate) listeners: HashMap<ConnId, u8>,
     /// Where kept, the buffers aren't recycled.
     pub(crate) keep: Option<Vec<(ConnId, ReceiveBuffer)>>,
     /// Where each read's buffer was.
@@ -45,6 +47,7 @@ impl<D: Driver> Side<D> {
             driver,
             log: Vec::new(),
             received: HashMap::new(),
+            listeners: HashMap::new(),
             keep: None,
             addresses: Vec::new(),
             on_timer: |_, _| {},
@@ -136,7 +139,10 @@ impl<D: Driver> Side<D> {
                     }
                     (Some(conn), None)
                 }
-                Event::Accepted { conn, peer } => (Some(conn), Some(Seen::Accepted(conn, peer))),
+                Event::Accepted { conn, peer, listener } => {
+                    self.listeners.insert(conn, listener);
+                    (Some(conn), Some(Seen::Accepted(conn, peer)))
+                }
                 Event::AcceptFailed(error) => (None, Some(Seen::AcceptFailed(error.raw_os_error()))),
                 Event::Connected(conn) => (Some(conn), Some(Seen::Connected(conn))),
                 Event::PeerFinished(conn) => (Some(conn), Some(Seen::PeerFinished(conn))),

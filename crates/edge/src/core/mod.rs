@@ -285,7 +285,7 @@ impl<D: Driver> Core<D> {
         }
         self.has_changed = true;
         match event {
-            Event::Accepted { conn, peer } => self.accepted(conn, peer),
+            Event::Accepted { conn, peer, listener: _ } => self.accepted(conn, peer),
             Event::AcceptFailed(error) => {
                 self.ex.metrics().accept_errors.add(1);
                 if self.ex.once_a_second() {

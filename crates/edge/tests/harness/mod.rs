@@ -86,6 +86,8 @@ pub(crate) struct Server {
     versions: Mutex<HashMap<String, Bytes>>,
     recovers: bool,
     pub addr: SocketAddr,
+    /// All addresses; of a simulated node, none.
+    pub addrs: Vec<SocketAddr>,
 }
 
 impl Server {
@@ -102,7 +104,7 @@ impl Server {
         let recovers = options.engine.recovery.is_some();
         let (plane, addr) = simulated::start(cores, options, control.clone());
         let (levels, versions) = (Mutex::default(), Mutex::default());
-        Self { node: None, plane, control, levels, versions, recovers, addr }
+        Self { node: None, plane, control, levels, versions, recovers, addr, addrs: Vec::new() }
     }
 
     /// A node with an application of the test's.
@@ -112,9 +114,10 @@ impl Server {
         let control = Arc::new(Control::default());
         let recovers = options.engine.recovery.is_some();
         let node = Node::start(options, driver(), control.clone(), app).unwrap();
-        let (plane, addr) = (node.plane(), node.started().addr);
+        let (plane, started) = (node.plane(), node.started().clone());
         let (levels, versions) = (Mutex::default(), Mutex::default());
-        Self { node: Some(node), plane, control, levels, versions, recovers, addr }
+        let (addr, addrs) = (started.addr, started.addrs);
+        Self { node: Some(node), plane, control, levels, versions, recovers, addr, addrs }
     }
 
     /// Whether it keeps what lost Socket.IO clients miss.

@@ -6,7 +6,7 @@ use crate::harness::ws::frame;
 use crate::harness::{Http, Server, Ws, now, on_one_and_three, pace};
 use std::io::{ErrorKind, Write};
 use std::time::Duration;
-use stentor_edge::{App, FeedUpdate, Options, StaticRoute};
+use stentor_edge::{App, FeedUpdate, ListenerOptions, Options, StaticRoute};
 use stentor_wire::ws::Opcode;
 
 const GET: &str = "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -37,6 +37,21 @@ fn a_connection_is_kept_for_many_requests() {
         }
         drop(http);
         server.check_empty();
+    });
+}
+
+#[test]
+fn a_node_listens_at_several_addresses() {
+    on_one_and_three(|cores| {
+        let anywhere = ListenerOptions { address: ([127, 0, 0, 2], 0).into(), ..ListenerOptions::default() };
+        let server = Server::start(cores, |options| options.listeners = vec![anywhere.clone(), anywhere]);
+        let ips: Vec<_> = server.addrs.iter().map(|addr| addr.ip().to_string()).collect();
+        assert_eq!(ips, ["127.0.0.1", "127.0.0.2", "127.0.0.2"]);
+        assert_eq!(server.addrs[0], server.addr);
+        assert_ne!(server.addrs[1], server.addrs[2]);
+        for addr in &server.addrs {
+            assert_eq!(Http::connect(*addr).get("/healthz").status, 200);
+        }
     });
 }
 

@@ -27,8 +27,8 @@ pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
 
 use self::options::Options;
 use self::schema::{
-    AdminLimits, Bridge, Cluster, Deflate, Feed, FeedsLimits, Heartbeat, Limits, Origins, Rooms, Rule,
-    Server, SockJs, SocketIo,
+    AdminLimits, Bridge, Cluster, Deflate, Feed, FeedsLimits, Heartbeat, Limits, Listener, Origins, Rooms,
+    Rule, Server, SockJs, SocketIo,
 };
 use self::section::{KeyInfo, Section};
 use self::setting::Raw;
@@ -109,6 +109,7 @@ macro_rules! config {
 
 config! {
     server: Server,
+    listeners: Vec<Listener>,
     origins: Origins,
     limits: Limits,
     admin_limits: AdminLimits,
@@ -169,6 +170,7 @@ impl Config {
         edge.engine.recovery = (!recovery.age_max.is_zero()).then_some(*recovery);
         // Primus's clients disconnect 45 s after a ping, so the default is the longest interval.
         edge.primus.ping_interval = edge.primus.ping_interval.min(edge.heartbeat.interval);
+        edge.listeners = self.listeners.iter().map(|listener| options_of(listener).listener).collect();
         edge.rooms.rules = self.rules.iter().map(rule_options).collect();
         if !self.sockjs.is_empty() {
             edge.sockjs = self.sockjs.iter().map(|prefix| options_of(prefix).sockjs).collect();

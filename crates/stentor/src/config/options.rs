@@ -6,7 +6,7 @@ use std::time::Duration;
 use stentor_cluster::bridge::Adapter;
 use stentor_cluster::engine::{Address, Identity};
 use stentor_control::UpstreamOptions;
-use stentor_edge::{DriverChoice, Recovery, SockJs};
+use stentor_edge::{DriverChoice, ListenerOptions, Recovery, SockJs};
 use stentor_hub::HistoryLimits;
 
 /// What `[cluster]` sets.
@@ -44,6 +44,8 @@ pub(crate) struct Options {
     pub(crate) edge: stentor_edge::Options,
     pub(crate) control: stentor_control::Options,
     pub(crate) driver: DriverChoice,
+    /// One `[[listeners]]`.
+    pub(crate) listener: ListenerOptions,
     pub(crate) cluster: ClusterOptions,
     /// One `[[cluster.socketio]]`.
     pub(crate) bridge: BridgeOptions,
@@ -73,6 +75,7 @@ impl Default for Options {
             edge: stentor_edge::Options::default(),
             control: stentor_control::Options::default(),
             driver: DriverChoice::default(),
+            listener: ListenerOptions::default(),
             cluster: ClusterOptions {
                 engine: None,
                 node: None,

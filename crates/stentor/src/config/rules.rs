@@ -5,8 +5,10 @@ use super::setting::Setting;
 use super::value::{Bytes, EngineUrl};
 use super::{Config, SourceLocation, Sources};
 use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
 use stentor_cluster::engine::Kind;
 use stentor_control::Route;
+use stentor_edge::LISTENERS_MAX;
 
 /// Longest prefix of the channels of Socket.IO's servers.
 const BRIDGE_PREFIX_BYTES_MAX: usize = 256;
@@ -15,6 +17,7 @@ const BRIDGE_PREFIX_BYTES_MAX: usize = 256;
 pub(super) fn check(sources: &mut Sources) {
     admin_beyond_loopback(sources);
     two_ports(sources);
+    listeners(sources);
     hosts(sources);
     feeds(sources);
     history(sources);
@@ -39,11 +42,16 @@ fn admin_beyond_loopback(sources: &mut Sources) {
     sources.problem(sources.location("server", "admin"), text);
 }
 
+/// Whether two listeners would share a port.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let same = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
+    same && one.port() == other.port() && one.port() != 0
+}
+
 /// Clients and the admin API can't share an address. Checked here, because "address in use" would suggest another process.
 fn two_ports(sources: &mut Sources) {
     let (clients, admin) = (sources.config.server.listen, sources.config.server.admin);
-    let overlap = clients.ip() == admin.ip() || clients.ip().is_unspecified() || admin.ip().is_unspecified();
-    if clients.port() != admin.port() || clients.port() == 0 || !overlap {
+    if !overlap(clients, admin) {
         return;
     }
     // One of them has its default, mostly: what was written is to be changed.
@@ -52,6 +60,30 @@ fn two_ports(sources: &mut Sources) {
     let location = written("admin").or_else(|| written("listen")).unwrap_or(SourceLocation::Default);
     let text = format!("listen and admin in [server] can't both use port {}", clients.port());
     sources.problem(location, text);
+}
+
+/// An address can be listened at once only.
+fn listeners(sources: &mut Sources) {
+    let Config { server, listeners, .. } = &sources.config;
+    let mut wrong = Vec::new();
+    if listeners.len() >= LISTENERS_MAX {
+        wrong.push((0, format!("at most {} [[listeners]] are allowed", LISTENERS_MAX - 1)));
+    }
+    let mut others = vec![
+        ("listen in [server]".to_owned(), server.listen),
+        ("admin in [server]".to_owned(), server.admin),
+    ];
+    for (n, listener) in listeners.iter().enumerate() {
+        let address = listener.address;
+        if let Some((other, _)) = others.iter().find(|(_, other)| overlap(address, *other)) {
+            wrong
+                .push((n, format!("address in [[listeners]]: {other} uses port {} already", address.port())));
+        }
+        others.push((format!("[[listeners]] number {}", n + 1), address));
+    }
+    for (n, text) in wrong {
+        sources.problem(sources.location(&format!("listeners[{n}]"), "address"), text);
+    }
 }
 
 fn hosts(sources: &mut Sources) {

@@ -409,6 +409,26 @@ fn clients_and_the_admin_port_need_two_ports() {
     check("[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"", "");
 }
 
+#[test]
+fn each_listener_needs_an_address_of_its_own() {
+    let listeners = "[[listeners]]\naddress = \"127.0.0.1:8443\"\n[[listeners]]\naddress = \"[::1]:8443\"\n";
+    let config = load(listeners).unwrap();
+    let addresses: Vec<_> =
+        config.options().edge.all_listeners().iter().map(|listener| listener.address).collect();
+    assert_eq!(
+        addresses,
+        ["127.0.0.1:8000", "127.0.0.1:8443", "[::1]:8443"].map(|addr| addr.parse().unwrap())
+    );
+    let check = |text: &str, line: usize, expect: &str| {
+        let expect = format!("stentor.toml:{line}: address in [[listeners]]: {expect} already");
+        check(&format!("{listeners}{text}"), &expect);
+    };
+    check("[[listeners]]\naddress = \"127.0.0.1:8000\"", 6, "listen in [server] uses port 8000");
+    check("[[listeners]]\naddress = \"0.0.0.0:8001\"", 6, "admin in [server] uses port 8001");
+    check("[[listeners]]\naddress = \"127.0.0.1:8443\"", 6, "[[listeners]] number 1 uses port 8443");
+    self::check("[[listeners]]\n", "stentor.toml:1: this listener has no \"address\"");
+}
+
 /// The parser's table holds 128.
 #[test]
 fn more_headers_than_can_be_parsed_are_refused() {

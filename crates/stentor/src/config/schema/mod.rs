@@ -8,6 +8,7 @@ mod feeds;
 mod protocols;
 mod rooms;
 mod server;
+mod tls;
 
 pub(crate) use cluster::{Adapter, Bridge, Cluster};
 pub(crate) use feeds::{Feed, FeedsLimits};
@@ -16,6 +17,7 @@ pub(crate) use rooms::{Rooms, Rule};
 pub(crate) use server::{
     AdminLimits, App, Deflate, Driver, Heartbeat, Limits, LogFormat, LogLevel, Origins, Server,
 };
+pub(crate) use tls::Listener;
 
 use std::time::Duration;
 
@@ -33,6 +35,7 @@ const HOUR: Duration = s(3600);
 pub(crate) fn required(section: &str) -> &'static [&'static str] {
     match section {
         "feeds" => &["name", "url"],
+        "listeners" => &["address"],
         "rules" => &["event"],
         "sockjs" => &["prefix"],
         _ => &[],

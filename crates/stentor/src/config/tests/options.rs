@@ -13,7 +13,8 @@ fn the_defaults_are_those_of_the_options() {
     expect.control.admin.shutdown_timeout = ADMIN_SHUTDOWN_TIMEOUT;
     expect.edge.primus.ping_interval = expect.edge.heartbeat.interval;
     assert_eq!(format!("{:?}", Config::default().options()), format!("{expect:?}"));
-    let repeated: [&dyn Section; 4] = [
+    let repeated: [&dyn Section; 5] = [
+        &schema::Listener::default(),
         &schema::Rule::default(),
         &schema::SockJs::default(),
         &schema::Bridge::default(),
@@ -44,6 +45,7 @@ fn options(file: &str) -> Option<String> {
 fn needed(section: &str) -> &'static [&'static str] {
     match section {
         "feeds" => &["name = \"a\"", "url = \"http://a\""],
+        "listeners" => &["address = \"127.0.0.1:1\""],
         "rules" => &["event = \"a\""],
         "sockjs" => &["prefix = \"/a\""],
         "socketio" => &["recovery_ttl = \"1s\""],

@@ -1,0 +1,12 @@
+//! Where clients connect.
+
+use crate::config::section::section;
+use std::net::SocketAddr;
+
+section! {
+    /// A further address for clients, besides `server.listen`. Write one `[[listeners]]` per address.
+    [listeners] Listener => (listener) {
+        /// The address. Port 0 picks a free port.
+        address: SocketAddr;
+    }
+}
