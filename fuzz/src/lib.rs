@@ -19,6 +19,7 @@ use stentor_wire::ws::{
 };
 
 mod sockjs;
+pub mod token;
 
 pub use json::json;
 pub use proxy::proxy_header;

@@ -1,0 +1,124 @@
+//! Tokens that were verified before, by their digests.
+//!
+//! Two halves take turns: when the newer one is full, the older one is dropped. So a token in use stays, an insertion costs the same
+//! always, and nothing has to be ordered.
+
+use ring::digest::{SHA256, digest};
+use std::collections::HashMap;
+use std::mem;
+
+/// The SHA-256 of a token. Nobody finds another token with the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// Of a token.
+    pub fn of(token: &str) -> Self {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
+        Self(bytes)
+    }
+
+    /// A number below `count`, evenly distributed.
+    pub fn shard(self, count: usize) -> usize {
+        usize::from(self.0[0]) % count.max(1)
+    }
+}
+
+struct Entry<T> {
+    value: T,
+    expires_at: u64,
+    bytes: usize,
+}
+
+/// A bounded map from tokens to what was found out about them.
+pub struct TokenCache<T> {
+    newer: HashMap<Digest, Entry<T>>,
+    older: HashMap<Digest, Entry<T>>,
+    newer_bytes: usize,
+    older_bytes: usize,
+    /// Bound of each half.
+    half_bytes_max: usize,
+}
+
+impl<T: Clone> TokenCache<T> {
+    /// A cache of at most `bytes_max` bytes, as its entries are counted.
+    pub fn new(bytes_max: usize) -> Self {
+        let (newer, older) = (HashMap::new(), HashMap::new());
+        Self { newer, older, newer_bytes: 0, older_bytes: 0, half_bytes_max: bytes_max / 2 }
+    }
+
+    /// The value of a token that isn't over at `now` (seconds since 1970).
+    pub fn find(&mut self, token: Digest, now: u64) -> Option<T> {
+        if let Some(entry) = self.newer.get(&token) {
+            return (now < entry.expires_at).then(|| entry.value.clone());
+        }
+        let entry = self.older.remove(&token)?;
+        self.older_bytes -= entry.bytes;
+        if now >= entry.expires_at {
+            return None;
+        }
+        let value = entry.value.clone();
+        self.put(token, entry);
+        Some(value)
+    }
+
+    /// Keeps the value of a token, which counts as `bytes`, until `expires_at` at the latest. One that is larger than half the bound isn't
+    /// kept.
+    pub fn insert(&mut self, token: Digest, value: T, bytes: usize, expires_at: u64) {
+        self.put(token, Entry { value, expires_at, bytes });
+    }
+
+    fn put(&mut self, token: Digest, entry: Entry<T>) {
+        if entry.bytes > self.half_bytes_max {
+            return;
+        }
+        if self.newer_bytes + entry.bytes > self.half_bytes_max {
+            self.older = mem::take(&mut self.newer);
+            self.older_bytes = mem::take(&mut self.newer_bytes);
+        }
+        self.newer_bytes += entry.bytes;
+        if let Some(before) = self.newer.insert(token, entry) {
+            self.newer_bytes -= before.bytes;
+        }
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        *self = Self::new(self.half_bytes_max * 2);
+    }
+
+    /// Size of all entries.
+    pub fn bytes(&self) -> usize {
+        self.newer_bytes + self.older_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_in_use_stay_and_the_size_is_bounded() {
+        let mut cache = TokenCache::new(100);
+        let token = |n: usize| Digest::of(&n.to_string());
+        cache.insert(token(0), 0, 10, 1000);
+        for n in 1..1000 {
+            cache.insert(token(n), n, 10, 1000);
+            assert_eq!(cache.find(token(0), 0), Some(0), "{n}");
+            assert!(cache.bytes() <= 100);
+        }
+        assert_eq!(cache.find(token(1), 0), None);
+        assert_eq!(cache.find(token(999), 999), Some(999));
+        assert_eq!(cache.find(token(999), 1000), None);
+        // One that is too large isn't kept, and evicts nothing.
+        cache.insert(token(1000), 1000, 51, 1000);
+        assert_eq!((cache.find(token(1000), 0), cache.find(token(0), 0)), (None, Some(0)));
+        // The same one again counts once.
+        cache.clear();
+        (0..5).for_each(|_| cache.insert(token(1), 1, 50, 1000));
+        assert!(cache.bytes() <= 100);
+        cache.clear();
+        assert_eq!((cache.bytes(), cache.find(token(1), 0)), (0, None));
+    }
+}

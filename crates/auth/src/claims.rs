@@ -1,0 +1,150 @@
+//! The claims of a verified token.
+
+use crate::actions::{Actions, Recipients};
+use crate::attributes::Attributes;
+use crate::error::Refused;
+use crate::permissions::Rule;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// The claim that grants permissions: `{"allow": [{"topics": […], "allow": […]}], "join": ["room"], "info": {…}}`.
+pub const GRANTS_CLAIM: &str = "stentor";
+/// Longest subject or token id, in bytes.
+const NAME_BYTES_MAX: usize = 256;
+/// Times are whole seconds below this: the largest number that every JSON parser represents exactly.
+const SECONDS_MAX: f64 = (1u64 << 53) as f64;
+
+/// What a verified token says. All times are in seconds since 1970.
+#[derive(Clone, Debug)]
+pub struct Claims {
+    /// The issuer: `iss`.
+    pub issuer: Arc<str>,
+    /// The user: `sub`, 1 to 256 bytes.
+    pub subject: Arc<str>,
+    /// The token's own id: `jti`, 1 to 256 bytes.
+    pub token_id: Option<Arc<str>>,
+    /// `iat`.
+    pub issued_at: Option<u64>,
+    /// `exp`. The token is over when the clock shows this second.
+    pub expires_at: u64,
+    /// Permissions that the token grants besides those of the configuration.
+    pub grants: Vec<Rule>,
+    /// Rooms of namespace `/` that the client joins when it connects.
+    pub join: Vec<String>,
+    /// JSON that is shown to other users and sent to hooks.
+    pub info: Option<String>,
+    /// All claims, for patterns.
+    pub attributes: Attributes,
+}
+
+/// The claims that decide about time and audience. They are read before others, so that errors about these are reported first.
+pub(crate) struct Registered {
+    pub(crate) expires_at: u64,
+    pub(crate) not_before: Option<u64>,
+    pub(crate) issued_at: Option<u64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Grants {
+    #[serde(default)]
+    allow: Vec<Grant>,
+    #[serde(default)]
+    join: Vec<String>,
+    #[serde(default)]
+    info: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Grant {
+    #[serde(default)]
+    topics: Vec<String>,
+    #[serde(default)]
+    feeds: Vec<String>,
+    #[serde(default)]
+    rooms: Vec<String>,
+    #[serde(default)]
+    namespace: Option<String>,
+    allow: Vec<String>,
+}
+
+/// A NumericDate (RFC 7519, section 2), rounded down.
+fn time(claims: &Map<String, Value>, claim: &'static str) -> Result<Option<u64>, Refused> {
+    match claims.get(claim) {
+        None => Ok(None),
+        Some(value) => match value.as_f64() {
+            Some(seconds) if (0.0..=SECONDS_MAX).contains(&seconds) => Ok(Some(seconds as u64)),
+            _ => Err(Refused::Claim { claim, problem: "is not a time in seconds since 1970" }),
+        },
+    }
+}
+
+/// A text of 1 to 256 bytes without control characters.
+fn name(claims: &Map<String, Value>, claim: &'static str) -> Result<Option<Arc<str>>, Refused> {
+    let is_name =
+        |text: &&str| (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.contains(|c: char| c.is_control());
+    match claims.get(claim) {
+        None => Ok(None),
+        Some(value) => match value.as_str().filter(is_name) {
+            Some(text) => Ok(Some(text.into())),
+            None => Err(Refused::Claim {
+                claim,
+                problem: "is not a text of 1 to 256 bytes without control characters",
+            }),
+        },
+    }
+}
+
+impl Registered {
+    pub(crate) fn read(claims: &Map<String, Value>) -> Result<Self, Refused> {
+        let expires_at = time(claims, "exp")?;
+        Ok(Self {
+            expires_at: expires_at.ok_or(Refused::Claim { claim: "exp", problem: "is missing" })?,
+            not_before: time(claims, "nbf")?,
+            issued_at: time(claims, "iat")?,
+        })
+    }
+}
+
+impl Claims {
+    /// Of a token of `issuer` whose signature, audience and times are right.
+    pub(crate) fn read(
+        issuer: Arc<str>,
+        times: &Registered,
+        claims: Map<String, Value>,
+    ) -> Result<Self, Refused> {
+        let subject = name(&claims, "sub")?.ok_or(Refused::Claim { claim: "sub", problem: "is missing" })?;
+        let token_id = name(&claims, "jti")?;
+        let granted = claims.get(GRANTS_CLAIM).map(Grants::deserialize).transpose();
+        let Grants { allow, join, info } =
+            granted.map_err(|error| Refused::Grants(short(&error.to_string())))?.unwrap_or_default();
+        let grants = allow.into_iter().enumerate().map(|(n, grant)| {
+            grant.rule().map_err(|error| Refused::Grants(short(&format!("allow[{n}]: {error}"))))
+        });
+        Ok(Self {
+            issuer,
+            subject,
+            token_id,
+            issued_at: times.issued_at,
+            expires_at: times.expires_at,
+            grants: grants.collect::<Result<_, _>>()?,
+            join,
+            info: info.map(|info| info.to_string()),
+            attributes: Attributes(claims),
+        })
+    }
+}
+
+impl Grant {
+    fn rule(self) -> Result<Rule, String> {
+        let allow = Actions::parse(&self.allow)?;
+        Rule::new(&self.topics, &self.feeds, &self.rooms, self.namespace.as_deref(), allow, Recipients::Users)
+    }
+}
+
+/// An error's text may repeat the token's.
+fn short(text: &str) -> String {
+    text.chars().take(200).collect()
+}

@@ -1,0 +1,135 @@
+//! Keys that verify signatures. Each is of one kind, and verifies the algorithms of this kind only.
+
+use crate::algorithm::Algorithm;
+use crate::material::{KeyError, Material};
+use crate::spki;
+use ring::hmac;
+use ring::signature::{self, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey};
+use std::fmt;
+use std::sync::Arc;
+
+/// Longest secret, in bytes.
+const SECRET_BYTES_MAX: usize = 1024;
+
+/// A key of an issuer, which verifies signatures.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key {
+    /// Its name among the keys of the issuer.
+    id: Option<Arc<str>>,
+    /// The only algorithm that it is for, if the issuer said so.
+    only: Option<Algorithm>,
+    material: Material,
+}
+
+impl fmt::Debug for Key {
+    /// Without the key itself.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({:?})", self.id)
+    }
+}
+
+impl Key {
+    pub(crate) fn new(id: Option<&str>, only: Option<Algorithm>, material: Material) -> Self {
+        Self { id: id.map(Into::into), only, material }
+    }
+
+    /// A secret that the server shares with the issuer, for HS256 and, if it is long enough, HS384 and HS512.
+    ///
+    /// # Errors
+    /// [`KeyError::SecretLength`].
+    pub fn secret(id: Option<&str>, secret: &[u8]) -> Result<Self, KeyError> {
+        if !(32..=SECRET_BYTES_MAX).contains(&secret.len()) {
+            return Err(KeyError::SecretLength);
+        }
+        Ok(Self::new(id, None, Material::Secret(secret.into())))
+    }
+
+    /// A public key in PEM: RSA with 2,048 to 8,192 bits, P-256, P-384 or Ed25519.
+    ///
+    /// # Errors
+    /// It isn't one.
+    pub fn public(id: Option<&str>, pem: &str) -> Result<Self, KeyError> {
+        spki::public_key(pem).map(|material| Self::new(id, None, material))
+    }
+
+    /// Its name among the keys of the issuer.
+    pub fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    /// Whether it is a secret that the server shares with the issuer.
+    pub fn is_secret(&self) -> bool {
+        matches!(self.material, Material::Secret(_))
+    }
+
+    /// Whether signatures of this algorithm can be verified by it.
+    pub fn is_for(&self, algorithm: Algorithm) -> bool {
+        use Algorithm::{EdDsa, Es256, Es384, Hs256, Hs384, Hs512, Ps256, Ps384, Ps512, Rs256, Rs384, Rs512};
+        let fits = match &self.material {
+            Material::Secret(secret) => {
+                matches!(algorithm, Hs256 | Hs384 | Hs512)
+                    && algorithm.secret_bytes_min().is_some_and(|min| secret.len() >= min)
+            }
+            Material::Rsa { .. } => matches!(algorithm, Rs256 | Rs384 | Rs512 | Ps256 | Ps384 | Ps512),
+            Material::P256(_) => algorithm == Es256,
+            Material::P384(_) => algorithm == Es384,
+            Material::Ed25519(_) => algorithm == EdDsa,
+        };
+        fits && self.only.is_none_or(|only| only == algorithm)
+    }
+
+    /// Whether this is the key's signature of `message`. `false` for any algorithm that the key isn't for.
+    pub fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
+        if !self.is_for(algorithm) {
+            return false;
+        }
+        let public = |scheme, key: &[u8]| UnparsedPublicKey::new(scheme, key).verify(message, signature);
+        let verified = match &self.material {
+            Material::Secret(secret) => match hash(algorithm) {
+                Some(hash) => hmac::verify(&hmac::Key::new(hash, secret), message, signature),
+                None => return false,
+            },
+            Material::Rsa { n, e } => match rsa(algorithm) {
+                Some(scheme) => {
+                    RsaPublicKeyComponents { n: &**n, e: &**e }.verify(scheme, message, signature)
+                }
+                None => return false,
+            },
+            Material::P256(point) => public(&signature::ECDSA_P256_SHA256_FIXED, point),
+            Material::P384(point) => public(&signature::ECDSA_P384_SHA384_FIXED, point),
+            Material::Ed25519(key) => public(&signature::ED25519, key),
+        };
+        verified.is_ok()
+    }
+
+    /// The tag of a message, if the key is a secret for this algorithm.
+    pub(crate) fn tag(&self, algorithm: Algorithm, message: &[u8]) -> Option<hmac::Tag> {
+        match (&self.material, hash(algorithm)) {
+            (Material::Secret(secret), Some(hash)) if self.is_for(algorithm) => {
+                Some(hmac::sign(&hmac::Key::new(hash, secret), message))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn hash(algorithm: Algorithm) -> Option<hmac::Algorithm> {
+    match algorithm {
+        Algorithm::Hs256 => Some(hmac::HMAC_SHA256),
+        Algorithm::Hs384 => Some(hmac::HMAC_SHA384),
+        Algorithm::Hs512 => Some(hmac::HMAC_SHA512),
+        _ => None,
+    }
+}
+
+fn rsa(algorithm: Algorithm) -> Option<&'static RsaParameters> {
+    match algorithm {
+        Algorithm::Rs256 => Some(&signature::RSA_PKCS1_2048_8192_SHA256),
+        Algorithm::Rs384 => Some(&signature::RSA_PKCS1_2048_8192_SHA384),
+        Algorithm::Rs512 => Some(&signature::RSA_PKCS1_2048_8192_SHA512),
+        Algorithm::Ps256 => Some(&signature::RSA_PSS_2048_8192_SHA256),
+        Algorithm::Ps384 => Some(&signature::RSA_PSS_2048_8192_SHA384),
+        Algorithm::Ps512 => Some(&signature::RSA_PSS_2048_8192_SHA512),
+        _ => None,
+    }
+}

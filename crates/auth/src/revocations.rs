@@ -1,0 +1,268 @@
+//! Tokens that are void before they end.
+//!
+//! An entry is kept until the last token that it can concern is over, and no longer: tokens are bounded in time
+//! ([`Issuer::lifetime_seconds_max`](crate::Issuer::lifetime_seconds_max)). At the bound, further entries are refused, because
+//! forgetting one would let somebody in again.
+//!
+//! Lists of several nodes are merged: the same entries in any order, any number of times, make the same list.
+
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// Which tokens an entry concerns.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Subject {
+    /// Those of a user, by issuer and subject.
+    User(Box<str>, Box<str>),
+    /// The one with this id, by issuer and id.
+    Token(Box<str>, Box<str>),
+    /// All of an issuer.
+    Issuer(Box<str>),
+    /// All.
+    All,
+}
+
+/// An entry of the list: tokens that are void. Serialised for other nodes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+pub struct Revocation {
+    subject: Subject,
+    /// Tokens that were issued before this time, in seconds since 1970. A token that doesn't say when counts as old.
+    issued_before: u64,
+}
+
+/// The list has as many entries as it may have. Nothing was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the list of revocations is full")]
+pub struct Full;
+
+/// A token, as the list refers to it.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenFacts<'a> {
+    /// `iss`.
+    pub issuer: &'a str,
+    /// `sub`.
+    pub subject: &'a str,
+    /// `jti`.
+    pub token_id: Option<&'a str>,
+    /// `iat`, in seconds since 1970.
+    pub issued_at: Option<u64>,
+}
+
+impl Revocation {
+    /// The tokens of a user that were issued before a time.
+    pub fn user(issuer: &str, subject: &str, issued_before: u64) -> Self {
+        Self { subject: Subject::User(issuer.into(), subject.into()), issued_before }
+    }
+
+    /// One token.
+    pub fn token(issuer: &str, token_id: &str) -> Self {
+        Self { subject: Subject::Token(issuer.into(), token_id.into()), issued_before: u64::MAX }
+    }
+
+    /// All tokens of an issuer, or of all issuers, that were issued before a time.
+    pub fn issued_before(issuer: Option<&str>, time: u64) -> Self {
+        let subject = issuer.map_or(Subject::All, |issuer| Subject::Issuer(issuer.into()));
+        Self { subject, issued_before: time }
+    }
+
+    /// The issuer; `None`: all.
+    pub fn issuer(&self) -> Option<&str> {
+        match &self.subject {
+            Subject::User(issuer, _) | Subject::Token(issuer, _) | Subject::Issuer(issuer) => Some(issuer),
+            Subject::All => None,
+        }
+    }
+
+    /// The user, if it concerns one.
+    pub fn subject(&self) -> Option<&str> {
+        if let Subject::User(_, subject) = &self.subject { Some(subject) } else { None }
+    }
+
+    /// The token's id, if it concerns one.
+    pub fn token_id(&self) -> Option<&str> {
+        if let Subject::Token(_, id) = &self.subject { Some(id) } else { None }
+    }
+
+    /// Tokens issued before this time, in seconds since 1970. `None`: whenever they were issued.
+    pub fn time(&self) -> Option<u64> {
+        (self.issued_before < u64::MAX).then_some(self.issued_before)
+    }
+
+    /// Whether it concerns a token.
+    pub fn concerns(&self, token: TokenFacts<'_>) -> bool {
+        let is_meant = match &self.subject {
+            Subject::User(issuer, subject) => **issuer == *token.issuer && **subject == *token.subject,
+            Subject::Token(issuer, id) => **issuer == *token.issuer && Some(&**id) == token.token_id,
+            Subject::Issuer(issuer) => **issuer == *token.issuer,
+            Subject::All => true,
+        };
+        is_meant && self.is_old(token)
+    }
+
+    fn is_old(&self, token: TokenFacts<'_>) -> bool {
+        token.issued_at.unwrap_or(0) < self.issued_before
+    }
+}
+
+/// What is kept of an entry besides its subject.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    issued_before: u64,
+    /// No token that it concerns is valid from here on, in seconds since 1970.
+    until: u64,
+}
+
+/// A list of [`Revocation`]s.
+#[derive(Debug)]
+pub struct Revocations {
+    all: HashMap<Subject, Kept>,
+    entries_max: usize,
+    /// How long an entry is kept, in seconds.
+    lifetime_seconds: u64,
+}
+
+impl Revocations {
+    /// A list of at most `entries_max` entries, each kept for `lifetime_seconds`: the longest time that a token can be valid, with the
+    /// leeway for its issuer's clock.
+    pub fn new(entries_max: usize, lifetime_seconds: u64) -> Self {
+        Self { all: HashMap::new(), entries_max, lifetime_seconds }
+    }
+
+    /// Adds an entry, or renews it.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn add(&mut self, revocation: Revocation, now: u64) -> Result<(), Full> {
+        let Revocation { subject, issued_before } = revocation;
+        if self.all.len() >= self.entries_max && !self.all.contains_key(&subject) {
+            self.expire(now);
+            if self.all.len() >= self.entries_max {
+                return Err(Full);
+            }
+        }
+        // A time in the future concerns tokens that don't exist yet.
+        let latest = if issued_before < u64::MAX { issued_before.max(now) } else { now };
+        let until = latest.saturating_add(self.lifetime_seconds);
+        let kept = self.all.entry(subject).or_insert(Kept { issued_before, until });
+        kept.issued_before = kept.issued_before.max(issued_before);
+        kept.until = kept.until.max(until);
+        Ok(())
+    }
+
+    /// Whether a token is void.
+    pub fn is_revoked(&self, token: TokenFacts<'_>) -> bool {
+        if self.all.is_empty() {
+            return false;
+        }
+        let issuer = || token.issuer.into();
+        let subjects = [
+            Some(Subject::All),
+            Some(Subject::Issuer(issuer())),
+            Some(Subject::User(issuer(), token.subject.into())),
+            token.token_id.map(|id| Subject::Token(issuer(), id.into())),
+        ];
+        let issued_at = token.issued_at.unwrap_or(0);
+        subjects
+            .iter()
+            .flatten()
+            .filter_map(|subject| self.all.get(subject))
+            .any(|kept| issued_at < kept.issued_before)
+    }
+
+    /// Forgets entries that concern no valid token any more.
+    pub fn expire(&mut self, now: u64) {
+        self.all.retain(|_, kept| now < kept.until);
+    }
+
+    /// The entries, in no particular order, each with the time until which it is kept, in seconds since 1970.
+    pub fn iter(&self) -> impl Iterator<Item = (Revocation, u64)> {
+        self.all.iter().map(|(subject, kept)| {
+            (Revocation { subject: subject.clone(), issued_before: kept.issued_before }, kept.until)
+        })
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIFETIME: u64 = 100;
+
+    fn list(entries: &[Revocation], now: u64) -> Revocations {
+        let mut list = Revocations::new(3, LIFETIME);
+        entries.iter().for_each(|entry| list.add(entry.clone(), now).unwrap());
+        list
+    }
+
+    #[test]
+    fn entries_concern_tokens() {
+        let check = |entry: Revocation, expect: &str| {
+            let list = list(std::slice::from_ref(&entry), 1000);
+            let mut revoked = Vec::new();
+            for (name, issuer, subject, token_id, issued_at) in [
+                ("old", "i", "42", None, Some(900)),
+                ("new", "i", "42", None, Some(1001)),
+                ("undated", "i", "42", None, None),
+                ("named", "i", "42", Some("t"), Some(1001)),
+                ("other user", "i", "43", Some("u"), Some(900)),
+                ("other issuer", "j", "42", Some("t"), Some(900)),
+            ] {
+                let token = TokenFacts { issuer, subject, token_id, issued_at };
+                assert_eq!(list.is_revoked(token), entry.concerns(token), "{name}");
+                revoked.extend(list.is_revoked(token).then_some(name));
+            }
+            assert_eq!(revoked.join(", "), expect, "{entry:?}");
+        };
+        check(Revocation::user("i", "42", 1001), "old, undated");
+        check(Revocation::token("i", "t"), "named");
+        check(Revocation::issued_before(Some("i"), 1001), "old, undated, other user");
+        check(Revocation::issued_before(None, 1001), "old, undated, other user, other issuer");
+    }
+
+    #[test]
+    fn entries_are_kept_until_the_longest_token_is_over() {
+        let mut list = list(&[Revocation::user("i", "a", 1000), Revocation::token("i", "t")], 1000);
+        list.add(Revocation::issued_before(None, 1500), 1000).unwrap();
+        assert_eq!(list.add(Revocation::user("i", "b", 1), 1000), Err(Full));
+        // One that is there is renewed.
+        list.add(Revocation::user("i", "a", 1050), 1050).unwrap();
+        list.expire(1000 + LIFETIME - 1);
+        assert_eq!(list.len(), 3);
+        // The end of one makes room for another.
+        list.add(Revocation::user("i", "b", 1), 1000 + LIFETIME).unwrap();
+        let mut left: Vec<_> = list.iter().collect();
+        left.sort();
+        let expect = [
+            (Revocation::user("i", "a", 1050), 1150),
+            (Revocation::user("i", "b", 1), 1200),
+            (Revocation::issued_before(None, 1500), 1600),
+        ];
+        assert_eq!(left, expect);
+        list.expire(1600);
+        assert!(list.is_empty());
+    }
+
+    #[test]
+    fn entries_are_serialised() {
+        for entry in [
+            Revocation::user("i", "42", 7),
+            Revocation::token("i", "t"),
+            Revocation::issued_before(Some("i"), 7),
+            Revocation::issued_before(None, 7),
+        ] {
+            let text = serde_json::to_string(&entry).unwrap();
+            assert_eq!(serde_json::from_str::<Revocation>(&text).unwrap(), entry, "{text}");
+        }
+    }
+}

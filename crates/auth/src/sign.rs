@@ -1,0 +1,102 @@
+//! Makes tokens, for development and tests. Issuers make those of real users.
+
+use crate::algorithm::Algorithm;
+use crate::key::Key;
+use crate::spki::pem;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use serde_json::{Map, Value, json};
+
+/// Why nothing can be signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignError {
+    /// It isn't a secret, or too short a one.
+    #[error("this key is no secret for this algorithm")]
+    NoSecret,
+    /// It isn't the private key.
+    #[error(
+        "expected a private key for P-256 in PEM (-----BEGIN PRIVATE KEY-----); \
+             `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256` makes one"
+    )]
+    NoPrivateKey,
+    /// The system's source of random numbers failed.
+    #[error("the system has no random numbers")]
+    Random,
+}
+
+/// A key that signs tokens.
+pub struct SigningKey {
+    id: Option<String>,
+    kind: Kind,
+}
+
+enum Kind {
+    Secret(Key, Algorithm),
+    Es256(EcdsaKeyPair),
+}
+
+impl SigningKey {
+    /// A secret, with HS256, HS384 or HS512.
+    ///
+    /// # Errors
+    /// [`SignError::NoSecret`].
+    pub fn secret(key: &Key, algorithm: Algorithm) -> Result<Self, SignError> {
+        if !key.is_secret() || !key.is_for(algorithm) {
+            return Err(SignError::NoSecret);
+        }
+        Ok(Self { id: key.id().map(Into::into), kind: Kind::Secret(key.clone(), algorithm) })
+    }
+
+    /// A private key in PEM (PKCS #8), with ES256.
+    ///
+    /// # Errors
+    /// [`SignError::NoPrivateKey`].
+    pub fn es256(id: Option<&str>, text: &str) -> Result<Self, SignError> {
+        let der = pem(text, "PRIVATE KEY").ok_or(SignError::NoPrivateKey)?;
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der, &SystemRandom::new());
+        Ok(Self { id: id.map(Into::into), kind: Kind::Es256(pair.map_err(|_| SignError::NoPrivateKey)?) })
+    }
+
+    /// The public part of a key pair, as a JWK.
+    pub fn public_jwk(&self) -> Option<Value> {
+        let Kind::Es256(pair) = &self.kind else { return None };
+        let (x, y) = pair.public_key().as_ref().get(1..)?.split_at_checked(32)?;
+        let (x, y) = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
+        let mut jwk = json!({"kty": "EC", "crv": "P-256", "x": x, "y": y, "alg": "ES256", "use": "sig"});
+        if let Some(id) = &self.id {
+            jwk["kid"] = id.as_str().into();
+        }
+        Some(jwk)
+    }
+
+    /// Signs claims. Nothing about them is checked.
+    ///
+    /// # Errors
+    /// [`SignError::Random`].
+    pub fn sign(&self, claims: &Map<String, Value>) -> Result<String, SignError> {
+        let algorithm = match &self.kind {
+            Kind::Secret(_, algorithm) => *algorithm,
+            Kind::Es256(_) => Algorithm::Es256,
+        };
+        let mut header = json!({"alg": algorithm.name(), "typ": "JWT"});
+        if let Some(id) = &self.id {
+            header["kid"] = id.as_str().into();
+        }
+        let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        let claims = Value::Object(claims.clone()).to_string();
+        let message = format!("{}.{}", encode(header.to_string().as_bytes()), encode(claims.as_bytes()));
+        let signature = match &self.kind {
+            Kind::Secret(key, algorithm) => {
+                let tag = key.tag(*algorithm, message.as_bytes()).ok_or(SignError::NoSecret)?;
+                encode(tag.as_ref())
+            }
+            Kind::Es256(pair) => {
+                let signature = pair.sign(&SystemRandom::new(), message.as_bytes());
+                encode(signature.map_err(|_| SignError::Random)?.as_ref())
+            }
+        };
+        Ok(format!("{message}.{signature}"))
+    }
+}
