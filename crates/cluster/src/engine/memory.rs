@@ -43,7 +43,7 @@ impl RoomLog {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Feed {
     holder: Option<(Lease, Instant)>,
     term: u64,
@@ -56,6 +56,8 @@ pub struct Bus {
     interest: HashMap<NodeId, HashSet<Channel>>,
     rooms: HashMap<Room, RoomLog>,
     feeds: HashMap<Key, Feed>,
+    /// What a replica has of them.
+    replicated_feeds: HashMap<Key, Feed>,
     records: BTreeMap<NodeId, (Bytes, Instant)>,
     claims: HashMap<Arc<str>, (NodeId, Instant)>,
     /// From which epochs and tokens are counted on.
@@ -89,6 +91,20 @@ impl Bus {
         self.feeds.clear();
         self.records.clear();
         self.claims.clear();
+    }
+
+    /// A replica now has what is stored of feeds.
+    pub fn replicate(&mut self) {
+        self.replicated_feeds = self.feeds.clone();
+    }
+
+    /// The replica becomes the primary. It has no more than at the last [`Bus::replicate`]. The connections stay.
+    pub fn fail_over(&mut self) {
+        self.rooms.clear();
+        self.feeds = self.replicated_feeds.clone();
+        for log in self.feeds.values_mut().filter_map(|feed| feed.log.as_mut()) {
+            log.may_lack_newest = true;
+        }
     }
 
     /// Changes whether a node receives the messages of a channel.
@@ -245,9 +261,15 @@ impl Bus {
         let Version { position, change, base } = version;
         match (base, &mut feed.log) {
             (Some(base), log) => {
-                *log = Some(FeedLog { term: lease.term, base_position: position, base, changes: Vec::new() });
+                let (term, base_position, changes) = (lease.term, position, Vec::new());
+                *log = Some(FeedLog { term, base_position, base, changes, may_lack_newest: false });
             }
             (None, Some(log)) => {
+                if log.may_lack_newest {
+                    return Err(EngineError::Refused(
+                        "the feed's log may lack versions; store a base".into(),
+                    ));
+                }
                 let bytes: usize = log.changes.iter().map(|(_, change)| change.len()).sum();
                 if log.changes.len() >= FEED_CHANGES_MAX || bytes + change.len() > FEED_CHANGES_BYTES_MAX {
                     return Err(EngineError::Refused("the feed's log is full; store a base".into()));

@@ -178,6 +178,9 @@ pub struct FeedLog {
     pub base: Bytes,
     /// The changes since, oldest first, each with its position.
     pub changes: Vec<(Position, Bytes)>,
+    /// Whether newer versions may have been stored and lost, as by a failover to a replica that lagged. A base that is stored
+    /// ends this.
+    pub may_lack_newest: bool,
 }
 
 /// A part of a room's history.
@@ -247,7 +250,7 @@ pub enum Request {
         lease: Lease,
     },
     /// Stores a version of a feed and publishes its change. Answered by [`Reply::Done`], or [`EngineError::Fenced`].
-    /// [`EngineError::Refused`]: the log has no base, or is as long as it may be ([`FEED_CHANGES_MAX`],
+    /// [`EngineError::Refused`]: the log has no base, may lack newer versions, or is as long as it may be ([`FEED_CHANGES_MAX`],
     /// [`FEED_CHANGES_BYTES_MAX`]); store the version with a base.
     StoreVersion {
         /// The feed.
@@ -257,9 +260,7 @@ pub enum Request {
         /// The version.
         version: Version,
     },
-    /// Reads what is kept of a feed. Answered by [`Reply::Feed`]; `None` also if versions may have been lost, as by a failover to a
-    /// replica that lagged.
-    /// Redis and its relatives don't notice such a failover yet: the log may lack its newest versions.
+    /// Reads what is kept of a feed. Answered by [`Reply::Feed`]. If versions may have been lost, the log says so, or is `None`.
     LoadFeed {
         /// The feed.
         key: Key,

@@ -256,7 +256,7 @@ impl Feed {
     /// # Errors
     /// The log is broken.
     pub(super) fn replace(&mut self, log: DecodedLog) -> Result<Vec<Bytes>, FrameError> {
-        let DecodedLog { base: (mut position, base), entries, .. } = log;
+        let DecodedLog { base: (mut position, base), entries, may_lack_newest, .. } = log;
         let count = entries.len();
         let mut bytes = 0;
         let (mut term, mut sequence) = (base.term, base.sequence);
@@ -283,7 +283,10 @@ impl Feed {
         }
         self.term_seen = self.term_seen.max(term);
         (self.entries, self.entry_bytes, self.log_end) = (count, bytes, Some(position));
-        self.is_lost = base.is_restored;
+        self.is_lost = base.is_restored || may_lack_newest;
+        if may_lack_newest {
+            self.begin_log_anew();
+        }
         match &self.newest {
             Some(newest) if covers(newest.position, position) && newest.position != position => {
                 self.set_lost();

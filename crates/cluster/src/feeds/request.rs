@@ -110,6 +110,8 @@ pub(crate) struct DecodedLog {
     pub(super) entries: Vec<(Position, Entry)>,
     /// The node that stored the newest entry.
     pub(super) writer: NodeId,
+    /// Whether newer versions may be lost.
+    pub(super) may_lack_newest: bool,
 }
 
 impl DecodedLog {
@@ -131,7 +133,7 @@ impl DecodedLog {
             writer = sender;
             entries.push((*position, entry));
         }
-        Some(Self { base: (log.base_position, base), entries, writer })
+        Some(Self { base: (log.base_position, base), entries, writer, may_lack_newest: log.may_lack_newest })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Nodes that share feeds, over an engine in memory that may lose messages, be away, or start again without its data.
 
+mod failovers;
 mod leases;
 mod pushes;
 
@@ -523,6 +524,11 @@ fn feeds_survive_faults_and_never_go_back() {
                 9 => cluster.is_up = !cluster.is_up,
                 10 if step % 7 == 0 && seed % 2 == 0 => {
                     cluster.bus.forget();
+                    history.is_lossy = true;
+                }
+                10 if step % 7 == 1 => cluster.bus.replicate(),
+                10 if step % 7 == 2 && seed % 3 == 0 => {
+                    cluster.bus.fail_over();
                     history.is_lossy = true;
                 }
                 11..=14 => cluster.fetch(index),

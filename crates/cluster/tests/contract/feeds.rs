@@ -8,11 +8,11 @@ use stentor_cluster::engine::{
 };
 use stentor_hub::{Epoch, Key, Position};
 
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// Far longer than a busy machine delays what happens within it.
 const SHORT: Duration = Duration::from_secs(2);
 
-async fn acquire(node: &Node, key: &Key, term_seen: u64, ttl: Duration) -> Option<Lease> {
+pub(crate) async fn acquire(node: &Node, key: &Key, term_seen: u64, ttl: Duration) -> Option<Lease> {
     let Reply::Lease(lease) = node.request(Request::AcquireLease { key: key.clone(), term_seen, ttl }).await
     else {
         panic!()
@@ -32,16 +32,21 @@ async fn release(node: &Node, key: &Key, lease: Lease) {
     assert_eq!(node.request(Request::ReleaseLease { key: key.clone(), lease }).await, Reply::Done);
 }
 
-async fn store(node: &Node, key: &Key, lease: Lease, version: Version) -> Result<Reply, EngineError> {
+pub(crate) async fn store(
+    node: &Node,
+    key: &Key,
+    lease: Lease,
+    version: Version,
+) -> Result<Reply, EngineError> {
     node.try_request(Request::StoreVersion { key: key.clone(), lease, version }).await
 }
 
-async fn load(node: &Node, key: &Key) -> Option<FeedLog> {
+pub(crate) async fn load(node: &Node, key: &Key) -> Option<FeedLog> {
     let Reply::Feed(log) = node.request(Request::LoadFeed { key: key.clone() }).await else { panic!() };
     log
 }
 
-fn version(offset: u64, change: &'static str, base: Option<&'static str>) -> Version {
+pub(crate) fn version(offset: u64, change: &'static str, base: Option<&'static str>) -> Version {
     let (change, base) = (Bytes::from(change), base.map(Bytes::from));
     Version { position: Position { epoch: Epoch(7), offset }, change, base }
 }
@@ -126,13 +131,25 @@ pub(crate) async fn a_log_has_a_base_and_its_changes(fixture: &impl Fixture) {
         assert_eq!(store(&a, &k, lease, version(offset, change, base)).await, Ok(Reply::Done));
     }
     let changes = vec![(at(2), "".into()), (at(5), "1:2:c5".into())];
-    let log = FeedLog { term: lease.term, base_position: at(1), base: "base:1".into(), changes };
+    let log = FeedLog {
+        term: lease.term,
+        base_position: at(1),
+        base: "base:1".into(),
+        changes,
+        may_lack_newest: false,
+    };
     assert_eq!(load(&b, &k).await, Some(log));
     for (offset, change, _) in stored {
         assert_eq!(b.message().await, (k.clone().into(), Some(at(offset)), change.into()));
     }
     store(&a, &k, lease, version(6, "c6", Some("base 6"))).await.unwrap();
-    let log = FeedLog { term: lease.term, base_position: at(6), base: "base 6".into(), changes: vec![] };
+    let log = FeedLog {
+        term: lease.term,
+        base_position: at(6),
+        base: "base 6".into(),
+        changes: vec![],
+        may_lack_newest: false,
+    };
     assert_eq!(load(&b, &k).await, Some(log));
 }
 
@@ -151,7 +168,13 @@ pub(crate) async fn an_entry_may_have_the_position_of_the_one_before(fixture: &i
     }
     let changes = [(1, "stale"), (1, "live"), (2, "c2"), (2, "end")];
     let changes = changes.map(|(offset, change)| (at(offset), change.into())).into();
-    let log = FeedLog { term: lease.term, base_position: at(1), base: "base".into(), changes };
+    let log = FeedLog {
+        term: lease.term,
+        base_position: at(1),
+        base: "base".into(),
+        changes,
+        may_lack_newest: false,
+    };
     assert_eq!(load(&b, &k).await, Some(log));
     // Also with a base.
     assert_eq!(store(&a, &k, lease, version(2, "again", Some("base"))).await, Ok(Reply::Done));

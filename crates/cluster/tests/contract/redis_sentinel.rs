@@ -1,16 +1,17 @@
 //! The engine on Redis with Sentinel.
 
+use crate::feeds::{LONG, acquire, load, store, version};
 use crate::proxy::Proxy;
 use crate::redis::{connect, options};
 use crate::redis_server::{RedisServer, free_port, program, until};
-use crate::{room, sleep_ms};
+use crate::{key, room, sleep_ms};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use stentor_cluster::NodeId;
 use stentor_cluster::engine::redis::Redis;
-use stentor_cluster::engine::{EngineError, Event, Request};
+use stentor_cluster::engine::{EngineError, Event, Reply, Request};
 use stentor_hub::Position;
 use tempfile::TempDir;
 
@@ -109,6 +110,9 @@ async fn after_a_failover_to_a_replica_that_lagged_no_continuity_is_claimed() {
     for offset in 1..=3 {
         assert_eq!(node.append(&r, "replicated").await.offset, offset);
     }
+    let k = key("feed");
+    let lease = acquire(&node, &k, 0, LONG).await.unwrap();
+    assert_eq!(store(&node, &k, lease, version(1, "", Some("replicated"))).await, Ok(Reply::Done));
     let offset = |server: &RedisServer| {
         let info = server.command(&["INFO", "replication"]);
         info.lines().find_map(|line| line.strip_prefix("master_repl_offset:")).unwrap().trim().to_owned()
@@ -117,6 +121,7 @@ async fn after_a_failover_to_a_replica_that_lagged_no_continuity_is_claimed() {
     proxy.swallows[1].store(true, Ordering::Relaxed);
     let lost = node.append(&r, "lost").await;
     assert_eq!(lost.offset, 4);
+    assert_eq!(store(&node, &k, lease, version(2, "lost", None)).await, Ok(Reply::Done));
     for _ in 0..4 {
         node.message().await;
     }
@@ -130,6 +135,15 @@ async fn after_a_failover_to_a_replica_that_lagged_no_continuity_is_claimed() {
     assert_eq!(node.history(&r, Position { offset: 3, ..lost }, 10).await, (Some(head), vec![], true));
     assert_eq!(node.append(&r, "new").await, Position { offset: 1, ..head });
     assert_eq!(node.message().await.2, "new");
+    // The replica has version 1 of the feed, and says that it isn't the newest one.
+    let log = load(&node, &k).await.unwrap();
+    assert!(log.base == "replicated" && log.changes.is_empty() && log.may_lack_newest, "{log:?}");
+    let change = store(&node, &k, lease, version(2, "change", None)).await;
+    assert!(matches!(change, Err(EngineError::Refused(_))), "{change:?}");
+    assert_eq!(store(&node, &k, lease, version(3, "", Some("new"))).await, Ok(Reply::Done));
+    assert_eq!(store(&node, &k, lease, version(4, "change", None)).await, Ok(Reply::Done));
+    let log = load(&node, &k).await.unwrap();
+    assert!(log.base == "new" && log.changes.len() == 1 && !log.may_lack_newest, "{log:?}");
     drop(replica);
 }
 

@@ -201,6 +201,7 @@ impl Shared {
                         base_position: position,
                         base: base.clone(),
                         changes: vec![],
+                        may_lack_newest: false,
                     };
                     if documents.is_none() {
                         self.begin_log(session, subjects, &mut meta, &log).await?;

@@ -25,7 +25,7 @@ pub(super) fn decode(mut document: Bytes) -> Option<FeedLog> {
     while !document.is_empty() {
         changes.push(entry(&mut document)?);
     }
-    Some(FeedLog { term, base_position, base, changes })
+    Some(FeedLog { term, base_position, base, changes, may_lack_newest: false })
 }
 
 fn entry(document: &mut Bytes) -> Option<(Position, Bytes)> {
@@ -43,7 +43,13 @@ mod tests {
     fn a_log_is_decoded_as_it_was_encoded() {
         let at = |epoch, offset| Position { epoch: Epoch(epoch), offset };
         let changes = vec![(at(1, 3), "change".into()), (at(2, 1), Bytes::new())];
-        let log = FeedLog { term: 7, base_position: at(1, 2), base: "base".into(), changes };
+        let log = FeedLog {
+            term: 7,
+            base_position: at(1, 2),
+            base: "base".into(),
+            changes,
+            may_lack_newest: false,
+        };
         let encoded = encode(&log);
         assert_eq!(decode(encoded.clone()), Some(log));
         for length in (0..encoded.len()).filter(|length| ![32, 58].contains(length)) {

@@ -7,6 +7,7 @@
 //!
 //! **Epochs.** Replication is asynchronous, so that a room's counter can go back in a failover, or when a server starts again. Epoch
 //! and counter are in one key, with the replication id of the primary that counted. A primary with another id begins a new epoch.
+//! The log of a feed has the id of the primary where it began: with another one, it may lack its newest versions.
 //!
 //! Rooms expire a day after the last message's age limit, feeds a day after the last version or renewed lease.
 
@@ -238,7 +239,9 @@ impl Redis {
                     None => call,
                 }
             }
-            Request::LoadFeed { key } => Call::new(Script::Load, vec![names.feed(key, ":log")]),
+            Request::LoadFeed { key } => {
+                Call::new(Script::Load, vec![names.feed(key, ""), names.feed(key, ":log")])
+            }
             Request::Heartbeat { node, record, ttl } => Call::new(Script::Heartbeat, vec![names.nodes()])
                 .text(node)
                 .bytes(record.clone())

@@ -32,6 +32,11 @@ pub(super) fn decode(request: &Request, replies: Vec<Value>) -> Result<Reply, En
             b"stored" => Some(Reply::Done),
             b"fenced" => return Err(EngineError::Fenced),
             b"empty" => return Err(EngineError::Refused("the feed has no base for a change".into())),
+            b"moved" => {
+                return Err(EngineError::Refused(
+                    "the feed's log is of another primary; store a base".into(),
+                ));
+            }
             b"full" => return Err(EngineError::Refused("the feed's log is full; store a base".into())),
             _ => None,
         },
@@ -114,9 +119,11 @@ fn lease(reply: Value) -> Option<Option<Lease>> {
     Some(Some(Lease { term, token: decimal(&token)? }))
 }
 
-/// Elements `TERM:EPOCH:OFFSET:CONTENT`, the base first.
+/// Whether versions may be missing, and elements `TERM:EPOCH:OFFSET:CONTENT`, the base first.
 fn feed(reply: Value) -> Option<Option<FeedLog>> {
-    let mut entries = array(reply)?.into_iter().map(|entry| {
+    let [is_other, entries] = <[Value; 2]>::try_from(array(reply)?).ok()?;
+    let may_lack_newest = is_other != Value::Int(0);
+    let mut entries = array(entries)?.into_iter().map(|entry| {
         let (term, rest) = number(&bytes(entry)?)?;
         let (position, content) = parse(rest)?;
         Some((term, position?, content))
@@ -129,7 +136,7 @@ fn feed(reply: Value) -> Option<Option<FeedLog>> {
         term = written;
         changes.push((position, change));
     }
-    Some(Some(FeedLog { term, base_position, base, changes }))
+    Some(Some(FeedLog { term, base_position, base, changes, may_lack_newest }))
 }
 
 fn nodes(reply: Value) -> Option<Vec<(NodeId, Bytes)>> {

@@ -51,7 +51,7 @@ static SOURCES: LazyLock<[Source; 9]> = LazyLock::new(|| {
         include_str!("scripts/acquire.lua").into(),
         include_str!("scripts/renew.lua").into(),
         include_str!("scripts/store.lua").into(),
-        "return redis.call('LRANGE', KEYS[1], 0, -1)".into(),
+        include_str!("scripts/load.lua").into(),
         include_str!("scripts/heartbeat.lua").into(),
         include_str!("scripts/claim.lua").into(),
     ]
@@ -59,7 +59,12 @@ static SOURCES: LazyLock<[Source; 9]> = LazyLock::new(|| {
 });
 
 impl Script {
-    /// Whether its first two arguments are the server's replication id and a new epoch.
+    /// Whether its first argument is the server's replication id,
+    fn needs_replication_id(self) -> bool {
+        self.is_about_room() || matches!(self, Self::Store | Self::Load)
+    }
+
+    /// and the second one a new epoch.
     fn is_about_room(self) -> bool {
         matches!(self, Self::Append | Self::History | Self::Head)
     }
@@ -101,8 +106,11 @@ impl Call {
         let mut command = redis::cmd(if with_text { "EVAL" } else { "EVALSHA" });
         command.arg(if with_text { &source.text } else { &source.sha1 });
         command.arg(self.keys.len()).arg(&self.keys);
+        if self.script.needs_replication_id() {
+            command.arg(replication_id);
+        }
         if self.script.is_about_room() {
-            command.arg(replication_id).arg(fastrand::u64(1..1 << 53));
+            command.arg(fastrand::u64(1..1 << 53));
         }
         for argument in &self.arguments {
             command.arg(&argument[..]);

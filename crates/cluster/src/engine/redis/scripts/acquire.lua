@@ -1,4 +1,4 @@
--- KEYS: lease, feed (its term `t`, and the size of its log in bytes `b`). ARGV: token, term seen, ms to last, ms to keep the feed.
+-- KEYS: lease, feed (its term `t`). ARGV: token, term seen, ms to last, ms to keep the feed.
 if redis.call('EXISTS', KEYS[1]) == 1 then return false end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
