@@ -30,7 +30,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use stentor_edge::{Busy, ControlPlane, DataPlane, Ledger, Metric};
 use stentor_hub::{HistoryLimits, Topic};
 use tokio::sync::{Notify, watch};
@@ -108,7 +108,7 @@ impl Cluster {
         started_at_seconds: u64,
     ) -> Arc<Self> {
         let frames = Frames::new(node, options.secret.as_deref(), options.document_bytes_max);
-        let registry = Registry::new(node, tokio::time::Instant::now().into_std());
+        let registry = Registry::new(node, frames.clone(), tokio::time::Instant::now().into_std());
         let state =
             State { registry, surveys: Surveys::default(), finishes: HashMap::new(), is_joining: true };
         let feeds = FeedDriver::new(node, options.feed_source.clone(), options.feed_idle_ttl);
@@ -281,7 +281,8 @@ impl Cluster {
             let timeout = {
                 let state = &mut *self.state();
                 if heartbeat.is_none()
-                    && let Some(request) = state.registry.handle_timeout(now, &self.record(&**plane))
+                    && let Some(request) =
+                        state.registry.handle_timeout(now, since_1970(), &self.record(&**plane))
                 {
                     heartbeat = Some(self.engine.request(request));
                 }
@@ -355,7 +356,15 @@ impl Cluster {
         let now = tokio::time::Instant::now().into_std();
         let changes = {
             let registry = &mut self.state().registry;
-            let changes = registry.handle_nodes(now, records);
+            let ignored = registry.unreadable();
+            let changes = registry.handle_nodes(now, since_1970(), records);
+            if ignored == 0 && registry.unreadable() > 0 {
+                tracing::warn!(
+                    records = registry.unreadable(),
+                    "the engine has records of nodes that prove nothing; all nodes need the same `cluster.secret`, and \
+                     clocks that differ by less than a minute"
+                );
+            }
             self.options.relays.iter().for_each(|relays| relays.handle_nodes(registry.nodes()));
             changes
         };
@@ -478,6 +487,11 @@ impl ControlPlane for Cluster {
             control.space();
         }
     }
+}
+
+/// The time, since 1970.
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {

@@ -116,7 +116,7 @@ impl Counters {
             gauge("cluster_nodes", "Nodes that are alive, this one included.", gauges.nodes),
             gauge(
                 "cluster_nodes_unreadable",
-                "Records of nodes that this one can't read: of other versions, or of strangers.",
+                "Records of nodes that this one ignores: of other versions, of strangers, or of nodes with another secret or clock.",
                 gauges.unreadable_records,
             ),
             gauge(

@@ -2,6 +2,7 @@
 
 use crate::NodeId;
 use crate::engine::{NODES_MAX, RECORD_BYTES_MAX, Request};
+use crate::frame::Frames;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -40,11 +41,11 @@ pub(crate) enum Change {
 }
 
 /// The nodes that are alive.
-#[derive(Debug)]
 pub(crate) struct Registry {
     node: NodeId,
+    frames: Frames,
     nodes: BTreeMap<NodeId, NodeRecord>,
-    /// Records that can't be read, in the last reply.
+    /// Records that were ignored in the last reply.
     unreadable: usize,
     due: Instant,
     /// When this node last reported.
@@ -54,9 +55,10 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// The registry as `node` sees it. Its first report is due at once.
-    pub(crate) fn new(node: NodeId, now: Instant) -> Self {
-        Self { node, nodes: BTreeMap::new(), unreadable: 0, due: now, reported_at: None, heard_at: None }
+    /// The registry as `node` sees it, which proves what it reports by `frames`. Its first report is due at once.
+    pub(crate) fn new(node: NodeId, frames: Frames, now: Instant) -> Self {
+        let nodes = BTreeMap::new();
+        Self { node, frames, nodes, unreadable: 0, due: now, reported_at: None, heard_at: None }
     }
 
     /// When [`Registry::handle_timeout`] is due.
@@ -64,15 +66,21 @@ impl Registry {
         self.due
     }
 
-    /// The report that is due, if one is. The next one is due after it whether or not it is answered.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, record: &NodeRecord) -> Option<Request> {
+    /// The report that is due, if one is. The next one is due after it whether or not it is answered. `since_1970` is the time.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        since_1970: Duration,
+        record: &NodeRecord,
+    ) -> Option<Request> {
         if now < self.due {
             return None;
         }
         self.due = now + HEARTBEAT_INTERVAL;
         self.reported_at = Some(now);
         let record = serde_json::to_vec(record).unwrap_or_default();
-        Some(Request::Heartbeat { node: self.node, record: record.into(), ttl: NODE_TTL })
+        let record = self.frames.seal_record(since_1970, &record);
+        Some(Request::Heartbeat { node: self.node, record, ttl: NODE_TTL })
     }
 
     /// A node is looked for that isn't known: the next report is due soon.
@@ -86,12 +94,18 @@ impl Registry {
         Request::Heartbeat { node: self.node, record: Bytes::new(), ttl: Duration::ZERO }
     }
 
-    /// The engine has answered with the records of all nodes.
-    pub(crate) fn handle_nodes(&mut self, now: Instant, records: Vec<(NodeId, Bytes)>) -> Vec<Change> {
+    /// The engine has answered with the records of all nodes. `since_1970` is the time.
+    pub(crate) fn handle_nodes(
+        &mut self,
+        now: Instant,
+        since_1970: Duration,
+        records: Vec<(NodeId, Bytes)>,
+    ) -> Vec<Change> {
         self.heard_at = Some(now);
         let count = records.len();
         let readable = records.into_iter().filter_map(|(node, record)| {
             (record.len() <= RECORD_BYTES_MAX).then_some(())?;
+            let record = self.frames.open_record(node, since_1970, record)?;
             Some((node, serde_json::from_slice(&record).ok()?))
         });
         let nodes: BTreeMap<NodeId, NodeRecord> = readable.take(NODES_MAX).collect();
@@ -115,7 +129,7 @@ impl Registry {
         self.nodes.iter().filter(|(node, _)| **node != self.node).map(|(node, record)| (*node, record))
     }
 
-    /// Records that couldn't be read, in the last reply: of nodes of other versions, or of strangers.
+    /// Records that were ignored in the last reply: of nodes of other versions, or with other clocks, or of strangers.
     pub(crate) fn unreadable(&self) -> usize {
         self.unreadable
     }
@@ -129,6 +143,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::RECORD_AGE_MAX;
 
     fn record(name: &str) -> NodeRecord {
         NodeRecord {
@@ -140,6 +155,13 @@ mod tests {
         }
     }
 
+    /// The time of all tests.
+    const NOW: Duration = Duration::from_secs(1_000_000);
+
+    fn registry(now: Instant) -> Registry {
+        Registry::new(NodeId(1), Frames::new(NodeId(1), None, 0), now)
+    }
+
     fn bytes(name: &str) -> Bytes {
         serde_json::to_vec(&record(name)).unwrap_or_default().into()
     }
@@ -147,35 +169,35 @@ mod tests {
     #[test]
     fn a_node_reports_at_once_and_then_every_three_seconds() {
         let start = Instant::now();
-        let mut registry = Registry::new(NodeId(1), start);
+        let mut registry = registry(start);
         assert_eq!(registry.poll_timeout(), start);
-        let first = registry.handle_timeout(start, &record("a"));
+        let first = registry.handle_timeout(start, NOW, &record("a"));
         assert_eq!(first, Some(Request::Heartbeat { node: NodeId(1), record: bytes("a"), ttl: NODE_TTL }));
         let next = start + HEARTBEAT_INTERVAL;
         assert_eq!(registry.poll_timeout(), next);
-        assert_eq!(registry.handle_timeout(next - Duration::from_millis(1), &record("a")), None);
-        assert!(registry.handle_timeout(next, &record("a")).is_some());
+        assert_eq!(registry.handle_timeout(next - Duration::from_millis(1), NOW, &record("a")), None);
+        assert!(registry.handle_timeout(next, NOW, &record("a")).is_some());
         // Somebody looks for a node: soon, and not more often than that.
         registry.hasten(next + Duration::from_millis(100));
         registry.hasten(next + Duration::from_millis(200));
         assert_eq!(registry.poll_timeout(), next + HASTY_INTERVAL);
         registry.hasten(next + Duration::from_secs(1));
         assert_eq!(registry.poll_timeout(), next + HASTY_INTERVAL);
-        assert!(registry.handle_timeout(next + HASTY_INTERVAL, &record("a")).is_some());
+        assert!(registry.handle_timeout(next + HASTY_INTERVAL, NOW, &record("a")).is_some());
         assert_eq!(registry.poll_timeout(), next + HASTY_INTERVAL + HEARTBEAT_INTERVAL);
     }
 
     #[test]
     fn nodes_come_and_go() {
         let now = Instant::now();
-        let mut registry = Registry::new(NodeId(1), now);
+        let mut registry = registry(now);
         assert_eq!(registry.age(now), None);
         let all = vec![(NodeId(1), bytes("a")), (NodeId(2), bytes("b"))];
-        assert_eq!(registry.handle_nodes(now, all), [Change::Joined(NodeId(2))]);
+        assert_eq!(registry.handle_nodes(now, NOW, all), [Change::Joined(NodeId(2))]);
         let others: Vec<_> = registry.others().map(|(node, record)| (node, record.name.clone())).collect();
         assert_eq!(others, [(NodeId(2), "b".to_owned())]);
         let all = vec![(NodeId(1), bytes("a")), (NodeId(3), bytes("b"))];
-        let changes = registry.handle_nodes(now, all);
+        let changes = registry.handle_nodes(now, NOW, all);
         assert_eq!(changes, [Change::Joined(NodeId(3)), Change::Left(NodeId(2), record("b"))]);
         assert_eq!(registry.age(now + NODE_TTL), Some(NODE_TTL));
     }
@@ -183,10 +205,44 @@ mod tests {
     #[test]
     fn what_is_no_record_is_counted_and_ignored() {
         let now = Instant::now();
-        let mut registry = Registry::new(NodeId(1), now);
+        let mut registry = registry(now);
         let huge = Bytes::from(vec![b' '; RECORD_BYTES_MAX + 1]);
         let all = vec![(NodeId(2), Bytes::from_static(b"{")), (NodeId(3), huge), (NodeId(4), bytes("d"))];
-        assert_eq!(registry.handle_nodes(now, all), [Change::Joined(NodeId(4))]);
+        assert_eq!(registry.handle_nodes(now, NOW, all), [Change::Joined(NodeId(4))]);
         assert_eq!(registry.unreadable(), 2);
+    }
+
+    #[test]
+    fn with_a_secret_a_record_counts_that_its_node_has_written_lately() {
+        let now = Instant::now();
+        let frames = |node| Frames::new(NodeId(node), Some(b"secret"), 0);
+        let sealed = |frames: Frames, at| frames.seal_record(at, &bytes("b"));
+        let second = Duration::from_secs(1);
+        let late = NOW - RECORD_AGE_MAX;
+        let mut changed = sealed(frames(2), NOW).to_vec();
+        changed[10] ^= 1;
+        for (record, counts) in [
+            (sealed(frames(2), NOW), true),
+            (sealed(frames(2), late + second), true),
+            (sealed(frames(2), NOW + RECORD_AGE_MAX - second), true),
+            (sealed(frames(2), late), false),
+            (sealed(frames(2), NOW + RECORD_AGE_MAX), false),
+            (sealed(frames(3), NOW), false),
+            (sealed(Frames::new(NodeId(2), Some(b"other"), 0), NOW), false),
+            (bytes("b"), false),
+            (changed.into(), false),
+            (Bytes::new(), false),
+        ] {
+            let mut registry = Registry::new(NodeId(1), frames(1), now);
+            let changes = registry.handle_nodes(now, NOW, vec![(NodeId(2), record.clone())]);
+            let expected: &[Change] = if counts { &[Change::Joined(NodeId(2))] } else { &[] };
+            assert_eq!(changes, expected, "{record:?}");
+            assert_eq!(registry.unreadable(), usize::from(!counts));
+        }
+        // What a node writes is what the others read.
+        let mut registry = Registry::new(NodeId(1), frames(1), now);
+        let report = registry.handle_timeout(now, NOW, &record("a"));
+        let Some(Request::Heartbeat { record, .. }) = report else { panic!("{report:?}") };
+        assert_eq!(frames(2).open_record(NodeId(1), NOW, record), Some(bytes("a")));
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_cluster::engine::memory::Memory;
-use stentor_cluster::engine::{Channel, Engine, Event, Limits, PAYLOAD_BYTES_MAX};
+use stentor_cluster::engine::{Channel, Engine, Event, Limits, PAYLOAD_BYTES_MAX, Request};
 use stentor_cluster::{Cluster, ClusterPlane, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options, SURVEY_TIMEOUT};
 use stentor_edge::{
     Broadcast, Broker, Busy, Charge, Class, Command, CommandInbox, Concerned, ControlPlane, DataPlane, Done,
@@ -339,6 +339,24 @@ async fn frames_without_the_secret_are_refused_and_counted() {
     assert_eq!(a.received(), []);
     // And each has said to all that it is there.
     assert_eq!(a.metric("cluster_frames_refused"), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_strangers_announce_are_neither_asked_nor_waited_for() {
+    let (memory, [a, _b, _c]) = three().await;
+    let id = NodeId::draw();
+    let (engine, _events) = memory.connect(id, Limits::default());
+    let record =
+        r#"{"name":"d","version":"1","address":"127.0.0.1:1","started_at_seconds":1,"connections":0}"#;
+    engine.request(Request::Heartbeat { node: id, record: record.into(), ttl: 60 * NODE_TTL }).await.unwrap();
+    pass(HEARTBEAT_INTERVAL).await;
+    assert_eq!((a.cluster.nodes().len(), a.metric("cluster_nodes_unreadable")), (3, 1));
+    let (done, answer) = oneshot::channel();
+    let command = Command::Sessions { limit: 1, done: Done::new(|result| done.send(result).unwrap()) };
+    let begun = tokio::time::Instant::now();
+    a.all.command(Target::of("/").unwrap().everybody(), command);
+    assert_eq!(answer.await.unwrap().unwrap().missing_nodes, [""; 0]);
+    assert!(begun.elapsed() < SURVEY_TIMEOUT);
 }
 
 #[tokio::test(start_paused = true)]

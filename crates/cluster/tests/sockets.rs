@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use stentor_cluster::engine::memory::Memory;
 use stentor_cluster::engine::{Answer, Channel, Engine, EngineError, Event, EventReceiver, Limits, Request};
 use stentor_cluster::frame::{Frame, Frames, SocketAnswer, SocketFrame};
@@ -217,7 +217,8 @@ impl Peer {
             started_at_seconds: 0,
             connections: 0,
         };
-        let record = serde_json::to_vec(&record).unwrap().into();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let record = self.frames.seal_record(now, &serde_json::to_vec(&record).unwrap());
         self.engine.request(Request::Heartbeat { node: self.id, record, ttl: NODE_TTL }).await.unwrap();
     }
 

@@ -3,6 +3,9 @@
 //! A frame is `version, kind, sender, body, tag`. The tag is there if the cluster has a secret: the first 16 bytes of the
 //! HMAC-SHA256 over channel and frame, so that others who can write to the engine can't make a node believe anything, and
 //! can't repeat a frame on another channel. What comes from the engine is checked like what comes from a client.
+//!
+//! With a secret, a node's record is `time, record, tag`. The tag covers the node's id, so that nobody can announce a node that
+//! doesn't exist, or change where one is reached. The time limits how long the record of a dead node can be repeated.
 
 mod codec;
 mod socket;
@@ -20,12 +23,15 @@ use codec::{Reader, Writer};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::sync::Arc;
+use std::time::Duration;
 use stentor_edge::Broadcast;
 use stentor_hub::{Data, Room, Rooms, Topic};
 
 /// Grows when a frame's meaning changes. Nodes of different versions refuse each other's frames.
 const VERSION: u8 = 1;
 const TAG_BYTES: usize = 16;
+/// How far the time of a node's record may be from that of the reader, either way.
+pub const RECORD_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// Why a frame was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -185,6 +191,38 @@ impl Frames {
         };
         r.end()?;
         Ok((sender, frame))
+    }
+
+    /// This node's record, as it is stored. `at` is the time since 1970.
+    pub fn seal_record(&self, at: Duration, record: &[u8]) -> Bytes {
+        let Some(mut mac) = self.record_mac(self.node) else { return Bytes::copy_from_slice(record) };
+        let mut w = Writer::default();
+        w.u64(at.as_secs());
+        w.0.extend_from_slice(record);
+        mac.update(&w.0);
+        w.0.extend_from_slice(&mac.finalize().into_bytes()[..TAG_BYTES]);
+        w.0.freeze()
+    }
+
+    /// What a node's stored record says. `now` is the time since 1970. `None`: it isn't proven that the node wrote this, less than
+    /// [`RECORD_AGE_MAX`] ago.
+    pub fn open_record(&self, node: NodeId, now: Duration, mut record: Bytes) -> Option<Bytes> {
+        let Some(mut mac) = self.record_mac(node) else { return Some(record) };
+        let tag = record.split_off(record.len().checked_sub(TAG_BYTES)?);
+        mac.update(&record);
+        mac.verify_truncated_left(&tag).ok()?;
+        let mut r = Reader::new(record);
+        let at = Duration::from_secs(r.u64().ok()?);
+        (at.abs_diff(now) < RECORD_AGE_MAX).then_some(r.rest)
+    }
+
+    fn record_mac(&self, node: NodeId) -> Option<Hmac<Sha256>> {
+        let mut mac = self.secret.clone()?;
+        let mut name = Writer::default();
+        name.u8(4);
+        name.u64(node.0);
+        mac.update(&name.0);
+        Some(mac)
     }
 
     fn mac(&self, channel: &Channel, frame: &[u8]) -> Option<Hmac<Sha256>> {
