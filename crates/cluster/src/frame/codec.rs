@@ -52,6 +52,9 @@ impl Writer {
     }
 }
 
+/// Maximum number of items of all lists of a frame: an item of a few bytes takes up to 100 while the list grows. The longest
+/// lists that nodes write have 1 MiB of rooms' names.
+const ITEMS_MAX: usize = 1 << 18;
 /// A frame that is longer than its content by this much isn't kept with it.
 const ENVELOPE_BYTES_MAX: usize = 1_024;
 
@@ -60,11 +63,13 @@ pub(super) struct Reader {
     pub(super) rest: Bytes,
     /// Of the whole frame.
     bytes: usize,
+    /// Items that lists may still have.
+    items_left: usize,
 }
 
 impl Reader {
     pub(super) fn new(frame: Bytes) -> Self {
-        Self { bytes: frame.len(), rest: frame }
+        Self { bytes: frame.len(), rest: frame, items_left: ITEMS_MAX }
     }
 
     pub(super) fn u8(&mut self) -> Result<u8, FrameError> {
@@ -120,6 +125,7 @@ impl Reader {
         if len > self.rest.len() {
             return Err(FrameError::TooShort);
         }
+        self.items_left = self.items_left.checked_sub(len).ok_or(FrameError::Malformed)?;
         // The list grows as items are read: a count alone takes no memory.
         (0..len).map(|_| read(self)).collect()
     }
@@ -146,5 +152,17 @@ mod tests {
         assert_eq!((&*short, long.len()), (&b"short"[..], 1 << 20));
         drop(long);
         assert!(Vec::from(short).capacity() < 100);
+    }
+
+    #[test]
+    fn the_lists_of_a_frame_are_bounded() {
+        for (second, result) in [(ITEMS_MAX - 7, Ok(())), (ITEMS_MAX - 6, Err(FrameError::Malformed))] {
+            let mut w = Writer::default();
+            w.list(std::iter::repeat_n((), 7), |w, ()| w.u8(0));
+            w.list(std::iter::repeat_n((), second), |w, ()| w.u8(0));
+            let mut r = Reader::new(w.0.freeze());
+            assert_eq!(r.list(Reader::u8).map(|list| list.len()), Ok(7));
+            assert_eq!(r.list(Reader::u8).map(|_| ()), result);
+        }
     }
 }
