@@ -48,9 +48,7 @@ impl<E: Encoder> Hub<E> {
         visits_max: usize,
         found: &mut Vec<SessionId>,
     ) -> Option<usize> {
-        let mut except: Vec<u32> =
-            selection.except_rooms.iter().filter_map(|room| self.room_index(room)).collect();
-        except.sort_unstable();
+        let except = self.room_indexes(&selection.except_rooms);
         let mut visits = 0;
         while let Some(room) = selection.rooms.get(selection.room) {
             // Rooms end between two calls, and their indexes are used again.
@@ -75,6 +73,19 @@ impl<E: Encoder> Hub<E> {
             selection.left = None;
         }
         None
+    }
+
+    /// Removes the sessions that are members of any of `rooms`.
+    pub fn leave_out_members(&self, sessions: &mut Vec<SessionId>, rooms: &[Room]) {
+        let topics = self.room_indexes(rooms);
+        sessions.retain(|session| !self.is_in_any(*session, &topics));
+    }
+
+    /// Sorted.
+    fn room_indexes(&self, rooms: &[Room]) -> Vec<u32> {
+        let mut indexes: Vec<u32> = rooms.iter().filter_map(|room| self.room_index(room)).collect();
+        indexes.sort_unstable();
+        indexes
     }
 
     /// Whether a session has joined a room. The home core may not have confirmed it yet.

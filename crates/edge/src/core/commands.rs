@@ -279,9 +279,10 @@ impl<D: Driver> Core<D> {
             self.pump();
         }
         // Those that were named are few: they are checked at once.
-        let named = mem::take(&mut task.named);
-        let mut named: Vec<SessionId> =
-            named.into_iter().filter(|session| self.is_concerned(*session, task)).collect();
+        let mut named = mem::take(&mut task.named);
+        let namespace = task.everybody.namespace();
+        named.retain(|session| self.namespace_of(*session) == Some(namespace));
+        self.ex.hub.leave_out_members(&mut named, &task.except_rooms);
         if let Work::Send { event, data, volatile, gather } = &task.work {
             *steps = steps.saturating_sub(named.len() * SESSION_STEPS);
             self.ex.published_bytes += named.len() * (data.len() + ENVELOPE_BYTES);
@@ -312,12 +313,6 @@ impl<D: Driver> Core<D> {
                 }
             }
         }
-    }
-
-    /// Whether a session that was named is there, in the right namespace, and in none of the excepted rooms.
-    fn is_concerned(&self, session: SessionId, task: &SessionsTask) -> bool {
-        self.namespace_of(session) == Some(task.everybody.namespace())
-            && !task.except_rooms.iter().any(|room| self.ex.hub.has_joined(session, room))
     }
 
     /// The namespace of a session, suspended or not.
