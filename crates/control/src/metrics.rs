@@ -297,6 +297,12 @@ impl Collector for ProcessCollector {
             gauge("process_resident_memory_bytes", "Resident memory of the process", stats.resident_bytes),
             gauge("process_open_fds", "Open file descriptors", stats.descriptors),
             gauge("process_max_fds", "Limit of open file descriptors", stats.descriptors_max),
+            one(
+                MetricKind::Gauge,
+                "process_start_time_seconds",
+                "Start time of the process, in seconds since 1970",
+                stats.started_at_seconds,
+            ),
         ] {
             write(&mut encoder, &metric)?;
         }

@@ -10,12 +10,16 @@ pub(crate) struct ProcessStats {
     pub(crate) cpu: Duration,
     pub(crate) descriptors: usize,
     pub(crate) descriptors_max: usize,
+    /// Seconds since 1970, by the kernel's clock.
+    pub(crate) started_at_seconds: u64,
 }
 
 /// Reads files in `/proc`, which takes long if very many descriptors are open.
 pub(crate) fn stats() -> io::Result<ProcessStats> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let (cpu_ticks, resident_pages) = parse_stat(&stat).ok_or(io::ErrorKind::InvalidData)?;
+    let Stat { cpu_ticks, start_ticks, resident_pages } =
+        parse_stat(&stat).ok_or(io::ErrorKind::InvalidData)?;
+    let booted_at_seconds = booted_at(&std::fs::read_to_string("/proc/stat")?).unwrap_or(0);
     let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     Ok(ProcessStats {
@@ -23,18 +27,35 @@ pub(crate) fn stats() -> io::Result<ProcessStats> {
         cpu: Duration::from_secs_f64(cpu_ticks as f64 / ticks_per_second as f64),
         descriptors: descriptors()?,
         descriptors_max: limit.current.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX),
+        started_at_seconds: booted_at_seconds + start_ticks / ticks_per_second,
     })
 }
 
-/// `utime + stime` (fields 14 and 15) in ticks, and `rss` (field 24) in pages. The second field is the program's
-/// name in parentheses, which may itself hold spaces and parentheses.
-fn parse_stat(stat: &str) -> Option<(u64, usize)> {
+/// Fields of `/proc/self/stat`.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    /// `utime + stime` (14 and 15).
+    cpu_ticks: u64,
+    /// `starttime` (22), since the system's start.
+    start_ticks: u64,
+    /// `rss` (24).
+    resident_pages: usize,
+}
+
+/// The second field is the program's name in parentheses, which may itself hold spaces and parentheses.
+fn parse_stat(stat: &str) -> Option<Stat> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split(' ').skip(14 - 3);
     let user: u64 = fields.next()?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
-    let resident = fields.nth(24 - 16)?.parse().ok()?;
-    Some((user + system, resident))
+    let start_ticks = fields.nth(22 - 16)?.parse().ok()?;
+    let resident_pages = fields.nth(24 - 23)?.parse().ok()?;
+    Some(Stat { cpu_ticks: user + system, start_ticks, resident_pages })
+}
+
+/// When the system started, in seconds since 1970: `btime` in `/proc/stat`.
+fn booted_at(stat: &str) -> Option<u64> {
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
 /// Since Linux 6.2 the folder's size is the number of its entries; before, they are counted.
@@ -48,14 +69,16 @@ fn descriptors() -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{SystemTime, UNIX_EPOCH};
 
     #[test]
     fn a_process_name_with_parentheses_is_parsed() {
         let fields: Vec<String> = (4..=52).map(|n| n.to_string()).collect();
         let stat = format!("1 (a ) b) S {}", fields.join(" "));
-        assert_eq!(parse_stat(&stat), Some((14 + 15, 24)));
+        assert_eq!(parse_stat(&stat), Some(Stat { cpu_ticks: 14 + 15, start_ticks: 22, resident_pages: 24 }));
         assert_eq!(parse_stat("1 (a) S 4 5"), None);
         assert_eq!(parse_stat(""), None);
+        assert_eq!(booted_at("cpu 1 2\nbtime 1700000000\nprocesses 3\n"), Some(1_700_000_000));
     }
 
     #[test]
@@ -63,5 +86,7 @@ mod tests {
         let stats = stats().unwrap();
         assert!(stats.resident_bytes > 100_000);
         assert!(stats.descriptors >= 3 && stats.descriptors <= stats.descriptors_max);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        assert!((now - 3600..=now + 1).contains(&stats.started_at_seconds), "{}", stats.started_at_seconds);
     }
 }
