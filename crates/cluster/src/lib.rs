@@ -23,6 +23,8 @@ mod plane;
 mod registry;
 mod relay;
 mod rooms;
+#[cfg(test)]
+mod simulation;
 pub mod socketio;
 mod space;
 mod surveys;

@@ -9,6 +9,7 @@ use super::*;
 use crate::engine::memory::Bus;
 use crate::engine::{EngineError, Event};
 use crate::frame::Frames;
+use crate::simulation::simulate;
 use bytes::Bytes;
 use pushes::History;
 use stentor_hub::{Patch, Topic};
@@ -510,34 +511,76 @@ fn a_document_that_is_gone_is_not_shown_to_a_node_that_joins_late() {
 /// one position, and never does a feed go back.
 #[test]
 fn feeds_survive_faults_and_never_go_back() {
-    for seed in 0..2_000 {
+    simulate(0..2_000, 400, |run| {
+        let seed = run.seed;
         let mut cluster = Cluster::new(4, seed);
         let mut history = History::default();
-        for step in 0..400 {
+        for step in run.steps.clone() {
+            cluster.random = run.random(step);
             let index = cluster.random.usize(..cluster.nodes.len());
             match cluster.random.u32(..30) {
-                0..=3 => cluster.upstream += 1,
-                4 | 5 => cluster.want(index, true),
-                6 => cluster.want(index, false),
-                7 if cluster.nodes[index].is_connected => cluster.disconnect(index),
-                7 | 8 => cluster.connect(index),
-                9 => cluster.is_up = !cluster.is_up,
+                0..=3 => {
+                    cluster.upstream += 1;
+                    run.note(step, format!("the upstream has version {}", cluster.upstream));
+                }
+                4 | 5 => {
+                    run.note(step, format!("node {index} has subscribers"));
+                    cluster.want(index, true);
+                }
+                6 => {
+                    run.note(step, format!("node {index} has no subscribers"));
+                    cluster.want(index, false);
+                }
+                7 if cluster.nodes[index].is_connected => {
+                    run.note(step, format!("node {index} loses its connection"));
+                    cluster.disconnect(index);
+                }
+                7 | 8 => {
+                    run.note(step, format!("node {index} is connected"));
+                    cluster.connect(index);
+                }
+                9 => {
+                    cluster.is_up = !cluster.is_up;
+                    run.note(step, if cluster.is_up { "the engine answers" } else { "the engine is away" });
+                }
                 10 if step % 7 == 0 && seed % 2 == 0 => {
+                    run.note(step, "the engine forgets everything");
                     cluster.bus.forget();
                     history.is_lossy = true;
                 }
-                10 if step % 7 == 1 => cluster.bus.replicate(),
-                10 if step % 7 == 2 && seed % 3 == 0 => {
+                10 if step % 7 == 1 => {
+                    run.note(step, "the replica has everything");
+                    cluster.bus.replicate();
+                }
+                10 if step % 7 > 4 && seed % 3 == 0 => {
+                    run.note(step, "the replica becomes the primary");
                     cluster.bus.fail_over();
                     history.is_lossy = true;
                 }
-                11..=14 => cluster.fetch(index),
-                15..=22 => cluster.answer(),
-                23 => cluster.want_key(index, &pushed(), true),
-                24 if step % 2 == 0 => cluster.want_key(index, &pushed(), false),
-                24..=26 => history.push(&mut cluster, index),
+                11..=14 => {
+                    run.note(step, format!("node {index} fetches, if it is to"));
+                    cluster.fetch(index);
+                }
+                15..=22 => {
+                    let asked = cluster.requests.front().map(|(index, _, request)| (index, request));
+                    run.note(step, format!("the engine answers the first of {asked:?}"));
+                    cluster.answer();
+                }
+                23 => {
+                    run.note(step, format!("node {index} has subscribers of the pushed feed"));
+                    cluster.want_key(index, &pushed(), true);
+                }
+                24 if step % 2 == 0 => {
+                    run.note(step, format!("node {index} has no subscribers of the pushed feed"));
+                    cluster.want_key(index, &pushed(), false);
+                }
+                24..=26 => {
+                    run.note(step, format!("a document is pushed to node {index}"));
+                    history.push(&mut cluster, index);
+                }
                 _ => {
                     let ms = cluster.random.u64(..1500);
+                    run.note(step, format!("{ms} ms pass"));
                     cluster.pass(Duration::from_millis(ms));
                 }
             }
@@ -558,5 +601,5 @@ fn feeds_survive_faults_and_never_go_back() {
         history.check(&cluster, seed);
         assert!(cluster.holders().len() <= 1, "seed {seed}");
         assert_eq!(cluster.nodes.iter().map(|node| node.feeds.asked.len()).sum::<usize>(), 0, "seed {seed}");
-    }
+    });
 }

@@ -6,6 +6,7 @@ mod model;
 use super::*;
 use crate::engine::memory::Bus;
 use crate::engine::{Channel, Event};
+use crate::simulation::simulate;
 use model::{Member, Truth};
 use std::collections::HashSet;
 use stentor_hub::{Epoch, Key, Topic};
@@ -577,44 +578,89 @@ fn what_waits_is_bounded() {
 fn rooms_survive_faults_and_no_loss_is_silent() {
     let (mut received, mut gaps, mut refused, mut recovered) = (0, 0, 0, 0);
     let mut reasons: HashSet<&str> = HashSet::new();
-    for seed in 0..3_000 {
+    simulate(0..3_000, 400, |run| {
+        let seed = run.seed;
         let mut cluster = Cluster::new(3, seed);
         if seed % 2 == 0 {
             cluster.begin_rooms_when_read();
         }
-        for _ in 0..400 {
+        for step in run.steps.clone() {
+            cluster.random = run.random(step);
             let index = cluster.random.usize(..cluster.nodes.len());
             let i = cluster.random.usize(..ROOMS.len());
             match cluster.random.u32(..64) {
                 0..=13 => {
                     let publisher = cluster.random.usize(..PUBLISHERS);
+                    run.note(step, format!("publisher {publisher} publishes to room {i} on node {index}"));
                     cluster.publish(index, publisher, i);
                 }
-                14 | 15 => cluster.set_interest(index, i, true),
-                16 => cluster.set_interest(index, i, false),
-                17 if cluster.nodes[index].is_connected => cluster.disconnect(index),
-                17..=19 if !cluster.nodes[index].is_connected => cluster.connect(index),
-                20 => cluster.is_up = !cluster.is_up,
+                14 | 15 => {
+                    run.note(step, format!("node {index} has members of room {i}"));
+                    cluster.set_interest(index, i, true);
+                }
+                16 => {
+                    run.note(step, format!("node {index} has no members of room {i}"));
+                    cluster.set_interest(index, i, false);
+                }
+                17 if cluster.nodes[index].is_connected => {
+                    run.note(step, format!("node {index} loses its connection"));
+                    cluster.disconnect(index);
+                }
+                17..=19 if !cluster.nodes[index].is_connected => {
+                    run.note(step, format!("node {index} is connected"));
+                    cluster.connect(index);
+                }
+                20 => {
+                    cluster.is_up = !cluster.is_up;
+                    run.note(step, if cluster.is_up { "the engine answers" } else { "the engine is away" });
+                }
                 21 => {
                     let lost = cluster.nodes[index].events.front();
                     if matches!(lost, Some(Event::Message { .. })) {
+                        run.note(step, format!("node {index} misses {lost:?}"));
                         cluster.nodes[index].events.pop_front();
                     }
                 }
                 22 if cluster.random.u32(..8) == 0 => {
-                    // It starts again without its data.
+                    run.note(step, "the engine starts again without its data");
                     (0..3).for_each(|index| cluster.disconnect(index));
                     cluster.bus.forget();
                 }
-                23 if cluster.random.u32(..4) == 0 => cluster.intrude(i),
-                23 => cluster.confirm(index, i),
-                24..=34 => cluster.execute(index, false),
-                35 => cluster.execute(index, true),
-                36..=46 => cluster.answer(index),
-                47..=58 => cluster.deliver(index),
-                59 if cluster.random.u32(..4) == 0 => cluster.pass(HEADS_INTERVAL),
+                23 if cluster.random.u32(..4) == 0 => {
+                    run.note(step, format!("something else is published to room {i}"));
+                    cluster.intrude(i);
+                }
+                23 => {
+                    run.note(step, format!("node {index} confirms room {i}"));
+                    cluster.confirm(index, i);
+                }
+                24..=34 => {
+                    run.note(step, format!("the engine carries out a request of node {index}"));
+                    cluster.execute(index, false);
+                }
+                35 => {
+                    run.note(
+                        step,
+                        format!("the engine carries out a request of node {index}, and the answer is lost"),
+                    );
+                    cluster.execute(index, true);
+                }
+                36..=46 => {
+                    run.note(step, format!("node {index} receives an answer"));
+                    cluster.answer(index);
+                }
+                47..=58 => {
+                    let event = cluster.nodes[index].events.front();
+                    run.note(step, format!("node {index} receives {event:?}"));
+                    cluster.deliver(index);
+                }
+                59 if cluster.random.u32(..4) == 0 => {
+                    run.note(step, format!("{HEADS_INTERVAL:?} pass"));
+                    cluster.pass(HEADS_INTERVAL);
+                }
                 60.. => {
                     let ms = cluster.random.u64(..500);
+                    run.note(step, format!("{ms} ms pass"));
                     cluster.pass(Duration::from_millis(ms));
                 }
                 _ => {}
@@ -640,7 +686,7 @@ fn rooms_survive_faults_and_no_loss_is_silent() {
             reasons.extend(cluster.resyncs(index).into_iter().map(|(reason, _)| reason));
         }
         refused += cluster.refused;
-    }
+    });
     // The faults were there, and didn't prevent everything.
     let counts = (received, gaps, refused, recovered);
     assert!(received > 10_000 && gaps > 1_000 && refused > 100 && recovered > 100, "{counts:?}");

@@ -1,0 +1,104 @@
+//! Simulations from seeds. One that fails is run again with fewer steps, until all of them are needed, and told.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::Once;
+
+/// How often a run that fails is repeated at most.
+const ATTEMPTS_MAX: usize = 2_000;
+
+thread_local! {
+    /// Panics of this thread are expected.
+    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A run of a simulation.
+#[derive(Clone)]
+pub(crate) struct Run {
+    pub(crate) seed: u64,
+    /// The numbers of its steps.
+    pub(crate) steps: Vec<u64>,
+    /// What has happened.
+    trace: Vec<String>,
+}
+
+impl Run {
+    /// What is drawn in a step: the same, whichever other steps there are.
+    pub(crate) fn random(&self, step: u64) -> fastrand::Rng {
+        fastrand::Rng::with_seed(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ step)
+    }
+
+    /// Notes what happens next.
+    pub(crate) fn note(&mut self, step: u64, what: impl Into<String>) {
+        self.trace.push(format!("step {step}: {}", what.into()));
+    }
+
+    /// Runs it. If it fails, returns what had happened.
+    fn fails(&self, simulation: &mut impl FnMut(&mut Self)) -> Option<Vec<String>> {
+        let mut run = Self { trace: Vec::new(), ..self.clone() };
+        let was_quiet = IS_QUIET.replace(true);
+        let result = catch_unwind(AssertUnwindSafe(|| simulation(&mut run)));
+        IS_QUIET.set(was_quiet);
+        result.is_err().then_some(run.trace)
+    }
+
+    /// A run that fails as well, and none of whose steps can be left out.
+    fn shrunk(mut self, simulation: &mut impl FnMut(&mut Self)) -> Self {
+        let mut attempts = 0;
+        let mut still_fails = |run: &Self| {
+            attempts += 1;
+            attempts <= ATTEMPTS_MAX && run.fails(simulation).is_some()
+        };
+        let mut chunk = self.steps.len().div_ceil(2);
+        loop {
+            let before = self.steps.len();
+            let mut at = 0;
+            while at < self.steps.len() {
+                let mut shorter = self.clone();
+                shorter.steps.drain(at..(at + chunk).min(self.steps.len()));
+                if still_fails(&shorter) {
+                    self = shorter;
+                } else {
+                    at += chunk;
+                }
+            }
+            if chunk == 1 && self.steps.len() == before {
+                return self;
+            }
+            chunk = (chunk / 2).max(1);
+        }
+    }
+}
+
+/// Runs a simulation with each of the seeds. `simulation` panics if something is wrong.
+pub(crate) fn simulate(seeds: Range<u64>, steps: u64, mut simulation: impl FnMut(&mut Run)) {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let hook = take_hook();
+        set_hook(Box::new(move |info| {
+            if !IS_QUIET.get() {
+                hook(info);
+            }
+        }));
+    });
+    for seed in seeds {
+        let run = Run { seed, steps: (0..steps).collect(), trace: Vec::new() };
+        if run.fails(&mut simulation).is_none() {
+            continue;
+        }
+        let mut run = run.shrunk(&mut simulation);
+        let trace = run.fails(&mut simulation).unwrap_or_default().join("\n");
+        println!("seed {seed} fails with these steps:\n{trace}");
+        run.trace.clear();
+        simulation(&mut run);
+        panic!("seed {seed} failed before, and doesn't now");
+    }
+}
+
+#[test]
+fn a_run_that_fails_is_made_as_short_as_possible() {
+    let mut simulation = |run: &mut Run| assert!(!run.steps.contains(&3) || !run.steps.contains(&77));
+    let run = Run { seed: 1, steps: (0..100).collect(), trace: Vec::new() };
+    assert_eq!(run.shrunk(&mut simulation).steps, [3, 77]);
+}
