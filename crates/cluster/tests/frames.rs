@@ -13,8 +13,8 @@ use stentor_cluster::frame::{
     SocketFrame, Task,
 };
 use stentor_edge::{
-    Broadcast, Concerned, MovingSocket, Pid, PublicId, RoomList, RoomsQuery, SessionInfo, SessionList,
-    SocketName, SocketRequest, Target,
+    Broadcast, Concerned, MovingSocket, Pid, Principal, PublicId, RoomList, RoomsQuery, SessionInfo,
+    SessionList, SocketName, SocketRequest, Target,
 };
 use stentor_hub::{
     Data, Document, Epoch, FeedState, Key, MissedMessage, Policy, Position, Room, Rooms, Topic,
@@ -44,6 +44,7 @@ fn all_kinds() -> Vec<Frame> {
     let position = Position { epoch: Epoch(1), offset: 2 };
     let socket = MovingSocket {
         id,
+        principal: Some(Principal { issuer: "https://id.example.com".into(), subject: "42".into() }),
         subscriptions: vec![
             (Topic::Room(Room::plain("red").unwrap()), Policy::Queue.into()),
             (Topic::Feed(Key::parse("game").unwrap()), Policy::Latest.into()),

@@ -272,6 +272,7 @@ fn socket() -> MovingSocket {
     let message = |id, data| MissedMessage { id, is_direct: id == 2, event: Some("news".into()), data };
     MovingSocket {
         id: PublicId::parse("aaaaaaaaaaaaaaaaaaaa").unwrap(),
+        principal: None,
         subscriptions: vec![
             (Room::all_members("/").unwrap().into(), Policy::Queue.into()),
             (Room::plain("red").unwrap().into(), Policy::DropOldest.into()),

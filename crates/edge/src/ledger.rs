@@ -52,6 +52,8 @@ pub enum Class {
     Broker,
     /// Open questions to the authorizer.
     Decisions,
+    /// Who clients are, by their tokens.
+    Identities,
     /// What waits for the cluster's engine, and what arrived from it and waits for this node.
     Cluster,
     /// Connections that are passed through to other nodes, what waits in them, and claimed names of sessions.
@@ -59,7 +61,7 @@ pub enum Class {
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Connections,
         Self::Sessions,
         Self::Subscriptions,
@@ -74,6 +76,7 @@ impl Class {
         Self::Inboxes,
         Self::Broker,
         Self::Decisions,
+        Self::Identities,
         Self::Cluster,
         Self::Relays,
     ];
@@ -95,6 +98,7 @@ impl Class {
             Self::Inboxes => "inboxes",
             Self::Broker => "broker",
             Self::Decisions => "decisions",
+            Self::Identities => "identities",
             Self::Cluster => "cluster",
             Self::Relays => "relays",
         }

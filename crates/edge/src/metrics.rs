@@ -90,6 +90,10 @@ figures! {
     history_publications: Gauge = "room_history_publications",
     /// Bytes of the publications in the history of rooms.
     history_bytes: Gauge = "room_history_bytes",
+    /// Sessions whose client has an identity.
+    identities: Gauge = "identities",
+    /// Tokens that were refused: none where one is needed, or one that is invalid, expired or revoked.
+    tokens_refused: Counter = "tokens_refused",
     /// Feeds and rooms.
     topics: Gauge = "topics",
     /// Accepted connections.

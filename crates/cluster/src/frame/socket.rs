@@ -5,8 +5,8 @@ use super::{FrameError, room};
 use crate::NodeId;
 use std::time::Duration;
 use stentor_edge::{
-    MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, Pid, PublicId, SocketName,
-    SocketRequest,
+    MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, Pid, Principal, PublicId,
+    SocketName, SocketRequest,
 };
 use stentor_hub::{KNOWN_MAX, Key, MissedMessage, Policy, Room, SubscribeOptions, Topic};
 
@@ -87,8 +87,12 @@ impl Writer {
     }
 
     fn socket(&mut self, socket: &MovingSocket) {
-        let MovingSocket { id, subscriptions, missed, known } = socket;
+        let MovingSocket { id, principal, subscriptions, missed, known } = socket;
         self.text(&id.to_string());
+        self.option(principal.as_ref(), |w, Principal { issuer, subject }| {
+            w.text(issuer);
+            w.text(subject);
+        });
         let rooms: Vec<(&Room, &SubscribeOptions)> = subscriptions
             .iter()
             .filter_map(|(topic, options)| match topic {
@@ -165,6 +169,7 @@ impl Reader {
 
     fn socket(&mut self) -> Result<MovingSocket, FrameError> {
         let id = PublicId::parse(&self.text()?).ok_or(FrameError::Malformed)?;
+        let principal = self.option(|r| Ok(Principal { issuer: r.text()?, subject: r.text()? }))?;
         let everybody = Room::all_members(&self.text()?).map_err(|_| FrameError::Name)?;
         let rooms = self.bounded(MOVING_TOPICS_MAX, |r| {
             Ok((Topic::Room(room(&everybody, &r.text()?)?), r.subscribe_options()?))
@@ -184,7 +189,7 @@ impl Reader {
         if subscriptions.len() > MOVING_TOPICS_MAX || bytes > MOVING_BYTES_MAX {
             return Err(FrameError::Malformed);
         }
-        Ok(MovingSocket { id, subscriptions, missed, known })
+        Ok(MovingSocket { id, principal, subscriptions, missed, known })
     }
 
     fn subscribe_options(&mut self) -> Result<SubscribeOptions, FrameError> {

@@ -2,14 +2,14 @@
 
 use super::actions::{Acks, Action, Sent, Waiter};
 use super::{Ack, Arguments, Connect, Envelope, Event, Message, NotPublished, NotSubscribed, RequestId};
-use super::{Outlet, Questions, Refused};
+use super::{Outlet, Questions, Refused, renews};
 use crate::encode::Writer;
 use crate::encode::{Formats, json_string};
 use crate::identity::Owner;
 use crate::identity::Service;
 use crate::ledger::Pressure;
 use crate::millis::Millis;
-use crate::ports::{Access, ClientEvent, Denial, EventEmit, EventReply, PublicId};
+use crate::ports::{Access, ClientEvent, ClientFacts, Credentials, Denial, EventEmit, EventReply, PublicId};
 use crate::recovery::RecoverableSockets;
 use crate::tracked::Tracked;
 use bytes::Bytes;
@@ -318,13 +318,72 @@ impl<'a> Context<'a> {
         since: Option<Position>,
     ) -> Result<(), NotSubscribed> {
         self.authorize(session, Access::Subscribe(topic))?;
+        let since = self.allowed_position(session, topic, since)?;
         self.hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)
+    }
+
+    /// The position from which a client may receive what was published before. One that may not read the history of a room receives
+    /// what is published from now on, and is told that messages may be missing.
+    fn allowed_position(
+        &mut self,
+        session: SessionId,
+        topic: &Topic,
+        since: Option<Position>,
+    ) -> Result<Option<Position>, Refused> {
+        if since.is_none() || !self.has_identities() || !matches!(topic, Topic::Room(_)) {
+            return Ok(since);
+        }
+        match self.authorize(session, Access::History(topic)) {
+            Ok(()) => Ok(since),
+            Err(Refused::Denied(_)) => {
+                self.actions.push(Action::NoHistory { session, topic: topic.clone() });
+                Ok(None)
+            }
+            Err(Refused::Pending) => Err(Refused::Pending),
+        }
+    }
+
+    /// Asks whether a session's client may do something that isn't a function here, as [`Access::Presence`].
+    ///
+    /// # Errors
+    /// If it may not, or it isn't known yet: the message waits, and is handled again ([`Self::awaits_decision`]).
+    pub fn check(&mut self, session: SessionId, access: Access<'_>) -> Result<(), NotSubscribed> {
+        Ok(self.authorize(session, access)?)
     }
 
     fn authorize(&mut self, session: SessionId, access: Access<'_>) -> Result<(), Refused> {
         let core = self.core;
-        let id = || Some(public_id(self.hub, self.recovery, core, session));
-        self.questions.authorize(core.now, id, access, self.scope.waits)
+        let id = || public_id(self.hub, self.recovery, core, session);
+        self.questions.authorize(core.now, session, id, access, self.scope.waits)
+    }
+
+    /// Whether clients have identities, whose authorizers decide everything ([`crate::Options::authenticator`]).
+    pub fn has_identities(&self) -> bool {
+        self.questions.identities.is_on()
+    }
+
+    /// The client of the session that the call is about presents a newer token. It must be the same user's, unless the
+    /// session is anonymous. Its subscriptions are authorized again.
+    ///
+    /// # Errors
+    /// The token is refused, or it isn't known yet: the message waits, and is handled again ([`Self::awaits_decision`]).
+    pub fn renew_token(&mut self, session: SessionId, token: &str) -> Result<(), NotSubscribed> {
+        let namespace = match self.scope.writer {
+            Writer::SocketIo { namespace, .. } => Some(namespace),
+            _ => None,
+        };
+        let client = ClientFacts { protocol: "message", namespace, ..ClientFacts::default() };
+        let credentials = Credentials { token: Some(token), client };
+        let Some(new) = self.questions.identify(self.core.now, &credentials)? else { return Ok(()) };
+        let current = self.questions.identities.get(session);
+        let is_newer = match current.filter(|current| current.principal.is_some()) {
+            Some(current) => renews(current, &new).map_err(NotSubscribed::Denied)?,
+            None => true,
+        };
+        if is_newer {
+            self.actions.push(Action::Renew { session, identity: new });
+        }
+        Ok(())
     }
 
     /// Whether the message that is being handled waits for a permission. Nobody is answered then: the handler is called
@@ -359,12 +418,13 @@ impl<'a> Context<'a> {
         let (id, protocol) = (self.public_id(session), self.scope.writer.protocol());
         let Event { name, arguments, ack } = *event;
         let wants_ack = ack.is_some();
+        let identity = self.questions.identities.get(session).cloned();
         let reply = self.questions.ask_application(self.core.now, |events, ticket| {
             let namespace = &namespace;
             events.handle(&ClientEvent {
                 ticket,
                 session: id,
-                identity: None,
+                identity: identity.as_deref(),
                 protocol,
                 namespace,
                 name,

@@ -10,6 +10,7 @@ mod actions;
 mod chat;
 mod context;
 mod echo;
+mod identities;
 mod outlet;
 mod questions;
 mod refused;
@@ -29,6 +30,7 @@ pub(crate) use actions::{Acks, Action, Sent, Waiter};
 pub(crate) use context::{
     AT_ONCE_BYTES_MAX, CoreContext, ENVELOPE_BYTES, HandlerScope, public_id, take_at_once,
 };
+pub(crate) use identities::{ClientIdentity, Due, Identities, is_same_principal, renews};
 pub(crate) use outlet::Outlet;
 pub(crate) use questions::{Feeds, Questions, Refused};
 

@@ -12,10 +12,13 @@
 //! **Bounds.** `limits.decisions_max` open questions per core, and `limits.decision_timeout` for each. Beyond them, the
 //! answer is [`Denial::UNAVAILABLE`].
 
+mod identify;
+
+use super::Identities;
 use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{
-    Access, Authorizer, Decision, Denial, EventReply, EventSink, PublicId, Question, SocketName,
+    Access, Authorizer, Decision, Denial, EventReply, EventSink, Identity, PublicId, Question, SocketName,
     SocketQuestion, Ticket,
 };
 use std::borrow::Cow;
@@ -62,6 +65,8 @@ enum Asked {
     Socket(Box<SocketName>),
     /// What the application behind the server does for an event.
     Event,
+    /// Who the client is that presented the token with this digest.
+    Identity(u64),
 }
 
 impl Asked {
@@ -95,6 +100,7 @@ struct Deferred {
     answer: Option<Result<(), Denial>>,
     /// The reply to an event, if the answer is good.
     reply: Option<Box<EventReply>>,
+    identity: Option<Arc<Identity>>,
 }
 
 /// What a connection waits for, or has been answered.
@@ -119,10 +125,13 @@ impl Waiting {
 
 /// One core's questions.
 pub(crate) struct Questions {
-    /// `None`: clients may do everything.
+    /// `None`: clients may do everything, unless they have identities.
     authorizer: Option<Arc<dyn Authorizer>>,
     /// `None`: there is no application behind the server.
     events: Option<Arc<dyn EventSink>>,
+    pub(crate) identities: Identities,
+    /// Whether there is anybody to ask.
+    is_on: bool,
     core: CoreId,
     /// The number of the last ticket. None is used twice.
     last: u64,
@@ -137,6 +146,10 @@ pub(crate) struct Questions {
     clients: HashMap<ClientId, ConnId>,
     /// Connections that needn't wait any more.
     decided: VecDeque<ConnId>,
+    /// Subscriptions that were asked about again, by the number of the question.
+    reviews: HashMap<u64, (SessionId, Topic)>,
+    /// Those that aren't allowed any more.
+    withdrawn: VecDeque<(SessionId, Topic, Denial)>,
     open_max: usize,
     timeout: Duration,
     /// Questions that weren't answered in time or had no place.
@@ -148,14 +161,17 @@ impl Questions {
     pub(crate) fn new(
         authorizer: Option<Arc<dyn Authorizer>>,
         events: Option<Arc<dyn EventSink>>,
+        identities: Identities,
         core: CoreId,
         open_max: usize,
         timeout: Duration,
         ledger: Arc<Ledger>,
     ) -> Self {
         Self {
+            is_on: authorizer.is_some() || identities.is_on(),
             authorizer,
             events,
+            identities,
             core,
             last: 0,
             asker: None,
@@ -164,6 +180,8 @@ impl Questions {
             waiting: HashMap::new(),
             clients: HashMap::new(),
             decided: VecDeque::new(),
+            reviews: HashMap::new(),
+            withdrawn: VecDeque::new(),
             open_max,
             timeout,
             unanswered: 0,
@@ -177,57 +195,105 @@ impl Questions {
         self.asker = conn;
     }
 
-    /// Asks whether a client may do something: every permission of clients is decided here. `waits`: the client's message
-    /// or request can wait for the answer.
+    /// Asks whether a session's client may do something: every permission of clients is decided here, or in
+    /// [`Self::authorize_connect`]. `waits`: the client's message or request can wait for the answer.
     #[inline]
     pub(crate) fn authorize(
         &mut self,
         now: Instant,
-        session: impl FnOnce() -> Option<PublicId>,
+        session: SessionId,
+        id: impl FnOnce() -> PublicId,
         access: Access<'_>,
         waits: bool,
     ) -> Result<(), Refused> {
-        if self.authorizer.is_none() {
+        if !self.is_on || self.identities.is_allowed(session, access) {
             return Ok(());
         }
-        self.ask(now, session(), access, waits)
+        let identity = self.identities.get(session).cloned();
+        let asker = self.asker.filter(|_| waits);
+        let may_cache = identity.as_ref().is_some_and(|identity| identity.authorizer.is_cacheable(access));
+        self.ask(now, asker, identity.as_deref(), Some(id()), access)?;
+        self.identities.allow(session, access, may_cache);
+        Ok(())
+    }
+
+    /// Asks whether a client may connect to a namespace.
+    pub(crate) fn authorize_connect(
+        &mut self,
+        now: Instant,
+        identity: Option<&Identity>,
+        namespace: &str,
+    ) -> Result<(), Refused> {
+        if !self.is_on {
+            return Ok(());
+        }
+        self.ask(now, self.asker, identity, None, Access::Connect { namespace })
     }
 
     fn ask(
         &mut self,
         now: Instant,
+        asker: Option<ConnId>,
+        identity: Option<&Identity>,
         session: Option<PublicId>,
         access: Access<'_>,
-        waits: bool,
     ) -> Result<(), Refused> {
-        let Some(authorizer) = &self.authorizer else { return Ok(()) };
-        let asker = self.asker.filter(|_| waits);
-        let known = asker.and_then(|conn| self.waiting.get(&conn)).and_then(|waiting| {
-            waiting
-                .questions
-                .iter()
-                .find(|question| question.asked.is(access))
-                .map(|question| &question.answer)
-        });
-        match known {
-            Some(Some(answer)) => return answer.clone().map_err(Refused::Denied),
-            Some(None) => return Err(Refused::Pending),
-            None => {}
+        if let Some(answer) = self.answer_of(asker, |asked| asked.is(access)) {
+            return answer.map(|_| ());
         }
         self.last += 1;
-        let (number, identity) = (self.last, None);
+        let number = self.last;
         let ticket = Ticket { core: self.core, number };
-        match authorizer.authorize(&Question { ticket, session, identity, access }) {
+        match self.decision(&Question { ticket, session, identity, access }) {
             Decision::Allow => return Ok(()),
             Decision::Deny(denial) => return Err(Refused::Denied(denial)),
             Decision::Pending => {}
         }
-        let Some(conn) = asker.filter(|_| self.open.len() < self.open_max) else {
+        self.wait(now, asker, Asked::of(access), number)
+    }
+
+    /// What is known of a question that a connection has asked before.
+    fn answer_of(
+        &self,
+        asker: Option<ConnId>,
+        is_it: impl Fn(&Asked) -> bool,
+    ) -> Option<Result<Option<Arc<Identity>>, Refused>> {
+        let waiting = self.waiting.get(&asker?)?;
+        let question = waiting.questions.iter().find(|question| is_it(&question.asked))?;
+        Some(match &question.answer {
+            Some(Ok(())) => Ok(question.identity.clone()),
+            Some(Err(denial)) => Err(Refused::Denied(denial.clone())),
+            None => Err(Refused::Pending),
+        })
+    }
+
+    fn decision(&self, question: &Question<'_>) -> Decision {
+        match (question.identity, &self.authorizer) {
+            (Some(identity), _) => identity.authorizer.authorize(question),
+            (None, _) if self.identities.is_on() => Decision::Deny(Denial::TOKEN_MISSING),
+            (None, Some(authorizer)) => authorizer.authorize(question),
+            (None, None) => Decision::Allow,
+        }
+    }
+
+    /// A connection waits for an answer, if it can.
+    fn wait<T>(
+        &mut self,
+        now: Instant,
+        asker: Option<ConnId>,
+        asked: Asked,
+        number: u64,
+    ) -> Result<T, Refused> {
+        let Some(conn) = asker.filter(|_| self.has_room()) else {
             self.unanswered += 1;
             return Err(Refused::Denied(Denial::UNAVAILABLE));
         };
-        self.defer(now, conn, Asked::of(access), number);
+        self.defer(now, conn, asked, number);
         Err(Refused::Pending)
+    }
+
+    fn has_room(&self) -> bool {
+        self.open.len() + self.reviews.len() < self.open_max
     }
 
     /// Asks the engine to take message number `ordinal` of a handler, by `submit`, which gets a ticket if the client's message
@@ -251,7 +317,7 @@ impl Questions {
                 .clone()
                 .map_or(Err(Refused::Pending), |answer| answer.map_err(Refused::Denied));
         }
-        if self.open.len() >= self.open_max {
+        if !self.has_room() {
             self.unanswered += 1;
             return Err(Refused::Denied(OUTCOME_UNKNOWN));
         }
@@ -289,7 +355,7 @@ impl Questions {
                 }
             };
         }
-        if self.open.len() >= self.open_max {
+        if !self.has_room() {
             self.unanswered += 1;
             return Err(Refused::Denied(Denial::UNAVAILABLE));
         }
@@ -336,7 +402,7 @@ impl Questions {
             return Ok(answer.is_ok().then_some(known.number));
         }
         let Asked::Socket(name) = &asked else { return Ok(None) };
-        if self.open.len() >= self.open_max {
+        if !self.has_room() {
             self.unanswered += 1;
             return Ok(None);
         }
@@ -369,17 +435,13 @@ impl Questions {
         self.charge.add(QUESTION_BYTES);
         self.open.insert(number, conn);
         self.deadlines.push_back((now + self.timeout, number));
-        self.waiting.entry(conn).or_default().questions.push(Deferred {
-            asked,
-            number,
-            answer: None,
-            reply: None,
-        });
+        let question = Deferred { asked, number, answer: None, reply: None, identity: None };
+        self.waiting.entry(conn).or_default().questions.push(question);
     }
 
     /// Open questions.
     pub(crate) fn open(&self) -> usize {
-        self.open.len()
+        self.open.len() + self.reviews.len()
     }
 
     /// Whether the connection whose input is being handled waits for an answer.
@@ -453,6 +515,11 @@ impl Questions {
 
     /// The answer to a question has come. Those to other questions, to none, and second ones have no effect.
     pub(crate) fn decide(&mut self, number: u64, answer: Result<(), Denial>) {
+        if let Some((session, topic)) = self.reviews.remove(&number) {
+            self.charge.subtract(QUESTION_BYTES);
+            self.withdrawn.extend(answer.err().map(|denial| (session, topic, denial)));
+            return;
+        }
         let Some(conn) = self.open.remove(&number) else { return };
         self.charge.subtract(QUESTION_BYTES);
         let Some(waiting) = self.waiting.get_mut(&conn) else { return };
@@ -472,7 +539,7 @@ impl Questions {
     /// Refuses what has waited for too long.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some((at, number)) = self.deadlines.front().copied() {
-            let is_open = self.open.contains_key(&number);
+            let is_open = self.open.contains_key(&number) || self.reviews.contains_key(&number);
             if is_open && at > now {
                 break;
             }
@@ -516,9 +583,9 @@ impl Questions {
         self.decided.pop_front()
     }
 
-    /// Whether no connection waits for [`Self::poll_decided`].
+    /// Whether [`Self::poll_decided`] and [`Self::poll_withdrawn`] have nothing.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
-        self.decided.is_empty()
+        self.decided.is_empty() && self.withdrawn.is_empty()
     }
 }

@@ -23,6 +23,9 @@ use stentor_hub::{Data, Disconnect, Emit, Epoch, Key, Notice, Policy, Position, 
 /// Longest `id` that is repeated in an answer, in bytes of JSON.
 const ID_BYTES_MAX: usize = 256;
 
+/// The event by which Socket.IO clients present a newer token.
+const AUTH_EVENT: &str = "stentor:auth";
+
 /// The application behind `stentor.v1`.
 #[derive(Debug)]
 pub struct RoomsApp {
@@ -66,6 +69,8 @@ struct Incoming<'a> {
     #[serde(borrow, default)]
     event: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
+    token: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
     data: Option<&'a RawValue>,
 }
 
@@ -90,6 +95,11 @@ impl RoomsApp {
     ) -> Result<bool, Refusal> {
         match incoming.kind.as_deref().ok_or_else(|| refusal("bad_request", "\"type\" is missing"))? {
             "ping" => {}
+            "auth" => {
+                let token = incoming.token.as_deref();
+                let token = token.ok_or_else(|| refusal("bad_request", "auth needs \"token\""))?;
+                ctx.renew_token(session, token).map_err(NotSubscribed::into_denial)?;
+            }
             "event" => return self.hand_over(ctx, session, incoming).map(|()| false),
             "subscribe" => {
                 let topic = topic(incoming)?;
@@ -113,7 +123,8 @@ impl RoomsApp {
                 let Some(room) = incoming.room.as_deref() else {
                     return Err(refusal("bad_request", "publish needs \"room\""));
                 };
-                if !self.options.publish {
+                // Permissions say it, where there are some.
+                if !self.options.publish && !ctx.has_identities() {
                     return Err(refusal(
                         "not_allowed",
                         "clients may not publish here; the setting is rooms.publish = true",
@@ -134,7 +145,7 @@ impl RoomsApp {
                 return Err(refusal(
                     "unknown_type",
                     format!(
-                        "there is no type {:?}; known are subscribe, unsubscribe, publish, event, ping",
+                        "there is no type {:?}; known are subscribe, unsubscribe, publish, event, auth, ping",
                         shortened(other)
                     ),
                 ));
@@ -211,6 +222,26 @@ fn subscribe_event(
     // Clients that know nothing of deltas go on getting documents.
     let options = asked.of_feed(false).map_err(options_refusal)?;
     ctx.subscribe(session, &topic, options, since).map_err(NotSubscribed::into_denial)
+}
+
+/// `emit("stentor:auth", {token}[, ack])`.
+fn auth_event(ctx: &mut Context<'_>, session: SessionId, arguments: Arguments<'_>) -> Result<(), Refusal> {
+    let token = arguments.iter().next().and_then(|first| stentor_json::string_member(first, "token"));
+    let token = token.ok_or_else(|| refusal("bad_request", "the first argument is {\"token\": TOKEN}"))?;
+    ctx.renew_token(session, &token).map_err(NotSubscribed::into_denial)
+}
+
+/// Acknowledges an event, if its client wants that and it doesn't wait.
+fn acknowledge(ctx: &mut Context<'_>, session: SessionId, ack: Option<Ack>, result: Result<(), Refusal>) {
+    if let Some(ack) = ack
+        && !ctx.awaits_decision()
+    {
+        let answer = match result {
+            Ok(()) => DONE.to_owned(),
+            Err(refusal) => failed(&refusal),
+        };
+        ctx.ack(session, ack, Arguments { json: &answer, attachments: &[] });
+    }
 }
 
 /// What a Socket.IO client says of a subscription.
@@ -330,6 +361,10 @@ impl Application for RoomsApp {
 
     fn event(&mut self, ctx: &mut Context<'_>, session: SessionId, event: &Event<'_>) {
         let namespace = ctx.namespace().unwrap_or("/");
+        if event.name == AUTH_EVENT && ctx.has_identities() {
+            let result = auth_event(ctx, session, event.arguments);
+            return acknowledge(ctx, session, event.ack, result);
+        }
         if let Some(rule) = self.options.rules.iter().find(|rule| rule.is_for(event.name, namespace)) {
             return rule.follow(ctx, session, event);
         }
@@ -353,15 +388,7 @@ impl Application for RoomsApp {
             // As in Socket.IO, an event that means nothing is passed over, and not acknowledged.
             _ => return,
         };
-        if let Some(ack) = event.ack
-            && !ctx.awaits_decision()
-        {
-            let answer = match result {
-                Ok(()) => DONE.to_owned(),
-                Err(refusal) => failed(&refusal),
-            };
-            ctx.ack(session, ack, Arguments { json: &answer, attachments: &[] });
-        }
+        acknowledge(ctx, session, event.ack, result);
     }
 
     fn notice(&mut self, ctx: &mut Context<'_>, notice: &Notice) {

@@ -68,6 +68,9 @@ impl<D: Driver> Core<D> {
                 }
                 Action::AckDue { at, number } => self.set_app_timer(at, AppTimer::Ack(number)),
                 Action::Admit { request, answer } => self.admit(request.0, answer),
+                Action::Renew { session, identity } => self.ex.renew(session, identity),
+                Action::NoHistory { session, topic } => self.handle_notice(&Notice::Gap { session, topic }),
+                Action::Withdrawn { session, topic, denial } => self.withdrawn(session, &topic, &denial),
             }
         }
     }
@@ -206,7 +209,7 @@ impl<D: Driver> Core<D> {
     }
 
     /// How the sessions of an owner are written to, and by which service they came in.
-    fn profile_of(&self, owner: Owner) -> Option<(Envelope, Service)> {
+    pub(super) fn profile_of(&self, owner: Owner) -> Option<(Envelope, Service)> {
         match owner {
             Owner::Connection(index) => match &self.table.get(index)?.machine {
                 Machine::WebSocket(socket) => Some((socket.envelope(), socket.profile().service)),

@@ -16,10 +16,9 @@ use crate::ports::{
 };
 use crate::protocols::clients::TableEntry;
 use crate::protocols::engineio::ApplicationProtocol;
-use crate::protocols::profile::Framing;
 use crate::protocols::socketio::id_of_version_3;
 use crate::shared::ControlCommand;
-use crate::shared::tasks::{Call, RoomsTask, SessionsTask, Task, Work};
+use crate::shared::tasks::{Call, RecheckTask, RoomsTask, SessionsTask, Task, Work};
 use std::collections::VecDeque;
 use std::mem;
 use stentor_driver::Driver;
@@ -89,6 +88,7 @@ impl<D: Driver> Core<D> {
                 ControlCommand::Room(room, update) => self.update_room(&room, update),
                 ControlCommand::Decide(number, answer) => self.ex.questions.decide(number, answer),
                 ControlCommand::Reply(number, reply) => self.ex.reply(number, *reply),
+                ControlCommand::Identify(number, answer) => self.ex.questions.identified(number, *answer),
                 ControlCommand::Feed(key, update) => self.update_feed(&key, update),
                 ControlCommand::Socket(command) => self.move_socket(*command),
                 ControlCommand::Barrier(barrier) => {
@@ -196,6 +196,7 @@ impl<D: Driver> Core<D> {
             let is_finished = match &mut *task {
                 Task::Sessions(task) => self.work_on_sessions(task, &mut steps),
                 Task::Rooms(task) => self.work_on_rooms(task, &mut steps),
+                Task::Recheck(task) => self.work_on_recheck(task, &mut steps),
                 Task::Resolve(..) | Task::Emit { .. } => true,
             };
             if !is_finished {
@@ -241,6 +242,7 @@ impl<D: Driver> Core<D> {
                 }
                 Work::List { limit, list, gather } => gather.finish(|sum| sum.merge(list, limit)),
             },
+            Task::Recheck(RecheckTask { concerned, gather, .. }) => gather.finish(|sum| sum.merge(concerned)),
             Task::Rooms(RoomsTask { query, found, gather, .. }) => {
                 gather.finish(|sum| sum.merge(found, query.limit));
             }
@@ -419,11 +421,7 @@ impl<D: Driver> Core<D> {
     fn protocol_of(&self, session: SessionId) -> Option<&'static str> {
         match self.owner_of(session)? {
             Owner::Connection(index) => match &self.table.get(index)?.machine {
-                Machine::WebSocket(socket) => Some(match socket.profile().framing {
-                    Framing::Plain => "websocket",
-                    Framing::SockJs => "sockjs",
-                    Framing::Primus(_) => "primus",
-                }),
+                Machine::WebSocket(socket) => Some(socket.profile().framing.name()),
                 Machine::Http(_) | Machine::Closing { .. } => None,
             },
             Owner::Client(id) => match id.kind() {
@@ -449,7 +447,7 @@ impl<D: Driver> Core<D> {
     }
 
     /// The id that a session's client knows it by.
-    fn id_of(&self, session: SessionId) -> String {
+    pub(super) fn id_of(&self, session: SessionId) -> String {
         if let Some(Owner::Client(id)) = self.owner_of(session)
             && id.kind() == ClientKind::EngineIo
             && let Some(client) = self.engineio.get(id)

@@ -142,7 +142,7 @@ impl<D: Driver> Core<D> {
                 self.close_socket(index, why.code(), why.reason());
             }
             Some(Owner::Client(id)) => self.disconnect_socket(id, session, why),
-            Some(Owner::Socket(_)) | None => self.ex.hub.handle_close(session),
+            Some(Owner::Socket(_)) | None => self.ex.close_session(session),
         }
     }
 
@@ -162,7 +162,7 @@ impl<D: Driver> Core<D> {
                 }
                 self.disconnect_socket(id, session, why);
             }
-            Some(Owner::Socket(_)) | None => self.ex.hub.handle_close(session),
+            Some(Owner::Socket(_)) | None => self.ex.close_session(session),
         }
     }
 
@@ -265,7 +265,7 @@ impl<D: Driver> Core<D> {
             Machine::WebSocket(socket) if !socket.profile().push_only => Some(socket.profile().service),
             _ => None,
         };
-        self.ex.hub.handle_close(session);
+        self.ex.close_session(session);
         if let Some(service) = opened_by {
             let scope = HandlerScope { service, ..HandlerScope::default() };
             self.ex.notify_app(scope, |app, ctx| app.closed(ctx, session));

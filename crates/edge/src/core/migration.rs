@@ -20,7 +20,7 @@
 
 use super::Core;
 use super::table::{Conn, Held, Machine};
-use crate::app::HandlerScope;
+use crate::app::{ClientIdentity, HandlerScope};
 use crate::identity::{ClientId, End, Sid, SidHasher};
 use crate::protocols::client::ActiveTransport;
 use crate::protocols::clients::TableEntry;
@@ -50,6 +50,7 @@ pub(crate) struct Migration {
     client: MigratedClient,
     carrier: Option<TransferredSocket>,
     probe: Option<(TransferredSocket, bool)>,
+    identity: Option<ClientIdentity>,
 }
 
 /// A WebSocket on its way.
@@ -109,6 +110,7 @@ impl<D: Driver> Core<D> {
             client: client.migrate(),
             carrier: carrier.and_then(|_| transferred.take()),
             probe: probe.and_then(|(_, answered)| Some((transferred.take()?, answered))),
+            identity: self.ex.questions.identities.take_client(id),
         };
         if is_polling {
             self.departed.0.insert(sid, core);
@@ -149,8 +151,11 @@ impl<D: Driver> Core<D> {
 
     /// A client has come from the core that its id names.
     pub(super) fn arrive(&mut self, migration: Migration) {
-        let Migration { client, carrier, probe } = migration;
+        let Migration { client, carrier, probe, identity } = migration;
         let id = self.engineio.insert(engineio::Client::arrived(&self.ex, client)).state().id;
+        if let Some(identity) = identity {
+            self.ex.questions.identities.set_client(id, identity);
+        }
         let was_carried = carrier.is_some();
         let carrier = carrier.and_then(|socket| self.attach_socket(socket, id));
         let probe = probe.and_then(|(socket, answered)| Some((self.attach_socket(socket, id)?, answered)));

@@ -15,6 +15,7 @@ mod clients;
 mod commands;
 mod end;
 mod eviction;
+mod identities;
 mod input;
 mod mail;
 mod memory;
@@ -107,6 +108,8 @@ pub struct Core<D: Driver> {
     rates_due: Option<Instant>,
     /// Whether the timer for questions is set.
     awaits_decisions: bool,
+    /// When the timer for tokens fires, in Unix milliseconds.
+    identities_due: Option<u64>,
 }
 
 impl<D: Driver> Core<D> {
@@ -153,6 +156,7 @@ impl<D: Driver> Core<D> {
             has_changed: true,
             rates_due: None,
             awaits_decisions: false,
+            identities_due: None,
         }
     }
 
@@ -215,6 +219,7 @@ impl<D: Driver> Core<D> {
         if self.ex.hub.take_changed() | std::mem::take(&mut self.has_changed) {
             self.set_rate_timer();
             self.set_decision_timer();
+            self.set_identity_timer();
             self.report();
         }
         if self.cpu.is_sampled() {
@@ -324,6 +329,10 @@ impl<D: Driver> Core<D> {
                 self.awaits_decisions = false;
                 self.ex.questions.expire(self.ex.context.now);
             }
+            Timer::Identities => {
+                self.identities_due = None;
+                self.check_due_identities();
+            }
             Timer::App(slot) => self.app_due(slot),
             Timer::Client(id) => self.client_due(id),
             Timer::Connection { index, serial } => {
@@ -341,12 +350,16 @@ impl<D: Driver> Core<D> {
         // Those that are answered are forgotten, whatever the time is that they had.
         self.ex.questions.expire(self.ex.context.now);
         self.ex.end_unclaimed_arrivals();
+        // The system's clock may have been set.
+        self.check_due_identities();
         if self.ex.context.core == 0 && self.ex.shared.ledger.pressure() < Pressure::Full {
             self.ex.shared.tell_space();
         }
         self.ex.metrics().publications_refused.set(self.ex.context.refusals.get());
         self.ex.metrics().decisions_pending.set(self.ex.questions.open() as u64);
         self.ex.metrics().decisions_unanswered.set(self.ex.questions.unanswered);
+        self.ex.metrics().identities.set(self.ex.questions.identities.count() as u64);
+        self.ex.metrics().tokens_refused.set(self.ex.questions.identities.refused);
         #[cfg(debug_assertions)]
         self.check_holdings();
         self.release_unused_memory();
@@ -383,6 +396,8 @@ impl<D: Driver> Core<D> {
                 self.disconnect(session, why);
             } else if let Some(conn) = self.ex.questions.poll_decided() {
                 self.resume_decided(conn);
+            } else if let Some((session, topic, denial)) = self.ex.questions.poll_withdrawn() {
+                self.ex.withdraw(session, topic, denial);
             } else if !self.ex.effects.is_empty() {
                 self.carry_out_effects();
             } else if !self.ex.actions.is_empty() {

@@ -13,6 +13,8 @@ pub(super) enum Timer {
     Rates,
     /// Questions whose answers are late.
     Decisions,
+    /// Tokens that expire.
+    Identities,
     /// The next round of making room. The timer only ends a wait.
     Relief,
     /// What the application waits for, by its slot.
@@ -39,6 +41,7 @@ impl Timer {
             Self::Rates => 2,
             Self::Relief => 3,
             Self::Decisions => 4,
+            Self::Identities => 5,
             Self::App(slot) => APP | slot as u64,
             Self::Client(id) => CLIENT | id.to_bits(),
             Self::Connection { index, serial } => CONNECTION | u64::from(serial) << INDEX_BITS | index as u64,
@@ -53,6 +56,7 @@ impl Timer {
             2 => Self::Rates,
             3 => Self::Relief,
             4 => Self::Decisions,
+            5 => Self::Identities,
             _ if token & CONNECTION != 0 => Self::Connection {
                 index: (token & ((1 << INDEX_BITS) - 1)) as usize,
                 serial: (token >> INDEX_BITS) as u32,
@@ -78,6 +82,7 @@ mod tests {
             Timer::Rates,
             Timer::Relief,
             Timer::Decisions,
+            Timer::Identities,
             Timer::App(0),
             Timer::App(u32::MAX as usize),
             client(0, 0),

@@ -10,8 +10,8 @@ use crate::encode::{Format, parse_offset};
 use crate::identity::{ClientId, End, Owner, Sid};
 use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{
-    Denial, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, Pid, SocketName,
-    SocketRequest,
+    Denial, Identity, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, Pid,
+    SocketName, SocketRequest,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -134,12 +134,18 @@ impl Executor {
         offset: Option<&str>,
         format: Format,
         source: u64,
+        identity: Option<Arc<Identity>>,
     ) -> Option<(usize, SessionId)> {
         let Arrival { slot, session, socket } = self.arrivals.remove(number)?;
         let room = self.recovery.room_of(slot).cloned();
-        if let (Some(socket), Some(room), Some(last)) = (socket, room, last_of(offset))
+        let is_same = |socket: &MovingSocket| {
+            identity.as_ref().is_none_or(|identity| identity.principal == socket.principal)
+        };
+        if let (Some(socket), Some(room), Some(last)) = (socket.filter(is_same), room, last_of(offset))
             && self.resubscribe(session, &socket)
         {
+            self.set_identity(session, identity);
+            self.grant_allowed(session);
             self.set_format(session, format);
             self.hub.set_source(session, source);
             let MovingSocket { missed, known, .. } = socket;
@@ -167,7 +173,7 @@ impl Executor {
 
     fn end_moved(&mut self, slot: usize, session: SessionId) {
         self.recovery.remove(slot);
-        self.hub.handle_close(session);
+        self.close_session(session);
     }
 
     /// Ends sockets that came for clients that have gone, or too late.
@@ -192,6 +198,7 @@ impl Executor {
         let session = socket.session;
         let mut moving = MovingSocket {
             id: self.public_id(session),
+            principal: self.questions.identities.get(session).and_then(|identity| identity.principal.clone()),
             subscriptions: self.hub.subscriptions_of(session),
             missed: Vec::new(),
             known: Vec::new(),
@@ -201,7 +208,7 @@ impl Executor {
                 if let Some(client) = self.recovery.client_of(slot) {
                     let is_kept = self.suspend(slot, session);
                     if !is_kept {
-                        self.hub.handle_close(session);
+                        self.close_session(session);
                     }
                     self.notify_app(HandlerScope::default(), |app, ctx| app.closed(ctx, session));
                     self.push(Effect::EndClient(client, End::TakenOver(pid.0)));

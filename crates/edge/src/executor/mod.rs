@@ -11,6 +11,7 @@
 mod arrivals;
 pub(crate) mod budget;
 mod effect;
+mod identity;
 mod recovery;
 
 pub(crate) use crate::app::Feeds;
@@ -19,8 +20,8 @@ pub(crate) use effect::{Effect, PollAnswer};
 pub(crate) use stentor_hub::SubscribeOptions;
 
 use crate::app::{
-    Acks, Action, Application, Arguments, Context, CoreContext, ENVELOPE_BYTES, HandlerScope, NotSubscribed,
-    Outlet, Questions, Refused, public_id, take_at_once,
+    Acks, Action, Application, Arguments, Context, CoreContext, ENVELOPE_BYTES, HandlerScope, Identities,
+    NotSubscribed, Outlet, Questions, Refused, public_id, take_at_once,
 };
 use crate::encode::{FeedEvents, Format, Formats};
 use crate::identity::Service;
@@ -29,7 +30,7 @@ use crate::ledger::Pressure;
 use crate::metrics::CoreMetrics;
 use crate::millis::{Clock, Millis};
 use crate::options::Options;
-use crate::ports::{Access, Denial, Done, EventEmit, EventReply, Location, PublicId};
+use crate::ports::{Access, Denial, Done, EventEmit, EventReply, Identity, Location, PublicId};
 use crate::recovery::RecoverableSockets;
 use crate::shared::{ControlCommand, Shared};
 use crate::tracked::Tracked;
@@ -119,6 +120,7 @@ impl Executor {
             questions: Questions::new(
                 options.authorizer.clone(),
                 options.events.clone(),
+                Identities::new(options.authenticator.clone(), shared.seed, shared.ledger.clone()),
                 core,
                 options.limits.decisions_max,
                 options.limits.decision_timeout,
@@ -209,6 +211,7 @@ impl Executor {
 
     /// Closes a session.
     pub(crate) fn close_session(&mut self, session: SessionId) {
+        self.questions.identities.remove(session);
         self.hub.handle_close(session);
     }
 
@@ -224,8 +227,8 @@ impl Executor {
         since: Option<Position>,
     ) -> Result<(), NotSubscribed> {
         let Self { questions, context, hub, recovery, .. } = self;
-        let id = || Some(public_id(hub, recovery, context, session));
-        questions.authorize(context.now, id, Access::Subscribe(topic), true)?;
+        let id = || public_id(hub, recovery, context, session);
+        questions.authorize(context.now, session, id, Access::Subscribe(topic), true)?;
         hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)
     }
 
@@ -233,8 +236,12 @@ impl Executor {
     ///
     /// # Errors
     /// Why not, or that it isn't known yet.
-    pub(crate) fn authorize_connect(&mut self, namespace: &str) -> Result<(), Refused> {
-        self.questions.authorize(self.context.now, || None, Access::Connect { namespace }, true)
+    pub(crate) fn authorize_connect(
+        &mut self,
+        identity: Option<&Identity>,
+        namespace: &str,
+    ) -> Result<(), Refused> {
+        self.questions.authorize_connect(self.context.now, identity, namespace)
     }
 
     /// Subscribes a session to the feeds of its first request, and closes it if that isn't possible. Where it isn't known

@@ -12,6 +12,8 @@ use super::{Effect, Executor};
 use crate::app::HandlerScope;
 use crate::encode::Format;
 use crate::identity::{ClientId, End, Owner, Sid};
+use crate::ports::Identity;
+use std::sync::Arc;
 use stentor_hub::{Room, SessionId};
 
 impl Executor {
@@ -52,14 +54,14 @@ impl Executor {
             self.recovery.suspend(slot, self.context.now);
         } else {
             self.recovery.remove(slot);
-            self.hub.handle_close(session);
+            self.close_session(session);
         }
         self.notify_app(HandlerScope::default(), |app, ctx| app.closed(ctx, session));
         self.push(Effect::EndClient(before, End::TakenOver(pid)));
     }
 
-    /// Finds the socket of which `client` shows the `pid`, and schedules what it missed after `offset`, in `format`.
-    /// Returns its slot and session.
+    /// Finds the socket of which `client` shows the `pid`, and schedules what it missed after `offset`, in `format`. It must be
+    /// the same user's. Returns its slot and session.
     pub(crate) fn recover(
         &mut self,
         client: ClientId,
@@ -67,9 +69,15 @@ impl Executor {
         offset: Option<&str>,
         namespace: &str,
         format: Format,
+        identity: Option<Arc<Identity>>,
     ) -> Option<(usize, SessionId)> {
         let slot = self.recovery.slot_of(pid)?;
-        self.recovery.get(slot).filter(|socket| socket.room.namespace() == namespace)?;
+        let socket = self.recovery.get(slot).filter(|socket| socket.room.namespace() == namespace)?;
+        // Another user's socket stays as it is.
+        if !self.take_over_identity(socket.session, identity) {
+            self.metrics().recoveries_failed.add(1);
+            return None;
+        }
         self.take_over(slot, client);
         let session = self.recovery.get(slot)?.session;
         if !self.recovery.is_suspended(slot) {
@@ -85,14 +93,14 @@ impl Executor {
         }
         self.metrics().recoveries_failed.add(1);
         self.recovery.remove(slot);
-        self.hub.handle_close(session);
+        self.close_session(session);
         None
     }
 
     /// Ends suspended sockets whose time is over.
     pub(crate) fn expire_suspended(&mut self) {
         while let Some(session) = self.recovery.take_expired(self.context.now) {
-            self.hub.handle_close(session);
+            self.close_session(session);
         }
     }
 }

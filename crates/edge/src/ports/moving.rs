@@ -11,7 +11,7 @@
 //!     the CONNECT is handled
 //! ```
 
-use super::{Done, PublicId, Ticket};
+use super::{Done, Principal, PublicId, Ticket};
 use crate::identity::Sid;
 use crate::ports::NodeTag;
 use std::fmt;
@@ -86,6 +86,8 @@ pub const MOVING_BYTES_MAX: usize = 4 << 20;
 pub struct MovingSocket {
     /// The id that its client and others know it by.
     pub id: PublicId,
+    /// Who its client is. `None`: anonymous.
+    pub principal: Option<Principal>,
     /// Its rooms and feeds.
     pub subscriptions: Vec<(Topic, SubscribeOptions)>,
     /// What it missed, in order. Empty if it is only described.

@@ -1,7 +1,7 @@
 //! `/feed/KEY`: a document over HTTP, at once or when it has changed.
 
 use super::request::{RequestContext, RequestOutcome, ResponseOptions, cors, status_of, text, write_head};
-use crate::app::NotSubscribed;
+use crate::app::{NotSubscribed, Refused};
 use crate::encode::Format;
 use crate::executor::Executor;
 use crate::identity::Owner;
@@ -142,7 +142,16 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Key) -> RequestOu
         unchanged: None,
         answered: false,
     };
+    let identity = match cx.identify("http") {
+        Ok(identity) => identity,
+        Err(Refused::Pending) => return RequestOutcome::Admission(None),
+        Err(Refused::Denied(denial)) => {
+            let extra = [cors(cx.allow_origin()), vec![SANDBOX, ("Cache-Control", "no-store")]].concat();
+            return cx.refuse_denied(&denial, &extra);
+        }
+    };
     let session = cx.ex.open_session(Format::Body, Owner::Connection(cx.conn.index()), cx.source);
+    cx.ex.set_identity(session, identity);
     if let Err(error) = cx.ex.subscribe(session, &Topic::Feed(key), Policy::Latest, None) {
         cx.ex.close_session(session);
         let (status, why) = match error {

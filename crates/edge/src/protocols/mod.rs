@@ -10,8 +10,10 @@
 //!
 //! ```text
 //!  profile, request, query, client, clients, message    what several protocols have in common
+//!  token                                                 who is behind a request
+//!  primus                                                one protocol
 //!  upgrade                                               requests for a WebSocket
-//!  document, page, sse, primus, socketio, sockjs        one protocol each
+//!  document, page, sse, socketio, sockjs                one protocol each
 //!  engineio                                              carries Socket.IO
 //!  websocket                                             frames of plain sessions, SockJS, Primus, Engine.IO
 //!  http                                                  requests, and their routes to all of the above
@@ -31,6 +33,7 @@ pub(crate) mod request;
 pub(crate) mod socketio;
 pub(crate) mod sockjs;
 pub(crate) mod sse;
+mod token;
 mod upgrade;
 pub(crate) mod websocket;
 

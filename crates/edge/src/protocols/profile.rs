@@ -30,6 +30,15 @@ pub(crate) enum Pinging {
 }
 
 impl Framing {
+    /// The protocol's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "websocket",
+            Self::SockJs => "sockjs",
+            Self::Primus(_) => "primus",
+        }
+    }
+
     /// How the application's messages leave.
     pub(crate) fn writer(self, envelope: Envelope) -> Writer<'static> {
         match self {

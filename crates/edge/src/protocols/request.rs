@@ -6,7 +6,8 @@ use crate::encode::ERROR_BYTES_MAX;
 use crate::executor::Executor;
 use crate::identity::{ClientId, Service, Sid};
 use crate::model::{ConnId, CoreId, Key, KeyError, SessionId};
-use crate::ports::{Denial, Handover, Location, NodeTag};
+use crate::ports::{Denial, Handover, Identity, Location, NodeTag};
+use std::net::IpAddr;
 use stentor_wire::http1::{self, Request, Version};
 
 /// What became of a request; `W` is what it may wait for.
@@ -63,6 +64,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) conn: ConnId,
     /// The session of the connection.
     pub(crate) session: &'a mut Option<SessionId>,
+    /// The client's address.
+    pub(crate) address: IpAddr,
     /// A number for the client's address.
     pub(crate) source: u64,
     /// Clients of this core.
@@ -120,6 +123,14 @@ impl<'a> RequestContext<'a> {
         self.count_error();
         text(self.out, self.options, status, extra, why);
         self.answered()
+    }
+
+    /// Answers a client that isn't let in, or may not do what it asks for.
+    pub(crate) fn refuse_denied<W>(&mut self, denial: &Denial, extra: &[(&str, &str)]) -> RequestOutcome<W> {
+        let challenge = challenge(denial);
+        let challenge = challenge.as_ref().map(|(name, value)| (*name, &**value));
+        let extra: Vec<(&str, &str)> = extra.iter().copied().chain(challenge).collect();
+        self.refuse(status_of(denial), &extra, &denial.message)
     }
 
     /// Answers with an error, and the connection ends.
@@ -204,6 +215,7 @@ impl<'a> RequestContext<'a> {
     /// question.
     pub(crate) fn ask_to_connect(
         &mut self,
+        identity: Option<&Identity>,
         envelope: Envelope,
         service: Service,
         client: Option<&str>,
@@ -211,13 +223,26 @@ impl<'a> RequestContext<'a> {
         if let Some(admission) = self.admission.take() {
             return admission.0;
         }
-        match self.ex.authorize_connect("/") {
+        match self.ex.authorize_connect(identity, "/") {
             Ok(()) => {}
             Err(Refused::Pending) => return Connect::Pending,
             Err(Refused::Denied(denial)) => {
                 let status = status_of(&denial);
                 return Connect::Refuse { status, message: denial.message.into_owned() };
             }
+        }
+        self.ask_app_to_connect(envelope, service, client)
+    }
+
+    /// Whether a client may connect that is authorized later: the application's decision.
+    pub(crate) fn ask_app_to_connect(
+        &mut self,
+        envelope: Envelope,
+        service: Service,
+        client: Option<&str>,
+    ) -> Connect {
+        if let Some(admission) = self.admission.take() {
+            return admission.0;
         }
         let request = self.request;
         let pending = Some(RequestId(self.conn));
@@ -235,7 +260,27 @@ impl<'a> RequestContext<'a> {
 
 /// The HTTP status for a denial.
 pub(crate) fn status_of(denial: &Denial) -> u16 {
-    if denial.retry { 503 } else { 403 }
+    match &*denial.code {
+        code if code.starts_with("token_") => 401,
+        "too_many_requests" => 429,
+        _ if denial.retry => 503,
+        _ => 403,
+    }
+}
+
+/// The header of a response with status 401 (RFC 6750, section 3).
+pub(crate) fn challenge(denial: &Denial) -> Option<(&'static str, String)> {
+    let value = match &*denial.code {
+        "token_missing" => "Bearer".to_owned(),
+        code if code.starts_with("token_") => {
+            // A header has no room for quotes and control characters.
+            let code: String =
+                code.chars().filter(|char| char.is_ascii_alphanumeric() || *char == '_').collect();
+            format!("Bearer error=\"invalid_token\", error_description=\"{code}\"")
+        }
+        _ => return None,
+    };
+    Some(("WWW-Authenticate", value))
 }
 
 /// A request with its body, so far.
@@ -369,7 +414,7 @@ pub(crate) fn cors(origin: Option<&str>) -> Vec<(&str, &str)> {
     match origin {
         Some(origin) => vec![
             ("Access-Control-Allow-Origin", origin),
-            ("Access-Control-Expose-Headers", "ETag, Retry-After"),
+            ("Access-Control-Expose-Headers", "ETag, Retry-After, WWW-Authenticate"),
             ("Vary", "Origin"),
         ],
         None => vec![("Vary", "Origin")],

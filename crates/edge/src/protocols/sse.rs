@@ -21,10 +21,9 @@
 
 use super::query::ConnectQuery;
 use super::request::{
-    RequestContext, RequestOutcome, push_credentials, push_preflight, status_of, write_piece,
-    write_stream_head,
+    RequestContext, RequestOutcome, push_credentials, push_preflight, write_piece, write_stream_head,
 };
-use crate::app::NotSubscribed;
+use crate::app::{NotSubscribed, Refused};
 use crate::encode::{Format, unchunked};
 use crate::executor::{Effect, Executor, Feeds, SEND_BYTES_MAX, SEND_FRAMES_MAX};
 use crate::identity::Owner;
@@ -162,6 +161,11 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
     if let Some(unavailable) = cx.unavailable_while_draining(&extra) {
         return unavailable;
     }
+    let identity = match cx.identify("sse") {
+        Ok(identity) => identity,
+        Err(Refused::Pending) => return RequestOutcome::Admission(None),
+        Err(Refused::Denied(denial)) => return cx.refuse_denied(&denial, &extra),
+    };
     let mut head = Vec::with_capacity(512);
     let mut options = cx.options;
     // What nginx understands: events aren't to wait for more.
@@ -182,6 +186,7 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
     let seen: Vec<(Key, Option<Position>)> = seen.collect();
     let format = if seen.len() == 1 { Format::EventsOfOne } else { Format::EventsOfSeveral };
     let session = cx.ex.open_session(format, Owner::Connection(cx.conn.index()), cx.source);
+    cx.ex.set_identity(session, identity);
     let mut is_undecided = false;
     for (key, seen) in &seen {
         let topic = Topic::Feed(key.clone());
@@ -191,16 +196,20 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
                 is_undecided = true;
                 continue;
             }
-            NotSubscribed::Limit(SubscribeError::TooManySubscriptions) => {
-                (400, "more feeds than a session may have (limits.subscriptions_max)".into())
+            NotSubscribed::Denied(denial) => {
+                cx.ex.close_session(session);
+                cx.options = options;
+                return cx.refuse_denied(&denial, &extra);
             }
-            NotSubscribed::Limit(SubscribeError::TooManyTopics) => (503, TOO_MANY_TOPICS.into()),
-            NotSubscribed::Limit(SubscribeError::TooManyColdKeys) => (429, TOO_MANY_COLD_KEYS.into()),
-            NotSubscribed::Denied(denial) => (status_of(&denial), denial.message),
+            NotSubscribed::Limit(SubscribeError::TooManySubscriptions) => {
+                (400, "more feeds than a session may have (limits.subscriptions_max)")
+            }
+            NotSubscribed::Limit(SubscribeError::TooManyTopics) => (503, TOO_MANY_TOPICS),
+            NotSubscribed::Limit(SubscribeError::TooManyColdKeys) => (429, TOO_MANY_COLD_KEYS),
         };
         cx.ex.close_session(session);
         cx.options = options;
-        return cx.refuse(status, &extra, &why);
+        return cx.refuse(status, &extra, why);
     }
     if is_undecided {
         cx.ex.close_session(session);

@@ -1,15 +1,18 @@
 //! Requests for a WebSocket that has a session of its own.
 
 use super::message::{self, scope_of};
+use super::primus;
 use super::profile::{Framing, SocketProfile, Upgraded};
 use super::query::ConnectQuery;
-use super::request::{RequestContext, RequestOutcome, borrowed};
-use crate::app::{Connect, Envelope};
+use super::request::{RequestContext, RequestOutcome, ResponseOptions, borrowed};
+use super::token::{disconnect_for, subprotocol};
+use crate::app::{Connect, Envelope, Refused};
 use crate::encode::{Format, WINDOW_BITS, frame};
 use crate::identity::{Owner, Service};
 use crate::model::Key;
+use crate::ports::Denial;
 use stentor_wire::sockjs::{self, Wrapping};
-use stentor_wire::ws::{DeflateOptions, Opcode, handshake};
+use stentor_wire::ws::{DeflateOptions, Opcode, encode, handshake};
 
 /// Handles a request for a WebSocket of a service. With a key, it carries the bodies of this feed, and accepts no
 /// messages.
@@ -42,17 +45,22 @@ pub(crate) fn handle_request<W>(
     if let Some(unavailable) = cx.unavailable_while_draining(&[]) {
         return unavailable;
     }
+    let identity = match cx.identify(framing.name()) {
+        Ok(identity) => identity,
+        Err(Refused::Pending) => return RequestOutcome::Admission(None),
+        Err(Refused::Denied(denial)) => return refuse(cx, &accepted, framing, &denial),
+    };
     let envelope = if push_only || raw { Envelope::Raw } else { cx.ex.app_of(service).envelope() };
     let mut headers = Vec::new();
     if !push_only {
-        match cx.ask_to_connect(envelope, service, None) {
+        match cx.ask_to_connect(identity.as_deref(), envelope, service, None) {
             Connect::Accept => {}
             Connect::AcceptWith(extra) => headers = extra,
             Connect::Pending => return RequestOutcome::Admission(None),
             Connect::Refuse { status, message } => return cx.refuse_last(status, &[], &message),
         }
     }
-    accepted.write_response(cx.out, &borrowed(&headers), None);
+    accepted.write_response(cx.out, &borrowed(&headers), subprotocol(cx.request));
     if framing == Framing::SockJs {
         frame(cx.out, Opcode::Text, 1, |out| Wrapping::WebSocket.write(out, &sockjs::Frame::Open));
     }
@@ -65,12 +73,43 @@ pub(crate) fn handle_request<W>(
         (Framing::Plain, None) => Format::websocket(envelope, deflates),
     };
     let session = cx.ex.open_session(format, Owner::Connection(cx.conn.index()), cx.source);
+    cx.ex.set_identity(session, identity);
     if !push_only {
         let writer = framing.writer(envelope);
         message::open(cx.ex, scope_of(session, writer, envelope, service, Some(cx.request)), cx.out);
+        cx.ex.join_rooms(session, "/");
     }
     cx.ex.subscribe_feeds(session, feeds);
     *cx.session = Some(session);
     let profile = SocketProfile { framing, push_only, service };
     RequestOutcome::Upgraded(Upgraded { client: None, profile, envelope, deflate: accepted.deflate })
+}
+
+/// Refuses a client whose token isn't accepted. Pages can't read the status of a refused handshake: theirs is accepted and closed
+/// with a code. Other clients get a status.
+fn refuse<W>(
+    cx: &mut RequestContext<'_>,
+    accepted: &handshake::Accepted,
+    framing: Framing,
+    denial: &Denial,
+) -> RequestOutcome<W> {
+    if cx.request.header("origin").is_none() {
+        cx.options = ResponseOptions::LAST;
+        return cx.refuse_denied(denial, &[]);
+    }
+    cx.count_error();
+    let why = disconnect_for(denial);
+    cx.ex.count_disconnect(why);
+    accepted.write_response(cx.out, &[], subprotocol(cx.request));
+    let (code, reason) = (why.code(), why.reason());
+    match framing {
+        Framing::Plain => {}
+        Framing::SockJs => frame(cx.out, Opcode::Text, reason.len() + 10, |out| {
+            Wrapping::WebSocket.write(out, &sockjs::Frame::Close(sockjs::Close { code, reason }));
+        }),
+        Framing::Primus(_) => primus::write_goodbye(cx.out, code),
+    }
+    let payload = [&code.to_be_bytes(), reason.as_bytes()].concat();
+    encode(cx.out, Opcode::Close, &payload, false, None);
+    RequestOutcome::LAST
 }

@@ -1,6 +1,7 @@
 //! What the cores of a node share, and what the control plane reaches them by.
 
-pub(crate) mod moving;
+mod command;
+mod moving;
 pub(crate) mod tasks;
 
 use crate::identity::Sid;
@@ -10,65 +11,21 @@ use crate::moved::MovedSockets;
 use crate::options::Options;
 use crate::plane::{ControlPlane, DataPlane, Histogram, Metric, MetricKind, REQUESTERS_MAX, Wanted};
 use crate::ports::{
-    Broadcast, Busy, ClientConnection, Command, CommandInbox, Denial, Done, EventReply, FeedUpdate, Handover,
-    Location, MovingSocket, PublicId, Publish, RelayPermit, RoomList, RoomUpdate, RoomsQuery, SocketCommand,
-    SocketName, SocketRequest, Target, Ticket,
+    Broadcast, Busy, ClientConnection, Command, CommandInbox, Concerned, Denial, Done, EventReply,
+    FeedUpdate, Handover, Identity, MovingSocket, PublicId, Publish, Recheck, RelayPermit, RoomList,
+    RoomUpdate, RoomsQuery, SocketCommand, SocketName, SocketRequest, Target, Ticket,
 };
-use bytes::Bytes;
-use moving::Barrier;
+pub(crate) use command::ControlCommand;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-use stentor_driver::{ConnId, Waker};
+use stentor_driver::Waker;
 use stentor_hub::{CoreId, Key, Requester, Room, Topic, core_of};
 use stentor_wire::sockjs::answer::Iframe;
-use tasks::Task;
 
 /// A core hands over new connections when it holds so many more than the least loaded one.
 const IMBALANCE_MIN: usize = 32;
-
-/// What the control plane asks of a core.
-pub(crate) enum ControlCommand {
-    Publish(Publish),
-    /// From another node.
-    Receive(Broadcast),
-    Room(Room, RoomUpdate),
-    /// The answer to a question, by the number of its ticket.
-    Decide(u64, Result<(), Denial>),
-    /// The reply to an event, by the number of its ticket.
-    Reply(u64, Box<Result<EventReply, Denial>>),
-    Feed(Key, FeedUpdate),
-    /// A connection from outside of the data plane.
-    Adopt(Box<ClientConnection>, Handover),
-    /// Where the session is that a waiting request names.
-    Located(ConnId, Location),
-    Task(Box<Task>),
-    Socket(Box<SocketCommand>),
-    Barrier(Arc<Barrier>),
-}
-
-impl ControlCommand {
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Self::Task(task) => task.bytes(),
-            Self::Publish(message) => message.data.len(),
-            Self::Receive(message) => message.bytes(),
-            Self::Room(_, update) => update.bytes(),
-            Self::Feed(_, FeedUpdate::Document(document)) => document.body.len(),
-            Self::Feed(_, FeedUpdate::At { document, patches, .. }) => {
-                document.body.len() + patches.iter().map(Bytes::len).sum::<usize>()
-            }
-            Self::Feed(_, FeedUpdate::Patched(document, patch)) => {
-                document.body.len() + patch.operations.len()
-            }
-            Self::Socket(command) => command.bytes(),
-            Self::Reply(_, reply) => reply.as_ref().as_ref().map_or(0, EventReply::bytes),
-            Self::Adopt(connection, _) => size_of::<ClientConnection>() + connection.input.len(),
-            Self::Feed(..) | Self::Decide(..) | Self::Barrier(_) | Self::Located(..) => 0,
-        }
-    }
-}
 
 type Queue = Vec<ControlCommand>;
 
@@ -481,6 +438,19 @@ impl CommandInbox for Shared {
     fn reply(&self, Ticket { core, number }: Ticket, reply: Result<EventReply, Denial>) -> Result<(), Busy> {
         let Some(inbox) = self.inboxes.get(core) else { return Ok(()) };
         inbox.put(ControlCommand::Reply(number, Box::new(reply))).map_err(|_| Busy)
+    }
+
+    fn identify(
+        &self,
+        Ticket { core, number }: Ticket,
+        answer: Result<Arc<Identity>, Denial>,
+    ) -> Result<(), Busy> {
+        let Some(inbox) = self.inboxes.get(core) else { return Ok(()) };
+        inbox.put(ControlCommand::Identify(number, Box::new(answer))).map_err(|_| Busy)
+    }
+
+    fn recheck(&self, recheck: Recheck, done: Done<Concerned>) {
+        self.submit_recheck(recheck, done);
     }
 
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {

@@ -8,8 +8,8 @@
 
 use super::{ControlCommand, Shared};
 use crate::ports::{
-    Acknowledged, Command, CommandError, Concerned, Done, Named, PublicId, RoomList, RoomsQuery, SessionList,
-    Target,
+    Acknowledged, Command, CommandError, Concerned, Done, Named, PublicId, Recheck, RoomList, RoomsQuery,
+    SessionList, Target,
 };
 use std::collections::BTreeMap;
 use std::mem;
@@ -88,6 +88,7 @@ pub(crate) enum Task {
     },
     Sessions(SessionsTask),
     Rooms(RoomsTask),
+    Recheck(RecheckTask),
 }
 
 /// Something to do with sessions of this core.
@@ -131,6 +132,17 @@ impl Work {
             Self::Join { .. } | Self::Leave { .. } | Self::Disconnect { .. } => 0,
         }
     }
+}
+
+/// Looks at the identities of this core again.
+pub(crate) struct RecheckTask {
+    pub(crate) recheck: Arc<Recheck>,
+    /// The session that the filter names, if its id says so.
+    pub(crate) session: Option<SessionId>,
+    /// The next identity to visit.
+    pub(crate) next: usize,
+    pub(crate) concerned: Concerned,
+    pub(crate) gather: Arc<Gather<Concerned>>,
 }
 
 /// Lists rooms of this core.
@@ -190,6 +202,7 @@ impl Task {
                     + task.work.bytes()
             }
             Self::Rooms(task) => task.query.limit * LIST_ENTRY_BYTES,
+            Self::Recheck(_) => size_of::<RecheckTask>(),
         }
     }
 }
@@ -429,6 +442,20 @@ impl Shared {
         let tasks = (0..self.cores).map(|core| {
             let (query, gather, found) = (query.clone(), gather.clone(), FoundRooms::default());
             (core, ControlCommand::Task(Box::new(Task::Rooms(RoomsTask { query, next: 0, found, gather }))))
+        });
+        self.put_all(tasks.collect(), &gather);
+    }
+
+    /// Looks at identities again: on the core of the session that is named, if its id says so; otherwise on all.
+    pub(crate) fn submit_recheck(&self, recheck: Recheck, done: Done<Concerned>) {
+        let named = recheck.filter.session.and_then(|id| self.session_of(id));
+        let cores = named.map_or(0..self.cores, |(core, _)| core..core + 1);
+        let session = named.map(|(_, session)| session);
+        let (recheck, gather) = (Arc::new(recheck), Gather::new(cores.len(), done));
+        let tasks = cores.map(|core| {
+            let (recheck, gather, concerned) = (recheck.clone(), gather.clone(), Concerned::default());
+            let task = RecheckTask { recheck, session, next: 0, concerned, gather };
+            (core, ControlCommand::Task(Box::new(Task::Recheck(task))))
         });
         self.put_all(tasks.collect(), &gather);
     }

@@ -305,7 +305,7 @@ fn pages_of_other_origins_read_if_they_are_allowed() {
         assert_eq!(answer.header("access-control-allow-origin"), allowed, "{origin}");
         assert_eq!(answer.header("vary"), "Origin", "{origin}");
         // Without it a page couldn't say what it has.
-        let exposed = if allowed.is_empty() { "" } else { "ETag, Retry-After" };
+        let exposed = if allowed.is_empty() { "" } else { "ETag, Retry-After, WWW-Authenticate" };
         assert_eq!(answer.header("access-control-expose-headers"), exposed, "{origin}");
     };
     check("", 200, "");

@@ -22,6 +22,7 @@ mod feed;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod http;
+mod identity;
 mod interest;
 mod limits;
 mod origin;

@@ -1,23 +1,26 @@
 //! Requests to `/engine.io/` and `/socket.io/`.
 
 use super::{ApplicationProtocol, Client, Poll, Probe, payload};
-use crate::app::{Connect, Envelope};
+use crate::app::{Connect, Envelope, Refused};
 use crate::encode::{Format, Writer};
 use crate::executor::budget::MESSAGE_BYTES;
 use crate::executor::{Effect, Feeds};
 use crate::identity::{ClientId, End, Owner, Service, Sid};
-use crate::model::Disconnect;
+use crate::model::{Disconnect, SessionId};
 use crate::options::Options;
+use crate::ports::{Denial, Identity};
 use crate::protocols::client::{ActiveTransport, Next, TransportStatus};
 use crate::protocols::clients::{ClientTable, TableEntry};
 use crate::protocols::message::{self, scope_of};
 use crate::protocols::profile::Upgraded;
 use crate::protocols::query::ConnectQuery;
 use crate::protocols::request::{
-    BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, borrowed, cors, push_credentials,
-    push_preflight,
+    BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, borrowed, challenge, cors,
+    push_credentials, push_preflight, status_of,
 };
 use crate::protocols::socketio::{Carrier, SocketIo};
+use smallvec::SmallVec;
+use std::sync::Arc;
 use stentor_wire::engineio::{
     self, Open, PacketKind, PayloadDecoder, PayloadFormat, Request as Query, RequestError, Transport, Version,
 };
@@ -59,6 +62,12 @@ pub(crate) fn handle_request(
     // Another version or protocol on the same id isn't its client's doing (CVE-2026-102599).
     if client.version != query.version || client.is_socketio != is_socketio {
         return refuse(cx, RequestError::BadRequest, None);
+    }
+    let sessions: SmallVec<[SessionId; 2]> = client.sessions().collect();
+    match cx.check_token(id, protocol_name(is_socketio), &sessions) {
+        Ok(()) => {}
+        Err(Refused::Pending) => return Outcome::Admission(None),
+        Err(Refused::Denied(denial)) => return refuse_denied(cx, &denial),
     }
     match (query.transport, method) {
         (Transport::WebSocket, _) => probe(cx, client),
@@ -129,6 +138,24 @@ fn refuse(cx: &mut RequestContext<'_>, error: RequestError, message: Option<&str
     cx.answer(error.status(), "application/json", &cors_of(cx), &body)
 }
 
+/// Refuses a client that isn't let in, as Engine.IO's own servers do.
+fn refuse_denied(cx: &mut RequestContext<'_>, denial: &Denial) -> Outcome {
+    cx.count_error();
+    let mut body = Vec::with_capacity(64);
+    RequestError::Forbidden.write_body(&mut body, Some(&denial.message));
+    if cx.is_upgrade() {
+        cx.options = ResponseOptions::LAST;
+    }
+    let challenge = challenge(denial);
+    let mut extra = cors_of(cx);
+    extra.extend(challenge.as_ref().map(|(name, value)| (*name, &**value)));
+    cx.answer(status_of(denial), "application/json", &extra, &body)
+}
+
+fn protocol_name(is_socketio: bool) -> &'static str {
+    if is_socketio { "socketio" } else { "engineio" }
+}
+
 fn handshake(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
@@ -155,10 +182,32 @@ fn handshake(
             Err(_) => return refuse(cx, RequestError::BadRequest, None),
         },
     };
+    // Clients of Socket.IO 5 present their token in a CONNECT. One in the handshake counts as well.
+    let identity = match is_socketio && query.version == Version::V4 && !cx.has_token() {
+        true => Ok(None),
+        false => match cx.identify(protocol_name(is_socketio)) {
+            Err(Refused::Pending) => return Outcome::Admission(None),
+            Err(Refused::Denied(denial)) => Err(denial),
+            Ok(identity) => Ok(identity),
+        },
+    };
+    // Those of Socket.IO 4 are told in a packet.
+    let identity = match identity {
+        Err(denial) if !(is_socketio && query.version == Version::V3) => return refuse_denied(cx, &denial),
+        identity => identity,
+    };
     let known = cx.admission.as_ref().and_then(|admission| admission.1);
     let sid = known.unwrap_or_else(|| cx.ex.draw_sid());
     let name = sid.to_string();
-    let mut headers = match cx.ask_to_connect(Envelope::Raw, Service::default(), Some(&name)) {
+    let who = identity.as_ref().ok().and_then(Option::as_deref);
+    let asked = match &identity {
+        Ok(None) if is_socketio && cx.ex.questions.identities.is_on() => {
+            cx.ask_app_to_connect(Envelope::Raw, Service::default(), Some(&name))
+        }
+        Err(_) => Connect::Accept,
+        Ok(_) => cx.ask_to_connect(who, Envelope::Raw, Service::default(), Some(&name)),
+    };
+    let mut headers = match asked {
         Connect::Accept => Vec::new(),
         Connect::AcceptWith(headers) => headers,
         Connect::Pending => return Outcome::Admission(Some(sid)),
@@ -179,6 +228,8 @@ fn handshake(
     let client = clients.insert(client);
     let id = client.state.id;
     ex.push(Effect::ArmClient(id));
+    cx.remember_client(id, identity.as_ref().ok().cloned().flatten());
+    let ex = &mut *cx.ex;
     let Options { engine, heartbeat, limits, .. } = &ex.shared.clone().options;
     headers.extend(engine.cookie.as_ref().map(|cookie| {
         let secure = if engine.cookie_secure { "; Secure" } else { "" };
@@ -198,7 +249,7 @@ fn handshake(
         out.push(PacketKind::Open.digit());
         open.write(query.version, out);
     });
-    open_session(cx, client, (feeds, raw), &mut packets);
+    open_session(cx, client, identity, (feeds, raw), &mut packets);
     let Some(accepted) = accepted else {
         let poll = new_poll(cx, client, query);
         payload::write_answer(cx.out, &poll, &packets, &borrowed(&headers));
@@ -218,6 +269,7 @@ fn handshake(
 fn open_session(
     cx: &mut RequestContext<'_>,
     client: &mut Client,
+    identity: Result<Option<Arc<Identity>>, Denial>,
     (feeds, raw): (Feeds, bool),
     out: &mut Vec<u8>,
 ) {
@@ -228,7 +280,7 @@ fn open_session(
         io.set_feeds(feeds);
         // Clients of protocol 4 are connected to the main namespace unasked.
         if client.version == Version::V3 {
-            io.connect_unasked(ex, carrier, cx.request, out);
+            io.connect_unasked(ex, carrier, cx.request, identity, out);
         }
         return;
     }
@@ -236,8 +288,10 @@ fn open_session(
     let format = Format::engine_io(engine, envelope, false);
     let session = ex.open_session(format, Owner::Client(client.state.id), client.state.source);
     client.application = ApplicationProtocol::Plain { session, envelope };
+    ex.set_identity(session, identity.ok().flatten());
     let scope = scope_of(session, Writer::Engine(engine), envelope, Service::default(), Some(cx.request));
     message::open(ex, scope, out);
+    ex.join_rooms(session, "/");
     ex.subscribe_feeds(session, feeds);
 }
 

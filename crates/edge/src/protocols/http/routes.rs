@@ -145,6 +145,7 @@ impl Http {
             out,
             conn: cx.conn,
             session: cx.session,
+            address: self.peer.ip(),
             source: plane::source_of(self.peer.ip()),
             stays: self.stays,
             handover: self.handover,

@@ -1,12 +1,12 @@
 //! Connecting to a namespace.
 
 use super::{Carrier, Input, Next, Socket, SocketIo};
-use crate::app::{Admission, Envelope, HandlerScope, Hello, Refused};
+use crate::app::{Admission, Envelope, HandlerScope, Hello, Refused, renews};
 use crate::encode::{EngineWriter, Format, Writer};
 use crate::executor::Executor;
 use crate::identity::{Owner, Sid};
 use crate::model::{CoreId, Room};
-use crate::ports::Denial;
+use crate::ports::{ClientFacts, Credentials, Denial, Identity};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,10 +25,45 @@ impl SocketIo {
         ex: &mut Executor,
         carrier: Carrier,
         request: &Request<'_>,
+        identity: Result<Option<Arc<Identity>>, Denial>,
         out: &mut Vec<u8>,
     ) {
         let input = Input { carrier, request: Some(request) };
+        if let Err(denial) = identity {
+            refuse_denied(carrier.engine, "/", &denial, out);
+            return;
+        }
         self.handle_connect(ex, &input, "/", None, Some(request.query()), out);
+    }
+
+    /// Who a client is in a namespace: its token there, or what its handshake has shown.
+    fn identify(
+        ex: &mut Executor,
+        carrier: Carrier,
+        namespace: &str,
+        token: Option<&str>,
+    ) -> Result<Option<Arc<Identity>>, Refused> {
+        if !ex.questions.identities.is_on() {
+            return Ok(None);
+        }
+        let known = ex.questions.identities.client(carrier.client).cloned();
+        let of_handshake = known.as_ref().and_then(|client| client.identity.clone());
+        if let (None, Some(identity)) = (token, &of_handshake) {
+            ex.check_identity(identity).map_err(Refused::Denied)?;
+            return Ok(of_handshake);
+        }
+        let address = known.map(|client| client.address);
+        let client = ClientFacts {
+            address,
+            protocol: "socketio",
+            namespace: Some(namespace),
+            ..ClientFacts::default()
+        };
+        let identity = ex.identify(&Credentials { token, client })?;
+        if let (Some(identity), Some(of_handshake)) = (&identity, &of_handshake) {
+            renews(of_handshake, identity).map_err(Refused::Denied)?;
+        }
+        Ok(identity)
     }
 
     /// A client wants to connect to a namespace.
@@ -65,14 +100,16 @@ impl SocketIo {
             request: input.request,
             ..HandlerScope::default()
         };
-        match ex.authorize_connect(namespace) {
-            Ok(()) => {}
+        let token = json::string_member(auth, "token").filter(|token| !token.is_empty());
+        let asked = Self::identify(ex, input.carrier, namespace, token.as_deref()).and_then(|identity| {
+            ex.authorize_connect(identity.as_deref(), namespace)?;
+            Ok(identity)
+        });
+        let identity = match asked {
+            Ok(identity) => identity,
             Err(Refused::Pending) => return Next::Wait,
-            Err(Refused::Denied(denial)) => {
-                let data = denial_data(&denial);
-                return refuse(engine, namespace, &denial.message, Some(&data), out);
-            }
-        }
+            Err(Refused::Denied(denial)) => return refuse_denied(engine, namespace, &denial, out),
+        };
         let offset = json::string_member(auth, "offset");
         let arrival = match pid.map(|pid| ex.find_socket(pid, offset.as_deref(), namespace)) {
             Some(Err(_)) => return Next::Wait,
@@ -88,8 +125,12 @@ impl SocketIo {
         }
         let format = Format::engine_io(engine, Envelope::SocketIo, recovers);
         let recovered = match (arrival, pid) {
-            (Some(number), _) => ex.adopt(client, number, offset.as_deref(), format, source),
-            (None, Some(pid)) => ex.recover(client, pid, offset.as_deref(), namespace, format),
+            (Some(number), _) => {
+                ex.adopt(client, number, offset.as_deref(), format, source, identity.clone())
+            }
+            (None, Some(pid)) => {
+                ex.recover(client, pid, offset.as_deref(), namespace, format, identity.clone())
+            }
             (None, None) => None,
         };
         hello.recovered = recovered.is_some();
@@ -97,6 +138,7 @@ impl SocketIo {
             Some((slot, session)) => (Some(slot), session),
             None => {
                 let session = ex.open_session(format, Owner::Client(client), source);
+                ex.set_identity(session, identity);
                 (recovers.then(|| ex.make_recoverable(session, client, room)), session)
             }
         };
@@ -121,6 +163,7 @@ impl SocketIo {
             HandlerScope { session: Some(session), writer: Writer::SocketIo { engine, namespace }, ..scope };
         let asked = ex.actions.len();
         ex.call_app(scope, out, |app, ctx| app.joined(ctx, session, &hello, &socket_id));
+        ex.join_rooms(session, namespace);
         if let Some(feeds) = feeds {
             ex.subscribe_feeds(session, *feeds);
         }
@@ -149,6 +192,11 @@ fn denial_data(denial: &Denial) -> String {
 /// The id that a client of Engine.IO 3 gives its socket in a namespace.
 pub(crate) fn id_of_version_3(sid: &str, namespace: &str) -> String {
     if namespace == "/" { sid.to_owned() } else { format!("{namespace}#{sid}") }
+}
+
+/// Tells a client that it may not connect to a namespace, and why.
+fn refuse_denied(engine: EngineWriter, namespace: &str, denial: &Denial, out: &mut Vec<u8>) -> Next {
+    refuse(engine, namespace, &denial.message, Some(&denial_data(denial)), out)
 }
 
 /// Tells a client that it isn't connected to a namespace.

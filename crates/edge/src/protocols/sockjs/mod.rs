@@ -26,22 +26,25 @@ pub(crate) use client::Client;
 pub(crate) use messages::{Refusal, Rest, handle_message, resume};
 pub(crate) use receiver::Receiver;
 
-use crate::app::{Connect, Envelope};
+use crate::app::{Connect, Envelope, Refused};
 use crate::encode::{Format, FrameTarget, Writer};
 use crate::executor::{Effect, Feeds};
-use crate::identity::{ClientId, Owner, Service, Sid};
-use crate::model::{Key, KeyError, Policy};
+use crate::identity::{ClientId, ClientKind, Owner, Service, Sid};
+use crate::model::{Disconnect, Key, KeyError, Policy, SessionId};
 use crate::options;
-use crate::ports::{Handover, Location, SessionName};
+use crate::ports::{Denial, Handover, Location, SessionName};
 use crate::protocols::client::ActiveTransport;
 use crate::protocols::clients::{ClientTable, TableEntry};
 use crate::protocols::message::{self, scope_of};
 use crate::protocols::profile::Framing;
 use crate::protocols::request::{
-    BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, borrowed, key_of_path, write_piece,
+    BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, borrowed, challenge, key_of_path,
+    status_of, write_piece,
 };
+use crate::protocols::token::disconnect_for;
 use crate::protocols::upgrade;
 use receiver::PollStart;
+use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use stentor_wire::http1::{self, Version};
@@ -121,6 +124,16 @@ impl Exchange<'_> {
         let mut headers = Vec::new();
         push_error_headers(&mut headers, &self.resource, &Cors::of(cx.request));
         self.answer(cx, status, &headers, format!("{words}\n").as_bytes())
+    }
+
+    /// An error for a client that isn't let in.
+    fn refuse_denied(&self, cx: &mut RequestContext<'_>, denial: &Denial) -> Outcome {
+        cx.count_error();
+        let challenge = challenge(denial);
+        let mut headers: Vec<(&str, &str)> = Vec::new();
+        push_error_headers(&mut headers, &self.resource, &Cors::of(cx.request));
+        headers.extend(challenge.as_ref().map(|(name, value)| (*name, &**value)));
+        self.answer(cx, status_of(denial), &headers, format!("{}\n", denial.message).as_bytes())
     }
 
     /// An error of the protocol.
@@ -296,9 +309,15 @@ pub(crate) fn handle_request(
                 return cx.move_to(home);
             }
             let sends = matches!(transport, Transport::XhrSend | Transport::JsonpSend);
-            if clients.find(sid).is_none()
-                && let Some(outcome) = exchange.find_elsewhere(cx, session, !sends)
-            {
+            if let Some(id) = clients.find(sid) {
+                let session: SmallVec<[SessionId; 1]> =
+                    clients.get(id).and_then(|client| client.session).into_iter().collect();
+                match cx.check_token(id, "sockjs", &session) {
+                    Ok(()) => {}
+                    Err(Refused::Pending) => return Outcome::Admission(None),
+                    Err(Refused::Denied(denial)) => return exchange.refuse_denied(cx, &denial),
+                }
+            } else if let Some(outcome) = exchange.find_elsewhere(cx, session, !sends) {
                 return outcome;
             }
             match transport {
@@ -328,7 +347,16 @@ fn receive(
         Some(id) => (id, None),
         None => match open(cx, clients, exchange, sid, transport) {
             Ok((id, headers)) => (id, Some(headers)),
-            Err(outcome) => return outcome,
+            Err(NotOpened::Refused(why)) => {
+                // The status of a response tells pages nothing: the client would try other transports.
+                let id = ClientId::new(ClientKind::SockJs, 0, 0);
+                let Some(mut receiver) = exchange.begin(cx, id, transport, callback, &[]) else {
+                    return Outcome::LAST;
+                };
+                receiver.refuse(cx.out, Close { code: why.code(), reason: why.reason() });
+                return cx.answered();
+            }
+            Err(NotOpened::Answered(outcome)) => return outcome,
         },
     };
     let Some(client) = clients.get_mut(id) else { return Outcome::LAST };
@@ -371,6 +399,13 @@ fn receive(
     Outcome::Waiting(Box::new(receiver))
 }
 
+/// Why a session doesn't begin.
+enum NotOpened {
+    Answered(Outcome),
+    /// Its client's token isn't accepted.
+    Refused(Disconnect),
+}
+
 /// Begins a session. Returns its client, with the headers that the application wants in the first answer.
 fn open(
     cx: &mut RequestContext<'_>,
@@ -378,20 +413,32 @@ fn open(
     exchange: &Exchange<'_>,
     sid: Sid,
     transport: Transport,
-) -> Result<(ClientId, Vec<(String, String)>), Outcome> {
+) -> Result<(ClientId, Vec<(String, String)>), NotOpened> {
     if let Some(unavailable) = cx.unavailable_to_new_clients() {
-        return Err(unavailable);
+        return Err(NotOpened::Answered(unavailable));
     }
+    let identity = match cx.identify("sockjs") {
+        Ok(identity) => identity,
+        Err(Refused::Pending) => return Err(NotOpened::Answered(Outcome::Admission(None))),
+        Err(Refused::Denied(denial)) => {
+            let why = disconnect_for(&denial);
+            cx.count_error();
+            cx.ex.count_disconnect(why);
+            return Err(NotOpened::Refused(why));
+        }
+    };
     let service = exchange.service;
     let push_only = exchange.key.is_some();
     let envelope = if push_only { Envelope::Raw } else { cx.ex.app_of(service).envelope() };
     let mut headers = Vec::new();
     if !push_only {
-        match cx.ask_to_connect(envelope, service, None) {
+        match cx.ask_to_connect(identity.as_deref(), envelope, service, None) {
             Connect::Accept => {}
             Connect::AcceptWith(extra) => headers = extra,
-            Connect::Pending => return Err(Outcome::Admission(None)),
-            Connect::Refuse { status, message } => return Err(exchange.refuse(cx, status, &message)),
+            Connect::Pending => return Err(NotOpened::Answered(Outcome::Admission(None))),
+            Connect::Refuse { status, message } => {
+                return Err(NotOpened::Answered(exchange.refuse(cx, status, &message)));
+            }
         }
     }
     let ex = &mut *cx.ex;
@@ -401,13 +448,17 @@ fn open(
     }
     let client = clients.insert(client);
     let id = client.state.id;
+    cx.remember_client(id, identity.clone());
+    let ex = &mut *cx.ex;
     let wrapping = Wrapping::of(transport).unwrap_or(Wrapping::Xhr);
     let session = ex.open_session(Format::sockjs(wrapping, envelope), Owner::Client(id), cx.source);
     client.session = Some(session);
+    ex.set_identity(session, identity);
     if !push_only {
         let writer = Writer::SockJs(FrameTarget::Poll);
         let scope = scope_of(session, writer, envelope, service, Some(cx.request));
         message::open(ex, scope, &mut client.state.queue);
+        ex.join_rooms(session, "/");
         client.charge(ex);
     }
     let (keys, options) = (exchange.key.iter().cloned().collect(), Policy::Latest.into());

@@ -60,6 +60,7 @@ fn moving(missed: Vec<MissedMessage>, known: Vec<u64>) -> MovingSocket {
     let rooms = [Room::all_members("/").unwrap(), Room::plain("red").unwrap()];
     MovingSocket {
         id: PublicId::parse(ID).unwrap(),
+        principal: None,
         subscriptions: rooms.into_iter().map(|room| (room.into(), Policy::Queue.into())).collect(),
         missed,
         known,

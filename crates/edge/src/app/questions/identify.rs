@@ -1,0 +1,82 @@
+//! Questions about who clients are, and about subscriptions that they have.
+
+use super::{Asked, QUESTION_BYTES, Questions, Refused};
+use crate::ports::{
+    Access, Authentication, Credentials, Decision, Denial, Identity, PublicId, Question, Ticket,
+};
+use std::sync::Arc;
+use std::time::Instant;
+use stentor_hub::{SessionId, Topic};
+
+impl Questions {
+    /// Asks who a client is. `None`: nobody asks.
+    pub(crate) fn identify(
+        &mut self,
+        now: Instant,
+        credentials: &Credentials<'_>,
+    ) -> Result<Option<Arc<Identity>>, Refused> {
+        let Some(authenticator) = self.identities.authenticator().cloned() else { return Ok(None) };
+        let Credentials { token, client } = credentials;
+        let digest = self.identities.digest(token.unwrap_or_default(), client.namespace);
+        let asked = Asked::Identity(digest);
+        if let Some(answer) = self.answer_of(self.asker, |other| *other == asked) {
+            self.identities.refused += u64::from(matches!(answer, Err(Refused::Denied(_))));
+            return answer;
+        }
+        self.last += 1;
+        let number = self.last;
+        match authenticator.authenticate(Ticket { core: self.core, number }, credentials) {
+            Authentication::Accepted(identity) => Ok(Some(identity)),
+            Authentication::Refused(denial) => {
+                self.identities.refused += 1;
+                Err(Refused::Denied(denial))
+            }
+            Authentication::Pending => self.wait(now, self.asker, asked, number),
+        }
+    }
+
+    /// The answer of [`Self::identify`] has come. Those to other questions, to none, and second ones have no effect.
+    pub(crate) fn identified(&mut self, number: u64, answer: Result<Arc<Identity>, Denial>) {
+        let waiting = self.open.get(&number).and_then(|conn| self.waiting.get_mut(conn));
+        let mut questions = waiting.into_iter().flat_map(|waiting| &mut waiting.questions);
+        let Some(question) = questions.find(|question| question.number == number) else { return };
+        if !matches!(question.asked, Asked::Identity(_)) {
+            return;
+        }
+        let answer = answer.map(|identity| question.identity = Some(identity));
+        self.decide(number, answer);
+    }
+
+    /// Asks again about a subscription. If the answer comes later and is no, [`Self::poll_withdrawn`] returns it.
+    pub(crate) fn review(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        id: PublicId,
+        topic: &Topic,
+    ) -> Result<(), Denial> {
+        let identity = self.identities.get(session).cloned();
+        self.last += 1;
+        let (number, identity) = (self.last, identity.as_deref());
+        let (ticket, access) = (Ticket { core: self.core, number }, Access::Subscribe(topic));
+        match self.decision(&Question { ticket, session: Some(id), identity, access }) {
+            Decision::Allow => Ok(()),
+            Decision::Deny(denial) => Err(denial),
+            Decision::Pending if self.has_room() => {
+                self.charge.add(QUESTION_BYTES);
+                self.reviews.insert(number, (session, topic.clone()));
+                self.deadlines.push_back((now + self.timeout, number));
+                Ok(())
+            }
+            Decision::Pending => {
+                self.unanswered += 1;
+                Err(Denial::UNAVAILABLE)
+            }
+        }
+    }
+
+    /// The next subscription that a late answer withdraws.
+    pub(crate) fn poll_withdrawn(&mut self) -> Option<(SessionId, Topic, Denial)> {
+        self.withdrawn.pop_front()
+    }
+}

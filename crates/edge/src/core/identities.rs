@@ -1,0 +1,172 @@
+//! Tokens that expire, and identities that are looked at again.
+//!
+//! ```text
+//!  exp - renewal_lead ──► token_expiring to the client ── a newer token ──► its subscriptions are authorized again
+//!  exp ──────────────────► the session ends: token_expired, return with a new one
+//!  recheck ── revoked ───► the session ends: token_revoked, don't return
+//!         └── otherwise ─► its subscriptions are authorized again; those that aren't allowed end with a notice
+//! ```
+
+use super::Core;
+use super::table::Machine;
+use super::timer::Timer;
+use crate::app::{Due, Envelope, Sent};
+use crate::encode::json_error_text;
+use crate::identity::Owner;
+use crate::ports::{Denial, Recheck, RecheckAction};
+use crate::protocols::http::Waiting;
+use crate::shared::tasks::RecheckTask;
+use std::time::Duration;
+use stentor_driver::Driver;
+use stentor_hub::{Disconnect, SessionId, Topic};
+
+/// Tokens that are dealt with in a turn.
+const DUE_PER_TURN: usize = 256;
+/// Identities that are looked at before the work of a turn is measured again.
+const SLICE: usize = 64;
+/// Steps of an identity that doesn't match, and of one that does.
+const VISIT_STEPS: usize = 1;
+const MATCH_STEPS: usize = 128;
+/// The event by which Socket.IO clients are asked for a new token.
+const EXPIRING_EVENT: &str = "stentor:token_expiring";
+/// The event by which they are told that a subscription has ended.
+const UNSUBSCRIBED_EVENT: &str = "stentor:unsubscribed";
+
+impl<D: Driver> Core<D> {
+    /// Makes sure that a wait ends when a token is due.
+    pub(super) fn set_identity_timer(&mut self) {
+        let Some(due) = self.ex.questions.identities.next_due() else { return };
+        if self.identities_due.is_none_or(|at| due < at) {
+            self.identities_due = Some(due);
+            let wait = Duration::from_millis(due.saturating_sub(self.ex.unix_millis()));
+            self.driver.timer_set(self.ex.context.now + wait, Timer::Identities.token());
+        }
+    }
+
+    /// Deals with tokens that are due. What is left is dealt with in the next turn.
+    pub(super) fn check_due_identities(&mut self) {
+        if self.ex.questions.identities.next_due().is_none() {
+            return;
+        }
+        let now = self.ex.unix_millis();
+        for _ in 0..DUE_PER_TURN {
+            match self.ex.questions.identities.poll_due(now) {
+                Some(Due::Renewal(session, left)) => self.ask_for_token(session, left),
+                Some(Due::End(session)) if self.is_served(session) => {
+                    self.disconnect(session, Disconnect::TokenExpired);
+                }
+                // Its client may return with a new token.
+                Some(Due::End(_)) => {}
+                None => break,
+            }
+        }
+    }
+
+    /// Whether a session has a client that isn't disconnected, and isn't a request that is answered soon.
+    fn is_served(&self, session: SessionId) -> bool {
+        match self.owner_of(session) {
+            Some(Owner::Connection(index)) => match self.table.get(index).map(|conn| &conn.machine) {
+                Some(Machine::Http(connection)) => {
+                    matches!(&connection.http.waiting, Some(Waiting::Events(_)))
+                }
+                Some(Machine::WebSocket(_)) => true,
+                Some(Machine::Closing { .. }) | None => false,
+            },
+            Some(Owner::Client(_)) => true,
+            Some(Owner::Socket(_)) | None => false,
+        }
+    }
+
+    fn envelope_of(&self, session: SessionId) -> Option<Envelope> {
+        Some(self.profile_of(self.owner_of(session)?)?.0)
+    }
+
+    /// Asks a client for a new token. One that receives bodies only can't be asked.
+    fn ask_for_token(&mut self, session: SessionId, left_ms: u64) {
+        let what = match self.envelope_of(session) {
+            Some(Envelope::V1) => {
+                Sent::Text(format!(r#"{{"type":"token_expiring","expires_in_ms":{left_ms}}}"#))
+            }
+            Some(Envelope::SocketIo) => event(EXPIRING_EVENT, format!(r#"{{"expires_in_ms":{left_ms}}}"#)),
+            Some(Envelope::Raw) | None => return,
+        };
+        self.send_to_session(session, what);
+    }
+
+    /// Tells a client that a subscription of its session has ended, and why.
+    pub(super) fn withdrawn(&mut self, session: SessionId, topic: &Topic, denial: &Denial) {
+        let (kind, name) = match topic {
+            Topic::Feed(key) => ("feed", key.as_str()),
+            Topic::Room(room) => ("room", room.name()),
+        };
+        let message = format!("the subscription to {name:?} has ended: {}", denial.message);
+        let [name, code, message] = [name, &denial.code, &message].map(json_error_text);
+        let text = format!(r#""{kind}":{name},"code":{code},"message":{message},"retry":{}"#, denial.retry);
+        match self.envelope_of(session) {
+            Some(Envelope::V1) => {
+                self.send_to_session(session, Sent::Text(format!(r#"{{"type":"error",{text}}}"#)));
+            }
+            Some(Envelope::SocketIo) => {
+                self.send_to_session(session, event(UNSUBSCRIBED_EVENT, format!("{{{text}}}")));
+            }
+            // They have no place for words.
+            Some(Envelope::Raw) | None => self.disconnect(session, Disconnect::NotAllowed),
+        }
+    }
+
+    /// Continues with a recheck. Returns whether it is finished.
+    pub(super) fn work_on_recheck(&mut self, task: &mut RecheckTask, steps: &mut usize) -> bool {
+        while *steps > 0 {
+            let Some(sessions) = self.ex.questions.identities.slice(task.next, SLICE) else { return true };
+            task.next += SLICE;
+            *steps = steps.saturating_sub(SLICE * VISIT_STEPS);
+            for session in sessions {
+                if self.recheck(session, &task.recheck, task.session) {
+                    *steps = steps.saturating_sub(MATCH_STEPS);
+                    task.concerned.sessions += 1;
+                    task.concerned.refused +=
+                        usize::from(self.ex.questions.identities.get(session).is_none());
+                }
+            }
+        }
+        false
+    }
+
+    /// Looks at an identity again. Returns whether it is one of those that are meant.
+    fn recheck(&mut self, session: SessionId, recheck: &Recheck, only: Option<SessionId>) -> bool {
+        let Some(identity) = self.ex.questions.identities.get(session).cloned() else { return false };
+        let is_meant = match &recheck.filter.session {
+            Some(_) if only.is_some() => only == Some(session),
+            Some(id) => self.id_of(session) == id.to_string(),
+            None => true,
+        };
+        if !is_meant || !recheck.filter.matches(&identity) {
+            return false;
+        }
+        match recheck.action {
+            RecheckAction::Disconnect => self.revoke(session),
+            RecheckAction::Authorize if self.ex.is_revoked(&identity) => self.revoke(session),
+            RecheckAction::Authorize => self.ex.reauthorize(session),
+            RecheckAction::Renew => {
+                let (now, lead) = (self.ex.unix_millis(), self.ex.options().tokens.renewal_lead);
+                self.ex.questions.identities.shorten(session, now, lead);
+            }
+        }
+        true
+    }
+
+    /// Ends a session whose identity is revoked, also if its client is disconnected.
+    fn revoke(&mut self, session: SessionId) {
+        if let Some(Owner::Socket(slot)) = self.ex.hub.tag(session).map(Owner::of_tag)
+            && self.ex.recovery.client_of(slot).is_none()
+        {
+            self.ex.end_recoverable(slot);
+            return self.ex.close_session(session);
+        }
+        self.disconnect(session, Disconnect::TokenRevoked);
+    }
+}
+
+fn event(name: &str, json: String) -> Sent {
+    Sent::Event { name: name.to_owned(), json, attachments: Vec::new(), ack: None }
+}

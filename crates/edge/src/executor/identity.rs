@@ -1,0 +1,122 @@
+//! Who sessions are, and what follows when that changes.
+
+use super::Executor;
+use crate::app::{Action, Refused, is_same_principal};
+use crate::ports::{Access, Credentials, Denial, Identity};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use stentor_hub::{Policy, SessionId, Topic};
+
+/// The Unix time of an instant, in milliseconds. With a simulated driver this is simulated as well.
+fn unix_millis(at: Instant) -> u64 {
+    let (wall, clock) = (SystemTime::now(), Instant::now());
+    let time = match at.checked_duration_since(clock) {
+        Some(ahead) => wall + ahead,
+        None => wall - clock.duration_since(at),
+    };
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+impl Executor {
+    /// The Unix time of this turn, in milliseconds.
+    pub(crate) fn unix_millis(&self) -> u64 {
+        unix_millis(self.context.now)
+    }
+
+    /// Asks who a client is. `None`: clients have no identities.
+    ///
+    /// # Errors
+    /// Its token is refused, or it isn't known yet.
+    pub(crate) fn identify(
+        &mut self,
+        credentials: &Credentials<'_>,
+    ) -> Result<Option<Arc<Identity>>, Refused> {
+        self.questions.identify(self.context.now, credentials)
+    }
+
+    /// Gives a session its identity, or a newer one.
+    pub(crate) fn set_identity(&mut self, session: SessionId, identity: Option<Arc<Identity>>) {
+        let Some(identity) = identity else { return };
+        let (now, lead) = (self.unix_millis(), self.options().tokens.renewal_lead);
+        self.questions.identities.set(session, identity, now, lead);
+    }
+
+    pub(crate) fn is_revoked(&self, identity: &Identity) -> bool {
+        let authenticator = self.questions.identities.authenticator();
+        authenticator.is_some_and(|authenticator| authenticator.is_revoked(identity))
+    }
+
+    /// Whether an identity that was confirmed before still is.
+    pub(crate) fn check_identity(&self, identity: &Identity) -> Result<(), Denial> {
+        if self.is_revoked(identity) {
+            return Err(Denial::new("token_revoked", "the token was revoked"));
+        }
+        if identity.expires_at.is_some_and(|at| at.saturating_mul(1_000) <= self.unix_millis()) {
+            return Err(Denial::new("token_expired", "the token has expired"));
+        }
+        Ok(())
+    }
+
+    /// Whether a session may be recovered by a client with this identity: it must be the same user's. Its subscriptions are
+    /// authorized again, before it gets what it missed.
+    pub(crate) fn take_over_identity(&mut self, session: SessionId, identity: Option<Arc<Identity>>) -> bool {
+        let Some(identity) = identity else { return true };
+        let current = self.questions.identities.get(session);
+        if !current.is_some_and(|current| is_same_principal(current, &identity)) {
+            return false;
+        }
+        self.renew(session, identity);
+        true
+    }
+
+    /// A client has renewed its token.
+    pub(crate) fn renew(&mut self, session: SessionId, identity: Arc<Identity>) {
+        self.set_identity(session, Some(identity));
+        self.reauthorize(session);
+    }
+
+    /// Makes a new session a member of the rooms that its identity names.
+    pub(crate) fn join_rooms(&mut self, session: SessionId, namespace: &str) {
+        let Some(identity) = self.questions.identities.get(session).cloned() else { return };
+        for room in identity.join.iter().filter(|room| room.namespace() == namespace) {
+            // At its limits, the session has as many rooms as it may.
+            let _ = self.hub.handle_subscribe(session, &Topic::Room(room.clone()), Policy::Queue, None);
+        }
+    }
+
+    /// Asks about each subscription of a session again, and ends those that aren't allowed any more.
+    pub(crate) fn reauthorize(&mut self, session: SessionId) {
+        self.questions.identities.forget_decisions(session);
+        for (topic, _) in self.hub.subscriptions_of(session) {
+            if !self.questions.identities.is_granted(session, &topic) {
+                continue;
+            }
+            let id = self.public_id(session);
+            if let Err(denial) = self.questions.review(self.context.now, session, id, &topic) {
+                self.withdraw(session, topic, denial);
+            }
+        }
+    }
+
+    /// What a session that comes from another node is subscribed to counts as asked for by its client, if it would be allowed.
+    /// Rooms that the application or a backend put it into stay, whatever changes.
+    pub(crate) fn grant_allowed(&mut self, session: SessionId) {
+        if !self.questions.identities.is_on() {
+            return;
+        }
+        for (topic, _) in self.hub.subscriptions_of(session) {
+            let id = self.public_id(session);
+            if self.questions.review(self.context.now, session, id, &topic).is_ok() {
+                self.questions.identities.allow(session, Access::Subscribe(&topic), false);
+            }
+        }
+    }
+
+    /// Ends a subscription that isn't allowed any more.
+    pub(crate) fn withdraw(&mut self, session: SessionId, topic: Topic, denial: Denial) {
+        self.questions.identities.revoke_grant(session, &topic);
+        if self.hub.handle_unsubscribe(session, &topic) {
+            self.actions.push(Action::Withdrawn { session, topic, denial });
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What the control plane asks of a core.
+
+use super::moving::Barrier;
+use super::tasks::Task;
+use crate::ports::{
+    Broadcast, ClientConnection, Denial, EventReply, FeedUpdate, Handover, Identity, Location, Publish,
+    RoomUpdate, SocketCommand,
+};
+use bytes::Bytes;
+use std::sync::Arc;
+use stentor_driver::ConnId;
+use stentor_hub::{Key, Room};
+
+/// What the control plane asks of a core.
+pub(crate) enum ControlCommand {
+    Publish(Publish),
+    /// From another node.
+    Receive(Broadcast),
+    Room(Room, RoomUpdate),
+    /// The answer to a question, by the number of its ticket.
+    Decide(u64, Result<(), Denial>),
+    /// The reply to an event, by the number of its ticket.
+    Reply(u64, Box<Result<EventReply, Denial>>),
+    /// Who a client is, by the number of the ticket.
+    Identify(u64, Box<Result<Arc<Identity>, Denial>>),
+    Feed(Key, FeedUpdate),
+    /// A connection from outside of the data plane.
+    Adopt(Box<ClientConnection>, Handover),
+    /// Where the session is that a waiting request names.
+    Located(ConnId, Location),
+    Task(Box<Task>),
+    Socket(Box<SocketCommand>),
+    Barrier(Arc<Barrier>),
+}
+
+impl ControlCommand {
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Task(task) => task.bytes(),
+            Self::Publish(message) => message.data.len(),
+            Self::Receive(message) => message.bytes(),
+            Self::Room(_, update) => update.bytes(),
+            Self::Feed(_, FeedUpdate::Document(document)) => document.body.len(),
+            Self::Feed(_, FeedUpdate::At { document, patches, .. }) => {
+                document.body.len() + patches.iter().map(Bytes::len).sum::<usize>()
+            }
+            Self::Feed(_, FeedUpdate::Patched(document, patch)) => {
+                document.body.len() + patch.operations.len()
+            }
+            Self::Socket(command) => command.bytes(),
+            Self::Reply(_, reply) => reply.as_ref().as_ref().map_or(0, EventReply::bytes),
+            Self::Adopt(connection, _) => size_of::<ClientConnection>() + connection.input.len(),
+            Self::Feed(..) | Self::Decide(..) | Self::Identify(..) | Self::Barrier(_) | Self::Located(..) => {
+                0
+            }
+        }
+    }
+}

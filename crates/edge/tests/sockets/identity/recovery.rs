@@ -1,0 +1,56 @@
+//! Sockets that are recovered belong to the user that had them.
+
+use super::{Issuer, Node};
+use crate::harness::{Io, Way, on_one_and_three};
+use serde_json::{Value, json};
+use stentor_edge::Recovery;
+
+#[test]
+fn only_the_same_user_recovers_a_socket() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, Issuer::default(), |options| {
+            options.engine.recovery = Some(Recovery::default())
+        });
+        let lose = |token: &str| {
+            let mut io = Io::socket(&node, Way::Socket);
+            let pid = io.connect("", json!({"token": token}))["pid"].clone();
+            for room in ["public", "user:42"] {
+                assert_eq!(io.ask("join", &[json!(room)]), json!([{"ok": true}]));
+            }
+            let lost = node.metric("socketio_recovery_sockets");
+            io.cut();
+            node.until_metric("socketio_recovery_sockets", |sockets| sockets == lost + 1);
+            pid
+        };
+        let back = |pid: &Value, token: &str| {
+            let mut io = Io::socket(&node, Way::Socket);
+            io.send(&format!("40{}", json!({"pid": pid, "token": token})));
+            let mut missed = Vec::new();
+            loop {
+                let packet = io.next_text();
+                match packet.strip_prefix("40") {
+                    Some(answer) => {
+                        let answer: Value = serde_json::from_str(answer).unwrap();
+                        return (answer["pid"] == *pid, missed);
+                    }
+                    None => missed.push(packet[..packet.find(',').unwrap_or(packet.len())].to_owned()),
+                }
+            }
+        };
+        let pid = lose("42.1");
+        node.publish("public", "1");
+        assert_eq!(back(&pid, "43"), (false, vec![]), "another user's");
+        // Permissions that have changed meanwhile count for what was missed.
+        node.publish("user:42", "2");
+        node.issuer.rules.forbidden.lock().unwrap().insert("public".into());
+        let (recovered, missed) = back(&pid, "42.2");
+        assert!(recovered);
+        assert_eq!(missed.len(), 1, "{missed:?}");
+        node.issuer.rules.forbidden.lock().unwrap().clear();
+        // A revoked one's are forgotten.
+        lose("42.3");
+        let suspended = node.metric("socketio_recovery_sockets");
+        assert!(node.revoke("42").refused >= 1);
+        node.until_metric("socketio_recovery_sockets", |sockets| sockets < suspended);
+    });
+}
