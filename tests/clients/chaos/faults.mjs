@@ -93,7 +93,7 @@ export async function faults(world, random, note, ends) {
         link.swallows[direction] = false;
       });
     },
-    engine: () => during(engine, loses ? 'the engine is killed and forgets' : 'the engine is killed', between(random, 100, 3000), engine.stop, engine.start),
+    engine: () => during(engine, engine.stops ?? (loses ? 'the engine is killed and forgets' : 'the engine is killed'), between(random, 100, 3000), engine.stop, engine.start),
     clients: async () => {
       if (busy.has(engine) || !engine.command) return;
       const kind = chosen(random, ['normal', 'pubsub']);
@@ -101,6 +101,8 @@ export async function faults(world, random, note, ends) {
       await engine.command('CLIENT', 'KILL', 'TYPE', kind);
     },
   };
+  // The links are those to the Sentinel, without which a node stays with the primary that it has, also if that isn't the one any more.
+  if (engine.stops) for (const kind of ['cut', 'delay', 'swallow']) delete kinds[kind];
   while (!ends()) {
     await kinds[chosen(random, Object.keys(kinds))]();
     await passed(between(random, 500, 2500));
