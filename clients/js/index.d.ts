@@ -18,6 +18,11 @@ export interface ConnectOptions {
   WebSocket?: unknown;
   /** Replaces the global `fetch`, for `sse` and `polling`. */
   fetch?: typeof fetch;
+  /**
+   * Returns the user's token, or a promise of it; `undefined` if nobody is signed in. Called before each attempt to connect, and when the
+   * server reports that the token expires soon. If it fails, the client emits an `error` with the code `no_token`, and tries again.
+   */
+  getToken?: () => string | undefined | Promise<string | undefined>;
   /** Time for a transport to open, in milliseconds. It then counts as failed. Default: 10,000. */
   connectTimeoutMs?: number;
   /**

@@ -169,6 +169,11 @@ export class Connection extends Emitter {
       });
     },
 
+    // The carrier passes a newer token on.
+    expiring: (renew) => {
+      this.#withToken(({ token }) => token && renew(token));
+    },
+
     lost: ({ code, reason, retry = true, afterMs = 0 }) => {
       const wasOpen = this.#state === 'open';
       const details = { code, reason: reason || (wasOpen ? 'the connection was lost' : 'no connection') };
@@ -211,15 +216,17 @@ export class Connection extends Emitter {
   /** Tries the first transport again later, and switches to it if it opens. */
   #retryPreferred() {
     this.#after((this.#options.preferredRetryMs ?? PREFERRED_RETRY_MS) * (1 + Math.random()), () => {
-      try {
-        // If the server is silent, the probe ends by itself.
-        this.#probe = transports[this.#transports[0]](this.#base, (what, session) => {
-          this.#probe.close();
-          // Transports without a session open before they have carried anything.
-          if (what === 'opened' && session) this.use(this.#transports);
-          else this.#retryPreferred();
-        }, this.#options);
-      } catch { /* its library is missing, and will be */ }
+      this.#withToken((options) => {
+        try {
+          // If the server is silent, the probe ends by itself.
+          this.#probe = transports[this.#transports[0]](this.#base, (what, session) => {
+            this.#probe.close();
+            // Transports without a session open before they have carried anything.
+            if (what === 'opened' && session) this.use(this.#transports);
+            else this.#retryPreferred();
+          }, options);
+        } catch { /* its library is missing, and will be */ }
+      });
     });
   }
 
@@ -265,10 +272,14 @@ export class Connection extends Emitter {
     this.#become('connecting');
     if (this.#link !== link) return;
     this.#after(this.#options.connectTimeoutMs ?? 10_000, () => {
-      if (this.#state === 'connecting' && !this.#carrier.isPatient) this.#on.lost({ reason: 'the server is silent' });
+      if (this.#state === 'connecting' && !this.#carrier?.isPatient) this.#on.lost({ reason: 'the server is silent' });
     });
+    this.#withToken((options) => this.#connect(link, options));
+  }
+
+  #connect(link, options) {
     try {
-      this.#carrier = transports[this.transport](this.#base, link, this.#options);
+      this.#carrier = transports[this.transport](this.#base, link, options);
     } catch (error) {
       // From a timer: the caller doesn't have this object yet.
       this.#after(0, () => this.#on.lost({ reason: error.message, retry: false }));
@@ -276,6 +287,22 @@ export class Connection extends Emitter {
     }
     for (const store of this.#stores.values()) this.#subscribe(store);
     for (const room of this.#rooms.values()) this.#join(room);
+  }
+
+  /** Passes the options to `then`, with a token of the application, if the link is still in use by then. */
+  async #withToken(then) {
+    const { getToken } = this.#options;
+    if (!getToken) return then(this.#options);
+    const link = this.#link;
+    try {
+      const token = await getToken();
+      if (this.#link === link) then({ ...this.#options, token });
+    } catch ({ message }) {
+      if (this.#link !== link) return;
+      emit(this, 'error', new StentorError('no_token', message, true));
+      // An open connection lives until its token expires.
+      if (!this.#carrier) this.#on.lost({ reason: message });
+    }
   }
 
   #subscribe(store) {

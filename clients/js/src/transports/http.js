@@ -15,10 +15,17 @@ export function parsed(text) {
   }
 }
 
+/** The headers of a request with the token of the options. */
+export function authorization({ token }) {
+  return token ? { Authorization: `Bearer ${token}` } : {};
+}
+
 /** The details of `lost` for a response that isn't a document. */
 export function failure(response) {
   const { status, headers } = response;
   // 4xx: the server would refuse the same request again, except 408 and 429 (RFC 9110, section 15.5; RFC 6585).
-  const retry = !/^4(?!08|29)/.test(status);
-  return { code: status, reason: `the server answers ${status}`, retry, afterMs: headers.get('retry-after') * 1000 || 0 };
+  // With a new token, it isn't the same.
+  const challenge = headers.get('www-authenticate') ?? '';
+  const retry = !/^4(?!08|29)/.test(status) || challenge.includes('token_expired');
+  return { code: status, reason: `the server answers ${status} ${challenge}`.trim(), retry, afterMs: headers.get('retry-after') * 1000 || 0 };
 }

@@ -13,6 +13,7 @@
 //   link('received', message, chars)            a snapshot, delta, state or message of stentor.v1
 //   link('confirmed', key)                      the server knows the client's version
 //   link('refused', key, error)                 a subscription was refused
+//   link('expiring', renew)                     the token expires soon: `renew(token)` passes a newer one on
 //   link('failed', error)                       another request was refused
 //   link('lost', { code, reason, retry, afterMs })  the end; `retry: false`: another attempt would end the same way
 

@@ -5,7 +5,7 @@
 // the server: each feed is requested every `CROWDED_MS`.
 
 import { library } from '../error.js';
-import { CHECK_PATH, failure, parsed } from './http.js';
+import { CHECK_PATH, authorization, failure, parsed } from './http.js';
 
 const WAITING_MAX = 4;
 const CROWDED_MS = 2_000;
@@ -67,7 +67,8 @@ export function polling(base, link, options) {
       // Without `wait`, the browser's cache asks whether there is another version.
       const waits = tag && method === 'GET' && feeds.size <= WAITING_MAX;
       if (waits) url.searchParams.set('wait', tag);
-      const response = await fetch(url, { method, cache: waits ? 'no-store' : 'no-cache', signal });
+      const headers = authorization(options);
+      const response = await fetch(url, { method, headers, cache: waits ? 'no-store' : 'no-cache', signal });
       const text = await response.text();
       if (signal.aborted) return tag;
       const { status } = response;

@@ -8,9 +8,22 @@ import { StentorError, library } from '../error.js';
 export function socketio(base, link, options) {
   const io = library(options, 'io');
   const path = new URL('socket.io/', base).pathname;
-  const socket = io(base.origin, { ...options.ioOptions, path, forceNew: true, reconnection: false });
+  const { token } = options;
+  const ioOptions = { ...options.ioOptions, path, forceNew: true, reconnection: false };
+  // Clients of version 2 have no `auth`.
+  const place = io.protocol < 5 ? 'query' : 'auth';
+  if (token) ioOptions[place] = { ...ioOptions[place], token };
+  const socket = io(base.origin, ioOptions);
   socket.on('connect', () => link('opened', socket.id));
-  socket.on('connect_error', (error) => link('lost', { reason: `${error.message ?? error}` }));
+  socket.on('connect_error', (error) => {
+    const { code, retry = true } = error.data ?? {};
+    link('lost', { reason: `${error.message ?? error}`, retry: retry || code === 'token_expired' });
+  });
+  socket.on('stentor:token_expiring', () => link('expiring', (token) => {
+    socket.emit('stentor:auth', { token }, ({ ok, code, message, retry } = {}) => {
+      if (!ok) link('failed', new StentorError(code, message, retry));
+    });
+  }));
   // To make clients reconnect, the server ends the transport; otherwise the session.
   socket.on('disconnect', (reason) => link('lost', { reason, retry: reason !== 'io server disconnect' }));
   socket.on('feed', (message) => link('received', message));

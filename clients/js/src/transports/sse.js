@@ -5,7 +5,7 @@
 // own ids: `key!epoch!offset;…`, with the numbers in hexadecimal.
 
 import { library } from '../error.js';
-import { CHECK_PATH, failure, parsed } from './http.js';
+import { CHECK_PATH, authorization, failure, parsed } from './http.js';
 
 /** The server ignores a longer id. */
 const ID_CHARS_MAX = 4096;
@@ -51,7 +51,7 @@ export function sse(base, link, options) {
     const id = lastEventId(subscribed);
     received();
     try {
-      const response = await fetch(url, { headers: id ? { 'Last-Event-ID': id } : {}, cache: 'no-store', signal });
+      const response = await fetch(url, { headers: { ...authorization(options), ...(id && { 'Last-Event-ID': id }) }, cache: 'no-store', signal });
       if (!response.ok && (feeds.size || response.status !== 404)) return lose(failure(response));
       link('opened');
       for (const [key, position] of subscribed) if (position) link('confirmed', key);

@@ -24,7 +24,7 @@ use stentor_wire::ws::handshake;
 /// What a subprotocol that carries a token begins with.
 const BEARER_PROTOCOL: &str = "stentor.bearer.";
 /// The subprotocol of `stentor.v1`.
-const V1_PROTOCOL: &str = "stentor.v1";
+pub(crate) const V1_PROTOCOL: &str = "stentor.v1";
 
 /// The explicit tokens of a request, in no particular order.
 fn explicit<'r>(request: &'r Request<'_>) -> impl Iterator<Item = Cow<'r, str>> {

@@ -5,7 +5,7 @@ use super::primus;
 use super::profile::{Framing, SocketProfile, Upgraded};
 use super::query::ConnectQuery;
 use super::request::{RequestContext, RequestOutcome, ResponseOptions, borrowed};
-use super::token::{disconnect_for, subprotocol};
+use super::token::{V1_PROTOCOL, disconnect_for, subprotocol};
 use crate::app::{Connect, Envelope, Refused};
 use crate::encode::{Format, WINDOW_BITS, frame};
 use crate::identity::{Owner, Service};
@@ -86,14 +86,14 @@ pub(crate) fn handle_request<W>(
 }
 
 /// Refuses a client whose token isn't accepted. Pages can't read the status of a refused handshake: theirs is accepted and closed
-/// with a code. Other clients get a status.
+/// with a code, and so is that of a client which says that it knows these codes. Other clients get a status.
 fn refuse<W>(
     cx: &mut RequestContext<'_>,
     accepted: &handshake::Accepted,
     framing: Framing,
     denial: &Denial,
 ) -> RequestOutcome<W> {
-    if cx.request.header("origin").is_none() {
+    if cx.request.header("origin").is_none() && subprotocol(cx.request) != Some(V1_PROTOCOL) {
         cx.options = ResponseOptions::LAST;
         return cx.refuse_denied(denial, &[]);
     }

@@ -11,7 +11,7 @@ use crate::ports::Handover;
 use crate::protocols::clients::ClientTable;
 use crate::protocols::profile::{Framing, Pinging};
 use crate::protocols::request::{
-    BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, cors, key_of_path,
+    BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, cors, key_of_path, push_preflight,
 };
 use crate::protocols::{document, engineio, page, primus, sockjs, sse, upgrade};
 use stentor_wire::http1::{BodyKind, Request};
@@ -187,6 +187,13 @@ impl Http {
                 let page = &shared.options.routes[page];
                 let extra = [("Cache-Control", "no-cache"), ("Content-Security-Policy", PAGE_POLICY)];
                 cx.answer(200, &page.content_type, &extra, &page.body)
+            }
+            // With a token in `Authorization`, browsers ask first.
+            Route::Feed(_) if request.method() == "OPTIONS" => {
+                let mut extra = cors();
+                extra.push(("Access-Control-Max-Age", "7200"));
+                push_preflight(&mut extra, request, "GET, HEAD");
+                cx.answer(204, "text/plain", &extra, b"")
             }
             Route::Feed(key) if cx.reads() => {
                 let home = cx.ex.core_of(&Topic::Feed(key.clone()));
