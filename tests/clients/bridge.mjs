@@ -91,6 +91,14 @@ export async function admin(server, path, body) {
   return answer;
 }
 
+/** Until `members` clients of all servers are members of each room, as a node of Stentor says: it answers a client that joins before all of its cores know. */
+export async function joined(own, rooms, members) {
+  await until(`there are ${members} members`, async () => {
+    const counts = new Map((await admin(own, 'rooms?limit=1000')).rooms.map(({ name, sessions }) => [name, sessions]));
+    return rooms.every((room) => counts.get(room) === members);
+  });
+}
+
 /** A client that is a member of rooms. `seen` has the events that it has received. */
 export async function client(t, { url }, rooms = [], { namespace = '/', ...options } = {}) {
   const socket = connect(url + namespace, { forceNew: true, transports: ['websocket'], ...options });

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import test from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
-import { admin, client, metric, nodeServer, received, redisClient, settled, stentor } from './bridge.mjs';
+import { admin, client, joined, metric, nodeServer, received, redisClient, settled, stentor } from './bridge.mjs';
 import { missing, redis, until } from './redis.mjs';
 
 const skip = missing;
@@ -18,6 +18,7 @@ async function all(t, more) {
   const blue = await Promise.all(servers.map((server) => client(t, server, ['blue'])));
   const clients = [...red, ...blue];
   await settled(servers, clients);
+  await joined(servers[2], ['red', 'blue'], 4);
   /** What the clients in `red` and in `blue` receive. Those of each room receive the same, or `emit` says for whom not. */
   const seen = async (emit) => {
     const lists = await received(servers, clients, emit);
@@ -83,11 +84,13 @@ test('a client is reached by its id, on whichever server it is', { skip }, async
 });
 
 test('messages of one server keep their order', { skip }, async (t) => {
-  const { servers: [node, , own], red, seen } = await all(t);
+  const { servers, red, seen } = await all(t);
+  const [node, , own] = servers;
   const numbers = Array.from({ length: 200 }, (_, n) => ['n', n]);
   assert.deepEqual((await seen(() => numbers.forEach(([, n]) => node.io.to('red').emit('n', n)))).red, times4(numbers));
   // To different rooms, too.
   for (const socket of red) await Promise.all(numbers.slice(0, 20).map(([, n]) => socket.emitWithAck('join', `room ${n}`)));
+  await joined(servers[2], numbers.slice(0, 20).map(([, n]) => `room ${n}`), 4);
   const spread = (await seen(() => numbers.forEach(([, n]) => node.io.to(`room ${n % 20}`).emit('n', n)))).red;
   assert.deepEqual(spread, times4(numbers));
   // To a client by its id, too.

@@ -33,8 +33,10 @@ impl RedisCluster {
         let user = [permissions(), CLUSTER_PERMISSIONS].join(" ").replace("stentor:*", "*");
         let start = |_| {
             let bus = free_port().to_string();
+            // A server that gets no processor for this long counts as failed. Where none is to fail, that is a minute.
+            let node_timeout = if replicas == 0 { "60000" } else { "1000" };
             let cluster =
-                ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-port", &bus];
+                ["--cluster-enabled", "yes", "--cluster-node-timeout", node_timeout, "--cluster-port", &bus];
             let more = ["--repl-diskless-sync-delay", "0", "--cluster-allow-replica-migration", "no"];
             let arguments = [&cluster[..], &more, &["--user"], &user.split(' ').collect::<Vec<_>>()].concat();
             RedisServer::start(&arguments).map(|server| (server, bus))
