@@ -91,18 +91,23 @@ impl Control {
                 feeds.view(),
                 pushed_documents.clone(),
                 options.counters,
+                &options.auth.as_ref().map(|auth| auth.metrics.clone()).unwrap_or_default(),
             ),
             feeds: feeds.view(),
             pushed_documents,
-            data_plane,
+            data_plane: data_plane.clone(),
             signals,
             metrics,
             begun: Instant::now(),
             idempotency_keys: Default::default(),
+            auth: options.auth.clone(),
         };
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         tasks.spawn(feeds.run(stopped.clone()));
+        if let Some(auth) = options.auth {
+            tasks.spawn(auth.run(data_plane.clone(), stopped.clone()));
+        }
         tasks.spawn(admin::serve(listener, Arc::new(state), stopped));
         Ok(Self { admin_addr, stop, tasks })
     }

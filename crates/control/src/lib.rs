@@ -13,11 +13,13 @@
 //! - `route`: from a key to an upstream and a URL.
 //! - `upstream`: from a URL to a document.
 //! - `feeds`: the task that joins both with the data plane.
+//! - `auth`: tokens, permissions and revocations, for the data plane.
 //! - `admin`: publish API, metrics, health, on their own port.
 //! - `pushed_documents`: documents that backends push.
 //! - `sample`: a sample of every metric, for the reference.
 
 mod admin;
+mod auth;
 mod client;
 mod control;
 mod error;
@@ -35,6 +37,7 @@ mod upstream;
 mod view;
 
 pub use admin::{api as admin_api, openapi};
+pub use auth::{Auth, AuthOptions, IssuerOptions};
 pub use client::{PublishError, Target, publish_client};
 pub use control::Control;
 pub use error::Error;

@@ -3,6 +3,7 @@
 //! Names follow the house rule (the unit last, prefix `stentor_`); those of the process are the ones that every
 //! Prometheus client library uses. The text is OpenMetrics 1.0, which Prometheus and its kin read.
 
+use crate::auth::metrics::AuthMetrics;
 use crate::options::ProcessCounter;
 use crate::process;
 use crate::pushed_documents::{PushStats, PushedDocuments};
@@ -101,11 +102,13 @@ impl Metrics {
         feeds: Arc<FeedsView>,
         pushed_documents: Arc<PushedDocuments>,
         counters: Vec<ProcessCounter>,
+        auth: &AuthMetrics,
     ) -> Registry {
         let mut all = Registry::default();
         all.register_collector(Box::new(ProcessCollector));
         let registry = all.sub_registry_with_prefix("stentor");
         self.register(registry);
+        auth.register(registry);
         registry.register_collector(Box::new(Figures { data_plane, feeds, pushed_documents, counters }));
         all
     }

@@ -3,6 +3,7 @@
 //! The ranges of values are declared with the configuration's keys (`crates/stentor/src/config/schema.rs`), which the binary
 //! checks. [`Options::check`](crate::Options::check) checks what only the control plane knows.
 
+use crate::auth::Auth;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -23,6 +24,8 @@ pub struct Options {
     pub admin: AdminOptions,
     /// Counters that the binary keeps.
     pub counters: Vec<ProcessCounter>,
+    /// What the data plane was started with as its [`stentor_edge::Authenticator`], if it has one.
+    pub auth: Option<Arc<Auth>>,
 }
 
 /// A counter for `/metrics` that neither plane keeps.

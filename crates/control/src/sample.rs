@@ -1,6 +1,7 @@
 //! `/metrics` with a sample of every metric, from which docs/metrics.md is generated.
 
 use crate::admin::reason;
+use crate::auth::metrics::AuthMetrics;
 use crate::metrics::{FetchLabels, Metrics, ReasonLabels, UpstreamLabels};
 use crate::options::{FeedsOptions, ProcessCounter};
 use crate::pushed_documents::PushedDocuments;
@@ -32,6 +33,8 @@ pub fn sample_metrics(
     for outcome in outcomes.into_iter().chain(FailureClass::ALL.map(FailureClass::outcome)) {
         metrics.fetches.get_or_create(&FetchLabels { upstream: upstream.clone(), outcome }).inc();
     }
+    let auth = AuthMetrics::default();
+    auth.sample(&upstream);
     let labels = UpstreamLabels { upstream };
     metrics.fetch_seconds.get_or_create(&labels).observe(0.0);
     metrics.fetch_received_bytes.get_or_create(&labels).inc();
@@ -44,7 +47,7 @@ pub fn sample_metrics(
     let feeds = Arc::new(FeedsView::with_every_failure(ANY));
     let pushed_documents =
         PushedDocuments::new(FeedsOptions::default(), Duration::ZERO, data_plane.clone(), Signals::new());
-    let registry = metrics.registry(data_plane, feeds, pushed_documents, counters);
+    let registry = metrics.registry(data_plane, feeds, pushed_documents, counters, &auth);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
     Ok(text)

@@ -58,6 +58,8 @@ pub enum Class {
     Cluster,
     /// Connections that are passed through to other nodes, what waits in them, and claimed names of sessions.
     Relays,
+    /// Tokens that were verified.
+    Tokens,
 }
 
 impl Class {
@@ -79,6 +81,7 @@ impl Class {
         Self::Identities,
         Self::Cluster,
         Self::Relays,
+        Self::Tokens,
     ];
 
     /// The label in metrics.
@@ -101,6 +104,7 @@ impl Class {
             Self::Identities => "identities",
             Self::Cluster => "cluster",
             Self::Relays => "relays",
+            Self::Tokens => "tokens",
         }
     }
 }

@@ -8,7 +8,11 @@ use super::State;
 use super::commands::{disconnect, emit, join, leave, rooms, sessions};
 use super::publish::publish;
 use super::push::push;
-use super::reason::{COMMAND_REASONS, DELETE_REASONS, INTERNAL, PUBLISH_REASONS, PUT_REASONS, ROOMS_REASONS};
+use super::reason::{
+    COMMAND_REASONS, DELETE_REASONS, INTERNAL, NO_AUTH, PUBLISH_REASONS, PUT_REASONS, REVOCATION_REASONS,
+    ROOMS_REASONS,
+};
+use super::revocations;
 use super::status::{healthz, nodes, show_metrics, status};
 use axum::routing::{MethodRouter, delete, get, post, put};
 use std::sync::Arc;
@@ -93,7 +97,7 @@ const COMMAND: Operation = Operation {
 };
 
 /// Every operation.
-pub static OPERATIONS: [Operation; 13] = [
+pub static OPERATIONS: [Operation; 15] = [
     Operation {
         path: "/api/v1/publish",
         summary: "Publish messages to rooms",
@@ -169,6 +173,33 @@ pub static OPERATIONS: [Operation; 13] = [
         responses: &[(200, json("Rooms", "The rooms."))],
         reasons: ROOMS_REASONS,
         handler: || get(rooms),
+        ..COMMAND
+    },
+    Operation {
+        path: "/api/v1/revocations",
+        summary: "Revoke tokens",
+        description: "Makes tokens void before they expire: those of a user (`subject`), the one with a `token_id`, or all that were issued \
+                      before a time (`issued_before`, in seconds since 1970), of one issuer or of all. `issuer` may be omitted if the \
+                      server has one issuer. Without `issued_before`, a user's tokens are void that were issued until now, this second \
+                      included. A token without `iat` counts as old.\n\nThe sessions of these tokens end with the close code 4407. The \
+                      server keeps the revocation until no such token can be valid (`auth.token_lifetime_max`), in memory: a restart \
+                      forgets it. With `\"action\": \"refresh\"`, no token becomes void: clients are asked for a new token, and \
+                      disconnected if they don't present one. With `session`, only this session ends or is asked. \
+                      [permissions.md](permissions.md#revoke-a-token) has examples.",
+        requests: &[json("Revocation", "Which tokens, and what to do with their sessions.")],
+        responses: &[(200, json("Revoked", "The number of sessions that had such a token."))],
+        reasons: REVOCATION_REASONS,
+        handler: || post(revocations::revoke),
+        ..COMMAND
+    },
+    Operation {
+        method: "GET",
+        path: "/api/v1/revocations",
+        summary: "List revocations",
+        description: "Lists the revocations that the server keeps, each with the time until which it is kept. Times are in seconds since 1970.",
+        responses: &[(200, json("Revocations", "The revocations."))],
+        reasons: &[NO_AUTH],
+        handler: || get(revocations::list),
         ..COMMAND
     },
     Operation {

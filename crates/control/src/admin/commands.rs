@@ -228,12 +228,12 @@ async fn handle(
     done.await.unwrap_or_else(|refusal| refuse(&state, refusal))
 }
 
-fn refuse(state: &State, refusal: Refusal) -> Response<Body> {
+pub(super) fn refuse(state: &State, refusal: Refusal) -> Response<Body> {
     refusal.count(&state.metrics.admin_refusals, reason::refusals());
     refusal.into_response()
 }
 
-async fn read(state: &State, headers: &HeaderMap, body: &mut Body) -> Result<String, Refusal> {
+pub(super) async fn read(state: &State, headers: &HeaderMap, body: &mut Body) -> Result<String, Refusal> {
     if media_type(headers) != "application/json" {
         return Err(Refusal::new(reason::NOT_JSON, "Content-Type must be application/json"));
     }
@@ -243,7 +243,7 @@ async fn read(state: &State, headers: &HeaderMap, body: &mut Body) -> Result<Str
         .map_err(|error| bad(format!("not UTF-8: {error}")))
 }
 
-fn bad(message: String) -> Refusal {
+pub(super) fn bad(message: String) -> Refusal {
     Refusal::new(reason::COMMAND, message)
 }
 
@@ -313,7 +313,7 @@ impl Request<'_> {
     }
 }
 
-fn session_id(text: &str) -> Result<PublicId, Refusal> {
+pub(super) fn session_id(text: &str) -> Result<PublicId, Refusal> {
     PublicId::parse(text).ok_or_else(|| {
         let shown: String = text.chars().take(40).collect();
         bad(format!("{shown:?} is no session id"))

@@ -13,10 +13,12 @@ mod openapi;
 mod publish;
 mod push;
 pub(crate) mod reason;
+mod revocations;
 mod status;
 
 pub use openapi::openapi;
 
+use crate::auth::Auth;
 use crate::metrics::{Metrics, ReasonLabels, Refusals};
 use crate::options::AdminOptions;
 use crate::pushed_documents::PushedDocuments;
@@ -61,6 +63,7 @@ pub(crate) struct State {
     pub(crate) pushed_documents: Arc<PushedDocuments>,
     pub(crate) begun: Instant,
     pub(crate) idempotency_keys: idempotency::IdempotencyKeys,
+    pub(crate) auth: Option<Arc<Auth>>,
 }
 
 /// An error response.
@@ -112,7 +115,7 @@ fn router(state: Arc<State>) -> Router {
         .fold(Router::new(), |router, (path, handler)| router.route(&path, handler))
         .fallback(async || {
             let message = "known paths are /api/v1/publish, /api/v1/emit, /api/v1/join, /api/v1/leave, /api/v1/disconnect, \
-                           /api/v1/sessions, /api/v1/rooms, /api/v1/feeds/KEY, /api/v1/status, /metrics and /healthz";
+                           /api/v1/sessions, /api/v1/rooms, /api/v1/revocations, /api/v1/feeds/KEY, /api/v1/status, /metrics and /healthz";
             Refusal::new(reason::ROUTE, message)
         })
         .method_not_allowed_fallback(async || {

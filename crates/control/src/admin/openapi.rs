@@ -229,6 +229,8 @@ fn schemas() -> Value {
 
 fn other_schemas() -> Value {
     let count = json!({"type": "integer", "minimum": 0});
+    let name = json!({"type": "string", "minLength": 1, "maxLength": 256});
+    let seconds = json!({"type": "integer", "minimum": 0, "description": "Seconds since 1970."});
     let text = json!({"type": "string"});
     let missing_nodes = json!({
         "type": "array",
@@ -282,6 +284,47 @@ fn other_schemas() -> Value {
                 "sessions": count,
                 "refused": {"type": "integer", "minimum": 1, "description": "Sessions that couldn't join a room. Absent if there is none."},
                 "missing_nodes": missing_nodes,
+            },
+        },
+        "Revocation": {
+            "type": "object",
+            "additionalProperties": false,
+            "properties": {
+                "issuer": name,
+                "subject": name,
+                "token_id": name,
+                "session": {"type": "string", "description": "A session's id."},
+                "issued_before": seconds,
+                "action": {"enum": ["disconnect", "refresh"], "default": "disconnect"},
+            },
+            "examples": [{"subject": "42"}],
+        },
+        "Revoked": {
+            "type": "object",
+            "required": ["sessions"],
+            "additionalProperties": false,
+            "properties": {"sessions": count, "missing_nodes": missing_nodes},
+        },
+        "Revocations": {
+            "type": "object",
+            "required": ["revocations"],
+            "additionalProperties": false,
+            "properties": {
+                "revocations": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "required": ["kept_until"],
+                        "additionalProperties": false,
+                        "properties": {
+                            "issuer": name,
+                            "subject": name,
+                            "token_id": name,
+                            "issued_before": seconds,
+                            "kept_until": seconds,
+                        },
+                    },
+                },
             },
         },
         "Sessions": {

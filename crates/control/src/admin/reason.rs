@@ -73,6 +73,8 @@ reasons! {
         "`feeds_limits.pushed_documents_bytes_max` is reached, and all documents have subscribers.";
     TOO_MANY_KEYS: INSUFFICIENT_STORAGE, "too_many_keys",
         "`feeds_limits.pushed_keys_max` is reached, and all keys have subscribers.";
+    NO_AUTH: CONFLICT, "no_auth", "The server has no `[auth]`, so there are no tokens.";
+    TOO_MANY_REVOCATIONS: INSUFFICIENT_STORAGE, "too_many_revocations", "`auth.revocations_max` is reached. Nothing was revoked.";
     INTERNAL: INTERNAL_SERVER_ERROR, "internal", "A bug in Stentor. Please report it.";
     TOO_MANY_CONNECTIONS: SERVICE_UNAVAILABLE, "connections_max",
         "`admin_limits.connections_max` is reached. The server closes the connection.";
@@ -96,6 +98,17 @@ pub(super) const PUBLISH_REASONS: &[Reason] = &[
 ];
 pub(super) const COMMAND_REASONS: &[Reason] =
     &[COMMAND, BODY, COMMAND_TIMEOUT, COMMAND_TOO_LONG, NOT_JSON, BUSY, STOPPED];
+pub(super) const REVOCATION_REASONS: &[Reason] = &[
+    COMMAND,
+    BODY,
+    COMMAND_TIMEOUT,
+    COMMAND_TOO_LONG,
+    NOT_JSON,
+    NO_AUTH,
+    TOO_MANY_REVOCATIONS,
+    BUSY,
+    STOPPED,
+];
 pub(super) const ROOMS_REASONS: &[Reason] = &[ROOMS_QUERY, BUSY, STOPPED];
 pub(super) const PUT_REASONS: &[Reason] = &[
     KEY,
@@ -130,5 +143,10 @@ pub(crate) fn push_refusals() -> impl Iterator<Item = &'static str> {
 
 /// The values of the label `reason` in `stentor_admin_refusals_total`.
 pub(crate) fn refusals() -> impl Iterator<Item = &'static str> {
-    COMMON_REASONS.iter().chain(COMMAND_REASONS).chain(ROOMS_REASONS).map(|reason| reason.code)
+    COMMON_REASONS
+        .iter()
+        .chain(COMMAND_REASONS)
+        .chain(REVOCATION_REASONS)
+        .chain(ROOMS_REASONS)
+        .map(|reason| reason.code)
 }

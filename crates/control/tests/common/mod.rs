@@ -17,11 +17,11 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use stentor_control::{AdminOptions, Control, FeedsOptions, Options, Signals, UpstreamOptions};
+use stentor_control::{AdminOptions, Auth, Control, FeedsOptions, Options, Signals, UpstreamOptions};
 use stentor_edge::{
-    Busy, Command, CommandError, CommandInbox, Concerned, ControlPlane, DataPlane, Done, FeedUpdate,
-    Histogram, HistogramSample, Metric, MetricKind, Publish, RoomList, RoomsQuery, SessionInfo, SessionList,
-    Target, Wanted,
+    Busy, Command, CommandError, CommandInbox, Concerned, ControlPlane, DataPlane, Denial, Done, FeedUpdate,
+    Histogram, HistogramSample, Identity, Metric, MetricKind, Publish, Recheck, RoomList, RoomsQuery,
+    SessionInfo, SessionList, Target, Wanted,
 };
 use stentor_hub::{Key, Requester, SessionId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -55,6 +55,8 @@ pub struct FakePlane {
     pub ready: AtomicBool,
     /// Commands aren't answered.
     pub stops: AtomicBool,
+    /// Answers to credentials: who the client is, or the code of the refusal.
+    pub identified: Mutex<Vec<String>>,
     /// From now on each look at its wishes, at its metrics panics.
     pub broken_wanted: AtomicBool,
     pub broken_metrics: AtomicBool,
@@ -74,6 +76,7 @@ impl FakePlane {
             refusals: AtomicUsize::new(0),
             ready: AtomicBool::new(true),
             stops: AtomicBool::new(false),
+            identified: Mutex::default(),
             broken_wanted: AtomicBool::new(false),
             broken_metrics: AtomicBool::new(false),
             changed: Notify::new(),
@@ -171,6 +174,21 @@ impl CommandInbox for FakePlane {
 
     fn decide(&self, _: stentor_edge::Ticket, _: Result<(), stentor_edge::Denial>) -> Result<(), Busy> {
         Ok(())
+    }
+
+    fn identify(&self, _: stentor_edge::Ticket, answer: Result<Arc<Identity>, Denial>) -> Result<(), Busy> {
+        let text = match answer {
+            Ok(identity) => identity.principal.as_ref().unwrap().subject.to_string(),
+            Err(denial) => denial.code.into_owned(),
+        };
+        self.identified.lock().unwrap().push(text);
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    fn recheck(&self, recheck: Recheck, done: Done<Concerned>) {
+        self.commands.lock().unwrap().push(format!("{recheck:?}"));
+        done.answer(Ok(Concerned::sessions(3)));
     }
 
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
@@ -281,7 +299,17 @@ impl Rig {
     pub fn new(feeds: FeedsOptions, admin: AdminOptions) -> Self {
         let plane = FakePlane::new();
         let admin = AdminOptions { listen: SocketAddr::new(admin.listen.ip(), 0), ..admin };
-        let options = Options { feeds, admin, ..Options::default() };
+        Self::start(plane, Options { feeds, admin, ..Options::default() })
+    }
+
+    /// With clients whose tokens are checked.
+    pub fn auth(auth: &Arc<Auth>) -> Self {
+        let admin = AdminOptions { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..AdminOptions::default() };
+        let options = Options { admin, auth: Some(auth.clone()), ..Options::default() };
+        Self::start(FakePlane::new(), options)
+    }
+
+    fn start(plane: Arc<FakePlane>, options: Options) -> Self {
         let control =
             Control::start(&Handle::current(), options, plane.clone(), plane.signals.clone()).unwrap();
         Self { plane, control }
@@ -295,6 +323,14 @@ impl Rig {
     pub async fn admin(&self, path: &str) -> (u16, String) {
         let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         exchange(self.control.admin_addr(), head.as_bytes()).await
+    }
+
+    /// What the admin port answers to a POST of JSON.
+    pub async fn post(&self, path: &str, body: &str) -> (u16, String) {
+        let (length, fields) =
+            (body.len(), "host: localhost\r\nconnection: close\r\ncontent-type: application/json");
+        let text = format!("POST {path} HTTP/1.1\r\n{fields}\r\ncontent-length: {length}\r\n\r\n{body}");
+        exchange(self.control.admin_addr(), text.as_bytes()).await
     }
 
     /// The value of a line of `/metrics`.

@@ -1,0 +1,133 @@
+//! Fetches the keys of an issuer: one GET of a configured URL, bounded in time and bytes, never redirected.
+
+use crate::error::Error;
+use crate::options::FeedsOptions;
+use crate::upstream::{HttpClient, chain, client, tls};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use hyper::header::{ACCEPT, HeaderValue, USER_AGENT};
+use hyper::{Request, StatusCode, Uri};
+use std::error::Error as _;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use stentor_auth::{KEY_SET_BYTES_MAX, KeySet, KeySetError};
+
+/// Time for a fetch, from its start to the last byte. Shorter than the default of `limits.decision_timeout`, for which clients wait.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Why keys couldn't be fetched.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FetchError {
+    #[error("can't connect: {0}")]
+    Connect(String),
+    #[error("the connection broke: {0}")]
+    Broken(String),
+    #[error("no complete answer within {FETCH_TIMEOUT:?}")]
+    Timeout,
+    #[error("the answer is {0}; redirects are not followed")]
+    Status(StatusCode),
+    #[error(transparent)]
+    KeySet(#[from] KeySetError),
+}
+
+impl FetchError {
+    /// One word for metrics.
+    pub(super) fn label(&self) -> &'static str {
+        match self {
+            Self::Connect(_) => "connect",
+            Self::Broken(_) => "broken",
+            Self::Timeout => "timeout",
+            Self::Status(_) => "status",
+            Self::KeySet(KeySetError::TooLarge | KeySetError::TooMany) => "too_large",
+            Self::KeySet(_) => "invalid",
+        }
+    }
+
+    /// The values of [`Self::label`].
+    pub(super) const LABELS: [&'static str; 6] =
+        ["connect", "broken", "timeout", "status", "too_large", "invalid"];
+}
+
+/// The URL of an issuer's keys.
+///
+/// # Errors
+/// It isn't one that keys may come from: without TLS, anybody on the way could replace them.
+pub(super) fn parse_url(text: &str) -> Result<Uri, &'static str> {
+    let expected = "expected a URL such as https://id.example.com/.well-known/jwks.json; http:// only with 127.0.0.1, [::1] or localhost";
+    let url: Uri = text.parse().map_err(|_| expected)?;
+    let host = url.host().ok_or(expected)?;
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let is_loopback = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
+    let has_user = url.authority().is_some_and(|authority| authority.as_str().contains('@'));
+    match url.scheme_str() {
+        _ if has_user => Err("a URL of keys has no credentials"),
+        Some("https") => Ok(url),
+        Some("http") if is_loopback => Ok(url),
+        _ => Err(expected),
+    }
+}
+
+/// A client for the keys of all issuers.
+pub(super) fn key_client(ca_file: Option<PathBuf>, secure: bool) -> Result<HttpClient<Empty<Bytes>>, Error> {
+    let trusted = FeedsOptions { ca_file, ..FeedsOptions::default() };
+    let tls = tls(secure.then_some(&trusted)).map_err(|error| match error {
+        Error::Setting { message, .. } => Error::setting("auth.ca_file", message),
+        other => other,
+    })?;
+    Ok(client(tls, FETCH_TIMEOUT, 1))
+}
+
+/// Fetches the keys at `url`.
+pub(super) async fn fetch(client: &HttpClient<Empty<Bytes>>, url: &Uri) -> Result<KeySet, FetchError> {
+    tokio::time::timeout(FETCH_TIMEOUT, request(client, url)).await.map_err(|_| FetchError::Timeout)?
+}
+
+async fn request(client: &HttpClient<Empty<Bytes>>, url: &Uri) -> Result<KeySet, FetchError> {
+    let mut request = Request::new(Empty::new());
+    *request.uri_mut() = url.clone();
+    let headers = request.headers_mut();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/jwk-set+json, application/json"));
+    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("stentor/", env!("CARGO_PKG_VERSION"))));
+    let response = client.request(request).await.map_err(|error| {
+        let text = error.source().map_or_else(|| error.to_string(), chain);
+        if error.is_connect() { FetchError::Connect(text) } else { FetchError::Broken(text) }
+    })?;
+    if response.status() != StatusCode::OK {
+        return Err(FetchError::Status(response.status()));
+    }
+    let body = Limited::new(response.into_body(), KEY_SET_BYTES_MAX).collect().await;
+    let body = body.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            KeySetError::TooLarge.into()
+        } else {
+            FetchError::Broken(error.to_string())
+        }
+    })?;
+    Ok(KeySet::parse(&body.to_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_over_tls_or_from_the_same_machine() {
+        for url in
+            ["https://id.test/keys", "http://127.0.0.1:9/keys", "http://[::1]/", "http://localhost:1/k?a=b"]
+        {
+            parse_url(url).unwrap();
+        }
+        for url in [
+            "http://id.test/keys",
+            "ftp://127.0.0.1/",
+            "id.test",
+            "/keys",
+            "",
+            "http://127.0.0.1.test/",
+            "https://a:b@id.test/",
+        ] {
+            parse_url(url).unwrap_err();
+        }
+    }
+}

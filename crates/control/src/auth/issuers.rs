@@ -1,0 +1,225 @@
+//! The issuers whose tokens are accepted, and their keys.
+
+use super::fetch::{FetchError, fetch, key_client, parse_url};
+use super::metrics::{AuthMetrics, FetchLabels, IssuerLabels};
+use super::options::{AuthOptions, IssuerOptions};
+use super::schedule::Schedule;
+use crate::error::Error;
+use crate::upstream::HttpClient;
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::Uri;
+use prometheus_client::metrics::gauge::Gauge;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+use stentor_auth::{Issuer, Key, KeySet};
+use stentor_edge::Ticket;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// A failure of the same kind is logged again after this time.
+const LOG_INTERVAL: Duration = Duration::from_secs(600);
+
+/// A client whose token's key isn't known yet.
+pub(super) struct Waiting {
+    pub(super) ticket: Ticket,
+    pub(super) token: Box<str>,
+    /// Shows how many there are.
+    gauge: Gauge,
+}
+
+impl Waiting {
+    pub(super) fn new(ticket: Ticket, token: &str, metrics: &AuthMetrics) -> Self {
+        metrics.waiting.inc();
+        Self { ticket, token: token.into(), gauge: metrics.waiting.clone() }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.gauge.dec();
+    }
+}
+
+/// An issuer with its keys.
+pub(super) struct IssuerState {
+    pub(super) rules: Issuer,
+    keys: RwLock<Arc<[Key]>>,
+    pub(super) remote: Option<Remote>,
+}
+
+/// Where an issuer's keys come from.
+pub(super) struct Remote {
+    url: Uri,
+    client: HttpClient<Empty<Bytes>>,
+    schedule: Mutex<Schedule<Waiting>>,
+    /// A token waits.
+    wake: Notify,
+}
+
+/// A fetch of keys that has ended.
+pub(super) struct Fetched {
+    /// Clients that have waited for it.
+    pub(super) waiting: Vec<Waiting>,
+    pub(super) is_success: bool,
+    /// Whether the keys are others than before.
+    pub(super) has_changed: bool,
+}
+
+/// The issuers by name, as one configuration has them.
+#[derive(Default)]
+pub(super) struct Issuers(HashMap<Arc<str>, Arc<IssuerState>>);
+
+impl Issuers {
+    /// Checks the options. Issuers that are as `before` keep the keys that were fetched.
+    pub(super) fn new(options: &AuthOptions, before: &Self) -> Result<Self, Error> {
+        let mut all = HashMap::new();
+        let urls = options.issuers.iter().filter_map(|issuer| issuer.jwks_url.as_deref());
+        let secure = urls.clone().any(|url| url.starts_with("https"));
+        let client = match urls.count() {
+            0 => None,
+            _ => Some(key_client(options.ca_file.clone(), secure)?),
+        };
+        for issuer in &options.issuers {
+            let state = IssuerState::new(issuer, options, client.as_ref())?;
+            let known = before.find(&issuer.name).filter(|known| known.is_like(&state)).cloned();
+            all.insert(issuer.name.as_str().into(), known.unwrap_or_else(|| Arc::new(state)));
+        }
+        Ok(Self(all))
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<&Arc<IssuerState>> {
+        self.0.get(name)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<IssuerState>> {
+        self.0.values()
+    }
+
+    /// The name of the only issuer.
+    pub(super) fn only(&self) -> Option<&Arc<str>> {
+        self.0.keys().next().filter(|_| self.0.len() == 1)
+    }
+}
+
+impl IssuerState {
+    fn new(
+        issuer: &IssuerOptions,
+        options: &AuthOptions,
+        client: Option<&HttpClient<Empty<Bytes>>>,
+    ) -> Result<Self, Error> {
+        let remote = match (&issuer.jwks_url, client) {
+            (Some(url), Some(client)) => Some(Remote {
+                url: parse_url(url).map_err(|text| Error::setting("auth.issuers.jwks_url", text))?,
+                client: client.clone(),
+                schedule: Mutex::new(Schedule::new(Instant::now().into_std(), options.jwks_refresh_interval)),
+                wake: Notify::new(),
+            }),
+            _ => None,
+        };
+        let rules = Issuer {
+            name: issuer.name.as_str().into(),
+            audience: issuer.audience.as_deref().map(Into::into),
+            algorithms: issuer.algorithms.clone(),
+            leeway_seconds: options.leeway.as_secs(),
+            lifetime_seconds_max: options.token_lifetime_max.as_secs(),
+        };
+        Ok(Self { rules, keys: RwLock::new(issuer.keys.clone().into()), remote })
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        let url = |state: &Self| state.remote.as_ref().map(|remote| remote.url.clone());
+        let same_source = match url(self) {
+            None => url(other).is_none() && self.keys() == other.keys(),
+            own => own == url(other),
+        };
+        self.rules == other.rules && same_source
+    }
+
+    /// The keys that are known.
+    pub(super) fn keys(&self) -> Arc<[Key]> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets a token wait for a fetch of the keys. `false`: there is none to wait for now.
+    pub(super) fn wait(&self, waiting: Waiting) -> bool {
+        let Some(remote) = &self.remote else { return false };
+        let waits = remote.schedule().wait(Instant::now().into_std(), waiting).is_ok();
+        if waits {
+            remote.wake.notify_one();
+        }
+        waits
+    }
+
+    /// Waits until a fetch of the keys is due, and makes it. `None`: the keys are those of the configuration.
+    pub(super) async fn next_fetch(&self, metrics: &AuthMetrics, log: &mut FailureLog) -> Option<Fetched> {
+        let remote = self.remote.as_ref()?;
+        while !remote.schedule().poll_fetch(Instant::now().into_std()) {
+            let due_at = remote.schedule().poll_timeout().into();
+            tokio::select! {
+                () = tokio::time::sleep_until(due_at) => {}
+                () = remote.wake.notified() => {}
+            }
+        }
+        let issuer = &self.rules.name;
+        let outcome = fetch(&remote.client, &remote.url).await;
+        let label = outcome.as_ref().map_or_else(FetchError::label, |_| "ok");
+        metrics.fetches.get_or_create(&FetchLabels { issuer: issuer.clone(), outcome: label }).inc();
+        log.record(issuer, &outcome, self.keys().len());
+        let is_success = outcome.is_ok();
+        let has_changed = outcome.is_ok_and(|set| self.replace_keys(set));
+        let known = i64::try_from(self.keys().len()).unwrap_or(i64::MAX);
+        metrics.keys.get_or_create(&IssuerLabels { issuer: issuer.clone() }).set(known);
+        let waiting = remote.schedule().handle_result(Instant::now().into_std(), is_success);
+        Some(Fetched { waiting, is_success, has_changed })
+    }
+
+    fn replace_keys(&self, set: KeySet) -> bool {
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = **keys != *set.keys;
+        *keys = set.keys.into();
+        changed
+    }
+}
+
+impl Remote {
+    fn schedule(&self) -> MutexGuard<'_, Schedule<Waiting>> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One line when fetches of an issuer's keys begin to fail, one per [`LOG_INTERVAL`] or other cause, and one when they succeed again.
+#[derive(Default)]
+pub(super) struct FailureLog {
+    logged: Option<(&'static str, Instant)>,
+    has_succeeded: bool,
+}
+
+impl FailureLog {
+    fn record(&mut self, issuer: &str, outcome: &Result<KeySet, FetchError>, known: usize) {
+        let now = Instant::now();
+        match outcome {
+            Ok(set) => {
+                if self.logged.take().is_some() || !self.has_succeeded {
+                    let (keys, skipped) = (set.keys.len(), set.skipped);
+                    tracing::info!(issuer, keys, skipped, "the keys of an issuer of tokens are known");
+                }
+                self.has_succeeded = true;
+            }
+            Err(error) => {
+                let is_new = |(label, at): (&str, Instant)| {
+                    label != error.label() || now.duration_since(at) >= LOG_INTERVAL
+                };
+                if self.logged.is_none_or(is_new) {
+                    self.logged = Some((error.label(), now));
+                    let effect = match known {
+                        0 => "clients with its tokens can't connect",
+                        _ => "the known keys stay in use",
+                    };
+                    tracing::warn!(issuer, %error, known, "can't fetch the keys of an issuer of tokens: {effect}");
+                }
+            }
+        }
+    }
+}

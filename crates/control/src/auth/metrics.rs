@@ -1,0 +1,96 @@
+//! What is counted about tokens, keys and revocations.
+
+use super::fetch::FetchError;
+use crate::metrics::ReasonLabels;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+use stentor_auth::Refused;
+
+/// An issuer, and what became of a fetch of its keys.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct FetchLabels {
+    pub(crate) issuer: Arc<str>,
+    pub(crate) outcome: &'static str,
+}
+
+/// An issuer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct IssuerLabels {
+    pub(crate) issuer: Arc<str>,
+}
+
+/// The counters. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct AuthMetrics {
+    pub(super) accepted: Counter,
+    pub(super) cached: Counter,
+    pub(super) anonymous: Counter,
+    pub(super) refused: Family<ReasonLabels, Counter>,
+    pub(super) denied: Counter,
+    pub(super) fetches: Family<FetchLabels, Counter>,
+    pub(super) keys: Family<IssuerLabels, Gauge>,
+    pub(super) waiting: Gauge,
+    pub(super) cache_bytes: Gauge,
+    pub(super) revocations: Gauge,
+}
+
+/// Reasons for which a client is refused besides those of its token.
+pub(super) const REASONS: [&str; 3] = ["missing", "revoked", "unavailable"];
+
+impl AuthMetrics {
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "auth_tokens_verified",
+            "Tokens whose signature was verified and that were accepted",
+            self.accepted.clone(),
+        );
+        registry.register(
+            "auth_tokens_cached",
+            "Tokens accepted because they were verified before",
+            self.cached.clone(),
+        );
+        registry.register("auth_anonymous", "Clients accepted without a token", self.anonymous.clone());
+        registry.register("auth_refusals", "Clients and tokens refused, by reason", self.refused.clone());
+        registry.register(
+            "auth_denials",
+            "Questions of clients that no permission allows",
+            self.denied.clone(),
+        );
+        registry.register(
+            "auth_key_fetches",
+            "Fetches of an issuer's keys, by issuer and outcome",
+            self.fetches.clone(),
+        );
+        registry.register("auth_keys", "Keys of an issuer that are known", self.keys.clone());
+        registry.register(
+            "auth_waiting_tokens",
+            "Tokens that wait for the keys of their issuers",
+            self.waiting.clone(),
+        );
+        registry.register(
+            "auth_cache_bytes",
+            "Size of the tokens that were verified",
+            self.cache_bytes.clone(),
+        );
+        registry.register("auth_revocations", "Entries of the list of revocations", self.revocations.clone());
+    }
+
+    /// One sample of everything, for the reference.
+    pub(crate) fn sample(&self, issuer: &Arc<str>) {
+        for reason in REASONS.into_iter().chain(Refused::LABELS) {
+            self.refuse(reason);
+        }
+        for outcome in ["ok"].into_iter().chain(FetchError::LABELS) {
+            self.fetches.get_or_create(&FetchLabels { issuer: issuer.clone(), outcome }).inc();
+        }
+        self.keys.get_or_create(&IssuerLabels { issuer: issuer.clone() }).set(1);
+    }
+
+    pub(super) fn refuse(&self, reason: &'static str) {
+        self.refused.get_or_create(&ReasonLabels { reason }).inc();
+    }
+}

@@ -1,0 +1,375 @@
+//! Who clients are and what they may do: the data plane's [`Authenticator`], by tokens and rules of `stentor-auth`.
+//!
+//! [`Auth`] is made before both planes, because the data plane asks it from its first connection. It answers on the threads of the
+//! cores, without waiting: from the cache of verified tokens, or by verifying a signature. A token whose key isn't known yet waits for a
+//! fetch of its issuer's keys ([`schedule`]), which the task of [`Auth::run`] makes; then the data plane receives the answer as a
+//! command.
+//!
+//! **Invariant.** A URL is never made of a token: keys come from the configured ones, and belong to their issuer. No log line, message
+//! or metric has a token or a part of one.
+
+mod authorizer;
+mod fetch;
+mod issuers;
+pub(crate) mod metrics;
+mod options;
+mod schedule;
+
+pub use options::{AuthOptions, IssuerOptions};
+
+use crate::error::Error;
+use crate::signals::stopped;
+use authorizer::{ClientAuthorizer, SharedPermissions};
+use issuers::{FailureLog, Fetched, IssuerState, Issuers, Waiting};
+use metrics::AuthMetrics;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+use stentor_auth::{
+    Claims, Digest, Full, Permissions, Refused, Revocation, Revocations, TOKEN_BYTES_MAX, TokenCache,
+    TokenFacts, Unverified,
+};
+use stentor_edge::{
+    Authentication, Authenticator, Charge, Class, Credentials, DataPlane, Denial, Identity, Ledger,
+    Principal, Ticket,
+};
+use stentor_hub::Room;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+/// Parts of the cache, each with a lock of its own, so that cores seldom wait for each other.
+const SHARDS: usize = 16;
+/// Approximate size of a verified token, besides its text: the identity with its claims.
+const IDENTITY_BYTES: usize = 1024;
+/// Refusals of a kind are logged once within this many seconds.
+const LOG_SECONDS: u64 = 60;
+
+/// Accepts or refuses tokens, and decides what clients may do. Made by [`Auth::new`], run by [`Control::start`](crate::Control::start).
+pub struct Auth {
+    settings: RwLock<Arc<Settings>>,
+    permissions: Arc<SharedPermissions>,
+    anonymous: Arc<Identity>,
+    cache: [Mutex<Shard>; SHARDS],
+    revocations: RwLock<Revocations>,
+    generation: AtomicU64,
+    /// The settings were replaced.
+    replaced: Notify,
+    /// When a refusal of each kind was logged last, in seconds since 1970.
+    logged: [AtomicU64; Refused::LABELS.len()],
+    pub(crate) metrics: AuthMetrics,
+}
+
+/// What [`Auth::replace`] replaces, besides the permissions.
+#[derive(Default)]
+struct Settings {
+    allow_anonymous: bool,
+    issuers: Issuers,
+}
+
+struct Shard {
+    tokens: TokenCache<Arc<Identity>>,
+    charge: Charge,
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Auth")
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+impl Settings {
+    fn new(options: &AuthOptions, before: &Self) -> Result<Self, Error> {
+        let issuers = Issuers::new(options, &before.issuers)?;
+        Ok(Self { allow_anonymous: options.allow_anonymous, issuers })
+    }
+}
+
+impl AuthOptions {
+    /// Reports whether [`Auth::new`] would accept these options. Files that they name are read.
+    ///
+    /// # Errors
+    /// [`Error::Setting`].
+    pub fn check(&self) -> Result<(), Error> {
+        Settings::new(self, &Settings::default()).map(|_| ())
+    }
+}
+
+impl Auth {
+    /// Opens no connection yet. Memory is charged to `ledger`.
+    ///
+    /// # Errors
+    /// [`Error::Setting`].
+    pub fn new(options: &AuthOptions, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
+        let metrics = AuthMetrics::default();
+        let permissions = Arc::new(SharedPermissions::new(Permissions::new(options.permissions.clone())));
+        let anonymous = ClientAuthorizer::new(permissions.clone(), None, None, metrics.clone());
+        let shard = || Shard {
+            tokens: TokenCache::new(options.token_cache_bytes_max / SHARDS),
+            charge: Charge::new(ledger.clone(), Class::Tokens),
+        };
+        let lifetime = options.token_lifetime_max + options.leeway;
+        Ok(Arc::new(Self {
+            settings: RwLock::new(Arc::new(Settings::new(options, &Settings::default())?)),
+            permissions,
+            anonymous: Arc::new(Identity::anonymous(Arc::new(anonymous))),
+            cache: std::array::from_fn(|_| Mutex::new(shard())),
+            revocations: RwLock::new(Revocations::new(options.revocations_max, lifetime.as_secs())),
+            generation: AtomicU64::new(0),
+            replaced: Notify::new(),
+            logged: Default::default(),
+            metrics,
+        }))
+    }
+
+    /// Replaces issuers, permissions, and whether anonymous clients are accepted. Keys that were fetched stay, if their issuer stays as
+    /// it is. What was decided before is void: [`Authenticator::generation`]. Other options apply from the next start on.
+    ///
+    /// # Errors
+    /// [`Error::Setting`]; nothing has changed then.
+    pub fn replace(&self, options: &AuthOptions) -> Result<(), Error> {
+        let settings = Settings::new(options, &self.settings())?;
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+        self.permissions.replace(Permissions::new(options.permissions.clone()));
+        self.clear_cache();
+        self.generation.fetch_add(1, Ordering::Release);
+        self.replaced.notify_one();
+        Ok(())
+    }
+
+    /// Fetches keys until `stop` is set.
+    pub(crate) async fn run(self: Arc<Self>, plane: Arc<dyn DataPlane>, mut stop: watch::Receiver<bool>) {
+        loop {
+            // Dropping the set ends the tasks.
+            let mut tasks = JoinSet::new();
+            for issuer in self.settings().issuers.iter().filter(|issuer| issuer.remote.is_some()) {
+                let (auth, plane, issuer) = (self.clone(), plane.clone(), issuer.clone());
+                tasks.spawn(async move {
+                    let mut log = FailureLog::default();
+                    while let Some(fetched) = issuer.next_fetch(&auth.metrics, &mut log).await {
+                        if fetched.has_changed {
+                            auth.clear_cache();
+                        }
+                        auth.answer(&*plane, fetched).await;
+                    }
+                });
+            }
+            tokio::select! {
+                () = stopped(&mut stop) => return,
+                () = self.replaced.notified() => {}
+            }
+        }
+    }
+
+    /// Answers clients that have waited for a fetch.
+    async fn answer(&self, plane: &dyn DataPlane, fetched: Fetched) {
+        let now = unix_seconds();
+        for client in fetched.waiting {
+            let answer = match self.verify(&client.token, now) {
+                Ok(identity) => self.accept(identity),
+                Err((Refused::Key, _)) if !fetched.is_success => Err(self.unavailable()),
+                Err((error, _)) => Err(self.refuse(&error)),
+            };
+            // If the core's inbox is full, the client is refused with `unavailable` after a while.
+            let _ = plane.identify(client.ticket, answer);
+            // Each takes the time of a signature.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn settings(&self) -> Arc<Settings> {
+        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn shard(&self, token: Digest) -> MutexGuard<'_, Shard> {
+        self.cache[token.shard(SHARDS)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn clear_cache(&self) {
+        for shard in &self.cache {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.change(&self.metrics, TokenCache::clear);
+        }
+    }
+
+    /// Verifies a token and keeps the result. If the token isn't accepted, the issuer that it names is returned, too.
+    fn verify(&self, token: &str, now: u64) -> Result<Arc<Identity>, (Refused, Option<Arc<IssuerState>>)> {
+        let settings = self.settings();
+        let parsed = Unverified::parse(token).map_err(|error| (error, None))?;
+        let name = parsed.issuer().map_err(|error| (error, None))?;
+        let issuer = settings.issuers.find(name).ok_or((Refused::Issuer, None))?;
+        let verified = parsed.verify(&issuer.rules, &issuer.keys(), now);
+        let expires_at = verified.as_ref().map_or(0, |claims| claims.expires_at);
+        let identity = verified.and_then(|claims| self.identity(claims));
+        let identity = Arc::new(identity.map_err(|error| (error, Some(issuer.clone())))?);
+        self.metrics.accepted.inc();
+        let digest = Digest::of(token);
+        let bytes = IDENTITY_BYTES + 4 * token.len();
+        let kept = identity.clone();
+        self.shard(digest).change(&self.metrics, |tokens| tokens.insert(digest, kept, bytes, expires_at));
+        Ok(identity)
+    }
+
+    fn identity(&self, claims: Claims) -> Result<Identity, Refused> {
+        let Claims { issuer, subject, token_id, issued_at, expires_at, grants, join, info, attributes } =
+            claims;
+        let rooms = join.iter().map(|name| Room::plain(name));
+        let join =
+            rooms.collect::<Result<_, _>>().map_err(|error| Refused::Grants(format!("join: {error}")))?;
+        let grants = (!grants.is_empty()).then(|| Permissions::new(grants));
+        let authorizer =
+            ClientAuthorizer::new(self.permissions.clone(), Some(attributes), grants, self.metrics.clone());
+        Ok(Identity {
+            principal: Some(Principal { issuer, subject }),
+            token_id,
+            issued_at,
+            expires_at: Some(expires_at),
+            info: info.map(Into::into),
+            join,
+            authorizer: Arc::new(authorizer),
+        })
+    }
+
+    /// Accepts an identity that isn't revoked.
+    fn accept(&self, identity: Arc<Identity>) -> Result<Arc<Identity>, Denial> {
+        if self.is_revoked(&identity) {
+            self.metrics.refuse("revoked");
+            return Err(Denial::new("token_revoked", "the token has been revoked"));
+        }
+        Ok(identity)
+    }
+
+    /// Counts and logs that a token is refused.
+    fn refuse(&self, error: &Refused) -> Denial {
+        let label = error.label();
+        self.metrics.refuse(label);
+        if let Some(at) = Refused::LABELS.iter().position(|known| *known == label) {
+            let (now, logged) = (unix_seconds(), &self.logged[at]);
+            let before = logged.load(Ordering::Relaxed);
+            let is_due = now >= before + LOG_SECONDS;
+            if is_due && logged.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                // The text of an error about grants may repeat the token's.
+                let error: &dyn fmt::Display = if matches!(error, Refused::Grants(_)) {
+                    &"the token's claim stentor is wrong"
+                } else {
+                    error
+                };
+                tracing::info!(
+                    reason = label,
+                    "{error}; the client is refused. Others are counted for a minute"
+                );
+            }
+        }
+        Denial::new(error.code(), error.to_string())
+    }
+
+    /// The keys of a token's issuer aren't there.
+    fn unavailable(&self) -> Denial {
+        self.metrics.refuse("unavailable");
+        let message = "the keys of the token's issuer are not known yet; try again later";
+        Denial { retry: true, ..Denial::new("unavailable", message) }
+    }
+
+    /// The only issuer, if there is one only.
+    pub(crate) fn only_issuer(&self) -> Option<Arc<str>> {
+        self.settings().issuers.only().cloned()
+    }
+
+    /// Adds an entry to the list of revocations.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub(crate) fn revoke(&self, revocation: Revocation) -> Result<(), Full> {
+        let mut list = self.revocations.write().unwrap_or_else(PoisonError::into_inner);
+        list.add(revocation, unix_seconds())?;
+        self.metrics.revocations.set(i64::try_from(list.len()).unwrap_or(i64::MAX));
+        drop(list);
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// The list of revocations, each with the time until which it is kept, in seconds since 1970.
+    pub(crate) fn revocations(&self) -> Vec<(Revocation, u64)> {
+        let mut list = self.revocations.write().unwrap_or_else(PoisonError::into_inner);
+        list.expire(unix_seconds());
+        self.metrics.revocations.set(i64::try_from(list.len()).unwrap_or(i64::MAX));
+        let mut all: Vec<_> = list.iter().collect();
+        all.sort();
+        all
+    }
+}
+
+impl Shard {
+    /// Changes the cache, and accounts for it.
+    fn change(&mut self, metrics: &AuthMetrics, change: impl FnOnce(&mut TokenCache<Arc<Identity>>)) {
+        let before = self.tokens.bytes() as i64;
+        change(&mut self.tokens);
+        let now = self.tokens.bytes();
+        self.charge.set(now);
+        metrics.cache_bytes.inc_by(now as i64 - before);
+    }
+}
+
+impl Auth {
+    /// The answer to a client that presents a token. `None`: it waits for a fetch.
+    fn check(&self, ticket: Ticket, token: &str) -> Option<Result<Arc<Identity>, Denial>> {
+        let now = unix_seconds();
+        if token.len() <= TOKEN_BYTES_MAX {
+            let (digest, mut known) = (Digest::of(token), None);
+            self.shard(digest).change(&self.metrics, |tokens| known = tokens.find(digest, now));
+            if let Some(identity) = known {
+                self.metrics.cached.inc();
+                return Some(self.accept(identity));
+            }
+        }
+        match self.verify(token, now) {
+            Ok(identity) => Some(self.accept(identity)),
+            Err((Refused::Key, Some(issuer))) if issuer.remote.is_some() => {
+                let waits = issuer.wait(Waiting::new(ticket, token, &self.metrics));
+                (!waits).then(|| Err(self.unavailable()))
+            }
+            Err((error, _)) => Some(Err(self.refuse(&error))),
+        }
+    }
+}
+
+impl Authenticator for Auth {
+    fn authenticate(&self, ticket: Ticket, credentials: &Credentials<'_>) -> Authentication {
+        let answer = match credentials.token {
+            Some(token) => self.check(ticket, token),
+            None if self.settings().allow_anonymous => {
+                self.metrics.anonymous.inc();
+                Some(Ok(self.anonymous.clone()))
+            }
+            None => {
+                self.metrics.refuse("missing");
+                Some(Err(Denial::TOKEN_MISSING))
+            }
+        };
+        match answer {
+            Some(Ok(identity)) => Authentication::Accepted(identity),
+            Some(Err(denial)) => Authentication::Refused(denial),
+            None => Authentication::Pending,
+        }
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    fn is_revoked(&self, identity: &Identity) -> bool {
+        let Some(Principal { issuer, subject }) = &identity.principal else { return false };
+        let list = self.revocations.read().unwrap_or_else(PoisonError::into_inner);
+        list.is_revoked(TokenFacts {
+            issuer,
+            subject,
+            token_id: identity.token_id.as_deref(),
+            issued_at: identity.issued_at,
+        })
+    }
+}
