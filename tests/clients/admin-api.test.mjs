@@ -28,6 +28,7 @@ const ELSEWHERE = new Map([
   ['409 in_progress', 'crates/control/src/admin/idempotency.rs'],
   ['503 too_many_idempotency_keys', 'crates/control/src/admin/idempotency.rs'],
   ['503 unavailable', 'cluster.test.mjs: a cluster without its engine'],
+  ['409 no_auth', 'crates/control/tests/auth.rs'],
   ['500 internal', 'a bug in Stentor'],
   ['503 not ready', 'crates/control/tests/admin.rs: a data plane that is not ready'],
 ]);
@@ -99,6 +100,17 @@ test('a server answers as documented: every operation, status and code', async (
     config: `
 [server]
 admin_token = "${TOKEN}"
+[auth]
+anonymous = "allow"
+revocations_max = 2
+[[auth.issuers]]
+issuer = "backend"
+algorithms = ["HS256"]
+keys = [{ secret = "0123456789abcdef0123456789abcdef" }]
+[[permissions]]
+topics = ["**"]
+allow = ["subscribe"]
+to = "anyone"
 [limits]
 message_bytes_max = 1000
 subscriptions_max = 4
@@ -116,11 +128,11 @@ url = "${origin.url}/"
 `,
   });
   const { admin } = server;
-  const [publish, emit, join, leave, disconnect, sessions, rooms, put, remove, status, nodes, metrics, health] =
+  const [publish, emit, join, leave, disconnect, sessions, rooms, revoke, revocations, put, remove, status, nodes, metrics, health] =
     ['POST /api/v1/publish', 'POST /api/v1/emit', 'POST /api/v1/join', 'POST /api/v1/leave', 'POST /api/v1/disconnect',
-      'POST /api/v1/sessions', 'GET /api/v1/rooms', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}', 'GET /api/v1/status', 'GET /api/v1/nodes', 'GET /metrics', 'GET /healthz']
+      'POST /api/v1/sessions', 'GET /api/v1/rooms', 'POST /api/v1/revocations', 'GET /api/v1/revocations', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}', 'GET /api/v1/status', 'GET /api/v1/nodes', 'GET /metrics', 'GET /healthz']
       .map((name) => operations.find((operation) => operation.name === name));
-  assert.equal(operations.length, 13);
+  assert.equal(operations.length, 15);
   const seen = new Map(operations.map(({ name }) => [name, new Set()]));
   const provoke = async (operation, expect, key, options) => {
     const target = key?.startsWith('?') ? operation.template + key : operation.template.replace('{key}', key ?? 'a');
@@ -182,7 +194,7 @@ url = "${origin.url}/"
   const ended = told('disconnect');
   assert.deepEqual(await answered(disconnect, '200', null, command({ close: true })), { sessions: 1 });
   assert.equal(await ended, 'io server disconnect');
-  for (const operation of [emit, join, leave, disconnect, sessions]) {
+  for (const operation of [emit, join, leave, disconnect, sessions, revoke]) {
     await provoke(operation, '400 command', null, { headers: JSON_TYPE, body: '{}' });
     await provoke(operation, '413 too_long', null, { headers: JSON_TYPE, body: ' '.repeat(1001) });
     await provoke(operation, '415 content_type', null, { headers: LINES, body: '{}' });
@@ -190,6 +202,13 @@ url = "${origin.url}/"
     await cutOff(operation);
   }
   await provoke(rooms, '400 query', '?x=1');
+
+  const revocation = (fields) => ({ headers: JSON_TYPE, body: JSON.stringify(fields) });
+  assert.deepEqual(await answered(revoke, '200', null, revocation({ subject: '42' })), { sessions: 0 });
+  assert.deepEqual(await answered(revoke, '200', null, revocation({ token_id: 't1', issuer: 'backend' })), { sessions: 0 });
+  await provoke(revoke, '507 too_many_revocations', null, revocation({ issued_before: 1700000000 }));
+  const kept = (await answered(revocations, '200')).revocations;
+  assert.deepEqual(kept.map(({ subject, token_id: id }) => subject ?? id), ['42', 't1']);
 
   await provoke(put, '200', 'a', { headers: JSON_TYPE, body: '{"n":1}' });
   await provoke(put, '200', 'a?sequence=7', { headers: JSON_TYPE, body: '{"n":2}' });

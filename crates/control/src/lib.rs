@@ -37,7 +37,7 @@ mod upstream;
 mod view;
 
 pub use admin::{api as admin_api, openapi};
-pub use auth::{Auth, AuthOptions, IssuerOptions};
+pub use auth::{Auth, AuthOptions, IssuerOptions, check_jwks_url};
 pub use client::{PublishError, Target, publish_client};
 pub use control::Control;
 pub use error::Error;

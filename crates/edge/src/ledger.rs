@@ -63,7 +63,7 @@ pub enum Class {
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Connections,
         Self::Sessions,
         Self::Subscriptions,

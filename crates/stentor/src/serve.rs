@@ -88,6 +88,20 @@ pub(crate) async fn serve(
         );
     }
     tracing::info!(allowed = origins(config), "origins");
+    if config.has_auth() {
+        let (issuers, permissions) = (config.issuers.len(), config.permissions.len());
+        let anonymous = config.auth.anonymous.as_str();
+        tracing::info!(
+            issuers,
+            permissions,
+            anonymous,
+            "clients may do what their tokens and permissions allow"
+        );
+    } else {
+        tracing::info!(
+            "there is no [auth]: every client is anonymous, and may subscribe to every room and feed"
+        );
+    }
     // The control plane logs the configured ones.
     if config.feeds.is_empty() {
         tracing::info!("no feeds are configured");

@@ -72,7 +72,17 @@ pub(crate) async fn launch(
     let node_tag = joining.as_ref().map(|joining| joining.node_tag());
     let relay = joining.as_ref().and_then(|joining| joining.relay());
     let observer = joining.as_ref().map_or(signals.clone() as _, |joining| joining.observe(signals.clone()));
-    let edge = stentor_edge::Options { routes, broker, node_tag, relay, ledger: Some(ledger), ..edge };
+    let auth = config.auth_options().map(|auth| stentor_control::Auth::new(&auth, &ledger)).transpose()?;
+    let authenticator = auth.clone().map(|auth| auth as _);
+    let edge = stentor_edge::Options {
+        routes,
+        broker,
+        authenticator,
+        node_tag,
+        relay,
+        ledger: Some(ledger),
+        ..edge
+    };
     let node = Node::start(edge, driver, observer, None);
     let node = node.map_err(|error| match error {
         StartError::Listen(addr, error) => cannot_listen("--listen", addr, &error),
@@ -87,7 +97,7 @@ pub(crate) async fn launch(
         None => (node.plane(), None),
     };
     let runtime = tokio::runtime::Handle::current();
-    let options = stentor_control::Options { counters, ..control };
+    let options = stentor_control::Options { counters, auth, ..control };
     let control = Control::start(&runtime, options, plane.clone(), signals);
     let control = control.map_err(|error| match error {
         stentor_control::Error::Listen { listen, source } => cannot_listen("--admin", listen, &source),

@@ -90,6 +90,14 @@ impl Settings {
     }
 }
 
+/// Whether the keys of an issuer may come from a URL.
+///
+/// # Errors
+/// What is expected: without TLS, anybody on the way could replace them.
+pub fn check_jwks_url(url: &str) -> Result<(), &'static str> {
+    fetch::parse_url(url).map(|_| ())
+}
+
 impl AuthOptions {
     /// Reports whether [`Auth::new`] would accept these options. Files that they name are read.
     ///

@@ -65,7 +65,10 @@ fn top_level(sources: &mut Sources, walk: &Walk<'_>, name: &str, at: usize, valu
             .problem(location, if table { unknown_section(name) } else { unknown_key(name, None) });
     };
     match (value.get_ref(), info.repeated) {
-        (DeValue::Table(table), false) => section(sources, walk, info, name, table),
+        (DeValue::Table(table), false) => {
+            sources.locations.insert((name.into(), ""), location);
+            section(sources, walk, info, name, table);
+        }
         (DeValue::Array(items), true) if items.iter().all(|item| item.get_ref().is_table()) => {
             if items.len() > REPEATED_MAX {
                 return sources

@@ -9,8 +9,10 @@
 //!
 //! Invariant: a [`Config`] that [`Sources::load`] returned has every value within its range.
 
+mod auth;
 mod environment;
 mod file;
+mod keys;
 mod nearest;
 pub(crate) mod options;
 pub(crate) mod reference;
@@ -27,8 +29,8 @@ pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
 
 use self::options::Options;
 use self::schema::{
-    AdminLimits, Bridge, Cluster, Deflate, Feed, FeedsLimits, Heartbeat, Limits, Listener, Origins, Rooms,
-    Rule, Server, SockJs, SocketIo,
+    AdminLimits, Auth, Bridge, Cluster, Deflate, Feed, FeedsLimits, Heartbeat, Issuer, Limits, Listener,
+    Origins, Permission, Rooms, Rule, Server, SockJs, SocketIo,
 };
 use self::section::{KeyInfo, Section};
 use self::setting::Raw;
@@ -119,6 +121,9 @@ config! {
     rules: Vec<Rule>,
     sockjs: Vec<SockJs>,
     deflate: Deflate,
+    auth: Auth,
+    issuers: Vec<Issuer>,
+    permissions: Vec<Permission>,
     cluster: Cluster,
     bridges: Vec<Bridge>,
     feeds: Vec<Feed>,
@@ -180,6 +185,8 @@ impl Config {
         let keys = |feed: &Feed| PushedKeys { prefix: feed.prefix.clone(), key: feed.key.clone() };
         control.feeds.pushed = pushed.into_iter().map(keys).collect();
         control.admin.shutdown_timeout = ADMIN_SHUTDOWN_TIMEOUT;
+        // With permissions, they decide who may publish.
+        edge.rooms.publish |= self.has_auth();
         options.cluster.bridges = self.bridges.iter().map(|bridge| options_of(bridge).bridge).collect();
         options
     }
@@ -339,7 +346,12 @@ impl Sources {
     pub(crate) fn load(mut self) -> Result<(Config, Vec<String>), Problems> {
         rules::check(&mut self);
         if self.problems.is_empty()
-            && let Err(error) = self.config.options().control.check()
+            && let Err(error) = self
+                .config
+                .options()
+                .control
+                .check()
+                .and_then(|()| self.config.auth_options().map_or(Ok(()), |auth| auth.check()))
         {
             // What only the planes know, for example whether a file that is named can be read.
             self.problem(SourceLocation::Default, error.to_string());

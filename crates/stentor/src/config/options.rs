@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use stentor_cluster::bridge::Adapter;
 use stentor_cluster::engine::{Address, Identity};
-use stentor_control::UpstreamOptions;
+use stentor_control::{AuthOptions, IssuerOptions, UpstreamOptions};
 use stentor_edge::{DriverChoice, ListenerOptions, Recovery, SockJs};
 use stentor_hub::HistoryLimits;
 
@@ -49,6 +49,10 @@ pub(crate) struct Options {
     pub(crate) cluster: ClusterOptions,
     /// One `[[cluster.socketio]]`.
     pub(crate) bridge: BridgeOptions,
+    /// What `[auth]` sets.
+    pub(crate) auth: AuthOptions,
+    /// One `[[auth.issuers]]`.
+    pub(crate) issuer: IssuerOptions,
     /// The history of every room.
     pub(crate) history: HistoryLimits,
     /// Applies if `age_max` isn't zero.
@@ -96,6 +100,8 @@ impl Default for Options {
                 namespaces: vec!["/".into()],
                 adapter: Adapter::default(),
             },
+            auth: AuthOptions::default(),
+            issuer: IssuerOptions::default(),
             history: HistoryLimits {
                 publications_max: 0,
                 bytes_max: 1 << 20,

@@ -20,6 +20,7 @@ pub(super) fn check(sources: &mut Sources) {
     listeners(sources);
     hosts(sources);
     feeds(sources);
+    super::auth::check(sources);
     history(sources);
     cluster(sources);
     socketio(sources);
@@ -140,6 +141,7 @@ fn feeds(sources: &mut Sources) {
             feed.headers.fill(variables).into_iter().for_each(|text| wrong("headers", Some(text)));
         }
     }
+    sources.variables = variables;
     sources.config.feeds = feeds;
 }
 

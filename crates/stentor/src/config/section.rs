@@ -110,6 +110,7 @@ macro_rules! section {
                 vec![$((stringify!($key), self.$key.show())),+]
             }
 
+            #[allow(unused_variables, unused_imports, reason = "the binary may read all keys of a section itself")]
             fn store(&self, options: &mut $crate::config::options::Options) {
                 use $crate::config::setting::Field;
                 $( section!(@store self options $part $key [$($default)?] $([$($field).+])*); )+

@@ -134,7 +134,7 @@ pub(crate) struct Secret(String);
 
 impl Secret {
     /// What is shown instead.
-    const SHOWN: &'static str = "(secret)";
+    pub(super) const SHOWN: &'static str = "(secret)";
 
     pub(crate) fn new(text: String) -> Self {
         Self(text)
@@ -267,15 +267,30 @@ impl Headers {
     }
 }
 
+/// Puts in what variables hold.
+///
+/// # Errors
+/// The name of one that isn't set.
+pub(super) fn expand(text: &str, variables: &HashMap<String, String>) -> Result<String, String> {
+    let values = pieces(text).filter_map(Result::ok).map(|piece| match piece {
+        Piece::Text(text) => Ok(text),
+        Piece::Variable(name) => match variables.get(name).map(String::as_str) {
+            None | Some("") => Err(name.to_owned()),
+            Some(held) => Ok(held),
+        },
+    });
+    values.collect()
+}
+
 /// A part of a value.
-enum Piece<'a> {
+pub(super) enum Piece<'a> {
     Text(&'a str),
     /// The name between `${` and `}`.
     Variable(&'a str),
 }
 
 /// Cuts a value at its `${NAME}`; an error is one that isn't closed, or whose name can't be one.
-fn pieces(text: &str) -> impl Iterator<Item = Result<Piece<'_>, &'static str>> {
+pub(super) fn pieces(text: &str) -> impl Iterator<Item = Result<Piece<'_>, &'static str>> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
         let text = rest.filter(|text| !text.is_empty())?;

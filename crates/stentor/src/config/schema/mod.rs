@@ -3,6 +3,7 @@
 //!
 //! `docs/configuration.md` is generated from these files and checked against them by a test.
 
+mod auth;
 mod cluster;
 mod feeds;
 mod protocols;
@@ -10,6 +11,7 @@ mod rooms;
 mod server;
 mod tls;
 
+pub(crate) use auth::{Anonymous, Auth, Issuer, Permission, To};
 pub(crate) use cluster::{Adapter, Bridge, Cluster};
 pub(crate) use feeds::{Feed, FeedsLimits};
 pub(crate) use protocols::{CookieSameSite, SockJs, SocketIo};
@@ -34,8 +36,10 @@ const HOUR: Duration = s(3600);
 /// Keys without which a section that may be there several times means nothing.
 pub(crate) fn required(section: &str) -> &'static [&'static str] {
     match section {
+        "auth.issuers" => &["issuer", "algorithms"],
         "feeds" => &["name", "url"],
         "listeners" => &["address"],
+        "permissions" => &["allow"],
         "rules" => &["event"],
         "sockjs" => &["prefix"],
         _ => &[],

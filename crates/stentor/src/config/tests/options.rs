@@ -13,7 +13,9 @@ fn the_defaults_are_those_of_the_options() {
     expect.control.admin.shutdown_timeout = ADMIN_SHUTDOWN_TIMEOUT;
     expect.edge.primus.ping_interval = expect.edge.heartbeat.interval;
     assert_eq!(format!("{:?}", Config::default().options()), format!("{expect:?}"));
-    let repeated: [&dyn Section; 5] = [
+    let repeated: [&dyn Section; 7] = [
+        &schema::Issuer::default(),
+        &schema::Permission::default(),
         &schema::Listener::default(),
         &schema::Rule::default(),
         &schema::SockJs::default(),
@@ -38,12 +40,17 @@ fn the_size_of_messages_is_limited_on_both_ports() {
 fn options(file: &str) -> Option<String> {
     let mut sources = Sources::default();
     file::apply(&mut sources, "stentor.toml", file);
-    sources.problems.is_empty().then(|| format!("{:?}", sources.config.options()))
+    let config = &sources.config;
+    let all = || (config.options(), config.auth_options(), config.permission_rules());
+    sources.problems.is_empty().then(|| format!("{:?}", all()))
 }
 
 /// Keys that a section needs to have any effect.
 fn needed(section: &str) -> &'static [&'static str] {
     match section {
+        "auth" => &["anonymous = \"allow\""],
+        "auth.issuers" => &["issuer = \"a\"", "algorithms = [\"HS256\"]"],
+        "permissions" => &["feeds = [\"a\"]", "allow = [\"publish\"]"],
         "feeds" => &["name = \"a\"", "url = \"http://a\""],
         "listeners" => &["address = \"127.0.0.1:1\""],
         "rules" => &["event = \"a\""],
@@ -69,9 +76,10 @@ fn every_key_reaches_the_options() {
             let words = key.unit.split('`').filter_map(|word| with(&format!("{word:?}")));
             let values = ["true", "false", "[\"a\"]", "[\"max-age=0\"]", "{ a = \"b\" }", "{ a = \"c\" }"];
             let texts = ["\"redis://127.0.0.1\"", "\"127.0.0.1:9\"", "[\"https://a.example\"]", "[]"];
+            let own = ["[\"ES256\"]", "[\"publish\"]", "[{ secret = \"0123456789abcdef0123456789abcdef\" }]"];
             let tokens = ["\"0123456789abcdef\"", "\"0123456789ABCDEF\""];
             found.extend(range.chain(words));
-            found.extend(values.into_iter().chain(texts).chain(tokens).filter_map(with));
+            found.extend(values.into_iter().chain(texts).chain(own).chain(tokens).filter_map(with));
             let is_option = found.iter().any(|options| *options != found[0]);
             let expect = !WITHOUT_OPTION.contains(&key.name);
             assert_eq!(is_option, expect, "{} in {}", key.name, section.bracketed());

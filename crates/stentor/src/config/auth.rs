@@ -1,0 +1,188 @@
+//! `[auth]`, `[[auth.issuers]]` and `[[permissions]]`: what they mean together.
+
+use super::schema::{Anonymous, Issuer, Permission, To};
+use super::{Config, SourceLocation, Sources, options_of};
+use stentor_auth::{Action, Actions, Algorithm, Recipients, Rule};
+use stentor_control::{AuthOptions, check_jwks_url};
+
+impl Config {
+    /// Whether clients have to prove who they are, or permissions apply to anonymous ones.
+    pub(crate) fn has_auth(&self) -> bool {
+        !self.issuers.is_empty() || self.auth.anonymous == Anonymous::Allow
+    }
+
+    /// What the sections say, once the configuration was loaded. `None`: everybody is anonymous and may do everything.
+    pub(crate) fn auth_options(&self) -> Option<AuthOptions> {
+        if !self.has_auth() {
+            return None;
+        }
+        let mut options = options_of(&self.auth).auth;
+        options.allow_anonymous = self.auth.anonymous == Anonymous::Allow;
+        options.issuers = self.issuers.iter().map(|issuer| options_of(issuer).issuer).collect();
+        options.permissions = self.permission_rules();
+        Some(options)
+    }
+
+    /// The rules of `[[permissions]]`, in their order, and that of the older key `rooms.publish`.
+    pub(crate) fn permission_rules(&self) -> Vec<Rule> {
+        let mut rules: Vec<_> =
+            self.permissions.iter().filter_map(|permission| permission.rule().ok()).collect();
+        if self.rooms.publish {
+            let everything = Actions::parse(&["publish"])
+                .and_then(|publish| Rule::new(&[], &[], &["**"], None, publish, Recipients::Anyone));
+            rules.extend(everything.ok());
+        }
+        rules
+    }
+}
+
+impl Permission {
+    /// The rule, or what is wrong with it.
+    fn rule(&self) -> Result<Rule, String> {
+        let Self { topics, feeds, rooms, namespace, allow, to } = self;
+        let to = match to {
+            To::Users => Recipients::Users,
+            To::Anyone => Recipients::Anyone,
+        };
+        let namespace = Some(namespace.as_str()).filter(|namespace| !namespace.is_empty());
+        Rule::new(topics, feeds, rooms, namespace, Actions::parse(allow)?, to)
+    }
+}
+
+/// Notes what is wrong.
+pub(super) fn check(sources: &mut Sources) {
+    // Keys in the environment count, too.
+    let head = sources.location("auth", "");
+    let mentioned = sources.locations.iter().find(|((section, _), _)| section == "auth");
+    let mentioned =
+        Some(head).filter(|head| *head != SourceLocation::Default).or(mentioned.map(|(_, at)| at.clone()));
+    if let Some(location) = mentioned
+        && !sources.config.has_auth()
+    {
+        let text = "[auth] has no [[auth.issuers]], so that no client could connect; add one, or set anonymous = \"allow\"";
+        sources.problem(location, text);
+        return;
+    }
+    if !sources.config.permissions.is_empty() && !sources.config.has_auth() {
+        let location = sources.location("permissions[0]", "allow");
+        sources.problem(location, "[[permissions]] need [auth]: without it, clients may do everything");
+    }
+    issuers(sources);
+    permissions(sources);
+    rooms_publish(sources);
+}
+
+fn issuers(sources: &mut Sources) {
+    let mut issuers = std::mem::take(&mut sources.config.issuers);
+    let variables = sources.variables.take();
+    for n in 0..issuers.len() {
+        let location = |key| sources.locations.get(&(format!("auth.issuers[{n}]"), key)).cloned();
+        let unset = issuers[n].keys.fill(variables.as_ref());
+        let mut wrong: Vec<_> = unset.into_iter().map(|text| ("keys", text)).collect();
+        wrong.extend(issuer_mistakes(&issuers[n], &issuers[..n]));
+        // Required keys that are missing have been reported already; others are at the line of the name.
+        let is_required = |key: &&str| ["issuer", "algorithms"].contains(key);
+        let place = |key| location(key).or_else(|| location("issuer").filter(|_| !is_required(&key)));
+        let wrong: Vec<_> =
+            wrong.into_iter().filter_map(|(key, text)| Some((place(key)?, key, text))).collect();
+        for (location, key, text) in wrong {
+            sources.problem(location, format!("{key} in [[auth.issuers]]: {text}"));
+        }
+    }
+    sources.variables = variables;
+    sources.config.issuers = issuers;
+}
+
+/// What is wrong with an issuer, by key. `before`: those that come before it.
+fn issuer_mistakes(issuer: &Issuer, before: &[Issuer]) -> Vec<(&'static str, String)> {
+    let mut wrong = Vec::new();
+    let name = &issuer.issuer;
+    if !(1..=256).contains(&name.len()) {
+        wrong.push(("issuer", "expected 1 to 256 bytes".into()));
+    }
+    if let Some(m) = before.iter().position(|other| other.issuer == *name) {
+        wrong.push(("issuer", format!("issuer number {} has the same name", m + 1)));
+    }
+    let algorithms: Vec<Algorithm> = issuer.algorithms.iter().map(|name| name.0).collect();
+    if algorithms.is_empty() {
+        wrong.push(("algorithms", "name at least one".into()));
+    }
+    let has_url = !issuer.jwks_url.is_empty();
+    if has_url != issuer.keys.0.is_empty() {
+        wrong.push(("keys", "an issuer has either keys or a jwks_url".into()));
+    }
+    if has_url {
+        if let Err(text) = check_jwks_url(&issuer.jwks_url) {
+            wrong.push(("jwks_url", text.into()));
+        }
+        if issuer.audience.is_empty() {
+            let text =
+                "required with jwks_url: the issuer makes tokens for others, too, which would be accepted";
+            wrong.push(("audience", text.into()));
+        }
+        let secret = algorithms.iter().find(|algorithm| algorithm.is_secret());
+        if let Some(algorithm) = secret {
+            wrong.push((
+                "algorithms",
+                format!("{algorithm} needs a secret in keys; the keys at a jwks_url are public"),
+            ));
+        }
+        return wrong;
+    }
+    let keys: Vec<_> = issuer.keys.0.iter().map(|key| key.key()).collect();
+    for (n, key) in keys.iter().enumerate() {
+        let text = match key {
+            Err(text) => text.clone(),
+            Ok(key) if algorithms.iter().any(|algorithm| key.is_for(*algorithm)) => continue,
+            Ok(_) => "it is for none of the algorithms".into(),
+        };
+        wrong.push(("keys", format!("key number {}: {text}", n + 1)));
+    }
+    let is_unused = |algorithm: &&Algorithm| !keys.iter().flatten().any(|key| key.is_for(**algorithm));
+    if let Some(algorithm) = algorithms.iter().find(is_unused)
+        && !keys.is_empty()
+        && keys.iter().all(Result::is_ok)
+    {
+        let bytes = algorithm.secret_bytes_min();
+        let need = bytes.map_or_else(String::new, |bytes| format!(" (a secret of at least {bytes} bytes)"));
+        wrong.push(("algorithms", format!("no key is for {algorithm}{need}")));
+    }
+    wrong
+}
+
+fn permissions(sources: &mut Sources) {
+    let rules: Vec<_> = sources.config.permissions.iter().map(Permission::rule).collect();
+    for (n, rule) in rules.iter().enumerate() {
+        let location = sources.location(&format!("permissions[{n}]"), "allow");
+        // A missing required key has been reported already.
+        if let (Err(text), true) = (rule, location != SourceLocation::Default) {
+            sources.problem(location, format!("[[permissions]] number {}: {text}", n + 1));
+        }
+    }
+    if sources.config.has_auth() && sources.config.permission_rules().is_empty() {
+        let text = "there are no [[permissions]]: clients may do only what their tokens grant";
+        sources.warnings.push(text.into());
+    }
+}
+
+/// The older key, which means something else with `[auth]`.
+fn rooms_publish(sources: &mut Sources) {
+    if !sources.config.rooms.publish || !sources.config.has_auth() {
+        return;
+    }
+    let location = sources.location("rooms", "publish");
+    let publishes = |permission: &Permission| {
+        Actions::parse(&permission.allow).is_ok_and(|allow| allow.has(Action::Publish))
+    };
+    if sources.config.permissions.iter().any(publishes) {
+        let text = "publish in [rooms] and [[permissions]] with \"publish\" exclude each other: publish = true allows \
+                    every client to publish to every room; remove it";
+        sources.problem(location, text);
+        return;
+    }
+    let text = format!(
+        "{location}publish in [rooms] is deprecated with [auth]. It means: [[permissions]] rooms = [\"**\"], allow = \
+         [\"publish\"], to = \"anyone\". Write that instead, or narrow it"
+    );
+    sources.warnings.push(text);
+}

@@ -1,0 +1,172 @@
+//! The keys and algorithms of an issuer of tokens.
+
+use super::setting::{Raw, Setting, fields};
+use super::value::{Piece, Secret, expand, pieces};
+use std::collections::HashMap;
+use stentor_auth::{Algorithm, Key, KeyError};
+use toml::de::{DeTable, DeValue};
+
+/// Most keys of an issuer.
+const KEYS_MAX: usize = 16;
+/// Longest `kid`, in bytes.
+const KID_BYTES_MAX: usize = 256;
+
+fields! {
+    // Checked when the configuration was loaded.
+    IssuerKeys => Vec<Key>: keys -> keys.0.iter().filter_map(|key| key.key().ok()).collect(),
+        _keys -> IssuerKeys::default();
+    Vec<AlgorithmName> => Vec<Algorithm>: names -> names.iter().map(|name| name.0).collect(),
+        all -> all.iter().copied().map(AlgorithmName).collect();
+}
+
+/// The name of an algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AlgorithmName(pub(crate) Algorithm);
+
+// Only settings with a range are ever compared.
+impl PartialOrd for AlgorithmName {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        (self == other).then_some(std::cmp::Ordering::Equal)
+    }
+}
+
+impl Setting for AlgorithmName {
+    const UNIT: &'static str = "algorithms";
+
+    fn read(raw: Raw<'_>) -> Result<Self, String> {
+        let found = raw.text().and_then(Algorithm::parse);
+        found
+            .map(Self)
+            .ok_or_else(|| raw.mismatch(r#"an algorithm such as "RS256", "ES256", "EdDSA" or "HS256""#))
+    }
+
+    fn show(&self) -> String {
+        format!("{:?}", self.0.name())
+    }
+}
+
+/// Keys in the configuration. Secrets may name variables of the environment, as `${NAME}`, until [`IssuerKeys::fill`] has put in what
+/// they hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
+pub(crate) struct IssuerKeys(pub(crate) Vec<KeySetting>);
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd)]
+pub(crate) struct KeySetting {
+    kid: Option<String>,
+    source: KeySource,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd)]
+enum KeySource {
+    Secret(Secret),
+    /// A secret whose variable isn't known, because the environment isn't read.
+    Unknown(Secret),
+    Public(String),
+    File(String),
+}
+
+impl KeySetting {
+    /// The key, or what is wrong with it. Never shows a secret.
+    pub(crate) fn key(&self) -> Result<Key, String> {
+        let public = |pem: &str| Key::public(self.kid.as_deref(), pem);
+        let key = match &self.source {
+            KeySource::Secret(secret) => Key::secret(self.kid.as_deref(), secret.reveal().as_bytes()),
+            // Long enough for every algorithm. Nothing is verified with it.
+            KeySource::Unknown(_) => Key::secret(self.kid.as_deref(), &[0; 64]),
+            KeySource::Public(pem) => public(pem),
+            KeySource::File(path) => match std::fs::read_to_string(path) {
+                Ok(pem) => return public(&pem).map_err(|error| format!("{path}: {error}")),
+                Err(error) => return Err(format!("{path}: cannot be read: {error}")),
+            },
+        };
+        key.map_err(|error: KeyError| error.to_string())
+    }
+
+    fn read(table: &DeTable<'_>) -> Result<Self, String> {
+        let (mut kid, mut source) = (None, None);
+        for (name, value) in table {
+            let (name, text) = (name.get_ref().as_ref(), value.get_ref().as_str());
+            let text = text.ok_or_else(|| format!("{name} of a key has no text in quotes"))?.to_owned();
+            let given = match name {
+                "kid" if (1..=KID_BYTES_MAX).contains(&text.len()) => {
+                    kid = Some(text);
+                    continue;
+                }
+                "kid" => return Err("kid of a key has 1 to 256 bytes".into()),
+                "secret" => {
+                    if let Some(wrong) = pieces(&text).find_map(Result::err) {
+                        return Err(format!("secret of a key {wrong}"));
+                    }
+                    KeySource::Secret(Secret::new(text))
+                }
+                "public_key" => KeySource::Public(text),
+                "public_key_file" => KeySource::File(text),
+                _ => {
+                    return Err(format!(
+                        "{name:?} means nothing in a key; expected kid, secret, public_key or public_key_file"
+                    ));
+                }
+            };
+            if source.replace(given).is_some() {
+                return Err("a key has one of secret, public_key and public_key_file".into());
+            }
+        }
+        let source = source.ok_or("a key needs secret, public_key or public_key_file")?;
+        Ok(Self { kid, source })
+    }
+}
+
+impl IssuerKeys {
+    /// Puts in what variables hold, and says what is wrong with them. Without the environment, secrets that name variables stay unknown.
+    pub(crate) fn fill(&mut self, variables: Option<&HashMap<String, String>>) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for key in &mut self.0 {
+            let KeySource::Secret(secret) = &key.source else { continue };
+            let names_variable = pieces(secret.reveal()).any(|piece| matches!(piece, Ok(Piece::Variable(_))));
+            match variables {
+                _ if !names_variable => {}
+                None => key.source = KeySource::Unknown(secret.clone()),
+                Some(variables) => match expand(secret.reveal(), variables) {
+                    Ok(text) => key.source = KeySource::Secret(Secret::new(text)),
+                    Err(name) => {
+                        wrong.push(format!("a key needs the environment variable {name}, which is not set"));
+                        key.source = KeySource::Unknown(secret.clone());
+                    }
+                },
+            }
+        }
+        wrong
+    }
+}
+
+impl Setting for IssuerKeys {
+    const UNIT: &'static str = "list of tables";
+
+    fn read(raw: Raw<'_>) -> Result<Self, String> {
+        let wrong =
+            || raw.mismatch(r#"an array of tables such as [{ kid = "k1", secret = "${JWT_SECRET}" }]"#);
+        let Raw::Toml(DeValue::Array(items)) = raw else { return Err(wrong()) };
+        if items.len() > KEYS_MAX {
+            return Err(format!("{} keys; the maximum is {KEYS_MAX}", items.len()));
+        }
+        let keys = items.iter().map(|item| match item.get_ref() {
+            DeValue::Table(table) => KeySetting::read(table),
+            _ => Err(wrong()),
+        });
+        keys.collect::<Result<_, _>>().map(Self)
+    }
+
+    fn show(&self) -> String {
+        let keys = self.0.iter().map(|key| {
+            let kid = key.kid.as_ref().map(|kid| format!("kid = {kid:?}, ")).unwrap_or_default();
+            let source = match &key.source {
+                KeySource::Secret(_) | KeySource::Unknown(_) => format!("secret = {}", Secret::SHOWN),
+                KeySource::Public(_) => "public_key = …".into(),
+                KeySource::File(path) => format!("public_key_file = {path:?}"),
+            };
+            format!("{{ {kid}{source} }}")
+        });
+        format!("[{}]", keys.collect::<Vec<_>>().join(", "))
+    }
+}
