@@ -19,16 +19,19 @@
 
 mod app;
 mod core;
+mod defaults;
 mod encode;
 mod executor;
 mod hosts;
 mod identity;
 mod ledger;
+mod limits;
 mod message;
 mod metrics;
 mod millis;
 mod model;
 mod moved;
+mod networks;
 mod node;
 mod node_tag;
 mod options;
@@ -36,6 +39,7 @@ mod origin;
 mod plane;
 mod ports;
 mod protocols;
+mod proxies;
 mod recovery;
 mod rule;
 mod shared;
@@ -51,6 +55,8 @@ pub use encode::CUSTOM_PROTOCOLS_MAX;
 pub use hosts::{HostError, Hosts};
 pub use identity::SOCKJS_PREFIXES_MAX;
 pub use ledger::{Charge, Class, Ledger};
+pub use limits::{AddressLimits, LimitPolicy, SessionLimits, UserLimits};
+pub use networks::{NetworkError, Networks};
 pub use node::{AppFactory, CoreFailed, DriverChoice, Node, StartError, Started, idle, simulated};
 pub use options::{
     App, CustomProtocol, Deflate, EngineIo, Heartbeat, LISTENERS_MAX, Limits, ListenerOptions, Options,
@@ -70,4 +76,5 @@ pub use ports::{
     RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionClaim, SessionInfo, SessionList,
     SessionName, SocketName, SocketQuestion, SocketRequest, Target, Ticket,
 };
+pub use proxies::{ForwardedHeader, Proxies};
 pub use rule::{Rooms, Rule, Template, TemplateError};

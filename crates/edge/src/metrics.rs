@@ -103,6 +103,19 @@ figures! {
     /// Connections without a complete request that were closed for new ones: limits.connections_max, or three quarters
     /// of the file descriptors, were reached.
     evicted: Counter = "connections_evicted",
+    /// Connections refused or closed because an address, or the node, had as many as it may, or too many new ones
+    /// (address_limits, limits.connections_per_second).
+    connections_limited: Counter = "connections_limited",
+    /// Sessions refused because an address or a user had as many as it may, or too many new ones (address_limits,
+    /// user_limits).
+    sessions_limited: Counter = "sessions_limited",
+    /// Messages, events and publications above the limits of their sessions (session_limits).
+    messages_limited: Counter = "messages_limited",
+    /// Connections closed because their PROXY protocol header was malformed, late, or not from a trusted network.
+    proxy_headers_refused: Counter = "proxy_headers_refused",
+    /// Share of a core's sessions that come from one address, in percent, if it is more than half of at least 100. An
+    /// estimate from a sample. A proxy that isn't in proxies.trusted shows here.
+    address_share: Gauge = "address_share_percent",
     /// Failed attempts to accept a connection, for lack of file descriptors or memory.
     accept_errors: Counter = "accept_errors",
     /// Connections moved to another core.

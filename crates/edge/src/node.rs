@@ -1,6 +1,6 @@
 //! A node: its cores, each on a thread.
 
-use crate::app::{Application, Chat, Echo, RoomsApp};
+use crate::app::{Application, Chat, Echo, Limited, RoomsApp};
 use crate::core::{Core, Mailboxes};
 use crate::executor::Apps;
 use crate::identity::SOCKJS_PREFIXES_MAX;
@@ -204,14 +204,19 @@ fn built_in(app: App, options: &Options) -> Box<dyn Application> {
 /// that name another, and those of custom protocols.
 fn apps(options: &Options, given: Option<AppFactory>) -> Arc<dyn Fn(CoreId) -> Apps + Send + Sync> {
     let options = options.clone();
+    let is_limited = options.session_limits.is_on();
+    let limited = move |app: Box<dyn Application>| -> Box<dyn Application> {
+        if is_limited { Box::new(Limited(app)) } else { app }
+    };
     Arc::new(move |core| Apps {
-        node: given.as_ref().map_or_else(|| built_in(options.app, &options), |make| make(core)),
+        node: limited(given.as_ref().map_or_else(|| built_in(options.app, &options), |make| make(core))),
         services: (0..SOCKJS_PREFIXES_MAX)
             .map(|place| {
                 let other = options.sockjs.get(place)?.app;
                 other.filter(|app| given.is_some() || *app != options.app).map(|app| built_in(app, &options))
             })
             .chain(options.protocols.iter().map(|protocol| Some((protocol.app)(core))))
+            .map(|app| app.map(limited))
             .collect(),
     })
 }

@@ -1,36 +1,21 @@
 //! The options of the data plane.
 
 use crate::app::Application;
+use crate::defaults::with_defaults;
 use crate::encode::CUSTOM_PROTOCOLS_MAX;
 use crate::hosts::Hosts;
 use crate::identity::SOCKJS_PREFIXES_MAX;
 use crate::ledger::Ledger;
+use crate::limits::{AddressLimits, SessionLimits, UserLimits};
 use crate::origin::Origins;
 use crate::ports::{Authenticator, Authorizer, Broker, EventSink, NodeTag, Relay};
+use crate::proxies::Proxies;
 use crate::rule::Rooms;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::{Body, CoreId, Data};
 use stentor_wire::sockjs::ResponseLimit;
-
-/// Declares options, each with its default.
-macro_rules! with_defaults {
-    ($(#[$about:meta])* pub struct $name:ident {
-        $($(#[$doc:meta])* pub $field:ident: $type:ty = $default:expr,)+
-    }) => {
-        $(#[$about])*
-        pub struct $name {
-            $($(#[$doc])* pub $field: $type,)+
-        }
-
-        impl Default for $name {
-            fn default() -> Self {
-                Self { $($field: $default,)+ }
-            }
-        }
-    };
-}
 
 /// The built-in applications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +77,8 @@ with_defaults! {
         pub feed_interval_min: Duration = Duration::ZERO,
         /// Connections of the process.
         pub connections_max: usize = 1_000_000,
+        /// New connections of the process per second. Zero: any number.
+        pub connections_per_second: u32 = 0,
         /// Connections that are passed through to other nodes.
         pub relayed_connections_max: usize = 10_000,
         /// Distinct live bytes of the process: frames, history, documents. Beyond it history is forgotten, then
@@ -352,6 +339,8 @@ with_defaults! {
         pub address: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 0)),
         /// Whether clients speak TLS here.
         pub tls: bool = false,
+        /// Whether a proxy begins each connection with a header of the PROXY protocol.
+        pub proxy_protocol: bool = false,
     }
 }
 
@@ -366,6 +355,8 @@ with_defaults! {
         pub listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8000)),
         /// Further addresses where clients connect.
         pub listeners: Vec<ListenerOptions> = Vec::new(),
+        /// [`ListenerOptions::proxy_protocol`] of the first listener.
+        pub proxy_protocol: bool = false,
         /// Threads of the data plane; 0 means as many as the machine has processors.
         pub cores: usize = 0,
         /// Which built-in application runs.
@@ -376,6 +367,14 @@ with_defaults! {
         pub origins: Origins = Origins::default(),
         /// Bounds.
         pub limits: Limits = Limits::default(),
+        /// The proxies in front of the server.
+        pub proxies: Proxies = Proxies::default(),
+        /// What one address may take.
+        pub address_limits: AddressLimits = AddressLimits::default(),
+        /// What one user may take.
+        pub user_limits: UserLimits = UserLimits::default(),
+        /// What one session may send.
+        pub session_limits: SessionLimits = SessionLimits::default(),
         /// Heartbeats.
         pub heartbeat: Heartbeat = Heartbeat::default(),
         /// Compression.
@@ -416,7 +415,15 @@ with_defaults! {
 impl Options {
     /// All listeners, in the order of their numbers in [`stentor_driver::Event::Accepted`].
     pub fn all_listeners(&self) -> Vec<ListenerOptions> {
-        let first = ListenerOptions { address: self.listen, tls: false };
+        let first = ListenerOptions { address: self.listen, tls: false, proxy_protocol: self.proxy_protocol };
         std::iter::once(first).chain(self.listeners.iter().cloned()).collect()
+    }
+
+    /// Whether connections of this listener begin with a header of the PROXY protocol.
+    pub(crate) fn has_proxy_protocol(&self, listener: u8) -> bool {
+        match usize::from(listener).checked_sub(1) {
+            Some(other) => self.listeners.get(other).is_some_and(|listener| listener.proxy_protocol),
+            None => self.proxy_protocol,
+        }
     }
 }

@@ -138,28 +138,31 @@ impl Origins {
         }
     }
 
-    /// Whether a request with this `Origin`, sent to `host` (the `Host` header), is allowed.
-    pub fn allow(&self, origin: Option<&str>, host: &str) -> bool {
-        origin.is_none_or(|origin| self.any || self.names(origin, host))
+    /// Whether a request with this `Origin`, sent to `host` (the `Host` header), is allowed. `is_secure`: it was sent over
+    /// HTTPS, so that a page of `http://host` isn't the server's own.
+    pub fn allow(&self, origin: Option<&str>, host: &str, is_secure: bool) -> bool {
+        origin.is_none_or(|origin| self.any || self.names(origin, host, is_secure))
     }
 
     /// Whether an origin is the server's own or listed by name.
-    fn names(&self, origin: &str, host: &str) -> bool {
+    fn names(&self, origin: &str, host: &str, is_secure: bool) -> bool {
         let Some(origin) = parse(origin) else { return false };
         let same_host = split_port(host).is_some_and(|(name, port)| {
             name.eq_ignore_ascii_case(origin.host) && port.or(default_port(origin.scheme)) == origin.port
         });
-        same_host || self.patterns.iter().any(|pattern| pattern.matches(&origin))
+        let is_own = same_host && !(is_secure && origin.scheme.eq_ignore_ascii_case("http"));
+        is_own || self.patterns.iter().any(|pattern| pattern.matches(&origin))
     }
 }
 
 impl Origins {
     /// Whether a request comes from a page of the server's own origin, or of one that the list names: not from any page at all,
     /// and not from a program. A same-origin request may have no `Origin`; then its browser must say so (Fetch Metadata).
-    pub(crate) fn vouches_for(&self, request: &Request<'_>) -> bool {
+    pub(crate) fn vouches_for(&self, request: &Request<'_>, is_secure: bool) -> bool {
         match request.header("origin") {
             Some(origin) => {
-                std::str::from_utf8(origin).is_ok_and(|origin| self.names(origin, request.authority()))
+                let names = |origin| self.names(origin, request.authority(), is_secure);
+                std::str::from_utf8(origin).is_ok_and(names)
             }
             None => request.header_str("sec-fetch-site") == Some("same-origin"),
         }

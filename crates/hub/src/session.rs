@@ -173,6 +173,28 @@ impl<E: Encoder> Sessions<E> {
         self.sources.get(member.session as usize).copied().unwrap_or(0)
     }
 
+    /// The source that more than half of the sessions have, and their share in percent, by a sample.
+    pub(crate) fn majority_source(&self, samples_max: usize) -> Option<(u64, u8)> {
+        let step = self.slots.len().div_ceil(samples_max.max(1)).max(1);
+        let sample = || {
+            let slots = (0..self.slots.len()).step_by(step);
+            let open = slots.filter(|at| self.slots[*at].state != SessionState::Closed);
+            open.map(|at| self.sources[at]).filter(|source| *source != 0)
+        };
+        // Boyer and Moore: if any source has more than half, it is the one that is left.
+        let (mut candidate, mut lead) = (0, 0_usize);
+        for source in sample() {
+            if lead == 0 {
+                candidate = source;
+            }
+            lead = if source == candidate { lead + 1 } else { lead - 1 };
+        }
+        let (of_it, all) = sample().fold((0_usize, 0_usize), |(of_it, all), source| {
+            (of_it + usize::from(source == candidate), all + 1)
+        });
+        (of_it * 2 > all).then(|| (candidate, (of_it * 100 / all) as u8))
+    }
+
     /// Ends a session and drops its pending deliveries. Its topics no longer list it.
     pub(crate) fn close(&mut self, id: SessionId) {
         if self.alive(id).is_none() {

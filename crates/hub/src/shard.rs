@@ -99,6 +99,12 @@ impl<E: Encoder> Hub<E> {
         self.topics.refuses_topics = is_short;
     }
 
+    /// The source that more than half of the sessions have, and their share in percent, as a sample of `samples_max` sessions
+    /// shows it. None of them has 0.
+    pub fn majority_source(&self, samples_max: usize) -> Option<(u64, u8)> {
+        self.sessions.majority_source(samples_max)
+    }
+
     /// Sets the source of a session: a number chosen by the caller, the same for all sessions of one address.
     /// Default: 0.
     pub fn set_source(&mut self, session: SessionId, source: u64) {

@@ -8,12 +8,14 @@ use crate::encode::{Formats, json_string};
 use crate::identity::Owner;
 use crate::identity::Service;
 use crate::ledger::Pressure;
+use crate::limits::rates::{Counted, SessionRates, Undo};
+use crate::limits::{LimitPolicy, rate_reached};
 use crate::millis::Millis;
 use crate::ports::{Access, ClientEvent, ClientFacts, Credentials, Denial, EventEmit, EventReply, PublicId};
 use crate::recovery::RecoverableSockets;
 use crate::tracked::Tracked;
 use bytes::Bytes;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::{
@@ -36,6 +38,12 @@ pub(crate) struct CoreContext {
     pub(crate) pressure: Pressure,
     /// Publications refused because of it.
     pub(crate) refusals: Cell<u64>,
+    /// What the sessions of the core send, if that is limited.
+    pub(crate) rates: Option<Box<RefCell<SessionRates>>>,
+    /// Messages and publications above a session's limit.
+    pub(crate) limited: Cell<u64>,
+    /// What the current handler has published was dropped, and its client isn't told.
+    pub(crate) is_dropped: Cell<bool>,
 }
 
 /// The public id of a session of this core: its own, or the one that it has from another node.
@@ -53,6 +61,34 @@ impl CoreContext {
     /// Counts a publication refused because the process is above its memory budget.
     fn count_refusal(&self) {
         self.refusals.set(self.refusals.get() + 1);
+    }
+
+    /// Counts what a session has sent.
+    ///
+    /// # Errors
+    /// It is above a limit: what happens then, and which limit it is.
+    pub(crate) fn count_sent(
+        &self,
+        session: SessionId,
+        counted: Counted,
+    ) -> Result<Option<Undo>, (LimitPolicy, &'static str)> {
+        let Some(rates) = &self.rates else { return Ok(None) };
+        let mut rates = rates.borrow_mut();
+        let policy = rates.policy;
+        match rates.count(session, counted, self.now) {
+            Ok(undo) => Ok(Some(undo)),
+            Err(key) => {
+                self.limited.set(self.limited.get() + 1);
+                Err((policy, key))
+            }
+        }
+    }
+
+    /// Something that was counted is handled again.
+    pub(crate) fn undo_sent(&self, session: SessionId, undo: Option<Undo>) {
+        if let (Some(rates), Some(undo)) = (&self.rates, undo) {
+            rates.borrow_mut().undo(session, undo);
+        }
     }
 }
 
@@ -499,18 +535,42 @@ impl<'a> Context<'a> {
             self.core.count_refusal();
             return Err(NotPublished::Overloaded);
         }
+        let mut undo = None;
         if let Some(session) = self.scope.session {
             self.authorize(session, Access::Publish(room))?;
+            undo = self.count_publication(session)?;
         }
         self.published_bytes += data.len() + ENVELOPE_BYTES;
         if self.outlet.is_ordered_elsewhere(self.hub, room, &how) {
             self.submitted += 1;
             let outlet = &mut *self.outlet;
             let submit = |ticket| outlet.submit(room, (event, data), &how, &[], ticket);
-            return Ok(self.questions.submit(self.core.now, self.submitted, self.scope.waits, submit)?);
+            let submitted = self.questions.submit(self.core.now, self.submitted, self.scope.waits, submit);
+            if let (Err(Refused::Pending), Some(session)) = (&submitted, self.scope.session) {
+                self.core.undo_sent(session, undo);
+            }
+            return Ok(submitted?);
         }
         self.outlet.publish(self.hub, self.core.now, room, (event, data), how);
         Ok(())
+    }
+
+    /// Counts a publication of a session.
+    fn count_publication(&mut self, session: SessionId) -> Result<Option<Undo>, NotPublished> {
+        self.core.count_sent(session, Counted::Publication).map_err(|(policy, key)| {
+            match policy {
+                LimitPolicy::Drop => self.core.is_dropped.set(true),
+                LimitPolicy::Error => {}
+                LimitPolicy::Close => self.close(session, Disconnect::TooManyRequests),
+            }
+            NotPublished::Denied(rate_reached(key))
+        })
+    }
+
+    /// Whether a limit has dropped what the current handler has published, and the client isn't told
+    /// ([`LimitPolicy::Drop`]): nobody is answered then.
+    pub fn is_dropped(&self) -> bool {
+        self.core.is_dropped.get()
     }
 
     /// Leaves `session` out of what is published with the result.

@@ -11,6 +11,7 @@ mod chat;
 mod context;
 mod echo;
 mod identities;
+mod limited;
 mod outlet;
 mod questions;
 mod refused;
@@ -31,9 +32,11 @@ pub(crate) use context::{
     AT_ONCE_BYTES_MAX, CoreContext, ENVELOPE_BYTES, HandlerScope, public_id, take_at_once,
 };
 pub(crate) use identities::{ClientIdentity, Due, Identities, is_same_principal, renews};
+pub(crate) use limited::Limited;
 pub(crate) use outlet::Outlet;
 pub(crate) use questions::{Feeds, Questions, Refused};
 
+use crate::ports::Denial;
 use bytes::Bytes;
 use std::time::Duration;
 use stentor_driver::ConnId;
@@ -176,6 +179,29 @@ pub trait Application {
     /// A client has sent a message. If it waits for a permission ([`Context::awaits_decision`]), this is called again with
     /// the same message when the decision is there: ask before you act, and don't answer before you know.
     fn message(&mut self, ctx: &mut Context<'_>, session: SessionId, message: Message<'_>);
+
+    /// A message is above one of the limits of its session (`[session_limits]`), and isn't handled: its client is to be told.
+    fn refuse_message(
+        &mut self,
+        _ctx: &mut Context<'_>,
+        _session: SessionId,
+        _message: Message<'_>,
+        _denial: &Denial,
+    ) {
+    }
+
+    /// The same of an event. By default, the acknowledgement that it asks for says so.
+    fn refuse_event(
+        &mut self,
+        ctx: &mut Context<'_>,
+        session: SessionId,
+        event: &Event<'_>,
+        denial: &Denial,
+    ) {
+        if let Some(ack) = event.ack {
+            ctx.ack(session, ack, Arguments { json: &rules::failed(denial), attachments: &[] });
+        }
+    }
 
     /// Something has happened to a subscription of a session.
     fn notice(&mut self, _ctx: &mut Context<'_>, _notice: &Notice) {}

@@ -325,7 +325,7 @@ impl Application for RoomsApp {
             }
         };
         let result = parsed.and_then(|incoming| self.handle(ctx, session, &incoming));
-        if ctx.awaits_decision() {
+        if ctx.awaits_decision() || ctx.is_dropped() {
             return;
         }
         // Who asked for bodies only gets no answers either.
@@ -340,6 +340,21 @@ impl Application for RoomsApp {
             Ok(false) => {}
             Err(refusal) => ctx.send(session, Message::Text(&error_answer(id, &refusal))),
         }
+    }
+
+    fn refuse_message(
+        &mut self,
+        ctx: &mut Context<'_>,
+        session: SessionId,
+        message: Message<'_>,
+        denial: &Denial,
+    ) {
+        if ctx.envelope() == Envelope::Raw {
+            return;
+        }
+        let known = message.text().and_then(|text| serde_json::from_str::<Identified<'_>>(text).ok());
+        let answer = error_answer(known.and_then(|known| known.id), denial);
+        ctx.send(session, Message::Text(&answer));
     }
 
     fn connect_namespace(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {

@@ -45,7 +45,7 @@ impl Rule {
     pub(super) fn follow(&self, ctx: &mut Context<'_>, session: SessionId, event: &Event<'_>) {
         let namespace = ctx.namespace().unwrap_or("/").to_owned();
         let result = self.try_follow(ctx, session, event, &namespace);
-        if ctx.awaits_decision() {
+        if ctx.awaits_decision() || ctx.is_dropped() {
             return;
         }
         if self.echo && result.is_ok() {

@@ -213,7 +213,7 @@ impl<D: Driver> Core<D> {
         match owner {
             Owner::Connection(index) => match &self.table.get(index)?.machine {
                 Machine::WebSocket(socket) => Some((socket.envelope(), socket.profile().service)),
-                Machine::Http(_) | Machine::Closing { .. } => None,
+                Machine::Preface(_) | Machine::Http(_) | Machine::Closing { .. } => None,
             },
             Owner::Client(id) => match id.kind() {
                 ClientKind::EngineIo => Some((self.engineio.get(id)?.envelope(), Service::default())),

@@ -422,7 +422,7 @@ impl<D: Driver> Core<D> {
         match self.owner_of(session)? {
             Owner::Connection(index) => match &self.table.get(index)?.machine {
                 Machine::WebSocket(socket) => Some(socket.profile().framing.name()),
-                Machine::Http(_) | Machine::Closing { .. } => None,
+                Machine::Preface(_) | Machine::Http(_) | Machine::Closing { .. } => None,
             },
             Owner::Client(id) => match id.kind() {
                 ClientKind::SockJs => self.sockjs.get(id).map(|_| "sockjs"),

@@ -73,6 +73,13 @@ impl<D: Driver> Core<D> {
                 self.http_due(index);
             }
             Machine::WebSocket(_) => self.socket_due(index),
+            Machine::Preface(preface) if now.is_before(preface.deadline) => {
+                let deadline = preface.deadline;
+                self.arm(index, deadline);
+            }
+            Machine::Preface(_) => {
+                self.refuse_preface(index, "it did not arrive in time (proxies.header_timeout)")
+            }
             &mut Machine::Closing { deadline } if now.is_before(deadline) => self.arm(index, deadline),
             Machine::Closing { .. } => {
                 if self.progress(index) != Some(true) {
@@ -248,6 +255,7 @@ impl<D: Driver> Core<D> {
             // Without a close frame before, it is gone.
             Machine::WebSocket(_) if conn.in_flight => self.abort(index),
             Machine::WebSocket(_) => self.end(index),
+            Machine::Preface(_) => self.refuse_preface(index, "the connection ended before it"),
             Machine::Closing { .. } => {}
         }
     }
@@ -280,6 +288,7 @@ impl<D: Driver> Core<D> {
 
     pub(super) fn drop_connection(&mut self, index: usize) {
         let Some(conn) = self.table.remove(index) else { return };
+        self.ex.release_connection(&mut self.table.take_slot(index));
         self.ex.questions.forget(conn.id);
         if let Some(timer) = conn.timer {
             self.driver.timer_cancel(timer);
@@ -327,6 +336,7 @@ impl<D: Driver> Core<D> {
                     let deadline = connection.http.poll_timeout();
                     self.arm(index, deadline);
                 }
+                Machine::Preface(_) => self.abort(index),
                 Machine::Closing { .. } => {}
             }
         }

@@ -6,7 +6,7 @@
 //!
 //! Connections that speak HTTP are in a list, ordered by the time of their last complete request, or of the
 //! connection itself. Its links are in [`super::table::HttpConnection`], which an upgrade frees. **Invariant:** a connection is
-//! in the list exactly while its machine is [`Machine::Http`]; only [`Table::insert`], [`Table::set_machine`] and
+//! in the list exactly while its machine is [`Machine::Http`] or [`Machine::Preface`]; only [`Table::insert`], [`Table::set_machine`] and
 //! [`Table::remove`] change that.
 
 use super::Core;
@@ -21,6 +21,7 @@ impl Table {
     fn links(&mut self, index: u32) -> Option<&mut Links> {
         match self.get_mut(index as usize) {
             Some(Conn { machine: Machine::Http(connection), .. }) => Some(&mut connection.links),
+            Some(Conn { machine: Machine::Preface(preface), .. }) => Some(&mut preface.links),
             _ => None,
         }
     }
@@ -70,6 +71,7 @@ impl Table {
             Some(Conn { machine: Machine::Http(connection), in_flight, replies, .. }) => {
                 !connection.http.is_busy() && !in_flight && !replies.is_some()
             }
+            Some(Conn { machine: Machine::Preface(_), .. }) => true,
             _ => false,
         }
     }

@@ -70,7 +70,7 @@ impl<D: Driver> Core<D> {
                     matches!(&connection.http.waiting, Some(Waiting::Events(_)))
                 }
                 Some(Machine::WebSocket(_)) => true,
-                Some(Machine::Closing { .. }) | None => false,
+                Some(Machine::Preface(_) | Machine::Closing { .. }) | None => false,
             },
             Some(Owner::Client(_)) => true,
             Some(Owner::Socket(_)) | None => false,

@@ -4,6 +4,8 @@ use super::table::{Conn, Held, Machine};
 use super::{Core, Incoming};
 use crate::app::Connect;
 use crate::executor::SMALL_INPUT_BYTES;
+use crate::limits::LimitReached;
+use crate::millis::Millis;
 use crate::protocols::http::{Destination, Http, HttpContext, InputOutcome, Progress};
 use crate::protocols::websocket::{self, SocketContext, WebSocket};
 use stentor_driver::{ConnId, Driver, Sending};
@@ -11,12 +13,25 @@ use stentor_driver::{ConnId, Driver, Sending};
 impl<D: Driver> Core<D> {
     /// A connection begins, perhaps with bytes read already. `stays`: it can't be moved to another core.
     pub(super) fn begin_http(&mut self, incoming: Incoming, stays: bool) {
-        let Incoming { conn, peer, moved } = incoming;
+        let deadline = self.ex.millis().after(self.ex.options().limits.header_timeout);
+        self.begin(incoming, stays, deadline, None);
+    }
+
+    /// A connection begins whose first request is to be refused, and is awaited until `deadline`.
+    pub(super) fn begin_refused(&mut self, incoming: Incoming, reached: LimitReached, deadline: Millis) {
+        self.begin(incoming, true, deadline, Some(reached));
+    }
+
+    fn begin(&mut self, incoming: Incoming, stays: bool, deadline: Millis, refusal: Option<LimitReached>) {
+        let Incoming { conn, peer, moved, slot } = incoming;
         let continues = moved.buffered.is_some();
         let has_input = !moved.buffer.is_empty() || moved.finished || self.ex.draining;
-        let deadline = self.ex.millis().after(self.ex.options().limits.header_timeout);
-        let http = Http::new(peer, deadline, moved, stays);
+        let mut http = Http::new(peer, deadline, moved, stays);
+        if let Some(reached) = refusal {
+            http.refuse(reached);
+        }
         let index = self.table.insert(conn, Machine::http(http));
+        self.table.set_slot(index, slot);
         self.arm(index, deadline);
         if continues {
             self.weigh(index);
@@ -32,7 +47,9 @@ impl<D: Driver> Core<D> {
         let is_socket = self.run_socket(id, |socket, cx, out| socket.handle_input(cx, data, out));
         if !is_socket && self.table.index_of(id).is_some() {
             self.has_changed = true;
-            self.serve(id.index(), data);
+            if !self.receive_preface(id.index(), data) {
+                self.serve(id.index(), data);
+            }
         }
     }
 
@@ -133,9 +150,10 @@ impl<D: Driver> Core<D> {
         index: usize,
         run: impl FnOnce(&mut Http, &mut HttpContext<'_>, &mut Vec<u8>) -> InputOutcome,
     ) {
+        let mut slot = self.table.take_slot(index);
         let Some(Conn { id, machine: Machine::Http(connection), session, .. }) = self.table.get_mut(index)
         else {
-            return;
+            return self.table.set_slot(index, slot);
         };
         let dispatches = self.ex.dispatches();
         let mut out = std::mem::take(&mut self.cork);
@@ -149,8 +167,10 @@ impl<D: Driver> Core<D> {
             departed: &|sid| departed.core_of(sid),
             conn,
             session,
+            slot: &mut slot,
         };
         let outcome = run(&mut connection.http, &mut cx, &mut out);
+        self.table.set_slot(index, slot);
         self.ex.questions.set_asker(None);
         if self.ex.questions.is_waiting(conn) {
             self.hold(index, Held::DECISION);
@@ -255,7 +275,8 @@ impl<D: Driver> Core<D> {
         let Some(conn) = self.table.get_mut(index) else { return };
         let id = conn.id;
         let Some(http) = conn.http() else { return };
-        let incoming = Incoming { conn: id, peer: http.peer, moved: http.take_moved() };
+        let (peer, moved) = (http.peer, http.take_moved());
+        let incoming = Incoming { conn: id, peer, moved, slot: self.table.take_slot(index) };
         self.drop_connection(index);
         match destination {
             Destination::Core(core) => self.hand_over(incoming, core),
@@ -279,7 +300,7 @@ impl<D: Driver> Core<D> {
                     self.run_socket(id, |socket, cx, out| socket.resume_input(cx, out));
                 }
             }
-            Machine::Closing { .. } => {}
+            Machine::Preface(_) | Machine::Closing { .. } => {}
         }
     }
 }

@@ -4,6 +4,7 @@ use super::migration::Migration;
 use super::table::Held;
 use super::{Core, Incoming};
 use crate::identity::Sid;
+use crate::limits::Slot;
 use crate::protocols::http::MovedRequest;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -32,6 +33,7 @@ pub(crate) struct Arrival {
     detached: DetachedConnection,
     peer: SocketAddr,
     moved: MovedRequest,
+    slot: Slot,
 }
 
 /// A core's ends of the rings to and from each other core; its own places are empty.
@@ -219,8 +221,8 @@ impl<D: Driver> Core<D> {
             migrates.into_iter().for_each(|id| self.stay(id));
             return self.begin_http(incoming, true);
         };
-        let Incoming { conn: _, peer, moved } = incoming;
-        let arrival = Arrival { detached, peer, moved };
+        let Incoming { conn: _, peer, moved, slot } = incoming;
+        let arrival = Arrival { detached, peer, moved, slot };
         if let Some(id) = migrates
             && !self.migrate(id, core)
         {
@@ -233,10 +235,13 @@ impl<D: Driver> Core<D> {
 
     /// A connection has come from another core, or come back.
     fn arrived(&mut self, arrival: Arrival, stays: bool) {
-        let Arrival { detached, peer, moved } = arrival;
+        let Arrival { detached, peer, moved, mut slot } = arrival;
         match self.driver.attach(detached) {
-            Ok(conn) => self.begin_http(Incoming { conn, peer, moved }, stays),
-            Err(error) => tracing::warn!(%error, %peer, "a connection was lost between two cores"),
+            Ok(conn) => self.begin_http(Incoming { conn, peer, moved, slot }, stays),
+            Err(error) => {
+                self.ex.release_connection(&mut slot);
+                tracing::warn!(%error, %peer, "a connection was lost between two cores");
+            }
         }
     }
 }

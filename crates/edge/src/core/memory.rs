@@ -85,6 +85,7 @@ impl Conn {
                 let (unread, messages) = socket.held_bytes();
                 (unread, messages, 0)
             }
+            Machine::Preface(preface) => (preface.received.capacity(), 0, 0),
             Machine::Closing { .. } => (0, 0, 0),
         };
         [received, messages, bodies, 0, replies, 0]
@@ -151,7 +152,7 @@ impl<D: Driver> Core<D> {
         let connections = self.table.bytes() + self.driver.connections() * DRIVER_BYTES + clients;
         self.report.set([
             connections,
-            footprint.sessions,
+            footprint.sessions + self.ex.limit_bytes(),
             footprint.subscriptions,
             footprint.topics,
             footprint.outboxes,

@@ -22,6 +22,7 @@ use super::Core;
 use super::table::{Conn, Held, Machine};
 use crate::app::{ClientIdentity, HandlerScope};
 use crate::identity::{ClientId, End, Sid, SidHasher};
+use crate::limits::Slot;
 use crate::protocols::client::ActiveTransport;
 use crate::protocols::clients::TableEntry;
 use crate::protocols::engineio::{self, MigratedClient, Probe};
@@ -57,6 +58,7 @@ pub(crate) struct Migration {
 struct TransferredSocket {
     detached: DetachedConnection,
     socket: WebSocket,
+    slot: Slot,
 }
 
 impl<D: Driver> Core<D> {
@@ -142,10 +144,11 @@ impl<D: Driver> Core<D> {
         let deadline = self.ex.millis();
         let conn = self.table.get_mut(index)?;
         let machine = std::mem::replace(&mut conn.machine, Machine::Closing { deadline });
+        let slot = self.table.take_slot(index);
         self.drop_connection(index);
         match machine {
-            Machine::WebSocket(socket) => Some(TransferredSocket { detached, socket }),
-            Machine::Http(_) | Machine::Closing { .. } => None,
+            Machine::WebSocket(socket) => Some(TransferredSocket { detached, socket, slot }),
+            Machine::Preface(_) | Machine::Http(_) | Machine::Closing { .. } => None,
         }
     }
 
@@ -177,16 +180,18 @@ impl<D: Driver> Core<D> {
     }
 
     fn attach_socket(&mut self, transferred: TransferredSocket, client: ClientId) -> Option<ConnId> {
-        let TransferredSocket { detached, socket } = transferred;
+        let TransferredSocket { detached, socket, mut slot } = transferred;
         let conn = match self.driver.attach(detached) {
             Ok(conn) => conn,
             Err(error) => {
+                self.ex.release_connection(&mut slot);
                 tracing::warn!(%error, "a connection was lost between two cores");
                 return None;
             }
         };
         let has_unread = socket.has_unread();
         let index = self.table.insert(conn, Machine::WebSocket(socket.moved_to(self.ex.millis(), client)));
+        self.table.set_slot(index, slot);
         self.weigh(index);
         if let Some(Conn { machine: Machine::WebSocket(socket), .. }) = self.table.get(index)
             && let Some(due) = socket.poll_timeout(&self.ex)

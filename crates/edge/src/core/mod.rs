@@ -11,6 +11,7 @@
 //! [`crate::options::Limits`]. A turn that leaves something to do for the next one doesn't let it sleep.
 
 mod actions;
+mod admission;
 mod clients;
 mod commands;
 mod end;
@@ -20,6 +21,7 @@ mod input;
 mod mail;
 mod memory;
 mod migration;
+mod preface;
 mod relay;
 mod send;
 mod table;
@@ -31,6 +33,8 @@ pub(crate) use mail::Mailboxes;
 use crate::executor::{Apps, Executor};
 use crate::identity::Owner;
 use crate::ledger::{Pressure, Report};
+use crate::limits::Slot;
+use crate::millis::Millis;
 use crate::protocols::clients::ClientTable;
 use crate::protocols::http::MovedRequest;
 use crate::protocols::{engineio, sockjs};
@@ -61,6 +65,8 @@ struct Incoming {
     conn: ConnId,
     peer: SocketAddr,
     moved: MovedRequest,
+    /// What it counts for its address.
+    slot: Slot,
 }
 
 /// One core.
@@ -77,6 +83,10 @@ pub struct Core<D: Driver> {
     release: Release,
     /// What all WebSockets share.
     ws: Box<ws::Shared>,
+    /// Until when connections above a limit are awaited, to be refused.
+    refused: VecDeque<Millis>,
+    /// When it was last logged that one address has most sessions.
+    warned_at: Option<Instant>,
     mailboxes: Mailboxes,
     tasks: commands::Tasks,
     /// Bytes that leave with the event being handled: one buffer for all connections.
@@ -138,6 +148,8 @@ impl<D: Driver> Core<D> {
             relief: Relief::default(),
             release: Release::default(),
             ws: Box::new(ws::Shared::new(ws_limits)),
+            refused: VecDeque::new(),
+            warned_at: None,
             mailboxes,
             tasks: commands::Tasks::default(),
             cork: Vec::with_capacity(16 * 1024),
@@ -290,7 +302,7 @@ impl<D: Driver> Core<D> {
         }
         self.has_changed = true;
         match event {
-            Event::Accepted { conn, peer, listener: _ } => self.accepted(conn, peer),
+            Event::Accepted { conn, peer, listener } => self.accepted(conn, peer, listener),
             Event::AcceptFailed(error) => {
                 self.ex.metrics().accept_errors.add(1);
                 if self.ex.once_a_second() {
@@ -347,6 +359,7 @@ impl<D: Driver> Core<D> {
         self.driver.timer_set(self.ex.context.now + TICK, Timer::Tick.token());
         self.ex.hub.handle_tick(self.ex.context.now);
         self.ex.expire_suspended();
+        self.mind_addresses();
         // Those that are answered are forgotten, whatever the time is that they had.
         self.ex.questions.expire(self.ex.context.now);
         self.ex.end_unclaimed_arrivals();
@@ -356,6 +369,7 @@ impl<D: Driver> Core<D> {
             self.ex.shared.tell_space();
         }
         self.ex.metrics().publications_refused.set(self.ex.context.refusals.get());
+        self.ex.metrics().messages_limited.set(self.ex.context.limited.get());
         self.ex.metrics().decisions_pending.set(self.ex.questions.open() as u64);
         self.ex.metrics().decisions_unanswered.set(self.ex.questions.unanswered);
         self.ex.metrics().identities.set(self.ex.questions.identities.count() as u64);
@@ -476,7 +490,7 @@ impl<D: Driver> Core<D> {
         !is_refused && (has_room || self.evict())
     }
 
-    fn accepted(&mut self, conn: ConnId, peer: SocketAddr) {
+    fn accepted(&mut self, conn: ConnId, peer: SocketAddr, listener: u8) {
         self.record_load();
         if !self.has_room() {
             self.ex.metrics().refused.add(1);
@@ -484,10 +498,9 @@ impl<D: Driver> Core<D> {
             return;
         }
         self.ex.metrics().accepted.add(1);
-        let arrival = Incoming { conn, peer, moved: MovedRequest::default() };
-        match self.ex.shared.much_less_loaded_than(self.ex.context.core) {
-            Some(core) => self.hand_over(arrival, core),
-            None => self.begin_http(arrival, false),
+        if self.ex.options().has_proxy_protocol(listener) {
+            return self.begin_preface(conn, peer, listener);
         }
+        self.admitted(conn, peer, listener, MovedRequest::default());
     }
 }

@@ -9,7 +9,7 @@ use stentor_driver::{ConnId, DetachedConnection, Driver};
 
 impl<D: Driver> Core<D> {
     /// Passes a connection through to another node. If that can't be, it begins anew on this core, to stay.
-    pub(super) fn relay(&mut self, incoming: Incoming, node: NodeTag) {
+    pub(super) fn relay(&mut self, mut incoming: Incoming, node: NodeTag) {
         let shared = self.ex.shared.clone();
         let permit = shared.permit_relay();
         if permit.is_none() {
@@ -21,6 +21,8 @@ impl<D: Driver> Core<D> {
         let Some(detached) = self.driver.detach(incoming.conn) else {
             return self.begin_http(incoming, true);
         };
+        // It counts on the node that serves it.
+        self.ex.release_connection(&mut incoming.slot);
         // One of a simulated network can't leave it.
         let Ok(fd) = detached.into_fd() else { return };
         self.ex.metrics().relayed.add(1);
@@ -43,7 +45,8 @@ impl<D: Driver> Core<D> {
             Ok(conn) => {
                 let moved =
                     MovedRequest { buffer: input, handover: Some(handover), ..MovedRequest::default() };
-                self.begin_http(Incoming { conn, peer, moved }, false);
+                let slot = self.ex.count_adopted(peer.ip());
+                self.begin_http(Incoming { conn, peer, moved, slot }, false);
             }
             Err(error) => tracing::warn!(%error, %peer, "a connection was lost between two nodes"),
         }

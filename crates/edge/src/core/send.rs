@@ -125,7 +125,7 @@ impl<D: Driver> Core<D> {
                     }
                     _ => {}
                 },
-                Machine::Closing { .. } => {}
+                Machine::Preface(_) | Machine::Closing { .. } => {}
             }
             if self.frames.is_empty() {
                 break;
@@ -198,6 +198,7 @@ impl<D: Driver> Core<D> {
                     self.leave(index);
                 }
             }
+            Machine::Preface(_) => {}
             Machine::WebSocket(_) => {
                 if held.has(Held::INPUT) {
                     self.leave(index);

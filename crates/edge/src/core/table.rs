@@ -2,9 +2,11 @@
 
 use crate::identity::ClientId;
 use crate::ledger::{self, Holding, Ledger};
+use crate::limits::Slot;
 use crate::millis::Millis;
 use crate::protocols::http::Http;
 use crate::protocols::websocket::WebSocket;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use stentor_driver::{ConnId, TimerId};
 use stentor_hub::{Chunks, SessionId};
@@ -125,6 +127,7 @@ impl Held {
 
 /// What is spoken on a connection now.
 pub(super) enum Machine {
+    Preface(Box<Preface>),
     Http(Box<HttpConnection>),
     WebSocket(WebSocket),
     /// What is in flight is awaited, then the driver ends the connection.
@@ -140,6 +143,17 @@ pub(super) struct HttpConnection {
     pub(super) links: Links,
 }
 
+/// A connection whose PROXY protocol header hasn't all arrived.
+pub(super) struct Preface {
+    /// The proxy.
+    pub(super) peer: SocketAddr,
+    pub(super) listener: u8,
+    pub(super) received: Vec<u8>,
+    pub(super) deadline: Millis,
+    /// Its links in the eviction list.
+    pub(super) links: Links,
+}
+
 impl Machine {
     pub(super) fn http(http: Http) -> Self {
         Self::Http(Box::new(HttpConnection { http, links: Links::default() }))
@@ -150,7 +164,7 @@ impl Conn {
     pub(super) fn http(&mut self) -> Option<&mut Http> {
         match &mut self.machine {
             Machine::Http(connection) => Some(&mut connection.http),
-            Machine::WebSocket(_) | Machine::Closing { .. } => None,
+            Machine::Preface(_) | Machine::WebSocket(_) | Machine::Closing { .. } => None,
         }
     }
 
@@ -159,7 +173,7 @@ impl Conn {
         match &self.machine {
             Machine::WebSocket(socket) => socket.client(),
             Machine::Http(connection) => connection.http.waiting.as_ref()?.client(),
-            Machine::Closing { .. } => None,
+            Machine::Preface(_) | Machine::Closing { .. } => None,
         }
     }
 }
@@ -201,6 +215,8 @@ pub(super) struct Table {
     /// The eviction list.
     pub(super) ends: Ends,
     serial: u32,
+    /// What connections count for their addresses, by index. Empty unless that is limited.
+    limit_slots: Chunks<Slot>,
 }
 
 impl Table {
@@ -228,6 +244,20 @@ impl Table {
         });
         self.link(index);
         index
+    }
+
+    /// What a connection counts for its address, to be released or set again.
+    pub(super) fn take_slot(&mut self, index: usize) -> Slot {
+        self.limit_slots.get_mut(index).map(std::mem::take).unwrap_or_default()
+    }
+
+    pub(super) fn set_slot(&mut self, index: usize, slot: Slot) {
+        if slot != Slot::NONE {
+            while self.limit_slots.len() <= index {
+                self.limit_slots.push(Slot::NONE);
+            }
+            self.limit_slots[index] = slot;
+        }
     }
 
     /// Sets the connection's machine.
@@ -271,7 +301,8 @@ impl Table {
 
     /// The size of all connections, each counted as an HTTP connection.
     pub(super) fn bytes(&self) -> usize {
-        self.slots.len() * size_of::<Option<Conn>>() + self.count * size_of::<HttpConnection>()
+        let limit_slots = self.limit_slots.len() * size_of::<Slot>();
+        limit_slots + self.slots.len() * size_of::<Option<Conn>>() + self.count * size_of::<HttpConnection>()
     }
 
     pub(super) fn indices(&self) -> Vec<usize> {

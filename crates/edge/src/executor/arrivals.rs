@@ -147,7 +147,7 @@ impl Executor {
             self.set_identity(session, identity);
             self.grant_allowed(session);
             self.set_format(session, format);
-            self.hub.set_source(session, source);
+            self.count_session(session, source);
             let MovingSocket { missed, known, .. } = socket;
             let (now, known) = (self.context.now, known.into_iter().collect());
             if self.hub.handle_arrival(now, session, &room, last, missed, &known).is_ok() {

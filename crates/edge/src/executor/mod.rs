@@ -11,6 +11,7 @@
 mod arrivals;
 pub(crate) mod budget;
 mod effect;
+pub(crate) mod holds;
 mod identity;
 mod recovery;
 
@@ -27,16 +28,21 @@ use crate::encode::{FeedEvents, Format, Formats};
 use crate::identity::Service;
 use crate::identity::{ClientId, End, Owner, Sid, Sids};
 use crate::ledger::Pressure;
+use crate::limits::rates::SessionRates;
+use crate::limits::{LimitReached, Slot};
 use crate::metrics::CoreMetrics;
 use crate::millis::{Clock, Millis};
 use crate::options::Options;
+use crate::plane::source_of;
 use crate::ports::{Access, Denial, Done, EventEmit, EventReply, Identity, Location, PublicId};
 use crate::recovery::RecoverableSockets;
 use crate::shared::{ControlCommand, Shared};
 use crate::tracked::Tracked;
 use budget::Budget;
-use std::cell::Cell;
+use holds::SessionHolds;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, Frame};
@@ -72,6 +78,8 @@ pub(crate) struct Executor {
     pub(crate) sids: Sids,
     pub(crate) recovery: RecoverableSockets,
     arrivals: Arrivals,
+    /// What sessions hold in the tables of the node, if anything is counted there.
+    holds: Option<SessionHolds>,
     pub(crate) outlet: Outlet,
     pub(crate) questions: Questions,
     pub(crate) budget: Budget,
@@ -103,6 +111,9 @@ impl Executor {
             json_depth_max: options.limits.json_depth_max,
             pressure: Pressure::None,
             refusals: Cell::new(0),
+            rates: SessionRates::new(&options.session_limits, now).map(|rates| Box::new(RefCell::new(rates))),
+            limited: Cell::new(0),
+            is_dropped: Cell::new(false),
         };
         let turn_bytes_max = options.limits.turn_bytes_max;
         let published_bytes_max = options.limits.send_buffer_bytes_max / 4;
@@ -117,6 +128,7 @@ impl Executor {
             sids: Sids::default(),
             recovery: RecoverableSockets::new(core, shared.moved.clone()),
             arrivals: Arrivals::new(shared.ledger.clone()),
+            holds: SessionHolds::new(&shared.limits),
             questions: Questions::new(
                 options.authorizer.clone(),
                 options.events.clone(),
@@ -195,8 +207,81 @@ impl Executor {
     /// Opens a session. `source` is a number for its client's address.
     pub(crate) fn open_session(&mut self, format: Format, owner: Owner, source: u64) -> SessionId {
         let session = self.hub.handle_open(format.into(), owner.to_tag());
-        self.hub.set_source(session, source);
+        self.count_session(session, source);
         session
+    }
+
+    /// Counts a session of an address, which has begun.
+    fn count_session(&mut self, session: SessionId, source: u64) {
+        self.hub.set_source(session, source);
+        if let Some(holds) = &mut self.holds {
+            holds.open(&self.shared.limits, session, source, self.context.now);
+        }
+        if let Some(rates) = &self.context.rates {
+            rates.borrow_mut().open(session);
+        }
+    }
+
+    /// Counts a new connection, if it may begin. Behind a trusted proxy, addresses are counted by request.
+    ///
+    /// # Errors
+    /// It may not begin.
+    pub(crate) fn count_connection(&mut self, ip: IpAddr) -> Result<Slot, LimitReached> {
+        let (now, source) = (self.context.now, source_of(ip));
+        let limits = &self.shared.limits;
+        let table = limits.connections.as_ref().filter(|_| !self.options().proxies.trusted.contains(ip));
+        if let Some(connections) = table {
+            connections.check(source, now)?;
+        }
+        limits.check_accept(now)?;
+        Ok(table.map_or(Slot::NONE, |connections| connections.hold(source, now)))
+    }
+
+    /// Counts a connection that another node has counted before.
+    pub(crate) fn count_adopted(&self, ip: IpAddr) -> Slot {
+        let table = self.shared.limits.connections.as_ref();
+        let table = table.filter(|_| !self.options().proxies.trusted.contains(ip));
+        table.map_or(Slot::NONE, |connections| connections.hold(source_of(ip), self.context.now))
+    }
+
+    /// Counts a connection while it serves a request that a proxy passes on. It isn't a new connection of its client.
+    ///
+    /// # Errors
+    /// The client's address has as many as it may.
+    pub(crate) fn hold_forwarded(&mut self, source: u64, slot: &mut Slot) -> Result<(), LimitReached> {
+        let Some(connections) = &self.shared.limits.connections else { return Ok(()) };
+        if let Err(reached) = connections.check_count(source) {
+            self.metrics.connections_limited.add(1);
+            return Err(reached);
+        }
+        *slot = connections.hold(source, self.context.now);
+        Ok(())
+    }
+
+    /// A connection counts for its address no more.
+    pub(crate) fn release_connection(&self, slot: &mut Slot) {
+        if let Some(connections) = &self.shared.limits.connections {
+            connections.release(std::mem::take(slot));
+        }
+    }
+
+    /// Whether one more session may begin at an address. If so, it counts for the address's rate.
+    ///
+    /// # Errors
+    /// It may not.
+    pub(crate) fn check_address(&self, source: u64) -> Result<(), LimitReached> {
+        let Some(sessions) = &self.shared.limits.sessions else { return Ok(()) };
+        let checked = sessions.check(source, self.context.now);
+        if checked.is_err() {
+            self.metrics.sessions_limited.add(1);
+        }
+        checked
+    }
+
+    /// Bytes beside the sessions, for their limits.
+    pub(crate) fn limit_bytes(&self) -> usize {
+        let rates = self.context.rates.as_ref().map_or(0, |rates| rates.borrow().held_bytes());
+        rates + self.holds.as_ref().map_or(0, SessionHolds::held_bytes)
     }
 
     /// The public id of a session of this core.
@@ -212,6 +297,11 @@ impl Executor {
     /// Closes a session.
     pub(crate) fn close_session(&mut self, session: SessionId) {
         self.questions.identities.remove(session);
+        if let Some(holds) = &mut self.holds
+            && self.hub.tag(session).is_some()
+        {
+            holds.close(&self.shared.limits, session);
+        }
         self.hub.handle_close(session);
     }
 

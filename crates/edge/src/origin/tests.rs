@@ -16,10 +16,27 @@ fn sources_of_frames() {
 }
 
 #[test]
+fn a_page_without_tls_is_not_the_own_page_of_a_server_with_it() {
+    let none = Origins::parse(&[] as &[&str]).unwrap();
+    for (origin, is_secure, expect) in [
+        ("https://a.test", true, true),
+        ("http://a.test", true, false),
+        ("HTTP://a.test:80", true, false),
+        ("http://a.test", false, true),
+        ("https://a.test", false, true),
+    ] {
+        assert_eq!(none.allow(Some(origin), "a.test", is_secure), expect, "{origin} {is_secure}");
+    }
+    let listed = Origins::parse(&["http://a.test"]).unwrap();
+    assert!(listed.allow(Some("http://a.test"), "a.test", true));
+    assert!(none.allow(None, "a.test", true));
+}
+
+#[test]
 fn origins() {
     fn check(patterns: &[&str], origin: Option<&str>, host: &str, expect: bool) {
         let origins = Origins::parse(patterns).unwrap();
-        assert_eq!(origins.allow(origin, host), expect, "{patterns:?} {origin:?} {host}");
+        assert_eq!(origins.allow(origin, host, false), expect, "{patterns:?} {origin:?} {host}");
     }
     check(&[], None, "a.test", true);
     check(&[], Some("http://a.test"), "a.test", true);

@@ -5,9 +5,10 @@ use crate::app::{Connect, Envelope, HandlerScope, Refused, RequestId};
 use crate::encode::ERROR_BYTES_MAX;
 use crate::executor::Executor;
 use crate::identity::{ClientId, Service, Sid};
+use crate::limits::LimitReached;
 use crate::model::{ConnId, CoreId, Key, KeyError, SessionId};
 use crate::ports::{Denial, Handover, Identity, Location, NodeTag};
-use std::net::IpAddr;
+use crate::proxies::ClientAddress;
 use stentor_wire::http1::{self, Request, Version};
 
 /// What became of a request; `W` is what it may wait for.
@@ -64,8 +65,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) conn: ConnId,
     /// The session of the connection.
     pub(crate) session: &'a mut Option<SessionId>,
-    /// The client's address.
-    pub(crate) address: IpAddr,
+    /// Who sent it.
+    pub(crate) client: ClientAddress,
     /// A number for the client's address.
     pub(crate) source: u64,
     /// Clients of this core.
@@ -160,6 +161,13 @@ impl<'a> RequestContext<'a> {
         let extra = [extra, &[("Retry-After", retry_after)]].concat();
         text(self.out, ResponseOptions::LAST, 503, &extra, why);
         RequestOutcome::LAST
+    }
+
+    /// Answers that the client has reached a limit. The connection ends.
+    pub(crate) fn refuse_limit<W>(&mut self, reached: LimitReached) -> RequestOutcome<W> {
+        let retry_after = reached.retry_after_seconds().to_string();
+        let extra = [cors(self.allow_origin()), vec![("Retry-After", &*retry_after)]].concat();
+        self.refuse_last(429, &extra, &reached.denial().message)
     }
 
     /// Answers while the server shuts down.

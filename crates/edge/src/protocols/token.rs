@@ -63,7 +63,7 @@ impl<'a> RequestContext<'a> {
         let Some(token) = tokens.next() else {
             let options = self.ex.options();
             let cookie = options.tokens.cookie.as_deref();
-            let cookie = cookie.filter(|_| options.origins.vouches_for(self.request));
+            let cookie = cookie.filter(|_| options.origins.vouches_for(self.request, self.client.is_secure));
             return Ok(cookie.and_then(|name| in_cookie(self.request, name)).map(Cow::Borrowed));
         };
         if tokens.any(|other| other != token) {
@@ -74,7 +74,7 @@ impl<'a> RequestContext<'a> {
 
     fn facts(&self, protocol: &'static str) -> ClientFacts<'a> {
         ClientFacts {
-            address: Some(self.address),
+            address: Some(self.client.ip),
             protocol,
             namespace: None,
             origin: self.request.header_str("origin"),
@@ -106,7 +106,7 @@ impl<'a> RequestContext<'a> {
             return;
         }
         let token = self.token().ok().flatten();
-        let address = self.address;
+        let address = self.client.ip;
         let identities = &mut self.ex.questions.identities;
         let request_token = token.map(|token| identities.digest(&token, None));
         identities.set_client(id, ClientIdentity { identity, request_token, address });

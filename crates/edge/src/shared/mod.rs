@@ -1,6 +1,7 @@
 //! What the cores of a node share, and what the control plane reaches them by.
 
 mod command;
+pub(crate) mod limits;
 mod moving;
 pub(crate) mod tasks;
 
@@ -16,6 +17,7 @@ use crate::ports::{
     RoomUpdate, RoomsQuery, SocketCommand, SocketName, SocketRequest, Target, Ticket,
 };
 pub(crate) use command::ControlCommand;
+use limits::SharedLimits;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -186,6 +188,8 @@ pub(crate) struct Shared {
     pub(crate) largest: Vec<AtomicUsize>,
     pub(crate) inboxes: Vec<Inbox>,
     pub(crate) moved: Arc<MovedSockets>,
+    /// What addresses and users take.
+    pub(crate) limits: SharedLimits,
     /// Connections of each core.
     pub(crate) loads: Vec<AtomicUsize>,
     /// Bytes of the messages in the rings between cores, by sender and receiver. Not a charge: their publications count
@@ -223,10 +227,10 @@ impl Shared {
             iframes: options.sockjs.iter().map(iframe).collect(),
             cores,
             seed,
-            ledger,
             largest: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
             inboxes,
             moved: Arc::default(),
+            limits: SharedLimits::new(&options, seed, &ledger),
             loads: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
             mail_bytes: (0..cores * cores).map(|_| AtomicUsize::new(0)).collect(),
             metrics: (0..cores).map(|_| Arc::default()).collect(),
@@ -238,6 +242,7 @@ impl Shared {
             refused_for_memory: AtomicBool::new(false),
             behind_broker: AtomicUsize::new(0),
             relayed: Arc::default(),
+            ledger,
             options,
         }
     }
@@ -524,6 +529,7 @@ impl DataPlane for Shared {
             "Connections that are passed through to the nodes that have their clients' sessions.",
             self.relayed.load(Ordering::Relaxed),
         ));
+        all.push(self.limits.metric());
         let waiting = self.inboxes.iter().map(|inbox| inbox.waiting.load(Ordering::Relaxed)).sum();
         all.push(gauge("inbox_messages", "Messages from the control plane queued for a core.", waiting));
         let waiting = self.inboxes.iter().map(|inbox| inbox.charge.bytes()).sum();

@@ -10,6 +10,7 @@ mod broker;
 mod budget;
 mod calls;
 mod chat;
+mod client_limits;
 mod commands;
 mod compatibility;
 mod custom_protocol;

@@ -60,6 +60,7 @@ fn the_limits_are_those_of_the_code() {
         feed_patches_bytes_max: _,
         feed_interval_min: _,
         connections_max,
+        connections_per_second: _,
         memory_bytes_max,
         decisions_max: _,
         decision_timeout: _,

@@ -29,8 +29,8 @@ pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
 
 use self::options::Options;
 use self::schema::{
-    AdminLimits, Auth, Bridge, Cluster, Deflate, Feed, FeedsLimits, Heartbeat, Issuer, Limits, Listener,
-    Origins, Permission, Rooms, Rule, Server, SockJs, SocketIo,
+    AddressLimits, AdminLimits, Auth, Bridge, Cluster, Deflate, Feed, FeedsLimits, Heartbeat, Issuer, Limits,
+    Listener, Origins, Permission, Proxies, Rooms, Rule, Server, SessionLimits, SockJs, SocketIo,
 };
 use self::section::{KeyInfo, Section};
 use self::setting::Raw;
@@ -114,6 +114,9 @@ config! {
     listeners: Vec<Listener>,
     origins: Origins,
     limits: Limits,
+    proxies: Proxies,
+    address_limits: AddressLimits,
+    session_limits: SessionLimits,
     admin_limits: AdminLimits,
     heartbeat: Heartbeat,
     rooms: Rooms,

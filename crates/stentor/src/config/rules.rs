@@ -1,6 +1,6 @@
 //! What concerns several keys, or needs more than a type: checked last, when it is known what won.
 
-use super::schema::{Adapter, CookieSameSite, Feed, Rule};
+use super::schema::{Adapter, CookieSameSite, Feed, ProxyProtocol, Rule};
 use super::setting::Setting;
 use super::value::{Bytes, EngineUrl};
 use super::{Config, SourceLocation, Sources};
@@ -19,6 +19,7 @@ pub(super) fn check(sources: &mut Sources) {
     two_ports(sources);
     listeners(sources);
     hosts(sources);
+    proxies(sources);
     feeds(sources);
     super::auth::check(sources);
     history(sources);
@@ -90,6 +91,24 @@ fn listeners(sources: &mut Sources) {
 fn hosts(sources: &mut Sources) {
     if let Err(error) = stentor_edge::Hosts::parse(&sources.config.server.hosts) {
         sources.problem(sources.location("server", "hosts"), format!("hosts in [server]: {error}"));
+    }
+}
+
+fn proxies(sources: &mut Sources) {
+    if let Err(error) = stentor_edge::Networks::parse(&sources.config.proxies.trusted) {
+        sources.problem(sources.location("proxies", "trusted"), format!("trusted in [proxies]: {error}"));
+    }
+    let Config { server, listeners, proxies, .. } = &sources.config;
+    let is_required = |mode| mode == ProxyProtocol::Required;
+    let mut all = vec![("server".to_owned(), server.proxy_protocol)];
+    all.extend(
+        listeners.iter().enumerate().map(|(n, other)| (format!("listeners[{n}]"), other.proxy_protocol)),
+    );
+    if proxies.trusted.is_empty()
+        && let Some((section, _)) = all.into_iter().find(|(_, mode)| is_required(*mode))
+    {
+        let text = "proxy_protocol = \"required\" needs the networks of the proxies: trusted in [proxies]";
+        sources.problem(sources.location(&section, "proxy_protocol"), text.to_owned());
     }
 }
 

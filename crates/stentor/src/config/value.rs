@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use stentor_cluster::engine::Address;
 use stentor_control::{TOKEN_BYTES_MIN, upstream_header};
-use stentor_edge::{Hosts, Origins, Template};
+use stentor_edge::{Hosts, Networks, Origins, Template};
 use toml::de::DeValue;
 
 // Whether texts are valid was checked when the configuration was loaded; so were the ranges of numbers.
@@ -24,6 +24,7 @@ fields! {
     Headers => Vec<(String, String)>:
         headers -> headers.0.iter().map(|(name, value)| (name.clone(), value.reveal().into())).collect(),
         headers -> Headers(headers.iter().map(|(name, value)| (name.clone(), Secret::new(value.clone()))).collect());
+    Vec<String> => Networks: texts -> Networks::parse(texts).unwrap_or_default();
     Vec<String> => Hosts: names -> Hosts::parse(names).unwrap_or_default();
     Vec<Origin> => Origins:
         origins -> Origins::parse(&origins.iter().map(Origin::as_str).collect::<Vec<_>>()).unwrap_or_default();

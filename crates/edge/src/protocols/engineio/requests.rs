@@ -217,6 +217,7 @@ fn handshake(
         Some(_) => ActiveTransport::WebSocket(cx.conn),
         None => ActiveTransport::None,
     };
+    let is_secure = cx.client.is_secure;
     let ex = &mut *cx.ex;
     let mut client = Client::new(ex, sid, cx.source, transport, query.version);
     client.is_socketio = is_socketio;
@@ -232,7 +233,7 @@ fn handshake(
     let ex = &mut *cx.ex;
     let Options { engine, heartbeat, limits, .. } = &ex.shared.clone().options;
     headers.extend(engine.cookie.as_ref().map(|cookie| {
-        let secure = if engine.cookie_secure { "; Secure" } else { "" };
+        let secure = if engine.cookie_secure || is_secure { "; Secure" } else { "" };
         let same_site = engine.cookie_same_site.name();
         let value = format!("{cookie}={name}; Path=/; HttpOnly{secure}; SameSite={same_site}");
         ("Set-Cookie".to_owned(), value)

@@ -22,6 +22,7 @@ use crate::app::Connect;
 use crate::executor::Executor;
 use crate::executor::budget::REQUEST_BYTES;
 use crate::identity::Sid;
+use crate::limits::{LimitReached, Slot};
 use crate::millis::Millis;
 use crate::model::{ConnId, CoreId, SessionId};
 use crate::options::Limits;
@@ -43,6 +44,8 @@ pub(crate) struct HttpContext<'a> {
     pub(crate) conn: ConnId,
     /// The session of a response that waits.
     pub(crate) session: &'a mut Option<SessionId>,
+    /// What the connection counts for its address.
+    pub(crate) slot: &'a mut Slot,
 }
 
 /// What the core does after input.
@@ -131,6 +134,10 @@ pub(crate) struct Http {
     handover: Option<Handover>,
     /// The connection can't be moved: another core had no room for it.
     stays: bool,
+    /// The connection is above a limit: its first request is answered with that.
+    refusal: Option<LimitReached>,
+    /// The request at the front of the buffer has been counted for the limits of its address.
+    is_counted: bool,
     /// Requests wait in the buffer until the responses to earlier ones are read.
     pub(crate) stalled: bool,
     /// The client has finished sending: after the pending responses, the connection ends (RFC 9112, 9.6).
@@ -163,9 +170,16 @@ impl Http {
             moving: None,
             handover,
             stays,
+            refusal: None,
+            is_counted: false,
             stalled: false,
             finished,
         }
+    }
+
+    /// The first request is refused: the connection is above a limit.
+    pub(crate) fn refuse(&mut self, reached: LimitReached) {
+        self.refusal = Some(reached);
     }
 
     /// Whether something has to happen before the next request is handled.
@@ -263,6 +277,7 @@ impl Http {
                 Step::End | Step::Upgraded(..) => return InputOutcome::End,
             }
         } else if let Some(waiting) = self.waiting.take_if(|waiting| waiting.is_answered()) {
+            self.release_slot(cx);
             self.deadline = cx.ex.millis().after(cx.ex.options().limits.idle_timeout);
             if let Some(session) = cx.session.take() {
                 cx.ex.close_session(session);
@@ -401,6 +416,7 @@ impl Http {
         self.location = None;
         self.begun = false;
         self.stays = false;
+        self.is_counted = false;
         self.handover.take_if(|handover| *handover == Handover::Returned);
         match outcome {
             RequestOutcome::Upgraded(upgraded) => {

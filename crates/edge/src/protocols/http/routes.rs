@@ -3,6 +3,7 @@
 use super::{Http, HttpContext, Waiting};
 use crate::app::HandlerScope;
 use crate::identity::Service;
+use crate::limits::{LimitReached, Slot};
 use crate::model::{Key, KeyError, Topic};
 use crate::options::Options;
 use crate::origin;
@@ -14,7 +15,7 @@ use crate::protocols::request::{
     BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, cors, key_of_path, push_preflight,
 };
 use crate::protocols::{document, engineio, page, primus, sockjs, sse, upgrade};
-use stentor_wire::http1::{BodyKind, Request};
+use stentor_wire::http1::{self, BodyKind, Request};
 use stentor_wire::sockjs::{Resource, Transport};
 
 type Outcome = RequestOutcome<Waiting>;
@@ -135,8 +136,13 @@ impl Http {
         cx: &'a mut HttpContext<'_>,
         request: &'a Request<'a>,
         out: &'a mut Vec<u8>,
-    ) -> (RequestContext<'a>, &'a mut ClientTable<engineio::Client>, &'a mut ClientTable<sockjs::Client>)
-    {
+    ) -> (
+        RequestContext<'a>,
+        &'a mut Slot,
+        &'a mut ClientTable<engineio::Client>,
+        &'a mut ClientTable<sockjs::Client>,
+    ) {
+        let client = cx.ex.options().proxies.client_of(self.peer.ip(), request);
         let context = RequestContext {
             clients: cx.engineio.count() + cx.sockjs.count(),
             options: ResponseOptions::of(request, cx.ex.draining || self.handover == Some(Handover::Relayed)),
@@ -145,14 +151,14 @@ impl Http {
             out,
             conn: cx.conn,
             session: cx.session,
-            address: self.peer.ip(),
-            source: plane::source_of(self.peer.ip()),
+            client,
+            source: plane::source_of(client.ip),
             stays: self.stays,
             handover: self.handover,
             location: self.location.clone(),
             admission: self.admission.take(),
         };
-        (context, cx.engineio, cx.sockjs)
+        (context, cx.slot, cx.engineio, cx.sockjs)
     }
 
     /// Handles the head of a request.
@@ -162,9 +168,37 @@ impl Http {
         request: &Request<'_>,
         out: &mut Vec<u8>,
     ) -> Outcome {
+        self.release_slot(cx);
+        let is_counted = std::mem::replace(&mut self.is_counted, true);
+        let outcome = self.route_to(cx, request, is_counted, out);
+        // An answered request holds nothing any more.
+        if !matches!(outcome, Outcome::Upgraded(_) | Outcome::Waiting(_)) {
+            self.release_slot(cx);
+        }
+        outcome
+    }
+
+    /// Behind a proxy, a connection counts for the address of its request, while this is answered.
+    pub(super) fn release_slot(&self, cx: &mut HttpContext<'_>) {
+        if *cx.slot != Slot::NONE && cx.ex.options().proxies.trusted.contains(self.peer.ip()) {
+            cx.ex.release_connection(cx.slot);
+        }
+    }
+
+    fn route_to(
+        &mut self,
+        cx: &mut HttpContext<'_>,
+        request: &Request<'_>,
+        is_counted: bool,
+        out: &mut Vec<u8>,
+    ) -> Outcome {
         let departed = cx.departed;
-        let (mut cx, engineio, sockjs) = self.request_context(cx, request, out);
+        let refusal = self.refusal;
+        let (mut cx, slot, engineio, sockjs) = self.request_context(cx, request, out);
         let cx = &mut cx;
+        if let Some(reached) = refusal {
+            return cx.refuse_limit(reached);
+        }
         // Where clients of plain WebSocket servers come that are given no path.
         let target = match find(request.path(), cx.ex.options()) {
             Route::Static(_) | Route::Unknown if cx.is_upgrade() && request.path() == "/" => {
@@ -174,6 +208,9 @@ impl Http {
         };
         if let Some(outcome) = refuse(cx, &target) {
             return outcome;
+        }
+        if let Err(reached) = count(cx, &target, slot, is_counted) {
+            return cx.refuse_limit(reached);
         }
         let cors = || cors(cx.allow_origin());
         match target {
@@ -230,7 +267,7 @@ impl Http {
         out: &mut Vec<u8>,
     ) -> Outcome {
         let shared = cx.ex.shared.clone();
-        let (mut cx, engineio, sockjs) = self.request_context(cx, request, out);
+        let (mut cx, _, engineio, sockjs) = self.request_context(cx, request, out);
         match find(request.path(), &shared.options) {
             Route::SockJs { service, route } => {
                 sockjs::handle_body(&mut cx, sockjs, service, &route, buffered).map(Waiting::Receiver)
@@ -238,6 +275,29 @@ impl Http {
             _ => engineio::handle_body(&mut cx, engineio, buffered).map(Waiting::Poll),
         }
     }
+}
+
+/// Counts a request for the limits of its address: its connection, if a proxy passes it on, and the session that it opens.
+/// A SockJS session over HTTP is counted when it is known not to be there yet.
+fn count(
+    cx: &mut RequestContext<'_>,
+    target: &Route<'_>,
+    slot: &mut Slot,
+    is_counted: bool,
+) -> Result<(), LimitReached> {
+    if !target.connects() {
+        return Ok(());
+    }
+    if cx.client.is_forwarded {
+        cx.ex.hold_forwarded(cx.source, slot)?;
+    }
+    let opens = match target {
+        Route::Socket(..) | Route::Events(_) => true,
+        Route::Engine { .. } => !http1::query_pairs(cx.request.query()).any(|(name, _)| name == "sid"),
+        Route::SockJs { route, .. } => route.resource.is_websocket(),
+        _ => false,
+    };
+    if opens && !is_counted { cx.ex.check_address(cx.source) } else { Ok(()) }
 }
 
 /// Refuses requests that no route answers: for another host, from a page of another origin, with too large a body, for
@@ -248,7 +308,9 @@ fn refuse(cx: &mut RequestContext<'_>, target: &Route<'_>) -> Option<Outcome> {
     if !matches!(target, Route::Health) && !options.hosts.allow(request.authority()) {
         return Some(cx.refuse_last(421, &[], "this server has another name ([server] hosts)"));
     }
-    if target.connects() && !options.origins.allow(origin::of_page(request), request.authority()) {
+    if target.connects()
+        && !options.origins.allow(origin::of_page(request), request.authority(), cx.client.is_secure)
+    {
         return Some(refuse_origin(cx));
     }
     if !target.takes_body()

@@ -417,6 +417,11 @@ fn open(
     if let Some(unavailable) = cx.unavailable_to_new_clients() {
         return Err(NotOpened::Answered(unavailable));
     }
+    if cx.admission.is_none()
+        && let Err(reached) = cx.ex.check_address(cx.source)
+    {
+        return Err(NotOpened::Answered(cx.refuse_limit(reached)));
+    }
     let identity = match cx.identify("sockjs") {
         Ok(identity) => identity,
         Err(Refused::Pending) => return Err(NotOpened::Answered(Outcome::Admission(None))),

@@ -3,6 +3,7 @@
 use crate::app::Application;
 use crate::executor::{Apps, Effect, Executor};
 use crate::identity::ClientId;
+use crate::limits::Slot;
 use crate::options::Options;
 use crate::plane::ControlPlane;
 use crate::ports::{Handover, Location};
@@ -105,6 +106,7 @@ impl Rig {
             departed: &|_| None,
             conn: conn.id,
             session: &mut conn.session,
+            slot: &mut Slot::default(),
         };
         match run(http, &mut cx, out) {
             InputOutcome::Continue(_) => {}

@@ -4,6 +4,7 @@
 //! `docs/configuration.md` is generated from these files and checked against them by a test.
 
 mod auth;
+mod client_limits;
 mod cluster;
 mod feeds;
 mod protocols;
@@ -12,6 +13,7 @@ mod server;
 mod tls;
 
 pub(crate) use auth::{Anonymous, Auth, Issuer, Permission, To};
+pub(crate) use client_limits::{AddressLimits, Proxies, ProxyProtocol, SessionLimits};
 pub(crate) use cluster::{Adapter, Bridge, Cluster};
 pub(crate) use feeds::{Feed, FeedsLimits};
 pub(crate) use protocols::{CookieSameSite, SockJs, SocketIo};

@@ -1,6 +1,6 @@
 //! The process: addresses, logging, limits.
 
-use super::{HOUR, ms, s};
+use super::{HOUR, ProxyProtocol, ms, s};
 use crate::config::section::section;
 use crate::config::setting::choice;
 use crate::config::value::{Bytes, Origin, Token};
@@ -62,6 +62,8 @@ section! {
     [server] Server => (edge) {
         /// The address for clients. Port 0 picks a free port.
         listen: SocketAddr;
+        /// Whether a proxy begins each connection to `listen` with a header of the PROXY protocol that names the client: docs/limits.md.
+        proxy_protocol: ProxyProtocol;
         /// Accepted host names, such as `example.com`; with a port, only that port. A request with another `Host` is
         /// answered with 421, which stops DNS rebinding. `/healthz` is always answered. Empty: any name.
         hosts: Vec<String> = Vec::new() => edge.hosts;
@@ -160,6 +162,8 @@ section! {
         /// connection that has waited longest without a complete request (`stentor_connections_evicted_total`). If there
         /// is none, the new connection is refused.
         connections_max: usize, in 1..=100_000_000;
+        /// New connections of the process per second, and at once. Further ones are answered with 429. 0: any number.
+        connections_per_second: usize, in 0..=10_000_000;
         /// Connections that are passed through to other nodes of a cluster. Further requests that belong there are answered with
         /// 503. Each takes two file descriptors: there are at most one sixteenth as many as file descriptors.
         relayed_connections_max: usize, in 1..=100_000_000;

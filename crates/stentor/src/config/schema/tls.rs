@@ -1,5 +1,6 @@
 //! Where clients connect.
 
+use super::ProxyProtocol;
 use crate::config::section::section;
 use std::net::SocketAddr;
 
@@ -8,5 +9,7 @@ section! {
     [listeners] Listener => (listener) {
         /// The address. Port 0 picks a free port.
         address: SocketAddr;
+        /// Whether a proxy begins each connection with a header of the PROXY protocol that names the client: docs/limits.md.
+        proxy_protocol: ProxyProtocol;
     }
 }

@@ -75,7 +75,13 @@ fn every_key_reaches_the_options() {
             let range = key.range.iter().flat_map(|range| range.split(" to ")).filter_map(with);
             let words = key.unit.split('`').filter_map(|word| with(&format!("{word:?}")));
             let values = ["true", "false", "[\"a\"]", "[\"max-age=0\"]", "{ a = \"b\" }", "{ a = \"c\" }"];
-            let texts = ["\"redis://127.0.0.1\"", "\"127.0.0.1:9\"", "[\"https://a.example\"]", "[]"];
+            let texts = [
+                "\"redis://127.0.0.1\"",
+                "\"127.0.0.1:9\"",
+                "[\"https://a.example\"]",
+                "[\"192.0.2.1\"]",
+                "[]",
+            ];
             let own = ["[\"ES256\"]", "[\"publish\"]", "[{ secret = \"0123456789abcdef0123456789abcdef\" }]"];
             let tokens = ["\"0123456789abcdef\"", "\"0123456789ABCDEF\""];
             found.extend(range.chain(words));

@@ -1,0 +1,84 @@
+//! The limits that all cores of a node count together.
+
+use crate::ledger::Ledger;
+use crate::limits::counts::{Counts, Maximum, take};
+use crate::limits::{LimitReached, Rate};
+use crate::options::Options;
+use crate::plane::{Metric, MetricKind};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// The tables of a node: each only if one of its limits is on.
+pub(crate) struct SharedLimits {
+    /// Connections by address.
+    pub(crate) connections: Option<Counts>,
+    /// Sessions by address.
+    pub(crate) sessions: Option<Counts>,
+    /// Sessions by user.
+    pub(crate) users: Option<Counts>,
+    /// New connections of all addresses.
+    accepts: Option<Accepts>,
+}
+
+struct Accepts {
+    rate: Rate,
+    /// When it was first used, and when the bucket is full, in nanoseconds since then.
+    begun: OnceLock<Instant>,
+    full_at: AtomicU64,
+}
+
+impl SharedLimits {
+    pub(crate) fn new(options: &Options, seed: [u64; 2], ledger: &Arc<Ledger>) -> Self {
+        let Options { address_limits: address, user_limits: user, .. } = options;
+        let table = |is_on: bool, keys_max, count, per_second| {
+            is_on.then(|| Counts::new(keys_max, Maximum { count, per_second }, seed, ledger.clone()))
+        };
+        let rate = Rate::new(options.limits.connections_per_second, Duration::from_secs(1));
+        Self {
+            connections: table(
+                address.counts_connections(),
+                address.addresses_max,
+                (address.connections_max, "address_limits.connections_max"),
+                (address.connections_per_second, "address_limits.connections_per_second"),
+            ),
+            sessions: table(
+                address.counts_sessions(),
+                address.addresses_max,
+                (address.sessions_max, "address_limits.sessions_max"),
+                (address.sessions_per_second, "address_limits.sessions_per_second"),
+            ),
+            users: table(
+                user.sessions_max > 0,
+                user.users_max,
+                (user.sessions_max, "user_limits.sessions_max"),
+                (0, ""),
+            ),
+            accepts: rate.map(|rate| Accepts { rate, begun: OnceLock::new(), full_at: AtomicU64::new(0) }),
+        }
+    }
+
+    /// Whether the node may accept one more connection now.
+    ///
+    /// # Errors
+    /// It may not.
+    pub(crate) fn check_accept(&self, now: Instant) -> Result<(), LimitReached> {
+        let Some(Accepts { rate, begun, full_at }) = &self.accepts else { return Ok(()) };
+        let now = now.saturating_duration_since(*begun.get_or_init(|| now)).as_nanos();
+        take(*rate, full_at, u64::try_from(now).unwrap_or(u64::MAX))
+            .map_err(|retry_after| LimitReached { key: "limits.connections_per_second", retry_after })
+    }
+
+    /// How often a table had no entry for an address or user.
+    pub(crate) fn metric(&self) -> Metric {
+        let tables = [&self.connections, &self.sessions, &self.users];
+        let overflows = tables.into_iter().flatten().map(Counts::overflows).sum();
+        Metric {
+            name: "limit_table_full",
+            help: "Connections and sessions that weren't counted, because too many other addresses or users hold some \
+                   (address_limits.addresses_max, user_limits.users_max).",
+            kind: MetricKind::Counter,
+            samples: vec![(Vec::new(), overflows)],
+        }
+    }
+}

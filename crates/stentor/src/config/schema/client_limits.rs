@@ -1,0 +1,94 @@
+//! Who clients are behind proxies, and what one address, user or session may take.
+
+use super::super::section::section;
+use super::super::setting::{choice, fields};
+use super::super::value::Bytes;
+use super::{HOUR, ms, s};
+use std::time::Duration;
+
+choice! {
+    /// The header in which proxies name the client.
+    ForwardedHeader => stentor_edge::ForwardedHeader {
+        /// `X-Forwarded-For`, and `X-Forwarded-Proto` for the protocol.
+        XForwardedFor = "x-forwarded-for",
+        /// `Forwarded` (RFC 7239).
+        Forwarded = "forwarded",
+    }
+}
+
+choice! {
+    /// What happens to what is above a session's limit.
+    LimitPolicy => stentor_edge::LimitPolicy {
+        /// It is dropped without an answer.
+        Drop = "drop",
+        /// It is dropped, and answered with the error `too_many_requests`: as an `error` of `stentor.v1`, or in the event's
+        /// acknowledgement. Clients that get bodies only aren't told.
+        Error = "error",
+        /// The session ends with close code 4506.
+        Close = "close",
+    }
+}
+
+choice! {
+    /// Whether connections begin with a header of the PROXY protocol.
+    ProxyProtocol {
+        /// They don't.
+        Off = "off",
+        /// Each does, of version 1 or 2, and comes from `proxies.trusted`. Others are closed.
+        Required = "required",
+    }
+}
+
+fields! {
+    ProxyProtocol => bool: mode -> *mode == ProxyProtocol::Required,
+        required -> if *required { ProxyProtocol::Required } else { ProxyProtocol::Off };
+}
+
+section! {
+    /// Proxies in front of the server, so that it knows its clients' addresses: docs/limits.md.
+    [proxies] Proxies => (edge.proxies) {
+        /// Addresses and networks of proxies, such as `10.0.0.0/8`, whose word is taken for who their clients are. The client's address is
+        /// the last hop in `header` that isn't in one of these networks. List only proxies that set or append to the
+        /// header, and that clients can't avoid. Empty: the address of the connection is the client's.
+        trusted: Vec<String> = Vec::new() => edge.proxies.trusted;
+        /// The header in which they name the client. Only this one is read: a proxy that sets one passes the other on as the client wrote it.
+        header: ForwardedHeader;
+        /// Time for the header of the PROXY protocol, on listeners with `proxy_protocol`. The connection is then closed.
+        header_timeout: Duration, in ms(100)..=s(60);
+    }
+}
+
+section! {
+    /// What one address may take: one of IPv4, or a /64 network of IPv6. 0: no limit. Set `proxies.trusted` first, else all clients behind
+    /// a proxy are one address. What is above is answered with 429 and `Retry-After`.
+    [address_limits] AddressLimits => (edge.address_limits) {
+        /// Open connections. Behind an HTTP proxy: WebSockets, streams and requests that wait.
+        connections_max: usize, in 0..=100_000_000;
+        /// New connections per second, and at once. Not counted behind an HTTP proxy, whose connections carry requests of many
+        /// clients; use `sessions_per_second`.
+        connections_per_second: usize, in 0..=1_000_000;
+        /// Open sessions: one for each WebSocket, stream and polling client, and one for each namespace of a Socket.IO client.
+        sessions_max: usize, in 0..=100_000_000;
+        /// New WebSockets, streams and polling clients per second, and at once.
+        sessions_per_second: usize, in 0..=1_000_000;
+        /// Addresses that are counted at the same time. The tables take 16 bytes each. If more addresses hold something, some of
+        /// them aren't limited (`stentor_limit_table_full_total`).
+        addresses_max: usize, in 1024..=16_777_216;
+    }
+}
+
+section! {
+    /// What one session may send. 0: no limit.
+    [session_limits] SessionLimits => (edge.session_limits) {
+        /// Messages and Socket.IO events per second.
+        messages_per_second: usize, in 0..=1_000_000;
+        /// Publications to rooms per second.
+        publications_per_second: usize, in 0..=1_000_000;
+        /// Bytes of messages and events per second.
+        bytes_per_second: Bytes, in Bytes(0)..=Bytes::mib(4095);
+        /// A session that has been silent may send as much at once as the rates allow in this time.
+        burst: Duration, in ms(1)..=HOUR;
+        /// What happens to what is above.
+        policy: LimitPolicy;
+    }
+}
