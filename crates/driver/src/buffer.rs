@@ -13,6 +13,35 @@ pub struct ReceiveBuffer {
     len: usize,
 }
 
+impl ReceiveBuffer {
+    /// An empty buffer of the caller's own, for what a layer above the driver makes of received bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { storage: vec![0; bytes].into_boxed_slice(), len: 0 }
+    }
+
+    /// How many bytes it can hold without growing.
+    pub fn capacity(&self) -> usize {
+        self.storage.len()
+    }
+
+    /// Leaves nothing in it.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Appends `bytes`. It grows where there is no room, which costs an allocation.
+    pub fn append(&mut self, bytes: &[u8]) {
+        let end = self.len + bytes.len();
+        if end > self.storage.len() {
+            let mut larger = std::mem::take(&mut self.storage).into_vec();
+            larger.resize(end.next_power_of_two(), 0);
+            self.storage = larger.into_boxed_slice();
+        }
+        self.storage[self.len..end].copy_from_slice(bytes);
+        self.len = end;
+    }
+}
+
 impl Deref for ReceiveBuffer {
     type Target = [u8];
 
@@ -70,5 +99,22 @@ impl Buffers {
     #[inline]
     pub(crate) fn recycle(&mut self, buffer: ReceiveBuffer) {
         self.put(buffer.storage);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_of_the_callers_own_grows() {
+        let mut buffer = ReceiveBuffer::with_capacity(4);
+        buffer.append(b"abc");
+        assert_eq!((&*buffer, buffer.capacity()), (&b"abc"[..], 4));
+        buffer.append(b"defgh");
+        assert_eq!((&*buffer, buffer.capacity()), (&b"abcdefgh"[..], 8));
+        buffer.clear();
+        buffer.append(b"x");
+        assert_eq!((&*buffer, buffer.capacity()), (&b"x"[..], 8));
     }
 }

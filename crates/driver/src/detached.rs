@@ -1,6 +1,7 @@
 //! A connection that has left one driver and is not yet attached to another.
 
 use crate::slab::Key;
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,6 +14,8 @@ pub struct DetachedConnection {
     /// Whether [`crate::Event::PeerFinished`] has been handed out.
     pub(crate) ended: bool,
     pub(crate) paused: bool,
+    /// What a layer above the driver keeps of the connection. Drivers leave it as it is.
+    pub state: Option<Box<dyn Any + Send>>,
 }
 
 /// The socket, as its kind of driver holds it.
@@ -36,7 +39,7 @@ impl DetachedConnection {
 impl From<OwnedFd> for DetachedConnection {
     /// A connected socket that was opened, or accepted, elsewhere. It must not block.
     fn from(fd: OwnedFd) -> Self {
-        Self { socket: TransferredSocket::Descriptor(fd), ended: false, paused: false }
+        Self { socket: TransferredSocket::Descriptor(fd), ended: false, paused: false, state: None }
     }
 }
 

@@ -455,13 +455,13 @@ impl<B: Backend> Driver for B {
         let (ended, paused) = (connection.state.ended, connection.state.paused);
         let socket = this.kernel.detach(&mut this.turn, conn)?;
         this.kernel.make_room(&mut this.turn);
-        Some(DetachedConnection { socket, ended, paused })
+        Some(DetachedConnection { socket, ended, paused, state: None })
     }
 
     fn attach(&mut self, detached: DetachedConnection) -> io::Result<ConnId> {
         let this = self.event_loop_mut();
         this.kernel.make_room(&mut this.turn);
-        let DetachedConnection { socket, ended, paused } = detached;
+        let DetachedConnection { socket, ended, paused, state: _ } = detached;
         let socket = this.kernel.adopt(socket)?;
         let conn = this.register(socket, Phase::Open)?;
         let state = &mut this.turn.connections.at_mut(conn.0.index).state;

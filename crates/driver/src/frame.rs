@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -127,7 +128,7 @@ impl Frame {
     }
 
     /// Bytes of memory that belong to this frame alone.
-    pub(crate) fn owned_bytes(&self) -> usize {
+    pub fn owned_bytes(&self) -> usize {
         match &self.0 {
             Kind::Owned(bytes) => bytes.capacity(),
             Kind::Static(_) | Kind::Shared(_) | Kind::File(_) => 0,
@@ -154,6 +155,26 @@ impl Frame {
     /// A copy of the content; see [`Frame::bytes`].
     pub fn copy_to_vec(&self) -> Vec<u8> {
         self.bytes().into_owned()
+    }
+
+    /// Appends a part of the content to `out`. False: the kernel can't read a sealed memfd back.
+    ///
+    /// # Panics
+    /// If the range isn't within the frame.
+    pub fn copy_range(&self, range: Range<usize>, out: &mut Vec<u8>) -> bool {
+        match self.view() {
+            View::Memory(bytes) => out.extend_from_slice(&bytes[range]),
+            View::File(file) => {
+                assert!(range.end <= file.len, "beyond the frame");
+                let begin = out.len();
+                out.resize(begin + range.len(), 0);
+                if file.file.read_exact_at(&mut out[begin..], range.start as u64).is_err() {
+                    out.truncate(begin);
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     /// The content as a sender needs it.

@@ -60,10 +60,12 @@ pub enum Class {
     Relays,
     /// Tokens that were verified.
     Tokens,
+    /// TLS of connections, at its fixed size, and what waits in it.
+    Tls,
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Connections,
         Self::Sessions,
         Self::Subscriptions,
@@ -82,6 +84,7 @@ impl Class {
         Self::Cluster,
         Self::Relays,
         Self::Tokens,
+        Self::Tls,
     ];
 
     /// The label in metrics.
@@ -105,6 +108,7 @@ impl Class {
             Self::Cluster => "cluster",
             Self::Relays => "relays",
             Self::Tokens => "tokens",
+            Self::Tls => "tls",
         }
     }
 }

@@ -44,6 +44,7 @@ mod recovery;
 mod rule;
 mod shared;
 mod subscribe_options;
+mod tls;
 mod tracked;
 
 pub use app::{
@@ -78,3 +79,4 @@ pub use ports::{
 };
 pub use proxies::{ForwardedHeader, Proxies};
 pub use rule::{Rooms, Rule, Template, TemplateError};
+pub use tls::{CertificateFiles, TlsError, TlsHandle, TlsOptions};

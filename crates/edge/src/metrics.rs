@@ -1,5 +1,7 @@
 //! Figures of the data plane: each core writes its own, anybody reads them.
 
+pub(crate) mod tls;
+
 use crate::encode::Formats;
 use crate::plane::{Histogram, HistogramSample, Metric, MetricKind};
 use std::sync::Arc;
@@ -33,7 +35,8 @@ macro_rules! figures {
         pub(crate) struct CoreMetrics {
             $($(#[doc = $help])+ pub(crate) $name: Figure,)*
             pub(crate) disconnects: [Figure; Disconnect::ALL.len()],
-            pub(crate) turn_cpu: TurnCpu,
+            pub(crate) turn_cpu: Seconds,
+            pub(crate) tls: tls::Handshakes,
         }
 
         /// All cores' figures, by core.
@@ -60,6 +63,7 @@ macro_rules! figures {
                     })
                     .collect(),
             });
+            all.extend(tls::collect(cores));
             all
         }
     };
@@ -183,50 +187,63 @@ figures! {
     /// Questions to the authorizer that were refused: too many were open (limits.decisions_max), or no answer came in time
     /// (limits.decision_timeout).
     decisions_unanswered: Counter = "decisions_unanswered",
+    /// Open connections that ended because the client broke TLS.
+    tls_errors: Counter = "tls_errors",
     /// Large messages and bodies refused because the memory budget was nearly used up.
     inputs_refused: Counter = "memory_inputs_refused",
 }
 
-/// Upper bounds of the buckets of [`TurnCpu`], in seconds.
-const TURN_CPU_SECONDS: [f64; 11] =
+/// Upper bounds of the buckets of turns, in seconds.
+const TURN_CPU_SECONDS: [f64; Seconds::BOUNDS] =
     [0.000_02, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1];
 
-/// How much of their thread's processor time turns took.
+/// How long something took.
 #[derive(Default)]
-pub(crate) struct TurnCpu {
-    /// How many turns, by the first bound that they didn't exceed; the last ones exceeded all.
-    buckets: [Figure; TURN_CPU_SECONDS.len() + 1],
+pub(crate) struct Seconds {
+    /// How often, by the first bound that wasn't exceeded; the last ones exceeded all.
+    buckets: [Figure; Seconds::BOUNDS + 1],
     nanoseconds: Figure,
 }
 
-impl TurnCpu {
-    pub(crate) fn record(&self, taken: Duration) {
+impl Seconds {
+    const BOUNDS: usize = 11;
+
+    fn record(&self, bounds: &[f64; Self::BOUNDS], taken: Duration) {
         let seconds = taken.as_secs_f64();
-        let bucket = TURN_CPU_SECONDS.partition_point(|bound| *bound < seconds);
-        self.buckets[bucket].add(1);
+        self.buckets[bounds.partition_point(|bound| *bound < seconds)].add(1);
         self.nanoseconds.add(u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    fn buckets(&self) -> Vec<u64> {
+        self.buckets.iter().map(Figure::value).collect()
+    }
+
+    fn sum(&self) -> f64 {
+        self.nanoseconds.value() as f64 / 1e9
     }
 }
 
 /// All cores' histograms, by core.
 pub(crate) fn histograms(cores: &[Arc<CoreMetrics>]) -> Vec<Histogram> {
-    let samples = cores.iter().enumerate().map(|(core, figures)| {
-        let TurnCpu { buckets, nanoseconds } = &figures.turn_cpu;
-        HistogramSample {
-            labels: vec![("core", core.to_string())],
-            buckets: buckets.iter().map(Figure::value).collect(),
-            sum: nanoseconds.value() as f64 / 1e9,
-        }
+    let samples = cores.iter().enumerate().map(|(core, figures)| HistogramSample {
+        labels: vec![("core", core.to_string())],
+        buckets: figures.turn_cpu.buckets(),
+        sum: figures.turn_cpu.sum(),
     });
-    vec![Histogram {
+    let turns = Histogram {
         name: "turn_cpu_seconds",
         help: "Processor time of a core's thread per turn, without sending publications; of every 64th turn.",
         bounds: &TURN_CPU_SECONDS,
         samples: samples.collect(),
-    }]
+    };
+    vec![turns, tls::histogram(cores)]
 }
 
 impl CoreMetrics {
+    pub(crate) fn record_turn(&self, taken: Duration) {
+        self.turn_cpu.record(&TURN_CPU_SECONDS, taken);
+    }
+
     pub(crate) fn record(
         &self,
         hub: &Hub<Formats>,

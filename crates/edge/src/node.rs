@@ -236,6 +236,9 @@ impl Node {
     ) -> Result<Self, StartError> {
         SockJs::check(&options.sockjs).map_err(StartError::Options)?;
         CustomProtocol::check(&options.protocols).map_err(StartError::Options)?;
+        if options.tls.is_none() && options.listeners.iter().any(|listener| listener.tls) {
+            return Err(StartError::Options("a listener for TLS needs a certificate".into()));
+        }
         let apps = apps(&options, app);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let cores = if options.cores == 0 { processors } else { options.cores }.min(CORES_MAX);

@@ -11,6 +11,7 @@ use crate::origin::Origins;
 use crate::ports::{Authenticator, Authorizer, Broker, EventSink, NodeTag, Relay};
 use crate::proxies::Proxies;
 use crate::rule::Rooms;
+use crate::tls::TlsHandle;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +47,10 @@ with_defaults! {
         pub headers_max: usize = 64,
         /// From a request's first byte, or the connection's start, to the end of the head.
         pub header_timeout: Duration = Duration::from_secs(10),
+        /// From the begin of a connection to the end of its TLS handshake.
+        pub tls_handshake_timeout: Duration = Duration::from_secs(10),
+        /// Unfinished TLS handshakes of a core. Beyond it, the oldest one ends.
+        pub tls_handshakes_max: usize = 4_096,
         /// Bytes of a request's body that are read and thrown away on routes that take none.
         pub body_bytes_max: usize = 64 * 1024,
         /// Silence of an HTTP connection between two requests; also the time for a body, and for any progress of
@@ -359,6 +364,8 @@ with_defaults! {
         pub proxy_protocol: bool = false,
         /// Threads of the data plane; 0 means as many as the machine has processors.
         pub cores: usize = 0,
+        /// The certificates. With them, the first listener speaks TLS.
+        pub tls: Option<TlsHandle> = None,
         /// Which built-in application runs.
         pub app: App = App::default(),
         /// The host names of the server.
@@ -413,9 +420,21 @@ with_defaults! {
 }
 
 impl Options {
+    /// Whether clients speak TLS at a listener, by its number.
+    pub(crate) fn is_tls(&self, listener: u8) -> bool {
+        match usize::from(listener).checked_sub(1) {
+            None => self.tls.is_some(),
+            Some(further) => self.listeners.get(further).is_some_and(|listener| listener.tls),
+        }
+    }
+
     /// All listeners, in the order of their numbers in [`stentor_driver::Event::Accepted`].
     pub fn all_listeners(&self) -> Vec<ListenerOptions> {
-        let first = ListenerOptions { address: self.listen, tls: false, proxy_protocol: self.proxy_protocol };
+        let first = ListenerOptions {
+            address: self.listen,
+            tls: self.tls.is_some(),
+            proxy_protocol: self.proxy_protocol,
+        };
         std::iter::once(first).chain(self.listeners.iter().cloned()).collect()
     }
 

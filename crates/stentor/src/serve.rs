@@ -106,11 +106,12 @@ pub(crate) async fn serve(
     if config.feeds.is_empty() {
         tracing::info!("no feeds are configured");
     }
-    if let Err(error) = print_ready(&mut std::io::stdout().lock(), started.addr) {
+    let scheme = if config.tls.is_empty() { "http" } else { "https" };
+    if let Err(error) = print_ready(&mut std::io::stdout().lock(), scheme, started.addr) {
         tracing::warn!(%error, "standard output is closed; the ready line is lost");
     }
     // The last line on a terminal that shows both the log and standard output.
-    tracing::info!("ready at http://{}", started.addr);
+    tracing::info!("ready at {scheme}://{}", started.addr);
     let outcome =
         lifecycle::run(plane, ended, control.failed(), signals, config.server.shutdown_timeout).await;
     if matches!(outcome, Outcome::Drained | Outcome::TimedOut) {
@@ -123,8 +124,8 @@ pub(crate) async fn serve(
 }
 
 /// The one line that scripts wait for.
-fn print_ready(out: &mut impl Write, addr: SocketAddr) -> std::io::Result<()> {
-    writeln!(out, "ready http://{addr}")?;
+fn print_ready(out: &mut impl Write, scheme: &str, addr: SocketAddr) -> std::io::Result<()> {
+    writeln!(out, "ready {scheme}://{addr}")?;
     out.flush()
 }
 
@@ -176,9 +177,9 @@ mod tests {
     #[test]
     fn ready_is_one_line() {
         let mut out = Vec::new();
-        print_ready(&mut out, "127.0.0.1:8000".parse().unwrap()).unwrap();
-        print_ready(&mut out, "[::1]:9".parse().unwrap()).unwrap();
-        assert_eq!(out, b"ready http://127.0.0.1:8000\nready http://[::1]:9\n");
+        print_ready(&mut out, "http", "127.0.0.1:8000".parse().unwrap()).unwrap();
+        print_ready(&mut out, "https", "[::1]:9".parse().unwrap()).unwrap();
+        assert_eq!(out, b"ready http://127.0.0.1:8000\nready https://[::1]:9\n");
     }
 
     #[test]

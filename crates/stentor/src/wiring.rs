@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_control::{Control, ProcessCounter, Signals};
-use stentor_edge::{CoreFailed, DataPlane, Ledger, Node, StartError, Started, StaticRoute};
+use stentor_edge::{CoreFailed, DataPlane, Ledger, Node, StartError, Started, StaticRoute, TlsHandle};
 
 /// A server that listens.
 pub(crate) struct Launched {
@@ -58,7 +58,11 @@ pub(crate) async fn launch(
     routes: Vec<StaticRoute>,
     counters: Vec<ProcessCounter>,
 ) -> anyhow::Result<Launched> {
-    let Options { mut edge, mut control, driver, cluster, .. } = config.options();
+    let Options { mut edge, mut control, driver, cluster, tls, .. } = config.options();
+    if !tls.certificates.is_empty() {
+        // Its warnings have been logged with those of the configuration.
+        edge.tls = Some(TlsHandle::load(&tls)?.0);
+    }
     edge.limits.relayed_connections_max = edge.limits.relayed_connections_max.min(relayed_connections_max());
     let has_engine = cluster.engine.is_some();
     let signals = Signals::new();

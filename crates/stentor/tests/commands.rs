@@ -50,7 +50,7 @@ const NOT_RUN: [(&str, &str); 20] = [
 
 /// Commands that keep running: how they begin, and what they print when they are ready.
 const SERVERS: [(&str, &str); 6] = [
-    ("stentor serve", "ready http://"),
+    ("stentor serve", "ready http"),
     ("./target/release/stentor serve", "ready http://"),
     ("MATCH_API_TOKEN=let-me-in ./target/release/stentor serve", "ready http://"),
     ("python3 examples/live/api.py", "http://127.0.0.1:"),
@@ -59,7 +59,7 @@ const SERVERS: [(&str, &str); 6] = [
 ];
 
 /// What the commands of a page print, in this order. Ports are those of the page.
-const PRINTED: [(&str, &[&str]); 4] = [
+const PRINTED: [(&str, &[&str]); 5] = [
     ("README.md", &["{\"published\":1}"]),
     (
         "docs/live-in-five-minutes.md",
@@ -80,6 +80,7 @@ const PRINTED: [(&str, &[&str]); 4] = [
     ),
     ("docs/from-socketio.md", &["stentor.toml is valid.", "Rules:", "broadcast = [\"{room}\"]"]),
     ("docs/operate.md", &["stentor.toml is valid", "ok", "\"uptime_seconds\":"]),
+    ("docs/tls.md", &["stentor.toml is valid", "ok", "Plain HTTP was sent to a port that uses TLS."]),
 ];
 
 /// The commands of a block; a here-document belongs to its command.
@@ -260,6 +261,9 @@ fn the_commands_of_every_page_run() {
 #[test]
 fn the_configurations_of_every_page_are_valid() {
     let dir = tempfile::tempdir().unwrap();
+    let certificate = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    fs::write(dir.path().join("fullchain.pem"), certificate.cert.pem()).unwrap();
+    fs::write(dir.path().join("privkey.pem"), certificate.signing_key.serialize_pem()).unwrap();
     let (mut checked, mut failed) = (0, Vec::new());
     for page in pages() {
         let text = fs::read_to_string(root().join(&page)).unwrap();
@@ -267,8 +271,8 @@ fn the_configurations_of_every_page_are_valid() {
             checked += 1;
             let file = dir.path().join("stentor.toml");
             fs::write(&file, &block).unwrap();
-            let output =
-                Command::new(env!("CARGO_BIN_EXE_stentor")).arg("check").arg(&file).output().unwrap();
+            let mut check = Command::new(env!("CARGO_BIN_EXE_stentor"));
+            let output = check.arg("check").arg(&file).current_dir(dir.path()).output().unwrap();
             if !output.status.success() {
                 failed.push(format!("{page}:\n{block}\n{}", String::from_utf8_lossy(&output.stderr)));
             }

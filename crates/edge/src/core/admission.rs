@@ -24,12 +24,13 @@ const SHARE_WARNING_INTERVAL: Duration = Duration::from_secs(600);
 
 impl<D: Driver> Core<D> {
     /// A connection of this client begins, with what was read of it, unless its address or the node has reached a limit.
-    pub(super) fn admitted(&mut self, conn: ConnId, peer: SocketAddr, _listener: u8, moved: MovedRequest) {
+    pub(super) fn admitted(&mut self, conn: ConnId, peer: SocketAddr, listener: u8, moved: MovedRequest) {
         let (slot, reached) = match self.ex.count_connection(peer.ip()) {
             Ok(slot) => (slot, None),
             Err(reached) => (Slot::NONE, Some(reached)),
         };
-        let incoming = Incoming { conn, peer, moved, slot };
+        let begins_tls = self.ex.options().is_tls(listener);
+        let incoming = Incoming { conn, peer, moved, slot, begins_tls };
         match (reached, self.ex.shared.much_less_loaded_than(self.ex.context.core)) {
             (Some(reached), _) => self.refuse_connection(incoming, reached),
             (None, Some(core)) => self.hand_over(incoming, core),

@@ -8,12 +8,16 @@ use crate::limits::LimitReached;
 use crate::millis::Millis;
 use crate::protocols::http::{Destination, Http, HttpContext, InputOutcome, Progress};
 use crate::protocols::websocket::{self, SocketContext, WebSocket};
+use std::time::Duration;
 use stentor_driver::{ConnId, Driver, Sending};
 
 impl<D: Driver> Core<D> {
     /// A connection begins, perhaps with bytes read already. `stays`: it can't be moved to another core.
     pub(super) fn begin_http(&mut self, incoming: Incoming, stays: bool) {
-        let deadline = self.ex.millis().after(self.ex.options().limits.header_timeout);
+        let limits = &self.ex.options().limits;
+        // A handshake has a time of its own.
+        let handshake = if incoming.begins_tls { limits.tls_handshake_timeout } else { Duration::ZERO };
+        let deadline = self.ex.millis().after(limits.header_timeout + handshake);
         self.begin(incoming, stays, deadline, None);
     }
 
@@ -23,7 +27,10 @@ impl<D: Driver> Core<D> {
     }
 
     fn begin(&mut self, incoming: Incoming, stays: bool, deadline: Millis, refusal: Option<LimitReached>) {
-        let Incoming { conn, peer, moved, slot } = incoming;
+        let Incoming { conn, peer, mut moved, slot, begins_tls } = incoming;
+        if begins_tls {
+            self.driver.begin(conn, std::mem::take(&mut moved.buffer));
+        }
         let continues = moved.buffered.is_some();
         let has_input = !moved.buffer.is_empty() || moved.finished || self.ex.draining;
         let mut http = Http::new(peer, deadline, moved, stays);
@@ -276,7 +283,8 @@ impl<D: Driver> Core<D> {
         let id = conn.id;
         let Some(http) = conn.http() else { return };
         let (peer, moved) = (http.peer, http.take_moved());
-        let incoming = Incoming { conn: id, peer, moved, slot: self.table.take_slot(index) };
+        let incoming =
+            Incoming { conn: id, peer, moved, slot: self.table.take_slot(index), begins_tls: false };
         self.drop_connection(index);
         match destination {
             Destination::Core(core) => self.hand_over(incoming, core),

@@ -34,6 +34,7 @@ pub(crate) struct Arrival {
     peer: SocketAddr,
     moved: MovedRequest,
     slot: Slot,
+    begins_tls: bool,
 }
 
 /// A core's ends of the rings to and from each other core; its own places are empty.
@@ -221,8 +222,8 @@ impl<D: Driver> Core<D> {
             migrates.into_iter().for_each(|id| self.stay(id));
             return self.begin_http(incoming, true);
         };
-        let Incoming { conn: _, peer, moved, slot } = incoming;
-        let arrival = Arrival { detached, peer, moved, slot };
+        let Incoming { conn: _, peer, moved, slot, begins_tls } = incoming;
+        let arrival = Arrival { detached, peer, moved, slot, begins_tls };
         if let Some(id) = migrates
             && !self.migrate(id, core)
         {
@@ -235,9 +236,9 @@ impl<D: Driver> Core<D> {
 
     /// A connection has come from another core, or come back.
     fn arrived(&mut self, arrival: Arrival, stays: bool) {
-        let Arrival { detached, peer, moved, mut slot } = arrival;
+        let Arrival { detached, peer, moved, mut slot, begins_tls } = arrival;
         match self.driver.attach(detached) {
-            Ok(conn) => self.begin_http(Incoming { conn, peer, moved, slot }, stays),
+            Ok(conn) => self.begin_http(Incoming { conn, peer, moved, slot, begins_tls }, stays),
             Err(error) => {
                 self.ex.release_connection(&mut slot);
                 tracing::warn!(%error, %peer, "a connection was lost between two cores");

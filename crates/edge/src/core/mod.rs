@@ -39,6 +39,7 @@ use crate::protocols::clients::ClientTable;
 use crate::protocols::http::MovedRequest;
 use crate::protocols::{engineio, sockjs};
 use crate::shared::Shared;
+use crate::tls::{TlsLayer, TlsSettings};
 use actions::AppTimer;
 use memory::{Release, Relief};
 use migration::Departed;
@@ -67,11 +68,13 @@ struct Incoming {
     moved: MovedRequest,
     /// What it counts for its address.
     slot: Slot,
+    /// It was accepted by a listener for TLS. What was read of it is TLS, too.
+    begins_tls: bool,
 }
 
 /// One core.
 pub struct Core<D: Driver> {
-    driver: D,
+    driver: TlsLayer<D>,
     table: Table,
     engineio: ClientTable<engineio::Client>,
     sockjs: ClientTable<sockjs::Client>,
@@ -125,7 +128,7 @@ pub struct Core<D: Driver> {
 impl<D: Driver> Core<D> {
     /// A core that listens already, as number `core` of the node.
     pub(crate) fn new(
-        mut driver: D,
+        driver: D,
         core: CoreId,
         shared: Arc<Shared>,
         mailboxes: Mailboxes,
@@ -136,6 +139,15 @@ impl<D: Driver> Core<D> {
             message_bytes_max: shared.options.limits.message_bytes_max,
             fragments_max: shared.options.limits.fragments_max,
         };
+        let tls = shared.options.tls.as_ref().map(|handle| TlsSettings {
+            handle: handle.clone(),
+            timeout: shared.options.limits.tls_handshake_timeout,
+            handshakes_max: shared.options.limits.tls_handshakes_max,
+            ledger: shared.ledger.clone(),
+            metrics: shared.metrics[core].clone(),
+            timer: Timer::Tls.token(),
+        });
+        let mut driver = TlsLayer::new(driver, tls);
         driver.timer_set(now + TICK, Timer::Tick.token());
         Self {
             driver,
@@ -236,7 +248,7 @@ impl<D: Driver> Core<D> {
         }
         if self.cpu.is_sampled() {
             let taken = self.cpu.end_turn();
-            self.ex.metrics().turn_cpu.record(taken);
+            self.ex.metrics().record_turn(taken);
         }
         Ok(had_something)
     }
@@ -334,7 +346,8 @@ impl<D: Driver> Core<D> {
     fn timer(&mut self, timer: Timer) {
         match timer {
             Timer::Tick => self.tick(),
-            Timer::Drained | Timer::Relief => {}
+            // The layer keeps its own.
+            Timer::Drained | Timer::Relief | Timer::Tls => {}
             // One that was overtaken by an earlier one does no harm.
             Timer::Rates => self.rates_due = None,
             Timer::Decisions => {

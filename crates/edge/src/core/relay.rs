@@ -46,7 +46,7 @@ impl<D: Driver> Core<D> {
                 let moved =
                     MovedRequest { buffer: input, handover: Some(handover), ..MovedRequest::default() };
                 let slot = self.ex.count_adopted(peer.ip());
-                self.begin_http(Incoming { conn, peer, moved, slot }, false);
+                self.begin_http(Incoming { conn, peer, moved, slot, begins_tls: false }, false);
             }
             Err(error) => tracing::warn!(%error, %peer, "a connection was lost between two nodes"),
         }

@@ -17,6 +17,8 @@ pub(super) enum Timer {
     Identities,
     /// The next round of making room. The timer only ends a wait.
     Relief,
+    /// Handshakes whose time is over: the layer's.
+    Tls,
     /// What the application waits for, by its slot.
     App(usize),
     Client(ClientId),
@@ -42,6 +44,7 @@ impl Timer {
             Self::Relief => 3,
             Self::Decisions => 4,
             Self::Identities => 5,
+            Self::Tls => 6,
             Self::App(slot) => APP | slot as u64,
             Self::Client(id) => CLIENT | id.to_bits(),
             Self::Connection { index, serial } => CONNECTION | u64::from(serial) << INDEX_BITS | index as u64,
@@ -57,6 +60,7 @@ impl Timer {
             3 => Self::Relief,
             4 => Self::Decisions,
             5 => Self::Identities,
+            6 => Self::Tls,
             _ if token & CONNECTION != 0 => Self::Connection {
                 index: (token & ((1 << INDEX_BITS) - 1)) as usize,
                 serial: (token >> INDEX_BITS) as u32,
@@ -83,6 +87,7 @@ mod tests {
             Timer::Relief,
             Timer::Decisions,
             Timer::Identities,
+            Timer::Tls,
             Timer::App(0),
             Timer::App(u32::MAX as usize),
             client(0, 0),

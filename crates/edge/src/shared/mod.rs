@@ -7,6 +7,7 @@ pub(crate) mod tasks;
 
 use crate::identity::Sid;
 use crate::ledger::{Charge, Class, Ledger, Pressure};
+use crate::metrics::tls::expiries;
 use crate::metrics::{CoreMetrics, collect, histograms};
 use crate::moved::MovedSockets;
 use crate::options::Options;
@@ -16,6 +17,7 @@ use crate::ports::{
     FeedUpdate, Handover, Identity, MovingSocket, PublicId, Publish, Recheck, RelayPermit, RoomList,
     RoomUpdate, RoomsQuery, SocketCommand, SocketName, SocketRequest, Target, Ticket,
 };
+use crate::tls::TlsHandle;
 pub(crate) use command::ControlCommand;
 use limits::SharedLimits;
 use std::collections::HashMap;
@@ -524,6 +526,7 @@ impl DataPlane for Shared {
             "The budget for memory held for clients (limits.memory_bytes_max).",
             self.ledger.bytes_max(),
         ));
+        all.push(expiries(self.options.tls.iter().flat_map(TlsHandle::expiries)));
         all.push(gauge(
             "relayed_connections",
             "Connections that are passed through to the nodes that have their clients' sessions.",

@@ -34,6 +34,11 @@ impl Http {
         Self { stream: Stream::connect(addr).unwrap(), buffer: Vec::new() }
     }
 
+    /// Over a stream of the caller's.
+    pub(crate) fn over(stream: impl Into<Stream>) -> Self {
+        Self { stream: stream.into(), buffer: Vec::new() }
+    }
+
     pub(crate) fn stream(&self) -> &TcpStream {
         self.stream.tcp()
     }

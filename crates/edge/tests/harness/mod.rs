@@ -9,6 +9,7 @@ pub(crate) mod http;
 pub(crate) mod io;
 mod simulated;
 mod stream;
+pub(crate) mod tls;
 pub(crate) mod ws;
 
 #[allow(unused_imports)] // As above.
@@ -110,6 +111,9 @@ impl Server {
     /// A node with an application of the test's.
     pub(crate) fn with_app(cores: usize, app: Option<AppFactory>, set: impl FnOnce(&mut Options)) -> Self {
         let mut options = Options { listen: ([127, 0, 0, 1], 0).into(), cores, ..Options::default() };
+        if tls::is_everywhere() {
+            options.tls = Some(tls::Certificates::new(&["localhost"]).handle());
+        }
         set(&mut options);
         let control = Arc::new(Control::default());
         let recovers = options.engine.recovery.is_some();

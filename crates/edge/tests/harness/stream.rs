@@ -1,11 +1,14 @@
 //! The socket of a client: a real one, or one of a simulation.
 
+use super::tls::{self, TlsStream};
 use super::{PATIENCE, simulated};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 
 pub(crate) enum Stream {
     Tcp(TcpStream),
+    Tls(Box<TlsStream>),
     Simulated(simulated::Stream),
 }
 
@@ -19,6 +22,10 @@ impl Stream {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
+        if tls::is_everywhere() {
+            let config = Arc::new(tls::client(rustls::DEFAULT_VERSIONS));
+            return Ok(Self::Tls(Box::new(TlsStream::open(stream, config, "localhost")?)));
+        }
         Ok(Self::Tcp(stream))
     }
 
@@ -26,6 +33,7 @@ impl Stream {
     pub(crate) fn tcp(&self) -> &TcpStream {
         match self {
             Self::Tcp(stream) => stream,
+            Self::Tls(stream) => &stream.tcp,
             Self::Simulated(_) => panic!("this needs a real socket"),
         }
     }
@@ -33,7 +41,7 @@ impl Stream {
     pub(crate) fn into_tcp(self) -> TcpStream {
         match self {
             Self::Tcp(stream) => stream,
-            Self::Simulated(_) => panic!("this needs a real socket"),
+            Self::Tls(_) | Self::Simulated(_) => panic!("this needs a real socket without TLS"),
         }
     }
 
@@ -41,8 +49,15 @@ impl Stream {
     pub(crate) fn peek(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.peek(bytes),
+            Self::Tls(stream) => stream.tcp.peek(bytes),
             Self::Simulated(stream) => stream.read(bytes, true),
         }
+    }
+}
+
+impl From<TlsStream> for Stream {
+    fn from(stream: TlsStream) -> Self {
+        Self::Tls(Box::new(stream))
     }
 }
 
@@ -56,6 +71,7 @@ impl Read for Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(bytes),
+            Self::Tls(stream) => stream.read(bytes),
             Self::Simulated(stream) => stream.read(bytes, false),
         }
     }
@@ -65,6 +81,7 @@ impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
             Self::Simulated(stream) => stream.write(bytes),
         }
     }

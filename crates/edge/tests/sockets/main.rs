@@ -38,5 +38,6 @@ mod sse;
 mod threats;
 mod threats_attachments;
 mod threats_io;
+mod tls;
 mod turns;
 mod websocket;

@@ -70,6 +70,8 @@ fn the_limits_are_those_of_the_code() {
         mailbox_messages_max: _,
         mailbox_bytes_max: _,
         relayed_connections_max: _,
+        tls_handshake_timeout: _,
+        tls_handshakes_max: _,
     } = Limits::default();
     let Heartbeat { interval, timeout } = Heartbeat::default();
     let count = |n: usize| {

@@ -29,8 +29,9 @@ pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
 
 use self::options::Options;
 use self::schema::{
-    AddressLimits, AdminLimits, Auth, Bridge, Cluster, Deflate, Feed, FeedsLimits, Heartbeat, Issuer, Limits,
-    Listener, Origins, Permission, Proxies, Rooms, Rule, Server, SessionLimits, SockJs, SocketIo,
+    AddressLimits, AdminLimits, Auth, Bridge, Certificate, Cluster, Deflate, Feed, FeedsLimits, Heartbeat,
+    Issuer, Limits, Listener, Origins, Permission, Proxies, Rooms, Rule, Server, SessionLimits, SockJs,
+    SocketIo,
 };
 use self::section::{KeyInfo, Section};
 use self::setting::Raw;
@@ -39,6 +40,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 use stentor_control::PushedKeys;
+use stentor_edge::TlsHandle;
 
 /// Time for requests to the admin port that are in progress when the data plane has ended.
 const ADMIN_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -112,6 +114,7 @@ macro_rules! config {
 config! {
     server: Server,
     listeners: Vec<Listener>,
+    tls: Vec<Certificate>,
     origins: Origins,
     limits: Limits,
     proxies: Proxies,
@@ -170,7 +173,7 @@ impl Config {
     pub(crate) fn options(&self) -> Options {
         let mut options = Options::default();
         self.once().for_each(|section| section.store(&mut options));
-        let Options { edge, control, history, recovery, .. } = &mut options;
+        let Options { edge, control, history, recovery, tls, .. } = &mut options;
         if history.publications_max > 0 {
             // The empty prefix: every room.
             edge.rooms.history = vec![(String::new(), *history)];
@@ -179,6 +182,7 @@ impl Config {
         // Primus's clients disconnect 45 s after a ping, so the default is the longest interval.
         edge.primus.ping_interval = edge.primus.ping_interval.min(edge.heartbeat.interval);
         edge.listeners = self.listeners.iter().map(|listener| options_of(listener).listener).collect();
+        tls.certificates = self.tls.iter().map(|files| options_of(files).certificate).collect();
         edge.rooms.rules = self.rules.iter().map(rule_options).collect();
         if !self.sockjs.is_empty() {
             edge.sockjs = self.sockjs.iter().map(|prefix| options_of(prefix).sockjs).collect();
@@ -360,6 +364,9 @@ impl Sources {
             self.problem(SourceLocation::Default, error.to_string());
         }
         if self.problems.is_empty() {
+            self.tls();
+        }
+        if self.problems.is_empty() {
             return Ok((self.config, self.warnings));
         }
         self.problems.sort_by_key(|problem| match problem.location {
@@ -367,6 +374,29 @@ impl Sources {
             _ => usize::MAX,
         });
         Err(Problems(self.problems))
+    }
+
+    /// Reads the certificates and keys.
+    fn tls(&mut self) {
+        let options = self.config.options().tls;
+        if options.certificates.is_empty() {
+            return;
+        }
+        match TlsHandle::load(&options) {
+            Ok((_, warnings)) => self.warnings.extend(warnings),
+            Err(error) => {
+                let files = options
+                    .certificates
+                    .iter()
+                    .position(|files| files.certificate == error.file || files.key == error.file);
+                let location = files.map(|n| {
+                    let key = if options.certificates[n].key == error.file { "key" } else { "certificate" };
+                    self.location(&format!("tls[{n}]"), key)
+                });
+                let location = location.unwrap_or_else(|| self.location("server", "tls_ticket_secret_file"));
+                self.problem(location, error.to_string());
+            }
+        }
     }
 
     fn problem(&mut self, location: SourceLocation, text: impl Into<String>) {

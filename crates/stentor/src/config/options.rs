@@ -6,7 +6,7 @@ use std::time::Duration;
 use stentor_cluster::bridge::Adapter;
 use stentor_cluster::engine::{Address, Identity};
 use stentor_control::{AuthOptions, IssuerOptions, UpstreamOptions};
-use stentor_edge::{DriverChoice, ListenerOptions, Recovery, SockJs};
+use stentor_edge::{CertificateFiles, DriverChoice, ListenerOptions, Recovery, SockJs, TlsOptions};
 use stentor_hub::HistoryLimits;
 
 /// What `[cluster]` sets.
@@ -44,6 +44,10 @@ pub(crate) struct Options {
     pub(crate) edge: stentor_edge::Options,
     pub(crate) control: stentor_control::Options,
     pub(crate) driver: DriverChoice,
+    /// All `[[tls]]`.
+    pub(crate) tls: TlsOptions,
+    /// One `[[tls]]`.
+    pub(crate) certificate: CertificateFiles,
     /// One `[[listeners]]`.
     pub(crate) listener: ListenerOptions,
     pub(crate) cluster: ClusterOptions,
@@ -79,6 +83,8 @@ impl Default for Options {
             edge: stentor_edge::Options::default(),
             control: stentor_control::Options::default(),
             driver: DriverChoice::default(),
+            tls: TlsOptions::default(),
+            certificate: CertificateFiles::default(),
             listener: ListenerOptions::default(),
             cluster: ClusterOptions {
                 engine: None,

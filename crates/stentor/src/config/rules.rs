@@ -82,6 +82,9 @@ fn listeners(sources: &mut Sources) {
                 .push((n, format!("address in [[listeners]]: {other} uses port {} already", address.port())));
         }
         others.push((format!("[[listeners]] number {}", n + 1), address));
+        if listener.tls && sources.config.tls.is_empty() {
+            wrong.push((n, "tls = true in [[listeners]] needs a certificate: add a [[tls]]".to_owned()));
+        }
     }
     for (n, text) in wrong {
         sources.problem(sources.location(&format!("listeners[{n}]"), "address"), text);

@@ -18,6 +18,7 @@ fields! {
     String => Option<String>: text -> some(text), text -> text.clone().unwrap_or_default();
     String => Option<PathBuf>: text -> some(text).map(PathBuf::from),
         path -> path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    String => PathBuf: text -> PathBuf::from(text), path -> path.display().to_string();
     Token => Option<String>: token -> token.0.as_ref().map(|token| token.reveal().into()),
         token -> Token(token.clone().map(Secret::new));
     EngineUrl => Option<Address>: url -> url.0.clone(), address -> EngineUrl(address.clone());

@@ -21,7 +21,7 @@ pub(crate) use rooms::{Rooms, Rule};
 pub(crate) use server::{
     AdminLimits, App, Deflate, Driver, Heartbeat, Limits, LogFormat, LogLevel, Origins, Server,
 };
-pub(crate) use tls::Listener;
+pub(crate) use tls::{Certificate, Listener};
 
 use std::time::Duration;
 
@@ -44,6 +44,7 @@ pub(crate) fn required(section: &str) -> &'static [&'static str] {
         "permissions" => &["allow"],
         "rules" => &["event"],
         "sockjs" => &["prefix"],
+        "tls" => &["certificate", "key"],
         _ => &[],
     }
 }

@@ -60,10 +60,13 @@ choice! {
 section! {
     /// Addresses, threads and logging.
     [server] Server => (edge) {
-        /// The address for clients. Port 0 picks a free port.
+        /// The address for clients. Port 0 picks a free port. Clients speak TLS here if there is a `[[tls]]`.
         listen: SocketAddr;
         /// Whether a proxy begins each connection to `listen` with a header of the PROXY protocol that names the client: docs/limits.md.
         proxy_protocol: ProxyProtocol;
+        /// File with at least 32 secret bytes, from which the keys of TLS session tickets follow. Nodes behind one load balancer need
+        /// the same file, so that clients can resume their TLS sessions at any of them. Empty: a random secret, until the server ends.
+        tls_ticket_secret_file: String => tls.ticket_secret_file;
         /// Accepted host names, such as `example.com`; with a port, only that port. A request with another `Host` is
         /// answered with 421, which stops DNS rebinding. `/healthz` is always answered. Empty: any name.
         hosts: Vec<String> = Vec::new() => edge.hosts;
@@ -120,6 +123,11 @@ section! {
         headers_max: usize, in 8..=128;
         /// Time from the start of a connection, or the first byte of a request, to the end of its headers.
         header_timeout: Duration, in ms(100)..=HOUR;
+        /// Time from the start of a connection to the end of its TLS handshake. The connection is then closed
+        /// (`stentor_tls_handshake_failures_total`, reason `timeout`). `header_timeout` follows.
+        tls_handshake_timeout: Duration, in ms(100)..=HOUR;
+        /// Unfinished TLS handshakes per core. At the limit, the oldest one is closed for a new one (reason `evicted`).
+        tls_handshakes_max: usize, in 1..=1_000_000;
         /// Size of a request body on routes that need none. It is read and ignored.
         body_bytes_max: Bytes, in Bytes(1)..=Bytes::mib(1024);
         /// Time between two requests on an HTTP connection. The connection is then closed.

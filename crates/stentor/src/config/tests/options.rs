@@ -13,9 +13,10 @@ fn the_defaults_are_those_of_the_options() {
     expect.control.admin.shutdown_timeout = ADMIN_SHUTDOWN_TIMEOUT;
     expect.edge.primus.ping_interval = expect.edge.heartbeat.interval;
     assert_eq!(format!("{:?}", Config::default().options()), format!("{expect:?}"));
-    let repeated: [&dyn Section; 7] = [
+    let repeated: [&dyn Section; 8] = [
         &schema::Issuer::default(),
         &schema::Permission::default(),
+        &schema::Certificate::default(),
         &schema::Listener::default(),
         &schema::Rule::default(),
         &schema::SockJs::default(),
@@ -52,6 +53,7 @@ fn needed(section: &str) -> &'static [&'static str] {
         "auth.issuers" => &["issuer = \"a\"", "algorithms = [\"HS256\"]"],
         "permissions" => &["feeds = [\"a\"]", "allow = [\"publish\"]"],
         "feeds" => &["name = \"a\"", "url = \"http://a\""],
+        "tls" => &["certificate = \"a\"", "key = \"a\""],
         "listeners" => &["address = \"127.0.0.1:1\""],
         "rules" => &["event = \"a\""],
         "sockjs" => &["prefix = \"/a\""],

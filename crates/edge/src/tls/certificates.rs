@@ -1,0 +1,223 @@
+//! Certificates and their keys: read from files, chosen by the name that a client asks for (SNI, RFC 6066), replaced while
+//! the server runs.
+
+use super::der::{self, Facts};
+use super::tickets::{SECRET_BYTES_MIN, Tickets};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{ServerConfig, crypto::ring};
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The largest file that is read.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The files of a certificate, in PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate and those that lead to a root, in this order.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// What the server needs for TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// Certificates. A client gets the first one that has the name it asks for, or else the first of all.
+    pub certificates: Vec<CertificateFiles>,
+    /// A file with the secret from which the keys of session tickets follow. `None`: a random one.
+    pub ticket_secret_file: Option<PathBuf>,
+}
+
+/// Why TLS can't be had with these files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsError {
+    /// The file.
+    pub file: PathBuf,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.file.display(), self.reason)
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+/// The TLS of a server: certificates and keys of tickets, shared by all cores. A clone is the same.
+#[derive(Clone, Debug)]
+pub struct TlsHandle {
+    store: Arc<Store>,
+    config: Arc<ServerConfig>,
+}
+
+impl TlsHandle {
+    /// Reads the files. Also returns warnings for the operator.
+    ///
+    /// # Errors
+    /// A file can't be read or is not what it should be, or a key is not that of its certificate.
+    pub fn load(options: &TlsOptions) -> Result<(Self, Vec<String>), TlsError> {
+        let (certificates, warnings) = Certificates::load(&options.certificates)?;
+        let no_random = || TlsError { file: PathBuf::new(), reason: "the system has no random bytes".into() };
+        let tickets = Tickets::new(secret(options)?).map(Arc::new).ok_or_else(no_random)?;
+        let store = Arc::new(Store { current: RwLock::new(Arc::new(certificates)), tickets });
+        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let unsupported = |error: rustls::Error| TlsError { file: PathBuf::new(), reason: error.to_string() };
+        let builder = builder.with_safe_default_protocol_versions().map_err(unsupported)?;
+        let mut config = builder.with_no_client_auth().with_cert_resolver(store.clone());
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // Tickets hold the sessions.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.ticketer = store.tickets.clone();
+        Ok((Self { store, config: Arc::new(config) }, warnings))
+    }
+
+    /// Reads the files again, or others. New handshakes use them from now on; connections that are open stay. After an error
+    /// nothing has changed. Also returns warnings for the operator.
+    ///
+    /// A ticket secret that is no longer configured stays until the server ends.
+    ///
+    /// # Errors
+    /// As [`TlsHandle::load`].
+    pub fn replace(&self, options: &TlsOptions) -> Result<Vec<String>, TlsError> {
+        let (certificates, warnings) = Certificates::load(&options.certificates)?;
+        let secret = secret(options)?;
+        *self.store.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(certificates);
+        if let Some(secret) = secret {
+            self.store.tickets.replace(secret);
+        }
+        Ok(warnings)
+    }
+
+    /// The certificates' files, and when they expire, since 1970.
+    pub fn expiries(&self) -> Vec<(PathBuf, Duration)> {
+        self.store.current().expiries.clone()
+    }
+
+    /// The configuration of rustls, for servers that use it by themselves.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        self.config.clone()
+    }
+}
+
+#[derive(Debug)]
+struct Store {
+    current: RwLock<Arc<Certificates>>,
+    tickets: Arc<Tickets>,
+}
+
+impl Store {
+    fn current(&self) -> Arc<Certificates> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl ResolvesServerCert for Store {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current().find(hello.server_name()))
+    }
+}
+
+#[derive(Debug)]
+struct Certificates {
+    first: Arc<CertifiedKey>,
+    /// By name; `*.example.com` as such.
+    by_name: HashMap<String, Arc<CertifiedKey>>,
+    expiries: Vec<(PathBuf, Duration)>,
+}
+
+impl Certificates {
+    fn load(files: &[CertificateFiles]) -> Result<(Self, Vec<String>), TlsError> {
+        let mut loaded = Vec::new();
+        for files in files {
+            loaded.push((files.certificate.clone(), certified_key(files)?));
+        }
+        let none = || TlsError { file: PathBuf::new(), reason: "TLS needs a certificate".into() };
+        let first = loaded.first().map(|(_, (key, _))| key.clone()).ok_or_else(none)?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (mut warnings, mut expiries, mut by_name) = (Vec::new(), Vec::new(), HashMap::new());
+        for (file, (key, facts)) in loaded {
+            if facts.not_after <= now {
+                warnings.push(format!("{}: the certificate has expired", file.display()));
+            } else if facts.not_before > now {
+                warnings.push(format!("{}: the certificate is not valid yet", file.display()));
+            }
+            for name in facts.names {
+                by_name.entry(name).or_insert_with(|| key.clone());
+            }
+            expiries.push((file, facts.not_after));
+        }
+        Ok((Self { first, by_name, expiries }, warnings))
+    }
+
+    /// The certificate for a name.
+    fn find(&self, name: Option<&str>) -> Arc<CertifiedKey> {
+        let found = name.and_then(|name| {
+            let name = name.to_ascii_lowercase();
+            let wildcard = || Some(format!("*.{}", name.split_once('.')?.1));
+            self.by_name.get(&name).or_else(|| self.by_name.get(&wildcard()?))
+        });
+        found.unwrap_or(&self.first).clone()
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let error = |reason: String| TlsError { file: path.to_owned(), reason };
+    let file = File::open(path).map_err(|e| error(format!("can't be read: {e}")))?;
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| error(format!("can't be read: {e}")))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(error(format!("is larger than {FILE_BYTES_MAX} bytes")));
+    }
+    Ok(bytes)
+}
+
+fn secret(options: &TlsOptions) -> Result<Option<Vec<u8>>, TlsError> {
+    let Some(file) = &options.ticket_secret_file else { return Ok(None) };
+    let secret = read(file)?.trim_ascii().to_vec();
+    if secret.len() < SECRET_BYTES_MIN {
+        let reason = format!(
+            "a ticket secret has at least {SECRET_BYTES_MIN} bytes; write one with `openssl rand -hex 32`"
+        );
+        return Err(TlsError { file: file.clone(), reason });
+    }
+    Ok(Some(secret))
+}
+
+fn certified_key(files: &CertificateFiles) -> Result<(Arc<CertifiedKey>, Facts), TlsError> {
+    let in_certificate = |reason: &str| TlsError { file: files.certificate.clone(), reason: reason.into() };
+    let in_key = |reason: &str| TlsError { file: files.key.clone(), reason: reason.into() };
+    let chain = CertificateDer::pem_slice_iter(&read(&files.certificate)?)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| in_certificate("has a broken PEM certificate"))?;
+    let leaf = chain.first().ok_or_else(|| in_certificate("has no PEM certificate"))?;
+    let facts = der::facts(leaf).ok_or_else(|| in_certificate("has a certificate that can't be read"))?;
+    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?)
+        .map_err(|_| in_key("has no PEM private key (one with a password must be decrypted first)"))?;
+    let key = ring::sign::any_supported_type(&key).map_err(|_| {
+        in_key("has a private key of an unsupported kind: use RSA, ECDSA P-256 or P-384, or Ed25519")
+    })?;
+    let certified = CertifiedKey::new(chain, key);
+    match certified.keys_match() {
+        Ok(()) => Ok((Arc::new(certified), facts)),
+        Err(rustls::Error::InconsistentKeys(_)) => {
+            Err(in_key(&format!("is not the key of the certificate in {}", files.certificate.display())))
+        }
+        Err(error) => Err(in_certificate(&error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,555 @@
+//! The connections of a core that speak TLS: what the layer does with each event and each send.
+//!
+//! The first answer of a handshake takes about half a millisecond of CPU. So a turn computes [`ANSWERS_PER_TURN`] of them; the
+//! others wait for the next turns and aren't read from. Unfinished handshakes have a deadline, and at their maximum the oldest
+//! one ends.
+//!
+//! Encrypted frames belong to one connection, so frames are encrypted in pieces of [`PIECE_BYTES`], each when the kernel has taken the
+//! one before: a client that doesn't read holds one piece, and references to shared frames.
+//!
+//! **Invariants.** At most one send of the driver is in flight per connection, the layer's own included: `driver_sends`. What follows
+//! waits in `pending` and `backlog`, in this order, and they are empty while nothing is in flight.
+
+use super::TlsHandle;
+use super::connection::{Backlog, Connection, Stage};
+use super::session::{Agreed, Session};
+use crate::ledger::{Charge, Class, Ledger};
+use crate::metrics::CoreMetrics;
+use crate::metrics::tls::HandshakeFailure;
+use rustls::ServerConfig;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_driver::{ConnId, DetachedConnection, Driver, Event, Frame, ReceiveBuffer, Sending};
+use stentor_hub::Chunks;
+
+/// First answers of handshakes that are computed in a turn: about 2 ms, or twice that with RSA.
+const ANSWERS_PER_TURN: u32 = 4;
+/// Plaintext that is encrypted at once.
+const PIECE_BYTES: usize = 64 * 1024;
+/// The longest that a record, or the records of one handshake message, can be without the rest.
+const UNREAD_BYTES_MAX: usize = 32 * 1024;
+/// Room for the plaintext of what is received at once, with what was unread before.
+const PLAIN_BYTES: usize = UNREAD_BYTES_MAX + 64 * 1024;
+/// What may wait of the layer's own: answers to key updates.
+const PENDING_BYTES_MAX: usize = 16 * 1024;
+/// How long a peer is waited for that gets an alert.
+const ALERT_LINGER: Duration = Duration::from_secs(1);
+/// What the scratch buffers keep after an unusually large send.
+const SCRATCH_BYTES_MAX: usize = 256 * 1024;
+/// The fixed size of a connection with rustls' state, as measured by `tests/tls_memory.rs`.
+const CONNECTION_BYTES: usize = 2_900;
+
+/// The answer to plain HTTP, which a browser shows.
+const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 45\r\nConnection: close\r\n\r\n\
+    Plain HTTP was sent to a port that uses TLS.\n";
+
+/// What the layer needs to know.
+pub(crate) struct TlsSettings {
+    pub(crate) handle: TlsHandle,
+    /// From the begin of a connection to the end of its handshake.
+    pub(crate) timeout: Duration,
+    /// Unfinished handshakes.
+    pub(crate) handshakes_max: usize,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) metrics: Arc<CoreMetrics>,
+    /// The token of the layer's timer, which the core never gets.
+    pub(crate) timer: u64,
+}
+
+pub(super) struct Tls {
+    config: Arc<ServerConfig>,
+    connections: Chunks<Option<Box<Connection>>>,
+    /// What the core gets before what the driver has.
+    events: VecDeque<Event>,
+    /// Connections whose handshakes wait for a later turn.
+    waiting: VecDeque<ConnId>,
+    /// When handshakes must be done, in this order. Those that are done are left out when their time comes.
+    deadlines: VecDeque<(Instant, ConnId)>,
+    has_timer: bool,
+    answers_left: u32,
+    /// Unfinished handshakes.
+    handshakes: usize,
+    /// Spare plaintext buffer.
+    plain: Option<ReceiveBuffer>,
+    /// Ciphertext that is being made.
+    out: Vec<u8>,
+    /// Plaintext of several frames.
+    gathered: Vec<u8>,
+    charge: Charge,
+    metrics: Arc<CoreMetrics>,
+    timeout: Duration,
+    handshakes_max: usize,
+    timer: u64,
+}
+
+impl Tls {
+    pub(super) fn new(settings: TlsSettings) -> Self {
+        let TlsSettings { handle, timeout, handshakes_max, ledger, metrics, timer } = settings;
+        Self {
+            config: handle.config(),
+            connections: Chunks::default(),
+            events: VecDeque::new(),
+            waiting: VecDeque::new(),
+            deadlines: VecDeque::new(),
+            has_timer: false,
+            answers_left: ANSWERS_PER_TURN,
+            handshakes: 0,
+            plain: None,
+            out: Vec::new(),
+            gathered: Vec::new(),
+            charge: Charge::new(ledger, Class::Tls),
+            metrics,
+            timeout,
+            handshakes_max,
+            timer,
+        }
+    }
+
+    pub(super) fn get(&self, conn: ConnId) -> Option<&Connection> {
+        self.connections.get(conn.index())?.as_deref().filter(|connection| connection.id == conn)
+    }
+
+    pub(super) fn get_mut(&mut self, conn: ConnId) -> Option<&mut Connection> {
+        self.connections.get_mut(conn.index())?.as_deref_mut().filter(|connection| connection.id == conn)
+    }
+
+    /// Takes a connection out while it is worked on.
+    pub(super) fn take(&mut self, conn: ConnId) -> Option<Box<Connection>> {
+        self.connections.get_mut(conn.index())?.take_if(|connection| connection.id == conn)
+    }
+
+    /// Puts a connection back, or in.
+    fn put(&mut self, mut connection: Box<Connection>) {
+        let held = connection.held_bytes();
+        if held != connection.charged {
+            self.charge.add(held);
+            self.charge.subtract(connection.charged);
+            connection.charged = held;
+        }
+        let index = connection.id.index();
+        while self.connections.len() <= index {
+            self.connections.push(None);
+        }
+        self.connections[index] = Some(connection);
+    }
+
+    pub(super) fn insert(&mut self, connection: Box<Connection>) {
+        self.charge.add(CONNECTION_BYTES);
+        self.put(connection);
+    }
+
+    /// A connection that was taken out doesn't come back.
+    pub(super) fn remove(&mut self, connection: &mut Connection) {
+        self.charge.subtract(CONNECTION_BYTES + connection.charged);
+        connection.charged = 0;
+        if !connection.is_open() {
+            self.handshakes -= 1;
+        }
+    }
+
+    pub(super) fn begin<D: Driver>(&mut self, driver: &mut D, conn: ConnId, received: Vec<u8>) {
+        while self.handshakes >= self.handshakes_max
+            && let Some((_, oldest)) = self.deadlines.pop_front()
+        {
+            self.end_unfinished(driver, oldest, HandshakeFailure::Evicted);
+        }
+        let now = driver.now();
+        self.handshakes += 1;
+        let mut connection = Box::new(Connection::new(conn, now));
+        connection.unread = received;
+        if !connection.unread.is_empty() {
+            self.wait_for_turn(driver, &mut connection);
+        }
+        self.insert(connection);
+        self.deadlines.push_back((now + self.timeout, conn));
+        self.set_timer(driver);
+    }
+
+    fn set_timer<D: Driver>(&mut self, driver: &mut D) {
+        // Those that are done needn't be waited for.
+        while let Some((_, conn)) = self.deadlines.front()
+            && self.get(*conn).is_none_or(Connection::is_open)
+        {
+            self.deadlines.pop_front();
+        }
+        if let Some((at, _)) = self.deadlines.front()
+            && !std::mem::replace(&mut self.has_timer, true)
+        {
+            driver.timer_set(*at, self.timer);
+        }
+    }
+
+    fn expire<D: Driver>(&mut self, driver: &mut D) {
+        self.has_timer = false;
+        while let Some(&(at, conn)) = self.deadlines.front()
+            && at <= driver.now()
+        {
+            self.deadlines.pop_front();
+            self.end_unfinished(driver, conn, HandshakeFailure::Timeout);
+        }
+        self.set_timer(driver);
+    }
+
+    /// Ends a handshake unless it is done.
+    fn end_unfinished<D: Driver>(&mut self, driver: &mut D, conn: ConnId, why: HandshakeFailure) {
+        if self.get(conn).is_some_and(|connection| !connection.is_open())
+            && let Some(connection) = self.take(conn)
+        {
+            self.metrics.tls.fail(why);
+            self.end(driver, connection, &[]);
+        }
+    }
+
+    /// Ends a connection, after the peer has got `last`.
+    fn end<D: Driver>(&mut self, driver: &mut D, mut connection: Box<Connection>, last: &[u8]) {
+        let conn = connection.id;
+        self.remove(&mut connection);
+        if last.is_empty() || connection.driver_sends {
+            driver.close(conn);
+        } else {
+            let _ = driver.send_bytes(conn, last);
+            driver.finish(conn, ALERT_LINGER);
+        }
+        self.events.push_back(Event::Closed { conn, error: None });
+    }
+
+    pub(super) fn next_event<D: Driver>(&mut self, driver: &mut D) -> Option<Event> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let event = match driver.next_event() {
+                Some(event) => self.handle(driver, event),
+                None if self.answers_left == 0 => return None,
+                None => {
+                    let conn = self.waiting.pop_front()?;
+                    self.resume_handshake(driver, conn)
+                }
+            };
+            if event.is_some() {
+                return event;
+            }
+        }
+    }
+
+    /// What the core gets of an event of the driver.
+    fn handle<D: Driver>(&mut self, driver: &mut D, event: Event) -> Option<Event> {
+        match event {
+            Event::Received { conn, data, at } => match self.take(conn) {
+                Some(connection) => self.receive(driver, connection, Some(data), at),
+                None => Some(Event::Received { conn, data, at }),
+            },
+            Event::Sent(conn) => match self.take(conn) {
+                Some(connection) => self.sent(driver, connection),
+                None => Some(event),
+            },
+            Event::PeerFinished(conn) => {
+                let known = self.get_mut(conn).map(|c| std::mem::replace(&mut c.has_finished, true));
+                (known != Some(true)).then_some(event)
+            }
+            Event::Closed { conn, .. } => {
+                if let Some(mut connection) = self.take(conn) {
+                    if !connection.is_open() {
+                        self.metrics.tls.fail(HandshakeFailure::Disconnected);
+                    }
+                    self.remove(&mut connection);
+                }
+                Some(event)
+            }
+            Event::Timer(token) if token == self.timer => {
+                self.expire(driver);
+                None
+            }
+            other => Some(other),
+        }
+    }
+
+    /// What is unread is handled when this turn, or a later one, has time for it.
+    fn wait_for_turn<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection) {
+        connection.is_waiting = true;
+        driver.pause(connection.id);
+        self.waiting.push_back(connection.id);
+    }
+
+    fn resume_handshake<D: Driver>(&mut self, driver: &mut D, conn: ConnId) -> Option<Event> {
+        let mut connection = self.take(conn)?;
+        connection.is_waiting = false;
+        if !connection.is_paused {
+            driver.resume(conn);
+        }
+        let now = driver.now();
+        self.receive(driver, connection, None, now)
+    }
+
+    fn receive<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        mut connection: Box<Connection>,
+        mut data: Option<ReceiveBuffer>,
+        at: Instant,
+    ) -> Option<Event> {
+        let conn = connection.id;
+        let first = connection.unread.first().or_else(|| data.as_ref()?.first());
+        if let (Stage::New, Some(first)) = (&connection.stage, first) {
+            let session = Session::new(self.config.clone());
+            if let (false, Ok(session)) = (first.is_ascii_uppercase(), session) {
+                connection.stage = Stage::Handshake(session);
+            } else {
+                // The first letter of a method; no record of TLS begins with one.
+                self.metrics.tls.fail(HandshakeFailure::PlainHttp);
+                data.into_iter().for_each(|data| driver.recycle(data));
+                self.end(driver, connection, PLAIN_HTTP);
+                return None;
+            }
+        }
+        let is_kept = !connection.unread.is_empty();
+        let must_wait = !connection.is_answered && self.answers_left == 0;
+        if (is_kept || must_wait)
+            && let Some(data) = data.take()
+        {
+            connection.unread.extend_from_slice(&data);
+            driver.recycle(data);
+        }
+        if must_wait && connection.unread.len() <= UNREAD_BYTES_MAX {
+            self.wait_for_turn(driver, &mut connection);
+            self.put(connection);
+            return None;
+        }
+        let mut plain = self.plain.take().unwrap_or_else(|| ReceiveBuffer::with_capacity(PLAIN_BYTES));
+        self.out.clear();
+        let (Stage::Handshake(session) | Stage::Open(session)) = &mut connection.stage else {
+            return None;
+        };
+        let unread = &mut connection.unread;
+        let input = data.as_deref_mut().unwrap_or(unread);
+        let outcome = session.receive(input, |bytes| plain.append(bytes), &mut self.out);
+        match data {
+            Some(data) => {
+                unread.extend_from_slice(&data[outcome.consumed..]);
+                driver.recycle(data);
+            }
+            None if outcome.consumed == unread.len() => *unread = Vec::new(),
+            None => drop(unread.drain(..outcome.consumed)),
+        }
+        let is_done = !session.is_handshaking();
+        if !connection.is_answered && !self.out.is_empty() {
+            connection.is_answered = true;
+            self.answers_left = self.answers_left.saturating_sub(1);
+        }
+        if is_done && let Stage::Handshake(_) = connection.stage {
+            self.open(&mut connection, at);
+        }
+        let is_overlong = connection.unread.len() > UNREAD_BYTES_MAX;
+        let is_flood =
+            connection.pending.len() + self.out.len() > PENDING_BYTES_MAX && connection.driver_sends;
+        let has_plain = !plain.is_empty();
+        let (error, out) = (outcome.error, std::mem::take(&mut self.out));
+        if outcome.peer_finished && !std::mem::replace(&mut connection.has_finished, true) {
+            self.events.push_back(Event::PeerFinished(conn));
+        }
+        if error.is_some() || is_overlong || is_flood {
+            match error {
+                _ if !connection.is_open() => self.metrics.tls.fail(HandshakeFailure::Protocol),
+                _ => self.metrics.tls_errors.add(1),
+            }
+            self.end(driver, connection, &out);
+        } else {
+            self.write(driver, &mut connection, &out);
+            self.put(connection);
+        }
+        self.out = out;
+        if has_plain {
+            return Some(Event::Received { conn, data: plain, at });
+        }
+        self.plain = Some(plain);
+        None
+    }
+
+    /// A handshake is done.
+    fn open(&mut self, connection: &mut Connection, at: Instant) {
+        if let Stage::Handshake(session) = std::mem::replace(&mut connection.stage, Stage::New) {
+            let Agreed { is_version_13, is_resumed } = session.agreed();
+            self.metrics.tls.complete(
+                is_version_13,
+                is_resumed,
+                at.saturating_duration_since(connection.begun),
+            );
+            connection.stage = Stage::Open(session);
+            self.handshakes -= 1;
+        }
+    }
+
+    /// Sends ciphertext of the layer's own, now or when the send in flight is done.
+    fn write<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection, out: &[u8]) {
+        if connection.driver_sends {
+            connection.pending.extend_from_slice(out);
+        } else if !out.is_empty() {
+            connection.driver_sends = driver.send_bytes(connection.id, out) == Sending::InFlight;
+        }
+    }
+
+    /// The driver has nothing in flight on a connection.
+    fn sent<D: Driver>(&mut self, driver: &mut D, mut connection: Box<Connection>) -> Option<Event> {
+        let conn = connection.id;
+        connection.driver_sends = false;
+        let pending = std::mem::take(&mut connection.pending);
+        self.write(driver, &mut connection, &pending);
+        if !self.encrypt_backlog(driver, &mut connection) {
+            self.end(driver, connection, &[]);
+            return None;
+        }
+        let is_sent = !connection.driver_sends && std::mem::take(&mut connection.core_sends);
+        self.put(connection);
+        is_sent.then_some(Event::Sent(conn))
+    }
+
+    /// Encrypts and sends frames of the core until something is in flight. False: the connection can't send any more.
+    fn encrypt_backlog<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection) -> bool {
+        while !connection.driver_sends
+            && let Some(backlog) = &mut connection.backlog
+        {
+            self.gathered.clear();
+            let is_read = backlog.take(PIECE_BYTES, &mut self.gathered);
+            if backlog.bytes == 0 {
+                connection.backlog = None;
+            }
+            let gathered = std::mem::take(&mut self.gathered);
+            let is_sent = is_read && self.encrypt(driver, connection, &gathered);
+            self.gathered = gathered;
+            if !is_sent {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Encrypts and sends plaintext. Nothing may be in flight. False: the connection can't send any more.
+    fn encrypt<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection, plain: &[u8]) -> bool {
+        let Stage::Open(session) = &mut connection.stage else { return false };
+        self.out.clear();
+        if !session.encrypt(plain, &mut connection.unread, &mut self.out) {
+            return false;
+        }
+        connection.driver_sends = driver.send_bytes(connection.id, &self.out) == Sending::InFlight;
+        if self.out.capacity() > SCRATCH_BYTES_MAX {
+            self.out = Vec::new();
+        }
+        true
+    }
+
+    /// Sends frames of the core, as [`Driver::send`].
+    pub(super) fn send<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        mut connection: Box<Connection>,
+        frames: &mut Vec<Frame>,
+    ) -> Sending {
+        assert!(!connection.core_sends, "a send is in flight on this connection");
+        if !connection.is_open() {
+            frames.clear();
+            self.put(connection);
+            return Sending::Done;
+        }
+        let is_able = match &frames[..] {
+            // Most sends.
+            [frame] if !connection.driver_sends && frame.len() <= PIECE_BYTES && !frame.is_file() => {
+                let is_able = frame.is_empty() || self.encrypt(driver, &mut connection, &frame.bytes());
+                frames.clear();
+                is_able
+            }
+            _ => {
+                connection.backlog = Some(Box::new(Backlog::of(frames))).filter(|backlog| backlog.bytes > 0);
+                self.encrypt_backlog(driver, &mut connection)
+            }
+        };
+        self.finish_send(driver, connection, is_able)
+    }
+
+    /// As [`Driver::send_bytes`].
+    pub(super) fn send_bytes<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        mut connection: Box<Connection>,
+        bytes: &[u8],
+    ) -> Sending {
+        assert!(!connection.core_sends, "a send is in flight on this connection");
+        let is_able = if !connection.is_open() || bytes.is_empty() {
+            true
+        } else if connection.driver_sends || bytes.len() > PIECE_BYTES {
+            connection.backlog = Some(Box::new(Backlog::of(&mut vec![Frame::owned(bytes.to_vec())])));
+            self.encrypt_backlog(driver, &mut connection)
+        } else {
+            self.encrypt(driver, &mut connection, bytes)
+        };
+        self.finish_send(driver, connection, is_able)
+    }
+
+    fn finish_send<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        mut connection: Box<Connection>,
+        is_able: bool,
+    ) -> Sending {
+        if !is_able {
+            // `Closed` follows.
+            self.end(driver, connection, &[]);
+            return Sending::InFlight;
+        }
+        connection.core_sends =
+            connection.backlog.is_some() || connection.driver_sends && connection.is_open();
+        let sending = if connection.core_sends { Sending::InFlight } else { Sending::Done };
+        self.put(connection);
+        sending
+    }
+
+    /// Tells the peer that nothing follows, where that can be sent at once.
+    pub(super) fn finish<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        mut connection: Box<Connection>,
+        linger: Duration,
+    ) {
+        let conn = connection.id;
+        self.remove(&mut connection);
+        if connection.waiting_bytes() > 0 {
+            // The peer doesn't read; and what it has would be a part.
+            return driver.close(conn);
+        }
+        if let (Stage::Open(session), false) = (&mut connection.stage, connection.driver_sends) {
+            self.out.clear();
+            session.close(&mut connection.unread, &mut self.out);
+            let _ = driver.send_bytes(conn, &self.out);
+        }
+        driver.finish(conn, linger);
+    }
+
+    pub(super) fn detach<D: Driver>(&mut self, driver: &mut D, conn: ConnId) -> Option<DetachedConnection> {
+        let connection = self.get(conn)?;
+        let has_event = |event: &Event| matches!(event, Event::PeerFinished(other) if *other == conn);
+        if !connection.is_open() || connection.driver_sends || self.events.iter().any(has_event) {
+            return None;
+        }
+        let mut detached = driver.detach(conn)?;
+        let mut connection = self.take(conn)?;
+        self.remove(&mut connection);
+        detached.state = Some(connection);
+        Some(detached)
+    }
+
+    /// A turn begins. Returns whether there is something to do without an event of the driver.
+    pub(super) fn begin_turn(&mut self) -> bool {
+        self.answers_left = ANSWERS_PER_TURN;
+        !self.waiting.is_empty() || !self.events.is_empty()
+    }
+
+    /// Takes a buffer back that it has handed out; else returns it.
+    pub(super) fn recycle(&mut self, mut buffer: ReceiveBuffer) -> Option<ReceiveBuffer> {
+        if buffer.capacity() < PLAIN_BYTES {
+            return Some(buffer);
+        }
+        buffer.clear();
+        self.plain = Some(buffer);
+        None
+    }
+}

@@ -1,0 +1,25 @@
+//! TLS between the driver and the protocols (RFC 8446, RFC 5246), by rustls.
+//!
+//! ```text
+//!  driver ── ciphertext ──► layer ── session ──► plaintext ──► core
+//!         ◄── ciphertext ──       ◄── encrypt ── frames ──────
+//! ```
+//!
+//! The layer is a driver upon a driver ([`layer`]), so that neither the core nor the protocols know whether a connection is
+//! encrypted. [`session`] is the only file that names rustls' connection: bytes in, plaintext and bytes out, in buffers of the
+//! caller's. [`certificates`] and [`tickets`] are shared by all cores and can be replaced while the server runs.
+//!
+//! Deliberately left out: client certificates, early data (a request could be replayed), HTTP/2, the kernel's TLS, versions
+//! below 1.2, and renegotiation, which rustls refuses.
+
+mod certificates;
+mod connection;
+mod connections;
+mod der;
+mod layer;
+mod session;
+mod tickets;
+
+pub use certificates::{CertificateFiles, TlsError, TlsHandle, TlsOptions};
+pub(crate) use connections::TlsSettings;
+pub(crate) use layer::TlsLayer;

@@ -1,0 +1,135 @@
+//! TLS: certificates for tests, and a client's stream.
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, SupportedProtocolVersion,
+};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use stentor_edge::{CertificateFiles, TlsHandle, TlsOptions};
+use tempfile::TempDir;
+
+/// Whether servers speak TLS, and clients too: with `STENTOR_TLS=1`.
+pub(crate) fn is_everywhere() -> bool {
+    std::env::var("STENTOR_TLS").is_ok_and(|value| value == "1")
+}
+
+/// Files with certificates, removed when this is dropped.
+pub(crate) struct Certificates {
+    _folder: TempDir,
+    pub(crate) options: TlsOptions,
+}
+
+impl Certificates {
+    /// A certificate for each of these names.
+    pub(crate) fn new(names: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |(nth, name): (usize, &&str)| {
+            let made = rcgen::generate_simple_self_signed([(*name).to_owned()]).unwrap();
+            let files = CertificateFiles {
+                certificate: folder.path().join(format!("{nth}.pem")),
+                key: folder.path().join(format!("{nth}.key")),
+            };
+            std::fs::write(&files.certificate, made.cert.pem()).unwrap();
+            std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+            files
+        };
+        let certificates = names.iter().enumerate().map(write).collect();
+        Self { _folder: folder, options: TlsOptions { certificates, ..TlsOptions::default() } }
+    }
+
+    pub(crate) fn handle(&self) -> TlsHandle {
+        TlsHandle::load(&self.options).unwrap().0
+    }
+}
+
+/// A client's configuration that accepts any certificate.
+pub(crate) fn client(versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+    let provider = Arc::new(ring::default_provider());
+    let builder =
+        ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions).unwrap();
+    builder
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        .with_no_client_auth()
+}
+
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// A client's side of a connection.
+pub(crate) struct TlsStream {
+    pub(crate) tcp: TcpStream,
+    pub(crate) session: ClientConnection,
+}
+
+impl TlsStream {
+    /// Does the handshake.
+    pub(crate) fn open(tcp: TcpStream, config: Arc<ClientConfig>, name: &str) -> io::Result<Self> {
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let mut stream =
+            Self { tcp, session: ClientConnection::new(config, name).map_err(io::Error::other)? };
+        while stream.session.is_handshaking() {
+            stream.session.complete_io(&mut stream.tcp)?;
+        }
+        Ok(stream)
+    }
+}
+
+impl Read for TlsStream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match rustls::Stream::new(&mut self.session, &mut self.tcp).read(bytes) {
+            // Whoever cuts a connection off sends no notice.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+            result => result,
+        }
+    }
+}
+
+impl Write for TlsStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        rustls::Stream::new(&mut self.session, &mut self.tcp).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        rustls::Stream::new(&mut self.session, &mut self.tcp).flush()
+    }
+}
