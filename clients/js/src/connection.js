@@ -294,6 +294,8 @@ export class Connection extends Emitter {
     const { getToken } = this.#options;
     if (!getToken) return then(this.#options);
     const link = this.#link;
+    // The caller may not have this object yet.
+    await null;
     try {
       const token = await getToken();
       if (this.#link === link) then({ ...this.#options, token });

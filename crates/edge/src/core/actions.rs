@@ -181,6 +181,11 @@ impl<D: Driver> Core<D> {
             SubscribeError::TooManyColdKeys => (429, TOO_MANY_COLD_KEYS),
             SubscribeError::TooManyTopics | SubscribeError::TooManySubscriptions => (503, TOO_MANY_TOPICS),
         };
+        self.fail_request(index, status, text);
+    }
+
+    /// Answers a request that waits with an error.
+    pub(super) fn fail_request(&mut self, index: usize, status: u16, text: &str) {
         let Some(http) = self.table.get_mut(index).and_then(Conn::http) else { return };
         let mut out = Vec::new();
         http.fail(&self.ex, status, text, &mut out);

@@ -52,28 +52,25 @@ impl<D: Driver> Core<D> {
         for _ in 0..DUE_PER_TURN {
             match self.ex.questions.identities.poll_due(now) {
                 Some(Due::Renewal(session, left)) => self.ask_for_token(session, left),
-                Some(Due::End(session)) if self.is_served(session) => {
-                    self.disconnect(session, Disconnect::TokenExpired);
-                }
-                // Its client may return with a new token.
-                Some(Due::End(_)) => {}
+                Some(Due::End(session)) => self.token_expired(session),
                 None => break,
             }
         }
     }
 
-    /// Whether a session has a client that isn't disconnected, and isn't a request that is answered soon.
-    fn is_served(&self, session: SessionId) -> bool {
+    fn token_expired(&mut self, session: SessionId) {
         match self.owner_of(session) {
             Some(Owner::Connection(index)) => match self.table.get(index).map(|conn| &conn.machine) {
-                Some(Machine::Http(connection)) => {
-                    matches!(&connection.http.waiting, Some(Waiting::Events(_)))
+                Some(Machine::Http(connection))
+                    if !matches!(&connection.http.waiting, Some(Waiting::Events(_))) =>
+                {
+                    self.fail_request(index, 401, "the token has expired");
                 }
-                Some(Machine::WebSocket(_)) => true,
-                Some(Machine::Preface(_) | Machine::Closing { .. }) | None => false,
+                _ => self.disconnect(session, Disconnect::TokenExpired),
             },
-            Some(Owner::Client(_)) => true,
-            Some(Owner::Socket(_)) | None => false,
+            Some(Owner::Client(_)) => self.disconnect(session, Disconnect::TokenExpired),
+            // Its client may return with a new token.
+            Some(Owner::Socket(_)) | None => {}
         }
     }
 

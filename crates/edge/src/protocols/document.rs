@@ -13,6 +13,9 @@ use stentor_wire::http1;
 /// separate origin and runs no script in it (CSP 3, section 6.3.2).
 const SANDBOX: (&str, &str) = ("Content-Security-Policy", "sandbox");
 
+const EXPIRED: (&str, &str) =
+    ("WWW-Authenticate", "Bearer error=\"invalid_token\", error_description=\"token_expired\"");
+
 /// A request that waits for a document.
 pub(crate) struct Awaited {
     head_only: bool,
@@ -117,10 +120,12 @@ impl Awaited {
     pub(crate) fn fail(&self, status: u16, reason: &str, draining: bool, out: &mut Vec<u8>) {
         let mut extra = cors(self.origin.as_deref());
         extra.push(SANDBOX);
-        let tag = self.unchanged.map(etag);
+        // The only reason for which a request that waits isn't authenticated any more.
+        extra.extend((status == 401).then_some(EXPIRED));
+        let tag = self.unchanged.map(etag).filter(|_| status == 304);
         match &tag {
-            Some(tag) if status == 304 => extra.extend([("ETag", &**tag), ("Cache-Control", "no-cache")]),
-            _ => extra.push(("Cache-Control", "no-store")),
+            Some(tag) => extra.extend([("ETag", &**tag), ("Cache-Control", "no-cache")]),
+            None => extra.push(("Cache-Control", "no-store")),
         }
         text(out, self.options(draining), status, &extra, reason);
     }

@@ -49,8 +49,10 @@ fn in_cookie<'r>(request: &Request<'r>, name: &str) -> Option<&'r str> {
 
 /// The subprotocol that a handshake is answered with: one that the client offers and that carries no token.
 pub(crate) fn subprotocol<'b>(request: &Request<'b>) -> Option<&'b str> {
-    let mut offered = handshake::subprotocols(request);
-    let carries_token = offered.by_ref().any(|protocol| protocol.starts_with(BEARER_PROTOCOL));
+    // Most offer none.
+    request.header("sec-websocket-protocol")?;
+    let carries_token =
+        handshake::subprotocols(request).any(|protocol| protocol.starts_with(BEARER_PROTOCOL));
     let mut others =
         handshake::subprotocols(request).filter(|protocol| !protocol.starts_with(BEARER_PROTOCOL));
     if carries_token { others.next() } else { others.find(|protocol| *protocol == V1_PROTOCOL) }

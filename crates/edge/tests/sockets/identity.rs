@@ -414,6 +414,9 @@ fn a_session_ends_when_its_token_does_unless_it_is_renewed() {
         let mut sse = node.http();
         sse.send(request(&target("/sse/public?"), &[]));
         assert_eq!(sse.stream_head().status, 200);
+        let mut poll = node.http();
+        let tag = node.get("/feed/public?token=42", &[]).header("etag").to_owned();
+        poll.send(request(&target(&format!("/feed/public?wait={tag}&")), &[]));
         for ws in [&mut plain, &mut renewed] {
             ws.next_json();
             assert_eq!(subscribe(ws, "user:42"), "ok");
@@ -440,6 +443,9 @@ fn a_session_ends_when_its_token_does_unless_it_is_renewed() {
         // Without a Close frame: its client returns.
         assert_eq!(io.expect_end(), 1006);
         assert!(!sse.rest().ends_with(b"0\r\n\r\n"), "its client wouldn't return");
+        let response = poll.response();
+        assert_eq!(response.status, 401);
+        assert!(response.header("www-authenticate").contains("token_expired"));
         // Nobody else is concerned.
         renewed.ask(json!({"type": "ping"}));
         assert_eq!(renewed_io.ask("join", &[json!("user:42")]), json!([{"ok": true}]));
