@@ -97,7 +97,7 @@ async fn publish(url: &str, token: Option<&str>, target: Target<'_>, data: &str)
     let secure = base.scheme_str() == Some("https");
     let tls = tls(secure.then_some(&trusted)).map_err(|error| unreachable(error.to_string()))?;
     let exchange = async {
-        let answer = client(tls, TIMEOUT, 0).request(request).await;
+        let answer = client(tls, TIMEOUT, 0, TIMEOUT).request(request).await;
         let answer =
             answer.map_err(|error| unreachable(error.source().map_or_else(|| error.to_string(), chain)))?;
         let status = answer.status();

@@ -92,6 +92,7 @@ impl Control {
                 pushed_documents.clone(),
                 options.counters,
                 &options.auth.as_ref().map(|auth| auth.metrics.clone()).unwrap_or_default(),
+                options.hooks.as_ref().map(|hooks| hooks.metrics()),
             ),
             feeds: feeds.view(),
             pushed_documents,
@@ -106,7 +107,10 @@ impl Control {
         let mut tasks = JoinSet::new();
         tasks.spawn(feeds.run(stopped.clone()));
         if let Some(auth) = options.auth {
-            tasks.spawn(auth.run(data_plane.clone(), stopped.clone()));
+            tasks.spawn(auth.run(data_plane.clone(), options.hooks.clone(), stopped.clone()));
+        }
+        if let Some(hooks) = options.hooks {
+            tasks.spawn(hooks.run(state.signals.clone(), stopped.clone()));
         }
         tasks.spawn(admin::serve(listener, Arc::new(state), stopped));
         Ok(Self { admin_addr, stop, tasks })

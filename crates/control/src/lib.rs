@@ -14,6 +14,7 @@
 //! - `upstream`: from a URL to a document.
 //! - `feeds`: the task that joins both with the data plane.
 //! - `auth`: tokens, permissions and revocations, for the data plane.
+//! - `hooks`: questions to the backend.
 //! - `admin`: publish API, metrics, health, on their own port.
 //! - `pushed_documents`: documents that backends push.
 //! - `sample`: a sample of every metric, for the reference.
@@ -25,6 +26,7 @@ mod control;
 mod error;
 mod failures;
 mod feeds;
+mod hooks;
 mod metrics;
 mod options;
 mod process;
@@ -41,6 +43,9 @@ pub use auth::{Auth, AuthOptions, IssuerOptions, check_jwks_url};
 pub use client::{PublishError, Target, publish_client};
 pub use control::Control;
 pub use error::Error;
+pub use hooks::{
+    HookAuthenticator, HookAuthorizer, HookKind, HookOptions, HookSecret, Hooks, WhenUnavailable,
+};
 pub use options::{
     AdminOptions, Content, FeedsOptions, Options, ProcessCounter, PushedKeys, TOKEN_BYTES_MIN,
     UpstreamOptions,

@@ -103,12 +103,14 @@ impl Metrics {
         pushed_documents: Arc<PushedDocuments>,
         counters: Vec<ProcessCounter>,
         auth: &AuthMetrics,
+        hooks: Option<&crate::hooks::Metrics>,
     ) -> Registry {
         let mut all = Registry::default();
         all.register_collector(Box::new(ProcessCollector));
         let registry = all.sub_registry_with_prefix("stentor");
         self.register(registry);
         auth.register(registry);
+        hooks.into_iter().for_each(|hooks| hooks.register(registry));
         registry.register_collector(Box::new(Figures { data_plane, feeds, pushed_documents, counters }));
         all
     }

@@ -4,6 +4,7 @@
 //! checks. [`Options::check`](crate::Options::check) checks what only the control plane knows.
 
 use crate::auth::Auth;
+use crate::hooks::Hooks;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -26,6 +27,8 @@ pub struct Options {
     pub counters: Vec<ProcessCounter>,
     /// What the data plane was started with as its [`stentor_edge::Authenticator`], if it has one.
     pub auth: Option<Arc<Auth>>,
+    /// The hooks, with the data plane that they answer.
+    pub hooks: Option<Arc<Hooks>>,
 }
 
 /// A counter for `/metrics` that neither plane keeps.

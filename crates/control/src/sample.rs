@@ -47,7 +47,8 @@ pub fn sample_metrics(
     let feeds = Arc::new(FeedsView::with_every_failure(ANY));
     let pushed_documents =
         PushedDocuments::new(FeedsOptions::default(), Duration::ZERO, data_plane.clone(), Signals::new());
-    let registry = metrics.registry(data_plane, feeds, pushed_documents, counters, &auth);
+    let hooks = crate::hooks::Metrics::sample();
+    let registry = metrics.registry(data_plane, feeds, pushed_documents, counters, &auth, Some(&hooks));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
     Ok(text)

@@ -62,10 +62,12 @@ pub enum Class {
     Tokens,
     /// TLS of connections, at its fixed size, and what waits in it.
     Tls,
+    /// Questions to hooks, and their answers.
+    Hooks,
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Connections,
         Self::Sessions,
         Self::Subscriptions,
@@ -85,6 +87,7 @@ impl Class {
         Self::Relays,
         Self::Tokens,
         Self::Tls,
+        Self::Hooks,
     ];
 
     /// The label in metrics.
@@ -109,6 +112,7 @@ impl Class {
             Self::Relays => "relays",
             Self::Tokens => "tokens",
             Self::Tls => "tls",
+            Self::Hooks => "hooks",
         }
     }
 }

@@ -189,6 +189,11 @@ impl Joining {
         self.cluster.as_ref().map_or_else(|| NodeId::draw().tag(), |joined| joined.cluster.node().tag())
     }
 
+    /// The node's id, as other nodes know it.
+    pub(crate) fn node_id(&self) -> Option<String> {
+        self.cluster.as_ref().map(|joined| joined.cluster.node().to_string())
+    }
+
     /// What passes connections through to other nodes.
     pub(crate) fn relay(&self) -> Option<Arc<dyn Relay>> {
         self.cluster.as_ref().map(|joined| joined.relays.clone() as _)

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_control::{Control, ProcessCounter, Signals};
+use stentor_control::{Control, HookAuthenticator, HookAuthorizer, HookKind, Hooks, ProcessCounter, Signals};
 use stentor_edge::{CoreFailed, DataPlane, Ledger, Node, StartError, Started, StaticRoute, TlsHandle};
 
 /// A server that listens.
@@ -51,6 +51,26 @@ fn relayed_connections_max() -> usize {
     usize::try_from(descriptors / 16).unwrap_or(usize::MAX)
 }
 
+/// Lets the data plane ask the hooks.
+fn install(hooks: &Arc<Hooks>, edge: &mut stentor_edge::Options) {
+    if hooks.asks_about(HookKind::Event) {
+        edge.events = Some(hooks.clone());
+    }
+    let decides = hooks.asks_about(HookKind::Subscribe) || hooks.asks_about(HookKind::Publish);
+    if hooks.asks_about(HookKind::Connect) || (decides && edge.authenticator.is_some()) {
+        let inner = edge.authenticator.take();
+        edge.authenticator = Some(Arc::new(HookAuthenticator::new(inner, hooks.clone())));
+    } else if decides {
+        let inner = edge.authorizer.take();
+        edge.authorizer = Some(Arc::new(HookAuthorizer::new(inner, hooks.clone())));
+    }
+}
+
+/// The id of a node that is in no cluster.
+fn random_id() -> String {
+    format!("{:016x}", fastrand::u64(..))
+}
+
 /// Starts both planes; returns when they listen. `counters` are shown in `/metrics`. Called within the control plane's
 /// runtime.
 pub(crate) async fn launch(
@@ -58,7 +78,7 @@ pub(crate) async fn launch(
     routes: Vec<StaticRoute>,
     counters: Vec<ProcessCounter>,
 ) -> anyhow::Result<Launched> {
-    let Options { mut edge, mut control, driver, cluster, tls, .. } = config.options();
+    let Options { mut edge, mut control, driver, cluster, hooks, tls, .. } = config.options();
     if !tls.certificates.is_empty() {
         // Its warnings have been logged with those of the configuration.
         edge.tls = Some(TlsHandle::load(&tls)?.0);
@@ -77,22 +97,24 @@ pub(crate) async fn launch(
     let relay = joining.as_ref().and_then(|joining| joining.relay());
     let observer = joining.as_ref().map_or(signals.clone() as _, |joining| joining.observe(signals.clone()));
     let auth = config.auth_options().map(|auth| stentor_control::Auth::new(&auth, &ledger)).transpose()?;
-    let authenticator = auth.clone().map(|auth| auth as _);
-    let edge = stentor_edge::Options {
-        routes,
-        broker,
-        authenticator,
-        node_tag,
-        relay,
-        ledger: Some(ledger),
-        ..edge
-    };
+    edge.authenticator = auth.clone().map(|auth| auth as _);
+    if !hooks.is_empty() {
+        let node = joining.as_ref().and_then(|joining| joining.node_id());
+        let hooks = Hooks::new(&node.unwrap_or_else(random_id), &hooks, &ledger)?;
+        install(&hooks, &mut edge);
+        control.hooks = Some(hooks);
+    }
+    let edge = stentor_edge::Options { routes, broker, node_tag, relay, ledger: Some(ledger), ..edge };
     let node = Node::start(edge, driver, observer, None);
     let node = node.map_err(|error| match error {
         StartError::Listen(addr, error) => cannot_listen("--listen", addr, &error),
         other => other.into(),
     })?;
     let started = node.started().clone();
+    if let Some(hooks) = &control.hooks {
+        // Only this node's clients ask them.
+        hooks.connect(node.plane());
+    }
     let (plane, member) = match joining {
         Some(joining) => {
             let (plane, member) = joining.start(node.plane());

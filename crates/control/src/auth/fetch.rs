@@ -75,7 +75,7 @@ pub(super) fn key_client(ca_file: Option<PathBuf>, secure: bool) -> Result<HttpC
         Error::Setting { message, .. } => Error::setting("auth.ca_file", message),
         other => other,
     })?;
-    Ok(client(tls, FETCH_TIMEOUT, 1))
+    Ok(client(tls, FETCH_TIMEOUT, 1, FETCH_TIMEOUT))
 }
 
 /// Fetches the keys at `url`.

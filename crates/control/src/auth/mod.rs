@@ -18,6 +18,7 @@ mod schedule;
 pub use options::{AuthOptions, IssuerOptions};
 
 use crate::error::Error;
+use crate::hooks::Hooks;
 use crate::signals::stopped;
 use authorizer::{ClientAuthorizer, SharedPermissions};
 use issuers::{FailureLog, Fetched, IssuerState, Issuers, Waiting};
@@ -151,19 +152,25 @@ impl Auth {
     }
 
     /// Fetches keys until `stop` is set.
-    pub(crate) async fn run(self: Arc<Self>, plane: Arc<dyn DataPlane>, mut stop: watch::Receiver<bool>) {
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        plane: Arc<dyn DataPlane>,
+        hooks: Option<Arc<Hooks>>,
+        mut stop: watch::Receiver<bool>,
+    ) {
         loop {
             // Dropping the set ends the tasks.
             let mut tasks = JoinSet::new();
             for issuer in self.settings().issuers.iter().filter(|issuer| issuer.remote.is_some()) {
                 let (auth, plane, issuer) = (self.clone(), plane.clone(), issuer.clone());
+                let hooks = hooks.clone();
                 tasks.spawn(async move {
                     let mut log = FailureLog::default();
                     while let Some(fetched) = issuer.next_fetch(&auth.metrics, &mut log).await {
                         if fetched.has_changed {
                             auth.clear_cache();
                         }
-                        auth.answer(&*plane, fetched).await;
+                        auth.answer(&*plane, hooks.as_ref(), fetched).await;
                     }
                 });
             }
@@ -175,7 +182,7 @@ impl Auth {
     }
 
     /// Answers clients that have waited for a fetch.
-    async fn answer(&self, plane: &dyn DataPlane, fetched: Fetched) {
+    async fn answer(&self, plane: &dyn DataPlane, hooks: Option<&Arc<Hooks>>, fetched: Fetched) {
         let now = unix_seconds();
         for client in fetched.waiting {
             let answer = match self.verify(&client.token, now) {
@@ -184,7 +191,11 @@ impl Auth {
                 Err((error, _)) => Err(self.refuse(&error)),
             };
             // If the core's inbox is full, the client is refused with `unavailable` after a while.
-            let _ = plane.identify(client.ticket, answer);
+            match hooks {
+                // They have their say about those who are accepted.
+                Some(hooks) => hooks.identify(client.ticket, answer),
+                None => _ = plane.identify(client.ticket, answer),
+            }
             // Each takes the time of a signature.
             tokio::task::yield_now().await;
         }

@@ -86,7 +86,7 @@ impl Upstreams {
             Ok(Arc::new(Upstream {
                 name: options.name.as_str().into(),
                 headers: headers(options)?,
-                client: client(tls.clone(), options.read_timeout, options.concurrency_max),
+                client: client(tls.clone(), options.read_timeout, options.concurrency_max, IDLE_TIMEOUT),
                 pattern,
                 url,
                 differ: differ(&options.identity),
@@ -157,11 +157,12 @@ pub fn upstream_header(name: &str, value: &str) -> Result<(HeaderName, HeaderVal
     Ok((field, value))
 }
 
-/// A client whose pool keeps at most `idle_max` connections.
+/// A client whose pool keeps at most `idle_max` connections, each for `idle_timeout`.
 pub(crate) fn client<B>(
     tls: rustls::ClientConfig,
     connect_timeout: Duration,
     idle_max: usize,
+    idle_timeout: Duration,
 ) -> HttpClient<B>
 where
     B: hyper::body::Body + Send,
@@ -175,7 +176,7 @@ where
         HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(http);
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(IDLE_TIMEOUT)
+        .pool_idle_timeout(idle_timeout)
         .pool_max_idle_per_host(idle_max)
         .http1_max_buf_size(HEAD_BYTES_MAX)
         .build(https)

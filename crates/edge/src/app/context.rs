@@ -393,6 +393,11 @@ impl<'a> Context<'a> {
         self.questions.authorize(core.now, session, id, access, self.scope.waits)
     }
 
+    /// Whether the authorizers of clients' identities decide who may publish, in place of `rooms.publish`.
+    pub(crate) fn has_permissions(&self) -> bool {
+        self.questions.identities.decides_publishing()
+    }
+
     /// Whether clients have identities, whose authorizers decide everything ([`crate::Options::authenticator`]).
     pub fn has_identities(&self) -> bool {
         self.questions.identities.is_on()

@@ -115,6 +115,11 @@ impl Identities {
         self.authenticator.as_ref()
     }
 
+    /// Whether the authenticator's identities decide who may publish.
+    pub(crate) fn decides_publishing(&self) -> bool {
+        self.authenticator.as_ref().is_some_and(|authenticator| authenticator.decides_publishing())
+    }
+
     /// Whether clients have identities.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {

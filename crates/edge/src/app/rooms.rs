@@ -124,7 +124,7 @@ impl RoomsApp {
                     return Err(refusal("bad_request", "publish needs \"room\""));
                 };
                 // Permissions say it, where there are some.
-                if !self.options.publish && !ctx.has_identities() {
+                if !self.options.publish && !ctx.has_permissions() {
                     return Err(refusal(
                         "not_allowed",
                         "clients may not publish here; the setting is rooms.publish = true",

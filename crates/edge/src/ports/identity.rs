@@ -98,6 +98,11 @@ pub trait Authenticator: fmt::Debug + Send + Sync {
     /// Who a client is. It is asked when a client connects, and again when it presents a newer token.
     fn authenticate(&self, ticket: Ticket, credentials: &Credentials<'_>) -> Authentication;
 
+    /// Whether the authorizers of identities decide who may publish. If not, `rooms.publish` does, as without an authenticator.
+    fn decides_publishing(&self) -> bool {
+        true
+    }
+
     /// A number that changes when permissions or revocations have changed: what was decided before is void.
     fn generation(&self) -> u64 {
         0

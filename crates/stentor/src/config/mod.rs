@@ -30,7 +30,7 @@ pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
 use self::options::Options;
 use self::schema::{
     AddressLimits, AdminLimits, Auth, Bridge, Certificate, Cluster, Deflate, Feed, FeedsLimits, Heartbeat,
-    Issuer, Limits, Listener, Origins, Permission, Proxies, Rooms, Rule, Server, SessionLimits, SockJs,
+    Hook, Issuer, Limits, Listener, Origins, Permission, Proxies, Rooms, Rule, Server, SessionLimits, SockJs,
     SocketIo,
 };
 use self::section::{KeyInfo, Section};
@@ -125,6 +125,7 @@ config! {
     rooms: Rooms,
     socketio: SocketIo,
     rules: Vec<Rule>,
+    hooks: Vec<Hook>,
     sockjs: Vec<SockJs>,
     deflate: Deflate,
     auth: Auth,
@@ -194,6 +195,7 @@ impl Config {
         control.admin.shutdown_timeout = ADMIN_SHUTDOWN_TIMEOUT;
         // With permissions, they decide who may publish.
         edge.rooms.publish |= self.has_auth();
+        options.hooks = self.hooks.iter().map(|hook| options_of(hook).hook).collect();
         options.cluster.bridges = self.bridges.iter().map(|bridge| options_of(bridge).bridge).collect();
         options
     }

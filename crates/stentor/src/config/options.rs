@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use stentor_cluster::bridge::Adapter;
 use stentor_cluster::engine::{Address, Identity};
-use stentor_control::{AuthOptions, IssuerOptions, UpstreamOptions};
+use stentor_control::{AuthOptions, HookOptions, IssuerOptions, UpstreamOptions};
 use stentor_edge::{CertificateFiles, DriverChoice, ListenerOptions, Recovery, SockJs, TlsOptions};
 use stentor_hub::HistoryLimits;
 
@@ -67,6 +67,10 @@ pub(crate) struct Options {
     pub(crate) sockjs: SockJs,
     /// One `[[feeds]]`.
     pub(crate) upstream: UpstreamOptions,
+    /// One `[[hooks]]`.
+    pub(crate) hook: HookOptions,
+    /// All of them.
+    pub(crate) hooks: Vec<HookOptions>,
 }
 
 impl ClusterOptions {
@@ -117,6 +121,8 @@ impl Default for Options {
             rule: stentor_edge::Rule::default(),
             sockjs: SockJs::at(""),
             upstream: UpstreamOptions::default(),
+            hook: HookOptions::default(),
+            hooks: Vec::new(),
         }
     }
 }

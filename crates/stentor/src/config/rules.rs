@@ -1,13 +1,13 @@
 //! What concerns several keys, or needs more than a type: checked last, when it is known what won.
 
-use super::schema::{Adapter, CookieSameSite, Feed, ProxyProtocol, Rule};
+use super::schema::{Adapter, App, CookieSameSite, Feed, ProxyProtocol, Rule};
 use super::setting::Setting;
 use super::value::{Bytes, EngineUrl};
 use super::{Config, SourceLocation, Sources};
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use stentor_cluster::engine::Kind;
-use stentor_control::Route;
+use stentor_control::{Route, TOKEN_BYTES_MIN};
 use stentor_edge::LISTENERS_MAX;
 
 /// Longest prefix of the channels of Socket.IO's servers.
@@ -22,6 +22,7 @@ pub(super) fn check(sources: &mut Sources) {
     proxies(sources);
     feeds(sources);
     super::auth::check(sources);
+    hooks(sources);
     history(sources);
     cluster(sources);
     socketio(sources);
@@ -165,6 +166,52 @@ fn feeds(sources: &mut Sources) {
     }
     sources.variables = variables;
     sources.config.feeds = feeds;
+}
+
+fn hooks(sources: &mut Sources) {
+    let mut hooks = std::mem::take(&mut sources.config.hooks);
+    let decision_timeout = sources.config.limits.decision_timeout;
+    let variables = sources.variables.take();
+    let mut names = HashMap::new();
+    for (n, hook) in hooks.iter_mut().enumerate() {
+        let location = |sources: &Sources, key| sources.location(&format!("hooks[{n}]"), key);
+        let mut wrong = |key, text: Option<String>| {
+            // A missing required key has been reported already.
+            if let (Some(text), true) = (text, location(sources, key) != SourceLocation::Default) {
+                sources.problem(location(sources, key), format!("{key} in [[hooks]]: {text}"));
+            }
+        };
+        wrong("name", name(&hook.name));
+        let before = names.insert(hook.name.clone(), n);
+        wrong("name", before.map(|m| format!("hook number {} has the same name", m + 1)));
+        if let Some(variables) = &variables {
+            wrong("secret", hook.secret.fill(variables));
+        }
+        let short =
+            || format!("expected at least {TOKEN_BYTES_MIN} bytes; `openssl rand -hex 32` generates some");
+        wrong("secret", hook.secret.is_short().then(short));
+        if let Err((key, text)) = super::options_of(hook).hook.check() {
+            wrong(key, Some(text));
+        }
+        if hook.timeout >= decision_timeout {
+            let text = format!(
+                "timeout in [[hooks]]: {} isn't shorter than {}, which clients wait (decision_timeout in [limits])",
+                hook.timeout.show(),
+                decision_timeout.show()
+            );
+            let own = location(sources, "timeout");
+            let own = if own == SourceLocation::Default { location(sources, "name") } else { own };
+            sources.problem(own, text);
+        }
+    }
+    let app = sources.config.server.app;
+    if !hooks.is_empty() && app != App::Rooms {
+        let text =
+            format!("[[hooks]]: app = {:?} in [server] hands no events over; use \"rooms\"", app.as_str());
+        sources.warnings.push(text);
+    }
+    sources.variables = variables;
+    sources.config.hooks = hooks;
 }
 
 /// A client that resumes is owed what it missed at once; where that is more than a session may be owed, it is ended.

@@ -434,6 +434,56 @@ fn each_listener_needs_an_address_of_its_own() {
     self::check("[[listeners]]\n", "stentor.toml:1: this listener has no \"address\"");
 }
 
+#[test]
+fn hooks_are_checked() {
+    let hook =
+        |more: &str| format!("[[hooks]]\nname = \"a\"\nurl = \"http://h/x?y=1\"\non = [\"event\"]\n{more}");
+    let text = hook("secret = \"${KEY}-0123456789abcdef\"");
+    let environment = |key: &str| vec![("KEY".to_owned(), key.to_owned())];
+    let (config, warnings) =
+        Sources::default().text("stentor.toml", &text).environment(environment("k")).load().unwrap();
+    let [hook_options] = &config.options().hooks[..] else { panic!("one hook") };
+    let secret = hook_options.secret.as_ref().map(|secret| secret.reveal());
+    assert_eq!(secret, Some("k-0123456789abcdef"));
+    assert_eq!(hook_options.on, [stentor_control::HookKind::Event]);
+    assert!(warnings.is_empty(), "{warnings:?}");
+    assert!(!format!("{:?}", config.options()).contains("0123456789abcdef"));
+    let missing = Sources::default().text("stentor.toml", &text).environment(environment("")).load();
+    let expect = "stentor.toml:5: secret in [[hooks]]: the environment variable KEY is not set";
+    assert_eq!(missing.unwrap_err().to_string(), expect);
+
+    check("[[hooks]]\nname = \"a\"\nurl = \"http://h\"", "stentor.toml:1: this hook has no \"on\"");
+    let problem = |more: &str, expect: &str| check(&hook(more), &format!("stentor.toml:5: {expect}"));
+    problem(
+        "secret = \"short\"",
+        "secret in [[hooks]]: expected at least 16 bytes; `openssl rand -hex 32` generates some",
+    );
+    problem("secret = \"${KEY\"", "secret in [[hooks]]: the secret has a ${ without a }");
+    problem(
+        "timeout = \"5s\"",
+        "timeout in [[hooks]]: \"5s\" isn't shorter than \"5s\", which clients wait (decision_timeout in [limits])",
+    );
+    let again = hook(&hook("")).replacen("\"http://h/x", "\"ftp://h/x", 1);
+    check(
+        &again,
+        "stentor.toml:3: url in [[hooks]]: expected a URL beginning with http:// or https://\n\
+         stentor.toml:6: name in [[hooks]]: hook number 1 has the same name",
+    );
+    check(
+        &hook("").replace("http://h", "http://u:password@h"),
+        "stentor.toml:3: url in [[hooks]]: credentials don't belong in the URL; use secret to sign requests",
+    );
+    check(
+        &hook("").replace("[\"event\"]", "[]"),
+        "stentor.toml:4: on in [[hooks]]: name at least one of connect, subscribe, publish, event",
+    );
+    let (_, warnings) = Sources::default()
+        .text("stentor.toml", &format!("[server]\napp = \"echo\"\n{}", hook("")))
+        .load()
+        .unwrap();
+    assert_eq!(warnings, ["[[hooks]]: app = \"echo\" in [server] hands no events over; use \"rooms\""]);
+}
+
 /// The parser's table holds 128.
 #[test]
 fn more_headers_than_can_be_parsed_are_refused() {

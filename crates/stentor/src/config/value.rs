@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 use stentor_cluster::engine::Address;
-use stentor_control::{TOKEN_BYTES_MIN, upstream_header};
+use stentor_control::{HookSecret, TOKEN_BYTES_MIN, upstream_header};
 use stentor_edge::{Hosts, Networks, Origins, Template};
 use toml::de::DeValue;
 
@@ -21,6 +21,8 @@ fields! {
     String => PathBuf: text -> PathBuf::from(text), path -> path.display().to_string();
     Token => Option<String>: token -> token.0.as_ref().map(|token| token.reveal().into()),
         token -> Token(token.clone().map(Secret::new));
+    SecretText => Option<HookSecret>: secret -> some(secret.0.reveal()).map(HookSecret::new),
+        secret -> SecretText(Secret::new(secret.as_ref().map(|secret| secret.reveal().into()).unwrap_or_default()));
     EngineUrl => Option<Address>: url -> url.0.clone(), address -> EngineUrl(address.clone());
     Headers => Vec<(String, String)>:
         headers -> headers.0.iter().map(|(name, value)| (name.clone(), value.reveal().into())).collect(),
@@ -196,6 +198,43 @@ impl Setting for EngineUrl {
 
     fn show(&self) -> String {
         self.0.as_ref().map_or_else(|| r#""""#.into(), |address| format!("\"{address}\""))
+    }
+}
+
+/// A secret in a section that may be there several times, for which the environment has no names: it may name variables.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd)]
+pub(crate) struct SecretText(pub(crate) Secret);
+
+impl SecretText {
+    /// Puts in what the variables hold. Returns what is wrong with them.
+    pub(crate) fn fill(&mut self, variables: &HashMap<String, String>) -> Option<String> {
+        match expand(self.0.reveal(), variables) {
+            Ok(text) => self.0 = Secret(text),
+            Err(name) => return Some(format!("the environment variable {name} is not set")),
+        }
+        None
+    }
+
+    /// Whether it is shorter than a secret may be.
+    pub(crate) fn is_short(&self) -> bool {
+        (1..TOKEN_BYTES_MIN).contains(&self.0.reveal().len())
+    }
+}
+
+impl Setting for SecretText {
+    const UNIT: &'static str = "text";
+
+    fn read(raw: Raw<'_>) -> Result<Self, String> {
+        let text = raw.text().ok_or("expected a text in quotes")?;
+        match pieces(text).find_map(Result::err) {
+            Some(wrong) => Err(format!("the secret {wrong}")),
+            None => Ok(Self(Secret::new(text.into()))),
+        }
+    }
+
+    fn show(&self) -> String {
+        let text = if self.0.reveal().is_empty() { "\"\"" } else { Secret::SHOWN };
+        text.into()
     }
 }
 

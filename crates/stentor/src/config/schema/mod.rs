@@ -7,6 +7,7 @@ mod auth;
 mod client_limits;
 mod cluster;
 mod feeds;
+mod hooks;
 mod protocols;
 mod rooms;
 mod server;
@@ -16,6 +17,7 @@ pub(crate) use auth::{Anonymous, Auth, Issuer, Permission, To};
 pub(crate) use client_limits::{AddressLimits, Proxies, ProxyProtocol, SessionLimits};
 pub(crate) use cluster::{Adapter, Bridge, Cluster};
 pub(crate) use feeds::{Feed, FeedsLimits};
+pub(crate) use hooks::Hook;
 pub(crate) use protocols::{CookieSameSite, SockJs, SocketIo};
 pub(crate) use rooms::{Rooms, Rule};
 pub(crate) use server::{
@@ -40,6 +42,7 @@ pub(crate) fn required(section: &str) -> &'static [&'static str] {
     match section {
         "auth.issuers" => &["issuer", "algorithms"],
         "feeds" => &["name", "url"],
+        "hooks" => &["name", "url", "on"],
         "listeners" => &["address"],
         "permissions" => &["allow"],
         "rules" => &["event"],

@@ -55,6 +55,7 @@ fn needed(section: &str) -> &'static [&'static str] {
         "feeds" => &["name = \"a\"", "url = \"http://a\""],
         "tls" => &["certificate = \"a\"", "key = \"a\""],
         "listeners" => &["address = \"127.0.0.1:1\""],
+        "hooks" => &["name = \"a\"", "url = \"http://a\"", "on = [\"event\"]"],
         "rules" => &["event = \"a\""],
         "sockjs" => &["prefix = \"/a\""],
         "socketio" => &["recovery_ttl = \"1s\""],
@@ -76,7 +77,15 @@ fn every_key_reaches_the_options() {
             let mut found: Vec<_> = with(&key.default).into_iter().collect();
             let range = key.range.iter().flat_map(|range| range.split(" to ")).filter_map(with);
             let words = key.unit.split('`').filter_map(|word| with(&format!("{word:?}")));
-            let values = ["true", "false", "[\"a\"]", "[\"max-age=0\"]", "{ a = \"b\" }", "{ a = \"c\" }"];
+            let values = [
+                "true",
+                "false",
+                "[\"a\"]",
+                "[\"max-age=0\"]",
+                "[\"connect\"]",
+                "{ a = \"b\" }",
+                "{ a = \"c\" }",
+            ];
             let texts = [
                 "\"redis://127.0.0.1\"",
                 "\"127.0.0.1:9\"",

@@ -1,0 +1,57 @@
+//! Why a hook gave no answer.
+
+/// Why a question has no answer. Each names the side at fault in the metrics and the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Cause {
+    /// No connection.
+    Connect,
+    /// The deadline has passed.
+    Timeout,
+    /// The connection ended within the response.
+    Broken,
+    /// Another status than 200.
+    Status,
+    /// A redirect, which isn't followed.
+    Redirect,
+    /// The response is larger than allowed.
+    TooLarge,
+    /// The response isn't what docs/hooks.md describes.
+    Invalid,
+    /// The response has no answer to this question.
+    MissingAnswer,
+    /// Too many questions wait, or too many bytes.
+    QueueFull,
+    /// Requests have failed: it isn't asked for a while.
+    BreakerOpen,
+}
+
+impl Cause {
+    pub(super) const ALL: [Self; 10] = [
+        Self::Connect,
+        Self::Timeout,
+        Self::Broken,
+        Self::Status,
+        Self::Redirect,
+        Self::TooLarge,
+        Self::Invalid,
+        Self::MissingAnswer,
+        Self::QueueFull,
+        Self::BreakerOpen,
+    ];
+
+    /// The label in metrics.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Timeout => "timeout",
+            Self::Broken => "broken",
+            Self::Status => "status",
+            Self::Redirect => "redirect",
+            Self::TooLarge => "too_large",
+            Self::Invalid => "invalid",
+            Self::MissingAnswer => "missing_answer",
+            Self::QueueFull => "queue_full",
+            Self::BreakerOpen => "breaker_open",
+        }
+    }
+}

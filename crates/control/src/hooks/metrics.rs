@@ -1,0 +1,160 @@
+//! The figures of hooks, by hook.
+
+use super::failure::Cause;
+use super::options::HookKind;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HookLabels {
+    hook: Arc<str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    hook: Arc<str>,
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CauseLabels {
+    hook: Arc<str>,
+    cause: &'static str,
+}
+
+/// The figures of all hooks.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    requests: Family<HookLabels, Counter>,
+    request_failures: Family<CauseLabels, Counter>,
+    request_seconds: Family<HookLabels, Histogram, fn() -> Histogram>,
+    questions: Family<KindLabels, Counter>,
+    unanswered: Family<CauseLabels, Counter>,
+    cached: Family<HookLabels, Counter>,
+    breaker_open: Family<HookLabels, Gauge>,
+    in_flight: Family<HookLabels, Gauge>,
+    waiting: Family<HookLabels, Gauge>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            requests: Family::default(),
+            request_failures: Family::default(),
+            // 0.5 ms to 8 s.
+            request_seconds: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.0005, 2.0, 15))
+            }),
+            questions: Family::default(),
+            unanswered: Family::default(),
+            cached: Family::default(),
+            breaker_open: Family::default(),
+            in_flight: Family::default(),
+            waiting: Family::default(),
+        }
+    }
+}
+
+/// The figures of one hook. All are there from the start.
+#[derive(Clone)]
+pub(super) struct HookMetrics {
+    pub(super) requests: Counter,
+    request_failures: Vec<Counter>,
+    pub(super) request_seconds: Histogram,
+    questions: Vec<Counter>,
+    unanswered: Vec<Counter>,
+    pub(super) cached: Counter,
+    pub(super) breaker_open: Gauge,
+    pub(super) in_flight: Gauge,
+    pub(super) waiting: Gauge,
+}
+
+impl HookMetrics {
+    pub(super) fn failure(&self, cause: Cause) -> &Counter {
+        &self.request_failures[cause as usize]
+    }
+
+    pub(super) fn question(&self, kind: HookKind) -> &Counter {
+        &self.questions[kind as usize]
+    }
+
+    pub(super) fn unanswered(&self, cause: Cause) -> &Counter {
+        &self.unanswered[cause as usize]
+    }
+}
+
+impl Metrics {
+    pub(super) fn of(&self, name: &str) -> HookMetrics {
+        let hook: Arc<str> = name.into();
+        let labels = HookLabels { hook: hook.clone() };
+        let by_cause = |family: &Family<CauseLabels, Counter>| {
+            let one = |cause: Cause| {
+                let labels = CauseLabels { hook: hook.clone(), cause: cause.name() };
+                family.get_or_create(&labels).clone()
+            };
+            Cause::ALL.map(one).to_vec()
+        };
+        let question = |kind: HookKind| {
+            let labels = KindLabels { hook: hook.clone(), kind: kind.name() };
+            self.questions.get_or_create(&labels).clone()
+        };
+        HookMetrics {
+            requests: self.requests.get_or_create(&labels).clone(),
+            request_failures: by_cause(&self.request_failures),
+            request_seconds: self.request_seconds.get_or_create(&labels).clone(),
+            questions: HookKind::ALL.map(question).to_vec(),
+            unanswered: by_cause(&self.unanswered),
+            cached: self.cached.get_or_create(&labels).clone(),
+            breaker_open: self.breaker_open.get_or_create(&labels).clone(),
+            in_flight: self.in_flight.get_or_create(&labels).clone(),
+            waiting: self.waiting.get_or_create(&labels).clone(),
+        }
+    }
+
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let Self {
+            requests,
+            request_failures,
+            request_seconds,
+            questions,
+            unanswered,
+            cached,
+            breaker_open,
+            in_flight,
+            waiting,
+        } = self.clone();
+        registry.register("hook_requests", "Requests to hooks, by hook", requests);
+        registry.register(
+            "hook_request_failures",
+            "Requests to hooks that failed, and questions without an answer in a response, by hook and cause",
+            request_failures,
+        );
+        registry.register("hook_request_seconds", "Duration of a request, by hook", request_seconds);
+        registry.register("hook_questions", "Questions to hooks, by hook and kind", questions);
+        registry.register(
+            "hook_unanswered_questions",
+            "Questions that were refused or allowed because the hook gave no answer, by hook and cause",
+            unanswered,
+        );
+        registry.register("hook_cached_answers", "Questions answered from the cache, by hook", cached);
+        registry.register(
+            "hook_breaker_open",
+            "Whether the hook isn't asked because its requests fail, by hook",
+            breaker_open,
+        );
+        registry.register("hook_requests_in_flight", "Requests in flight, by hook", in_flight);
+        registry.register("hook_waiting_questions", "Questions that wait for a request, by hook", waiting);
+    }
+
+    /// For the reference: everything, of a hook named `any`.
+    pub(crate) fn sample() -> Self {
+        let metrics = Self::default();
+        metrics.of("any").request_seconds.observe(0.0);
+        metrics
+    }
+}

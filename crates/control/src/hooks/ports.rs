@@ -1,0 +1,288 @@
+//! What the data plane asks, on its own threads: events, permissions, and who clients are.
+
+use super::options::HookKind;
+use super::question::{self, Connection};
+use super::{Asker, Hook, Hooks, locked, unavailable};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use stentor_edge::{
+    Access, Authentication, Authenticator, Authorizer, ClientEvent, ClientFacts, Credentials, Decision,
+    Denial, EventSink, Identity, Question, Ticket,
+};
+use stentor_hub::Topic;
+
+impl EventSink for Hooks {
+    fn takes(&self, namespace: &str, name: &str, is_known: bool) -> bool {
+        self.handler(namespace, name, is_known).is_some()
+    }
+
+    fn handle(&self, event: &ClientEvent<'_>) -> Result<(), Denial> {
+        let hook = self.handler(event.namespace, event.name, false).ok_or_else(unavailable)?;
+        let asker = Asker::Event(event.ticket, event.namespace.into());
+        hook.ask(HookKind::Event, asker, |id| question::event(id, event)).map_err(|_| unavailable())
+    }
+}
+
+impl Hooks {
+    /// The hook that handles an event: one that names it, or else the first whose patterns match.
+    fn handler(&self, namespace: &str, name: &str, by_name: bool) -> Option<&Hook> {
+        let takes =
+            |by_name| self.hooks.iter().find(|hook| hook.filter.takes_event(namespace, name, by_name));
+        takes(true).or_else(|| if by_name { None } else { takes(false) }).map(|hook| &**hook)
+    }
+
+    /// The first hook that is asked about a topic.
+    fn decider(&self, kind: HookKind, topic: &Topic) -> Option<&Hook> {
+        let (namespace, name) = match topic {
+            Topic::Room(room) => (Some(room.namespace()), room.name()),
+            Topic::Feed(key) => (None, key.as_str()),
+        };
+        self.hooks.iter().find(|hook| hook.filter.takes_topic(kind, namespace, name)).map(|hook| &**hook)
+    }
+
+    /// Asks whether a client may do something that nothing else forbids.
+    fn decide(&self, question: &Question<'_>) -> Decision {
+        let publish;
+        let (kind, topic) = match question.access {
+            Access::Subscribe(topic) => (HookKind::Subscribe, topic),
+            Access::Publish(room) => {
+                publish = Topic::Room(room.clone());
+                (HookKind::Publish, &publish)
+            }
+            Access::Connect { .. } | Access::Presence(_) | Access::History(_) => return Decision::Allow,
+        };
+        let Some(hook) = self.decider(kind, topic) else { return Decision::Allow };
+        let session = question.session.map(|session| session.to_string());
+        let key = cache_key(kind, session.as_deref(), question.identity, topic);
+        if let Some(decided) = locked(&hook.cache).find(Instant::now(), &key) {
+            hook.metrics.cached.inc();
+            return decision(decided);
+        }
+        let namespace = match topic {
+            Topic::Room(room) => Some(room.namespace()),
+            Topic::Feed(_) => None,
+        };
+        let connection = Connection { session: session.as_deref(), namespace, ..Connection::default() };
+        let write = |id| question::access(id, kind, connection, question.identity, topic);
+        match hook.ask(kind, Asker::Access(question.ticket, key), write) {
+            Ok(()) => Decision::Pending,
+            Err(_) => decision(hook.decide_without_answer()),
+        }
+    }
+}
+
+fn decision(decided: Result<(), Denial>) -> Decision {
+    decided.map_or_else(Decision::Deny, |()| Decision::Allow)
+}
+
+/// What an answer holds for: a user, or the session of an anonymous client; and a topic.
+fn cache_key(kind: HookKind, session: Option<&str>, identity: Option<&Identity>, topic: &Topic) -> Box<str> {
+    let mut key = kind.name().to_owned();
+    // The lengths keep the parts apart.
+    let mut part = |tag: char, text: &str| _ = write!(key, "{tag}{}:{text}", text.len());
+    match identity.and_then(|identity| identity.principal.as_ref()) {
+        Some(principal) => {
+            part('i', &principal.issuer);
+            part('u', &principal.subject);
+        }
+        None => part('s', session.unwrap_or_default()),
+    }
+    match topic {
+        Topic::Room(room) => {
+            part('n', room.namespace());
+            part('r', room.name());
+        }
+        Topic::Feed(feed) => part('f', feed.as_str()),
+    }
+    key.into()
+}
+
+/// Asks hooks about what nothing else forbids.
+#[derive(Debug)]
+pub struct HookAuthorizer {
+    inner: Option<Arc<dyn Authorizer>>,
+    hooks: Arc<Hooks>,
+}
+
+impl HookAuthorizer {
+    /// What `inner` denies is denied; hooks are asked about the rest.
+    pub fn new(inner: Option<Arc<dyn Authorizer>>, hooks: Arc<Hooks>) -> Self {
+        Self { inner, hooks }
+    }
+}
+
+impl Authorizer for HookAuthorizer {
+    fn authorize(&self, question: &Question<'_>) -> Decision {
+        match self.inner.as_ref().map_or(Decision::Allow, |inner| inner.authorize(question)) {
+            Decision::Allow => self.hooks.decide(question),
+            decision => decision,
+        }
+    }
+
+    fn is_cacheable(&self, access: Access<'_>) -> bool {
+        let is_asked = match access {
+            Access::Subscribe(topic) => self.hooks.decider(HookKind::Subscribe, topic).is_some(),
+            Access::Publish(room) => {
+                self.hooks.decider(HookKind::Publish, &Topic::Room(room.clone())).is_some()
+            }
+            Access::Connect { .. } | Access::Presence(_) | Access::History(_) => false,
+        };
+        !is_asked && self.inner.as_ref().is_none_or(|inner| inner.is_cacheable(access))
+    }
+}
+
+/// Allows everything.
+#[derive(Debug)]
+struct Anything;
+
+impl Authorizer for Anything {
+    fn is_cacheable(&self, _access: Access<'_>) -> bool {
+        true
+    }
+}
+
+/// Clients whose tokens are being verified. Beyond it, the oldest are refused.
+const VERIFYING_MAX: usize = 10_000;
+
+/// A client whose token is being verified.
+pub(super) struct Verifying {
+    ticket: Ticket,
+    address: Option<IpAddr>,
+    protocol: &'static str,
+    namespace: Option<Box<str>>,
+    origin: Option<Box<str>>,
+    user_agent: Option<Box<str>>,
+}
+
+impl Hooks {
+    /// A token has been verified, after a while: what [`HookAuthenticator`] would have done at once.
+    pub(crate) fn identify(self: &Arc<Self>, ticket: Ticket, answer: Result<Arc<Identity>, Denial>) {
+        let Some(plane) = self.plane.get() else { return };
+        let client = {
+            let mut verifying = locked(&self.verifying);
+            let at = verifying.iter().position(|client| client.ticket == ticket);
+            at.and_then(|at| verifying.remove(at))
+        };
+        let answer = match (answer, client) {
+            (Ok(identity), Some(client)) => {
+                let Verifying { address, protocol, namespace, origin, user_agent, .. } = &client;
+                let [namespace, origin, user_agent] = [namespace, origin, user_agent].map(Option::as_deref);
+                let client = ClientFacts { address: *address, protocol, namespace, origin, user_agent };
+                let credentials = Credentials { token: None, client };
+                match HookAuthenticator::identified(self, ticket, &identity, &credentials, true) {
+                    Authentication::Accepted(identity) => Ok(identity),
+                    Authentication::Refused(denial) => Err(denial),
+                    Authentication::Pending => return,
+                }
+            }
+            (Ok(_), None) => Err(unavailable()),
+            (Err(denial), _) => Err(denial),
+        };
+        // If the core's inbox is full, the client is refused with `unavailable` after a while.
+        let _ = plane.identify(ticket, answer);
+    }
+
+    /// A token was known at once. It is one of the last.
+    fn forget(&self, ticket: Ticket) {
+        let mut verifying = locked(&self.verifying);
+        if let Some(at) = verifying.iter().rposition(|client| client.ticket == ticket) {
+            verifying.remove(at);
+        }
+    }
+
+    /// Remembers a client whose token is being verified.
+    fn verifies(&self, ticket: Ticket, client: &ClientFacts<'_>) {
+        let ClientFacts { address, protocol, namespace, origin, user_agent } = *client;
+        let [namespace, origin, user_agent] =
+            [namespace, origin, user_agent].map(|text| text.map(Into::into));
+        let mut verifying = locked(&self.verifying);
+        if verifying.len() >= VERIFYING_MAX {
+            verifying.pop_front();
+        }
+        verifying.push_back(Verifying { ticket, address, protocol, namespace, origin, user_agent });
+    }
+}
+
+/// Asks hooks about clients that connect, after their tokens have been verified.
+#[derive(Debug)]
+pub struct HookAuthenticator {
+    inner: Option<Arc<dyn Authenticator>>,
+    hooks: Arc<Hooks>,
+}
+
+impl HookAuthenticator {
+    /// Clients that `inner` refuses are refused. Without `inner`, clients are anonymous until a hook says who they are, and they
+    /// may do what no hook forbids.
+    pub fn new(inner: Option<Arc<dyn Authenticator>>, hooks: Arc<Hooks>) -> Self {
+        Self { inner, hooks }
+    }
+
+    /// An identity has been found by its token, or without one.
+    pub(super) fn identified(
+        hooks: &Arc<Hooks>,
+        ticket: Ticket,
+        identity: &Identity,
+        credentials: &Credentials<'_>,
+        is_verified: bool,
+    ) -> Authentication {
+        let authorizer = Arc::new(HookAuthorizer::new(Some(identity.authorizer.clone()), hooks.clone()));
+        let identity = Arc::new(Identity { authorizer, ..identity.clone() });
+        let namespace = credentials.client.namespace.unwrap_or("/");
+        let takes = |hook: &&Arc<Hook>| {
+            hook.filter.is_on(HookKind::Connect) && hook.filter.takes_namespace(namespace)
+        };
+        let Some(hook) = hooks.hooks.iter().find(takes) else { return Authentication::Accepted(identity) };
+        // A token that was verified stays here: the backend needs to know what it says only.
+        let token = credentials.token.filter(|_| !is_verified);
+        let write = |id| question::connect(id, &credentials.client, token, Some(&identity));
+        let asker = Asker::Connect(ticket, namespace.into(), identity.clone());
+        match hook.ask(HookKind::Connect, asker, write) {
+            Ok(()) => Authentication::Pending,
+            Err(_) => match hook.decide_without_answer() {
+                Ok(()) => Authentication::Accepted(identity),
+                Err(denial) => Authentication::Refused(denial),
+            },
+        }
+    }
+}
+
+impl Authenticator for HookAuthenticator {
+    fn authenticate(&self, ticket: Ticket, credentials: &Credentials<'_>) -> Authentication {
+        match &self.inner {
+            None => {
+                let anybody = Identity::anonymous(Arc::new(Anything));
+                Self::identified(&self.hooks, ticket, &anybody, credentials, false)
+            }
+            Some(inner) => {
+                // Before it is asked: its answer may come at once, on another thread.
+                self.hooks.verifies(ticket, &credentials.client);
+                match inner.authenticate(ticket, credentials) {
+                    Authentication::Pending => Authentication::Pending,
+                    known => {
+                        self.hooks.forget(ticket);
+                        match known {
+                            Authentication::Accepted(identity) => {
+                                Self::identified(&self.hooks, ticket, &identity, credentials, true)
+                            }
+                            other => other,
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn decides_publishing(&self) -> bool {
+        self.inner.as_ref().is_some_and(|inner| inner.decides_publishing())
+    }
+
+    fn generation(&self) -> u64 {
+        self.inner.as_ref().map_or(0, |inner| inner.generation())
+    }
+
+    fn is_revoked(&self, identity: &Identity) -> bool {
+        self.inner.as_ref().is_some_and(|inner| inner.is_revoked(identity))
+    }
+}

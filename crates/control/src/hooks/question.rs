@@ -1,0 +1,157 @@
+//! Writes questions: docs/hooks.md, "Requests". What the transport knows, what a token or hook has confirmed, and what the client
+//! says of itself are separate objects, so that no header or argument of a client passes for a fact.
+
+use super::options::HookKind;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use std::fmt::Write as _;
+use stentor_edge::{ClientEvent, ClientFacts, Identity};
+use stentor_hub::Topic;
+use stentor_json::write_string;
+
+/// What the transport knows of a session.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Connection<'a> {
+    pub(super) session: Option<&'a str>,
+    pub(super) protocol: Option<&'a str>,
+    pub(super) namespace: Option<&'a str>,
+    pub(super) address: Option<&'a str>,
+}
+
+/// A JSON object that is being written. A question always has members, so no comma has to be taken back.
+struct Object(Vec<u8>);
+
+impl Object {
+    fn begin(id: u64, kind: HookKind) -> Self {
+        let mut out = Vec::with_capacity(256);
+        out.extend_from_slice(b"{\"id\":");
+        out.extend_from_slice(id.to_string().as_bytes());
+        out.extend_from_slice(b",\"hook\":\"");
+        out.extend_from_slice(kind.name().as_bytes());
+        out.push(b'"');
+        Self(out)
+    }
+
+    fn raw(&mut self, name: &str, json: &str) {
+        self.0.extend_from_slice(b",\"");
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.extend_from_slice(b"\":");
+        self.0.extend_from_slice(json.as_bytes());
+    }
+
+    fn text(&mut self, name: &str, text: &str) {
+        self.raw(name, "");
+        write_string(&mut self.0, text);
+    }
+
+    /// An object with these texts, as far as there are any.
+    fn texts(&mut self, name: &str, texts: &[(&str, Option<&str>)]) {
+        self.raw(name, "{");
+        let mut is_first = true;
+        for (name, text) in texts {
+            let Some(text) = text else { continue };
+            if !std::mem::replace(&mut is_first, false) {
+                self.0.push(b',');
+            }
+            write_string(&mut self.0, name);
+            self.0.push(b':');
+            write_string(&mut self.0, text);
+        }
+        self.0.push(b'}');
+    }
+
+    fn connection(&mut self, connection: Connection<'_>) {
+        let Connection { session, protocol, namespace, address } = connection;
+        let texts =
+            [("session", session), ("protocol", protocol), ("namespace", namespace), ("address", address)];
+        self.texts("connection", &texts);
+    }
+
+    /// `null`: anonymous.
+    fn user(&mut self, identity: Option<&Identity>) {
+        let principal = identity.and_then(|identity| identity.principal.as_ref());
+        match principal {
+            None => self.raw("user", "null"),
+            Some(principal) => {
+                let texts = [("id", Some(&*principal.subject)), ("issuer", Some(&*principal.issuer))];
+                self.texts("user", &texts);
+            }
+        }
+        if let Some(info) = identity.and_then(|identity| identity.info.as_deref()) {
+            self.raw("info", info);
+        }
+    }
+
+    fn end(mut self) -> Vec<u8> {
+        self.0.push(b'}');
+        self.0
+    }
+}
+
+/// An event of a client.
+pub(super) fn event(id: u64, event: &ClientEvent<'_>) -> Vec<u8> {
+    let ClientEvent { session, identity, protocol, namespace, name, arguments, wants_ack, .. } = *event;
+    let mut object = Object::begin(id, HookKind::Event);
+    let session = session.to_string();
+    object.connection(Connection {
+        session: Some(&session),
+        protocol: Some(protocol),
+        namespace: Some(namespace),
+        address: None,
+    });
+    object.user(identity);
+    object.text("event", name);
+    object.raw("arguments", "[");
+    object.0.extend_from_slice(arguments.json.as_bytes());
+    object.0.push(b']');
+    if !arguments.attachments.is_empty() {
+        let mut list = String::from("[");
+        for (n, attachment) in arguments.attachments.iter().enumerate() {
+            let comma = if n > 0 { "," } else { "" };
+            let _ = write!(list, "{comma}\"{}\"", STANDARD.encode(attachment));
+        }
+        list.push(']');
+        object.raw("attachments", &list);
+    }
+    object.raw("acknowledge", if wants_ack { "true" } else { "false" });
+    object.end()
+}
+
+/// A client wants to subscribe or publish to a topic.
+pub(super) fn access(
+    id: u64,
+    kind: HookKind,
+    connection: Connection<'_>,
+    identity: Option<&Identity>,
+    topic: &Topic,
+) -> Vec<u8> {
+    let mut object = Object::begin(id, kind);
+    object.connection(connection);
+    object.user(identity);
+    match topic {
+        Topic::Room(room) => object.text("room", room.name()),
+        Topic::Feed(key) => object.text("feed", key.as_str()),
+    }
+    object.end()
+}
+
+/// A client wants to connect.
+pub(super) fn connect(
+    id: u64,
+    client: &ClientFacts<'_>,
+    token: Option<&str>,
+    identity: Option<&Identity>,
+) -> Vec<u8> {
+    let ClientFacts { address, protocol, namespace, origin, user_agent } = *client;
+    let mut object = Object::begin(id, HookKind::Connect);
+    let address = address.map(|address| address.to_string());
+    object.connection(Connection {
+        session: None,
+        protocol: Some(protocol),
+        namespace,
+        address: address.as_deref(),
+    });
+    object.user(identity);
+    object.texts("client", &[("origin", origin), ("user_agent", user_agent), ("token", token)]);
+    object.end()
+}

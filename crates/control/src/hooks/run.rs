@@ -1,0 +1,258 @@
+//! The task of each hook: it sends the requests, and delivers the answers to the data plane.
+
+use super::batcher::{Answered, Batch};
+use super::failure::Cause;
+use super::http::{self, Failed};
+use super::{Asker, Hook, Hooks, QUESTION_BYTES, answer, locked, unavailable};
+use crate::signals::{Signals, stopped};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_edge::{DataPlane, Identity, Principal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+
+/// A failing hook is logged this often at most.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// How long an answer waits for a full inbox of the data plane. Its question has been refused by then.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An answer for the data plane.
+type Delivery<'a> = Answered<Asker, &'a str>;
+
+impl Hooks {
+    /// Asks until `stop`. Needs [`Self::connect`] before.
+    pub(crate) async fn run(self: Arc<Self>, signals: Arc<Signals>, stop: watch::Receiver<bool>) {
+        let mut tasks = JoinSet::new();
+        for hook in &self.hooks {
+            tracing::info!(hook = %hook.name, "hook configured");
+            let runner = Runner { hook: hook.clone(), hooks: self.clone(), signals: signals.clone() };
+            tasks.spawn(runner.run(stop.clone()));
+        }
+        while let Some(ended) = tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "the task of a hook has failed");
+            }
+        }
+    }
+}
+
+/// What the log has said about a hook.
+#[derive(Default)]
+struct Logged {
+    at: Option<Instant>,
+    is_failing: bool,
+}
+
+#[derive(Clone)]
+struct Runner {
+    hook: Arc<Hook>,
+    hooks: Arc<Hooks>,
+    signals: Arc<Signals>,
+}
+
+impl Runner {
+    async fn run(self, mut stop: watch::Receiver<bool>) {
+        let Some(plane) = self.hooks.plane.get().cloned() else { return };
+        let hook = &self.hook;
+        let mut requests: JoinSet<Option<String>> = JoinSet::new();
+        // The number of each request, should its task panic.
+        let mut numbers = HashMap::new();
+        let mut logged = Logged::default();
+        loop {
+            let mut batches = Vec::new();
+            let (failed, timeout) = {
+                let (mut batcher, now) = (locked(&hook.batcher), Instant::now());
+                while let Some(batch) = batcher.poll_batch(now) {
+                    batches.push(batch);
+                }
+                let timeout = batcher.poll_timeout(now);
+                hook.waiting.set(batcher.waiting_bytes() + batcher.waiting() * QUESTION_BYTES);
+                hook.metrics.waiting.set(batcher.waiting() as i64);
+                hook.metrics.in_flight.set(batcher.in_flight() as i64);
+                hook.metrics.breaker_open.set(i64::from(batcher.is_broken()));
+                (batcher.take_failed(), timeout)
+            };
+            for batch in batches {
+                let number = batch.number;
+                let task = requests.spawn(self.clone().send(batch, plane.clone()));
+                numbers.insert(task.id(), number);
+            }
+            let failed = failed.into_iter().map(|(asker, cause)| (asker, Err(cause)));
+            self.deliver(&*plane, failed).await;
+            let timer = async {
+                match timeout {
+                    Some(timeout) => sleep_until(timeout.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = stopped(&mut stop) => return,
+                () = hook.asked.notified() => {}
+                () = timer => {}
+                Some(ended) = requests.join_next_with_id() => {
+                    let failure = match ended {
+                        Ok((task, failure)) => {
+                            numbers.remove(&task);
+                            failure
+                        }
+                        Err(error) => {
+                            if let Some(number) = numbers.remove(&error.id()) {
+                                let lost = self.answered(number, Err(Cause::Broken));
+                                self.deliver(&*plane, lost).await;
+                            }
+                            Some(error.to_string())
+                        }
+                    };
+                    self.log(&mut logged, failure);
+                }
+            }
+        }
+    }
+
+    /// Sends one request and delivers its answers. Returns what was wrong, for the log.
+    async fn send(self, batch: Batch, plane: Arc<dyn DataPlane>) -> Option<String> {
+        let hook = &self.hook;
+        let (begun, number) = (Instant::now(), batch.number);
+        let body = http::body(&self.hooks.node, &batch);
+        let held = body.len();
+        hook.bodies.add(held);
+        hook.metrics.requests.inc();
+        let response = hook.sender.send(body, batch.deadline).await;
+        hook.metrics.request_seconds.observe(begun.elapsed().as_secs_f64());
+        hook.bodies.subtract(held);
+        let invalid =
+            |wrong| (Cause::Invalid, format!("the response is not as docs/hooks.md describes: {wrong}"));
+        let text = response.and_then(|body| answer::text(body).map_err(invalid));
+        let held = text.as_ref().map_or(0, String::len);
+        hook.bodies.add(held);
+        let answers = text.as_ref().map_err(Failed::clone);
+        let answers = answers.and_then(|text| answer::answers(text).map_err(invalid));
+        let (response, mut wrong) = match answers {
+            Ok(answers) => (Ok(answers), None),
+            Err((cause, text)) => {
+                hook.metrics.failure(cause).inc();
+                (Err(cause), Some(text))
+            }
+        };
+        let has_answers = response.is_ok();
+        let answered = self.answered(number, response);
+        let missing = answered.iter().filter(|(_, answer)| answer.is_err()).count();
+        if has_answers && missing > 0 {
+            hook.metrics.failure(Cause::MissingAnswer).inc_by(missing as u64);
+            wrong = Some(format!("the response has no answer to {missing} of its questions"));
+        }
+        let invalid = self.deliver(&*plane, answered).await;
+        hook.bodies.subtract(held);
+        wrong.or(invalid)
+    }
+
+    fn answered<'a>(&self, number: u64, response: Result<Vec<(u64, &'a str)>, Cause>) -> Vec<Delivery<'a>> {
+        locked(&self.hook.batcher).handle_response(Instant::now(), number, response)
+    }
+
+    /// Delivers answers. Returns what is wrong with one of them.
+    async fn deliver<'a>(
+        &self,
+        plane: &dyn DataPlane,
+        answers: impl IntoIterator<Item = Delivery<'a>>,
+    ) -> Option<String> {
+        let mut wrong = None;
+        for (asker, answer) in answers {
+            let answer = answer.map_err(|cause| _ = self.hook.unanswered(cause));
+            wrong = match asker {
+                Asker::Event(ticket, namespace) => {
+                    let (reply, found) =
+                        self.parse(answer, |text| answer::reply(text, &namespace), || Err(unavailable()));
+                    self.when_space(|| plane.reply(ticket, reply.clone())).await;
+                    wrong.or(found)
+                }
+                Asker::Access(ticket, key) => {
+                    let mut keep = None;
+                    let parse = |text: &str| {
+                        let permission = answer::permission(text)?;
+                        keep = permission.ttl;
+                        Ok(permission.result)
+                    };
+                    let (decided, found) = self.parse(answer, parse, || self.hook.decide_without_answer());
+                    if let Some(ttl) = keep {
+                        locked(&self.hook.cache).put(Instant::now(), key, ttl, decided.clone());
+                    }
+                    self.when_space(|| plane.decide(ticket, decided.clone())).await;
+                    wrong.or(found)
+                }
+                Asker::Connect(ticket, namespace, identity) => {
+                    let parse = |text: &str| {
+                        let admission = answer::admission(text, &namespace)?;
+                        Ok(admission.map(|admission| Arc::new(self.admitted(&identity, admission))))
+                    };
+                    let without = || self.hook.decide_without_answer().map(|()| identity.clone());
+                    let (admitted, found) = self.parse(answer, parse, without);
+                    self.when_space(|| plane.identify(ticket, admitted.clone())).await;
+                    wrong.or(found)
+                }
+            };
+        }
+        wrong
+    }
+
+    /// Reads an answer. One that isn't as described counts as none. Returns also what is wrong with it.
+    fn parse<T>(
+        &self,
+        answer: Result<&str, ()>,
+        parse: impl FnOnce(&str) -> Result<T, answer::Wrong>,
+        without: impl FnOnce() -> T,
+    ) -> (T, Option<String>) {
+        match answer.map(parse) {
+            Ok(Ok(parsed)) => (parsed, None),
+            Ok(Err(wrong)) => {
+                self.hook.metrics.failure(Cause::Invalid).inc();
+                self.hook.unanswered(Cause::Invalid);
+                (without(), Some(format!("an answer is not as docs/hooks.md describes: {wrong}")))
+            }
+            Err(()) => (without(), None),
+        }
+    }
+
+    /// What a hook makes of an identity.
+    fn admitted(&self, identity: &Identity, admission: answer::Admission) -> Identity {
+        let answer::Admission { user, info, join } = admission;
+        let mut identity = identity.clone();
+        if let Some(subject) = user {
+            // A subject means something only together with who has confirmed it.
+            let issuer = format!("hook:{}", self.hook.name).into();
+            identity.principal = Some(Principal { issuer, subject });
+        }
+        identity.info = info.or(identity.info);
+        identity.join.extend(join);
+        identity
+    }
+
+    /// Gives an answer to the data plane, and waits while its inbox is full.
+    async fn when_space(&self, attempt: impl FnMut() -> Result<(), stentor_edge::Busy>) {
+        let deadline = tokio::time::Instant::now() + DELIVERY_TIMEOUT;
+        // Too late, the question has been refused for want of time.
+        let _ = self.signals.when_space(Some(deadline), attempt).await;
+    }
+
+    /// Logs a failure now and then, and its end.
+    fn log(&self, logged: &mut Logged, failure: Option<String>) {
+        let hook = &*self.hook.name;
+        match failure {
+            Some(error) => {
+                let now = Instant::now();
+                if logged.at.is_none_or(|at| now.saturating_duration_since(at) >= LOG_INTERVAL) {
+                    logged.at = Some(now);
+                    logged.is_failing = true;
+                    tracing::warn!(hook, error, "a request to a hook has failed");
+                }
+            }
+            None if logged.is_failing => {
+                logged.is_failing = false;
+                tracing::info!(hook, "the hook answers again");
+            }
+            None => {}
+        }
+    }
+}

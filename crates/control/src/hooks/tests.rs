@@ -1,0 +1,526 @@
+//! The machine against a model on a virtual clock, and the wire format.
+
+use super::answer::{self, Admission, Permission};
+use super::batcher::{Batcher, Limits};
+use super::breaker::{FAILURES_MAX, PAUSE_MAX, PAUSE_MIN};
+use super::cache::Cache;
+use super::failure::Cause;
+use super::options::HookKind;
+use super::question::{self, Connection};
+use fastrand::Rng;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+use stentor_edge::{
+    Arguments, Authorizer, ClientEvent, ClientFacts, Denial, EventEmit, EventReply, Identity, Principal,
+    PublicId, Ticket,
+};
+use stentor_hub::{Data, Room, Rooms, Topic};
+
+const LIMITS: Limits = Limits {
+    batch_max: 4,
+    batch_bytes_max: 100,
+    gather: Duration::from_millis(5),
+    timeout: Duration::from_millis(200),
+    requests_max: 3,
+    waiting_max: 12,
+    waiting_bytes_max: 400,
+};
+
+/// What the machine should do, written as plainly as possible.
+#[derive(Default)]
+struct Model {
+    /// Accepted questions that aren't in a request, with their time and size.
+    waiting: VecDeque<(u64, Instant, usize)>,
+    in_flight: BTreeMap<u64, Vec<u64>>,
+    failures: u32,
+    open_until: Option<Instant>,
+    pause: Duration,
+    probe: Option<u64>,
+    answered: HashMap<u64, u32>,
+    /// Ids of accepted questions.
+    ids: HashMap<u64, u64>,
+}
+
+impl Model {
+    fn is_open(&self, now: Instant) -> bool {
+        self.open_until.is_some_and(|until| now < until)
+    }
+
+    fn ended(&mut self, now: Instant, number: u64, succeeded: bool) {
+        let is_probe = self.probe == Some(number);
+        if self.open_until.is_some() && !is_probe {
+            return;
+        }
+        if succeeded {
+            (self.failures, self.open_until, self.probe) = (0, None, None);
+            return;
+        }
+        self.failures += 1;
+        if is_probe {
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+        } else if self.failures < FAILURES_MAX {
+            return;
+        } else {
+            self.pause = PAUSE_MIN;
+        }
+        (self.open_until, self.probe) = (Some(now + self.pause), None);
+    }
+}
+
+/// Sends what is due, and checks it.
+fn poll(batcher: &mut Batcher<u64>, model: &mut Model, now: Instant) {
+    while let Some(batch) = batcher.poll_batch(now) {
+        let count = batch.questions.len();
+        assert!((1..=LIMITS.batch_max).contains(&count));
+        let bytes: usize = batch.questions.iter().map(Vec::len).sum();
+        assert!(count == 1 || bytes <= LIMITS.batch_bytes_max);
+        assert!(!model.is_open(now) && model.probe.is_none());
+        if model.open_until.is_some() {
+            model.probe = Some(batch.number);
+        }
+        // Those before it have expired.
+        while model.waiting.front().is_some_and(|(_, at, _)| *at + LIMITS.timeout <= now) {
+            model.waiting.pop_front();
+        }
+        let asked: Vec<_> = model.waiting.drain(..count).collect();
+        assert_eq!(batch.deadline, asked[0].1 + LIMITS.timeout);
+        assert!(batch.deadline > now);
+        let askers: Vec<u64> = asked.iter().map(|(asker, ..)| *asker).collect();
+        let texts: Vec<_> = asked.iter().map(|(asker, _, size)| text(*asker, *size)).collect();
+        assert_eq!(batch.questions, texts, "in order");
+        let was_idle = model.in_flight.is_empty();
+        model.in_flight.insert(batch.number, askers);
+        assert!(model.in_flight.len() <= LIMITS.requests_max);
+        let is_full = count == LIMITS.batch_max
+            || bytes + model.waiting.front().map_or(0, |(.., size)| *size) >= LIMITS.batch_bytes_max;
+        let is_old = asked[0].1 + LIMITS.gather <= now;
+        assert!(was_idle || is_full || is_old, "too early");
+    }
+    if let Some(timeout) = batcher.poll_timeout(now) {
+        assert!(timeout > now, "nothing is due after a poll");
+    }
+    for (asker, cause) in batcher.take_failed() {
+        *model.answered.entry(asker).or_default() += 1;
+        match cause {
+            Cause::Timeout => model.waiting.retain(|(waiting, at, _)| {
+                assert!(*waiting != asker || *at + LIMITS.timeout <= now, "too early");
+                *waiting != asker
+            }),
+            Cause::BreakerOpen => model.waiting.retain(|(waiting, ..)| *waiting != asker),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn text(asker: u64, size: usize) -> Vec<u8> {
+    vec![asker as u8; size]
+}
+
+#[test]
+fn the_batcher_does_what_its_model_does() {
+    for seed in 0..100 {
+        run_model(seed);
+    }
+}
+
+fn run_model(seed: u64) {
+    let mut random = Rng::with_seed(seed);
+    let (mut batcher, mut model) = (Batcher::new(LIMITS), Model::default());
+    let (mut now, mut accepted) = (Instant::now(), 0);
+    // Some runs fail a lot, so that the breaker opens.
+    let failing = [0, 2, 8][random.usize(..3)];
+    for asker in 0..600 {
+        let size = random.usize(1..60);
+        let bytes: usize = model.waiting.iter().map(|(.., size)| size).sum();
+        let mut given = 0;
+        let write = |id| {
+            given = id;
+            text(asker, size)
+        };
+        match batcher.ask(now, asker, write) {
+            Ok(_) => {
+                assert!(!model.is_open(now), "seed {seed}");
+                model.ids.insert(asker, given);
+                model.waiting.push_back((asker, now, size));
+                accepted += 1;
+            }
+            Err((same, Cause::BreakerOpen)) => assert!(same == asker && model.is_open(now), "seed {seed}"),
+            Err((_, Cause::QueueFull)) => assert!(
+                model.waiting.len() >= LIMITS.waiting_max || bytes + size > LIMITS.waiting_bytes_max,
+                "seed {seed}"
+            ),
+            Err(other) => panic!("seed {seed}: {other:?}"),
+        }
+        poll(&mut batcher, &mut model, now);
+        let numbers: Vec<u64> = model.in_flight.keys().copied().collect();
+        for number in numbers {
+            if random.bool() {
+                continue;
+            }
+            let askers = model.in_flight.remove(&number).unwrap();
+            let response = if random.u32(..10) < failing { Err(Cause::Broken) } else { Ok(()) };
+            let answered = match response {
+                Err(cause) => batcher.handle_response::<u64>(now, number, Err(cause)),
+                Ok(()) => {
+                    let mut answers: Vec<(u64, u64)> =
+                        askers.iter().map(|asker| (model.ids[asker], *asker)).collect();
+                    random.shuffle(&mut answers);
+                    batcher.handle_response(now, number, Ok(answers))
+                }
+            };
+            assert_eq!(answered.iter().map(|(asker, _)| *asker).collect::<Vec<_>>(), askers);
+            for (asker, result) in &answered {
+                assert_eq!(*result, response.map(|()| *asker), "seed {seed}");
+                *model.answered.entry(*asker).or_default() += 1;
+            }
+            assert!(batcher.handle_response::<u64>(now, number, Err(Cause::Broken)).is_empty(), "twice");
+            model.ended(now, number, response.is_ok());
+        }
+        poll(&mut batcher, &mut model, now);
+        let steps = [0, 1, 3, 7, 50, 400];
+        now += Duration::from_millis(steps[random.usize(..steps.len())]);
+        poll(&mut batcher, &mut model, now);
+        assert_eq!(batcher.in_flight(), model.in_flight.len());
+        assert_eq!(batcher.waiting(), model.waiting.len(), "seed {seed}");
+        assert_eq!(batcher.waiting_bytes(), model.waiting.iter().map(|(.., size)| size).sum::<usize>());
+        assert_eq!(batcher.is_broken(), model.open_until.is_some());
+    }
+    let numbers: Vec<u64> = model.in_flight.keys().copied().collect();
+    for number in numbers {
+        let answered = batcher.handle_response::<u64>(now, number, Err(Cause::Broken));
+        answered.iter().for_each(|(asker, _)| *model.answered.entry(*asker).or_default() += 1);
+    }
+    now += LIMITS.timeout;
+    while batcher.poll_batch(now).is_some() {}
+    batcher.take_failed().iter().for_each(|(asker, _)| *model.answered.entry(*asker).or_default() += 1);
+    assert_eq!(model.answered.len(), accepted, "seed {seed}: each is answered");
+    assert!(model.answered.values().all(|times| *times == 1), "seed {seed}: once");
+}
+
+/// A batcher with one question in flight, which has the id 1.
+fn one_in_flight(now: Instant) -> (Batcher<&'static str>, u64) {
+    let mut batcher = Batcher::new(LIMITS);
+    assert!(batcher.ask(now, "a", |id| id.to_string().into_bytes()).is_ok());
+    let batch = batcher.poll_batch(now).unwrap();
+    assert_eq!(batch.questions, [b"1"]);
+    (batcher, batch.number)
+}
+
+#[test]
+fn answers_count_by_their_ids() {
+    fn check(answers: &[(u64, &str)], expect: Result<&str, Cause>) {
+        let now = Instant::now();
+        let (mut batcher, number) = one_in_flight(now);
+        let answers = answers.iter().map(|(id, answer)| (*id, (*answer).to_owned())).collect();
+        let answered = batcher.handle_response(now, number, Ok(answers));
+        assert_eq!(answered, [("a", expect.map(str::to_owned))]);
+    }
+    check(&[(1, "x")], Ok("x"));
+    check(&[(2, "y"), (1, "x"), (1, "z")], Ok("x"));
+    check(&[], Err(Cause::MissingAnswer));
+    check(&[(2, "y"), (0, "z")], Err(Cause::MissingAnswer));
+}
+
+#[test]
+fn the_first_question_leaves_at_once_and_others_are_gathered() {
+    let now = Instant::now();
+    let (mut batcher, number) = one_in_flight(now);
+    assert_eq!(batcher.ask(now, "b", |_| vec![0]), Ok(true), "the timer has to be set");
+    assert_eq!(batcher.ask(now, "c", |_| vec![0]), Ok(false));
+    assert_eq!(batcher.poll_batch(now), None);
+    assert_eq!(batcher.poll_timeout(now), Some(now + LIMITS.gather));
+    let later = now + LIMITS.gather;
+    assert_eq!(batcher.poll_batch(later).unwrap().questions.len(), 2);
+    // When nothing is in flight, nothing is waited for.
+    let mut batcher = one_in_flight(now).0;
+    assert_eq!(batcher.ask(now, "b", |_| vec![0]), Ok(true));
+    batcher.handle_response(now, number, Ok(vec![(1, ())]));
+    assert_eq!(batcher.poll_batch(now).unwrap().questions.len(), 1);
+    // A full batch doesn't wait.
+    let mut batcher = one_in_flight(now).0;
+    for n in 0..LIMITS.batch_max {
+        let is_due = n == 0 || n + 1 == LIMITS.batch_max;
+        assert_eq!(batcher.ask(now, "b", |_| vec![0]), Ok(is_due));
+    }
+    assert_eq!(batcher.poll_batch(now).unwrap().questions.len(), LIMITS.batch_max);
+}
+
+#[test]
+fn the_breaker_opens_probes_and_closes() {
+    let mut now = Instant::now();
+    let mut batcher = Batcher::new(LIMITS);
+    let fail = |batcher: &mut Batcher<u32>, now: Instant| {
+        batcher.ask(now, 0, |_| vec![0]).unwrap();
+        let number = batcher.poll_batch(now).unwrap().number;
+        batcher.handle_response::<()>(now, number, Err(Cause::Timeout))
+    };
+    for _ in 0..FAILURES_MAX {
+        assert!(!batcher.is_broken());
+        fail(&mut batcher, now);
+    }
+    assert_eq!(batcher.ask(now, 1, |_| vec![0]), Err((1, Cause::BreakerOpen)));
+    let mut pause = PAUSE_MIN;
+    for _ in 0..8 {
+        now += pause - Duration::from_millis(1);
+        assert!(batcher.ask(now, 1, |_| vec![0]).is_err());
+        now += Duration::from_millis(1);
+        // What comes while the probe is in flight shares its fate.
+        batcher.ask(now, 2, |_| vec![0]).unwrap();
+        let number = batcher.poll_batch(now).unwrap().number;
+        batcher.ask(now, 3, |_| vec![0]).unwrap();
+        let later = now + LIMITS.gather;
+        assert_eq!(batcher.poll_batch(later), None, "one request only");
+        let answered = batcher.handle_response::<()>(now, number, Err(Cause::Connect));
+        assert_eq!(answered, [(2, Err(Cause::Connect))]);
+        assert_eq!(batcher.take_failed(), [(3, Cause::BreakerOpen)]);
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+    now += pause;
+    batcher.ask(now, 4, |_| vec![0]).unwrap();
+    let number = batcher.poll_batch(now).unwrap().number;
+    // Its id is the number of questions so far.
+    let ids = (0..100).map(|id| (id, ())).collect();
+    assert_eq!(batcher.handle_response(now, number, Ok(ids)), [(4, Ok(()))]);
+    assert!(!batcher.is_broken());
+}
+
+#[test]
+fn the_cache_is_bounded_in_number_and_time() {
+    let now = Instant::now();
+    let mut cache = Cache::new(3);
+    let second = Duration::from_secs(1);
+    let denied: Result<(), Denial> = Err(Denial::new("a", "b"));
+    cache.put(now, "a".into(), second, Ok(()));
+    cache.put(now, "b".into(), second * 9, denied.clone());
+    assert_eq!(cache.find(now, "a"), Some(Ok(())));
+    assert_eq!(cache.find(now, "b"), Some(denied));
+    assert_eq!(cache.find(now, "c"), None);
+    let later = now + second;
+    assert_eq!(cache.find(later, "a"), None);
+    for n in 0..1_000 {
+        cache.put(later, "same".into(), second, Ok(()));
+        cache.put(later, n.to_string().into(), second, Ok(()));
+        assert!(cache.len() <= 3);
+        assert_eq!(cache.find(later, "same"), Some(Ok(())), "the newest of a key stays");
+    }
+    let mut none = Cache::new(0);
+    none.put(now, "a".into(), second, Ok(()));
+    assert_eq!((none.find(now, "a"), none.len()), (None, 0));
+}
+
+fn room(name: &str) -> Room {
+    Room::new("/n", name).unwrap()
+}
+
+#[test]
+fn responses_are_read() {
+    fn check(body: &str, expect: Result<&[(u64, &str)], &str>) {
+        let text = answer::text(body.as_bytes().to_vec());
+        let answers = text.as_ref().map_err(String::clone).and_then(|text| answer::answers(text));
+        match expect {
+            Ok(expect) => assert_eq!(answers.as_deref(), Ok(expect), "{body}"),
+            Err(wrong) => {
+                assert!(answers.as_ref().is_err_and(|error| error.contains(wrong)), "{body} {answers:?}")
+            }
+        }
+    }
+    check(
+        r#"{"answers":[{"id":1},{"id":2,"x":[1]}]}"#,
+        Ok(&[(1, r#"{"id":1}"#), (2, r#"{"id":2,"x":[1]}"#)]),
+    );
+    check("{\r\n \"answers\": [\n{\"id\": 1}\n]}", Ok(&[(1, r#"{"id":1}"#)]));
+    check(r#"{"answers":[],"more":1}"#, Ok(&[]));
+    // An answer without a usable id is none; the others count.
+    check(r#"{"answers":[{"id":"1"},{},7,null,{"id":-1},{"id":2}]}"#, Ok(&[(2, r#"{"id":2}"#)]));
+    check("", Err("not a JSON object"));
+    check("[]", Err("not a JSON object"));
+    check("<html>", Err("not a JSON object"));
+    check("{}", Err("missing field `answers`"));
+    check(r#"{"answers":{}}"#, Err("expected a sequence"));
+    check(r#"{"answers":[{"id":1}"#, Err("EOF"));
+    check(&format!(r#"{{"answers":{}}}"#, "[".repeat(200)), Err("deeper"));
+    assert_eq!(answer::text(b"{\"\xff\":1}".to_vec()), Err("it is not UTF-8".to_owned()));
+}
+
+#[test]
+fn permissions_are_read() {
+    let permission = |result, ttl| Ok(Permission { result, ttl });
+    let ttl =
+        |text: &str| answer::permission(&format!(r#"{{"id":1,"allow":true,"ttl":{text}}}"#)).unwrap().ttl;
+    assert_eq!(answer::permission(r#"{"id":1,"allow":true}"#), permission(Ok(()), None));
+    let denied = Denial::new("not_allowed", "this is not allowed");
+    assert_eq!(answer::permission(r#"{"id":1,"allow":false}"#), permission(Err(denied), None));
+    let denied = Denial { retry: true, ..Denial::new("too_early", "later") };
+    let text = r#"{"id":1,"allow":false,"code":"too_early","message":"later","retry":true,"ttl":2}"#;
+    assert_eq!(answer::permission(text), permission(Err(denied), Some(Duration::from_secs(2))));
+    assert_eq!(ttl("0.5"), Some(Duration::from_millis(500)));
+    assert_eq!(ttl("0"), None);
+    assert_eq!(ttl("-1"), None);
+    assert_eq!(ttl("1e300"), Some(Duration::from_secs(24 * 3600)));
+    // Nothing is allowed by accident.
+    for (text, wrong) in [
+        (r#"{"id":1}"#, "\"allow\" is missing"),
+        (r#"{"id":1,"allow":"true"}"#, "invalid type"),
+        (r#"{"id":1,"allow":1}"#, "invalid type"),
+        (r#"{"id":1,"allow":true,"alow":false}"#, "unknown field `alow`"),
+        (r#"{"id":1,"allow":false,"code":"Not Allowed"}"#, "\"code\""),
+        (r#"{"id":1,"allow":false,"code":""}"#, "\"code\""),
+    ] {
+        let error = answer::permission(text).unwrap_err();
+        assert!(error.contains(wrong), "{text}: {error}");
+    }
+    let long = format!(r#"{{"id":1,"allow":false,"message":"{}"}}"#, "x".repeat(2_000));
+    assert!(answer::permission(&long).unwrap_err().contains("longer"));
+}
+
+#[test]
+fn replies_to_events_are_read() {
+    let reply = |text: &str| answer::reply(text, "/n");
+    assert_eq!(reply(r#"{"id":1}"#), Ok(Ok(EventReply::default())));
+    let denied = Denial::new("not_allowed", "no");
+    assert_eq!(reply(r#"{"id":1,"allow":false,"message":"no"}"#), Ok(Err(denied)));
+    let text = r#"{"id":1,"ack":["a",{"b":[2]}],"leave":["l"],"join":["j","k"],"disconnect":true,"emit":[
+        {"event":"one","arguments":[1,"x"],"rooms":["r","s"],"except_sender":true},
+        {"event":"two","data":{"c":null}},
+        {"event":"three","all":true}]}"#;
+    let arguments =
+        |json: &'static str| Data::Arguments { json: json.as_bytes().into(), attachments: [].into() };
+    let expect = EventReply {
+        leave: vec![room("l")],
+        join: vec![room("j"), room("k")],
+        ack: r#""a",{"b":[2]}"#.into(),
+        emit: vec![
+            EventEmit {
+                rooms: Some(Rooms::new("/n", ["r", "s"]).unwrap()),
+                except_sender: true,
+                event: Some("one".into()),
+                data: arguments(r#"1,"x""#),
+            },
+            EventEmit {
+                rooms: None,
+                except_sender: false,
+                event: Some("two".into()),
+                data: Data::Json(r#"{"c":null}"#.into()),
+            },
+            EventEmit {
+                rooms: Some(Room::all_members("/n").unwrap().into()),
+                except_sender: false,
+                event: Some("three".into()),
+                data: Data::Json("null".into()),
+            },
+        ],
+        disconnect: true,
+    };
+    assert_eq!(reply(text), Ok(Ok(expect)));
+    for (text, wrong) in [
+        (r#"{"id":1,"ack":"a"}"#, "expected a sequence"),
+        (r#"{"id":1,"join":[""]}"#, "a room in \"join\""),
+        (r#"{"id":1,"join":"j"}"#, "expected a sequence"),
+        (r#"{"id":1,"emit":[{"data":1}]}"#, "missing field `event`"),
+        (r#"{"id":1,"emit":[{"event":"e","room":"r"}]}"#, "unknown field `room`"),
+        (r#"{"id":1,"emit":[{"event":"e","data":1,"arguments":[]}]}"#, "both"),
+    ] {
+        let error = reply(text).unwrap_err();
+        assert!(error.contains(wrong), "{text}: {error}");
+    }
+    let long = format!(r#"{{"id":1,"emit":[{{"event":"{}"}}]}}"#, "e".repeat(300));
+    assert!(reply(&long).unwrap_err().contains("longer"));
+}
+
+#[test]
+fn admissions_are_read() {
+    let text = r#"{"id":1,"allow":true,"user":"42","info":{"name":"Ada"},"join":["user:42"]}"#;
+    let expect = Admission {
+        user: Some("42".into()),
+        info: Some(r#"{"name":"Ada"}"#.into()),
+        join: vec![room("user:42")],
+    };
+    assert_eq!(answer::admission(text, "/n"), Ok(Ok(expect)));
+    let denied = Denial::new("token_expired", "log in again");
+    let text = r#"{"id":1,"allow":false,"code":"token_expired","message":"log in again"}"#;
+    assert_eq!(answer::admission(text, "/n"), Ok(Err(denied)));
+    assert!(answer::admission(r#"{"id":1,"user":"42"}"#, "/n").is_err());
+}
+
+/// The JSON blocks of docs/hooks.md, in order: a request, three questions, a response.
+fn documented() -> Vec<Value> {
+    let page = include_str!("../../../../docs/hooks.md");
+    let blocks = page.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    blocks.map(|block| serde_json::from_str(block).unwrap()).collect()
+}
+
+#[derive(Debug)]
+struct Anything;
+
+impl Authorizer for Anything {}
+
+#[test]
+fn the_documented_requests_are_what_is_sent() {
+    let documented = documented();
+    let session = PublicId::parse("ZJ0sGbPTcG1y2fgHnVxz").unwrap();
+    let mut identity = Identity::anonymous(std::sync::Arc::new(Anything));
+    identity.principal = Some(Principal { issuer: "hook:chat".into(), subject: "42".into() });
+    let event = question::event(
+        1,
+        &ClientEvent {
+            ticket: Ticket::for_test(1),
+            session,
+            identity: Some(&identity),
+            protocol: "socketio",
+            namespace: "/",
+            name: "join",
+            arguments: Arguments { json: r#""user:42""#, attachments: &[] },
+            wants_ack: true,
+        },
+    );
+    let batch = super::batcher::Batch { number: 1, questions: vec![event], deadline: Instant::now() };
+    let body = super::http::body("5c1f0a7e9b3d2468", &batch);
+    assert_eq!(serde_json::from_slice::<Value>(&body).unwrap(), documented[0]);
+
+    let client = ClientFacts {
+        address: Some([192, 0, 2, 7].into()),
+        protocol: "socketio",
+        namespace: Some("/"),
+        origin: Some("https://example.com"),
+        user_agent: Some("Mozilla/5.0"),
+    };
+    let id = session.to_string();
+    let connection = Connection { session: Some(&id), namespace: Some("/"), ..Connection::default() };
+    let lobby = Topic::Room(Room::plain("lobby").unwrap());
+    for (text, expect) in [
+        (question::connect(2, &client, Some("ada-token"), None), &documented[1]),
+        (question::access(3, HookKind::Subscribe, connection, None, &lobby), &documented[2]),
+        (question::access(4, HookKind::Publish, connection, None, &lobby), &documented[3]),
+    ] {
+        assert_eq!(serde_json::from_slice::<Value>(&text).unwrap(), *expect);
+    }
+}
+
+#[test]
+fn the_documented_answers_are_understood() {
+    let text = documented()[4].to_string();
+    let answers = answer::answers(&text).unwrap();
+    assert_eq!(answers.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    let reply = answer::reply(answers[0].1, "/").unwrap().unwrap();
+    assert_eq!(reply.join, [Room::plain("user:42").unwrap()]);
+    assert_eq!(reply.emit.len(), 1);
+    let admission = answer::admission(answers[1].1, "/").unwrap().unwrap();
+    assert_eq!((admission.user.as_deref(), admission.join.len()), (Some("42"), 1));
+    let allowed = Permission { result: Ok(()), ttl: Some(Duration::from_secs(60)) };
+    assert_eq!(answer::permission(answers[2].1), Ok(allowed));
+    let denied = Denial::new("not_allowed", "the lobby is read-only");
+    assert_eq!(answer::permission(answers[3].1), Ok(Permission { result: Err(denied), ttl: None }));
+}
+
+#[test]
+fn what_a_client_sends_stays_in_its_place() {
+    let evil = r#"x","user":{"id":"1"},"y":""#;
+    let client = ClientFacts { origin: Some(evil), user_agent: Some("\"}\n"), ..ClientFacts::default() };
+    let text = question::connect(7, &client, Some(evil), None);
+    let question: Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(question["user"], Value::Null);
+    assert_eq!(question["client"]["origin"], evil);
+    assert_eq!(question["client"]["token"], evil);
+    assert_eq!(question.as_object().unwrap().len(), 5);
+}

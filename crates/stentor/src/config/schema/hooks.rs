@@ -1,0 +1,82 @@
+//! Keys of `[[hooks]]`.
+
+use super::{HOUR, ms, s};
+use crate::config::section::section;
+use crate::config::setting::{choice, fields};
+use crate::config::value::{Bytes, SecretText};
+use std::time::Duration;
+
+choice! {
+    /// What a hook is asked about.
+    HookOn => stentor_control::HookKind {
+        /// Clients that want to connect.
+        Connect = "connect",
+        /// Clients that want to subscribe to a room or feed.
+        Subscribe = "subscribe",
+        /// Clients that want to publish to a room.
+        Publish = "publish",
+        /// Events of clients.
+        Event = "event",
+    }
+}
+
+choice! {
+    /// What happens without an answer.
+    WhenUnavailable => stentor_control::WhenUnavailable {
+        /// The client is refused with `unavailable`, and may try again.
+        Refuse = "refuse",
+        /// As if there were no hook. Events are refused all the same.
+        Allow = "allow",
+    }
+}
+
+fields! {
+    Vec<HookOn> => Vec<stentor_control::HookKind>: kinds -> kinds.iter().map(|kind| {
+        let mut own = stentor_control::HookKind::Event;
+        own.store(kind);
+        own
+    }).collect();
+}
+
+section! {
+    /// A URL of your backend that Stentor asks: docs/hooks.md. Write one `[[hooks]]` per URL. The first hook that matches a question is
+    /// asked. With `--app rooms`.
+    [hooks] Hook => (hook) {
+        /// Name in logs and metrics: 1 to 64 of `a-z 0-9 - _`.
+        name: String;
+        /// Where requests are sent: `http://` or `https://`. Redirects aren't followed.
+        url: String;
+        /// What the hook is asked about.
+        on: Vec<HookOn> = Vec::new() => hook.on;
+        /// Socket.IO namespaces that the hook is for. `*` stands for any text. Empty: all. Other clients are in `/`.
+        namespaces: Vec<String>;
+        /// Names of the rooms and feeds that the hook is asked about, for `subscribe` and `publish`. `*` stands for any text. Empty: all.
+        topics: Vec<String>;
+        /// Names of the events that the hook handles. `*` stands for any text. Empty: all. Rules come first (`[[rules]]`). An event
+        /// that Stentor handles itself, `subscribe` and `unsubscribe`, goes to the hook only if it is named here.
+        events: Vec<String>;
+        /// The key that requests are signed with, at least 16 bytes. `${NAME}` is replaced by the environment variable of that
+        /// name. Empty: requests aren't signed.
+        secret: SecretText;
+        /// Time for a question, from when it is asked to the end of the response. It has to be shorter than `limits.decision_timeout`.
+        timeout: Duration, in ms(10)..=HOUR;
+        /// What happens to a question without an answer.
+        when_unavailable: WhenUnavailable;
+        /// Questions of one request.
+        batch_max: usize, in 1..=1_000;
+        /// How long questions are gathered for the next request while another one is in flight. Without one, they are sent at once.
+        batch_delay: Duration, in ms(0)..=s(1);
+        /// Requests in flight.
+        concurrency_max: usize, in 1..=1_000;
+        /// Questions that wait for a request. Further ones count as unanswered.
+        waiting_max: usize, in 1..=1_000_000;
+        /// Size of these questions.
+        waiting_bytes_max: Bytes, in Bytes::kib(64)..=Bytes::mib(1024);
+        /// Size of a response.
+        response_bytes_max: Bytes, in Bytes::kib(1)..=Bytes::mib(1024);
+        /// Answers that are kept because they carry a `ttl`. Beyond it, the oldest are forgotten.
+        cached_answers_max: usize, in 0..=1_000_000;
+        /// File with PEM certificates to trust for `https://`. Empty: the system's certificates.
+        ca_file: String;
+    }
+}

@@ -1,0 +1,374 @@
+// Hooks: a backend decides what the events of real clients do, and a backend that misbehaves harms nobody but those who ask it.
+import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
+import { once } from 'node:events';
+import path from 'node:path';
+import http from 'node:http';
+import { spawn } from 'node:child_process';
+import { test } from 'node:test';
+import { setTimeout as passed } from 'node:timers/promises';
+import { io } from 'socket.io-client';
+import SockJS from 'sockjs-client';
+import WebSocket from 'ws';
+import { fileURLToPath } from 'node:url';
+import { logged, serve } from './harness.mjs';
+
+const examples = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../examples/hooks');
+
+const secret = '0123456789abcdef';
+
+/** A backend that answers with what `answer` gives for each question, or lets `respond` handle the request. */
+async function backend(t, { answer = () => ({}), respond } = {}) {
+  const seen = [];
+  const server = http.createServer(async (request, response) => {
+    const chunks = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const body = Buffer.concat(chunks);
+    const { questions } = JSON.parse(body);
+    seen.push({ headers: request.headers, body, questions, method: request.method, url: request.url });
+    if (respond) return respond(response, questions);
+    const answers = await Promise.all(questions.map(async (question) => ({ id: question.id, ...await answer(question) })));
+    response.end(JSON.stringify({ answers }));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => { server.closeAllConnections(); server.close(); });
+  return { url: `http://127.0.0.1:${server.address().port}/hooks?a=1`, seen, server };
+}
+
+/** The configuration of a hook. */
+const hook = (name, url, more = '') => `[[hooks]]\nname = "${name}"\nurl = "${url}"\n${more}\n`;
+
+/** A Socket.IO client that is connected. */
+async function connected(t, server, options = {}, namespace = '') {
+  const socket = io(server.http + namespace, { forceNew: true, reconnection: false, ...options });
+  t.after(() => socket.disconnect());
+  await new Promise((resolve, reject) => { socket.on('connect', resolve); socket.on('connect_error', reject); });
+  return socket;
+}
+
+const ask = (socket, ...event) => socket.timeout(20_000).emitWithAck(...event);
+
+/** The samples of a metric by their labels. */
+async function metric(server, name) {
+  const text = await (await fetch(`${server.admin}/metrics`)).text();
+  const samples = text.split('\n').filter((line) => line.startsWith(`stentor_${name}{`) || line.startsWith(`stentor_${name} `));
+  return Object.fromEntries(samples.map((line) => [line.match(/\{(.*)\}/)?.[1] ?? '', Number(line.split(' ').at(-1))]));
+}
+
+/** A client of `stentor.v1`, over anything that looks like a WebSocket. */
+async function plain(t, socket) {
+  const messages = [];
+  const waiting = [];
+  socket.onmessage = ({ data }) => {
+    const message = JSON.parse(data);
+    const wakes = waiting.shift();
+    if (wakes) wakes(message); else messages.push(message);
+  };
+  t.after(() => socket.close());
+  await new Promise((resolve) => { socket.onopen = resolve; });
+  const next = () => messages.length > 0 ? Promise.resolve(messages.shift()) : new Promise((resolve) => waiting.push(resolve));
+  const { session } = await next();
+  return { session, next, send: (message) => socket.send(JSON.stringify(message)) };
+}
+
+test('an event is a signed request, and its answer joins, acknowledges and emits', async (t) => {
+  const { url, seen } = await backend(t, {
+    answer: ({ event, arguments: [room, text] }) => event === 'join'
+      ? { join: [room], ack: [{ joined: room }, 2] }
+      : { emit: [{ event: 'said', arguments: [text, 1], rooms: [room], except_sender: true }, { event: 'echo', data: { text } }] },
+  });
+  const config = hook('chat', url, `on = ["event"]\nsecret = "${secret}"`) + '[[rules]]\nevent = "ruled"\nack = true\n';
+  const server = await serve(t, { config });
+  const [ada, bob] = [await connected(t, server), await connected(t, server, { transports: ['polling'] })];
+  // An acknowledgement of several values is the first of them here.
+  assert.deepEqual(await ask(ada, 'join', 'r'), { joined: 'r' });
+  assert.deepEqual(await ask(bob, 'join', 'r'), { joined: 'r' });
+  assert.deepEqual(await ask(ada, 'ruled'), { ok: true });
+  const said = once(bob, 'said');
+  const echo = once(ada, 'echo');
+  ada.on('said', () => assert.fail('the sender is left out'));
+  ada.emit('say', 'r', 'hello', { n: 1 }, Buffer.from('bytes'));
+  assert.deepEqual(await said, ['hello', 1]);
+  assert.deepEqual(await echo, [{ text: 'hello' }]);
+
+  const { headers, body, questions: [question], method, url: path } = seen[0];
+  assert.deepEqual([method, path, headers['content-type']], ['POST', '/hooks?a=1', 'application/json']);
+  const [, time, signature] = headers['stentor-signature'].match(/^t=(\d+),v1=([0-9a-f]{64})$/);
+  assert.equal(createHmac('sha256', secret).update(`${time}.`).update(body).digest('hex'), signature);
+  assert.ok(Math.abs(Date.now() / 1000 - time) < 60);
+  assert.equal(JSON.parse(body).version, 1);
+  assert.deepEqual(question, {
+    id: 1, hook: 'event', connection: { session: ada.id, protocol: 'socketio', namespace: '/' },
+    user: null, event: 'join', arguments: ['r'], acknowledge: true,
+  });
+  const say = seen.flatMap(({ questions }) => questions).find(({ event }) => event === 'say');
+  assert.deepEqual(say.arguments, ['r', 'hello', { n: 1 }, { _placeholder: true, num: 0 }]);
+  assert.deepEqual([say.attachments, say.acknowledge], [[Buffer.from('bytes').toString('base64')], false]);
+});
+
+test('clients of stentor.v1 send events over WebSocket and SockJS', async (t) => {
+  const { url, seen } = await backend(t, { answer: ({ event, arguments: [data] }) => ({ ack: [{ event, data }] }) });
+  const server = await serve(t, { config: hook('chat', url, 'on = ["event"]\nevents = ["a*"]') });
+  for (const [protocol, connect] of [
+    ['websocket', () => new WebSocket(`${server.ws}/ws`)],
+    ['sockjs', () => new SockJS(`${server.http}/sockjs`, null, { transports: ['xhr-polling'] })],
+  ]) {
+    const client = await plain(t, connect());
+    client.send({ type: 'event', event: 'add', data: [1], id: 7 });
+    assert.deepEqual(await client.next(), { type: 'ok', id: 7, data: { event: 'add', data: [1] } });
+    client.send({ type: 'event', event: 'other', id: 8 });
+    const { type, id, code } = await client.next();
+    assert.deepEqual([type, id, code], ['error', 8, 'unknown_event']);
+    const { connection } = seen.at(-1).questions[0];
+    assert.deepEqual(connection, { session: client.session, protocol, namespace: '/' });
+  }
+});
+
+test('events of one client keep their order, those of many share requests', async (t) => {
+  let running = 0;
+  const { url, seen } = await backend(t, {
+    answer: async ({ arguments: [n] }) => {
+      running++;
+      await passed(2);
+      running--;
+      return { ack: [n] };
+    },
+  });
+  const server = await serve(t, { config: hook('chat', url, 'on = ["event"]') });
+  const clients = await Promise.all(Array.from({ length: 20 }, () => connected(t, server, { transports: ['websocket'] })));
+  const all = clients.flatMap((client, c) => Array.from({ length: 50 }, (_, n) => ask(client, 'count', n, c)));
+  const answers = await Promise.all(all);
+  assert.deepEqual(answers, clients.flatMap(() => Array.from({ length: 50 }, (_, n) => n)));
+  assert.equal(running, 0);
+  for (const { questions } of seen) {
+    const sessions = questions.map(({ connection }) => connection.session);
+    assert.equal(new Set(sessions).size, sessions.length, 'one event of a session at a time');
+    assert.ok(questions.length <= 100);
+  }
+  for (const { id } of clients) {
+    const order = seen.flatMap(({ questions }) => questions).filter(({ connection }) => connection.session === id);
+    assert.deepEqual(order.map(({ arguments: [n] }) => n), Array.from({ length: 50 }, (_, n) => n));
+  }
+  assert.ok(seen.length < 800, `${seen.length} requests for 1,000 events`);
+});
+
+test('a hook that misbehaves refuses its own clients only, and says why in the metrics', async (t) => {
+  const good = await backend(t, { answer: ({ arguments: [n] }) => ({ ack: [n] }) });
+  const answer = (answers) => (response, questions) => response.end(JSON.stringify({ answers: answers(questions) }));
+  const bad = {
+    timeout: () => {},
+    // As many bytes as are taken, without a length; and a length that is never sent.
+    too_large: (response) => {
+      const chunk = Buffer.alloc(65_536, 0x20);
+      const more = () => { while (response.write(chunk)); };
+      response.on('drain', more).on('error', () => {});
+      more();
+    },
+    'too_large ': (response) => response.writeHead(200, { 'content-length': 1_000_000_000 }).write('{'),
+    status: (response) => response.writeHead(500).end('{"answers":[]}'),
+    redirect: (response) => response.writeHead(307, { location: good.url }).end(),
+    invalid: (response) => response.end('<html>'),
+    'invalid ': answer((questions) => questions.map(({ id }) => ({ id, ack: 'no list' }))),
+    missing_answer: answer(() => []),
+    'missing_answer ': answer((questions) => questions.map(({ id }) => ({ id: id + 1_000, ack: [1] }))),
+    'missing_answer  ': answer((questions) => questions.map(({ id }) => ({ id: String(id), ack: [1] }))),
+    broken: (response) => { response.writeHead(200, { 'content-length': 100 }).write('{'); setTimeout(() => response.destroy(), 20); },
+    'broken ': (response) => response.socket.end('nonsense\r\n\r\n'),
+  };
+  const hooks = [hook('good', good.url, 'on = ["event"]\nevents = ["good"]')];
+  const names = Object.keys(bad);
+  for (const [n, name] of names.entries()) {
+    const { url } = await backend(t, { respond: bad[name] });
+    hooks.push(hook(`bad${n}`, url, `on = ["event"]\nevents = ["bad${n}"]\ntimeout = "500ms"\nsecret = "${secret}"`));
+  }
+  names.push('connect');
+  hooks.push(hook(`bad${names.length - 1}`, 'http://127.0.0.1:1/', `on = ["event"]\nevents = ["bad${names.length - 1}"]`));
+  const server = await serve(t, { config: hooks.join('') });
+  const victim = await connected(t, server);
+  const other = await connected(t, server);
+  let asking = true;
+  let count = 0;
+  let slowest = 0;
+  const unaffected = (async () => {
+    while (asking) {
+      const begun = performance.now();
+      assert.equal(await ask(other, 'good', count), count);
+      slowest = Math.max(slowest, performance.now() - begun);
+      count++;
+    }
+  })();
+  for (const [n, name] of names.entries()) {
+    const refused = await ask(victim, `bad${n}`);
+    assert.deepEqual([refused.ok, refused.code], [false, 'unavailable'], name);
+    assert.doesNotMatch(refused.message, /127\.0\.0\.1|timeout|invalid/, 'it says nothing about the backend');
+    const failures = await metric(server, 'hook_request_failures_total');
+    assert.equal(failures[`hook="bad${n}",cause="${name.trim()}"`], 1, name);
+    const unanswered = await metric(server, 'hook_unanswered_questions_total');
+    assert.equal(unanswered[`hook="bad${n}",cause="${name.trim()}"`], 1, name);
+  }
+  asking = false;
+  await unaffected;
+  assert.ok(count > 20 && slowest < 400, `${count} events, the slowest in ${slowest} ms`);
+  const held = await metric(server, 'memory_bytes');
+  assert.equal(held['class="hooks"'], 0);
+  assert.ok(!server.log.join('').includes(secret));
+});
+
+test('after five failures a hook is not asked, until it answers again', async (t) => {
+  let fails = true;
+  const { url, seen } = await backend(t, {
+    respond: (response, questions) => fails
+      ? response.writeHead(503).end()
+      : response.end(JSON.stringify({ answers: questions.map(({ id }) => ({ id, ack: ['back'] })) })),
+  });
+  const server = await serve(t, { config: hook('chat', url, 'on = ["event"]') });
+  const socket = await connected(t, server);
+  for (let n = 0; n < 8; n++) assert.equal((await ask(socket, 'a')).code, 'unavailable');
+  assert.equal(seen.length, 5);
+  assert.equal((await metric(server, 'hook_breaker_open'))['hook="chat"'], 1);
+  assert.equal((await metric(server, 'hook_unanswered_questions_total'))['hook="chat",cause="breaker_open"'], 3);
+  await logged(server, (line) => line.hook === 'chat' && /answered 503/.test(line.error), 'the failure');
+  fails = false;
+  let answer;
+  for (let n = 0; n < 200 && answer !== 'back'; n++, await passed(50)) answer = await ask(socket, 'a');
+  assert.equal(answer, 'back');
+  assert.equal((await metric(server, 'hook_breaker_open'))['hook="chat"'], 0);
+});
+
+test('a hook decides about subscriptions and publications, and its answers are kept', async (t) => {
+  const { url, seen } = await backend(t, {
+    answer: ({ hook, room, feed }) => {
+      const name = room ?? feed;
+      if (name.includes('secret')) return { allow: false, code: 'too_secret', message: `${hook} ${name}`, ttl: 60 };
+      return { allow: true, ttl: name.includes('kept') ? 60 : 0 };
+    },
+  });
+  const down = 'http://127.0.0.1:1/';
+  const config = `[rooms]\npublish = true\n${hook('acl', url, 'on = ["subscribe", "publish"]\ntopics = ["acl/*"]')}`
+    + hook('open', down, 'on = ["subscribe"]\ntopics = ["open/*"]\nwhen_unavailable = "allow"')
+    + hook('closed', down, 'on = ["subscribe"]\ntopics = ["closed/*"]');
+  const server = await serve(t, { config });
+  const client = await plain(t, new WebSocket(`${server.ws}/ws`));
+  let id = 0;
+  const request = async (message) => {
+    client.send({ id: ++id, ...message });
+    let answer;
+    do answer = await client.next(); while (answer.id !== id);
+    return answer.code ?? answer.type;
+  };
+  const subscribe = (room) => request({ type: 'subscribe', room });
+  assert.equal(await subscribe('acl/a'), 'ok');
+  assert.equal(await subscribe('acl/secret'), 'too_secret');
+  assert.equal(await subscribe('acl/secret'), 'too_secret');
+  assert.equal(await request({ type: 'publish', room: 'acl/secret', data: 1 }), 'too_secret');
+  assert.equal(await request({ type: 'publish', room: 'acl/a', data: 1 }), 'ok');
+  assert.equal(await request({ type: 'subscribe', feed: 'acl/secret/feed' }), 'too_secret');
+  for (let n = 0; n < 3; n++) assert.equal(await request({ type: 'publish', room: 'acl/kept', data: 1 }), 'ok');
+  const asked = seen.flatMap(({ questions }) => questions).map(({ hook, room, feed }) => `${hook} ${room ?? feed}`);
+  assert.deepEqual(asked, [
+    'subscribe acl/a', 'subscribe acl/secret', 'publish acl/secret', 'publish acl/a', 'subscribe acl/secret/feed', 'publish acl/kept',
+  ]);
+  assert.deepEqual(seen[0].questions[0].connection, { session: client.session, namespace: '/' });
+  assert.equal((await metric(server, 'hook_cached_answers_total'))['hook="acl"'], 3);
+  assert.equal(await subscribe('other'), 'ok');
+  assert.equal(await subscribe('open/a'), 'ok');
+  assert.equal(await subscribe('closed/a'), 'unavailable');
+});
+
+test('a hook says who clients are, and which rooms they join', async (t) => {
+  const { url, seen } = await backend(t, {
+    answer: ({ hook, client, user, info }) => {
+      if (hook === 'event') return { ack: [{ user, info }] };
+      if (client.token === 'good') return { allow: true, user: '42', info: { name: 'Ada' }, join: ['user:42'] };
+      return { allow: false, code: 'token_invalid', message: 'log in first' };
+    },
+  });
+  const server = await serve(t, { config: hook('auth', url, 'on = ["connect", "event"]') });
+  const expected = { user: { id: '42', issuer: 'hook:auth' }, info: { name: 'Ada' } };
+  for (const transports of [['websocket'], ['polling']]) {
+    const socket = await connected(t, server, { transports, auth: { token: 'good' } });
+    assert.deepEqual(await ask(socket, 'who'), expected);
+    const { connection, client } = seen.map(({ questions: [question] }) => question).findLast(({ hook }) => hook === 'connect');
+    assert.deepEqual(connection, { protocol: 'socketio', namespace: '/', address: '127.0.0.1' });
+    assert.equal(client.token, 'good');
+    const message = once(socket, 'news');
+    const published = await fetch(`${server.admin}/api/v1/publish`, {
+      method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"room":"user:42","event":"news","data":1}',
+    });
+    assert.equal(published.status, 200);
+    assert.deepEqual(await message, [1]);
+    await assert.rejects(connected(t, server, { transports, auth: { token: 'bad' } }), (error) => {
+      assert.deepEqual([error.message, error.data.code], ['log in first', 'token_invalid']);
+      return true;
+    });
+  }
+  for (const [protocol, connect] of [
+    ['websocket', () => new WebSocket(`${server.ws}/ws?token=good`, { headers: { 'user-agent': 'test/1', origin: server.http } })],
+    ['sockjs', () => new SockJS(`${server.http}/sockjs?token=good`, null, { transports: ['xhr-polling'] })],
+  ]) {
+    const client = await plain(t, connect());
+    client.send({ type: 'event', event: 'who', id: 1 });
+    assert.deepEqual((await client.next()).data, expected, protocol);
+    // What clients may do otherwise hasn't changed.
+    client.send({ type: 'publish', room: 'r', data: 1, id: 2 });
+    assert.equal((await client.next()).code, 'not_allowed');
+  }
+  const claimed = seen.map(({ questions: [question] }) => question.client).find((client) => client?.user_agent === 'test/1');
+  assert.deepEqual(claimed, { origin: server.http, user_agent: 'test/1', token: 'good' });
+  const refused = new WebSocket(`${server.ws}/ws?token=bad`);
+  const [, response] = await once(refused, 'unexpected-response');
+  assert.equal(response.statusCode, 401);
+});
+
+test('while a connect hook is down, clients are refused, or accepted as nobody', async (t) => {
+  for (const [policy, isAccepted] of [['refuse', false], ['allow', true]]) {
+    const config = hook('auth', 'http://127.0.0.1:1/', `on = ["connect"]\nwhen_unavailable = "${policy}"`);
+    const server = await serve(t, { config });
+    const attempt = connected(t, server, { auth: { token: 'any' } });
+    if (isAccepted) await attempt;
+    else await assert.rejects(attempt, ({ data }) => data?.code === 'unavailable' && data.retry);
+  }
+});
+
+for (const [language, command, args] of [
+  ['node', process.execPath, (port) => ['server.mjs', port]],
+  ['python', 'python3', (port) => ['server.py', port]],
+  ['php', 'php', (port) => ['-S', `127.0.0.1:${port}`, 'server.php']],
+]) {
+  test(`the example in ${language} gives each user a room`, async (t) => {
+    // A free port, which the example then listens on.
+    const { server: placeholder } = await backend(t);
+    const { port } = placeholder.address();
+    placeholder.close();
+    const example = spawn(command, args(String(port)), { cwd: path.join(examples, language), env: { ...process.env, HOOK_SECRET: secret } });
+    t.after(() => example.kill());
+    let missing;
+    example.on('error', ({ code }) => { missing = code; });
+    const listens = async () => {
+      while (!missing) {
+        const answer = await fetch(`http://127.0.0.1:${port}`, { method: 'POST', body: '{}' }).catch(() => passed(50));
+        if (answer) return answer.status;
+      }
+    };
+    const status = await listens();
+    if (missing === 'ENOENT') return t.skip(`${command} isn't installed: scripts/setup-tests`);
+    assert.equal(status, 401, 'without a signature');
+    const server = await serve(t, {
+      config: hook('chat', `http://127.0.0.1:${port}/`, `on = ["connect", "event"]\nsecret = "${secret}"`),
+    });
+    const [ada, bob] = [await connected(t, server, { auth: { token: 'ada-token' } }), await connected(t, server, { auth: { token: 'bob-token' } })];
+    const joined = once(ada, 'joined');
+    assert.deepEqual(await ask(ada, 'join', 'user:42'), { joined: 'user:42' });
+    assert.deepEqual(await joined, ['42']);
+    assert.deepEqual(await ask(bob, 'join', 'user:42'), { ok: false, code: 'not_allowed', message: "user:42 isn't yours" });
+    assert.equal((await ask(bob, 'other')).code, 'unknown_event');
+    bob.on('news', () => assert.fail('it is for user 42'));
+    const news = once(ada, 'news');
+    await fetch(`${server.admin}/api/v1/publish`, {
+      method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"room":"user:42","event":"news","data":1}',
+    });
+    assert.deepEqual(await news, [1]);
+    await assert.rejects(connected(t, server, { auth: { token: 'mallory' } }), ({ message }) => message === 'log in first');
+  });
+}
