@@ -265,7 +265,7 @@ fn feed_metrics(stats: Stats, pushed: PushStats) -> Vec<Metric> {
         counter("feed_refused_keys", "Keys refused at feeds_limits.keys_max", counters.refused_keys),
         counter(
             "feed_refused_cold_keys",
-            "Subscriptions refused at limits.cold_keys_max",
+            "Subscriptions refused at limits.cold_keys_max or address_limits.cold_keys_max",
             counters.refused_cold_keys,
         ),
         counter(

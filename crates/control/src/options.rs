@@ -99,6 +99,8 @@ options! {
         keys_max: usize = 10_000,
         /// Maximum number of never-fetched keys that a session may wait for. Further subscriptions are refused. At least 1.
         cold_keys_max: usize = 250,
+        /// The same for all sessions of an address. Zero: any number.
+        cold_keys_per_address_max: usize = 0,
         /// Bytes of all kept documents. A version that doesn't fit is refused, and its feed becomes stale.
         documents_bytes_max: usize = 256 << 20,
         /// Concurrent fetches of all upstreams. At least 1. Fetching takes at most this many times `document_bytes_max` (as

@@ -30,6 +30,11 @@ impl Owner {
         self.session.is_none()
     }
 
+    /// The first owner of this address, in their order.
+    pub(super) fn first_of_address(self) -> Self {
+        Self { session: None, ..self }
+    }
+
     /// Whether both have the same address.
     pub(super) fn is_of_address(self, other: Self) -> bool {
         self.source == other.source

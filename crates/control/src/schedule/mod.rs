@@ -162,7 +162,10 @@ impl Scheduler {
             return;
         };
         let allowed = |requester: &&Requester| {
-            self.queues.cold_keys_of(Owner::from(*requester)) < self.options.cold_keys_max
+            let owner = Owner::from(*requester);
+            let of_address_max = self.options.cold_keys_per_address_max;
+            self.queues.cold_keys_of(owner) < self.options.cold_keys_max
+                && (of_address_max == 0 || self.queues.cold_keys_of_address(owner) < of_address_max)
         };
         let owners = requesters.iter().filter(allowed).map(Owner::from);
         let owner = owners.min_by(|one, other| self.queues.sooner(upstream, *one, *other));

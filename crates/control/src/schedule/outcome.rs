@@ -200,7 +200,7 @@ pub struct Stats {
 pub struct Counters {
     /// Keys refused because of `keys_max`.
     pub refused_keys: u64,
-    /// Keys refused because of `limits.cold_keys_max`.
+    /// Keys refused because of `limits.cold_keys_max` or `address_limits.cold_keys_max`.
     pub refused_cold_keys: u64,
     /// Keys refused because no upstream serves them.
     pub unknown_keys: u64,

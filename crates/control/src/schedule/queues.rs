@@ -245,6 +245,12 @@ impl Queues {
         self.cold.get(&owner).copied().unwrap_or(0)
     }
 
+    /// The number of never-fetched keys that all sessions of an owner's address wait for.
+    pub(super) fn cold_keys_of_address(&self, owner: Owner) -> usize {
+        let of_address = self.cold.range(owner.first_of_address()..);
+        of_address.take_while(|(other, _)| other.is_of_address(owner)).map(|(_, keys)| keys).sum()
+    }
+
     /// The number of first fetches of an upstream that an owner's address waits for, and its session.
     pub(super) fn waiting_of(&self, upstream: usize, owner: Owner) -> (usize, usize) {
         self.lanes[upstream].firsts.waiting_of(owner)

@@ -576,6 +576,18 @@ fn a_session_waits_for_a_bounded_number_of_first_fetches() {
 }
 
 #[test]
+fn an_address_waits_for_a_bounded_number_of_first_fetches() {
+    let mut bench = Bench::new(FeedsOptions { cold_keys_per_address_max: 3, fetches_max: 1, ..options() });
+    bench.want_by("a1", 1, 7).check("a1", "");
+    // Three of two sessions wait; a third session of the address gets none, one of another address does.
+    bench.want_by("a2", 1, 7).want_by("a3", 1, 7).want_by("a4", 1, 8).check("", "");
+    bench.want_by("a5", 1, 9).want_by("a6", 1, 7).check("", "a5:refuse:9 a6:refuse:7");
+    bench.want_by("a5", 2, 10).want_by("a6", 0, 11).check("", "");
+    assert_eq!(bench.scheduler.stats().counters.refused_cold_keys, 2);
+    bench.want("a4", false).want_by("a7", 1, 9).check("", "");
+}
+
+#[test]
 fn keys_are_bounded_and_keys_without_subscribers_are_evicted() {
     let mut bench = Bench::new(FeedsOptions { keys_max: 2, ..options() });
     bench.want("a1", true).want("a2", true).want("a3", true).check("a1 a2", "a3:not_found a3:forget");

@@ -66,7 +66,8 @@ impl<D: Driver> Core<D> {
         while self.refused.front().is_some_and(|until| !now.is_before(*until)) {
             self.refused.pop_front();
         }
-        if self.refused.len() >= REFUSED_MAX {
+        // A handshake would cost more than the refusal saves.
+        if incoming.begins_tls || self.refused.len() >= REFUSED_MAX {
             return self.driver.close(incoming.conn);
         }
         let deadline = now.after(REFUSED_TIMEOUT);

@@ -2,6 +2,7 @@
 
 use crate::limits::Slot;
 use crate::model::SessionId;
+use crate::ports::Principal;
 use crate::shared::limits::SharedLimits;
 use std::time::Instant;
 use stentor_hub::Chunks;
@@ -14,6 +15,11 @@ pub(crate) struct SessionHolds(Chunks<Held>);
 struct Held {
     address: Slot,
     user: Slot,
+}
+
+/// A user, as the table of users knows it.
+pub(crate) fn key_of(user: &Principal) -> (&str, &str) {
+    (&user.issuer, &user.subject)
 }
 
 impl SessionHolds {
@@ -34,6 +40,22 @@ impl SessionHolds {
     pub(crate) fn open(&mut self, shared: &SharedLimits, session: SessionId, source: u64, now: Instant) {
         if let Some(sessions) = &shared.sessions {
             self.at(session).address = sessions.hold(source, now);
+        }
+    }
+
+    /// A session has got its identity, or a newer one of the same user. `user` is a number for it. Anonymous clients aren't
+    /// counted.
+    pub(crate) fn identify(
+        &mut self,
+        shared: &SharedLimits,
+        session: SessionId,
+        user: Option<&Principal>,
+        now: Instant,
+    ) {
+        if let Some(users) = &shared.users {
+            let held = &mut self.at(session).user;
+            users.release(std::mem::take(held));
+            *held = user.map_or(Slot::NONE, |user| users.hold(key_of(user), now));
         }
     }
 

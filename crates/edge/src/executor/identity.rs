@@ -2,6 +2,8 @@
 
 use super::Executor;
 use crate::app::{Action, Refused, is_same_principal};
+use crate::executor::holds::key_of;
+use crate::limits::LimitReached;
 use crate::ports::{Access, Credentials, Denial, Identity};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -38,7 +40,30 @@ impl Executor {
     pub(crate) fn set_identity(&mut self, session: SessionId, identity: Option<Arc<Identity>>) {
         let Some(identity) = identity else { return };
         let (now, lead) = (self.unix_millis(), self.options().tokens.renewal_lead);
+        if let Some(holds) = &mut self.holds {
+            holds.identify(&self.shared.limits, session, identity.principal.as_ref(), self.context.now);
+        }
         self.questions.identities.set(session, identity, now, lead);
+    }
+
+    /// Whether one more session of a user may begin.
+    ///
+    /// # Errors
+    /// It may not.
+    pub(crate) fn check_user(&self, identity: Option<&Identity>) -> Result<(), LimitReached> {
+        let user = identity.and_then(|identity| identity.principal.as_ref());
+        let (Some(users), Some(user)) = (&self.shared.limits.users, user) else { return Ok(()) };
+        self.count_limited(users.check_count(key_of(user)))
+    }
+
+    /// Whether a client may connect to one more namespace: a session that no request counts.
+    ///
+    /// # Errors
+    /// Its address, or user, has as many sessions as it may.
+    pub(crate) fn check_socket(&self, source: u64, identity: Option<&Identity>) -> Result<(), LimitReached> {
+        let sessions = self.shared.limits.sessions.as_ref();
+        self.count_limited(sessions.map_or(Ok(()), |sessions| sessions.check_count(source)))?;
+        self.check_user(identity)
     }
 
     pub(crate) fn is_revoked(&self, identity: &Identity) -> bool {

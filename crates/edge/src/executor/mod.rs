@@ -271,7 +271,11 @@ impl Executor {
     /// It may not.
     pub(crate) fn check_address(&self, source: u64) -> Result<(), LimitReached> {
         let Some(sessions) = &self.shared.limits.sessions else { return Ok(()) };
-        let checked = sessions.check(source, self.context.now);
+        self.count_limited(sessions.check(source, self.context.now))
+    }
+
+    /// Counts a session that is refused at a limit.
+    fn count_limited(&self, checked: Result<(), LimitReached>) -> Result<(), LimitReached> {
         if checked.is_err() {
             self.metrics.sessions_limited.add(1);
         }

@@ -130,8 +130,10 @@ impl<'a> RequestContext<'a> {
     pub(crate) fn refuse_denied<W>(&mut self, denial: &Denial, extra: &[(&str, &str)]) -> RequestOutcome<W> {
         let challenge = challenge(denial);
         let challenge = challenge.as_ref().map(|(name, value)| (*name, &**value));
-        let extra: Vec<(&str, &str)> = extra.iter().copied().chain(challenge).collect();
-        self.refuse(status_of(denial), &extra, &denial.message)
+        let status = status_of(denial);
+        let retry_after = (status == 429).then_some(("Retry-After", "5"));
+        let extra: Vec<(&str, &str)> = extra.iter().copied().chain(challenge).chain(retry_after).collect();
+        self.refuse(status, &extra, &denial.message)
     }
 
     /// Answers with an error, and the connection ends.

@@ -99,7 +99,13 @@ impl<'a> RequestContext<'a> {
         }
         let token = self.token().map_err(Refused::Denied)?;
         let credentials = Credentials { token: token.as_deref(), client: self.facts(protocol) };
-        self.ex.identify(&credentials)
+        let identity = self.ex.identify(&credentials)?;
+        // A document isn't worth a session; those of Socket.IO begin, or are recovered, with a CONNECT.
+        if !matches!(protocol, "http" | "socketio") {
+            let checked = self.ex.check_user(identity.as_deref());
+            checked.map_err(|reached| Refused::Denied(reached.denial()))?;
+        }
+        Ok(identity)
     }
 
     /// Remembers the token with which a client has begun, and who it was then.

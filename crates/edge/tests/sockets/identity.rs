@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
 mod recovery;
+mod user_limits;
 
 use crate::harness::io::post;
 use crate::harness::{Io, Response, Server, Way, Ws, on_one_and_three, until};

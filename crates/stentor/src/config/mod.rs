@@ -31,7 +31,7 @@ use self::options::Options;
 use self::schema::{
     AddressLimits, AdminLimits, Auth, Bridge, Certificate, Cluster, Deflate, Feed, FeedsLimits, Heartbeat,
     Hook, Issuer, Limits, Listener, Origins, Permission, Proxies, Rooms, Rule, Server, SessionLimits, SockJs,
-    SocketIo,
+    SocketIo, UserLimits,
 };
 use self::section::{KeyInfo, Section};
 use self::setting::Raw;
@@ -119,6 +119,7 @@ config! {
     limits: Limits,
     proxies: Proxies,
     address_limits: AddressLimits,
+    user_limits: UserLimits,
     session_limits: SessionLimits,
     admin_limits: AdminLimits,
     heartbeat: Heartbeat,

@@ -137,6 +137,9 @@ impl SocketIo {
         let (slot, session) = match recovered {
             Some((slot, session)) => (Some(slot), session),
             None => {
+                if let Err(reached) = ex.check_socket(source, identity.as_deref()) {
+                    return refuse_denied(engine, namespace, &reached.denial(), out);
+                }
                 let session = ex.open_session(format, Owner::Client(client), source);
                 ex.set_identity(session, identity);
                 (recovers.then(|| ex.make_recoverable(session, client, room)), session)

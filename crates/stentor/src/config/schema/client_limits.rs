@@ -71,9 +71,24 @@ section! {
         sessions_max: usize, in 0..=100_000_000;
         /// New WebSockets, streams and polling clients per second, and at once.
         sessions_per_second: usize, in 0..=1_000_000;
+        /// Feeds that were never fetched and that all sessions of the address wait for. Further subscriptions are refused with
+        /// `too_many_cold_keys`. `limits.cold_keys_max` is the same for one session.
+        cold_keys_max: usize => control.feeds.cold_keys_per_address_max, in 0..=1_000_000;
         /// Addresses that are counted at the same time. The tables take 16 bytes each. If more addresses hold something, some of
         /// them aren't limited (`stentor_limit_table_full_total`).
         addresses_max: usize, in 1024..=16_777_216;
+    }
+}
+
+section! {
+    /// What one user may take, on this node: the issuer and subject of a token. 0: no limit. Anonymous clients have no limit.
+    [user_limits] UserLimits => (edge.user_limits) {
+        /// Open sessions. Further ones are refused with `too_many_requests`. A disconnected Socket.IO session counts as long as it can be
+        /// recovered.
+        sessions_max: usize, in 0..=100_000_000;
+        /// Users that are counted at the same time. The table takes 16 bytes each. If more users have sessions, some of them aren't limited
+        /// (`stentor_limit_table_full_total`).
+        users_max: usize, in 1024..=16_777_216;
     }
 }
 

@@ -14,7 +14,7 @@ mod server;
 mod tls;
 
 pub(crate) use auth::{Anonymous, Auth, Issuer, Permission, To};
-pub(crate) use client_limits::{AddressLimits, Proxies, ProxyProtocol, SessionLimits};
+pub(crate) use client_limits::{AddressLimits, Proxies, ProxyProtocol, SessionLimits, UserLimits};
 pub(crate) use cluster::{Adapter, Bridge, Cluster};
 pub(crate) use feeds::{Feed, FeedsLimits};
 pub(crate) use hooks::Hook;
