@@ -37,12 +37,25 @@ test('a Node server finds the sockets and rooms of all servers', { skip }, async
   assert.equal(socket.id, ids[2]);
   assert.deepEqual([...socket.rooms].sort(), sorted([ids[2], 'red', 'blue']));
   assert.deepEqual(socket.data, {});
-  assert.deepEqual([socket.handshake.headers, socket.handshake.query, socket.handshake.auth], [{}, {}, {}]);
+  const { headers, address, time, issued, xdomain, secure, url, query, auth } = socket.handshake;
+  assert.deepEqual([address, xdomain, secure, url, query, auth], ['127.0.0.1', false, false, '/socket.io/?EIO=4&transport=websocket', { EIO: '4', transport: 'websocket' }, {}]);
+  assert.match(headers.host, /^127\.0\.0\.1:/);
+  assert.ok(Math.abs(Date.now() - issued) < 60_000 && Date.parse(time) === issued, `${time} ${issued}`);
   assert.deepEqual(sorted(await soon(node.of('/').adapter.allRooms())), sorted([...ids, 'red', 'blue']));
   // What is found can be acted on.
   const personal = event(clients[2], 'personal');
   socket.emit('personal', 1);
   assert.deepEqual(await personal, [1]);
+});
+
+test('a handshake that a Node server sees has no secrets', { skip }, async (t) => {
+  const { node, own } = await all(t);
+  const secret = 'hush';
+  const extraHeaders = { 'user-agent': `agent "${'x'.repeat(300)}`, origin: own.http, cookie: secret, authorization: secret, 'x-forwarded-for': secret, referer: secret };
+  const spy = await client(t, own, ['secrets'], { transports: ['polling', 'websocket'], query: { token: secret }, auth: { token: secret }, extraHeaders });
+  const [{ id, handshake }] = await soon(node.in('secrets').fetchSockets());
+  assert.deepEqual([id, handshake.headers['user-agent'].length, handshake.headers.origin, handshake.xdomain, handshake.query.transport], [spy.id, 256, own.http, true, 'polling']);
+  assert.ok(!JSON.stringify(handshake).includes(secret), JSON.stringify(handshake));
 });
 
 test('a Node server has sockets of all servers join, leave and disconnect, in order with its messages', { skip }, async (t) => {

@@ -38,7 +38,8 @@ fn all_kinds() -> Vec<Frame> {
     let target = Target::of("/").unwrap().room("red").unwrap().session(id).except_session(id);
     let ask = |task| Frame::Question { id: 1, question: Question::Sessions(Selector::from(&target), task) };
     let answer = |answer| Frame::Answer { id: 1, answer: Ok(answer) };
-    let session = SessionInfo { id: id.to_string(), protocol: "sockjs", rooms: vec!["red".into()] };
+    let session =
+        SessionInfo { id: id.to_string(), protocol: "sockjs", rooms: vec!["red".into()], handshake: None };
     let document =
         |body: &'static str| Document { body: body.into(), json: true, content_type: "text/plain".into() };
     let position = Position { epoch: Epoch(1), offset: 2 };

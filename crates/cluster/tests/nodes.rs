@@ -129,6 +129,7 @@ impl CommandInbox for Plane {
                     id: format!("{}-{n}", self.sessions),
                     protocol: "socketio",
                     rooms: vec!["a".into()],
+                    handshake: None,
                 };
                 done.answer(Ok(SessionList::new((0..self.sessions).map(session).collect(), self.sessions)));
             }

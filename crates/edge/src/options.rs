@@ -388,6 +388,8 @@ with_defaults! {
         pub deflate: Deflate = Deflate::default(),
         /// Engine.IO and Socket.IO.
         pub engine: EngineIo = EngineIo::default(),
+        /// Whether it is remembered how clients of Socket.IO have connected, for other servers that ask.
+        pub keeps_handshakes: bool = false,
         /// Where SockJS is served.
         pub sockjs: Vec<SockJs> = vec![SockJs::default()],
         /// Server-Sent Events.

@@ -184,6 +184,11 @@ impl Joining {
         bridges.or_else(|| self.cluster.as_ref().map(|joined| joined.cluster.clone() as _))
     }
 
+    /// Whether Socket.IO's own servers may ask for this node's clients.
+    pub(crate) fn has_bridges(&self) -> bool {
+        self.bridges.is_some()
+    }
+
     /// What names this node in the ids of its clients.
     pub(crate) fn node_tag(&self) -> NodeTag {
         self.cluster.as_ref().map_or_else(|| NodeId::draw().tag(), |joined| joined.cluster.node().tag())

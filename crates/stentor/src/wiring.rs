@@ -96,6 +96,7 @@ pub(crate) async fn launch(
     let node_tag = joining.as_ref().map(|joining| joining.node_tag());
     let relay = joining.as_ref().and_then(|joining| joining.relay());
     let observer = joining.as_ref().map_or(signals.clone() as _, |joining| joining.observe(signals.clone()));
+    edge.keeps_handshakes = joining.as_ref().is_some_and(|joining| joining.has_bridges());
     let auth = config.auth_options().map(|auth| stentor_control::Auth::new(&auth, &ledger)).transpose()?;
     edge.authenticator = auth.clone().map(|auth| auth as _);
     if !hooks.is_empty() {

@@ -29,7 +29,7 @@ const REQUEST_BYTES: usize = 16_384;
 /// How long clients may take to acknowledge an event, whatever the server says.
 const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(30);
 
-/// How a client has connected: nothing of it is told to others.
+/// How a client has connected that isn't Socket.IO's: nothing of it is told to others.
 const HANDSHAKE: &[u8] = br#"{"headers":{},"time":"","address":"","xdomain":false,"secure":false,"issued":0,"url":"","query":{},"auth":{}}"#;
 
 /// Who waits for an answer, and to which request.
@@ -307,10 +307,10 @@ async fn rooms(plane: &dyn DataPlane, namespace: &Namespace) -> Vec<Arc<str>> {
     list.rooms.into_iter().map(|(name, _)| name.into()).chain(own).collect()
 }
 
-fn remote_session(SessionInfo { id, rooms, .. }: SessionInfo) -> RemoteSession {
+fn remote_session(SessionInfo { id, rooms, handshake, .. }: SessionInfo) -> RemoteSession {
     let id: Arc<str> = id.into();
     let rooms = std::iter::once(id.clone()).chain(rooms.into_iter().map(Arc::from)).collect();
-    let details =
-        SessionDetails { handshake: Bytes::from_static(HANDSHAKE), rooms, data: Bytes::from_static(b"{}") };
+    let handshake = handshake.map_or(Bytes::from_static(HANDSHAKE), |json| String::from(json).into());
+    let details = SessionDetails { handshake, rooms, data: Bytes::from_static(b"{}") };
     RemoteSession { id, details: Some(details) }
 }

@@ -173,7 +173,7 @@ impl Writer {
             Answered::Sessions(list) => {
                 self.u8(1);
                 self.len(list.count);
-                self.list(list.sessions.iter(), |w, SessionInfo { id, protocol, rooms }| {
+                self.list(list.sessions.iter(), |w, SessionInfo { id, protocol, rooms, .. }| {
                     w.text(id);
                     w.text(protocol);
                     w.list(rooms.iter(), |w, room| w.text(room));
@@ -265,6 +265,6 @@ impl Reader {
     fn session(&mut self) -> Result<SessionInfo, FrameError> {
         let (id, protocol) = (self.string()?, self.text()?);
         let protocol = PROTOCOLS.into_iter().find(|name| **name == *protocol).ok_or(FrameError::Malformed)?;
-        Ok(SessionInfo { id, protocol, rooms: self.list(Self::string)? })
+        Ok(SessionInfo { id, protocol, rooms: self.list(Self::string)?, handshake: None })
     }
 }

@@ -181,7 +181,7 @@ pub(super) async fn sessions(state: Shared<Arc<State>>, headers: HeaderMap, body
         let give = |done| state.data_plane.command(target.clone(), Command::Sessions { limit, done });
         let list = ask(state, give).await?;
         let truncated = list.sessions.len() < list.count;
-        let session = |SessionInfo { id, protocol, rooms }| Session { id, protocol, rooms };
+        let session = |SessionInfo { id, protocol, rooms, .. }| Session { id, protocol, rooms };
         let sessions = list.sessions.into_iter().map(session).collect();
         let (count, missing_nodes) = (list.count, list.missing_nodes);
         Ok(json(StatusCode::OK, &Sessions { sessions, count, truncated, missing_nodes }))

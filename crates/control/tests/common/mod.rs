@@ -231,7 +231,12 @@ impl CommandInbox for FakePlane {
             }
             Command::Sessions { limit, done } => {
                 note(&("sessions", limit));
-                let info = SessionInfo { id: "id".into(), protocol: "socketio", rooms: vec!["a".into()] };
+                let info = SessionInfo {
+                    id: "id".into(),
+                    protocol: "socketio",
+                    rooms: vec!["a".into()],
+                    handshake: None,
+                };
                 let list = SessionList::new(vec![info], 7);
                 return done.answer(if busy { Err(CommandError::Busy) } else { Ok(list) });
             }

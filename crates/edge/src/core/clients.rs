@@ -263,6 +263,7 @@ impl<D: Driver> Core<D> {
             ClientKind::SockJs => self.sockjs.remove(id).map(|(client, timer)| (client.state().sid, timer)),
         };
         self.ex.questions.identities.take_client(id);
+        self.ex.handshakes.take(id);
         let Some((sid, timer)) = removed else { return };
         if let Some(timer) = timer {
             self.driver.timer_cancel(timer.id);

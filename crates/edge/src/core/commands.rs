@@ -443,7 +443,11 @@ impl<D: Driver> Core<D> {
             bytes += name.len();
             bytes <= bytes_max
         });
-        SessionInfo { id: self.id_of(session), protocol, rooms: rooms.collect() }
+        let handshake = match self.owner_of(session) {
+            Some(Owner::Client(id)) => self.ex.handshakes.get(id).map(Into::into),
+            _ => None,
+        };
+        SessionInfo { id: self.id_of(session), protocol, rooms: rooms.collect(), handshake }
     }
 
     /// The id that a session's client knows it by.

@@ -52,6 +52,7 @@ pub(crate) struct Migration {
     carrier: Option<TransferredSocket>,
     probe: Option<(TransferredSocket, bool)>,
     identity: Option<ClientIdentity>,
+    handshake: Option<Box<str>>,
 }
 
 /// A WebSocket on its way.
@@ -113,6 +114,7 @@ impl<D: Driver> Core<D> {
             carrier: carrier.and_then(|_| transferred.take()),
             probe: probe.and_then(|(_, answered)| Some((transferred.take()?, answered))),
             identity: self.ex.questions.identities.take_client(id),
+            handshake: self.ex.handshakes.take(id),
         };
         if is_polling {
             self.departed.0.insert(sid, core);
@@ -154,10 +156,13 @@ impl<D: Driver> Core<D> {
 
     /// A client has come from the core that its id names.
     pub(super) fn arrive(&mut self, migration: Migration) {
-        let Migration { client, carrier, probe, identity } = migration;
+        let Migration { client, carrier, probe, identity, handshake } = migration;
         let id = self.engineio.insert(engineio::Client::arrived(&self.ex, client)).state().id;
         if let Some(identity) = identity {
             self.ex.questions.identities.set_client(id, identity);
+        }
+        if let Some(handshake) = handshake {
+            self.ex.handshakes.set(id, handshake);
         }
         let was_carried = carrier.is_some();
         let carrier = carrier.and_then(|socket| self.attach_socket(socket, id));

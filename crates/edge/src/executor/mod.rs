@@ -11,6 +11,7 @@
 mod arrivals;
 pub(crate) mod budget;
 mod effect;
+pub(crate) mod handshakes;
 pub(crate) mod holds;
 mod identity;
 mod recovery;
@@ -39,6 +40,7 @@ use crate::recovery::RecoverableSockets;
 use crate::shared::{ControlCommand, Shared};
 use crate::tracked::Tracked;
 use budget::Budget;
+use handshakes::Handshakes;
 use holds::SessionHolds;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -82,6 +84,7 @@ pub(crate) struct Executor {
     holds: Option<SessionHolds>,
     pub(crate) outlet: Outlet,
     pub(crate) questions: Questions,
+    pub(crate) handshakes: Handshakes,
     pub(crate) budget: Budget,
     /// Approximate number of bytes published since sessions were last sent their deliveries.
     pub(crate) published_bytes: usize,
@@ -138,6 +141,7 @@ impl Executor {
                 options.limits.decision_timeout,
                 shared.ledger.clone(),
             ),
+            handshakes: Handshakes::new(shared.ledger.clone()),
             outlet: Outlet::new(options.broker.clone(), shared.ledger.clone(), shared.seed),
             budget: Budget::new(turn_bytes_max),
             published_bytes: 0,

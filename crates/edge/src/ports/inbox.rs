@@ -407,6 +407,7 @@ impl SessionList {
 
     pub(crate) fn push(&mut self, info: SessionInfo) {
         self.bytes += info.id.len() + info.rooms.iter().map(String::len).sum::<usize>();
+        self.bytes += info.handshake.as_ref().map_or(0, |handshake| handshake.len());
         self.sessions.push(info);
     }
 }
@@ -420,6 +421,8 @@ pub struct SessionInfo {
     pub protocol: &'static str,
     /// The rooms that it is a member of, in no particular order. Cut off if the list has [`LIST_BYTES_MAX`].
     pub rooms: Vec<String>,
+    /// For clients of Socket.IO, if [`Options::keeps_handshakes`](crate::Options::keeps_handshakes): how they have connected, as JSON.
+    pub handshake: Option<Box<str>>,
 }
 
 /// Which rooms to list.

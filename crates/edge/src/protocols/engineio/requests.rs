@@ -4,6 +4,7 @@ use super::{ApplicationProtocol, Client, Poll, Probe, payload};
 use crate::app::{Connect, Envelope, Refused};
 use crate::encode::{Format, Writer};
 use crate::executor::budget::MESSAGE_BYTES;
+use crate::executor::handshakes;
 use crate::executor::{Effect, Feeds};
 use crate::identity::{ClientId, End, Owner, Service, Sid};
 use crate::model::{Disconnect, SessionId};
@@ -230,6 +231,12 @@ fn handshake(
     let id = client.state.id;
     ex.push(Effect::ArmClient(id));
     cx.remember_client(id, identity.as_ref().ok().cloned().flatten());
+    if is_socketio && cx.ex.options().keeps_handshakes {
+        let at = cx.ex.unix_millis();
+        cx.ex
+            .handshakes
+            .set(id, handshakes::describe(cx.request, query, (cx.client.ip, cx.client.is_secure), at));
+    }
     let ex = &mut *cx.ex;
     let Options { engine, heartbeat, limits, .. } = &ex.shared.clone().options;
     headers.extend(engine.cookie.as_ref().map(|cookie| {
