@@ -18,7 +18,7 @@ impl<D: Driver> Core<D> {
         let (Some(permit), Some(relay)) = (permit, &shared.options.relay) else {
             return self.begin_http(incoming, true);
         };
-        let Some(detached) = self.driver.detach(incoming.conn) else {
+        let Some(detached) = self.driver.detach_plain(incoming.conn) else {
             return self.begin_http(incoming, true);
         };
         // It counts on the node that serves it.

@@ -36,6 +36,8 @@ pub(super) struct Connection {
     pub(super) is_answered: bool,
     /// The core knows that the peer has finished.
     pub(super) has_finished: bool,
+    /// The near end of its pair, if it has left the core.
+    pub(super) pump: Option<ConnId>,
     /// What it holds beyond its fixed size, in bytes, as the ledger has it.
     pub(super) charged: usize,
 }
@@ -55,6 +57,7 @@ impl Connection {
             is_waiting: false,
             is_answered: false,
             has_finished: false,
+            pump: None,
             charged: 0,
         }
     }

@@ -17,7 +17,7 @@ use crate::ledger::{Charge, Class, Ledger};
 use crate::metrics::CoreMetrics;
 use crate::metrics::tls::HandshakeFailure;
 use rustls::ServerConfig;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, DetachedConnection, Driver, Event, Frame, ReceiveBuffer, Sending};
@@ -68,6 +68,8 @@ pub(super) struct Tls {
     deadlines: VecDeque<(Instant, ConnId)>,
     has_timer: bool,
     answers_left: u32,
+    /// Connections that have left the core, by the near ends of their pairs.
+    pub(super) pumps: HashMap<ConnId, ConnId>,
     /// Unfinished handshakes.
     handshakes: usize,
     /// Spare plaintext buffer.
@@ -94,6 +96,7 @@ impl Tls {
             deadlines: VecDeque::new(),
             has_timer: false,
             answers_left: ANSWERS_PER_TURN,
+            pumps: HashMap::new(),
             handshakes: 0,
             plain: None,
             out: Vec::new(),
@@ -140,7 +143,8 @@ impl Tls {
     }
 
     /// A connection that was taken out doesn't come back.
-    pub(super) fn remove(&mut self, connection: &mut Connection) {
+    pub(super) fn remove<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection) {
+        self.end_pump(driver, connection);
         self.charge.subtract(CONNECTION_BYTES + connection.charged);
         connection.charged = 0;
         if !connection.is_open() {
@@ -204,7 +208,7 @@ impl Tls {
     /// Ends a connection, after the peer has got `last`.
     fn end<D: Driver>(&mut self, driver: &mut D, mut connection: Box<Connection>, last: &[u8]) {
         let conn = connection.id;
-        self.remove(&mut connection);
+        self.remove(driver, &mut connection);
         if last.is_empty() || connection.driver_sends {
             driver.close(conn);
         } else {
@@ -220,7 +224,11 @@ impl Tls {
                 return Some(event);
             }
             let event = match driver.next_event() {
-                Some(event) => self.handle(driver, event),
+                Some(event) if self.pumps.is_empty() => self.handle(driver, event),
+                Some(event) => match self.pump(driver, event) {
+                    Some(event) => self.handle(driver, event),
+                    None => continue,
+                },
                 None if self.answers_left == 0 => return None,
                 None => {
                     let conn = self.waiting.pop_front()?;
@@ -244,6 +252,11 @@ impl Tls {
                 Some(connection) => self.sent(driver, connection),
                 None => Some(event),
             },
+            Event::PeerFinished(conn) if self.get(conn).is_some_and(|c| c.pump.is_some()) => {
+                let connection = self.take(conn)?;
+                self.finish(driver, connection, Duration::ZERO);
+                None
+            }
             Event::PeerFinished(conn) => {
                 let known = self.get_mut(conn).map(|c| std::mem::replace(&mut c.has_finished, true));
                 (known != Some(true)).then_some(event)
@@ -253,7 +266,7 @@ impl Tls {
                     if !connection.is_open() {
                         self.metrics.tls.fail(HandshakeFailure::Disconnected);
                     }
-                    self.remove(&mut connection);
+                    self.remove(driver, &mut connection);
                 }
                 Some(event)
             }
@@ -344,6 +357,10 @@ impl Tls {
         let is_flood =
             connection.pending.len() + self.out.len() > PENDING_BYTES_MAX && connection.driver_sends;
         let has_plain = !plain.is_empty();
+        let pump = connection.pump;
+        if let (Some(near), true) = (pump, has_plain) {
+            self.pump_plain(driver, conn, near, &plain);
+        }
         let (error, out) = (outcome.error, std::mem::take(&mut self.out));
         if outcome.peer_finished && !std::mem::replace(&mut connection.has_finished, true) {
             self.events.push_back(Event::PeerFinished(conn));
@@ -359,9 +376,15 @@ impl Tls {
             self.put(connection);
         }
         self.out = out;
-        if has_plain {
+        if let (Some(_), true) = (pump, outcome.peer_finished)
+            && let Some(connection) = self.take(conn)
+        {
+            self.finish(driver, connection, Duration::ZERO);
+        }
+        if has_plain && pump.is_none() {
             return Some(Event::Received { conn, data: plain, at });
         }
+        plain.clear();
         self.plain = Some(plain);
         None
     }
@@ -400,8 +423,15 @@ impl Tls {
             return None;
         }
         let is_sent = !connection.driver_sends && std::mem::take(&mut connection.core_sends);
+        let pump = connection.pump.filter(|_| is_sent);
         self.put(connection);
-        is_sent.then_some(Event::Sent(conn))
+        match pump {
+            Some(near) => {
+                driver.resume(near);
+                None
+            }
+            None => is_sent.then_some(Event::Sent(conn)),
+        }
     }
 
     /// Encrypts and sends frames of the core until something is in flight. False: the connection can't send any more.
@@ -511,7 +541,7 @@ impl Tls {
         linger: Duration,
     ) {
         let conn = connection.id;
-        self.remove(&mut connection);
+        self.remove(driver, &mut connection);
         if connection.waiting_bytes() > 0 {
             // The peer doesn't read; and what it has would be a part.
             return driver.close(conn);
@@ -524,15 +554,20 @@ impl Tls {
         driver.finish(conn, linger);
     }
 
-    pub(super) fn detach<D: Driver>(&mut self, driver: &mut D, conn: ConnId) -> Option<DetachedConnection> {
-        let connection = self.get(conn)?;
+    /// Whether a connection is open, and neither side waits for anything of ours.
+    pub(super) fn is_idle(&self, conn: ConnId) -> bool {
         let has_event = |event: &Event| matches!(event, Event::PeerFinished(other) if *other == conn);
-        if !connection.is_open() || connection.driver_sends || self.events.iter().any(has_event) {
+        let is_still = |connection: &Connection| connection.is_open() && !connection.driver_sends;
+        self.get(conn).is_some_and(is_still) && !self.events.iter().any(has_event)
+    }
+
+    pub(super) fn detach<D: Driver>(&mut self, driver: &mut D, conn: ConnId) -> Option<DetachedConnection> {
+        if !self.is_idle(conn) {
             return None;
         }
         let mut detached = driver.detach(conn)?;
         let mut connection = self.take(conn)?;
-        self.remove(&mut connection);
+        self.remove(driver, &mut connection);
         detached.state = Some(connection);
         Some(detached)
     }

@@ -34,6 +34,16 @@ impl<D: Driver> TlsLayer<D> {
     }
 }
 
+impl<D: Driver> TlsLayer<D> {
+    /// As [`Driver::detach`], for code that needs the plaintext outside of this process's drivers.
+    pub(crate) fn detach_plain(&mut self, conn: ConnId) -> Option<DetachedConnection> {
+        match &mut self.tls {
+            Some(tls) if tls.get(conn).is_some() => tls.detach_plain(&mut self.driver, conn),
+            _ => self.driver.detach(conn),
+        }
+    }
+}
+
 impl<D: Driver> Driver for TlsLayer<D> {
     fn now(&self) -> Instant {
         self.driver.now()
@@ -130,7 +140,7 @@ impl<D: Driver> Driver for TlsLayer<D> {
         if let Some(tls) = &mut self.tls
             && let Some(mut connection) = tls.take(conn)
         {
-            tls.remove(&mut connection);
+            tls.remove(&mut self.driver, &mut connection);
         }
         self.driver.close(conn);
     }

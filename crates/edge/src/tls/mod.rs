@@ -17,6 +17,7 @@ mod connection;
 mod connections;
 mod der;
 mod layer;
+mod pump;
 mod session;
 mod tickets;
 

@@ -1,0 +1,81 @@
+//! Connections that leave the data plane for another node ([`crate::ports::Relay`]), and keep their TLS here.
+//!
+//! A connection leaves as a descriptor, and the keys can't go with it. So it leaves as one end of a pair of sockets, whose other end is
+//! a connection of the driver: what arrives there is encrypted for the client, and what the client sends is written there.
+//! Flow control is that of the sockets: where one side can't be sent to, the other isn't read from. If the other node can't be
+//! reached, the end comes back and is served as a plain connection.
+
+use super::connection::Connection;
+use super::connections::Tls;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use stentor_driver::{ConnId, DetachedConnection, Driver, Event, Sending};
+
+/// How long either side is waited for when the other one has ended.
+const LINGER: Duration = Duration::from_secs(5);
+
+impl Tls {
+    /// The other end of a connection whose TLS stays here. The core forgets the connection. `None`: it can't be had.
+    pub(super) fn detach_plain<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        conn: ConnId,
+    ) -> Option<DetachedConnection> {
+        if !self.is_idle(conn) {
+            return None;
+        }
+        let (near, far) = UnixStream::pair().ok()?;
+        near.set_nonblocking(true).and_then(|()| far.set_nonblocking(true)).ok()?;
+        // A simulated driver takes no descriptor.
+        let near = driver.attach(DetachedConnection::from(OwnedFd::from(near))).ok()?;
+        self.get_mut(conn)?.pump = Some(near);
+        self.pumps.insert(near, conn);
+        Some(DetachedConnection::from(OwnedFd::from(far)))
+    }
+
+    /// Passes on an event of a pair. What isn't of one is returned.
+    pub(super) fn pump<D: Driver>(&mut self, driver: &mut D, event: Event) -> Option<Event> {
+        let (Event::Received { conn: near, .. }
+        | Event::Sent(near)
+        | Event::PeerFinished(near)
+        | Event::Closed { conn: near, .. }) = event
+        else {
+            return Some(event);
+        };
+        let Some(&conn) = self.pumps.get(&near) else { return Some(event) };
+        match event {
+            Event::Received { data, .. } => {
+                if let Some(connection) = self.take(conn)
+                    && self.send_bytes(driver, connection, &data) == Sending::InFlight
+                {
+                    driver.pause(near);
+                }
+                driver.recycle(data);
+            }
+            Event::Sent(_) => driver.resume(conn),
+            // While something is in flight it isn't read from, so the client has it all.
+            _ => {
+                if let Some(connection) = self.take(conn) {
+                    self.finish(driver, connection, LINGER);
+                }
+            }
+        }
+        None
+    }
+
+    /// Writes what a client has sent.
+    pub(super) fn pump_plain<D: Driver>(&mut self, driver: &mut D, conn: ConnId, near: ConnId, plain: &[u8]) {
+        if driver.send_bytes(near, plain) == Sending::InFlight {
+            driver.pause(conn);
+        }
+    }
+
+    /// A connection ends: so does its pair.
+    pub(super) fn end_pump<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection) {
+        if let Some(near) = connection.pump.take() {
+            self.pumps.remove(&near);
+            driver.finish(near, LINGER);
+        }
+    }
+}
