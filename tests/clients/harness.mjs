@@ -97,7 +97,7 @@ export async function fixture(t, profile) {
   return { http: address, ws: address.replace('http', 'ws'), child, closed, log };
 }
 
-/** Runs a server until the test ends, from the moment when it says `ready http://…`. */
+/** Runs a server until the test ends, from the moment when it says `ready http://…` or `ready https://…`. */
 async function start(t, command, args) {
   const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] });
   const closed = once(child, 'close');
@@ -126,7 +126,7 @@ async function start(t, command, args) {
     child.once('error', reject);
     child.once('close', (code) => reject(new Error(`${command} ended with ${code} before it was ready:\n${log.join('\n')}${stderr}`)));
   });
-  const address = /^ready (http:\/\/\S+)$/.exec(line)?.[1];
+  const address = /^ready (https?:\/\/\S+)$/.exec(line)?.[1];
   if (!address) throw new Error(`not the line expected: ${line}`);
   return { child, closed, log, address };
 }
