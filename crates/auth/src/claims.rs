@@ -117,24 +117,42 @@ impl Claims {
     ) -> Result<Self, Refused> {
         let subject = name(&claims, "sub")?.ok_or(Refused::Claim { claim: "sub", problem: "is missing" })?;
         let token_id = name(&claims, "jti")?;
-        let granted = claims.get(GRANTS_CLAIM).map(Grants::deserialize).transpose();
-        let Grants { allow, join, info } =
-            granted.map_err(|error| Refused::Grants(short(&error.to_string())))?.unwrap_or_default();
-        let grants = allow.into_iter().enumerate().map(|(n, grant)| {
-            grant.rule().map_err(|error| Refused::Grants(short(&format!("allow[{n}]: {error}"))))
-        });
+        let Grants { allow, join, info } = Grants::read(&claims).map_err(Refused::Grants)?;
+        let grants = rules(allow).map_err(Refused::Grants)?;
         Ok(Self {
             issuer,
             subject,
             token_id,
             issued_at: times.issued_at,
             expires_at: times.expires_at,
-            grants: grants.collect::<Result<_, _>>()?,
+            grants,
             join,
             info: info.map(|info| info.to_string()),
             attributes: Attributes(claims),
         })
     }
+}
+
+impl Attributes {
+    /// The permissions that the claim [`GRANTS_CLAIM`] grants.
+    ///
+    /// # Errors
+    /// What is wrong with the claim.
+    pub fn grants(&self) -> Result<Vec<Rule>, String> {
+        rules(Grants::read(&self.0)?.allow)
+    }
+}
+
+impl Grants {
+    fn read(claims: &Map<String, Value>) -> Result<Self, String> {
+        let read = claims.get(GRANTS_CLAIM).map(Self::deserialize).transpose();
+        Ok(read.map_err(|error| short(&error.to_string()))?.unwrap_or_default())
+    }
+}
+
+fn rules(grants: Vec<Grant>) -> Result<Vec<Rule>, String> {
+    let rules = grants.into_iter().enumerate();
+    rules.map(|(n, grant)| grant.rule().map_err(|error| short(&format!("allow[{n}]: {error}")))).collect()
 }
 
 impl Grant {

@@ -129,9 +129,9 @@ impl Permissions {
             Topic::Feed(key) => (Some(&self.feeds), key),
             Topic::Room { namespace, name } => (self.rooms.get(namespace).map(|rooms| &rooms.tree), name),
         };
-        // The name that is empty is that of all sockets of a namespace.
-        let tree = tree.filter(|_| !name.is_empty());
-        tree.map(|tree| tree.actions(name, attributes)).unwrap_or_default()
+        let Some(tree) = tree else { return Actions::default() };
+        // The name that is empty is that of all sockets of a namespace: only `**` stands for it.
+        if name.is_empty() { tree.everything(attributes) } else { tree.actions(name, attributes) }
     }
 
     /// Whether a client may do something with a topic.

@@ -58,6 +58,11 @@ impl Tree {
         node.here.add(actions, to);
     }
 
+    /// What a client may do with all names: the patterns `**`.
+    pub(crate) fn everything(&self, attributes: Option<&Attributes>) -> Actions {
+        self.beyond.of(attributes)
+    }
+
     /// All that a client may do with a name. Visits each node at most once.
     pub(crate) fn actions(&self, name: &str, attributes: Option<&Attributes>) -> Actions {
         let Some(part) = parts(name).next() else { return self.here.of(attributes) };

@@ -21,6 +21,7 @@ fn what_no_rule_allows_is_refused() {
         rule(&["public/**"], &["subscribe"], Recipients::Anyone),
         rule(&["public/talk"], &["publish"], Recipients::Users),
         Rule::new(&[], &[], &["*"], Some("/chat"), chat, Recipients::Users).unwrap(),
+        Rule::new(&[], &[], &["**"], Some("/all"), chat, Recipients::Users).unwrap(),
         Rule::new(&[], &["score/*"], &[], None, Actions::parse(&["history"]).unwrap(), Recipients::Users)
             .unwrap(),
     ]);
@@ -45,6 +46,8 @@ fn what_no_rule_allows_is_refused() {
     check(None, Topic::Room { namespace: "/chat", name: "lobby" }, "");
     // The room of all sockets of a namespace.
     check(Some(&ada), Topic::Room { namespace: "/chat", name: "" }, "");
+    check(Some(&ada), Topic::Room { namespace: "/all", name: "" }, "publish");
+    check(None, Topic::Room { namespace: "/all", name: "" }, "");
     assert!(permissions.allows_namespace(None, "/"));
     assert!(
         permissions.allows_namespace(Some(&ada), "/chat") && !permissions.allows_namespace(None, "/chat")

@@ -1,10 +1,12 @@
 //! Starting and stopping all of the control plane.
 
 use crate::admin;
+use crate::auth::Auth;
 use crate::error::Error;
 use crate::feeds::Feeds;
+use crate::hooks::Hooks;
 use crate::metrics::Metrics;
-use crate::options::{AdminOptions, Options, TOKEN_BYTES_MIN};
+use crate::options::{AdminOptions, FeedsOptions, ProcessCounter, TOKEN_BYTES_MIN};
 use crate::pushed_documents::PushedDocuments;
 use crate::signals::Signals;
 use crate::upstream::Upstreams;
@@ -16,6 +18,21 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+
+/// All options of the control plane.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Feeds and their upstreams.
+    pub feeds: FeedsOptions,
+    /// The admin port.
+    pub admin: AdminOptions,
+    /// Counters that the binary keeps.
+    pub counters: Vec<ProcessCounter>,
+    /// What the data plane was started with as its [`stentor_edge::Authenticator`], if it has one.
+    pub auth: Option<Arc<Auth>>,
+    /// The hooks, with the data plane that they answer.
+    pub hooks: Option<Arc<Hooks>>,
+}
 
 impl Options {
     /// Reports whether [`Control::start`] would accept these options, without starting anything: no socket is opened, no

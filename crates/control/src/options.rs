@@ -3,8 +3,6 @@
 //! The ranges of values are declared with the configuration's keys (`crates/stentor/src/config/schema.rs`), which the binary
 //! checks. [`Options::check`](crate::Options::check) checks what only the control plane knows.
 
-use crate::auth::Auth;
-use crate::hooks::Hooks;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -15,21 +13,6 @@ use std::time::Duration;
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Minimum length of the admin token, in bytes.
 pub const TOKEN_BYTES_MIN: usize = 16;
-
-/// All options of the control plane.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Feeds and their upstreams.
-    pub feeds: FeedsOptions,
-    /// The admin port.
-    pub admin: AdminOptions,
-    /// Counters that the binary keeps.
-    pub counters: Vec<ProcessCounter>,
-    /// What the data plane was started with as its [`stentor_edge::Authenticator`], if it has one.
-    pub auth: Option<Arc<Auth>>,
-    /// The hooks, with the data plane that they answer.
-    pub hooks: Option<Arc<Hooks>>,
-}
 
 /// A counter for `/metrics` that neither plane keeps.
 #[derive(Clone)]

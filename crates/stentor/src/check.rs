@@ -1,8 +1,9 @@
-//! `stentor check FILE` prints the mistakes in a configuration file, or its changes; `stentor keys` prints the reference.
+//! `stentor check FILE` prints the mistakes in a configuration file, or its changes; with a topic, what a client may do; `stentor keys` prints the reference.
 //!
 //! It reads the file only, not the environment: the result is the same on every machine.
 
 mod cluster;
+mod permissions;
 
 use crate::cli::CheckArgs;
 use crate::config::section::Section;
@@ -13,6 +14,10 @@ use std::process::ExitCode;
 #[allow(clippy::print_stdout, reason = "the summary is what was asked for")]
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let (config, warnings) = Sources::default().file(&args.file).load()?;
+    if let Some(topic) = &args.topic {
+        print!("{}", permissions::explain(&config, args.claims.as_deref(), &args.namespace, topic)?);
+        return Ok(ExitCode::SUCCESS);
+    }
     print!("{}", summary(&args.file.display().to_string(), &config, &warnings));
     Ok(ExitCode::SUCCESS)
 }

@@ -6,9 +6,11 @@
 use crate::config::Flags;
 use crate::config::schema::{App, Driver, LogFormat, Server};
 use crate::config::section::Section;
+use crate::config::setting::{Raw, Setting as _};
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Realtime push server for the Socket.IO, SockJS, WebSocket and SSE clients you already have.
 #[derive(Debug, Parser)]
@@ -24,8 +26,10 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Publish one message to a room of a running server.
     Publish(PublishArgs),
-    /// Check a configuration file and print what it changes.
+    /// Check a configuration file and print what it changes, or what a client may do.
     Check(CheckArgs),
+    /// Make a token for development, signed with a key of the configuration.
+    Token(TokenArgs),
     /// Check whether a server answers; for health checks of containers.
     Health(HealthArgs),
     /// Print every configuration key with its default (docs/configuration.md).
@@ -174,6 +178,49 @@ pub(crate) struct PublishArgs {
 pub(crate) struct CheckArgs {
     /// The configuration file (TOML).
     pub(crate) file: PathBuf,
+    /// Print what a client may do with this feed or room, and which permission says so.
+    pub(crate) topic: Option<String>,
+    /// The claims of the client's token, as JSON: `{"sub":"42"}`. Without it, the client is anonymous.
+    #[arg(long = "as", value_name = "CLAIMS", requires = "topic")]
+    pub(crate) claims: Option<String>,
+    /// The Socket.IO namespace of the room.
+    #[arg(long, value_name = "NAME", default_value = "/", requires = "topic")]
+    pub(crate) namespace: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TokenArgs {
+    /// The configuration file (TOML). Secrets come from the environment that it names.
+    #[arg(long, value_name = "FILE", env = crate::config::CONFIG_VARIABLE)]
+    pub(crate) config: PathBuf,
+    /// The user: the claim `sub`.
+    #[arg(long)]
+    pub(crate) sub: String,
+    /// How long the token is valid, such as 30s, 15min or 1h.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
+    pub(crate) ttl: Duration,
+    /// A further claim. A value that is JSON is taken as JSON, anything else as text.
+    #[arg(long = "claim", value_name = "NAME=VALUE", value_parser = claim)]
+    pub(crate) claims: Vec<(String, serde_json::Value)>,
+    /// The issuer, if the configuration has several.
+    #[arg(long)]
+    pub(crate) issuer: Option<String>,
+    /// The issuer's private key for ES256 (PEM, PKCS #8). Without it, a secret of the configuration signs.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) private_key: Option<PathBuf>,
+    /// The id of the private key.
+    #[arg(long, requires = "private_key")]
+    pub(crate) kid: Option<String>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    Duration::read(Raw::Text(text))
+}
+
+fn claim(text: &str) -> Result<(String, serde_json::Value), &'static str> {
+    let (name, value) =
+        text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("expected NAME=VALUE")?;
+    Ok((name.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
 }
 
 #[derive(Args, Debug)]
@@ -265,6 +312,12 @@ mod tests {
         check("stentor publish --namespace /chat hello", Ok(()));
         check("stentor publish --admin http://127.0.0.1:1 --room r --event e {}", Ok(()));
         check("stentor check stentor.toml", Ok(()));
+        check("stentor check stentor.toml user/42 --as {}", Ok(()));
+        check("stentor check stentor.toml --as {}", Err("<TOPIC>"));
+        check("stentor token --config a --sub 42 --ttl 15min --claim a=b --claim c={}", Ok(()));
+        check("stentor token --config a", Err("--sub <SUB>"));
+        check("stentor token --config a --sub 42 --ttl 15", Err("expected a duration"));
+        check("stentor token --config a --sub 42 --claim a", Err("expected NAME=VALUE"));
         check("stentor keys", Ok(()));
         check("stentor reference cli", Ok(()));
         check("stentor health", Ok(()));

@@ -22,6 +22,7 @@ mod publish;
 mod reference;
 mod serve;
 mod simulation;
+mod token;
 mod wiring;
 
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Publish(args) => publish::run(&args),
         cli::Command::Check(args) => check::run(&args),
+        cli::Command::Token(args) => token::run(&args),
         cli::Command::Keys => check::keys(),
         cli::Command::Reference { page } => reference::run(page),
         cli::Command::Health(args) => health::run(&args),

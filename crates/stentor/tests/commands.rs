@@ -59,7 +59,27 @@ const SERVERS: [(&str, &str); 6] = [
 ];
 
 /// What the commands of a page print, in this order. Ports are those of the page.
-const PRINTED: [(&str, &[&str]); 5] = [
+const PRINTED: [(&str, &[&str]); 6] = [
+    (
+        "docs/permissions.md",
+        &[
+            "{\"changed\":true}",
+            "{\"changed\":true}",
+            "{\"headline\":\"Kick-off\"}",
+            "no permission allows to subscribe to this",
+            "This token is for development.",
+            "{\"unread\":3}",
+            "no permission allows to subscribe to this",
+            "subscribe  allowed by [[permissions]] 1",
+            "[[permissions]] 1: user/{sub} matches and allows subscribe, history",
+            "subscribe  refused",
+            "[[permissions]] 1: user/{sub} doesn't match: the claim sub is \"43\"",
+            "{\"unread\":7}",
+            "{\"sessions\":0}",
+            "the token has been revoked",
+            "\"subject\":\"42\"",
+        ],
+    ),
     ("README.md", &["{\"published\":1}"]),
     (
         "docs/live-in-five-minutes.md",

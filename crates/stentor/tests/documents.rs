@@ -154,6 +154,7 @@ const READERS: [(&str, &[&str]); 5] = [
             "docs/admin-api.md#post-apiv1publish",
             "docs/openapi.json",
             "docs/security.md#permissions",
+            "docs/permissions.md#revoke-a-token",
         ],
     ),
     (

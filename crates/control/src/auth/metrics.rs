@@ -1,7 +1,6 @@
 //! What is counted about tokens, keys and revocations.
 
 use super::fetch::FetchError;
-use crate::metrics::ReasonLabels;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -17,6 +16,12 @@ pub(crate) struct FetchLabels {
     pub(crate) outcome: &'static str,
 }
 
+/// Why a client is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct RefusalLabels {
+    pub(crate) reason: &'static str,
+}
+
 /// An issuer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct IssuerLabels {
@@ -29,7 +34,7 @@ pub(crate) struct AuthMetrics {
     pub(super) accepted: Counter,
     pub(super) cached: Counter,
     pub(super) anonymous: Counter,
-    pub(super) refused: Family<ReasonLabels, Counter>,
+    pub(super) refused: Family<RefusalLabels, Counter>,
     pub(super) denied: Counter,
     pub(super) fetches: Family<FetchLabels, Counter>,
     pub(super) keys: Family<IssuerLabels, Gauge>,
@@ -91,6 +96,6 @@ impl AuthMetrics {
     }
 
     pub(super) fn refuse(&self, reason: &'static str) {
-        self.refused.get_or_create(&ReasonLabels { reason }).inc();
+        self.refused.get_or_create(&RefusalLabels { reason }).inc();
     }
 }

@@ -194,8 +194,6 @@ impl Config {
         let keys = |feed: &Feed| PushedKeys { prefix: feed.prefix.clone(), key: feed.key.clone() };
         control.feeds.pushed = pushed.into_iter().map(keys).collect();
         control.admin.shutdown_timeout = ADMIN_SHUTDOWN_TIMEOUT;
-        // With permissions, they decide who may publish.
-        edge.rooms.publish |= self.has_auth();
         options.hooks = self.hooks.iter().map(|hook| options_of(hook).hook).collect();
         options.cluster.bridges = self.bridges.iter().map(|bridge| options_of(bridge).bridge).collect();
         options

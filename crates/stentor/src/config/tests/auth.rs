@@ -69,9 +69,6 @@ allow = ["publish"]
 #[test]
 fn without_the_section_nothing_is_checked() {
     assert!(load("").unwrap().auth_options().is_none());
-    assert!(!load("").unwrap().options().edge.rooms.publish);
-    // Permissions decide about publishing.
-    assert!(load(ISSUER).unwrap().options().edge.rooms.publish);
     let nobody = "[auth] has no [[auth.issuers]], so that no client could connect; add one, or set anonymous = \"allow\"";
     check("\n[auth]\n", &format!("stentor.toml:2: {nobody}"));
     check("[auth]\nleeway = \"1s\"\n", &format!("stentor.toml:1: {nobody}"));
