@@ -215,9 +215,11 @@ impl SecretText {
         None
     }
 
-    /// Whether it is shorter than a secret may be.
+    /// Whether it is shorter than a secret may be. One that names a variable has no length yet.
     pub(crate) fn is_short(&self) -> bool {
-        (1..TOKEN_BYTES_MIN).contains(&self.0.reveal().len())
+        let text = self.0.reveal();
+        let names_variable = pieces(text).any(|piece| matches!(piece, Ok(Piece::Variable(_))));
+        !names_variable && (1..TOKEN_BYTES_MIN).contains(&text.len())
     }
 }
 
