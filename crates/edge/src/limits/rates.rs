@@ -165,16 +165,18 @@ mod tests {
         let key = reached(rates.count(one, Counted::Publication, now));
         assert_eq!(key, "session_limits.publications_per_second");
         for _ in 0..9 {
-            rates.count(one, Counted::Message(100), now).unwrap();
+            rates.count(one, Counted::Message(50), now).unwrap();
         }
         // Refused for its size, it doesn't count as a message.
-        let key = reached(rates.count(one, Counted::Message(101), now));
+        let key = reached(rates.count(one, Counted::Message(551), now));
         assert_eq!(key, "session_limits.bytes_per_second");
-        let undo = rates.count(one, Counted::Message(100), now).unwrap();
+        let undo = rates.count(one, Counted::Message(550), now).unwrap();
         let key = reached(rates.count(one, Counted::Message(0), now));
         assert_eq!(key, "session_limits.messages_per_second");
         rates.undo(one, undo);
-        rates.count(one, Counted::Message(100), now).unwrap();
+        rates.count(one, Counted::Message(550), now).unwrap();
+        let key = reached(rates.count(one, Counted::Message(0), now));
+        assert_eq!(key, "session_limits.messages_per_second");
         // Another session, and the next one in the same place.
         rates.count(other, Counted::Message(1_000), now).unwrap();
         rates.open(one);
