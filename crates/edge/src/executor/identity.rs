@@ -104,6 +104,10 @@ impl Executor {
     pub(crate) fn join_rooms(&mut self, session: SessionId, namespace: &str) {
         let Some(identity) = self.questions.identities.get(session).cloned() else { return };
         for room in identity.join.iter().filter(|room| room.namespace() == namespace) {
+            // A session that is recovered may have it, with its own policy.
+            if self.hub.has_joined(session, room) {
+                continue;
+            }
             // At its limits, the session has as many rooms as it may.
             let _ = self.hub.handle_subscribe(session, &Topic::Room(room.clone()), Policy::Queue, None);
         }
