@@ -1,5 +1,6 @@
 // docs/close-codes.md is true: a server sends its codes and reasons, in the form that each protocol has.
 import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import http from 'node:http';
 import path from 'node:path';
@@ -19,15 +20,21 @@ const stentor = new Map(table('Codes of Stentor').map(([code, , , reason]) => [N
 const sockjs = new Map(table('Codes of SockJS').map(([code, reason]) => [Number(code), reason]));
 const standard = new Set(table('Codes of the WebSocket protocol').map(([code]) => Number(code)));
 
+const SECRET = '0123456789abcdef0123456789abcdef';
+const ISSUER = `[[auth.issuers]]\nissuer = "i"\nalgorithms = ["HS256"]\nkeys = [{ secret = "${SECRET}" }]\n`;
+/** A token of user 42 that expires in so many seconds. */
+function token(seconds) {
+  const now = Math.floor(Date.now() / 1000);
+  const claims = { iss: 'i', sub: '42', iat: now - 10, exp: now + seconds };
+  const text = [{ alg: 'HS256' }, claims].map((part) => Buffer.from(JSON.stringify(part)).toString('base64url')).join('.');
+  return `${text}.${createHmac('sha256', SECRET).update(text).digest('base64url')}`;
+}
+
 // Codes that this test doesn't provoke, and why.
 const ELSEWHERE = new Map([
   [4403, 'no application of the binary ends sessions; crates/edge/tests/sockets/app.rs'],
   [4501, 'crates/edge/tests/sockets/backpressure.rs fills a send buffer'],
-  [4407, 'crates/edge/tests/sockets/identity.rs revokes tokens'],
-  [4408, 'crates/edge/tests/sockets/identity.rs refuses tokens'],
-  [4505, 'crates/edge/tests/sockets/identity.rs lets tokens expire'],
   [4506, 'there are no limits of requests yet'],
-  [4406, 'the binary has no permissions yet; crates/edge/tests/sockets/authorizer.rs'],
 ]);
 
 test('a server closes with the codes and reasons of the page', async (t) => {
@@ -54,6 +61,14 @@ test('a server closes with the codes and reasons of the page', async (t) => {
   };
   const raw = (...bytes) => (socket) => socket._socket.write(Buffer.from(bytes));
 
+  // Pages can't read the status of a refused handshake, so theirs are accepted.
+  const guarded = await serve(t, { config: ISSUER });
+  const page = { at: guarded, origin: guarded.http };
+  const revoke = { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: '{"subject":"42"}' };
+  await closes(4408, '/ws', undefined, page);
+  await closes(4505, `/ws?token=${token(-1)}`, undefined, page);
+  await closes(4406, `/ws/k?token=${token(600)}`, undefined, page);
+  await closes(4407, `/ws?token=${token(600)}`, () => fetch(`${guarded.admin}/api/v1/revocations`, revoke), page);
   await closes(4400, '/ws/k', (socket) => socket.send('hello'));
   await closes(4401, '/ws?feed=k&format=raw', (socket) => socket.send('{'));
   await closes(4402, '/socket.io/?EIO=4&transport=websocket');
