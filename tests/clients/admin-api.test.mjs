@@ -1,6 +1,6 @@
 // docs/openapi.json is a valid OpenAPI document and describes a running server: every operation, status and code.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
 import path from 'node:path';
@@ -128,11 +128,11 @@ url = "${origin.url}/"
 `,
   });
   const { admin } = server;
-  const [publish, emit, join, leave, disconnect, sessions, rooms, revoke, revocations, put, remove, status, nodes, metrics, health] =
+  const [publish, emit, join, leave, disconnect, sessions, rooms, revoke, revocations, put, remove, status, nodes, metrics, health, ready, reload] =
     ['POST /api/v1/publish', 'POST /api/v1/emit', 'POST /api/v1/join', 'POST /api/v1/leave', 'POST /api/v1/disconnect',
-      'POST /api/v1/sessions', 'GET /api/v1/rooms', 'POST /api/v1/revocations', 'GET /api/v1/revocations', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}', 'GET /api/v1/status', 'GET /api/v1/nodes', 'GET /metrics', 'GET /healthz']
+      'POST /api/v1/sessions', 'GET /api/v1/rooms', 'POST /api/v1/revocations', 'GET /api/v1/revocations', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}', 'GET /api/v1/status', 'GET /api/v1/nodes', 'GET /metrics', 'GET /healthz', 'GET /readyz', 'POST /api/v1/reload']
       .map((name) => operations.find((operation) => operation.name === name));
-  assert.equal(operations.length, 15);
+  assert.equal(operations.length, 17);
   const seen = new Map(operations.map(({ name }) => [name, new Set()]));
   const provoke = async (operation, expect, key, options) => {
     const target = key?.startsWith('?') ? operation.template + key : operation.template.replace('{key}', key ?? 'a');
@@ -161,7 +161,7 @@ url = "${origin.url}/"
     const body = operation.operation.requestBody && { body: MESSAGE, headers: JSON_TYPE };
     await provoke(operation, '421 host', 'a', { host: 'example.com', ...body });
     await provoke(operation, '403 origin', 'a', { ...body, headers: { Origin: 'http://example.com', ...body?.headers } });
-    if (operation !== health) await provoke(operation, '401 token', 'a', { token: null, ...body });
+    if (operation !== health && operation !== ready) await provoke(operation, '401 token', 'a', { token: null, ...body });
     await provoke(operation, '400 host', 'a', { host: null, ...body });
   }
 
@@ -247,6 +247,10 @@ url = "${origin.url}/"
   assert.deepEqual(await answered(nodes, '200'), { nodes: [] });
   await provoke(metrics, '200');
   await provoke(health, '200', null, { token: null });
+  await provoke(ready, '200', null, { token: null });
+  assert.deepEqual(await answered(reload, '200'), { applied: [], restart_needed: [], warnings: [] });
+  writeFileSync(server.configFile, 'nothing');
+  await provoke(reload, '422 configuration');
 
   for (const operation of operations) {
     // Not the Allow header of HTTP alone: also none of the other methods.

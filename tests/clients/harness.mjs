@@ -47,15 +47,15 @@ export async function run(...args) {
 export async function serve(t, { args = [], config, listen = '127.0.0.1:0', admin: adminAt = '127.0.0.1:0', command: [command, ...before] = [binary] } = {}) {
   const folder = mkdtempSync(path.join(tmpdir(), 'stentor-'));
   const all = [...before, 'serve', '--listen', listen, '--admin', adminAt, '--log', 'json', ...args];
+  const configFile = path.join(folder, 'stentor.toml');
   if (config) {
-    const file = path.join(folder, 'stentor.toml');
-    writeFileSync(file, config);
-    all.push('--config', file);
+    writeFileSync(configFile, config);
+    all.push('--config', configFile);
   }
   t.after(() => rmSync(folder, { recursive: true, force: true }));
   const { child, closed, log, address } = await start(t, command, all);
   const { admin } = await logged({ log }, (line) => line.admin, 'its admin address');
-  return { http: address, ws: address.replace('http', 'ws'), admin: `http://${admin}`, child, closed, log };
+  return { http: address, ws: address.replace('http', 'ws'), admin: `http://${admin}`, child, closed, log, configFile };
 }
 
 /** The status of a GET request to a server on this machine, with any headers: `fetch` doesn't allow a `Host`. */

@@ -83,8 +83,9 @@ test('the pod has no privileges, time to shut down, and memory for its limit', {
   assert.deepEqual([securityContext.allowPrivilegeEscalation, securityContext.readOnlyRootFilesystem, securityContext.capabilities.drop], [false, true, ['ALL']]);
   assert.deepEqual([pod.automountServiceAccountToken, pod.enableServiceLinks], [false, false]);
 
-  const [, shutdown_s] = /^\| `shutdown_timeout` \| `"(\d+)s"`/m.exec(spawnSync(binary, ['keys'], { encoding: 'utf8' }).stdout);
-  const stops_s = container.lifecycle.preStop.sleep.seconds + Number(shutdown_s);
+  const keys = spawnSync(binary, ['keys'], { encoding: 'utf8' }).stdout;
+  const seconds = (key) => Number(new RegExp(`^\\| \`${key}\` \\| \`"(\\d+)s"\``, 'm').exec(keys)[1]);
+  const stops_s = container.lifecycle.preStop.sleep.seconds + seconds('drain_delay') + seconds('drain_window') + seconds('shutdown_timeout');
   assert.ok(pod.terminationGracePeriodSeconds > stops_s, `${pod.terminationGracePeriodSeconds} s are not more than ${stops_s} s`);
   const { periodSeconds, failureThreshold } = container.livenessProbe;
   assert.ok(periodSeconds * failureThreshold > pod.terminationGracePeriodSeconds);

@@ -10,9 +10,9 @@ use crate::{NodeId, NodeRecord};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
-    Broadcast, Busy, Command, CommandError, CommandInbox, Concerned, DataPlane, Denial, Done, FeedSource,
-    FeedUpdate, Histogram, Identity, Ledger, Metric, NodeInfo, Publish, PushResult, PushedFeed, PushedFeeds,
-    ReadResult, Recheck, RoomList, RoomUpdate, RoomsQuery, SessionList, Target, Ticket, Wanted,
+    Broadcast, Busy, Command, CommandError, CommandInbox, Concerned, DataPlane, Denial, Done, Drain,
+    FeedSource, FeedUpdate, Histogram, Identity, Ledger, Metric, NodeInfo, Publish, PushResult, PushedFeed,
+    PushedFeeds, ReadResult, Recheck, RoomList, RoomUpdate, RoomsQuery, SessionList, Target, Ticket, Wanted,
 };
 use stentor_hub::{Key, Room};
 
@@ -236,7 +236,7 @@ impl DataPlane for ClusterPlane {
         Some(self)
     }
 
-    fn drain(&self, within: Duration) {
-        self.local.drain(within);
+    fn drain(&self, drain: Drain) {
+        self.local.drain(drain);
     }
 }

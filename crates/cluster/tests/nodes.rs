@@ -164,7 +164,7 @@ impl DataPlane for Plane {
         true
     }
 
-    fn drain(&self, _: Duration) {}
+    fn drain(&self, _: stentor_edge::Drain) {}
 }
 
 struct Node {

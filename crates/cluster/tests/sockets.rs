@@ -92,7 +92,7 @@ impl DataPlane for Plane {
         true
     }
 
-    fn drain(&self, _: Duration) {}
+    fn drain(&self, _: stentor_edge::Drain) {}
 }
 
 /// An engine that establishes interest when it is told to.

@@ -262,7 +262,7 @@ impl DataPlane for Counting {
         true
     }
 
-    fn drain(&self, _: Duration) {}
+    fn drain(&self, _: stentor_edge::Drain) {}
 }
 
 impl Counting {

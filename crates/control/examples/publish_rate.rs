@@ -53,7 +53,7 @@ impl DataPlane for Counting {
     fn is_ready(&self) -> bool {
         true
     }
-    fn drain(&self, _: Duration) {}
+    fn drain(&self, _: stentor_edge::Drain) {}
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

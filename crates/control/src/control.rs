@@ -2,11 +2,12 @@
 
 use crate::admin;
 use crate::auth::Auth;
+use crate::current::Current;
 use crate::error::Error;
-use crate::feeds::Feeds;
+use crate::feeds::{Change, Feeds};
 use crate::hooks::Hooks;
 use crate::metrics::Metrics;
-use crate::options::{AdminOptions, FeedsOptions, ProcessCounter, TOKEN_BYTES_MIN};
+use crate::options::{AdminOptions, FeedsOptions, ProcessCounter, Reload, TOKEN_BYTES_MIN};
 use crate::pushed_documents::PushedDocuments;
 use crate::signals::Signals;
 use crate::upstream::Upstreams;
@@ -16,7 +17,7 @@ use std::time::Instant;
 use stentor_edge::DataPlane;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 /// All options of the control plane.
@@ -32,6 +33,8 @@ pub struct Options {
     pub auth: Option<Arc<Auth>>,
     /// The hooks, with the data plane that they answer.
     pub hooks: Option<Arc<Hooks>>,
+    /// Reads the configuration again, for `POST /api/v1/reload`. `None`: it can't be reloaded.
+    pub reload: Option<Arc<dyn Reload>>,
 }
 
 impl Options {
@@ -58,11 +61,51 @@ impl Options {
     }
 }
 
+/// Options that were checked, so that nothing can fail when they are applied.
+pub struct Prepared {
+    options: Options,
+    upstreams: Upstreams,
+}
+
+impl Options {
+    /// Checks options for [`ControlHandle::configure`], as [`Self::check`] does.
+    ///
+    /// # Errors
+    /// As those of [`Self::check`].
+    pub fn prepare(self) -> Result<Prepared, Error> {
+        self.check()?;
+        Ok(Prepared { upstreams: Upstreams::new(&self.feeds)?, options: self })
+    }
+}
+
+/// Changes the options of a running control plane.
+#[derive(Clone)]
+pub struct ControlHandle {
+    state: Arc<admin::State>,
+    changes: mpsc::Sender<Change>,
+}
+
+impl ControlHandle {
+    /// Applies options, and returns when they apply: those of feeds, and of the admin port but for its address and its
+    /// maximum of connections.
+    pub async fn configure(&self, Prepared { options, upstreams }: Prepared) {
+        let listen = self.state.options.load().listen;
+        self.state.options.store(AdminOptions { listen, ..options.admin });
+        let (applied, is_applied) = oneshot::channel();
+        let change = Change { options: options.feeds, upstreams, applied };
+        if self.changes.send(change).await.is_ok() {
+            // The sender is dropped when they apply, or when the process ends.
+            let _ = is_applied.await;
+        }
+    }
+}
+
 /// The running control plane. Dropping it stops it as well, without waiting.
 pub struct Control {
     admin_addr: SocketAddr,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
+    handle: ControlHandle,
 }
 
 impl Control {
@@ -93,6 +136,7 @@ impl Control {
         let (plane, busy_timeout) = (data_plane.clone(), options.admin.busy_timeout);
         let pushed_documents =
             PushedDocuments::new(options.feeds.clone(), busy_timeout, plane.clone(), signals.clone());
+        let (changes, changed) = mpsc::channel(1);
         let feeds = Feeds::new(
             &options.feeds,
             upstreams,
@@ -100,9 +144,11 @@ impl Control {
             signals.clone(),
             metrics.clone(),
             pushed_documents.clone(),
+            changed,
         );
         let state = admin::State {
-            options: options.admin,
+            options: Current::new(options.admin),
+            reload: options.reload,
             registry: metrics.registry(
                 data_plane.clone(),
                 feeds.view(),
@@ -129,8 +175,14 @@ impl Control {
         if let Some(hooks) = options.hooks {
             tasks.spawn(hooks.run(state.signals.clone(), stopped.clone()));
         }
-        tasks.spawn(admin::serve(listener, Arc::new(state), stopped));
-        Ok(Self { admin_addr, stop, tasks })
+        let state = Arc::new(state);
+        tasks.spawn(admin::serve(listener, state.clone(), stopped));
+        Ok(Self { admin_addr, stop, tasks, handle: ControlHandle { state, changes } })
+    }
+
+    /// Changes its options.
+    pub fn handle(&self) -> ControlHandle {
+        self.handle.clone()
     }
 
     /// Where the admin port listens.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{DataPlane, FeedUpdate};
 use stentor_hub::Key;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
@@ -41,6 +41,16 @@ pub(crate) struct Feeds {
     has_wanted: bool,
     /// The logged failures of each upstream.
     failures: Vec<FailureLog>,
+    /// Other options, and the upstreams that are made of them.
+    changes: mpsc::Receiver<Change>,
+}
+
+/// Options that a reload brings.
+pub(crate) struct Change {
+    pub(crate) options: FeedsOptions,
+    pub(crate) upstreams: Upstreams,
+    /// Dropped when they apply.
+    pub(crate) applied: oneshot::Sender<()>,
 }
 
 struct Finished {
@@ -58,6 +68,7 @@ impl Feeds {
         signals: Arc<Signals>,
         metrics: Metrics,
         pushed_documents: Arc<PushedDocuments>,
+        changes: mpsc::Receiver<Change>,
     ) -> Self {
         let view = FeedsView::new(upstreams.iter().map(|upstream| upstream.name.clone()));
         Self {
@@ -74,6 +85,7 @@ impl Feeds {
             in_flight: HashMap::new(),
             undelivered: None,
             has_wanted: true,
+            changes,
         }
     }
 
@@ -91,6 +103,7 @@ impl Feeds {
             tokio::select! {
                 () = stopped(&mut stop) => return,
                 Some(joined) = self.fetches.join_next_with_id() => self.finish(joined),
+                Some(change) = self.changes.recv() => self.configure(change),
                 () = self.signals.when_wanted(), if !blocked => self.has_wanted = true,
                 () = deliver(&*self.data_plane, &self.signals, &self.undelivered), if blocked => {
                     self.undelivered = None;
@@ -98,6 +111,30 @@ impl Feeds {
                 () = sleep_until(timeout.map_or_else(Instant::now, Instant::from_std)), if timeout.is_some() => {}
             }
         }
+    }
+
+    /// Other options apply from now on.
+    fn configure(&mut self, Change { options, upstreams, applied }: Change) {
+        if options.upstreams != *self.scheduler.upstreams() {
+            // What is in flight was asked for as configured before.
+            self.fetches.abort_all();
+            self.in_flight.clear();
+            let mut before: Vec<_> = self.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+            let mut logs = std::mem::take(&mut self.failures);
+            self.failures.extend(upstreams.iter().map(|upstream| {
+                let place = before.iter().position(|name| *name == upstream.name);
+                place.map_or_else(FailureLog::default, |place| {
+                    before.swap_remove(place);
+                    logs.swap_remove(place)
+                })
+            }));
+            self.view.configure(upstreams.iter().map(|upstream| upstream.name.clone()));
+        }
+        // Also if only the certificates to trust have changed.
+        self.upstreams = upstreams;
+        self.pushed_documents.configure(&options);
+        self.scheduler.configure(Instant::now().into_std(), options);
+        drop(applied);
     }
 
     /// Does all that can be done without waiting.
@@ -145,10 +182,11 @@ impl Feeds {
 
     fn finish(&mut self, joined: Result<(Id, Finished), JoinError>) {
         let finished = match joined {
-            Ok((id, finished)) => {
-                self.in_flight.remove(&id);
-                finished
-            }
+            Ok((id, finished)) => match self.in_flight.remove(&id) {
+                Some(_) => finished,
+                // It was taken back.
+                None => return,
+            },
             Err(error) => {
                 let Some((key, upstream)) = self.in_flight.remove(&error.id()) else { return };
                 let fetched = Failure::Internal("a fetch panicked").into();

@@ -23,6 +23,7 @@ mod admin;
 mod auth;
 mod client;
 mod control;
+mod current;
 mod error;
 mod failures;
 mod feeds;
@@ -41,13 +42,13 @@ mod view;
 pub use admin::{api as admin_api, openapi};
 pub use auth::{Auth, AuthOptions, IssuerOptions, check_jwks_url};
 pub use client::{PublishError, Target, publish_client};
-pub use control::{Control, Options};
+pub use control::{Control, ControlHandle, Options, Prepared};
 pub use error::Error;
 pub use hooks::{
     HookAuthenticator, HookAuthorizer, HookKind, HookOptions, HookSecret, Hooks, WhenUnavailable,
 };
 pub use options::{
-    AdminOptions, Content, FeedsOptions, ProcessCounter, PushedKeys, TOKEN_BYTES_MIN, UpstreamOptions,
+    AdminOptions, Content, FeedsOptions, ProcessCounter, PushedKeys, Reload, TOKEN_BYTES_MIN, UpstreamOptions,
 };
 pub use route::{Route, RouteError};
 pub use sample::sample_metrics;

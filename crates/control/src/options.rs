@@ -6,6 +6,7 @@
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,18 @@ use std::time::Duration;
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Minimum length of the admin token, in bytes.
 pub const TOKEN_BYTES_MIN: usize = 16;
+
+/// Reads the configuration again.
+pub trait Reload: Send + Sync {
+    /// Applies it, all or nothing, also if the future is dropped. The answer is a JSON text: what changed, or why nothing did.
+    fn reload(self: Arc<Self>) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
+}
+
+impl fmt::Debug for dyn Reload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reload")
+    }
+}
 
 /// A counter for `/metrics` that neither plane keeps.
 #[derive(Clone)]
@@ -32,7 +45,7 @@ impl fmt::Debug for ProcessCounter {
 }
 
 /// Keys whose documents are pushed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PushedKeys {
     /// Their prefix, if `key` is empty. Both empty: all keys.
     pub prefix: String,
@@ -58,7 +71,7 @@ macro_rules! options {
         }
     )+) => {$(
         $(#[$about])*
-        #[derive(Clone, Debug)]
+        #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct $name {
             $($(#[$doc])+ pub $field: $ty,)+
         }

@@ -20,6 +20,7 @@
 
 mod shared;
 
+use crate::current::Current;
 use crate::options::FeedsOptions;
 use crate::route::Routes;
 use crate::schedule::{Validators, Version};
@@ -161,10 +162,21 @@ pub(crate) struct PushStats {
     pub(crate) evicted: u64,
 }
 
-/// The documents that were pushed.
-pub(crate) struct PushedDocuments {
+/// What a reload replaces.
+struct Config {
     options: FeedsOptions,
     routes: Routes,
+}
+
+impl Config {
+    fn new(options: FeedsOptions) -> Self {
+        Self { routes: Routes::with_pushed(&options.upstreams, &options.pushed), options }
+    }
+}
+
+/// The documents that were pushed.
+pub(crate) struct PushedDocuments {
+    config: Current<Config>,
     busy_timeout: Duration,
     data_plane: Arc<dyn DataPlane>,
     signals: Arc<Signals>,
@@ -197,13 +209,11 @@ impl PushedDocuments {
         signals: Arc<Signals>,
     ) -> Arc<Self> {
         let (processor, differ, table) = (DocumentProcessor::default(), differ(&[]), Mutex::default());
-        let routes = Routes::with_pushed(&options.upstreams, &options.pushed);
         let all_bytes = options.pushed_documents_bytes_max.max(options.pushed_document_bytes_max);
         let bodies_max = units(all_bytes);
         let bodies = Arc::new(Semaphore::new(bodies_max as usize));
         Arc::new(Self {
-            options,
-            routes,
+            config: Current::new(Config::new(options)),
             busy_timeout,
             data_plane,
             signals,
@@ -215,6 +225,12 @@ impl PushedDocuments {
         })
     }
 
+    /// Other options apply from now on. A document that was pushed stays until it is deleted or evicted, also if its key is
+    /// fetched from now on.
+    pub(crate) fn configure(&self, options: &FeedsOptions) {
+        self.config.store(Config::new(options.clone()));
+    }
+
     /// Waits for room for a body of so many bytes. All bodies that are being received, inflated and compared have as much
     /// as all documents may have.
     pub(crate) async fn room_for(&self, bytes: usize) -> Result<OwnedSemaphorePermit, PushError> {
@@ -224,7 +240,7 @@ impl PushedDocuments {
 
     /// Bytes of one document, at the most.
     pub(crate) fn document_bytes_max(&self) -> usize {
-        self.options.pushed_document_bytes_max
+        self.config.load().options.pushed_document_bytes_max
     }
 
     pub(crate) fn stats(&self) -> PushStats {
@@ -294,7 +310,7 @@ impl PushedDocuments {
             content_type: Some(push.content_type),
             body: push.body,
             coding: push.coding,
-            bytes_max: self.options.pushed_document_bytes_max,
+            bytes_max: self.config.load().options.pushed_document_bytes_max,
             validators: Validators::default(),
             kept,
             differ: self.differ.clone(),
@@ -377,7 +393,7 @@ impl PushedDocuments {
         let mut table = self.table();
         if !wanted {
             table.waiting.remove(key);
-        } else if table.waiting.len() < self.options.pushed_keys_max {
+        } else if table.waiting.len() < self.config.load().options.pushed_keys_max {
             table.waiting.insert(key.clone());
         } else {
             let (pushed_documents, key) = (self.clone(), key.clone());
@@ -390,7 +406,8 @@ impl PushedDocuments {
     }
 
     fn is_declared(&self, key: &Key) -> bool {
-        self.routes.find(key).is_some_and(|number| number >= self.options.upstreams.len())
+        let config = self.config.load();
+        config.routes.find(key).is_some_and(|number| number >= config.options.upstreams.len())
     }
 
     /// Reports a key as not found to its subscribers.
@@ -412,7 +429,8 @@ impl PushedDocuments {
     }
 
     fn check(&self, key: &Key) -> Result<(), PushError> {
-        match self.routes.find(key).and_then(|upstream| self.options.upstreams.get(upstream)) {
+        let config = self.config.load();
+        match config.routes.find(key).and_then(|upstream| config.options.upstreams.get(upstream)) {
             Some(upstream) => Err(PushError::Fetched(upstream.name.clone())),
             None => Ok(()),
         }
@@ -423,7 +441,9 @@ impl PushedDocuments {
         loop {
             let idle = {
                 let mut table = self.table();
-                if table.entries.len() < self.options.pushed_keys_max || table.entries.contains_key(key) {
+                if table.entries.len() < self.config.load().options.pushed_keys_max
+                    || table.entries.contains_key(key)
+                {
                     let is_waited_for = table.waiting.remove(key);
                     let entry = table.entries.entry(key.clone()).or_default();
                     entry.wanted |= is_waited_for;
@@ -440,7 +460,7 @@ impl PushedDocuments {
 
     /// Counts `new` bytes instead of `old`, when others have gone for it.
     async fn make_room(self: &Arc<Self>, old: usize, new: usize) -> Result<(), PushError> {
-        let most = self.options.pushed_documents_bytes_max;
+        let most = self.config.load().options.pushed_documents_bytes_max;
         loop {
             let idle = {
                 let mut table = self.table();

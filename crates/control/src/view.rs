@@ -26,6 +26,19 @@ impl FeedsView {
         Self(Mutex::new((Stats::default(), views.collect())))
     }
 
+    /// Other upstreams, which continue the figures of those with the same name.
+    pub(crate) fn configure(&self, upstreams: impl Iterator<Item = Arc<str>>) {
+        let (_, views) = &mut *self.lock();
+        let mut before = std::mem::take(views);
+        views.extend(upstreams.map(|name| {
+            let place = before.iter().position(|view| view.name == name);
+            place.map_or_else(
+                || UpstreamView { name, ..UpstreamView::default() },
+                |place| before.swap_remove(place),
+            )
+        }));
+    }
+
     /// One upstream, which has had every kind of failure.
     pub(crate) fn with_every_failure(name: &str) -> Self {
         let view = Self::new([name.into()].into_iter());

@@ -273,9 +273,10 @@ async fn it_listens_only_at_its_address() {
 #[tokio::test]
 async fn health_status_and_metrics_are_reported() {
     let rig = rig(|_| {});
-    assert_eq!(rig.admin("/healthz").await, (200, "ok\n".into()));
+    assert_eq!(rig.admin("/readyz").await, (200, "ready\n".into()));
     rig.plane.ready.store(false, Ordering::SeqCst);
-    assert_eq!(rig.admin("/healthz").await.0, 503);
+    assert_eq!(rig.admin("/readyz").await.0, 503);
+    assert_eq!(rig.admin("/healthz").await, (200, "ok\n".into()));
     let (status, text) = rig.admin("/api/v1/status").await;
     assert_eq!(status, 200);
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -139,9 +139,9 @@ pub struct Ledger {
     pub(crate) frames: Meter,
     /// Publications, which include documents, messages in outboxes, history and the recovery log.
     pub(crate) publications: LiveBytes,
-    bytes_max: usize,
+    bytes_max: AtomicUsize,
     /// The pressure is [`Pressure::None`] up to here.
-    relaxed_bytes_max: usize,
+    relaxed_bytes_max: AtomicUsize,
 }
 
 impl Ledger {
@@ -152,8 +152,8 @@ impl Ledger {
             counted: AtomicUsize::new(0),
             frames: Meter::default(),
             publications: LiveBytes::default(),
-            bytes_max,
-            relaxed_bytes_max: percent(bytes_max, TIGHT_PERCENT),
+            bytes_max: bytes_max.into(),
+            relaxed_bytes_max: percent(bytes_max, TIGHT_PERCENT).into(),
         }
     }
 
@@ -165,7 +165,7 @@ impl Ledger {
 
     /// Whether the budget has room for so many bytes more.
     pub fn has_room(&self, bytes: usize) -> bool {
-        self.bytes().saturating_add(bytes) <= self.bytes_max
+        self.bytes().saturating_add(bytes) <= self.bytes_max()
     }
 
     /// Bytes held of each class, with its label in metrics.
@@ -178,15 +178,21 @@ impl Ledger {
 
     /// The budget, in bytes.
     pub(crate) fn bytes_max(&self) -> usize {
-        self.bytes_max
+        self.bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Changes the budget.
+    pub(crate) fn set_bytes_max(&self, bytes_max: usize) {
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
+        self.relaxed_bytes_max.store(percent(bytes_max, TIGHT_PERCENT), Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn pressure(&self) -> Pressure {
         let bytes = self.bytes();
-        if bytes <= self.relaxed_bytes_max {
+        if bytes <= self.relaxed_bytes_max.load(Ordering::Relaxed) {
             Pressure::None
-        } else if bytes <= self.bytes_max {
+        } else if bytes <= self.bytes_max() {
             Pressure::Tight
         } else {
             Pressure::Full
@@ -195,7 +201,7 @@ impl Ledger {
 
     /// The bytes to free until there is room again, or 0.
     pub(crate) fn excess_bytes(&self) -> usize {
-        self.bytes().saturating_sub(percent(self.bytes_max, RELIEVED_PERCENT))
+        self.bytes().saturating_sub(percent(self.bytes_max(), RELIEVED_PERCENT))
     }
 
     /// Replaces the previous amount of a class.

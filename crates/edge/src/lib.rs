@@ -42,6 +42,7 @@ mod protocols;
 mod proxies;
 mod recovery;
 mod rule;
+mod settings;
 mod shared;
 mod subscribe_options;
 mod tls;
@@ -65,7 +66,8 @@ pub use options::{
 };
 pub use origin::{Origins, PatternError};
 pub use plane::{
-    ControlPlane, DataPlane, Histogram, HistogramSample, Metric, MetricKind, NodeInfo, REQUESTERS_MAX, Wanted,
+    ControlPlane, DataPlane, Drain, Histogram, HistogramSample, Metric, MetricKind, NodeInfo, REQUESTERS_MAX,
+    Wanted,
 };
 pub use ports::{
     Access, Acknowledged, Authentication, Authenticator, Authorizer, Broadcast, Broker, Busy,

@@ -100,6 +100,8 @@ figures! {
     tokens_refused: Counter = "tokens_refused",
     /// Feeds and rooms.
     topics: Gauge = "topics",
+    /// Sessions that a drain has yet to end.
+    drain_pending: Gauge = "drain_sessions_pending",
     /// Accepted connections.
     accepted: Counter = "connections_accepted",
     /// Connections closed at once: none could make room for them, or the kernel is short of socket memory.

@@ -170,7 +170,7 @@ pub fn simulated<D: Driver>(
     let apps = apps(&options, None);
     let shared = Arc::new(Shared::new(options, drivers.len(), seed, control));
     let wakers: Vec<Waker> = drivers.iter().map(Driver::waker).collect();
-    let mailboxes = connect_all(&wakers, shared.options.limits.mailbox_messages_max);
+    let mailboxes = connect_all(&wakers, shared.initial.options.limits.mailbox_messages_max);
     let cores = drivers
         .into_iter()
         .zip(mailboxes)
@@ -281,7 +281,7 @@ impl Node {
     ) -> Result<Self, StartError> {
         let cores = shared.cores;
         let mut addrs: Vec<SocketAddr> =
-            shared.options.all_listeners().iter().map(|listener| listener.address).collect();
+            shared.initial.options.all_listeners().iter().map(|listener| listener.address).collect();
         if addrs.len() > LISTENERS_MAX {
             return Err(StartError::Options(format!("at most {LISTENERS_MAX} listeners are allowed")));
         }
@@ -289,7 +289,7 @@ impl Node {
         for &addr in &addrs {
             wait_until_unused(addr).map_err(|error| StartError::Listen(addr, error))?;
         }
-        let mut connections_max = shared.options.limits.connections_max;
+        let mut connections_max = shared.initial.options.limits.connections_max;
         let (ready, readies) = mpsc::channel();
         let (end, ends) = mpsc::channel();
         let mut threads = Vec::with_capacity(cores);
@@ -349,7 +349,7 @@ impl Node {
             }
         }
         for (go, mailboxes) in
-            go.into_iter().zip(connect_all(&wakers, shared.options.limits.mailbox_messages_max))
+            go.into_iter().zip(connect_all(&wakers, shared.initial.options.limits.mailbox_messages_max))
         {
             if go.send(mailboxes).is_err() {
                 return Err(StartError::Io(io::Error::other("a core's thread ended at its start")));

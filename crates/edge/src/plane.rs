@@ -4,7 +4,8 @@
 //! control plane, and a full inbox is an answer ([`crate::Busy`]), not a wait: the caller waits for
 //! [`ControlPlane::space`] and tries again.
 
-use crate::ports::{ClientConnection, CommandInbox, Handover, PushedFeeds};
+use crate::options::Options;
+use crate::ports::{ClientConnection, CommandInbox, Done, Handover, PushedFeeds};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 use stentor_hub::{Key, Requester, Room};
@@ -106,6 +107,27 @@ pub struct NodeInfo {
     pub is_this: bool,
 }
 
+/// How a node drains. From the first moment on it isn't ready ([`DataPlane::is_ready`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drain {
+    /// Everything is served as before, so that load balancers learn that the node isn't ready.
+    pub delay: Duration,
+    /// Then sessions end, evenly over this time. New ones are refused.
+    pub window: Duration,
+    /// Then the rest has this time to end.
+    pub timeout: Duration,
+    /// Whether new connections are accepted until the window is over. If not, none is from the first moment on: another
+    /// process has the listening sockets.
+    pub listens: bool,
+}
+
+impl Drain {
+    /// All at once.
+    pub fn within(timeout: Duration) -> Self {
+        Self { timeout, ..Self::default() }
+    }
+}
+
 /// The data plane, as the control plane sees it.
 pub trait DataPlane: CommandInbox {
     /// Takes what changed about which keys are wanted, since the last call.
@@ -143,11 +165,15 @@ pub trait DataPlane: CommandInbox {
         false
     }
 
+    /// Changes the options that may change while the node runs, on all cores, and then answers. The others stay; the
+    /// `section!`s of the configuration say which these are. Wait for the answer before the next call.
+    fn configure(&self, _options: Options, _done: Done<()>) {}
+
     /// Whether it listens and isn't draining.
     fn is_ready(&self) -> bool;
 
-    /// Stops listening and ends all connections in order, within this time at the most.
-    fn drain(&self, within: Duration);
+    /// Ends all sessions and connections. A second call replaces the times of the first.
+    fn drain(&self, drain: Drain);
 }
 
 /// The control plane, as the data plane sees it. Both are called from a core's thread: they only notify.

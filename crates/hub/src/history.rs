@@ -103,6 +103,10 @@ impl<F> History<F> {
         Self { limits, entries: VecDeque::new(), after: 0, bytes: 0 }
     }
 
+    pub(crate) fn set_limits(&mut self, limits: HistoryLimits) {
+        self.limits = limits;
+    }
+
     /// Forgets everything: the next publication follows this offset.
     pub(crate) fn restart(&mut self, after: u64) {
         *self = Self { after, ..Self::new(self.limits) };

@@ -113,6 +113,10 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
+    pub(crate) fn set_send_buffer_bytes_max(&mut self, bytes_max: usize) {
+        self.send_buffer_bytes_max = u32::try_from(bytes_max).unwrap_or(u32::MAX);
+    }
+
     /// The size of the sessions, and of their subscriptions including the entries in topics' member lists, in bytes.
     pub(crate) fn bytes(&self) -> (usize, usize) {
         let sessions = self.slots.len() * (size_of::<Session>() + size_of::<u64>());

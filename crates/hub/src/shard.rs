@@ -86,6 +86,15 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
+    /// Changes the limits: those of sessions, topics, patches and history. The other options stay, and so do the rooms that
+    /// keep history: the lists of prefixes must have the same ones.
+    pub fn set_limits(&mut self, options: Options) {
+        self.subscriptions_max = options.subscriptions_max;
+        self.feed_interval_min = options.feed_interval_min;
+        self.sessions.set_send_buffer_bytes_max(options.send_buffer_bytes_max);
+        self.topics.set_limits(options);
+    }
+
     /// Opens a session that is sent frames of `format`. `tag` is the caller's.
     ///
     /// # Panics

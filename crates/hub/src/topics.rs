@@ -178,6 +178,25 @@ impl<F> Topics<F> {
         }
     }
 
+    /// Changes the limits. A history that is above its own shrinks with the next publication.
+    pub(crate) fn set_limits(&mut self, options: Options) {
+        self.patches.limits = options.patches;
+        let before = std::mem::replace(&mut self.options, options);
+        if before.room_history == self.options.room_history {
+            return;
+        }
+        for index in 0..self.end() as u32 {
+            let limits = self.at(index).and_then(|state| match &state.topic {
+                Topic::Room(room) => self.history_of(room),
+                Topic::Feed(_) => None,
+            });
+            let history = self.at_mut(index).and_then(|state| state.stream.as_mut()?.history.as_mut());
+            if let (Some(limits), Some(history)) = (limits, history) {
+                history.set_limits(limits);
+            }
+        }
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.slots.len()
     }

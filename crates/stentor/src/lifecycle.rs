@@ -8,14 +8,15 @@
 //!     └─ a core of the data plane has failed, or a part of the control plane has died ─▶ exit 1
 //! ```
 //!
-//! SIGHUP, the usual signal to reload the configuration, only writes a log line.
+//! SIGHUP reloads the configuration ([`crate::reload`]).
 //!
 //! Signals come in by a channel and the data plane by its trait, so that this is tested without either.
 
+use crate::reload::Reloader;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::{CoreFailed, DataPlane};
+use stentor_edge::{CoreFailed, DataPlane, Drain};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -45,15 +46,15 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// Receives SIGINT and SIGTERM, by name, from now on. SIGHUP no longer ends the process.
-pub(crate) fn signals() -> std::io::Result<mpsc::Receiver<&'static str>> {
+/// Receives SIGINT and SIGTERM, by name, from now on. SIGHUP reloads.
+pub(crate) fn signals(reloader: &Arc<Reloader>) -> std::io::Result<mpsc::Receiver<&'static str>> {
     let (sender, receiver) = mpsc::channel(2);
     let mut hangups = signal(SignalKind::hangup())?;
+    let reloader = reloader.clone();
     tokio::spawn(async move {
         while hangups.recv().await.is_some() {
-            tracing::warn!(
-                "SIGHUP is ignored: the configuration can't be reloaded; restart the server to change it"
-            );
+            // The log says what happened.
+            let _ = reloader.run().await;
         }
     });
     for (kind, name) in [(SignalKind::interrupt(), "SIGINT"), (SignalKind::terminate(), "SIGTERM")] {
@@ -70,28 +71,38 @@ pub(crate) fn signals() -> std::io::Result<mpsc::Receiver<&'static str>> {
     Ok(receiver)
 }
 
-/// Waits for a signal, then drains. `ended` completes when the data plane has ended, `failed` when a part of the control
-/// plane has died.
+/// Waits for a signal, then drains as configured; after SIGINT, without a delay and a window. `ended` completes when the data
+/// plane has ended, `failed` when a part of the control plane has died.
 pub(crate) async fn run(
     plane: Arc<dyn DataPlane>,
     ended: impl Future<Output = Result<(), CoreFailed>>,
     failed: impl Future<Output = ()>,
     mut signals: mpsc::Receiver<&'static str>,
-    shutdown_timeout: Duration,
+    drain: impl FnOnce() -> Drain,
 ) -> Outcome {
     tokio::pin!(ended);
-    tokio::select! {
-        name = signals.recv() => {
-            let signal = name.unwrap_or("no signal can come any more");
-            tracing::info!(signal, shutdown_timeout = ?shutdown_timeout, "shutting down; a second signal ends the process at once");
-        }
+    let signal = tokio::select! {
+        name = signals.recv() => name.unwrap_or("no signal can come any more"),
         result = &mut ended => return failed_by(result),
         () = failed => {
             tracing::error!("a part of the control plane has failed; the process ends");
             return Outcome::Failed;
         }
-    }
-    plane.drain(shutdown_timeout);
+    };
+    let drain = match signal {
+        "SIGINT" => Drain::within(drain().timeout),
+        _ => drain(),
+    };
+    let Drain { delay, window, timeout, .. } = drain;
+    tracing::info!(
+        signal,
+        drain_delay = ?delay,
+        drain_window = ?window,
+        shutdown_timeout = ?timeout,
+        "shutting down; a second signal ends the process at once"
+    );
+    plane.drain(drain);
+    let time = delay.saturating_add(window).saturating_add(timeout);
     let outcome = tokio::select! {
         biased;
         result = &mut ended => match result {
@@ -99,7 +110,7 @@ pub(crate) async fn run(
             failed => return failed_by(failed),
         },
         Some(_) = signals.recv() => Outcome::Forced,
-        () = tokio::time::sleep(shutdown_timeout.saturating_add(DRAIN_GRACE)) => Outcome::TimedOut,
+        () = tokio::time::sleep(time.saturating_add(DRAIN_GRACE)) => Outcome::TimedOut,
     };
     match outcome {
         Outcome::Drained => tracing::info!("all connections have ended"),

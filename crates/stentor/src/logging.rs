@@ -10,8 +10,11 @@ use std::panic::PanicHookInfo;
 use std::sync::Arc;
 use std::thread;
 use stentor_control::ProcessCounter;
-use tracing::Level;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, registry, reload};
 
 /// Maximum number of queued log lines.
 const LINES_MAX: usize = 1024;
@@ -20,14 +23,41 @@ const LINES_MAX: usize = 1024;
 #[must_use]
 pub(crate) struct Log {
     dropped: ErrorCounter,
+    level: LevelHandle,
     _writer: WorkerGuard,
 }
 
 impl Log {
+    /// Changes the level.
+    pub(crate) fn level(&self) -> LevelHandle {
+        self.level.clone()
+    }
+
     /// Counts the lines that were dropped, for `/metrics`.
     pub(crate) fn dropped_lines(&self) -> ProcessCounter {
         let dropped = self.dropped.clone();
         dropped_lines(move || dropped.dropped_lines() as u64)
+    }
+}
+
+/// Changes the level of the log.
+#[derive(Clone)]
+pub(crate) struct LevelHandle(reload::Handle<LevelFilter, Registry>);
+
+impl LevelHandle {
+    pub(crate) fn set(&self, level: LogLevel) {
+        // It fails only if the log is gone.
+        let _ = self.0.reload(filter(level));
+    }
+}
+
+fn filter(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
     }
 }
 
@@ -42,29 +72,22 @@ pub(crate) fn dropped_lines(value: impl Fn() -> u64 + Send + Sync + 'static) -> 
 
 /// Begins to write log lines, panics among them. Called once.
 pub(crate) fn start(format: LogFormat, level: LogLevel) -> anyhow::Result<Log> {
-    let level = match level {
-        LogLevel::Error => Level::ERROR,
-        LogLevel::Warn => Level::WARN,
-        LogLevel::Info => Level::INFO,
-        LogLevel::Debug => Level::DEBUG,
-        LogLevel::Trace => Level::TRACE,
-    };
     let (writer, guard) = NonBlockingBuilder::default()
         .lossy(true)
         .buffered_lines_limit(LINES_MAX)
         .thread_name("log")
         .finish(std::io::stderr());
-    let log = Log { dropped: writer.error_counter(), _writer: guard };
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(level)
+    let (filter, handle) = reload::Layer::new(filter(level));
+    let log = Log { dropped: writer.error_counter(), level: LevelHandle(handle), _writer: guard };
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(writer)
         // The log's reader may be gone. `eprintln!` would panic then.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .with_target(false);
     let started = match format {
-        LogFormat::Text => subscriber.compact().try_init(),
-        LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
+        LogFormat::Text => registry().with(filter).with(lines.compact()).try_init(),
+        LogFormat::Json => registry().with(filter).with(lines.json().flatten_event(true)).try_init(),
     };
     started.map_err(|error| anyhow::anyhow!("can't start logging: {error}"))?;
     std::panic::set_hook(Box::new(panicked));

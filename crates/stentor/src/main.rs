@@ -20,6 +20,7 @@ mod lifecycle;
 mod logging;
 mod publish;
 mod reference;
+mod reload;
 mod serve;
 mod simulation;
 mod token;

@@ -1,10 +1,12 @@
 //! `stentor serve`: the configuration, the log, the planes, and then the [`lifecycle`].
 
 use crate::cli::ServeArgs;
+use crate::config::schema::Server;
 use crate::config::{Config, Sources};
 use crate::library;
 use crate::lifecycle::{self, Outcome};
 use crate::logging::{self, Log};
+use crate::reload::Reloader;
 use crate::wiring::{self, Launched};
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -12,7 +14,8 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
-use stentor_edge::StaticRoute;
+use std::sync::Arc;
+use stentor_edge::{Drain, StaticRoute};
 
 /// Fewer file descriptors than this cause a warning. The default of many shells and service managers is 1,024.
 const DESCRIPTORS_FEW: u64 = 4096;
@@ -22,16 +25,21 @@ const DESCRIPTORS_FEW: u64 = 4096;
 const CONTROL_THREADS: usize = 2;
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    let mut sources = Sources::default();
-    if let Some(path) = &args.config {
-        sources = sources.file(path);
-    }
-    let (config, warnings) = sources.environment(environment()).flags(args.flags()).load()?;
+    let (path, flags) = (args.config.clone(), args.flags());
+    let load = move || {
+        let mut sources = Sources::default();
+        if let Some(path) = &path {
+            sources = sources.file(path);
+        }
+        sources.environment(environment()).flags(flags.clone()).load()
+    };
+    let (config, warnings) = load()?;
     let log = logging::start(config.server.log, config.server.log_level)?;
     for warning in warnings {
         tracing::warn!("{warning}");
     }
-    block_on(async { serve(&config, Vec::new(), &log).await })
+    let reloader = Reloader::new(config, Box::new(load), log.level());
+    block_on(async { serve(&reloader, Vec::new(), &log).await })
 }
 
 /// The environment's variables that are text.
@@ -56,16 +64,17 @@ pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> 
 
 /// Starts the server, says so, and returns when it has ended.
 pub(crate) async fn serve(
-    config: &Config,
+    reloader: &Arc<Reloader>,
     mut routes: Vec<StaticRoute>,
     log: &Log,
 ) -> anyhow::Result<ExitCode> {
     routes.push(library::route());
+    let config = &reloader.running();
     let file_descriptors_max = raise_descriptor_limit();
     // Before anything listens, so that a signal never meets its default action.
-    let signals = lifecycle::signals().context("can't install signal handlers")?;
+    let signals = lifecycle::signals(reloader).context("can't install signal handlers")?;
     let Launched { started, plane, mut control, member, ended } =
-        wiring::launch(config, routes, vec![log.dropped_lines()]).await?;
+        wiring::launch(reloader, routes, vec![log.dropped_lines()]).await?;
     tracing::info!(
         listen = %started.addr,
         admin = %control.admin_addr(),
@@ -113,7 +122,7 @@ pub(crate) async fn serve(
     // The last line on a terminal that shows both the log and standard output.
     tracing::info!("ready at {scheme}://{}", started.addr);
     let outcome =
-        lifecycle::run(plane, ended, control.failed(), signals, config.server.shutdown_timeout).await;
+        lifecycle::run(plane, ended, control.failed(), signals, || drain(&reloader.running())).await;
     if matches!(outcome, Outcome::Drained | Outcome::TimedOut) {
         control.shutdown().await;
     }
@@ -121,6 +130,12 @@ pub(crate) async fn serve(
         member.leave().await;
     }
     Ok(outcome.into())
+}
+
+/// How the server drains after SIGTERM.
+fn drain(config: &Config) -> Drain {
+    let Server { drain_delay, drain_window, shutdown_timeout, .. } = config.server;
+    Drain { delay: drain_delay, window: drain_window, timeout: shutdown_timeout, listens: true }
 }
 
 /// The one line that scripts wait for.

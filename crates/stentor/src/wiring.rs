@@ -6,6 +6,7 @@
 use crate::cluster::{self, Member};
 use crate::config::Config;
 use crate::config::options::Options;
+use crate::reload::{Parts, Reloader};
 use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::net::SocketAddr;
@@ -71,27 +72,39 @@ fn random_id() -> String {
     format!("{:016x}", fastrand::u64(..))
 }
 
+/// The options of both planes, as far as the configuration decides them.
+pub(crate) fn options(config: &Config) -> Options {
+    let mut options = config.options();
+    let connections_max = &mut options.edge.limits.relayed_connections_max;
+    *connections_max = relayed_connections_max().min(*connections_max);
+    options
+}
+
+/// With an engine, the cluster says how long a feed is fetched. A node that has lost its lease has to stop at once.
+pub(crate) fn leave_idle_feeds_to_cluster(config: &Config, control: &mut stentor_control::Options) {
+    if config.cluster.engine.0.is_some() {
+        control.feeds.idle_ttl = Duration::ZERO;
+    }
+}
+
 /// Starts both planes; returns when they listen. `counters` are shown in `/metrics`. Called within the control plane's
 /// runtime.
 pub(crate) async fn launch(
-    config: &Config,
+    reloader: &Arc<Reloader>,
     routes: Vec<StaticRoute>,
     counters: Vec<ProcessCounter>,
 ) -> anyhow::Result<Launched> {
-    let Options { mut edge, mut control, driver, cluster, hooks, tls, .. } = config.options();
+    let config = reloader.running();
+    let Options { mut edge, mut control, driver, cluster, hooks, tls, .. } = options(&config);
     if !tls.certificates.is_empty() {
         // Its warnings have been logged with those of the configuration.
         edge.tls = Some(TlsHandle::load(&tls)?.0);
     }
-    edge.limits.relayed_connections_max = edge.limits.relayed_connections_max.min(relayed_connections_max());
-    let has_engine = cluster.engine.is_some();
+    let tls_handle = edge.tls.clone();
     let signals = Signals::new();
     let ledger = Arc::new(Ledger::new(edge.limits.memory_bytes_max));
     let joining = cluster::connect(cluster, &edge, &control, ledger.clone()).await?;
-    if has_engine {
-        // The cluster says how long a feed is fetched. A node that has lost its lease has to stop at once.
-        control.feeds.idle_ttl = Duration::ZERO;
-    }
+    leave_idle_feeds_to_cluster(&config, &mut control);
     let broker = joining.as_ref().and_then(|joining| joining.broker());
     let node_tag = joining.as_ref().map(|joining| joining.node_tag());
     let relay = joining.as_ref().and_then(|joining| joining.relay());
@@ -99,6 +112,7 @@ pub(crate) async fn launch(
     edge.keeps_handshakes = joining.as_ref().is_some_and(|joining| joining.has_bridges());
     let auth = config.auth_options().map(|auth| stentor_control::Auth::new(&auth, &ledger)).transpose()?;
     edge.authenticator = auth.clone().map(|auth| auth as _);
+    let parts_auth = auth.clone();
     if !hooks.is_empty() {
         let node = joining.as_ref().and_then(|joining| joining.node_id());
         let hooks = Hooks::new(&node.unwrap_or_else(random_id), &hooks, &ledger)?;
@@ -116,6 +130,7 @@ pub(crate) async fn launch(
         // Only this node's clients ask them.
         hooks.connect(node.plane());
     }
+    let own_plane = node.plane();
     let (plane, member) = match joining {
         Some(joining) => {
             let (plane, member) = joining.start(node.plane());
@@ -124,12 +139,18 @@ pub(crate) async fn launch(
         None => (node.plane(), None),
     };
     let runtime = tokio::runtime::Handle::current();
-    let options = stentor_control::Options { counters, auth, ..control };
+    let options = stentor_control::Options { counters, auth, reload: Some(reloader.clone()), ..control };
     let control = Control::start(&runtime, options, plane.clone(), signals);
     let control = control.map_err(|error| match error {
         stentor_control::Error::Listen { listen, source } => cannot_listen("--admin", listen, &source),
         other => other.into(),
     })?;
+    reloader.started(Parts {
+        plane: own_plane,
+        control: control.handle(),
+        auth: parts_auth,
+        tls: tls_handle,
+    });
     let joined = runtime.spawn_blocking(move || node.join());
     let ended = Box::pin(async move {
         joined.await.unwrap_or_else(|error| {

@@ -59,7 +59,7 @@ const SERVERS: [(&str, &str); 6] = [
 ];
 
 /// What the commands of a page print, in this order. Ports are those of the page.
-const PRINTED: [(&str, &[&str]); 6] = [
+const PRINTED: [(&str, &[&str]); 7] = [
     (
         "docs/permissions.md",
         &[
@@ -79,6 +79,10 @@ const PRINTED: [(&str, &[&str]); 6] = [
             "the token has been revoked",
             "\"subject\":\"42\"",
         ],
+    ),
+    (
+        "docs/deploys.md",
+        &[r#"{"applied":["origins.allow"],"restart_needed":["heartbeat.interval"],"warnings":[]}"#, "ready"],
     ),
     ("README.md", &["{\"published\":1}"]),
     (

@@ -69,14 +69,69 @@ fn each_signal_drains_and_exits_with_0() {
     }
 }
 
+/// The status and the body of an answer of the admin port.
+fn reload(admin: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(admin).unwrap();
+    write!(stream, "POST /api/v1/reload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), body.to_owned())
+}
+
+/// The status of a page of another origin that wants to connect.
+fn connect_from(origin: &str, addr: &str) -> u16 {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    write!(stream, "GET /primus/spec HTTP/1.1\r\nHost: a\r\nOrigin: {origin}\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer[9..12].parse().unwrap()
+}
+
 #[test]
-fn a_hangup_is_logged_and_otherwise_ignored() {
-    let mut server = start_with(&["serve"], Stdio::piped());
-    let log = BufReader::new(server.child.stderr.take().unwrap());
+fn a_reload_applies_everything_or_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stentor.toml");
+    let write = |text: &str| std::fs::write(&file, text).unwrap();
+    write("");
+    let mut server = start_with(&["serve", "--config", file.to_str().unwrap()], Stdio::piped());
+    let mut log = BufReader::new(server.child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut until_logged = |text: &str| log.find(|line| line.contains(text)).unwrap();
+    let admin = until_logged("the admin port is open").split("admin_addr=").nth(1).unwrap().to_owned();
+    let admin = admin.split_whitespace().next().unwrap();
+    let from = |origin: &str| connect_from(origin, &server.addr);
+    assert_eq!(from("https://b.test"), 403);
+
+    let good = "[origins]\nallow = [\"https://b.test\"]\n";
+    for (mistake, expect) in [
+        ("[origins", "stentor.toml"),
+        ("[limits]\nmessage_bytes_max = \"0\"\n", "message_bytes_max"),
+        (
+            "[feeds_limits]\nca_file = \"/nowhere.pem\"\n[[feeds]]\nname = \"a\"\nurl = \"https://a.test\"\n",
+            "/nowhere.pem",
+        ),
+    ] {
+        write(&format!("{good}{mistake}"));
+        let (status, body) = reload(admin);
+        assert_eq!(status, 422, "{body}");
+        assert!(body.contains(expect) && body.contains("\"configuration\""), "{body}");
+        until_logged("nothing has changed");
+        assert_eq!(from("https://b.test"), 403);
+    }
+
+    // A key that needs a restart is reported, and doesn't keep the others from being applied.
+    write(&format!("{good}[server]\ndrain_window = \"1s\"\n[heartbeat]\ninterval = \"7s\"\n"));
+    let expect = r#"{"applied":["server.drain_window","origins.allow"],"restart_needed":["heartbeat.interval"],"warnings":[]}"#;
+    assert_eq!(reload(admin), (200, format!("{expect}\n")));
+    assert_eq!(from("https://b.test"), 200);
+    until_logged("the configuration was reloaded");
+
+    write("");
     server.signal(Signal::HUP);
-    let logged = log.lines().map(Result::unwrap).find(|line| line.contains("SIGHUP"));
-    assert!(logged.unwrap().contains("restart the server"));
-    TcpStream::connect(&server.addr).unwrap();
+    until_logged("the configuration was reloaded");
+    assert_eq!(connect_from("https://b.test", &server.addr), 403);
+    assert_eq!(reload(admin).1, "{\"applied\":[],\"restart_needed\":[],\"warnings\":[]}\n");
     server.signal(Signal::TERM);
     assert_eq!(server.end(), Some(0));
 }

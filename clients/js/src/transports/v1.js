@@ -27,6 +27,7 @@ function speak(socket, link, { heartbeatTimeoutMs }) {
   let receivedAt = Date.now();
   let pingedAt = 0;
   let heartbeat;
+  let afterMs;
 
   const write = (text) => (early ? early.push(text) : socket.send(text));
   const request = (fields, answered) => {
@@ -61,7 +62,7 @@ function speak(socket, link, { heartbeatTimeoutMs }) {
     for (const text of early.splice(0)) socket.send(text);
     early = null;
   };
-  socket.onclose = ({ code, reason }) => end({ code, reason, retry: !/^44/.test(code) });
+  socket.onclose = ({ code, reason }) => end({ code, reason, retry: !/^44/.test(code), afterMs });
   socket.onmessage = ({ data }) => {
     receivedAt = Date.now();
     let message;
@@ -82,6 +83,8 @@ function speak(socket, link, { heartbeatTimeoutMs }) {
       else if (error) link('failed', error);
     } else if (message.type === 'token_expiring') {
       link('expiring', (token) => request({ type: 'auth', token }, (error) => error && link('failed', error)));
+    } else if (message.type === 'disconnect') {
+      afterMs = message.reconnect_after_ms;
     } else {
       link('received', message, data.length);
     }

@@ -4,11 +4,11 @@
 use super::{Adapter, Bridges, Options};
 use crate::engine::{Address, ConnectError, Limits};
 use std::sync::Arc;
-use std::time::Duration;
 use stentor_edge::{
-    Broadcast, Busy, ClientConnection, Command, CommandInbox, Concerned, DataPlane, Denial, Done, FeedUpdate,
-    Handover, Histogram, Identity, Ledger, Metric, MovingSocket, NodeInfo, PublicId, Publish, PushedFeeds,
-    Recheck, RoomList, RoomUpdate, RoomsQuery, SocketName, SocketRequest, Target, Ticket, Wanted,
+    Broadcast, Busy, ClientConnection, Command, CommandInbox, Concerned, DataPlane, Denial, Done, Drain,
+    FeedUpdate, Handover, Histogram, Identity, Ledger, Metric, MovingSocket, NodeInfo, PublicId, Publish,
+    PushedFeeds, Recheck, RoomList, RoomUpdate, RoomsQuery, SocketName, SocketRequest, Target, Ticket,
+    Wanted,
 };
 use stentor_hub::{Key, Room};
 
@@ -160,7 +160,7 @@ impl DataPlane for BridgedPlane {
         self.inner.is_ordered(room)
     }
 
-    fn drain(&self, within: Duration) {
-        self.inner.drain(within);
+    fn drain(&self, drain: Drain) {
+        self.inner.drain(drain);
     }
 }

@@ -9,11 +9,12 @@ use super::commands::{disconnect, emit, join, leave, rooms, sessions};
 use super::publish::publish;
 use super::push::push;
 use super::reason::{
-    COMMAND_REASONS, DELETE_REASONS, INTERNAL, NO_AUTH, PUBLISH_REASONS, PUT_REASONS, REVOCATION_REASONS,
-    ROOMS_REASONS,
+    COMMAND_REASONS, DELETE_REASONS, INTERNAL, NO_AUTH, PUBLISH_REASONS, PUT_REASONS, RELOAD_REASONS,
+    REVOCATION_REASONS, ROOMS_REASONS,
 };
+use super::reload::reload;
 use super::revocations;
-use super::status::{healthz, nodes, show_metrics, status};
+use super::status::{healthz, nodes, readyz, show_metrics, status};
 use axum::routing::{MethodRouter, delete, get, post, put};
 use std::sync::Arc;
 
@@ -97,7 +98,7 @@ const COMMAND: Operation = Operation {
 };
 
 /// Every operation.
-pub static OPERATIONS: [Operation; 15] = [
+pub static OPERATIONS: [Operation; 17] = [
     Operation {
         path: "/api/v1/publish",
         summary: "Publish messages to rooms",
@@ -247,6 +248,17 @@ pub static OPERATIONS: [Operation; 15] = [
         ..COMMAND
     },
     Operation {
+        path: "/api/v1/reload",
+        summary: "Reload the configuration",
+        description: "Reads the configuration file, the environment and the files that they name again, as SIGHUP does. All or nothing: \
+                      after a mistake, nothing changes. Concurrent requests run one after the other. A server that was started by \
+                      `stentor demo` reloads nothing.",
+        responses: &[(200, json("Reloaded", "What has changed."))],
+        reasons: RELOAD_REASONS,
+        handler: || post(reload),
+        ..COMMAND
+    },
+    Operation {
         method: "GET",
         path: "/metrics",
         summary: "Metrics",
@@ -260,14 +272,22 @@ pub static OPERATIONS: [Operation; 15] = [
         method: "GET",
         path: "/healthz",
         summary: "Health check",
-        description: "Reports whether the server accepts clients. It never requires a token.",
-        responses: &[
-            (200, text("`ok`.")),
-            (503, text("`not ready`: the server is starting or shutting down.")),
-        ],
+        description: "Reports that the process runs, also while it shuts down. It never requires a token.",
+        responses: &[(200, text("`ok`."))],
         reasons: &[],
         requires_token: false,
         handler: || get(healthz),
+        ..COMMAND
+    },
+    Operation {
+        method: "GET",
+        path: "/readyz",
+        summary: "Readiness check",
+        description: "Reports whether load balancers should choose the server for new clients. It never requires a token.",
+        responses: &[(200, text("`ready`.")), (503, text("`not ready`: the server shuts down."))],
+        reasons: &[],
+        requires_token: false,
+        handler: || get(readyz),
         ..COMMAND
     },
 ];

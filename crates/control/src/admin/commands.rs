@@ -237,8 +237,8 @@ pub(super) async fn read(state: &State, headers: &HeaderMap, body: &mut Body) ->
     if media_type(headers) != "application/json" {
         return Err(Refusal::new(reason::NOT_JSON, "Content-Type must be application/json"));
     }
-    let bytes_max = state.options.message_bytes_max;
-    let text = read_whole(body, bytes_max, state.options.body_timeout).await?;
+    let bytes_max = state.options.load().message_bytes_max;
+    let text = read_whole(body, bytes_max, state.options.load().body_timeout).await?;
     String::from_utf8(text.ok_or_else(|| too_long(bytes_max))?)
         .map_err(|error| bad(format!("not UTF-8: {error}")))
 }

@@ -39,12 +39,17 @@ pub(super) fn check<B>(
     }
     match &options.token {
         // Health is no secret, and health checks rarely can send tokens.
-        Some(token) if request.uri().path() != "/healthz" && !has_token(headers, token) => Err(Refusal::new(
+        Some(token) if !is_check(request.uri().path()) && !has_token(headers, token) => Err(Refusal::new(
             reason::TOKEN,
             "send the token of server.admin_token as Authorization: Bearer TOKEN",
         )),
         _ => Ok(()),
     }
+}
+
+/// Whether a path is that of a check by load balancers, which send no token.
+fn is_check(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz")
 }
 
 /// Whether a host (the port doesn't matter: it may be forwarded) is this one.

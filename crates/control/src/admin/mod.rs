@@ -13,14 +13,16 @@ mod openapi;
 mod publish;
 mod push;
 pub(crate) mod reason;
+mod reload;
 mod revocations;
 mod status;
 
 pub use openapi::openapi;
 
 use crate::auth::Auth;
+use crate::current::Current;
 use crate::metrics::{Metrics, ReasonLabels, Refusals};
-use crate::options::AdminOptions;
+use crate::options::{AdminOptions, Reload};
 use crate::pushed_documents::PushedDocuments;
 use crate::signals::{Signals, stopped};
 use crate::view::FeedsView;
@@ -54,7 +56,8 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// The state that all requests share.
 pub(crate) struct State {
-    pub(crate) options: AdminOptions,
+    pub(crate) options: Current<AdminOptions>,
+    pub(crate) reload: Option<Arc<dyn Reload>>,
     pub(crate) data_plane: Arc<dyn DataPlane>,
     pub(crate) signals: Arc<Signals>,
     pub(crate) metrics: Metrics,
@@ -115,11 +118,12 @@ fn router(state: Arc<State>) -> Router {
         .fold(Router::new(), |router, (path, handler)| router.route(&path, handler))
         .fallback(async || {
             let message = "known paths are /api/v1/publish, /api/v1/emit, /api/v1/join, /api/v1/leave, /api/v1/disconnect, \
-                           /api/v1/sessions, /api/v1/rooms, /api/v1/revocations, /api/v1/feeds/KEY, /api/v1/status, /metrics and /healthz";
+                           /api/v1/sessions, /api/v1/rooms, /api/v1/revocations, /api/v1/feeds/KEY, /api/v1/status, /api/v1/reload, /metrics, /healthz and \
+                           /readyz";
             Refusal::new(reason::ROUTE, message)
         })
         .method_not_allowed_fallback(async || {
-            let message = "the path doesn't support this method; /api/v1/publish, emit, join, leave, disconnect and sessions \
+            let message = "the path doesn't support this method; /api/v1/publish, emit, join, leave, disconnect, reload and sessions \
                            support POST, /api/v1/feeds/KEY PUT and DELETE, the others GET";
             Refusal::new(reason::METHOD, message)
         })
@@ -128,7 +132,7 @@ fn router(state: Arc<State>) -> Router {
 
 /// Serves until `stop` is set. Requests in progress may then end within `shutdown_timeout`.
 pub(crate) async fn serve(listener: TcpListener, state: Arc<State>, mut stop: watch::Receiver<bool>) {
-    let places = Arc::new(Semaphore::new(state.options.connections_max));
+    let places = Arc::new(Semaphore::new(state.options.load().connections_max));
     let router = TowerToHyperService::new(router(state.clone()));
     let mut connections = JoinSet::new();
     loop {
@@ -157,7 +161,7 @@ pub(crate) async fn serve(listener: TcpListener, state: Arc<State>, mut stop: wa
     drop(listener);
     let all = async { while connections.join_next().await.is_some() {} };
     // Dropping the set cuts off the rest.
-    let _ = tokio::time::timeout(state.options.shutdown_timeout, all).await;
+    let _ = tokio::time::timeout(state.options.load().shutdown_timeout, all).await;
 }
 
 /// One of what a gauge shows, until it is dropped: at the end of a connection, also by a panic.
@@ -198,11 +202,11 @@ async fn connection(
     let Ok(local) = stream.local_addr() else { return };
     let _ = stream.set_nodelay(true);
     // The kernel ends the connection of a client that doesn't take its answer.
-    let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(state.options.body_timeout));
+    let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(state.options.load().body_timeout));
     let service = service_fn(|request| respond(state, &router, local, request));
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(state.options.header_timeout)
+        .header_read_timeout(state.options.load().header_timeout)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
         .serve_connection(TokioIo::new(stream), service);
@@ -225,7 +229,7 @@ async fn respond(
     local: SocketAddr,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
-    let mut response = match guard::check(&state.options, local, &request) {
+    let mut response = match guard::check(&state.options.load(), local, &request) {
         Ok(()) => router.call(request).await?,
         Err(refusal) => {
             refusal.count(&state.metrics.admin_refusals, reason::refusals());

@@ -368,6 +368,11 @@ fn other_schemas() -> Value {
                 },
             }},
         })),
+        "Reloaded": object(json!({
+            "applied": {"type": "array", "items": text, "description": "The keys that changed and apply now, as `section.key`. Keys of a repeated section are one entry: `feeds`."},
+            "restart_needed": {"type": "array", "items": text, "description": "The keys that changed and apply after a restart."},
+            "warnings": {"type": "array", "items": text, "description": "Values that are valid, but likely not meant."},
+        })),
         "Changed": object(json!({
             "changed": {"type": "boolean", "description": "`false`: the value equals the last one."},
         })),

@@ -106,18 +106,18 @@ struct Progress {
 }
 
 async fn publish_one(state: &State, body: &mut Body, progress: &mut Progress) -> Result<(), Refusal> {
-    let bytes_max = state.options.message_bytes_max;
-    let text = read_whole(body, bytes_max, state.options.body_timeout).await?;
+    let bytes_max = state.options.load().message_bytes_max;
+    let text = read_whole(body, bytes_max, state.options.load().body_timeout).await?;
     let text = text.ok_or_else(|| too_long(bytes_max))?;
     let message = Parser::default().parse(&text)?.ok_or_else(|| bad("the body is empty".into()))?;
     send(state, message, progress).await
 }
 
 async fn publish_lines(state: &State, body: &mut Body, progress: &mut Progress) -> Result<(), Refusal> {
-    let bytes_max = state.options.message_bytes_max;
+    let bytes_max = state.options.load().message_bytes_max;
     let (mut lines, mut parser) = (Lines::new(bytes_max), Parser::default());
     progress.line = 1;
-    let mut deadline = Instant::now() + state.options.body_timeout;
+    let mut deadline = Instant::now() + state.options.load().body_timeout;
     while let Some(chunk) = next_chunk(body, deadline).await? {
         let (mut chunk, first) = (&chunk[..], progress.line);
         while let Some(parsed) =
@@ -130,7 +130,7 @@ async fn publish_lines(state: &State, body: &mut Body, progress: &mut Progress) 
         }
         // Each line gets its time, so that a slow drip can't hold its place for ever.
         if progress.line > first {
-            deadline = Instant::now() + state.options.body_timeout;
+            deadline = Instant::now() + state.options.load().body_timeout;
         }
     }
     if let Some(message) = parser.parse(lines.rest())? {
@@ -165,7 +165,7 @@ async fn publish_message(state: &State, message: &Publish, key: Option<&Arc<str>
 /// Gives a command to the data plane, and waits for its answer.
 pub(super) async fn ask<T: Send + 'static>(state: &State, give: impl Fn(Done<T>)) -> Result<T, Refusal> {
     let on_wait = || _ = state.metrics.mailbox_waits.inc();
-    let answer = signals::command(&state.signals, state.options.busy_timeout, give, on_wait);
+    let answer = signals::command(&state.signals, state.options.load().busy_timeout, give, on_wait);
     answer.await.map_err(|error| match error {
         CommandError::Busy => busy(),
         CommandError::Stopped => Refusal::new(reason::STOPPED, "the server is shutting down"),

@@ -75,6 +75,8 @@ reasons! {
         "`feeds_limits.pushed_keys_max` is reached, and all keys have subscribers.";
     NO_AUTH: CONFLICT, "no_auth", "The server has no `[auth]`, so there are no tokens.";
     TOO_MANY_REVOCATIONS: INSUFFICIENT_STORAGE, "too_many_revocations", "`auth.revocations_max` is reached. Nothing was revoked.";
+    CONFIGURATION: UNPROCESSABLE_ENTITY, "configuration",
+        "The configuration has mistakes, which the message lists. Nothing has changed.";
     INTERNAL: INTERNAL_SERVER_ERROR, "internal", "A bug in Stentor. Please report it.";
     TOO_MANY_CONNECTIONS: SERVICE_UNAVAILABLE, "connections_max",
         "`admin_limits.connections_max` is reached. The server closes the connection.";
@@ -131,6 +133,8 @@ pub(super) const PUT_REASONS: &[Reason] = &[
 pub(super) const DELETE_REASONS: &[Reason] =
     &[KEY, QUERY, NOT_FOUND, FETCHED, SEQUENCE, BUSY, UNAVAILABLE, STOPPED];
 
+pub(super) const RELOAD_REASONS: &[Reason] = &[CONFIGURATION];
+
 /// The values of the label `reason` in `stentor_admin_publish_refusals_total`.
 pub(crate) fn publish_refusals() -> impl Iterator<Item = &'static str> {
     PUBLISH_REASONS.iter().map(|reason| reason.code)
@@ -148,5 +152,6 @@ pub(crate) fn refusals() -> impl Iterator<Item = &'static str> {
         .chain(COMMAND_REASONS)
         .chain(REVOCATION_REASONS)
         .chain(ROOMS_REASONS)
+        .chain(RELOAD_REASONS)
         .map(|reason| reason.code)
 }

@@ -12,9 +12,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use stentor_edge::NodeInfo;
 
-pub(super) async fn healthz(Shared(state): Shared<Arc<State>>) -> Response<Body> {
+pub(super) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+pub(super) async fn readyz(Shared(state): Shared<Arc<State>>) -> Response<Body> {
     if state.data_plane.is_ready() {
-        "ok\n".into_response()
+        "ready\n".into_response()
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response()
     }

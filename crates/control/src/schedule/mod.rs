@@ -39,7 +39,7 @@ pub use outcome::{
     Version,
 };
 
-use crate::options::{DURATION_MAX, FeedsOptions};
+use crate::options::{DURATION_MAX, FeedsOptions, UpstreamOptions};
 use crate::route::Routes;
 use fair::Owner;
 use fastrand::Rng;
@@ -116,6 +116,47 @@ impl Scheduler {
             events: VecDeque::new(),
             random: Rng::with_seed(seed),
             counters: Counters::default(),
+        }
+    }
+
+    /// Other options apply from now on. If the upstreams differ, fetches in flight are taken back: no
+    /// [`Self::handle_result`] may follow for them. Keys keep their documents: those of an upstream that stayed the same
+    /// also keep their times, those of another are fetched at once. Keys that no upstream serves any more are refused.
+    pub fn configure(&mut self, now: Instant, options: FeedsOptions) {
+        let before = std::mem::replace(&mut self.options, options);
+        self.queues.set_fetches_max(self.options.fetches_max);
+        if before.upstreams == self.options.upstreams {
+            return;
+        }
+        self.routes = Routes::new(&self.options.upstreams);
+        let lanes = &before.upstreams;
+        let mut queues = Queues::new(self.options.fetches_max, &self.options.upstreams);
+        queues.take_over(&mut self.queues, |upstream| {
+            lanes.iter().position(|before| before.name == self.options.upstreams[upstream].name)
+        });
+        self.queues = queues;
+        // In the order of the keys, so that a run depends on nothing but its inputs.
+        let mut entries: Vec<(Key, Entry)> = self.entries.drain().collect();
+        entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        for (key, mut entry) in entries {
+            let Some(upstream) = self.routes.find(&key) else {
+                self.refuse(&key, "no feed is configured for this key any more");
+                continue;
+            };
+            let is_same = before.upstreams[entry.upstream] == self.options.upstreams[upstream];
+            entry.upstream = upstream;
+            if let QueueState::InFlight { started, .. } = entry.queue_state {
+                entry.due = Some(started);
+            }
+            entry.queue_state = QueueState::Parked;
+            if !is_same {
+                entry.due = Some(now);
+                if let Some(kept) = &mut entry.kept {
+                    Arc::make_mut(kept).validators = Validators::default();
+                }
+            }
+            self.queues.attach(&key, &mut entry);
+            self.entries.insert(key, entry);
         }
     }
 
@@ -393,6 +434,11 @@ impl Scheduler {
     /// Whether [`Self::poll_event`] has something.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
+    }
+
+    /// The upstreams, as configured.
+    pub fn upstreams(&self) -> &Vec<UpstreamOptions> {
+        &self.options.upstreams
     }
 
     /// Figures of the upstreams, in the order of [`FeedsOptions::upstreams`].

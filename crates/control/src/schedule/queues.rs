@@ -123,6 +123,24 @@ impl Queues {
         Self { lanes: upstreams.iter().map(lane).collect(), fetches_max, ..Self::default() }
     }
 
+    pub(super) fn set_fetches_max(&mut self, fetches_max: usize) {
+        self.fetches_max = fetches_max;
+    }
+
+    /// Continues the figures of other queues, which have the lane of an upstream at another place or not at all. Rates
+    /// and pauses continue as well.
+    pub(super) fn take_over(&mut self, before: &mut Self, place: impl Fn(usize) -> Option<usize>) {
+        self.tickets = before.tickets;
+        for (upstream, lane) in self.lanes.iter_mut().enumerate() {
+            if let Some(before) = place(upstream).and_then(|place| before.lanes.get(place)) {
+                lane.next_start = before.next_start;
+                lane.paused_until = before.paused_until;
+                lane.rate_waits_total = before.rate_waits_total;
+                lane.has_failed = before.has_failed;
+            }
+        }
+    }
+
     /// Puts an entry where it belongs.
     pub(super) fn attach(&mut self, key: &Key, entry: &mut Entry) {
         self.count(entry, |sum, n| *sum += n);

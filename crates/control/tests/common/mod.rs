@@ -291,7 +291,7 @@ impl DataPlane for FakePlane {
         self.ready.load(Ordering::SeqCst)
     }
 
-    fn drain(&self, _within: Duration) {}
+    fn drain(&self, _: stentor_edge::Drain) {}
 }
 
 /// A control plane on a fake data plane.

@@ -6,6 +6,7 @@ use super::{Admission, Application, Arguments, Connect, Context, Envelope, Event
 use crate::limits::rates::{Counted, Undo};
 use crate::limits::{LimitPolicy, rate_reached};
 use crate::ports::Denial;
+use crate::rule::Rooms;
 use stentor_hub::{Disconnect, Notice, SessionId};
 use stentor_wire::http1::Request;
 
@@ -126,6 +127,10 @@ impl Application for Limited {
 
     fn closed(&mut self, ctx: &mut Context<'_>, session: SessionId) {
         self.0.closed(ctx, session);
+    }
+
+    fn configure(&mut self, rooms: &Rooms) {
+        self.0.configure(rooms);
     }
 
     fn timer(&mut self, ctx: &mut Context<'_>, token: u64) {

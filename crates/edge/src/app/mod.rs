@@ -37,6 +37,7 @@ pub(crate) use outlet::Outlet;
 pub(crate) use questions::{Feeds, Questions, Refused};
 
 use crate::ports::Denial;
+use crate::rule::Rooms;
 use bytes::Bytes;
 use std::time::Duration;
 use stentor_driver::ConnId;
@@ -208,6 +209,9 @@ pub trait Application {
 
     /// A session has ended.
     fn closed(&mut self, _ctx: &mut Context<'_>, _session: SessionId) {}
+
+    /// The options have changed; these are those of rooms.
+    fn configure(&mut self, _rooms: &Rooms) {}
 
     /// A timer of [`Context::after`] has fired.
     fn timer(&mut self, _ctx: &mut Context<'_>, _token: u64) {}

@@ -189,6 +189,11 @@ impl Questions {
         }
     }
 
+    /// Changes the limits of further questions.
+    pub(crate) fn set_limits(&mut self, open_max: usize, timeout: Duration) {
+        (self.open_max, self.timeout) = (open_max, timeout);
+    }
+
     /// The input of this connection is handled from now on; of none, if it is `None`.
     #[inline]
     pub(crate) fn set_asker(&mut self, conn: Option<ConnId>) {

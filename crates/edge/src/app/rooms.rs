@@ -290,6 +290,10 @@ fn error_answer(id: Option<&RawValue>, refusal: &Refusal) -> String {
 }
 
 impl Application for RoomsApp {
+    fn configure(&mut self, rooms: &Rooms) {
+        self.options.clone_from(rooms);
+    }
+
     fn envelope(&self) -> Envelope {
         Envelope::V1
     }

@@ -160,7 +160,7 @@ impl<D: Driver> Core<D> {
         let mut waiting = waiting;
         let mut out = Vec::new();
         write(self, &mut waiting, &mut out);
-        if self.ex.draining {
+        if self.ex.finishing {
             waiting.make_last();
         }
         let answered = waiting.is_answered();
@@ -184,7 +184,6 @@ impl<D: Driver> Core<D> {
     fn answer_engine_poll(&mut self, id: ClientId, conn: ConnId) {
         self.respond(conn, |core, waiting, out| {
             if let (Some(client), Waiting::Poll(poll)) = (core.engineio.get_mut(id), waiting) {
-                poll.keep_alive &= !core.ex.draining;
                 client.answer_poll(&mut core.ex, poll, out);
             }
         });
@@ -208,7 +207,7 @@ impl<D: Driver> Core<D> {
             if let (Some(client), Waiting::Receiver(receiver)) = (core.sockjs.get_mut(id), waiting)
                 && !receiver.answered
             {
-                receiver.keep_alive &= !core.ex.draining;
+                receiver.keep_alive &= !(core.ex.draining && client.state().ended);
                 client.answer(&mut core.ex, receiver, out);
             }
         });

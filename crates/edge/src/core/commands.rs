@@ -95,6 +95,10 @@ impl<D: Driver> Core<D> {
                     self.pass_on_everything();
                     barrier.pass(&shared);
                 }
+                ControlCommand::Settings(settings, barrier) => {
+                    self.set_settings(settings);
+                    barrier.pass(&shared);
+                }
                 ControlCommand::Adopt(connection, handover) => self.adopt(*connection, handover),
                 ControlCommand::Located(conn, location) => self.located(conn, location),
             }

@@ -302,44 +302,4 @@ impl<D: Driver> Core<D> {
             self.end(index);
         }
     }
-
-    /// The node shuts down: no new connections, and each client is notified when to reconnect. Requests that wait for
-    /// something get half of the time, then an answer.
-    pub(super) fn drain(&mut self) {
-        let Some(until) = self.ex.shared.drain_until() else { return };
-        self.ex.draining = true;
-        self.driver.stop_listening();
-        let left = until.saturating_duration_since(self.ex.context.now);
-        let last_responses = self.ex.millis().after(left / 2);
-        for id in self.client_ids() {
-            self.end_client(id, End::Because(Disconnect::Shutdown));
-        }
-        // Polls are answered before their connections are looked at.
-        self.carry_out_effects();
-        for index in self.table.indices() {
-            let Some(conn) = self.table.get_mut(index) else { continue };
-            let session = conn.session;
-            match &mut conn.machine {
-                Machine::WebSocket(_) => {
-                    if let Some(session) = session {
-                        self.disconnect(session, Disconnect::Shutdown);
-                    }
-                }
-                Machine::Http(connection) if matches!(&connection.http.waiting, Some(Waiting::Events(_))) => {
-                    self.cut_events(index);
-                }
-                // Nothing is under way that it could be wanted for: closed without waiting for the peer, since browsers
-                // close their side of an idle connection when they want it the next time.
-                Machine::Http(connection) if connection.http.is_idle() => self.abort(index),
-                Machine::Http(connection) => {
-                    connection.http.handle_drain(last_responses);
-                    let deadline = connection.http.poll_timeout();
-                    self.arm(index, deadline);
-                }
-                Machine::Preface(_) => self.abort(index),
-                Machine::Closing { .. } => {}
-            }
-        }
-        self.driver.timer_set(until, Timer::Drained.token());
-    }
 }

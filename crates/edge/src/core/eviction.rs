@@ -82,7 +82,7 @@ impl<D: Driver> Core<D> {
     pub(super) fn connections_max(&self) -> usize {
         let Capacity { shared, own } = self.driver.capacity();
         let descriptors = shared.saturating_add(own.saturating_mul(self.ex.shared.cores));
-        self.ex.shared.options.limits.connections_max.min(descriptors)
+        self.ex.options().limits.connections_max.min(descriptors)
     }
 
     /// Whether the number of connections is near the maximum.

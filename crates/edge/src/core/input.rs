@@ -32,7 +32,7 @@ impl<D: Driver> Core<D> {
             self.driver.begin(conn, std::mem::take(&mut moved.buffer));
         }
         let continues = moved.buffered.is_some();
-        let has_input = !moved.buffer.is_empty() || moved.finished || self.ex.draining;
+        let has_input = !moved.buffer.is_empty() || moved.finished || self.ex.finishing;
         let mut http = Http::new(peer, deadline, moved, stays);
         if let Some(reached) = refusal {
             http.refuse(reached);
@@ -197,7 +197,7 @@ impl<D: Driver> Core<D> {
 
     fn after_http_input(&mut self, index: usize, progress: Progress, dispatches_before: u64, out: Vec<u8>) {
         let Some(http) = self.table.get_mut(index).and_then(Conn::http) else { return };
-        let (deadline, is_finished) = (http.poll_timeout(), http.is_finished(self.ex.draining));
+        let (deadline, is_finished) = (http.poll_timeout(), http.is_finished(self.ex.finishing));
         if progress.requested {
             self.table.requested(index);
         }

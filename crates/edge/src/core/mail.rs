@@ -116,7 +116,7 @@ impl<D: Driver> Core<D> {
         if has_changed {
             self.ex.shared.set_broker_behind(for_broker > 0);
         }
-        let bytes_max = self.ex.shared.options.limits.mailbox_bytes_max;
+        let bytes_max = self.ex.options().limits.mailbox_bytes_max;
         self.dispatches_sent = self.ex.dispatches();
         let mut waiting = 0;
         for core in 0..self.mailboxes.to.len() {
@@ -196,7 +196,7 @@ impl<D: Driver> Core<D> {
 
     /// Whether another core is behind by more than one ring, in messages, bytes or answers.
     pub(super) fn are_cores_behind(&mut self) -> bool {
-        let limits = &self.ex.shared.options.limits;
+        let limits = &self.ex.options().limits;
         let (messages_max, bytes_max) = (limits.mailbox_messages_max, limits.mailbox_bytes_max);
         (0..self.mailboxes.to.len()).any(|core| {
             let outgoing = self.ex.hub.outgoing(core);

@@ -14,6 +14,7 @@ mod actions;
 mod admission;
 mod clients;
 mod commands;
+mod drain;
 mod end;
 mod eviction;
 mod identities;
@@ -35,12 +36,15 @@ use crate::identity::Owner;
 use crate::ledger::{Pressure, Report};
 use crate::limits::Slot;
 use crate::millis::Millis;
+use crate::options::Limits;
 use crate::protocols::clients::ClientTable;
 use crate::protocols::http::MovedRequest;
 use crate::protocols::{engineio, sockjs};
+use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::tls::{TlsLayer, TlsSettings};
 use actions::AppTimer;
+use drain::Draining;
 use memory::{Release, Relief};
 use migration::Departed;
 use std::collections::VecDeque;
@@ -70,6 +74,10 @@ struct Incoming {
     slot: Slot,
     /// It was accepted by a listener for TLS. What was read of it is TLS, too.
     begins_tls: bool,
+}
+
+fn ws_limits(limits: &Limits) -> ws::Limits {
+    ws::Limits { message_bytes_max: limits.message_bytes_max, fragments_max: limits.fragments_max }
 }
 
 /// One core.
@@ -123,6 +131,9 @@ pub struct Core<D: Driver> {
     awaits_decisions: bool,
     /// When the timer for tokens fires, in Unix milliseconds.
     identities_due: Option<u64>,
+    /// How often the node was told to drain, as far as this core knows.
+    drains_seen: usize,
+    drain: Option<Box<Draining>>,
 }
 
 impl<D: Driver> Core<D> {
@@ -135,14 +146,11 @@ impl<D: Driver> Core<D> {
         apps: Apps,
     ) -> Self {
         let now = driver.now();
-        let ws_limits = ws::Limits {
-            message_bytes_max: shared.options.limits.message_bytes_max,
-            fragments_max: shared.options.limits.fragments_max,
-        };
-        let tls = shared.options.tls.as_ref().map(|handle| TlsSettings {
+        let ws_limits = ws_limits(&shared.initial.options.limits);
+        let tls = shared.initial.options.tls.as_ref().map(|handle| TlsSettings {
             handle: handle.clone(),
-            timeout: shared.options.limits.tls_handshake_timeout,
-            handshakes_max: shared.options.limits.tls_handshakes_max,
+            timeout: shared.initial.options.limits.tls_handshake_timeout,
+            handshakes_max: shared.initial.options.limits.tls_handshakes_max,
             ledger: shared.ledger.clone(),
             metrics: shared.metrics[core].clone(),
             timer: Timer::Tls.token(),
@@ -181,7 +189,15 @@ impl<D: Driver> Core<D> {
             rates_due: None,
             awaits_decisions: false,
             identities_due: None,
+            drains_seen: 0,
+            drain: None,
         }
+    }
+
+    /// Takes the settings that apply from now on.
+    fn set_settings(&mut self, settings: Arc<Settings>) {
+        self.ws.set_limits(ws_limits(&settings.options.limits));
+        self.ex.set_settings(settings);
     }
 
     /// Runs until the node is drained.
@@ -194,9 +210,7 @@ impl<D: Driver> Core<D> {
 
     /// Whether the node drains and nothing is left to do here, or the time for it is over.
     pub(crate) fn is_finished(&self) -> bool {
-        let Some(until) = self.ex.shared.drain_until() else { return false };
-        let idle = self.driver.connections() == 0 && self.mailboxes.is_empty();
-        self.ex.draining && (idle || self.ex.context.now >= until)
+        self.is_drained()
     }
 
     /// Waits for events, at most `timeout`, and handles them. Says whether there was anything to do.
@@ -210,7 +224,7 @@ impl<D: Driver> Core<D> {
         let busy = self.has_mail && (!self.mailboxes.is_empty() || self.has_commands())
             || !self.revisit.is_empty()
             || self.has_left()
-            || self.ex.shared.drain_until().is_some() != self.ex.draining;
+            || self.ex.shared.drains() != self.drains_seen;
         let timeout = match timeout {
             _ if busy => Some(Duration::ZERO),
             // Neither the reader of a full ring nor a core that encodes a frame sends a notification, so check again
@@ -225,8 +239,9 @@ impl<D: Driver> Core<D> {
         self.cpu.begin_turn();
         self.ex.begin_turn(self.driver.now());
         self.mind_memory();
-        if self.ex.shared.drain_until().is_some() && !self.ex.draining {
-            self.drain();
+        if self.ex.shared.drains() != self.drains_seen {
+            self.drains_seen = self.ex.shared.drains();
+            self.begin_drain(self.ex.shared.drain());
         }
         let mut had_something = busy;
         self.has_changed |= busy;
@@ -346,8 +361,9 @@ impl<D: Driver> Core<D> {
     fn timer(&mut self, timer: Timer) {
         match timer {
             Timer::Tick => self.tick(),
+            Timer::Drain => self.continue_drain(),
             // The layer keeps its own.
-            Timer::Drained | Timer::Relief | Timer::Tls => {}
+            Timer::Relief | Timer::Tls => {}
             // One that was overtaken by an earlier one does no harm.
             Timer::Rates => self.rates_due = None,
             Timer::Decisions => {

@@ -11,11 +11,11 @@ impl<D: Driver> Core<D> {
     /// Passes a connection through to another node. If that can't be, it begins anew on this core, to stay.
     pub(super) fn relay(&mut self, mut incoming: Incoming, node: NodeTag) {
         let shared = self.ex.shared.clone();
-        let permit = shared.permit_relay();
+        let permit = shared.permit_relay(self.ex.options().limits.relayed_connections_max);
         if permit.is_none() {
             self.ex.metrics().relays_refused.add(1);
         }
-        let (Some(permit), Some(relay)) = (permit, &shared.options.relay) else {
+        let (Some(permit), Some(relay)) = (permit, &shared.initial.options.relay) else {
             return self.begin_http(incoming, true);
         };
         let Some(detached) = self.driver.detach_plain(incoming.conn) else {

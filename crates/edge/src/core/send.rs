@@ -42,7 +42,7 @@ impl<D: Driver> Core<D> {
             if conn.in_flight || conn.replies.is_some() {
                 let replies = conn.replies.get_or_insert_default();
                 replies.extend_from_slice(&out);
-                if replies.len() > self.ex.shared.options.limits.replies_bytes_max {
+                if replies.len() > self.ex.options().limits.replies_bytes_max {
                     self.hold(index, Held::REPLIES);
                 }
             } else if self.driver.send_bytes(conn.id, &out) == Sending::InFlight {
@@ -177,7 +177,7 @@ impl<D: Driver> Core<D> {
             Machine::Closing { .. } => {
                 let id = conn.id;
                 self.drop_connection(index);
-                let mut linger = self.ex.shared.options.limits.close_timeout;
+                let mut linger = self.ex.options().limits.close_timeout;
                 if self.ex.draining {
                     linger = linger.min(DRAINING_LINGER);
                 } else if self.is_nearly_full() {

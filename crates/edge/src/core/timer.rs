@@ -7,8 +7,8 @@ use crate::identity::ClientId;
 pub(super) enum Timer {
     /// Limits that no event guards.
     Tick,
-    /// The end of a drain's time. The timer only ends a wait.
-    Drained,
+    /// The next step of a drain.
+    Drain,
     /// Messages that sessions receive at a rate of their own.
     Rates,
     /// Questions whose answers are late.
@@ -39,7 +39,7 @@ impl Timer {
     pub(super) fn token(self) -> u64 {
         match self {
             Self::Tick => 0,
-            Self::Drained => 1,
+            Self::Drain => 1,
             Self::Rates => 2,
             Self::Relief => 3,
             Self::Decisions => 4,
@@ -55,7 +55,7 @@ impl Timer {
     pub(super) fn of(token: u64) -> Self {
         match token {
             0 => Self::Tick,
-            1 => Self::Drained,
+            1 => Self::Drain,
             2 => Self::Rates,
             3 => Self::Relief,
             4 => Self::Decisions,
@@ -82,7 +82,7 @@ mod tests {
         let connection = |index, serial| Timer::Connection { index, serial };
         let timers = [
             Timer::Tick,
-            Timer::Drained,
+            Timer::Drain,
             Timer::Rates,
             Timer::Relief,
             Timer::Decisions,

@@ -33,10 +33,11 @@ use crate::limits::rates::SessionRates;
 use crate::limits::{LimitReached, Slot};
 use crate::metrics::CoreMetrics;
 use crate::millis::{Clock, Millis};
-use crate::options::Options;
+use crate::options::{Limits, Options};
 use crate::plane::source_of;
 use crate::ports::{Access, Denial, Done, EventEmit, EventReply, Identity, Location, PublicId};
 use crate::recovery::RecoverableSockets;
+use crate::settings::Settings;
 use crate::shared::{ControlCommand, Shared};
 use crate::tracked::Tracked;
 use budget::Budget;
@@ -68,6 +69,7 @@ pub(crate) struct Apps {
 /// One core's executor.
 pub(crate) struct Executor {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) settings: Arc<Settings>,
     metrics: Arc<CoreMetrics>,
     pub(crate) context: CoreContext,
     pub(crate) clock: Clock,
@@ -90,21 +92,25 @@ pub(crate) struct Executor {
     pub(crate) published_bytes: usize,
     /// Above this number, they are sent at once.
     pub(crate) published_bytes_max: usize,
+    /// The node drains: no session begins.
     pub(crate) draining: bool,
+    /// All sessions have ended: connections end with their response.
+    pub(crate) finishing: bool,
     logged_at: Option<Instant>,
 }
 
 impl Executor {
     /// The executor of core number `core`.
     pub(crate) fn new(shared: Arc<Shared>, core: CoreId, now: Instant, apps: Apps) -> Self {
-        let options = &shared.options;
+        let settings = shared.initial.clone();
+        let options = &settings.options;
         let feeds =
             FeedEvents { name: options.engine.feed_event.clone(), as_string: options.engine.feed_as_string };
         let deflate = options.deflate;
         let custom = options.protocols.iter().map(|protocol| protocol.encode).collect();
         let meter = shared.ledger.frames.clone();
         let formats = Formats::new(meter, deflate.level, deflate.bytes_min, feeds, custom);
-        let hub = Tracked::new(Hub::new(shared.hub_options(core), formats));
+        let hub = Tracked::new(Hub::new(shared.hub_options(core, options), formats));
         let context = CoreContext {
             now,
             millis: Clock::new(now).at(now),
@@ -119,7 +125,7 @@ impl Executor {
             is_dropped: Cell::new(false),
         };
         let turn_bytes_max = options.limits.turn_bytes_max;
-        let published_bytes_max = options.limits.send_buffer_bytes_max / 4;
+        let published_bytes_max = published_bytes_max(&options.limits);
         Self {
             clock: Clock::new(context.now),
             context,
@@ -147,10 +153,28 @@ impl Executor {
             published_bytes: 0,
             published_bytes_max,
             draining: false,
+            finishing: false,
             logged_at: None,
             metrics: shared.metrics[core].clone(),
             shared,
+            settings,
         }
+    }
+
+    /// Takes the settings that apply from now on, and gives them to all who have copies.
+    pub(crate) fn set_settings(&mut self, settings: Arc<Settings>) {
+        let options = &settings.options;
+        let limits = &options.limits;
+        self.context.json_depth_max = limits.json_depth_max;
+        self.budget.bytes_max = limits.turn_bytes_max;
+        self.published_bytes_max = published_bytes_max(limits);
+        self.questions.set_limits(limits.decisions_max, limits.decision_timeout);
+        self.hub.set_limits(self.shared.hub_options(self.context.core, options));
+        let services = self.apps.services.iter_mut().flatten();
+        for app in services.chain([&mut self.apps.node]) {
+            app.configure(&options.rooms);
+        }
+        self.settings = settings;
     }
 
     /// A turn begins.
@@ -170,7 +194,7 @@ impl Executor {
 
     #[inline]
     pub(crate) fn options(&self) -> &Options {
-        &self.shared.options
+        &self.settings.options
     }
 
     #[inline]
@@ -436,7 +460,7 @@ impl Executor {
 
     /// Draws the id of a client of this core.
     pub(crate) fn draw_sid(&mut self) -> Sid {
-        self.sids.draw(self.context.core, self.shared.cores, self.shared.options.node_tag)
+        self.sids.draw(self.context.core, self.shared.cores, self.shared.initial.options.node_tag)
     }
 
     /// Reports to the core, from any thread, where the session is that a request on `conn` names.
@@ -462,7 +486,7 @@ impl Executor {
 
     /// Whether another node of the cluster has drawn an id.
     pub(crate) fn is_of_other_node(&self, sid: Sid) -> bool {
-        self.shared.options.node_tag.is_some_and(|tag| tag != sid.node())
+        self.shared.initial.options.node_tag.is_some_and(|tag| tag != sid.node())
     }
 
     /// Whether an input of this size is too large for the remaining memory.
@@ -503,7 +527,7 @@ impl Executor {
     ) -> R {
         let place = scope.service.place();
         let prefix =
-            place.and_then(|place| self.shared.options.sockjs.get(place)).map(|sockjs| &*sockjs.prefix);
+            place.and_then(|place| self.settings.options.sockjs.get(place)).map(|sockjs| &*sockjs.prefix);
         let other = place.and_then(|place| self.apps.services.get_mut(place)?.as_mut());
         let app = other.unwrap_or(&mut self.apps.node);
         let due_before = self.hub.due();
@@ -526,6 +550,11 @@ impl Executor {
         self.budget.count_deliveries(self.hub.due() - due_before);
         result
     }
+}
+
+/// Bytes published after which sessions are sent what they are owed.
+fn published_bytes_max(limits: &Limits) -> usize {
+    limits.send_buffer_bytes_max / 4
 }
 
 /// The reason to end a session whose subscription is refused.

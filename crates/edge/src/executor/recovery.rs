@@ -33,7 +33,7 @@ impl Executor {
     /// Keeps the socket of a disconnected client for a while. Returns whether it is kept; if not, its session is to be
     /// closed.
     pub(crate) fn suspend(&mut self, slot: usize, session: SessionId) -> bool {
-        let Some(limits) = self.shared.options.engine.recovery else { return false };
+        let Some(limits) = self.options().engine.recovery else { return false };
         let has_room = self.recovery.suspended() < limits.sessions_max;
         if has_room && self.hub.handle_suspend(session) {
             self.recovery.suspend(slot, self.context.now + limits.age_max);

@@ -6,6 +6,7 @@ use crate::ports::{
     Broadcast, ClientConnection, Denial, EventReply, FeedUpdate, Handover, Identity, Location, Publish,
     RoomUpdate, SocketCommand,
 };
+use crate::settings::Settings;
 use bytes::Bytes;
 use std::sync::Arc;
 use stentor_driver::ConnId;
@@ -31,6 +32,7 @@ pub(crate) enum ControlCommand {
     Task(Box<Task>),
     Socket(Box<SocketCommand>),
     Barrier(Arc<Barrier>),
+    Settings(Arc<Settings>, Arc<Barrier>),
 }
 
 impl ControlCommand {
@@ -50,9 +52,12 @@ impl ControlCommand {
             Self::Socket(command) => command.bytes(),
             Self::Reply(_, reply) => reply.as_ref().as_ref().map_or(0, EventReply::bytes),
             Self::Adopt(connection, _) => size_of::<ClientConnection>() + connection.input.len(),
-            Self::Feed(..) | Self::Decide(..) | Self::Identify(..) | Self::Barrier(_) | Self::Located(..) => {
-                0
-            }
+            Self::Feed(..)
+            | Self::Decide(..)
+            | Self::Identify(..)
+            | Self::Barrier(_)
+            | Self::Settings(..)
+            | Self::Located(..) => 0,
         }
     }
 }

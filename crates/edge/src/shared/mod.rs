@@ -11,22 +11,21 @@ use crate::metrics::tls::expiries;
 use crate::metrics::{CoreMetrics, collect, histograms};
 use crate::moved::MovedSockets;
 use crate::options::Options;
-use crate::plane::{ControlPlane, DataPlane, Histogram, Metric, MetricKind, REQUESTERS_MAX, Wanted};
+use crate::plane::{ControlPlane, DataPlane, Drain, Histogram, Metric, MetricKind, REQUESTERS_MAX, Wanted};
 use crate::ports::{
     Broadcast, Busy, ClientConnection, Command, CommandInbox, Concerned, Denial, Done, EventReply,
     FeedUpdate, Handover, Identity, MovingSocket, PublicId, Publish, Recheck, RelayPermit, RoomList,
     RoomUpdate, RoomsQuery, SocketCommand, SocketName, SocketRequest, Target, Ticket,
 };
+use crate::settings::Settings;
 use crate::tls::TlsHandle;
 pub(crate) use command::ControlCommand;
 use limits::SharedLimits;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
 use stentor_driver::Waker;
 use stentor_hub::{CoreId, Key, Requester, Room, Topic, core_of};
-use stentor_wire::sockjs::answer::Iframe;
 
 /// A core hands over new connections when it holds so many more than the least loaded one.
 const IMBALANCE_MIN: usize = 32;
@@ -113,6 +112,13 @@ impl Inbox {
         Ok(())
     }
 
+    /// Puts a command in even if the inbox is full. The caller waits for it before the next one.
+    fn put_always(&self, command: ControlCommand) {
+        let bytes = command.bytes();
+        self.push(&mut locked(&self.queue), command, bytes);
+        self.wake();
+    }
+
     /// The core has carried out a command: its publications count themselves.
     pub(crate) fn carried_out(&self, bytes: usize) {
         self.charge.subtract(bytes);
@@ -178,9 +184,8 @@ impl Demands<'_> {
 
 /// What the cores of a node share.
 pub(crate) struct Shared {
-    pub(crate) options: Options,
-    /// The iframe pages of the SockJS prefixes, by their place in the options.
-    pub(crate) iframes: Vec<Iframe>,
+    /// The settings at the start. Only what can't change is read here; the rest is [`Executor::options`](crate::executor::Executor::options).
+    pub(crate) initial: Arc<Settings>,
     pub(crate) cores: usize,
     /// Drawn at random at the start.
     pub(crate) seed: [u64; 2],
@@ -200,8 +205,9 @@ pub(crate) struct Shared {
     pub(crate) metrics: Vec<Arc<CoreMetrics>>,
     pub(crate) control: Arc<dyn ControlPlane>,
     wanted: Mutex<HashMap<Key, Demand>>,
-    drain_until: Mutex<Option<Instant>>,
-    draining: AtomicBool,
+    drain: Mutex<Drain>,
+    /// How often [`DataPlane::drain`] was called.
+    drains: AtomicUsize,
     kernel_full: AtomicBool,
     /// A publication was refused for want of memory, and [`ControlPlane::space`] hasn't been called since.
     refused_for_memory: AtomicBool,
@@ -223,10 +229,7 @@ impl Shared {
         let ledger = options.ledger.clone().unwrap_or_else(own);
         let inbox = || Inbox::new(ledger.clone(), limits.inbox_messages_max, limits.inbox_bytes_max);
         let inboxes = (0..cores).map(|_| inbox()).collect();
-        let ancestors = options.origins.ancestors();
-        let iframe = |sockjs: &crate::options::SockJs| Iframe::new(&sockjs.client_url, ancestors.as_deref());
         Self {
-            iframes: options.sockjs.iter().map(iframe).collect(),
             cores,
             seed,
             largest: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
@@ -238,19 +241,19 @@ impl Shared {
             metrics: (0..cores).map(|_| Arc::default()).collect(),
             control,
             wanted: Mutex::default(),
-            drain_until: Mutex::default(),
-            draining: AtomicBool::new(false),
+            drain: Mutex::default(),
+            drains: AtomicUsize::new(0),
             kernel_full: AtomicBool::new(false),
             refused_for_memory: AtomicBool::new(false),
             behind_broker: AtomicUsize::new(0),
             relayed: Arc::default(),
             ledger,
-            options,
+            initial: Arc::new(Settings::new(options)),
         }
     }
 
-    pub(crate) fn hub_options(&self, core: CoreId) -> stentor_hub::Options {
-        let limits = &self.options.limits;
+    pub(crate) fn hub_options(&self, core: CoreId, options: &Options) -> stentor_hub::Options {
+        let limits = &options.limits;
         stentor_hub::Options {
             core,
             cores: self.cores,
@@ -258,18 +261,18 @@ impl Shared {
             send_buffer_bytes_max: limits.send_buffer_bytes_max,
             subscriptions_max: limits.subscriptions_max,
             topics_max: limits.topics_max,
-            room_history: self.options.rooms.history.clone(),
-            external_positions: self.options.broker.as_ref().is_some_and(|broker| broker.orders_history()),
+            room_history: options.rooms.history.clone(),
             patches: stentor_hub::PatchLimits {
                 patches_max: limits.feed_patches_max,
                 bytes_max: limits.feed_patches_bytes_max,
             },
             feed_interval_min: limits.feed_interval_min,
-            recovery: self.options.engine.recovery.map(|recovery| stentor_hub::RecoveryLimits {
+            external_positions: options.broker.as_ref().is_some_and(|broker| broker.orders_history()),
+            recovery: options.engine.recovery.map(|recovery| stentor_hub::RecoveryLimits {
                 bytes_max: recovery.bytes_max,
                 age_max: recovery.age_max,
             }),
-            reports_rooms: self.options.broker.is_some(),
+            reports_rooms: options.broker.is_some(),
             live: self.ledger.publications.clone(),
         }
     }
@@ -296,12 +299,15 @@ impl Shared {
             .then_some(least)
     }
 
-    pub(crate) fn drain_until(&self) -> Option<Instant> {
-        // The common case is one load, not a lock.
-        if !self.draining.load(Ordering::Acquire) {
-            return None;
-        }
-        *locked(&self.drain_until)
+    /// How often the node was told to drain.
+    #[inline]
+    pub(crate) fn drains(&self) -> usize {
+        self.drains.load(Ordering::Acquire)
+    }
+
+    /// How it was told to drain the last time.
+    pub(crate) fn drain(&self) -> Drain {
+        *locked(&self.drain)
     }
 
     /// Tells the control plane that there is memory again, if it was refused any. To be called from time to
@@ -368,9 +374,9 @@ impl Shared {
     }
 
     /// A permit to pass one more connection through to another node.
-    pub(crate) fn permit_relay(&self) -> Option<RelayPermit> {
+    pub(crate) fn permit_relay(&self, connections_max: usize) -> Option<RelayPermit> {
         let charge = Charge::new(self.ledger.clone(), Class::Relays);
-        RelayPermit::new(charge, self.relayed.clone(), self.options.limits.relayed_connections_max)
+        RelayPermit::new(charge, self.relayed.clone(), connections_max)
     }
 
     /// Puts commands for several cores in, all or none.
@@ -477,7 +483,7 @@ impl CommandInbox for Shared {
     }
 
     fn may_have(&self, id: PublicId) -> bool {
-        let is_ours = |sid: Sid| self.options.node_tag.is_none_or(|tag| tag == sid.node());
+        let is_ours = |sid: Sid| self.initial.options.node_tag.is_none_or(|tag| tag == sid.node());
         self.session_of(id).is_some() || Sid::parse(&id.to_string()).is_some_and(is_ours)
     }
 
@@ -526,13 +532,15 @@ impl DataPlane for Shared {
             "The budget for memory held for clients (limits.memory_bytes_max).",
             self.ledger.bytes_max(),
         ));
-        all.push(expiries(self.options.tls.iter().flat_map(TlsHandle::expiries)));
+        all.push(expiries(self.initial.options.tls.iter().flat_map(TlsHandle::expiries)));
         all.push(gauge(
             "relayed_connections",
             "Connections that are passed through to the nodes that have their clients' sessions.",
             self.relayed.load(Ordering::Relaxed),
         ));
         all.push(self.limits.metric());
+        let draining = usize::from(self.drains() > 0);
+        all.push(gauge("draining", "1 from the signal to shut down on, otherwise 0.", draining));
         let waiting = self.inboxes.iter().map(|inbox| inbox.waiting.load(Ordering::Relaxed)).sum();
         all.push(gauge("inbox_messages", "Messages from the control plane queued for a core.", waiting));
         let waiting = self.inboxes.iter().map(|inbox| inbox.charge.bytes()).sum();
@@ -560,13 +568,22 @@ impl DataPlane for Shared {
         }
     }
 
-    fn is_ready(&self) -> bool {
-        !self.draining.load(Ordering::Acquire)
+    fn configure(&self, options: Options, done: Done<()>) {
+        self.ledger.set_bytes_max(options.limits.memory_bytes_max);
+        let settings = Arc::new(self.initial.changed_to(options));
+        let barrier = self.barrier(move |_| done.answer(Ok(())));
+        for inbox in &self.inboxes {
+            inbox.put_always(ControlCommand::Settings(settings.clone(), barrier.clone()));
+        }
     }
 
-    fn drain(&self, within: Duration) {
-        *locked(&self.drain_until) = Some(Instant::now() + within);
-        self.draining.store(true, Ordering::Release);
+    fn is_ready(&self) -> bool {
+        self.drains() == 0
+    }
+
+    fn drain(&self, drain: Drain) {
+        *locked(&self.drain) = drain;
+        self.drains.fetch_add(1, Ordering::Release);
         for inbox in &self.inboxes {
             inbox.wake();
         }

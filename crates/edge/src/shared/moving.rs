@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use stentor_hub::{CoreId, SessionId};
 
-/// Calls something when each core has passed on to the others what it had before.
+/// Calls something when each core has done something: passed on to the others what it had before, or taken settings.
 pub(crate) struct Barrier {
     cores: AtomicUsize,
     then: Mutex<Option<Then>>,
@@ -34,14 +34,18 @@ impl Shared {
 
     /// The core that has the socket of a `pid`, if one of this node may have it.
     pub(crate) fn core_of_socket(&self, pid: Sid) -> Option<CoreId> {
-        let is_ours = self.options.node_tag.is_none_or(|tag| tag == pid.node());
+        let is_ours = self.initial.options.node_tag.is_none_or(|tag| tag == pid.node());
         self.moved.core_of(pid).or_else(|| is_ours.then(|| pid.core(self.cores)))
+    }
+
+    /// Calls `then` when all cores have passed it.
+    pub(super) fn barrier(&self, then: impl FnOnce(&Self) + Send + 'static) -> Arc<Barrier> {
+        Arc::new(Barrier { cores: AtomicUsize::new(self.cores), then: Mutex::new(Some(Box::new(then))) })
     }
 
     /// Calls `then` when all cores have passed on what is in their inboxes now. If an inbox is full, `then` is dropped.
     pub(crate) fn after_barrier(&self, then: impl FnOnce(&Self) + Send + 'static) -> Result<(), Busy> {
-        let barrier =
-            Arc::new(Barrier { cores: AtomicUsize::new(self.cores), then: Mutex::new(Some(Box::new(then))) });
+        let barrier = self.barrier(then);
         let command = |core| (core, ControlCommand::Barrier(barrier.clone()));
         self.put_together((0..self.cores).map(command).collect())
     }

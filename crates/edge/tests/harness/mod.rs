@@ -28,7 +28,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use stentor_delta::{self as delta, Delta, Differ, Seed};
 use stentor_edge::{
-    AppFactory, ControlPlane, CoreFailed, DataPlane, DriverChoice, FeedUpdate, Node, Options, Publish, Wanted,
+    AppFactory, ControlPlane, CoreFailed, DataPlane, Drain, DriverChoice, FeedUpdate, Node, Options, Publish,
+    Wanted,
 };
 use stentor_hub::{Data, Document, FeedState, Key, Patch, Room};
 
@@ -316,7 +317,7 @@ impl Server {
 
     /// Begins to drain.
     pub(crate) fn drain(&self, within: Duration) {
-        self.plane.drain(within);
+        self.plane.drain(Drain::within(within));
     }
 
     /// Waits until the node has ended, and says how long that took.
@@ -335,7 +336,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let Some(node) = self.node.take() else { return simulated::stop() };
-        self.plane.drain(Duration::ZERO);
+        self.plane.drain(Drain::default());
         if let Err(error) = node.join() {
             // Twice would abort, and hide the first.
             assert!(std::thread::panicking(), "{error}");

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-use crate::harness::{Http, PATIENCE, Server, Ws, on_one_and_three};
+use crate::harness::{Http, PATIENCE, Server, Ws, on_one_and_three, pace};
 use std::net::TcpStream;
 use std::time::Duration;
-use stentor_edge::{App, StaticRoute};
+use stentor_edge::{App, Drain, StaticRoute};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -130,7 +130,6 @@ fn requests_that_wait_in_vain_are_answered_before_the_end() {
         drop((clients, half));
         server.until_metric("connections", |connections| connections == 0);
     };
-    // The deadline of a drain is one of the real clock, which stands still here: half of it is more than the test takes.
     on_one_and_three(|cores| check(cores, Duration::from_secs(20)));
 }
 
@@ -146,7 +145,7 @@ fn what_begins_while_it_drains_is_refused() {
     let upgrade = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
     let begun =
-        [check(&request("/healthz"), 503, ""), check(upgrade, 503, "1"), check(&request("/no"), 404, "")];
+        [check(&request("/readyz"), 503, ""), check(upgrade, 503, "1"), check(&request("/no"), 404, "")];
     let bytes = 10 * begun.len() as u64;
     server.until_metric("received_bytes", |received| received == bytes);
     server.drain(HOUR);
@@ -197,4 +196,79 @@ fn a_second_drain_may_be_shorter() {
     server.drain(Duration::ZERO);
     assert!(server.join() < PATIENCE);
     http.rest();
+}
+
+/// A drain whose window is long, as clients of a listening server see it.
+const SLOW: Drain = Drain {
+    delay: Duration::from_secs(5),
+    window: Duration::from_secs(30),
+    timeout: Duration::from_secs(10),
+    listens: true,
+};
+
+#[test]
+fn sessions_end_evenly_over_the_window() {
+    on_one_and_three(|cores| {
+        let server = Server::simulated(cores, |options| options.heartbeat.interval = HOUR);
+        let mut clients: [Ws; 60] = known(&server, || client(&server));
+        assert_eq!(server.http().get("/readyz").status, 200);
+        server.plane().drain(SLOW);
+        // Load balancers learn of it at once, and others are still served.
+        let mut http = server.http();
+        assert_eq!((http.get("/readyz").status, http.get("/healthz").status), (503, 200));
+        let late = server.ws("/ws");
+        pace(Duration::from_millis(4_500));
+        assert_eq!(server.disconnects("shutdown"), 0);
+        pace(Duration::from_millis(500));
+        let mut ended = 0;
+        for second in 1..=30_u64 {
+            pace(Duration::from_secs(1));
+            let now = server.disconnects("shutdown");
+            // 61 in 30 s: each core's are off by one at most.
+            let even = 61 * second / 30;
+            assert!(now.abs_diff(even) <= 2 * cores as u64, "{now} of {even} after {second} s");
+            assert!(now - ended <= 2 + 2 * cores as u64, "{} in second {second}", now - ended);
+            ended = now;
+        }
+        assert_eq!(server.disconnects("shutdown"), 61);
+        let told: Vec<u64> = clients.iter_mut().map(goodbye).collect();
+        assert!(told.iter().all(|ms| *ms <= 1_000), "{told:?}");
+        assert!(told.iter().filter(|ms| **ms < 500).count().abs_diff(30) < 20, "{told:?}");
+        drop((clients, late, http));
+    });
+}
+
+fn client(server: &Server) -> Ws {
+    let mut ws = server.ws("/ws");
+    assert_eq!(ws.next_json()["type"], "welcome");
+    ws
+}
+
+/// When a client of `stentor.v1` is to reconnect.
+fn goodbye(ws: &mut Ws) -> u64 {
+    let message = ws.next_json();
+    assert_eq!((&message["type"], &message["code"]), (&"disconnect".into(), &4500.into()), "{message}");
+    assert_eq!(ws.expect_close(), (4500, "the server is shutting down".into()));
+    message["reconnect_after_ms"].as_u64().unwrap()
+}
+
+#[test]
+fn in_the_window_no_session_begins_and_those_there_are_served() {
+    let server = Server::simulated(1, |options| options.rooms.publish = true);
+    let mut subscriber = client(&server);
+    subscriber.ask(serde_json::json!({"type": "subscribe", "room": "r"}));
+    server.plane().drain(Drain { delay: Duration::ZERO, ..SLOW });
+    server.until_metric("drain_sessions_pending", |pending| pending == 1);
+    server.publish("r", "1");
+    let mut refused = server.http();
+    refused.send(request("/sse/k"));
+    let answer = refused.response();
+    assert_eq!((answer.status, answer.header("retry-after")), (503, "1"));
+    refused.expect_end();
+    let message = subscriber.next_json();
+    assert_eq!((&message["type"], &message["data"]), (&"message".into(), &1.into()), "{message}");
+    // A second drain cuts the window short.
+    server.plane().drain(Drain::within(HOUR));
+    goodbye(&mut subscriber);
+    server.until_metric("connections", |connections| connections == 0);
 }

@@ -32,6 +32,7 @@ mod primus;
 mod protocol;
 mod recovery;
 mod rooms;
+mod settings;
 mod socketio;
 mod sockjs;
 mod sse;

@@ -35,6 +35,7 @@ use self::schema::{
 };
 use self::section::{KeyInfo, Section};
 use self::setting::Raw;
+use self::value::EngineUrl;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
@@ -53,9 +54,21 @@ pub(crate) trait Part {
     fn next(&mut self) -> &mut dyn Section;
     /// The section with its defaults.
     fn defaults(&self) -> Box<dyn Section>;
+    /// Compares with the part of a running server, and takes over from it what can't change without a restart.
+    fn apply(&mut self, running: &Self, changes: &mut Changes)
+    where
+        Self: Sized;
 }
 
 impl<S: Section + Default + 'static> Part for S {
+    fn apply(&mut self, running: &Self, changes: &mut Changes) {
+        for (key, restart) in self.changed_from(running) {
+            if changes.add(self.name(), key, restart) {
+                self.keep(key, running);
+            }
+        }
+    }
+
     fn once(&self) -> Option<&dyn Section> {
         Some(self)
     }
@@ -69,7 +82,15 @@ impl<S: Section + Default + 'static> Part for S {
     }
 }
 
-impl<S: Section + Default + 'static> Part for Vec<S> {
+impl<S: Section + Default + Clone + PartialEq + 'static> Part for Vec<S> {
+    fn apply(&mut self, running: &Self, changes: &mut Changes) {
+        let section = S::default();
+        let restart = section.keys().iter().any(|key| key.restart);
+        if self != running && changes.add(section.name(), "", restart) {
+            self.clone_from(running);
+        }
+    }
+
     fn once(&self) -> Option<&dyn Section> {
         None
     }
@@ -97,6 +118,14 @@ macro_rules! config {
         impl Config {
             fn parts(&self) -> Vec<&dyn Part> {
                 vec![$(&self.$section),+]
+            }
+
+            /// Compares with the configuration of a running server, and takes over from it what can't change without a
+            /// restart: with what is left, the server runs after a reload.
+            pub(crate) fn apply(&mut self, running: &Self) -> Changes {
+                let mut changes = Changes::of(running, self);
+                $(self.$section.apply(&running.$section, &mut changes);)+
+                changes
             }
 
             fn part(&mut self, section: &str) -> Option<&mut dyn Part> {
@@ -136,6 +165,45 @@ config! {
     bridges: Vec<Bridge>,
     feeds: Vec<Feed>,
     feeds_limits: FeedsLimits,
+}
+
+/// What a reload changes: keys as `section.key`, or the name of a section that may be repeated.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    pub(crate) applied: Vec<String>,
+    pub(crate) restart_needed: Vec<String>,
+    /// Keys that need a restart although their declaration doesn't say so, or all of a section.
+    fixed: Vec<&'static str>,
+}
+
+impl Changes {
+    /// No changes so far.
+    fn of(running: &Config, next: &Config) -> Self {
+        let history = ["rooms.history_length", "rooms.history_bytes_max", "rooms.history_ttl"];
+        let mut fixed = Vec::new();
+        if running.cluster.engine != EngineUrl::default() {
+            // All nodes know who orders a room, and what is fetched.
+            fixed.extend(history);
+            fixed.extend(["feeds", "feeds_limits.idle_ttl"]);
+        } else if (running.rooms.history_length == 0) != (next.rooms.history_length == 0) {
+            fixed.extend(history);
+        }
+        if running.tls.is_empty() != next.tls.is_empty() {
+            fixed.extend(["tls", "server.tls_ticket_secret_file"]);
+        }
+        if running.has_auth() != next.has_auth() {
+            fixed.extend(["auth.anonymous", "auth.issuers", "permissions", "rooms.publish"]);
+        }
+        Self { fixed, ..Self::default() }
+    }
+
+    /// Adds a change. Returns whether it needs a restart.
+    fn add(&mut self, section: &str, key: &str, restart: bool) -> bool {
+        let name = if key.is_empty() { section.to_owned() } else { format!("{section}.{key}") };
+        let restart = restart || self.fixed.contains(&&*name);
+        if restart { &mut self.restart_needed } else { &mut self.applied }.push(name);
+        restart
+    }
 }
 
 /// A section as the reference shows it.

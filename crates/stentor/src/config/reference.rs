@@ -18,6 +18,9 @@ Stentor runs without any configuration. Settings are read in this order of prece
    separated by commas;
 3. the TOML file named by `--config` or `STENTOR_CONFIG`.
 
+SIGHUP, or `POST /api/v1/reload` on the admin port, applies changes to a running server ([deploys.md](deploys.md#reload)). A key that says *Needs a restart*
+keeps its value until then.
+
 `stentor check FILE` reports every mistake in a file, and what the file changes. `stentor keys` prints this page.
 
 Durations need a unit: `\"300ms\"`, `\"25s\"`, `\"5min\"`, `\"1h\"`. Sizes are integers (bytes) or
@@ -66,7 +69,8 @@ fn write_section(page: &mut String, section: &SectionInfo) -> std::fmt::Result {
             None => key.unit.clone(),
         };
         let values = values.replace('|', "\\|");
-        writeln!(page, "| `{}` | {default} | {values} | {} |", key.name, key.doc)?;
+        let restart = if key.restart { " *Needs a restart.*" } else { "" };
+        writeln!(page, "| `{}` | {default} | {values} | {}{restart} |", key.name, key.doc)?;
     }
     if !section.repeated
         && let Some(key) = section.keys.first()

@@ -16,6 +16,8 @@ pub(crate) struct KeyInfo {
     pub(crate) range: Option<String>,
     /// Its meaning.
     pub(crate) doc: String,
+    /// Whether a change needs a restart. A reload applies a change of any other key.
+    pub(crate) restart: bool,
 }
 
 /// A section: `[name]` in the file.
@@ -30,6 +32,14 @@ pub(crate) trait Section {
     fn set(&mut self, key: &str, raw: Raw<'_>) -> Option<Result<&'static str, String>>;
     /// The values of all keys as in the file, in the order of [`Section::keys`].
     fn show(&self) -> Vec<(&'static str, String)>;
+    /// The keys whose values differ from those of a running server, and whether a change needs a restart.
+    fn changed_from(&self, running: &Self) -> Vec<(&'static str, bool)>
+    where
+        Self: Sized;
+    /// Takes over the value of a key from a running server.
+    fn keep(&mut self, key: &str, running: &Self)
+    where
+        Self: Sized;
     /// Sets the fields of the options.
     fn store(&self, options: &mut Options);
 }
@@ -45,13 +55,14 @@ pub(crate) fn paragraph(lines: &[&str]) -> String {
 /// - `key: Type` sets the field of the same name in the section's part. The field's default is the key's.
 /// - `key: Type => a.b => c.d` sets these fields of [`Options`]. The first one's default is the key's.
 /// - `key: Type = value => a.b` has a default of its own. Without a field, the binary reads the key itself.
+/// - `[restart]` at the end: a reload doesn't apply a change of the key.
 macro_rules! section {
     (
         $(#[doc = $section_doc:literal])+
         [$section:ident $(. $subsection:ident)?] $name:ident => $part:tt {
             $(
                 $(#[doc = $doc:literal])+
-                $key:ident : $ty:ty $(= $default:expr)? $(=> $($field:ident).+)* $(, in $range:expr)? ;
+                $key:ident : $ty:ty $(= $default:expr)? $(=> $($field:ident).+)* $(, in $range:expr)? $(, [$restart:ident])? ;
             )+
         }
     ) => {
@@ -89,6 +100,7 @@ macro_rules! section {
                         default: default.$key.show(),
                         range: range.map(|r| format!("{} to {}", r.start().show(), r.end().show())),
                         doc: $crate::config::section::paragraph(&[$($doc),+]),
+                        restart: section!(@restart $($restart)?),
                     }
                 }),+]
             }
@@ -110,6 +122,21 @@ macro_rules! section {
                 vec![$((stringify!($key), self.$key.show())),+]
             }
 
+            fn changed_from(&self, running: &Self) -> Vec<(&'static str, bool)> {
+                let mut changed = Vec::new();
+                $( if self.$key != running.$key {
+                    changed.push((stringify!($key), section!(@restart $($restart)?)));
+                } )+
+                changed
+            }
+
+            fn keep(&mut self, key: &str, running: &Self) {
+                match key {
+                    $( stringify!($key) => self.$key.clone_from(&running.$key), )+
+                    _ => {}
+                }
+            }
+
             #[allow(unused_variables, unused_imports, reason = "the binary may read all keys of a section itself")]
             fn store(&self, options: &mut $crate::config::options::Options) {
                 use $crate::config::setting::Field;
@@ -117,6 +144,8 @@ macro_rules! section {
             }
         }
     };
+    (@restart) => { false };
+    (@restart restart) => { true };
     (@range) => { None };
     (@range $range:expr) => { Some($range) };
     (@load $options:ident $part:tt $key:ident [$default:expr] $($fields:tt)*) => { $default };

@@ -12,6 +12,7 @@ use crate::cli::DemoArgs;
 use crate::config::schema::Feed;
 use crate::config::{Config, Sources};
 use crate::logging;
+use crate::reload::Reloader;
 use crate::serve::{block_on, environment, serve};
 use anyhow::Context;
 use replay::Replay;
@@ -59,7 +60,10 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
                 tracing::error!(%error, "the demo's HTTP API has ended");
             }
         });
-        serve(&config, routes, &log).await
+        let unchanged = config.clone();
+        let reloader =
+            Reloader::new(config, Box::new(move || Ok((unchanged.clone(), Vec::new()))), log.level());
+        serve(&reloader, routes, &log).await
     })
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 /// A data plane that only records calls of `drain`.
 #[derive(Default)]
 struct Fake {
-    drained: Mutex<Vec<Duration>>,
+    drained: Mutex<Vec<Drain>>,
     told: Notify,
 }
 
@@ -48,13 +48,14 @@ impl DataPlane for Fake {
     fn is_ready(&self) -> bool {
         true
     }
-    fn drain(&self, within: Duration) {
-        self.drained.lock().unwrap().push(within);
+    fn drain(&self, drain: Drain) {
+        self.drained.lock().unwrap().push(drain);
         self.told.notify_one();
     }
 }
 
 const TEN: Duration = Duration::from_secs(10);
+const SLOW: Drain = Drain { delay: TEN, window: TEN, timeout: TEN, listens: true };
 
 /// Runs with these signals; the plane ends as `ends` says. The control plane dies if it `fails`.
 async fn check(signals: &[&'static str], ends: Ends, fails: bool, expect: Outcome, drains: usize) {
@@ -84,9 +85,10 @@ async fn check(signals: &[&'static str], ends: Ends, fails: bool, expect: Outcom
             std::future::pending().await
         }
     };
-    let outcome = run(plane.clone(), ended, failed, receiver, TEN).await;
+    let outcome = run(plane.clone(), ended, failed, receiver, || SLOW).await;
     assert_eq!(outcome, expect);
-    assert_eq!(*plane.drained.lock().unwrap(), vec![TEN; drains]);
+    let told = if signals.first() == Some(&"SIGINT") { Drain::within(TEN) } else { SLOW };
+    assert_eq!(*plane.drained.lock().unwrap(), vec![told; drains]);
     drop(sender);
 }
 
@@ -103,6 +105,7 @@ enum Ends {
 async fn every_end_has_its_outcome() {
     check(&["SIGTERM"], Ends::WhenTold, false, Outcome::Drained, 1).await;
     check(&["SIGINT"], Ends::Never, false, Outcome::TimedOut, 1).await;
+    check(&["SIGTERM"], Ends::Never, false, Outcome::TimedOut, 1).await;
     check(&["SIGINT", "SIGINT"], Ends::Never, false, Outcome::Forced, 1).await;
     check(&[], Ends::ByItself, false, Outcome::Failed, 0).await;
     check(&[], Ends::Fails, false, Outcome::Failed, 0).await;

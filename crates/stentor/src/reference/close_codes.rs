@@ -85,7 +85,7 @@ fn cause(disconnect: Disconnect) -> &'static str {
         Disconnect::TokenExpired => "The client's token has expired, and the client presented no newer one.",
         Disconnect::TooManyRequests => "The client exceeded a limit on requests.",
         Disconnect::ProtocolError => "A Socket.IO or Primus client sent an invalid or unexpected packet.",
-        Disconnect::Shutdown => "The server received SIGTERM or SIGINT.",
+        Disconnect::Shutdown => "The server received SIGTERM or SIGINT, and the session's slot has come.",
         Disconnect::SlowConsumer => "More than `limits.send_buffer_bytes_max` is queued for the client.",
         Disconnect::Overloaded => {
             "`limits.memory_bytes_max` is reached. In raw mode, also `limits.topics_max` or `limits.cold_keys_max`."

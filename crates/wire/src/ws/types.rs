@@ -79,6 +79,11 @@ impl Shared {
         self.limits
     }
 
+    /// Changes the limits of all connections that use this.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     /// Sets the limits until the next call.
     #[inline]
     pub fn set_steps(&mut self, steps: StepLimits) {

@@ -71,7 +71,7 @@ impl DataPlane for Plane {
         true
     }
 
-    fn drain(&self, _: Duration) {}
+    fn drain(&self, _: stentor_edge::Drain) {}
 }
 
 async fn leave_while_updates_wait(driver: &RoomDriver, plane: &Plane) {

@@ -88,4 +88,5 @@ fn tokens_are_checked() {
     check("/metrics", Some("Bearer"), 401);
     check("/metrics", Some(""), 401);
     check("/healthz", None, 200);
+    check("/readyz", None, 200);
 }

@@ -238,7 +238,7 @@ fn handshake(
             .set(id, handshakes::describe(cx.request, query, (cx.client.ip, cx.client.is_secure), at));
     }
     let ex = &mut *cx.ex;
-    let Options { engine, heartbeat, limits, .. } = &ex.shared.clone().options;
+    let Options { engine, heartbeat, limits, .. } = &ex.settings.clone().options;
     headers.extend(engine.cookie.as_ref().map(|cookie| {
         let secure = if engine.cookie_secure || is_secure { "; Secure" } else { "" };
         let same_site = engine.cookie_same_site.name();

@@ -193,8 +193,8 @@ impl Http {
     }
 
     /// Whether the connection ends now, since nothing is left to answer.
-    pub(crate) fn is_finished(&self, draining: bool) -> bool {
-        !self.is_busy() && (self.finished || draining && self.buffer.is_empty())
+    pub(crate) fn is_finished(&self, finishing: bool) -> bool {
+        !self.is_busy() && (self.finished || finishing && self.buffer.is_empty())
     }
 
     /// Whether something can continue once nothing is in flight: the next request, or the move to another core.
@@ -282,7 +282,7 @@ impl Http {
             if let Some(session) = cx.session.take() {
                 cx.ex.close_session(session);
             }
-            if !waiting.keep_alive() || cx.ex.draining {
+            if !waiting.keep_alive() || cx.ex.finishing {
                 return InputOutcome::End;
             }
         }

@@ -26,8 +26,10 @@ const PAGE_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline' 'self'
 
 /// Where a request goes.
 enum Route<'p> {
-    /// `/healthz`
+    /// `/healthz`: whether the process runs.
     Health,
+    /// `/readyz`: whether it should get new clients.
+    Ready,
     /// A page, by its place in the options.
     Static(usize),
     /// A WebSocket with a session of its own. `/ws`: the application's; `/ws/KEY`: one feed, bodies only; `/primus/`; the
@@ -100,6 +102,7 @@ fn find<'p>(path: &'p str, options: &Options) -> Route<'p> {
     }
     match path {
         "/healthz" => Route::Health,
+        "/readyz" => Route::Ready,
         "/ws" | "/ws/" => Route::Socket(Framing::Plain, Service::default(), None),
         "/sse" | "/sse/" => Route::Events(None),
         "/engine.io" | "/engine.io/" => Route::Engine { is_socketio: false },
@@ -145,7 +148,10 @@ impl Http {
         let client = cx.ex.options().proxies.client_of(self.peer.ip(), request);
         let context = RequestContext {
             clients: cx.engineio.count() + cx.sockjs.count(),
-            options: ResponseOptions::of(request, cx.ex.draining || self.handover == Some(Handover::Relayed)),
+            options: ResponseOptions::of(
+                request,
+                cx.ex.finishing || self.handover == Some(Handover::Relayed),
+            ),
             ex: cx.ex,
             request,
             out,
@@ -212,16 +218,23 @@ impl Http {
         if let Err(reached) = count(cx, &target, slot, is_counted) {
             return cx.refuse_limit(reached);
         }
+        // Sessions keep their connection while the node drains: for a new one, there may be another node.
+        cx.options.keep_alive &=
+            !cx.ex.draining || matches!(target, Route::Engine { .. } | Route::SockJs { .. });
         let cors = || cors(cx.allow_origin());
         match target {
             Route::Health if cx.reads() => {
-                let (status, body) = if cx.ex.draining { (503, "shutting down\n") } else { (200, "ok\n") };
+                cx.answer(200, "text/plain; charset=utf-8", &[("Cache-Control", "no-store")], b"ok\n")
+            }
+            Route::Ready if cx.reads() => {
+                let is_ready = cx.ex.shared.drains() == 0;
+                let (status, body) = if is_ready { (200, "ready\n") } else { (503, "shutting down\n") };
                 let no_store = [("Cache-Control", "no-store")];
                 cx.answer(status, "text/plain; charset=utf-8", &no_store, body.as_bytes())
             }
             Route::Static(page) if cx.reads() => {
-                let shared = cx.ex.shared.clone();
-                let page = &shared.options.routes[page];
+                let settings = cx.ex.settings.clone();
+                let page = &settings.options.routes[page];
                 let extra = [("Cache-Control", "no-cache"), ("Content-Security-Policy", PAGE_POLICY)];
                 cx.answer(200, &page.content_type, &extra, &page.body)
             }
@@ -239,7 +252,7 @@ impl Http {
                 }
                 document::handle_request(cx, key).map(Waiting::Document)
             }
-            Route::Health | Route::Static(_) | Route::Feed(_) => cx.refuse_method(Vec::new()),
+            Route::Health | Route::Ready | Route::Static(_) | Route::Feed(_) => cx.refuse_method(Vec::new()),
             Route::PrimusSpec => primus::handle_spec_request(cx),
             Route::Events(key) => sse::handle_request(cx, key).map(Waiting::Events),
             Route::Socket(framing, service, key) => upgrade::handle_request(cx, framing, service, key),
@@ -266,9 +279,9 @@ impl Http {
         buffered: &mut BufferedRequest,
         out: &mut Vec<u8>,
     ) -> Outcome {
-        let shared = cx.ex.shared.clone();
+        let settings = cx.ex.settings.clone();
         let (mut cx, _, engineio, sockjs) = self.request_context(cx, request, out);
-        match find(request.path(), &shared.options) {
+        match find(request.path(), &settings.options) {
             Route::SockJs { service, route } => {
                 sockjs::handle_body(&mut cx, sockjs, service, &route, buffered).map(Waiting::Receiver)
             }
@@ -305,7 +318,7 @@ fn count(
 fn refuse(cx: &mut RequestContext<'_>, target: &Route<'_>) -> Option<Outcome> {
     let (request, options) = (cx.request, cx.ex.options());
     // Load balancers check the server's health by its address.
-    if !matches!(target, Route::Health) && !options.hosts.allow(request.authority()) {
+    if !matches!(target, Route::Health | Route::Ready) && !options.hosts.allow(request.authority()) {
         return Some(cx.refuse_last(421, &[], "this server has another name ([server] hosts)"));
     }
     if target.connects()
@@ -320,7 +333,12 @@ fn refuse(cx: &mut RequestContext<'_>, target: &Route<'_>) -> Option<Outcome> {
     }
     let has_no_socket = matches!(
         target,
-        Route::Health | Route::Static(_) | Route::Feed(_) | Route::Events(_) | Route::PrimusSpec
+        Route::Health
+            | Route::Ready
+            | Route::Static(_)
+            | Route::Feed(_)
+            | Route::Events(_)
+            | Route::PrimusSpec
     );
     (has_no_socket && cx.is_upgrade()).then(|| {
         let extra = cors(cx.allow_origin());
@@ -359,7 +377,7 @@ fn unknown(cx: &mut RequestContext<'_>) -> Outcome {
         404,
         &[],
         "there is nothing here; see /ws, /ws/KEY, /socket.io/, /engine.io/, /sockjs/, /primus/, /sse/KEY, \
-         /feed/KEY, /healthz",
+         /feed/KEY, /healthz, /readyz",
     )
 }
 

@@ -243,8 +243,8 @@ pub(crate) fn handle_request(
     service: Service,
     route: &Route<'_>,
 ) -> Outcome {
-    let (shared, request) = (cx.ex.shared.clone(), cx.request);
-    let Some((exchange, bad_key)) = exchange(&shared.options.sockjs, service, route) else {
+    let (current, request) = (cx.ex.settings.clone(), cx.request);
+    let Some((exchange, bad_key)) = exchange(&current.options.sockjs, service, route) else {
         return Outcome::LAST;
     };
     let (resource, settings) = (exchange.resource, exchange.settings);
@@ -271,7 +271,7 @@ pub(crate) fn handle_request(
     match resource {
         Resource::Greeting => exchange.answer(cx, 200, &exchange.headers(cx), answer::GREETING.as_bytes()),
         Resource::Iframe => {
-            let Some(iframe) = service.place().and_then(|place| shared.iframes.get(place)) else {
+            let Some(iframe) = service.place().and_then(|place| current.iframes.get(place)) else {
                 return Outcome::LAST;
             };
             if request.header_str("if-none-match").is_some_and(|tags| iframe.is_named_by(tags)) {
@@ -304,7 +304,7 @@ pub(crate) fn handle_request(
                 _ => None,
             };
             let sid = exchange.sid(cx, session);
-            let home = sid.core(shared.cores);
+            let home = sid.core(cx.ex.shared.cores);
             if home != cx.ex.context.core {
                 return cx.move_to(home);
             }
@@ -325,7 +325,7 @@ pub(crate) fn handle_request(
                     exchange.refuse(cx, 404, NO_SESSION)
                 }
                 Transport::XhrSend | Transport::JsonpSend => {
-                    Outcome::Body { bytes_max: shared.options.limits.message_bytes_max }
+                    Outcome::Body { bytes_max: current.options.limits.message_bytes_max }
                 }
                 _ => receive(cx, clients, &exchange, sid, transport, callback.as_ref()),
             }
@@ -480,8 +480,8 @@ pub(crate) fn handle_body(
     buffered: &mut BufferedRequest,
 ) -> Outcome {
     let BufferedRequest { body, done, begun, .. } = buffered;
-    let (shared, request) = (cx.ex.shared.clone(), cx.request);
-    let Some((exchange, _)) = exchange(&shared.options.sockjs, service, route) else { return Outcome::LAST };
+    let (current, request) = (cx.ex.settings.clone(), cx.request);
+    let Some((exchange, _)) = exchange(&current.options.sockjs, service, route) else { return Outcome::LAST };
     let Resource::Session { session, transport, .. } = route.resource else { return Outcome::LAST };
     // It may have ended while the body was on its way.
     let client = clients.find(exchange.sid(cx, session)).and_then(|id| clients.get_mut(id));

@@ -34,24 +34,24 @@ section! {
         /// Whether clients without a token are accepted.
         anonymous: Anonymous = Anonymous::Refuse;
         /// How far an issuer's clock may be ahead of the server's. It applies to `nbf` and `iat`. `exp` is exact.
-        leeway: Duration, in s(0)..=s(300);
+        leeway: Duration, in s(0)..=s(300), [restart];
         /// How long a token may be valid, from `iat` to `exp`. Tokens that are valid for longer are refused. Revocations are kept for as
         /// long.
-        token_lifetime_max: Duration, in s(60)..=s(365 * 24 * 3600);
+        token_lifetime_max: Duration, in s(60)..=s(365 * 24 * 3600), [restart];
         /// Name of a cookie that carries a token. The server reads it only if the request's `Origin` is its own or listed in
         /// `origins.allow`. Empty: none.
-        cookie: String => edge.tokens.cookie;
+        cookie: String => edge.tokens.cookie, [restart];
         /// How long before its token expires a client is asked for a new one; at most half of the time that the token has left.
-        renewal_lead: Duration => edge.tokens.renewal_lead, in s(0)..=HOUR;
+        renewal_lead: Duration => edge.tokens.renewal_lead, in s(0)..=HOUR, [restart];
         /// Time between two fetches of an issuer's keys. A token with an unknown key causes a fetch earlier, at most every 30 s.
-        jwks_refresh_interval: Duration, in s(30)..=s(24 * 3600);
+        jwks_refresh_interval: Duration, in s(30)..=s(24 * 3600), [restart];
         /// File with PEM certificates to trust for `jwks_url`. Empty: the system's certificates.
-        ca_file: String;
+        ca_file: String, [restart];
         /// Memory for tokens that were verified, so that clients which reconnect cost little. When exceeded, the tokens that were not
         /// used for longest are verified again.
-        token_cache_bytes_max: Bytes, in Bytes(0)..=Bytes::mib(65_536);
+        token_cache_bytes_max: Bytes, in Bytes(0)..=Bytes::mib(65_536), [restart];
         /// Revocations that the server keeps. Further ones are refused by the admin API.
-        revocations_max: usize, in 1..=10_000_000;
+        revocations_max: usize, in 1..=10_000_000, [restart];
     }
 }
 

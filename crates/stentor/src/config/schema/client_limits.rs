@@ -50,11 +50,11 @@ section! {
         /// Addresses and networks of proxies, such as `10.0.0.0/8`, whose word is taken for who their clients are. The client's address is
         /// the last hop in `header` that isn't in one of these networks. List only proxies that set or append to the
         /// header, and that clients can't avoid. Empty: the address of the connection is the client's.
-        trusted: Vec<String> = Vec::new() => edge.proxies.trusted;
+        trusted: Vec<String> = Vec::new() => edge.proxies.trusted, [restart];
         /// The header in which they name the client. Only this one is read: a proxy that sets one passes the other on as the client wrote it.
-        header: ForwardedHeader;
+        header: ForwardedHeader, [restart];
         /// Time for the header of the PROXY protocol, on listeners with `proxy_protocol`. The connection is then closed.
-        header_timeout: Duration, in ms(100)..=s(60);
+        header_timeout: Duration, in ms(100)..=s(60), [restart];
     }
 }
 
@@ -63,20 +63,20 @@ section! {
     /// a proxy are one address. What is above is answered with 429 and `Retry-After`.
     [address_limits] AddressLimits => (edge.address_limits) {
         /// Open connections. Behind an HTTP proxy: WebSockets, streams and requests that wait.
-        connections_max: usize, in 0..=100_000_000;
+        connections_max: usize, in 0..=100_000_000, [restart];
         /// New connections per second, and at once. Not counted behind an HTTP proxy, whose connections carry requests of many
         /// clients; use `sessions_per_second`.
-        connections_per_second: usize, in 0..=1_000_000;
+        connections_per_second: usize, in 0..=1_000_000, [restart];
         /// Open sessions: one for each WebSocket, stream and polling client, and one for each namespace of a Socket.IO client.
-        sessions_max: usize, in 0..=100_000_000;
+        sessions_max: usize, in 0..=100_000_000, [restart];
         /// New WebSockets, streams and polling clients per second, and at once.
-        sessions_per_second: usize, in 0..=1_000_000;
+        sessions_per_second: usize, in 0..=1_000_000, [restart];
         /// Feeds that were never fetched and that all sessions of the address wait for. Further subscriptions are refused with
         /// `too_many_cold_keys`. `limits.cold_keys_max` is the same for one session.
         cold_keys_max: usize => control.feeds.cold_keys_per_address_max, in 0..=1_000_000;
         /// Addresses that are counted at the same time. The tables take 16 bytes each. If more addresses hold something, some of
         /// them aren't limited (`stentor_limit_table_full_total`).
-        addresses_max: usize, in 1024..=16_777_216;
+        addresses_max: usize, in 1024..=16_777_216, [restart];
     }
 }
 
@@ -96,14 +96,14 @@ section! {
     /// What one session may send. 0: no limit.
     [session_limits] SessionLimits => (edge.session_limits) {
         /// Messages and Socket.IO events per second.
-        messages_per_second: usize, in 0..=1_000_000;
+        messages_per_second: usize, in 0..=1_000_000, [restart];
         /// Publications to rooms per second.
-        publications_per_second: usize, in 0..=1_000_000;
+        publications_per_second: usize, in 0..=1_000_000, [restart];
         /// Bytes of messages and events per second.
-        bytes_per_second: Bytes, in Bytes(0)..=Bytes::mib(4095);
+        bytes_per_second: Bytes, in Bytes(0)..=Bytes::mib(4095), [restart];
         /// A session that has been silent may send as much at once as the rates allow in this time.
-        burst: Duration, in ms(1)..=HOUR;
+        burst: Duration, in ms(1)..=HOUR, [restart];
         /// What happens to what is above.
-        policy: LimitPolicy;
+        policy: LimitPolicy, [restart];
     }
 }

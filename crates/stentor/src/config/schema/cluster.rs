@@ -12,29 +12,29 @@ section! {
         /// `redis+sentinel://[user:password@]host:port,host:port/name` or `redis+cluster://[user:password@]host:port,host:port`; `rediss`
         /// for TLS. Or `nats://[user:password@]host:port,host:port`; `tls://` for TLS. Empty: this node is alone. Set it in the environment
         /// if it has a password.
-        engine: EngineUrl;
+        engine: EngineUrl, [restart];
         /// The node's name in the logs and answers of all nodes. Empty: the host name.
-        node: String;
+        node: String, [restart];
         /// A text of at least 16 bytes that all nodes share. Messages that don't prove it are refused, so that whoever else
         /// may write to the engine can't speak for a node. Set it in the environment, not in the file.
-        secret: Token;
+        secret: Token, [restart];
         /// Address of the internal listener. Other nodes pass requests of polling clients through to it whose sessions are on this
         /// node. Port 0 picks a free port. An address that other machines reach needs `secret`; let no client reach it.
-        listen: SocketAddr;
+        listen: SocketAddr, [restart];
         /// Where other nodes reach `listen`: `host:port`. Empty: the address of `listen`.
-        advertise: String;
+        advertise: String, [restart];
         /// File with PEM certificates to trust for `rediss://` and `tls://`. Empty: the system's certificates.
-        ca_file: String;
+        ca_file: String, [restart];
         /// File with this node's PEM certificate for `rediss://` and `tls://`, if the engine asks for one, and `key_file` with its key.
-        certificate_file: String;
+        certificate_file: String, [restart];
         /// File with the PEM key of `certificate_file`.
-        key_file: String;
+        key_file: String, [restart];
         /// File with a NATS user's credentials (`.creds`), in place of a user and password in the URL.
-        credentials_file: String;
+        credentials_file: String, [restart];
         /// How the names of channels and keys in the engine begin. Clusters on the same engine need different prefixes.
-        prefix: String;
+        prefix: String, [restart];
         /// Whether the server waits at its start until the engine can be reached. If not, it ends with an error.
-        wait: bool;
+        wait: bool, [restart];
     }
 }
 
@@ -57,14 +57,14 @@ section! {
     [cluster.socketio] Bridge => (bridge) {
         /// URL of that Redis: `redis://[user:password@]host:port[/database]`, or `rediss://` for TLS. Empty: the engine in
         /// `[cluster]`.
-        url: EngineUrl;
+        url: EngineUrl, [restart];
         /// How the names of the channels begin: the option `key` of `createAdapter`, `channelPrefix` of `createShardedAdapter`, or
         /// `channel` of `RedisManager`. Empty: what the packages have by default, `socket.io` or, for Python, `socketio`.
-        prefix: String;
+        prefix: String, [restart];
         /// The namespaces that are shared, of those that this node has (`socketio.namespaces`). A namespace can be shared twice if one
         /// adapter is `python`.
-        namespaces: Vec<String>;
+        namespaces: Vec<String>, [restart];
         /// The adapter of the other servers.
-        adapter: Adapter;
+        adapter: Adapter, [restart];
     }
 }

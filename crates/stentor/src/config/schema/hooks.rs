@@ -43,40 +43,40 @@ section! {
     /// asked. With `--app rooms`.
     [hooks] Hook => (hook) {
         /// Name in logs and metrics: 1 to 64 of `a-z 0-9 - _`.
-        name: String;
+        name: String, [restart];
         /// Where requests are sent: `http://` or `https://`. Redirects aren't followed.
-        url: String;
+        url: String, [restart];
         /// What the hook is asked about.
-        on: Vec<HookOn> = Vec::new() => hook.on;
+        on: Vec<HookOn> = Vec::new() => hook.on, [restart];
         /// Socket.IO namespaces that the hook is for. `*` stands for any text. Empty: all. Other clients are in `/`.
-        namespaces: Vec<String>;
+        namespaces: Vec<String>, [restart];
         /// Names of the rooms and feeds that the hook is asked about, for `subscribe` and `publish`. `*` stands for any text. Empty: all.
-        topics: Vec<String>;
+        topics: Vec<String>, [restart];
         /// Names of the events that the hook handles. `*` stands for any text. Empty: all. Rules come first (`[[rules]]`). An event
         /// that Stentor handles itself, `subscribe` and `unsubscribe`, goes to the hook only if it is named here.
-        events: Vec<String>;
+        events: Vec<String>, [restart];
         /// The key that requests are signed with, at least 16 bytes. `${NAME}` is replaced by the environment variable of that
         /// name. Empty: requests aren't signed.
-        secret: SecretText;
+        secret: SecretText, [restart];
         /// Time for a question, from when it is asked to the end of the response. It has to be shorter than `limits.decision_timeout`.
-        timeout: Duration, in ms(10)..=HOUR;
+        timeout: Duration, in ms(10)..=HOUR, [restart];
         /// What happens to a question without an answer.
-        when_unavailable: WhenUnavailable;
+        when_unavailable: WhenUnavailable, [restart];
         /// Questions of one request.
-        batch_max: usize, in 1..=1_000;
+        batch_max: usize, in 1..=1_000, [restart];
         /// How long questions are gathered for the next request while another one is in flight. Without one, they are sent at once.
-        batch_delay: Duration, in ms(0)..=s(1);
+        batch_delay: Duration, in ms(0)..=s(1), [restart];
         /// Requests in flight.
-        concurrency_max: usize, in 1..=1_000;
+        concurrency_max: usize, in 1..=1_000, [restart];
         /// Questions that wait for a request. Further ones count as unanswered.
-        waiting_max: usize, in 1..=1_000_000;
+        waiting_max: usize, in 1..=1_000_000, [restart];
         /// Size of these questions.
-        waiting_bytes_max: Bytes, in Bytes::kib(64)..=Bytes::mib(1024);
+        waiting_bytes_max: Bytes, in Bytes::kib(64)..=Bytes::mib(1024), [restart];
         /// Size of a response.
-        response_bytes_max: Bytes, in Bytes::kib(1)..=Bytes::mib(1024);
+        response_bytes_max: Bytes, in Bytes::kib(1)..=Bytes::mib(1024), [restart];
         /// Answers that are kept because they carry a `ttl`. Beyond it, the oldest are forgotten.
-        cached_answers_max: usize, in 0..=1_000_000;
+        cached_answers_max: usize, in 0..=1_000_000, [restart];
         /// File with PEM certificates to trust for `https://`. Empty: the system's certificates.
-        ca_file: String;
+        ca_file: String, [restart];
     }
 }

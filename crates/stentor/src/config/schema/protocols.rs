@@ -31,17 +31,17 @@ section! {
         /// Time from the start of a connection to the first CONNECT packet.
         connect_timeout: Duration, in ms(100)..=HOUR;
         /// Maximum disconnection time for connection state recovery. 0: recovery is off.
-        recovery_ttl: Duration => recovery.age_max, in s(0)..=HOUR;
+        recovery_ttl: Duration => recovery.age_max, in s(0)..=HOUR, [restart];
         /// Memory for messages kept for disconnected clients, per core (`stentor_socketio_recovery_bytes`). When exceeded,
         /// the oldest are evicted (`stentor_socketio_recovery_evicted_total`); clients that missed them start a new session.
-        recovery_bytes_max: Bytes => recovery.bytes_max, in Bytes(0)..=Bytes::mib(65_536);
+        recovery_bytes_max: Bytes => recovery.bytes_max, in Bytes(0)..=Bytes::mib(65_536), [restart];
         /// Sockets of disconnected clients kept for recovery, per core (`stentor_socketio_recovery_sockets`).
-        recovery_sockets_max: usize => recovery.sessions_max, in 0..=100_000_000;
+        recovery_sockets_max: usize => recovery.sessions_max, in 0..=100_000_000, [restart];
         /// Name of the event that carries feed messages.
-        feed_event: String;
+        feed_event: String, [restart];
         /// Whether the event's argument is the document as a string, instead of an object with the document and its
         /// position.
-        feed_as_string: bool;
+        feed_as_string: bool, [restart];
     }
 }
 
@@ -76,24 +76,24 @@ section! {
     /// matching prefix applies.
     [sockjs] SockJs => (sockjs) {
         /// The path. It begins with `/` and doesn't end with `/`.
-        prefix: String;
+        prefix: String, [restart];
         /// The application of this prefix.
-        app: PrefixApp;
+        app: PrefixApp, [restart];
         /// Whether WebSocket transports are offered.
-        websocket: bool;
+        websocket: bool, [restart];
         /// Whether responses set the cookie `JSESSIONID`, for load balancers that need one.
-        jsessionid: bool;
+        jsessionid: bool, [restart];
         /// Address of the SockJS client library for the iframe page: a path that the web server in front serves, or a URL.
         /// See docs/fallbacks.md.
-        client_url: String;
+        client_url: String, [restart];
         /// Size of a streaming response. The client then requests a new one. Browsers hold the whole response in memory.
-        response_bytes_max: Bytes, in Bytes(1)..=Bytes::mib(1024);
+        response_bytes_max: Bytes, in Bytes(1)..=Bytes::mib(1024), [restart];
         /// Interval between heartbeats on a waiting request.
-        heartbeat: Duration, in ms(100)..=HOUR;
+        heartbeat: Duration, in ms(100)..=HOUR, [restart];
         /// Time that a session lives without a receiving request.
-        disconnect_delay: Duration, in ms(100)..=HOUR;
+        disconnect_delay: Duration, in ms(100)..=HOUR, [restart];
         /// Messages in one request body.
-        messages_max: usize, in 1..=10_000_000;
+        messages_max: usize, in 1..=10_000_000, [restart];
     }
 }
 

@@ -61,18 +61,19 @@ section! {
     /// Addresses, threads and logging.
     [server] Server => (edge) {
         /// The address for clients. Port 0 picks a free port. Clients speak TLS here if there is a `[[tls]]`.
-        listen: SocketAddr;
+        listen: SocketAddr, [restart];
         /// Whether a proxy begins each connection to `listen` with a header of the PROXY protocol that names the client: docs/limits.md.
-        proxy_protocol: ProxyProtocol;
+        proxy_protocol: ProxyProtocol, [restart];
         /// File with at least 32 secret bytes, from which the keys of TLS session tickets follow. Nodes behind one load balancer need
         /// the same file, so that clients can resume their TLS sessions at any of them. Empty: a random secret, until the server ends.
         tls_ticket_secret_file: String => tls.ticket_secret_file;
         /// Accepted host names, such as `example.com`; with a port, only that port. A request with another `Host` is
-        /// answered with 421, which stops DNS rebinding. `/healthz` is always answered. Empty: any name.
+        /// answered with 421, which stops DNS rebinding. `/healthz` and `/readyz` are always answered. Empty: any
+        /// name.
         hosts: Vec<String> = Vec::new() => edge.hosts;
         /// The address of the admin API: publishing, pushing, `/metrics`, `/api/v1/status`. An address beyond loopback
         /// requires `admin_token`.
-        admin: SocketAddr => control.admin.listen;
+        admin: SocketAddr => control.admin.listen, [restart];
         /// The token that requests to the admin port must send as `Authorization: Bearer TOKEN`; at least 16 bytes. Set it
         /// in the environment, not in the file.
         admin_token: Token => control.admin.token;
@@ -80,16 +81,24 @@ section! {
         /// always accepted.
         admin_hosts: Vec<String> => control.admin.hosts;
         /// Threads of the data plane. 0: one per core of the machine.
-        cores: usize, in 0..=256;
+        cores: usize, in 0..=256, [restart];
         /// The kernel interface of the data plane.
-        driver: Driver => driver;
+        driver: Driver => driver, [restart];
         /// The application that handles clients' messages.
-        app: App;
+        app: App, [restart];
         /// The format of log lines. They are written to standard error.
-        log: LogFormat = LogFormat::Text;
+        log: LogFormat = LogFormat::Text, [restart];
         /// The least severe level that is logged.
         log_level: LogLevel = LogLevel::Info;
-        /// Time for a graceful shutdown after SIGINT or SIGTERM. Remaining connections are then cut.
+        /// Time after SIGTERM in which the server still accepts clients, while `/readyz` answers 503, so that load balancers
+        /// stop choosing it.
+        drain_delay: Duration = s(0), in s(0)..=HOUR;
+        /// Time after `drain_delay` over which the server ends its sessions evenly, so that their clients don't reconnect all
+        /// at once. New sessions are refused with 503. It ends early if no session is left. After SIGINT there is no delay and
+        /// no window.
+        drain_window: Duration = s(5), in s(0)..=HOUR;
+        /// Time after `drain_window` for requests that wait for something, and for answers to leave. Remaining connections are
+        /// then cut.
         shutdown_timeout: Duration = s(10), in s(0)..=HOUR;
     }
 }
@@ -125,9 +134,9 @@ section! {
         header_timeout: Duration, in ms(100)..=HOUR;
         /// Time from the start of a connection to the end of its TLS handshake. The connection is then closed
         /// (`stentor_tls_handshake_failures_total`, reason `timeout`). `header_timeout` follows.
-        tls_handshake_timeout: Duration, in ms(100)..=HOUR;
+        tls_handshake_timeout: Duration, in ms(100)..=HOUR, [restart];
         /// Unfinished TLS handshakes per core. At the limit, the oldest one is closed for a new one (reason `evicted`).
-        tls_handshakes_max: usize, in 1..=1_000_000;
+        tls_handshakes_max: usize, in 1..=1_000_000, [restart];
         /// Size of a request body on routes that need none. It is read and ignored.
         body_bytes_max: Bytes, in Bytes(1)..=Bytes::mib(1024);
         /// Time between two requests on an HTTP connection. The connection is then closed.
@@ -171,7 +180,7 @@ section! {
         /// is none, the new connection is refused.
         connections_max: usize, in 1..=100_000_000;
         /// New connections of the process per second, and at once. Further ones are answered with 429. 0: any number.
-        connections_per_second: usize, in 0..=10_000_000;
+        connections_per_second: usize, in 0..=10_000_000, [restart];
         /// Connections that are passed through to other nodes of a cluster. Further requests that belong there are answered with
         /// 503. Each takes two file descriptors: there are at most one sixteenth as many as file descriptors.
         relayed_connections_max: usize, in 1..=100_000_000;
@@ -181,11 +190,11 @@ section! {
         /// hold the most, until at most 90 % are in use.
         memory_bytes_max: Bytes, in Bytes::mib(1)..=Bytes(1 << 42);
         /// Messages from the control plane queued for a core (`stentor_inbox_messages`).
-        inbox_messages_max: usize, in 64..=1_048_576;
+        inbox_messages_max: usize, in 64..=1_048_576, [restart];
         /// Size of the messages from the control plane queued for a core (`stentor_inbox_bytes`).
-        inbox_bytes_max: Bytes, in Bytes::mib(1)..=Bytes(1 << 42);
+        inbox_bytes_max: Bytes, in Bytes::mib(1)..=Bytes(1 << 42), [restart];
         /// Messages queued from one core to another. Further messages stay with the sender.
-        mailbox_messages_max: usize, in 64..=1_048_576;
+        mailbox_messages_max: usize, in 64..=1_048_576, [restart];
         /// Size of the messages queued from one core to another. Further messages stay with the sender, and connections
         /// that cause more are not read until there is room.
         mailbox_bytes_max: Bytes, in Bytes::kib(64)..=Bytes(1 << 42);
@@ -196,13 +205,13 @@ section! {
     /// Limits of the admin port.
     [admin_limits] AdminLimits => (control.admin) {
         /// Open connections.
-        connections_max: usize, in 1..=65_536;
+        connections_max: usize, in 1..=65_536, [restart];
         /// Time for the headers of a request.
         header_timeout: Duration, in ms(100)..=HOUR;
         /// Time for a message or document to arrive, and time without progress while a client reads the response.
         body_timeout: Duration, in ms(100)..=HOUR;
         /// Time that a publication waits for a full mailbox. It is then refused with 503.
-        busy_timeout: Duration, in s(0)..=HOUR;
+        busy_timeout: Duration, in s(0)..=HOUR, [restart];
     }
 }
 
@@ -210,9 +219,9 @@ section! {
     /// Detection of dead clients. Received bytes and progress in sending count as signs of life.
     [heartbeat] Heartbeat => (edge.heartbeat) {
         /// Interval between two pings.
-        interval: Duration, in ms(100)..=HOUR;
+        interval: Duration, in ms(100)..=HOUR, [restart];
         /// Time for the answer to a ping. The session then ends.
-        timeout: Duration, in ms(100)..=HOUR;
+        timeout: Duration, in ms(100)..=HOUR, [restart];
     }
 }
 
@@ -221,10 +230,10 @@ section! {
     /// clients.
     [deflate] Deflate => (edge.deflate) {
         /// Whether compression is used with clients that offer it.
-        enabled: bool;
+        enabled: bool, [restart];
         /// Compression level: 1 is fastest, 9 is smallest.
-        level: usize, in 1..=9;
+        level: usize, in 1..=9, [restart];
         /// Messages below this size are not compressed.
-        bytes_min: Bytes, in Bytes(0)..=Bytes::mib(1024);
+        bytes_min: Bytes, in Bytes(0)..=Bytes::mib(1024), [restart];
     }
 }

@@ -20,10 +20,10 @@ section! {
     /// A further address for clients, besides `server.listen`. Write one `[[listeners]]` per address.
     [listeners] Listener => (listener) {
         /// The address. Port 0 picks a free port.
-        address: SocketAddr;
+        address: SocketAddr, [restart];
         /// Whether clients speak TLS at this address. It needs a `[[tls]]`.
-        tls: bool;
+        tls: bool, [restart];
         /// Whether a proxy begins each connection with a header of the PROXY protocol that names the client: docs/limits.md.
-        proxy_protocol: ProxyProtocol;
+        proxy_protocol: ProxyProtocol, [restart];
     }
 }

@@ -4,7 +4,7 @@ use super::super::*;
 use super::Bytes;
 
 /// Keys that set no option: the binary reads them itself.
-const WITHOUT_OPTION: [&str; 3] = ["log", "log_level", "shutdown_timeout"];
+const WITHOUT_OPTION: [&str; 5] = ["log", "log_level", "drain_delay", "drain_window", "shutdown_timeout"];
 
 /// Several keys may set the same field, and a key may have a default of its own: all are those of the options.
 #[test]

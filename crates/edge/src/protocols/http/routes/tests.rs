@@ -14,6 +14,7 @@ fn routes() {
         };
         let got = match find(path, &options) {
             Route::Health => "health".to_owned(),
+            Route::Ready => "ready".to_owned(),
             Route::Static(n) => format!("page {n}"),
             Route::Socket(Framing::Plain, _, None) => "socket".to_owned(),
             Route::Socket(Framing::Plain, _, Some(key)) => format!("socket {key}"),
@@ -33,6 +34,7 @@ fn routes() {
     }
     check("/", "page 0");
     check("/healthz", "health");
+    check("/readyz", "ready");
     check("/socket.io/1/", "old");
     check("/socket.io/1/websocket/1234", "old");
     check("/socket.io/1", "unknown");

@@ -1,0 +1,285 @@
+//! How a node drains: its sessions end one after another, so that their clients don't all reconnect at once.
+//!
+//! ```text
+//!  drain ──► delay: served as usual ──► window: no new sessions ──► finish: the rest ends ──► the time is over
+//!            (load balancers learn      (each session ends in       (requests that wait       (the remaining
+//!             that it isn't ready)       a slot of its own)          get their response)       connections are cut)
+//! ```
+//!
+//! At the start of the window the sessions of a core are put into a random order, and each gets a slot of the same
+//! length, in which it ends at a random time; if there are none left, the core finishes early. So the closes are even for any number of sessions; times drawn
+//! independently wouldn't be for few. A session with pending deliveries ends when they have left, at the latest with the
+//! window.
+//!
+//! **Invariants.** What begins after the start of the window, or is moved here, has no slot and ends with the
+//! window. A second drain replaces the times of the first.
+
+use super::Core;
+use super::table::{Conn, Machine};
+use super::timer::Timer;
+use crate::app::Sent;
+use crate::identity::{ClientId, ClientKind, End};
+use crate::message::Envelope;
+use crate::plane::Drain;
+use crate::protocols::client::ActiveTransport;
+use crate::protocols::http::Waiting;
+use std::time::{Duration, Instant};
+use stentor_driver::{ConnId, Driver};
+use stentor_hub::{Disconnect, SessionId};
+
+/// How often a session is looked at whose pending deliveries haven't left.
+const PENDING_RETRY: Duration = Duration::from_millis(100);
+
+/// Clients of `stentor.v1` reconnect after a time from zero to this, drawn for each.
+const RECONNECT_MAX: Duration = Duration::from_secs(1);
+
+/// What ends in a slot.
+#[derive(Clone, Copy)]
+enum Target {
+    Client(ClientId),
+    Connection(ConnId),
+}
+
+/// A drain that has begun.
+pub(super) struct Draining {
+    window_begins: Instant,
+    window_ends: Instant,
+    ends: Instant,
+    /// In the order of their slots, the next one last.
+    targets: Vec<Target>,
+    /// The number of slots.
+    slots: usize,
+    /// When the next target ends.
+    next_at: Instant,
+    /// Their slot has come, and their deliveries are pending.
+    postponed: Vec<Target>,
+    random: fastrand::Rng,
+}
+
+impl Draining {
+    /// Sets when the next target ends: at a random time in its slot.
+    fn set_next(&mut self) {
+        let window = self.window_ends - self.window_begins;
+        let slot = (self.slots - self.targets.len()) as f64 + self.random.f64();
+        self.next_at = self.window_begins + window.mul_f64(slot / self.slots.max(1) as f64);
+    }
+
+    /// Whether no session is left that has a slot.
+    fn is_empty(&self) -> bool {
+        self.targets.is_empty() && self.postponed.is_empty()
+    }
+
+    /// When something happens next.
+    fn next_timeout(&self, now: Instant) -> Instant {
+        let next = if self.targets.is_empty() { self.window_ends } else { self.next_at };
+        if self.postponed.is_empty() { next } else { next.min(now + PENDING_RETRY) }
+    }
+}
+
+impl<D: Driver> Core<D> {
+    /// The node has been told to drain.
+    pub(super) fn begin_drain(&mut self, drain: Drain) {
+        let now = self.ex.context.now;
+        if !drain.listens {
+            self.driver.stop_listening();
+        }
+        let window_begins = now + drain.delay;
+        let window_ends = window_begins + drain.window;
+        let seed = self.ex.shared.seed[0] ^ self.ex.context.core as u64;
+        self.drain = Some(Box::new(Draining {
+            window_begins,
+            window_ends,
+            ends: window_ends + drain.timeout,
+            targets: Vec::new(),
+            slots: 0,
+            next_at: window_begins,
+            postponed: Vec::new(),
+            random: fastrand::Rng::with_seed(seed),
+        }));
+        // A window that had begun begins anew, with the sessions that are left.
+        self.ex.draining = false;
+        self.continue_drain();
+    }
+
+    /// Whether the node is drained, or the time for it is over.
+    pub(super) fn is_drained(&self) -> bool {
+        let Some(drain) = self.drain.as_deref().filter(|_| self.ex.finishing) else { return false };
+        let is_idle = self.driver.connections() == 0 && self.mailboxes.is_empty();
+        is_idle || self.ex.context.now >= drain.ends
+    }
+
+    /// Does what is due of a drain.
+    pub(super) fn continue_drain(&mut self) {
+        let now = self.ex.context.now;
+        let Some(mut drain) = self.drain.take() else { return };
+        if now < drain.window_begins {
+            self.driver.timer_set(drain.window_begins, Timer::Drain.token());
+        } else if now < drain.window_ends && !(self.ex.draining && drain.is_empty()) {
+            if !self.ex.draining {
+                self.ex.draining = true;
+                self.begin_window(&mut drain);
+            }
+            let due = drain.postponed.len();
+            for at in (0..due).rev() {
+                if self.end_target(drain.postponed[at], &mut drain.random) {
+                    drain.postponed.swap_remove(at);
+                }
+            }
+            while drain.next_at <= now
+                && let Some(target) = drain.targets.pop()
+            {
+                if !self.end_target(target, &mut drain.random) {
+                    drain.postponed.push(target);
+                }
+                drain.set_next();
+            }
+            // If nothing is left, the rest ends now.
+            let next = if drain.is_empty() { now } else { drain.next_timeout(now).min(drain.window_ends) };
+            self.driver.timer_set(next, Timer::Drain.token());
+        } else if !self.ex.finishing || !self.ex.draining {
+            self.ex.draining = true;
+            self.ex.finishing = true;
+            self.finish_drain(&mut drain);
+            self.driver.timer_set(drain.ends, Timer::Drain.token());
+        }
+        self.ex.metrics().drain_pending.set((drain.targets.len() + drain.postponed.len()) as u64);
+        self.drain = Some(drain);
+    }
+
+    /// Gives each session its slot.
+    fn begin_window(&mut self, drain: &mut Draining) {
+        let clients = self.client_ids().into_iter().map(Target::Client);
+        let mut targets: Vec<Target> = clients.collect();
+        for index in self.table.indices() {
+            if let Some(conn) = self.table.get(index)
+                && has_slot(conn)
+            {
+                targets.push(Target::Connection(conn.id));
+            }
+        }
+        drain.random.shuffle(&mut targets);
+        drain.slots = targets.len();
+        drain.targets = targets;
+        drain.set_next();
+    }
+
+    /// Ends a session whose slot has come. Returns false if it has pending deliveries, and stays.
+    fn end_target(&mut self, target: Target, random: &mut fastrand::Rng) -> bool {
+        match target {
+            Target::Client(id) => {
+                if self.client_has_pending(id) {
+                    return false;
+                }
+                self.end_client(id, End::Because(Disconnect::Shutdown));
+            }
+            Target::Connection(conn) => {
+                let Some(index) = self.table.index_of(conn) else { return true };
+                let session = self.table.get(index).and_then(|conn| conn.session);
+                if session.is_some_and(|session| self.ex.has_pending(session)) {
+                    return false;
+                }
+                self.end_connection(index, session, random);
+            }
+        }
+        true
+    }
+
+    /// Whether something waits for a client that it can still get.
+    fn client_has_pending(&self, id: ClientId) -> bool {
+        let Some(state) = self.client_state(id).filter(|state| !state.ended) else { return false };
+        if !state.queue.is_empty() {
+            return true;
+        }
+        let conn = match state.transport {
+            ActiveTransport::WebSocket(conn) | ActiveTransport::Stream(conn) => self.table.index_of(conn),
+            ActiveTransport::Poll(_) | ActiveTransport::None => None,
+        };
+        let has_replies =
+            conn.and_then(|index| self.table.get(index)).is_some_and(|conn| conn.replies.is_some());
+        has_replies
+            || match id.kind() {
+                ClientKind::EngineIo => {
+                    let sessions = self.engineio.get(id).map(|client| client.sessions());
+                    sessions.into_iter().flatten().any(|session| self.ex.has_pending(session))
+                }
+                ClientKind::SockJs => {
+                    let session = self.sockjs.get(id).and_then(|client| client.session);
+                    session.is_some_and(|session| self.ex.has_pending(session))
+                }
+            }
+    }
+
+    /// Ends a WebSocket or a stream of events. Clients of `stentor.v1` are told when to reconnect.
+    fn end_connection(&mut self, index: usize, session: Option<SessionId>, random: &mut fastrand::Rng) {
+        let Some(Conn { machine, .. }) = self.table.get(index) else { return };
+        match machine {
+            Machine::WebSocket(socket) => {
+                let Some(session) = session else { return };
+                if socket.envelope() == Envelope::V1 {
+                    let delay = RECONNECT_MAX.mul_f64(random.f64());
+                    let what = Sent::Text(goodbye(Disconnect::Shutdown, delay));
+                    self.send_to_session(session, what);
+                }
+                self.disconnect(session, Disconnect::Shutdown);
+            }
+            Machine::Http(_) => {
+                self.ex.count_disconnect(Disconnect::Shutdown);
+                self.cut_events(index);
+            }
+            Machine::Preface(_) | Machine::Closing { .. } => {}
+        }
+    }
+
+    /// The window is over: what is left ends. Requests that wait for something get half of the time that is left, then an
+    /// answer.
+    fn finish_drain(&mut self, drain: &mut Draining) {
+        self.driver.stop_listening();
+        drain.targets.clear();
+        drain.postponed.clear();
+        let left = drain.ends.saturating_duration_since(self.ex.context.now);
+        let last_responses = self.ex.millis().after(left / 2);
+        for id in self.client_ids() {
+            self.end_client(id, End::Because(Disconnect::Shutdown));
+        }
+        // Polls are answered before their connections are looked at.
+        self.carry_out_effects();
+        for index in self.table.indices() {
+            let Some(conn) = self.table.get_mut(index) else { continue };
+            if has_slot(conn) {
+                let session = conn.session;
+                self.end_connection(index, session, &mut drain.random);
+                continue;
+            }
+            match &mut conn.machine {
+                // Nothing is under way that it could be wanted for: closed without waiting for the peer, since browsers
+                // close their side of an idle connection when they want it the next time.
+                Machine::Http(connection) if connection.http.is_idle() => self.abort(index),
+                Machine::Http(connection) => {
+                    connection.http.handle_drain(last_responses);
+                    let deadline = connection.http.poll_timeout();
+                    self.arm(index, deadline);
+                }
+                Machine::Preface(_) => self.abort(index),
+                Machine::WebSocket(_) | Machine::Closing { .. } => {}
+            }
+        }
+    }
+}
+
+/// Whether a connection is a session of its own that would otherwise last.
+fn has_slot(conn: &Conn) -> bool {
+    match &conn.machine {
+        Machine::WebSocket(_) => conn.session.is_some(),
+        Machine::Http(connection) => {
+            matches!(&connection.http.waiting, Some(Waiting::Events(events)) if !events.answered)
+        }
+        Machine::Preface(_) | Machine::Closing { .. } => false,
+    }
+}
+
+/// The last message of `stentor.v1` to a client that should reconnect.
+fn goodbye(why: Disconnect, delay: Duration) -> String {
+    // No reason has a character that JSON escapes.
+    let (code, reason, ms) = (why.code(), why.reason(), delay.as_millis());
+    format!(r#"{{"type":"disconnect","code":{code},"reason":"{reason}","reconnect_after_ms":{ms}}}"#)
+}

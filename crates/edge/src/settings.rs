@@ -1,0 +1,58 @@
+//! The options in force, and which of them may change while the node runs.
+//!
+//! Each core has its own reference to the [`Settings`] and gets the next ones by a command, so that no handler ever
+//! waits, and no option changes within a turn.
+
+use crate::options::{Limits, Options, SockJs};
+use stentor_hub::HistoryLimits;
+use stentor_wire::sockjs::answer::Iframe;
+
+/// The options, and what follows from them.
+pub(crate) struct Settings {
+    pub(crate) options: Options,
+    /// The iframe pages of the SockJS prefixes, by their place in the options.
+    pub(crate) iframes: Vec<Iframe>,
+}
+
+impl Settings {
+    pub(crate) fn new(options: Options) -> Self {
+        let ancestors = options.origins.ancestors();
+        let iframe = |sockjs: &SockJs| Iframe::new(&sockjs.client_url, ancestors.as_deref());
+        Self { iframes: options.sockjs.iter().map(iframe).collect(), options }
+    }
+
+    /// What may change is of `next`, the rest stays.
+    pub(crate) fn changed_to(&self, next: Options) -> Self {
+        let Options { hosts, origins, limits, engine, sse, mut rooms, .. } = next;
+        let own = &self.options;
+        let orders_history = own.broker.as_ref().is_some_and(|broker| broker.orders_history());
+        if orders_history || !has_same_rooms(&own.rooms.history, &rooms.history) {
+            rooms.history.clone_from(&own.rooms.history);
+        }
+        Self::new(Options {
+            hosts,
+            origins,
+            limits: Limits {
+                inbox_messages_max: own.limits.inbox_messages_max,
+                inbox_bytes_max: own.limits.inbox_bytes_max,
+                mailbox_messages_max: own.limits.mailbox_messages_max,
+                ..limits
+            },
+            engine: crate::options::EngineIo {
+                recovery: own.engine.recovery,
+                feed_event: own.engine.feed_event.clone(),
+                feed_as_string: own.engine.feed_as_string,
+                ..engine
+            },
+            sse,
+            rooms,
+            ..own.clone()
+        })
+    }
+}
+
+/// Whether the same rooms keep history. If not, the cores would for a moment disagree on who orders a room.
+fn has_same_rooms(before: &[(String, HistoryLimits)], now: &[(String, HistoryLimits)]) -> bool {
+    let kept = |(prefix, limits): &(String, HistoryLimits)| (prefix.clone(), limits.publications_max > 0);
+    before.iter().map(kept).eq(now.iter().map(kept))
+}
