@@ -1,6 +1,6 @@
 // Hooks: a backend decides what the events of real clients do, and a backend that misbehaves harms nobody but those who ask it.
 import assert from 'node:assert/strict';
-import { createHmac } from 'node:crypto';
+import { createHmac, generateKeyPairSync, sign } from 'node:crypto';
 import { once } from 'node:events';
 import path from 'node:path';
 import http from 'node:http';
@@ -372,3 +372,62 @@ for (const [language, command, args] of [
     await assert.rejects(connected(t, server, { auth: { token: 'mallory' } }), ({ message }) => message === 'log in first');
   });
 }
+
+test('a hook is asked about clients whose token is verified and about what permissions allow', async (t) => {
+  const issuer = 'https://id.example.com/';
+  const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  const part = (value) => Buffer.from(JSON.stringify(value)).toString('base64url');
+  const token = (sub, key = privateKey) => {
+    const now = Math.floor(Date.now() / 1000);
+    const text = `${part({ alg: 'ES256', kid: 'k' })}.${part({ iss: issuer, aud: 'stentor', sub, iat: now, exp: now + 600 })}`;
+    return `${text}.${sign('sha256', Buffer.from(text), { key, dsaEncoding: 'ieee-p1363' }).toString('base64url')}`;
+  };
+  // The first client waits for the keys, so its hook is asked later than those of others.
+  const keys = http.createServer((_, response) => setTimeout(
+    () => response.end(JSON.stringify({ keys: [{ ...publicKey.export({ format: 'jwk' }), kid: 'k', alg: 'ES256', use: 'sig' }] })), 300,
+  ));
+  keys.listen(0, '127.0.0.1');
+  await once(keys, 'listening');
+  t.after(() => { keys.closeAllConnections(); keys.close(); });
+  const { url, seen } = await backend(t, {
+    answer: ({ hook, user, room }) => hook === 'connect'
+      ? { allow: user.id !== 'banned', code: 'banned', join: [`own:${user.id}`] }
+      : { allow: !room.endsWith('secret') },
+  });
+  const config = `[auth]
+[[auth.issuers]]
+issuer = "${issuer}"
+audience = "stentor"
+algorithms = ["ES256"]
+jwks_url = "http://127.0.0.1:${keys.address().port}/"
+[[permissions]]
+topics = ["news", "news/*"]
+allow = ["subscribe"]
+[[rules]]
+event = "join"
+join = ["{}"]
+ack = true
+${hook('chat', url, 'on = ["connect", "subscribe"]')}`;
+  const server = await serve(t, { config });
+  for (const attempt of ['waits for the keys', 'known at once']) {
+    const socket = await connected(t, server, { auth: { token: token('42') } });
+    const { questions: [question] } = seen.at(-1);
+    assert.deepEqual(question.user, { id: '42', issuer }, attempt);
+    assert.equal(question.client.token, undefined, 'a verified token stays in the server');
+    const join = async (room) => (await ask(socket, 'join', room)).code ?? 'ok';
+    assert.deepEqual([await join('news'), await join('news/secret')], ['ok', 'not_allowed']);
+    const before = seen.length;
+    assert.equal(await join('other'), 'not_allowed');
+    assert.equal(seen.length, before, 'nothing is asked about what permissions deny');
+    const message = once(socket, 'news');
+    await fetch(`${server.admin}/api/v1/publish`, {
+      method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"room":"own:42","event":"news","data":1}',
+    });
+    assert.deepEqual(await message, [1], attempt);
+    await assert.rejects(connected(t, server, { auth: { token: token('banned') } }), ({ data }) => data.code === 'banned');
+  }
+  const before = seen.length;
+  const other = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
+  await assert.rejects(connected(t, server, { auth: { token: token('42', other) } }), ({ data }) => data.code === 'token_invalid');
+  assert.equal(seen.length, before, 'nothing is asked about forged tokens');
+});

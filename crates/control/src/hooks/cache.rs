@@ -4,6 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use stentor_edge::Denial;
 
+/// Approximate size of an answer besides its key.
+const ANSWER_BYTES: usize = 256;
+
 type Decided = Result<(), Denial>;
 
 /// See the module's documentation.
@@ -13,13 +16,15 @@ pub(super) struct Cache {
     answers: HashMap<Box<str>, (Instant, u64, Decided)>,
     /// Keys in the order in which they were put, with their numbers. Those that were put again are there twice.
     order: VecDeque<(Box<str>, u64)>,
+    /// Approximate size of everything.
+    bytes: usize,
     last: u64,
     answers_max: usize,
 }
 
 impl Cache {
     pub(super) fn new(answers_max: usize) -> Self {
-        Self { answers: HashMap::new(), order: VecDeque::new(), last: 0, answers_max }
+        Self { answers: HashMap::new(), order: VecDeque::new(), bytes: 0, last: 0, answers_max }
     }
 
     pub(super) fn find(&self, now: Instant, key: &str) -> Option<Decided> {
@@ -33,14 +38,21 @@ impl Cache {
         }
         self.last += 1;
         self.answers.insert(key.clone(), (now + ttl, self.last, decided));
+        self.bytes += bytes_of(&key);
         self.order.push_back((key, self.last));
         while (self.order.len() > self.answers_max || self.is_front_old(now))
             && let Some((key, number)) = self.order.pop_front()
         {
+            self.bytes -= bytes_of(&key);
             if self.answers.get(&key).is_some_and(|(_, newest, _)| *newest == number) {
                 self.answers.remove(&key);
             }
         }
+    }
+
+    /// Approximate size of everything.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Whether the oldest answer is over or was put again.
@@ -52,7 +64,13 @@ impl Cache {
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
+        assert_eq!(self.bytes, self.order.iter().map(|(key, _)| bytes_of(key)).sum::<usize>());
         assert!(self.answers.len() <= self.order.len());
         self.order.len()
     }
+}
+
+/// Approximate size of an answer: its key is there twice.
+fn bytes_of(key: &str) -> usize {
+    ANSWER_BYTES + 2 * key.len()
 }

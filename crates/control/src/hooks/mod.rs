@@ -81,6 +81,8 @@ struct Hook {
     waiting: Charge,
     /// Requests and responses.
     bodies: Charge,
+    /// The cache.
+    cached: Charge,
 }
 
 /// All hooks of a node.
@@ -135,6 +137,7 @@ impl Hooks {
                 ledger: ledger.clone(),
                 waiting: Charge::new(ledger.clone(), Class::Hooks),
                 bodies: Charge::new(ledger.clone(), Class::Hooks),
+                cached: Charge::new(ledger.clone(), Class::Hooks),
             }))
         };
         let node = node.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();

@@ -177,7 +177,9 @@ impl Runner {
                     };
                     let (decided, found) = self.parse(answer, parse, || self.hook.decide_without_answer());
                     if let Some(ttl) = keep {
-                        locked(&self.hook.cache).put(Instant::now(), key, ttl, decided.clone());
+                        let mut cache = locked(&self.hook.cache);
+                        cache.put(Instant::now(), key, ttl, decided.clone());
+                        self.hook.cached.set(cache.bytes());
                     }
                     self.when_space(|| plane.decide(ticket, decided.clone())).await;
                     wrong.or(found)
