@@ -244,6 +244,26 @@ async fn keys_change_and_known_ones_stay_while_the_issuer_is_away() {
     assert_eq!(auth.generation(), 2);
 }
 
+/// A token that was verified before isn't accepted any more when its issuer has withdrawn the key.
+#[tokio::test]
+async fn withdrawn_keys_end_known_tokens() {
+    let (old, new) = (pair("old"), pair("new"));
+    let bodies = [set(&[&old]), set(&[&new])];
+    let addr = http(move |n, _| std::future::ready(ok(&bodies[n.min(1)]))).await;
+    let auth = auth(&AuthOptions {
+        issuers: vec![remote("i", addr)],
+        jwks_refresh_interval: std::time::Duration::from_millis(1),
+        ..AuthOptions::default()
+    });
+    let of_old = token(&old, "i", "1", &json!({}));
+    assert_eq!(outcome(&auth, &of_old), "pending");
+    let rig = Rig::auth(&auth);
+    assert_eq!(rig.identified(1).await, ["1"]);
+    let fetches = "stentor_auth_key_fetches_total{issuer=\"i\",outcome=\"ok\"}";
+    while rig.metric(fetches).await < Some(3.0) {}
+    assert_ne!(outcome(&auth, &of_old), "1");
+}
+
 /// CVE-2026-49998: the same key id of another issuer.
 #[tokio::test]
 async fn a_key_belongs_to_its_issuer() {
