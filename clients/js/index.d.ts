@@ -129,6 +129,40 @@ export interface RoomMessage {
 export interface Room<T = Json> {
   readonly name: string;
   on(event: 'message', listener: (data: T, message: RoomMessage) => void): Unsubscribe;
+  /**
+   * Who is in the room. Each call returns a new object; all objects of a room share one list, which is kept current until the last of
+   * them, or of the room's, is closed. The room must have presence (`rooms.presence`), and the client's token must allow it.
+   */
+  presence<I = Json>(): Presence<I>;
+  close(): void;
+}
+
+/** A member of a room: a session. */
+export interface Member<I = Json> {
+  readonly session: string;
+  /** The subject of its token. Absent for anonymous clients. */
+  readonly user?: string;
+  /** What others may know, by its token. */
+  readonly info?: I;
+  /** When it joined, in milliseconds since 1970. */
+  readonly since: number;
+}
+
+/** Who is in a room. */
+export interface Presence<I = Json> {
+  /** The room's name. */
+  readonly room: string;
+  /** How many members there are. In large rooms, more than are listed. */
+  readonly count: number;
+  readonly members: Member<I>[];
+  /** Whether the list is current: it has been read since the last reconnect. */
+  readonly isCurrent: boolean;
+  /** Somebody has joined or left. Not called for the members of the first list, and not for a user who reconnects in time. */
+  on(event: 'join' | 'leave', listener: (member: Member<I>) => void): Unsubscribe;
+  /** The members or their number have changed, or the list has been read. */
+  on(event: 'change', listener: () => void): Unsubscribe;
+  /** The list can't be read: `not_allowed`, `no_presence`, or another code of docs/protocol.md. */
+  on(event: 'error', listener: (error: StentorError) => void): Unsubscribe;
   close(): void;
 }
 

@@ -16,6 +16,7 @@ import { Emitter, emit } from './emitter.js';
 import { StentorError } from './error.js';
 import { Feed, FeedStore } from './feed.js';
 import { Outbox } from './outbox.js';
+import { PresenceState } from './presence.js';
 import { Room, RoomState } from './room.js';
 import { transports } from './transports/index.js';
 
@@ -101,7 +102,20 @@ export class Connection extends Emitter {
     }
     return new Room(room, () => {
       this.#rooms.delete(name);
+      room.presence?.disconnected();
       this.#carrier?.leave?.(name);
+    }, () => {
+      if (!room.presence) {
+        room.presence = new PresenceState(name);
+        this.#watch(room);
+      }
+      const { presence } = room;
+      return [presence, () => {
+        presence.disconnected();
+        if (room.presence !== presence) return;
+        room.presence = undefined;
+        if (this.#rooms.get(name) === room) this.#carrier?.watch?.(name, false);
+      }];
     });
   }
 
@@ -146,6 +160,7 @@ export class Connection extends Emitter {
 
     received: (message, chars) => {
       if (message.type === 'message') return this.#rooms.get(message.room)?.receive(message);
+      if (message.type === 'presence') return this.#rooms.get(message.room)?.presence?.receive(message);
       // Messages of a closed feed may still arrive.
       const store = this.#stores.get(message.feed);
       if (store && !store.receive(message, chars)) this.#subscribe(store);
@@ -167,6 +182,13 @@ export class Connection extends Emitter {
       this.#after(this.#backoff.next(), () => {
         for (const store of this.#stores.values()) if (store.state === 'loading') this.#subscribe(store);
       });
+    },
+
+    // The client may not see any more who is in a room.
+    unwatched: (room, error) => {
+      const presence = this.#rooms.get(room)?.presence;
+      presence?.disconnected();
+      presence?.failed(error);
     },
 
     // The carrier passes a newer token on.
@@ -252,6 +274,7 @@ export class Connection extends Emitter {
     this.#link = this.#carrier = this.#session = undefined;
     carrier?.close();
     for (const store of this.#stores.values()) store.disconnected(reason);
+    for (const room of this.#rooms.values()) room.presence?.disconnected();
   }
 
   /** Tries the current transport in `ms` milliseconds. */
@@ -317,6 +340,19 @@ export class Connection extends Emitter {
   #join(room) {
     if (this.#carrier?.join) this.#carrier.join(room.name, room.position);
     else if (this.#carrier) emit(this, 'error', notSupported(this.transport));
+    this.#watch(room);
+  }
+
+  /** Keeps who is in a room current. */
+  #watch({ name, presence }) {
+    if (!presence || !this.#carrier) return;
+    const carrier = this.#carrier;
+    if (!carrier.watch) return presence.failed(notSupported(this.transport));
+    carrier.watch(name, true, (error) => {
+      if (this.#carrier !== carrier || this.#rooms.get(name)?.presence !== presence) return;
+      if (error) presence.failed(error);
+      else presence.read((query, answered) => carrier.members(name, query, answered));
+    });
   }
 
   /** Sends what is queued, or rejects it. */

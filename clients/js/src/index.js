@@ -3,6 +3,7 @@
 //   index ── connection ──┬── transports/*   one carrier per transport; all deliver the messages of stentor.v1
 //                         ├── feed ── patch  a live document
 //                         ├── room           a publish/subscribe channel
+//                         │     └─ presence  who is in it
 //                         └── outbox         publications that wait for a connection or an answer
 
 import { Connection } from './connection.js';
@@ -11,6 +12,7 @@ export { Connection } from './connection.js';
 export { StentorError } from './error.js';
 export { Feed } from './feed.js';
 export { applyPatch } from './patch.js';
+export { Presence } from './presence.js';
 export { Room } from './room.js';
 
 /** Connects to a server, and reconnects until `close()`. */

@@ -1,12 +1,15 @@
 // A room: a publish/subscribe channel, over the transports `websocket` and `sockjs`.
 
 import { Handle, emit } from './emitter.js';
+import { Presence } from './presence.js';
 
 /** The state of a room, shared by all `Room`s of its name. */
 export class RoomState {
   handles = new Set();
   /** The last message, if the room keeps history. */
   position;
+  /** Who is in it, if anybody wants to know. */
+  presence;
 
   constructor(name) {
     this.name = name;
@@ -19,8 +22,16 @@ export class RoomState {
 }
 
 export class Room extends Handle {
-  constructor(shared, release) {
+  #watch;
+
+  /** `watch()` returns the presence of the room, and how to end it. */
+  constructor(shared, release, watch) {
     super(shared, release);
     this.name = shared.name;
+    this.#watch = watch;
+  }
+
+  presence() {
+    return new Presence(...this.#watch());
   }
 }

@@ -16,7 +16,7 @@ use crate::NodeId;
 use crate::engine::{Channel, Engine, EngineError, Event, EventReceiver, EventsWaiting, Reply};
 use crate::feeds::{FeedDriver, SourceOf, Surroundings};
 use crate::finish::Finish;
-use crate::frame::{AnswerError, Answered, Frame, Frames, Question};
+use crate::frame::{AnswerError, Answered, Frame, Frames, PresenceFrame, Question};
 use crate::metrics::{Counters, Gauges, count};
 use crate::registry::{Change, NodeRecord, Registry};
 use crate::relay::Relays;
@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use stentor_edge::{Busy, ControlPlane, DataPlane, Ledger, Metric};
-use stentor_hub::{HistoryLimits, Topic};
+use stentor_hub::{HistoryLimits, PresenceMessage, Topic};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep_until;
 
@@ -294,7 +294,7 @@ impl Cluster {
                 answer = async { heartbeat.as_mut()?.await.ok() }, if heartbeat.is_some() => {
                     heartbeat = None;
                     if let Some(Reply::Nodes(records)) = answer {
-                        self.handle_nodes(records);
+                        self.handle_nodes(records, &**plane);
                         if std::mem::take(&mut self.state().is_joining) {
                             // If the engine has no room, the others notice a few seconds later.
                             let _ = self.send(Channel::Nodes, &Frame::Alive);
@@ -352,7 +352,7 @@ impl Cluster {
         }
     }
 
-    fn handle_nodes(&self, records: Vec<(NodeId, Bytes)>) {
+    fn handle_nodes(&self, records: Vec<(NodeId, Bytes)>, plane: &dyn DataPlane) {
         let now = tokio::time::Instant::now().into_std();
         let changes = {
             let registry = &mut self.state().registry;
@@ -377,6 +377,8 @@ impl Cluster {
                     tracing::warn!(node = record.name, id = %node, "a node has left the cluster, or is dead");
                     self.state().surveys.handle_left(node);
                     self.sockets.handle_left(node);
+                    // If an inbox is full, its members leave when it doesn't answer.
+                    let _ = plane.lose_node(node.0);
                     self.surveyed.notify_one();
                 }
             }
@@ -455,6 +457,15 @@ impl Cluster {
                 self.surveyed.notify_one();
             }
             Frame::Socket(frame) => self.handle_socket_frame(sender, frame, plane),
+            Frame::Presence(PresenceFrame { room, mut message }) => {
+                if let PresenceMessage::Watch { have } = &mut message {
+                    have.retain(|(node, _)| *node == self.node.0);
+                }
+                // What is lost is repaired by the next message.
+                if self.has_memory_for(message.bytes()) {
+                    let _ = plane.update_presence(&room, sender.0, message);
+                }
+            }
             Frame::Version(_) | Frame::State(_) | Frame::Released(_) | Frame::Alive => {}
         }
     }
@@ -468,6 +479,7 @@ impl Cluster {
         };
         match question {
             Question::Rooms(query) => plane.list_rooms(query, done(reply, Answered::Rooms)),
+            Question::Members(query) => plane.list_members(query, done(reply, Answered::Members)),
             Question::Sessions(selector, task) => match command(task, reply) {
                 Some(command) => plane.command(selector.to_target(), command),
                 None => tracing::debug!("a question without rooms"),

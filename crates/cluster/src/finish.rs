@@ -3,13 +3,14 @@
 use crate::NodeId;
 use crate::frame::Answered;
 use crate::surveys::Surveyed;
-use stentor_edge::{Concerned, Done, RoomList, SessionList};
+use stentor_edge::{Concerned, Done, MemberList, RoomList, SessionList};
 
 /// Who waits for the result of a survey.
 pub(crate) enum Finish {
     Concerned(Done<Concerned>),
     Sessions { limit: usize, done: Done<SessionList> },
     Rooms { limit: usize, done: Done<RoomList> },
+    Members { limit: usize, done: Done<MemberList> },
 }
 
 impl Finish {
@@ -32,6 +33,15 @@ impl Finish {
                 sum.missing_nodes = missing_nodes;
                 for answer in answers {
                     if let Answered::Sessions(list) = answer {
+                        sum.merge(list, limit);
+                    }
+                }
+                done.answer(Ok(sum));
+            }
+            Self::Members { limit, done } => {
+                let mut sum = MemberList { missing_nodes, ..MemberList::default() };
+                for answer in answers {
+                    if let Answered::Members(list) = answer {
                         sum.merge(list, limit);
                     }
                 }

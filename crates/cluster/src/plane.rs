@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
     Broadcast, Busy, Command, CommandError, CommandInbox, Concerned, DataPlane, Denial, Done, Drain,
-    FeedSource, FeedUpdate, Histogram, Identity, Ledger, Metric, NodeInfo, Publish, PushResult, PushedFeed,
-    PushedFeeds, ReadResult, Recheck, RoomList, RoomUpdate, RoomsQuery, SessionList, Target, Ticket, Wanted,
+    FeedSource, FeedUpdate, Histogram, Identity, Ledger, MemberList, MembersQuery, Metric, NodeInfo, Publish,
+    PushResult, PushedFeed, PushedFeeds, ReadResult, Recheck, RoomList, RoomUpdate, RoomsQuery, SessionList,
+    Target, Ticket, Wanted,
 };
 use stentor_hub::{Key, Room};
 
@@ -172,6 +173,13 @@ impl CommandInbox for ClusterPlane {
             }
         };
         self.local.command(target, command);
+    }
+
+    fn list_members(&self, query: MembersQuery, done: Done<MemberList>) {
+        let limit = query.limit;
+        let question = Question::Members(query.clone());
+        let finish = move |done| Finish::Members { limit, done };
+        self.local.list_members(query, self.then_ask(done, question, Answered::Members, finish));
     }
 
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {

@@ -6,18 +6,20 @@
 use bytes::Bytes;
 use cap::Cap;
 use std::alloc::System;
+use std::sync::Arc;
 use stentor_cluster::NodeId;
 use stentor_cluster::engine::Channel;
 use stentor_cluster::frame::{
-    AnswerError, Answered, FeedStateChange, FeedVersion, Frame, Frames, Question, Selector, SocketAnswer,
-    SocketFrame, Task,
+    AnswerError, Answered, FeedStateChange, FeedVersion, Frame, Frames, PresenceFrame, Question, Selector,
+    SocketAnswer, SocketFrame, Task,
 };
 use stentor_edge::{
-    Broadcast, Concerned, MovingSocket, Pid, Principal, PublicId, RoomList, RoomsQuery, SessionInfo,
-    SessionList, SocketName, SocketRequest, Target,
+    Broadcast, Concerned, MemberList, MembersQuery, MovingSocket, Pid, Principal, PublicId, RoomList,
+    RoomsQuery, SessionInfo, SessionList, SocketName, SocketRequest, Target,
 };
 use stentor_hub::{
-    Data, Document, Epoch, FeedState, Key, MissedMessage, Policy, Position, Room, Rooms, Topic,
+    Absence, Data, Document, Epoch, FeedState, Key, MissedMessage, Policy, Position, PresenceMessage, Room,
+    RoomMember, Rooms, Topic, User,
 };
 
 #[global_allocator]
@@ -53,6 +55,10 @@ fn all_kinds() -> Vec<Frame> {
         missed: vec![MissedMessage { id: 1, is_direct: true, event: Some("e".into()), data: arguments() }],
         known: vec![1, 2],
     };
+    let user = User { issuer: "https://id.example.com".into(), subject: "42".into() };
+    let info = Some(r#"{"name":"Ada"}"#.into());
+    let member = Arc::new(RoomMember { id: id.into(), user: Some(user), info, since_ms: 7 });
+    let presence = |message| Frame::Presence(PresenceFrame { room: Room::plain("red").unwrap(), message });
     vec![
         Frame::Message(Broadcast {
             id: 7,
@@ -102,6 +108,30 @@ fn all_kinds() -> Vec<Frame> {
         Frame::Socket(SocketFrame::Moved { pid, to: NodeId(3) }),
         Frame::Released(1),
         Frame::Alive,
+        presence(PresenceMessage::Watch { have: vec![(1, 2), (3, 4)] }),
+        presence(PresenceMessage::Delta {
+            from: 1,
+            to: 2,
+            count: 3,
+            joined: vec![member.clone()],
+            left: vec![(member.id, Absence::Suspended)],
+        }),
+        presence(PresenceMessage::Snapshot { version: 1, count: 2, members: vec![member.clone()] }),
+        presence(PresenceMessage::Current { version: 1 }),
+        Frame::Question {
+            id: 1,
+            question: Question::Members(MembersQuery {
+                room: Room::plain("red").unwrap(),
+                after: Some(id),
+                limit: 3,
+            }),
+        },
+        answer(Answered::Members(MemberList {
+            members: vec![member],
+            has_more: true,
+            count: 7,
+            ..MemberList::default()
+        })),
     ]
 }
 

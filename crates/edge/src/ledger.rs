@@ -54,6 +54,8 @@ pub enum Class {
     Decisions,
     /// Who clients are, by their tokens.
     Identities,
+    /// Who is in rooms with presence.
+    Presence,
     /// What waits for the cluster's engine, and what arrived from it and waits for this node.
     Cluster,
     /// Connections that are passed through to other nodes, what waits in them, and claimed names of sessions.
@@ -67,7 +69,7 @@ pub enum Class {
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::Connections,
         Self::Sessions,
         Self::Subscriptions,
@@ -83,6 +85,7 @@ impl Class {
         Self::Broker,
         Self::Decisions,
         Self::Identities,
+        Self::Presence,
         Self::Cluster,
         Self::Relays,
         Self::Tokens,
@@ -108,6 +111,7 @@ impl Class {
             Self::Broker => "broker",
             Self::Decisions => "decisions",
             Self::Identities => "identities",
+            Self::Presence => "presence",
             Self::Cluster => "cluster",
             Self::Relays => "relays",
             Self::Tokens => "tokens",

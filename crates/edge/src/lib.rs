@@ -11,6 +11,7 @@
 //! | crate | types | for |
 //! |---|---|---|
 //! | `hub` | `Room`, `RoomError`, `Rooms`, `Topic`, `Key` | what is subscribed and published to |
+//! | `hub` | `RoomMember`, `PresenceMessage`, `OutgoingPresence` | who is in rooms |
 //! | `hub` | `Body`, `Data`, `Document`, `Patch`, `FeedState`, `Emit`, `HistoryMessage`, `MissedMessage` | what is published |
 //! | `hub` | `SessionId`, `Policy`, `SubscribeOptions`, `Position`, `SubscribeError`, `Disconnect`, `Notice` | sessions in [`Application`] and [`Context`] |
 //! | `hub` | `CoreId`, `Requester`, `HistoryLimits`, `Hub`, `Encoder` | [`Core`], [`AppFactory`], [`Wanted`] and [`Rooms`] |
@@ -74,11 +75,11 @@ pub use ports::{
     ClientConnection, ClientEvent, ClientFacts, Command, CommandError, CommandInbox, Concerned, Credentials,
     Decision, Denial, Done, EventEmit, EventReply, EventSink, FeedSource, FeedUpdate, Handover, Identity,
     IdentityFilter, LIST_BYTES_MAX, Location, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX,
-    MovingSocket, NodeTag, Pid, Principal, PublicId, Publish, PushDenied, PushResult, PushedFeed,
-    PushedFeeds, Question, ROOMS_LISTED_MAX, ReadResult, Recheck, RecheckAction, Relay, RelayPermit,
-    RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionClaim, SessionInfo, SessionList,
-    SessionName, SocketName, SocketQuestion, SocketRequest, Target, Ticket,
+    MemberList, MembersQuery, MovingSocket, NodeTag, Pid, Principal, PublicId, Publish, PushDenied,
+    PushResult, PushedFeed, PushedFeeds, Question, ROOMS_LISTED_MAX, ReadResult, Recheck, RecheckAction,
+    Relay, RelayPermit, RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionClaim, SessionInfo,
+    SessionList, SessionName, SocketName, SocketQuestion, SocketRequest, Target, Ticket,
 };
 pub use proxies::{ForwardedHeader, Proxies};
-pub use rule::{Rooms, Rule, Template, TemplateError};
+pub use rule::{Presence, Rooms, Rule, Template, TemplateError};
 pub use tls::{CertificateFiles, TlsError, TlsHandle, TlsOptions};

@@ -191,6 +191,14 @@ figures! {
     decisions_unanswered: Counter = "decisions_unanswered",
     /// Open connections that ended because the client broke TLS.
     tls_errors: Counter = "tls_errors",
+    /// Members that are known in rooms with presence.
+    presence_members: Gauge = "presence_members",
+    /// Notices about who joined and left rooms.
+    presence_notices: Counter = "presence_notices",
+    /// Joins and leaves that needed no notice of their own: they shared one, or were undone within 100 ms.
+    presence_coalesced: Counter = "presence_changes_coalesced",
+    /// Joins and leaves that notices only counted, because they were too many.
+    presence_truncated: Counter = "presence_changes_truncated",
     /// Large messages and bodies refused because the memory budget was nearly used up.
     inputs_refused: Counter = "memory_inputs_refused",
 }

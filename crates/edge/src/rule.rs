@@ -5,6 +5,7 @@
 use crate::message::Arguments;
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 use stentor_hub::HistoryLimits;
 use stentor_json as json;
 
@@ -125,6 +126,33 @@ pub struct Rule {
     pub ack: bool,
 }
 
+/// Who is in a room, for clients that may know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Presence {
+    /// The rooms that have presence: prefixes of their names. None: clients learn only how many members there are.
+    pub rooms: Vec<String>,
+    /// Members of a room that are listed. Further ones are counted.
+    pub members_max: usize,
+    /// Bytes of what is shown with a member. More isn't shown.
+    pub info_bytes_max: usize,
+    /// How long a session that ended stays a member, in case that its user returns.
+    pub grace: Duration,
+    /// The event by which Socket.IO clients ask, and are notified.
+    pub event: String,
+}
+
+impl Default for Presence {
+    fn default() -> Self {
+        Self {
+            rooms: Vec::new(),
+            members_max: 1_000,
+            info_bytes_max: 512,
+            grace: Duration::from_secs(5),
+            event: "stentor:presence".to_owned(),
+        }
+    }
+}
+
 /// What the application `rooms` lets clients do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rooms {
@@ -136,6 +164,8 @@ pub struct Rooms {
     pub namespaces: Vec<String>,
     /// What events of Socket.IO clients do. The first that is for an event counts.
     pub rules: Vec<Rule>,
+    /// Who is in a room.
+    pub presence: Presence,
 }
 
 #[cfg(test)]

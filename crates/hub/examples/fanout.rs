@@ -41,6 +41,7 @@ impl<const PER_CORE: bool> Encoder for Shared<PER_CORE> {
             Body::Snapshot { document, .. } => &document.body[..],
             Body::Delta { patch, .. } => &patch[..],
             Body::State { reason, .. } => reason.as_bytes(),
+            Body::Presence { notice, .. } => &notice[..],
         };
         Some(Arc::new(bytes.into()))
     }
@@ -112,6 +113,7 @@ fn one_core(sessions: usize, topic: &Topic, policy: Policy, recovery: Option<Rec
                 let document = Document { body: data, json: true, content_type: "application/json".into() };
                 hub.handle_document(key, FeedState::Live, document, None);
             }
+            Topic::Presence(_) => unreachable!("the example has none"),
         }
         owe.push(began.elapsed().as_nanos() as f64 / sessions as f64);
         let began = Instant::now();

@@ -20,6 +20,7 @@ use crate::dispatch::{CoreSet, Current, Dispatch, Emit};
 use crate::encoder::Encoder;
 use crate::history::Replay;
 use crate::notice::Notice;
+use crate::presence::Absence;
 use crate::publication::{Body, Data, FeedState, Position, Publication};
 use crate::shard::Hub;
 use crate::subscription::{Flags, Member, NO_TOPIC};
@@ -281,6 +282,7 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn replay(&mut self, member: Member, index: u32, since: Option<Position>) {
         match self.topics.at(index).map(|state| &state.topic) {
             Some(Topic::Feed(_)) => self.deliver_feed(member, index, since),
+            Some(Topic::Presence(_)) => {}
             Some(Topic::Room(_)) => {
                 let replay = self.history_since(index, since);
                 self.deliver_history(member, index, since, replay);
@@ -316,7 +318,7 @@ impl<E: Encoder> Hub<E> {
             self.sessions.fan_out(&[member], &state, false, None);
             if let Body::State { key, state: FeedState::NotFound, .. } = state.body() {
                 let session = self.sessions.id_of(member);
-                self.leave(member);
+                self.leave(member, Absence::Unsubscribed);
                 self.notices.push_back(Notice::NotFound { session, key: key.clone() });
             }
         }

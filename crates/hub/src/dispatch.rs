@@ -1,6 +1,7 @@
 //! Messages between shards. Between each two shards they are first in, first out, and none is lost.
 
 use crate::history::{HistoryPart, Replay};
+use crate::presence::PresenceChange;
 use crate::publication::{Body, Data, FeedState, Position, Publication};
 use crate::session_id::SessionId;
 use crate::topic::{Room, Rooms, Topic};
@@ -113,6 +114,8 @@ pub enum Dispatch<F> {
         /// Its options.
         options: Emit,
     },
+    /// To the home core of a room's presence: a session of the sender has joined the room, or left it.
+    Presence(Room, PresenceChange),
 }
 
 /// Approximate size of a message without its content.
@@ -138,6 +141,7 @@ impl<F> Dispatch<F> {
             | Self::Join { .. }
             | Self::Refused(..)
             | Self::Leave(..)
+            | Self::Presence(..)
             | Self::Gap(..) => 0,
         };
         DISPATCH_BYTES + carried
@@ -302,7 +306,7 @@ impl<F> Current<F> {
                     self.state = Some(publication.clone());
                 }
             }
-            Body::Message { .. } | Body::Delta { .. } => {}
+            Body::Message { .. } | Body::Delta { .. } | Body::Presence { .. } => {}
         }
         UNKNOWN
     }

@@ -195,6 +195,12 @@ impl<E: Encoder> Hub<E> {
         let is_reported = match &state.topic {
             Topic::Feed(_) => state.home == Some(self.core),
             Topic::Room(_) => self.reports_rooms && self.topics.core_of(&state.topic) == self.core,
+            Topic::Presence(room) => {
+                if state.home == Some(self.core) {
+                    self.presence_subscribers_changed(room.clone());
+                }
+                return;
+            }
         };
         if is_reported && let Some(state) = self.topics.at_mut(index) {
             state.reporting = true;

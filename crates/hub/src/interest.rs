@@ -29,6 +29,7 @@ use crate::encoder::Encoder;
 use crate::history::Replay;
 use crate::notice::Requester;
 use crate::notice::{Notice, SubscribeError};
+use crate::presence::Absence;
 use crate::publication::Position;
 use crate::session_id::SessionId;
 use crate::shard::Hub;
@@ -78,6 +79,7 @@ impl<E: Encoder> Hub<E> {
             }
             Dispatch::History(room, history) => self.handle_awaited(&room, &history),
             Dispatch::Gap(room) => self.handle_gap(&room),
+            Dispatch::Presence(room, change) => self.handle_presence(now, room, change),
         }
     }
 
@@ -115,16 +117,20 @@ impl<E: Encoder> Hub<E> {
         let Some(state) = self.topics.at_mut(index) else { return };
         self.sessions.subscription_mut(member).member = state.add(member);
         self.sessions.join_positions.join(member, self.sessions.log.next());
+        let has_presence = state.has_presence;
         if state.members.len() == 1 {
             if state.home.is_none() {
                 self.announce(index, true);
             }
             self.subscribers_changed(index);
         }
+        if has_presence {
+            self.joined_visibly(member, index);
+        }
     }
 
-    /// Removes a subscription from its topic. The caller removes its pending deliveries.
-    pub(crate) fn leave(&mut self, member: Member) {
+    /// Removes a subscription from its topic, for this reason. The caller removes its pending deliveries.
+    pub(crate) fn leave(&mut self, member: Member, absence: Absence) {
         let subscription = self.sessions.subscription_mut(member);
         let (index, position, pending) =
             (subscription.topic, subscription.member, subscription.flags.has(Flags::PENDING));
@@ -132,8 +138,12 @@ impl<E: Encoder> Hub<E> {
         subscription.topic = NO_TOPIC;
         self.awaiting.set(index, member, None);
         let Some(state) = self.topics.at_mut(index) else { return };
+        let was_visible = state.has_presence && !pending;
         if !pending && let Some(moved) = state.remove(position) {
             self.sessions.subscription_mut(moved).member = position;
+        }
+        if was_visible {
+            self.left_visibly(member, index, absence);
         }
         self.release_if_unused(index);
     }
@@ -209,7 +219,7 @@ impl<E: Encoder> Hub<E> {
         };
         // A core that follows a feed knows as much of it as its home core, so it decides what to send.
         let replay = match topic {
-            Topic::Feed(_) => Replay::Expired,
+            Topic::Feed(_) | Topic::Presence(_) => Replay::Expired,
             Topic::Room(_) => self.history_since(index, since),
         };
         let Some(state) = self.topics.at_mut(index) else { return };
@@ -243,6 +253,7 @@ impl<E: Encoder> Hub<E> {
             match topic {
                 Topic::Feed(_) => self.deliver_feed(member, index, since),
                 Topic::Room(_) => self.deliver_history(member, index, since, replay),
+                Topic::Presence(_) => {}
             }
         }
         self.release_if_unused(index);
@@ -261,6 +272,9 @@ impl<E: Encoder> Hub<E> {
             }
         };
         for member in refused {
+            if session.is_none() {
+                self.left_visibly(member, index, Absence::Unsubscribed);
+            }
             self.sessions.subscription_mut(member).topic = NO_TOPIC;
             let session = self.sessions.id_of(member);
             let reason = SubscribeError::TooManyTopics;

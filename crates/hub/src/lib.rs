@@ -14,6 +14,7 @@
 //! | `delivery`, `outbox`, `publication_arena`, `encoding_waiters`, `rates` | pending deliveries: the hot path |
 //! | `recovery`, `log`, `suspension`, `join_positions` | suspended sessions |
 //! | `publication`, `version_lag` | publications, their encodings, and patches from earlier versions |
+//! | `presence`, `members`, `membership` | who is in a room |
 //! | `history`, `patches`, `budget` | limits |
 //!
 //! `tests/model` checks all of it against a simple model.
@@ -36,12 +37,15 @@ mod ids;
 mod interest;
 mod join_positions;
 mod log;
+mod members;
+mod membership;
 mod notice;
 mod options;
 mod outbox;
 mod outgoing;
 mod paged_slab;
 mod patches;
+mod presence;
 mod publication;
 mod publication_arena;
 mod rates;
@@ -67,10 +71,15 @@ pub use encoder::Encoder;
 pub use handover::{Departure, KNOWN_MAX, MissedMessage};
 pub use history::{HistoryLimits, HistoryPart, HistoryStats, Replay, history_limits};
 pub use log::{LogStats, RECOVERY_ENTRY_BYTES, RecoveryLimits};
+pub use members::{MembershipChange, OutgoingPresence};
 pub use notice::{Notice, Requester, SubscribeError};
 pub use options::Options;
 pub use outgoing::Outgoing;
 pub use patches::{FeedStats, PatchLimits};
+pub use presence::{
+    Absence, MEMBERS_LISTED_MAX, MemberId, MembersPage, PresenceChange, PresenceMessage, PresenceNotice,
+    PresenceOptions, PresenceStats, RoomMember, User,
+};
 pub use publication::{
     Body, Data, Document, Encoded, Epoch, FORMATS_MAX, FeedState, FormatId, OWN_ENCODING_BYTES_MAX, Patch,
     Position, Publication, SnapshotReason,

@@ -5,6 +5,7 @@ use crate::dispatch::CoreId;
 use crate::history::HistoryLimits;
 use crate::log::RecoveryLimits;
 use crate::patches::PatchLimits;
+use crate::presence::PresenceOptions;
 use std::time::Duration;
 
 /// The options of a shard. All shards of a process share the same values except `core`.
@@ -34,6 +35,8 @@ pub struct Options {
     pub patches: PatchLimits,
     /// Minimum interval between two versions of a feed for one subscription of policy `Latest`.
     pub feed_interval_min: Duration,
+    /// The rooms that have presence. `None`: none.
+    pub presence: Option<PresenceOptions>,
     /// The limits of the recovery log. `None` keeps nothing, and no session can be suspended.
     pub recovery: Option<RecoveryLimits>,
     /// Whether [`Hub::poll_subscribed`](crate::Hub::poll_subscribed) reports rooms too, because there are other nodes. Their clients may
@@ -56,6 +59,7 @@ impl Default for Options {
             external_positions: false,
             patches: PatchLimits::default(),
             feed_interval_min: Duration::ZERO,
+            presence: None,
             recovery: None,
             reports_rooms: false,
             live: LiveBytes::default(),

@@ -29,6 +29,7 @@
 use crate::encoder::Encoder;
 use crate::log::LogIndex;
 use crate::notice::Notice;
+use crate::presence::Absence;
 use crate::publication::Publication;
 use crate::session::Sessions;
 use crate::session_id::SessionId;
@@ -94,6 +95,7 @@ impl<E: Encoder> Hub<E> {
         }
         let at = self.sessions.log.next();
         self.suspended.insert(session, Suspended { at, notices: Vec::new() });
+        self.suspension_changed(session, Some(Absence::Suspended));
         true
     }
 
@@ -137,6 +139,7 @@ impl<E: Encoder> Hub<E> {
     /// A suspended session receives again.
     pub(crate) fn end_suspension(&mut self, session: SessionId) {
         self.sessions.resume(session);
+        self.suspension_changed(session, None);
         if let Some(suspended) = self.suspended.remove(&session) {
             self.notices.extend(suspended.notices);
         }
@@ -218,7 +221,7 @@ impl<E: Encoder> Hub<E> {
             self.memberships(session).map(|member| (member, self.sessions.subscription(member).topic));
         let feeds = topics.filter_map(|(member, index)| match &self.topics.at(index)?.topic {
             Topic::Feed(key) => Some((key, member, index)),
-            Topic::Room(_) => None,
+            Topic::Room(_) | Topic::Presence(_) => None,
         });
         let mut feeds: Vec<_> = feeds.collect();
         feeds.sort_unstable_by_key(|(key, ..)| *key);

@@ -93,13 +93,24 @@ impl<E: Encoder> Hub<E> {
         self.room_index(room).is_some_and(|index| self.sessions.find(session, index).is_some())
     }
 
+    /// Whether a session is subscribed to a topic. The home core may not have confirmed it yet.
+    pub fn is_subscribed(&self, session: SessionId, topic: &Topic) -> bool {
+        self.topics.find(topic).is_some_and(|index| self.sessions.find(session, index).is_some())
+    }
+
+    /// How many sessions of this core are members of a room, suspended ones included.
+    pub fn member_count(&self, room: &Room) -> usize {
+        let index = self.room_index(room);
+        index.and_then(|index| self.topics.at(index)).map_or(0, |state| state.members.len())
+    }
+
     /// The rooms that a session is a member of.
     pub fn rooms_of(&self, session: SessionId) -> impl Iterator<Item = &Room> {
         let subscriptions = self.sessions.alive(session).map_or(&[][..], |session| &session.subscriptions);
         let topics = subscriptions.iter().filter(|subscription| subscription.topic != NO_TOPIC);
         topics.filter_map(|subscription| match &self.topics.at(subscription.topic)?.topic {
             Topic::Room(room) => Some(room),
-            Topic::Feed(_) => None,
+            Topic::Feed(_) | Topic::Presence(_) => None,
         })
     }
 

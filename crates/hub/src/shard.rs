@@ -11,10 +11,12 @@ use crate::encoder::Encoder;
 use crate::history::HistoryStats;
 use crate::ids::Ids;
 use crate::log::{Log, LogStats};
+use crate::members::Presence;
 use crate::notice::{Notice, Requester, SubscribeError};
 use crate::options::Options;
 use crate::outgoing::{Outbound, Outgoing};
 use crate::patches::FeedStats;
+use crate::presence::Absence;
 use crate::publication::{Body, Data, FormatId, Position, Publication};
 use crate::recipients::Recipients;
 use crate::session::Sessions;
@@ -53,6 +55,8 @@ pub struct Hub<E: Encoder> {
     pub(crate) suspended: HashMap<SessionId, Suspended, Seeded>,
     pub(crate) recipients: Recipients,
     pub(crate) ids: Ids,
+    /// `None`: no room has presence.
+    pub(crate) presence: Option<Box<Presence>>,
 }
 
 impl<E: Encoder> Hub<E> {
@@ -82,6 +86,7 @@ impl<E: Encoder> Hub<E> {
             recipients: Recipients::default(),
             ids: Ids::new(core, seed),
             live: options.live.clone(),
+            presence: options.presence.clone().map(|presence| Presence::new(presence, cores, seed)),
             topics: Topics::new(options),
         }
     }
@@ -145,7 +150,7 @@ impl<E: Encoder> Hub<E> {
     /// Ends a session: its pending deliveries are dropped, its subscriptions end.
     pub fn handle_close(&mut self, session: SessionId) {
         for member in self.sessions.members(session) {
-            self.leave(member);
+            self.leave(member, Absence::Ended);
         }
         self.sessions.close(session);
         self.suspended.remove(&session);
@@ -186,6 +191,7 @@ impl<E: Encoder> Hub<E> {
             match topic {
                 Topic::Feed(_) => self.subscribe_again(member, index, terms, since),
                 Topic::Room(_) => self.sessions.set_policy(member, terms.policy),
+                Topic::Presence(_) => {}
             }
             return Ok(());
         }
@@ -230,8 +236,11 @@ impl<E: Encoder> Hub<E> {
     pub fn handle_unsubscribe(&mut self, session: SessionId, topic: &Topic) -> bool {
         let Some(index) = self.topics.find(topic) else { return false };
         let Some(member) = self.sessions.find(session, index) else { return false };
-        self.leave(member);
+        self.leave(member, Absence::Unsubscribed);
         self.sessions.unsubscribe(member);
+        if let (Some(_), Topic::Room(room)) = (&self.presence, topic) {
+            self.handle_unsubscribe(session, &Topic::Presence(room.clone()));
+        }
         true
     }
 

@@ -98,7 +98,7 @@ impl fmt::Debug for Key {
 }
 
 /// A room: a name within a namespace. Plain protocols live in namespace `/`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Room {
     namespace: Arc<str>,
     name: Arc<str>,
@@ -253,6 +253,8 @@ pub enum Topic {
     Feed(Key),
     /// A room.
     Room(Room),
+    /// Who joins and leaves a room.
+    Presence(Room),
 }
 
 impl From<Key> for Topic {

@@ -80,6 +80,8 @@ pub(crate) struct TopicState<F> {
     pub(crate) forgotten: bool,
     /// Whether it is in `changed_topics`.
     pub(crate) reporting: bool,
+    /// Whether it is a room whose members are known to its presence's home core.
+    pub(crate) has_presence: bool,
     pub(crate) reported: Reported,
     stream: Option<Box<StreamState<F>>>,
 }
@@ -181,6 +183,8 @@ impl<F> Topics<F> {
     /// Changes the limits. A history that is above its own shrinks with the next publication.
     pub(crate) fn set_limits(&mut self, options: Options) {
         self.patches.limits = options.patches;
+        // Which rooms have presence is decided at the start.
+        let options = Options { presence: self.options.presence.clone(), ..options };
         let before = std::mem::replace(&mut self.options, options);
         if before.room_history == self.options.room_history {
             return;
@@ -188,7 +192,7 @@ impl<F> Topics<F> {
         for index in 0..self.end() as u32 {
             let limits = self.at(index).and_then(|state| match &state.topic {
                 Topic::Room(room) => self.history_of(room),
-                Topic::Feed(_) => None,
+                Topic::Feed(_) | Topic::Presence(_) => None,
             });
             let history = self.at_mut(index).and_then(|state| state.stream.as_mut()?.history.as_mut());
             if let (Some(limits), Some(history)) = (limits, history) {
@@ -215,7 +219,9 @@ impl<F> Topics<F> {
     fn bytes_of(state: &TopicState<F>) -> usize {
         let names = match &state.topic {
             Topic::Feed(key) => shared_text_bytes(key.as_str()),
-            Topic::Room(room) => shared_text_bytes(room.namespace()) + shared_text_bytes(room.name()),
+            Topic::Room(room) | Topic::Presence(room) => {
+                shared_text_bytes(room.namespace()) + shared_text_bytes(room.name())
+            }
         };
         let stream = if state.stream.is_some() { size_of::<StreamState<F>>() } else { 0 };
         size_of::<TopicState<F>>() + table_entry_bytes(size_of::<(Topic, u32)>()) + names + stream
@@ -230,6 +236,12 @@ impl<F> Topics<F> {
 
     pub(crate) fn core_of(&self, topic: &Topic) -> CoreId {
         core_of(self.options.seed, self.options.cores, topic)
+    }
+
+    /// Whether a topic is a room with presence.
+    pub(crate) fn has_presence(&self, topic: &Topic) -> bool {
+        let (Some(options), Topic::Room(room)) = (&self.options.presence, topic) else { return false };
+        !room.is_all_members() && options.rooms.iter().any(|prefix| room.name().starts_with(&**prefix))
     }
 
     fn history_of(&self, room: &Room) -> Option<HistoryLimits> {
@@ -264,7 +276,7 @@ impl<F> Topics<F> {
             let newest = Position { epoch: Epoch(drawn.max(1).into()), offset: 0 };
             let limits = match topic {
                 Topic::Room(room) => self.history_of(room),
-                Topic::Feed(_) => None,
+                Topic::Feed(_) | Topic::Presence(_) => None,
             };
             let is_known = !(self.options.external_positions && limits.is_some());
             Box::new(StreamState { newest, is_known, history: limits.map(History::new) })
@@ -280,6 +292,7 @@ impl<F> Topics<F> {
             current: Current::default(),
             forgotten: false,
             reporting: false,
+            has_presence: self.has_presence(topic),
             reported: Reported::Without,
             stream,
         };

@@ -75,10 +75,14 @@ function speak(socket, link, { heartbeatTimeoutMs }) {
     if (message.type === 'welcome') {
       watch(message.ping_ms ?? 25_000);
       link('opened', message.session);
+    } else if (message.type === 'presence' && answered) {
+      pending.delete(message.id);
+      answered(null, message);
     } else if (message.type === 'ok' || message.type === 'error') {
       const error = message.type === 'error' ? new StentorError(message.code, message.message, message.retry) : null;
       pending.delete(message.id);
       if (answered) answered(error);
+      else if (message.presence) link('unwatched', message.presence, error);
       else if (message.feed) link('refused', message.feed, error);
       else if (error) link('failed', error);
     } else if (message.type === 'token_expiring') {
@@ -102,6 +106,8 @@ function speak(socket, link, { heartbeatTimeoutMs }) {
       request({ type: 'subscribe', room, ...position }, (error) => error && link('failed', error));
     },
     leave: (room) => request({ type: 'unsubscribe', room }, ignore),
+    watch: (room, presence, answered = ignore) => request({ type: 'subscribe', room, presence }, answered),
+    members: (room, query, answered) => request({ type: 'presence', room, ...query }, answered),
     publish({ text, resolve, reject }) {
       pending.set(++lastId, (error) => (error ? reject(error) : resolve()));
       write(`{"id":${lastId},"type":"publish",${text}}`);

@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use stentor_edge::{
-    Broadcast, Broker, Busy, ControlPlane, DataPlane, Ledger, Metric, SocketQuestion, Ticket,
+    Broadcast, Broker, Busy, ControlPlane, DataPlane, Done, Ledger, MemberList, MembersQuery, Metric,
+    SocketQuestion, Ticket,
 };
-use stentor_hub::{Room, Topic};
+use stentor_hub::{OutgoingPresence, Room, Topic};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -170,6 +171,19 @@ impl Broker for Bridges {
 
     fn publish_with_history(&self, message: &Broadcast, ticket: Option<Ticket>) -> Result<(), Busy> {
         self.inner.as_ref().map_or(Ok(()), |inner| inner.publish_with_history(message, ticket))
+    }
+
+    fn send_presence(&self, message: &OutgoingPresence) {
+        if let (true, Some(inner)) = (self.find(message.room.namespace()).is_empty(), &self.inner) {
+            inner.send_presence(message);
+        }
+    }
+
+    fn list_members(&self, query: MembersQuery, list: MemberList, done: Done<MemberList>) {
+        match &self.inner {
+            Some(inner) => inner.list_members(query, list, done),
+            None => done.answer(Ok(list)),
+        }
     }
 
     fn confirm_history(&self, room: &Room) {

@@ -6,11 +6,11 @@ use crate::engine::{Address, ConnectError, Limits};
 use std::sync::Arc;
 use stentor_edge::{
     Broadcast, Busy, ClientConnection, Command, CommandInbox, Concerned, DataPlane, Denial, Done, Drain,
-    FeedUpdate, Handover, Histogram, Identity, Ledger, Metric, MovingSocket, NodeInfo, PublicId, Publish,
-    PushedFeeds, Recheck, RoomList, RoomUpdate, RoomsQuery, SocketName, SocketRequest, Target, Ticket,
-    Wanted,
+    FeedUpdate, Handover, Histogram, Identity, Ledger, MemberList, MembersQuery, Metric, MovingSocket,
+    NodeInfo, PublicId, Publish, PushedFeeds, Recheck, RoomList, RoomUpdate, RoomsQuery, SocketName,
+    SocketRequest, Target, Ticket, Wanted,
 };
-use stentor_hub::{Key, Room};
+use stentor_hub::{Key, PresenceMessage, Room};
 
 /// A node's data plane, with the sessions of Socket.IO's servers.
 pub struct BridgedPlane {
@@ -95,6 +95,18 @@ impl CommandInbox for BridgedPlane {
             .iter()
             .fold(command, |command, (bridge, namespace)| bridge.then_ask(namespace, &target, command));
         self.local.command(target, command);
+    }
+
+    fn list_members(&self, query: MembersQuery, done: Done<MemberList>) {
+        self.inner.list_members(query, done);
+    }
+
+    fn update_presence(&self, room: &Room, node: u64, message: PresenceMessage) -> Result<(), Busy> {
+        self.inner.update_presence(room, node, message)
+    }
+
+    fn lose_node(&self, node: u64) -> Result<(), Busy> {
+        self.inner.lose_node(node)
     }
 
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {

@@ -1,14 +1,16 @@
 //! What leaves the node.
 
 use super::Cluster;
+use crate::NodeId;
 use crate::engine::{Channel, EngineError};
-use crate::frame::Frame;
+use crate::finish::Finish;
+use crate::frame::{Answered, Frame, PresenceFrame, Question};
 use crate::metrics::count;
 use crate::rooms::Publisher;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use stentor_edge::{Broadcast, Broker, Busy, SocketQuestion, Ticket};
-use stentor_hub::{Room, Topic};
+use stentor_edge::{Broadcast, Broker, Busy, Done, MemberList, MembersQuery, SocketQuestion, Ticket};
+use stentor_hub::{OutgoingPresence, Room, Topic};
 
 impl Cluster {
     /// Whether the engine orders a room.
@@ -63,6 +65,21 @@ impl Broker for Cluster {
 
     fn find_socket(&self, question: SocketQuestion) -> bool {
         self.begin_to_find(question)
+    }
+
+    fn send_presence(&self, message: &OutgoingPresence) {
+        let OutgoingPresence { room, to, message } = message.clone();
+        let channel = match to {
+            Some(node) => Channel::Node(NodeId(node)),
+            None => Channel::from(room.clone()),
+        };
+        // What is lost is repaired by the next message.
+        let _ = self.send(channel, &Frame::Presence(PresenceFrame { room, message }));
+    }
+
+    fn list_members(&self, query: MembersQuery, list: MemberList, done: Done<MemberList>) {
+        let finish = Finish::Members { limit: query.limit, done };
+        self.ask_others(Question::Members(query), Answered::Members(list), finish);
     }
 
     fn confirm_history(&self, room: &Room) {

@@ -320,7 +320,7 @@ impl Cluster {
 fn room_of(topic: &Topic) -> Option<Room> {
     match topic {
         Topic::Room(room) => Some(room.clone()),
-        Topic::Feed(_) => None,
+        Topic::Feed(_) | Topic::Presence(_) => None,
     }
 }
 

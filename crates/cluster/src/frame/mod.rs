@@ -8,10 +8,12 @@
 //! doesn't exist, or change where one is reached. The time limits how long the record of a dead node can be repeated.
 
 mod codec;
+mod presence;
 mod socket;
 mod survey;
 mod version;
 
+pub use presence::PresenceFrame;
 pub use socket::{SocketAnswer, SocketFrame};
 pub use survey::{Answered, Question, Selector, Task};
 pub use version::{FeedStateChange, FeedVersion};
@@ -95,6 +97,8 @@ pub enum Frame {
     Socket(SocketFrame),
     /// The lease of a feed with this term has been released: nobody fetches the feed.
     Released(u64),
+    /// Who is in a room.
+    Presence(PresenceFrame),
     /// The sender is alive: it fetches feeds, or has just joined.
     Alive,
 }
@@ -133,6 +137,7 @@ impl Frames {
             Frame::Socket(_) => 5,
             Frame::Released(_) => 6,
             Frame::Alive => 7,
+            Frame::Presence(_) => 8,
         });
         w.u64(self.node.0);
         match frame {
@@ -149,6 +154,7 @@ impl Frames {
             Frame::State(change) => w.state(change),
             Frame::Socket(frame) => w.socket_frame(frame),
             Frame::Released(term) => w.u64(*term),
+            Frame::Presence(frame) => w.presence(frame),
             Frame::Alive => {}
         }
         if let Some(tag) = self.mac(channel, &w.0) {
@@ -187,6 +193,7 @@ impl Frames {
             5 => Frame::Socket(r.socket_frame()?),
             6 => Frame::Released(r.u64()?),
             7 => Frame::Alive,
+            8 => Frame::Presence(r.presence()?),
             _ => return Err(FrameError::Malformed),
         };
         r.end()?;
@@ -233,7 +240,7 @@ impl Frames {
                 name.u8(0);
                 name.text(key.as_str());
             }
-            Channel::Topic(Topic::Room(room)) => {
+            Channel::Topic(Topic::Room(room) | Topic::Presence(room)) => {
                 name.u8(1);
                 name.text(room.namespace());
                 name.text(room.name());

@@ -97,14 +97,14 @@ impl Writer {
             .iter()
             .filter_map(|(topic, options)| match topic {
                 Topic::Room(room) => Some((room, options)),
-                Topic::Feed(_) => None,
+                Topic::Feed(_) | Topic::Presence(_) => None,
             })
             .collect();
         let feeds: Vec<(&Key, &SubscribeOptions)> = subscriptions
             .iter()
             .filter_map(|(topic, options)| match topic {
                 Topic::Feed(key) => Some((key, options)),
-                Topic::Room(_) => None,
+                Topic::Room(_) | Topic::Presence(_) => None,
             })
             .collect();
         // All rooms of a socket are of its namespace.

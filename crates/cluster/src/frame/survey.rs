@@ -3,7 +3,9 @@
 use super::codec::{Reader, Writer};
 use super::{Content, FrameError, room};
 use std::sync::Arc;
-use stentor_edge::{Concerned, PublicId, RoomList, RoomsQuery, SessionInfo, SessionList, Target};
+use stentor_edge::{
+    Concerned, MemberList, MembersQuery, PublicId, RoomList, RoomsQuery, SessionInfo, SessionList, Target,
+};
 use stentor_hub::{Data, Room};
 
 /// The names of protocols that a [`SessionInfo`] may have.
@@ -16,6 +18,8 @@ pub enum Question {
     Sessions(Selector, Task),
     /// To list rooms.
     Rooms(RoomsQuery),
+    /// To list members of a room.
+    Members(MembersQuery),
 }
 
 /// Which sessions a question is about: see [`Target`].
@@ -65,6 +69,8 @@ pub enum Answered {
     Sessions(SessionList),
     /// Rooms.
     Rooms(RoomList),
+    /// Members of a room.
+    Members(MemberList),
 }
 
 impl From<&Target> for Selector {
@@ -127,6 +133,10 @@ impl Writer {
                 self.text(after);
                 self.len(*limit);
             }
+            Question::Members(query) => {
+                self.u8(2);
+                self.members_query(query);
+            }
         }
     }
 
@@ -187,6 +197,10 @@ impl Writer {
                     w.len(*sessions);
                 });
             }
+            Answered::Members(list) => {
+                self.u8(3);
+                self.member_list(list);
+            }
         }
     }
 }
@@ -219,6 +233,7 @@ impl Reader {
                 let (namespace, prefix, after) = (self.string()?, self.string()?, self.string()?);
                 Question::Rooms(RoomsQuery { namespace, prefix, after, limit: self.number()? })
             }
+            2 => Question::Members(self.members_query()?),
             _ => return Err(FrameError::Malformed),
         })
     }
@@ -258,6 +273,7 @@ impl Reader {
                 let rooms = self.list(|r| Ok((r.string()?, r.number()?)))?;
                 Answered::Rooms(RoomList { rooms, truncated, ..RoomList::default() })
             }
+            3 => Answered::Members(self.member_list()?),
             _ => return Err(FrameError::Malformed),
         })
     }

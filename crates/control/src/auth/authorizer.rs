@@ -73,7 +73,7 @@ fn room_of(room: &stentor_hub::Room) -> Topic<'_> {
 fn topic_of(topic: &stentor_hub::Topic) -> Topic<'_> {
     match topic {
         stentor_hub::Topic::Feed(key) => Topic::Feed(key.as_str()),
-        stentor_hub::Topic::Room(room) => room_of(room),
+        stentor_hub::Topic::Room(room) | stentor_hub::Topic::Presence(room) => room_of(room),
     }
 }
 

@@ -36,7 +36,7 @@ impl Hooks {
     /// The first hook that is asked about a topic.
     fn decider(&self, kind: HookKind, topic: &Topic) -> Option<&Hook> {
         let (namespace, name) = match topic {
-            Topic::Room(room) => (Some(room.namespace()), room.name()),
+            Topic::Room(room) | Topic::Presence(room) => (Some(room.namespace()), room.name()),
             Topic::Feed(key) => (None, key.as_str()),
         };
         self.hooks.iter().find(|hook| hook.filter.takes_topic(kind, namespace, name)).map(|hook| &**hook)
@@ -61,7 +61,7 @@ impl Hooks {
             return decision(decided);
         }
         let namespace = match topic {
-            Topic::Room(room) => Some(room.namespace()),
+            Topic::Room(room) | Topic::Presence(room) => Some(room.namespace()),
             Topic::Feed(_) => None,
         };
         let connection = Connection { session: session.as_deref(), namespace, ..Connection::default() };
@@ -90,7 +90,7 @@ fn cache_key(kind: HookKind, session: Option<&str>, identity: Option<&Identity>,
         None => part('s', session.unwrap_or_default()),
     }
     match topic {
-        Topic::Room(room) => {
+        Topic::Room(room) | Topic::Presence(room) => {
             part('n', room.namespace());
             part('r', room.name());
         }

@@ -129,7 +129,7 @@ pub(super) fn access(
     object.connection(connection);
     object.user(identity);
     match topic {
-        Topic::Room(room) => object.text("room", room.name()),
+        Topic::Room(room) | Topic::Presence(room) => object.text("room", room.name()),
         Topic::Feed(key) => object.text("feed", key.as_str()),
     }
     object.end()

@@ -1,9 +1,10 @@
 //! What handlers ask for that concerns other connections.
 
+use super::PresenceReply;
 use super::{Arguments, Connect, Message, RequestId};
 use crate::encode::Writer;
 use crate::identity::Service;
-use crate::ports::{Acknowledged, Denial, Identity};
+use crate::ports::{Acknowledged, Denial, Identity, MembersQuery};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,6 +19,12 @@ pub(crate) enum Action {
     Close {
         session: SessionId,
         why: Disconnect,
+    },
+    ListMembers {
+        session: SessionId,
+        query: MembersQuery,
+        for_watcher: bool,
+        reply: PresenceReply,
     },
     CloseWith {
         session: SessionId,
@@ -64,6 +71,15 @@ pub(crate) enum Sent {
 }
 
 impl Sent {
+    /// Approximate size.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Binary(bytes) => bytes.len(),
+            Self::Event { json, .. } | Self::Ack { json, .. } => json.len(),
+        }
+    }
+
     pub(crate) fn write(&self, writer: Writer<'_>, out: &mut Vec<u8>) {
         match self {
             Self::Text(text) => writer.message(out, Message::Text(text)),

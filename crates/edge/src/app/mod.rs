@@ -13,6 +13,7 @@ mod echo;
 mod identities;
 mod limited;
 mod outlet;
+mod presence;
 mod questions;
 mod refused;
 mod rooms;
@@ -34,6 +35,7 @@ pub(crate) use context::{
 pub(crate) use identities::{ClientIdentity, Due, Identities, is_same_principal, renews};
 pub(crate) use limited::Limited;
 pub(crate) use outlet::Outlet;
+pub(crate) use presence::{PresenceReply, error_reply, members_reply, write_notice};
 pub(crate) use questions::{Feeds, Questions, Refused};
 
 use crate::ports::Denial;

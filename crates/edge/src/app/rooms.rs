@@ -3,12 +3,13 @@
 //! docs/protocol.md is the definition. Unknown fields are ignored; what can't be understood is answered
 //! with `error` and changes nothing.
 
+use super::presence::{PresenceQuery, answer_text};
 use super::refused::limit_reached;
 use super::rules::{DONE, failed};
 use super::scalar::scalar;
 use super::{
     Ack, Admission, Application, Arguments, Context, Envelope, Event, Hello, Message, NotPublished,
-    NotSubscribed,
+    NotSubscribed, PresenceReply,
 };
 use crate::encode::json_error_text;
 use crate::ports::Denial;
@@ -19,9 +20,6 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use stentor_hub::{Data, Disconnect, Emit, Epoch, Key, Notice, Policy, Position, Room, SessionId, Topic};
-
-/// Longest `id` that is repeated in an answer, in bytes of JSON.
-const ID_BYTES_MAX: usize = 256;
 
 /// The event by which Socket.IO clients present a newer token.
 const AUTH_EVENT: &str = "stentor:auth";
@@ -66,6 +64,14 @@ struct Incoming<'a> {
     delta: Option<bool>,
     #[serde(default, deserialize_with = "scalar")]
     rate: Option<f64>,
+    #[serde(default, deserialize_with = "scalar")]
+    presence: Option<bool>,
+    #[serde(default, deserialize_with = "scalar")]
+    members: Option<bool>,
+    #[serde(borrow, default)]
+    after: Option<Cow<'a, str>>,
+    #[serde(default, deserialize_with = "scalar")]
+    limit: Option<u64>,
     #[serde(borrow, default)]
     event: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -111,13 +117,36 @@ impl RoomsApp {
                 let asked = RequestedOptions { policy, delta: incoming.delta, rate: incoming.rate };
                 let options = match topic {
                     Topic::Feed(_) => asked.of_feed(true),
-                    Topic::Room(_) => asked.of_room(),
+                    Topic::Room(_) | Topic::Presence(_) => asked.of_room(),
                 };
                 let options = options.map_err(options_refusal)?;
+                let watches =
+                    incoming.presence.zip(if let Topic::Room(room) = &topic { Some(room) } else { None });
+                // Nothing is done unless all of it is allowed.
+                if let Some((true, room)) = watches {
+                    ctx.may_watch(session, room)?;
+                }
                 ctx.subscribe(session, &topic, options, since).map_err(NotSubscribed::into_denial)?;
+                if let Some((watches, room)) = watches {
+                    ctx.watch(session, room, watches)?;
+                }
             }
             "unsubscribe" => {
                 ctx.unsubscribe(session, &topic(incoming)?);
+            }
+            "presence" => {
+                let Topic::Room(room) = topic(incoming)? else {
+                    return Err(refusal("bad_request", "presence needs \"room\""));
+                };
+                let query = PresenceQuery {
+                    room: &room,
+                    members: incoming.members.unwrap_or(true),
+                    after: incoming.after.as_deref(),
+                    limit: incoming.limit,
+                };
+                let id = incoming.id.map(|id| id.get().to_owned());
+                ctx.list_members(session, &query, PresenceReply::Message(id))?;
+                return Ok(false);
             }
             "publish" => {
                 let Some(room) = incoming.room.as_deref() else {
@@ -145,7 +174,7 @@ impl RoomsApp {
                 return Err(refusal(
                     "unknown_type",
                     format!(
-                        "there is no type {:?}; known are subscribe, unsubscribe, publish, event, auth, ping",
+                        "there is no type {:?}; known are subscribe, unsubscribe, publish, presence, event, auth, ping",
                         shortened(other)
                     ),
                 ));
@@ -277,11 +306,7 @@ fn topic(incoming: &Incoming<'_>) -> Result<Topic, Refusal> {
 
 /// `{"type":TYPE[,"id":ID]` and then what follows.
 fn answer(kind: &str, id: Option<&RawValue>, rest: &str) -> String {
-    let id = id.map(RawValue::get).filter(|id| id.len() <= ID_BYTES_MAX);
-    match id {
-        Some(id) => format!(r#"{{"type":"{kind}","id":{id}{rest}}}"#),
-        None => format!(r#"{{"type":"{kind}"{rest}}}"#),
-    }
+    answer_text(kind, id.map(RawValue::get), rest)
 }
 
 fn error_answer(id: Option<&RawValue>, refusal: &Refusal) -> String {
@@ -387,6 +412,13 @@ impl Application for RoomsApp {
         if let Some(rule) = self.options.rules.iter().find(|rule| rule.is_for(event.name, namespace)) {
             return rule.follow(ctx, session, event);
         }
+        if event.name == self.options.presence.event {
+            let result = ctx.presence_event(session, event.arguments, event.ack.map(|ack| ack.0));
+            if let (Err(refusal), Some(ack), false) = (result, event.ack, ctx.awaits_decision()) {
+                ctx.ack(session, ack, Arguments { json: &failed(&refusal), attachments: &[] });
+            }
+            return;
+        }
         let is_known = matches!(event.name, "subscribe" | "unsubscribe");
         let result = match event.name {
             name if ctx.hands_over(name, is_known) => {
@@ -415,7 +447,7 @@ impl Application for RoomsApp {
             return;
         }
         let name = |topic: &Topic| match topic {
-            Topic::Room(room) => room.name().to_owned(),
+            Topic::Room(room) | Topic::Presence(room) => room.name().to_owned(),
             Topic::Feed(key) => key.as_str().to_owned(),
         };
         let (session, refusal) = match notice {

@@ -62,6 +62,9 @@ impl<D: Driver> Core<D> {
             match action {
                 Action::Send { session, what } => self.send_to_session(session, what),
                 Action::Close { session, why } => self.disconnect(session, why),
+                Action::ListMembers { session, query, for_watcher, reply } => {
+                    self.list_members(session, query, for_watcher, reply);
+                }
                 Action::CloseWith { session, code, reason } => self.close_with(session, code, &reason),
                 Action::After { at, service, token } => {
                     self.set_app_timer(at, AppTimer::Token(service, token));

@@ -86,6 +86,11 @@ impl<D: Driver> Core<D> {
                 }
                 ControlCommand::Receive(message) => self.receive(message),
                 ControlCommand::Room(room, update) => self.update_room(&room, update),
+                ControlCommand::Presence(room, node, message) => {
+                    self.ex.hub.handle_presence_message(self.ex.context.now, &room, node, message);
+                }
+                ControlCommand::LostNode(node) => self.ex.hub.handle_lost_node(self.ex.context.now, node),
+                ControlCommand::Answer(session, answer) => self.send_to_session(session, *answer),
                 ControlCommand::Decide(number, answer) => self.ex.questions.decide(number, answer),
                 ControlCommand::Reply(number, reply) => self.ex.reply(number, *reply),
                 ControlCommand::Identify(number, answer) => self.ex.questions.identified(number, *answer),
@@ -201,7 +206,7 @@ impl<D: Driver> Core<D> {
                 Task::Sessions(task) => self.work_on_sessions(task, &mut steps),
                 Task::Rooms(task) => self.work_on_rooms(task, &mut steps),
                 Task::Recheck(task) => self.work_on_recheck(task, &mut steps),
-                Task::Resolve(..) | Task::Emit { .. } => true,
+                Task::Resolve(..) | Task::Emit { .. } | Task::Members(_) => true,
             };
             if !is_finished {
                 self.ex.metrics().command_yields.add(1);
@@ -247,6 +252,10 @@ impl<D: Driver> Core<D> {
                 Work::List { limit, list, gather } => gather.finish(|sum| sum.merge(list, limit)),
             },
             Task::Recheck(RecheckTask { concerned, gather, .. }) => gather.finish(|sum| sum.merge(concerned)),
+            Task::Members(task) => {
+                let list = self.list_own_members(&task);
+                task.gather.finish(|sum| sum.merge(list, task.query.limit));
+            }
             Task::Rooms(RoomsTask { query, found, gather, .. }) => {
                 gather.finish(|sum| sum.merge(found, query.limit));
             }

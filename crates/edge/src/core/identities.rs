@@ -95,6 +95,7 @@ impl<D: Driver> Core<D> {
         let (kind, name) = match topic {
             Topic::Feed(key) => ("feed", key.as_str()),
             Topic::Room(room) => ("room", room.name()),
+            Topic::Presence(room) => ("presence", room.name()),
         };
         let message = format!("the subscription to {name:?} has ended: {}", denial.message);
         let [name, code, message] = [name, &denial.code, &message].map(json_error_text);

@@ -23,6 +23,7 @@ mod mail;
 mod memory;
 mod migration;
 mod preface;
+mod presence;
 mod relay;
 mod send;
 mod table;
@@ -47,6 +48,7 @@ use actions::AppTimer;
 use drain::Draining;
 use memory::{Release, Relief};
 use migration::Departed;
+use presence::PresenceState;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -134,6 +136,7 @@ pub struct Core<D: Driver> {
     /// How often the node was told to drain, as far as this core knows.
     drains_seen: usize,
     drain: Option<Box<Draining>>,
+    presence: PresenceState,
 }
 
 impl<D: Driver> Core<D> {
@@ -164,6 +167,7 @@ impl<D: Driver> Core<D> {
             sockjs: ClientTable::default(),
             departed: Departed::default(),
             report: Report::new(shared.ledger.clone()),
+            presence: PresenceState::new(shared.ledger.clone()),
             ex: Executor::new(shared, core, now, apps),
             relief: Relief::default(),
             release: Release::default(),
@@ -256,6 +260,9 @@ impl<D: Driver> Core<D> {
         self.pump();
         // A turn that only answered messages has changed nothing of this: 6 % of an echo's instructions.
         if self.ex.hub.take_changed() | std::mem::take(&mut self.has_changed) {
+            while self.mind_presence() {
+                self.pump();
+            }
             self.set_rate_timer();
             self.set_decision_timer();
             self.set_identity_timer();
@@ -366,6 +373,7 @@ impl<D: Driver> Core<D> {
             Timer::Relief | Timer::Tls => {}
             // One that was overtaken by an earlier one does no harm.
             Timer::Rates => self.rates_due = None,
+            Timer::Presence => self.presence.timer_fired(),
             Timer::Decisions => {
                 self.awaits_decisions = false;
                 self.ex.questions.expire(self.ex.context.now);
@@ -405,6 +413,7 @@ impl<D: Driver> Core<D> {
         self.ex.metrics().tokens_refused.set(self.ex.questions.identities.refused);
         #[cfg(debug_assertions)]
         self.check_holdings();
+        self.report_presence();
         self.release_unused_memory();
         self.ex.metrics().record_past(self.ex.hub.history_stats(), self.ex.hub.log_stats());
     }

@@ -15,6 +15,8 @@ pub(super) enum Timer {
     Decisions,
     /// Tokens that expire.
     Identities,
+    /// Notices of who joined and left rooms, and what else presence has to do.
+    Presence,
     /// The next round of making room. The timer only ends a wait.
     Relief,
     /// Handshakes whose time is over: the layer's.
@@ -45,6 +47,7 @@ impl Timer {
             Self::Decisions => 4,
             Self::Identities => 5,
             Self::Tls => 6,
+            Self::Presence => 7,
             Self::App(slot) => APP | slot as u64,
             Self::Client(id) => CLIENT | id.to_bits(),
             Self::Connection { index, serial } => CONNECTION | u64::from(serial) << INDEX_BITS | index as u64,
@@ -61,6 +64,7 @@ impl Timer {
             4 => Self::Decisions,
             5 => Self::Identities,
             6 => Self::Tls,
+            7 => Self::Presence,
             _ if token & CONNECTION != 0 => Self::Connection {
                 index: (token & ((1 << INDEX_BITS) - 1)) as usize,
                 serial: (token >> INDEX_BITS) as u32,
@@ -88,6 +92,7 @@ mod tests {
             Timer::Decisions,
             Timer::Identities,
             Timer::Tls,
+            Timer::Presence,
             Timer::App(0),
             Timer::App(u32::MAX as usize),
             client(0, 0),

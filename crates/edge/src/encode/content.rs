@@ -79,7 +79,7 @@ pub(super) fn raw(body: &Body) -> Option<Plain<'_>> {
             Some(Plain { opcode: Opcode::Text, head, data, tail: b"]" })
         }
         // A session that receives documents only receives them whole.
-        Body::State { .. } | Body::Delta { .. } => None,
+        Body::State { .. } | Body::Delta { .. } | Body::Presence { .. } => None,
     }
 }
 
@@ -144,6 +144,7 @@ pub(super) fn v1(body: &Body) -> Plain<'_> {
             push_string(&mut head, r#","reason":"#, reason);
             text(head, Cow::Borrowed(b""), b"}")
         }
+        Body::Presence { notice, .. } => text(Vec::new(), Cow::Borrowed(&notice[..]), b""),
     }
 }
 

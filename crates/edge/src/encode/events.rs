@@ -48,6 +48,7 @@ pub(super) fn event(body: &Body, with_id: bool) -> Option<Vec<u8>> {
             sse::write_event(&mut out, &sse::Event { id: None, event: Some("delta"), data: &data.text() });
         }
         Body::State { key, state, reason } => state_event(&mut out, key, *state, Some(reason)),
+        Body::Presence { .. } => return None,
         Body::Message { .. } => {
             sse::write_event(&mut out, &sse::Event { data: &raw(body)?.text(), ..sse::Event::default() });
         }

@@ -19,13 +19,15 @@ use stentor_wire::ws::{self, Deflater, Opcode};
 /// one is sent plain frames, so that one deflated frame serves all.
 pub(crate) const WINDOW_BITS: u8 = 15;
 
-/// How feeds reach Socket.IO clients.
+/// How feeds and presence reach Socket.IO clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FeedEvents {
     /// The event's name.
     pub(crate) name: String,
     /// The document alone, as one string, instead of an object with its position.
     pub(crate) as_string: bool,
+    /// The name of the event of presence.
+    pub(crate) presence: String,
 }
 
 /// Writes a publication as a WebSocket message of a custom protocol.
@@ -104,7 +106,7 @@ impl Formats {
                     }
                     // One string becomes text, anything else a list.
                     Body::Message { event: Some(_), .. } => !plain.head.is_empty(),
-                    Body::State { .. } | Body::Delta { .. } => false,
+                    Body::State { .. } | Body::Delta { .. } | Body::Presence { .. } => false,
                 };
                 (plain, is_json)
             }
@@ -154,6 +156,10 @@ impl Formats {
                     }
                     data => json_value(data),
                 }
+            }
+            Body::Presence { room, notice } => {
+                (namespace, name) = (room.namespace(), &self.feeds.presence);
+                Cow::Borrowed(notice)
             }
             Body::Snapshot { document, .. } if self.feeds.as_string => {
                 Cow::Owned(json_string(&String::from_utf8_lossy(&document.body)))
@@ -209,6 +215,7 @@ impl Encoder for Formats {
                 Body::Snapshot { document, .. } => Some(Frame::shared(&[&document.body], &self.meter)),
                 Body::Delta { .. } => None,
                 Body::Message { .. } | Body::State { .. } => Some(Frame::owned(Vec::new())),
+                Body::Presence { .. } => None,
             },
             Format::WebSocket { content: said, deflated } => {
                 Some(self.frame(&content(body, said)?, deflated))

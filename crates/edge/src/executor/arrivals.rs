@@ -79,7 +79,7 @@ impl Executor {
         let Ok(room) = Room::all_members(namespace) else { return false };
         let pid = pid.0;
         let is_allowed = |(topic, _): &(Topic, SubscribeOptions)| match topic {
-            Topic::Room(of) => of.namespace() == room.namespace(),
+            Topic::Room(of) | Topic::Presence(of) => of.namespace() == room.namespace(),
             Topic::Feed(_) => room.namespace() == "/",
         };
         let is_taken = |(core, session)| core == self.context.core && self.hub.tag(session).is_some();

@@ -117,7 +117,9 @@ impl Executor {
     pub(crate) fn reauthorize(&mut self, session: SessionId) {
         self.questions.identities.forget_decisions(session);
         for (topic, _) in self.hub.subscriptions_of(session) {
-            if !self.questions.identities.is_granted(session, &topic) {
+            // Only clients themselves ask to be notified of who joins and leaves.
+            let is_presence = matches!(topic, Topic::Presence(_));
+            if !is_presence && !self.questions.identities.is_granted(session, &topic) {
                 continue;
             }
             let id = self.public_id(session);

@@ -35,7 +35,7 @@ use crate::metrics::CoreMetrics;
 use crate::millis::{Clock, Millis};
 use crate::options::{Limits, Options};
 use crate::plane::source_of;
-use crate::ports::{Access, Denial, Done, EventEmit, EventReply, Identity, Location, PublicId};
+use crate::ports::{Access, Denial, Done, EventEmit, EventReply, Identity, Location, Principal, PublicId};
 use crate::recovery::RecoverableSockets;
 use crate::settings::Settings;
 use crate::shared::{ControlCommand, Shared};
@@ -104,8 +104,11 @@ impl Executor {
     pub(crate) fn new(shared: Arc<Shared>, core: CoreId, now: Instant, apps: Apps) -> Self {
         let settings = shared.initial.clone();
         let options = &settings.options;
-        let feeds =
-            FeedEvents { name: options.engine.feed_event.clone(), as_string: options.engine.feed_as_string };
+        let feeds = FeedEvents {
+            name: options.engine.feed_event.clone(),
+            as_string: options.engine.feed_as_string,
+            presence: options.rooms.presence.event.clone(),
+        };
         let deflate = options.deflate;
         let custom = options.protocols.iter().map(|protocol| protocol.encode).collect();
         let meter = shared.ledger.frames.clone();
@@ -314,6 +317,14 @@ impl Executor {
     pub(crate) fn limit_bytes(&self) -> usize {
         let rates = self.context.rates.as_ref().map_or(0, |rates| rates.borrow().held_bytes());
         rates + self.holds.as_ref().map_or(0, SessionHolds::held_bytes)
+    }
+
+    /// The user of a session, and what others may know of it.
+    pub(crate) fn who_is(&self, session: SessionId) -> (Option<Principal>, Option<Arc<str>>) {
+        match self.questions.identities.get(session) {
+            Some(identity) => (identity.principal.clone(), identity.info.clone()),
+            None => (None, None),
+        }
     }
 
     /// The public id of a session of this core.

@@ -3,10 +3,10 @@
 //! What other nodes publish enters through [`CommandInbox::receive`](super::CommandInbox::receive), and isn't passed on
 //! again.
 
-use super::{Busy, PublicId, SocketQuestion, Ticket};
+use super::{Busy, Done, MemberList, MembersQuery, PublicId, SocketQuestion, Ticket};
 use std::fmt;
 use std::sync::Arc;
-use stentor_hub::{Data, Room, Rooms, Topic};
+use stentor_hub::{Data, OutgoingPresence, Room, Rooms, Topic};
 
 /// A message to rooms, as nodes pass it to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +77,14 @@ pub trait Broker: fmt::Debug + Send + Sync {
     /// epoch. It waits until [`CommandInbox::update_room`](super::CommandInbox::update_room) brings what the engine has by
     /// now, and then [`RoomUpdate::Confirmed`](super::RoomUpdate::Confirmed).
     fn confirm_history(&self, room: &Room);
+
+    /// Says who is in a room, or asks. Messages for one node are in order. May be lost.
+    fn send_presence(&self, _message: &OutgoingPresence) {}
+
+    /// Adds the members of a room on other nodes to `list`, which has those of this one.
+    fn list_members(&self, _query: MembersQuery, list: MemberList, done: Done<MemberList>) {
+        done.answer(Ok(list));
+    }
 
     /// Whether this node has subscribers of a topic. A level, not an event: changes that are undone within a turn aren't
     /// reported, and all calls for a topic come from one core, so the last one counts. Between two calls that a room has

@@ -10,16 +10,16 @@
 //! waits for its answer.
 
 use super::{
-    Broadcast, Denial, EventReply, Identity, MovingSocket, PublicId, Recheck, SocketName, SocketRequest,
-    Ticket,
+    Broadcast, Denial, EventReply, Identity, MemberList, MembersQuery, MovingSocket, PublicId, Recheck,
+    SocketName, SocketRequest, Ticket,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::{
-    CoreId, Data, Document, FeedState, HistoryMessage, Key, Patch, Position, Requester, Room, RoomError,
-    Rooms, SessionId,
+    CoreId, Data, Document, FeedState, HistoryMessage, Key, Patch, Position, PresenceMessage, Requester,
+    Room, RoomError, Rooms, SessionId,
 };
 
 /// A message for a room.
@@ -542,6 +542,27 @@ pub trait CommandInbox: Send + Sync {
 
     /// Does something with sessions.
     fn command(&self, target: Target, command: Command);
+
+    /// Lists members of a room, those of all nodes.
+    fn list_members(&self, _query: MembersQuery, done: Done<MemberList>) {
+        done.answer(Ok(MemberList::default()));
+    }
+
+    /// Another node says who is in a room, or asks. Messages of one node about a room keep their order.
+    ///
+    /// # Errors
+    /// The inbox of the home core is full; nothing was sent.
+    fn update_presence(&self, _room: &Room, _node: u64, _message: PresenceMessage) -> Result<(), Busy> {
+        Ok(())
+    }
+
+    /// A node is dead: its members leave.
+    ///
+    /// # Errors
+    /// An inbox is full; nothing was sent.
+    fn lose_node(&self, _node: u64) -> Result<(), Busy> {
+        Ok(())
+    }
 
     /// Lists rooms.
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>);

@@ -6,6 +6,7 @@ mod broker;
 mod events;
 mod identity;
 mod inbox;
+mod members;
 mod moving;
 mod pushed;
 mod relay;
@@ -24,6 +25,7 @@ pub use inbox::{
     Publish, ROOMS_LISTED_MAX, RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo,
     SessionList, Target,
 };
+pub use members::{MemberList, MembersQuery};
 pub(crate) use moving::SocketCommand;
 pub use moving::{
     MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, Pid, SocketName, SocketQuestion,

@@ -58,6 +58,11 @@ impl PublicId {
         is_ours.then_some((usize::from(payload[0]), session))
     }
 
+    /// The id with these bytes, of a session of any node.
+    pub(crate) fn of_bytes(bytes: [u8; ID_BYTES]) -> Self {
+        Self(bytes)
+    }
+
     /// The bytes, as of the `sid` of an Engine.IO client.
     pub(crate) fn bytes(self) -> [u8; ID_BYTES] {
         self.0

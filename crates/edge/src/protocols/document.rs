@@ -106,7 +106,7 @@ impl Awaited {
                         self.fail(status, reason, draining, &mut out);
                         frames.push(Frame::owned(out));
                     }
-                    Body::Message { .. } | Body::Delta { .. } => {}
+                    Body::Message { .. } | Body::Delta { .. } | Body::Presence { .. } => {}
                 }
             });
             if taken == 0 {

@@ -2,6 +2,7 @@
 
 use super::moving::Barrier;
 use super::tasks::Task;
+use crate::app::Sent;
 use crate::ports::{
     Broadcast, ClientConnection, Denial, EventReply, FeedUpdate, Handover, Identity, Location, Publish,
     RoomUpdate, SocketCommand,
@@ -10,7 +11,7 @@ use crate::settings::Settings;
 use bytes::Bytes;
 use std::sync::Arc;
 use stentor_driver::ConnId;
-use stentor_hub::{Key, Room};
+use stentor_hub::{Key, PresenceMessage, Room, SessionId};
 
 /// What the control plane asks of a core.
 pub(crate) enum ControlCommand {
@@ -18,6 +19,11 @@ pub(crate) enum ControlCommand {
     /// From another node.
     Receive(Broadcast),
     Room(Room, RoomUpdate),
+    /// From another node.
+    Presence(Room, u64, PresenceMessage),
+    LostNode(u64),
+    /// What a session asked for.
+    Answer(SessionId, Box<Sent>),
     /// The answer to a question, by the number of its ticket.
     Decide(u64, Result<(), Denial>),
     /// The reply to an event, by the number of its ticket.
@@ -42,6 +48,8 @@ impl ControlCommand {
             Self::Publish(message) => message.data.len(),
             Self::Receive(message) => message.bytes(),
             Self::Room(_, update) => update.bytes(),
+            Self::Presence(_, _, message) => message.bytes(),
+            Self::Answer(_, answer) => answer.bytes(),
             Self::Feed(_, FeedUpdate::Document(document)) => document.body.len(),
             Self::Feed(_, FeedUpdate::At { document, patches, .. }) => {
                 document.body.len() + patches.iter().map(Bytes::len).sum::<usize>()
@@ -52,7 +60,8 @@ impl ControlCommand {
             Self::Socket(command) => command.bytes(),
             Self::Reply(_, reply) => reply.as_ref().as_ref().map_or(0, EventReply::bytes),
             Self::Adopt(connection, _) => size_of::<ClientConnection>() + connection.input.len(),
-            Self::Feed(..)
+            Self::LostNode(_)
+            | Self::Feed(..)
             | Self::Decide(..)
             | Self::Identify(..)
             | Self::Barrier(_)

@@ -3,6 +3,7 @@
 mod command;
 pub(crate) mod limits;
 mod moving;
+mod presence;
 pub(crate) mod tasks;
 
 use crate::identity::Sid;
@@ -14,8 +15,8 @@ use crate::options::Options;
 use crate::plane::{ControlPlane, DataPlane, Drain, Histogram, Metric, MetricKind, REQUESTERS_MAX, Wanted};
 use crate::ports::{
     Broadcast, Busy, ClientConnection, Command, CommandInbox, Concerned, Denial, Done, EventReply,
-    FeedUpdate, Handover, Identity, MovingSocket, PublicId, Publish, Recheck, RelayPermit, RoomList,
-    RoomUpdate, RoomsQuery, SocketCommand, SocketName, SocketRequest, Target, Ticket,
+    FeedUpdate, Handover, Identity, MemberList, MembersQuery, MovingSocket, PublicId, Publish, Recheck,
+    RelayPermit, RoomList, RoomUpdate, RoomsQuery, SocketCommand, SocketName, SocketRequest, Target, Ticket,
 };
 use crate::settings::Settings;
 use crate::tls::TlsHandle;
@@ -25,7 +26,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use stentor_driver::Waker;
-use stentor_hub::{CoreId, Key, Requester, Room, Topic, core_of};
+use stentor_hub::{CoreId, Key, PresenceMessage, Requester, Room, Topic, core_of};
 
 /// A core hands over new connections when it holds so many more than the least loaded one.
 const IMBALANCE_MIN: usize = 32;
@@ -268,6 +269,7 @@ impl Shared {
             },
             feed_interval_min: limits.feed_interval_min,
             external_positions: options.broker.as_ref().is_some_and(|broker| broker.orders_history()),
+            presence: self.presence_options(),
             recovery: options.engine.recovery.map(|recovery| stentor_hub::RecoveryLimits {
                 bytes_max: recovery.bytes_max,
                 age_max: recovery.age_max,
@@ -476,6 +478,18 @@ impl CommandInbox for Shared {
 
     fn command(&self, target: Target, command: Command) {
         self.submit(target, command);
+    }
+
+    fn list_members(&self, query: MembersQuery, done: Done<MemberList>) {
+        self.submit_members(query, false, done);
+    }
+
+    fn update_presence(&self, room: &Room, node: u64, message: PresenceMessage) -> Result<(), Busy> {
+        self.put_presence(room, node, message)
+    }
+
+    fn lose_node(&self, node: u64) -> Result<(), Busy> {
+        self.put_lost_node(node)
     }
 
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {

@@ -8,14 +8,16 @@
 
 use super::{ControlCommand, Shared};
 use crate::ports::{
-    Acknowledged, Command, CommandError, Concerned, Done, Named, PublicId, Recheck, RoomList, RoomsQuery,
-    SessionList, Target,
+    Acknowledged, Command, CommandError, Concerned, Done, MemberList, MembersQuery, Named, PublicId, Recheck,
+    RoomList, RoomsQuery, SessionList, Target,
 };
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use stentor_hub::{CoreId, Data, Emit, Room, Rooms, Selection, SessionId, Tally, Topic, core_of};
+use stentor_hub::{
+    CoreId, Data, Emit, MEMBERS_LISTED_MAX, Room, Rooms, Selection, SessionId, Tally, Topic, core_of,
+};
 
 /// Estimated size of one entry of a list, charged while the list is made.
 const LIST_ENTRY_BYTES: usize = 256;
@@ -89,6 +91,15 @@ pub(crate) enum Task {
     Sessions(SessionsTask),
     Rooms(RoomsTask),
     Recheck(RecheckTask),
+    Members(MembersTask),
+}
+
+/// Lists members of a room of this core.
+pub(crate) struct MembersTask {
+    pub(crate) query: Arc<MembersQuery>,
+    /// For a session that is notified: what it was notified of so far.
+    pub(crate) for_watcher: bool,
+    pub(crate) gather: Arc<Gather<MemberList>>,
 }
 
 /// Something to do with sessions of this core.
@@ -203,6 +214,7 @@ impl Task {
             }
             Self::Rooms(task) => task.query.limit * LIST_ENTRY_BYTES,
             Self::Recheck(_) => size_of::<RecheckTask>(),
+            Self::Members(task) => task.query.limit * LIST_ENTRY_BYTES,
         }
     }
 }
@@ -425,6 +437,34 @@ impl Shared {
             tasks.push((core, ControlCommand::Task(Box::new(task))));
         }
         self.put_all(tasks, &gather);
+    }
+
+    /// Lists members of a room on this node.
+    pub(crate) fn submit_members(&self, mut query: MembersQuery, for_watcher: bool, done: Done<MemberList>) {
+        query.limit = query.limit.min(MEMBERS_LISTED_MAX);
+        let query = Arc::new(query);
+        let gather = Gather::new(self.cores, done);
+        let tasks = (0..self.cores).map(|core| {
+            let task = MembersTask { query: query.clone(), for_watcher, gather: gather.clone() };
+            (core, ControlCommand::Task(Box::new(Task::Members(task))))
+        });
+        self.put_all(tasks.collect(), &gather);
+    }
+
+    /// Lists members of a room for a client: those that it was notified of, or those of all nodes.
+    pub(crate) fn list_members_for_client(
+        &self,
+        query: MembersQuery,
+        for_watcher: bool,
+        answer: impl FnOnce(Result<MemberList, CommandError>) + Send + 'static,
+    ) {
+        let broker = self.initial.options.broker.clone().filter(|_| !for_watcher);
+        let asked = query.clone();
+        let done = Done::new(move |list: Result<MemberList, CommandError>| match (broker, list) {
+            (Some(broker), Ok(list)) => broker.list_members(asked, list, Done::new(answer)),
+            (_, list) => answer(list),
+        });
+        self.submit_members(query, for_watcher, done);
     }
 
     /// Lists rooms of all cores.

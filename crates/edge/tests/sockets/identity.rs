@@ -57,7 +57,7 @@ impl Authorizer for User {
             Access::History(_) => return deny("not_allowed"),
             Access::Subscribe(Topic::Feed(key)) => key.as_str(),
             Access::Subscribe(Topic::Room(room)) | Access::Publish(room) => room.name(),
-            Access::Presence(_) => return deny("not_allowed"),
+            Access::Presence(_) | Access::Subscribe(Topic::Presence(_)) => return deny("not_allowed"),
         };
         let is_own = user.as_ref().is_some_and(|user| name.ends_with(&**user));
         let is_forbidden = rules.forbidden.lock().unwrap().contains(name);

@@ -28,6 +28,7 @@ mod interest;
 mod limits;
 mod origin;
 mod overload;
+mod presence;
 mod primus;
 mod protocol;
 mod recovery;

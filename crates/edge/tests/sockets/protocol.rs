@@ -144,6 +144,7 @@ fn the_error_codes_are_those_of_the_code() {
         told(&server, &[r#"{"type":"fly"}"#]),
         told(&server, &[&subscribe(r#""feed":"..""#)]),
         told(&server, &[&subscribe(r#""room":"""#)]),
+        told(&server, &[&subscribe(r#""room":"r","presence":true"#)]),
         told(&server, &[&subscribe(r#""room":"r","policy":"latest""#)]),
         told(&server, &[&subscribe(r#""feed":"k","rate":0"#)]),
         told(&strict, &[r#"{"type":"publish","room":"r"}"#]),
@@ -190,8 +191,16 @@ fn the_error_codes_are_those_of_the_code() {
 
 /// Replaces what differs from run to run by what the document says, remembering what it stands for.
 fn normalise(value: &mut Value, expect: &Value, epochs: &mut HashMap<u64, u64>) {
-    if value["session"].is_string() && expect["session"].is_string() {
-        value["session"] = expect["session"].clone();
+    for field in ["session", "since"] {
+        if !value[field].is_null() && !expect[field].is_null() {
+            value[field] = expect[field].clone();
+        }
+    }
+    for field in ["members", "joined", "left"] {
+        let all = value.get_mut(field).and_then(Value::as_array_mut);
+        if let (Some(all), Some(expect)) = (all, expect[field].as_array()) {
+            all.iter_mut().zip(expect).for_each(|(value, expect)| normalise(value, expect, epochs));
+        }
     }
     if let (Some(epoch), Some(written)) = (value["epoch"].as_u64(), expect["epoch"].as_u64())
         && *epochs.entry(written).or_insert(epoch) == epoch
@@ -206,14 +215,22 @@ fn run(example: &str, cores: usize) {
         let limits =
             HistoryLimits { publications_max: 10, bytes_max: 10_000, age_max: Duration::from_secs(60) };
         options.rooms.history = vec![("kept/".into(), limits)];
+        options.rooms.presence.rooms = vec!["chat/".into()];
     });
     let mut ws: Option<Ws> = None;
+    let mut other: Option<Ws> = None;
     let mut epochs = HashMap::new();
     for line in example.lines() {
         match line.split_at(2) {
             ("# ", what) => {
                 if let Some(target) = what.strip_prefix("connect ") {
                     ws = Some(server.ws(target));
+                } else if let Some(room) = what.strip_prefix("another client subscribes to the room ") {
+                    let other = other.insert(server.ws("/ws"));
+                    other.next_json();
+                    other.ask(serde_json::json!({"type": "subscribe", "room": room}));
+                } else if what == "the other client disconnects" {
+                    other = None;
                 } else if let Some((key, body)) =
                     what.strip_prefix("the feed ").and_then(|rest| rest.split_once(" becomes "))
                 {

@@ -188,6 +188,13 @@ pub enum Body {
         /// The reason, for people.
         reason: Arc<str>,
     },
+    /// Who has joined and left a room.
+    Presence {
+        /// The room.
+        room: Room,
+        /// The notice as JSON.
+        notice: Bytes,
+    },
 }
 
 impl Body {
@@ -198,6 +205,7 @@ impl Body {
             Self::Snapshot { document, .. } => document.body.len(),
             Self::Delta { patch, .. } => patch.len(),
             Self::State { reason, .. } => reason.len(),
+            Self::Presence { notice, .. } => notice.len(),
         }
     }
 
@@ -351,7 +359,7 @@ impl<F> Publication<F> {
         match &self.body {
             Body::Message { position, .. } => *position,
             Body::Snapshot { position, .. } | Body::Delta { position, .. } => Some(*position),
-            Body::State { .. } => None,
+            Body::State { .. } | Body::Presence { .. } => None,
         }
     }
 

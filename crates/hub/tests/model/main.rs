@@ -123,6 +123,7 @@ fn world(seed: u64) -> World {
         topics_max: limits.topics_max,
         room_history: room_history.clone(),
         external_positions: false,
+        presence: None,
         recovery,
         patches: limits.patches,
         feed_interval_min: Duration::ZERO,
@@ -199,7 +200,7 @@ impl World {
     fn key(&self, topic: usize) -> Key {
         match &self.shadow.topics[topic].topic {
             Topic::Feed(key) => key.clone(),
-            Topic::Room(_) => unreachable!(),
+            Topic::Room(_) | Topic::Presence(_) => unreachable!(),
         }
     }
 
@@ -488,6 +489,7 @@ impl World {
         let dispatch = self.hubs[from].outgoing(to).pop_front().unwrap();
         let mut noted = true;
         match &dispatch {
+            Dispatch::Presence(..) => unreachable!("no room has presence"),
             Dispatch::Interest { room, has_members: wanted } => {
                 self.log(format!("{from} → {to}: interest {wanted} in {room:?}"));
                 let topic = self.topic_named(&room.clone().into());
@@ -608,10 +610,11 @@ impl World {
             let position = match publication.body() {
                 Body::Message { position, .. } => *position,
                 Body::Snapshot { position, .. } | Body::Delta { position, .. } => Some(*position),
-                Body::State { .. } => None,
+                Body::State { .. } | Body::Presence { .. } => None,
             };
             let topic = match publication.body() {
                 Body::Message { room, .. } => Topic::Room(room.clone()),
+                Body::Presence { room, .. } => Topic::Presence(room.clone()),
                 Body::Snapshot { key, .. } | Body::Delta { key, .. } | Body::State { key, .. } => {
                     Topic::Feed(key.clone())
                 }

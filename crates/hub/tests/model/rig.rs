@@ -67,6 +67,7 @@ impl Said {
                 Self::Delta(*base, steps.split(|byte| *byte == b',').map(number).collect())
             }
             Body::State { state, reason, .. } => Self::State(*state, reason.to_string()),
+            Body::Presence { .. } => unreachable!("no room has presence"),
         }
     }
 }

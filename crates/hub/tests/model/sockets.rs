@@ -15,7 +15,7 @@ impl World {
     fn room(&self, topic: usize) -> Option<Room> {
         match &self.shadow.topics[topic].topic {
             Topic::Room(room) => Some(room.clone()),
-            Topic::Feed(_) => None,
+            Topic::Feed(_) | Topic::Presence(_) => None,
         }
     }
 

@@ -30,6 +30,7 @@ impl Encoder for Texts {
                 format!("{} after {} versions", text(patch), position.offset - base)
             }
             Body::State { state, reason, .. } => format!("{} {reason}", state.as_str()),
+            Body::Presence { notice, .. } => text(notice),
         };
         let bytes = match (format.0, publication.body()) {
             (1, _) => text.len() + 3,
@@ -160,7 +161,7 @@ impl Node {
         self.hubs[core].take(session, usize::MAX, usize::MAX, |publication, _| match publication.body() {
             Body::Message { position, .. } => newest = *position,
             Body::Snapshot { position, .. } | Body::Delta { position, .. } => newest = Some(*position),
-            Body::State { .. } => {}
+            Body::State { .. } | Body::Presence { .. } => {}
         });
         self.hubs[core].handle_sent(session);
         newest

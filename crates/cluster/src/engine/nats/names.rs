@@ -39,7 +39,10 @@ impl Names {
     /// Where the messages of a channel arrive: those that were published, and those that a stream has stored.
     pub(super) fn channel(&self, channel: &Channel) -> String {
         match channel {
-            Channel::Topic(Topic::Room(room)) => format!("{}.live.{}", self.prefix, room_tokens(room)),
+            // Nothing is published on a channel for presence alone.
+            Channel::Topic(Topic::Room(room) | Topic::Presence(room)) => {
+                format!("{}.live.{}", self.prefix, room_tokens(room))
+            }
             Channel::Topic(Topic::Feed(key)) => format!("{}.live.{}", self.prefix, feed_tokens(key)),
             Channel::Node(node) => format!("{}.node.{node}", self.prefix),
             Channel::Nodes => format!("{}.nodes", self.prefix),

@@ -19,7 +19,8 @@ pub(super) enum ChannelName<'a> {
 impl<'a> From<&'a Channel> for ChannelName<'a> {
     fn from(channel: &'a Channel) -> Self {
         match channel {
-            Channel::Topic(Topic::Room(room)) => {
+            // Nothing is published on a channel for presence alone.
+            Channel::Topic(Topic::Room(room) | Topic::Presence(room)) => {
                 Self::Room { namespace: room.namespace(), name: room.name() }
             }
             Channel::Topic(Topic::Feed(key)) => Self::Feed(key.as_str()),
@@ -43,7 +44,7 @@ impl Names {
 
     pub(super) fn channel(&self, channel: &Channel) -> String {
         match channel {
-            Channel::Topic(Topic::Room(room)) => self.room(room, ""),
+            Channel::Topic(Topic::Room(room) | Topic::Presence(room)) => self.room(room, ""),
             Channel::Topic(Topic::Feed(key)) => self.feed(key, ""),
             Channel::Node(node) => format!("{}{{node:{node}}}", self.prefix),
             Channel::Nodes => format!("{}{{nodes}}", self.prefix),

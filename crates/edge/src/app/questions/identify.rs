@@ -58,7 +58,15 @@ impl Questions {
         let identity = self.identities.get(session).cloned();
         self.last += 1;
         let (number, identity) = (self.last, identity.as_deref());
-        let (ticket, access) = (Ticket { core: self.core, number }, Access::Subscribe(topic));
+        let room;
+        let access = match topic {
+            Topic::Presence(of) => {
+                room = Topic::Room(of.clone());
+                Access::Presence(&room)
+            }
+            Topic::Feed(_) | Topic::Room(_) => Access::Subscribe(topic),
+        };
+        let ticket = Ticket { core: self.core, number };
         match self.decision(&Question { ticket, session: Some(id), identity, access }) {
             Decision::Allow => Ok(()),
             Decision::Deny(denial) => Err(denial),

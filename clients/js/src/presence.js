@@ -1,0 +1,130 @@
+// Who is in a room: the list of its members, kept current by notices. docs/protocol.md, "Presence", has the rules.
+//
+//   stale ── the server confirms the subscription ──► reading ── the last page, then the notices that came meanwhile ──► current
+//     ▲                                                  ▲                                                                  │
+//     ├──────────── the connection is lost ◄─────────────┴── a notice is missing, or doesn't list all: after a while ◄──────┤
+//     └─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────┘
+
+import { Handle, emit } from './emitter.js';
+
+/** Members per page. */
+const PAGE = 1_000;
+/** Least time until the members are read again; at most three times this, so that not all clients do so at once. */
+const REPEAT_MS = 1_000;
+
+/** The members of a room, shared by all `Presence`s of its name. */
+export class PresenceState {
+  handles = new Set();
+  members = new Map();
+  count = 0;
+  isCurrent = false;
+  #hasRead = false;
+  #version = 0;
+  /** Notices that came while the members are read; `null` at other times. */
+  #early = null;
+  /** Answers to earlier questions are ignored. */
+  #run = 0;
+  #timer;
+
+  constructor(room) {
+    this.room = room;
+  }
+
+  /** Reads the members by `ask(query, answered)`. */
+  read(ask) {
+    clearTimeout(this.#timer);
+    this.ask = ask;
+    const run = ++this.#run;
+    const members = new Map();
+    let version;
+    this.#early = [];
+    const next = (after) => ask({ after, limit: PAGE }, (error, page) => {
+      if (run !== this.#run) return;
+      if (error) return this.failed(error);
+      version ??= page.version;
+      for (const member of page.members ?? []) members.set(member.session, member);
+      if (page.next) return next(page.next);
+      this.#replace(members, page.count, version ?? 0);
+    });
+    next();
+  }
+
+  #replace(members, count, version) {
+    const [before, early] = [this.members, this.#early];
+    [this.members, this.count, this.#version, this.#early] = [members, count, version, null];
+    const users = new Set([...members.values()].map(({ user }) => user));
+    if (this.#hasRead) {
+      for (const [session, member] of before) {
+        // A user who has another session now didn't leave.
+        if (!members.has(session) && !(member.user !== undefined && users.has(member.user))) this.#emit('leave', member);
+      }
+      const known = new Set([...before.values()].map(({ user }) => user));
+      for (const [session, member] of members) {
+        if (!before.has(session) && !(member.user !== undefined && known.has(member.user))) this.#emit('join', member);
+      }
+    }
+    this.#hasRead = this.isCurrent = true;
+    this.#emit('change');
+    for (const notice of early) this.receive(notice);
+  }
+
+  receive(notice) {
+    if (this.#early) return void this.#early.push(notice);
+    const { version, count, joined, left, replaced = [], more } = notice;
+    if (!this.isCurrent || version <= this.#version) return;
+    const isNext = version === this.#version + 1;
+    [this.#version, this.count] = [version, count];
+    for (const { replaces, ...member } of replaced) {
+      this.members.delete(replaces);
+      this.members.set(member.session, member);
+    }
+    for (const member of joined) {
+      const isNew = !this.members.has(member.session);
+      this.members.set(member.session, member);
+      if (isNew) this.#emit('join', member);
+    }
+    for (const { session } of left) {
+      const member = this.members.get(session);
+      if (this.members.delete(session)) this.#emit('leave', member);
+    }
+    this.#emit('change');
+    if (!isNext || more) this.#repeat();
+  }
+
+  #repeat() {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.read(this.ask), REPEAT_MS * (1 + 2 * Math.random()));
+  }
+
+  failed(error) {
+    this.#early = null;
+    this.#emit('error', error);
+    if (error.retry && this.ask && error.code !== 'connection_lost') this.#repeat();
+  }
+
+  /** The connection is lost, or nobody needs the members any more. */
+  disconnected() {
+    clearTimeout(this.#timer);
+    this.#run += 1;
+    this.#early = this.ask = null;
+    this.isCurrent = false;
+  }
+
+  #emit(event, ...details) {
+    for (const handle of this.handles) emit(handle, event, ...details);
+  }
+}
+
+export class Presence extends Handle {
+  #state;
+
+  constructor(state, release) {
+    super(state, release);
+    this.#state = state;
+    this.room = state.room;
+  }
+
+  get count() { return this.#state.count; }
+  get members() { return [...this.#state.members.values()]; }
+  get isCurrent() { return this.#state.isCurrent; }
+}

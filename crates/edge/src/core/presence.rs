@@ -1,0 +1,183 @@
+//! Who is in a room: between the sessions of this core, the hub, other nodes, and those who ask.
+
+use super::Core;
+use super::timer::Timer;
+use crate::app::{PresenceReply, error_reply, members_reply, write_notice};
+use crate::ledger::{Charge, Class, Ledger};
+use crate::ports::{MembersQuery, PublicId};
+use crate::shared::ControlCommand;
+use crate::shared::tasks::MembersTask;
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+use stentor_driver::Driver;
+use stentor_hub::{MemberId, PresenceChange, RoomMember, SessionId, User};
+
+/// Maximum number of clients' questions for members per core that aren't answered.
+const QUERIES_MAX: usize = 1_024;
+
+/// A core's part in presence.
+pub(super) struct PresenceState {
+    charge: Charge,
+    timer_at: Option<Instant>,
+    /// The ids of sessions that came from other nodes.
+    moved: HashMap<SessionId, PublicId>,
+    queries: Arc<AtomicUsize>,
+}
+
+impl PresenceState {
+    pub(super) fn new(ledger: Arc<Ledger>) -> Self {
+        let charge = Charge::new(ledger, Class::Presence);
+        Self { charge, timer_at: None, moved: HashMap::new(), queries: Arc::default() }
+    }
+
+    /// The timer has fired.
+    pub(super) fn timer_fired(&mut self) {
+        self.timer_at = None;
+    }
+}
+
+/// A question counts until it is dropped.
+struct Permit(Arc<AtomicUsize>);
+
+impl Permit {
+    fn new(queries: &Arc<AtomicUsize>) -> Option<Self> {
+        let has_room = |open: usize| (open < QUERIES_MAX).then_some(open + 1);
+        queries.fetch_update(Ordering::Relaxed, Ordering::Relaxed, has_room).ok()?;
+        Some(Self(queries.clone()))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<D: Driver> Core<D> {
+    /// Passes on who has joined and left, and notifies those who want to know. Returns whether there was anything.
+    pub(super) fn mind_presence(&mut self) -> bool {
+        if !self.ex.shared.has_presence() {
+            return false;
+        }
+        let now = self.ex.context.now;
+        let mut has_changed = false;
+        let changes = self.ex.hub.untracked().take_membership_changes();
+        for change in changes {
+            has_changed = true;
+            let presence = match change.absence {
+                None => PresenceChange::Joined(Arc::new(self.member(change.session))),
+                Some(absence) => PresenceChange::Left(self.member_id(change.session), absence),
+            };
+            self.ex.hub.untracked().handle_presence(now, change.room, presence);
+        }
+        let hub = self.ex.hub.untracked();
+        hub.handle_presence_time(now);
+        while let Some(notice) = hub.poll_presence_notice() {
+            has_changed = true;
+            let text = Bytes::from(write_notice(&notice));
+            self.ex.published_bytes += text.len();
+            hub.publish_presence(now, &notice.room, text);
+        }
+        while let Some(message) = hub.poll_presence_message() {
+            if let Some(broker) = self.ex.outlet.broker() {
+                broker.send_presence(&message);
+            }
+        }
+        if let Some(at) = hub.poll_presence_timeout()
+            && self.presence.timer_at.is_none_or(|before| at < before)
+        {
+            self.presence.timer_at = Some(at);
+            self.driver.timer_set(at, Timer::Presence.token());
+        }
+        has_changed
+    }
+
+    /// What others may know of a session.
+    fn member(&mut self, session: SessionId) -> RoomMember {
+        let id = self.ex.public_id(session);
+        if id != PublicId::of(self.ex.shared.seed, self.ex.context.core, session) {
+            self.presence.moved.insert(session, id);
+        }
+        let (user, info) = self.ex.who_is(session);
+        let info_bytes_max = self.ex.options().rooms.presence.info_bytes_max;
+        RoomMember {
+            id: id.into(),
+            user: user.map(|user| User { issuer: user.issuer, subject: user.subject }),
+            info: info.filter(|info| info.len() <= info_bytes_max),
+            since_ms: self.ex.unix_millis(),
+        }
+    }
+
+    fn member_id(&self, session: SessionId) -> MemberId {
+        let moved = self.presence.moved.get(&session).copied();
+        moved.unwrap_or_else(|| PublicId::of(self.ex.shared.seed, self.ex.context.core, session)).into()
+    }
+
+    /// Updates what is read from outside.
+    pub(super) fn report_presence(&mut self) {
+        if !self.ex.shared.has_presence() {
+            return;
+        }
+        let hub = self.ex.hub.untracked();
+        self.presence.moved.retain(|session, _| hub.tag(*session).is_some());
+        let stats = hub.presence_stats();
+        self.presence.charge.set(stats.bytes);
+        let metrics = self.ex.metrics();
+        metrics.presence_members.set(stats.members as u64);
+        metrics.presence_notices.set(stats.notices);
+        metrics.presence_coalesced.set(stats.coalesced);
+        metrics.presence_truncated.set(stats.truncated);
+    }
+
+    /// Lists members of a room for a client; the answer follows.
+    pub(super) fn list_members(
+        &mut self,
+        session: SessionId,
+        query: MembersQuery,
+        for_watcher: bool,
+        reply: PresenceReply,
+    ) {
+        let Some(permit) = Permit::new(&self.presence.queries) else {
+            return self.send_to_session(session, error_reply(&reply));
+        };
+        let (shared, core) = (self.ex.shared.clone(), self.ex.context.core);
+        let room = query.room.clone();
+        let has_presence = self.ex.hub.has_presence(&room);
+        let answer = move |list| {
+            let what = match list {
+                Ok(list) => members_reply(&reply, &room, &list, has_presence),
+                Err(_) => error_reply(&reply),
+            };
+            drop(permit);
+            // If the inbox is full, the client isn't answered.
+            let _ = shared.inboxes[core].put(ControlCommand::Answer(session, Box::new(what)));
+        };
+        self.ex.shared.list_members_for_client(query, for_watcher, answer);
+    }
+
+    /// Lists members of a room with its home here, or counts those of this core.
+    pub(super) fn list_own_members(&mut self, task: &MembersTask) -> crate::ports::MemberList {
+        let MembersTask { query, for_watcher, .. } = task;
+        let (now, core) = (self.ex.context.now, self.ex.context.core);
+        let hub = self.ex.hub.untracked();
+        if !hub.has_presence(&query.room) {
+            let count = hub.member_count(&query.room);
+            return crate::ports::MemberList { count, ..crate::ports::MemberList::default() };
+        }
+        if hub.presence_core(&query.room) != core {
+            return crate::ports::MemberList::default();
+        }
+        let after = query.after.map(MemberId::from);
+        let page = hub.present_members(now, &query.room, after, query.limit, *for_watcher);
+        crate::ports::MemberList {
+            members: page.members,
+            has_more: page.has_more,
+            count: page.count,
+            version: page.version,
+            missing_nodes: Vec::new(),
+        }
+    }
+}

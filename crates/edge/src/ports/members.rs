@@ -1,0 +1,64 @@
+//! Who is in a room.
+
+use super::PublicId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use stentor_hub::{MEMBERS_LISTED_MAX, MemberId, Room, RoomMember};
+
+/// Which members of a room to list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MembersQuery {
+    /// The room.
+    pub room: Room,
+    /// Members whose sessions follow this one, in the order of their ids.
+    pub after: Option<PublicId>,
+    /// How many to list: at most [`MEMBERS_LISTED_MAX`].
+    pub limit: usize,
+}
+
+/// Members of a room. Only rooms with presence ([`crate::Presence::rooms`]) list theirs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberList {
+    /// The members, in the order of their ids.
+    pub members: Vec<Arc<RoomMember>>,
+    /// Whether more follow.
+    pub has_more: bool,
+    /// How many sessions are members.
+    pub count: usize,
+    /// The version of the last notice that it includes, if it is for a session that gets notices.
+    pub version: Option<u64>,
+    /// Names of nodes that didn't answer in time: their members are neither listed nor counted.
+    pub missing_nodes: Vec<String>,
+}
+
+impl MemberList {
+    /// Adds another core's or node's part of a list of at most `limit` members.
+    pub fn merge(&mut self, other: Self, limit: usize) {
+        let limit = limit.min(MEMBERS_LISTED_MAX);
+        if self.members.is_empty() {
+            self.members = other.members;
+        } else if !other.members.is_empty() {
+            let all = std::mem::take(&mut self.members).into_iter().chain(other.members);
+            // A session that moves is on two nodes for a moment.
+            let all: BTreeMap<MemberId, Arc<RoomMember>> = all.map(|member| (member.id, member)).collect();
+            self.members = all.into_values().collect();
+        }
+        self.has_more |= other.has_more || self.members.len() > limit;
+        self.members.truncate(limit);
+        self.count += other.count;
+        self.version = self.version.or(other.version);
+        self.missing_nodes.extend(other.missing_nodes);
+    }
+}
+
+impl From<PublicId> for MemberId {
+    fn from(id: PublicId) -> Self {
+        Self(id.bytes())
+    }
+}
+
+impl From<MemberId> for PublicId {
+    fn from(id: MemberId) -> Self {
+        Self::of_bytes(id.0)
+    }
+}

@@ -1,0 +1,69 @@
+//! Changes of membership that the home core of a room's presence doesn't know yet, as levels.
+//!
+//! **Invariant.** A session waits for a room at most once, and only while its membership differs from what was last taken.
+
+use crate::dispatch::CoreId;
+use crate::presence::Absence;
+use crate::session_id::SessionId;
+use crate::topic::Room;
+use crate::topics::Seeded;
+use std::collections::HashMap;
+
+/// A session that has joined a room, or why it has left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MembershipChange {
+    /// The room.
+    pub room: Room,
+    /// The session.
+    pub session: SessionId,
+    /// `None`: it has joined.
+    pub absence: Option<Absence>,
+}
+
+/// Changes of one shard's sessions, by the home core that they are for.
+pub(crate) struct Changes {
+    waiting: Vec<HashMap<(Room, SessionId), Option<Absence>, Seeded>>,
+    count: usize,
+}
+
+impl Changes {
+    pub(crate) fn new(cores: usize, seed: [u64; 2]) -> Self {
+        Self { waiting: (0..cores).map(|_| HashMap::with_hasher(Seeded(seed))).collect(), count: 0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// A session has joined, or left. It was the other way round before.
+    pub(crate) fn set(&mut self, home: CoreId, room: &Room, session: SessionId, absence: Option<Absence>) {
+        let waiting = &mut self.waiting[home];
+        let key = (room.clone(), session);
+        match waiting.remove(&key) {
+            // The home core knows it so.
+            Some(before) if before.is_none() != absence.is_none() => self.count -= 1,
+            before => {
+                self.count += usize::from(before.is_none());
+                waiting.insert(key, absence);
+            }
+        }
+    }
+
+    /// Takes the changes for a home core.
+    pub(crate) fn take(&mut self, home: CoreId, changes: &mut Vec<MembershipChange>) {
+        let waiting = &mut self.waiting[home];
+        let hasher = *waiting.hasher();
+        let taken = std::mem::replace(waiting, HashMap::with_hasher(hasher));
+        self.count -= taken.len();
+        changes.extend(taken.into_iter().map(|((room, session), absence)| MembershipChange {
+            room,
+            session,
+            absence,
+        }));
+    }
+
+    /// Approximate size.
+    pub(crate) fn bytes(&self) -> usize {
+        self.count * (size_of::<(Room, SessionId)>() + 16)
+    }
+}

@@ -1,0 +1,569 @@
+//! The members of one room, at the home core of its presence.
+//!
+//! A member whose session has ended stays for the grace, unless it has left on purpose. If its user joins with another
+//! session meanwhile, that one takes its place.
+//!
+//! **Invariants.** What watchers were notified of is exactly the members that are `is_reported`, and `gone`. `listed`
+//! members have a record; the others are only counted. `leaving` has the members of users who may return.
+
+use crate::presence::{
+    Absence, DELTA_CHANGES_MAX, MEMBERS_LISTED_BYTES_MAX, MemberId, MembersPage, NOTICE_BYTES_MAX,
+    NOTICE_CHANGES_MAX, PresenceMessage, PresenceNotice, PresenceOptions, PresenceStats, RoomMember, User,
+};
+use crate::topic::Room;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Stands for this node. Others have their ids.
+pub(super) const THIS_NODE: u64 = 0;
+/// Approximate size of a member, without what it shares with its session.
+const ENTRY_BYTES: usize = 160;
+
+struct Entry {
+    node: u64,
+    /// `None`: it is one of too many.
+    record: Option<Arc<RoomMember>>,
+    leaves_at: Option<Instant>,
+    is_reported: bool,
+    /// The member whose place it has taken, of those that watchers know.
+    replaces: Option<MemberId>,
+}
+
+/// What is known of another node.
+pub(super) struct Source {
+    pub(super) version: u64,
+    /// How many members it has, by its own count.
+    count: usize,
+    /// How many of them are known here and present.
+    known: usize,
+    pub(super) confirmed_at: Instant,
+}
+
+/// A change that other nodes don't know yet.
+enum Unpublished {
+    Joined,
+    Left(Absence),
+}
+
+/// The members of a room.
+#[derive(Default)]
+pub(super) struct RoomPresence {
+    entries: BTreeMap<MemberId, Entry>,
+    listed: usize,
+    /// Members of this node that are present.
+    local: usize,
+    leaving: BTreeMap<User, BTreeSet<MemberId>>,
+    leaving_at: BTreeSet<(Instant, MemberId)>,
+    pub(super) sources: BTreeMap<u64, Source>,
+    pub(super) is_watched: bool,
+    /// The version of the last notice.
+    pub(super) version: u64,
+    /// Members that watchers don't know yet.
+    fresh: BTreeSet<MemberId>,
+    /// Members that watchers know, and that have left.
+    gone: BTreeMap<MemberId, Option<Arc<RoomMember>>>,
+    /// Changes since the last notice.
+    changes: usize,
+    pub(super) notify_at: Option<Instant>,
+    /// Until when changes are published to other nodes.
+    pub(super) lease_until: Option<Instant>,
+    /// The version that other nodes know this node's members by.
+    pub(super) local_version: u64,
+    unpublished: BTreeMap<MemberId, Unpublished>,
+    pub(super) publish_at: Option<Instant>,
+    pub(super) watch_at: Option<Instant>,
+    /// When this node last said that it watches.
+    pub(super) watched_at: Option<Instant>,
+    /// When it stops watching, since its last watcher has left.
+    pub(super) unwatch_at: Option<Instant>,
+    /// What the last notice said.
+    last_count: usize,
+}
+
+impl RoomPresence {
+    /// A room without members.
+    pub(super) fn new(local_version: u64, lease_until: Option<Instant>) -> Self {
+        Self { local_version, lease_until, ..Self::default() }
+    }
+
+    /// When something is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let grace = self.leaving_at.first().map(|(at, _)| *at);
+        let all = [self.notify_at, self.publish_at, self.watch_at, self.unwatch_at, self.lease_until, grace];
+        all.into_iter().flatten().min()
+    }
+
+    pub(super) fn is_unused(&self) -> bool {
+        self.entries.is_empty() && !self.is_watched && self.lease_until.is_none() && self.gone.is_empty()
+    }
+
+    /// How many members there are, those that may return included.
+    pub(super) fn count(&self) -> usize {
+        let unknown = |source: &Source| source.count.saturating_sub(source.known);
+        self.entries.len() + self.sources.values().map(unknown).sum::<usize>()
+    }
+
+    pub(super) fn entries(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let remote = |entry: &Entry| match &entry.record {
+            Some(record) if entry.node != THIS_NODE => record.bytes(),
+            _ => 0,
+        };
+        (self.entries.len() + self.gone.len() + self.unpublished.len()) * ENTRY_BYTES
+            + if self.sources.is_empty() { 0 } else { self.entries.values().map(remote).sum() }
+    }
+
+    pub(super) fn join(
+        &mut self,
+        now: Instant,
+        options: &PresenceOptions,
+        node: u64,
+        mut record: Arc<RoomMember>,
+    ) {
+        let id = record.id;
+        let mut replaces = None;
+        if let Some(before) = self.entries.get(&id) {
+            // The session has been resumed, or has moved from another node.
+            let is_known = before.node == node && before.leaves_at.is_none();
+            if is_known {
+                return;
+            }
+            self.stay(id);
+            self.set_node(now, options, id, node);
+            return;
+        }
+        if let Some(user) = &record.user
+            && let Some(left) = self.leaving.get(user).and_then(|left| left.first().copied())
+        {
+            let since_ms = self.entries.get(&left).and_then(|left| Some(left.record.as_ref()?.since_ms));
+            if let Some(since_ms) = since_ms.filter(|since_ms| *since_ms < record.since_ms) {
+                record = Arc::new(RoomMember { since_ms, ..(*record).clone() });
+            }
+            let entry = self.remove(now, options, left, Absence::Ended);
+            replaces = entry.and_then(|entry| if entry.is_reported { Some(left) } else { entry.replaces });
+        }
+        let has_room = self.listed < options.members_max;
+        self.listed += usize::from(has_room);
+        let is_reported = !self.is_watched || self.gone.remove(&id).is_some();
+        if !is_reported {
+            self.fresh.insert(id);
+        }
+        let record = has_room.then_some(record);
+        self.entries.insert(id, Entry { node, record, leaves_at: None, is_reported, replaces });
+        self.appear(now, options, id, node);
+        self.changed(now, options);
+    }
+
+    pub(super) fn leave(
+        &mut self,
+        now: Instant,
+        options: &PresenceOptions,
+        node: u64,
+        id: MemberId,
+        absence: Absence,
+    ) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if entry.node != node || entry.leaves_at.is_some() {
+            return;
+        }
+        let user = entry.record.as_ref().and_then(|record| record.user.clone());
+        let may_return = match absence {
+            Absence::Unsubscribed => false,
+            Absence::Ended => user.is_some(),
+            Absence::Suspended => true,
+        };
+        if !may_return || options.grace.is_zero() {
+            self.remove(now, options, id, absence);
+            return;
+        }
+        let at = now + options.grace;
+        entry.leaves_at = Some(at);
+        self.leaving_at.insert((at, id));
+        if let Some(user) = user {
+            self.leaving.entry(user).or_default().insert(id);
+        }
+        self.disappear(now, options, id, node, absence);
+    }
+
+    /// A member that was about to leave doesn't.
+    fn stay(&mut self, id: MemberId) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let Some(at) = entry.leaves_at.take() else {
+            // It is counted as present where it was.
+            let node = entry.node;
+            self.uncount(node);
+            return;
+        };
+        self.leaving_at.remove(&(at, id));
+        let user = entry.record.as_ref().and_then(|record| record.user.clone());
+        self.forget_leaving(user, id);
+    }
+
+    fn set_node(&mut self, now: Instant, options: &PresenceOptions, id: MemberId, node: u64) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if entry.node == THIS_NODE && node != THIS_NODE {
+            self.unpublish(now, options, id, Absence::Ended);
+        }
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.node = node;
+        }
+        self.appear(now, options, id, node);
+    }
+
+    fn forget_leaving(&mut self, user: Option<User>, id: MemberId) {
+        if let Some(user) = user
+            && let Some(left) = self.leaving.get_mut(&user)
+        {
+            left.remove(&id);
+            if left.is_empty() {
+                self.leaving.remove(&user);
+            }
+        }
+    }
+
+    fn uncount(&mut self, node: u64) {
+        if node == THIS_NODE {
+            self.local -= 1;
+        } else if let Some(source) = self.sources.get_mut(&node) {
+            source.known = source.known.saturating_sub(1);
+        }
+    }
+
+    /// A member is present on a node.
+    fn appear(&mut self, now: Instant, options: &PresenceOptions, id: MemberId, node: u64) {
+        if node != THIS_NODE {
+            if let Some(source) = self.sources.get_mut(&node) {
+                source.known += 1;
+            }
+            return;
+        }
+        self.local += 1;
+        if self.lease_until.is_some() {
+            match self.unpublished.remove(&id) {
+                Some(Unpublished::Left(_)) => {}
+                Some(Unpublished::Joined) | None => {
+                    self.unpublished.insert(id, Unpublished::Joined);
+                }
+            }
+            self.publish_at.get_or_insert(now + options.interval);
+        } else {
+            self.local_version += 1;
+        }
+    }
+
+    /// A member isn't present on a node any more.
+    fn disappear(
+        &mut self,
+        now: Instant,
+        options: &PresenceOptions,
+        id: MemberId,
+        node: u64,
+        absence: Absence,
+    ) {
+        self.uncount(node);
+        if node == THIS_NODE {
+            self.unpublish(now, options, id, absence);
+        }
+    }
+
+    fn unpublish(&mut self, now: Instant, options: &PresenceOptions, id: MemberId, absence: Absence) {
+        if self.lease_until.is_some() {
+            if !matches!(self.unpublished.remove(&id), Some(Unpublished::Joined)) {
+                self.unpublished.insert(id, Unpublished::Left(absence));
+            }
+            self.publish_at.get_or_insert(now + options.interval);
+        } else {
+            self.local_version += 1;
+        }
+    }
+
+    fn remove(
+        &mut self,
+        now: Instant,
+        options: &PresenceOptions,
+        id: MemberId,
+        absence: Absence,
+    ) -> Option<Entry> {
+        let entry = self.entries.remove(&id)?;
+        self.listed -= usize::from(entry.record.is_some());
+        match entry.leaves_at {
+            Some(at) => {
+                self.leaving_at.remove(&(at, id));
+                self.forget_leaving(entry.record.as_ref().and_then(|record| record.user.clone()), id);
+            }
+            None => self.disappear(now, options, id, entry.node, absence),
+        }
+        if self.is_watched {
+            if entry.is_reported {
+                self.gone.insert(id, entry.record.clone());
+            } else {
+                self.fresh.remove(&id);
+            }
+        }
+        self.changed(now, options);
+        Some(entry)
+    }
+
+    /// Watchers have something to learn.
+    fn changed(&mut self, now: Instant, options: &PresenceOptions) {
+        if self.is_watched {
+            self.changes += 1;
+            self.notify_at.get_or_insert(now + options.interval);
+        }
+    }
+
+    pub(super) fn watch(&mut self) {
+        self.is_watched = true;
+        self.last_count = self.count();
+    }
+
+    pub(super) fn unwatch(&mut self) {
+        self.is_watched = false;
+        (self.notify_at, self.watch_at, self.watched_at, self.unwatch_at) = (None, None, None, None);
+        self.changes = 0;
+        self.gone.clear();
+        for id in std::mem::take(&mut self.fresh) {
+            if let Some(entry) = self.entries.get_mut(&id) {
+                entry.is_reported = true;
+            }
+        }
+        self.sources.clear();
+        // Nobody says any more which members other nodes have.
+        let remote: Vec<MemberId> =
+            self.entries.iter().filter(|(_, entry)| entry.node != THIS_NODE).map(|(id, _)| *id).collect();
+        for id in remote {
+            let Some(entry) = self.entries.remove(&id) else { continue };
+            self.listed -= usize::from(entry.record.is_some());
+            if let Some(at) = entry.leaves_at {
+                self.leaving_at.remove(&(at, id));
+                self.forget_leaving(entry.record.and_then(|record| record.user.clone()), id);
+            }
+        }
+    }
+
+    /// Removes those whose grace is over.
+    pub(super) fn expire(&mut self, now: Instant, options: &PresenceOptions) {
+        while let Some((at, id)) = self.leaving_at.first().copied().filter(|(at, _)| *at <= now) {
+            self.leaving_at.remove(&(at, id));
+            self.remove(now, options, id, Absence::Ended);
+        }
+    }
+
+    /// The notice that is due. `None`: nothing has changed after all.
+    pub(super) fn notice(&mut self, room: &Room, stats: &mut PresenceStats) -> Option<PresenceNotice> {
+        self.notify_at = None;
+        let changes = std::mem::take(&mut self.changes);
+        let mut gone = std::mem::take(&mut self.gone);
+        let fresh = std::mem::take(&mut self.fresh);
+        let total = gone.len() + fresh.len();
+        let count = self.count();
+        if total == 0 && count == self.last_count {
+            stats.coalesced += changes as u64;
+            return None;
+        }
+        self.version += 1;
+        self.last_count = count;
+        let mut notice = PresenceNotice {
+            room: room.clone(),
+            version: self.version,
+            joined: Vec::new(),
+            replaced: Vec::new(),
+            left: Vec::new(),
+            more: 0,
+            count,
+        };
+        let mut bytes = 0;
+        let mut listed = 0;
+        for id in fresh {
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            entry.is_reported = true;
+            let replaced = entry.replaces.take().filter(|before| gone.contains_key(before));
+            let Some(record) = &entry.record else {
+                notice.more += 1;
+                continue;
+            };
+            if listed >= NOTICE_CHANGES_MAX || bytes + record.bytes() > NOTICE_BYTES_MAX {
+                notice.more += 1;
+                continue;
+            }
+            listed += 1;
+            bytes += record.bytes();
+            match replaced {
+                Some(before) => {
+                    gone.remove(&before);
+                    notice.replaced.push((record.clone(), before));
+                }
+                None => notice.joined.push(record.clone()),
+            }
+        }
+        for record in gone.into_values() {
+            match record {
+                Some(record) if listed < NOTICE_CHANGES_MAX && bytes + record.bytes() <= NOTICE_BYTES_MAX => {
+                    listed += 1;
+                    bytes += record.bytes();
+                    notice.left.push(record);
+                }
+                _ => notice.more += 1,
+            }
+        }
+        stats.notices += 1;
+        stats.truncated += notice.more as u64;
+        stats.coalesced += changes.saturating_sub(1) as u64;
+        Some(notice)
+    }
+
+    /// Changes for other nodes.
+    pub(super) fn delta(&mut self, now: Instant, options: &PresenceOptions) -> Option<PresenceMessage> {
+        self.publish_at = None;
+        if self.unpublished.is_empty() {
+            return None;
+        }
+        let mut left = Vec::new();
+        let mut joined = Vec::new();
+        for _ in 0..DELTA_CHANGES_MAX {
+            let Some((id, change)) = self.unpublished.pop_first() else { break };
+            match change {
+                Unpublished::Left(absence) => left.push((id, absence)),
+                Unpublished::Joined => {
+                    joined.extend(self.entries.get(&id).and_then(|entry| entry.record.clone()));
+                }
+            }
+        }
+        if !self.unpublished.is_empty() {
+            self.publish_at = Some(now + options.interval);
+        }
+        let from = self.local_version;
+        self.local_version += 1;
+        Some(PresenceMessage::Delta { from, to: self.local_version, count: self.local, joined, left })
+    }
+
+    /// Changes needn't be published any more.
+    pub(super) fn end_lease(&mut self) {
+        (self.lease_until, self.publish_at) = (None, None);
+        if !self.unpublished.is_empty() {
+            self.unpublished.clear();
+            self.local_version += 1;
+        }
+    }
+
+    /// All members of this node as of its version, for another one.
+    pub(super) fn snapshot(&self) -> PresenceMessage {
+        let here = |entry: &&Entry| entry.node == THIS_NODE && entry.leaves_at.is_none();
+        let members = self.entries.values().filter(here).filter_map(|entry| entry.record.clone()).collect();
+        PresenceMessage::Snapshot { version: self.local_version, count: self.local, members }
+    }
+
+    /// Another node says which members it has.
+    pub(super) fn set_members(
+        &mut self,
+        now: Instant,
+        options: &PresenceOptions,
+        node: u64,
+        version: u64,
+        count: usize,
+        members: Vec<Arc<RoomMember>>,
+    ) {
+        let known = self.sources.get(&node).map_or(0, |source| source.known);
+        self.sources.insert(node, Source { version, count, known, confirmed_at: now });
+        let there: BTreeSet<MemberId> = members.iter().map(|member| member.id).collect();
+        for member in members {
+            self.join(now, options, node, member);
+        }
+        self.leave_all(now, options, node, |id| !there.contains(id));
+        self.changed(now, options);
+    }
+
+    pub(super) fn apply(
+        &mut self,
+        now: Instant,
+        options: &PresenceOptions,
+        node: u64,
+        (to, count): (u64, usize),
+        joined: Vec<Arc<RoomMember>>,
+        left: Vec<(MemberId, Absence)>,
+    ) {
+        if let Some(source) = self.sources.get_mut(&node) {
+            (source.version, source.count, source.confirmed_at) = (to, count, now);
+        }
+        for member in joined {
+            self.join(now, options, node, member);
+        }
+        for (id, absence) in left {
+            self.leave(now, options, node, id, absence);
+        }
+        self.changed(now, options);
+    }
+
+    /// A node is gone.
+    pub(super) fn lose(&mut self, now: Instant, options: &PresenceOptions, node: u64) {
+        if !self.sources.contains_key(&node) {
+            return;
+        }
+        self.leave_all(now, options, node, |_| true);
+        self.sources.remove(&node);
+    }
+
+    fn leave_all(
+        &mut self,
+        now: Instant,
+        options: &PresenceOptions,
+        node: u64,
+        leaves: impl Fn(&MemberId) -> bool,
+    ) {
+        let entries =
+            self.entries.iter().filter(|(_, entry)| entry.node == node && entry.leaves_at.is_none());
+        let left: Vec<MemberId> = entries.map(|(id, _)| *id).filter(|id| leaves(id)).collect();
+        for id in left {
+            self.leave(now, options, node, id, Absence::Ended);
+        }
+    }
+
+    /// Members that follow `after`: for watchers those that they were notified of, otherwise those of this node.
+    pub(super) fn page(&self, after: Option<MemberId>, limit: usize, for_watcher: bool) -> MembersPage {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let range = (after.map_or(Unbounded, Excluded), Unbounded);
+        let known = self.entries.range(range).filter(|(_, entry)| match for_watcher {
+            true => entry.is_reported,
+            false => entry.node == THIS_NODE && entry.leaves_at.is_none(),
+        });
+        let known = known.map(|(id, entry)| (*id, entry.record.as_ref()));
+        let mut known = known.peekable();
+        let mut gone = self
+            .gone
+            .range(range)
+            .map(|(id, record)| (*id, record.as_ref()))
+            .filter(|_| for_watcher)
+            .peekable();
+        let mut page = MembersPage {
+            members: Vec::new(),
+            has_more: false,
+            count: if for_watcher { self.count() } else { self.local },
+            version: for_watcher.then_some(self.version),
+        };
+        let mut bytes = 0;
+        loop {
+            let next = match (known.peek(), gone.peek()) {
+                (Some((a, _)), Some((b, _))) if b < a => gone.next(),
+                (Some(_), _) => known.next(),
+                (None, _) => gone.next(),
+            };
+            let Some((_, record)) = next else { return page };
+            let Some(record) = record else { continue };
+            if page.members.len() >= limit || bytes > MEMBERS_LISTED_BYTES_MAX {
+                page.has_more = true;
+                return page;
+            }
+            bytes += record.bytes();
+            page.members.push(record.clone());
+        }
+    }
+
+    /// Whether a lost node is known here.
+    pub(super) fn knows(&self, node: u64) -> bool {
+        self.sources.contains_key(&node)
+    }
+}

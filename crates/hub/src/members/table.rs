@@ -1,0 +1,264 @@
+//! The rooms with their home here: timers, notices, and messages from and to other nodes.
+
+use super::room::{RoomPresence, THIS_NODE};
+use crate::presence::{
+    CONFIRM_TIMEOUT, LEASE, MemberId, MembersPage, PresenceChange, PresenceMessage, PresenceNotice,
+    PresenceOptions, PresenceStats, REPAIR_INTERVAL, WATCH_INTERVAL,
+};
+use crate::topic::Room;
+use crate::topics::Seeded;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// How long a room without watchers is still watched: those who come and go don't make other nodes repeat their members.
+const WATCH_LINGER: Duration = Duration::from_secs(5);
+
+/// A message to other nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutgoingPresence {
+    /// The room.
+    pub room: Room,
+    /// The node that it is for; `None`: all nodes with members of the room.
+    pub to: Option<u64>,
+    /// The message.
+    pub message: PresenceMessage,
+}
+
+/// The presence of the rooms of a shard.
+pub(crate) struct PresenceTable {
+    pub(crate) options: PresenceOptions,
+    rooms: HashMap<Room, RoomPresence, Seeded>,
+    timers: BTreeSet<(Instant, Room)>,
+    notices: VecDeque<PresenceNotice>,
+    messages: VecDeque<OutgoingPresence>,
+    stats: PresenceStats,
+    /// Greater than each version of a room that is forgotten, so that no version of a room is used twice.
+    next_version: u64,
+}
+
+impl PresenceTable {
+    pub(crate) fn new(options: PresenceOptions, seed: [u64; 2]) -> Self {
+        Self {
+            options,
+            rooms: HashMap::with_hasher(Seeded(seed)),
+            timers: BTreeSet::new(),
+            notices: VecDeque::new(),
+            messages: VecDeque::new(),
+            stats: PresenceStats::default(),
+            next_version: 1,
+        }
+    }
+
+    /// Calls `change` with a room, and keeps the room's timer and the figures.
+    fn with<T>(
+        &mut self,
+        now: Instant,
+        room: &Room,
+        change: impl FnOnce(&mut RoomPresence, &PresenceOptions, &mut Outputs<'_>) -> T,
+    ) -> T {
+        let Self { options, rooms, timers, notices, messages, stats, next_version } = self;
+        let state = rooms.entry(room.clone()).or_insert_with(|| {
+            // Nodes that watch already learn of its first members.
+            let lease_until = options.has_other_nodes.then(|| now + LEASE);
+            RoomPresence::new(*next_version, lease_until)
+        });
+        let due_before = state.poll_timeout();
+        let members_before = state.entries();
+        let result = change(state, options, &mut Outputs { room, notices, messages, stats: &mut *stats });
+        stats.members = stats.members + state.entries() - members_before;
+        let due = state.poll_timeout();
+        if due != due_before {
+            due_before.map(|at| timers.remove(&(at, room.clone())));
+            due.map(|at| timers.insert((at, room.clone())));
+        }
+        if state.is_unused() {
+            *next_version = (*next_version).max(state.local_version + 1);
+            due.map(|at| timers.remove(&(at, room.clone())));
+            rooms.remove(room);
+        }
+        result
+    }
+
+    /// A session of this node has joined or left.
+    pub(crate) fn handle_change(&mut self, now: Instant, room: &Room, change: PresenceChange) {
+        self.with(now, room, |state, options, _| match change {
+            PresenceChange::Joined(member) => state.join(now, options, THIS_NODE, member),
+            PresenceChange::Left(id, absence) => state.leave(now, options, THIS_NODE, id, absence),
+        });
+    }
+
+    /// Whether sessions of this node watch the room.
+    pub(crate) fn set_watched(&mut self, now: Instant, room: &Room, is_watched: bool) {
+        if !is_watched && !self.rooms.contains_key(room) {
+            return;
+        }
+        self.with(now, room, |state, options, out| match (is_watched, state.is_watched) {
+            (true, true) => state.unwatch_at = None,
+            (true, false) => {
+                state.watch();
+                if options.has_other_nodes {
+                    out.watch(now, state);
+                }
+            }
+            (false, true) => state.unwatch_at = Some(now + WATCH_LINGER),
+            (false, false) => {}
+        });
+    }
+
+    /// Another node has sent a message.
+    pub(crate) fn handle_message(&mut self, now: Instant, room: &Room, node: u64, message: PresenceMessage) {
+        if node == THIS_NODE {
+            return;
+        }
+        let Some(state) = self.rooms.get(room) else {
+            // The asker believes that this node has members.
+            if let PresenceMessage::Watch { have } = message
+                && !have.is_empty()
+            {
+                let message = PresenceMessage::Snapshot { version: 0, count: 0, members: Vec::new() };
+                self.messages.push_back(OutgoingPresence { room: room.clone(), to: Some(node), message });
+            }
+            return;
+        };
+        if !state.is_watched && !matches!(message, PresenceMessage::Watch { .. }) {
+            return;
+        }
+        self.with(now, room, |state, options, out| match message {
+            PresenceMessage::Watch { have } => {
+                state.lease_until = Some(now + LEASE);
+                while let Some(delta) = state.delta(now, options) {
+                    out.send(None, delta);
+                }
+                let version = state.local_version;
+                let is_current = have.iter().any(|(_, has)| *has == version);
+                let answer = if is_current { PresenceMessage::Current { version } } else { state.snapshot() };
+                out.send(Some(node), answer);
+            }
+            PresenceMessage::Delta { from, to, count, joined, left } => match state.sources.get(&node) {
+                Some(source) if source.version == from => {
+                    state.apply(now, options, node, (to, count), joined, left);
+                }
+                Some(source) if source.version >= to => {}
+                _ => out.repair(now, state),
+            },
+            PresenceMessage::Snapshot { version, count, members } => {
+                if state.sources.get(&node).is_none_or(|source| source.version < version || version == 0) {
+                    state.set_members(now, options, node, version, count, members);
+                }
+            }
+            PresenceMessage::Current { version } => match state.sources.get_mut(&node) {
+                Some(source) if source.version == version => source.confirmed_at = now,
+                _ => out.repair(now, state),
+            },
+        });
+    }
+
+    /// A node is dead.
+    pub(crate) fn handle_lost_node(&mut self, now: Instant, node: u64) {
+        let rooms: Vec<Room> =
+            self.rooms.iter().filter(|(_, state)| state.knows(node)).map(|(room, _)| room.clone()).collect();
+        for room in rooms {
+            self.with(now, &room, |state, options, _| state.lose(now, options, node));
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn handle_time(&mut self, now: Instant) {
+        while let Some((_, room)) = self.timers.first().filter(|(at, _)| *at <= now).cloned() {
+            self.with(now, &room, |state, options, out| {
+                let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+                state.expire(now, options);
+                if is_due(state.unwatch_at) {
+                    state.unwatch();
+                }
+                if is_due(state.publish_at)
+                    && let Some(delta) = state.delta(now, options)
+                {
+                    out.send(None, delta);
+                }
+                if is_due(state.watch_at) {
+                    let silent = state.sources.iter().filter(|(_, source)| {
+                        now.saturating_duration_since(source.confirmed_at) >= CONFIRM_TIMEOUT
+                    });
+                    let silent: Vec<u64> = silent.map(|(node, _)| *node).collect();
+                    for node in silent {
+                        state.lose(now, options, node);
+                    }
+                    out.watch(now, state);
+                }
+                if is_due(state.notify_at) {
+                    out.notices.extend(state.notice(out.room, out.stats));
+                }
+                if is_due(state.lease_until) {
+                    state.end_lease();
+                }
+            });
+        }
+    }
+
+    /// When [`Self::handle_time`] is due.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    pub(crate) fn poll_notice(&mut self) -> Option<PresenceNotice> {
+        self.notices.pop_front()
+    }
+
+    pub(crate) fn poll_message(&mut self) -> Option<OutgoingPresence> {
+        self.messages.pop_front()
+    }
+
+    /// Members of a room that follow `after`. A watcher may ask before its subscription has arrived.
+    pub(crate) fn page(
+        &mut self,
+        now: Instant,
+        room: &Room,
+        after: Option<MemberId>,
+        limit: usize,
+        for_watcher: bool,
+    ) -> MembersPage {
+        if for_watcher && self.rooms.get(room).is_none_or(|state| !state.is_watched) {
+            self.set_watched(now, room, true);
+            self.set_watched(now, room, false);
+        }
+        self.rooms.get(room).map_or_else(MembersPage::default, |state| state.page(after, limit, for_watcher))
+    }
+
+    pub(crate) fn stats(&self) -> PresenceStats {
+        self.stats
+    }
+
+    /// Approximate size. Takes time linear in the members.
+    pub(crate) fn bytes(&self) -> usize {
+        let rooms = self.rooms.len() * size_of::<(Room, RoomPresence)>() * 2;
+        rooms + self.rooms.values().map(RoomPresence::bytes).sum::<usize>()
+    }
+}
+
+/// Where a room's notices and messages go.
+struct Outputs<'a> {
+    room: &'a Room,
+    notices: &'a mut VecDeque<PresenceNotice>,
+    messages: &'a mut VecDeque<OutgoingPresence>,
+    stats: &'a mut PresenceStats,
+}
+
+impl Outputs<'_> {
+    fn send(&mut self, to: Option<u64>, message: PresenceMessage) {
+        self.messages.push_back(OutgoingPresence { room: self.room.clone(), to, message });
+    }
+
+    /// Says that this node watches the room.
+    fn watch(&mut self, now: Instant, state: &mut RoomPresence) {
+        let have = state.sources.iter().map(|(node, source)| (*node, source.version)).collect();
+        (state.watched_at, state.watch_at) = (Some(now), Some(now + WATCH_INTERVAL));
+        self.send(None, PresenceMessage::Watch { have });
+    }
+
+    /// The same, because a message was lost: soon, and not too often.
+    fn repair(&mut self, now: Instant, state: &mut RoomPresence) {
+        let at = state.watched_at.map_or(now, |at| now.max(at + REPAIR_INTERVAL));
+        state.watch_at = Some(state.watch_at.map_or(at, |before| before.min(at)));
+    }
+}
