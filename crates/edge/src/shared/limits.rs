@@ -1,10 +1,11 @@
 //! The limits that all cores of a node count together.
 
-use crate::ledger::Ledger;
+use crate::ledger::{Charge, Class, Ledger};
 use crate::limits::counts::{Counts, Maximum, take};
 use crate::limits::{LimitReached, Rate};
 use crate::options::Options;
 use crate::plane::{Metric, MetricKind};
+use crate::ports::RelayPermit;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -80,5 +81,13 @@ impl SharedLimits {
             kind: MetricKind::Counter,
             samples: vec![(Vec::new(), overflows)],
         }
+    }
+}
+
+impl super::Shared {
+    /// A permit to pass one more connection through to another node.
+    pub(crate) fn permit_relay(&self, connections_max: usize) -> Option<RelayPermit> {
+        let charge = Charge::new(self.ledger.clone(), Class::Relays);
+        RelayPermit::new(charge, self.relayed.clone(), connections_max)
     }
 }

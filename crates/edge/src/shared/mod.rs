@@ -16,7 +16,7 @@ use crate::plane::{ControlPlane, DataPlane, Drain, Histogram, Metric, MetricKind
 use crate::ports::{
     Broadcast, Busy, ClientConnection, Command, CommandInbox, Concerned, Denial, Done, EventReply,
     FeedUpdate, Handover, Identity, MemberList, MembersQuery, MovingSocket, PublicId, Publish, Recheck,
-    RelayPermit, RoomList, RoomUpdate, RoomsQuery, SocketCommand, SocketName, SocketRequest, Target, Ticket,
+    RoomList, RoomUpdate, RoomsQuery, SocketCommand, SocketName, SocketRequest, Target, Ticket,
 };
 use crate::settings::Settings;
 use crate::tls::TlsHandle;
@@ -373,12 +373,6 @@ impl Shared {
         } else if self.behind_broker.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.control.space();
         }
-    }
-
-    /// A permit to pass one more connection through to another node.
-    pub(crate) fn permit_relay(&self, connections_max: usize) -> Option<RelayPermit> {
-        let charge = Charge::new(self.ledger.clone(), Class::Relays);
-        RelayPermit::new(charge, self.relayed.clone(), connections_max)
     }
 
     /// Puts commands for several cores in, all or none.
