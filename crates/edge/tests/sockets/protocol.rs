@@ -142,6 +142,7 @@ fn the_error_codes_are_those_of_the_code() {
         told(&server, &["{"]),
         told(&server, &["{}"]),
         told(&server, &[r#"{"type":"fly"}"#]),
+        told(&server, &[r#"{"type":"event","event":"e"}"#]),
         told(&server, &[&subscribe(r#""feed":"..""#)]),
         told(&server, &[&subscribe(r#""room":"""#)]),
         told(&server, &[&subscribe(r#""room":"r","presence":true"#)]),
