@@ -261,7 +261,7 @@ url = "${origin.url}/"
     }
     if (methods.includes('get')) assert.equal((await send(admin, 'HEAD', operation.template)).status, 200);
   }
-  for (const unknown of ['/', '/api', '/api/v1', '/api/v1/feeds', '/api/v1/feeds/', '/api/v2/publish', '/api/v1/publish/', '/metrics/x']) {
+  for (const unknown of ['/x', '/api', '/api/v1', '/api/v1/feeds', '/api/v1/feeds/', '/api/v2/publish', '/api/v1/publish/', '/metrics/x']) {
     const answer = await send(admin, 'GET', unknown);
     assert.deepEqual([answer.status, JSON.parse(answer.text).code], [404, 'route'], unknown);
   }

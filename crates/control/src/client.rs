@@ -1,4 +1,4 @@
-//! The client behind `stentor publish`: one message to a running Stentor's admin port.
+//! The client behind `stentor publish` and `stentor top`: one request to a running Stentor's admin port.
 
 use crate::options::FeedsOptions;
 use crate::upstream::{chain, client, tls};
@@ -14,12 +14,12 @@ use std::time::Duration;
 /// Time for connecting, sending and the response.
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum size of a response, in bytes.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
+const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// Why nothing was published, for people at a command line: names the URL and the flag to change.
+/// Why a request failed, for people at a command line: names the URL and the flag to change.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct PublishError(String);
+pub struct ClientError(String);
 
 #[derive(Serialize)]
 struct Message<'a> {
@@ -67,19 +67,59 @@ pub async fn publish_client(
     token: Option<&str>,
     target: Target<'_>,
     data: &str,
-) -> Result<(), PublishError> {
-    publish(url, token, target, data).await.map_err(PublishError)
+) -> Result<(), ClientError> {
+    let body = body(target, data);
+    let (status, answer) =
+        exchange(url, token, Method::POST, "/api/v1/publish", body).await.map_err(ClientError)?;
+    match serde_json::from_slice(&answer) {
+        Ok(Published { published: 1 }) if status == StatusCode::OK => Ok(()),
+        _ => Err(refused(url, "the message", status, &answer)),
+    }
 }
 
-async fn publish(url: &str, token: Option<&str>, target: Target<'_>, data: &str) -> Result<(), String> {
+/// The status of the server whose admin port is at `url`, as `GET /api/v1/status` answers. Needs a tokio runtime.
+///
+/// # Errors
+/// No server answers there, or it refuses.
+pub async fn status_client(url: &str, token: Option<&str>) -> Result<serde_json::Value, ClientError> {
+    let (status, answer) =
+        exchange(url, token, Method::GET, "/api/v1/status", Vec::new()).await.map_err(ClientError)?;
+    match serde_json::from_slice(&answer) {
+        Ok(value) if status == StatusCode::OK => Ok(value),
+        _ => Err(refused(url, "the request", status, &answer)),
+    }
+}
+
+fn refused(url: &str, what: &str, status: StatusCode, answer: &[u8]) -> ClientError {
+    let refusal = serde_json::from_slice::<Refusal>(answer).ok().map(|refusal| refusal.message);
+    ClientError(match (status.as_u16(), refusal) {
+        (401, message) => {
+            let message = message.as_deref().unwrap_or("401");
+            format!("{url} wants a token, or another one than given: {message}")
+        }
+        (status, Some(message)) => format!("{url} refused {what} ({status}): {message}"),
+        (status, None) => format!(
+            "{url} is not Stentor's admin port ({status}); set --admin, by default http://127.0.0.1:8001"
+        ),
+    })
+}
+
+/// The status and body of the response.
+async fn exchange(
+    url: &str,
+    token: Option<&str>,
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+) -> Result<(StatusCode, Bytes), String> {
     let no_url = || format!("--admin {url}: not a URL; it looks like http://127.0.0.1:8001");
     let base: Uri = url.parse().map_err(|_| no_url())?;
     if !matches!(base.scheme_str(), Some("http" | "https")) || base.host().is_none() {
         return Err(no_url());
     }
-    let route = format!("{}/api/v1/publish", url.trim_end_matches('/'));
-    let mut request = Request::new(Full::new(Bytes::from(body(target, data))));
-    *request.method_mut() = Method::POST;
+    let route = format!("{}{path}", url.trim_end_matches('/'));
+    let mut request = Request::new(Full::new(Bytes::from(body)));
+    *request.method_mut() = method;
     *request.uri_mut() = route.parse().map_err(|_| no_url())?;
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(token) = token {
@@ -105,23 +145,7 @@ async fn publish(url: &str, token: Option<&str>, target: Target<'_>, data: &str)
         Ok::<_, String>((status, body.map(|body| body.to_bytes()).unwrap_or_default()))
     };
     let late = |_| format!("{url} didn't answer within {TIMEOUT:?}; does --admin name the admin port?");
-    let (status, answer) = tokio::time::timeout(TIMEOUT, exchange).await.map_err(late)??;
-    if status == StatusCode::OK
-        && let Ok(Published { published: 1 }) = serde_json::from_slice(&answer)
-    {
-        return Ok(());
-    }
-    let refusal = serde_json::from_slice::<Refusal>(&answer).ok().map(|refusal| refusal.message);
-    Err(match (status.as_u16(), refusal) {
-        (401, message) => {
-            let message = message.as_deref().unwrap_or("401");
-            format!("{url} wants a token, or another one than given: {message}")
-        }
-        (status, Some(message)) => format!("{url} refused the message ({status}): {message}"),
-        (status, None) => format!(
-            "{url} is not Stentor's admin port ({status}); set --admin, by default http://127.0.0.1:8001"
-        ),
-    })
+    tokio::time::timeout(TIMEOUT, exchange).await.map_err(late)?
 }
 
 fn body(target: Target<'_>, data: &str) -> Vec<u8> {

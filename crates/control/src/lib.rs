@@ -41,7 +41,7 @@ mod view;
 
 pub use admin::{api as admin_api, openapi};
 pub use auth::{Auth, AuthOptions, IssuerOptions, check_jwks_url};
-pub use client::{PublishError, Target, publish_client};
+pub use client::{ClientError, Target, publish_client, status_client};
 pub use control::{Control, ControlHandle, Options, Prepared};
 pub use error::Error;
 pub use hooks::{

@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Token(TokenArgs),
     /// Check whether a server answers; for health checks of containers.
     Health(HealthArgs),
+    /// Show the status of a running server in the terminal, refreshed each second.
+    Top(TopArgs),
     /// Print every configuration key with its default (docs/configuration.md).
     Keys,
     /// Print a reference page.
@@ -172,6 +174,20 @@ pub(crate) struct PublishArgs {
     pub(crate) idempotency_key: Option<String>,
     /// The message: JSON, or text if it is not valid JSON.
     pub(crate) data: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TopArgs {
+    /// The URL of the server's admin API.
+    #[arg(long, value_name = "URL", default_value_t = format!("http://{}", Server::default().admin))]
+    pub(crate) admin: String,
+    /// The admin token, if the server has one. Set it in the environment, where other users of the machine can't
+    /// see it.
+    #[arg(long, env = "STENTOR_SERVER_ADMIN_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+    /// Print the status once and exit.
+    #[arg(long)]
+    pub(crate) once: bool,
 }
 
 #[derive(Args, Debug)]
@@ -320,6 +336,7 @@ mod tests {
         check("stentor token --config a --sub 42 --claim a", Err("expected NAME=VALUE"));
         check("stentor keys", Ok(()));
         check("stentor reference cli", Ok(()));
+        check("stentor top --once --admin http://127.0.0.1:1", Ok(()));
         check("stentor health", Ok(()));
         check("stentor health --listen 0.0.0.0:8000", Ok(()));
         check("stentor demo --seed 7 --replay dir --speed 0.5", Ok(()));

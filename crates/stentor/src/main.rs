@@ -24,6 +24,7 @@ mod reload;
 mod serve;
 mod simulation;
 mod token;
+mod top;
 mod wiring;
 
 use std::process::ExitCode;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         cli::Command::Keys => check::keys(),
         cli::Command::Reference { page } => reference::run(page),
         cli::Command::Health(args) => health::run(&args),
+        cli::Command::Top(args) => top::run(&args),
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Lab(args) => lab::run(&args),
     };

@@ -230,9 +230,10 @@ pub static OPERATIONS: [Operation; 17] = [
         method: "GET",
         path: "/api/v1/status",
         summary: "Status of the server",
-        description: "Uptime, feeds by state, the last failure of each `[[feeds]]` section, memory and file descriptors.",
+        description: "Uptime, the metrics of the data plane, feeds by state, the last failure of each `[[feeds]]` section, memory and file \
+                      descriptors. The status page (`GET /`) and `stentor top` show it.",
         responses: &[(200, json("Status", "The status."))],
-        reasons: &[],
+        reasons: &[INTERNAL],
         handler: || get(status),
         ..COMMAND
     },

@@ -1,9 +1,10 @@
-//! Access to the admin port: programs on this machine, or clients with the token; never a web page.
+//! Access to the admin port: programs on this machine, or clients with the token; no web page but the status page.
 //!
-//! A page in somebody's browser can send requests to loopback. It can't leave out `Origin` where its requests have
+//! A page in somebody's browser can send requests to loopback. It can't leave out or forge `Origin` where its requests have
 //! effects, it can't send a JSON content type across origins without asking first, and if its name was pointed
 //! at 127.0.0.1 (DNS rebinding), `Host` shows that name. So all three are checked.
 
+use super::page::is_page;
 use super::{Refusal, reason};
 use crate::options::AdminOptions;
 use axum::http::uri::Authority;
@@ -22,6 +23,7 @@ pub(super) fn check<B>(
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
         return Err(Refusal::new(reason::HOST_MISSING, "exactly one Host header is required"));
     };
+    let host_text = host;
     let host = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
     let names = [host.as_ref(), request.uri().authority()];
     let known = host.is_some() && names.into_iter().flatten().all(|host| is_ours(options, local, host));
@@ -32,14 +34,15 @@ pub(super) fn check<B>(
         ));
     }
     let cross_site = |site: &[u8]| site != b"none" && site != b"same-origin";
-    if headers.contains_key(header::ORIGIN)
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    if origins.any(|origin| !is_own(origin.as_bytes(), host_text.as_bytes()))
         || headers.get("sec-fetch-site").is_some_and(|site| cross_site(site.as_bytes()))
     {
         return Err(Refusal::new(reason::ORIGIN, "requests from web pages (with an Origin) are refused"));
     }
     match &options.token {
         // Health is no secret, and health checks rarely can send tokens.
-        Some(token) if !is_check(request.uri().path()) && !has_token(headers, token) => Err(Refusal::new(
+        Some(token) if !is_public(request.uri().path()) && !has_token(headers, token) => Err(Refusal::new(
             reason::TOKEN,
             "send the token of server.admin_token as Authorization: Bearer TOKEN",
         )),
@@ -47,9 +50,15 @@ pub(super) fn check<B>(
     }
 }
 
-/// Whether a path is that of a check by load balancers, which send no token.
-fn is_check(path: &str) -> bool {
-    matches!(path, "/healthz" | "/readyz")
+/// Whether an `Origin` is that of the status page: the host and port that its browser asks now, and that [`check`] knows.
+fn is_own(origin: &[u8], host: &[u8]) -> bool {
+    let authority = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
+    authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host))
+}
+
+/// Whether a path is that of a check by load balancers, which send no token, or of the status page, which asks for it.
+fn is_public(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz") || is_page(path)
 }
 
 /// Whether a host (the port doesn't matter: it may be forwarded) is this one.

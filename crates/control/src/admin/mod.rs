@@ -10,6 +10,7 @@ mod guard;
 mod idempotency;
 mod lines;
 mod openapi;
+mod page;
 mod publish;
 mod push;
 pub(crate) mod reason;
@@ -114,10 +115,9 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
 
 fn router(state: Arc<State>) -> Router {
     let routes = api::OPERATIONS.iter().map(api::Operation::route);
-    routes
-        .fold(Router::new(), |router, (path, handler)| router.route(&path, handler))
+    page::add_to(routes.fold(Router::new(), |router, (path, handler)| router.route(&path, handler)))
         .fallback(async || {
-            let message = "known paths are /api/v1/publish, /api/v1/emit, /api/v1/join, /api/v1/leave, /api/v1/disconnect, \
+            let message = "known paths are / (the status page), /api/v1/publish, /api/v1/emit, /api/v1/join, /api/v1/leave, /api/v1/disconnect, \
                            /api/v1/sessions, /api/v1/rooms, /api/v1/revocations, /api/v1/feeds/KEY, /api/v1/status, /api/v1/reload, /metrics, /healthz and \
                            /readyz";
             Refusal::new(reason::ROUTE, message)

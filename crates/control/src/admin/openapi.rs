@@ -385,6 +385,11 @@ fn other_schemas() -> Value {
             "ready": {"type": "boolean", "description": "Whether the server accepts clients."},
             "uptime_seconds": count,
             "publications": {"type": "integer", "minimum": 0, "description": "Messages published over the admin API."},
+            "data_plane": {
+                "type": "object",
+                "description": "The data plane's metrics without `stentor_` and `_total`, summed over the cores. A metric with other labels is an object by their values.",
+                "additionalProperties": {"oneOf": [count, {"type": "object", "additionalProperties": count}]},
+            },
             "feeds": object(json!({
                 "keys": count, "subscribed": count, "cold": count, "live": count, "stale": count, "complete": count,
                 "not_found": count, "in_flight": count, "waiting": count, "documents_bytes": count,

@@ -7,10 +7,10 @@ use axum::extract::State as Shared;
 use axum::http::{Response, StatusCode, header};
 use axum::response::IntoResponse;
 use serde::Serialize;
-use serde_json::json as object;
+use serde_json::{Map, Value, json as object};
 use std::sync::Arc;
 use std::time::SystemTime;
-use stentor_edge::NodeInfo;
+use stentor_edge::{Metric, NodeInfo};
 
 pub(super) async fn healthz() -> &'static str {
     "ok\n"
@@ -63,8 +63,35 @@ pub(super) async fn nodes(Shared(state): Shared<Arc<State>>) -> Response<Body> {
     json(StatusCode::OK, &object!({ "nodes": nodes }))
 }
 
+/// The data plane's metrics, each summed over the cores. One with other labels is an object by their values.
+fn sums(metrics: Vec<Metric>) -> Map<String, Value> {
+    let mut all = Map::new();
+    for Metric { name, samples, .. } in metrics {
+        let mut sum = 0;
+        let mut by_label = Map::new();
+        for (labels, value) in samples {
+            let labels = labels.into_iter().filter(|(label, _)| *label != "core");
+            let labels: Vec<_> = labels.map(|(_, text)| text).collect();
+            if labels.is_empty() {
+                sum += value;
+            } else {
+                let one = by_label.entry(labels.join(" ")).or_insert_with(|| 0.into());
+                *one = (one.as_u64().unwrap_or_default() + value).into();
+            }
+        }
+        let value = if by_label.is_empty() { sum.into() } else { by_label.into() };
+        all.insert(name.to_owned(), value);
+    }
+    all
+}
+
+/// On the blocking pool, as [`show_metrics`] is.
 pub(super) async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> {
-    let process = tokio::task::spawn_blocking(process::stats).await.ok().and_then(Result::ok);
+    let data_plane = state.data_plane.clone();
+    let read = move || (process::stats().ok(), sums(data_plane.metrics()));
+    let Ok((process, data_plane)) = tokio::task::spawn_blocking(read).await else {
+        return Refusal::new(reason::INTERNAL, "can't read the metrics").into_response();
+    };
     let (feeds, now) = (state.feeds.stats(), SystemTime::now());
     let upstreams = state.feeds.upstreams().into_iter().map(|upstream| {
         let last_failure = upstream.last_failure.map(|(key, message, at)| {
@@ -86,6 +113,7 @@ pub(super) async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> 
         "ready": state.data_plane.is_ready(),
         "uptime_seconds": state.begun.elapsed().as_secs(),
         "publications": state.metrics.publications.get(),
+        "data_plane": data_plane,
         "feeds": {
             "keys": feeds.keys,
             "subscribed": feeds.wanted,

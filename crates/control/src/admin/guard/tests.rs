@@ -62,12 +62,31 @@ fn web_pages_are_refused() {
     }
     check("origin", "https://evil.example", 403);
     check("origin", "http://localhost:8001", 403);
+    check("origin", "http://localhost.evil.example", 403);
+    check("origin", "localhost", 403);
     check("origin", "null", 403);
     check("origin", "", 403);
     check("sec-fetch-site", "cross-site", 403);
     check("sec-fetch-site", "same-site", 403);
     check("sec-fetch-site", "none", 200);
     check("sec-fetch-site", "same-origin", 200);
+}
+
+#[test]
+fn the_status_page_may_send_requests() {
+    fn check(host: &str, origin: &str, expect: u16) {
+        let request = request("/api/v1/disconnect", &[("host", host), ("origin", origin)]);
+        assert_eq!(status(&options(), &request), expect, "{origin} to {host}");
+    }
+    check("localhost:8001", "http://localhost:8001", 200);
+    check("stentor.internal", "https://stentor.internal", 200);
+    check("localhost:8001", "http://localhost:3000", 403);
+    check("localhost:8001", "http://127.0.0.1:8001", 403);
+    check("localhost:8001", "ftp://localhost:8001", 403);
+    // A name that was pointed at this machine.
+    check("evil.example", "http://evil.example", 421);
+    let twice = [("host", "localhost"), ("origin", "http://localhost"), ("origin", "http://evil.example")];
+    assert_eq!(status(&options(), &request("/", &twice)), 403);
 }
 
 #[test]
