@@ -1,5 +1,6 @@
 // Three nodes on a real Redis or NATS, with real clients on each: rooms, commands of the admin API, a node that dies, an engine that is away.
 import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -448,4 +449,53 @@ onEachEngine('a client of a feed resumes on any node, over SSE, with /feed?wait 
     const message = await within(messages.until(({ type }) => type === 'delta' || type === 'snapshot'), 'what was missed');
     assert.deepEqual([message.type, message.base, message.patch], ['delta', offset, [{ op: 'replace', path: '/version', value: 6 }]]);
   }
+});
+
+onEachEngine('a user revoked on one node is out on all, and on those that start later', async (t, startEngine) => {
+  const engine = await startEngine(t);
+  const key = '0123456789abcdef0123456789abcdef';
+  const issuer = 'https://id.example.com/';
+  const auth = `
+[auth]
+[[auth.issuers]]
+issuer = "${issuer}"
+algorithms = ["HS256"]
+keys = [{ secret = "${key}" }]
+[[permissions]]
+topics = ["user:{sub}"]
+allow = ["subscribe"]
+`;
+  const token = (sub) => {
+    const part = (value) => Buffer.from(JSON.stringify(value)).toString('base64url');
+    const now = Math.floor(Date.now() / 1000);
+    const text = `${part({ alg: 'HS256', typ: 'JWT' })}.${part({ iss: issuer, sub, iat: now, exp: now + 600 })}`;
+    return `${text}.${createHmac('sha256', key).update(text).digest('base64url')}`;
+  };
+  const start = (name) => node(t, engine, name, auth);
+  const [a, b] = await Promise.all(['a', 'b'].map(start));
+  await known([a, b]);
+  const [revoked, other] = [token('42'), token('43')];
+  /** `open`, or why not. */
+  const connect = async (server, bearer) => {
+    const socket = new WebSocket(`${server.ws}/ws?token=${bearer}`);
+    t.after(() => socket.terminate());
+    const state = await within(new Promise((resolve) => {
+      socket.on('open', () => resolve('open'));
+      socket.on('error', ({ message }) => resolve(message));
+    }), 'the answer to the handshake');
+    return [state, socket];
+  };
+  const [[state, socket], [, bystander]] = await Promise.all([connect(b, revoked), connect(b, other)]);
+  assert.equal(state, 'open');
+  const closed = once(socket, 'close');
+  assert.deepEqual(await post(a, 'revocations', { subject: '42' }), { sessions: 1 });
+  assert.equal((await within(closed, 'the end of the session'))[0], 4407);
+  assert.equal(bystander.readyState, WebSocket.OPEN);
+  assert.match((await connect(b, revoked))[0], /401/);
+  const c = await start('c');
+  const list = async (server) => (await (await fetch(`${server.admin}/api/v1/revocations`)).json()).revocations.map(({ subject }) => subject);
+  await until('the new node has the list', async () => (await list(c)).length === 1);
+  assert.deepEqual(await list(c), ['42']);
+  assert.match((await connect(c, revoked))[0], /401/);
+  assert.equal((await connect(c, other))[0], 'open');
 });

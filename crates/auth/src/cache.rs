@@ -19,6 +19,11 @@ impl Digest {
         Self(bytes)
     }
 
+    /// Its first eight bytes.
+    pub(crate) fn number(self) -> u64 {
+        self.0.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+
     /// A number below `count`, evenly distributed.
     pub fn shard(self, count: usize) -> usize {
         usize::from(self.0[0]) % count.max(1)

@@ -6,8 +6,10 @@
 //!
 //! Lists of several nodes are merged: the same entries in any order, any number of times, make the same list.
 
+use crate::Digest;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// Which tokens an entry concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
@@ -116,7 +118,9 @@ struct Kept {
 /// A list of [`Revocation`]s.
 #[derive(Debug)]
 pub struct Revocations {
-    all: HashMap<Subject, Kept>,
+    all: BTreeMap<Subject, Kept>,
+    /// The exclusive or of the entries' hashes.
+    digest: u64,
     entries_max: usize,
     /// How long an entry is kept, in seconds.
     lifetime_seconds: u64,
@@ -126,7 +130,7 @@ impl Revocations {
     /// A list of at most `entries_max` entries, each kept for `lifetime_seconds`: the longest time that a token can be valid, with the
     /// leeway for its issuer's clock.
     pub fn new(entries_max: usize, lifetime_seconds: u64) -> Self {
-        Self { all: HashMap::new(), entries_max, lifetime_seconds }
+        Self { all: BTreeMap::new(), digest: 0, entries_max, lifetime_seconds }
     }
 
     /// Adds an entry, or renews it.
@@ -134,7 +138,19 @@ impl Revocations {
     /// # Errors
     /// [`Full`].
     pub fn add(&mut self, revocation: Revocation, now: u64) -> Result<(), Full> {
+        self.merge(revocation, u64::MAX, now).map(|_| ())
+    }
+
+    /// Adds an entry of another list, where it is kept until a time. Here it is kept for its lifetime at most. Returns whether it
+    /// concerns more tokens than before.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn merge(&mut self, revocation: Revocation, until: u64, now: u64) -> Result<bool, Full> {
         let Revocation { subject, issued_before } = revocation;
+        if until <= now {
+            return Ok(false);
+        }
         if self.all.len() >= self.entries_max && !self.all.contains_key(&subject) {
             self.expire(now);
             if self.all.len() >= self.entries_max {
@@ -143,11 +159,25 @@ impl Revocations {
         }
         // A time in the future concerns tokens that don't exist yet.
         let latest = if issued_before < u64::MAX { issued_before.max(now) } else { now };
-        let until = latest.saturating_add(self.lifetime_seconds);
-        let kept = self.all.entry(subject).or_insert(Kept { issued_before, until });
-        kept.issued_before = kept.issued_before.max(issued_before);
-        kept.until = kept.until.max(until);
-        Ok(())
+        let until = until.min(latest.saturating_add(self.lifetime_seconds));
+        let mut digest = hash(&subject, issued_before);
+        if let Some(kept) = self.all.get_mut(&subject) {
+            kept.until = kept.until.max(until);
+            if issued_before <= kept.issued_before {
+                return Ok(false);
+            }
+            digest ^= hash(&subject, kept.issued_before);
+            kept.issued_before = issued_before;
+        } else {
+            self.all.insert(subject, Kept { issued_before, until });
+        }
+        self.digest ^= digest;
+        Ok(true)
+    }
+
+    /// The same number for the same entries, whatever the times until which they are kept.
+    pub fn digest(&self) -> u64 {
+        self.digest
     }
 
     /// Whether a token is void.
@@ -172,12 +202,25 @@ impl Revocations {
 
     /// Forgets entries that concern no valid token any more.
     pub fn expire(&mut self, now: u64) {
-        self.all.retain(|_, kept| now < kept.until);
+        let digest = &mut self.digest;
+        self.all.retain(|subject, kept| {
+            let stays = now < kept.until;
+            if !stays {
+                *digest ^= hash(subject, kept.issued_before);
+            }
+            stays
+        });
     }
 
-    /// The entries, in no particular order, each with the time until which it is kept, in seconds since 1970.
+    /// The entries in order, each with the time until which it is kept, in seconds since 1970.
     pub fn iter(&self) -> impl Iterator<Item = (Revocation, u64)> {
-        self.all.iter().map(|(subject, kept)| {
+        self.iter_after(None)
+    }
+
+    /// The entries that follow one, which needn't be there.
+    pub fn iter_after(&self, after: Option<&Revocation>) -> impl Iterator<Item = (Revocation, u64)> {
+        let begin = after.map_or(Bound::Unbounded, |entry| Bound::Excluded(&entry.subject));
+        self.all.range((begin, Bound::Unbounded)).map(|(subject, kept)| {
             (Revocation { subject: subject.clone(), issued_before: kept.issued_before }, kept.until)
         })
     }
@@ -191,6 +234,12 @@ impl Revocations {
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
+}
+
+/// A hash that is the same on all nodes.
+fn hash(subject: &Subject, issued_before: u64) -> u64 {
+    // Texts are quoted: two entries never have the same text.
+    Digest::of(&format!("{subject:?} {issued_before}")).number()
 }
 
 #[cfg(test)]
@@ -251,6 +300,43 @@ mod tests {
         assert_eq!(left, expect);
         list.expire(1600);
         assert!(list.is_empty());
+    }
+
+    #[test]
+    fn lists_merge_in_any_order() {
+        let entries = [
+            (Revocation::user("i", "a", 10), 1_050),
+            (Revocation::user("i", "a", 20), 1_040),
+            (Revocation::token("i", "t"), 1_090),
+            (Revocation::issued_before(None, 7), u64::MAX),
+            (Revocation::token("i", "over"), 1_000),
+        ];
+        let merge = |order: &[usize]| {
+            let mut list = Revocations::new(3, LIFETIME);
+            let changes = order.iter().filter(|at| {
+                let (entry, until) = entries[**at].clone();
+                list.merge(entry, until, 1_000).unwrap()
+            });
+            let changes = changes.count();
+            (changes, list)
+        };
+        let (changes, expect) = merge(&[0, 1, 2, 3, 4]);
+        assert_eq!(changes, 4, "one is over");
+        let all: Vec<_> = expect.iter().collect();
+        assert_eq!(all.iter().map(|(_, until)| *until).max(), Some(1_000 + LIFETIME));
+        for order in [[4, 3, 2, 1, 0], [1, 0, 1, 3, 2], [2, 3, 0, 1, 1]] {
+            let (_, list) = merge(&order);
+            assert_eq!((list.iter().collect::<Vec<_>>(), list.digest()), (all.clone(), expect.digest()));
+        }
+        assert_ne!(merge(&[0, 2, 3]).1.digest(), expect.digest());
+        // Pages.
+        for (at, (entry, _)) in all.iter().enumerate() {
+            assert_eq!(expect.iter_after(Some(entry)).collect::<Vec<_>>(), all[at + 1..]);
+        }
+        // What is over is forgotten, and not known by its digest.
+        let mut list = expect;
+        list.expire(1_000 + LIFETIME);
+        assert_eq!((list.len(), list.digest()), (0, 0));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! from other nodes wait while the data plane has no room, and are dropped, as after a lost connection, if that lasts.
 
 mod broker;
+mod revocations;
 mod sockets;
 
 use crate::NodeId;
@@ -25,13 +26,14 @@ use crate::space::Space;
 use crate::surveys::{Surveyed, Surveys};
 use crate::tasks::{command, done};
 use bytes::Bytes;
+pub use revocations::REVOCATIONS_INTERVAL;
 use sockets::Sockets;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use stentor_edge::{Busy, ControlPlane, DataPlane, Ledger, Metric};
+use stentor_edge::{Busy, ControlPlane, DataPlane, Ledger, Metric, RevocationList};
 use stentor_hub::{HistoryLimits, PresenceMessage, Topic};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep_until;
@@ -61,6 +63,8 @@ pub struct Options {
     pub document_bytes_max: usize,
     /// What the node holds for its clients.
     pub ledger: Arc<Ledger>,
+    /// The revocations that all nodes share. `None`: the node has no tokens.
+    pub revocations: Option<Arc<dyn RevocationList>>,
 }
 
 /// What several threads change.
@@ -257,6 +261,7 @@ impl Cluster {
             () = self.keep_time(&plane) => {}
             () = self.feeds.run(self.surroundings(&*plane)) => {}
             () = self.find_sockets(&plane) => {}
+            () = self.share_revocations() => {}
             () = self.rooms.run(&*self.engine, &*plane, &self.space, |room, payload| {
                 self.content(&Channel::from(room.clone()), payload)
             }) => {}
@@ -298,6 +303,7 @@ impl Cluster {
                         if std::mem::take(&mut self.state().is_joining) {
                             // If the engine has no room, the others notice a few seconds later.
                             let _ = self.send(Channel::Nodes, &Frame::Alive);
+                            self.compare_revocations();
                         }
                     }
                 }
@@ -457,6 +463,7 @@ impl Cluster {
                 self.surveyed.notify_one();
             }
             Frame::Socket(frame) => self.handle_socket_frame(sender, frame, plane),
+            Frame::Revocations(frame) => self.handle_revocations(sender, frame, &**plane),
             Frame::Presence(PresenceFrame { room, mut message }) => {
                 if let PresenceMessage::Watch { have } = &mut message {
                     have.retain(|(node, _)| *node == self.node.0);
@@ -480,6 +487,7 @@ impl Cluster {
         match question {
             Question::Rooms(query) => plane.list_rooms(query, done(reply, Answered::Rooms)),
             Question::Members(query) => plane.list_members(query, done(reply, Answered::Members)),
+            Question::Recheck(recheck) => self.answer_recheck(recheck, reply, &**plane),
             Question::Sessions(selector, task) => match command(task, reply) {
                 Some(command) => plane.command(selector.to_target(), command),
                 None => tracing::debug!("a question without rooms"),

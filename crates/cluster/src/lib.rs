@@ -30,7 +30,7 @@ mod space;
 mod surveys;
 mod tasks;
 
-pub use cluster::{Cluster, Options};
+pub use cluster::{Cluster, Options, REVOCATIONS_INTERVAL};
 pub use engine::NODES_MAX;
 pub use feeds::SourceOf;
 pub use node_id::NodeId;

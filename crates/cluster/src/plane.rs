@@ -12,8 +12,8 @@ use std::time::Duration;
 use stentor_edge::{
     Broadcast, Busy, Command, CommandError, CommandInbox, Concerned, DataPlane, Denial, Done, Drain,
     FeedSource, FeedUpdate, Histogram, Identity, Ledger, MemberList, MembersQuery, Metric, NodeInfo, Publish,
-    PushResult, PushedFeed, PushedFeeds, ReadResult, Recheck, RoomList, RoomUpdate, RoomsQuery, SessionList,
-    Target, Ticket, Wanted,
+    PushResult, PushedFeed, PushedFeeds, ReadResult, Recheck, RecheckAction, RoomList, RoomUpdate,
+    RoomsQuery, SessionList, Target, Ticket, Wanted,
 };
 use stentor_hub::{Key, Room};
 
@@ -74,6 +74,7 @@ pub fn alone(local: Arc<dyn DataPlane>) -> ClusterPlane {
         relays: None,
         document_bytes_max: 0,
         ledger: Arc::new(Ledger::new(usize::MAX)),
+        revocations: None,
     };
     ClusterPlane::new(local, Cluster::new(node, options, Arc::new(engine), &events, 0))
 }
@@ -123,6 +124,14 @@ impl CommandInbox for ClusterPlane {
     }
 
     fn recheck(&self, recheck: Recheck, done: Done<Concerned>) {
+        let done = match recheck.action {
+            // Permissions and lists of other nodes are their own matter.
+            RecheckAction::Authorize | RecheckAction::EndRevoked => done,
+            RecheckAction::Disconnect | RecheckAction::Renew => {
+                let question = Question::Recheck(recheck.clone());
+                self.then_ask(done, question, Answered::Concerned, Finish::Concerned)
+            }
+        };
         self.local.recheck(recheck, done);
     }
 

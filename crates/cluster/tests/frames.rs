@@ -10,12 +10,13 @@ use std::sync::Arc;
 use stentor_cluster::NodeId;
 use stentor_cluster::engine::Channel;
 use stentor_cluster::frame::{
-    AnswerError, Answered, FeedStateChange, FeedVersion, Frame, Frames, PresenceFrame, Question, Selector,
-    SocketAnswer, SocketFrame, Task,
+    AnswerError, Answered, FeedStateChange, FeedVersion, Frame, Frames, PresenceFrame, Question,
+    RevocationsFrame, Selector, SocketAnswer, SocketFrame, Task,
 };
 use stentor_edge::{
-    Broadcast, Concerned, MemberList, MembersQuery, MovingSocket, Pid, Principal, PublicId, RoomList,
-    RoomsQuery, SessionInfo, SessionList, SocketName, SocketRequest, Target,
+    Broadcast, Concerned, IdentityFilter, MemberList, MembersQuery, MovingSocket, Pid, Principal, PublicId,
+    Recheck, RecheckAction, Revoked, RoomList, RoomsQuery, SessionInfo, SessionList, SocketName,
+    SocketRequest, Target,
 };
 use stentor_hub::{
     Absence, Data, Document, Epoch, FeedState, Key, MissedMessage, Policy, Position, PresenceMessage, Room,
@@ -58,6 +59,12 @@ fn all_kinds() -> Vec<Frame> {
     let user = User { issuer: "https://id.example.com".into(), subject: "42".into() };
     let info = Some(r#"{"name":"Ada"}"#.into());
     let member = Arc::new(RoomMember { id: id.into(), user: Some(user), info, since_ms: 7 });
+    let filter = IdentityFilter {
+        issuer: Some("https://id.example.com".into()),
+        subject: Some("42".into()),
+        issued_before: Some(7),
+        ..IdentityFilter::default()
+    };
     let presence = |message| Frame::Presence(PresenceFrame { room: Room::plain("red").unwrap(), message });
     vec![
         Frame::Message(Broadcast {
@@ -108,6 +115,19 @@ fn all_kinds() -> Vec<Frame> {
         Frame::Socket(SocketFrame::Moved { pid, to: NodeId(3) }),
         Frame::Released(1),
         Frame::Alive,
+        Frame::Question {
+            id: 1,
+            question: Question::Recheck(Recheck {
+                filter: filter.clone(),
+                action: RecheckAction::Disconnect,
+            }),
+        },
+        Frame::Revocations(RevocationsFrame::Compare { digest: 1 }),
+        Frame::Revocations(RevocationsFrame::Ask { digest: 1, after: Some(filter.clone()) }),
+        Frame::Revocations(RevocationsFrame::Page {
+            digest: 1,
+            entries: vec![Revoked { filter: filter.clone(), until: 9 }, Revoked { filter, until: 10 }],
+        }),
         presence(PresenceMessage::Watch { have: vec![(1, 2), (3, 4)] }),
         presence(PresenceMessage::Delta {
             from: 1,

@@ -40,6 +40,7 @@ fn cluster_options(ledger: Arc<Ledger>) -> Options {
         history: Vec::new(),
         decision_timeout: Duration::from_secs(5),
         relays: None,
+        revocations: None,
         feed_source: Arc::new(|_| FeedSource::Fetched),
         feed_idle_ttl: Duration::ZERO,
         document_bytes_max: 1 << 20,

@@ -3,15 +3,20 @@
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_cluster::engine::memory::Memory;
 use stentor_cluster::engine::{Channel, Engine, Event, Limits, PAYLOAD_BYTES_MAX, Request};
-use stentor_cluster::{Cluster, ClusterPlane, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options, SURVEY_TIMEOUT};
+use stentor_cluster::{
+    Cluster, ClusterPlane, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options, REVOCATIONS_INTERVAL,
+    SURVEY_TIMEOUT,
+};
 use stentor_edge::{
     Broadcast, Broker, Busy, Charge, Class, Command, CommandInbox, Concerned, ControlPlane, DataPlane, Done,
-    FeedSource, FeedUpdate, Histogram, Ledger, Metric, PublicId, Publish, PushDenied, PushedFeed, RoomList,
-    RoomUpdate, RoomsQuery, SessionInfo, SessionList, Target, Wanted,
+    FeedSource, FeedUpdate, Histogram, IdentityFilter, Ledger, Metric, PublicId, Publish, PushDenied,
+    PushedFeed, Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate,
+    RoomsQuery, SessionInfo, SessionList, Target, Wanted,
 };
 use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, Topic};
 use tokio::sync::{oneshot, watch};
@@ -136,6 +141,12 @@ impl CommandInbox for Plane {
         }
     }
 
+    fn recheck(&self, recheck: Recheck, done: Done<Concerned>) {
+        let subject = recheck.filter.subject.unwrap_or_else(|| "everybody".into());
+        self.commands.lock().unwrap().push(format!("{:?} {subject}", recheck.action));
+        done.answer(Ok(Concerned::sessions(self.sessions)));
+    }
+
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
         let rooms = vec![("a".to_owned(), self.sessions), (format!("only {}", self.sessions), 1)];
         let rooms = rooms.into_iter().take(query.limit).collect();
@@ -189,6 +200,18 @@ impl Node {
         secret: Option<&str>,
         document_bytes_max: usize,
     ) -> Self {
+        Self::keeping(memory, name, sessions, secret, document_bytes_max, None)
+    }
+
+    /// A node with a list of revocations.
+    fn keeping(
+        memory: &Memory,
+        name: &str,
+        sessions: usize,
+        secret: Option<&str>,
+        document_bytes_max: usize,
+        revocations: Option<Arc<dyn RevocationList>>,
+    ) -> Self {
         let ledger = Arc::new(Ledger::new(BUDGET));
         let id = NodeId::draw();
         let (engine, events) = memory.connect(id, Limits::default());
@@ -207,6 +230,7 @@ impl Node {
             }),
             document_bytes_max,
             ledger: ledger.clone(),
+            revocations,
         };
         let cluster = Cluster::new(id, options, Arc::new(engine), &events, 0);
         let plane = Arc::new(Plane { sessions, ..Plane::default() });
@@ -672,4 +696,95 @@ async fn rooms_with_history_have_one_order_on_all_nodes() {
         assert_eq!(node.metric("cluster_history_resyncs"), 1);
         assert_eq!((node.metric("cluster_history_rooms"), node.metric("cluster_appends")), (1, 0));
     }
+}
+
+/// A list of users that holds so many.
+#[derive(Debug)]
+struct Users(Mutex<BTreeMap<Arc<str>, Revoked>>, usize);
+
+impl RevocationList for Users {
+    fn digest(&self) -> u64 {
+        let list = self.0.lock().unwrap();
+        let number = |name: &Arc<str>| {
+            name.bytes().fold(0_u64, |n, byte| n.wrapping_mul(31).wrapping_add(byte.into()))
+        };
+        list.keys().map(number).fold(list.len() as u64, u64::wrapping_add)
+    }
+
+    fn entries(&self, after: Option<&IdentityFilter>, count: usize) -> Vec<Revoked> {
+        let after = after.and_then(|filter| filter.subject.clone());
+        let list = self.0.lock().unwrap();
+        let follows = |(name, _): &(&Arc<str>, &Revoked)| after.as_ref().is_none_or(|after| *name > after);
+        list.iter().filter(follows).take(count).map(|(_, entry)| entry.clone()).collect()
+    }
+
+    fn merge(&self, entries: Vec<Revoked>) -> Result<bool, RevocationsFull> {
+        let mut list = self.0.lock().unwrap();
+        let before = list.len();
+        for entry in entries {
+            let name = entry.filter.subject.clone().unwrap();
+            if list.len() == self.1 && !list.contains_key(&name) {
+                return Err(RevocationsFull);
+            }
+            list.entry(name).or_insert(entry);
+        }
+        Ok(list.len() > before)
+    }
+}
+
+fn user(name: &str) -> Revoked {
+    let filter = IdentityFilter { subject: Some(name.into()), ..IdentityFilter::default() };
+    Revoked { filter, until: 7 }
+}
+
+fn keeper(memory: &Memory, name: &str, sessions: usize, entries_max: usize) -> (Node, Arc<Users>) {
+    let list = Arc::new(Users(Mutex::default(), entries_max));
+    let keeps = Some(list.clone() as _);
+    (Node::keeping(memory, name, sessions, Some("secret"), DOCUMENT_BYTES_MAX, keeps), list)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revocation_reaches_all_nodes_and_those_that_come_later() {
+    let memory = Memory::default();
+    let (a, in_a) = keeper(&memory, "a", 1, 5_000);
+    let (b, in_b) = keeper(&memory, "b", 2, 5_000);
+    let (d, in_d) = keeper(&memory, "d", 8, 0);
+    pass(HEARTBEAT_INTERVAL + Duration::from_millis(1)).await;
+    let recheck = async |filter, action| {
+        let (done, answer) = oneshot::channel();
+        let done = Done::new(|result| done.send(result).unwrap());
+        a.all.recheck(Recheck { filter, action }, done);
+        answer.await.unwrap().unwrap()
+    };
+    in_a.merge(vec![user("42")]).unwrap();
+    let concerned = recheck(user("42").filter, RecheckAction::Disconnect).await;
+    // One has no room for the entry, and says so. Its sessions end nevertheless.
+    assert_eq!((concerned.sessions, concerned.missing_nodes), (3, vec!["d".to_owned()]));
+    assert_eq!(
+        (a.commands(), b.commands(), d.commands()),
+        (
+            vec!["Disconnect 42".to_owned()],
+            vec!["Disconnect 42".to_owned()],
+            vec!["Disconnect 42".to_owned()]
+        )
+    );
+    assert_eq!((in_b.digest(), in_d.digest()), (in_a.digest(), 0));
+    // Nothing becomes void.
+    assert_eq!(recheck(user("43").filter, RecheckAction::Renew).await.sessions, 11);
+    assert_eq!((b.commands(), in_b.digest()), (vec!["Renew 43".to_owned()], in_a.digest()));
+    // Permissions of other nodes are their own matter.
+    assert_eq!(recheck(IdentityFilter::default(), RecheckAction::Authorize).await.sessions, 1);
+    assert_eq!(b.commands(), [""; 0]);
+
+    // What a node has noted alone, as one that was cut off, the others have after a while; several pages, both ways.
+    in_a.merge((0..2_500).map(|n| user(&format!("a{n}"))).collect()).unwrap();
+    in_b.merge((0..1_500).map(|n| user(&format!("b{n}"))).collect()).unwrap();
+    pass(REVOCATIONS_INTERVAL).await;
+    assert_eq!((in_a.0.lock().unwrap().len(), in_b.0.lock().unwrap().len()), (4_001, 4_001));
+    assert!(b.commands().contains(&"EndRevoked everybody".to_owned()));
+    // One that starts has the list at once.
+    let (c, in_c) = keeper(&memory, "c", 4, 5_000);
+    pass(Duration::from_millis(100)).await;
+    assert_eq!(in_c.0.lock().unwrap().len(), 4_001);
+    assert!(c.commands().contains(&"EndRevoked everybody".to_owned()));
 }

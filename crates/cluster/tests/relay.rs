@@ -140,6 +140,7 @@ fn options(relays: &Arc<Relays>, advertise: &str) -> Options {
         decision_timeout: Duration::from_secs(5),
         feed_source: Arc::new(|_| FeedSource::Fetched),
         feed_idle_ttl: Duration::ZERO,
+        revocations: None,
         document_bytes_max: 1 << 20,
         ledger: Arc::new(Ledger::new(1 << 30)),
     }

@@ -161,6 +161,7 @@ impl Node {
             decision_timeout: 5 * SECOND,
             feed_source: Arc::new(|_| FeedSource::Fetched),
             feed_idle_ttl: Duration::ZERO,
+            revocations: None,
             document_bytes_max: DOCUMENT_BYTES_MAX,
             ledger,
         };

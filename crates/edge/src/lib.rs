@@ -77,8 +77,9 @@ pub use ports::{
     IdentityFilter, LIST_BYTES_MAX, Location, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX,
     MemberList, MembersQuery, MovingSocket, NodeTag, Pid, Principal, PublicId, Publish, PushDenied,
     PushResult, PushedFeed, PushedFeeds, Question, ROOMS_LISTED_MAX, ReadResult, Recheck, RecheckAction,
-    Relay, RelayPermit, RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionClaim, SessionInfo,
-    SessionList, SessionName, SocketName, SocketQuestion, SocketRequest, Target, Ticket,
+    Relay, RelayPermit, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery,
+    SESSIONS_LISTED_MAX, SessionClaim, SessionInfo, SessionList, SessionName, SocketName, SocketQuestion,
+    SocketRequest, Target, Ticket,
 };
 pub use proxies::{ForwardedHeader, Proxies};
 pub use rule::{Presence, Rooms, Rule, Template, TemplateError};

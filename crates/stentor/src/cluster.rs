@@ -10,7 +10,7 @@ use stentor_cluster::engine::{
     ConnectError, ConnectOptions, EventReceiver, Limits, connect as connect_engine,
 };
 use stentor_cluster::{Cluster, ClusterPlane, NodeId, Options, Relays};
-use stentor_edge::{Broker, ControlPlane, DataPlane, Ledger, NodeTag, Relay};
+use stentor_edge::{Broker, ControlPlane, DataPlane, Ledger, NodeTag, Relay, RevocationList};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -46,9 +46,10 @@ pub(crate) async fn connect(
     edge: &stentor_edge::Options,
     control: &stentor_control::Options,
     ledger: Arc<Ledger>,
+    revocations: Option<Arc<dyn RevocationList>>,
 ) -> anyhow::Result<Option<Joining>> {
     let bridges = bridges(&mut options, Limits::within(edge.limits.memory_bytes_max));
-    let cluster = connect_cluster(options, edge, control, ledger.clone()).await?;
+    let cluster = connect_cluster(options, edge, control, ledger.clone(), revocations).await?;
     let broker = cluster.as_ref().map(|joined| joined.cluster.clone() as Arc<dyn Broker>);
     let bridges = if bridges.is_empty() {
         None
@@ -93,6 +94,7 @@ async fn connect_cluster(
     edge: &stentor_edge::Options,
     control: &stentor_control::Options,
     ledger: Arc<Ledger>,
+    revocations: Option<Arc<dyn RevocationList>>,
 ) -> anyhow::Result<Option<JoinedCluster>> {
     let identity = options.identity();
     let ClusterOptions {
@@ -143,6 +145,7 @@ async fn connect_cluster(
         feed_idle_ttl: control.feeds.idle_ttl,
         document_bytes_max: document_bytes_max(&control.feeds),
         ledger,
+        revocations,
     };
     let started_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let cluster = Cluster::new(node, options, engine, &events, started_at.as_secs());

@@ -103,14 +103,15 @@ pub(crate) async fn launch(
     let tls_handle = edge.tls.clone();
     let signals = Signals::new();
     let ledger = Arc::new(Ledger::new(edge.limits.memory_bytes_max));
-    let joining = cluster::connect(cluster, &edge, &control, ledger.clone()).await?;
+    let auth = config.auth_options().map(|auth| stentor_control::Auth::new(&auth, &ledger)).transpose()?;
+    let revocations = auth.clone().map(|auth| auth as _);
+    let joining = cluster::connect(cluster, &edge, &control, ledger.clone(), revocations).await?;
     leave_idle_feeds_to_cluster(&config, &mut control);
     let broker = joining.as_ref().and_then(|joining| joining.broker());
     let node_tag = joining.as_ref().map(|joining| joining.node_tag());
     let relay = joining.as_ref().and_then(|joining| joining.relay());
     let observer = joining.as_ref().map_or(signals.clone() as _, |joining| joining.observe(signals.clone()));
     edge.keeps_handshakes = joining.as_ref().is_some_and(|joining| joining.has_bridges());
-    let auth = config.auth_options().map(|auth| stentor_control::Auth::new(&auth, &ledger)).transpose()?;
     edge.authenticator = auth.clone().map(|auth| auth as _);
     let parts_auth = auth.clone();
     if !hooks.is_empty() {

@@ -9,11 +9,13 @@
 
 mod codec;
 mod presence;
+mod revocations;
 mod socket;
 mod survey;
 mod version;
 
 pub use presence::PresenceFrame;
+pub use revocations::{REVOCATIONS_MAX, RevocationsFrame};
 pub use socket::{SocketAnswer, SocketFrame};
 pub use survey::{Answered, Question, Selector, Task};
 pub use version::{FeedStateChange, FeedVersion};
@@ -30,7 +32,7 @@ use stentor_edge::Broadcast;
 use stentor_hub::{Data, Room, Rooms, Topic};
 
 /// Grows when a frame's meaning changes. Nodes of different versions refuse each other's frames.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const TAG_BYTES: usize = 16;
 /// How far the time of a node's record may be from that of the reader, either way.
 pub const RECORD_AGE_MAX: Duration = Duration::from_secs(60);
@@ -99,6 +101,8 @@ pub enum Frame {
     Released(u64),
     /// Who is in a room.
     Presence(PresenceFrame),
+    /// Which tokens are void.
+    Revocations(RevocationsFrame),
     /// The sender is alive: it fetches feeds, or has just joined.
     Alive,
 }
@@ -138,6 +142,7 @@ impl Frames {
             Frame::Released(_) => 6,
             Frame::Alive => 7,
             Frame::Presence(_) => 8,
+            Frame::Revocations(_) => 9,
         });
         w.u64(self.node.0);
         match frame {
@@ -155,6 +160,7 @@ impl Frames {
             Frame::Socket(frame) => w.socket_frame(frame),
             Frame::Released(term) => w.u64(*term),
             Frame::Presence(frame) => w.presence(frame),
+            Frame::Revocations(frame) => w.revocations(frame),
             Frame::Alive => {}
         }
         if let Some(tag) = self.mac(channel, &w.0) {
@@ -194,6 +200,7 @@ impl Frames {
             6 => Frame::Released(r.u64()?),
             7 => Frame::Alive,
             8 => Frame::Presence(r.presence()?),
+            9 => Frame::Revocations(r.revocations()?),
             _ => return Err(FrameError::Malformed),
         };
         r.end()?;

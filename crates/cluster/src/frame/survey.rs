@@ -4,7 +4,8 @@ use super::codec::{Reader, Writer};
 use super::{Content, FrameError, room};
 use std::sync::Arc;
 use stentor_edge::{
-    Concerned, MemberList, MembersQuery, PublicId, RoomList, RoomsQuery, SessionInfo, SessionList, Target,
+    Concerned, MemberList, MembersQuery, PublicId, Recheck, RoomList, RoomsQuery, SessionInfo, SessionList,
+    Target,
 };
 use stentor_hub::{Data, Room};
 
@@ -20,6 +21,8 @@ pub enum Question {
     Rooms(RoomsQuery),
     /// To list members of a room.
     Members(MembersQuery),
+    /// To look at identities again. What it revokes is void on the receiving node from then on.
+    Recheck(Recheck),
 }
 
 /// Which sessions a question is about: see [`Target`].
@@ -137,6 +140,10 @@ impl Writer {
                 self.u8(2);
                 self.members_query(query);
             }
+            Question::Recheck(recheck) => {
+                self.u8(3);
+                self.recheck(recheck);
+            }
         }
     }
 
@@ -234,6 +241,7 @@ impl Reader {
                 Question::Rooms(RoomsQuery { namespace, prefix, after, limit: self.number()? })
             }
             2 => Question::Members(self.members_query()?),
+            3 => Question::Recheck(self.recheck()?),
             _ => return Err(FrameError::Malformed),
         })
     }

@@ -6,7 +6,7 @@
 use super::commands::{bad, read, refuse, session_id};
 use super::publish::{ask, in_line};
 use super::{Refusal, State, json, reason};
-use crate::auth::{Auth, unix_seconds};
+use crate::auth::{Auth, NAME_BYTES_MAX, unix_seconds};
 use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Response, StatusCode};
@@ -14,9 +14,6 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use stentor_auth::Revocation;
 use stentor_edge::{Concerned, IdentityFilter, Recheck, RecheckAction};
-
-/// Longest name of an issuer, a user or a token.
-const NAME_BYTES_MAX: usize = 256;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

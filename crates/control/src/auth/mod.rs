@@ -14,8 +14,10 @@ mod issuers;
 pub(crate) mod metrics;
 mod options;
 mod schedule;
+mod shared;
 
 pub use options::{AuthOptions, IssuerOptions};
+pub(crate) use shared::NAME_BYTES_MAX;
 
 use crate::error::Error;
 use crate::hooks::Hooks;

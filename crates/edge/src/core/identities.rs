@@ -143,7 +143,10 @@ impl<D: Driver> Core<D> {
         }
         match recheck.action {
             RecheckAction::Disconnect => self.revoke(session),
-            RecheckAction::Authorize if self.ex.is_revoked(&identity) => self.revoke(session),
+            RecheckAction::EndRevoked | RecheckAction::Authorize if self.ex.is_revoked(&identity) => {
+                self.revoke(session)
+            }
+            RecheckAction::EndRevoked => return false,
             RecheckAction::Authorize => self.ex.reauthorize(session),
             RecheckAction::Renew => {
                 let (now, lead) = (self.ex.unix_millis(), self.ex.options().tokens.renewal_lead);

@@ -148,6 +148,8 @@ impl IdentityFilter {
 pub enum RecheckAction {
     /// Ends those whose identity is revoked ([`Authenticator::is_revoked`]), and asks about each subscription of the others again.
     Authorize,
+    /// Ends those whose identity is revoked, and leaves the others as they are.
+    EndRevoked,
     /// Ends them, for the reason `token_revoked`.
     Disconnect,
     /// Asks their clients for a new token. Those that don't present one in time end, for the reason `token_expired`.
@@ -162,3 +164,33 @@ pub struct Recheck {
     /// What.
     pub action: RecheckAction,
 }
+
+/// An entry of a node's list of revocations, for the other nodes of its cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Revoked {
+    /// Which tokens are void. It names no session.
+    pub filter: IdentityFilter,
+    /// No such token is valid from here on, in Unix seconds. `u64::MAX`: the receiving node decides.
+    pub until: u64,
+}
+
+/// The revocations that a node keeps, which all nodes of a cluster share. Lists merge in any order: the same entries, any number of
+/// times, make the same list.
+pub trait RevocationList: fmt::Debug + Send + Sync {
+    /// The same number for the same entries.
+    fn digest(&self) -> u64;
+
+    /// At most `count` entries in their order, beginning after this one.
+    fn entries(&self, after: Option<&IdentityFilter>, count: usize) -> Vec<Revoked>;
+
+    /// Adds entries of another node: invalid ones and those that are over are ignored. Returns whether the list has changed. Its
+    /// owner rechecks sessions.
+    ///
+    /// # Errors
+    /// The list is full: not all were added.
+    fn merge(&self, entries: Vec<Revoked>) -> Result<bool, RevocationsFull>;
+}
+
+/// A node's list of revocations has no room for another entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RevocationsFull;

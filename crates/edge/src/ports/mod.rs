@@ -17,7 +17,8 @@ pub use authorizer::{Access, Authorizer, Decision, Denial, Principal, Question, 
 pub use broker::{Broadcast, Broker};
 pub use events::{ClientEvent, EventEmit, EventReply, EventSink};
 pub use identity::{
-    Authentication, Authenticator, ClientFacts, Credentials, Identity, IdentityFilter, Recheck, RecheckAction,
+    Authentication, Authenticator, ClientFacts, Credentials, Identity, IdentityFilter, Recheck,
+    RecheckAction, RevocationList, RevocationsFull, Revoked,
 };
 pub(crate) use inbox::Named;
 pub use inbox::{

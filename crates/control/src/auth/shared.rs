@@ -1,0 +1,71 @@
+//! The list of revocations, as the nodes of a cluster share it.
+
+use super::{Auth, unix_seconds};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use stentor_auth::{Full, Revocation};
+use stentor_edge::{IdentityFilter, RevocationList, RevocationsFull, Revoked};
+
+/// Longest name of an issuer, a user or a token.
+pub(crate) const NAME_BYTES_MAX: usize = 256;
+
+/// The entry that a filter names. `None`: the admin API wouldn't have accepted it.
+fn entry(filter: &IdentityFilter) -> Option<Revocation> {
+    let IdentityFilter { issuer, subject, token_id, issued_before, session } = filter;
+    let has_length = |name: &&str| (1..=NAME_BYTES_MAX).contains(&name.len());
+    let names = [issuer, subject, token_id].map(Option::as_deref);
+    if session.is_some() || !names.iter().flatten().all(has_length) {
+        return None;
+    }
+    match (names, issued_before) {
+        ([Some(issuer), Some(subject), None], Some(time)) => Some(Revocation::user(issuer, subject, *time)),
+        ([Some(issuer), None, Some(id)], None) => Some(Revocation::token(issuer, id)),
+        ([issuer, None, None], Some(time)) => Some(Revocation::issued_before(issuer, *time)),
+        _ => None,
+    }
+}
+
+fn filter(entry: &Revocation) -> IdentityFilter {
+    IdentityFilter {
+        issuer: entry.issuer().map(Into::into),
+        subject: entry.subject().map(Into::into),
+        token_id: entry.token_id().map(Into::into),
+        // One of a token has no time.
+        issued_before: entry.time().or_else(|| entry.token_id().is_none().then_some(u64::MAX)),
+        session: None,
+    }
+}
+
+impl RevocationList for Auth {
+    fn digest(&self) -> u64 {
+        let mut list = self.revocations.write().unwrap_or_else(PoisonError::into_inner);
+        list.expire(unix_seconds());
+        list.digest()
+    }
+
+    fn entries(&self, after: Option<&IdentityFilter>, count: usize) -> Vec<Revoked> {
+        let after = after.and_then(entry);
+        let list = self.revocations.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = list.iter_after(after.as_ref()).take(count);
+        entries.map(|(entry, until)| Revoked { filter: filter(&entry), until }).collect()
+    }
+
+    fn merge(&self, entries: Vec<Revoked>) -> Result<bool, RevocationsFull> {
+        let now = unix_seconds();
+        let mut list = self.revocations.write().unwrap_or_else(PoisonError::into_inner);
+        let (mut has_changed, mut result) = (false, Ok(()));
+        for Revoked { filter, until } in entries {
+            let Some(entry) = entry(&filter) else { continue };
+            match list.merge(entry, until, now) {
+                Ok(changed) => has_changed |= changed,
+                Err(Full) => result = Err(RevocationsFull),
+            }
+        }
+        self.metrics.revocations.set(i64::try_from(list.len()).unwrap_or(i64::MAX));
+        drop(list);
+        if has_changed {
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+        result.map(|()| has_changed)
+    }
+}
