@@ -179,7 +179,12 @@ pub(crate) struct PublishArgs {
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
     /// The URL of the server's admin API.
-    #[arg(long, value_name = "URL", default_value_t = format!("http://{}", Server::default().admin))]
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value_t = format!("http://{}", Server::default().admin),
+        env = "STENTOR_SERVER_ADMIN"
+    )]
     pub(crate) admin: String,
     /// The admin token, if the server has one. Set it in the environment, where other users of the machine can't
     /// see it.
