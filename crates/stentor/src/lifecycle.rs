@@ -13,6 +13,7 @@
 //! Signals come in by a channel and the data plane by its trait, so that this is tested without either.
 
 use crate::reload::Reloader;
+use crate::service_manager::{Notice, notify};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,8 +54,10 @@ pub(crate) fn signals(reloader: &Arc<Reloader>) -> std::io::Result<mpsc::Receive
     let reloader = reloader.clone();
     tokio::spawn(async move {
         while hangups.recv().await.is_some() {
+            notify(Notice::Reloading);
             // The log says what happened.
             let _ = reloader.run().await;
+            notify(Notice::Ready);
         }
     });
     for (kind, name) in [(SignalKind::interrupt(), "SIGINT"), (SignalKind::terminate(), "SIGTERM")] {

@@ -22,6 +22,7 @@ mod publish;
 mod reference;
 mod reload;
 mod serve;
+mod service_manager;
 mod simulation;
 mod token;
 mod top;

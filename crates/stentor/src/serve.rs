@@ -7,6 +7,7 @@ use crate::library;
 use crate::lifecycle::{self, Outcome};
 use crate::logging::{self, Log};
 use crate::reload::Reloader;
+use crate::service_manager::{Notice, notify};
 use crate::wiring::{self, Launched};
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -121,8 +122,12 @@ pub(crate) async fn serve(
     }
     // The last line on a terminal that shows both the log and standard output.
     tracing::info!("ready at {scheme}://{}", started.addr);
-    let outcome =
-        lifecycle::run(plane, ended, control.failed(), signals, || drain(&reloader.running())).await;
+    notify(Notice::Ready);
+    let stopping = || {
+        notify(Notice::Stopping);
+        drain(&reloader.running())
+    };
+    let outcome = lifecycle::run(plane, ended, control.failed(), signals, stopping).await;
     if matches!(outcome, Outcome::Drained | Outcome::TimedOut) {
         control.shutdown().await;
     }

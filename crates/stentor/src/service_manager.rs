@@ -1,0 +1,64 @@
+//! What systemd is told of the process: sd_notify(3), without its library.
+//!
+//! A message is one datagram to the socket that `NOTIFY_SOCKET` names. Without the variable nothing is sent.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// It serves clients, or has reloaded its configuration.
+    Ready,
+    /// It begins to reload. [`Notice::Ready`] follows.
+    Reloading,
+    /// It begins to shut down.
+    Stopping,
+}
+
+/// Notifies systemd, if it started the process as `Type=notify`.
+pub(crate) fn notify(notice: Notice) {
+    let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else { return };
+    if let Err(error) = send(&socket, notice) {
+        tracing::warn!(%error, ?notice, "can't notify the service manager");
+    }
+}
+
+fn send(socket: &OsStr, notice: Notice) -> io::Result<()> {
+    let address = match socket.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        path => SocketAddr::from_pathname(OsStr::from_bytes(path))?,
+    };
+    let text = match notice {
+        Notice::Ready => "READY=1".to_owned(),
+        Notice::Stopping => "STOPPING=1".to_owned(),
+        Notice::Reloading => {
+            let now = clock_gettime(ClockId::Monotonic);
+            format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1000)
+        }
+    };
+    let datagram = UnixDatagram::unbound()?;
+    // A manager that doesn't read mustn't hold up the server.
+    datagram.set_nonblocking(true)?;
+    datagram.send_to_addr(text.as_bytes(), &address).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn abstract_sockets_are_notified() {
+        let name = format!("stentor-test-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let manager = UnixDatagram::bind_addr(&address).unwrap();
+        send(OsStr::new(&format!("@{name}")), Notice::Ready).unwrap();
+        let mut text = [0; 64];
+        let length = manager.recv(&mut text).unwrap();
+        assert_eq!(&text[..length], b"READY=1");
+    }
+}
