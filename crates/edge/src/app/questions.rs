@@ -564,6 +564,9 @@ impl Questions {
 
     /// A connection has ended, or what it asked for has been done.
     pub(crate) fn forget(&mut self, conn: ConnId) {
+        if self.waiting.is_empty() {
+            return;
+        }
         let Some(waiting) = self.waiting.remove(&conn) else { return };
         for Deferred { number, reply, .. } in waiting.questions {
             if self.open.remove(&number).is_some() {

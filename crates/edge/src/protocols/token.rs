@@ -84,9 +84,9 @@ impl<'a> RequestContext<'a> {
         }
     }
 
-    /// Whether the request has a token.
+    /// Whether the request has a token. Without an authenticator, nobody looks for one.
     pub(crate) fn has_token(&self) -> bool {
-        !matches!(self.token(), Ok(None))
+        self.ex.questions.identities.is_on() && !matches!(self.token(), Ok(None))
     }
 
     /// Who the client is. `None`: clients have no identities.

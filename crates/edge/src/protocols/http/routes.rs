@@ -304,13 +304,16 @@ fn count(
     if cx.client.is_forwarded {
         cx.ex.hold_forwarded(cx.source, slot)?;
     }
+    if is_counted || cx.ex.shared.limits.sessions.is_none() {
+        return Ok(());
+    }
     let opens = match target {
         Route::Socket(..) | Route::Events(_) => true,
         Route::Engine { .. } => !http1::query_pairs(cx.request.query()).any(|(name, _)| name == "sid"),
         Route::SockJs { route, .. } => route.resource.is_websocket(),
         _ => false,
     };
-    if opens && !is_counted { cx.ex.check_address(cx.source) } else { Ok(()) }
+    if opens { cx.ex.check_address(cx.source) } else { Ok(()) }
 }
 
 /// Refuses requests that no route answers: for another host, from a page of another origin, with too large a body, for

@@ -100,7 +100,9 @@ impl SocketIo {
             request: input.request,
             ..HandlerScope::default()
         };
-        let token = json::string_member(auth, "token").filter(|token| !token.is_empty());
+        let has_identities = ex.questions.identities.is_on();
+        let token = if has_identities { json::string_member(auth, "token") } else { None };
+        let token = token.filter(|token| !token.is_empty());
         let asked = Self::identify(ex, input.carrier, namespace, token.as_deref()).and_then(|identity| {
             ex.authorize_connect(identity.as_deref(), namespace)?;
             Ok(identity)
