@@ -187,7 +187,7 @@ impl Auth {
     async fn answer(&self, plane: &dyn DataPlane, hooks: Option<&Arc<Hooks>>, fetched: Fetched) {
         let now = unix_seconds();
         for client in fetched.waiting {
-            let answer = match self.verify(&client.token, now) {
+            let answer = match self.verify(&client.token, None, now) {
                 Ok(identity) => self.accept(identity),
                 Err((Refused::Key, _)) if !fetched.is_success => Err(self.unavailable()),
                 Err((error, _)) => Err(self.refuse(&error)),
@@ -218,8 +218,14 @@ impl Auth {
         }
     }
 
-    /// Verifies a token and keeps the result. If the token isn't accepted, the issuer that it names is returned, too.
-    fn verify(&self, token: &str, now: u64) -> Result<Arc<Identity>, (Refused, Option<Arc<IssuerState>>)> {
+    /// Verifies a token and keeps the result by its digest, if that is known already. If the token isn't accepted, the issuer that it
+    /// names is returned, too.
+    fn verify(
+        &self,
+        token: &str,
+        digest: Option<Digest>,
+        now: u64,
+    ) -> Result<Arc<Identity>, (Refused, Option<Arc<IssuerState>>)> {
         let settings = self.settings();
         let parsed = Unverified::parse(token).map_err(|error| (error, None))?;
         let name = parsed.issuer().map_err(|error| (error, None))?;
@@ -229,7 +235,7 @@ impl Auth {
         let identity = verified.and_then(|claims| self.identity(claims));
         let identity = Arc::new(identity.map_err(|error| (error, Some(issuer.clone())))?);
         self.metrics.accepted.inc();
-        let digest = Digest::of(token);
+        let digest = digest.unwrap_or_else(|| Digest::of(token));
         let bytes = IDENTITY_BYTES + 4 * token.len();
         let kept = identity.clone();
         self.shard(digest).change(&self.metrics, |tokens| tokens.insert(digest, kept, bytes, expires_at));
@@ -340,15 +346,16 @@ impl Auth {
     /// The answer to a client that presents a token. `None`: it waits for a fetch.
     fn check(&self, ticket: Ticket, token: &str) -> Option<Result<Arc<Identity>, Denial>> {
         let now = unix_seconds();
-        if token.len() <= TOKEN_BYTES_MAX {
-            let (digest, mut known) = (Digest::of(token), None);
+        let digest = (token.len() <= TOKEN_BYTES_MAX).then(|| Digest::of(token));
+        if let Some(digest) = digest {
+            let mut known = None;
             self.shard(digest).change(&self.metrics, |tokens| known = tokens.find(digest, now));
             if let Some(identity) = known {
                 self.metrics.cached.inc();
                 return Some(self.accept(identity));
             }
         }
-        match self.verify(token, now) {
+        match self.verify(token, digest, now) {
             Ok(identity) => Some(self.accept(identity)),
             Err((Refused::Key, Some(issuer))) if issuer.remote.is_some() => {
                 let waits = issuer.wait(Waiting::new(ticket, token, &self.metrics));

@@ -1,6 +1,6 @@
 //! Questions about who clients are, and about subscriptions that they have.
 
-use super::{Asked, QUESTION_BYTES, Questions, Refused};
+use super::{Asked, Identities, QUESTION_BYTES, Questions, Refused};
 use crate::ports::{
     Access, Authentication, Credentials, Decision, Denial, Identity, PublicId, Question, Ticket,
 };
@@ -17,11 +17,16 @@ impl Questions {
     ) -> Result<Option<Arc<Identity>>, Refused> {
         let Some(authenticator) = self.identities.authenticator().cloned() else { return Ok(None) };
         let Credentials { token, client } = credentials;
-        let digest = self.identities.digest(token.unwrap_or_default(), client.namespace);
-        let asked = Asked::Identity(digest);
-        if let Some(answer) = self.answer_of(self.asker, |other| *other == asked) {
-            self.identities.refused += u64::from(matches!(answer, Err(Refused::Denied(_))));
-            return answer;
+        let asked = |identities: &Identities| {
+            Asked::Identity(identities.digest(token.unwrap_or_default(), client.namespace))
+        };
+        // Most tokens are answered at once, so their digests aren't needed.
+        if !self.waiting.is_empty() {
+            let asked = asked(&self.identities);
+            if let Some(answer) = self.answer_of(self.asker, |other| *other == asked) {
+                self.identities.refused += u64::from(matches!(answer, Err(Refused::Denied(_))));
+                return answer;
+            }
         }
         self.last += 1;
         let number = self.last;
@@ -31,7 +36,7 @@ impl Questions {
                 self.identities.refused += 1;
                 Err(Refused::Denied(denial))
             }
-            Authentication::Pending => self.wait(now, self.asker, asked, number),
+            Authentication::Pending => self.wait(now, self.asker, asked(&self.identities), number),
         }
     }
 
