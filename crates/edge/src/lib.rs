@@ -23,6 +23,7 @@ mod core;
 mod defaults;
 mod encode;
 mod executor;
+mod exposition;
 mod hosts;
 mod identity;
 mod ledger;
@@ -55,6 +56,7 @@ pub use app::{
 };
 pub use core::Core;
 pub use encode::CUSTOM_PROTOCOLS_MAX;
+pub use exposition::{Histogram, HistogramSample, Metric, MetricKind};
 pub use hosts::{HostError, Hosts};
 pub use identity::SOCKJS_PREFIXES_MAX;
 pub use ledger::{Charge, Class, Ledger};
@@ -66,10 +68,7 @@ pub use options::{
     Primus, Recovery, SameSite, SockJs, Sse, StaticRoute, Tokens,
 };
 pub use origin::{Origins, PatternError};
-pub use plane::{
-    ControlPlane, DataPlane, Drain, Histogram, HistogramSample, Metric, MetricKind, NodeInfo, REQUESTERS_MAX,
-    Wanted,
-};
+pub use plane::{ControlPlane, DataPlane, Drain, NodeInfo, REQUESTERS_MAX, Wanted};
 pub use ports::{
     Access, Acknowledged, Authentication, Authenticator, Authorizer, Broadcast, Broker, Busy,
     ClientConnection, ClientEvent, ClientFacts, Command, CommandError, CommandInbox, Concerned, Credentials,

@@ -3,7 +3,7 @@
 pub(crate) mod tls;
 
 use crate::encode::Formats;
-use crate::plane::{Histogram, HistogramSample, Metric, MetricKind};
+use crate::exposition::{Histogram, HistogramSample, Metric, MetricKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

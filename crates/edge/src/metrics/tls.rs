@@ -1,7 +1,7 @@
 //! Figures of TLS.
 
 use super::{CoreMetrics, Figure, Seconds};
-use crate::plane::{Histogram, HistogramSample, Metric, MetricKind};
+use crate::exposition::{Histogram, HistogramSample, Metric, MetricKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! The limits that all cores of a node count together.
 
+use crate::exposition::{Metric, MetricKind};
 use crate::ledger::{Charge, Class, Ledger};
 use crate::limits::counts::{Counts, Maximum, take};
 use crate::limits::{LimitReached, Rate};
 use crate::options::Options;
-use crate::plane::{Metric, MetricKind};
 use crate::ports::RelayPermit;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};

@@ -6,13 +6,14 @@ mod moving;
 mod presence;
 pub(crate) mod tasks;
 
+use crate::exposition::{Histogram, Metric, MetricKind};
 use crate::identity::Sid;
 use crate::ledger::{Charge, Class, Ledger, Pressure};
 use crate::metrics::tls::expiries;
 use crate::metrics::{CoreMetrics, collect, histograms};
 use crate::moved::MovedSockets;
 use crate::options::Options;
-use crate::plane::{ControlPlane, DataPlane, Drain, Histogram, Metric, MetricKind, REQUESTERS_MAX, Wanted};
+use crate::plane::{ControlPlane, DataPlane, Drain, REQUESTERS_MAX, Wanted};
 use crate::ports::{
     Broadcast, Busy, ClientConnection, Command, CommandInbox, Concerned, Denial, Done, EventReply,
     FeedUpdate, Handover, Identity, MemberList, MembersQuery, MovingSocket, PublicId, Publish, Recheck,

@@ -1,0 +1,47 @@
+//! Figures, as Prometheus understands them.
+
+/// Whether a figure only grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// It only grows.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+}
+
+/// One figure, as Prometheus understands it.
+#[derive(Clone, Debug)]
+pub struct Metric {
+    /// Name with the unit last, without the prefix `stentor_` and without a counter's `_total`.
+    pub name: &'static str,
+    /// One sentence.
+    pub help: &'static str,
+    /// Counter or gauge.
+    pub kind: MetricKind,
+    /// Values by label sets, e.g. `([("core", "0")], 17)`.
+    pub samples: Vec<(Vec<(&'static str, String)>, u64)>,
+}
+
+/// A Prometheus histogram.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    /// Name with the unit last, without the prefix `stentor_`.
+    pub name: &'static str,
+    /// One sentence.
+    pub help: &'static str,
+    /// Upper bounds of the buckets, ascending.
+    pub bounds: &'static [f64],
+    /// The series, one per label set.
+    pub samples: Vec<HistogramSample>,
+}
+
+/// The series of one label set in a [`Histogram`].
+#[derive(Clone, Debug)]
+pub struct HistogramSample {
+    /// For example `("core", "0")`.
+    pub labels: Vec<(&'static str, String)>,
+    /// The number of values per bucket. The last bucket has no upper bound.
+    pub buckets: Vec<u64>,
+    /// The sum of all values.
+    pub sum: f64,
+}
