@@ -18,6 +18,7 @@ mod lab;
 mod library;
 mod lifecycle;
 mod logging;
+mod machine;
 mod publish;
 mod reference;
 mod reload;

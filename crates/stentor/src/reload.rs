@@ -15,7 +15,7 @@
 use crate::config::options::Options;
 use crate::config::{Changes, Config, Problems};
 use crate::logging::LevelHandle;
-use crate::wiring;
+use crate::machine;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use stentor_control::{Auth, ControlHandle, Reload};
@@ -119,8 +119,8 @@ impl Reloader {
     /// Checks the new options of all parts, and opens and reads what they name.
     fn prepare(config: Config) -> anyhow::Result<Prepared> {
         // The configuration was loaded, so the certificates of `tls` could be read.
-        let Options { edge, mut control, tls, .. } = wiring::options(&config);
-        wiring::leave_idle_feeds_to_cluster(&config, &mut control);
+        let Options { edge, mut control, tls, .. } = machine::options(&config);
+        machine::leave_idle_feeds_to_cluster(&config, &mut control);
         Ok(Prepared { edge, control: control.prepare()?, tls, config })
     }
 

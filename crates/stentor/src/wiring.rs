@@ -4,15 +4,13 @@
 //! both, because both use them.
 
 use crate::cluster::{self, Member};
-use crate::config::Config;
 use crate::config::options::Options;
+use crate::machine;
 use crate::reload::{Parts, Reloader};
-use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 use stentor_control::{Control, HookAuthenticator, HookAuthorizer, HookKind, Hooks, ProcessCounter, Signals};
 use stentor_edge::{CoreFailed, DataPlane, Ledger, Node, StartError, Started, StaticRoute, TlsHandle};
 
@@ -45,13 +43,6 @@ fn cannot_listen(flag: &str, addr: SocketAddr, error: &io::Error) -> anyhow::Err
     anyhow::anyhow!("{flag} {addr}: {why}")
 }
 
-/// Connections that may be passed through to other nodes, with two file descriptors each: an eighth of all file descriptors. The
-/// cores leave a quarter to the rest of the process.
-fn relayed_connections_max() -> usize {
-    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(descriptors / 16).unwrap_or(usize::MAX)
-}
-
 /// Lets the data plane ask the hooks.
 fn install(hooks: &Arc<Hooks>, edge: &mut stentor_edge::Options) {
     if hooks.asks_about(HookKind::Event) {
@@ -72,21 +63,6 @@ fn random_id() -> String {
     format!("{:016x}", fastrand::u64(..))
 }
 
-/// The options of both planes, as far as the configuration decides them.
-pub(crate) fn options(config: &Config) -> Options {
-    let mut options = config.options();
-    let connections_max = &mut options.edge.limits.relayed_connections_max;
-    *connections_max = relayed_connections_max().min(*connections_max);
-    options
-}
-
-/// With an engine, the cluster says how long a feed is fetched. A node that has lost its lease has to stop at once.
-pub(crate) fn leave_idle_feeds_to_cluster(config: &Config, control: &mut stentor_control::Options) {
-    if config.cluster.engine.0.is_some() {
-        control.feeds.idle_ttl = Duration::ZERO;
-    }
-}
-
 /// Starts both planes; returns when they listen. `counters` are shown in `/metrics`. Called within the control plane's
 /// runtime.
 pub(crate) async fn launch(
@@ -95,7 +71,7 @@ pub(crate) async fn launch(
     counters: Vec<ProcessCounter>,
 ) -> anyhow::Result<Launched> {
     let config = reloader.running();
-    let Options { mut edge, mut control, driver, cluster, hooks, tls, .. } = options(&config);
+    let Options { mut edge, mut control, driver, cluster, hooks, tls, .. } = machine::options(&config);
     if !tls.certificates.is_empty() {
         // Its warnings have been logged with those of the configuration.
         edge.tls = Some(TlsHandle::load(&tls)?.0);
@@ -106,7 +82,7 @@ pub(crate) async fn launch(
     let auth = config.auth_options().map(|auth| stentor_control::Auth::new(&auth, &ledger)).transpose()?;
     let revocations = auth.clone().map(|auth| auth as _);
     let joining = cluster::connect(cluster, &edge, &control, ledger.clone(), revocations).await?;
-    leave_idle_feeds_to_cluster(&config, &mut control);
+    machine::leave_idle_feeds_to_cluster(&config, &mut control);
     let broker = joining.as_ref().and_then(|joining| joining.broker());
     let node_tag = joining.as_ref().map(|joining| joining.node_tag());
     let relay = joining.as_ref().and_then(|joining| joining.relay());
