@@ -157,7 +157,10 @@ export interface Presence<I = Json> {
   readonly members: Member<I>[];
   /** Whether the list is current: it has been read since the last reconnect. */
   readonly isCurrent: boolean;
-  /** Somebody has joined or left. Not called for the members of the first list, and not for a user who reconnects in time. */
+  /**
+   * A user or an anonymous session has joined or left. A user joins with the first of their sessions, and leaves with the last.
+   * Not called for the members of the first list, and not for a user who reconnects in time.
+   */
   on(event: 'join' | 'leave', listener: (member: Member<I>) => void): Unsubscribe;
   /** The members or their number have changed, or the list has been read. */
   on(event: 'change', listener: () => void): Unsubscribe;

@@ -12,6 +12,15 @@ const PAGE = 1_000;
 /** Least time until the members are read again; at most three times this, so that not all clients do so at once. */
 const REPEAT_MS = 1_000;
 
+/** The users and anonymous sessions of a list that aren't in the other one, as one of their sessions each. */
+function missing(list, other) {
+  // No session's id has a space.
+  const who = ({ session, user }) => (user === undefined ? session : `user ${user}`);
+  const byName = (members) => new Map([...members.values()].map((member) => [who(member), member]));
+  const others = byName(other);
+  return [...byName(list)].filter(([name]) => !others.has(name)).map(([, member]) => member);
+}
+
 /** The members of a room, shared by all `Presence`s of its name. */
 export class PresenceState {
   handles = new Set();
@@ -44,28 +53,25 @@ export class PresenceState {
       version ??= page.version;
       for (const member of page.members ?? []) members.set(member.session, member);
       if (page.next) return next(page.next);
-      this.#replace(members, page.count, version ?? 0);
+      const early = this.#early;
+      this.#early = null;
+      this.#become(members, page.count, version ?? 0);
+      for (const notice of early) this.receive(notice);
     });
     next();
   }
 
-  #replace(members, count, version) {
-    const [before, early] = [this.members, this.#early];
-    [this.members, this.count, this.#version, this.#early] = [members, count, version, null];
-    const users = new Set([...members.values()].map(({ user }) => user));
-    if (this.#hasRead) {
-      for (const [session, member] of before) {
-        // A user who has another session now didn't leave.
-        if (!members.has(session) && !(member.user !== undefined && users.has(member.user))) this.#emit('leave', member);
-      }
-      const known = new Set([...before.values()].map(({ user }) => user));
-      for (const [session, member] of members) {
-        if (!before.has(session) && !(member.user !== undefined && known.has(member.user))) this.#emit('join', member);
-      }
-    }
+  /** Takes over a list. A user joins with the first of their sessions, and leaves with the last. */
+  #become(members, count, version) {
+    const { members: before } = this;
+    const hasRead = this.#hasRead;
+    [this.members, this.count, this.#version] = [members, count, version];
     this.#hasRead = this.isCurrent = true;
+    if (hasRead) {
+      for (const member of missing(before, members)) this.#emit('leave', member);
+      for (const member of missing(members, before)) this.#emit('join', member);
+    }
     this.#emit('change');
-    for (const notice of early) this.receive(notice);
   }
 
   receive(notice) {
@@ -73,21 +79,14 @@ export class PresenceState {
     const { version, count, joined, left, replaced = [], more } = notice;
     if (!this.isCurrent || version <= this.#version) return;
     const isNext = version === this.#version + 1;
-    [this.#version, this.count] = [version, count];
+    const members = new Map(this.members);
+    for (const { session } of left) members.delete(session);
     for (const { replaces, ...member } of replaced) {
-      this.members.delete(replaces);
-      this.members.set(member.session, member);
+      members.delete(replaces);
+      members.set(member.session, member);
     }
-    for (const member of joined) {
-      const isNew = !this.members.has(member.session);
-      this.members.set(member.session, member);
-      if (isNew) this.#emit('join', member);
-    }
-    for (const { session } of left) {
-      const member = this.members.get(session);
-      if (this.members.delete(session)) this.#emit('leave', member);
-    }
-    this.#emit('change');
+    for (const member of joined) members.set(member.session, member);
+    this.#become(members, count, version);
     if (!isNext || more) this.#repeat();
   }
 

@@ -35,6 +35,9 @@ impl MemberList {
     /// Adds another core's or node's part of a list of at most `limit` members.
     pub fn merge(&mut self, other: Self, limit: usize) {
         let limit = limit.min(MEMBERS_LISTED_MAX);
+        // Of a part that goes on, further members follow its last one, whose place is before those of other parts.
+        let end = |part: &Self| part.members.last().filter(|_| part.has_more).map(|member| member.id);
+        let end = [end(self), end(&other)].into_iter().flatten().min();
         if self.members.is_empty() {
             self.members = other.members;
         } else if !other.members.is_empty() {
@@ -43,6 +46,7 @@ impl MemberList {
             let all: BTreeMap<MemberId, Arc<RoomMember>> = all.map(|member| (member.id, member)).collect();
             self.members = all.into_values().collect();
         }
+        self.members.retain(|member| end.is_none_or(|end| member.id <= end));
         self.has_more |= other.has_more || self.members.len() > limit;
         self.members.truncate(limit);
         self.count += other.count;
@@ -60,5 +64,31 @@ impl From<PublicId> for MemberId {
 impl From<MemberId> for PublicId {
     fn from(id: MemberId) -> Self {
         Self::of_bytes(id.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(ids: &[u8], has_more: bool) -> MemberList {
+        let member =
+            |id: &u8| Arc::new(RoomMember { id: MemberId([*id; 15]), user: None, info: None, since_ms: 0 });
+        MemberList {
+            members: ids.iter().map(member).collect(),
+            has_more,
+            count: ids.len(),
+            ..MemberList::default()
+        }
+    }
+
+    /// A part ends early if its members are large. What follows there is in the next page.
+    #[test]
+    fn a_page_ends_where_the_first_of_its_parts_does() {
+        let mut list = part(&[1, 4, 9], false);
+        list.merge(part(&[2, 3, 5], true), 10);
+        list.merge(part(&[6, 7], true), 10);
+        let ids: Vec<u8> = list.members.iter().map(|member| member.id.0[0]).collect();
+        assert_eq!((ids, list.has_more, list.count), (vec![1, 2, 3, 4, 5], true, 8));
     }
 }

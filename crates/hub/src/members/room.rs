@@ -541,7 +541,7 @@ impl RoomPresence {
         let mut page = MembersPage {
             members: Vec::new(),
             has_more: false,
-            count: if for_watcher { self.count() } else { self.local },
+            count: if for_watcher { self.last_count } else { self.local },
             version: for_watcher.then_some(self.version),
         };
         let mut bytes = 0;
