@@ -61,8 +61,8 @@ test('the package installs into an empty project, and its types fit what people 
   const everything = `
     import { connect, applyPatch, Connection, StentorError } from '@stentor/client';
     import type {
-      Change, ConnectOptions, ConnectionDetails, ConnectionState, Feed, FeedState, Json, Operation, Room, RoomMessage, SubscribeOptions,
-      Transport, Unsubscribe,
+      Change, ConnectOptions, ConnectionDetails, ConnectionState, Feed, FeedState, Json, Member, Operation, Presence, Room, RoomMessage,
+      SubscribeOptions, Transport, Unsubscribe,
     } from '@stentor/client';
     interface Score { home: number; away: number }
     const transport: Transport[] = ['websocket', 'sse', 'polling', 'socket.io', 'sockjs'];
@@ -89,6 +89,11 @@ test('the package installs into an empty project, and its types fit what people 
     const accepted: Promise<void> = stentor.publish('lobby');
     const room: Room<{ text: string }> = stentor.room<{ text: string }>('lobby');
     room.on('message', ({ text }, { event, epoch, offset, encoding }: RoomMessage) => console.log(room.name, text, event, epoch, offset, encoding));
+    const presence: Presence<{ name: string }> = room.presence<{ name: string }>();
+    presence.on('join', ({ session, user, info, since }: Member<{ name: string }>) => console.log(session.length, user, info?.name, since + 1));
+    presence.on('change', () => console.log(presence.room, presence.isCurrent, presence.count, presence.members.map(({ user }) => user)));
+    presence.on('error', ({ code }) => console.log(code));
+    presence.close();
     console.log(stentor.state === 'open', stentor.transport, stentor.session, known, accepted);
     stentor.use('socket.io'); stentor.use(transport); stentor.reconnect();
     off(); feed.close(); room.close(); stentor.close();
@@ -106,7 +111,7 @@ test('the package installs into an empty project, and its types fit what people 
   // What the types promise is there.
   const values = `import * as all from '@stentor/client'; console.log(Object.keys(all).sort().join());`;
   writeFileSync(path.join(folder, 'values.js'), values);
-  assert.equal((await node(folder, 'values.js')).output, 'Connection,Feed,Room,StentorError,applyPatch,connect\n');
+  assert.equal((await node(folder, 'values.js')).output, 'Connection,Feed,Presence,Room,StentorError,applyPatch,connect\n');
 });
 
 test('the examples of the README run', async (t) => {
