@@ -567,6 +567,16 @@ fn revoked_users_are_disconnected_and_changed_permissions_end_subscriptions() {
         while other.next_json()["type"] != "token_expiring" {}
         assert_eq!(node.recheck(of("43"), RecheckAction::Disconnect).refused, 1);
         assert_eq!(other.skip_to_close(), 4407);
+        // A list that came from another node ends the sessions that it names, and no others.
+        let mut late = node.ws("/ws?token=43");
+        late.next_json();
+        let end_revoked = || node.recheck(IdentityFilter::default(), RecheckAction::EndRevoked);
+        assert_eq!(end_revoked(), Concerned::default());
+        node.issuer.rules.revoked.lock().unwrap().insert("43".into());
+        assert_eq!(end_revoked(), Concerned { sessions: 1, refused: 1, ..Concerned::default() });
+        assert_eq!(late.skip_to_close(), 4407);
+        // Without a namespace, it would stay connected for a while.
+        io.leave();
         node.until_metric("memory_bytes{identities}", |bytes| bytes == 0);
     });
 }
