@@ -13,9 +13,9 @@
 //! ([`room`]) and notifies the subscribers of [`Topic::Presence`](crate::Topic::Presence) of changes, at most once per interval.
 //!
 //! **Several nodes.** A node with such subscribers *watches* the room: it says so to the nodes with members, at once and every
-//! [`WATCH_INTERVAL`], together with the version that it has of each. A node that is watched publishes its changes for
-//! [`LEASE`], each with the versions before and after, and answers a `Watch` that names another version with all its members. So a
-//! lost message is repaired by the next one. A node that doesn't answer for [`CONFIRM_TIMEOUT`] has left, and so has one that the
+//! [`WATCH_INTERVAL`](crate::presence::WATCH_INTERVAL), together with the version that it has of each. A node that is watched publishes its changes for
+//! [`LEASE`](crate::presence::LEASE), each with the versions before and after, and answers a `Watch` that names another version with all its members. So a
+//! lost message is repaired by the next one. A node that doesn't answer for [`CONFIRM_TIMEOUT`](crate::presence::CONFIRM_TIMEOUT) has left, and so has one that the
 //! cluster's registry reports.
 //!
 //! **Guarantees.** When nothing changes any more and all messages arrive, each watcher knows the same members. Until then
