@@ -84,7 +84,10 @@ test('the pod has no privileges, time to shut down, and memory for its limit', {
   assert.deepEqual([pod.automountServiceAccountToken, pod.enableServiceLinks], [false, false]);
 
   const keys = spawnSync(binary, ['keys'], { encoding: 'utf8' }).stdout;
-  const seconds = (key) => Number(new RegExp(`^\\| \`${key}\` \\| \`"(\\d+)s"\``, 'm').exec(keys)[1]);
+  const seconds = (key) => {
+    const [, number, unit] = new RegExp(`^\\| \`${key}\` \\| \`"(\\d+)(ms|s)"\``, 'm').exec(keys);
+    return Number(number) / (unit === 'ms' ? 1000 : 1);
+  };
   const stops_s = container.lifecycle.preStop.sleep.seconds + seconds('drain_delay') + seconds('drain_window') + seconds('shutdown_timeout');
   assert.ok(pod.terminationGracePeriodSeconds > stops_s, `${pod.terminationGracePeriodSeconds} s are not more than ${stops_s} s`);
   const { periodSeconds, failureThreshold } = container.livenessProbe;
