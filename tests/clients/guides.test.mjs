@@ -120,7 +120,7 @@ test('the programs of socketio.md and fallbacks.md print what their pages say', 
     const body = `${code.replace(/^import .*\n/, '').replaceAll('http://127.0.0.1:8000', http)}\nreturn ${result};`;
     return new Function(...Object.keys(names), body)(...Object.values(names));
   };
-  const [hello, feed, options, ...otherIo] = blocks(read('docs/socketio.md'), 'js');
+  const [hello, feed, options, presence, renewing, ...otherIo] = blocks(read('docs/socketio.md'), 'js');
   const [sockjs, stream, deltas, ...others] = blocks(read('docs/fallbacks.md'), 'js');
   assert.deepEqual([otherIo, others], [[], []], 'programs that this test does not run');
 
@@ -138,6 +138,22 @@ test('the programs of socketio.md and fallbacks.md print what their pages say', 
   start(options, server, 'undefined', { socket });
   while ((await printed.next('a delta, which has no data'))[1] !== undefined);
   socket.close();
+
+  const rooms = await serve(t, { config: '[rooms]\npresence = ["chat/"]\n\n[[rules]]\nevent = "join"\njoin = ["{}"]\nack = true\n' });
+  const member = io(rooms.http, { forceNew: true });
+  t.after(() => member.close());
+  assert.deepEqual(await member.emitWithAck('join', 'chat/7'), { ok: true });
+  start(presence, rooms, 'undefined', { socket: member });
+  // The client sees itself in the list, or in a notice after it.
+  const seen = [];
+  while (!JSON.stringify(seen).includes(member.id)) seen.push(await printed.next('the client among the members'));
+  assert.equal(seen.find(([first]) => typeof first === 'boolean')?.[0], true);
+  member.close();
+
+  const renewed = start(renewing, echo, 'socket', { getToken: async () => 'a token' });
+  t.after(() => renewed.close());
+  if (!renewed.connected) await once(renewed, 'connect');
+  renewed.close();
 
   const sock = start(sockjs, server, 'sock');
   t.after(() => sock.close());

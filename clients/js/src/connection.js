@@ -184,7 +184,7 @@ export class Connection extends Emitter {
       });
     },
 
-    // The client may not see any more who is in a room.
+    // The permission to list the members of a room was withdrawn.
     unwatched: (room, error) => {
       const presence = this.#rooms.get(room)?.presence;
       presence?.disconnected();
@@ -343,7 +343,7 @@ export class Connection extends Emitter {
     this.#watch(room);
   }
 
-  /** Keeps who is in a room current. */
+  /** Handles a list of members, or a notice about them. */
   #watch({ name, presence }) {
     if (!presence || !this.#carrier) return;
     const carrier = this.#carrier;

@@ -3,7 +3,7 @@
 //   index ── connection ──┬── transports/*   one carrier per transport; all deliver the messages of stentor.v1
 //                         ├── feed ── patch  a live document
 //                         ├── room           a publish/subscribe channel
-//                         │     └─ presence  who is in it
+//                         │     └─ presence  its members
 //                         └── outbox         publications that wait for a connection or an answer
 
 import { Connection } from './connection.js';

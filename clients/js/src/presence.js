@@ -1,4 +1,4 @@
-// Who is in a room: the list of its members, kept current by notices. docs/protocol.md, "Presence", has the rules.
+// The members of a room: a list, kept current by notices. docs/protocol.md, "Presence", has the rules.
 //
 //   stale ── the server confirms the subscription ──► reading ── the last page, then the notices that came meanwhile ──► current
 //     ▲                                                  ▲                                                                  │

@@ -8,7 +8,7 @@ export class RoomState {
   handles = new Set();
   /** The last message, if the room keeps history. */
   position;
-  /** Who is in it, if anybody wants to know. */
+  /** Its members, if the application asked for presence. */
   presence;
 
   constructor(name) {

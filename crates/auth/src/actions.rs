@@ -9,7 +9,7 @@ pub enum Action {
     Subscribe,
     /// Publish.
     Publish,
-    /// See who is subscribed.
+    /// List the members of a room.
     Presence,
     /// Receive what was published before.
     History,

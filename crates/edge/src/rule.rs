@@ -126,7 +126,7 @@ pub struct Rule {
     pub ack: bool,
 }
 
-/// Who is in a room, for clients that may know.
+/// Presence: the members of rooms, for clients with the permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Presence {
     /// The rooms that have presence: prefixes of their names. None: clients learn only how many members there are.
@@ -164,7 +164,7 @@ pub struct Rooms {
     pub namespaces: Vec<String>,
     /// What events of Socket.IO clients do. The first that is for an event counts.
     pub rules: Vec<Rule>,
-    /// Who is in a room.
+    /// Presence.
     pub presence: Presence,
 }
 

@@ -66,9 +66,9 @@ impl Cluster {
             RevocationsFrame::Page { digest, entries } => {
                 let after = entries.last().map(|entry| entry.filter.clone());
                 let bytes = entries.iter().map(bytes_of).sum();
-                let goes_on = self.has_memory_for(bytes) && merge(list, entries, plane);
+                let is_merged = self.has_memory_for(bytes) && merge(list, entries, plane);
                 let own = list.digest();
-                if goes_on && own != digest {
+                if is_merged && own != digest {
                     send(RevocationsFrame::Ask { digest: own, after });
                 }
             }

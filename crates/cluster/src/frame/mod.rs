@@ -99,7 +99,7 @@ pub enum Frame {
     Socket(SocketFrame),
     /// The lease of a feed with this term has been released: nobody fetches the feed.
     Released(u64),
-    /// Who is in a room.
+    /// Presence: the members of a room on a node.
     Presence(PresenceFrame),
     /// Which tokens are void.
     Revocations(RevocationsFrame),

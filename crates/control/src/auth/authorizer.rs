@@ -87,7 +87,7 @@ impl Authorizer for ClientAuthorizer {
             Access::Connect { .. } => "no permission concerns this namespace",
             Access::Subscribe(_) => "no permission allows to subscribe to this",
             Access::Publish(_) => "no permission allows to publish to this room",
-            Access::Presence(_) => "no permission allows to see who is subscribed to this",
+            Access::Presence(_) => "no permission allows listing the members",
             Access::History(_) => "no permission allows to receive the history of this",
         };
         Decision::Deny(Denial::new("not_allowed", message))

@@ -194,7 +194,7 @@ impl Auth {
             };
             // If the core's inbox is full, the client is refused with `unavailable` after a while.
             match hooks {
-                // They have their say about those who are accepted.
+                // A later check may still refuse an accepted client.
                 Some(hooks) => hooks.identify(client.ticket, answer),
                 None => _ = plane.identify(client.ticket, answer),
             }

@@ -23,7 +23,7 @@ pub(crate) enum PresenceReply {
     Ack(u64),
 }
 
-/// What a client wants to know of a room.
+/// A request for the members of a room.
 pub(crate) struct PresenceQuery<'a> {
     pub(crate) room: &'a Room,
     /// Whether it wants the members, not only their number.
@@ -129,7 +129,7 @@ impl Context<'_> {
     }
 }
 
-/// What a Socket.IO client wants to know.
+/// A request of a Socket.IO client.
 #[derive(Deserialize)]
 struct EventOptions<'a> {
     #[serde(default)]

@@ -7,7 +7,7 @@
 //!                 └── malformed, late, the end of the stream ─────────► closed
 //! ```
 //!
-//! Nothing is answered: who sends no header isn't a client, or would learn what is behind the port.
+//! No answer is sent: it would tell a scanner what is behind the port.
 
 use super::Core;
 use super::table::{Conn, Links, Machine, Preface};

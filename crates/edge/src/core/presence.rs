@@ -57,7 +57,7 @@ impl Drop for Permit {
 }
 
 impl<D: Driver> Core<D> {
-    /// Passes on who has joined and left, and notifies those who want to know. Returns whether there was anything.
+    /// Sends joins and leaves to other cores and nodes, and notices to subscribers. Returns whether there was anything.
     pub(super) fn mind_presence(&mut self) -> bool {
         if !self.ex.shared.has_presence() {
             return false;

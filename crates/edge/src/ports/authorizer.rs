@@ -27,7 +27,7 @@ pub enum Access<'a> {
     Subscribe(&'a Topic),
     /// Publish to a room.
     Publish(&'a Room),
-    /// See who is subscribed to a topic.
+    /// List the members of a room, or the subscribers of a feed.
     Presence(&'a Topic),
     /// Receive what was published to a topic before.
     History(&'a Topic),

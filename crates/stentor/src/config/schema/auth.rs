@@ -87,7 +87,7 @@ section! {
         rooms: Vec<String> = Vec::new();
         /// Namespace of the rooms. Empty: `/`.
         namespace: String = String::new();
-        /// What is allowed: `subscribe`, `publish`, `presence` (see who is subscribed), `history` (receive earlier messages).
+        /// What is allowed: `subscribe`, `publish`, `presence` (list the members of rooms), `history` (receive earlier messages).
         allow: Vec<String> = Vec::new();
         /// Which clients.
         to: To = To::Users;
