@@ -125,6 +125,10 @@ pushed_document_bytes_max = "100KiB"
 name = "fetched"
 prefix = "fetched/"
 url = "${origin.url}/"
+[[feeds]]
+name = "pushed"
+key = "{id}"
+push = true
 `,
   });
   const { admin } = server;
@@ -223,9 +227,10 @@ url = "${origin.url}/"
   await provoke(put, '408 timeout', 'a', { headers: JSON_TYPE, body: '{', cut: true });
   await provoke(put, '200', 'b', { headers: JSON_TYPE, body: '{"n":1}' });
   await Promise.all(['a', 'b'].map(subscribe));
-  // The clients have their streams before the control plane knows that the keys have subscribers.
+  // The clients have their streams before the control plane knows that the keys have subscribers, so c may evict one of them. As
+  // the keys are declared, its subscriber waits for the next document; otherwise it would get `not_found`.
   const again = async (method, key) => (await send(admin, method, `/api/v1/feeds/${key}`, { headers: JSON_TYPE, body: '{"n":1}' })).status;
-  for (let tries = 0; tries < 100 && await again('PUT', 'c') === 200; tries += 1) {
+  for (let tries = 0; tries < 500 && await again('PUT', 'c') === 200; tries += 1) {
     await sleep(20);
     for (const [method, key] of [['DELETE', 'c'], ['PUT', 'a'], ['PUT', 'b']]) await again(method, key);
   }
