@@ -355,7 +355,9 @@ impl<'a> Context<'a> {
     ) -> Result<(), NotSubscribed> {
         self.authorize(session, Access::Subscribe(topic))?;
         let since = self.allowed_position(session, topic, since)?;
-        self.hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)
+        self.hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)?;
+        self.questions.identities.grant(session, topic);
+        Ok(())
     }
 
     /// The position from which a client may receive what was published before. One that may not read the history of a room receives
@@ -521,6 +523,7 @@ impl<'a> Context<'a> {
 
     /// Ends a subscription and says whether there was one.
     pub fn unsubscribe(&mut self, session: SessionId, topic: &Topic) -> bool {
+        self.questions.identities.revoke_grant(session, topic);
         self.hub.handle_unsubscribe(session, topic)
     }
 

@@ -4,7 +4,8 @@
 //! when it opens, another one of the same principal when its client renews the token, and loses it when it closes.
 //!
 //! **Bounds.** One entry per session, and per client that has one; topics in an entry are at most the session's
-//! subscriptions (`limits.subscriptions_max`), rooms at most [`PUBLISHES_MAX`]. Entries are charged to the ledger.
+//! subscriptions (`limits.subscriptions_max`), rooms at most [`PUBLISHES_MAX`]. Entries are charged to the ledger, and so are
+//! the names of topics.
 
 use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
@@ -19,7 +20,7 @@ use stentor_hub::{Room, SessionId, Topic};
 
 /// Approximate size of an entry with its identity.
 const ENTRY_BYTES: usize = 512;
-/// Approximate size of a topic in an entry.
+/// Approximate size of a topic in an entry, besides its name.
 const TOPIC_BYTES: usize = 64;
 /// Rooms that a session is remembered to be allowed to publish to.
 const PUBLISHES_MAX: usize = 8;
@@ -74,6 +75,15 @@ pub(crate) struct Identities {
 
 fn index_of(session: SessionId) -> usize {
     session.to_bits() as u32 as usize
+}
+
+/// Approximate size of a topic in an entry.
+fn topic_bytes(topic: &Topic) -> usize {
+    let name = match topic {
+        Topic::Feed(key) => key.as_str(),
+        Topic::Room(room) | Topic::Presence(room) => room.name(),
+    };
+    TOPIC_BYTES + name.len()
 }
 
 /// Whether two identities are the same user's, of the same issuer.
@@ -249,27 +259,26 @@ impl Identities {
 
     fn removed(&mut self, entry: &Entry) {
         self.count -= 1;
-        self.charge.subtract(ENTRY_BYTES + entry.granted.len() * TOPIC_BYTES);
+        self.charge.subtract(ENTRY_BYTES + entry.granted.iter().map(topic_bytes).sum::<usize>());
     }
 
-    /// A client was allowed to do something.
-    pub(crate) fn allow(&mut self, session: SessionId, access: Access<'_>, may_cache: bool) {
+    /// A client was allowed to do something, and the answer may be kept.
+    pub(crate) fn allow(&mut self, session: SessionId, access: Access<'_>) {
+        let Access::Publish(room) = access else { return };
         let generation = self.generation();
         let Some(entry) = self.entry_mut(session) else { return };
-        match access {
-            Access::Subscribe(topic) => {
-                if entry.granted.insert(topic.clone()) {
-                    self.charge.add(TOPIC_BYTES);
-                }
-            }
-            Access::Publish(room) if may_cache => {
-                if entry.generation != generation || entry.publishes.len() >= PUBLISHES_MAX {
-                    entry.generation = generation;
-                    entry.publishes.clear();
-                }
-                entry.publishes.push(room.clone());
-            }
-            Access::Publish(_) | Access::Connect { .. } | Access::Presence(_) | Access::History(_) => {}
+        if entry.generation != generation || entry.publishes.len() >= PUBLISHES_MAX {
+            entry.generation = generation;
+            entry.publishes.clear();
+        }
+        entry.publishes.push(room.clone());
+    }
+
+    /// A client was allowed to subscribe, and is subscribed.
+    pub(crate) fn grant(&mut self, session: SessionId, topic: &Topic) {
+        let Some(entry) = self.entry_mut(session) else { return };
+        if entry.granted.insert(topic.clone()) {
+            self.charge.add(topic_bytes(topic));
         }
     }
 
@@ -292,7 +301,7 @@ impl Identities {
     /// A subscription has ended, or isn't the client's.
     pub(crate) fn revoke_grant(&mut self, session: SessionId, topic: &Topic) {
         if self.entry_mut(session).is_some_and(|entry| entry.granted.remove(topic)) {
-            self.charge.subtract(TOPIC_BYTES);
+            self.charge.subtract(topic_bytes(topic));
         }
     }
 

@@ -216,9 +216,10 @@ impl Questions {
         }
         let identity = self.identities.get(session).cloned();
         let asker = self.asker.filter(|_| waits);
-        let may_cache = identity.as_ref().is_some_and(|identity| identity.authorizer.is_cacheable(access));
         self.ask(now, asker, identity.as_deref(), Some(id()), access)?;
-        self.identities.allow(session, access, may_cache);
+        if identity.is_some_and(|identity| identity.authorizer.is_cacheable(access)) {
+            self.identities.allow(session, access);
+        }
         Ok(())
     }
 

@@ -378,7 +378,7 @@ impl<D: Driver> Core<D> {
             }
             Work::Leave { topics, concerned, .. } => {
                 for topic in topics.iter() {
-                    self.ex.hub.handle_unsubscribe(session, topic);
+                    self.ex.unsubscribe(session, topic);
                 }
                 concerned.sessions += 1;
                 topics.len() * ROOM_STEPS

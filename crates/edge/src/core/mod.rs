@@ -442,7 +442,7 @@ impl<D: Driver> Core<D> {
     fn carry_out_all(&mut self) {
         self.has_changed = true;
         loop {
-            if let Some(notice) = self.ex.hub.poll_notice() {
+            if let Some(notice) = self.ex.poll_notice() {
                 self.handle_notice(&notice);
             } else if let Some((session, _, why)) = self.ex.hub.poll_terminating() {
                 self.disconnect(session, why);

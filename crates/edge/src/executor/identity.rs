@@ -4,10 +4,10 @@ use super::Executor;
 use crate::app::{Action, Refused, is_same_principal};
 use crate::executor::holds::key_of;
 use crate::limits::LimitReached;
-use crate::ports::{Access, Credentials, Denial, Identity};
+use crate::ports::{Credentials, Denial, Identity};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
-use stentor_hub::{Policy, SessionId, Topic};
+use stentor_hub::{Notice, Policy, SessionId, Topic};
 
 /// The Unix time of an instant, in milliseconds. With a simulated driver this is simulated as well.
 fn unix_millis(at: Instant) -> u64 {
@@ -138,15 +138,35 @@ impl Executor {
         for (topic, _) in self.hub.subscriptions_of(session) {
             let id = self.public_id(session);
             if self.questions.review(self.context.now, session, id, &topic).is_ok() {
-                self.questions.identities.allow(session, Access::Subscribe(&topic), false);
+                self.questions.identities.grant(session, &topic);
             }
         }
     }
 
+    /// Ends a subscription and says whether there was one.
+    pub(crate) fn unsubscribe(&mut self, session: SessionId, topic: &Topic) -> bool {
+        self.questions.identities.revoke_grant(session, topic);
+        self.hub.handle_unsubscribe(session, topic)
+    }
+
+    /// The next notice of the hub. A subscription that has ended isn't the client's any more.
+    pub(crate) fn poll_notice(&mut self) -> Option<Notice> {
+        let notice = self.hub.poll_notice()?;
+        let ended = match &notice {
+            Notice::NotFound { key, .. } => Topic::Feed(key.clone()),
+            Notice::Refused { topic, .. } => topic.clone(),
+            Notice::Gap { .. } => return Some(notice),
+        };
+        // The client may have subscribed again.
+        if !self.hub.is_subscribed(notice.session(), &ended) {
+            self.questions.identities.revoke_grant(notice.session(), &ended);
+        }
+        Some(notice)
+    }
+
     /// Ends a subscription that isn't allowed any more.
     pub(crate) fn withdraw(&mut self, session: SessionId, topic: Topic, denial: Denial) {
-        self.questions.identities.revoke_grant(session, &topic);
-        if self.hub.handle_unsubscribe(session, &topic) {
+        if self.unsubscribe(session, &topic) {
             self.actions.push(Action::Withdrawn { session, topic, denial });
         }
     }

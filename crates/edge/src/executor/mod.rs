@@ -362,7 +362,9 @@ impl Executor {
         let Self { questions, context, hub, recovery, .. } = self;
         let id = || public_id(hub, recovery, context, session);
         questions.authorize(context.now, session, id, Access::Subscribe(topic), true)?;
-        hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)
+        hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)?;
+        questions.identities.grant(session, topic);
+        Ok(())
     }
 
     /// Asks whether a client may connect to a namespace.

@@ -27,12 +27,12 @@ impl Server {
         answer(give).unwrap().sessions
     }
 
-    fn join_rooms(&self, target: Target, rooms: &[&str]) -> Concerned {
+    pub(crate) fn join_rooms(&self, target: Target, rooms: &[&str]) -> Concerned {
         let rooms = Rooms::new(target.namespace(), rooms.iter().copied()).unwrap();
         answer(|done| self.plane().command(target, Command::Join { rooms, done })).unwrap()
     }
 
-    fn leave_rooms(&self, target: Target, rooms: &[&str]) -> Concerned {
+    pub(crate) fn leave_rooms(&self, target: Target, rooms: &[&str]) -> Concerned {
         let rooms = Rooms::new(target.namespace(), rooms.iter().copied()).unwrap();
         answer(|done| self.plane().command(target, Command::Leave { rooms, done })).unwrap()
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
+mod grants;
 mod recovery;
 mod user_limits;
 
@@ -140,8 +141,11 @@ impl Node {
             options.tokens.cookie = Some("session".into());
             options.origins = Origins::parse(&["https://app.example.com"]).unwrap();
             options.rooms.namespaces = vec!["/public".into(), "/secret".into()];
-            let join = vec![Template::parse("{}").unwrap()];
-            options.rooms.rules = vec![Rule { event: "join".into(), join, ack: true, ..Rule::default() }];
+            let room = || vec![Template::parse("{}").unwrap()];
+            options.rooms.rules = vec![
+                Rule { event: "join".into(), join: room(), ack: true, ..Rule::default() },
+                Rule { event: "leave".into(), leave: room(), ack: true, ..Rule::default() },
+            ];
             set(options);
         });
         Self { server, issuer }
@@ -551,11 +555,11 @@ fn revoked_users_are_disconnected_and_changed_permissions_end_subscriptions() {
         let mut received = [ws.next_json()["data"].as_u64(), ws.next_json()["data"].as_u64()];
         received.sort_unstable();
         assert_eq!(received, [Some(2), Some(3)]);
+        io.event();
 
         let revoked = node.revoke("42");
         assert_eq!(revoked, Concerned { sessions: 3, refused: 2, ..Concerned::default() });
         assert_eq!(ws.expect_close(), (4407, "the token was revoked".into()));
-        io.event();
         // By a packet after which its client doesn't return.
         io.expect("41");
         other.fence();

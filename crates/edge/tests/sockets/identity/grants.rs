@@ -1,0 +1,59 @@
+//! What clients asked for and were allowed is remembered as long as they are subscribed to it.
+
+use super::{Issuer, Node, subscribe};
+use crate::harness::{Io, Way, on_one_and_three};
+use serde_json::json;
+use stentor_edge::Target;
+use stentor_hub::FeedState;
+
+#[test]
+fn grants_end_with_their_subscriptions() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, Issuer::default(), |options| options.limits.subscriptions_max = 3);
+        let mut ws = node.ws("/ws?token=42");
+        ws.next_json();
+        let held = || node.metric("memory_bytes{identities}");
+        let before = held();
+        let long = "x".repeat(200);
+        for n in 0..50 {
+            let room = format!("public:{n}:{long}");
+            assert_eq!(subscribe(&mut ws, &room), "ok");
+            assert!(held() - before > 200, "the name is charged");
+            ws.ask(json!({"type": "unsubscribe", "room": room}));
+        }
+        assert_eq!(held(), before, "by the client");
+        // The identity names one room. Above the limit, a client is allowed, but not subscribed.
+        for room in ["public:1", "public:2"] {
+            assert_eq!(subscribe(&mut ws, room), "ok");
+        }
+        let full = held();
+        assert_eq!(subscribe(&mut ws, "public:3"), "too_many_subscriptions");
+        assert_eq!(held(), full, "not subscribed");
+        let everybody = || Target::of("/").unwrap().room("lobby").unwrap();
+        assert_eq!(node.leave_rooms(everybody(), &["public:1", "public:2"]).sessions, 1);
+        assert_eq!(held(), before, "by the application");
+        ws.send_json(json!({"type": "subscribe", "feed": "public"}));
+        ws.expect_json(json!({"type": "ok"}));
+        node.state("public", FeedState::NotFound, "no");
+        while ws.next_json()["state"] != "not_found" {}
+        ws.fence();
+        assert_eq!(held(), before, "not found");
+        // What the application gives to a client that has left doesn't depend on the client's permissions.
+        assert_eq!(subscribe(&mut ws, "public:4"), "ok");
+        ws.ask(json!({"type": "unsubscribe", "room": "public:4"}));
+        assert_eq!(node.join_rooms(everybody(), &["public:4"]).sessions, 1);
+        node.forbid("public:4");
+        node.publish("public:4", "4");
+        assert_eq!(ws.next_json()["data"], 4);
+        assert_eq!(held(), before);
+
+        let mut io = Io::socket(&node, Way::Socket);
+        io.connect("", json!({"token": "42"}));
+        let before = held();
+        for _ in 0..2 {
+            assert_eq!(io.ask("join", &[json!("public")]), json!([{"ok": true}]));
+            assert_eq!(io.ask("leave", &[json!("public")]), json!([{"ok": true}]));
+        }
+        assert_eq!(held(), before, "by a rule");
+    });
+}
