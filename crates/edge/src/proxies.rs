@@ -40,14 +40,14 @@ pub(crate) struct ClientAddress {
     pub(crate) ip: IpAddr,
     /// A proxy says so, not the connection.
     pub(crate) is_forwarded: bool,
-    /// A proxy says that the client used HTTPS.
+    /// The client used HTTPS, as far as it is known.
     pub(crate) is_secure: bool,
 }
 
 impl Proxies {
-    /// Who sent a request that came from `peer`.
-    pub(crate) fn client_of(&self, peer: IpAddr, request: &Request<'_>) -> ClientAddress {
-        let mut client = ClientAddress { ip: peer, is_forwarded: false, is_secure: false };
+    /// Who sent a request that came from `peer`, by TLS or not.
+    pub(crate) fn client_of(&self, peer: IpAddr, is_tls: bool, request: &Request<'_>) -> ClientAddress {
+        let mut client = ClientAddress { ip: peer, is_forwarded: false, is_secure: is_tls };
         if self.trusted.is_empty() || !self.trusted.contains(peer) {
             return client;
         }
@@ -55,9 +55,10 @@ impl Proxies {
         match self.header {
             ForwardedHeader::XForwardedFor => {
                 // The last one is the nearest proxy's.
-                let proto = headers.all("x-forwarded-proto").last().unwrap_or_default();
-                let proto = proto.rsplit(|byte| *byte == b',').next().unwrap_or_default();
-                client.is_secure = proto.trim_ascii().eq_ignore_ascii_case(b"https");
+                if let Some(proto) = headers.all("x-forwarded-proto").last() {
+                    let proto = proto.rsplit(|byte| *byte == b',').next().unwrap_or_default();
+                    client.is_secure = proto.trim_ascii().eq_ignore_ascii_case(b"https");
+                }
                 let values: Vec<_> = headers.all("x-forwarded-for").collect();
                 self.follow(&mut client, values.iter().rev().flat_map(|value| x_forwarded_for(value)));
             }
@@ -72,7 +73,7 @@ impl Proxies {
     /// Goes from hop to hop, the last one first, as long as trusted proxies report them.
     fn follow(&self, client: &mut ClientAddress, hops: impl Iterator<Item = Hop>) {
         for hop in hops {
-            client.is_secure |= hop.is_secure == Some(true);
+            client.is_secure = hop.is_secure.unwrap_or(client.is_secure);
             // Nobody can be held to an address that isn't one: the proxy that reports it stands for its client.
             let Some(ip) = hop.address else { return };
             (client.ip, client.is_forwarded) = (ip.to_canonical(), true);
@@ -90,12 +91,17 @@ mod tests {
 
     /// The client of a request with these headers that came from `peer`, and whether it used HTTPS.
     fn client(header: ForwardedHeader, peer: &str, headers: &[&str]) -> (String, bool) {
+        client_by(false, header, peer, headers)
+    }
+
+    /// The same, with TLS between `peer` and the server or not.
+    fn client_by(is_tls: bool, header: ForwardedHeader, peer: &str, headers: &[&str]) -> (String, bool) {
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", headers.join("\r\n") + "\r\n");
         let head = head.replace("\r\n\r\n\r\n", "\r\n\r\n");
         let request = parse_request(head.as_bytes(), &Limits::default()).unwrap();
         let trusted = Networks::parse(&["10.0.0.0/8", "2001:db8:1::/48"]).unwrap();
-        let client =
-            Proxies { trusted, header, ..Proxies::default() }.client_of(peer.parse().unwrap(), &request);
+        let proxies = Proxies { trusted, header, ..Proxies::default() };
+        let client = proxies.client_of(peer.parse().unwrap(), is_tls, &request);
         assert_eq!(client.is_forwarded, client.ip.to_string() != peer);
         (client.ip.to_string(), client.is_secure)
     }
@@ -136,5 +142,21 @@ mod tests {
         assert!(proto(&["X-Forwarded-Proto: http", "X-Forwarded-Proto: http, https"]));
         assert!(!proto(&["X-Forwarded-Proto: https, http"]));
         assert!(!proto(&["X-Forwarded-Proto: https evil"]));
+    }
+    #[test]
+    fn over_tls_a_client_used_https_unless_a_trusted_proxy_says_otherwise() {
+        use ForwardedHeader::{Forwarded, XForwardedFor};
+        let check = |header, peer, headers: &[&str], expected| {
+            assert_eq!(client_by(true, header, peer, headers).1, expected, "{peer} {headers:?}");
+        };
+        check(XForwardedFor, "192.0.2.9", &[], true);
+        check(XForwardedFor, "192.0.2.9", &["X-Forwarded-Proto: http"], true);
+        check(XForwardedFor, "10.0.0.1", &["X-Forwarded-For: 192.0.2.1"], true);
+        check(XForwardedFor, "10.0.0.1", &["X-Forwarded-Proto: http"], false);
+        check(Forwarded, "10.0.0.1", &["Forwarded: for=192.0.2.1"], true);
+        check(Forwarded, "10.0.0.1", &["Forwarded: for=192.0.2.1;proto=http"], false);
+        // From the client to the proxy that is farthest away.
+        let hops = "Forwarded: for=192.0.2.1;proto=https, for=10.0.0.2;proto=http";
+        check(Forwarded, "10.0.0.1", &[hops], true);
     }
 }

@@ -1,8 +1,8 @@
 //! How two nodes prove to each other that they know the cluster's secret, before a client's bytes travel.
 //!
 //! ```text
-//!  owner  ─► "stentor1", node, nonce                                   the challenge
-//!  relay  ─► nonce, node, client's address, HMAC(challenge, these)     the introduction
+//!  owner  ─► "stentor2", node, nonce                                   the challenge
+//!  relay  ─► nonce, node, client, HMAC(challenge, these)               the introduction
 //!  owner  ─► HMAC(challenge, introduction)                             the acceptance
 //! ```
 //!
@@ -18,13 +18,21 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// Grows with the format.
-const MAGIC: [u8; 8] = *b"stentor1";
+const MAGIC: [u8; 8] = *b"stentor2";
 const NONCE_BYTES: usize = 16;
 const TAG_BYTES: usize = 32;
 const CHALLENGE_BYTES: usize = MAGIC.len() + 8 + NONCE_BYTES;
-/// Nonce, node, address as IPv6, port.
-const CLAIMS_BYTES: usize = NONCE_BYTES + 8 + 16 + 2;
+/// Nonce, node, address as IPv6, port, 1 if the client speaks TLS.
+const CLAIMS_BYTES: usize = NONCE_BYTES + 8 + 16 + 2 + 1;
 const INTRODUCTION_BYTES: usize = CLAIMS_BYTES + TAG_BYTES;
+
+/// What the node with a session learns of its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Client {
+    pub(super) address: SocketAddr,
+    /// It speaks TLS with the relay.
+    pub(super) is_tls: bool,
+}
 
 /// Why a connection between nodes isn't used.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +85,7 @@ impl Handshake {
         &self,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
         owner: NodeId,
-        client: SocketAddr,
+        client: Client,
     ) -> Result<(), HandshakeError> {
         let mut challenge = [0; CHALLENGE_BYTES];
         stream.read_exact(&mut challenge).await?;
@@ -91,12 +99,13 @@ impl Handshake {
         let mut introduction = Vec::with_capacity(INTRODUCTION_BYTES);
         introduction.extend_from_slice(&nonce()?);
         introduction.extend_from_slice(&self.node.0.to_le_bytes());
-        let address = match client.ip() {
+        let address = match client.address.ip() {
             IpAddr::V4(address) => address.to_ipv6_mapped(),
             IpAddr::V6(address) => address,
         };
         introduction.extend_from_slice(&address.octets());
-        introduction.extend_from_slice(&client.port().to_le_bytes());
+        introduction.extend_from_slice(&client.address.port().to_le_bytes());
+        introduction.push(client.is_tls.into());
         let tag = self.mac(Part::Introduction, &challenge, &introduction).finalize().into_bytes();
         introduction.extend_from_slice(&tag);
         stream.write_all(&introduction).await?;
@@ -106,12 +115,11 @@ impl Handshake {
         expected.verify_slice(&acceptance).map_err(|_| HandshakeError::NotAuthentic)
     }
 
-    /// The side of a node that may have the client's session. Returns who passes the connection through, and the client's
-    /// address.
+    /// The side of a node that may have the client's session. Returns who passes the connection through, and its client.
     pub(super) async fn accept(
         &self,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    ) -> Result<(NodeId, SocketAddr), HandshakeError> {
+    ) -> Result<(NodeId, Client), HandshakeError> {
         let mut challenge = [0; CHALLENGE_BYTES];
         let (magic, rest) = challenge.split_at_mut(MAGIC.len());
         magic.copy_from_slice(&MAGIC);
@@ -125,6 +133,7 @@ impl Handshake {
         expected.verify_slice(tag).map_err(|_| HandshakeError::NotAuthentic)?;
         let (node, address) = claims[NONCE_BYTES..].split_at(8);
         let (address, port) = address.split_at(16);
+        let (port, is_tls) = port.split_at(2);
         let (Ok(node), Ok(address), Ok(port)) =
             (node.try_into(), <[u8; 16]>::try_from(address), port.try_into())
         else {
@@ -132,7 +141,8 @@ impl Handshake {
         };
         let acceptance = self.mac(Part::Acceptance, &challenge, &introduction).finalize().into_bytes();
         stream.write_all(&acceptance).await?;
-        let client = SocketAddr::new(Ipv6Addr::from(address).to_canonical(), u16::from_le_bytes(port));
+        let address = SocketAddr::new(Ipv6Addr::from(address).to_canonical(), u16::from_le_bytes(port));
+        let client = Client { address, is_tls: is_tls == [1] };
         Ok((NodeId(u64::from_le_bytes(node)), client))
     }
 }

@@ -44,10 +44,10 @@ pub(super) async fn run(relays: &Arc<Relays>, listener: TcpListener, plane: &Arc
 /// Has a connection prove itself.
 async fn take(relays: &Relays, mut socket: TcpStream) -> Result<ClientConnection, Refusal> {
     let _ = socket.set_nodelay(true);
-    let (_, peer) = relays.handshake.accept(&mut socket).await.map_err(|error| match error {
+    let (_, client) = relays.handshake.accept(&mut socket).await.map_err(|error| match error {
         HandshakeError::NotAuthentic => Refusal::NotAuthentic,
         HandshakeError::Malformed | HandshakeError::Io(_) => Refusal::Incomplete,
     })?;
     let socket = socket.into_std().map_err(|_| Refusal::Incomplete)?;
-    Ok(ClientConnection { socket, peer, input: Vec::new() })
+    Ok(ClientConnection { socket, peer: client.address, input: Vec::new(), is_tls: client.is_tls })
 }

@@ -26,7 +26,7 @@ use crate::NodeId;
 use crate::engine::Engine;
 use crate::registry::NodeRecord;
 use claims::Claims;
-use handshake::{Handshake, HandshakeError};
+use handshake::{Client, Handshake, HandshakeError};
 use metrics::{Counters, Failure};
 use peers::Peers;
 use std::collections::BTreeMap;
@@ -159,7 +159,8 @@ impl Relays {
     ) -> Result<TcpStream, Failure> {
         let mut owner = TcpStream::connect(address).await.map_err(|_| Failure::Unreachable)?;
         let _ = owner.set_nodelay(true);
-        match self.handshake.dial(&mut owner, node, connection.peer).await {
+        let client = Client { address: connection.peer, is_tls: connection.is_tls };
+        match self.handshake.dial(&mut owner, node, client).await {
             Ok(()) => Ok(owner),
             Err(HandshakeError::NotAuthentic) => Err(Failure::NotAuthentic),
             Err(HandshakeError::Malformed | HandshakeError::Io(_)) => Err(Failure::Unreachable),

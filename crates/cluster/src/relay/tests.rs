@@ -1,9 +1,8 @@
 //! Handshakes and tunnels over pipes, on a virtual clock.
 
-use super::handshake::{Handshake, HandshakeError};
+use super::handshake::{Client, Handshake, HandshakeError};
 use super::tunnel::{self, CHUNK_BYTES, LINGER, OwnerLost, STALL_MAX};
 use crate::NodeId;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,8 +15,8 @@ const SECRET: &[u8] = b"known to all nodes";
 const OWNER: NodeId = NodeId(1);
 const RELAY: NodeId = NodeId(2);
 
-fn client() -> SocketAddr {
-    "192.0.2.7:4711".parse().unwrap()
+fn client() -> Client {
+    Client { address: "192.0.2.7:4711".parse().unwrap(), is_tls: false }
 }
 
 /// Both sides of a handshake with these secrets, the relay meaning to reach `meant`.
@@ -25,7 +24,7 @@ async fn shake(
     owner: Option<&[u8]>,
     relay: Option<&[u8]>,
     meant: NodeId,
-) -> (Result<(NodeId, SocketAddr), HandshakeError>, Result<(), HandshakeError>) {
+) -> (Result<(NodeId, Client), HandshakeError>, Result<(), HandshakeError>) {
     let (mut a, mut b) = duplex(1024);
     let (owner, relay) = (Handshake::new(OWNER, owner), Handshake::new(RELAY, relay));
     tokio::join!(
@@ -49,9 +48,9 @@ async fn nodes_with_one_secret_know_each_other() {
         assert_eq!(accepted.unwrap(), (RELAY, client()));
         dialed.unwrap();
     }
-    // The address of a client by IPv6 is another one's.
+    // The address of a client by IPv6 is another one's. And it may speak TLS.
     let (mut a, mut b) = duplex(1024);
-    let six: SocketAddr = "[2001:db8::1]:9".parse().unwrap();
+    let six = Client { address: "[2001:db8::1]:9".parse().unwrap(), is_tls: true };
     let (owner, relay) = (Handshake::new(OWNER, None), Handshake::new(RELAY, None));
     let (accepted, dialed) = tokio::join!(owner.accept(&mut a), relay.dial(&mut b, OWNER, six));
     assert_eq!((accepted.unwrap().1, dialed.is_ok()), (six, true));
@@ -77,7 +76,7 @@ async fn what_was_heard_is_worth_nothing_on_another_connection() {
     // A stranger in between hears all of it.
     let (mut at_owner, mut near_owner) = duplex(1024);
     let (mut at_relay, mut near_relay) = duplex(1024);
-    let (mut challenge, mut introduction, mut acceptance) = ([0; 32], [0; 74], [0; 32]);
+    let (mut challenge, mut introduction, mut acceptance) = ([0; 32], [0; 75], [0; 32]);
     let (accepted, dialed, ()) =
         tokio::join!(owner.accept(&mut at_owner), relay.dial(&mut at_relay, OWNER, client()), async {
             near_owner.read_exact(&mut challenge).await.unwrap();
@@ -113,7 +112,7 @@ async fn what_was_heard_is_worth_nothing_on_another_connection() {
 #[tokio::test]
 async fn a_changed_introduction_is_refused_at_every_byte() {
     let (owner, relay) = (Handshake::new(OWNER, Some(SECRET)), Handshake::new(RELAY, Some(SECRET)));
-    for at in 0..74 {
+    for at in 0..75 {
         let (mut at_owner, mut near_owner) = duplex(1024);
         let (mut at_relay, mut near_relay) = duplex(1024);
         let (accepted, _) = tokio::join!(
@@ -128,7 +127,7 @@ async fn a_changed_introduction_is_refused_at_every_byte() {
                         let _ = relay.dial(&mut at_relay, OWNER, client()).await;
                     },
                     async {
-                        let (mut challenge, mut introduction) = ([0; 32], [0; 74]);
+                        let (mut challenge, mut introduction) = ([0; 32], [0; 75]);
                         near_owner.read_exact(&mut challenge).await.unwrap();
                         near_relay.write_all(&challenge).await.unwrap();
                         near_relay.read_exact(&mut introduction).await.unwrap();

@@ -30,6 +30,7 @@ impl<D: Driver> Core<D> {
         let Incoming { conn, peer, mut moved, slot, begins_tls } = incoming;
         if begins_tls {
             self.driver.begin(conn, std::mem::take(&mut moved.buffer));
+            moved.is_tls = true;
         }
         let continues = moved.buffered.is_some();
         let has_input = !moved.buffer.is_empty() || moved.finished || self.ex.finishing;

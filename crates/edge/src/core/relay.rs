@@ -26,15 +26,16 @@ impl<D: Driver> Core<D> {
         // One of a simulated network can't leave it.
         let Ok(fd) = detached.into_fd() else { return };
         self.ex.metrics().relayed.add(1);
-        let input = incoming.moved.buffer;
+        let MovedRequest { buffer: input, is_tls, .. } = incoming.moved;
         permit.set_buffered(input.capacity());
-        let connection = ClientConnection { socket: TcpStream::from(fd), peer: incoming.peer, input };
+        let socket = TcpStream::from(fd);
+        let connection = ClientConnection { socket, peer: incoming.peer, input, is_tls };
         relay.relay(node, connection, permit);
     }
 
     /// A connection has come from another node, or come back.
     pub(super) fn adopt(&mut self, connection: ClientConnection, handover: Handover) {
-        let ClientConnection { socket, peer, input } = connection;
+        let ClientConnection { socket, peer, input, is_tls } = connection;
         if handover == Handover::Relayed {
             if !self.has_room() {
                 return self.ex.metrics().refused.add(1);
@@ -43,8 +44,8 @@ impl<D: Driver> Core<D> {
         }
         match self.driver.attach(DetachedConnection::from(std::os::fd::OwnedFd::from(socket))) {
             Ok(conn) => {
-                let moved =
-                    MovedRequest { buffer: input, handover: Some(handover), ..MovedRequest::default() };
+                let handover = Some(handover);
+                let moved = MovedRequest { buffer: input, handover, is_tls, ..MovedRequest::default() };
                 let slot = self.ex.count_adopted(peer.ip());
                 self.begin_http(Incoming { conn, peer, moved, slot, begins_tls: false }, false);
             }

@@ -27,6 +27,8 @@ pub struct ClientConnection {
     pub peer: SocketAddr,
     /// What was read of it.
     pub input: Vec<u8>,
+    /// The client speaks TLS with the node that it connected to. What is read here is plaintext.
+    pub is_tls: bool,
 }
 
 /// Where a connection comes from that a core is given.

@@ -101,6 +101,8 @@ pub(crate) struct MovedRequest {
     pub(crate) buffered: Option<Box<BufferedRequest>>,
     /// How the connection came, if not from its client.
     pub(crate) handover: Option<Handover>,
+    /// The client speaks TLS, with this server or another node.
+    pub(crate) is_tls: bool,
 }
 
 /// Where a connection moves.
@@ -113,6 +115,7 @@ pub(crate) enum Destination {
 /// An HTTP connection.
 pub(crate) struct Http {
     pub(crate) peer: SocketAddr,
+    is_tls: bool,
     /// What was read and not handled; owns no memory while it is empty.
     buffer: Vec<u8>,
     scanner: HeadScanner,
@@ -156,9 +159,10 @@ impl Http {
     /// A connection on which nothing has been handled yet, with what was read of it already. `stays`: it can't be moved
     /// to another core.
     pub(crate) fn new(peer: SocketAddr, deadline: Millis, moved: MovedRequest, stays: bool) -> Self {
-        let MovedRequest { buffer, finished, buffered, handover } = moved;
+        let MovedRequest { buffer, finished, buffered, handover, is_tls } = moved;
         Self {
             peer,
+            is_tls,
             buffer,
             scanner: HeadScanner::default(),
             body: None,
@@ -215,6 +219,7 @@ impl Http {
             finished: self.finished,
             buffered,
             handover: self.handover,
+            is_tls: self.is_tls,
         }
     }
 

@@ -145,7 +145,7 @@ impl Http {
         &'a mut ClientTable<engineio::Client>,
         &'a mut ClientTable<sockjs::Client>,
     ) {
-        let client = cx.ex.options().proxies.client_of(self.peer.ip(), request);
+        let client = cx.ex.options().proxies.client_of(self.peer.ip(), self.is_tls, request);
         let context = RequestContext {
             clients: cx.engineio.count() + cx.sockjs.count(),
             options: ResponseOptions::of(
