@@ -11,12 +11,9 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, DEFAULT_VERSIONS, HandshakeKind};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_edge::{
-    App, Done, Handover, ListenerOptions, Location, Networks, NodeTag, Options, Relay, RelayPermit,
-    SessionName, StaticRoute,
-};
+use stentor_edge::{App, ListenerOptions, Networks, Options, StaticRoute};
 
 /// The records of TLS: type, version, length.
 const ALERT: u8 = 21;
