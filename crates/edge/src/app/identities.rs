@@ -53,9 +53,17 @@ struct Entry {
 pub(crate) struct ClientIdentity {
     /// Who it was in its handshake. Socket.IO's clients may say so later, for each namespace.
     pub(crate) identity: Option<Arc<Identity>>,
+    /// The token of its handshake, which a client of Socket.IO presents to each namespace.
+    pub(crate) token: Option<Box<str>>,
     /// The digest of the last token in one of its requests, which needn't be verified again.
     pub(crate) request_token: Option<u64>,
     pub(crate) address: IpAddr,
+}
+
+impl ClientIdentity {
+    fn bytes(&self) -> usize {
+        ENTRY_BYTES + self.token.as_ref().map_or(0, |token| token.len())
+    }
 }
 
 /// The identities of a core.
@@ -329,13 +337,9 @@ impl Identities {
     }
 
     pub(crate) fn set_client(&mut self, id: ClientId, client: ClientIdentity) {
-        if self.clients.insert(id, client).is_none() {
-            self.charge.add(ENTRY_BYTES);
-        }
-    }
-
-    pub(crate) fn client_mut(&mut self, id: ClientId) -> Option<&mut ClientIdentity> {
-        self.clients.get_mut(&id)
+        self.charge.add(client.bytes());
+        let before = self.clients.insert(id, client);
+        self.charge.subtract(before.as_ref().map_or(0, ClientIdentity::bytes));
     }
 
     pub(crate) fn take_client(&mut self, id: ClientId) -> Option<ClientIdentity> {
@@ -343,7 +347,7 @@ impl Identities {
             return None;
         }
         let client = self.clients.remove(&id)?;
-        self.charge.subtract(ENTRY_BYTES);
+        self.charge.subtract(client.bytes());
         Some(client)
     }
 }

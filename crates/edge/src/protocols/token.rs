@@ -58,6 +58,11 @@ pub(crate) fn subprotocol<'b>(request: &Request<'b>) -> Option<&'b str> {
     if carries_token { others.next() } else { others.find(|protocol| *protocol == V1_PROTOCOL) }
 }
 
+/// The token of a request, if it is needed later: only Socket.IO has namespaces.
+fn kept_token(token: &str, protocol: &'static str) -> Option<Box<str>> {
+    (protocol == "socketio").then(|| token.into())
+}
+
 impl<'a> RequestContext<'a> {
     /// The token of the request.
     fn token(&self) -> Result<Option<Cow<'a, str>>, Denial> {
@@ -109,15 +114,21 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Remembers the token with which a client has begun, and who it was then.
-    pub(crate) fn remember_client(&mut self, id: ClientId, identity: Option<Arc<Identity>>) {
+    pub(crate) fn remember_client(
+        &mut self,
+        id: ClientId,
+        protocol: &'static str,
+        identity: Option<Arc<Identity>>,
+    ) {
         if !self.ex.questions.identities.is_on() {
             return;
         }
         let token = self.token().ok().flatten();
         let address = self.client.ip;
         let identities = &mut self.ex.questions.identities;
-        let request_token = token.map(|token| identities.digest(&token, None));
-        identities.set_client(id, ClientIdentity { identity, request_token, address });
+        let request_token = token.as_ref().map(|token| identities.digest(token, None));
+        let token = token.and_then(|token| kept_token(&token, protocol));
+        identities.set_client(id, ClientIdentity { identity, token, request_token, address });
     }
 
     /// Checks the token of a later request of a client, if it has one: the session's id alone is not enough then. A newer token of the
@@ -144,15 +155,19 @@ impl<'a> RequestContext<'a> {
         let Some(new) = self.ex.identify(&credentials)? else { return Ok(()) };
         let identities = &mut self.ex.questions.identities;
         let of_handshake = identities.client(id).and_then(|client| client.identity.clone());
-        for current in sessions.iter().filter_map(|session| identities.get(*session)).chain(&of_handshake) {
+        // In other namespaces, a hook may have named the client otherwise.
+        let of_sessions = sessions.iter().filter(|_| of_handshake.is_none());
+        for current in of_sessions.filter_map(|session| identities.get(*session)).chain(&of_handshake) {
             renews(current, &new).map_err(Refused::Denied)?;
         }
         let is_newer = |current: &Arc<Identity>| renews(current, &new) == Ok(true);
-        if let Some(client) = identities.client_mut(id) {
+        if let Some(mut client) = identities.client(id).cloned() {
             client.request_token = Some(digest);
             if client.identity.as_ref().is_none_or(is_newer) {
                 client.identity = Some(new.clone());
+                client.token = kept_token(&token, protocol);
             }
+            identities.set_client(id, client);
         }
         for session in sessions {
             if self.ex.questions.identities.get(*session).is_some_and(is_newer) {

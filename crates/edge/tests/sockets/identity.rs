@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
 mod grants;
+mod namespaces;
 mod recovery;
 mod user_limits;
 
@@ -36,6 +37,8 @@ struct Issuer {
 #[derive(Debug, Default)]
 struct Rules {
     revoked: Mutex<HashSet<String>>,
+    /// Namespaces to which nobody may connect.
+    closed: Mutex<HashSet<String>>,
     /// Topics that nobody may subscribe or publish to any more.
     forbidden: Mutex<HashSet<String>>,
     questions: AtomicU64,
@@ -96,6 +99,9 @@ impl Issuer {
 impl Authenticator for Issuer {
     fn authenticate(&self, ticket: Ticket, credentials: &Credentials<'_>) -> Authentication {
         let shown = format!("{credentials:?}");
+        if credentials.client.namespace.is_some_and(|name| self.rules.closed.lock().unwrap().contains(name)) {
+            return Authentication::Refused(Denial::new("not_allowed", "closed"));
+        }
         let Some(token) = credentials.token else {
             if self.lets_anonymous_in {
                 let nobody = Identity::anonymous(Arc::new(User(None, self.rules.clone())));

@@ -230,7 +230,7 @@ fn handshake(
     let client = clients.insert(client);
     let id = client.state.id;
     ex.push(Effect::ArmClient(id));
-    cx.remember_client(id, identity.as_ref().ok().cloned().flatten());
+    cx.remember_client(id, protocol_name(is_socketio), identity.as_ref().ok().cloned().flatten());
     if is_socketio && cx.ex.options().keeps_handshakes {
         let at = cx.ex.unix_millis();
         cx.ex

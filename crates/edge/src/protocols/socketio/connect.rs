@@ -36,7 +36,8 @@ impl SocketIo {
         self.handle_connect(ex, &input, "/", None, Some(request.query()), out);
     }
 
-    /// Who a client is in a namespace: its token there, or what its handshake has shown.
+    /// Who a client is in a namespace, by its token there or by that of its handshake. The handshake itself has been about the
+    /// main namespace.
     fn identify(
         ex: &mut Executor,
         carrier: Carrier,
@@ -48,19 +49,20 @@ impl SocketIo {
         }
         let known = ex.questions.identities.client(carrier.client).cloned();
         let of_handshake = known.as_ref().and_then(|client| client.identity.clone());
-        if let (None, Some(identity)) = (token, &of_handshake) {
+        if let (None, "/", Some(identity)) = (token, namespace, &of_handshake) {
             ex.check_identity(identity).map_err(Refused::Denied)?;
             return Ok(of_handshake);
         }
-        let address = known.map(|client| client.address);
+        let address = known.as_ref().map(|client| client.address);
         let client = ClientFacts {
             address,
             protocol: "socketio",
             namespace: Some(namespace),
             ..ClientFacts::default()
         };
-        let identity = ex.identify(&Credentials { token, client })?;
-        if let (Some(identity), Some(of_handshake)) = (&identity, &of_handshake) {
+        let of_client = known.as_ref().and_then(|client| client.token.as_deref());
+        let identity = ex.identify(&Credentials { token: token.or(of_client), client })?;
+        if let (Some(_), Some(identity), Some(of_handshake)) = (token, &identity, &of_handshake) {
             renews(of_handshake, identity).map_err(Refused::Denied)?;
         }
         Ok(identity)

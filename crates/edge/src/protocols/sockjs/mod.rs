@@ -453,7 +453,7 @@ fn open(
     }
     let client = clients.insert(client);
     let id = client.state.id;
-    cx.remember_client(id, identity.clone());
+    cx.remember_client(id, "sockjs", identity.clone());
     let ex = &mut *cx.ex;
     let wrapping = Wrapping::of(transport).unwrap_or(Wrapping::Xhr);
     let session = ex.open_session(Format::sockjs(wrapping, envelope), Owner::Client(id), cx.source);

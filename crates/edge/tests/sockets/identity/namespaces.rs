@@ -1,0 +1,47 @@
+//! A token in the handshake is presented to each namespace.
+
+use super::{Issuer, Node};
+use crate::harness::{Io, Way, on_one_and_three};
+use serde_json::Value;
+use stentor_wire::engineio::Version;
+
+#[test]
+fn who_a_client_is_in_a_namespace_is_asked_whatever_its_handshake_has_shown() {
+    on_one_and_three(|cores| {
+        let issuer = Issuer { lets_anonymous_in: true, ..Issuer::default() };
+        let node = Node::start(cores, issuer, |_| {});
+        let open = |version, way, token: &str| {
+            let mut io = Io::open(node.addr, "/socket.io/", version, way, token);
+            io.connect("", Value::Null);
+            io
+        };
+        for (version, way) in [
+            (Version::V3, Way::Polling),
+            (Version::V3, Way::Socket),
+            (Version::V4, Way::Polling),
+            (Version::V4, Way::Socket),
+        ] {
+            for token in ["", "&token=42"] {
+                node.issuer.rules.closed.lock().unwrap().insert("/public".into());
+                let mut io = open(version, way, token);
+                io.send("40/public");
+                let answer = io.next_text();
+                assert!(answer.starts_with("44/public"), "{version:?} {way:?} {token:?}: {answer}");
+                node.issuer.rules.closed.lock().unwrap().clear();
+                io.connect("/public", Value::Null);
+                if !token.is_empty() {
+                    let asked = node.issuer.asked.lock().unwrap();
+                    assert_eq!(
+                        asked[asked.len() - 2..],
+                        ["socketio:42", "socketio:42"],
+                        "in the handshake, and then"
+                    );
+                }
+                io.leave();
+            }
+        }
+        // Tokens that were kept are accounted for.
+        node.until_metric("identities", |identities| identities == 0);
+        node.until_metric("memory_bytes{identities}", |bytes| bytes == 0);
+    });
+}
