@@ -25,7 +25,7 @@ pub struct Claims {
     /// The token's own id: `jti`, 1 to 256 bytes.
     pub token_id: Option<Arc<str>>,
     /// `iat`.
-    pub issued_at: Option<u64>,
+    pub issued_at: u64,
     /// `exp`. The token is over when the clock shows this second.
     pub expires_at: u64,
     /// Permissions that the token grants besides those of the configuration.
@@ -42,7 +42,7 @@ pub struct Claims {
 pub(crate) struct Registered {
     pub(crate) expires_at: u64,
     pub(crate) not_before: Option<u64>,
-    pub(crate) issued_at: Option<u64>,
+    pub(crate) issued_at: u64,
 }
 
 #[derive(Default, Deserialize)]
@@ -99,11 +99,12 @@ fn name(claims: &Map<String, Value>, claim: &'static str) -> Result<Option<Arc<s
 
 impl Registered {
     pub(crate) fn read(claims: &Map<String, Value>) -> Result<Self, Refused> {
-        let expires_at = time(claims, "exp")?;
+        let required = |claim| time(claims, claim)?.ok_or(Refused::Claim { claim, problem: "is missing" });
         Ok(Self {
-            expires_at: expires_at.ok_or(Refused::Claim { claim: "exp", problem: "is missing" })?,
+            expires_at: required("exp")?,
             not_before: time(claims, "nbf")?,
-            issued_at: time(claims, "iat")?,
+            // Without it, a token could outlast its revocation.
+            issued_at: required("iat")?,
         })
     }
 }

@@ -29,7 +29,7 @@ enum Subject {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct Revocation {
     subject: Subject,
-    /// Tokens that were issued before this time, in seconds since 1970. A token that doesn't say when counts as old.
+    /// Tokens that were issued before this time, in seconds since 1970.
     issued_before: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct TokenFacts<'a> {
     /// `jti`.
     pub token_id: Option<&'a str>,
     /// `iat`, in seconds since 1970.
-    pub issued_at: Option<u64>,
+    pub issued_at: u64,
 }
 
 impl Revocation {
@@ -103,7 +103,7 @@ impl Revocation {
     }
 
     fn is_old(&self, token: TokenFacts<'_>) -> bool {
-        token.issued_at.unwrap_or(0) < self.issued_before
+        token.issued_at < self.issued_before
     }
 }
 
@@ -182,22 +182,21 @@ impl Revocations {
 
     /// Whether a token is void.
     pub fn is_revoked(&self, token: TokenFacts<'_>) -> bool {
-        if self.all.is_empty() {
-            return false;
-        }
-        let issuer = || token.issuer.into();
-        let subjects = [
-            Some(Subject::All),
-            Some(Subject::Issuer(issuer())),
-            Some(Subject::User(issuer(), token.subject.into())),
-            token.token_id.map(|id| Subject::Token(issuer(), id.into())),
-        ];
-        let issued_at = token.issued_at.unwrap_or(0);
-        subjects
-            .iter()
-            .flatten()
-            .filter_map(|subject| self.all.get(subject))
-            .any(|kept| issued_at < kept.issued_before)
+        let TokenFacts { issuer, subject, token_id, issued_at } = token;
+        self.is_user_revoked(issuer, subject, issued_at)
+            || self.concerns(&Subject::All, issued_at)
+            || token_id.is_some_and(|id| self.concerns(&Subject::Token(issuer.into(), id.into()), issued_at))
+    }
+
+    /// Whether an entry concerns a user whom somebody else than a token has named since a time, in seconds since 1970.
+    pub fn is_user_revoked(&self, issuer: &str, subject: &str, since: u64) -> bool {
+        !self.all.is_empty()
+            && (self.concerns(&Subject::Issuer(issuer.into()), since)
+                || self.concerns(&Subject::User(issuer.into(), subject.into()), since))
+    }
+
+    fn concerns(&self, subject: &Subject, issued_at: u64) -> bool {
+        self.all.get(subject).is_some_and(|kept| issued_at < kept.issued_before)
     }
 
     /// Forgets entries that concern no valid token any more.
@@ -260,12 +259,11 @@ mod tests {
             let list = list(std::slice::from_ref(&entry), 1000);
             let mut revoked = Vec::new();
             for (name, issuer, subject, token_id, issued_at) in [
-                ("old", "i", "42", None, Some(900)),
-                ("new", "i", "42", None, Some(1001)),
-                ("undated", "i", "42", None, None),
-                ("named", "i", "42", Some("t"), Some(1001)),
-                ("other user", "i", "43", Some("u"), Some(900)),
-                ("other issuer", "j", "42", Some("t"), Some(900)),
+                ("old", "i", "42", None, 900),
+                ("new", "i", "42", None, 1001),
+                ("named", "i", "42", Some("t"), 1001),
+                ("other user", "i", "43", Some("u"), 900),
+                ("other issuer", "j", "42", Some("t"), 900),
             ] {
                 let token = TokenFacts { issuer, subject, token_id, issued_at };
                 assert_eq!(list.is_revoked(token), entry.concerns(token), "{name}");
@@ -273,10 +271,10 @@ mod tests {
             }
             assert_eq!(revoked.join(", "), expect, "{entry:?}");
         };
-        check(Revocation::user("i", "42", 1001), "old, undated");
+        check(Revocation::user("i", "42", 1001), "old");
         check(Revocation::token("i", "t"), "named");
-        check(Revocation::issued_before(Some("i"), 1001), "old, undated, other user");
-        check(Revocation::issued_before(None, 1001), "old, undated, other user, other issuer");
+        check(Revocation::issued_before(Some("i"), 1001), "old, other user");
+        check(Revocation::issued_before(None, 1001), "old, other user, other issuer");
     }
 
     #[test]

@@ -72,6 +72,11 @@ impl<'a> Unverified<'a> {
         keys.iter().filter(|key| key.is_for(self.algorithm)).filter(named).take(TRIES_MAX)
     }
 
+    /// Whether a key that isn't among these may have signed it: none of them has the key id that it names.
+    pub fn may_have_other_key(&self, keys: &[Key]) -> bool {
+        !keys.iter().any(|key| key.id().is_some() && key.id() == self.key_id.as_deref())
+    }
+
     /// Verifies it, as of `now` (seconds since 1970), by the keys of its issuer.
     ///
     /// # Errors
@@ -147,11 +152,10 @@ fn check_times(issuer: &Issuer, times: &Registered, now: u64) -> Result<(), Refu
     if times.not_before.is_some_and(|time| time > latest) {
         return Err(Refused::NotYetValid);
     }
-    if times.issued_at.is_some_and(|time| time > latest) {
+    if times.issued_at > latest {
         return Err(Refused::IssuedInFuture);
     }
-    let valid_from = times.issued_at.unwrap_or(now);
-    if times.expires_at.saturating_sub(valid_from) > issuer.lifetime_seconds_max {
+    if times.expires_at.saturating_sub(times.issued_at) > issuer.lifetime_seconds_max {
         return Err(Refused::LifetimeTooLong);
     }
     Ok(())

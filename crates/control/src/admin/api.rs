@@ -182,7 +182,7 @@ pub static OPERATIONS: [Operation; 17] = [
         description: "Makes tokens void before they expire: those of a user (`subject`), the one with a `token_id`, or all that were issued \
                       before a time (`issued_before`, in seconds since 1970), of one issuer or of all. `issuer` may be omitted if the \
                       server has one issuer. Without `issued_before`, a user's tokens are void that were issued until now, this second \
-                      included. A token without `iat` counts as old.\n\nThe sessions of these tokens end with the close code 4407. The \
+                      included.\n\nThe sessions of these tokens end with the close code 4407. The \
                       server keeps the revocation until no such token can be valid (`auth.token_lifetime_max`), in memory: a restart \
                       forgets it. In a cluster, it concerns all nodes, and they keep it. With `\"action\": \"refresh\"`, no token becomes void: clients are asked for a new token, and \
                       disconnected if they don't present one. With `session`, only this session ends or is asked. \

@@ -54,6 +54,8 @@ pub struct Auth {
     permissions: Arc<SharedPermissions>,
     anonymous: Arc<Identity>,
     cache: [Mutex<Shard>; SHARDS],
+    /// Changes before the cache is cleared: what was verified before isn't kept.
+    cache_epoch: AtomicU64,
     revocations: RwLock<Revocations>,
     generation: AtomicU64,
     /// The settings were replaced.
@@ -130,6 +132,7 @@ impl Auth {
             permissions,
             anonymous: Arc::new(Identity::anonymous(Arc::new(anonymous))),
             cache: std::array::from_fn(|_| Mutex::new(shard())),
+            cache_epoch: AtomicU64::new(0),
             revocations: RwLock::new(Revocations::new(options.revocations_max, lifetime.as_secs())),
             generation: AtomicU64::new(0),
             replaced: Notify::new(),
@@ -212,39 +215,50 @@ impl Auth {
     }
 
     fn clear_cache(&self) {
+        self.cache_epoch.fetch_add(1, Ordering::AcqRel);
         for shard in &self.cache {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.change(&self.metrics, TokenCache::clear);
         }
     }
 
-    /// Verifies a token and keeps the result by its digest, if that is known already. If the token isn't accepted, the issuer that it
-    /// names is returned, too.
+    /// Verifies a token and keeps the result by its digest, if that is known already. If it isn't accepted, but may be with keys that
+    /// its issuer publishes since, the issuer is returned, too.
     fn verify(
         &self,
         token: &str,
         digest: Option<Digest>,
         now: u64,
     ) -> Result<Arc<Identity>, (Refused, Option<Arc<IssuerState>>)> {
+        let epoch = self.cache_epoch.load(Ordering::Acquire);
         let settings = self.settings();
         let parsed = Unverified::parse(token).map_err(|error| (error, None))?;
         let name = parsed.issuer().map_err(|error| (error, None))?;
         let issuer = settings.issuers.find(name).ok_or((Refused::Issuer, None))?;
-        let verified = parsed.verify(&issuer.rules, &issuer.keys(), now);
-        let expires_at = verified.as_ref().map_or(0, |claims| claims.expires_at);
-        let identity = verified.and_then(|claims| self.identity(claims));
-        let identity = Arc::new(identity.map_err(|error| (error, Some(issuer.clone())))?);
+        let keys = issuer.keys();
+        let may_have_other_key = issuer.remote.is_some() && parsed.may_have_other_key(&keys);
+        let claims = parsed.verify(&issuer.rules, &keys, now).map_err(|error| {
+            let is_by_key = matches!(error, Refused::Key | Refused::Signature);
+            (error, (is_by_key && may_have_other_key).then(|| issuer.clone()))
+        })?;
+        let expires_at = claims.expires_at;
+        let identity = Arc::new(self.identity(claims).map_err(|error| (error, None))?);
         self.metrics.accepted.inc();
         let digest = digest.unwrap_or_else(|| Digest::of(token));
         let bytes = IDENTITY_BYTES + 4 * token.len();
         let kept = identity.clone();
-        self.shard(digest).change(&self.metrics, |tokens| tokens.insert(digest, kept, bytes, expires_at));
+        let mut shard = self.shard(digest);
+        // Otherwise the keys by which it was verified may be gone, and this shard has been cleared already.
+        if self.cache_epoch.load(Ordering::Acquire) == epoch {
+            shard.change(&self.metrics, |tokens| tokens.insert(digest, kept, bytes, expires_at));
+        }
         Ok(identity)
     }
 
     fn identity(&self, claims: Claims) -> Result<Identity, Refused> {
         let Claims { issuer, subject, token_id, issued_at, expires_at, grants, join, info, attributes } =
             claims;
+        let principal = Principal { issuer, subject };
         let rooms = join.iter().map(|name| Room::plain(name));
         let join =
             rooms.collect::<Result<_, _>>().map_err(|error| Refused::Grants(format!("join: {error}")))?;
@@ -252,9 +266,10 @@ impl Auth {
         let authorizer =
             ClientAuthorizer::new(self.permissions.clone(), Some(attributes), grants, self.metrics.clone());
         Ok(Identity {
-            principal: Some(Principal { issuer, subject }),
+            principal: Some(principal.clone()),
+            token_principal: Some(principal),
             token_id,
-            issued_at,
+            issued_at: Some(issued_at),
             expires_at: Some(expires_at),
             info: info.map(Into::into),
             join,
@@ -315,8 +330,6 @@ impl Auth {
         let mut list = self.revocations.write().unwrap_or_else(PoisonError::into_inner);
         list.add(revocation, unix_seconds())?;
         self.metrics.revocations.set(i64::try_from(list.len()).unwrap_or(i64::MAX));
-        drop(list);
-        self.generation.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
@@ -357,11 +370,15 @@ impl Auth {
         }
         match self.verify(token, digest, now) {
             Ok(identity) => Some(self.accept(identity)),
-            Err((Refused::Key, Some(issuer))) if issuer.remote.is_some() => {
-                let waits = issuer.wait(Waiting::new(ticket, token, &self.metrics));
-                (!waits).then(|| Err(self.unavailable()))
+            Err((error, issuer)) => {
+                let may_wait = issuer.is_some();
+                let waiting = || Waiting::new(ticket, token, &self.metrics);
+                if issuer.is_some_and(|issuer| issuer.wait(waiting())) {
+                    return None;
+                }
+                let is_unknown = may_wait && error == Refused::Key;
+                Some(Err(if is_unknown { self.unavailable() } else { self.refuse(&error) }))
             }
-            Err((error, _)) => Some(Err(self.refuse(&error))),
         }
     }
 }
@@ -391,13 +408,15 @@ impl Authenticator for Auth {
     }
 
     fn is_revoked(&self, identity: &Identity) -> bool {
-        let Some(Principal { issuer, subject }) = &identity.principal else { return false };
+        let Identity { principal, token_principal, token_id, issued_at, .. } = identity;
+        let issued_at = issued_at.unwrap_or(0);
         let list = self.revocations.read().unwrap_or_else(PoisonError::into_inner);
-        list.is_revoked(TokenFacts {
-            issuer,
-            subject,
-            token_id: identity.token_id.as_deref(),
-            issued_at: identity.issued_at,
-        })
+        let is_token_revoked = token_principal.as_ref().is_some_and(|Principal { issuer, subject }| {
+            list.is_revoked(TokenFacts { issuer, subject, token_id: token_id.as_deref(), issued_at })
+        });
+        // A hook may have named another user than the token.
+        let named = principal.as_ref().filter(|_| principal != token_principal);
+        is_token_revoked
+            || named.is_some_and(|user| list.is_user_revoked(&user.issuer, &user.subject, issued_at))
     }
 }

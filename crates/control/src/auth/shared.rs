@@ -2,7 +2,6 @@
 
 use super::{Auth, unix_seconds};
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 use stentor_auth::{Full, Revocation};
 use stentor_edge::{IdentityFilter, RevocationList, RevocationsFull, Revoked};
 
@@ -62,10 +61,6 @@ impl RevocationList for Auth {
             }
         }
         self.metrics.revocations.set(i64::try_from(list.len()).unwrap_or(i64::MAX));
-        drop(list);
-        if has_changed {
-            self.generation.fetch_add(1, Ordering::Release);
-        }
         result.map(|()| has_changed)
     }
 }

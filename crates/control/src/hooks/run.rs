@@ -4,6 +4,7 @@ use super::batcher::{Answered, Batch};
 use super::failure::Cause;
 use super::http::{self, Failed};
 use super::{Asker, Hook, Hooks, QUESTION_BYTES, answer, locked, unavailable};
+use crate::auth::unix_seconds;
 use crate::signals::{Signals, stopped};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -225,6 +226,8 @@ impl Runner {
             // A subject means something only together with who has confirmed it.
             let issuer = format!("hook:{}", self.hook.name).into();
             identity.principal = Some(Principal { issuer, subject });
+            // Revocations concern those who were named before.
+            identity.issued_at.get_or_insert_with(unix_seconds);
         }
         identity.info = info.or(identity.info);
         identity.join.extend(join);

@@ -49,6 +49,7 @@ pub struct FakePlane {
     pub published: Mutex<Vec<Publish>>,
     /// The other commands, as Rust shows their parts.
     pub commands: Mutex<Vec<String>>,
+    pub rechecks: Mutex<Vec<Recheck>>,
     /// So many calls are refused as busy.
     pub busy: AtomicUsize,
     pub refusals: AtomicUsize,
@@ -72,6 +73,7 @@ impl FakePlane {
             bases: Mutex::default(),
             published: Mutex::default(),
             commands: Mutex::default(),
+            rechecks: Mutex::default(),
             busy: AtomicUsize::new(0),
             refusals: AtomicUsize::new(0),
             ready: AtomicBool::new(true),
@@ -188,6 +190,7 @@ impl CommandInbox for FakePlane {
 
     fn recheck(&self, recheck: Recheck, done: Done<Concerned>) {
         self.commands.lock().unwrap().push(format!("{recheck:?}"));
+        self.rechecks.lock().unwrap().push(recheck);
         done.answer(Ok(Concerned::sessions(3)));
     }
 

@@ -21,7 +21,9 @@ pub struct Identity {
     pub principal: Option<Principal>,
     /// The id of the token (`jti`).
     pub token_id: Option<Arc<str>>,
-    /// When the token was issued (`iat`), in Unix seconds.
+    /// The issuer and the user of the token. A hook may have named another `principal`. `None`: the client has no token.
+    pub token_principal: Option<Principal>,
+    /// When the token was issued (`iat`), or when a hook named a client without a token, in Unix seconds.
     pub issued_at: Option<u64>,
     /// When the token expires (`exp`), in Unix seconds. The session ends then, unless its client has renewed it. `None`: never.
     pub expires_at: Option<u64>,
@@ -39,6 +41,7 @@ impl Identity {
         Self {
             principal: None,
             token_id: None,
+            token_principal: None,
             issued_at: None,
             expires_at: None,
             info: None,
@@ -103,7 +106,7 @@ pub trait Authenticator: fmt::Debug + Send + Sync {
         true
     }
 
-    /// A number that changes when permissions or revocations have changed: what was decided before is void.
+    /// A number that changes when the rules have changed: what was decided before is void. Revocations don't change it.
     fn generation(&self) -> u64 {
         0
     }
@@ -123,7 +126,7 @@ pub struct IdentityFilter {
     pub subject: Option<Arc<str>>,
     /// Identities of the token with this id.
     pub token_id: Option<Arc<str>>,
-    /// Identities of tokens that were issued before, in Unix seconds. A token that doesn't say when it was issued matches.
+    /// Identities that were issued before, in Unix seconds. Without an issuer or a user, this concerns tokens only.
     pub issued_before: Option<u64>,
     /// This session.
     pub session: Option<PublicId>,
@@ -135,11 +138,18 @@ impl IdentityFilter {
         let is_of = |wanted: &Option<Arc<str>>, found: Option<&Arc<str>>| {
             wanted.as_ref().is_none_or(|wanted| found == Some(wanted))
         };
-        let principal = identity.principal.as_ref();
-        is_of(&self.issuer, principal.map(|principal| &principal.issuer))
-            && is_of(&self.subject, principal.map(|principal| &principal.subject))
+        let is_user = |principal: Option<&Principal>| {
+            is_of(&self.issuer, principal.map(|principal| &principal.issuer))
+                && is_of(&self.subject, principal.map(|principal| &principal.subject))
+        };
+        let names_user = self.issuer.is_some() || self.subject.is_some();
+        let is_old = |before| {
+            identity.issued_at.is_some_and(|at| at < before)
+                && (names_user || identity.token_principal.is_some())
+        };
+        (is_user(identity.principal.as_ref()) || is_user(identity.token_principal.as_ref()))
             && is_of(&self.token_id, identity.token_id.as_ref())
-            && self.issued_before.is_none_or(|before| identity.issued_at.is_none_or(|at| at < before))
+            && self.issued_before.is_none_or(is_old)
     }
 }
 

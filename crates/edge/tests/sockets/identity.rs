@@ -87,6 +87,7 @@ impl Issuer {
         let user = parts.next().unwrap().to_owned();
         let principal = Principal { issuer: "https://id.example.com".into(), subject: user.as_str().into() };
         Identity {
+            token_principal: Some(principal.clone()),
             principal: Some(principal),
             issued_at: parts.next().map(|at| at.parse().unwrap()),
             expires_at: parts.next().map(|at| at.parse().unwrap()),
