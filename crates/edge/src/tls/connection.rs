@@ -32,8 +32,10 @@ pub(super) struct Connection {
     pub(super) is_paused: bool,
     /// Its handshake waits for a later turn. It isn't read from.
     pub(super) is_waiting: bool,
-    /// It has got the first answer of its handshake, which is the one that takes long.
+    /// It has got the answer of its handshake that takes long: the first one, unless that asks for another hello.
     pub(super) is_answered: bool,
+    /// It has been asked for another hello.
+    pub(super) asked_again: bool,
     /// The core knows that the peer has finished.
     pub(super) has_finished: bool,
     /// The near end of its pair, if it has left the core.
@@ -56,6 +58,7 @@ impl Connection {
             is_paused: false,
             is_waiting: false,
             is_answered: false,
+            asked_again: false,
             has_finished: false,
             pump: None,
             charged: 0,

@@ -1,8 +1,8 @@
 //! The connections of a core that speak TLS: what the layer does with each event and each send.
 //!
-//! The first answer of a handshake takes about half a millisecond of CPU. So a turn computes [`ANSWERS_PER_TURN`] of them; the
-//! others wait for the next turns and aren't read from. Unfinished handshakes have a deadline, and at their maximum the oldest
-//! one ends.
+//! One answer of a handshake, most often the first, takes about half a millisecond of CPU. So a turn computes
+//! [`ANSWERS_PER_TURN`] of them; the others wait for the next turns and aren't read from. Unfinished handshakes have a deadline,
+//! and at their maximum the oldest one ends.
 //!
 //! Encrypted frames belong to one connection, so frames are encrypted in pieces of [`PIECE_BYTES`], each when the kernel has taken the
 //! one before: a client that doesn't read holds one piece, and references to shared frames.
@@ -347,7 +347,10 @@ impl Tls {
         }
         let is_done = !session.is_handshaking();
         if !connection.is_answered && !self.out.is_empty() {
-            connection.is_answered = true;
+            // To a client that has to say hello again, the answer that takes long is the next one.
+            let asks_again =
+                session.has_asked_again() && !std::mem::replace(&mut connection.asked_again, true);
+            connection.is_answered = !asks_again;
             self.answers_left = self.answers_left.saturating_sub(1);
         }
         if is_done && let Stage::Handshake(_) = connection.stage {
@@ -588,3 +591,6 @@ impl Tls {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -46,6 +46,12 @@ impl Session {
         self.0.is_handshaking()
     }
 
+    /// Whether the client was asked for another hello (HelloRetryRequest, RFC 8446, section 4.1.4), and no session was resumed
+    /// since.
+    pub(super) fn has_asked_again(&self) -> bool {
+        self.0.handshake_kind() == Some(HandshakeKind::FullWithHelloRetryRequest)
+    }
+
     /// What the handshake agreed on, once it is complete.
     pub(super) fn agreed(&self) -> Agreed {
         Agreed {

@@ -1,0 +1,145 @@
+//! Handshakes over real sockets, turn by turn.
+
+use super::{ANSWERS_PER_TURN, TlsSettings};
+use crate::ledger::Ledger;
+use crate::metrics::CoreMetrics;
+use crate::tls::{CertificateFiles, TlsHandle, TlsLayer, TlsOptions};
+use rustls::crypto::{ActiveKeyExchange, CryptoProvider, SharedSecret, SupportedKxGroup, ring};
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, ClientConnection, Error, NamedGroup, RootCertStore};
+use std::io::{ErrorKind, Read};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_driver::{Driver, EpollDriver, Event, ListenOptions, Options};
+
+const CLIENTS: usize = 5 * ANSWERS_PER_TURN as usize;
+
+/// A group that the server doesn't know.
+#[derive(Debug)]
+struct Unknown;
+
+struct UnknownKey(Vec<u8>);
+
+impl SupportedKxGroup for Unknown {
+    fn start(&self) -> Result<Box<dyn ActiveKeyExchange>, Error> {
+        Ok(Box::new(UnknownKey(vec![4; 133])))
+    }
+
+    fn name(&self) -> NamedGroup {
+        NamedGroup::secp521r1
+    }
+}
+
+impl ActiveKeyExchange for UnknownKey {
+    fn complete(self: Box<Self>, _: &[u8]) -> Result<SharedSecret, Error> {
+        Err(Error::General("no server takes this group".into()))
+    }
+
+    fn pub_key(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn group(&self) -> NamedGroup {
+        NamedGroup::secp521r1
+    }
+}
+
+struct Client {
+    tcp: TcpStream,
+    session: ClientConnection,
+}
+
+impl Client {
+    fn send(&mut self) {
+        while self.session.wants_write() {
+            self.session.write_tls(&mut self.tcp).unwrap();
+        }
+    }
+
+    /// Whether the server has sent something, which is handled.
+    fn receive(&mut self) -> bool {
+        let mut bytes = vec![0; 1 << 16];
+        match self.tcp.read(&mut bytes) {
+            Ok(count @ 1..) => {
+                let mut rest = &bytes[..count];
+                while !rest.is_empty() {
+                    self.session.read_tls(&mut rest).unwrap();
+                    self.session.process_new_packets().unwrap();
+                }
+                true
+            }
+            Ok(_) => panic!("the server has ended the connection"),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                false
+            }
+        }
+    }
+}
+
+/// One turn of the server. Returns which clients have received something in it.
+fn turn(layer: &mut TlsLayer<EpollDriver>, clients: &mut [Client]) -> Vec<usize> {
+    layer.wait(Some(Duration::from_millis(10))).unwrap();
+    while let Some(event) = layer.next_event() {
+        match event {
+            Event::Accepted { conn, .. } => layer.begin(conn, Vec::new()),
+            Event::Received { data, .. } => layer.recycle(data),
+            _ => {}
+        }
+    }
+    let received = clients.iter_mut().enumerate().filter_map(|(at, client)| client.receive().then_some(at));
+    received.collect()
+}
+
+#[test]
+fn a_turn_computes_no_more_answers_if_clients_say_hello_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let files = CertificateFiles {
+        certificate: folder.path().join("certificate.pem"),
+        key: folder.path().join("key.pem"),
+    };
+    std::fs::write(&files.certificate, made.cert.pem()).unwrap();
+    std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+    let options = TlsOptions { certificates: vec![files], ..TlsOptions::default() };
+    let settings = TlsSettings {
+        handle: TlsHandle::load(&options).unwrap().0,
+        timeout: Duration::from_secs(60),
+        handshakes_max: 1_000,
+        ledger: Arc::new(Ledger::new(1 << 30)),
+        metrics: Arc::new(CoreMetrics::default()),
+        timer: 1,
+    };
+    let mut layer = TlsLayer::new(EpollDriver::new(&Options::default()).unwrap(), Some(settings));
+    let addr = layer.listen(([127, 0, 0, 1], 0).into(), &ListenOptions::default()).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from(made.cert.der().to_vec())).unwrap();
+    let kx_groups = vec![&Unknown as &dyn SupportedKxGroup, ring::kx_group::X25519];
+    let provider = Arc::new(CryptoProvider { kx_groups, ..ring::default_provider() });
+    let config =
+        ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&rustls::version::TLS13]);
+    let config = Arc::new(config.unwrap().with_root_certificates(roots).with_no_client_auth());
+    let connect = || {
+        let tcp = TcpStream::connect(addr).unwrap();
+        tcp.set_nonblocking(true).unwrap();
+        let session = ClientConnection::new(config.clone(), "localhost".try_into().unwrap()).unwrap();
+        Client { tcp, session }
+    };
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| connect()).collect();
+    clients.iter_mut().for_each(Client::send);
+    let begun = Instant::now();
+    let mut asked_again = 0;
+    while asked_again < CLIENTS {
+        asked_again += turn(&mut layer, &mut clients).len();
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+    assert!(clients.iter().all(|client| client.session.is_handshaking()));
+    // The second hellos of all come at once.
+    clients.iter_mut().for_each(Client::send);
+    while clients.iter().any(|client| client.session.is_handshaking()) {
+        let answered = turn(&mut layer, &mut clients);
+        assert!(answered.len() <= ANSWERS_PER_TURN as usize, "{answered:?} in one turn");
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+}
