@@ -14,9 +14,9 @@ use stentor_cluster::frame::{
     RevocationsFrame, Selector, SocketAnswer, SocketFrame, Task,
 };
 use stentor_edge::{
-    Broadcast, Concerned, IdentityFilter, MemberList, MembersQuery, MovingSocket, Pid, Principal, PublicId,
-    Recheck, RecheckAction, Revoked, RoomList, RoomsQuery, SessionInfo, SessionList, SocketName,
-    SocketRequest, Target,
+    Broadcast, Concerned, IdentityFilter, MemberList, MembersQuery, MovingSocket, MovingSubscription, Pid,
+    Principal, PublicId, Recheck, RecheckAction, Revoked, RoomList, RoomsQuery, SessionInfo, SessionList,
+    SocketName, SocketRequest, Target,
 };
 use stentor_hub::{
     Absence, Data, Document, Epoch, FeedState, Key, MissedMessage, Policy, Position, PresenceMessage, Room,
@@ -50,8 +50,16 @@ fn all_kinds() -> Vec<Frame> {
         id,
         principal: Some(Principal { issuer: "https://id.example.com".into(), subject: "42".into() }),
         subscriptions: vec![
-            (Topic::Room(Room::plain("red").unwrap()), Policy::Queue.into()),
-            (Topic::Feed(Key::parse("game").unwrap()), Policy::Latest.into()),
+            MovingSubscription {
+                topic: Topic::Room(Room::plain("red").unwrap()),
+                options: Policy::Queue.into(),
+                is_granted: true,
+            },
+            MovingSubscription {
+                topic: Topic::Feed(Key::parse("game").unwrap()),
+                options: Policy::Latest.into(),
+                is_granted: false,
+            },
         ],
         missed: vec![MissedMessage { id: 1, is_direct: true, event: Some("e".into()), data: arguments() }],
         known: vec![1, 2],

@@ -11,10 +11,10 @@ use stentor_cluster::frame::{Frame, Frames, SocketAnswer, SocketFrame};
 use stentor_cluster::{Cluster, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, NodeRecord, Options};
 use stentor_edge::{
     Broadcast, Broker, Busy, Command, CommandInbox, DataPlane, Denial, Done, FeedSource, FeedUpdate, Ledger,
-    MOVING_MESSAGES_MAX, Metric, MovingSocket, Pid, PublicId, Publish, RoomList, RoomUpdate, RoomsQuery,
-    SocketName, SocketQuestion, SocketRequest, Target, Ticket, Wanted,
+    MOVING_MESSAGES_MAX, Metric, MovingSocket, MovingSubscription, Pid, PublicId, Publish, RoomList,
+    RoomUpdate, RoomsQuery, SocketName, SocketQuestion, SocketRequest, Target, Ticket, Wanted,
 };
-use stentor_hub::{Data, Key, MissedMessage, Policy, Room, SubscribeOptions};
+use stentor_hub::{Data, Key, MissedMessage, Policy, Room, SubscribeOptions, Topic};
 use tokio::sync::watch;
 
 const SECRET: Option<&[u8]> = Some(b"secret");
@@ -268,6 +268,14 @@ fn pid_of(node: NodeId) -> Pid {
     pid
 }
 
+fn subscription(
+    topic: impl Into<Topic>,
+    options: impl Into<SubscribeOptions>,
+    is_granted: bool,
+) -> MovingSubscription {
+    MovingSubscription { topic: topic.into(), options: options.into(), is_granted }
+}
+
 fn socket() -> MovingSocket {
     let options = SubscribeOptions { policy: Policy::Latest, deltas: false, interval: SECOND };
     let message = |id, data| MissedMessage { id, is_direct: id == 2, event: Some("news".into()), data };
@@ -275,9 +283,9 @@ fn socket() -> MovingSocket {
         id: PublicId::parse("aaaaaaaaaaaaaaaaaaaa").unwrap(),
         principal: None,
         subscriptions: vec![
-            (Room::all_members("/").unwrap().into(), Policy::Queue.into()),
-            (Room::plain("red").unwrap().into(), Policy::DropOldest.into()),
-            (Key::parse("game").unwrap().into(), options),
+            subscription(Room::all_members("/").unwrap(), Policy::Queue, false),
+            subscription(Room::plain("red").unwrap(), Policy::DropOldest, true),
+            subscription(Key::parse("game").unwrap(), options, true),
         ],
         missed: vec![
             message(1, Data::Json(Bytes::from_static(b"[1]"))),
@@ -480,7 +488,7 @@ fn frames_keep_what_they_say_and_refuse_what_is_too_much() {
     let name = SocketName { pid: pid_of(NodeId(1)), namespace: "/chat".into(), last: Some(u64::MAX) };
     let much = MovingSocket { missed: vec![socket().missed[0].clone(); MOVING_MESSAGES_MAX + 1], ..socket() };
     let elsewhere = MovingSocket {
-        subscriptions: vec![(Room::new("/chat", "red").unwrap().into(), Policy::Queue.into())],
+        subscriptions: vec![subscription(Room::new("/chat", "red").unwrap(), Policy::Queue, true)],
         ..socket()
     };
     for frame in [

@@ -189,7 +189,8 @@ impl Cluster {
         plane: &dyn DataPlane,
     ) -> Result<MovingSocket, Outcome> {
         let (owner, socket) = self.locate(name).await?;
-        let rooms: Vec<Room> = socket.subscriptions.iter().filter_map(|(topic, _)| room_of(topic)).collect();
+        let rooms: Vec<Room> =
+            socket.subscriptions.iter().filter_map(|subscription| room_of(&subscription.topic)).collect();
         let (done, is_ready) = oneshot::channel();
         plane.expect_socket(ticket, socket, Done::new(move |answer| _ = done.send(answer)));
         if is_ready.await != Ok(Ok(true)) {

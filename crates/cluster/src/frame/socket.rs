@@ -5,8 +5,8 @@ use super::{FrameError, room};
 use crate::NodeId;
 use std::time::Duration;
 use stentor_edge::{
-    MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, Pid, Principal, PublicId,
-    SocketName, SocketRequest,
+    MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, MovingSubscription, Pid,
+    Principal, PublicId, SocketName, SocketRequest,
 };
 use stentor_hub::{KNOWN_MAX, Key, MissedMessage, Policy, Room, SubscribeOptions, Topic};
 
@@ -93,29 +93,29 @@ impl Writer {
             w.text(issuer);
             w.text(subject);
         });
-        let rooms: Vec<(&Room, &SubscribeOptions)> = subscriptions
+        let rooms: Vec<(&Room, &MovingSubscription)> = subscriptions
             .iter()
-            .filter_map(|(topic, options)| match topic {
-                Topic::Room(room) => Some((room, options)),
+            .filter_map(|subscription| match &subscription.topic {
+                Topic::Room(room) => Some((room, subscription)),
                 Topic::Feed(_) | Topic::Presence(_) => None,
             })
             .collect();
-        let feeds: Vec<(&Key, &SubscribeOptions)> = subscriptions
+        let feeds: Vec<(&Key, &MovingSubscription)> = subscriptions
             .iter()
-            .filter_map(|(topic, options)| match topic {
-                Topic::Feed(key) => Some((key, options)),
+            .filter_map(|subscription| match &subscription.topic {
+                Topic::Feed(key) => Some((key, subscription)),
                 Topic::Room(_) | Topic::Presence(_) => None,
             })
             .collect();
         // All rooms of a socket are of its namespace.
         self.text(rooms.first().map_or("/", |(room, _)| room.namespace()));
-        self.list(rooms.into_iter(), |w, (room, options)| {
+        self.list(rooms.into_iter(), |w, (room, subscription)| {
             w.text(room.name());
-            w.subscribe_options(options);
+            w.subscription(subscription);
         });
-        self.list(feeds.into_iter(), |w, (key, options)| {
+        self.list(feeds.into_iter(), |w, (key, subscription)| {
             w.text(key.as_str());
-            w.subscribe_options(options);
+            w.subscription(subscription);
         });
         self.list(missed.iter(), |w, MissedMessage { id, is_direct, event, data }| {
             w.u64(*id);
@@ -125,11 +125,13 @@ impl Writer {
         self.list(known.iter(), |w, id| w.u64(*id));
     }
 
-    fn subscribe_options(&mut self, options: &SubscribeOptions) {
+    /// What is said of a subscription besides its topic.
+    fn subscription(&mut self, MovingSubscription { options, is_granted, .. }: &MovingSubscription) {
         let SubscribeOptions { policy, deltas, interval } = options;
         self.u8(POLICIES.iter().position(|known| known == policy).unwrap_or_default() as u8);
         self.u8(u8::from(*deltas));
         self.u64(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
+        self.u8(u8::from(*is_granted));
     }
 }
 
@@ -172,11 +174,12 @@ impl Reader {
         let principal = self.option(|r| Ok(Principal { issuer: r.text()?, subject: r.text()? }))?;
         let everybody = Room::all_members(&self.text()?).map_err(|_| FrameError::Name)?;
         let rooms = self.bounded(MOVING_TOPICS_MAX, |r| {
-            Ok((Topic::Room(room(&everybody, &r.text()?)?), r.subscribe_options()?))
+            let topic = Topic::Room(room(&everybody, &r.text()?)?);
+            r.subscription(topic)
         })?;
         let feeds = self.bounded(MOVING_TOPICS_MAX, |r| {
             let key = Key::parse(&r.text()?).map_err(|_| FrameError::Name)?;
-            Ok((Topic::Feed(key), r.subscribe_options()?))
+            r.subscription(Topic::Feed(key))
         })?;
         let mut bytes = 0;
         let missed = self.bounded(MOVING_MESSAGES_MAX, |r| {
@@ -192,9 +195,10 @@ impl Reader {
         Ok(MovingSocket { id, principal, subscriptions, missed, known })
     }
 
-    fn subscribe_options(&mut self) -> Result<SubscribeOptions, FrameError> {
+    fn subscription(&mut self, topic: Topic) -> Result<MovingSubscription, FrameError> {
         let (policy, deltas) = (one_of(&POLICIES, self.u8()?)?, self.flag()?);
-        Ok(SubscribeOptions { policy, deltas, interval: Duration::from_nanos(self.u64()?) })
+        let options = SubscribeOptions { policy, deltas, interval: Duration::from_nanos(self.u64()?) };
+        Ok(MovingSubscription { topic, options, is_granted: self.flag()? })
     }
 
     /// A list of at most so many items.

@@ -10,12 +10,12 @@ use crate::encode::{Format, parse_offset};
 use crate::identity::{ClientId, End, Owner, Sid};
 use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{
-    Denial, Identity, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, Pid,
-    SocketName, SocketRequest,
+    Denial, Identity, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket,
+    MovingSubscription, Pid, SocketName, SocketRequest,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
-use stentor_hub::{Body, MissedMessage, Room, SessionId, SubscribeOptions, Topic};
+use stentor_hub::{Body, MissedMessage, Room, SessionId, Topic};
 
 /// A socket on its way.
 struct Arrival {
@@ -78,7 +78,7 @@ impl Executor {
         };
         let Ok(room) = Room::all_members(namespace) else { return false };
         let pid = pid.0;
-        let is_allowed = |(topic, _): &(Topic, SubscribeOptions)| match topic {
+        let is_allowed = |subscription: &MovingSubscription| match &subscription.topic {
             Topic::Room(of) | Topic::Presence(of) => of.namespace() == room.namespace(),
             Topic::Feed(_) => room.namespace() == "/",
         };
@@ -104,8 +104,9 @@ impl Executor {
 
     /// Subscribes a session to what its socket was subscribed to. Returns whether that is possible.
     fn subscribe_moved(&mut self, session: SessionId, socket: &MovingSocket) -> bool {
-        let mut all = socket.subscriptions.iter();
-        all.all(|(topic, options)| self.hub.handle_subscribe(session, topic, *options, None).is_ok())
+        socket.subscriptions.iter().all(|MovingSubscription { topic, options, .. }| {
+            self.hub.handle_subscribe(session, topic, *options, None).is_ok()
+        })
     }
 
     /// A socket that a connection waits for has come; or it doesn't come.
@@ -143,9 +144,8 @@ impl Executor {
         };
         if let (Some(socket), Some(room), Some(last)) = (socket.filter(is_same), room, last_of(offset))
             && self.resubscribe(session, &socket)
+            && self.identify_moved(session, identity, &socket.subscriptions)
         {
-            self.set_identity(session, identity);
-            self.grant_allowed(session);
             self.set_format(session, format);
             self.count_session(session, source);
             let MovingSocket { missed, known, .. } = socket;
@@ -164,7 +164,7 @@ impl Executor {
     /// Joins and leaves what the socket has joined and left on the other node meanwhile. Returns whether that is possible.
     fn resubscribe(&mut self, session: SessionId, socket: &MovingSocket) -> bool {
         for (topic, _) in self.hub.subscriptions_of(session) {
-            if !socket.subscriptions.iter().any(|(kept, _)| *kept == topic) {
+            if !socket.subscriptions.iter().any(|kept| kept.topic == topic) {
                 self.hub.handle_unsubscribe(session, &topic);
             }
         }
@@ -196,10 +196,19 @@ impl Executor {
         let slot = self.recovery.slot_of(pid.0)?;
         let socket = self.recovery.get(slot).filter(|socket| socket.room.namespace() == &**namespace)?;
         let session = socket.session;
+        let identities = &self.questions.identities;
+        let subscriptions = self.hub.subscriptions_of(session).into_iter().map(|(topic, options)| {
+            // A node without identities doesn't know what its clients asked for.
+            let is_granted = match &topic {
+                Topic::Room(room) if room.is_all_members() => false,
+                topic => !identities.is_on() || identities.is_granted(session, topic),
+            };
+            MovingSubscription { topic, options, is_granted }
+        });
         let mut moving = MovingSocket {
             id: self.public_id(session),
-            principal: self.questions.identities.get(session).and_then(|identity| identity.principal.clone()),
-            subscriptions: self.hub.subscriptions_of(session),
+            principal: identities.get(session).and_then(|identity| identity.principal.clone()),
+            subscriptions: subscriptions.collect(),
             missed: Vec::new(),
             known: Vec::new(),
         };

@@ -4,7 +4,7 @@ use super::Executor;
 use crate::app::{Action, Refused, is_same_principal};
 use crate::executor::holds::key_of;
 use crate::limits::LimitReached;
-use crate::ports::{Credentials, Denial, Identity};
+use crate::ports::{Credentials, Denial, Identity, MovingSubscription};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use stentor_hub::{Notice, Policy, SessionId, Topic};
@@ -129,18 +129,25 @@ impl Executor {
         }
     }
 
-    /// What a session that comes from another node is subscribed to counts as asked for by its client, if it would be allowed.
-    /// Rooms that the application or a backend put it into stay, whatever changes.
-    pub(crate) fn grant_allowed(&mut self, session: SessionId) {
-        if !self.questions.identities.is_on() {
-            return;
+    /// Gives a session that comes from another node its identity, and authorizes again what its client asked for there. Returns
+    /// whether all of it is still allowed: what the session missed doesn't tell of which rooms it is.
+    pub(crate) fn identify_moved(
+        &mut self,
+        session: SessionId,
+        identity: Option<Arc<Identity>>,
+        subscriptions: &[MovingSubscription],
+    ) -> bool {
+        if identity.is_none() {
+            return true;
         }
-        for (topic, _) in self.hub.subscriptions_of(session) {
-            let id = self.public_id(session);
-            if self.questions.review(self.context.now, session, id, &topic).is_ok() {
-                self.questions.identities.grant(session, &topic);
-            }
-        }
+        self.set_identity(session, identity);
+        subscriptions.iter().filter(|subscription| subscription.is_granted).all(
+            |MovingSubscription { topic, .. }| {
+                self.questions.identities.grant(session, topic);
+                let id = self.public_id(session);
+                self.questions.review(self.context.now, session, id, topic).is_ok()
+            },
+        )
     }
 
     /// Ends a subscription and says whether there was one.

@@ -29,8 +29,8 @@ pub use inbox::{
 pub use members::{MemberList, MembersQuery};
 pub(crate) use moving::SocketCommand;
 pub use moving::{
-    MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, Pid, SocketName, SocketQuestion,
-    SocketRequest,
+    MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, MovingSubscription, Pid,
+    SocketName, SocketQuestion, SocketRequest,
 };
 pub use pushed::{FeedSource, PushDenied, PushResult, PushedFeed, PushedFeeds, ReadResult};
 pub use relay::{ClientConnection, Handover, Location, Relay, RelayPermit, SessionClaim, SessionName};

@@ -81,6 +81,17 @@ pub const MOVING_MESSAGES_MAX: usize = 16_384;
 /// Maximum size of their contents.
 pub const MOVING_BYTES_MAX: usize = 4 << 20;
 
+/// What a socket on its way is subscribed to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovingSubscription {
+    /// A room or a feed.
+    pub topic: Topic,
+    /// How.
+    pub options: SubscribeOptions,
+    /// Its client has asked for it, so it must be allowed. Rooms that the application or a backend put it into needn't be.
+    pub is_granted: bool,
+}
+
 /// A socket on its way to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MovingSocket {
@@ -89,7 +100,7 @@ pub struct MovingSocket {
     /// Who its client is. `None`: anonymous.
     pub principal: Option<Principal>,
     /// Its rooms and feeds.
-    pub subscriptions: Vec<(Topic, SubscribeOptions)>,
+    pub subscriptions: Vec<MovingSubscription>,
     /// What it missed, in order. Empty if it is only described.
     pub missed: Vec<MissedMessage>,
     /// The ids of messages of its rooms that the node has had: they mustn't be sent again.
@@ -99,7 +110,7 @@ pub struct MovingSocket {
 impl MovingSocket {
     /// Approximate size.
     pub(crate) fn bytes(&self) -> usize {
-        let topics = self.subscriptions.len() * size_of::<(Topic, SubscribeOptions)>();
+        let topics = self.subscriptions.len() * size_of::<MovingSubscription>();
         let missed = self.missed.iter().map(|message| size_of::<MissedMessage>() + message.data.len());
         size_of::<Self>() + topics + missed.sum::<usize>() + self.known.len() * size_of::<u64>()
     }

@@ -5,7 +5,9 @@ use super::{MILLISECOND, socket};
 use crate::app::RoomsApp;
 use crate::options::Recovery;
 use crate::ports::{
-    Broadcast, Broker, Busy, MovingSocket, NodeTag, PublicId, SocketName, SocketQuestion, SocketRequest,
+    Access, Authentication, Authenticator, Authorizer, Broadcast, Broker, Busy, Credentials, Decision,
+    Denial, Identity, MovingSocket, MovingSubscription, NodeTag, Pid, Principal, PublicId, Question,
+    SocketName, SocketQuestion, SocketRequest, Ticket,
 };
 use crate::rule::{Rooms, Rule, Template};
 use bytes::Bytes;
@@ -38,6 +40,10 @@ impl Broker for Others {
 }
 
 fn node() -> (Rig, Arc<Others>) {
+    node_with(None)
+}
+
+fn node_with(authenticator: Option<Arc<dyn Authenticator>>) -> (Rig, Arc<Others>) {
     let others = Arc::new(Others::default());
     let first = || vec![Template::parse("{}").unwrap()];
     let join = Rule { event: "join".into(), join: first(), ack: true, ..Rule::default() };
@@ -47,13 +53,18 @@ fn node() -> (Rig, Arc<Others>) {
         options.engine.recovery = Some(Recovery::default());
         options.node_tag = Some(NodeTag(HERE));
         options.broker = Some(broker);
+        options.authenticator = authenticator;
         options.limits.decisions_max = 2;
     });
     (rig, others)
 }
 
 fn connect(pid: &str, offset: &str) -> Vec<u8> {
-    text(&format!(r#"40{{"pid":"{pid}","offset":"{offset}"}}"#))
+    text(&format!(r#"40{{"pid":"{pid}","offset":"{offset}","token":"42"}}"#))
+}
+
+fn subscription(room: Room, is_granted: bool) -> MovingSubscription {
+    MovingSubscription { topic: room.into(), options: Policy::Queue.into(), is_granted }
 }
 
 fn moving(missed: Vec<MissedMessage>, known: Vec<u64>) -> MovingSocket {
@@ -61,7 +72,7 @@ fn moving(missed: Vec<MissedMessage>, known: Vec<u64>) -> MovingSocket {
     MovingSocket {
         id: PublicId::parse(ID).unwrap(),
         principal: None,
-        subscriptions: rooms.into_iter().map(|room| (room.into(), Policy::Queue.into())).collect(),
+        subscriptions: rooms.into_iter().map(|room| subscription(room, false)).collect(),
         missed,
         known,
     }
@@ -119,7 +130,7 @@ fn a_client_gets_its_socket_of_another_node() {
 
     // It is found by its id, and goes on to another node.
     assert_eq!(rig.ex.shared.session_of(PublicId::parse(ID).unwrap()), Some((0, session)));
-    let pid = crate::ports::Pid::parse(PID).unwrap();
+    let pid = Pid::parse(PID).unwrap();
     let name = SocketName { pid, namespace: "/".into(), last: Some(5) };
     let elsewhere = SocketName { namespace: "/chat".into(), ..name.clone() };
     assert_eq!(rig.ex.release_socket(&elsewhere, SocketRequest::Describe), None);
@@ -166,7 +177,7 @@ fn a_client_whose_socket_does_not_come_begins_anew_at_the_deadline() {
 #[test]
 fn what_is_not_the_clients_does_not_come() {
     let (mut rig, others) = node();
-    let room = |namespace| (Room::new(namespace, "red").unwrap().into(), Policy::Queue.into());
+    let room = |namespace| subscription(Room::new(namespace, "red").unwrap(), true);
     let (mut conn, number) = waiting(&mut rig, &others, b"");
     let foreign = MovingSocket { subscriptions: vec![room("/"), room("/chat")], ..moving(vec![], vec![]) };
     assert!(!rig.ex.expect_socket(number, &foreign));
@@ -198,4 +209,83 @@ fn only_so_many_wait_and_a_client_that_goes_leaves_nothing() {
     let (mut other, _) = socket(&mut rig, URL);
     assert!(begins_anew(&rig.receive(&mut other, connect(PID, "nowhere"))));
     assert!(others.0.lock().unwrap().is_empty());
+}
+
+/// A token names its user, who may subscribe to all rooms but those that are closed.
+#[derive(Clone, Debug, Default)]
+struct Issuer(Arc<Mutex<Vec<&'static str>>>);
+
+impl Authenticator for Issuer {
+    fn authenticate(&self, _: Ticket, credentials: &Credentials<'_>) -> Authentication {
+        let Some(token) = credentials.token else { return Authentication::Refused(Denial::TOKEN_MISSING) };
+        let identity = Identity::anonymous(Arc::new(self.clone()));
+        Authentication::Accepted(Arc::new(Identity { principal: Some(principal(token)), ..identity }))
+    }
+}
+
+impl Authorizer for Issuer {
+    fn authorize(&self, question: &Question<'_>) -> Decision {
+        match question.access {
+            Access::Subscribe(Topic::Room(room)) if self.0.lock().unwrap().contains(&room.name()) => {
+                Decision::Deny(Denial::new("not_allowed", "closed"))
+            }
+            _ => Decision::Allow,
+        }
+    }
+}
+
+fn principal(subject: &str) -> Principal {
+    Principal { issuer: "https://id.example.com".into(), subject: subject.into() }
+}
+
+#[test]
+fn what_a_client_asked_for_on_the_other_node_must_be_allowed_here() {
+    let issuer = Issuer::default();
+    let (mut rig, others) = node_with(Some(Arc::new(issuer.clone())));
+    let rooms = ["red", "green"].map(|name| Room::plain(name).unwrap());
+    let [red, green] = rooms.clone();
+    let everybody = Room::all_members("/").unwrap();
+    let moving = || MovingSocket {
+        principal: Some(principal("42")),
+        subscriptions: vec![
+            subscription(everybody.clone(), false),
+            subscription(red.clone(), true),
+            subscription(green.clone(), false),
+        ],
+        ..moving(vec![missed(4)], vec![])
+    };
+    // The application gave it the green room.
+    for (closed, is_recovered) in [(vec!["red"], false), (vec!["green"], true)] {
+        *issuer.0.lock().unwrap() = closed;
+        let (mut conn, number) = waiting(&mut rig, &others, b"");
+        assert!(rig.ex.expect_socket(number, &moving()));
+        rig.ex.deliver_socket(number, Some(moving()));
+        let answer = rig.resume_decided(&mut conn).unwrap();
+        assert_eq!(answer.contains(&news(4)), is_recovered, "{answer}");
+        assert_eq!(begins_anew(&answer), !is_recovered, "{answer}");
+    }
+    // What it asked for is still known, here and on the next node.
+    let (_, session) = rig.ex.shared.session_of(PublicId::parse(ID).unwrap()).unwrap();
+    let name = SocketName { pid: Pid::parse(PID).unwrap(), namespace: "/".into(), last: Some(5) };
+    let mut moved = rig.ex.release_socket(&name, SocketRequest::Describe).unwrap().subscriptions;
+    moved.sort_by_key(|subscription| subscription.is_granted);
+    assert_eq!(moved.pop(), Some(subscription(red.clone(), true)));
+    assert!(moved.iter().all(|other| !other.is_granted && other.topic != red.clone().into()), "{moved:?}");
+    *issuer.0.lock().unwrap() = vec!["red", "green"];
+    rig.ex.reauthorize(session);
+    assert_eq!(rooms.map(|room| rig.ex.hub.has_joined(session, &room)), [false, true]);
+}
+
+#[test]
+fn a_node_without_identities_takes_all_rooms_for_asked_for() {
+    let (mut rig, others) = node();
+    let (mut conn, number) = waiting(&mut rig, &others, b"");
+    assert!(rig.ex.expect_socket(number, &moving(vec![], vec![])));
+    rig.ex.deliver_socket(number, Some(moving(vec![], vec![])));
+    rig.resume_decided(&mut conn).unwrap();
+    let name = SocketName { pid: Pid::parse(PID).unwrap(), namespace: "/".into(), last: None };
+    let moved = rig.ex.release_socket(&name, SocketRequest::Describe).unwrap().subscriptions;
+    for MovingSubscription { topic, is_granted, .. } in moved {
+        assert_eq!(is_granted, topic == Room::plain("red").unwrap().into(), "{topic:?}");
+    }
 }
