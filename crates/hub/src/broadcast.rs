@@ -23,7 +23,7 @@ use crate::notice::Notice;
 use crate::presence::Absence;
 use crate::publication::{Body, Data, FeedState, Position, Publication};
 use crate::shard::Hub;
-use crate::subscription::{Flags, Member, NO_TOPIC};
+use crate::subscription::{Flags, Member};
 use crate::topic::{Room, Rooms, Topic};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -135,14 +135,14 @@ impl<E: Encoder> Hub<E> {
     ) {
         let Some(index) = self.topics.find(topic) else { return };
         let Some(state) = self.topics.at_mut(index) else { return };
-        if state.home.is_some() {
+        if state.home().is_some() {
             // It was in transit when this core left. If the core has joined again since, the answer to its `Join`
             // includes it.
             if !state.joined {
                 return;
             }
             if let Topic::Feed(_) = topic {
-                let step = state.current.apply(publication);
+                let step = state.apply(publication);
                 return self.deliver_version(index, publication, step);
             }
         }
@@ -163,7 +163,7 @@ impl<E: Encoder> Hub<E> {
         self.sessions.fan_out(&state.members, publication, options.volatile, None);
         if let Body::State { key, state: FeedState::NotFound, .. } = publication.body() {
             for member in std::mem::take(&mut state.members) {
-                self.sessions.subscription_mut(member).topic = NO_TOPIC;
+                self.sessions.detach(member);
                 self.awaiting.set(index, member, None);
                 let session = self.sessions.id_of(member);
                 self.notices.push_back(Notice::NotFound { session, key: key.clone() });
@@ -179,7 +179,7 @@ impl<E: Encoder> Hub<E> {
             // All but the sender, in most cases.
             (one, None) if options.excepted_rooms().is_empty() && !self.awaited_by(index, publication) => {
                 let Some(state) = self.topics.at(index) else { return };
-                let member = one.and_then(|session| self.sessions.find(session, index));
+                let member = one.and_then(|session| self.subscription_to(session, index));
                 let is_member = member.is_some_and(|member| !self.sessions.is_pending(member));
                 options.count(state.members.len() - usize::from(is_member));
                 let one = one.map(|session| session.index);
@@ -265,7 +265,7 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn history_since(&mut self, index: u32, since: Option<Position>) -> Replay<E::Frame> {
         let replay = match (self.topics.at(index), since) {
             // A plain room has no history, so no position in it.
-            (Some(state), Some(since)) if state.home.is_some() => state.since(since),
+            (Some(state), Some(since)) if state.home().is_some() => state.since(since),
             _ => Replay::Messages(Vec::new()),
         };
         match replay {
@@ -295,11 +295,12 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn deliver_feed(&mut self, member: Member, index: u32, since: Option<Position>) {
         let Some(state) = self.topics.at(index) else { return };
         // With other nodes, whether or not they order rooms.
-        let is_ahead = self.reports_rooms && state.current.is_before(since);
+        let Some(current) = state.current() else { return };
+        let is_ahead = self.reports_rooms && current.is_before(since);
         // Nothing newer is known: the version that follows decides.
-        let behind = if is_ahead { 0 } else { state.current.behind(since) };
+        let behind = if is_ahead { 0 } else { current.behind(since) };
         // Another node may have the document already, so the client's version may be one of its versions.
-        let waits = self.reports_rooms && (state.current.snapshot.is_none() || is_ahead);
+        let waits = self.reports_rooms && (current.snapshot.is_none() || is_ahead);
         self.awaiting.set(index, member, since.filter(|_| waits));
         self.sessions.subscription_mut(member).flags.set(Flags::RESUMES, since.is_some() && behind > 0);
         self.deliver_current(member, index, behind);
@@ -307,8 +308,8 @@ impl<E: Encoder> Hub<E> {
 
     /// Sends a member of a feed the newest document if it is behind, and the feed's state.
     pub(crate) fn deliver_current(&mut self, member: Member, index: u32, behind: u16) {
-        let Some(state) = self.topics.at(index) else { return };
-        let Current { snapshot, state } = state.current.clone();
+        let Some(current) = self.topics.at(index).and_then(|state| state.current()) else { return };
+        let Current { snapshot, state } = current.clone();
         self.sessions.begin(member, behind);
         match snapshot.filter(|_| behind > 0) {
             Some(snapshot) => self.sessions.enqueue_newest(member, &snapshot, behind),

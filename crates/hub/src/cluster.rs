@@ -23,6 +23,7 @@ use crate::ids::id_at;
 use crate::publication::{Body, Data, Epoch, Position, Publication};
 use crate::shard::Hub;
 use crate::topic::{Room, Topic};
+use crate::topics::Members;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -90,7 +91,9 @@ impl<E: Encoder> Hub<E> {
         messages: Vec<HistoryMessage>,
     ) {
         let Some(index) = self.room_index(room) else { return };
-        let Some(state) = self.topics.at(index).filter(|state| state.home == Some(self.core)) else { return };
+        let Some(state) = self.topics.at(index).filter(|state| state.home() == Some(self.core)) else {
+            return;
+        };
         match state.newest() {
             None => {
                 self.topics.restart(index, after);
@@ -143,7 +146,7 @@ impl<E: Encoder> Hub<E> {
     /// Members of a room on this core missed messages.
     pub(crate) fn handle_gap(&mut self, room: &Room) {
         let Some(index) = self.room_index(room) else { return };
-        let members = self.topics.at(index).map_or(Vec::new(), |state| state.members.clone());
+        let members = self.topics.at(index).map_or(Members::new(), |state| state.members.clone());
         for member in members {
             // Those that wait learn it when their wait ends.
             if !self.awaiting.contains(index, member) {
@@ -200,7 +203,7 @@ impl<E: Encoder> Hub<E> {
 
     /// To each other core that follows a topic.
     fn relay_all(&mut self, index: u32, dispatch: impl Fn() -> Dispatch<E::Frame>) {
-        let interested = self.topics.at(index).map_or(CoreSet::default(), |state| state.interested);
+        let interested = self.topics.at(index).map_or(CoreSet::default(), |state| state.interested.clone());
         interested.iter().for_each(|core| self.outgoing.push(core, dispatch()));
     }
 }

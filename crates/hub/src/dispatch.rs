@@ -17,35 +17,42 @@ pub type CoreId = usize;
 /// How many cores there may be in a process.
 pub const CORES_MAX: usize = 256;
 
-/// A set of cores: 32 bytes in each topic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CoreSet([u64; CORES_MAX / 64]);
+/// A set of cores: 16 bytes in each topic.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CoreSet {
+    first: u64,
+    /// The cores from 64 on.
+    others: Option<Box<[u64; CORES_MAX / 64 - 1]>>,
+}
 
 impl CoreSet {
     pub(crate) fn set(&mut self, core: CoreId, on: bool) {
+        let word = match (core / 64, &mut self.others) {
+            (0, _) => &mut self.first,
+            (_, None) if !on => return,
+            (word, others) => &mut others.get_or_insert_default()[word - 1],
+        };
         let bit = 1 << (core % 64);
-        if on {
-            self.0[core / 64] |= bit;
-        } else {
-            self.0[core / 64] &= !bit;
-        }
+        *word = if on { *word | bit } else { *word & !bit };
+    }
+
+    fn words(&self) -> impl Iterator<Item = u64> {
+        let others = self.others.iter().flat_map(|others| others.iter());
+        std::iter::once(self.first).chain(others.copied())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0 == [0; CORES_MAX / 64]
+        self.words().all(|word| word == 0)
     }
 
     /// Adds the cores of `other`.
     pub(crate) fn add(&mut self, other: &Self) {
-        for (word, other) in self.0.iter_mut().zip(other.0) {
-            *word |= other;
-        }
+        other.iter().for_each(|core| self.set(core, true));
     }
 
     /// The cores in it, lowest first.
-    pub(crate) fn iter(self) -> impl Iterator<Item = CoreId> {
-        (0..self.0.len()).flat_map(move |word| {
-            let mut bits = self.0[word];
+    pub(crate) fn iter(&self) -> impl Iterator<Item = CoreId> {
+        (0..).zip(self.words()).flat_map(|(word, mut bits)| {
             std::iter::from_fn(move || {
                 let bit = bits.trailing_zeros() as usize;
                 bits &= bits.wrapping_sub(1);

@@ -25,12 +25,12 @@ impl<E: Encoder> Hub<E> {
     pub fn handle_document(&mut self, key: &Key, state: FeedState, document: Document, patch: Option<Patch>) {
         let Some(index) = self.home_feed(key) else { return };
         let Some(topic) = self.topics.at_mut(index) else { return };
-        let newest = topic.current.snapshot.as_ref().map(|p| p.body());
+        topic.forgotten = false;
+        let newest = topic.snapshot().map(|p| p.body());
         if matches!(newest, Some(Body::Snapshot { document: last, .. }) if **last == document) {
             self.handle_state(key, state, Arc::from(""));
             return;
         }
-        topic.forgotten = false;
         let operations = patch.and_then(|patch| {
             let Some(Body::Snapshot { document: base, .. }) = newest else { return None };
             // Mostly the very same memory.
@@ -79,7 +79,7 @@ impl<E: Encoder> Hub<E> {
         // Patches lead to live documents only.
         let own = patches.last().filter(|_| state == FeedState::Live && document.json).cloned();
         let past = own.is_some().then(|| {
-            let before = topic.current.snapshot.as_ref().filter(|before| {
+            let before = topic.snapshot().filter(|before| {
                 let before = before.position().map(|before| (before.epoch, before.offset + 1));
                 patches.len() == 1 && before == Some((position.epoch, position.offset))
             });
@@ -108,8 +108,9 @@ impl<E: Encoder> Hub<E> {
         let Some(index) = self.home_feed(key) else { return };
         let Some(topic) = self.topics.at_mut(index) else { return };
         topic.forgotten = false;
-        let known = topic.current.state.as_ref().map(|p| p.body());
-        let same = topic.current.feed_state() == state
+        let Some(current) = topic.current() else { return };
+        let known = current.state.as_ref().map(|p| p.body());
+        let same = current.feed_state() == state
             && match known {
                 Some(Body::State { reason: last, .. }) => *last == reason || reason.is_empty(),
                 _ => state == FeedState::Live || reason.is_empty(),
@@ -193,10 +194,10 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn subscribers_changed(&mut self, index: u32) {
         let Some(state) = self.topics.at(index).filter(|state| !state.reporting) else { return };
         let is_reported = match &state.topic {
-            Topic::Feed(_) => state.home == Some(self.core),
+            Topic::Feed(_) => state.home() == Some(self.core),
             Topic::Room(_) => self.reports_rooms && self.topics.core_of(&state.topic) == self.core,
             Topic::Presence(room) => {
-                if state.home == Some(self.core) {
+                if state.home() == Some(self.core) {
                     self.presence_subscribers_changed(room.clone());
                 }
                 return;
@@ -210,7 +211,7 @@ impl<E: Encoder> Hub<E> {
 
     fn publish_version(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>) {
         let Some(topic) = self.topics.at_mut(index) else { return };
-        let step = topic.current.apply(publication);
+        let step = topic.apply(publication);
         self.relay(index, publication, &Emit::default());
         self.deliver_version(index, publication, step);
     }
@@ -243,6 +244,6 @@ impl<E: Encoder> Hub<E> {
         debug_assert_eq!(self.topics.core_of(&topic), self.core, "not the home core of {key}");
         self.topics
             .find_or_insert(&topic)
-            .filter(|index| self.topics.at(*index).is_some_and(|state| state.home == Some(self.core)))
+            .filter(|index| self.topics.at(*index).is_some_and(|state| state.home() == Some(self.core)))
     }
 }

@@ -33,9 +33,9 @@ use crate::presence::Absence;
 use crate::publication::Position;
 use crate::session_id::SessionId;
 use crate::shard::Hub;
-use crate::subscription::{Flags, Member, NO_TOPIC};
+use crate::subscription::{Flags, Member};
 use crate::topic::Topic;
-use crate::topics::Reported;
+use crate::topics::{Members, Reported};
 use std::time::Instant;
 
 impl<E: Encoder> Hub<E> {
@@ -90,13 +90,14 @@ impl<E: Encoder> Hub<E> {
         let wants_past = since.is_some() && matches!(state.topic, Topic::Room(_));
         // For a feed without a document, the home core is notified of every requester.
         let is_cold = state.is_cold();
-        match state.home {
-            Some(home) if home != self.core && (!state.joined || wants_past || is_cold) => {
-                state.joins_sent = state.joins_sent.wrapping_add(1);
-                state.joins_unanswered += 1;
+        match &mut state.homed {
+            Some(homed) if homed.core != self.core && (!state.joined || wants_past || is_cold) => {
+                homed.joins_sent = homed.joins_sent.wrapping_add(1);
+                homed.joins_unanswered += 1;
+                let home = homed.core;
                 let subscription = self.sessions.subscription_mut(member);
                 subscription.flags.set(Flags::PENDING, true);
-                subscription.member = state.joins_sent;
+                subscription.member = homed.joins_sent;
                 let (topic, session) = (state.topic.clone(), self.sessions.id_of(member));
                 let source = self.sessions.source_of(member);
                 self.outgoing.push(home, Dispatch::Join { topic, session, source, since });
@@ -119,7 +120,7 @@ impl<E: Encoder> Hub<E> {
         self.sessions.join_positions.join(member, self.sessions.log.next());
         let has_presence = state.has_presence;
         if state.members.len() == 1 {
-            if state.home.is_none() {
+            if state.home().is_none() {
                 self.announce(index, true);
             }
             self.subscribers_changed(index);
@@ -131,11 +132,11 @@ impl<E: Encoder> Hub<E> {
 
     /// Removes a subscription from its topic, for this reason. The caller removes its pending deliveries.
     pub(crate) fn leave(&mut self, member: Member, absence: Absence) {
-        let subscription = self.sessions.subscription_mut(member);
+        let subscription = self.sessions.subscription(member);
         let (index, position, pending) =
             (subscription.topic, subscription.member, subscription.flags.has(Flags::PENDING));
         // So that a second call finds nothing.
-        subscription.topic = NO_TOPIC;
+        self.sessions.detach(member);
         self.awaiting.set(index, member, None);
         let Some(state) = self.topics.at_mut(index) else { return };
         let was_visible = state.has_presence && !pending;
@@ -152,10 +153,10 @@ impl<E: Encoder> Hub<E> {
     /// removes a topic that is no longer needed.
     pub(crate) fn release_if_unused(&mut self, index: u32) {
         let Some(state) = self.topics.at_mut(index) else { return };
-        if !state.members.is_empty() || state.joins_unanswered > 0 {
+        if !state.members.is_empty() || state.is_joining() {
             return;
         }
-        match state.home {
+        match state.home() {
             None => {
                 if state.joined {
                     self.announce(index, false);
@@ -163,7 +164,7 @@ impl<E: Encoder> Hub<E> {
                 self.subscribers_changed(index);
             }
             Some(home) if home != self.core => {
-                state.current = Current::default();
+                state.forget_current();
                 if state.joined {
                     state.joined = false;
                     self.outgoing.push(home, Dispatch::Leave(state.topic.clone()));
@@ -171,7 +172,7 @@ impl<E: Encoder> Hub<E> {
             }
             Some(_) => {
                 if state.forgotten && state.interested.is_empty() {
-                    state.current = Current::default();
+                    state.forget_current();
                     if state.reported == Reported::With {
                         state.reported = Reported::Dropped;
                     }
@@ -227,7 +228,7 @@ impl<E: Encoder> Hub<E> {
         if let (Topic::Feed(key), true) = (&state.topic, state.is_cold()) {
             self.requesters.push_back((key.clone(), Requester { source, core: from, session }));
         }
-        let current = state.current.clone();
+        let current = state.current().cloned().unwrap_or_default();
         self.outgoing.push(from, Dispatch::Joined { topic, session, since, replay, current });
         self.subscribers_changed(index);
     }
@@ -245,7 +246,9 @@ impl<E: Encoder> Hub<E> {
             && !state.joined
         {
             state.joined = true;
-            state.current = current;
+            if let Some(homed) = &mut state.homed {
+                homed.current = current;
+            }
         }
         if let Some(member) = member {
             self.sessions.subscription_mut(member).flags.set(Flags::PENDING, false);
@@ -263,7 +266,7 @@ impl<E: Encoder> Hub<E> {
         let (index, refused) = match session {
             Some(session) => {
                 let Some((index, member)) = self.take_answer(topic, session) else { return };
-                (index, member.into_iter().collect())
+                (index, Members::from_iter(member))
             }
             None => {
                 let Some(index) = self.topics.find(topic) else { return };
@@ -275,7 +278,7 @@ impl<E: Encoder> Hub<E> {
             if session.is_none() {
                 self.left_visibly(member, index, Absence::Unsubscribed);
             }
-            self.sessions.subscription_mut(member).topic = NO_TOPIC;
+            self.sessions.detach(member);
             let session = self.sessions.id_of(member);
             let reason = SubscribeError::TooManyTopics;
             self.notices.push_back(Notice::Refused { session, topic: topic.clone(), reason });
@@ -287,10 +290,10 @@ impl<E: Encoder> Hub<E> {
     /// still waits.
     fn take_answer(&mut self, topic: &Topic, session: SessionId) -> Option<(u32, Option<Member>)> {
         let index = self.topics.find(topic)?;
-        let state = self.topics.at_mut(index).filter(|state| state.joins_unanswered > 0)?;
-        let question = state.joins_sent.wrapping_sub(state.joins_unanswered).wrapping_add(1);
-        state.joins_unanswered -= 1;
-        let member = self.sessions.find(session, index).filter(|member| {
+        let homed = self.topics.at_mut(index)?.homed.as_mut().filter(|homed| homed.joins_unanswered > 0)?;
+        let question = homed.joins_sent.wrapping_sub(homed.joins_unanswered).wrapping_add(1);
+        homed.joins_unanswered -= 1;
+        let member = self.sessions.find(session, index, &[], true).filter(|member| {
             let subscription = self.sessions.subscription(*member);
             subscription.flags.has(Flags::PENDING) && subscription.member == question
         });

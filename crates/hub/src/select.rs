@@ -90,12 +90,12 @@ impl<E: Encoder> Hub<E> {
 
     /// Whether a session has joined a room. The home core may not have confirmed it yet.
     pub fn has_joined(&self, session: SessionId, room: &Room) -> bool {
-        self.room_index(room).is_some_and(|index| self.sessions.find(session, index).is_some())
+        self.room_index(room).is_some_and(|index| self.subscription_to(session, index).is_some())
     }
 
     /// Whether a session is subscribed to a topic. The home core may not have confirmed it yet.
     pub fn is_subscribed(&self, session: SessionId, topic: &Topic) -> bool {
-        self.topics.find(topic).is_some_and(|index| self.sessions.find(session, index).is_some())
+        self.topics.find(topic).is_some_and(|index| self.subscription_to(session, index).is_some())
     }
 
     /// How many sessions of this core are members of a room, suspended ones included.

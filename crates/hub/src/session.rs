@@ -83,6 +83,8 @@ pub(crate) struct Sessions<E: Encoder> {
     pub(crate) join_positions: JoinPositions,
     /// The sources of sessions, by index. Separate from the data that a fan-out touches.
     sources: Chunks<u64>,
+    /// Where to begin to look for a free slot among a session's subscriptions, by index. Separate for the same reason.
+    pub(crate) first_free: Chunks<u32>,
     pub(crate) rates: Rates,
     /// In which form documents were taken.
     pub(crate) taken: FeedStats,
@@ -106,6 +108,7 @@ impl<E: Encoder> Sessions<E> {
             log,
             join_positions: JoinPositions::default(),
             sources: Chunks::default(),
+            first_free: Chunks::default(),
             rates: Rates::default(),
             taken: FeedStats::default(),
             queue_bytes: 0,
@@ -119,7 +122,7 @@ impl<E: Encoder> Sessions<E> {
 
     /// The size of the sessions, and of their subscriptions including the entries in topics' member lists, in bytes.
     pub(crate) fn bytes(&self) -> (usize, usize) {
-        let sessions = self.slots.len() * (size_of::<Session>() + size_of::<u64>());
+        let sessions = self.slots.len() * (size_of::<Session>() + size_of::<u64>() + size_of::<u32>());
         (sessions, self.spilled * size_of::<Subscription>() + (self.count() + self.spilled) * MEMBER_BYTES)
     }
 
@@ -157,10 +160,12 @@ impl<E: Encoder> Sessions<E> {
             let generation = slot.generation.wrapping_add(1);
             *slot = fresh(generation);
             self.sources[index as usize] = 0;
+            self.first_free[index as usize] = 0;
             SessionId { index, generation }
         } else {
             self.slots.push(fresh(0));
             self.sources.push(0);
+            self.first_free.push(0);
             SessionId { index, generation: 0 }
         }
     }

@@ -186,7 +186,7 @@ impl<E: Encoder> Hub<E> {
         let terms = self.allowed(topic, terms.into());
         let known = self.topics.find(topic);
         if let Some(index) = known
-            && let Some(member) = self.sessions.find(session, index)
+            && let Some(member) = self.subscription_to(session, index)
         {
             match topic {
                 Topic::Feed(_) => self.subscribe_again(member, index, terms, since),
@@ -195,7 +195,7 @@ impl<E: Encoder> Hub<E> {
             }
             return Ok(());
         }
-        if self.sessions.subscription_count(session) >= self.subscriptions_max {
+        if self.sessions.has_subscriptions(session, self.subscriptions_max) {
             return Err(SubscribeError::TooManySubscriptions);
         }
         let index = self.topics.find_or_insert(topic).ok_or(SubscribeError::TooManyTopics)?;
@@ -203,6 +203,12 @@ impl<E: Encoder> Hub<E> {
             self.join_topic(member, index, since);
         }
         Ok(())
+    }
+
+    /// The subscription of a session to a topic.
+    pub(crate) fn subscription_to(&self, session: SessionId, index: u32) -> Option<Member> {
+        let state = self.topics.at(index)?;
+        self.sessions.find(session, index, &state.members, state.is_joining())
     }
 
     /// Only feeds under `Latest` have a minimum interval.
@@ -224,7 +230,7 @@ impl<E: Encoder> Hub<E> {
         let Some(state) = self.topics.at(index).filter(|_| !subscription.flags.has(Flags::PENDING)) else {
             return;
         };
-        if state.current.behind(since) == UNKNOWN {
+        if state.current().is_none_or(|current| current.behind(since) == UNKNOWN) {
             self.deliver_feed(member, index, since);
         } else if lost || (subscription.waiting == 0 && subscription.behind > 0) {
             self.deliver_current(member, index, subscription.behind);
@@ -235,7 +241,7 @@ impl<E: Encoder> Hub<E> {
     /// there was one.
     pub fn handle_unsubscribe(&mut self, session: SessionId, topic: &Topic) -> bool {
         let Some(index) = self.topics.find(topic) else { return false };
-        let Some(member) = self.sessions.find(session, index) else { return false };
+        let Some(member) = self.subscription_to(session, index) else { return false };
         self.leave(member, Absence::Unsubscribed);
         self.sessions.unsubscribe(member);
         if let (Some(_), Topic::Room(room)) = (&self.presence, topic) {

@@ -110,6 +110,11 @@ impl Subscription {
         self.topic == NO_TOPIC && self.waiting == 0
     }
 
+    /// Whether it has had a topic, but hasn't any more.
+    pub(crate) fn is_without_topic(&self) -> bool {
+        self.topic == NO_TOPIC && !self.flags.has(Flags::DIRECT)
+    }
+
     /// How many versions the session is behind, if a patch may be sent.
     pub(crate) fn delta_base(&self) -> u16 {
         if self.takes_no_deltas() { UNKNOWN } else { self.behind }

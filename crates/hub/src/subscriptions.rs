@@ -15,9 +15,21 @@ use crate::version_lag::UNKNOWN;
 use std::time::Duration;
 
 impl<E: Encoder> Sessions<E> {
-    /// The subscription of a session to a topic.
-    pub(crate) fn find(&self, id: SessionId, topic: u32) -> Option<Member> {
-        let slot = self.alive(id)?.subscriptions.iter().position(|s| s.topic == topic)?;
+    /// The subscription of a session to a topic with these members. If `is_joining`, it may not be one of them yet.
+    ///
+    /// It looks through the shorter list: a session may have thousands of subscriptions, and a topic any number of members.
+    pub(crate) fn find(
+        &self,
+        id: SessionId,
+        topic: u32,
+        members: &[Member],
+        is_joining: bool,
+    ) -> Option<Member> {
+        let session = self.alive(id)?;
+        if members.len() < session.subscriptions.len() && !is_joining {
+            return members.iter().find(|member| member.session == id.index).copied();
+        }
+        let slot = session.subscriptions.iter().position(|s| s.topic == topic)?;
         Some(Member { session: id.index, subscription: slot as u32 })
     }
 
@@ -38,6 +50,11 @@ impl<E: Encoder> Sessions<E> {
 
     pub(crate) fn subscription_mut(&mut self, member: Member) -> &mut Subscription {
         &mut self.slots[member.session as usize].subscriptions[member.subscription as usize]
+    }
+
+    /// Whether a session has so many subscriptions.
+    pub(crate) fn has_subscriptions(&self, id: SessionId, count: usize) -> bool {
+        self.alive(id).is_some_and(|s| s.subscriptions.len() >= count) && self.subscription_count(id) >= count
     }
 
     /// How many slots of a session are in use.
@@ -63,6 +80,7 @@ impl<E: Encoder> Sessions<E> {
 
     /// Gives a session a slot for a topic.
     pub(crate) fn subscribe(&mut self, id: SessionId, topic: u32, terms: SubscribeOptions) -> Option<Member> {
+        let first_free = self.first_free.get(id.index as usize).copied().unwrap_or(0) as usize;
         let session = self.alive_mut(id)?;
         let fresh = Subscription {
             topic,
@@ -74,7 +92,16 @@ impl<E: Encoder> Sessions<E> {
             policy: terms.policy,
             flags: Flags::default(),
         };
-        let (slot, was_rated) = match session.subscriptions.iter().position(Subscription::is_free) {
+        // A slot that is being emptied is one to look at again.
+        let mut emptied = None;
+        let mut candidates = (0..).zip(&session.subscriptions).skip(first_free);
+        let free = candidates.find(|(slot, subscription)| {
+            if emptied.is_none() && subscription.is_without_topic() {
+                emptied = Some(*slot);
+            }
+            subscription.is_free()
+        });
+        let (slot, was_rated) = match free.map(|(slot, _)| slot) {
             Some(slot) => {
                 let old = std::mem::replace(&mut session.subscriptions[slot], fresh);
                 (slot, old.flags.has(Flags::RATED))
@@ -88,12 +115,28 @@ impl<E: Encoder> Sessions<E> {
             }
         };
         let member = Member { session: id.index, subscription: slot as u32 };
+        self.set_first_free(id.index, emptied.filter(|emptied| *emptied < slot).unwrap_or(slot + 1));
         if was_rated {
             self.rates.forget(member);
         }
         self.subscription_mut(member).flags.set(Flags::NO_DELTAS, !terms.deltas);
         self.set_rate(member, terms.interval);
         Some(member)
+    }
+
+    /// All slots of a session before this one are in use, or for what is sent to the session alone.
+    fn set_first_free(&mut self, session: u32, slot: usize) {
+        if let Some(first_free) = self.first_free.get_mut(session as usize) {
+            *first_free = slot as u32;
+        }
+    }
+
+    /// A subscription's topic ends. Its slot is free once nothing waits in it.
+    pub(crate) fn detach(&mut self, member: Member) {
+        self.subscription_mut(member).topic = NO_TOPIC;
+        if let Some(first_free) = self.first_free.get_mut(member.session as usize) {
+            *first_free = member.subscription.min(*first_free);
+        }
     }
 
     /// Changes a feed's subscription. If its policy changes, what waits is conflated with what the caller enqueues
@@ -201,7 +244,7 @@ impl<E: Encoder> Sessions<E> {
 
     /// Frees a subscription's slot and drops what waits in it.
     pub(crate) fn unsubscribe(&mut self, member: Member) {
-        self.subscription_mut(member).topic = NO_TOPIC;
+        self.detach(member);
         for publication_ref in self.take_out(member) {
             self.arena.release(publication_ref);
             self.counters.dropped_on_disconnect += 1;

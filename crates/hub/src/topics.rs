@@ -8,7 +8,10 @@ use crate::patches::Patches;
 use crate::publication::{Epoch, Position, Publication};
 use crate::subscription::Member;
 use crate::topic::{Room, Topic};
-use std::collections::{BTreeSet, HashMap};
+use crate::version_lag::UNKNOWN;
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,6 +50,19 @@ struct StreamState<F> {
     history: Option<History<F>>,
 }
 
+/// What a core knows of a topic that has a home core. It is allocated apart: most rooms are plain.
+pub(crate) struct Homed<F> {
+    /// The core that orders it.
+    pub(crate) core: CoreId,
+    /// The number of `Join`s sent (wraps around), and of those without an answer.
+    pub(crate) joins_sent: u32,
+    pub(crate) joins_unanswered: u32,
+    /// The newest version of a feed: at its home core as long as the control plane keeps it, at a follower while
+    /// `joined`.
+    pub(crate) current: Current<F>,
+    stream: Option<StreamState<F>>,
+}
+
 /// What the last report said of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reported {
@@ -58,24 +74,21 @@ pub(crate) enum Reported {
     Dropped,
 }
 
-/// What a shard knows of one topic.
+/// The members of a topic. Two of them take no memory apart.
+pub(crate) type Members = SmallVec<[Member; 2]>;
+
+/// What a shard knows of one topic. A test bounds its size.
 pub(crate) struct TopicState<F> {
     pub(crate) topic: Topic,
-    /// The core that orders it; `None` for a plain room.
-    pub(crate) home: Option<CoreId>,
+    /// `None` for a plain room.
+    pub(crate) homed: Option<Box<Homed<F>>>,
     /// This shard's subscriptions, except those that wait for the home core's answer.
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: Members,
     /// Cores that receive its publications: for plain rooms on every core, otherwise at the home core only.
     pub(crate) interested: CoreSet,
     /// For a follower: whether `Joined` has arrived. For a plain room: whether the other cores know that this core
     /// has members.
     pub(crate) joined: bool,
-    /// The number of `Join`s sent (wraps around), and of those without an answer.
-    pub(crate) joins_sent: u32,
-    pub(crate) joins_unanswered: u32,
-    /// The newest version of a feed: at its home core as long as the control plane keeps it, at a follower while
-    /// `joined`.
-    pub(crate) current: Current<F>,
     /// For a feed at its home core: control has dropped it, so it is removed with its last subscriber.
     pub(crate) forgotten: bool,
     /// Whether it is in `changed_topics`.
@@ -83,13 +96,52 @@ pub(crate) struct TopicState<F> {
     /// Whether it is a room whose members are known to its presence's home core.
     pub(crate) has_presence: bool,
     pub(crate) reported: Reported,
-    stream: Option<Box<StreamState<F>>>,
 }
 
 impl<F> TopicState<F> {
     /// Whether it is a feed without a document and a state on this core.
     pub(crate) fn is_cold(&self) -> bool {
-        matches!(self.topic, Topic::Feed(_)) && self.current.is_empty()
+        matches!(self.topic, Topic::Feed(_)) && self.current().is_none_or(Current::is_empty)
+    }
+
+    /// The core that orders it; `None` for a plain room.
+    pub(crate) fn home(&self) -> Option<CoreId> {
+        self.homed.as_ref().map(|homed| homed.core)
+    }
+
+    /// The newest that is known of a feed.
+    pub(crate) fn current(&self) -> Option<&Current<F>> {
+        self.homed.as_ref().map(|homed| &homed.current)
+    }
+
+    /// The newest version of a feed.
+    pub(crate) fn snapshot(&self) -> Option<&Arc<Publication<F>>> {
+        self.current()?.snapshot.as_ref()
+    }
+
+    /// Forgets what it knows of a feed.
+    pub(crate) fn forget_current(&mut self) {
+        if let Some(homed) = &mut self.homed {
+            homed.current = Current::default();
+        }
+    }
+
+    /// A feed goes on: [`Current::apply`].
+    pub(crate) fn apply(&mut self, publication: &Arc<Publication<F>>) -> u16 {
+        self.homed.as_mut().map_or(UNKNOWN, |homed| homed.current.apply(publication))
+    }
+
+    /// Whether the home core hasn't answered all `Join`s.
+    pub(crate) fn is_joining(&self) -> bool {
+        self.homed.as_ref().is_some_and(|homed| homed.joins_unanswered > 0)
+    }
+
+    fn stream(&self) -> Option<&StreamState<F>> {
+        self.homed.as_ref()?.stream.as_ref()
+    }
+
+    fn stream_mut(&mut self) -> Option<&mut StreamState<F>> {
+        self.homed.as_mut()?.stream.as_mut()
     }
 
     /// Adds a member. Returns its position in the list.
@@ -103,14 +155,16 @@ impl<F> TopicState<F> {
         self.members.swap_remove(position as usize);
         // The list shrinks after most members have left, not with each one.
         if self.members.capacity() > 64 && self.members.len() < self.members.capacity() / 4 {
-            self.members.shrink_to(self.members.capacity() / 2);
+            let mut fewer = Members::with_capacity(self.members.capacity() / 2);
+            fewer.extend_from_slice(&self.members);
+            self.members = fewer;
         }
         self.members.get(position as usize).copied()
     }
 
     /// What followed `since` in a room with history.
     pub(crate) fn since(&self, since: Position) -> Replay<F> {
-        let Some(stream) = &self.stream else { return Replay::Expired };
+        let Some(stream) = self.stream() else { return Replay::Expired };
         match &stream.history {
             Some(history) if stream.is_known => history.since(since, stream.newest),
             Some(_) => Replay::Unknown,
@@ -120,23 +174,23 @@ impl<F> TopicState<F> {
 
     /// The position of a topic with its home here; `None` while it isn't known.
     pub(crate) fn newest(&self) -> Option<Position> {
-        self.stream.as_ref().filter(|stream| stream.is_known).map(|stream| stream.newest)
+        self.stream().filter(|stream| stream.is_known).map(|stream| stream.newest)
     }
 
     /// Sets the position of a topic with its home here: the publication to come has it.
     pub(crate) fn set_newest(&mut self, newest: Position) {
-        if let Some(stream) = &mut self.stream {
+        if let Some(stream) = self.stream_mut() {
             (stream.newest, stream.is_known) = (newest, true);
         }
     }
 
     /// The history of a room with its home here, as far as it is known.
     pub(crate) fn history(&self) -> Option<HistoryPart<F>> {
-        self.stream.as_ref().and_then(|stream| Some(stream.history.as_ref()?.part(stream.newest)))
+        self.stream().and_then(|stream| Some(stream.history.as_ref()?.part(stream.newest)))
     }
 
     fn has_past(&self) -> bool {
-        self.stream.as_ref().and_then(|stream| stream.history.as_ref()).is_some_and(|h| !h.is_empty())
+        self.stream().and_then(|stream| stream.history.as_ref()).is_some_and(|h| !h.is_empty())
     }
 }
 
@@ -144,7 +198,8 @@ impl<F> TopicState<F> {
 pub(crate) struct Topics<F> {
     options: Options,
     slots: PagedSlab<TopicState<F>>,
-    by_name: HashMap<Topic, u32, Seeded>,
+    /// Finds topics by name, which only the slots have.
+    by_name: HashTable<Named>,
     /// Topics with history.
     with_past: BTreeSet<u32>,
     /// For feeds with their home here.
@@ -156,21 +211,27 @@ pub(crate) struct Topics<F> {
     pub(crate) refuses_topics: bool,
 }
 
-/// Size of a hash table entry, at the usual load between two doublings.
-const fn table_entry_bytes(entry_bytes: usize) -> usize {
-    (entry_bytes + 1) * 3 / 2
+/// An entry of the table of names: a topic's number, and the hash of its name, so that the table grows without reading names.
+struct Named {
+    hash: u32,
+    index: u32,
 }
 
-/// Size of an allocation of a shared text: two counters and the text.
-fn shared_text_bytes(text: &str) -> usize {
-    2 * size_of::<usize>() + text.len()
+impl Named {
+    /// The table uses the highest bits and the lowest ones: both from 32 bits, which suffice for its size.
+    fn table_hash(hash: u32) -> u64 {
+        u64::from(hash) << 32 | u64::from(hash)
+    }
 }
+
+/// Size of a hash table entry, at the usual load between two doublings.
+const NAMED_BYTES: usize = (size_of::<Named>() + 1) * 3 / 2;
 
 impl<F> Topics<F> {
     pub(crate) fn new(options: Options) -> Self {
         Self {
             slots: PagedSlab::new(),
-            by_name: HashMap::with_hasher(Seeded(options.seed)),
+            by_name: HashTable::new(),
             with_past: BTreeSet::new(),
             patches: Patches::new(options.patches),
             epochs: 0,
@@ -194,7 +255,7 @@ impl<F> Topics<F> {
                 Topic::Room(room) => self.history_of(room),
                 Topic::Feed(_) | Topic::Presence(_) => None,
             });
-            let history = self.at_mut(index).and_then(|state| state.stream.as_mut()?.history.as_mut());
+            let history = self.at_mut(index).and_then(|state| state.stream_mut()?.history.as_mut());
             if let (Some(limits), Some(history)) = (limits, history) {
                 history.set_limits(limits);
             }
@@ -217,14 +278,12 @@ impl<F> Topics<F> {
 
     /// The size of one topic.
     fn bytes_of(state: &TopicState<F>) -> usize {
-        let names = match &state.topic {
-            Topic::Feed(key) => shared_text_bytes(key.as_str()),
-            Topic::Room(room) | Topic::Presence(room) => {
-                shared_text_bytes(room.namespace()) + shared_text_bytes(room.name())
-            }
+        let name = match &state.topic {
+            Topic::Feed(key) => key.allocated_bytes(),
+            Topic::Room(room) | Topic::Presence(room) => room.allocated_bytes(),
         };
-        let stream = if state.stream.is_some() { size_of::<StreamState<F>>() } else { 0 };
-        size_of::<TopicState<F>>() + table_entry_bytes(size_of::<(Topic, u32)>()) + names + stream
+        let homed = if state.homed.is_some() { size_of::<Homed<F>>() } else { 0 };
+        size_of::<TopicState<F>>() + NAMED_BYTES + name + homed
     }
 
     pub(crate) fn home_of(&self, topic: &Topic) -> Option<CoreId> {
@@ -249,7 +308,19 @@ impl<F> Topics<F> {
     }
 
     pub(crate) fn find(&self, topic: &Topic) -> Option<u32> {
-        self.by_name.get(topic).copied()
+        self.find_hashed(topic, self.hash(topic))
+    }
+
+    /// Not the bits that select a topic's home core, which are the same for all topics of one.
+    fn hash(&self, topic: &Topic) -> u32 {
+        Seeded(self.options.seed).hash_one(topic) as u32
+    }
+
+    fn find_hashed(&self, topic: &Topic, hash: u32) -> Option<u32> {
+        let is_it = |named: &Named| {
+            named.hash == hash && self.at(named.index).is_some_and(|state| state.topic == *topic)
+        };
+        self.by_name.find(Named::table_hash(hash), is_it).map(|named| named.index)
     }
 
     pub(crate) fn at(&self, index: u32) -> Option<&TopicState<F>> {
@@ -263,64 +334,70 @@ impl<F> Topics<F> {
     /// The topic's slot in the table, created if there was none. `None` if there are `topics_max` already, or while
     /// memory is short.
     pub(crate) fn find_or_insert(&mut self, topic: &Topic) -> Option<u32> {
-        if let Some(index) = self.find(topic) {
+        let hash = self.hash(topic);
+        if let Some(index) = self.find_hashed(topic, hash) {
             return Some(index);
         }
         if self.refuses_topics || self.count() >= self.options.topics_max {
             return None;
         }
-        let home = self.home_of(topic);
-        let stream = (home == Some(self.options.core)).then(|| {
-            self.epochs += 1;
-            let drawn = Seeded(self.options.seed).hash_one((self.epochs, topic)) as u32;
-            let newest = Position { epoch: Epoch(drawn.max(1).into()), offset: 0 };
-            let limits = match topic {
-                Topic::Room(room) => self.history_of(room),
-                Topic::Feed(_) | Topic::Presence(_) => None,
-            };
-            let is_known = !(self.options.external_positions && limits.is_some());
-            Box::new(StreamState { newest, is_known, history: limits.map(History::new) })
+        let homed = self.home_of(topic).map(|core| {
+            let stream = (core == self.options.core).then(|| self.new_stream(topic));
+            Box::new(Homed { core, joins_sent: 0, joins_unanswered: 0, current: Current::default(), stream })
         });
         let state = TopicState {
             topic: topic.clone(),
-            home,
-            members: Vec::new(),
+            homed,
+            members: Members::new(),
             interested: CoreSet::default(),
             joined: false,
-            joins_sent: 0,
-            joins_unanswered: 0,
-            current: Current::default(),
             forgotten: false,
             reporting: false,
             has_presence: self.has_presence(topic),
             reported: Reported::Without,
-            stream,
         };
         self.bytes += Self::bytes_of(&state);
         let index = self.slots.insert(state) as u32;
-        self.by_name.insert(topic.clone(), index);
+        let named = Named { hash, index };
+        self.by_name.insert_unique(Named::table_hash(hash), named, |named| Named::table_hash(named.hash));
         Some(index)
+    }
+
+    fn new_stream(&mut self, topic: &Topic) -> StreamState<F> {
+        self.epochs += 1;
+        let drawn = Seeded(self.options.seed).hash_one((self.epochs, topic)) as u32;
+        let newest = Position { epoch: Epoch(drawn.max(1).into()), offset: 0 };
+        let limits = match topic {
+            Topic::Room(room) => self.history_of(room),
+            Topic::Feed(_) | Topic::Presence(_) => None,
+        };
+        let is_known = !(self.options.external_positions && limits.is_some());
+        StreamState { newest, is_known, history: limits.map(History::new) }
     }
 
     /// Removes a topic without members, interested cores, outstanding answers, anything to send to new members, and a
     /// report to correct.
     pub(crate) fn remove_if_idle(&mut self, index: u32) {
         let Some(state) = self.at(index) else { return };
-        let idle = state.members.is_empty() && state.joins_unanswered == 0 && state.interested.is_empty();
-        if idle && state.current.is_empty() && !state.has_past() && state.reported == Reported::Without {
+        let idle = state.members.is_empty() && !state.is_joining() && state.interested.is_empty();
+        let has_nothing = state.current().is_none_or(Current::is_empty) && !state.has_past();
+        if idle && has_nothing && state.reported == Reported::Without {
             let Some(state) = self.slots.try_remove(index as usize) else { return };
             self.bytes -= Self::bytes_of(&state);
-            self.by_name.remove(&state.topic);
+            let hash = Named::table_hash(self.hash(&state.topic));
+            if let Ok(named) = self.by_name.find_entry(hash, |named| named.index == index) {
+                named.remove();
+            }
             // The table shrinks after most topics are gone, not with each one.
             if self.by_name.capacity() > IDLE_MAX && self.by_name.len() < self.by_name.capacity() / 8 {
-                self.by_name.shrink_to(self.by_name.len() * 2);
+                self.by_name.shrink_to(self.by_name.len() * 2, |named| Named::table_hash(named.hash));
             }
         }
     }
 
     /// The next position in a topic with its home here, unless other nodes assign it.
     pub(crate) fn next_position(&mut self, index: u32) -> Option<Position> {
-        let stream = self.slots.get_mut(index as usize)?.stream.as_mut()?;
+        let stream = self.slots.get_mut(index as usize)?.stream_mut()?;
         if self.options.external_positions && stream.history.is_some() {
             return None;
         }
@@ -330,7 +407,7 @@ impl<F> Topics<F> {
 
     /// Forgets the history of a room with its home here: nothing is missing after this position.
     pub(crate) fn restart(&mut self, index: u32, after: Position) {
-        let Some(stream) = self.slots.get_mut(index as usize).and_then(|t| t.stream.as_mut()) else { return };
+        let Some(stream) = self.slots.get_mut(index as usize).and_then(|t| t.stream_mut()) else { return };
         let Some(history) = &mut stream.history else { return };
         history.restart(after.offset);
         (stream.newest, stream.is_known) = (after, true);
@@ -339,7 +416,7 @@ impl<F> Topics<F> {
 
     /// Forgets the history of a room with its home here, if other nodes assign its positions.
     pub(crate) fn forget_external(&mut self, index: u32) {
-        let Some(stream) = self.slots.get_mut(index as usize).and_then(|t| t.stream.as_mut()) else { return };
+        let Some(stream) = self.slots.get_mut(index as usize).and_then(|t| t.stream_mut()) else { return };
         if self.options.external_positions
             && let Some(history) = &mut stream.history
         {
@@ -351,7 +428,7 @@ impl<F> Topics<F> {
 
     /// Takes into account what patches a feed at home has now, and gives up others' where they are too many.
     pub(crate) fn account(&mut self, index: u32) {
-        let snapshot = self.at(index).and_then(|state| state.current.snapshot.as_ref());
+        let snapshot = self.at(index).and_then(TopicState::snapshot);
         let past = snapshot.and_then(|snapshot| snapshot.version()).map(|version| version.past());
         let (patches, bytes) = past.map_or((0, 0), |past| (past.len(), past.bytes()));
         self.patches.set(index, patches, bytes);
@@ -362,7 +439,7 @@ impl<F> Topics<F> {
     fn forget_stalest_patches(&mut self) -> usize {
         // Each feed is checked once at most. Then it hasn't been used since.
         while let Some(index) = self.patches.stalest() {
-            let snapshot = self.at(index).and_then(|state| state.current.snapshot.as_ref());
+            let snapshot = self.at(index).and_then(TopicState::snapshot);
             let Some(version) = snapshot.and_then(|snapshot| snapshot.version()) else {
                 return self.patches.evict(index);
             };
@@ -390,7 +467,7 @@ impl<F> Topics<F> {
 
     /// Adds a publication to the topic's history, if it keeps one.
     pub(crate) fn remember(&mut self, now: Instant, index: u32, publication: &Arc<Publication<F>>) {
-        let Some(stream) = self.slots.get_mut(index as usize).and_then(|t| t.stream.as_mut()) else { return };
+        let Some(stream) = self.slots.get_mut(index as usize).and_then(|t| t.stream_mut()) else { return };
         let Some(history) = stream.history.as_mut() else { return };
         history.push(now, publication.clone());
         if history.is_empty() {
@@ -406,7 +483,7 @@ impl<F> Topics<F> {
         let slots = &mut self.slots;
         self.with_past.retain(|index| {
             let state = slots.get_mut(*index as usize);
-            let keeps = state.and_then(|t| t.stream.as_mut()?.history.as_mut()).is_some_and(|history| {
+            let keeps = state.and_then(|t| t.stream_mut()?.history.as_mut()).is_some_and(|history| {
                 history.expire(now);
                 !history.is_empty()
             });
@@ -420,8 +497,7 @@ impl<F> Topics<F> {
 
     /// The sum of all histories: takes time linear in the topics with history.
     pub(crate) fn history_stats(&self) -> HistoryStats {
-        let histories =
-            self.with_past.iter().filter_map(|index| self.at(*index)?.stream.as_ref()?.history.as_ref());
+        let histories = self.with_past.iter().filter_map(|index| self.at(*index)?.stream()?.history.as_ref());
         histories.map(History::figures).fold(HistoryStats::default(), |sum, one| HistoryStats {
             publications: sum.publications + one.publications,
             bytes: sum.bytes + one.bytes,
@@ -432,14 +508,14 @@ impl<F> Topics<F> {
     /// Returns the freed bytes, and the topics without any history left.
     pub(crate) fn evict_stalest_history(&mut self, bytes_max: usize) -> (usize, Vec<u32>) {
         let newest_at =
-            |index: &u32| self.slots.get(*index as usize)?.stream.as_ref()?.history.as_ref()?.newest_at();
+            |index: &u32| self.slots.get(*index as usize)?.stream()?.history.as_ref()?.newest_at();
         let mut stalest: Vec<(Option<Instant>, u32)> =
             self.with_past.iter().map(|index| (newest_at(index), *index)).collect();
         stalest.sort_unstable();
         let (mut freed, mut empty) = (0, Vec::new());
         for (_, index) in stalest {
             let Some(history) =
-                self.slots.get_mut(index as usize).and_then(|t| t.stream.as_mut()?.history.as_mut())
+                self.slots.get_mut(index as usize).and_then(|t| t.stream_mut()?.history.as_mut())
             else {
                 continue;
             };
