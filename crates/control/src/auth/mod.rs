@@ -281,7 +281,7 @@ impl Auth {
     fn accept(&self, identity: Arc<Identity>) -> Result<Arc<Identity>, Denial> {
         if self.is_revoked(&identity) {
             self.metrics.refuse("revoked");
-            return Err(Denial::new("token_revoked", "the token has been revoked"));
+            return Err(Denial::TOKEN_REVOKED);
         }
         Ok(identity)
     }

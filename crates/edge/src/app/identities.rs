@@ -290,7 +290,11 @@ impl Identities {
         }
     }
 
-    fn generation(&self) -> u64 {
+    pub(crate) fn is_revoked(&self, identity: &Identity) -> bool {
+        self.authenticator.as_ref().is_some_and(|authenticator| authenticator.is_revoked(identity))
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
         self.authenticator.as_ref().map_or(0, |authenticator| authenticator.generation())
     }
 

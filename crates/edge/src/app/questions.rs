@@ -97,6 +97,8 @@ struct Deferred {
     asked: Asked,
     /// The number of its ticket.
     number: u64,
+    /// The rules by which it is decided.
+    generation: u64,
     answer: Option<Result<(), Denial>>,
     /// The reply to an event, if the answer is good.
     reply: Option<Box<EventReply>>,
@@ -256,21 +258,6 @@ impl Questions {
             Decision::Pending => {}
         }
         self.wait(now, asker, Asked::of(access), number)
-    }
-
-    /// What is known of a question that a connection has asked before.
-    fn answer_of(
-        &self,
-        asker: Option<ConnId>,
-        is_it: impl Fn(&Asked) -> bool,
-    ) -> Option<Result<Option<Arc<Identity>>, Refused>> {
-        let waiting = self.waiting.get(&asker?)?;
-        let question = waiting.questions.iter().find(|question| is_it(&question.asked))?;
-        Some(match &question.answer {
-            Some(Ok(())) => Ok(question.identity.clone()),
-            Some(Err(denial)) => Err(Refused::Denied(denial.clone())),
-            None => Err(Refused::Pending),
-        })
     }
 
     fn decision(&self, question: &Question<'_>) -> Decision {
@@ -441,7 +428,8 @@ impl Questions {
         self.charge.add(QUESTION_BYTES);
         self.open.insert(number, conn);
         self.deadlines.push_back((now + self.timeout, number));
-        let question = Deferred { asked, number, answer: None, reply: None, identity: None };
+        let generation = self.identities.generation();
+        let question = Deferred { asked, number, generation, answer: None, reply: None, identity: None };
         self.waiting.entry(conn).or_default().questions.push(question);
     }
 

@@ -67,14 +67,13 @@ impl Executor {
     }
 
     pub(crate) fn is_revoked(&self, identity: &Identity) -> bool {
-        let authenticator = self.questions.identities.authenticator();
-        authenticator.is_some_and(|authenticator| authenticator.is_revoked(identity))
+        self.questions.identities.is_revoked(identity)
     }
 
     /// Whether an identity that was confirmed before still is.
     pub(crate) fn check_identity(&self, identity: &Identity) -> Result<(), Denial> {
         if self.is_revoked(identity) {
-            return Err(Denial::new("token_revoked", "the token was revoked"));
+            return Err(Denial::TOKEN_REVOKED);
         }
         if identity.expires_at.is_some_and(|at| at.saturating_mul(1_000) <= self.unix_millis()) {
             return Err(Denial::new("token_expired", "the token has expired"));

@@ -104,6 +104,13 @@ impl Denial {
         retry: false,
     };
 
+    /// The client's token, or its user, has been revoked.
+    pub const TOKEN_REVOKED: Self = Self {
+        code: Cow::Borrowed("token_revoked"),
+        message: Cow::Borrowed("the token has been revoked"),
+        retry: false,
+    };
+
     /// A denial for good.
     pub fn new(code: impl Into<Cow<'static, str>>, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code: code.into(), message: message.into(), retry: false }

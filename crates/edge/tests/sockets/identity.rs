@@ -4,11 +4,12 @@
 
 mod grants;
 mod namespaces;
+mod pending;
 mod recovery;
 mod user_limits;
 
 use crate::harness::io::post;
-use crate::harness::{Io, Response, Server, Way, Ws, on_one_and_three, until};
+use crate::harness::{Io, Response, Server, Way, Ws, on_one_and_three};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +43,8 @@ struct Rules {
     /// Topics that nobody may subscribe or publish to any more.
     forbidden: Mutex<HashSet<String>>,
     questions: AtomicU64,
+    /// Questions about topics that begin with `public-later`, which are answered later.
+    later: Mutex<Vec<Ticket>>,
 }
 
 /// Decides for one user: topics that begin with `public`, and its own.
@@ -63,6 +66,10 @@ impl Authorizer for User {
             Access::Subscribe(Topic::Room(room)) | Access::Publish(room) => room.name(),
             Access::Presence(_) | Access::Subscribe(Topic::Presence(_)) => return deny("not_allowed"),
         };
+        if name.starts_with("public-later") && !rules.forbidden.lock().unwrap().contains(name) {
+            rules.later.lock().unwrap().push(question.ticket);
+            return Decision::Pending;
+        }
         let is_own = user.as_ref().is_some_and(|user| name.ends_with(&**user));
         let is_forbidden = rules.forbidden.lock().unwrap().contains(name);
         if (is_own || name.starts_with("public")) && !is_forbidden {
@@ -333,50 +340,6 @@ fn refusals_are_what_clients_of_each_protocol_understand() {
         // No session was opened, and nothing of a token is in what anybody can read.
         assert_eq!(node.metric("identities"), 0);
         node.until_metric("tokens_refused", |refused| refused > 30);
-    });
-}
-
-#[test]
-fn an_identity_may_come_later() {
-    on_one_and_three(|cores| {
-        let node = Node::start(cores, Issuer::default(), |_| {});
-        node.document("public", "1");
-        let identify = |answer: Result<Arc<Identity>, Denial>| {
-            let mut ticket = None;
-            until("a token", || {
-                ticket = node.issuer.later.lock().unwrap().pop();
-                ticket.is_some()
-            });
-            node.plane().identify(ticket.unwrap(), answer).unwrap();
-        };
-        let known = || Ok(Arc::new(node.issuer.identity("42")));
-        let mut get = node.http();
-        get.send(request("/feed/public?token=later1", &[]));
-        identify(known());
-        assert_eq!(get.response().status, 200);
-        get.send(request("/feed/public?token=later2", &[]));
-        identify(Err(Denial::new("token_invalid", "no")));
-        assert_eq!(get.response().status, 401);
-        let mut ws = std::thread::scope(|scope| {
-            let addr = node.addr;
-            let ws = scope.spawn(move || Ws::open(addr, "/ws?token=later3", &[], false).unwrap());
-            identify(known());
-            ws.join().unwrap()
-        });
-        assert_eq!(ws.next_json()["type"], "welcome");
-        let mut io = Io::socket(&node, Way::Socket);
-        io.send(r#"40{"token":"later4"}"#);
-        identify(known());
-        let answer = io.next_text();
-        assert!(answer.starts_with(r#"40{"sid""#), "{answer}");
-        ws.send_json(json!({"type": "auth", "id": 1, "token": "later5"}));
-        ws.send_json(json!({"type": "ping", "id": 2}));
-        identify(Err(Denial::new("token_revoked", "no")));
-        ws.expect_json(
-            json!({"type": "error", "id": 1, "code": "token_revoked", "message": "no", "retry": false}),
-        );
-        ws.expect_json(json!({"type": "ok", "id": 2}));
-        assert_eq!(node.issuer.asked.lock().unwrap().len(), 5, "each token is asked about once");
     });
 }
 

@@ -1,14 +1,33 @@
-//! Questions about who clients are, and about subscriptions that they have.
+//! Questions about who clients are, and about subscriptions that they have; answers that have come later.
 
-use super::{Asked, Identities, QUESTION_BYTES, Questions, Refused};
+use super::{Asked, Deferred, Identities, QUESTION_BYTES, Questions, Refused};
 use crate::ports::{
     Access, Authentication, Credentials, Decision, Denial, Identity, PublicId, Question, Ticket,
 };
 use std::sync::Arc;
 use std::time::Instant;
+use stentor_driver::ConnId;
 use stentor_hub::{SessionId, Topic};
 
 impl Questions {
+    /// What is known of a question that a connection has asked before. If the rules have changed since, it has to be asked again.
+    pub(super) fn answer_of(
+        &mut self,
+        asker: Option<ConnId>,
+        is_it: impl Fn(&Asked) -> bool,
+    ) -> Option<Result<Option<Arc<Identity>>, Refused>> {
+        let generation = self.identities.generation();
+        let questions = &mut self.waiting.get_mut(&asker?)?.questions;
+        let at = questions.iter().position(|question| is_it(&question.asked))?;
+        let Deferred { answer, identity, generation: asked_in, .. } = &questions[at];
+        let Some(answer) = answer else { return Some(Err(Refused::Pending)) };
+        if *asked_in != generation {
+            questions.remove(at);
+            return None;
+        }
+        Some(answer.clone().map(|()| identity.clone()).map_err(Refused::Denied))
+    }
+
     /// Asks who a client is. `None`: nobody asks.
     pub(crate) fn identify(
         &mut self,
@@ -24,6 +43,13 @@ impl Questions {
         if !self.waiting.is_empty() {
             let asked = asked(&self.identities);
             if let Some(answer) = self.answer_of(self.asker, |other| *other == asked) {
+                // It may have been revoked while the answer was awaited: there was no session to end.
+                let answer = answer.and_then(|identity| match identity {
+                    Some(identity) if self.identities.is_revoked(&identity) => {
+                        Err(Refused::Denied(Denial::TOKEN_REVOKED))
+                    }
+                    identity => Ok(identity),
+                });
                 self.identities.refused += u64::from(matches!(answer, Err(Refused::Denied(_))));
                 return answer;
             }
