@@ -61,6 +61,16 @@ impl<S> Connection<S> {
 }
 
 impl State {
+    /// Notes that the kernel reports the end of both directions, or an error.
+    #[cold]
+    pub(crate) fn hang_up(&mut self, is_error: bool) {
+        self.readable = true;
+        self.ending = true;
+        // Of an open connection that hasn't failed, both directions end only if it is one of a pair of Unix sockets whose other end
+        // was closed. What that end has sent is still there, as with TCP.
+        self.broken |= is_error || self.ended || self.phase != Phase::Open;
+    }
+
     /// Notes that nothing can be sent any more.
     pub(crate) fn fail(&mut self) {
         self.broken = true;

@@ -175,11 +175,12 @@ impl Kernel for Epoll {
                 _ => {
                     if let Some(Connection { state, .. }) = turn.connections.get_mut(key) {
                         let flags = edge.flags;
-                        let broken = flags.intersects(EventFlags::HUP | EventFlags::ERR);
                         state.readable |= flags.intersects(EventFlags::IN | EventFlags::RDHUP);
                         state.writable |= flags.contains(EventFlags::OUT);
-                        state.ending |= broken || flags.contains(EventFlags::RDHUP);
-                        state.broken |= broken;
+                        state.ending |= flags.contains(EventFlags::RDHUP);
+                        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+                            state.hang_up(flags.contains(EventFlags::ERR));
+                        }
                         if !std::mem::replace(&mut state.queued, true) {
                             turn.queue.push_back(ConnId(key));
                         }

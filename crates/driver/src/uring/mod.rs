@@ -264,10 +264,11 @@ impl Uring {
                 socket.polled = completion.more;
                 match flags {
                     Ok(flags) => {
-                        let broken = flags.intersects(PollFlags::HUP | PollFlags::ERR);
                         state.readable |= flags.intersects(EDGES);
-                        state.ending |= broken || flags.contains(PollFlags::RDHUP);
-                        state.broken |= broken;
+                        state.ending |= flags.contains(PollFlags::RDHUP);
+                        if flags.intersects(PollFlags::HUP | PollFlags::ERR) {
+                            state.hang_up(flags.contains(PollFlags::ERR));
+                        }
                     }
                     Err(Errno::CANCELED) => {}
                     Err(_) => state.fail(),

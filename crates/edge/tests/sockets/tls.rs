@@ -5,7 +5,7 @@ mod relayed;
 
 use crate::harness::tls::{Certificates, TlsStream, client};
 use crate::harness::ws::Seen;
-use crate::harness::{Http, PATIENCE, Server, Ws, on_one_and_three};
+use crate::harness::{Http, PATIENCE, Server, Ws, on_one_and_three, read};
 use rustls::pki_types::ServerName;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, DEFAULT_VERSIONS, HandshakeKind};
@@ -111,7 +111,7 @@ fn only_http_1_is_offered_and_the_close_is_told() {
     let mut stream = with(&[]).unwrap();
     stream.session.send_close_notify();
     stream.flush().unwrap();
-    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    assert_eq!(read(&mut stream, &mut [0]).unwrap(), 0);
     server.until_metric("connections", |connections| connections == 0);
 }
 
@@ -344,7 +344,7 @@ fn half_a_message_does_not_keep_the_server_from_sending() {
         bytes.extend(records.encrypt(22, &[if records.is_version_13 { 24 } else { 1 }, 0, 0]));
         socket.write_all(&bytes).unwrap();
         let mut answer = [0; 4096];
-        assert!(socket.read(&mut answer).unwrap() > 50);
+        assert!(read(&mut socket, &mut answer).unwrap() > 50);
         assert_eq!(Http::over(open(server.addr, client(DEFAULT_VERSIONS))).get("/healthz").status, 200);
         // What may not come in between ends the connection.
         let rest = records.encrypt(23, request);
@@ -507,7 +507,7 @@ fn key_updates_are_answered_and_a_flood_of_them_ends() {
         stream.write_all(&http).unwrap();
         http.clear();
         let mut answer = [0; 1024];
-        let n = stream.read(&mut answer).unwrap();
+        let n = read(&mut stream, &mut answer).unwrap();
         assert!(answer[..n].starts_with(b"HTTP/1.1 200"), "{n}");
     }
     let mut flood = open(server.addr, client(&[&TLS13]));

@@ -2,7 +2,7 @@
 
 use super::{open, with_tls};
 use crate::harness::tls::client;
-use crate::harness::{PATIENCE, Server};
+use crate::harness::{PATIENCE, Server, read};
 use rustls::DEFAULT_VERSIONS;
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex, mpsc};
@@ -70,14 +70,14 @@ fn a_connection_for_another_node_keeps_its_tls_here() {
     // A client that leaves is gone for the other node.
     let (stream, mut connection, _permit) = request();
     drop(stream);
-    assert_eq!(connection.socket.read(&mut [0]).unwrap(), 0);
+    assert_eq!(read(&mut connection.socket, &mut [0]).unwrap(), 0);
     drop(connection);
     // And one that comes back is answered here.
     let (mut stream, connection, _permit) = request();
     connection.socket.set_nonblocking(true).unwrap();
     server.plane().adopt(connection, Handover::Returned);
     let mut answer = [0; 1024];
-    let bytes = stream.read(&mut answer).unwrap();
+    let bytes = read(&mut stream, &mut answer).unwrap();
     assert!(answer[..bytes].starts_with(b"HTTP/1.1 200"), "{:?}", String::from_utf8_lossy(&answer[..bytes]));
     drop(stream);
     server.until_metric("memory_bytes{tls}", |bytes| bytes == 0);
