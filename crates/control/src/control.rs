@@ -12,7 +12,8 @@ use crate::pushed_documents::PushedDocuments;
 use crate::signals::Signals;
 use crate::upstream::Upstreams;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 use stentor_edge::DataPlane;
 use tokio::net::TcpListener;
@@ -29,6 +30,8 @@ pub struct Options {
     pub admin: AdminOptions,
     /// Counters that the binary keeps.
     pub counters: Vec<ProcessCounter>,
+    /// A socket for the admin port that listens already: of a service manager or another process.
+    pub admin_socket: Option<Arc<OwnedFd>>,
     /// What the data plane was started with as its [`stentor_edge::Authenticator`], if it has one.
     pub auth: Option<Arc<Auth>>,
     /// The hooks, with the data plane that they answer.
@@ -106,6 +109,26 @@ pub struct Control {
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
     handle: ControlHandle,
+    listener: AdminListener,
+}
+
+/// The socket of the admin port, for a process that takes over.
+#[derive(Clone, Debug)]
+pub struct AdminListener {
+    socket: Weak<TcpListener>,
+    close: Arc<watch::Sender<bool>>,
+}
+
+impl AdminListener {
+    /// A reference of its own, while the admin port is open.
+    pub fn socket(&self) -> Option<OwnedFd> {
+        self.socket.upgrade()?.as_fd().try_clone_to_owned().ok()
+    }
+
+    /// Accepts no more connections. Those that are open stay.
+    pub fn close(&self) {
+        self.close.send_replace(true);
+    }
 }
 
 impl Control {
@@ -124,7 +147,11 @@ impl Control {
         let _entered = runtime.enter();
         let upstreams = Upstreams::new(&options.feeds)?;
         let listen = options.admin.listen;
-        let listener = std::net::TcpListener::bind(listen)
+        let opened = match &options.admin_socket {
+            Some(socket) => socket.try_clone().map(std::net::TcpListener::from),
+            None => std::net::TcpListener::bind(listen),
+        };
+        let listener = opened
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .and_then(TcpListener::from_std);
         let bound = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
@@ -176,13 +203,27 @@ impl Control {
             tasks.spawn(hooks.run(state.signals.clone(), stopped.clone()));
         }
         let state = Arc::new(state);
-        tasks.spawn(admin::serve(listener, state.clone(), stopped));
-        Ok(Self { admin_addr, stop, tasks, handle: ControlHandle { state, changes } })
+        let (close, closed) = watch::channel(false);
+        let listener = Arc::new(listener);
+        let admin_listener = AdminListener { socket: Arc::downgrade(&listener), close: Arc::new(close) };
+        tasks.spawn(admin::serve(listener, state.clone(), closed, stopped));
+        Ok(Self {
+            admin_addr,
+            stop,
+            tasks,
+            handle: ControlHandle { state, changes },
+            listener: admin_listener,
+        })
     }
 
     /// Changes its options.
     pub fn handle(&self) -> ControlHandle {
         self.handle.clone()
+    }
+
+    /// Its socket.
+    pub fn admin_listener(&self) -> AdminListener {
+        self.listener.clone()
     }
 
     /// Where the admin port listens.

@@ -202,7 +202,10 @@ impl Kernel for Epoll {
     }
 
     fn stop_listening(&mut self) {
-        self.listeners.list.clear();
+        for listener in self.listeners.list.drain(..) {
+            // Closing isn't enough: another process may have the socket, too.
+            let _ = epoll::delete(&self.epoll, &listener.fd);
+        }
     }
 
     #[inline]

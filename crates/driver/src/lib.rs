@@ -74,7 +74,7 @@ pub use epoll::EpollDriver;
 pub use frame::{FILE_FRAME_BYTES_MIN, FILE_FRAMES_MAX, Frame, Meter};
 pub use options::{ListenOptions, Options};
 pub use probe::{Kind, Probe, probe};
-pub use socket::check_unused;
+pub use socket::{activated_sockets, check_unused, listening_socket};
 pub use uring::{UringDriver, UringOptions};
 pub use waker::Waker;
 

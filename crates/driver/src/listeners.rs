@@ -4,6 +4,7 @@ use crate::{ListenOptions, socket};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 /// See the module's documentation.
 #[derive(Default)]
@@ -16,7 +17,7 @@ pub(crate) struct Listeners {
 }
 
 pub(crate) struct Listener {
-    pub(crate) fd: OwnedFd,
+    pub(crate) fd: Arc<OwnedFd>,
     /// There may be a connection to accept.
     ready: bool,
 }
@@ -26,7 +27,7 @@ impl Listeners {
         if self.list.len() > usize::from(u8::MAX) {
             return Err(io::Error::other("a driver has at most 256 listeners"));
         }
-        let (fd, bound) = socket::listen(addr, options)?;
+        let (fd, bound) = socket::listening_socket(addr, options)?;
         self.list.push(Listener { fd, ready: false });
         Ok(bound)
     }

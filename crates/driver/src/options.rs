@@ -1,5 +1,7 @@
 //! What can be set, with the defaults that were measured.
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How a driver works; the same for every kind.
@@ -42,10 +44,12 @@ pub struct ListenOptions {
     /// TCP_NOTSENT_LOWAT in bytes, set on the listener and inherited: bounds what a client that doesn't
     /// read pins in the kernel (177 kB instead of 4.1 MB at 16 kB).
     pub notsent_lowat_bytes: u32,
+    /// A socket that listens already, in place of a new one: from [`listening_socket`](crate::listening_socket).
+    pub socket: Option<Arc<OwnedFd>>,
 }
 
 impl Default for ListenOptions {
     fn default() -> Self {
-        Self { backlog: 4096, reuse_port: true, notsent_lowat_bytes: 16 * 1024 }
+        Self { backlog: 4096, reuse_port: true, notsent_lowat_bytes: 16 * 1024, socket: None }
     }
 }

@@ -7,10 +7,11 @@ use crate::kernel::Receipt;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_linger, socket_error};
 use rustix::net::{RecvFlags, SocketFlags, acceptfrom_with, recv};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn open(remote_or_local: SocketAddr) -> io::Result<Socket> {
@@ -20,9 +21,22 @@ fn open(remote_or_local: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A listening socket, and the address that it got. What it accepts inherits TCP_NODELAY and
+/// A listening socket, new or [`ListenOptions::socket`], and its address. Accepted sockets inherit TCP_NODELAY and
 /// TCP_NOTSENT_LOWAT.
-pub(crate) fn listen(addr: SocketAddr, options: &ListenOptions) -> io::Result<(OwnedFd, SocketAddr)> {
+///
+/// # Errors
+/// The kernel's: in use, not of this machine, not permitted. Or the given socket doesn't listen.
+pub fn listening_socket(addr: SocketAddr, options: &ListenOptions) -> io::Result<(Arc<OwnedFd>, SocketAddr)> {
+    if let Some(given) = &options.socket {
+        let socket = SockRef::from(given);
+        if !socket.is_listener()? {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket doesn't listen"));
+        }
+        socket.set_nonblocking(true)?;
+        socket.set_tcp_nodelay(true)?;
+        socket.set_tcp_notsent_lowat(options.notsent_lowat_bytes)?;
+        return Ok((given.clone(), tcp_address(&socket)?));
+    }
     let socket = open(addr)?;
     socket.set_tcp_notsent_lowat(options.notsent_lowat_bytes)?;
     socket.set_reuse_address(true)?;
@@ -31,8 +45,40 @@ pub(crate) fn listen(addr: SocketAddr, options: &ListenOptions) -> io::Result<(O
     }
     socket.bind(&addr.into())?;
     socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
-    let bound = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
-    Ok((socket.into(), bound))
+    let bound = tcp_address(&socket)?;
+    Ok((Arc::new(socket.into()), bound))
+}
+
+fn tcp_address(socket: &Socket) -> io::Result<SocketAddr> {
+    Ok(socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?)
+}
+
+/// The most sockets that are taken from a service manager.
+const ACTIVATED_MAX: i32 = 256;
+
+/// The sockets that systemd passes (sd_listen_fds(3)), with their names. To be called once, before the process opens files.
+pub fn activated_sockets() -> Vec<(String, OwnedFd)> {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<i32>().ok();
+    let (Some(pid), Some(count)) = (number("LISTEN_PID"), number("LISTEN_FDS")) else { return Vec::new() };
+    if u32::try_from(pid) != Ok(std::process::id()) {
+        return Vec::new();
+    }
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let mut names = names.split(':');
+    (3..3 + count.clamp(0, ACTIVATED_MAX))
+        .filter_map(|fd| Some((names.next().unwrap_or("").to_owned(), take(fd)?)))
+        .collect()
+}
+
+/// A descriptor that was inherited, if it is open.
+#[allow(unsafe_code)] // The protocol passes numbers.
+fn take(fd: i32) -> Option<OwnedFd> {
+    // SAFETY: fcntl with F_SETFD touches no memory. It fails for a number that isn't open.
+    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return None;
+    }
+    // SAFETY: it is open, and by the protocol of LISTEN_FDS nobody else in this process has it.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Whether another process listens at `addr`, which [`ListenOptions::reuse_port`] would share with it in silence.
@@ -155,14 +201,14 @@ pub(crate) fn error(socket: BorrowedFd<'_>) -> Option<Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use socket2::SockRef;
     use std::io::Write;
     use std::net::TcpStream;
     use std::os::fd::AsFd;
 
     #[test]
     fn accepted_sockets_inherit_the_options_of_the_listener() {
-        let (listener, addr) = listen("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap();
+        let (listener, addr) =
+            listening_socket("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap();
         let client = TcpStream::connect(addr).unwrap();
         let (fd, peer) = loop {
             if let Some(accepted) = accept(listener.as_fd()).unwrap() {
@@ -177,7 +223,8 @@ mod tests {
 
     #[test]
     fn a_peer_that_does_not_read_does_not_acknowledge() {
-        let (listener, addr) = listen("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap();
+        let (listener, addr) =
+            listening_socket("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap();
         let mut client = TcpStream::connect(addr).unwrap();
         assert_eq!(unacknowledged_bytes(client.as_fd()), 0);
         client.set_nonblocking(true).unwrap();

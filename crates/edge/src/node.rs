@@ -7,17 +7,23 @@ use crate::identity::SOCKJS_PREFIXES_MAX;
 use crate::options::{App, CustomProtocol, LISTENERS_MAX, Options, SockJs};
 use crate::plane::{ControlPlane, DataPlane};
 use crate::shared::Shared;
+use inherited::Inherited;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::mpsc;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use stentor_driver::mailbox;
-use stentor_driver::{Capacity, Driver, EpollDriver, Kind, ListenOptions, UringDriver, Waker};
+use stentor_driver::{
+    Capacity, Driver, EpollDriver, Kind, ListenOptions, UringDriver, Waker, listening_socket,
+};
 use stentor_hub::{CORES_MAX, CoreId, Room};
+
+mod inherited;
 
 /// Makes the application of a core.
 pub type AppFactory = Arc<dyn Fn(CoreId) -> Box<dyn Application> + Send + Sync>;
@@ -107,6 +113,7 @@ impl std::error::Error for CoreFailed {}
 /// The data plane of a process.
 pub struct Node {
     shared: Arc<Shared>,
+    sockets: Vec<Weak<OwnedFd>>,
     threads: Vec<JoinHandle<()>>,
     /// The result of each core.
     ends: mpsc::Receiver<Result<(), CoreFailed>>,
@@ -229,7 +236,7 @@ impl Node {
     /// An option is invalid, the driver does not work here, an address can't be bound, or the system refuses descriptors,
     /// random bytes or threads.
     pub fn start(
-        options: Options,
+        mut options: Options,
         choice: DriverChoice,
         control: Arc<dyn ControlPlane>,
         app: Option<AppFactory>,
@@ -239,6 +246,8 @@ impl Node {
         if options.tls.is_none() && options.listeners.iter().any(|listener| listener.tls) {
             return Err(StartError::Options("a listener for TLS needs a certificate".into()));
         }
+        // Only the drivers have them, so that they are closed when the drivers stop listening.
+        let inherited = Inherited(std::mem::take(&mut options.sockets));
         let apps = apps(&options, app);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let cores = if options.cores == 0 { processors } else { options.cores }.min(CORES_MAX);
@@ -264,11 +273,11 @@ impl Node {
         let shared = Arc::new(Shared::new(options, cores, seed, control));
         if choice != DriverChoice::Epoll && probe.kind == Kind::IoUring {
             let make = move || UringDriver::new(&driver_options);
-            Self::run(shared, apps, make, "io_uring", None)
+            Self::run(shared, apps, make, inherited, ("io_uring", None))
         } else {
             let fallback_reason = if choice == DriverChoice::Auto { probe.fallback_reason } else { None };
             let make = move || EpollDriver::new(&driver_options);
-            Self::run(shared, apps, make, "epoll", fallback_reason)
+            Self::run(shared, apps, make, inherited, ("epoll", fallback_reason))
         }
     }
 
@@ -276,8 +285,8 @@ impl Node {
         shared: Arc<Shared>,
         apps: Arc<dyn Fn(CoreId) -> Apps + Send + Sync>,
         make: impl Fn() -> io::Result<D> + Clone + Send + 'static,
-        driver: &'static str,
-        fallback_reason: Option<String>,
+        inherited: Inherited,
+        (driver, fallback_reason): (&'static str, Option<String>),
     ) -> Result<Self, StartError> {
         let cores = shared.cores;
         let mut addrs: Vec<SocketAddr> =
@@ -286,9 +295,14 @@ impl Node {
             return Err(StartError::Options(format!("at most {LISTENERS_MAX} listeners are allowed")));
         }
         // The cores share the ports with each other, and would with another server of the same user.
-        for &addr in &addrs {
+        for (_, &addr) in addrs.iter().enumerate().filter(|(listener, _)| !inherited.has(*listener)) {
             wait_until_unused(addr).map_err(|error| StartError::Listen(addr, error))?;
         }
+        let rounds = inherited.rounds(cores);
+        if rounds * addrs.len() > LISTENERS_MAX {
+            return Err(StartError::Options(format!("at most {LISTENERS_MAX} sockets per core are allowed")));
+        }
+        let mut sockets = Vec::new();
         let mut connections_max = shared.initial.options.limits.connections_max;
         let (ready, readies) = mpsc::channel();
         let (end, ends) = mpsc::channel();
@@ -301,20 +315,30 @@ impl Node {
             let (mail, mails) = mpsc::channel();
             go.push(mail);
             let (shared, apps, make, ready) = (shared.clone(), apps.clone(), make.clone(), ready.clone());
-            let (end, addrs_of_first) = (end.clone(), addrs.clone());
+            let (end, addrs_of_first, inherited) = (end.clone(), addrs.clone(), inherited.clone());
             let serve = move || {
                 let opened = make().map_err(StartError::Io).and_then(|mut driver| {
-                    let listen = |addr| {
-                        let listening = driver.listen(addr, &ListenOptions::default());
+                    let mut own = Vec::new();
+                    let mut listen = |(listener, addr), round| {
+                        let socket = inherited.socket(listener, (round, core, cores));
+                        let options = ListenOptions { socket, ..ListenOptions::default() };
+                        let listening = listening_socket(addr, &options).and_then(|(socket, _)| {
+                            own.push(Arc::downgrade(&socket));
+                            driver.listen(addr, &ListenOptions { socket: Some(socket), ..options })
+                        });
                         listening.map_err(|error| StartError::Listen(addr, error))
                     };
-                    let bound: Vec<_> = addrs_of_first.into_iter().map(listen).collect::<Result<_, _>>()?;
-                    Ok((driver, bound))
+                    let mut bound = addrs_of_first;
+                    for round in 0..rounds {
+                        let addrs = bound.into_iter().enumerate();
+                        bound = addrs.map(|addr| listen(addr, round)).collect::<Result<_, _>>()?;
+                    }
+                    Ok((driver, bound, own))
                 });
                 let driver = match opened {
-                    Ok((driver, bound)) => {
+                    Ok((driver, bound, own)) => {
                         shared.inboxes[core].connect(driver.waker());
-                        if ready.send(Ok((bound, driver.waker(), driver.capacity()))).is_err() {
+                        if ready.send(Ok((bound, own, driver.waker(), driver.capacity()))).is_err() {
                             return Ok(());
                         }
                         driver
@@ -325,7 +349,7 @@ impl Node {
                         return Ok(());
                     }
                 };
-                drop(ready);
+                drop((ready, inherited));
                 let Ok(mailboxes) = mails.recv() else { return Ok(()) };
                 let mut core_loop = Core::new(driver, core, shared, mailboxes, apps(core));
                 core_loop.run().map_err(|error| CoreFailed { core, error: Some(error) })
@@ -338,8 +362,9 @@ impl Node {
             threads.push(thread.map_err(StartError::Io)?);
             // One after the other, so that port 0 becomes the port that the first one got.
             match readies.recv() {
-                Ok(Ok((bound, waker, Capacity { shared: for_all, own }))) => {
+                Ok(Ok((bound, opened, waker, Capacity { shared: for_all, own }))) => {
                     addrs = bound;
+                    sockets.extend(opened);
                     wakers.push(waker);
                     let descriptors = for_all.saturating_add(own.saturating_mul(cores));
                     connections_max = connections_max.min(descriptors);
@@ -357,12 +382,17 @@ impl Node {
         }
         watch(&shared).map_err(StartError::Io)?;
         let started = Started { addr: addrs[0], addrs, cores, connections_max, driver, fallback_reason };
-        Ok(Self { shared, threads, ends, started })
+        Ok(Self { shared, sockets, threads, ends, started })
     }
 
     /// What it has become.
     pub fn started(&self) -> &Started {
         &self.started
+    }
+
+    /// The listening sockets of all cores, while they listen: for a process that takes over.
+    pub fn sockets(&self) -> &[Weak<OwnedFd>] {
+        &self.sockets
     }
 
     /// The control plane's handle.

@@ -13,6 +13,7 @@ use crate::proxies::Proxies;
 use crate::rule::Rooms;
 use crate::tls::TlsHandle;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::{Body, CoreId, Data};
@@ -416,6 +417,9 @@ with_defaults! {
         pub node_tag: Option<NodeTag> = None,
         /// The ledger of the process, of which [`Limits::memory_bytes_max`] is the budget, if others than the node count in it.
         pub ledger: Option<Arc<Ledger>> = None,
+        /// Sockets that listen already, by the number of their listener, in place of new ones: those of a service manager or another
+        /// process.
+        pub sockets: Vec<Vec<Arc<OwnedFd>>> = Vec::new(),
         /// Passes requests through to the node that has their session. `None`: they are answered here.
         pub relay: Option<Arc<dyn Relay>> = None,
     }

@@ -72,7 +72,7 @@ pub struct Drain {
     /// Then the rest has this time to end.
     pub timeout: Duration,
     /// Whether new connections are accepted until the window is over. If not, none is from the first moment on: another
-    /// process has the listening sockets.
+    /// process or a service manager has the listening sockets.
     pub listens: bool,
 }
 

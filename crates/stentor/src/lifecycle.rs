@@ -5,8 +5,13 @@
 //!  serving ─────────▶ draining ─────────────────────────────────────────────▶ exit 0
 //!     │                  │ second signal
 //!     │                  └──────────────▶ exit 1, at once
+//!     │ another process takes over
+//!     └──────────────────▶ draining, until a signal as above
 //!     └─ a core of the data plane has failed, or a part of the control plane has died ─▶ exit 1
 //! ```
+//!
+//! A takeover isn't counted as a signal: scripts that start the new process and then end the old one send SIGTERM to a process
+//! that drains already, and its clients shouldn't be cut.
 //!
 //! SIGHUP reloads the configuration ([`crate::reload`]).
 //!
@@ -20,9 +25,16 @@ use std::time::Duration;
 use stentor_edge::{CoreFailed, DataPlane, Drain};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// How long beyond its time a drain may take before it is no longer waited for.
 const DRAIN_GRACE: Duration = Duration::from_millis(500);
+
+/// Another process has the listening sockets.
+pub(crate) const TAKEOVER: &str = "takeover";
+
+/// Time after a takeover in which connections that were accepted just before it are served.
+const TAKEOVER_DELAY: Duration = Duration::from_secs(1);
 
 /// How it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +60,11 @@ impl From<Outcome> for ExitCode {
 }
 
 /// Receives SIGINT and SIGTERM, by name, from now on. SIGHUP reloads.
-pub(crate) fn signals(reloader: &Arc<Reloader>) -> std::io::Result<mpsc::Receiver<&'static str>> {
+///
+/// The sender is for [`TAKEOVER`].
+pub(crate) fn signals(
+    reloader: &Arc<Reloader>,
+) -> std::io::Result<(mpsc::Sender<&'static str>, mpsc::Receiver<&'static str>)> {
     let (sender, receiver) = mpsc::channel(2);
     let mut hangups = signal(SignalKind::hangup())?;
     let reloader = reloader.clone();
@@ -71,7 +87,7 @@ pub(crate) fn signals(reloader: &Arc<Reloader>) -> std::io::Result<mpsc::Receive
             }
         });
     }
-    Ok(receiver)
+    Ok((sender, receiver))
 }
 
 /// Waits for a signal, then drains as configured; after SIGINT, without a delay and a window. `ended` completes when the data
@@ -94,6 +110,7 @@ pub(crate) async fn run(
     };
     let drain = match signal {
         "SIGINT" => Drain::within(drain().timeout),
+        TAKEOVER => Drain { delay: TAKEOVER_DELAY, listens: false, ..drain() },
         _ => drain(),
     };
     let Drain { delay, window, timeout, .. } = drain;
@@ -106,14 +123,26 @@ pub(crate) async fn run(
     );
     plane.drain(drain);
     let time = delay.saturating_add(window).saturating_add(timeout);
-    let outcome = tokio::select! {
-        biased;
-        result = &mut ended => match result {
-            Ok(()) => Outcome::Drained,
-            failed => return failed_by(failed),
-        },
-        Some(_) = signals.recv() => Outcome::Forced,
-        () = tokio::time::sleep(time.saturating_add(DRAIN_GRACE)) => Outcome::TimedOut,
+    let deadline = Instant::now() + time.saturating_add(DRAIN_GRACE);
+    let mut is_signalled = signal != TAKEOVER;
+    let outcome = loop {
+        tokio::select! {
+            biased;
+            result = &mut ended => match result {
+                Ok(()) => break Outcome::Drained,
+                failed => return failed_by(failed),
+            },
+            Some(signal) = signals.recv() => {
+                if std::mem::replace(&mut is_signalled, true) {
+                    break Outcome::Forced;
+                }
+                if signal == "SIGINT" {
+                    plane.drain(Drain::within(timeout));
+                }
+                tracing::info!(signal, "already shutting down; another signal ends the process at once");
+            }
+            () = tokio::time::sleep_until(deadline) => break Outcome::TimedOut,
+        }
     };
     match outcome {
         Outcome::Drained => tracing::info!("all connections have ended"),

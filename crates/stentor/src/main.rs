@@ -25,6 +25,7 @@ mod reload;
 mod serve;
 mod service_manager;
 mod simulation;
+mod takeover;
 mod token;
 mod top;
 mod wiring;

@@ -4,18 +4,21 @@ use crate::cli::ServeArgs;
 use crate::config::schema::Server;
 use crate::config::{Config, Sources};
 use crate::library;
-use crate::lifecycle::{self, Outcome};
+use crate::lifecycle::{self, Outcome, TAKEOVER};
 use crate::logging::{self, Log};
 use crate::reload::Reloader;
 use crate::service_manager::{Notice, notify};
+use crate::takeover::TakeoverListener;
 use crate::wiring::{self, Launched};
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use stentor_edge::{Drain, StaticRoute};
 
 /// Fewer file descriptors than this cause a warning. The default of many shells and service managers is 1,024.
@@ -73,8 +76,8 @@ pub(crate) async fn serve(
     let config = &reloader.running();
     let file_descriptors_max = raise_descriptor_limit();
     // Before anything listens, so that a signal never meets its default action.
-    let signals = lifecycle::signals(reloader).context("can't install signal handlers")?;
-    let Launched { started, plane, mut control, member, ended } =
+    let (sender, signals) = lifecycle::signals(reloader).context("can't install signal handlers")?;
+    let Launched { started, plane, mut control, sockets, is_activated, inheritance, member, ended } =
         wiring::launch(reloader, routes, vec![log.dropped_lines()]).await?;
     tracing::info!(
         listen = %started.addr,
@@ -123,9 +126,35 @@ pub(crate) async fn serve(
     // The last line on a terminal that shows both the log and standard output.
     tracing::info!("ready at {scheme}://{}", started.addr);
     notify(Notice::Ready);
+    if let Some(inheritance) = inheritance
+        && let Err(error) = tokio::task::spawn_blocking(|| inheritance.confirm()).await?
+    {
+        tracing::warn!(%error, "the other process has not answered; it may still accept clients");
+    }
+    // Set by whichever comes first: a signal or a takeover.
+    let is_ending = Arc::new(AtomicBool::new(false));
+    if !config.server.takeover_socket.is_empty() {
+        let listener = TakeoverListener::open(Path::new(&config.server.takeover_socket))?;
+        let (admin, ending) = (control.admin_listener(), is_ending.clone());
+        let open_sockets = move || {
+            let clients = sockets.iter().map(Weak::upgrade).collect::<Option<Vec<_>>>()?;
+            admin.socket().filter(|_| !ending.load(Ordering::Acquire)).map(|admin| (clients, admin))
+        };
+        let (admin, ending) = (control.admin_listener(), is_ending.clone());
+        let stop = move || {
+            let stops = !ending.swap(true, Ordering::AcqRel) && sender.blocking_send(TAKEOVER).is_ok();
+            if stops {
+                admin.close();
+            }
+            stops
+        };
+        let serve = move || listener.serve(open_sockets, stop);
+        std::thread::Builder::new().name("takeover".into()).spawn(serve)?;
+    }
     let stopping = || {
+        is_ending.store(true, Ordering::Release);
         notify(Notice::Stopping);
-        drain(&reloader.running())
+        drain(&reloader.running(), !is_activated)
     };
     let outcome = lifecycle::run(plane, ended, control.failed(), signals, stopping).await;
     if matches!(outcome, Outcome::Drained | Outcome::TimedOut) {
@@ -138,9 +167,9 @@ pub(crate) async fn serve(
 }
 
 /// How the server drains after SIGTERM.
-fn drain(config: &Config) -> Drain {
+fn drain(config: &Config, listens: bool) -> Drain {
     let Server { drain_delay, drain_window, shutdown_timeout, .. } = config.server;
-    Drain { delay: drain_delay, window: drain_window, timeout: shutdown_timeout, listens: true }
+    Drain { delay: drain_delay, window: drain_window, timeout: shutdown_timeout, listens }
 }
 
 /// The one line that scripts wait for.

@@ -7,10 +7,14 @@ use crate::cluster::{self, Member};
 use crate::config::options::Options;
 use crate::machine;
 use crate::reload::{Parts, Reloader};
+use crate::takeover::{self, Inheritance};
+use anyhow::{Context, ensure};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use stentor_control::{Control, HookAuthenticator, HookAuthorizer, HookKind, Hooks, ProcessCounter, Signals};
 use stentor_edge::{CoreFailed, DataPlane, Ledger, Node, StartError, Started, StaticRoute, TlsHandle};
 
@@ -20,6 +24,12 @@ pub(crate) struct Launched {
     pub(crate) started: Started,
     pub(crate) plane: Arc<dyn DataPlane>,
     pub(crate) control: Control,
+    /// The listening sockets of the data plane.
+    pub(crate) sockets: Vec<Weak<OwnedFd>>,
+    /// A service manager has them as well: connections wait in their queues while no process accepts them.
+    pub(crate) is_activated: bool,
+    /// The process that it takes over from, which goes on until it is told.
+    pub(crate) inheritance: Option<Inheritance>,
     /// Its place in a cluster, if it is one of several nodes.
     pub(crate) member: Option<Member>,
     /// Completes when the data plane has ended, or a core of it has failed.
@@ -63,6 +73,34 @@ fn random_id() -> String {
     format!("{:016x}", fastrand::u64(..))
 }
 
+/// Listens on sockets that a service manager has opened: one named `admin`, and those of the clients' listeners in their order.
+fn activate(
+    sockets: Vec<(String, OwnedFd)>,
+    edge: &mut stentor_edge::Options,
+    control: &mut stentor_control::Options,
+) -> anyhow::Result<()> {
+    for (name, socket) in sockets {
+        let listener = TcpListener::from(socket);
+        let address =
+            listener.local_addr().with_context(|| format!("LISTEN_FDS: {name:?} is no TCP socket"))?;
+        let socket = Arc::new(listener.into());
+        if name == "admin" {
+            // Whether it needs a token depends on its address.
+            control.admin.listen = address;
+            control.admin_socket = Some(socket);
+        } else {
+            edge.sockets.push(vec![socket]);
+        }
+    }
+    let (sockets, listeners) = (edge.sockets.len(), edge.all_listeners().len());
+    ensure!(
+        sockets <= listeners,
+        "LISTEN_FDS: {sockets} sockets for clients, but the configuration has {listeners} listeners; add a [[listeners]] \
+         for each, or set FileDescriptorName=admin for the admin port's socket"
+    );
+    Ok(())
+}
+
 /// Starts both planes; returns when they listen. `counters` are shown in `/metrics`. Called within the control plane's
 /// runtime.
 pub(crate) async fn launch(
@@ -96,6 +134,16 @@ pub(crate) async fn launch(
         install(&hooks, &mut edge);
         control.hooks = Some(hooks);
     }
+    let mut inheritance = None;
+    if !config.server.takeover_socket.is_empty() {
+        inheritance = takeover::request_sockets(Path::new(&config.server.takeover_socket))?;
+    }
+    if let Some(inheritance) = &mut inheritance {
+        inheritance.install(&mut edge, &mut control)?;
+    } else {
+        activate(stentor_driver::activated_sockets(), &mut edge, &mut control)?;
+    }
+    let is_activated = inheritance.is_none() && edge.sockets.len() == edge.all_listeners().len();
     let edge = stentor_edge::Options { routes, broker, node_tag, relay, ledger: Some(ledger), ..edge };
     let node = Node::start(edge, driver, observer, None);
     let node = node.map_err(|error| match error {
@@ -103,6 +151,7 @@ pub(crate) async fn launch(
         other => other.into(),
     })?;
     let started = node.started().clone();
+    let sockets = node.sockets().to_vec();
     if let Some(hooks) = &control.hooks {
         // Only this node's clients ask them.
         hooks.connect(node.plane());
@@ -135,7 +184,7 @@ pub(crate) async fn launch(
             Ok(())
         })
     });
-    Ok(Launched { started, plane, control, member, ended })
+    Ok(Launched { started, plane, control, sockets, is_activated, inheritance, member, ended })
 }
 
 #[cfg(test)]

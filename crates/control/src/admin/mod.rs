@@ -131,15 +131,24 @@ fn router(state: Arc<State>) -> Router {
 }
 
 /// Serves until `stop` is set. Requests in progress may then end within `shutdown_timeout`.
-pub(crate) async fn serve(listener: TcpListener, state: Arc<State>, mut stop: watch::Receiver<bool>) {
+///
+/// It stops listening when `closed` is set.
+pub(crate) async fn serve(
+    listener: Arc<TcpListener>,
+    state: Arc<State>,
+    mut closed: watch::Receiver<bool>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut listener = Some(listener);
     let places = Arc::new(Semaphore::new(state.options.load().connections_max));
     let router = TowerToHyperService::new(router(state.clone()));
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             () = stopped(&mut stop) => break,
+            () = stopped(&mut closed), if listener.is_some() => listener = None,
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
+            accepted = accept(listener.as_deref()) => match accepted {
                 Err(error) => {
                     tracing::warn!(%error, "the admin port can't accept connections");
                     tokio::time::sleep(ACCEPT_RETRY).await;
@@ -162,6 +171,14 @@ pub(crate) async fn serve(listener: TcpListener, state: Arc<State>, mut stop: wa
     let all = async { while connections.join_next().await.is_some() {} };
     // Dropping the set cuts off the rest.
     let _ = tokio::time::timeout(state.options.load().shutdown_timeout, all).await;
+}
+
+/// The next connection; never one after the listener is closed.
+async fn accept(listener: Option<&TcpListener>) -> std::io::Result<(TcpStream, SocketAddr)> {
+    match listener {
+        Some(listener) => listener.accept().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// One of what a gauge shows, until it is dropped: at the end of a connection, also by a panic.

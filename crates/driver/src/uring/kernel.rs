@@ -18,6 +18,7 @@ use rustix::net::{Shutdown, shutdown};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 impl Kernel for Uring {
@@ -101,7 +102,10 @@ impl Kernel for Uring {
         for listener in self.listeners.list.drain(..) {
             ring.cancel(Token::Listener(self.listeners_closed));
             self.listeners_closed = self.listeners_closed.wrapping_add(1);
-            ring.close(listener.fd);
+            // Otherwise the last one who has it closes it.
+            if let Some(fd) = Arc::into_inner(listener.fd) {
+                ring.close(fd);
+            }
         }
         // Should it fail, they are closed by the next wait.
         let _ = ring.enter(Some(Duration::ZERO));

@@ -528,7 +528,9 @@ impl<D: Driver> Core<D> {
         !is_refused && (has_room || self.evict())
     }
 
-    fn accepted(&mut self, conn: ConnId, peer: SocketAddr, listener: u8) {
+    fn accepted(&mut self, conn: ConnId, peer: SocketAddr, socket: u8) {
+        // A core may have several sockets of each listener (`node::Inherited`).
+        let listener = (usize::from(socket) % (1 + self.ex.options().listeners.len())) as u8;
         self.record_load();
         if !self.has_room() {
             self.ex.metrics().refused.add(1);

@@ -60,7 +60,7 @@ const SLOW: Drain = Drain { delay: TEN, window: TEN, timeout: TEN, listens: true
 /// Runs with these signals; the plane ends as `ends` says. The control plane dies if it `fails`.
 async fn check(signals: &[&'static str], ends: Ends, fails: bool, expect: Outcome, drains: usize) {
     let plane = Arc::new(Fake::default());
-    let (sender, receiver) = mpsc::channel(2);
+    let (sender, receiver) = mpsc::channel(3);
     for name in signals {
         sender.send(*name).await.unwrap();
     }
@@ -87,8 +87,14 @@ async fn check(signals: &[&'static str], ends: Ends, fails: bool, expect: Outcom
     };
     let outcome = run(plane.clone(), ended, failed, receiver, || SLOW).await;
     assert_eq!(outcome, expect);
-    let told = if signals.first() == Some(&"SIGINT") { Drain::within(TEN) } else { SLOW };
-    assert_eq!(*plane.drained.lock().unwrap(), vec![told; drains]);
+    let told = match signals.first() {
+        Some(&"SIGINT") => vec![Drain::within(TEN)],
+        Some(&TAKEOVER) => {
+            vec![Drain { delay: TAKEOVER_DELAY, listens: false, ..SLOW }, Drain::within(TEN)]
+        }
+        _ => vec![SLOW],
+    };
+    assert_eq!(*plane.drained.lock().unwrap(), told[..drains]);
     drop(sender);
 }
 
@@ -107,6 +113,11 @@ async fn every_end_has_its_outcome() {
     check(&["SIGINT"], Ends::Never, false, Outcome::TimedOut, 1).await;
     check(&["SIGTERM"], Ends::Never, false, Outcome::TimedOut, 1).await;
     check(&["SIGINT", "SIGINT"], Ends::Never, false, Outcome::Forced, 1).await;
+    check(&[TAKEOVER], Ends::WhenTold, false, Outcome::Drained, 1).await;
+    // It drains already, and faster after SIGINT.
+    check(&[TAKEOVER, "SIGTERM"], Ends::Never, false, Outcome::TimedOut, 1).await;
+    check(&[TAKEOVER, "SIGINT"], Ends::Never, false, Outcome::TimedOut, 2).await;
+    check(&[TAKEOVER, "SIGTERM", "SIGTERM"], Ends::Never, false, Outcome::Forced, 1).await;
     check(&[], Ends::ByItself, false, Outcome::Failed, 0).await;
     check(&[], Ends::Fails, false, Outcome::Failed, 0).await;
     check(&["SIGTERM"], Ends::FailsWhenTold, false, Outcome::Failed, 1).await;

@@ -80,6 +80,9 @@ section! {
         /// Further host names accepted in the `Host` header of the admin port. Loopback and the address itself are
         /// always accepted.
         admin_hosts: Vec<String> => control.admin.hosts;
+        /// Path of a Unix socket where a new process takes the listening sockets over from the running one, which then drains:
+        /// docs/deploys.md, "Takeover". Only processes of the same user may. Empty: none.
+        takeover_socket: String = String::new(), [restart];
         /// Threads of the data plane. 0: one per core of the machine.
         cores: usize, in 0..=256, [restart];
         /// The kernel interface of the data plane.

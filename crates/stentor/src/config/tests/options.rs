@@ -4,7 +4,8 @@ use super::super::*;
 use super::Bytes;
 
 /// Keys that set no option: the binary reads them itself.
-const WITHOUT_OPTION: [&str; 5] = ["log", "log_level", "drain_delay", "drain_window", "shutdown_timeout"];
+const WITHOUT_OPTION: [&str; 6] =
+    ["log", "log_level", "drain_delay", "drain_window", "shutdown_timeout", "takeover_socket"];
 
 /// Several keys may set the same field, and a key may have a default of its own: all are those of the options.
 #[test]

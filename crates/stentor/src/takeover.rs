@@ -1,0 +1,232 @@
+//! A new process takes the listening sockets over from the one that runs, so that no connection is refused.
+//!
+//! ```text
+//!  new process                                 running process
+//!     │ ── connects to server.takeover_socket ───▶ │ same user? (SO_PEERCRED)
+//!     │ ── REQUEST ──────────────────────────────▶ │
+//!     │ ◀── a byte with each socket (SCM_RIGHTS) ─ │
+//!     │ ◀── END ────────────────────────────────── │
+//!     │ starts, and accepts clients                │ still accepts clients
+//!     │ ── CONFIRMED ────────────────────────────▶ │ stops listening, and drains
+//!     │ ◀── CONFIRMED ──────────────────────────── │
+//!     │ listens at server.takeover_socket          │ exits
+//! ```
+//!
+//! Until it confirms, the new process may fail in any way: the running one goes on. The sockets are shared, so that connections
+//! in their queues are accepted by whichever process is left.
+
+use anyhow::{Context, bail, ensure};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use rustix::process::geteuid;
+use std::fs;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The version is part of it: another one is refused.
+const REQUEST: &[u8] = b"stentor takeover 1\n";
+const CLIENTS: u8 = b'c';
+const ADMIN: u8 = b'a';
+const END: u8 = b'.';
+const CONFIRMED: u8 = b'!';
+
+/// Time for each message, but for the confirmation.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time that the new process has to start.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// 256 cores with 64 listeners.
+const SOCKETS_MAX: usize = 256 * 64 + 1;
+
+/// The sockets of the process that runs.
+pub(crate) struct Inheritance {
+    stream: UnixStream,
+    clients: Vec<OwnedFd>,
+    admin: Option<OwnedFd>,
+}
+
+/// Asks the process that listens at `path` for its sockets. `None`: there is none.
+pub(crate) fn request_sockets(path: &Path) -> anyhow::Result<Option<Inheritance>> {
+    let mut stream = match UnixStream::connect(path) {
+        Ok(stream) => stream,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            return Ok(None);
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("server.takeover_socket {}", path.display()));
+        }
+    };
+    check_peer(&stream)?;
+    set_timeouts(&stream, MESSAGE_TIMEOUT)?;
+    stream.write_all(REQUEST)?;
+    let (mut clients, mut admin) = (Vec::new(), None);
+    loop {
+        match receive(&stream).context("the running server refuses to hand its sockets over")? {
+            (CLIENTS, Some(socket)) if clients.len() < SOCKETS_MAX => clients.push(socket),
+            (ADMIN, Some(socket)) => admin = Some(socket),
+            (END, None) => return Ok(Some(Inheritance { stream, clients, admin })),
+            _ => bail!("the process at server.takeover_socket isn't a server of this version"),
+        }
+    }
+}
+
+impl Inheritance {
+    /// Uses the sockets whose addresses the configuration has. The others are closed.
+    pub(crate) fn install(
+        &mut self,
+        edge: &mut stentor_edge::Options,
+        control: &mut stentor_control::Options,
+    ) -> io::Result<()> {
+        let listeners = edge.all_listeners();
+        edge.sockets = vec![Vec::new(); listeners.len()];
+        for socket in self.clients.drain(..) {
+            let socket = TcpListener::from(socket);
+            let address = socket.local_addr()?;
+            if let Some(nth) = listeners.iter().position(|listener| listener.address == address) {
+                edge.sockets[nth].push(Arc::new(socket.into()));
+            }
+        }
+        let admin = self.admin.take().map(TcpListener::from);
+        if let Some(socket) = admin
+            && socket.local_addr()? == control.admin.listen
+        {
+            control.admin_socket = Some(Arc::new(socket.into()));
+        }
+        Ok(())
+    }
+
+    /// This process accepts clients: the other one stops and drains.
+    pub(crate) fn confirm(mut self) -> io::Result<()> {
+        self.stream.write_all(&[CONFIRMED])?;
+        let mut answer = [0];
+        self.stream.read_exact(&mut answer)
+    }
+}
+
+/// Where a new process asks for the sockets.
+pub(crate) struct TakeoverListener {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl TakeoverListener {
+    /// Listens at `path`. What is there belongs to a process that has ended or confirmed.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        let open = || {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let listener = UnixListener::bind(path)?;
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+            Ok(listener)
+        };
+        let listener = open().with_context(|| format!("server.takeover_socket {}", path.display()))?;
+        tracing::info!(path = %path.display(), "a new process can take over");
+        Ok(Self { listener, path: path.to_owned() })
+    }
+
+    /// Hands the sockets over to the first process that confirms. `sockets` is `None` when the server no longer listens; `stop`
+    /// stops it listening, unless it drains already.
+    pub(crate) fn serve(
+        self,
+        sockets: impl Fn() -> Option<(Vec<Arc<OwnedFd>>, OwnedFd)>,
+        stop: impl Fn() -> bool,
+    ) {
+        loop {
+            let handed_over = self.listener.accept().map_err(anyhow::Error::from).and_then(|(stream, _)| {
+                tracing::info!("another process asks for the listening sockets");
+                hand_over(stream, &sockets, &stop)
+            });
+            match handed_over {
+                Ok(()) => {
+                    tracing::info!(path = %self.path.display(), "another process has taken over");
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        error = format!("{error:#}"),
+                        "the takeover has failed; this process goes on"
+                    );
+                    // As for failures of accept, which persist.
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            }
+        }
+    }
+}
+
+fn hand_over(
+    mut stream: UnixStream,
+    sockets: &impl Fn() -> Option<(Vec<Arc<OwnedFd>>, OwnedFd)>,
+    stop: &impl Fn() -> bool,
+) -> anyhow::Result<()> {
+    check_peer(&stream)?;
+    set_timeouts(&stream, MESSAGE_TIMEOUT)?;
+    let mut request = [0; REQUEST.len()];
+    stream.read_exact(&mut request).context("no request")?;
+    ensure!(request == REQUEST, "it isn't a server of this version");
+    let (clients, admin) = sockets().context("this process is shutting down")?;
+    for socket in &clients {
+        send(&stream, CLIENTS, Some(socket.as_fd()))?;
+    }
+    send(&stream, ADMIN, Some(admin.as_fd()))?;
+    send(&stream, END, None)?;
+    drop((clients, admin));
+    stream.set_read_timeout(Some(START_TIMEOUT))?;
+    let mut confirmed = [0];
+    stream.read_exact(&mut confirmed).context("it has not started")?;
+    ensure!(confirmed == [CONFIRMED], "it has sent garbage");
+    ensure!(stop(), "this process is shutting down");
+    // The new process serves clients, whether or not it hears this.
+    let _ = stream.write_all(&[CONFIRMED]);
+    Ok(())
+}
+
+/// Whether the other process has the same user. The mode of the socket isn't enough: it is set after the socket listens.
+fn check_peer(stream: &UnixStream) -> anyhow::Result<()> {
+    let peer = socket_peercred(stream)?;
+    ensure!(peer.uid == geteuid(), "the process {} at server.takeover_socket has another user", peer.pid);
+    Ok(())
+}
+
+fn set_timeouts(stream: &UnixStream, timeout: Duration) -> io::Result<()> {
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))
+}
+
+fn send(stream: &UnixStream, kind: u8, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let rights = socket.as_slice();
+    if !rights.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(rights));
+    }
+    sendmsg(stream, &[IoSlice::new(&[kind])], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// A byte, and the socket that came with it. The kernel closes what doesn't fit.
+fn receive(stream: &UnixStream) -> io::Result<(u8, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut kind = [0];
+    let received = recvmsg(stream, &mut [IoSliceMut::new(&mut kind)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    if received.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let sockets = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(sockets) => Some(sockets),
+        _ => None,
+    });
+    Ok((kind[0], sockets.flatten().next()))
+}
