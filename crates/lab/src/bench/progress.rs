@@ -147,44 +147,4 @@ impl Drop for Progress<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_left_is_told_where_there_is_no_bar() {
-        let check = |is_terminal: bool, expect: &[&str]| {
-            let mut out = Vec::new();
-            let mut progress = Progress::new(&mut out, 0);
-            progress.is_terminal = is_terminal;
-            progress.expect(6);
-            progress.skip(2);
-            progress.say("begins");
-            progress.made("one", Duration::from_secs(60));
-            for _ in 0..3 {
-                progress.made("more", Duration::from_secs(60));
-            }
-            drop(progress);
-            let text = String::from_utf8(out).unwrap();
-            for expect in expect {
-                assert!(text.contains(expect), "{expect}: {text:?}");
-            }
-            assert_eq!(text.contains('\r'), is_terminal, "{text:?}");
-        };
-        check(false, &["00:00 begins\n", "one (3 runs left, about 3 min)\n", "00:00 more\n"]);
-        let bar = "one\n\r\x1b[K\x1b[?7l██████░";
-        check(true, &["0/4", bar, " 1/4, 3 runs left, about 3 min", "\x1b[?7h\r\x1b[K00:00 more\n"]);
-    }
-
-    #[test]
-    fn how_it_goes_stands_beside_the_bar() {
-        let mut out = Vec::new();
-        let mut progress = Progress::new(&mut out, 2);
-        progress.is_terminal = false;
-        assert!(progress.live().is_none());
-        progress.is_terminal = true;
-        progress.say("begins");
-        let live = Live { delivered_hz: 100.0, latency: None, server_share: 0.5 };
-        let line = progress.live().unwrap().line(Some(&live));
-        assert!(line.contains("░ 0/2  100/s, server 50 %"), "{line:?}");
-    }
-}
+mod tests;

@@ -1,0 +1,118 @@
+use std::f64::consts::TAU;
+
+use super::*;
+
+#[test]
+fn medians() {
+    let check = |values: &[f64], expect: Option<f64>| assert_eq!(median(values), expect);
+    check(&[], None);
+    check(&[3.0], Some(3.0));
+    check(&[9.0, 1.0, 2.0], Some(2.0));
+    check(&[4.0, 1.0, 2.0, 9.0], Some(3.0));
+}
+
+#[test]
+fn an_interval_holds_the_ratio_and_is_the_same_for_a_seed() {
+    let ours: Vec<_> = [1.1, 1.2, 1.0, 1.3, 1.15, 1.25].map(Some).to_vec();
+    let theirs = vec![Some(1.0); 6];
+    let interval = ratio_interval(&ours, &theirs, 7).unwrap();
+    assert!((interval.median - 1.175).abs() < 1e-9, "{interval:?}");
+    assert!(interval.low >= 1.0 && interval.low < interval.median, "{interval:?}");
+    assert!(interval.high <= 1.3 && interval.high > interval.median, "{interval:?}");
+    assert_eq!(ratio_interval(&ours, &theirs, 7), Some(interval));
+}
+
+#[test]
+fn pairs_with_a_hole_do_not_count() {
+    assert_eq!(ratio_interval(&[Some(1.0), None], &[None, Some(1.0)], 1), None);
+    assert_eq!(ratio_interval(&[Some(1.0)], &[Some(0.0)], 1), None);
+    let one = ratio_interval(&[Some(2.0), None, Some(9.0)], &[Some(1.0), Some(5.0), None], 1).unwrap();
+    assert_eq!(one, Interval { median: 2.0, low: 2.0, high: 2.0 });
+}
+
+/// Samples as a shared machine gives them: log-normal, one in twenty disturbed, and a drift over the whole.
+struct Noise {
+    random: Rng,
+    scatter: f64,
+    drift: f64,
+}
+
+impl Noise {
+    fn uniform(&mut self) -> f64 {
+        self.random.f64()
+    }
+
+    /// Box and Muller, 1958.
+    fn normal(&mut self) -> f64 {
+        let (radius, angle) = (1.0 - self.uniform(), self.uniform());
+        (-2.0 * radius.ln()).sqrt() * (angle * TAU).cos()
+    }
+
+    /// Runs of A, B and A again in alternating order; B costs `factor` as much as A.
+    fn runs(&mut self, pairs: usize, factor: f64) -> [Vec<Option<f64>>; 3] {
+        let mut runs = [Vec::new(), Vec::new(), Vec::new()];
+        let slope = self.normal() * self.drift;
+        let (mut walk, total) = (0.0, (3 * pairs) as f64);
+        for nth in 0..3 * pairs {
+            let of = if nth / 3 % 2 == 0 { nth % 3 } else { 2 - nth % 3 };
+            walk += self.normal() * self.drift / total.sqrt();
+            let mut log = slope * nth as f64 / total + walk + self.normal() * self.scatter;
+            if self.uniform() < 0.05 {
+                log += (1.2 + 1.8 * self.uniform()).ln();
+            }
+            runs[of].push(Some(log.exp() * if of == 1 { factor } else { 1.0 }));
+        }
+        runs
+    }
+}
+
+/// How many of a thousand comparisons find a difference.
+fn found(pairs: usize, scatter: f64, drift: f64, factor: f64) -> usize {
+    let mut noise = Noise { random: Rng::with_seed(pairs as u64), scatter, drift };
+    (0..1000)
+        .filter(|_| {
+            let [ours, theirs, again] = noise.runs(pairs, factor);
+            let (others, of_itself) = (ratios(&ours, &theirs), ratios(&ours, &again));
+            is_difference(&others, &of_itself, true)
+        })
+        .count()
+}
+
+#[test]
+fn without_a_difference_hardly_one_is_found() {
+    for pairs in [2, 3, 6, 12] {
+        for (scatter, drift) in [(0.01, 0.0), (0.03, 0.1), (0.08, 0.2)] {
+            let found = found(pairs, scatter, drift, 1.0);
+            assert!(found <= 10, "{found} of 1000 with {pairs} pairs, {scatter}, {drift}");
+        }
+    }
+}
+
+#[test]
+fn a_fifth_more_is_found_in_most() {
+    let check = |pairs, scatter, drift, least: usize| {
+        let found = found(pairs, scatter, drift, 1.2);
+        assert!(found >= least, "{found} of 1000 with {pairs} pairs, {scatter}, {drift}");
+    };
+    check(3, 0.02, 0.02, 500);
+    check(6, 0.02, 0.02, 900);
+    check(6, 0.03, 0.1, 700);
+    check(12, 0.05, 0.1, 900);
+}
+
+#[test]
+fn a_resolution_is_worth_what_the_scatter_is() {
+    assert_eq!(resolution(&[2.0], &[1.0, 1.0]), None);
+    assert_eq!(resolution(&[2.0, 2.0], &[1.0]), None);
+    assert_eq!(resolution(&[], &[]), None);
+    // Counts that repeat: any difference is one.
+    assert_eq!(resolution(&[1.01, 1.01], &[1.0, 1.0]), Some(1.0));
+    let quiet = resolution(&[1.2, 1.21, 1.19], &[1.0, 1.01, 0.99]).unwrap();
+    let loud = resolution(&[1.2, 1.21, 1.19], &[1.0, 1.3, 0.8]).unwrap();
+    assert!(quiet > 1.0 && quiet < 1.1 && loud > 1.5, "{quiet} {loud}");
+    // One disturbed run of six hides less than it would of four.
+    let six = resolution(&[1.2, 1.21, 1.19, 1.2, 1.2, 2.4], &[1.0, 1.01, 0.99, 1.0, 1.0, 1.0]).unwrap();
+    let four = resolution(&[1.2, 1.21, 1.19, 2.4], &[1.0, 1.01, 0.99, 1.0]).unwrap();
+    assert!(six < 1.1 && four > 1.5, "{six} {four}");
+    assert!(is_beyond(1.2, 1.1) && is_beyond(0.8, 1.1) && !is_beyond(0.95, 1.1));
+}

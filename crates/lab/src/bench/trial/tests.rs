@@ -1,0 +1,97 @@
+use super::*;
+use crate::generator::Protocol;
+use crate::measure::{KernelSockets, ProcessMemory};
+
+#[test]
+fn deliveries_among_heartbeats_cost_what_is_measured_or_nothing_is_said() {
+    let check = |used_ms: [u32; 5], is_measured: bool| {
+        let span = |ms| Span {
+            wall: Duration::from_millis(100),
+            server_cpu: Duration::from_millis(ms),
+            started_cpu: Duration::from_millis(ms / 2),
+            ..Span::default()
+        };
+        let each = used_ms.map(|ms| span(u64::from(ms)));
+        let outcome = Outcome {
+            messages: 3000,
+            // What a case of another kind would go by.
+            load: span(300),
+            slices: [each, each, each].concat(),
+            last_of_each_ns: vec![90_000_000; 3],
+            ..Outcome::default()
+        };
+        let ran = Ran {
+            load: LoadSpec::Ask,
+            outcome,
+            beside: None,
+            before: ProcessMemory::default(),
+            connected: ProcessMemory::default(),
+            kernel_before: KernelSockets::default(),
+            kernel_grown_bytes: 0,
+            samples: Vec::new(),
+            peak_resident_bytes: 0,
+            processes: 1,
+            started: vec!["redis".to_owned()],
+            upstream_requests: None,
+            calls: None,
+            stolen_share: 0.0,
+        };
+        let kind = CaseKind::Scale {
+            connections: 1000,
+            connect_rate_hz: 1.0,
+            rest: Duration::ZERO,
+            bytes: 1000,
+            every: Duration::from_secs(1),
+            count: 3,
+        };
+        let case = Case::new("scale", String::new(), kind, Protocol::WebSocket, &[Metric::CpuPerMessage]);
+        let trial = judge(&case, ran, BTreeMap::new(), BTreeMap::new(), Vec::new(), None);
+        let (cost, why) = (trial.figures.get(&Metric::CpuPerMessage), trial.unmeasured.as_deref());
+        let parts = trial.context.get("redis us/message");
+        if is_measured {
+            assert!(why.is_none() && (cost.unwrap() - 8.0).abs() < 0.01, "{cost:?} {why:?}");
+            assert!((parts.unwrap() - 4.0).abs() < 0.01, "{parts:?}");
+        } else {
+            assert!(cost.is_none() && parts.is_none(), "{cost:?} {parts:?}");
+            assert!(why.unwrap().contains("heartbeats scatter"), "{why:?}");
+        }
+    };
+    check([8, 0, 0, 0, 0], true);
+    check([8, 2, 2, 0, 2], true);
+    check([8, 0, 8, 0, 0], false);
+}
+
+#[test]
+fn a_machine_that_is_taken_away_voids_times() {
+    assert!(robbed(0.0).is_none() && robbed(STOLEN_SHARE_MAX).is_none());
+    let doubt = robbed(0.31).unwrap();
+    assert!(doubt.latency_only && doubt.what.contains("31 %"), "{doubt:?}");
+}
+
+#[test]
+fn a_doubt_about_times_leaves_the_rest() {
+    let mut trial = Trial {
+        figures: BTreeMap::from([(Metric::CpuPerMessage, 4.0), (Metric::LatencyP99, 2.0)]),
+        doubts: vec![Doubt { latency_only: true, what: "lag".into() }],
+        ..Trial::default()
+    };
+    assert_eq!((trial.sound(Metric::CpuPerMessage), trial.sound(Metric::LatencyP99)), (Some(4.0), None));
+    trial.doubts[0].latency_only = false;
+    trial.figures.insert(Metric::Undelivered, 1.0);
+    assert_eq!(trial.sound(Metric::Undelivered), Some(1.0));
+    assert_eq!(trial.sound(Metric::CpuPerMessage), None);
+}
+
+#[test]
+fn a_server_that_answers_nothing_is_told_from_a_slow_one() {
+    let check = |expected, delivered, lost: Option<&str>, expect: Option<&str>| {
+        let mut outcome = Outcome::default();
+        (outcome.audit.expected, outcome.audit.delivered) = (expected, delivered);
+        outcome.audit.first_loss = lost.map(str::to_owned);
+        assert_eq!(unanswered(&outcome).as_deref(), expect);
+    };
+    check(0, 0, None, None);
+    check(200, 1, None, None);
+    check(200, 0, None, Some("none of 200 messages arrived"));
+    check(9, 0, Some("reset"), Some("none of 9 messages arrived; connections were lost (reset)"));
+}

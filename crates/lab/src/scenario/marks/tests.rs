@@ -1,0 +1,48 @@
+use super::*;
+use crate::scenario::{Effort, SCENARIOS};
+
+/// The figures in a text, without the separators of thousands.
+fn figures(text: &str) -> Vec<f64> {
+    let text = text.replace(',', "").replace(['–', ';'], " ");
+    text.split(|c: char| !c.is_ascii_digit() && c != '.').filter_map(|word| word.parse().ok()).collect()
+}
+
+#[test]
+fn what_is_drawn_is_what_the_scenario_says_was_published() {
+    for scenario in SCENARIOS {
+        let published: Vec<f64> = (scenario.published.iter())
+            .flat_map(|published| {
+                let text = format!("{} {}", published.who, published.figure);
+                [figures(&text.replace(", ", " ")), figures(&text)].concat()
+            })
+            .collect();
+        let mut drawn = 0;
+        for case in (scenario.cases)(Effort::Full) {
+            for curve in Curve::ALL {
+                for mark in marks_of_curve(scenario.name, case.name, curve) {
+                    drawn += 1;
+                    // Its text ends with the figure.
+                    let figure = figures(&mark.who.replace(", ", " ")).pop().unwrap();
+                    assert!(published.contains(&figure), "{}: {mark:?} {published:?}", scenario.name);
+                }
+            }
+        }
+        let expect = match scenario.name {
+            // Five levels of four servers, and three figures of memory.
+            "chat-rtt" => 23,
+            // Two cases.
+            "cpu-budget" => 12,
+            // Two cases, with two servers' times and memory.
+            "echo-25k" => 8,
+            "feed-capacity" => 3,
+            // Two curves of six cases, and memory in three cases.
+            "room-broadcast" => 18,
+            _ => 0,
+        };
+        assert_eq!(drawn, expect, "{}", scenario.name);
+    }
+    assert_eq!(marks_of_metric("echo-25k", "closed", Metric::Rate).len(), 2);
+    assert_eq!(marks_of_metric("chat-rtt", "chat", Metric::Deliveries).len(), 20);
+    assert_eq!(marks_of_metric("scale", "scale", Metric::LastReceiver).len(), 1);
+    assert_eq!(marks_of_metric("idle", "idle", Metric::LastReceiver), []);
+}

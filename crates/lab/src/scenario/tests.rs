@@ -1,0 +1,35 @@
+use std::path::Path;
+
+use super::*;
+use crate::catalogue::Catalogue;
+
+#[test]
+fn scenarios_say_what_they_are_and_name_who_can_take_part() {
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers");
+    let catalogue = Catalogue::read(&peers).unwrap();
+    for scenario in SCENARIOS {
+        for text in [scenario.question, scenario.load, scenario.metric, scenario.source, scenario.repaired] {
+            assert!(!text.is_empty(), "{scenario:?}");
+        }
+        assert!(scenario.question.ends_with('?'), "{}", scenario.question);
+        for effort in [Effort::Smoke, Effort::Quick, Effort::Full] {
+            let cases = (scenario.cases)(effort);
+            assert!(!cases.is_empty(), "{}", scenario.name);
+            for name in scenario.peers {
+                let known = catalogue.find(name.split(':').next().unwrap()).unwrap();
+                assert!(cases.iter().any(|case| case.admits(known)), "{}: {name}", scenario.name);
+            }
+            for case in &cases {
+                // What is to be reached is a published bound, never a peer.
+                let published = case
+                    .targets
+                    .iter()
+                    .all(|target| target.against.is_none() && case.metrics.contains(&target.metric));
+                assert!(!case.metrics.is_empty() && published, "{}", case.name);
+                // Noise is looked at wherever there is more than one run.
+                assert_eq!(case.pairs > 1, case.again, "{}", case.name);
+                assert!(effort != Effort::Smoke || case.pairs == 1, "{}", case.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use super::*;
+use crate::document::BODY_AT;
+use crate::payload::is_padding;
+
+fn ask(stream: &mut TcpStream) -> Vec<u8> {
+    stream.write_all(b"GET /key HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    let mut byte = [0];
+    while !answer.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        answer.push(byte[0]);
+    }
+    let head = String::from_utf8(answer).unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 ") && !head.contains("Cache-Control"), "{head}");
+    let length = head.split("Content-Length: ").nth(1).unwrap().split('\r').next().unwrap();
+    let mut body = vec![0; length.parse().unwrap()];
+    stream.read_exact(&mut body).unwrap();
+    body
+}
+
+#[test]
+fn answers_each_version_once_and_not_before_its_time() {
+    let upstream = Upstream::start(Content::Text { bytes: 1000 }, 100.0, Duration::ZERO).unwrap();
+    let mut stream = TcpStream::connect(upstream.address()).unwrap();
+    assert_eq!(ask(&mut stream), b"null");
+    upstream.begin_in(Duration::from_millis(20));
+    let begin_ns = upstream.control.begin_ns.load(Ordering::Acquire);
+    for sequence in 0..5 {
+        let body = ask(&mut stream);
+        let intended_ns = begin_ns + sequence * 10_000_000;
+        assert!(monotonic_ns() >= intended_ns);
+        assert_eq!((body.len(), body[0], body[999]), (1000, b'"', b'"'));
+        let head = Head::read(&body[1..=HEAD_BYTES]);
+        assert_eq!(head, Some(Head { sequence, intended_ns }));
+        assert!(is_padding(&body[1 + HEAD_BYTES..999]));
+    }
+    let served = upstream.stop().unwrap();
+    assert_eq!((served.lag.len(), served.requests), (5, 6));
+}
+
+#[test]
+fn a_document_is_there_before_its_first_change() {
+    let shape = Shape { bytes: 5000, changes: 3 };
+    let hesitates = Duration::from_millis(30);
+    let upstream = Upstream::start(Content::Document(shape), 100.0, hesitates).unwrap();
+    let mut expected = Document::new(shape);
+    let begun = Instant::now();
+    let mut stream = TcpStream::connect(upstream.address()).unwrap();
+    assert_eq!(ask(&mut stream), expected.text());
+    assert!(begun.elapsed() >= hesitates);
+    upstream.begin_in(Duration::ZERO);
+    for _ in 0..3 {
+        expected.advance();
+        assert_eq!(ask(&mut stream)[BODY_AT..], expected.text()[BODY_AT..]);
+    }
+}
+
+#[test]
+fn closes_on_what_it_does_not_answer() {
+    let upstream = Upstream::start(Content::Text { bytes: 100 }, 1.0, Duration::ZERO).unwrap();
+    for request in [
+        &b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"[..],
+        b"GET\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET",
+    ] {
+        let mut stream = TcpStream::connect(upstream.address()).unwrap();
+        stream.write_all(request).unwrap();
+        let mut rest = Vec::new();
+        // An end or a reset, not an answer.
+        let _ = stream.read_to_end(&mut rest);
+        assert!(rest.is_empty(), "{rest:?}");
+    }
+}
