@@ -1,5 +1,6 @@
 // docs/openapi.json is a valid OpenAPI document and describes a running server: every operation, status and code.
 import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
@@ -17,6 +18,7 @@ const api = JSON.parse(readFileSync(file, 'utf8'));
 const ajv = new Ajv2020({ strict: false, schemas: [{ ...api, $id: 'api' }] });
 
 const TOKEN = '0123456789abcdef';
+const KEY = '0123456789abcdef0123456789abcdef';
 const JSON_TYPE = { 'Content-Type': 'application/json' };
 const LINES = { 'Content-Type': 'application/x-ndjson' };
 const MESSAGE = '{"room":"lobby","event":"news","data":{"text":"hello"}}';
@@ -106,11 +108,13 @@ revocations_max = 2
 [[auth.issuers]]
 issuer = "backend"
 algorithms = ["HS256"]
-keys = [{ secret = "0123456789abcdef0123456789abcdef" }]
+keys = [{ secret = "${KEY}" }]
 [[permissions]]
 topics = ["**"]
 allow = ["subscribe"]
 to = "anyone"
+[rooms]
+presence = ["present"]
 [limits]
 message_bytes_max = 1000
 subscriptions_max = 4
@@ -132,11 +136,11 @@ push = true
 `,
   });
   const { admin } = server;
-  const [publish, emit, join, leave, disconnect, sessions, rooms, revoke, revocations, put, remove, status, nodes, metrics, health, ready, reload] =
+  const [publish, emit, join, leave, disconnect, sessions, rooms, members, revoke, revocations, put, remove, status, nodes, metrics, health, ready, reload] =
     ['POST /api/v1/publish', 'POST /api/v1/emit', 'POST /api/v1/join', 'POST /api/v1/leave', 'POST /api/v1/disconnect',
-      'POST /api/v1/sessions', 'GET /api/v1/rooms', 'POST /api/v1/revocations', 'GET /api/v1/revocations', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}', 'GET /api/v1/status', 'GET /api/v1/nodes', 'GET /metrics', 'GET /healthz', 'GET /readyz', 'POST /api/v1/reload']
+      'POST /api/v1/sessions', 'GET /api/v1/rooms', 'GET /api/v1/rooms/members', 'POST /api/v1/revocations', 'GET /api/v1/revocations', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}', 'GET /api/v1/status', 'GET /api/v1/nodes', 'GET /metrics', 'GET /healthz', 'GET /readyz', 'POST /api/v1/reload']
       .map((name) => operations.find((operation) => operation.name === name));
-  assert.equal(operations.length, 17);
+  assert.equal(operations.length, 18);
   const seen = new Map(operations.map(({ name }) => [name, new Set()]));
   const provoke = async (operation, expect, key, options) => {
     const target = key?.startsWith('?') ? operation.template + key : operation.template.replace('{key}', key ?? 'a');
@@ -206,6 +210,43 @@ push = true
     await cutOff(operation);
   }
   await provoke(rooms, '400 query', '?x=1');
+  for (const query of ['?x=1', '', '?room=', '?room=a&limit=0', '?room=a&limit=1001', '?room=a&after=me', '?room=a&namespace=']) {
+    await provoke(members, '400 query', query);
+  }
+
+  const part = (value) => Buffer.from(JSON.stringify(value)).toString('base64url');
+  const signed = (sub, name) => {
+    const text = `${part({ alg: 'HS256' })}.${part({ iss: 'backend', sub, exp: Math.floor(Date.now() / 1000) + 600, stentor: { info: { name } } })}`;
+    return `${text}.${createHmac('sha256', KEY).update(text).digest('base64url')}`;
+  };
+  const begun = Date.now();
+  const users = await Promise.all(['Ada', 'Bob'].map(async (name, id) => {
+    const user = io(server.http, { forceNew: true, transports: ['websocket'], auth: { token: signed(`${id}`, name) } });
+    t.after(() => user.close());
+    await event(user, 'connect');
+    return user;
+  }));
+  const ids = users.map(({ id }) => id).sort();
+  await provoke(join, '200', null, { headers: JSON_TYPE, body: JSON.stringify({ sessions: ids, join: ['present', 'other'] }) });
+  const described = await answered(sessions, '200', null, { headers: JSON_TYPE, body: JSON.stringify({ sessions: [users[0].id] }) });
+  const [{ since, rooms: joined, ...rest }] = described.sessions;
+  assert.deepEqual([rest, joined.sort()], [{
+    id: users[0].id, protocol: 'socketio', user: { id: '0', issuer: 'backend' }, info: { name: 'Ada' }, address: '127.0.0.1', send_buffer_bytes: 0,
+  }, ['other', 'present']]);
+  assert.ok(Math.abs(since - begun / 1000) < 10, `${since}`);
+  // The room's home core learns of its members a moment later.
+  while ((await answered(members, '200', '?room=present')).members.length < 2) await sleep(20);
+  const { members: all, ...counted } = await answered(members, '200', '?room=present&namespace=%2F');
+  assert.deepEqual(counted, { count: 2 });
+  assert.deepEqual(all.map(({ session }) => session), ids);
+  const ada = all.find(({ session }) => session === users[0].id);
+  assert.deepEqual([ada.user, ada.info], [{ id: '0', issuer: 'backend' }, { name: 'Ada' }]);
+  assert.ok(Math.abs(ada.since - begun / 1000) < 10, `${ada.since}`);
+  const first = await answered(members, '200', '?room=present&limit=1');
+  assert.deepEqual([first.members, first.count, first.next], [[all[0]], 2, ids[0]]);
+  assert.deepEqual(await answered(members, '200', `?room=present&limit=1&after=${first.next}`), { members: [all[1]], count: 2 });
+  assert.deepEqual(await answered(members, '200', '?room=other'), { members: [], count: 2 }, 'a room without presence');
+  assert.deepEqual(await answered(members, '200', '?room=nobody'), { members: [], count: 0 });
 
   const revocation = (fields) => ({ headers: JSON_TYPE, body: JSON.stringify(fields) });
   assert.deepEqual(await answered(revoke, '200', null, revocation({ subject: '42' })), { sessions: 0 });
@@ -266,7 +307,8 @@ push = true
       const answer = await send(admin, method.toUpperCase(), operation.template.replace('{key}', 'a'));
       assert.deepEqual([answer.status, JSON.parse(answer.text).code], [405, 'method'], `${method} ${operation.template}`);
     }
-    if (methods.includes('get')) assert.equal((await send(admin, 'HEAD', operation.template)).status, 200);
+    const query = operation === members ? '?room=a' : '';
+    if (methods.includes('get')) assert.equal((await send(admin, 'HEAD', `${operation.template}${query}`)).status, 200);
   }
   for (const unknown of ['/x', '/api', '/api/v1', '/api/v1/feeds', '/api/v1/feeds/', '/api/v2/publish', '/api/v1/publish/', '/metrics/x']) {
     const answer = await send(admin, 'GET', unknown);

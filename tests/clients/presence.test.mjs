@@ -208,6 +208,15 @@ for (const [name, startEngine, skip] of [['Redis', redis, withoutRedis], ['NATS'
         if (!(after = page.next)) break;
       }
       assert.deepEqual(pages, all.members);
+      // The admin API lists the same, and describes the sessions of both.
+      const listed = await (await fetch(`${server.admin}/api/v1/rooms/members?room=${encodeURIComponent(ROOM)}`)).json();
+      const same = all.members.map(({ user, since, ...rest }) => ({ ...rest, user: { id: user, issuer: ISSUER }, since: Math.floor(since / 1000) }));
+      assert.deepEqual(listed, { members: same, count: 4 });
+      const asked = { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ rooms: [ROOM] }) };
+      const { sessions } = await (await fetch(`${server.admin}/api/v1/sessions`, asked)).json();
+      const facts = sessions.map(({ user, info, address, protocol }) => [user.id, user.issuer, info.name, address, protocol]).sort();
+      const expected = ['ada', 'bob', 'cleo', 'dan'].map((name) => [name, ISSUER, name.toUpperCase(), '127.0.0.1', name === 'cleo' ? 'socketio' : 'websocket']);
+      assert.deepEqual(facts, expected);
     }
 
     // A user who moves to the other node in time neither leaves nor joins.

@@ -15,8 +15,8 @@ use stentor_cluster::frame::{
 };
 use stentor_edge::{
     Broadcast, Concerned, IdentityFilter, MemberList, MembersQuery, MovingSocket, MovingSubscription, Pid,
-    Principal, PublicId, Recheck, RecheckAction, Revoked, RoomList, RoomsQuery, SessionInfo, SessionList,
-    SocketName, SocketRequest, Target,
+    Principal, PublicId, Recheck, RecheckAction, Revoked, RoomList, RoomsQuery, SessionDetails, SessionInfo,
+    SessionList, SocketName, SocketRequest, Target,
 };
 use stentor_hub::{
     Absence, Data, Document, Epoch, FeedState, Key, MissedMessage, Policy, Position, PresenceMessage, Room,
@@ -41,8 +41,19 @@ fn all_kinds() -> Vec<Frame> {
     let target = Target::of("/").unwrap().room("red").unwrap().session(id).except_session(id);
     let ask = |task| Frame::Question { id: 1, question: Question::Sessions(Selector::from(&target), task) };
     let answer = |answer| Frame::Answer { id: 1, answer: Ok(answer) };
-    let session =
-        SessionInfo { id: id.to_string(), protocol: "sockjs", rooms: vec!["red".into()], handshake: None };
+    let session = SessionInfo {
+        id: id.to_string(),
+        protocol: "sockjs",
+        rooms: vec!["red".into()],
+        handshake: None,
+        details: SessionDetails {
+            user: Some(Principal { issuer: "https://id.example.com".into(), subject: "42".into() }),
+            info: Some("{}".into()),
+            address: Some("2001:db8::/64".into()),
+            since: Some(u64::MAX),
+            send_buffer_bytes: 7,
+        },
+    };
     let document =
         |body: &'static str| Document { body: body.into(), json: true, content_type: "text/plain".into() };
     let position = Position { epoch: Epoch(1), offset: 2 };

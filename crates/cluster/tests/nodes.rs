@@ -16,7 +16,7 @@ use stentor_edge::{
     Broadcast, Broker, Busy, Charge, Class, Command, CommandInbox, Concerned, ControlPlane, DataPlane, Done,
     FeedSource, FeedUpdate, Histogram, IdentityFilter, Ledger, Metric, PublicId, Publish, PushDenied,
     PushedFeed, Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate,
-    RoomsQuery, SessionInfo, SessionList, Target, Wanted,
+    RoomsQuery, SessionDetails, SessionInfo, SessionList, Target, Wanted,
 };
 use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, Topic};
 use tokio::sync::{oneshot, watch};
@@ -135,6 +135,7 @@ impl CommandInbox for Plane {
                     protocol: "socketio",
                     rooms: vec!["a".into()],
                     handshake: None,
+                    details: SessionDetails::default(),
                 };
                 done.answer(Ok(SessionList::new((0..self.sessions).map(session).collect(), self.sessions)));
             }

@@ -85,8 +85,7 @@ async fn commands_reach_the_data_plane_and_are_answered() {
         &[r#"("disconnect", true)"#],
     )
     .await;
-    let listed =
-        r#"{"sessions":[{"id":"id","protocol":"socketio","rooms":["a"]}],"count":7,"truncated":true}"#;
+    let listed = r#"{"sessions":[{"id":"id","protocol":"socketio","rooms":["a"],"send_buffer_bytes":0}],"count":7,"truncated":true}"#;
     check("sessions", r#"{"rooms":["a"]}"#, listed, &[r#"("sessions", 100)"#]).await;
     check("sessions", r#"{"rooms":["a"],"limit":0}"#, listed, &[r#"("sessions", 0)"#]).await;
 

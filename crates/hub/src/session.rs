@@ -85,6 +85,10 @@ pub(crate) struct Sessions<E: Encoder> {
     sources: Chunks<u64>,
     /// Where to begin to look for a free slot among a session's subscriptions, by index. Separate for the same reason.
     pub(crate) first_free: Chunks<u32>,
+    /// When sessions opened, by index, in the caller's unit.
+    opened_at: Chunks<u32>,
+    /// How many sessions have each format.
+    formats: [u32; FORMATS_MAX],
     pub(crate) rates: Rates,
     /// In which form documents were taken.
     pub(crate) taken: FeedStats,
@@ -109,6 +113,8 @@ impl<E: Encoder> Sessions<E> {
             join_positions: JoinPositions::default(),
             sources: Chunks::default(),
             first_free: Chunks::default(),
+            opened_at: Chunks::default(),
+            formats: [0; FORMATS_MAX],
             rates: Rates::default(),
             taken: FeedStats::default(),
             queue_bytes: 0,
@@ -156,25 +162,45 @@ impl<E: Encoder> Sessions<E> {
         if self.log.is_on() {
             self.join_positions.open(index, self.log.next());
         }
+        self.formats[usize::from(format.0)] += 1;
         if let Some(slot) = self.slots.get_mut(index as usize) {
             let generation = slot.generation.wrapping_add(1);
             *slot = fresh(generation);
             self.sources[index as usize] = 0;
             self.first_free[index as usize] = 0;
+            self.opened_at[index as usize] = 0;
             SessionId { index, generation }
         } else {
             self.slots.push(fresh(0));
             self.sources.push(0);
             self.first_free.push(0);
+            self.opened_at.push(0);
             SessionId { index, generation: 0 }
         }
     }
 
-    /// Sets the source of a session.
-    pub(crate) fn set_source(&mut self, id: SessionId, source: u64) {
+    /// Sets the source of a session, and when it opened.
+    pub(crate) fn set_source(&mut self, id: SessionId, source: u64, opened_at: u32) {
         if self.alive(id).is_some() {
             self.sources[id.index as usize] = source;
+            self.opened_at[id.index as usize] = opened_at;
         }
+    }
+
+    /// The source of a session, and when it opened.
+    pub(crate) fn source(&self, id: SessionId) -> Option<(u64, u32)> {
+        self.alive(id).map(|_| (self.sources[id.index as usize], self.opened_at[id.index as usize]))
+    }
+
+    /// How many sessions have each format.
+    pub(crate) fn formats(&self) -> &[u32; FORMATS_MAX] {
+        &self.formats
+    }
+
+    /// A session has another format.
+    pub(crate) fn count_format(&mut self, before: FormatId, now: FormatId) {
+        self.formats[usize::from(before.0)] -= 1;
+        self.formats[usize::from(now.0)] += 1;
     }
 
     /// The source of a member's session.
@@ -217,6 +243,7 @@ impl<E: Encoder> Sessions<E> {
             }
         }
         session.state = SessionState::Closed;
+        self.formats[usize::from(session.format.0)] -= 1;
         self.spilled -= spilled(&session.subscriptions);
         session.subscriptions = SmallVec::new();
         self.free.push(id.index);

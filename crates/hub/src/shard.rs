@@ -17,7 +17,7 @@ use crate::options::Options;
 use crate::outgoing::{Outbound, Outgoing};
 use crate::patches::FeedStats;
 use crate::presence::Absence;
-use crate::publication::{Body, Data, FormatId, Position, Publication};
+use crate::publication::{Body, Data, FORMATS_MAX, FormatId, Position, Publication};
 use crate::recipients::Recipients;
 use crate::session::Sessions;
 use crate::session_id::SessionId;
@@ -119,10 +119,25 @@ impl<E: Encoder> Hub<E> {
         self.sessions.majority_source(samples_max)
     }
 
-    /// Sets the source of a session: a number chosen by the caller, the same for all sessions of one address.
-    /// Default: 0.
-    pub fn set_source(&mut self, session: SessionId, source: u64) {
-        self.sessions.set_source(session, source);
+    /// Sets the source of a session: a number chosen by the caller, the same for all sessions of one address. And when it
+    /// opened, in the caller's unit. Default: 0.
+    pub fn set_source(&mut self, session: SessionId, source: u64, opened_at: u32) {
+        self.sessions.set_source(session, source, opened_at);
+    }
+
+    /// What [`Self::set_source`] has set.
+    pub fn source(&self, session: SessionId) -> Option<(u64, u32)> {
+        self.sessions.source(session)
+    }
+
+    /// The format of a session.
+    pub fn format(&self, session: SessionId) -> Option<FormatId> {
+        self.sessions.alive(session).map(|session| session.format)
+    }
+
+    /// How many sessions, suspended ones included, have each format.
+    pub fn formats(&self) -> &[u32; FORMATS_MAX] {
+        self.sessions.formats()
     }
 
     /// Changes the caller's tag of a session.

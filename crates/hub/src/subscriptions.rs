@@ -292,7 +292,8 @@ impl<E: Encoder> Sessions<E> {
     pub(crate) fn set_format(&mut self, id: SessionId, format: FormatId) {
         assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
         let Some(session) = self.alive_mut(id).filter(|session| session.format != format) else { return };
-        session.format = format;
+        let before = std::mem::replace(&mut session.format, format);
+        self.count_format(before, format);
         self.drop_unsupported_delayed(id.index, format);
         let session = &mut self.slots[id.index as usize];
         if session.outbox.waiting == 0 {

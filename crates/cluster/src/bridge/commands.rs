@@ -279,7 +279,13 @@ fn sessions_only(target: &Target) -> Option<Selection> {
 fn session_info(RemoteSession { id, details }: RemoteSession) -> SessionInfo {
     let rooms = details.map_or(Vec::new(), |SessionDetails { rooms, .. }| rooms);
     let rooms = rooms.into_iter().filter(|room| *room != id).map(|room| room.to_string()).collect();
-    SessionInfo { id: id.to_string(), protocol: "socketio", rooms, handshake: None }
+    SessionInfo {
+        id: id.to_string(),
+        protocol: "socketio",
+        rooms,
+        handshake: None,
+        details: Default::default(),
+    }
 }
 
 /// How many servers there are, as Redis says, without this one.

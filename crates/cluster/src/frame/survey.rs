@@ -4,13 +4,10 @@ use super::codec::{Reader, Writer};
 use super::{Content, FrameError, room};
 use std::sync::Arc;
 use stentor_edge::{
-    Concerned, MemberList, MembersQuery, PublicId, Recheck, RoomList, RoomsQuery, SessionInfo, SessionList,
-    Target,
+    Concerned, MemberList, MembersQuery, PROTOCOLS, Principal, PublicId, Recheck, RoomList, RoomsQuery,
+    SessionDetails, SessionInfo, SessionList, Target,
 };
 use stentor_hub::{Data, Room};
-
-/// The names of protocols that a [`SessionInfo`] may have.
-const PROTOCOLS: [&str; 5] = ["websocket", "primus", "engineio", "socketio", "sockjs"];
 
 /// What a node asks all others.
 #[derive(Debug)]
@@ -147,6 +144,18 @@ impl Writer {
         }
     }
 
+    fn details(&mut self, details: &SessionDetails) {
+        let SessionDetails { user, info, address, since, send_buffer_bytes } = details;
+        self.option(user.as_ref(), |w, user| {
+            w.text(&user.issuer);
+            w.text(&user.subject);
+        });
+        self.option(info.as_deref(), Self::text);
+        self.option(address.as_deref(), Self::text);
+        self.option(*since, Self::u64);
+        self.len(*send_buffer_bytes);
+    }
+
     fn selector(&mut self, selector: &Selector) {
         self.text(selector.everybody.namespace());
         self.rooms(&selector.rooms);
@@ -190,10 +199,11 @@ impl Writer {
             Answered::Sessions(list) => {
                 self.u8(1);
                 self.len(list.count);
-                self.list(list.sessions.iter(), |w, SessionInfo { id, protocol, rooms, .. }| {
+                self.list(list.sessions.iter(), |w, SessionInfo { id, protocol, rooms, details, .. }| {
                     w.text(id);
                     w.text(protocol);
                     w.list(rooms.iter(), |w, room| w.text(room));
+                    w.details(details);
                 });
             }
             Answered::Rooms(RoomList { rooms, truncated, .. }) => {
@@ -289,6 +299,17 @@ impl Reader {
     fn session(&mut self) -> Result<SessionInfo, FrameError> {
         let (id, protocol) = (self.string()?, self.text()?);
         let protocol = PROTOCOLS.into_iter().find(|name| **name == *protocol).ok_or(FrameError::Malformed)?;
-        Ok(SessionInfo { id, protocol, rooms: self.list(Self::string)?, handshake: None })
+        let rooms = self.list(Self::string)?;
+        Ok(SessionInfo { id, protocol, rooms, handshake: None, details: self.details()? })
+    }
+
+    fn details(&mut self) -> Result<SessionDetails, FrameError> {
+        Ok(SessionDetails {
+            user: self.option(|r| Ok(Principal { issuer: r.text()?, subject: r.text()? }))?,
+            info: self.option(Self::text)?,
+            address: self.option(Self::string)?,
+            since: self.option(Self::u64)?,
+            send_buffer_bytes: self.number()?,
+        })
     }
 }

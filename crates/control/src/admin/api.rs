@@ -5,7 +5,8 @@
 pub use super::reason::{COMMON_REASONS, ROUTING_REASONS, Reason};
 
 use super::State;
-use super::commands::{disconnect, emit, join, leave, rooms, sessions};
+use super::commands::{disconnect, emit, join, leave, sessions};
+use super::lists::{members, rooms};
 use super::publish::publish;
 use super::push::push;
 use super::reason::{
@@ -98,7 +99,7 @@ const COMMAND: Operation = Operation {
 };
 
 /// Every operation.
-pub static OPERATIONS: [Operation; 17] = [
+pub static OPERATIONS: [Operation; 18] = [
     Operation {
         path: "/api/v1/publish",
         summary: "Publish messages to rooms",
@@ -157,8 +158,9 @@ pub static OPERATIONS: [Operation; 17] = [
     Operation {
         path: "/api/v1/sessions",
         summary: "List sessions",
-        description: "Lists sessions and their rooms, in no particular order, and counts all of them. Sessions whose clients are disconnected \
-                      and may be recovered are left out.",
+        description: "Lists sessions and their rooms, in no particular order, and counts all of them. `user` and `info` are those of the \
+                      token or hook; without one, they are absent. Sessions whose clients are disconnected and may be recovered are \
+                      left out.",
         requests: &[command("SessionsQuery")],
         responses: &[(200, json("Sessions", "The sessions. `truncated`: there are more than listed."))],
         handler: || post(sessions),
@@ -174,6 +176,19 @@ pub static OPERATIONS: [Operation; 17] = [
         responses: &[(200, json("Rooms", "The rooms."))],
         reasons: ROOMS_REASONS,
         handler: || get(rooms),
+        ..COMMAND
+    },
+    Operation {
+        method: "GET",
+        path: "/api/v1/rooms/members",
+        summary: "List the members of a room",
+        description: "Lists the members of a room with presence (`presence.rooms`), in the order of their sessions' ids, and counts all of \
+                      them. Of another room, it only counts the members; `POST /api/v1/sessions` lists them. Query: `room`, `namespace` \
+                      (default `/`), `limit` (1 to 1,000, default 100) and `after`. If there are more, `next` is the `after` of the next \
+                      page. A page of large members ends early.",
+        responses: &[(200, json("Members", "The members."))],
+        reasons: ROOMS_REASONS,
+        handler: || get(members),
         ..COMMAND
     },
     Operation {

@@ -1,4 +1,4 @@
-//! Commands for sessions: `POST /api/v1/emit`, `/join`, `/leave`, `/disconnect` and `/sessions`, and `GET /api/v1/rooms`.
+//! Commands for sessions: `POST /api/v1/emit`, `/join`, `/leave`, `/disconnect` and `/sessions`.
 //!
 //! A command's body is one JSON object. It names sessions, in the same way for all commands, and what to do with them:
 //!
@@ -12,27 +12,25 @@
 //! Without `rooms` and `sessions` it is all sockets of the namespace, which then has to be named. Unlike elsewhere, unknown
 //! fields are refused: a misspelt `rooms` would disconnect everybody. docs/socketio.md describes them for users.
 
-use super::body::{discard, media_type, percent_decoded, read_whole};
+use super::body::{discard, media_type, read_whole};
+use super::lists::Session;
 use super::publish::{ask, content, in_line, too_long};
 use super::{Refusal, State, json, reason};
 use axum::body::Body;
 use axum::extract::State as Shared;
-use axum::http::{HeaderMap, Response, StatusCode, Uri};
+use axum::http::{HeaderMap, Response, StatusCode};
 use axum::response::IntoResponse;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
-use stentor_edge::{
-    Command, Concerned, Done, PublicId, ROOMS_LISTED_MAX, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo,
-    Target,
-};
+use stentor_edge::{Command, Concerned, Done, PublicId, SESSIONS_LISTED_MAX, Target};
 use stentor_hub::{ROOM_BYTES_MAX, Rooms};
 
 /// Maximum number of rooms and sessions that a command names.
 pub(super) const NAMES_MAX: usize = 1_000;
 /// How many entries a list has by default.
-const LISTED: usize = 100;
+pub(super) const LISTED: usize = 100;
 
 type Names<'a> = Vec<Cow<'a, str>>;
 
@@ -100,29 +98,6 @@ struct Sessions {
     missing_nodes: Vec<String>,
 }
 
-#[derive(Serialize)]
-struct Session {
-    id: String,
-    protocol: &'static str,
-    rooms: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct ListedRooms {
-    rooms: Vec<ListedRoom>,
-    /// The `after` of the next page.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    missing_nodes: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct ListedRoom {
-    name: String,
-    sessions: usize,
-}
-
 pub(super) async fn emit(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
     carry_out(state, headers, body, &["event", "data", "volatile"], |request| {
         let data = request.data.ok_or_else(|| bad("missing field `data`".into()))?;
@@ -181,24 +156,11 @@ pub(super) async fn sessions(state: Shared<Arc<State>>, headers: HeaderMap, body
         let give = |done| state.data_plane.command(target.clone(), Command::Sessions { limit, done });
         let list = ask(state, give).await?;
         let truncated = list.sessions.len() < list.count;
-        let session = |SessionInfo { id, protocol, rooms, .. }| Session { id, protocol, rooms };
-        let sessions = list.sessions.into_iter().map(session).collect();
+        let sessions = list.sessions.into_iter().map(Session::from).collect();
         let (count, missing_nodes) = (list.count, list.missing_nodes);
         Ok(json(StatusCode::OK, &Sessions { sessions, count, truncated, missing_nodes }))
     })
     .await
-}
-
-pub(super) async fn rooms(Shared(state): Shared<Arc<State>>, uri: Uri) -> Response<Body> {
-    let listed = async {
-        let query = rooms_query(uri.query().unwrap_or_default())?;
-        let list = ask(&state, |done| state.data_plane.list_rooms(query.clone(), done)).await?;
-        let next = list.rooms.last().filter(|_| list.truncated).map(|(name, _)| name.clone());
-        let rooms = list.rooms.into_iter().map(|(name, sessions)| ListedRoom { name, sessions }).collect();
-        let missing_nodes = list.missing_nodes;
-        Ok(json(StatusCode::OK, &ListedRooms { rooms, next, missing_nodes }))
-    };
-    listed.await.unwrap_or_else(|refusal: Refusal| refuse(&state, refusal))
 }
 
 /// Reads a command, which may have these fields of its own, and carries it out.
@@ -322,32 +284,4 @@ pub(super) fn session_id(text: &str) -> Result<PublicId, Refusal> {
 
 fn check_limit(limit: usize, max: usize) -> Result<usize, Refusal> {
     if limit > max { Err(bad(format!("\"limit\" is at most {max}"))) } else { Ok(limit) }
-}
-
-/// The query of `GET /api/v1/rooms`.
-fn rooms_query(query: &str) -> Result<RoomsQuery, Refusal> {
-    let refused = |message: String| Refusal::new(reason::ROOMS_QUERY, message);
-    let mut asked =
-        RoomsQuery { namespace: "/".into(), prefix: String::new(), after: String::new(), limit: LISTED };
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        // `+` is a space in a query.
-        let value = percent_decoded(&value.replace('+', " "))
-            .filter(|value| value.len() <= ROOM_BYTES_MAX)
-            .ok_or_else(|| refused(format!("the value of {name:?} is not valid")))?;
-        match name {
-            "namespace" => asked.namespace = value,
-            "prefix" => asked.prefix = value,
-            "after" => asked.after = value,
-            "limit" => {
-                let limit = value.parse().ok().filter(|limit| (1..=ROOMS_LISTED_MAX).contains(limit));
-                asked.limit = limit
-                    .ok_or_else(|| refused(format!("limit is a number from 1 to {ROOMS_LISTED_MAX}")))?;
-            }
-            _ => {
-                return Err(refused("known query parameters are namespace, prefix, after and limit".into()));
-            }
-        }
-    }
-    Ok(asked)
 }

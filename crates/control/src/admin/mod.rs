@@ -9,6 +9,7 @@ mod commands;
 mod guard;
 mod idempotency;
 mod lines;
+mod lists;
 mod openapi;
 mod page;
 mod publish;
@@ -118,7 +119,8 @@ fn router(state: Arc<State>) -> Router {
     page::add_to(routes.fold(Router::new(), |router, (path, handler)| router.route(&path, handler)))
         .fallback(async || {
             let message = "known paths are / (the status page), /api/v1/publish, /api/v1/emit, /api/v1/join, /api/v1/leave, /api/v1/disconnect, \
-                           /api/v1/sessions, /api/v1/rooms, /api/v1/revocations, /api/v1/feeds/KEY, /api/v1/status, /api/v1/reload, /metrics, /healthz and \
+                           /api/v1/sessions, /api/v1/rooms, /api/v1/rooms/members, /api/v1/revocations, /api/v1/feeds/KEY, /api/v1/status, /api/v1/nodes, \
+                           /api/v1/reload, /metrics, /healthz and \
                            /readyz";
             Refusal::new(reason::ROUTE, message)
         })

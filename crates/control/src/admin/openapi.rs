@@ -9,8 +9,8 @@ use super::publish::{EVENT_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX};
 use super::reason::{self, Reason};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use stentor_edge::{ROOMS_LISTED_MAX, SESSIONS_LISTED_MAX};
-use stentor_hub::ROOM_BYTES_MAX;
+use stentor_edge::{PROTOCOLS, ROOMS_LISTED_MAX, SESSIONS_LISTED_MAX};
+use stentor_hub::{MEMBERS_LISTED_MAX, ROOM_BYTES_MAX};
 
 /// The document.
 pub fn openapi() -> Value {
@@ -74,8 +74,10 @@ fn operation(operation: &Operation) -> Value {
             },
         ]);
     }
-    if operation.path == "/api/v1/rooms" {
-        value["parameters"] = rooms_parameters();
+    match operation.path {
+        "/api/v1/rooms" => value["parameters"] = rooms_parameters(),
+        "/api/v1/rooms/members" => value["parameters"] = members_parameters(),
+        _ => {}
     }
     if !operation.requests.is_empty() {
         let content = operation.requests.iter().map(|body| (body.content_type.to_owned(), media_type(body)));
@@ -134,15 +136,36 @@ fn responses(operation: &Operation) -> Value {
     Value::Object(responses)
 }
 
+fn parameter(name: &str, description: &str, schema: &Value) -> Value {
+    json!({"name": name, "in": "query", "description": description, "schema": schema})
+}
+
+fn limit_of(maximum: usize) -> Value {
+    json!({"type": "integer", "minimum": 1, "maximum": maximum, "default": 100})
+}
+
+fn members_parameters() -> Value {
+    let mut room = parameter("room", "The room.", &json!({"$ref": "#/components/schemas/RoomName"}));
+    room["required"] = true.into();
+    json!([
+        room,
+        parameter("namespace", "The namespace.", &json!({"type": "string", "default": "/"})),
+        parameter(
+            "after",
+            "Lists only members after this session.",
+            &json!({"$ref": "#/components/schemas/SessionId"})
+        ),
+        parameter("limit", "How many members to list.", &limit_of(MEMBERS_LISTED_MAX)),
+    ])
+}
+
 fn rooms_parameters() -> Value {
     let text = json!({"type": "string", "maxLength": ROOM_BYTES_MAX});
-    let limit = json!({"type": "integer", "minimum": 1, "maximum": ROOMS_LISTED_MAX, "default": 100});
-    let parameter = |name: &str, description: &str, schema: &Value| json!({"name": name, "in": "query", "description": description, "schema": schema});
     json!([
         parameter("namespace", "The namespace.", &json!({"type": "string", "default": "/"})),
         parameter("prefix", "Lists only rooms whose names begin with this text.", &text),
         parameter("after", "Lists only rooms after this one.", &text),
-        parameter("limit", "How many rooms to list.", &limit),
+        parameter("limit", "How many rooms to list.", &limit_of(ROOMS_LISTED_MAX)),
     ])
 }
 
@@ -220,11 +243,92 @@ fn command_schemas() -> Value {
 }
 
 fn schemas() -> Value {
-    let mut schemas = other_schemas();
-    if let (Some(schemas), Value::Object(commands)) = (schemas.as_object_mut(), command_schemas()) {
-        schemas.extend(commands);
-    }
-    schemas
+    let parts = [other_schemas(), command_schemas(), list_schemas()];
+    let parts =
+        parts.into_iter().filter_map(|part| if let Value::Object(part) = part { Some(part) } else { None });
+    Value::Object(parts.flatten().collect())
+}
+
+/// An object that has all of these properties and no others.
+fn object(properties: Value) -> Value {
+    let required: Vec<_> = properties.as_object().into_iter().flat_map(Map::keys).cloned().collect();
+    json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
+}
+
+fn missing_nodes() -> Value {
+    json!({
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "Names of nodes of the cluster that didn't answer in time. Absent if there is none.",
+    })
+}
+
+/// The schemas of lists.
+fn list_schemas() -> Value {
+    let (text, count) = (json!({"type": "string"}), json!({"type": "integer", "minimum": 0}));
+    json!({
+        "Sessions": {
+            "type": "object",
+            "required": ["sessions", "count", "truncated"],
+            "additionalProperties": false,
+            "properties": {
+                "sessions": {"type": "array", "maxItems": SESSIONS_LISTED_MAX, "items": {"$ref": "#/components/schemas/Session"}},
+                "count": {"type": "integer", "minimum": 0, "description": "All sessions, listed or not."},
+                "truncated": {"type": "boolean", "description": "Whether there are more than listed."},
+                "missing_nodes": missing_nodes(),
+            },
+        },
+        "User": object(json!({
+            "id": {"type": "string", "description": "`sub` of its token."},
+            "issuer": {"type": "string", "description": "`iss` of its token."},
+        })),
+        "Session": {
+            "type": "object",
+            "required": ["id", "protocol", "rooms", "send_buffer_bytes"],
+            "additionalProperties": false,
+            "properties": {
+                "id": {"$ref": "#/components/schemas/SessionId"},
+                "protocol": {"enum": PROTOCOLS},
+                "rooms": {"type": "array", "items": text},
+                "user": {"$ref": "#/components/schemas/User"},
+                "info": {"description": "What others may know of the client."},
+                "address": {"type": "string", "description": "The client's address; of IPv6, the /64 network."},
+                "since": {"type": "integer", "minimum": 0, "description": "When the session began, in seconds since 1970."},
+                "send_buffer_bytes": {"type": "integer", "minimum": 0, "description": "Bytes that wait until the client reads."},
+            },
+        },
+        "Members": {
+            "type": "object",
+            "required": ["members", "count"],
+            "additionalProperties": false,
+            "properties": {
+                "members": {"type": "array", "maxItems": MEMBERS_LISTED_MAX, "items": {
+                    "type": "object",
+                    "required": ["session", "since"],
+                    "additionalProperties": false,
+                    "properties": {
+                        "session": {"$ref": "#/components/schemas/SessionId"},
+                        "user": {"$ref": "#/components/schemas/User"},
+                        "info": {"description": "What others may know of the client."},
+                        "since": {"type": "integer", "minimum": 0, "description": "When it joined, in seconds since 1970."},
+                    },
+                }},
+                "count": {"type": "integer", "minimum": 0, "description": "All members, listed or not."},
+                "next": {"$ref": "#/components/schemas/SessionId", "description": "The `after` of the next page. Absent if there is none."},
+                "missing_nodes": missing_nodes(),
+            },
+        },
+        "Rooms": {
+            "type": "object",
+            "required": ["rooms"],
+            "additionalProperties": false,
+            "properties": {
+                "rooms": {"type": "array", "items": object(json!({"name": text, "sessions": count}))},
+                "next": {"type": "string", "description": "The `after` of the next page. Absent if there is none."},
+                "missing_nodes": missing_nodes(),
+            },
+        },
+    })
 }
 
 fn other_schemas() -> Value {
@@ -232,15 +336,6 @@ fn other_schemas() -> Value {
     let name = json!({"type": "string", "minLength": 1, "maxLength": 256});
     let seconds = json!({"type": "integer", "minimum": 0, "description": "Seconds since 1970."});
     let text = json!({"type": "string"});
-    let missing_nodes = json!({
-        "type": "array",
-        "items": {"type": "string"},
-        "description": "Names of nodes of the cluster that didn't answer in time. Absent if there is none.",
-    });
-    let object = |properties: Value| {
-        let required: Vec<_> = properties.as_object().into_iter().flat_map(Map::keys).cloned().collect();
-        json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
-    };
     json!({
         "Message": {
             "type": "object",
@@ -283,7 +378,7 @@ fn other_schemas() -> Value {
             "properties": {
                 "sessions": count,
                 "refused": {"type": "integer", "minimum": 1, "description": "Sessions that couldn't join a room. Absent if there is none."},
-                "missing_nodes": missing_nodes,
+                "missing_nodes": missing_nodes(),
             },
         },
         "Revocation": {
@@ -303,7 +398,7 @@ fn other_schemas() -> Value {
             "type": "object",
             "required": ["sessions"],
             "additionalProperties": false,
-            "properties": {"sessions": count, "missing_nodes": missing_nodes},
+            "properties": {"sessions": count, "missing_nodes": missing_nodes()},
         },
         "Revocations": {
             "type": "object",
@@ -325,31 +420,6 @@ fn other_schemas() -> Value {
                         },
                     },
                 },
-            },
-        },
-        "Sessions": {
-            "type": "object",
-            "required": ["sessions", "count", "truncated"],
-            "additionalProperties": false,
-            "properties": {
-                "sessions": {"type": "array", "maxItems": SESSIONS_LISTED_MAX, "items": object(json!({
-                    "id": {"$ref": "#/components/schemas/SessionId"},
-                    "protocol": {"enum": ["websocket", "primus", "engineio", "socketio", "sockjs"]},
-                    "rooms": {"type": "array", "items": text},
-                }))},
-                "count": {"type": "integer", "minimum": 0, "description": "All sessions, listed or not."},
-                "truncated": {"type": "boolean", "description": "Whether there are more than listed."},
-                "missing_nodes": missing_nodes,
-            },
-        },
-        "Rooms": {
-            "type": "object",
-            "required": ["rooms"],
-            "additionalProperties": false,
-            "properties": {
-                "rooms": {"type": "array", "items": object(json!({"name": text, "sessions": count}))},
-                "next": {"type": "string", "description": "The `after` of the next page. Absent if there is none."},
-                "missing_nodes": missing_nodes,
             },
         },
         "Nodes": object(json!({

@@ -21,7 +21,7 @@ use stentor_control::{AdminOptions, Auth, Control, FeedsOptions, Options, Signal
 use stentor_edge::{
     Busy, Command, CommandError, CommandInbox, Concerned, ControlPlane, DataPlane, Denial, Done, FeedUpdate,
     Histogram, HistogramSample, Identity, Metric, MetricKind, Publish, Recheck, RoomList, RoomsQuery,
-    SessionInfo, SessionList, Target, Wanted,
+    SessionDetails, SessionInfo, SessionList, Target, Wanted,
 };
 use stentor_hub::{Key, Requester, SessionId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -239,6 +239,7 @@ impl CommandInbox for FakePlane {
                     protocol: "socketio",
                     rooms: vec!["a".into()],
                     handshake: None,
+                    details: SessionDetails::default(),
                 };
                 let list = SessionList::new(vec![info], 7);
                 return done.answer(if busy { Err(CommandError::Busy) } else { Ok(list) });

@@ -6,8 +6,8 @@
 
 use super::Core;
 use super::actions::AppTimer;
-use super::table::Machine;
 use crate::app::{ENVELOPE_BYTES, Sent, Waiter};
+use crate::encode::Format;
 use crate::executor::Executor;
 use crate::identity::{ClientKind, Owner, Sid};
 use crate::ports::{
@@ -433,18 +433,10 @@ impl<D: Driver> Core<D> {
     /// What a session speaks; `None` while its client is disconnected.
     fn protocol_of(&self, session: SessionId) -> Option<&'static str> {
         match self.owner_of(session)? {
-            Owner::Connection(index) => match &self.table.get(index)?.machine {
-                Machine::WebSocket(socket) => Some(socket.profile().framing.name()),
-                Machine::Preface(_) | Machine::Http(_) | Machine::Closing { .. } => None,
-            },
-            Owner::Client(id) => match id.kind() {
-                ClientKind::SockJs => self.sockjs.get(id).map(|_| "sockjs"),
-                ClientKind::EngineIo => {
-                    let is_socketio = self.engineio.get(id)?.socketio().is_some();
-                    Some(if is_socketio { "socketio" } else { "engineio" })
-                }
-            },
             Owner::Socket(_) => None,
+            Owner::Connection(_) | Owner::Client(_) => {
+                Format::try_from(self.ex.hub.format(session)?).ok()?.protocol()
+            }
         }
     }
 
@@ -460,7 +452,8 @@ impl<D: Driver> Core<D> {
             Some(Owner::Client(id)) => self.ex.handshakes.get(id).map(Into::into),
             _ => None,
         };
-        SessionInfo { id: self.id_of(session), protocol, rooms: rooms.collect(), handshake }
+        let details = self.ex.details(session);
+        SessionInfo { id: self.id_of(session), protocol, rooms: rooms.collect(), handshake, details }
     }
 
     /// The id that a session's client knows it by.

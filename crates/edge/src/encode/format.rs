@@ -93,6 +93,19 @@ impl From<EngineWriter> for EngineFraming {
 }
 
 impl Format {
+    /// The protocol of sessions with this format, one of [`PROTOCOLS`](crate::PROTOCOLS). `None`: they are requests for a document.
+    pub(crate) fn protocol(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Body => return None,
+            Self::WebSocket { .. } | Self::Custom(_) => "websocket",
+            Self::EngineIo { content: EngineContent::Plain(_), .. } => "engineio",
+            Self::EngineIo { content: EngineContent::SocketIo { .. }, .. } => "socketio",
+            Self::SockJs { .. } => "sockjs",
+            Self::EventsOfOne | Self::EventsOfSeveral => "sse",
+            Self::Primus { .. } => "primus",
+        })
+    }
+
     /// The format of a plain session on a WebSocket.
     pub(crate) fn websocket(envelope: Envelope, deflated: bool) -> Self {
         Self::WebSocket { content: envelope.into(), deflated }

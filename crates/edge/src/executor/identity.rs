@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use stentor_hub::{Notice, Policy, SessionId, Topic};
 
 /// The Unix time of an instant, in milliseconds. With a simulated driver this is simulated as well.
-fn unix_millis(at: Instant) -> u64 {
+pub(super) fn unix_millis(at: Instant) -> u64 {
     let (wall, clock) = (SystemTime::now(), Instant::now());
     let time = match at.checked_duration_since(clock) {
         Some(ahead) => wall + ahead,

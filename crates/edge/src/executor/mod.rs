@@ -34,8 +34,10 @@ use crate::limits::{LimitReached, Slot};
 use crate::metrics::CoreMetrics;
 use crate::millis::{Clock, Millis};
 use crate::options::{Limits, Options};
-use crate::plane::source_of;
-use crate::ports::{Access, Denial, Done, EventEmit, EventReply, Identity, Location, Principal, PublicId};
+use crate::plane::{network_of, source_of};
+use crate::ports::{
+    Access, Denial, Done, EventEmit, EventReply, Identity, Location, Principal, PublicId, SessionDetails,
+};
 use crate::recovery::RecoverableSockets;
 use crate::settings::Settings;
 use crate::shared::{ControlCommand, Shared};
@@ -43,6 +45,7 @@ use crate::tracked::Tracked;
 use budget::Budget;
 use handshakes::Handshakes;
 use holds::SessionHolds;
+use identity::unix_millis;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -96,6 +99,9 @@ pub(crate) struct Executor {
     pub(crate) draining: bool,
     /// All sessions have ended: connections end with their response.
     pub(crate) finishing: bool,
+    /// When it began, also in Unix seconds. What happens later is counted from here.
+    begun: Instant,
+    begun_at: u64,
     logged_at: Option<Instant>,
 }
 
@@ -157,6 +163,8 @@ impl Executor {
             published_bytes_max,
             draining: false,
             finishing: false,
+            begun: now,
+            begun_at: unix_millis(now) / 1_000,
             logged_at: None,
             metrics: shared.metrics[core].clone(),
             shared,
@@ -244,7 +252,8 @@ impl Executor {
 
     /// Counts a session of an address, which has begun.
     fn count_session(&mut self, session: SessionId, source: u64) {
-        self.hub.set_source(session, source);
+        let opened_at = self.context.now.saturating_duration_since(self.begun).as_secs();
+        self.hub.set_source(session, source, u32::try_from(opened_at).unwrap_or(u32::MAX));
         if let Some(holds) = &mut self.holds {
             holds.open(&self.shared.limits, session, source, self.context.now);
         }
@@ -324,6 +333,19 @@ impl Executor {
         match self.questions.identities.get(session) {
             Some(identity) => (identity.principal.clone(), identity.info.clone()),
             None => (None, None),
+        }
+    }
+
+    /// What is known of a session, for operators.
+    pub(crate) fn details(&self, session: SessionId) -> SessionDetails {
+        let (user, info) = self.who_is(session);
+        let source = self.hub.source(session);
+        SessionDetails {
+            user,
+            info,
+            address: source.map(|(source, _)| network_of(source)),
+            since: source.map(|(_, opened_at)| self.begun_at + u64::from(opened_at)),
+            send_buffer_bytes: self.hub.pending_bytes_of(session),
         }
     }
 

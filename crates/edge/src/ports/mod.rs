@@ -6,6 +6,7 @@ mod broker;
 mod events;
 mod identity;
 mod inbox;
+mod lists;
 mod members;
 mod moving;
 mod pushed;
@@ -22,9 +23,12 @@ pub use identity::{
 };
 pub(crate) use inbox::Named;
 pub use inbox::{
-    Acknowledged, Busy, Command, CommandError, CommandInbox, Concerned, Done, FeedUpdate, LIST_BYTES_MAX,
-    Publish, ROOMS_LISTED_MAX, RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo,
-    SessionList, Target,
+    Acknowledged, Busy, Command, CommandError, CommandInbox, Concerned, Done, FeedUpdate, Publish,
+    RoomUpdate, Target,
+};
+pub use lists::{
+    LIST_BYTES_MAX, PROTOCOLS, ROOMS_LISTED_MAX, RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionDetails,
+    SessionInfo, SessionList,
 };
 pub use members::{MemberList, MembersQuery};
 pub(crate) use moving::SocketCommand;

@@ -1,0 +1,176 @@
+//! Lists: rooms, their members, and how sessions are shown.
+
+use super::commands::{LISTED, refuse, session_id};
+use super::publish::ask;
+use super::{Refusal, State, json, reason};
+use crate::admin::body::percent_decoded;
+use axum::body::Body;
+use axum::extract::State as Shared;
+use axum::http::{Response, StatusCode, Uri};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use std::sync::Arc;
+use stentor_edge::{MembersQuery, PublicId, ROOMS_LISTED_MAX, RoomsQuery, SessionDetails, SessionInfo};
+use stentor_hub::{MEMBERS_LISTED_MAX, ROOM_BYTES_MAX, Room, RoomMember};
+
+#[derive(Serialize)]
+struct User {
+    id: String,
+    issuer: String,
+}
+
+/// A session, as lists show it.
+#[derive(Serialize)]
+pub(super) struct Session {
+    id: String,
+    protocol: &'static str,
+    rooms: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<User>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    info: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<u64>,
+    send_buffer_bytes: usize,
+}
+
+impl From<SessionInfo> for Session {
+    fn from(SessionInfo { id, protocol, rooms, details, .. }: SessionInfo) -> Self {
+        let SessionDetails { user, info, address, since, send_buffer_bytes } = details;
+        let user = user.map(|user| User { id: user.subject.to_string(), issuer: user.issuer.to_string() });
+        Self { id, protocol, rooms, user, info: raw(info), address, since, send_buffer_bytes }
+    }
+}
+
+/// JSON as it was written.
+fn raw(text: Option<Arc<str>>) -> Option<Box<RawValue>> {
+    text.and_then(|text| serde_json::from_str(&text).ok())
+}
+
+#[derive(Serialize)]
+struct Rooms {
+    rooms: Vec<ListedRoom>,
+    /// The `after` of the next page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_nodes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ListedRoom {
+    name: String,
+    sessions: usize,
+}
+
+#[derive(Serialize)]
+struct Members {
+    members: Vec<Member>,
+    count: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_nodes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Member {
+    session: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<User>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    info: Option<Box<RawValue>>,
+    since: u64,
+}
+
+impl From<&RoomMember> for Member {
+    fn from(RoomMember { id, user, info, since_ms }: &RoomMember) -> Self {
+        let user =
+            user.as_ref().map(|user| User { id: user.subject.to_string(), issuer: user.issuer.to_string() });
+        let session = PublicId::from(*id).to_string();
+        Self { session, user, info: raw(info.clone()), since: since_ms / 1_000 }
+    }
+}
+
+pub(super) async fn rooms(Shared(state): Shared<Arc<State>>, uri: Uri) -> Response<Body> {
+    let listed = async {
+        let query = rooms_query(uri.query().unwrap_or_default())?;
+        let list = ask(&state, |done| state.data_plane.list_rooms(query.clone(), done)).await?;
+        let next = list.rooms.last().filter(|_| list.truncated).map(|(name, _)| name.clone());
+        let rooms = list.rooms.into_iter().map(|(name, sessions)| ListedRoom { name, sessions }).collect();
+        Ok(json(StatusCode::OK, &Rooms { rooms, next, missing_nodes: list.missing_nodes }))
+    };
+    listed.await.unwrap_or_else(|refusal: Refusal| refuse(&state, refusal))
+}
+
+pub(super) async fn members(Shared(state): Shared<Arc<State>>, uri: Uri) -> Response<Body> {
+    let listed = async {
+        let query = members_query(uri.query().unwrap_or_default())?;
+        let list = ask(&state, |done| state.data_plane.list_members(query.clone(), done)).await?;
+        let members: Vec<Member> = list.members.iter().map(|member| Member::from(&**member)).collect();
+        let next = members.last().filter(|_| list.has_more).map(|member| member.session.clone());
+        let (count, missing_nodes) = (list.count, list.missing_nodes);
+        Ok(json(StatusCode::OK, &Members { members, count, next, missing_nodes }))
+    };
+    listed.await.unwrap_or_else(|refusal: Refusal| refuse(&state, refusal))
+}
+
+fn refused(message: String) -> Refusal {
+    Refusal::new(reason::ROOMS_QUERY, message)
+}
+
+/// The parameters of a query, decoded.
+fn parameters(query: &str) -> impl Iterator<Item = Result<(&str, String), Refusal>> {
+    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        // `+` is a space in a query.
+        percent_decoded(&value.replace('+', " "))
+            .filter(|value| value.len() <= ROOM_BYTES_MAX)
+            .map(|value| (name, value))
+            .ok_or_else(|| refused(format!("the value of {name:?} is not valid")))
+    })
+}
+
+fn limit(value: &str, max: usize) -> Result<usize, Refusal> {
+    let limit = value.parse().ok().filter(|limit| (1..=max).contains(limit));
+    limit.ok_or_else(|| refused(format!("limit is a number from 1 to {max}")))
+}
+
+/// The query of `GET /api/v1/rooms`.
+fn rooms_query(query: &str) -> Result<RoomsQuery, Refusal> {
+    let mut asked =
+        RoomsQuery { namespace: "/".into(), prefix: String::new(), after: String::new(), limit: LISTED };
+    for parameter in parameters(query) {
+        match parameter? {
+            ("namespace", value) => asked.namespace = value,
+            ("prefix", value) => asked.prefix = value,
+            ("after", value) => asked.after = value,
+            ("limit", value) => asked.limit = limit(&value, ROOMS_LISTED_MAX)?,
+            _ => {
+                return Err(refused("known query parameters are namespace, prefix, after and limit".into()));
+            }
+        }
+    }
+    Ok(asked)
+}
+
+/// The query of `GET /api/v1/rooms/members`.
+fn members_query(query: &str) -> Result<MembersQuery, Refusal> {
+    let (mut room, mut namespace) = (None, "/".to_owned());
+    let (mut after, mut listed_max) = (None, LISTED);
+    for parameter in parameters(query) {
+        match parameter? {
+            ("room", value) => room = Some(value),
+            ("namespace", value) => namespace = value,
+            ("after", value) => after = Some(session_id(&value).map_err(|bad| refused(bad.message))?),
+            ("limit", value) => listed_max = limit(&value, MEMBERS_LISTED_MAX)?,
+            _ => return Err(refused("known query parameters are room, namespace, after and limit".into())),
+        }
+    }
+    let room = room.ok_or_else(|| refused("the query parameter room is missing".into()))?;
+    let room = Room::all_members(&namespace).and_then(|all| all.sibling(&room));
+    let room = room.map_err(|error| refused(error.to_string()))?;
+    Ok(MembersQuery { room, after, limit: listed_max })
+}
