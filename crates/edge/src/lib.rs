@@ -19,6 +19,7 @@
 //! | `driver` | `Driver` | [`Core`] and [`simulated`], which run over every driver |
 
 mod app;
+mod budget;
 mod core;
 mod defaults;
 mod encode;

@@ -3,6 +3,7 @@
 use super::actions::{Acks, Action, Sent, Waiter};
 use super::{Ack, Arguments, Connect, Envelope, Event, Message, NotPublished, NotSubscribed, RequestId};
 use super::{Outlet, Questions, Refused, renews};
+use crate::budget::Budget;
 use crate::encode::Writer;
 use crate::encode::{Formats, json_string};
 use crate::identity::Owner;
@@ -136,6 +137,7 @@ pub struct Context<'a> {
     pub(crate) core: &'a CoreContext,
     pub(crate) outlet: &'a mut Outlet,
     pub(crate) questions: &'a mut Questions,
+    pub(crate) budget: &'a mut Budget,
     /// Messages that the handler has published to rooms that the engine orders.
     pub(crate) submitted: u32,
     /// Approximate number of bytes that the handler has published: its connection may have to wait for other cores.
@@ -417,7 +419,9 @@ impl<'a> Context<'a> {
         };
         let client = ClientFacts { protocol: "message", namespace, ..ClientFacts::default() };
         let credentials = Credentials { token: Some(token), client };
-        let Some(new) = self.questions.identify(self.core.now, &credentials)? else { return Ok(()) };
+        let Some(new) = self.questions.identify(self.core.now, &credentials, self.budget)? else {
+            return Ok(());
+        };
         let current = self.questions.identities.get(session);
         let is_newer = match current.filter(|current| current.principal.is_some()) {
             Some(current) => renews(current, &new).map_err(NotSubscribed::Denied)?,

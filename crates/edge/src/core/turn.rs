@@ -15,7 +15,7 @@
 
 use super::Core;
 use super::table::{Conn, Held, Machine};
-use crate::executor::budget::MESSAGE_BYTES;
+use crate::budget::MESSAGE_BYTES;
 use std::time::Duration;
 use stentor_driver::{Driver, thread_cpu_time};
 

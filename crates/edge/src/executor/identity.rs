@@ -33,7 +33,7 @@ impl Executor {
         &mut self,
         credentials: &Credentials<'_>,
     ) -> Result<Option<Arc<Identity>>, Refused> {
-        self.questions.identify(self.context.now, credentials)
+        self.questions.identify(self.context.now, credentials, &mut self.budget)
     }
 
     /// Gives a session its identity, or a newer one.

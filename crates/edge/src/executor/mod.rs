@@ -9,7 +9,6 @@
 //! Nothing here waits, and nothing here knows a protocol.
 
 mod arrivals;
-pub(crate) mod budget;
 mod effect;
 pub(crate) mod handshakes;
 pub(crate) mod holds;
@@ -25,6 +24,7 @@ use crate::app::{
     Acks, Action, Application, Arguments, Context, CoreContext, ENVELOPE_BYTES, HandlerScope, Identities,
     NotSubscribed, Outlet, Questions, Refused, public_id, take_at_once,
 };
+use crate::budget::Budget;
 use crate::encode::{FeedEvents, Format, Formats};
 use crate::identity::Service;
 use crate::identity::{ClientId, End, Owner, Sid, Sids};
@@ -42,7 +42,6 @@ use crate::recovery::RecoverableSockets;
 use crate::settings::Settings;
 use crate::shared::{ControlCommand, Shared};
 use crate::tracked::Tracked;
-use budget::Budget;
 use handshakes::Handshakes;
 use holds::SessionHolds;
 use identity::unix_millis;
@@ -577,6 +576,7 @@ impl Executor {
             core: &self.context,
             outlet: &mut self.outlet,
             questions: &mut self.questions,
+            budget: &mut self.budget,
             submitted: 0,
             published_bytes: 0,
         };

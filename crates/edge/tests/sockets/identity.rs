@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
+mod forged;
 mod grants;
 mod namespaces;
 mod pending;

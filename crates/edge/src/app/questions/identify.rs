@@ -1,6 +1,7 @@
 //! Questions about who clients are, and about subscriptions that they have; answers that have come later.
 
 use super::{Asked, Deferred, Identities, QUESTION_BYTES, Questions, Refused};
+use crate::budget::Budget;
 use crate::ports::{
     Access, Authentication, Credentials, Decision, Denial, Identity, PublicId, Question, Ticket,
 };
@@ -28,11 +29,12 @@ impl Questions {
         Some(answer.clone().map(|()| identity.clone()).map_err(Refused::Denied))
     }
 
-    /// Asks who a client is. `None`: nobody asks.
+    /// Asks who a client is. `None`: nobody asks. A refused token is work of the connection whose turn it is.
     pub(crate) fn identify(
         &mut self,
         now: Instant,
         credentials: &Credentials<'_>,
+        budget: &mut Budget,
     ) -> Result<Option<Arc<Identity>>, Refused> {
         let Some(authenticator) = self.identities.authenticator().cloned() else { return Ok(None) };
         let Credentials { token, client } = credentials;
@@ -60,6 +62,9 @@ impl Questions {
             Authentication::Accepted(identity) => Ok(Some(identity)),
             Authentication::Refused(denial) => {
                 self.identities.refused += 1;
+                if token.is_some() {
+                    budget.count_refused_token();
+                }
                 Err(Refused::Denied(denial))
             }
             Authentication::Pending => self.wait(now, self.asker, asked(&self.identities), number),

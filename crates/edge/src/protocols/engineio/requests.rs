@@ -2,8 +2,8 @@
 
 use super::{ApplicationProtocol, Client, Poll, Probe, payload};
 use crate::app::{Connect, Envelope, Refused};
+use crate::budget::MESSAGE_BYTES;
 use crate::encode::{Format, Writer};
-use crate::executor::budget::MESSAGE_BYTES;
 use crate::executor::handshakes;
 use crate::executor::{Effect, Feeds};
 use crate::identity::{ClientId, End, Owner, Service, Sid};

@@ -19,8 +19,8 @@ use super::request::{BufferedRequest, RequestOutcome, ResponseOptions, answer, c
 use super::websocket::WebSocket;
 use super::{engineio, sockjs};
 use crate::app::Connect;
+use crate::budget::REQUEST_BYTES;
 use crate::executor::Executor;
-use crate::executor::budget::REQUEST_BYTES;
 use crate::identity::Sid;
 use crate::limits::{LimitReached, Slot};
 use crate::millis::Millis;

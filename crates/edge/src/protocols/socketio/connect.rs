@@ -4,8 +4,8 @@ use super::{Carrier, Input, Next, Socket, SocketIo};
 use crate::app::{Admission, Envelope, HandlerScope, Hello, Refused, renews};
 use crate::encode::{EngineWriter, Format, Writer};
 use crate::executor::Executor;
-use crate::identity::{Owner, Sid};
-use crate::model::{CoreId, Room};
+use crate::identity::{End, Owner, Sid};
+use crate::model::{CoreId, Disconnect, Room};
 use crate::ports::{ClientFacts, Credentials, Denial, Identity};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,6 +15,8 @@ use stentor_wire::engineio::Version;
 use stentor_wire::http1::{self, Request};
 use stentor_wire::socketio;
 
+/// Maximum number of CONNECTs of a client that are refused for good.
+const REFUSED_MAX: u8 = 100;
 /// Maximum number of parameters in a namespace's query, as in Node.
 const QUERY_PAIRS_MAX: usize = 1_000;
 
@@ -112,7 +114,14 @@ impl SocketIo {
         let identity = match asked {
             Ok(identity) => identity,
             Err(Refused::Pending) => return Next::Wait,
-            Err(Refused::Denied(denial)) => return refuse_denied(engine, namespace, &denial, out),
+            Err(Refused::Denied(denial)) => {
+                self.refused += u8::from(!denial.retry);
+                if self.refused > REFUSED_MAX {
+                    ex.end_client(client, End::Because(Disconnect::TooManyRequests));
+                    return Next::Stop;
+                }
+                return refuse_denied(engine, namespace, &denial, out);
+            }
         };
         let offset = json::string_member(auth, "offset");
         let arrival = match pid.map(|pid| ex.find_socket(pid, offset.as_deref(), namespace)) {

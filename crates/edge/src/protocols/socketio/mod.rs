@@ -39,6 +39,8 @@ pub(crate) struct SocketIo {
     feeds: Option<Box<Feeds>>,
     /// The client can't move to another core.
     pub(crate) stays: bool,
+    /// CONNECTs that were refused for good.
+    refused: u8,
 }
 
 /// A client in a namespace.
@@ -83,7 +85,7 @@ struct Input<'a> {
 
 impl SocketIo {
     pub(crate) fn new(connect_until: Millis, feeds: Option<Box<Feeds>>) -> Self {
-        Self { unfinished: None, sockets: SmallVec::new(), connect_until, feeds, stays: false }
+        Self { unfinished: None, sockets: SmallVec::new(), connect_until, feeds, stays: false, refused: 0 }
     }
 
     pub(crate) fn is_fresh(&self) -> bool {

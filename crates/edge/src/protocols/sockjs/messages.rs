@@ -1,8 +1,8 @@
 //! Messages of SockJS clients: those of a body, and of a WebSocket message.
 
 use crate::app::{HandlerScope, Message};
+use crate::budget::MESSAGE_BYTES;
 use crate::executor::Executor;
-use crate::executor::budget::MESSAGE_BYTES;
 use crate::protocols::client::Next;
 use crate::protocols::message;
 use stentor_wire::sockjs::{self, Error, Limits, Messages};

@@ -7,6 +7,9 @@ use stentor_wire::ws::StepLimits;
 pub(crate) const MESSAGE_BYTES: usize = 128;
 /// The constant for an HTTP request, and for a message with its own answer.
 pub(crate) const REQUEST_BYTES: usize = 1024;
+/// The constant for a token that is refused: about the cost of a signature of any algorithm. One that is accepted is known the next
+/// time, and nobody has many of them.
+const REFUSED_TOKEN_BYTES: usize = 32 * 1024;
 /// The constant for each delivery of a publication: a connection that publishes to a large room shares its core too.
 const DELIVERY_BYTES: usize = 16;
 /// The divisor of `limits.turn_bytes_max` for a connection's share once others have used up the turn.
@@ -67,6 +70,11 @@ impl Budget {
     #[inline]
     pub(crate) fn count(&mut self, bytes: usize) {
         self.done_bytes += bytes;
+    }
+
+    /// Counts a token that was refused.
+    pub(crate) fn count_refused_token(&mut self) {
+        self.count(REFUSED_TOKEN_BYTES);
     }
 
     /// Counts deliveries to sessions of this core that the connection has caused.
