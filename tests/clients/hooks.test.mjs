@@ -215,6 +215,67 @@ test('a hook that misbehaves refuses its own clients only, and says why in the m
   assert.ok(!server.log.join('').includes(secret));
 });
 
+test('a question that fails a request of many refuses nobody else', async (t) => {
+  const { url, seen } = await backend(t, {
+    respond: async (response, questions) => {
+      await passed(20);
+      if (questions.some(({ event }) => event === 'poison')) return response.writeHead(500).end();
+      response.end(JSON.stringify({ answers: questions.map(({ id, arguments: [n] }) => ({ id, ack: [n] })) }));
+    },
+  });
+  const server = await serve(t, { config: hook('chat', url, 'on = ["event"]') });
+  const sockets = await Promise.all(Array.from({ length: 20 }, () => connected(t, server)));
+  for (let round = 0; round < 10; round++) {
+    const asked = sockets.map((socket, n) => ask(socket, n < 6 ? 'poison' : 'good', n));
+    const answers = await Promise.all(asked);
+    assert.deepEqual(answers.map((answer) => answer?.code ?? answer), sockets.map((_, n) => n < 6 ? 'unavailable' : n));
+  }
+  assert(seen.some(({ questions }) => questions.length > 1), 'they share requests');
+  // What other parsers refuse doesn't reach them.
+  assert.equal(await ask(sockets[0], 'good', 'a\ud800'), 'a\ufffd');
+  assert.match(String(seen.at(-1).body), /"a\\ufffd"/);
+});
+
+test('a hook that decides who may subscribe decides who may list members', async (t) => {
+  const { url } = await backend(t, { answer: ({ room }) => ({ allow: room !== 'secret', code: 'secret' }) });
+  for (const on of ['"subscribe"', '"connect", "subscribe"']) {
+    const server = await serve(t, { config: hook('chat', url, `on = [${on}]`) });
+    const client = await plain(t, new WebSocket(`${server.ws}/ws`));
+    const list = async (room, members) => {
+      client.send({ type: 'presence', room, members, id: 1 });
+      const { type, code } = await client.next();
+      return code ?? type;
+    };
+    for (const members of [true, false]) {
+      assert.equal(await list('secret', members), 'secret', on);
+      assert.notEqual(await list('open', members), 'secret', on);
+    }
+  }
+});
+
+test('users that a hook names are revoked, and those without a token may return', async (t) => {
+  const { url } = await backend(t, { answer: ({ client }) => ({ allow: true, user: client.user_agent }) });
+  const permissions = '[auth]\nanonymous = "allow"\n[[permissions]]\nrooms = ["x"]\nallow = ["subscribe"]\n';
+  const server = await serve(t, { config: permissions + hook('chat', url, 'on = ["connect"]') });
+  const open = (user) => new WebSocket(`${server.ws}/ws`, { headers: { 'user-agent': user } });
+  const [ada, bob] = [open('ada'), open('bob')];
+  for (const socket of [ada, bob]) await plain(t, socket);
+  const revoke = async (body) => {
+    const headers = { 'content-type': 'application/json' };
+    const response = await fetch(`${server.admin}/api/v1/revocations`, { method: 'POST', headers, body: JSON.stringify(body) });
+    return (await response.json()).sessions;
+  };
+  assert.equal(await revoke({ issued_before: Math.ceil(Date.now() / 1000) + 1 }), 0, 'they have no tokens');
+  const ended = once(ada, 'close');
+  assert.equal(await revoke({ issuer: 'hook:chat', subject: 'ada' }), 1);
+  assert.equal((await ended)[0], 4407);
+  assert.equal(bob.readyState, WebSocket.OPEN);
+  const [, { statusCode }] = await once(open('ada'), 'unexpected-response');
+  assert.equal(statusCode, 401, 'in the same second');
+  await passed(1100);
+  await plain(t, open('ada'));
+});
+
 test('after five failures a hook is not asked, until it answers again', async (t) => {
   let fails = true;
   const { url, seen } = await backend(t, {
@@ -363,6 +424,9 @@ for (const [language, command, args] of [
     assert.deepEqual(await joined, ['42']);
     assert.deepEqual(await ask(bob, 'join', 'user:42'), { ok: false, code: 'not_allowed', message: "user:42 isn't yours" });
     assert.equal((await ask(bob, 'other')).code, 'unknown_event');
+    // Neither does a question that the example can't handle fail others, nor one that its parser can't.
+    assert.equal((await ask(bob, 'join', { toString: 1 })).code, language === 'python' ? 'not_allowed' : 'bad_request');
+    assert.match((await ask(bob, 'join', '\ud800')).message, /isn't yours/);
     bob.on('news', () => assert.fail('it is for user 42'));
     const news = once(ada, 'news');
     await fetch(`${server.admin}/api/v1/publish`, {

@@ -44,7 +44,7 @@ pub use escape::{Escaping, write_escaped, write_string, write_wtf8};
 pub use minify::{depth, minify, minify_to, without_byte_order_mark};
 pub use parts::{Elements, Members, elements, member, members, string_member};
 pub use scan::{LEVELS_MAX, Scalar, Visitor, check, is_space, scan, skip_space, trim_start, value_end};
-pub use string::{RawString, string, string_is, unescape, unescape_to_wtf8};
+pub use string::{RawString, replace_lone_surrogates, string, string_is, unescape, unescape_to_wtf8};
 
 /// Maximum depth of arrays and objects; `[]` has depth 1.
 pub const DEPTH_MAX: usize = 128;

@@ -29,6 +29,21 @@ pub fn unescape_to_wtf8(out: &mut Vec<u8>, raw: &[u8]) {
     decode(out, raw, |code| code);
 }
 
+/// Replaces escaped surrogates without a partner by U+FFFD, in a text that has been checked. Other parsers than JavaScript's refuse
+/// them. The length stays the same.
+pub fn replace_lone_surrogates(text: &mut [u8]) {
+    let mut at = 0;
+    while let Some(found) = memchr::memchr(b'\\', &text[at..]) {
+        at += found;
+        let (code, rest) = escape(&text[at..]);
+        let end = text.len() - rest.len();
+        if is_surrogate(code) {
+            text[at + 2..end].copy_from_slice(b"fffd");
+        }
+        at = end;
+    }
+}
+
 /// A string as it is written in a text, without its quotes. Its escapes are well-formed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawString<'a> {

@@ -339,6 +339,23 @@ fn strings_are_read() {
         unescape(raw);
         string_is(raw, "text");
         unescape_to_wtf8(&mut Vec::new(), raw.as_bytes());
+        replace_lone_surrogates(&mut raw.as_bytes().to_vec());
+    }
+}
+
+#[test]
+fn lone_surrogates_are_replaced() {
+    for (text, expect) in [
+        (r#"["a\n","é"]"#, r#"["a\n","é"]"#),
+        (r#""\ud83d\ude00""#, r#""\ud83d\ude00""#),
+        (r#""\ud83d""#, r#""\ufffd""#),
+        (r#""\uDE00\ud83d""#, r#""\ufffd\ufffd""#),
+        (r#""\ud83d\ud83d\ude00""#, r#""\ufffd\ud83d\ude00""#),
+        (r#""\\ud83d\n\ud83dx""#, r#""\\ud83d\n\ufffdx""#),
+    ] {
+        let mut bytes = text.as_bytes().to_vec();
+        replace_lone_surrogates(&mut bytes);
+        assert_eq!(String::from_utf8(bytes).unwrap(), expect, "{text}");
     }
 }
 

@@ -19,6 +19,15 @@ const answers = {
   },
 };
 
+// One question that can't be answered mustn't fail the others.
+function answer(question) {
+  try {
+    return { id: question.id, ...answers[question.hook](question) };
+  } catch {
+    return { id: question.id, allow: false, code: 'bad_request' };
+  }
+}
+
 function isSigned(header, body) {
   const [, time, signature] = /^t=(\d+),v1=([0-9a-f]{64})$/.exec(header) ?? [];
   if (!time || Math.abs(Date.now() / 1000 - time) > 300) return false;
@@ -32,7 +41,6 @@ const server = http.createServer(async (request, response) => {
   const body = Buffer.concat(chunks);
   if (!isSigned(request.headers['stentor-signature'], body)) return response.writeHead(401).end();
   const { questions } = JSON.parse(body);
-  const given = questions.map((question) => ({ id: question.id, ...answers[question.hook](question) }));
-  response.setHeader('content-type', 'application/json').end(JSON.stringify({ answers: given }));
+  response.setHeader('content-type', 'application/json').end(JSON.stringify({ answers: questions.map(answer) }));
 });
 server.listen(Number(process.argv[2] ?? 9000), '127.0.0.1', () => console.log('listening on', server.address().port));

@@ -18,13 +18,26 @@ function event(array $question): array
     if ($question['event'] !== 'join') {
         return ['allow' => false, 'code' => 'unknown_event'];
     }
-    [$room] = $question['arguments'];
+    $room = $question['arguments'][0] ?? null;
+    if (!is_string($room)) {
+        throw new InvalidArgumentException('not a room');
+    }
     $user = $question['user']['id'] ?? null;
     if ($user === null || $room !== "user:$user") {
         return ['allow' => false, 'code' => 'not_allowed', 'message' => "$room isn't yours"];
     }
     $joined = ['event' => 'joined', 'arguments' => [$user], 'rooms' => [$room]];
     return ['join' => [$room], 'ack' => [['joined' => $room]], 'emit' => [$joined]];
+}
+
+// One question that can't be answered mustn't fail the others.
+function answer(array $question): array
+{
+    try {
+        return ['id' => $question['id']] + ['connect' => connect(...), 'event' => event(...)][$question['hook']]($question);
+    } catch (Throwable) {
+        return ['id' => $question['id'], 'allow' => false, 'code' => 'bad_request'];
+    }
 }
 
 function is_signed(string $header, string $body): bool
@@ -40,6 +53,5 @@ if (!is_signed($_SERVER['HTTP_STENTOR_SIGNATURE'] ?? '', $body)) {
     http_response_code(401);
     return;
 }
-$answer = fn (array $question): array => ['id' => $question['id']] + $question['hook']($question);
 header('content-type: application/json');
-echo json_encode(['answers' => array_map($answer, json_decode($body, true)['questions'])]);
+echo json_encode(['answers' => array_map(answer(...), json_decode($body, true)['questions'])]);

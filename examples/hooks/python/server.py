@@ -30,6 +30,13 @@ def event(question):
 ANSWERS = {"connect": connect, "event": event}
 
 
+def answer(question):
+    try:
+        return {"id": question["id"], **ANSWERS[question["hook"]](question)}
+    except Exception:  # one question that can't be answered mustn't fail the others
+        return {"id": question["id"], "allow": False, "code": "bad_request"}
+
+
 def is_signed(header, body):
     match = re.fullmatch(r"t=(\d+),v1=([0-9a-f]{64})", header or "")
     if match is None or abs(time.time() - int(match[1])) > 300:
@@ -43,16 +50,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
-        status, answer = 401, b""
+        status, response = 401, b""
         if is_signed(self.headers["stentor-signature"], body):
             questions = json.loads(body)["questions"]
-            answers = [{"id": question["id"], **ANSWERS[question["hook"]](question)} for question in questions]
-            status, answer = 200, json.dumps({"answers": answers}).encode()
+            status, response = 200, json.dumps({"answers": [answer(question) for question in questions]}).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(answer)))
+        self.send_header("content-length", str(len(response)))
         self.end_headers()
-        self.wfile.write(answer)
+        self.wfile.write(response)
 
     def log_message(self, *_):
         pass

@@ -4,6 +4,7 @@
 //! ```text
 //!  ask ──► waiting ──► batch in flight ──► answered
 //!   │         │               └── failed ──► failed, with the cause
+//!   │         │               └── failed, perhaps because of one question ──► each again, alone
 //!   │         └── deadline, or the breaker opens ──► failed
 //!   └── full, or the breaker is open ──► refused at once
 //! ```
@@ -11,9 +12,12 @@
 //! The first question leaves at once if no request is in flight. Others are gathered until a batch is full or the oldest has
 //! waited for [`Limits::gather`].
 //!
+//! Questions that are asked again are one failure for the breaker if all of them fail, and none otherwise: a client whose events the
+//! backend can't handle doesn't open it.
+//!
 //! Invariants: every question that was accepted is answered once; at most [`Limits::requests_max`] batches are in flight, one while
 //! the breaker is half open; a batch is within `batch_max` questions and, unless it has only one, `batch_bytes_max`; questions
-//! leave in the order in which they came; after `poll_batch(now)` returned `None`, `poll_timeout()` is later than `now`.
+//! leave in the order in which they came, unless they are asked again; after `poll_batch(now)` returned `None`, `poll_timeout()` is later than `now`.
 
 use super::breaker::Breaker;
 use super::failure::Cause;
@@ -45,6 +49,21 @@ struct Waiting<A> {
     asker: A,
     text: Vec<u8>,
     asked_at: Instant,
+    /// The request that has failed, if it is asked again.
+    again: Option<u64>,
+}
+
+/// A request.
+struct InFlight<A> {
+    /// With ids of the questions and when they were asked, in order.
+    askers: Vec<(u64, A, Instant)>,
+    again: Option<u64>,
+}
+
+/// Questions of a failed request that were asked again.
+struct Again {
+    unanswered: usize,
+    has_answer: bool,
 }
 
 /// One request.
@@ -65,8 +84,12 @@ pub(super) struct Batcher<A> {
     limits: Limits,
     waiting: VecDeque<Waiting<A>>,
     waiting_bytes: usize,
-    /// Askers of the questions in flight, by number of the request; with the ids of the questions, in order.
-    in_flight: HashMap<u64, Vec<(u64, A)>>,
+    /// Those that are asked again, which leave first, each alone.
+    alone: VecDeque<Waiting<A>>,
+    /// By number of the request that has failed.
+    again: HashMap<u64, Again>,
+    /// By number of the request.
+    in_flight: HashMap<u64, InFlight<A>>,
     failed: Vec<(A, Cause)>,
     breaker: Breaker,
     last_id: u64,
@@ -79,6 +102,8 @@ impl<A> Batcher<A> {
             limits,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            alone: VecDeque::new(),
+            again: HashMap::new(),
             in_flight: HashMap::new(),
             failed: Vec::new(),
             breaker: Breaker::default(),
@@ -111,7 +136,7 @@ impl<A> Batcher<A> {
         }
         self.last_id = id;
         self.waiting_bytes += text.len();
-        self.waiting.push_back(Waiting { id, asker, text, asked_at: now });
+        self.waiting.push_back(Waiting { id, asker, text, asked_at: now, again: None });
         Ok(self.waiting.len() == 1 || self.is_full())
     }
 
@@ -120,9 +145,43 @@ impl<A> Batcher<A> {
         self.waiting.len() >= self.limits.batch_max || self.waiting_bytes >= self.limits.batch_bytes_max
     }
 
+    /// Asks the questions of a request again, each alone, because one of them may be why it has failed. Returns whether it does; if
+    /// not, the request has failed for good.
+    pub(super) fn ask_again(&mut self, number: u64, questions: Vec<Vec<u8>>) -> bool {
+        let is_batch = |request: &InFlight<A>| request.askers.len() > 1;
+        if !self.breaker.is_closed() || !self.in_flight.get(&number).is_some_and(is_batch) {
+            return false;
+        }
+        let Some(request) = self.in_flight.remove(&number) else { return false };
+        self.again.insert(number, Again { unanswered: request.askers.len(), has_answer: false });
+        for ((id, asker, asked_at), text) in request.askers.into_iter().zip(questions) {
+            self.waiting_bytes += text.len();
+            self.alone.push_back(Waiting { id, asker, text, asked_at, again: Some(number) });
+        }
+        true
+    }
+
+    /// A question that was asked again has ended. Returns how the request has ended, if that is known.
+    fn end_again(&mut self, number: u64, has_answer: bool) -> Option<bool> {
+        let again = self.again.get_mut(&number)?;
+        again.unanswered -= 1;
+        again.has_answer |= has_answer;
+        let (is_last, has_any) = (again.unanswered == 0, again.has_answer);
+        if is_last {
+            self.again.remove(&number);
+        }
+        if has_answer { Some(true) } else { (is_last && !has_any).then_some(false) }
+    }
+
     /// The next request to be sent.
     pub(super) fn poll_batch(&mut self, now: Instant) -> Option<Batch> {
         self.expire(now);
+        if self.has_slot(now)
+            && let Some(next) = self.alone.pop_front()
+        {
+            self.waiting_bytes -= next.text.len();
+            return Some(self.send(now, vec![next]));
+        }
         let first = self.waiting.front()?;
         let is_due = self.in_flight.is_empty()
             || self.is_full()
@@ -130,23 +189,32 @@ impl<A> Batcher<A> {
         if !is_due || !self.has_slot(now) {
             return None;
         }
-        let deadline = first.asked_at + self.limits.timeout;
-        self.last_request += 1;
-        let number = self.last_request;
-        let (mut questions, mut askers, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let (mut batch, mut bytes) = (Vec::new(), 0);
         while let Some(next) = self.waiting.front()
-            && questions.len() < self.limits.batch_max
-            && (questions.is_empty() || bytes + next.text.len() <= self.limits.batch_bytes_max)
-            && let Some(Waiting { id, asker, text, .. }) = self.waiting.pop_front()
+            && batch.len() < self.limits.batch_max
+            && (batch.is_empty() || bytes + next.text.len() <= self.limits.batch_bytes_max)
+            && let Some(next) = self.waiting.pop_front()
         {
-            bytes += text.len();
-            askers.push((id, asker));
-            questions.push(text);
+            bytes += next.text.len();
+            batch.push(next);
         }
         self.waiting_bytes -= bytes;
-        self.in_flight.insert(number, askers);
+        Some(self.send(now, batch))
+    }
+
+    fn send(&mut self, now: Instant, batch: Vec<Waiting<A>>) -> Batch {
+        self.last_request += 1;
+        let number = self.last_request;
+        let asked_at = batch.first().map_or(now, |first| first.asked_at);
+        let again = batch.first().and_then(|first| first.again);
+        let (mut questions, mut askers) = (Vec::new(), Vec::new());
+        for Waiting { id, asker, text, asked_at, .. } in batch {
+            askers.push((id, asker, asked_at));
+            questions.push(text);
+        }
+        self.in_flight.insert(number, InFlight { askers, again });
         self.breaker.begin(now, number);
-        Some(Batch { number, questions, deadline })
+        Batch { number, questions, deadline: asked_at + self.limits.timeout }
     }
 
     /// Whether a request may be sent.
@@ -156,11 +224,11 @@ impl<A> Batcher<A> {
 
     /// When [`Self::poll_batch`] is to be called at the latest, if nothing else happens.
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        let first = self.waiting.front()?;
-        let deadline = first.asked_at + self.limits.timeout;
+        let deadline = |waiting: &Waiting<A>| waiting.asked_at + self.limits.timeout;
         // If there is no slot, a response makes one.
-        let due = self.has_slot(now).then_some(first.asked_at + self.limits.gather);
-        Some(due.map_or(deadline, |due| due.min(deadline)))
+        let first = self.waiting.front();
+        let due = first.filter(|_| self.has_slot(now)).map(|first| first.asked_at + self.limits.gather);
+        self.alone.iter().chain(first).map(deadline).chain(due).min()
     }
 
     /// Fails questions that nothing can answer in time any more.
@@ -174,6 +242,30 @@ impl<A> Batcher<A> {
             self.waiting_bytes -= text.len();
             self.failed.push((asker, Cause::Timeout));
         }
+        for _ in 0..self.alone.len() {
+            let Some(question) = self.alone.pop_front() else { break };
+            if now.saturating_duration_since(question.asked_at) < self.limits.timeout {
+                self.alone.push_back(question);
+                continue;
+            }
+            self.waiting_bytes -= question.text.len();
+            let ended = question.again.and_then(|number| self.end_again(number, false));
+            self.failed.push((question.asker, Cause::Timeout));
+            if let Some(has_answer) = ended {
+                self.end_request(now, 0, has_answer);
+            }
+        }
+    }
+
+    /// Tells the breaker how a request has ended.
+    fn end_request(&mut self, now: Instant, number: u64, has_answer: bool) {
+        if self.breaker.end(now, number, has_answer) {
+            // What waits would wait in vain.
+            self.waiting_bytes = 0;
+            self.again.clear();
+            let waiting = self.waiting.drain(..).chain(self.alone.drain(..));
+            self.failed.extend(waiting.map(|waiting| (waiting.asker, Cause::BreakerOpen)));
+        }
     }
 
     /// The response to a request has come, with answers by id, or it failed. Ids that weren't asked are ignored; questions without
@@ -184,7 +276,7 @@ impl<A> Batcher<A> {
         number: u64,
         response: Result<Vec<(u64, T)>, Cause>,
     ) -> Vec<Answered<A, T>> {
-        let Some(askers) = self.in_flight.remove(&number) else { return Vec::new() };
+        let Some(request) = self.in_flight.remove(&number) else { return Vec::new() };
         let mut answers: HashMap<u64, T> = HashMap::new();
         let missing = match response {
             Ok(given) => {
@@ -197,17 +289,18 @@ impl<A> Batcher<A> {
             Err(cause) => cause,
         };
         let mut has_answer = false;
-        let answered = askers.into_iter().map(|(id, asker)| {
+        let answered = request.askers.into_iter().map(|(id, asker, _)| {
             let answer = answers.remove(&id).ok_or(missing);
             has_answer |= answer.is_ok();
             (asker, answer)
         });
         let answered = answered.collect();
-        if self.breaker.end(now, number, has_answer) {
-            // What waits would wait in vain.
-            self.waiting_bytes = 0;
-            let waiting = self.waiting.drain(..).map(|waiting| (waiting.asker, Cause::BreakerOpen));
-            self.failed.extend(waiting);
+        let ended = match request.again {
+            None => Some(has_answer),
+            Some(failed) => self.end_again(failed, has_answer),
+        };
+        if let Some(has_answer) = ended {
+            self.end_request(now, number, has_answer);
         }
         answered
     }
@@ -224,7 +317,7 @@ impl<A> Batcher<A> {
 
     /// Questions that wait for a request.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.alone.len()
     }
 
     /// Bytes of these questions.

@@ -39,6 +39,11 @@ impl Cause {
         Self::BreakerOpen,
     ];
 
+    /// Whether one of the questions of a request may be to blame. Causes after which the backend may still handle the request aren't here.
+    pub(super) fn may_concern_one_question(self) -> bool {
+        matches!(self, Self::Status | Self::TooLarge | Self::Invalid)
+    }
+
     /// The label in metrics.
     pub(super) fn name(self) -> &'static str {
         match self {

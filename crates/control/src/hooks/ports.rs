@@ -46,12 +46,13 @@ impl Hooks {
     fn decide(&self, question: &Question<'_>) -> Decision {
         let publish;
         let (kind, topic) = match question.access {
-            Access::Subscribe(topic) => (HookKind::Subscribe, topic),
+            // Who may not subscribe to a room may not know who has.
+            Access::Subscribe(topic) | Access::Presence(topic) => (HookKind::Subscribe, topic),
             Access::Publish(room) => {
                 publish = Topic::Room(room.clone());
                 (HookKind::Publish, &publish)
             }
-            Access::Connect { .. } | Access::Presence(_) | Access::History(_) => return Decision::Allow,
+            Access::Connect { .. } | Access::History(_) => return Decision::Allow,
         };
         let Some(hook) = self.decider(kind, topic) else { return Decision::Allow };
         let session = question.session.map(|session| session.to_string());
@@ -123,11 +124,13 @@ impl Authorizer for HookAuthorizer {
 
     fn is_cacheable(&self, access: Access<'_>) -> bool {
         let is_asked = match access {
-            Access::Subscribe(topic) => self.hooks.decider(HookKind::Subscribe, topic).is_some(),
+            Access::Subscribe(topic) | Access::Presence(topic) => {
+                self.hooks.decider(HookKind::Subscribe, topic).is_some()
+            }
             Access::Publish(room) => {
                 self.hooks.decider(HookKind::Publish, &Topic::Room(room.clone())).is_some()
             }
-            Access::Connect { .. } | Access::Presence(_) | Access::History(_) => false,
+            Access::Connect { .. } | Access::History(_) => false,
         };
         !is_asked && self.inner.as_ref().is_none_or(|inner| inner.is_cacheable(access))
     }

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use std::fmt::Write as _;
 use stentor_edge::{ClientEvent, ClientFacts, Identity};
 use stentor_hub::Topic;
-use stentor_json::write_string;
+use stentor_json::{replace_lone_surrogates, write_string};
 
 /// What the transport knows of a session.
 #[derive(Clone, Copy, Default)]
@@ -84,6 +84,8 @@ impl Object {
 
     fn end(mut self) -> Vec<u8> {
         self.0.push(b'}');
+        // JSON of a client that the backend couldn't read would fail the questions of others in the same request.
+        replace_lone_surrogates(&mut self.0);
         self.0
     }
 }

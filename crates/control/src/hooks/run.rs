@@ -117,7 +117,8 @@ impl Runner {
         let hook = &self.hook;
         let (begun, number) = (Instant::now(), batch.number);
         let body = http::body(&self.hooks.node, &batch);
-        let held = body.len();
+        // With the questions, which may have to be asked again.
+        let held = 2 * body.len();
         hook.bodies.add(held);
         hook.metrics.requests.inc();
         let response = hook.sender.send(body, batch.deadline).await;
@@ -134,6 +135,12 @@ impl Runner {
             Ok(answers) => (Ok(answers), None),
             Err((cause, text)) => {
                 hook.metrics.failure(cause).inc();
+                if cause.may_concern_one_question()
+                    && locked(&hook.batcher).ask_again(number, batch.questions)
+                {
+                    hook.bodies.subtract(held);
+                    return Some(text);
+                }
                 (Err(cause), Some(text))
             }
         };

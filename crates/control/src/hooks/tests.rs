@@ -1,7 +1,7 @@
 //! The machine against a model on a virtual clock, and the wire format.
 
 use super::answer::{self, Admission, Permission};
-use super::batcher::{Batcher, Limits};
+use super::batcher::{Batch, Batcher, Limits};
 use super::breaker::{FAILURES_MAX, PAUSE_MAX, PAUSE_MIN};
 use super::cache::Cache;
 use super::failure::Cause;
@@ -285,6 +285,76 @@ fn the_breaker_opens_probes_and_closes() {
     assert!(!batcher.is_broken());
 }
 
+/// A batcher with two questions in flight, which has failed perhaps because of one of them.
+fn again(now: Instant) -> (Batcher<&'static str>, Vec<Batch>) {
+    let (mut batcher, number) = one_in_flight(now);
+    batcher.handle_response(now, number, Ok(vec![(1, ())]));
+    for asker in ["b", "c"] {
+        batcher.ask(now, asker, |id| id.to_string().into_bytes()).unwrap();
+    }
+    let Batch { number, questions, .. } = batcher.poll_batch(now).unwrap();
+    batcher.ask(now, "later", |_| vec![0]).unwrap();
+    assert_eq!(questions, [b"2", b"3"]);
+    assert!(batcher.ask_again(number, questions));
+    assert_eq!((batcher.waiting(), batcher.waiting_bytes(), batcher.in_flight()), (3, 3, 0));
+    let alone: Vec<_> = std::iter::from_fn(|| batcher.poll_batch(now)).collect();
+    assert_eq!(alone.len(), 2, "others are still gathered");
+    (batcher, alone)
+}
+
+#[test]
+fn questions_of_a_failed_request_are_asked_again_alone() {
+    let now = Instant::now();
+    let (mut batcher, alone) = again(now);
+    assert!(alone.iter().all(|batch| batch.deadline == now + LIMITS.timeout));
+    let [one, two] = &alone[..] else { panic!("{alone:?}") };
+    assert_eq!((&one.questions[..], &two.questions[..]), (&[b"2".to_vec()][..], &[b"3".to_vec()][..]));
+    // Once only.
+    assert!(!batcher.ask_again(one.number, one.questions.clone()));
+    let answered = batcher.handle_response::<()>(now, one.number, Err(Cause::Status));
+    assert_eq!(answered, [("b", Err(Cause::Status))]);
+    assert_eq!(batcher.handle_response(now, two.number, Ok(vec![(3, "x")])), [("c", Ok("x"))]);
+    // What nobody could send in time fails.
+    let (mut batcher, number) = one_in_flight(now);
+    batcher.handle_response(now, number, Ok(vec![(1, ())]));
+    for asker in ["b", "c"] {
+        batcher.ask(now, asker, |_| vec![0]).unwrap();
+    }
+    let batch = batcher.poll_batch(now).unwrap();
+    assert!(batcher.ask_again(batch.number, batch.questions));
+    let late = now + LIMITS.timeout;
+    assert_eq!(batcher.poll_batch(late), None);
+    assert_eq!(batcher.take_failed(), [("b", Cause::Timeout), ("c", Cause::Timeout)]);
+    assert_eq!((batcher.waiting(), batcher.waiting_bytes(), batcher.poll_timeout(late)), (0, 0, None));
+}
+
+/// Requests that have failed because of one question don't open the breaker; those of which nothing is answered do.
+#[test]
+fn one_bad_question_does_not_open_the_breaker() {
+    fn check(is_any_answered: bool, opens: bool) {
+        let now = Instant::now();
+        let mut batcher = Batcher::new(LIMITS);
+        for _ in 0..2 * FAILURES_MAX {
+            for asker in [1, 2] {
+                if batcher.ask(now, asker, |id| id.to_string().into_bytes()).is_err() {
+                    assert!(opens);
+                    return;
+                }
+            }
+            let batch = batcher.poll_batch(now).unwrap();
+            assert!(batcher.ask_again(batch.number, batch.questions));
+            let [one, two] = [(); 2].map(|()| batcher.poll_batch(now).unwrap());
+            let id: u64 = std::str::from_utf8(&one.questions[0]).unwrap().parse().unwrap();
+            let answer = if is_any_answered { Ok(vec![(id, ())]) } else { Err(Cause::Status) };
+            batcher.handle_response(now, one.number, answer);
+            batcher.handle_response::<()>(now, two.number, Err(Cause::Status));
+        }
+        assert!(!opens);
+    }
+    check(true, false);
+    check(false, true);
+}
+
 #[test]
 fn the_cache_is_bounded_in_number_and_time() {
     let now = Instant::now();
@@ -474,7 +544,7 @@ fn the_documented_requests_are_what_is_sent() {
             wants_ack: true,
         },
     );
-    let batch = super::batcher::Batch { number: 1, questions: vec![event], deadline: Instant::now() };
+    let batch = Batch { number: 1, questions: vec![event], deadline: Instant::now() };
     let body = super::http::body("5c1f0a7e9b3d2468", &batch);
     assert_eq!(serde_json::from_slice::<Value>(&body).unwrap(), documented[0]);
 
