@@ -192,7 +192,7 @@ impl<E: Encoder> Hub<E> {
     /// Figures of the rooms with their home here.
     pub fn presence_stats(&self) -> PresenceStats {
         let Some(presence) = &self.presence else { return PresenceStats::default() };
-        let bytes = presence.table.bytes() + presence.changes.bytes();
-        PresenceStats { bytes, ..presence.table.stats() }
+        let stats = presence.table.stats();
+        PresenceStats { bytes: stats.bytes + presence.changes.bytes(), ..stats }
     }
 }

@@ -122,6 +122,8 @@ pub struct MembersPage {
     pub count: usize,
     /// The version of the last notice that it includes, for watchers.
     pub version: Option<u64>,
+    /// How many members were looked at for it.
+    pub visited: usize,
 }
 
 /// What nodes tell each other about a room.

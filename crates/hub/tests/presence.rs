@@ -190,6 +190,10 @@ impl Cluster {
                 }
                 hub.handle_time(now);
                 hub.handle_presence_time(now);
+                // It checks its sums in tests.
+                if self.random.below(20) == 0 {
+                    let _ = hub.presence_stats();
+                }
                 while let Some(message) = hub.poll_presence_message() {
                     busy = true;
                     let lost = self.random.below(100) < self.loss_percent;
@@ -445,6 +449,37 @@ fn ten_thousand_joins_are_coalesced() {
     // Once per 100 ms.
     let notices = cluster.nodes[0].take(core, session).len();
     assert!((40..=60).contains(&notices), "{notices} notices in 6 s");
+}
+
+#[test]
+fn a_list_passes_over_no_members_that_are_only_counted() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.watch(0, 0);
+    let open = |cluster: &mut Cluster, n: usize| (n % CORES, cluster.open(0, n % CORES, None));
+    let sessions: Vec<_> = (0..10_000).map(|n| open(&mut cluster, n)).collect();
+    sessions.iter().for_each(|(core, session)| cluster.join(0, *core, *session));
+    cluster.pass(Duration::from_secs(1));
+    let home = cluster.nodes[0].hubs[0].presence_core(&cluster.room);
+    let list = |cluster: &mut Cluster, after, limit, for_watcher| {
+        let node = &mut cluster.nodes[0];
+        node.hubs[home].present_members(node.now, &cluster.room, after, limit, for_watcher)
+    };
+    for for_watcher in [true, false] {
+        let page = list(&mut cluster, None, 1_000, for_watcher);
+        assert_eq!((page.members.len(), page.has_more, page.count), (1_000, false, 10_000));
+        assert!(page.visited <= 2_000, "{}", page.visited);
+        let last = page.members.last().map(|member| member.id);
+        assert_eq!(list(&mut cluster, last, 1_000, for_watcher).visited, 0, "9,000 follow");
+        assert!(list(&mut cluster, None, 10, for_watcher).visited <= 21);
+    }
+    // All leave, and watchers aren't notified yet.
+    sessions.iter().for_each(|(core, session)| cluster.leave(0, *core, *session));
+    cluster.settle(0);
+    let page = list(&mut cluster, None, 1_000, true);
+    assert_eq!((page.members.len(), page.has_more), (1_000, false), "they are gone with the next notice");
+    assert!(page.visited <= 2_000, "{}", page.visited);
+    cluster.pass(Duration::from_secs(1));
+    cluster.check(&BTreeSet::new(), "all have left");
 }
 
 #[test]

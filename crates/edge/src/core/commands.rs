@@ -29,7 +29,7 @@ use stentor_wire::engineio::Version;
 const STEPS_PER_TURN: usize = 8_192;
 /// Steps of a session that joins or leaves a room, or of a room in a list.
 const ROOM_STEPS: usize = 8;
-/// Steps of a session that is listed, or sent a message.
+/// Steps of a session that is listed, or sent a message, and of a member that is looked at for a list.
 const SESSION_STEPS: usize = 16;
 /// Steps of a session that is disconnected.
 const DISCONNECT_STEPS: usize = 128;
@@ -206,21 +206,22 @@ impl<D: Driver> Core<D> {
                 Task::Sessions(task) => self.work_on_sessions(task, &mut steps),
                 Task::Rooms(task) => self.work_on_rooms(task, &mut steps),
                 Task::Recheck(task) => self.work_on_recheck(task, &mut steps),
-                Task::Resolve(..) | Task::Emit { .. } | Task::Members(_) => true,
+                Task::Members(_) => steps > 0,
+                Task::Resolve(..) | Task::Emit { .. } => true,
             };
             if !is_finished {
                 self.ex.metrics().command_yields.add(1);
                 self.tasks.unfinished.push_front((task, bytes));
                 break;
             }
-            self.finish(*task);
+            self.finish(*task, &mut steps);
             self.ex.shared.inboxes[self.ex.context.core].task_finished(bytes);
             self.pump_if_much_was_published();
         }
     }
 
     /// Adds a task's result to those of the other cores.
-    fn finish(&mut self, task: Task) {
+    fn finish(&mut self, task: Task, steps: &mut usize) {
         match task {
             Task::Resolve(mut target, command) => {
                 self.look_up(&mut target);
@@ -253,7 +254,8 @@ impl<D: Driver> Core<D> {
             },
             Task::Recheck(RecheckTask { concerned, gather, .. }) => gather.finish(|sum| sum.merge(concerned)),
             Task::Members(task) => {
-                let list = self.list_own_members(&task);
+                let (list, visited) = self.list_own_members(&task);
+                *steps = steps.saturating_sub(SESSION_STEPS * (1 + visited));
                 task.gather.finish(|sum| sum.merge(list, task.query.limit));
             }
             Task::Rooms(RoomsTask { query, found, gather, .. }) => {

@@ -4,7 +4,7 @@ use super::Core;
 use super::timer::Timer;
 use crate::app::{PresenceReply, error_reply, members_reply, write_notice};
 use crate::ledger::{Charge, Class, Ledger};
-use crate::ports::{MembersQuery, PublicId};
+use crate::ports::{MemberList, MembersQuery, PublicId};
 use crate::shared::ControlCommand;
 use crate::shared::tasks::MembersTask;
 use bytes::Bytes;
@@ -158,26 +158,27 @@ impl<D: Driver> Core<D> {
         self.ex.shared.list_members_for_client(query, for_watcher, answer);
     }
 
-    /// Lists members of a room with its home here, or counts those of this core.
-    pub(super) fn list_own_members(&mut self, task: &MembersTask) -> crate::ports::MemberList {
+    /// Lists members of a room with its home here, or counts those of this core. Also returns how many were looked at.
+    pub(super) fn list_own_members(&mut self, task: &MembersTask) -> (MemberList, usize) {
         let MembersTask { query, for_watcher, .. } = task;
         let (now, core) = (self.ex.context.now, self.ex.context.core);
         let hub = self.ex.hub.untracked();
         if !hub.has_presence(&query.room) {
             let count = hub.member_count(&query.room);
-            return crate::ports::MemberList { count, ..crate::ports::MemberList::default() };
+            return (MemberList { count, ..MemberList::default() }, 0);
         }
         if hub.presence_core(&query.room) != core {
-            return crate::ports::MemberList::default();
+            return (MemberList::default(), 0);
         }
         let after = query.after.map(MemberId::from);
         let page = hub.present_members(now, &query.room, after, query.limit, *for_watcher);
-        crate::ports::MemberList {
+        let list = MemberList {
             members: page.members,
             has_more: page.has_more,
             count: page.count,
             version: page.version,
             missing_nodes: Vec::new(),
-        }
+        };
+        (list, page.visited)
     }
 }

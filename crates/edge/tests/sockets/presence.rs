@@ -249,6 +249,24 @@ fn members_are_listed_and_watchers_notified() {
 }
 
 #[test]
+fn many_lists_take_many_turns() {
+    let server = Server::start(1, with_presence);
+    let mut members: Vec<Ws> = (0..40).map(|_| client(&server).0).collect();
+    for ws in &mut members {
+        ws.ask(json!({"type": "subscribe", "room": "chat"}));
+    }
+    let (mut ws, _) = client(&server);
+    for n in 0..500 {
+        ws.send_json(json!({"type": "presence", "room": "chat", "id": n}));
+    }
+    for n in 0..500 {
+        let list = next_of(&mut ws, "presence");
+        assert_eq!((&list["id"], list["members"].as_array().unwrap().len()), (&json!(n), 40));
+    }
+    server.until_metric("command_yields", |yields| yields > 0);
+}
+
+#[test]
 fn rooms_without_presence_are_counted() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, with_presence);

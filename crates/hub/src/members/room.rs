@@ -3,12 +3,14 @@
 //! A member whose session has ended stays for the grace, unless it has left on purpose. If its user joins with another
 //! session meanwhile, that one takes its place.
 //!
-//! **Invariants.** What watchers were notified of is exactly the members that are `is_reported`, and `gone`. `listed`
+//! **Invariants.** What watchers were notified of is exactly the members that are `is_reported`, and those of `gone`. `listed`
 //! members have a record; the others are only counted. `leaving` has the members of users who may return.
 
+mod page;
+
 use crate::presence::{
-    Absence, DELTA_CHANGES_MAX, MEMBERS_LISTED_BYTES_MAX, MemberId, MembersPage, NOTICE_BYTES_MAX,
-    NOTICE_CHANGES_MAX, PresenceMessage, PresenceNotice, PresenceOptions, PresenceStats, RoomMember, User,
+    Absence, DELTA_CHANGES_MAX, MemberId, NOTICE_BYTES_MAX, NOTICE_CHANGES_MAX, PresenceMessage,
+    PresenceNotice, PresenceOptions, PresenceStats, RoomMember, User,
 };
 use crate::topic::Room;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +30,16 @@ struct Entry {
     is_reported: bool,
     /// The member whose place it has taken, of those that watchers know.
     replaces: Option<MemberId>,
+}
+
+impl Entry {
+    /// Size of the record of another node's member.
+    fn remote_bytes(&self) -> usize {
+        match &self.record {
+            Some(record) if self.node != THIS_NODE => record.bytes(),
+            _ => 0,
+        }
+    }
 }
 
 /// What is known of another node.
@@ -50,7 +62,10 @@ enum Unpublished {
 #[derive(Default)]
 pub(super) struct RoomPresence {
     entries: BTreeMap<MemberId, Entry>,
-    listed: usize,
+    /// Those of `entries` that have a record: a list passes over no others.
+    listed: BTreeSet<MemberId>,
+    /// Size of the records of other nodes' members.
+    remote_bytes: usize,
     /// Members of this node that are present.
     local: usize,
     leaving: BTreeMap<User, BTreeSet<MemberId>>,
@@ -62,7 +77,9 @@ pub(super) struct RoomPresence {
     /// Members that watchers don't know yet.
     fresh: BTreeSet<MemberId>,
     /// Members that watchers know, and that have left.
-    gone: BTreeMap<MemberId, Option<Arc<RoomMember>>>,
+    gone: BTreeMap<MemberId, Arc<RoomMember>>,
+    /// The same, without a record.
+    gone_unlisted: BTreeSet<MemberId>,
     /// Changes since the last notice.
     changes: usize,
     pub(super) notify_at: Option<Instant>,
@@ -95,7 +112,7 @@ impl RoomPresence {
     }
 
     pub(super) fn is_unused(&self) -> bool {
-        self.entries.is_empty() && !self.is_watched && self.lease_until.is_none() && self.gone.is_empty()
+        self.entries.is_empty() && !self.is_watched && self.lease_until.is_none() && self.gone_count() == 0
     }
 
     /// How many members there are, those that may return included.
@@ -108,13 +125,25 @@ impl RoomPresence {
         self.entries.len()
     }
 
+    /// Approximate size, without what this node's sessions have.
     pub(super) fn bytes(&self) -> usize {
-        let remote = |entry: &Entry| match &entry.record {
-            Some(record) if entry.node != THIS_NODE => record.bytes(),
-            _ => 0,
-        };
-        (self.entries.len() + self.gone.len() + self.unpublished.len()) * ENTRY_BYTES
-            + if self.sources.is_empty() { 0 } else { self.entries.values().map(remote).sum() }
+        (self.entries.len() + self.gone_count() + self.unpublished.len()) * ENTRY_BYTES + self.remote_bytes
+    }
+
+    /// Whether the running sums are right. Takes time linear in the members.
+    pub(super) fn is_counted(&self) -> bool {
+        let listed = self.entries.iter().filter(|(_, entry)| entry.record.is_some());
+        self.remote_bytes == self.entries.values().map(Entry::remote_bytes).sum::<usize>()
+            && listed.map(|(id, _)| id).eq(&self.listed)
+    }
+
+    fn gone_count(&self) -> usize {
+        self.gone.len() + self.gone_unlisted.len()
+    }
+
+    /// A member that has left isn't to be reported as such. Returns whether it was.
+    fn forget_gone(&mut self, id: MemberId) -> bool {
+        self.gone.remove(&id).is_some() || self.gone_unlisted.remove(&id)
     }
 
     pub(super) fn join(
@@ -146,14 +175,18 @@ impl RoomPresence {
             let entry = self.remove(now, options, left, Absence::Ended);
             replaces = entry.and_then(|entry| if entry.is_reported { Some(left) } else { entry.replaces });
         }
-        let has_room = self.listed < options.members_max;
-        self.listed += usize::from(has_room);
-        let is_reported = !self.is_watched || self.gone.remove(&id).is_some();
+        let has_room = self.listed.len() < options.members_max;
+        if has_room {
+            self.listed.insert(id);
+        }
+        let is_reported = !self.is_watched || self.forget_gone(id);
         if !is_reported {
             self.fresh.insert(id);
         }
         let record = has_room.then_some(record);
-        self.entries.insert(id, Entry { node, record, leaves_at: None, is_reported, replaces });
+        let entry = Entry { node, record, leaves_at: None, is_reported, replaces };
+        self.remote_bytes += entry.remote_bytes();
+        self.entries.insert(id, entry);
         self.appear(now, options, id, node);
         self.changed(now, options);
     }
@@ -209,7 +242,9 @@ impl RoomPresence {
             self.unpublish(now, options, id, Absence::Ended);
         }
         if let Some(entry) = self.entries.get_mut(&id) {
+            self.remote_bytes -= entry.remote_bytes();
             entry.node = node;
+            self.remote_bytes += entry.remote_bytes();
         }
         self.appear(now, options, id, node);
     }
@@ -288,8 +323,7 @@ impl RoomPresence {
         id: MemberId,
         absence: Absence,
     ) -> Option<Entry> {
-        let entry = self.entries.remove(&id)?;
-        self.listed -= usize::from(entry.record.is_some());
+        let entry = self.remove_entry(id)?;
         match entry.leaves_at {
             Some(at) => {
                 self.leaving_at.remove(&(at, id));
@@ -299,12 +333,22 @@ impl RoomPresence {
         }
         if self.is_watched {
             if entry.is_reported {
-                self.gone.insert(id, entry.record.clone());
+                match &entry.record {
+                    Some(record) => drop(self.gone.insert(id, record.clone())),
+                    None => drop(self.gone_unlisted.insert(id)),
+                }
             } else {
                 self.fresh.remove(&id);
             }
         }
         self.changed(now, options);
+        Some(entry)
+    }
+
+    fn remove_entry(&mut self, id: MemberId) -> Option<Entry> {
+        let entry = self.entries.remove(&id)?;
+        self.listed.remove(&id);
+        self.remote_bytes -= entry.remote_bytes();
         Some(entry)
     }
 
@@ -326,6 +370,7 @@ impl RoomPresence {
         (self.notify_at, self.watch_at, self.watched_at, self.unwatch_at) = (None, None, None, None);
         self.changes = 0;
         self.gone.clear();
+        self.gone_unlisted.clear();
         for id in std::mem::take(&mut self.fresh) {
             if let Some(entry) = self.entries.get_mut(&id) {
                 entry.is_reported = true;
@@ -336,8 +381,7 @@ impl RoomPresence {
         let remote: Vec<MemberId> =
             self.entries.iter().filter(|(_, entry)| entry.node != THIS_NODE).map(|(id, _)| *id).collect();
         for id in remote {
-            let Some(entry) = self.entries.remove(&id) else { continue };
-            self.listed -= usize::from(entry.record.is_some());
+            let Some(entry) = self.remove_entry(id) else { continue };
             if let Some(at) = entry.leaves_at {
                 self.leaving_at.remove(&(at, id));
                 self.forget_leaving(entry.record.and_then(|record| record.user.clone()), id);
@@ -358,8 +402,9 @@ impl RoomPresence {
         self.notify_at = None;
         let changes = std::mem::take(&mut self.changes);
         let mut gone = std::mem::take(&mut self.gone);
+        let mut gone_unlisted = std::mem::take(&mut self.gone_unlisted);
         let fresh = std::mem::take(&mut self.fresh);
-        let total = gone.len() + fresh.len();
+        let total = gone.len() + gone_unlisted.len() + fresh.len();
         let count = self.count();
         if total == 0 && count == self.last_count {
             stats.coalesced += changes as u64;
@@ -381,7 +426,8 @@ impl RoomPresence {
         for id in fresh {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
             entry.is_reported = true;
-            let replaced = entry.replaces.take().filter(|before| gone.contains_key(before));
+            let was_known = |id: &MemberId| gone.contains_key(id) || gone_unlisted.contains(id);
+            let replaced = entry.replaces.take().filter(was_known);
             let Some(record) = &entry.record else {
                 notice.more += 1;
                 continue;
@@ -395,21 +441,22 @@ impl RoomPresence {
             match replaced {
                 Some(before) => {
                     gone.remove(&before);
+                    gone_unlisted.remove(&before);
                     notice.replaced.push((record.clone(), before));
                 }
                 None => notice.joined.push(record.clone()),
             }
         }
         for record in gone.into_values() {
-            match record {
-                Some(record) if listed < NOTICE_CHANGES_MAX && bytes + record.bytes() <= NOTICE_BYTES_MAX => {
-                    listed += 1;
-                    bytes += record.bytes();
-                    notice.left.push(record);
-                }
-                _ => notice.more += 1,
+            if listed < NOTICE_CHANGES_MAX && bytes + record.bytes() <= NOTICE_BYTES_MAX {
+                listed += 1;
+                bytes += record.bytes();
+                notice.left.push(record);
+            } else {
+                notice.more += 1;
             }
         }
+        notice.more += gone_unlisted.len();
         stats.notices += 1;
         stats.truncated += notice.more as u64;
         stats.coalesced += changes.saturating_sub(1) as u64;
@@ -519,46 +566,6 @@ impl RoomPresence {
         let left: Vec<MemberId> = entries.map(|(id, _)| *id).filter(|id| leaves(id)).collect();
         for id in left {
             self.leave(now, options, node, id, Absence::Ended);
-        }
-    }
-
-    /// Members that follow `after`: for watchers those that they were notified of, otherwise those of this node.
-    pub(super) fn page(&self, after: Option<MemberId>, limit: usize, for_watcher: bool) -> MembersPage {
-        use std::ops::Bound::{Excluded, Unbounded};
-        let range = (after.map_or(Unbounded, Excluded), Unbounded);
-        let known = self.entries.range(range).filter(|(_, entry)| match for_watcher {
-            true => entry.is_reported,
-            false => entry.node == THIS_NODE && entry.leaves_at.is_none(),
-        });
-        let known = known.map(|(id, entry)| (*id, entry.record.as_ref()));
-        let mut known = known.peekable();
-        let mut gone = self
-            .gone
-            .range(range)
-            .map(|(id, record)| (*id, record.as_ref()))
-            .filter(|_| for_watcher)
-            .peekable();
-        let mut page = MembersPage {
-            members: Vec::new(),
-            has_more: false,
-            count: if for_watcher { self.last_count } else { self.local },
-            version: for_watcher.then_some(self.version),
-        };
-        let mut bytes = 0;
-        loop {
-            let next = match (known.peek(), gone.peek()) {
-                (Some((a, _)), Some((b, _))) if b < a => gone.next(),
-                (Some(_), _) => known.next(),
-                (None, _) => gone.next(),
-            };
-            let Some((_, record)) = next else { return page };
-            let Some(record) = record else { continue };
-            if page.members.len() >= limit || bytes > MEMBERS_LISTED_BYTES_MAX {
-                page.has_more = true;
-                return page;
-            }
-            bytes += record.bytes();
-            page.members.push(record.clone());
         }
     }
 

@@ -63,9 +63,10 @@ impl PresenceTable {
             RoomPresence::new(*next_version, lease_until)
         });
         let due_before = state.poll_timeout();
-        let members_before = state.entries();
+        let (members_before, bytes_before) = (state.entries(), state.bytes());
         let result = change(state, options, &mut Outputs { room, notices, messages, stats: &mut *stats });
         stats.members = stats.members + state.entries() - members_before;
+        stats.bytes = stats.bytes + state.bytes() - bytes_before;
         let due = state.poll_timeout();
         if due != due_before {
             due_before.map(|at| timers.remove(&(at, room.clone())));
@@ -226,13 +227,10 @@ impl PresenceTable {
     }
 
     pub(crate) fn stats(&self) -> PresenceStats {
-        self.stats
-    }
-
-    /// Approximate size. Takes time linear in the members.
-    pub(crate) fn bytes(&self) -> usize {
-        let rooms = self.rooms.len() * size_of::<(Room, RoomPresence)>() * 2;
-        rooms + self.rooms.values().map(RoomPresence::bytes).sum::<usize>()
+        debug_assert!(self.rooms.values().all(RoomPresence::is_counted));
+        debug_assert_eq!(self.stats.bytes, self.rooms.values().map(RoomPresence::bytes).sum());
+        let rooms_bytes = self.rooms.len() * size_of::<(Room, RoomPresence)>() * 2;
+        PresenceStats { bytes: rooms_bytes + self.stats.bytes, ..self.stats }
     }
 }
 
