@@ -47,14 +47,18 @@ fn in_cookie<'r>(request: &Request<'r>, name: &str) -> Option<&'r str> {
     Some(token.trim().trim_matches('"')).filter(|token| !token.is_empty())
 }
 
+/// The subprotocols that a client offers and that carry no token.
+pub(crate) fn subprotocols<'b>(request: &Request<'b>) -> impl Iterator<Item = &'b str> + use<'b> {
+    handshake::subprotocols(request).filter(|protocol| !protocol.starts_with(BEARER_PROTOCOL))
+}
+
 /// The subprotocol that a handshake is answered with: one that the client offers and that carries no token.
 pub(crate) fn subprotocol<'b>(request: &Request<'b>) -> Option<&'b str> {
     // Most offer none.
     request.header("sec-websocket-protocol")?;
     let carries_token =
         handshake::subprotocols(request).any(|protocol| protocol.starts_with(BEARER_PROTOCOL));
-    let mut others =
-        handshake::subprotocols(request).filter(|protocol| !protocol.starts_with(BEARER_PROTOCOL));
+    let mut others = subprotocols(request);
     if carries_token { others.next() } else { others.find(|protocol| *protocol == V1_PROTOCOL) }
 }
 

@@ -4,7 +4,7 @@
 
 mod forged;
 mod grants;
-mod namespaces;
+mod handshakes;
 mod pending;
 mod recovery;
 mod user_limits;

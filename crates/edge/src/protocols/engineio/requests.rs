@@ -20,6 +20,7 @@ use crate::protocols::request::{
     push_credentials, push_preflight, status_of,
 };
 use crate::protocols::socketio::{Carrier, SocketIo};
+use crate::protocols::token::subprotocols;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use stentor_wire::engineio::{
@@ -263,7 +264,7 @@ fn handshake(
         payload::write_answer(cx.out, &poll, &packets, &borrowed(&headers));
         return cx.answered();
     };
-    accepted.write_response(cx.out, &borrowed(&headers), handshake::subprotocols(cx.request).next());
+    accepted.write_response(cx.out, &borrowed(&headers), subprotocols(cx.request).next());
     if engine.open_delay.is_zero() {
         cx.out.append(&mut packets);
     } else {
@@ -440,7 +441,7 @@ fn probe(cx: &mut RequestContext<'_>, client: &mut Client) -> Outcome {
         return refuse(cx, RequestError::UnknownSession, None);
     }
     let (ex, conn) = (&mut *cx.ex, cx.conn);
-    accepted.write_response(cx.out, &[], handshake::subprotocols(cx.request).next());
+    accepted.write_response(cx.out, &[], subprotocols(cx.request).next());
     if matches!(client.state.transport, ActiveTransport::WebSocket(_)) || client.probe.is_some() {
         // One is enough, and it isn't clear whose this is.
         ex.push(Effect::CloseSocket { conn, code: 1000, reason: "" });

@@ -1,7 +1,7 @@
-//! A token in the handshake is presented to each namespace.
+//! Tokens in the handshakes of Engine.IO.
 
 use super::{Issuer, Node};
-use crate::harness::{Io, Way, on_one_and_three};
+use crate::harness::{Io, Way, Ws, on_one_and_three};
 use serde_json::Value;
 use stentor_wire::engineio::Version;
 
@@ -44,4 +44,16 @@ fn who_a_client_is_in_a_namespace_is_asked_whatever_its_handshake_has_shown() {
         node.until_metric("identities", |identities| identities == 0);
         node.until_metric("memory_bytes{identities}", |bytes| bytes == 0);
     });
+}
+
+#[test]
+fn a_subprotocol_with_a_token_is_not_repeated() {
+    let node = Node::start(1, Issuer::default(), |_| {});
+    let polling = Io::open(node.addr, "/engine.io/", Version::V4, Way::Polling, "&token=42");
+    for target in ["/engine.io/?EIO=4&transport=websocket".into(), polling.target("websocket")] {
+        let headers = [("Sec-WebSocket-Protocol", "stentor.bearer.42, other")];
+        let ws = Ws::open(node.addr, &target, &headers, false).unwrap();
+        let head = ws.head.to_ascii_lowercase();
+        assert!(head.contains("sec-websocket-protocol: other\r\n") && !head.contains("bearer"), "{head}");
+    }
 }
