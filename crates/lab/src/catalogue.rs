@@ -395,7 +395,8 @@ impl Catalogue {
         }
         let names: Vec<&str> = self.servers.iter().map(|known| known.name.as_str()).collect();
         let lacks = self.lacks().unwrap_or_else(|| "--peers-dir names their folder".to_owned());
-        let mut what = format!("there is no server `{name}`; there are {}; {lacks}", names.join(", "));
+        let near = crate::suggestion(name, &names);
+        let mut what = format!("there is no server `{name}`; there are {}{near}; {lacks}", names.join(", "));
         for unusable in &self.unusable {
             what += &format!("\nnot usable: {}", unusable.why);
         }

@@ -1,12 +1,10 @@
-//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`, `overload`, those of `judge`, and
+//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`, those of `judge`, and
 //! `worker` and `bare-client`, which are for itself.
 
 mod generate;
 mod judge;
-mod overload;
 
 use std::ffi::OsString;
-use std::fs;
 use std::io::{BufReader, Write};
 use std::iter::once;
 use std::path::PathBuf;
@@ -14,6 +12,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::Error;
+use crate::bench::{self, Effort};
 use crate::catalogue::Catalogue;
 use crate::ceiling::serve_bare_client;
 use crate::generator::{DriverKind, Invocation, Protocol, serve_worker};
@@ -21,8 +21,7 @@ use crate::measure::{
     Namespace, congestion_control, end_children_on_signal, enter_namespace, exit_after_signal_by,
     is_in_namespace, left_out, take_priority,
 };
-use crate::scenario::{self, Effort, Record, Resume, SCENARIOS, Scenario};
-use crate::{Error, bench};
+use crate::scenario::{self, Record, Resume, SCENARIOS, Scenario};
 
 /// The name of the program.
 const NAME: &str = "stentor-lab";
@@ -37,8 +36,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Compare servers, alternating, and print a table.
-    Bench(BenchArguments),
+    /// Measure Stentor against the project's goals: `run goals --full`.
+    Bench(RunOptions),
     /// Put a load on one server and print what was found.
     Generate(generate::GenerateArguments),
     /// Run a scenario, and write its results and a page.
@@ -53,8 +52,6 @@ enum Command {
     Gate(judge::GateArguments),
     /// List the scenarios.
     Scenarios,
-    /// Offer a server up to ten times what it can deliver, and draw what becomes of it.
-    Overload(overload::Arguments),
     /// List the servers that can be measured.
     Peers(PeersArguments),
     /// Make peers ready to run.
@@ -67,36 +64,6 @@ enum Command {
     /// One bare client of `ceiling`.
     #[command(hide = true)]
     BareClient,
-}
-
-#[derive(Args)]
-struct BenchArguments {
-    /// The servers, the judged one first [default: those that each case is about].
-    #[arg(long, value_delimiter = ',')]
-    servers: Vec<String>,
-    /// The cases [default: all].
-    #[arg(long, value_delimiter = ',')]
-    cases: Vec<String>,
-    /// Runs of each server in each case [default: 6, of long cases 2; of fast tables 3].
-    #[arg(long, value_parser = at_least_one)]
-    pairs: Option<usize>,
-    /// A sound table in less than half the time: three pairs, shorter spans, only what targets are about.
-    #[arg(long)]
-    fast: bool,
-    /// Small and short, to see whether it works.
-    #[arg(long, conflicts_with = "fast")]
-    quick: bool,
-    /// Also write everything to this file, as JSON.
-    #[arg(long)]
-    json: Option<PathBuf>,
-    #[command(flatten)]
-    placing: Placing,
-    /// Messages a second of the open-loop echo, instead of 60 % of uWebSockets' saturation.
-    #[arg(long)]
-    echo_rate: Option<f64>,
-    /// Seed of the bootstrap.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 /// What is measured, where, and how undisturbed.
@@ -139,19 +106,19 @@ struct RunOptions {
     /// Whether it works: at most 10 seconds for two servers.
     #[arg(long, group = "effort")]
     smoke: bool,
-    /// At most 2 minutes for two servers; the default.
-    #[arg(long, group = "effort")]
+    /// At most 2 minutes for each case and two servers; the default of `run`.
+    #[arg(long, group = "effort", alias = "fast")]
     quick: bool,
-    /// As was published, where that is possible.
+    /// As was published, where that is possible; the default of `bench`.
     #[arg(long, group = "effort")]
     full: bool,
     /// Who takes part, Stentor's own first; NAME:PROTOCOL for one that speaks several [default: those that it is about].
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', alias = "servers")]
     peers: Vec<String>,
     /// Of its cases, these [default: all].
     #[arg(long, value_delimiter = ',')]
     cases: Vec<String>,
-    /// Runs of each server [default: smoke 1, quick 2, full 6].
+    /// Runs of each server [default: smoke 1, quick up to 6, as many as the interval needs, full 6; fewer of long cases].
     #[arg(long, value_parser = at_least_one)]
     pairs: Option<usize>,
     /// Where results go.
@@ -160,6 +127,9 @@ struct RunOptions {
     /// Go on with a run that was broken off: its file, or the newest one of the scenario.
     #[arg(long, num_args = 0..=1)]
     resume: Option<Option<PathBuf>>,
+    /// Messages a second of an open-loop echo, instead of 60 % of what the slowest server can do.
+    #[arg(long)]
+    echo_rate: Option<f64>,
     #[command(flatten)]
     placing: Placing,
 }
@@ -214,17 +184,18 @@ pub fn main(
         Arguments::try_parse_from(once(OsString::from(NAME)).chain(args.into_iter().map(Into::into)));
     let done = |result: Result<(), Error>| result.map(|()| ExitCode::SUCCESS);
     let result = match parsed {
-        Ok(Arguments { command: Command::Bench(arguments) }) => done(run_bench(arguments, out, progress)),
+        Ok(Arguments { command: Command::Bench(run) }) => {
+            done(run_scenario("goals", Effort::Full, &run, out, progress))
+        }
         Ok(Arguments { command: Command::Generate(arguments) }) => done(generate::generate(arguments, out)),
-        Ok(Arguments { command: Command::Run(arguments) }) => done(run_scenario(&arguments, out, progress)),
+        Ok(Arguments { command: Command::Run(arguments) }) => {
+            done(run_scenario(&arguments.scenario, Effort::Quick, &arguments.run, out, progress))
+        }
         Ok(Arguments { command: Command::Report(arguments) }) => judge::run_report(&arguments, out),
         Ok(Arguments { command: Command::Compare(arguments) }) => judge::run_compare(&arguments, out),
         Ok(Arguments { command: Command::History(arguments) }) => judge::run_history(arguments, out),
         Ok(Arguments { command: Command::Gate(arguments) }) => judge::run_gate(arguments, out, progress),
         Ok(Arguments { command: Command::Scenarios }) => done(list_scenarios(out)),
-        Ok(Arguments { command: Command::Overload(arguments) }) => {
-            done(overload::run(arguments, out, progress))
-        }
         Ok(Arguments { command: Command::Peers(arguments) }) => done(list_peers(&arguments, out, progress)),
         Ok(Arguments { command: Command::Install(arguments) }) => done(install(&arguments, progress)),
         Ok(Arguments { command: Command::Ceiling(arguments) }) => {
@@ -248,35 +219,6 @@ pub fn main(
     })
 }
 
-fn run_bench(arguments: BenchArguments, out: &mut dyn Write, progress: &mut dyn Write) -> Result<(), Error> {
-    end_children_on_signal(|| ());
-    let placing = arguments.placing;
-    let mut options = bench::Options {
-        servers: arguments.servers,
-        cases: arguments.cases,
-        pairs: arguments.pairs,
-        pace: match (arguments.fast, arguments.quick) {
-            (true, _) => bench::Pace::Fast,
-            (_, true) => bench::Pace::Quick,
-            _ => bench::Pace::Full,
-        },
-        echo_rate_hz: arguments.echo_rate,
-        seed: arguments.seed,
-        ..placing.options()?
-    };
-    if !is_in_namespace() {
-        options.left_out = Some(bench::install(&options, progress)?);
-    }
-    options.congestion = placing.enter(options.left_out.as_deref(), progress)?;
-    let report = bench::run(&options, progress)?;
-    write!(out, "{report}").map_err(Error::io("printing the table"))?;
-    if let Some(path) = arguments.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|error| Error::Usage(error.to_string()))?;
-        fs::write(&path, text + "\n").map_err(Error::io("writing --json"))?;
-    }
-    Ok(())
-}
-
 impl Placing {
     /// The options that these arguments say; what they don't say is as usual.
     fn options(&self) -> Result<bench::Options, Error> {
@@ -289,7 +231,7 @@ impl Placing {
             cases: Vec::new(),
             peers: self.peers_dir.clone(),
             pairs: None,
-            pace: bench::Pace::Full,
+            effort: Effort::Quick,
             server_core: self.server_core,
             generator_core: self.generator_core,
             generator_driver: self.generator_driver,
@@ -335,13 +277,17 @@ fn list_scenarios(out: &mut dyn Write) -> Result<(), Error> {
 }
 
 fn run_scenario(
-    arguments: &RunArguments,
+    scenario: &str,
+    usual: Effort,
+    run: &RunOptions,
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<(), Error> {
-    let scenario = scenario_called(&arguments.scenario)?;
-    let effort = arguments.run.effort().unwrap_or(Effort::Quick);
-    let (record, page) = run_record(scenario, effort, &arguments.run, progress)?;
+    let scenario = scenario_called(scenario)?;
+    let (record, page) = run_record(scenario, run.effort().unwrap_or(usual), run, progress)?;
+    for warning in bench::warnings(&record.report) {
+        writeln!(out, "warning: {warning}").map_err(Error::io("printing"))?;
+    }
     write!(out, "{}", record.report).map_err(Error::io("printing the table"))?;
     writeln!(out, "\n{}", page.display()).map_err(Error::io("printing"))?;
     match record.is_complete() {
@@ -354,7 +300,7 @@ fn run_scenario(
 fn scenario_called(name: &str) -> Result<&'static Scenario, Error> {
     SCENARIOS.iter().find(|scenario| scenario.name == name).ok_or_else(|| {
         let names: Vec<&str> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
-        Error::Usage(format!("there is no scenario `{name}`; there are {}", names.join(", ")))
+        Error::unknown("scenario", name, &names)
     })
 }
 
@@ -365,17 +311,17 @@ fn run_record(
     run: &RunOptions,
     progress: &mut dyn Write,
 ) -> Result<(Record, PathBuf), Error> {
-    let pace = match effort {
-        Effort::Smoke => bench::Pace::Quick,
-        Effort::Quick => bench::Pace::Fast,
-        Effort::Full => bench::Pace::Full,
+    let mut options = bench::Options {
+        servers: run.peers.clone(),
+        cases: run.cases.clone(),
+        pairs: run.pairs,
+        effort,
+        echo_rate_hz: run.echo_rate,
+        ..run.placing.options()?
     };
-    let servers = run.peers.clone();
-    let cases = run.cases.clone();
-    let mut options = bench::Options { servers, cases, pairs: run.pairs, pace, ..run.placing.options()? };
     end_children_on_signal(|| tell_interrupted("nothing was measured yet"));
     if !is_in_namespace() {
-        options.left_out = Some(scenario::install(scenario, effort, &options, progress)?);
+        options.left_out = Some(scenario::install(scenario, &options, progress)?);
     }
     options.congestion = run.placing.enter(options.left_out.as_deref(), progress)?;
     let resume = match &run.resume {
@@ -383,7 +329,7 @@ fn run_record(
         Some(None) => Resume::Newest,
         Some(Some(path)) => Resume::File(path.clone()),
     };
-    scenario::run(scenario, effort, &options, &run.results, &resume, progress)
+    scenario::run(scenario, &options, &run.results, &resume, progress)
 }
 
 fn list_peers(

@@ -7,7 +7,6 @@
 //! - [`upstream`]: the HTTP API of servers that fetch what they push;
 //! - [`catalogue`]: which servers there are;
 //! - [`measure`]: servers as pinned processes, their CPU time and memory;
-//! - [`overload`]: what becomes of a server that is given more than it can deliver;
 //! - [`mod@bench`]: alternating runs of servers against each other, and the table that comes of them;
 //! - [`ceiling`]: what the generator costs itself, beside a bare client;
 //! - [`scenario`]: published comparisons, run by the bench, with what is needed to understand them.
@@ -24,10 +23,10 @@ pub mod clock;
 pub mod document;
 pub mod generator;
 pub mod measure;
-pub mod overload;
 pub mod payload;
 mod plot;
 pub mod scenario;
+mod table;
 pub mod upstream;
 
 use std::io;
@@ -60,8 +59,25 @@ pub enum Error {
 }
 
 impl Error {
+    /// There is no `what` of this name, but these.
+    pub(crate) fn unknown(what: &str, name: &str, known: &[&str]) -> Self {
+        Self::Usage(format!(
+            "there is no {what} `{name}`; there are {}{}",
+            known.join(", "),
+            suggestion(name, known)
+        ))
+    }
+
     /// For `map_err`: an [`Error::Io`] about `what`.
     pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { what, source }
     }
+}
+
+/// A question after the name that was meant, where one of these is near.
+pub(crate) fn suggestion(name: &str, known: &[&str]) -> String {
+    let near = known.iter().map(|known| (strsim::jaro_winkler(name, known), *known));
+    let near = near.filter(|(similarity, _)| *similarity > 0.8);
+    let nearest = near.max_by(|(one, _), (other, _)| one.total_cmp(other));
+    nearest.map_or(String::new(), |(_, known)| format!(" (did you mean `{known}`?)"))
 }

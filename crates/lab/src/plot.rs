@@ -7,6 +7,7 @@
 //!
 //! Deliberately absent: scripts, and dark colours (the background is white, so it can be read on any page).
 
+mod bars;
 mod ruler;
 mod style;
 
@@ -14,6 +15,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+pub(crate) use self::bars::bars;
 pub(crate) use self::ruler::Scale;
 use self::ruler::{Places, Ruler, short};
 use self::style::{SIGNS, Style, sign};

@@ -7,14 +7,17 @@
 //! request is answered with what is there before version 0 (`null`, or the document before its first change), and the
 //! others wait.
 //!
+//! Where a [`Pacer`] sets the rate, a request is answered with the newest version that is due instead, so a server that asks too
+//! seldom misses versions, as it does with any API.
+//!
 //! It follows RFC 9112 by `stentor-wire`, on a thread of its own. Deliberately absent: every path is the same
 //! document, bodies of requests are refused, and nothing is cached (no `Cache-Control`, no validators).
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -48,6 +51,51 @@ pub enum Content {
     Document(Shape),
 }
 
+/// How often there is a new version.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pacing {
+    /// So many a second from [`Upstream::begin_in`] on, each of which is answered.
+    Every(f64),
+    /// As [`Upstream::pacer`] says; only the newest is answered.
+    Newest,
+}
+
+/// Sets how often an upstream has a new version.
+#[derive(Clone)]
+pub(crate) struct Pacer {
+    control: Arc<Control>,
+    waker: Waker,
+}
+
+impl Pacer {
+    /// From now on so many versions a second.
+    pub(crate) fn set_rate_hz(&self, rate_hz: f64) {
+        let now_ns = monotonic_ns();
+        let mut pace = self.control.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = pace.map_or(0, |pace| pace.newest(now_ns) + 1);
+        *pace = Some(Pace { first, base_ns: now_ns, rate_hz });
+        self.waker.wake();
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Pace {
+    first: u64,
+    base_ns: u64,
+    rate_hz: f64,
+}
+
+impl Pace {
+    /// The newest version that is due.
+    fn newest(&self, now_ns: u64) -> u64 {
+        self.first + (now_ns.saturating_sub(self.base_ns) as f64 / 1e9 * self.rate_hz) as u64
+    }
+
+    fn due_ns(&self, number: u64) -> u64 {
+        self.base_ns + ((number - self.first) as f64 / self.rate_hz * 1e9) as u64
+    }
+}
+
 /// What an upstream has done.
 #[derive(Clone, Debug)]
 pub struct Served {
@@ -70,17 +118,19 @@ struct Control {
     over: AtomicBool,
     /// When version 0 is due, nanoseconds of CLOCK_MONOTONIC; 0: not said yet.
     begin_ns: AtomicU64,
+    /// Where only the newest version is answered: how often there is one.
+    pace: Mutex<Option<Pace>>,
 }
 
 impl Upstream {
-    /// Starts one on loopback, with `rate_hz` versions of `content` a second. Its first answer takes `hesitates`.
-    pub fn start(content: Content, rate_hz: f64, hesitates: Duration) -> Result<Self, Error> {
+    /// Starts one on loopback, with versions of `content`. Its first answer takes `hesitates`.
+    pub fn start(content: Content, pacing: Pacing, hesitates: Duration) -> Result<Self, Error> {
         let control = Arc::new(Control::default());
         let seen = Arc::clone(&control);
         let (tell, told) = channel();
         // The driver belongs to its thread.
         let thread = std::thread::spawn(move || {
-            let mut serving = match Serving::open(content, rate_hz, hesitates, seen) {
+            let mut serving = match Serving::open(content, pacing, hesitates, seen) {
                 Ok((serving, address)) => {
                     let _ = tell.send(Ok((address, serving.driver.waker())));
                     serving
@@ -101,6 +151,11 @@ impl Upstream {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// For [`Pacing::Newest`].
+    pub(crate) fn pacer(&self) -> Pacer {
+        Pacer { control: Arc::clone(&self.control), waker: self.waker.clone() }
     }
 
     /// Says when version 0 is due.
@@ -141,7 +196,7 @@ struct Serving {
     clock: Clock,
     clients: HashMap<ConnId, Client>,
     versions: Versions,
-    period: Duration,
+    pacing: Pacing,
     hesitates: Duration,
     /// The version that is answered next.
     next: u64,
@@ -179,7 +234,8 @@ impl Versions {
         }
     }
 
-    fn next(&mut self, head: Head) -> Vec<u8> {
+    /// Version `head.sequence`, no older than those before.
+    fn at(&mut self, head: Head) -> Vec<u8> {
         match self {
             Self::Text(text) => {
                 let end = text.len() - 1;
@@ -187,7 +243,10 @@ impl Versions {
                 text.clone()
             }
             Self::Document(document) => {
-                document.advance();
+                // Version n is the document after n + 1 changes.
+                while document.version() <= head.sequence {
+                    document.advance();
+                }
                 document.set_head(head);
                 document.text().to_vec()
             }
@@ -198,7 +257,7 @@ impl Versions {
 impl Serving {
     fn open(
         content: Content,
-        rate_hz: f64,
+        pacing: Pacing,
         hesitates: Duration,
         control: Arc<Control>,
     ) -> Result<(Self, SocketAddr), Error> {
@@ -213,7 +272,7 @@ impl Serving {
             clock: Clock::new(),
             clients: HashMap::new(),
             versions: Versions::new(content),
-            period: Duration::from_secs_f64(1.0 / rate_hz),
+            pacing,
             hesitates,
             next: 0,
             greeted: false,
@@ -249,18 +308,27 @@ impl Serving {
             self.answer_all(self.versions.before());
             return None;
         }
-        let begin_ns = self.control.begin_ns.load(Ordering::Acquire);
-        if begin_ns == 0 {
-            return None;
-        }
-        let intended_ns = begin_ns + self.period.mul_f64(self.next as f64).as_nanos() as u64;
         let now_ns = monotonic_ns();
+        let (number, intended_ns) = match self.pacing {
+            Pacing::Every(rate_hz) => {
+                let begin_ns = self.control.begin_ns.load(Ordering::Acquire);
+                if begin_ns == 0 {
+                    return None;
+                }
+                (self.next, begin_ns + (self.next as f64 / rate_hz * 1e9) as u64)
+            }
+            Pacing::Newest => {
+                let pace = *self.control.pace.lock().unwrap_or_else(PoisonError::into_inner);
+                let number = pace?.newest(now_ns).max(self.next);
+                (number, pace?.due_ns(number))
+            }
+        };
         if now_ns < intended_ns {
             return Some(Duration::from_nanos(intended_ns - now_ns));
         }
         self.lag.record_ns(now_ns - intended_ns.max(self.clock.at_ns(waiting)).min(now_ns));
-        let document = self.versions.next(Head { sequence: self.next, intended_ns });
-        self.next += 1;
+        let document = self.versions.at(Head { sequence: number, intended_ns });
+        self.next = number + 1;
         self.answer_all(document);
         None
     }

@@ -89,6 +89,6 @@ fn every_exit_code_of_a_gate() {
         .arg(&page)
         .output();
     let (code, said) = fakes::said(output.unwrap());
-    assert!(code == 0 && said.contains("fanout, 1kB") && said.contains("honest 1"), "{said}");
+    assert!(code == 0 && said.contains("fanout, fanout-1kB") && said.contains("honest 1"), "{said}");
     assert!(fs::read_to_string(page).unwrap().contains("<svg"));
 }

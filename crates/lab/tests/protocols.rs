@@ -11,7 +11,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use stentor_lab::bench::{Application, Contestant, Options, Pace};
+use stentor_lab::bench::{Application, Contestant, Effort, Options};
 use stentor_lab::catalogue::Catalogue;
 use stentor_lab::generator::{DriverKind, Invocation, LoadSpec, Protocol, Publisher, Spec, run};
 use stentor_lab::measure::Server;
@@ -28,7 +28,7 @@ fn options() -> Options {
         stentor: stentor.exists().then_some(stentor),
         peers: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers"),
         pairs: None,
-        pace: Pace::Quick,
+        effort: Effort::Smoke,
         server_core: 0,
         generator_core: 0,
         generator_driver: DriverKind::Epoll,

@@ -34,11 +34,11 @@ fn an_old_result_still_has_a_page() {
     let (success, said, page) = report(1, &[]);
     assert!(success && said.contains(".html"), "{said}");
     let position = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
-    // In this order: the verdict, the table, the plot with what was published, and the machine.
-    let order = ["class=\"say\"", "<table>", "<svg ", "published:", "sockjs-node, 50k", "Intel(R) Xeon(R)"];
+    // In this order: the answer, the table, the plot with what was published, and how it was measured.
+    let order = ["class=\"answer\"", "<table>", "published:", "sockjs-node, 50k", "How this was measured"];
     let found = order.map(position);
     assert!(found.is_sorted(), "{found:?}");
-    assert_eq!(page.matches("<svg ").count(), 1);
+    assert_eq!(page.matches("<svg ").count(), 2);
     for loads in ["http", "src=", "<link", "<script", "url("] {
         assert!(!page.contains(loads), "{loads}");
     }
@@ -49,7 +49,7 @@ fn several_results_are_one_page() {
     let (success, said, page) = report(2, &[]);
     assert!(success, "{said}");
     assert!(page.contains("<h1>2 results</h1>") && page.contains("id=\"r1\""), "{page}");
-    assert_eq!(page.matches("<svg ").count(), 2);
+    assert_eq!(page.matches("<svg ").count(), 4);
 }
 
 /// The chart of the published results shows the figures of the result beside it.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::disturbance::stolen;
 use super::sampler::{SAMPLE_EVERY, Sample};
-use super::trial::robbed;
 use crate::generator::{ChatStep, Doubt, LAG_SHARE_MAX, LoadSpec, OWN_CPU_MAX, Outcome, Progress};
 
 /// The mean latency up to which a chat isn't saturated, in seconds.
@@ -16,69 +16,63 @@ const POINTS_MAX: usize = 200;
 /// Percentiles that are drawn.
 const PERCENTILES: [f64; 10] = [0.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
 
-/// What is drawn over what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Curve {
-    /// Percentiles of the latency, in milliseconds.
-    Latency,
-    /// Mean latency of a chat in milliseconds over deliveries a second.
-    LatencyOverDeliveries,
-    /// Of each publication, the 99th percentile of the age at which it was had, in milliseconds, over seconds.
-    AgeOverTime,
-    /// The 99th percentile of the same at each level of a search, in milliseconds, over clients.
-    AgeOverClients,
-    /// CPU time of the server in milliseconds over connections, since the first was begun.
-    CpuOverConnections,
-    /// The server's resident memory in megabytes over connections; of a search, the peak at each level, with memfds.
-    MemoryOverConnections,
-    /// By how much the kernel's memory grew with the connections, both ends, in megabytes.
-    KernelOverConnections,
-    /// The server's resident memory and its memfds in megabytes over seconds of the load.
-    MemoryOverTime,
+macro_rules! curves {
+    ($($(#[$doc:meta])* $name:ident $key:literal $title:literal $across:literal $up:literal)*) => {
+        /// What is drawn over what.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum Curve {
+            $($(#[$doc])* #[serde(rename = $key)] $name,)*
+        }
+
+        impl Curve {
+            /// All of them, in the order of a page.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// What is to be read at its axes: across, up.
+            pub fn axes(self) -> (&'static str, &'static str) {
+                match self {
+                    $(Self::$name => ($across, $up),)*
+                }
+            }
+
+            /// The question that it answers.
+            pub fn title(self) -> &'static str {
+                match self {
+                    $(Self::$name => $title,)*
+                }
+            }
+        }
+    };
+}
+
+curves! {
+    /// Percentiles of the latency.
+    Latency "latency" "How long do messages take?" "percentile" "latency, ms"
+    /// Mean latency of a chat over deliveries a second.
+    LatencyOverDeliveries "latency_over_deliveries" "When does the chat become slow?" "deliveries a second" "mean latency, ms"
+    /// Of each publication, the 99th percentile of the age on arrival, over seconds.
+    AgeOverTime "age_over_time" "How old are documents when they arrive?" "seconds" "age of data, p99, ms"
+    /// The 99th percentile of the same at each level of a search.
+    AgeOverClients "age_over_clients" "How old are documents, by clients?" "clients" "age of data, p99, ms"
+    /// CPU time of the server over connections, since the first was begun.
+    CpuOverConnections "cpu_over_connections" "What do connections cost in CPU?" "connections" "server CPU, ms"
+    /// The server's resident memory over connections; of a search, the peak at each level, with memfds.
+    MemoryOverConnections "memory_over_connections" "What do connections cost in memory?" "connections" "server's memory, MB"
+    /// By how much the kernel's memory grew with the connections, both ends.
+    KernelOverConnections "kernel_over_connections" "What do connections cost the kernel?" "connections" "kernel memory, both ends, MB"
+    /// The server's resident memory and its memfds over seconds of the load.
+    MemoryOverTime "memory_over_time" "Does memory grow under the load?" "seconds" "server's memory, MB"
+    /// Age of what clients have, the median client's, over seconds of an overload.
+    AgeMedian "age_median" "How old is what the median client has?" "seconds" "age, ms"
+    /// The same of the 99th percentile.
+    AgeP99 "age_p99" "How old is what slow clients have?" "seconds" "age, p99, ms"
+    /// Documents delivered a second, over seconds of an overload.
+    DeliveredOverTime "delivered_over_time" "How much is delivered?" "seconds" "documents a second"
+    /// The kernel's socket buffers, both ends, over seconds of an overload.
+    KernelOverTime "kernel_over_time" "What waits in the kernel?" "seconds" "socket buffers, both ends, MB"
 }
 
 impl Curve {
-    /// All of them, in the order of a page.
-    pub const ALL: [Self; 8] = [
-        Self::Latency,
-        Self::LatencyOverDeliveries,
-        Self::AgeOverTime,
-        Self::AgeOverClients,
-        Self::CpuOverConnections,
-        Self::MemoryOverConnections,
-        Self::KernelOverConnections,
-        Self::MemoryOverTime,
-    ];
-
-    /// Its name in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Latency => "latency",
-            Self::LatencyOverDeliveries => "latency_over_deliveries",
-            Self::AgeOverTime => "age_over_time",
-            Self::AgeOverClients => "age_over_clients",
-            Self::CpuOverConnections => "cpu_over_connections",
-            Self::MemoryOverConnections => "memory_over_connections",
-            Self::KernelOverConnections => "kernel_over_connections",
-            Self::MemoryOverTime => "memory_over_time",
-        }
-    }
-
-    /// What is to be read at its axes: across, up.
-    pub fn axes(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Latency => ("percentile", "latency, ms"),
-            Self::LatencyOverDeliveries => ("deliveries a second", "mean latency, ms"),
-            Self::AgeOverTime => ("seconds", "age of data, p99, ms"),
-            Self::AgeOverClients => ("clients", "age of data, p99, ms"),
-            Self::CpuOverConnections => ("connections", "server CPU, ms"),
-            Self::MemoryOverConnections => ("connections", "server's memory, MB"),
-            Self::KernelOverConnections => ("connections", "kernel memory, both ends, MB"),
-            Self::MemoryOverTime => ("seconds", "server's memory, MB"),
-        }
-    }
-
     /// Whether it stands in spite of these doubts.
     pub fn stands(self, doubts: &[Doubt]) -> bool {
         let is_time = matches!(
@@ -180,7 +174,7 @@ pub(super) fn lower_bound(steps: &[ChatStep]) -> Option<String> {
     if deciding == steps.len() || around.iter().any(|step| step.span.own_share() > OWN_CPU_MAX) {
         return Some("the steps, or the generator's core, were at their end before the server".to_owned());
     }
-    around.iter().find_map(|step| robbed(step.span.stolen_share)).map(|doubt| doubt.what)
+    around.iter().find_map(|step| stolen(step.span.stolen_share)).map(|doubt| doubt.what)
 }
 
 /// The step that ended it, or the last.

@@ -1,125 +1,134 @@
-//! The figures that runs give.
+//! The figures that runs give. One table says what each is called, its unit, which direction is better, and how a sentence names it.
 
 use serde::{Deserialize, Serialize};
 
-/// A figure that a run gives. Smaller is better for all but those that [`Metric::larger_is_better`] names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    /// Server CPU per message, idle cost taken off; microseconds.
-    CpuPerMessage,
-    /// Server CPU per connection opened; microseconds.
-    CpuPerConnection,
-    /// Median latency from the intended time of sending; milliseconds.
-    LatencyP50,
+/// The unit of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    /// Microseconds.
+    Micros,
+    /// Milliseconds.
+    Millis,
+    /// Bytes; megabytes from a million on.
+    Bytes,
+    /// A number of things.
+    Count,
+    /// A number of things with three decimals.
+    Fraction,
+    /// Percent.
+    Percent,
+    /// A multiple.
+    Times,
+}
+
+#[derive(PartialEq, Eq)]
+enum Better {
+    Less,
+    More,
+}
+
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $name:ident $key:literal $label:literal $unit:ident $better:ident $phrase:literal)*) => {
+        /// A figure that a run gives.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum Metric {
+            $($(#[$doc])* #[serde(rename = $key)] $name,)*
+        }
+
+        impl Metric {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// Its name in results, the heading of its column, its unit, whether more of it is better, and how a sentence names it.
+            fn row(self) -> (&'static str, &'static str, Unit, bool, &'static str) {
+                match self {
+                    $(Self::$name => ($key, $label, Unit::$unit, Better::$better == Better::More, $phrase),)*
+                }
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Server CPU per message, idle cost deducted.
+    CpuPerMessage "cpu_per_message" "CPU/message" Micros Less "CPU per message"
+    /// Server CPU per connection opened.
+    CpuPerConnection "cpu_per_connection" "CPU/connection" Micros Less "CPU per connection"
+    /// Median latency from the intended time of sending.
+    LatencyP50 "latency_p50" "p50" Millis Less "median latency"
     /// 99th percentile of the same.
-    LatencyP99,
-    /// Peak of the server's resident set and of its memfds; bytes.
-    PeakMemory,
-    /// The server's private memory per connection; bytes.
-    BytesPerConnection,
-    /// p99 of those that read, beside some that don't, as a multiple of the p99 without them; of each, the
-    /// median publication's, since the p99 of all is that of the worst of few.
-    LatencyShift,
-    /// Kernel memory per connection that doesn't read, both ends; bytes.
-    KernelPerSlow,
-    /// Growth of the server's resident set and of memfds over the measured part; percent per 10 seconds.
-    MemoryGrowth,
-    /// Server CPU per idle connection, heartbeats included; microseconds a second.
-    IdleCpu,
+    LatencyP99 "latency_p99" "p99" Millis Less "p99 latency"
+    /// Peak of the server's resident set and of its memfds.
+    PeakMemory "peak_memory" "peak memory" Bytes Less "peak memory"
+    /// The server's private memory per connection.
+    BytesPerConnection "bytes_per_connection" "memory/connection" Bytes Less "memory per connection"
+    /// p99 of the readers beside slow clients, as a multiple of their p99 alone; of each, the median publication's, since the
+    /// p99 of all is that of the worst of few.
+    LatencyShift "latency_shift" "p99 shift" Times Less "p99 beside the others, relative to alone,"
+    /// Kernel memory per client that doesn't read, both ends.
+    KernelPerSlow "kernel_per_slow" "kernel/slow client" Bytes Less "kernel memory per slow client"
+    /// Growth of the server's resident set and of memfds over the measured part, per 10 seconds.
+    MemoryGrowth "memory_growth" "growth/10 s" Percent Less "memory growth"
+    /// Server CPU per idle connection and second, heartbeats included.
+    IdleCpu "idle_cpu" "CPU/connection/s" Micros Less "CPU per idle connection"
     /// System calls of the server per message delivered.
-    CallsPerMessage,
-    /// Of the messages that should have come, those that didn't, or not as they were sent; percent.
-    Undelivered,
-    /// Bytes received per message, by the clients; of a feed, per version and client.
-    BytesPerMessage,
-    /// Until the last of those that asked at once was answered, or of a publication's receivers had it (the median
-    /// publication's); milliseconds.
-    LastReceiver,
+    CallsPerMessage "calls_per_message" "calls/message" Fraction Less "system calls per message"
+    /// Messages that didn't arrive, or not as they were sent.
+    Undelivered "undelivered" "undelivered" Percent Less "undelivered messages"
+    /// Bytes that clients receive per message; of a feed, per version and client.
+    BytesPerMessage "bytes_per_message" "bytes/message" Bytes Less "bytes per message"
+    /// Until the last client has its answer, or the last receiver a publication (the median publication's).
+    LastReceiver "last_receiver" "last receiver" Millis Less "time to the last receiver"
     /// Requests that the HTTP API behind a server got.
-    UpstreamRequests,
+    UpstreamRequests "upstream_requests" "upstream requests" Count Less "upstream requests"
     /// Echoes a second in a closed loop.
-    Rate,
+    Rate "rate" "echoes/s" Count More "round trips"
     /// Copies delivered a second with a mean latency under 200 ms.
-    Deliveries,
+    Deliveries "deliveries" "deliveries/s" Count More "deliveries"
     /// Connections that a budget of CPU lasted for.
-    Connections,
-    /// The kernel's memory per connection, both ends of it on loopback; bytes.
-    KernelPerConnection,
-    /// From the moment when everybody was cut off until everybody was back; milliseconds.
-    AllBack,
-    /// Of those that came back at once, from the begin of its connection until it was open, the 99th percentile; milliseconds.
-    ConnectP99,
-    /// Clients beside the load, which misbehaved, that the server ended. A policy, neither good nor bad.
-    CutOff,
+    Connections "connections" "connections" Count More "connections"
+    /// The kernel's memory per connection, both ends on loopback.
+    KernelPerConnection "kernel_per_connection" "kernel/connection" Bytes Less "kernel memory per connection"
+    /// From the moment when all clients were disconnected until all have reconnected.
+    AllBack "all_back" "all back" Millis Less "time until all have reconnected"
+    /// Of clients that reconnect at once, from the begin of a connection until it is open, the 99th percentile.
+    ConnectP99 "connect_p99" "connect p99" Millis Less "p99 of reconnecting"
+    /// Misbehaving clients that the server disconnected. A policy, neither good nor bad.
+    CutOff "cut_off" "cut off" Count Less "disconnected clients"
+    /// Age of what the median client has after an overload, as a multiple of the age before.
+    AgeShift "age_shift" "age after/before" Times Less "age after the overload, relative to before,"
     /// The most clients that a document was kept up to date for.
-    Clients,
+    Clients "clients" "clients" Count More "clients"
 }
 
 impl Metric {
-    /// All of them.
-    pub const ALL: [Self; 23] = [
-        Self::CpuPerMessage,
-        Self::CpuPerConnection,
-        Self::LatencyP50,
-        Self::LatencyP99,
-        Self::PeakMemory,
-        Self::BytesPerConnection,
-        Self::LatencyShift,
-        Self::KernelPerSlow,
-        Self::MemoryGrowth,
-        Self::IdleCpu,
-        Self::CallsPerMessage,
-        Self::Undelivered,
-        Self::BytesPerMessage,
-        Self::LastReceiver,
-        Self::UpstreamRequests,
-        Self::Rate,
-        Self::Deliveries,
-        Self::Connections,
-        Self::KernelPerConnection,
-        Self::AllBack,
-        Self::ConnectP99,
-        Self::CutOff,
-        Self::Clients,
-    ];
-
     /// Its name in results.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::CpuPerMessage => "cpu_per_message",
-            Self::CpuPerConnection => "cpu_per_connection",
-            Self::LatencyP50 => "latency_p50",
-            Self::LatencyP99 => "latency_p99",
-            Self::PeakMemory => "peak_memory",
-            Self::BytesPerConnection => "bytes_per_connection",
-            Self::LatencyShift => "latency_shift",
-            Self::KernelPerSlow => "kernel_per_slow",
-            Self::MemoryGrowth => "memory_growth",
-            Self::IdleCpu => "idle_cpu",
-            Self::CallsPerMessage => "calls_per_message",
-            Self::Undelivered => "undelivered",
-            Self::BytesPerMessage => "bytes_per_message",
-            Self::LastReceiver => "last_receiver",
-            Self::UpstreamRequests => "upstream_requests",
-            Self::Rate => "rate",
-            Self::Deliveries => "deliveries",
-            Self::Connections => "connections",
-            Self::KernelPerConnection => "kernel_per_connection",
-            Self::AllBack => "all_back",
-            Self::ConnectP99 => "connect_p99",
-            Self::CutOff => "cut_off",
-            Self::Clients => "clients",
-        }
+        self.row().0
     }
 
-    /// The one of this name in results.
+    /// The heading of its column.
+    pub fn label(self) -> &'static str {
+        self.row().1
+    }
+
+    /// Whether more of it is better.
+    pub fn larger_is_better(self) -> bool {
+        self.row().3
+    }
+
+    /// How a sentence names it.
+    pub fn phrase(self) -> &'static str {
+        self.row().4
+    }
+
+    /// The metric of this name in results.
     pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|metric| metric.name() == name)
+        Self::ALL.iter().copied().find(|metric| metric.name() == name)
     }
 
-    /// Whether it says what went wrong, so that a run in doubt gives it nevertheless. System calls were counted in a run of
-    /// their own, which has been looked at.
+    /// Whether it says what went wrong, so that an invalid run gives it nevertheless. System calls are counted in a run of their
+    /// own, which has been audited.
     pub fn is_its_own_doubt(self) -> bool {
         matches!(self, Self::Undelivered | Self::CallsPerMessage)
     }
@@ -129,106 +138,55 @@ impl Metric {
         matches!(self, Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver)
     }
 
-    /// The heading of its column.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::CpuPerMessage => "CPU/message",
-            Self::CpuPerConnection => "CPU/connection",
-            Self::LatencyP50 => "p50",
-            Self::LatencyP99 => "p99",
-            Self::PeakMemory => "peak memory",
-            Self::BytesPerConnection => "memory/connection",
-            Self::LatencyShift => "p99 shift",
-            Self::KernelPerSlow => "kernel/slow client",
-            Self::MemoryGrowth => "growth/10 s",
-            Self::IdleCpu => "CPU/connection/s",
-            Self::CallsPerMessage => "calls/message",
-            Self::Undelivered => "undelivered",
-            Self::BytesPerMessage => "bytes/message",
-            Self::LastReceiver => "last receiver",
-            Self::UpstreamRequests => "upstream requests",
-            Self::Rate => "echoes/s",
-            Self::Deliveries => "deliveries/s",
-            Self::Connections => "connections",
-            Self::KernelPerConnection => "kernel/connection",
-            Self::AllBack => "all back",
-            Self::ConnectP99 => "connect p99",
-            Self::CutOff => "cut off",
-            Self::Clients => "clients",
-        }
+    /// Whether a doubt about times invalidates it.
+    pub fn is_time(self) -> bool {
+        self.has_lag() || matches!(self, Self::Deliveries | Self::AllBack | Self::ConnectP99)
     }
 
     /// As [`Self::label`], with the unit of the plain figure.
     pub fn label_with_unit(self) -> String {
-        let unit = match self {
-            Self::CpuPerMessage | Self::CpuPerConnection | Self::IdleCpu => ", µs",
-            Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver | Self::AllBack | Self::ConnectP99 => {
-                ", ms"
-            }
-            Self::PeakMemory | Self::BytesPerConnection | Self::KernelPerSlow | Self::KernelPerConnection => {
-                ", bytes"
-            }
-            Self::MemoryGrowth | Self::Undelivered => ", %",
-            Self::LatencyShift
-            | Self::CallsPerMessage
-            | Self::BytesPerMessage
-            | Self::UpstreamRequests
-            | Self::Rate
-            | Self::Deliveries
-            | Self::Connections
-            | Self::CutOff
-            | Self::Clients => "",
+        let unit = match self.row().2 {
+            Unit::Micros => ", µs",
+            Unit::Millis => ", ms",
+            Unit::Bytes => ", bytes",
+            Unit::Percent => ", %",
+            Unit::Times | Unit::Count | Unit::Fraction => "",
         };
         format!("{}{unit}", self.label())
     }
 
     /// `value` with its unit.
     pub fn format(self, value: f64) -> String {
-        match self {
-            Self::CpuPerMessage | Self::CpuPerConnection | Self::IdleCpu => format!("{value:.2} µs"),
-            Self::CallsPerMessage => format!("{value:.3}"),
-            Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver | Self::AllBack | Self::ConnectP99 => {
-                format!("{value:.3} ms")
-            }
-            Self::PeakMemory if value >= 1e6 => format!("{:.1} MB", value / 1e6),
-            Self::BytesPerMessage
-            | Self::PeakMemory
-            | Self::BytesPerConnection
-            | Self::KernelPerSlow
-            | Self::KernelPerConnection => {
-                format!("{value:.0} B")
-            }
-            Self::Rate
-            | Self::Deliveries
-            | Self::Connections
-            | Self::UpstreamRequests
-            | Self::CutOff
-            | Self::Clients => {
-                format!("{value:.0}")
-            }
-            Self::LatencyShift => format!("{value:.2}×"),
-            Self::MemoryGrowth => format!("{value:.1} %"),
-            Self::Undelivered => format!("{value:.3} %"),
+        match self.row().2 {
+            Unit::Micros => format!("{} µs", grouped(value, 2)),
+            Unit::Millis if value < 10.0 => format!("{} ms", grouped(value, 3)),
+            Unit::Millis => format!("{} ms", grouped(value, 1)),
+            Unit::Bytes if value >= 1e6 => format!("{} MB", grouped(value / 1e6, 1)),
+            Unit::Bytes => format!("{} B", grouped(value, 0)),
+            Unit::Count => grouped(value, 0),
+            Unit::Fraction => grouped(value, 3),
+            Unit::Percent => format!("{} %", grouped(value, 2)),
+            Unit::Times => format!("{value:.2}×"),
         }
     }
+}
 
-    /// Whether more of it is better.
-    pub fn larger_is_better(self) -> bool {
-        matches!(self, Self::Rate | Self::Deliveries | Self::Connections | Self::Clients)
+/// A figure with so many decimals and thousands separators.
+pub(crate) fn grouped(value: f64, decimals: usize) -> String {
+    let text = format!("{:.decimals$}", value.abs());
+    let (whole, fraction) = text.split_once('.').map_or((text.as_str(), None), |(a, b)| (a, Some(b)));
+    let mut out = String::from(if value < 0.0 { "-" } else { "" });
+    for (nth, digit) in whole.chars().enumerate() {
+        if nth > 0 && (whole.len() - nth).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
     }
-
-    /// Whether a doubt about times voids it.
-    pub fn is_time(self) -> bool {
-        matches!(
-            self,
-            Self::LatencyP50
-                | Self::LatencyP99
-                | Self::LastReceiver
-                | Self::Deliveries
-                | Self::AllBack
-                | Self::ConnectP99
-        )
+    if let Some(fraction) = fraction {
+        out.push('.');
+        out.push_str(fraction);
     }
+    out
 }
 
 #[cfg(test)]
@@ -239,8 +197,21 @@ mod tests {
     fn each_is_called_as_results_call_it() {
         for metric in Metric::ALL {
             assert_eq!(serde_json::to_value(metric).unwrap(), metric.name());
-            assert_eq!(Metric::of_name(metric.name()), Some(metric));
+            assert_eq!(Metric::of_name(metric.name()), Some(*metric));
         }
         assert_eq!(Metric::of_name("fog"), None);
+        assert!(Metric::Rate.larger_is_better() && !Metric::LatencyP99.larger_is_better());
+    }
+
+    #[test]
+    fn figures_have_thousands_separators_and_units() {
+        let check = |metric: Metric, value, expect: &str| assert_eq!(metric.format(value), expect);
+        check(Metric::Rate, 1_234_567.4, "1,234,567");
+        check(Metric::CpuPerMessage, 0.456, "0.46 µs");
+        check(Metric::BytesPerConnection, 12_345.0, "12,345 B");
+        check(Metric::PeakMemory, 12_345_678.0, "12.3 MB");
+        check(Metric::LatencyP99, 2.0, "2.000 ms");
+        check(Metric::LatencyP99, 1234.56, "1,234.6 ms");
+        check(Metric::MemoryGrowth, -0.5, "-0.50 %");
     }
 }

@@ -1,46 +1,48 @@
-//! Servers against each other: alternating runs, and the table that comes of them.
+//! Servers against each other: alternating runs, and what they show.
 //!
-//! For each case every server runs as often as `pairs` says, a fresh process each time, in the order A B C C
-//! B A A B C …, so that drift of the machine hits all alike. What is reported is the median of the ratios of
-//! the runs with the same number, with a bootstrap interval; the first server is run under a second name as
-//! well, which shows how much two runs of the same thing differ.
+//! In each case every server runs in a fresh process, in the order A B C, C B A, A B C …, so that drift of the machine affects
+//! all alike. The result is the median of the ratios of the runs with the same number, with an interval. The first server, the
+//! baseline, runs a second time under another name: the A/A test shows how much two runs of the same server differ. A run that
+//! was disturbed is repeated ([`disturbance`]).
 
-mod cases;
+mod case;
 mod curve;
 mod delivery;
+mod disturbance;
 mod metric;
+mod overload;
 mod progress;
 mod proxy;
 mod report;
 mod running;
 mod sampler;
 mod search;
+mod sentence;
 mod servers;
 mod source;
 mod stats;
-mod table;
 mod trial;
 
-pub(crate) use cases::bound;
-pub use cases::{Case, CaseKind, Pace, Target, cases};
+pub use case::{Case, CaseKind, Effort, Target};
+pub(crate) use case::{bound, ratio};
 pub use curve::Curve;
+pub use disturbance::warnings;
 pub use metric::Metric;
-pub use report::{CaseReport, Comparison, Report, ServerReport};
+pub use progress::Bar;
+pub use report::{Bound, CaseReport, Comparison, Report, ServerReport, Verdict};
 pub use servers::{Application, Contestant};
-pub use stats::{Interval, median, ratio_interval};
+pub use stats::{Interval, Rule, median, ratio_interval};
 pub(crate) use stats::{is_beyond, unpaired_resolution};
 pub(crate) use trial::LAG;
 pub use trial::Trial;
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use self::disturbance::Repeats;
+use self::progress::Progress;
 use self::proxy::Proxy;
-pub use progress::Bar;
-use progress::Progress;
-
 use crate::Error;
 use crate::catalogue::Catalogue;
 use crate::generator::{DriverKind, Invocation, Outcome};
@@ -51,7 +53,7 @@ use crate::measure::is_over;
 pub struct Options {
     /// How this program is run as a worker.
     pub invocation: Invocation,
-    /// The servers; the first is the one that is judged. Empty: each case's usual ones.
+    /// The servers, the baseline first. Empty: each case's usual ones.
     pub servers: Vec<String>,
     /// Names of the cases. Empty: all.
     pub cases: Vec<String>,
@@ -62,7 +64,7 @@ pub struct Options {
     /// Runs of each server in each case; `None`: the case's usual number.
     pub pairs: Option<usize>,
     /// How much time it may take.
-    pub pace: Pace,
+    pub effort: Effort,
     /// The server's core.
     pub server_core: usize,
     /// The generator's core.
@@ -71,46 +73,43 @@ pub struct Options {
     pub generator_driver: DriverKind,
     /// The congestion control, as it is to be printed.
     pub congestion: String,
-    /// Messages a second of the open-loop echo, instead of 60 % of the reference's saturation.
+    /// Messages a second of an open-loop echo, instead of a share of the slowest server's saturation.
     pub echo_rate_hz: Option<f64>,
     /// Seed of the bootstrap.
     pub seed: u64,
-    /// Servers that [`install`] couldn't make ready, and told of; `None`: it hasn't tried.
+    /// Servers that [`install_for`] couldn't install, and reported; `None`: it hasn't tried.
     pub left_out: Option<Vec<String>>,
-    /// Where it is told how a run goes while it goes: on a terminal.
+    /// Where the progress of a run is shown: on a terminal.
     pub live: Option<Bar>,
 }
 
 impl Options {
-    /// Runs of each server in this case.
-    fn pairs_of(&self, case: &Case) -> usize {
-        self.pairs.unwrap_or(case.pairs).max(1)
+    /// Runs of each server in this case, and when comparisons are looked at: a number that was given is kept to.
+    fn pairs_of(&self, case: &Case) -> (usize, Rule) {
+        match self.pairs {
+            Some(pairs) => (pairs.max(1), Rule::Fixed),
+            None => (case.pairs, self.effort.rule()),
+        }
+    }
+
+    /// Whether the baseline has an A/A test in this case, with so many servers.
+    fn has_again(&self, case: &Case, servers: usize) -> bool {
+        case.again || (self.pairs_of(case).0 > 1 && servers > 1)
     }
 }
 
-/// The server whose saturation sets the rate of the open-loop echo, where it takes part.
-const REFERENCE: &str = "uws-cpp";
-/// The share of that saturation that is offered to all.
+/// The share of the slowest server's saturation that an open loop offers to all.
 const OFFERED_SHARE: f64 = 0.6;
-/// The share of its core that the generator may need for the reference, so that it stays below its own limit
-/// with the others.
+/// The share of its core that the generator may need for that server, so that it stays below its own limit with the others.
 const GENERATOR_SHARE: f64 = 0.65;
+/// Between two runs: the last server's sockets are being closed.
+const PAUSE: Duration = Duration::from_millis(200);
 
-/// Runs everything; progress goes to `progress`, line by line.
-pub fn run(options: &Options, progress: &mut dyn Write) -> Result<Report, Error> {
-    run_cases(cases(options.pace), options, &Before::new(), progress, &mut |_| Ok(()))
-}
-
-/// Makes the servers ready that [`run`] takes with these options: in a network namespace it can't fetch anything. Returns who
-/// can't be, for [`Options::left_out`]; why is told.
+/// Installs the servers that [`run_cases`] takes with these options: in a network namespace it can't fetch anything. Returns
+/// those that can't be installed, for [`Options::left_out`].
 ///
 /// # Errors
 /// If a server or case that was named is unknown.
-pub fn install(options: &Options, progress: &mut dyn Write) -> Result<Vec<String>, Error> {
-    install_for(&cases(options.pace), options, progress)
-}
-
-/// As [`install`], for those of these cases that `options` name.
 pub(crate) fn install_for(
     known: &[Case],
     options: &Options,
@@ -120,80 +119,65 @@ pub(crate) fn install_for(
     gather(&choose(known, &options.cases)?, options, &mut say).map(|gathered| gathered.left_out)
 }
 
-/// What was measured before a run was broken off, by the case's name.
-pub(crate) type Before = BTreeMap<String, CaseBefore>;
-
-/// Of one case.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CaseBefore {
-    /// What an open loop offered.
-    pub(crate) rate_hz: Option<f64>,
-    /// The runs of each server, in order.
-    pub(crate) trials: BTreeMap<String, Vec<Trial>>,
+/// The names of the servers that these options take for these cases.
+///
+/// # Errors
+/// If a case that was named is unknown.
+pub(crate) fn servers_of(known: &[Case], options: &Options) -> Result<Vec<String>, Error> {
+    if !options.servers.is_empty() {
+        return Ok(options.servers.clone());
+    }
+    let mut names: Vec<String> = Vec::new();
+    for name in choose(known, &options.cases)?.iter().flat_map(|case| &case.usual) {
+        if !names.iter().any(|known| known == name) {
+            names.push((*name).to_owned());
+        }
+    }
+    Ok(names)
 }
 
-/// Runs those of these cases that `options` name. What was measured `before` isn't measured again. `keep` is given
-/// what there is after each run.
+/// Runs those of these cases that `options` name. What was measured `before` isn't measured again. `keep` gets the report after
+/// each run.
 pub(crate) fn run_cases(
     known: Vec<Case>,
     options: &Options,
-    before: &Before,
+    before: &Report,
     progress: &mut dyn Write,
     keep: &mut dyn FnMut(&Report) -> Result<(), Error>,
 ) -> Result<Report, Error> {
     let chosen = choose(&known, &options.cases)?;
     let mut progress = Progress::new(progress, 0);
     let options = &Options { live: progress.live(), ..options.clone() };
-    let nothing = CaseBefore::default();
     let Gathered { contestants, missing, .. } =
         gather(&chosen, options, &mut |line: String| progress.say(&line))?;
     let servers = contestants.len();
-    let runs_of = |case: &Case| {
-        let again = case.again || (options.pairs_of(case) > 1 && servers > 1);
-        options.pairs_of(case) * (servers + usize::from(again))
-    };
+    let runs_of =
+        |case: &Case| options.pairs_of(case).0 * (servers + usize::from(options.has_again(case, servers)));
     // Where each case has servers of its own, that isn't known before.
     progress.expect(if options.servers.is_empty() { 0 } else { chosen.iter().map(runs_of).sum() });
-    let congestion = options.congestion.clone();
-    let mut report = Report { congestion, pace: options.pace, missing, cases: Vec::new() };
+    let mut report = Report { congestion: options.congestion.clone(), missing, cases: Vec::new() };
     for mut case in chosen {
         if case.kind.is_proxied() && !Proxy::is_installed() {
             progress.say(&format!("{}: skipped, nginx isn't installed", case.name));
             progress.skip(runs_of(&case));
             continue;
         }
-        let mut fit = Vec::new();
-        for contestant in &contestants {
-            let why_not = match options.servers.is_empty() {
-                true if case.usual.contains(&contestant.name()) => None,
-                true => continue,
-                false if !case.admits(contestant.known()) => Some("that is none of this case's".to_owned()),
-                false => (contestant.holds() < case.kind.held())
-                    .then(|| format!("a process of it holds {} connections", contestant.holds())),
-            };
-            match why_not {
-                None => fit.push(contestant.clone()),
-                Some(why) => {
-                    progress.say(&format!("{}: without {}: {why}", case.name, contestant.name()));
-                }
-            }
-        }
-        if options.servers.is_empty() {
-            fit.sort_by_key(|contestant| case.usual.iter().position(|name| *name == contestant.name()));
-        }
+        let fit = fitting(&case, &contestants, options, &mut |line: String| progress.say(&line));
         if fit.is_empty() {
             let takes = if case.only.is_empty() { &case.usual[..] } else { case.only };
-            progress.say(&format!(
-                "{}: none of the servers is there; it takes {}",
-                case.name,
-                takes.join(" or ")
-            ));
+            progress.say(&format!("{}: none of its servers is there: {}", case.name, takes.join(", ")));
             progress.skip(runs_of(&case));
             continue;
         }
-        let before = before.get(case.name).unwrap_or(&nothing);
+        if !options.servers.is_empty() {
+            // Goals that are about others.
+            case.targets.retain(|target| {
+                target.against.is_none_or(|against| fit.iter().any(|one| one.name() == against))
+            });
+        }
+        let before = before.cases.iter().find(|before| before.name == case.name);
         if matches!(case.kind, CaseKind::Echo { .. }) {
-            let offered = match options.echo_rate_hz.or(before.rate_hz) {
+            let offered = match options.echo_rate_hz.or(before.and_then(|before| before.rate_hz)) {
                 Some(rate_hz) => rate_hz,
                 None => offered_rate(&case, &fit, options, &mut |line: String| progress.say(&line))?,
             };
@@ -202,11 +186,11 @@ pub(crate) fn run_cases(
             }
         }
         let nth = report.cases.len();
-        progress.skip((servers - fit.len()) * options.pairs_of(&case));
+        progress.skip((servers - fit.len()) * options.pairs_of(&case).0);
         run_case(&case, &fit, options, before, &mut progress, &mut |found| {
             report.cases.truncate(nth);
             report.cases.push(found);
-            // Whoever is ending this process has the last word.
+            // A signal's handler writes the last word.
             if is_over() { Ok(()) } else { keep(&report) }
         })?;
     }
@@ -218,13 +202,39 @@ fn choose(known: &[Case], names: &[String]) -> Result<Vec<Case>, Error> {
     let find = |name: &String| {
         known.iter().find(|case| case.name == *name).cloned().ok_or_else(|| {
             let known: Vec<&str> = known.iter().map(|case| case.name).collect();
-            Error::Usage(format!("there is no case `{name}`; there are {}", known.join(", ")))
+            Error::unknown("case", name, &known)
         })
     };
     if names.is_empty() { Ok(known.to_vec()) } else { names.iter().map(find).collect() }
 }
 
-/// Who takes part.
+/// Those that take part in this case.
+fn fitting(
+    case: &Case,
+    contestants: &[Contestant],
+    options: &Options,
+    say: &mut impl FnMut(String),
+) -> Vec<Contestant> {
+    if options.servers.is_empty() {
+        let named = |name: &&str| contestants.iter().find(|contestant| contestant.name() == *name);
+        return case.usual.iter().filter_map(named).cloned().collect();
+    }
+    let mut fit = Vec::new();
+    for contestant in contestants {
+        let why_not = match case.admits(contestant.known()) {
+            false => Some("it doesn't speak a protocol of this case".to_owned()),
+            true => (contestant.holds() < case.kind.held())
+                .then(|| format!("a process of it holds {} connections", contestant.holds())),
+        };
+        match why_not {
+            None => fit.push(contestant.clone()),
+            Some(why) => say(format!("{}: without {}: {why}", case.name, contestant.name())),
+        }
+    }
+    fit
+}
+
+/// The servers that take part.
 struct Gathered {
     contestants: Vec<Contestant>,
     /// Those that can't be installed.
@@ -233,33 +243,23 @@ struct Gathered {
     missing: Vec<String>,
 }
 
-/// The servers that take part, installed, unless [`install`] has tried that before. Those that can't be are left out, and that is
-/// said.
+/// The servers that take part, installed, unless [`install_for`] has tried that before. Those that can't be are reported and left
+/// out.
 fn gather(chosen: &[Case], options: &Options, say: &mut impl FnMut(String)) -> Result<Gathered, Error> {
     let named = !options.servers.is_empty();
-    let mut names: Vec<&str> = Vec::new();
-    for name in &options.servers {
-        if names.contains(&name.as_str()) {
-            return Err(Error::Usage(format!("{name} is named twice")));
-        }
-        names.push(name);
-    }
-    if !named {
-        for name in chosen.iter().flat_map(|case| &case.usual) {
-            if !names.contains(name) {
-                names.push(name);
-            }
-        }
+    let names = servers_of(chosen, options)?;
+    if let Some(twice) = names.iter().enumerate().find(|(nth, name)| names[..*nth].contains(name)) {
+        return Err(Error::Usage(format!("{} is named twice", twice.1)));
     }
     let catalogue = Catalogue::read(&options.peers)?;
     let mut contestants = Vec::new();
     let mut left_out = Vec::new();
     for name in names {
-        if options.left_out.as_ref().is_some_and(|told| told.iter().any(|told| told == name)) {
-            left_out.push(name.to_owned());
+        if options.left_out.as_ref().is_some_and(|known| known.contains(&name)) {
+            left_out.push(name);
             continue;
         }
-        let found = Contestant::find(name, &catalogue, options).and_then(|contestant| {
+        let found = Contestant::find(&name, &catalogue, options).and_then(|contestant| {
             if let (Some(peer), None) = (&contestant.known().peer, &options.left_out) {
                 if !peer.is_installed() {
                     say(format!("installing {name}"));
@@ -273,7 +273,7 @@ fn gather(chosen: &[Case], options: &Options, say: &mut impl FnMut(String)) -> R
             Err(error @ Error::Usage(_)) if named => return Err(error),
             Err(error) => {
                 say(format!("without {name}: {error}"));
-                left_out.push(name.to_owned());
+                left_out.push(name);
             }
         }
     }
@@ -281,90 +281,80 @@ fn gather(chosen: &[Case], options: &Options, say: &mut impl FnMut(String)) -> R
     Ok(Gathered { contestants, left_out, missing })
 }
 
-/// The rate at which the reference is at 60 % of its saturation. A closed loop tells the order of magnitude,
-/// but it batches more than an open loop does, and so takes less CPU per message; so a look at an open loop at
-/// 60 % of that rate follows, and the rate is reduced until the reference's core is busy for 60 % of the time,
-/// and the generator's for what the generator can be trusted with.
+/// What an open loop offers: 60 % of what the slowest server can do. A closed loop gives the order of magnitude, but it batches
+/// more than an open loop does, and so takes less CPU per message; so an open loop at 60 % of that rate follows, and the rate is
+/// reduced until that server's core is busy for 60 % of the time, and the generator's for what the generator can be trusted with.
 fn offered_rate(
     case: &Case,
     contestants: &[Contestant],
     options: &Options,
     say: &mut impl FnMut(String),
 ) -> Result<f64, Error> {
-    let reference = contestants.iter().find(|contestant| contestant.name() == REFERENCE);
-    let reference = reference.unwrap_or(&contestants[0]);
-    let candidates = if case.by_slowest { contestants } else { std::slice::from_ref(reference) };
     let mut slowest = None;
-    for candidate in candidates {
-        let closed = match trial::saturate(case, candidate, options) {
+    for contestant in contestants {
+        let closed = match trial::look(case, contestant, None, options) {
             Ok(closed) => closed,
-            // It will be said of each of its runs.
-            Err(Error::Server { .. }) if candidates.len() > 1 => continue,
+            // Each of its runs reports it.
+            Err(Error::Server { .. }) if contestants.len() > 1 => continue,
             Err(error) => return Err(error),
         };
         let rate_hz = closed.messages as f64 / closed.load.wall.as_secs_f64().max(1e-9);
         if slowest.as_ref().is_none_or(|(_, slowest_hz, _)| rate_hz < *slowest_hz) {
-            slowest = Some((candidate, rate_hz, closed));
+            slowest = Some((contestant, rate_hz, closed));
         }
     }
-    let nobody = || Error::Generator("none of the servers could be saturated".into());
-    let (reference, rate_hz, closed) = slowest.ok_or_else(nobody)?;
-    let mut offered = rate_hz * OFFERED_SHARE;
-    let describe = |outcome: &Outcome| {
-        format!(
-            "server {:.0} %, generator {:.0} % of a core, {:.2} µs each",
-            outcome.load.server_share() * 100.0,
-            outcome.load.own_share() * 100.0,
-            outcome.server_cpu_per_message().unwrap_or_default().as_secs_f64() * 1e6,
-        )
+    let (slowest, rate_hz, closed) =
+        slowest.ok_or_else(|| Error::Generator("none of the servers could be saturated".into()))?;
+    let mut report = |what: &str, rate_hz: f64, outcome: &Outcome| {
+        let (server, own) = (outcome.load.server_share() * 100.0, outcome.load.own_share() * 100.0);
+        let name = slowest.name();
+        say(format!(
+            "{}: {name}, {what}: {rate_hz:.0} echoes/s (server {server:.0} %, generator {own:.0} % of a core)",
+            case.name
+        ));
     };
-    let name = reference.name();
-    say(format!("{}: {name} in a closed loop: {rate_hz:.0} echoes/s ({})", case.name, describe(&closed)));
-    let open = trial::look(case, reference, offered, options)?;
-    say(format!("{}: {name} in an open loop: {offered:.0} echoes/s ({})", case.name, describe(&open)));
+    report("closed loop", rate_hz, &closed);
+    let offered = rate_hz * OFFERED_SHARE;
+    let open = trial::look(case, slowest, Some(offered), options)?;
+    report("open loop", offered, &open);
     let server = OFFERED_SHARE / open.load.server_share().max(1e-9);
     let generator = GENERATOR_SHARE / open.load.own_share().max(1e-9);
-    offered = (offered * server.min(generator).min(1.0)).round();
-    say(format!("{}: {offered:.0} a second are offered to all", case.name));
+    let offered = (offered * server.min(generator).min(1.0)).round();
+    say(format!("{}: all are offered {offered:.0} a second", case.name));
     Ok(offered)
 }
 
-/// The ratio of the decisive figure as far as it is known.
-fn so_far(case: &Case, ours: &[Trial], theirs: &[Trial]) -> Option<f64> {
-    let metric = *case.metrics.first()?;
-    let figures = |runs: &[Trial]| runs.iter().map(|run| run.sound(metric)).collect::<Vec<_>>();
-    median(&stats::ratios(&figures(ours), &figures(theirs)))
-}
-
-/// Runs one case; `keep` is given what there is after each run.
+/// Runs one case; `keep` gets its report after each run.
 fn run_case(
     case: &Case,
     contestants: &[Contestant],
     options: &Options,
-    before: &CaseBefore,
+    before: Option<&CaseReport>,
     progress: &mut Progress<'_>,
     keep: &mut dyn FnMut(CaseReport) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut names: Vec<String> = contestants.iter().map(|contestant| contestant.name().to_owned()).collect();
-    let pairs = options.pairs_of(case);
-    let again = case.again || (pairs > 1 && contestants.len() > 1);
+    let (pairs, rule) = options.pairs_of(case);
+    let again = options.has_again(case, contestants.len());
     if again {
-        // The first one under another name: A against A.
         names.push(format!("{} again", names[0]));
     }
     // Those that were measured before, and places for the others.
     let mut trials: Vec<(String, Vec<Trial>)> = Vec::new();
     for name in &names {
-        let known = before.trials.get(name).map_or(&[][..], Vec::as_slice);
+        let known = before.and_then(|before| before.runs(name)).map_or(&[][..], |runs| &runs.trials);
         trials.push((name.clone(), known.iter().take(pairs).cloned().collect()));
     }
+    let report =
+        |trials: &[(String, Vec<Trial>)]| CaseReport::new(case, trials.to_vec(), again, rule, options.seed);
     let total = names.len() * pairs;
     let measured = trials.iter().flat_map(|(_, runs)| runs).filter(|trial| trial.is_measured()).count();
     if measured > 0 {
         progress.say(&format!("{}: {measured} of {total} runs were measured before", case.name));
         progress.skip(measured);
-        keep(CaseReport::new(case, trials.clone(), again, options.seed))?;
+        keep(report(&trials))?;
     }
+    let mut repeats = Repeats::new(options.effort, pairs);
     let mut done = measured;
     for round in 0..pairs {
         let order: Vec<usize> =
@@ -375,29 +365,36 @@ fn run_case(
             }
             let contestant = &contestants[index % contestants.len()];
             let begin = Instant::now();
-            let trial = match trial::run(case, contestant, round == 0, options) {
-                // One server's failure doesn't throw away what the others gave.
-                Err(error @ Error::Server { .. }) => Trial::failed(&error),
-                other => other?,
+            let attempt = || match trial::run(case, contestant, round == 0, options) {
+                // One server's failure doesn't discard what the others gave.
+                Err(error @ Error::Server { .. }) => Ok(Trial::failed(&error)),
+                other => other,
             };
+            let mut trial = attempt()?;
+            while repeats.wants(&names[index], &trial) {
+                std::thread::sleep(PAUSE);
+                trial = repeats.better(&names[index], trial, attempt()?);
+            }
             done += 1;
-            let summary = trial.summary();
+            let mut line = format!("{} {done}/{total} {}: {}", case.name, names[index], trial.summary());
             match trials[index].1.get_mut(round) {
                 Some(place) => *place = trial,
                 None => trials[index].1.push(trial),
             }
-            let so_far = so_far(case, &trials[0].1, &trials[index].1).filter(|_| index > 0);
-            let so_far = so_far.map(|ratio| format!("; {} has {ratio:.2} of it so far", names[0]));
-            let line = format!(
-                "{} {done}/{total} {}: {summary}{}",
-                case.name,
-                names[index],
-                so_far.unwrap_or_default()
-            );
+            let found = report(&trials);
+            let comparison = |metric: &Metric| found.servers[index].comparisons.get(metric);
+            if let Some(comparison) = case.metrics.first().and_then(comparison) {
+                line += &format!("; ratio so far {:.2}", comparison.ratio.median);
+            }
             progress.made(&line, begin.elapsed());
-            keep(CaseReport::new(case, trials.clone(), again, options.seed))?;
-            // The last server's sockets are being taken down still.
-            std::thread::sleep(Duration::from_millis(200));
+            keep(found)?;
+            std::thread::sleep(PAUSE);
+        }
+        if rule == Rule::Sequential && round + 1 < pairs && report(&trials).suffices() {
+            let left = (pairs - round - 1) * names.len();
+            progress.say(&format!("{}: the intervals suffice after {} rounds", case.name, round + 1));
+            progress.skip(left);
+            break;
         }
     }
     Ok(())

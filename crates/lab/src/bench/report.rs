@@ -1,93 +1,178 @@
-//! What a bench found, for people and for programs.
+//! What runs found: figures, comparisons and verdicts. The types are written to results and read back: a metric or curve that
+//! this version doesn't know is skipped, and what an older file lacks is empty.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::stats::{is_difference, ratios, resolution};
-use super::{Case, Interval, LAG, Metric, Pace, Trial, median, ratio_interval};
+use super::sentence;
+use super::stats::{Rule, is_difference, median, ratio_interval, ratios, resolution, suffices};
+use super::{Case, Curve, Interval, LAG, Metric, Trial};
+use crate::table::Table;
 
 /// Everything.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// The congestion control of all connections.
     pub congestion: String,
-    /// How much time it could take.
-    pub pace: Pace,
     /// Servers that were named and couldn't be installed.
+    #[serde(default)]
     pub missing: Vec<String>,
     /// Case by case.
     pub cases: Vec<CaseReport>,
 }
 
 /// One case.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CaseReport {
     /// Its name.
-    pub name: &'static str,
+    pub name: String,
     /// Its title.
     pub title: String,
-    /// Its metrics, in order.
+    /// Its metrics, the decisive one first.
+    #[serde(deserialize_with = "known_metrics")]
     pub metrics: Vec<Metric>,
     /// What an open loop offered all of them, messages a second.
+    #[serde(default)]
     pub rate_hz: Option<f64>,
     /// On how many connections, where that is fixed.
+    #[serde(default)]
     pub connections: Option<usize>,
-    /// Server by server, the judged one first, and last that one again.
+    /// Server by server, the baseline first, and last that one again.
     pub servers: Vec<ServerReport>,
-    /// What was to be reached, and whether it was.
+    /// The goals, and whether they were reached.
+    #[serde(default)]
     pub verdicts: Vec<Verdict>,
 }
 
 /// One server in one case.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServerReport {
     /// Its name.
     pub name: String,
-    /// Medians of its sound runs.
+    /// Medians of its valid runs.
+    #[serde(default, deserialize_with = "known_keys")]
     pub medians: BTreeMap<Metric, f64>,
-    /// The judged server's figure divided by this one's.
+    /// The baseline's figure divided by this one's.
+    #[serde(default, deserialize_with = "known_keys")]
     pub comparisons: BTreeMap<Metric, Comparison>,
     /// Every run.
     pub trials: Vec<Trial>,
 }
 
-/// The judged server against another one.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// The baseline against another server.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// The ratio.
     pub ratio: Interval,
-    /// How far from 1 it would have to be for that: the least ratio above 1, whose inverse is the greatest below. `None`
-    /// where nothing can be claimed, because the judged server wasn't run twice.
+    /// The minimum detectable difference: the smallest ratio above 1 that would be one, whose inverse is the largest below.
+    /// `None` without an A/A test.
     pub resolution: Option<f64>,
-    /// Whether a difference may be claimed: the interval excludes 1, the effect is larger than that of the judged server
-    /// against itself, and of times larger than what the generator lagged.
+    /// Whether there is a difference: the interval excludes 1, the effect is larger than in the A/A test, and of times larger
+    /// than the generator's lag.
     pub differs: bool,
+    /// Where a figure is a bound, because the generator was at its limit before the server: what the ratio is then.
+    #[serde(default)]
+    pub bound: Option<Bound>,
 }
 
-/// One target.
-#[derive(Clone, Debug, Serialize)]
+/// What a ratio of bounds is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// The true ratio is this or larger.
+    AtLeast,
+    /// The true ratio is this or smaller.
+    AtMost,
+    /// Both figures are bounds, so nothing follows.
+    Neither,
+}
+
+/// One goal.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Verdict {
     /// The figure.
-    pub metric: Metric,
+    #[serde(deserialize_with = "metric_or_none")]
+    pub metric: Option<Metric>,
     /// Against whom; `None`: the figure itself.
-    pub against: Option<&'static str>,
+    #[serde(default)]
+    pub against: Option<String>,
     /// What it is to be at most; at least, where more of it is better.
     pub bound: f64,
-    /// What was measured; `None`: there was no sound run of both.
+    /// What was measured; `None`: there was no valid run of both.
     pub measured: Option<f64>,
     /// Whether it holds.
     pub reached: bool,
 }
 
+/// The values whose keys this version knows.
+pub(super) fn known_keys<'de, D, K, V>(deserializer: D) -> Result<BTreeMap<K, V>, D::Error>
+where
+    D: Deserializer<'de>,
+    K: DeserializeOwned + Ord,
+    V: Deserialize<'de>,
+{
+    let all = BTreeMap::<String, V>::deserialize(deserializer)?;
+    Ok(all.into_iter().filter_map(|(key, value)| Some((known(key)?, value))).collect())
+}
+
+/// The metrics that this version knows.
+pub(super) fn known_metrics<'de, D, C>(deserializer: D) -> Result<C, D::Error>
+where
+    D: Deserializer<'de>,
+    C: FromIterator<Metric>,
+{
+    Ok(Vec::<String>::deserialize(deserializer)?.into_iter().filter_map(known).collect())
+}
+
+fn metric_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Metric>, D::Error> {
+    Ok(known(String::deserialize(deserializer)?))
+}
+
+fn known<T: DeserializeOwned>(name: String) -> Option<T> {
+    serde_json::from_value(name.into()).ok()
+}
+
+impl ServerReport {
+    /// The figures of its valid runs.
+    pub fn sound(&self, metric: Metric) -> Vec<f64> {
+        self.trials.iter().filter_map(|trial| trial.sound(metric)).collect()
+    }
+
+    /// A curve of the median of its valid runs, in the order of running.
+    pub fn curve(&self, curve: Curve) -> Option<&[(f64, f64)]> {
+        let sound = self.trials.iter().filter(|trial| curve.stands(&trial.doubts));
+        let runs: Vec<_> = sound.filter_map(|trial| trial.curves.get(&curve)).collect();
+        runs.get(runs.len() / 2).map(|points| points.as_slice())
+    }
+
+    /// The generator's lag in the median run, milliseconds.
+    pub fn lag_ms(&self) -> f64 {
+        lag_ms(&self.trials)
+    }
+}
+
+fn lag_ms(runs: &[Trial]) -> f64 {
+    let lags: Vec<f64> = runs.iter().filter_map(|trial| trial.context.get(LAG).copied()).collect();
+    median(&lags).unwrap_or(0.0)
+}
+
 impl CaseReport {
-    /// `again`: whether the last one is the first one again. Without that, no difference is claimed.
-    pub(super) fn new(case: &Case, trials: Vec<(String, Vec<Trial>)>, again: bool, seed: u64) -> Self {
+    /// The report on these runs. `again`: the last server is the first one again; without that, no difference is claimed.
+    pub(super) fn new(
+        case: &Case,
+        trials: Vec<(String, Vec<Trial>)>,
+        again: bool,
+        rule: Rule,
+        seed: u64,
+    ) -> Self {
         let figures = |trials: &[Trial], metric: Metric| -> Vec<Option<f64>> {
             trials.iter().map(|trial| trial.sound(metric)).collect()
         };
         let last = trials.len().saturating_sub(1);
-        let mut servers = Vec::new();
+        let mut servers: Vec<ServerReport> = Vec::new();
         for (index, (name, runs)) in trials.iter().enumerate() {
             let mut medians = BTreeMap::new();
             let mut comparisons = BTreeMap::new();
@@ -95,76 +180,189 @@ impl CaseReport {
                 let theirs = figures(runs, *metric);
                 let sound: Vec<f64> = theirs.iter().copied().flatten().collect();
                 medians.extend(median(&sound).map(|value| (*metric, value)));
-                if index == 0 {
-                    continue;
-                }
                 let ours = figures(&trials[0].1, *metric);
-                let Some(ratio) = ratio_interval(&ours, &theirs, seed) else { continue };
+                let (true, Some(ratio)) = (index > 0, ratio_interval(&ours, &theirs, seed)) else { continue };
                 let of_itself =
                     if again { ratios(&ours, &figures(&trials[last].1, *metric)) } else { Vec::new() };
                 let others = ratios(&ours, &theirs);
-                let differs = is_difference(&others, &of_itself, index != last)
+                let resolution = resolution(&others, &of_itself, rule);
+                let bound = bound(*metric, &trials[0].1, runs);
+                let direction = match bound {
+                    None => true,
+                    Some(Bound::AtLeast) => ratio.median > 1.0,
+                    Some(Bound::AtMost) => ratio.median < 1.0,
+                    Some(Bound::Neither) => false,
+                };
+                let differs = direction
+                    && is_difference(&others, &of_itself, index != last, rule)
                     && is_more_than_the_lag(*metric, &trials[0].1, runs);
-                let resolution = resolution(&others, &of_itself);
-                let ratio = resolution.map_or(ratio, |resolution| Interval {
-                    median: ratio.median,
-                    low: ratio.median / resolution,
-                    high: ratio.median * resolution,
-                });
-                comparisons.insert(*metric, Comparison { ratio, resolution, differs });
+                let ratio = resolution.map_or(ratio, |resolution| ratio.widened(resolution));
+                comparisons.insert(*metric, Comparison { ratio, resolution, differs, bound });
             }
             servers.push(ServerReport { name: name.clone(), medians, comparisons, trials: runs.clone() });
         }
-        let verdicts = case
-            .targets
-            .iter()
-            .map(|target| {
-                let measured = match target.against {
-                    None => servers.first().and_then(|first| first.medians.get(&target.metric).copied()),
-                    Some(against) => {
-                        let other = servers.iter().skip(1).find(|server| server.name == against);
-                        let comparison = other.and_then(|other| other.comparisons.get(&target.metric));
-                        comparison.map(|comparison| comparison.ratio.median)
-                    }
-                };
-                Verdict {
-                    metric: target.metric,
-                    against: target.against,
-                    bound: target.bound,
-                    measured,
-                    reached: measured.is_some_and(|measured| match target.metric.larger_is_better() {
-                        true => measured >= target.bound,
-                        false => measured <= target.bound,
-                    }),
+        let verdict = |target: &super::Target| {
+            let measured = match target.against {
+                None => servers.first().and_then(|first| first.medians.get(&target.metric).copied()),
+                Some(against) => {
+                    let other = servers.iter().skip(1).find(|server| server.name == against);
+                    other.and_then(|other| Some(other.comparisons.get(&target.metric)?.ratio.median))
                 }
-            })
-            .collect();
+            };
+            let holds = |measured: f64| match target.metric.larger_is_better() {
+                true => measured >= target.bound,
+                false => measured <= target.bound,
+            };
+            Verdict {
+                metric: Some(target.metric),
+                against: target.against.map(str::to_owned),
+                bound: target.bound,
+                measured,
+                reached: measured.is_some_and(holds),
+            }
+        };
+        let verdicts = case.targets.iter().map(verdict).collect();
+        let rate_hz = case.offered_hz();
+        let title =
+            rate_hz.map_or(case.title.clone(), |rate_hz| format!("{}, {rate_hz:.0} a second", case.title));
         Self {
-            name: case.name,
-            title: match case.offered_hz() {
-                Some(rate_hz) => format!("{}, {rate_hz:.0} a second", case.title),
-                None => case.title.clone(),
-            },
+            name: case.name.to_owned(),
+            title,
             metrics: case.metrics.to_vec(),
-            rate_hz: case.offered_hz(),
+            rate_hz,
             connections: case.kind.connections(),
             servers,
             verdicts,
         }
     }
+
+    /// The runs of this server.
+    pub fn runs(&self, server: &str) -> Option<&ServerReport> {
+        self.servers.iter().find(|runs| runs.name == server)
+    }
+
+    /// The servers, each once: without the baseline's A/A test.
+    pub fn named(&self) -> impl Iterator<Item = &ServerReport> {
+        let again = self.servers.first().map(|first| format!("{} again", first.name));
+        self.servers.iter().filter(move |runs| Some(&runs.name) != again.as_ref())
+    }
+
+    /// Whether no further round is needed to compare the decisive figure ([`suffices`]).
+    pub(super) fn suffices(&self) -> bool {
+        let (Some(metric), [first, others @ .., again]) = (self.metrics.first(), &self.servers[..]) else {
+            return false;
+        };
+        let figures = |server: &ServerReport| {
+            server.trials.iter().map(|trial| trial.sound(*metric)).collect::<Vec<_>>()
+        };
+        let (ours, of_itself) = (figures(first), ratios(&figures(first), &figures(again)));
+        others.iter().all(|other| suffices(&ratios(&ours, &figures(other)), &of_itself))
+    }
+
+    /// The verdict on each server, in sentences.
+    pub fn sentences(&self) -> Vec<String> {
+        sentence::of_case(self)
+    }
+
+    /// The goals, each in a sentence.
+    pub fn goals(&self) -> Vec<String> {
+        self.verdicts.iter().filter_map(sentence::of_goal).collect()
+    }
+
+    /// Why runs are invalid, or lack a figure.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for server in &self.servers {
+            for (nth, trial) in server.trials.iter().enumerate() {
+                let mut remark =
+                    |what: String| lines.push(format!("{}, run {}: {what}", server.name, nth + 1));
+                trial.unmeasured.iter().for_each(|what| remark(what.clone()));
+                for doubt in &trial.doubts {
+                    let what = if doubt.latency_only { "times invalid" } else { "invalid" };
+                    remark(format!("{what}: {}", doubt.what));
+                }
+            }
+        }
+        lines
+    }
+
+    /// Figures and ratios of all servers.
+    pub(crate) fn table(&self) -> Table {
+        let columns = self.metrics.iter().flat_map(|metric| [metric.label(), "ratio"]);
+        let mut table = Table::new(std::iter::once("server").chain(columns).chain(["valid runs"]));
+        for server in &self.servers {
+            let mut row = vec![server.name.clone()];
+            for metric in &self.metrics {
+                row.push(server.medians.get(metric).map_or("–".to_owned(), |value| metric.format(*value)));
+                row.push(server.comparisons.get(metric).map_or(String::new(), Comparison::to_string));
+            }
+            let sound = server.trials.iter().filter(|trial| trial.doubts.is_empty()).count();
+            row.push(format!("{sound}/{}", server.trials.len()));
+            table.push(row);
+        }
+        table
+    }
 }
 
-/// Whether the medians of a time are farther apart than the generator's lag made them uncertain. Other figures are.
-fn is_more_than_the_lag(metric: Metric, ours: &[Trial], theirs: &[Trial]) -> bool {
-    let middle = |runs: &[Trial], of: &dyn Fn(&Trial) -> Option<f64>| {
-        median(&runs.iter().filter_map(of).collect::<Vec<f64>>())
-    };
-    if !metric.has_lag() {
-        return true;
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = match self.bound {
+            Some(Bound::AtLeast) => "≥ ",
+            Some(Bound::AtMost) => "≤ ",
+            Some(Bound::Neither) => "bounds: ",
+            None => "",
+        };
+        let Interval { median, low, high } = self.ratio;
+        let mark = if self.differs { "*" } else { "" };
+        write!(f, "{sign}{median:.2} ({low:.2}–{high:.2}){mark}")
     }
-    let figure = |runs| middle(runs, &|trial| trial.sound(metric)).unwrap_or(0.0);
-    let lag_ms = |runs| middle(runs, &|trial| trial.context.get(LAG).copied()).unwrap_or(0.0);
-    (figure(ours) - figure(theirs)).abs() > lag_ms(ours).max(lag_ms(theirs))
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Ratio: the first server's figure divided by this one's; * marks a difference.")?;
+        for case in &self.cases {
+            writeln!(f, "\n{case}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for CaseReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {}", self.name, self.title)?;
+        for line in self.sentences() {
+            writeln!(f, "  {line}")?;
+        }
+        write!(f, "{}", self.table())?;
+        for line in self.goals().into_iter().chain(self.remarks()) {
+            writeln!(f, "  {line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What the ratio of these runs' figures is, where either is a bound.
+fn bound(metric: Metric, ours: &[Trial], theirs: &[Trial]) -> Option<Bound> {
+    let is_bound = |runs: &[Trial]| {
+        runs.iter().any(|trial| trial.bounds.contains(&metric) && trial.sound(metric).is_some())
+    };
+    // A server whose figure is a bound may be better than that.
+    match (is_bound(ours), is_bound(theirs), metric.larger_is_better()) {
+        (false, false, _) => None,
+        (true, true, _) => Some(Bound::Neither),
+        (true, false, true) | (false, true, false) => Some(Bound::AtLeast),
+        (true, false, false) | (false, true, true) => Some(Bound::AtMost),
+    }
+}
+
+/// Whether the medians of a time differ by more than the generator's lag. Other figures do.
+fn is_more_than_the_lag(metric: Metric, ours: &[Trial], theirs: &[Trial]) -> bool {
+    let figure = |runs: &[Trial]| {
+        let sound: Vec<f64> = runs.iter().filter_map(|trial| trial.sound(metric)).collect();
+        median(&sound).unwrap_or(0.0)
+    };
+    !metric.has_lag() || (figure(ours) - figure(theirs)).abs() > lag_ms(ours).max(lag_ms(theirs))
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@
 //! is added up; the same machinery starts those who misbehave beside a load, in generators of their own, and the proxy between.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::overload::{Conductor, Phase};
 use super::proxy::Proxy;
 use super::sampler::{Sample, Sampler};
 use super::source::Source;
@@ -14,12 +15,15 @@ use crate::Error;
 use crate::document::Shape;
 use crate::generator::{Live, LoadSpec, Misbehaviour, Outcome, Protocol, Spec, Workers};
 use crate::measure::{
-    CallCounter, Calls, KernelSockets, MachineTime, ProcessMemory, Server, kernel_bytes, pin_current,
+    CallCounter, Calls, CpuClock, KernelSockets, MachineTime, ProcessMemory, Server, bound_receive_buffers,
+    kernel_bytes, pin_current,
 };
 use crate::upstream::Content;
 
 /// Payloads from which on memfds are counted.
 const LARGE_BYTES: usize = 10_000;
+/// Of a socket of an overload's, in the kernel: less than a document. Otherwise up to 200 old documents wait there for each client.
+const RECEIVE_BUFFER_BYTES: usize = 128 * 1024;
 /// How long idle connections are left alone before memory is read.
 const SETTLE: Duration = Duration::from_millis(1500);
 /// How much longer than the load those go on who misbehave beside it, and how much longer still where an HTTP API takes its time
@@ -47,12 +51,18 @@ pub(super) struct Ran {
     pub(super) processes: usize,
     /// The names of what these have started.
     pub(super) started: Vec<String>,
+    /// Of an overload, versions a second at the capacity, and the phases.
+    pub(super) overload: Option<(f64, Vec<Phase>)>,
     /// Requests that the API behind a feed got, where there is one.
     pub(super) upstream_requests: Option<u64>,
     /// System calls under the load, where they were counted.
     pub(super) calls: Option<Calls>,
-    /// Of the time that the machine's cores wanted during the load, what a hypervisor gave to others, 0 to 1.
+    /// Of the time that the machine's cores requested during the load, what a hypervisor took, 0 to 1.
     pub(super) stolen_share: f64,
+    /// CPU of processes that have nothing to do with the run, as a share of one core.
+    pub(super) others_share: f64,
+    /// Of the server's core, where the kernel reports it.
+    pub(super) frequency_mhz: Option<f64>,
 }
 
 /// What one server has to go through.
@@ -69,6 +79,8 @@ pub(super) struct Task {
     pub(super) document: Option<Shape>,
     /// How long the API behind a feed takes for its first answer.
     pub(super) hesitates: Duration,
+    /// Of an overload, how long each phase lasts.
+    pub(super) overload: Option<Duration>,
     pub(super) counts_calls: bool,
     /// Whether memory is read when the connections have been left alone for a while.
     pub(super) settles: bool,
@@ -93,6 +105,7 @@ impl Task {
             connect_rate_hz: None,
             document: None,
             hesitates: Duration::ZERO,
+            overload: None,
             counts_calls: false,
             settles,
             idle: None,
@@ -177,6 +190,7 @@ fn source_of(task: &Task) -> Result<Option<Source>, Error> {
         (LoadSpec::Fanout { bytes, rate_hz, .. }, None) => {
             Source::new(Content::Text { bytes: *bytes }, *rate_hz)
         }
+        (LoadSpec::Follow { .. }, Some(shape)) => Source::paced(Content::Document(shape)),
         (LoadSpec::Ask, Some(shape)) => Source::cold(Content::Document(shape), task.hesitates),
         // One that is never said to begin: its first answer is all there is.
         _ => Source::new(Content::Text { bytes: 0 }, 1.0),
@@ -197,7 +211,12 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
     let proxy = task.proxied.then(|| Proxy::start(first.address(), options.server_core)).transpose()?;
     let load = task.load;
     // Smaller ones aren't worth a memfd, nor the look at it.
-    let large = matches!(load, LoadSpec::Fanout { bytes, .. } if bytes >= LARGE_BYTES);
+    let large =
+        task.overload.is_some() || matches!(load, LoadSpec::Fanout { bytes, .. } if bytes >= LARGE_BYTES);
+    if task.overload.is_some() {
+        // Where that isn't allowed, old documents wait there.
+        let _ = bound_receive_buffers(RECEIVE_BUFFER_BYTES);
+    }
     // Who asks later isn't subscribed by the path.
     let path = match load {
         LoadSpec::Ask => contestant.path(Application::Chat, protocol),
@@ -214,7 +233,7 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
     spec.driver = options.generator_driver;
     spec.connect_rate_hz = task.connect_rate_hz.unwrap_or(spec.connect_rate_hz);
     spec.slices = task.slices;
-    spec.idle = task.idle.unwrap_or(options.pace.idle());
+    spec.idle = task.idle.unwrap_or(options.effort.idle());
     let lost = |error: Error| match error {
         Error::Generator(what) => first.error(&what),
         other => other,
@@ -237,8 +256,15 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
     };
     let before = servers.memory()?;
     let kernel_grown_from = kernel_bytes().map_err(Error::io("the kernel's memory"))?;
-    let watch =
-        options.live.clone().map(|bar| Box::new(move |live: &Live| bar.tell(live)) as Box<dyn Fn(&Live)>);
+    let conductor = task.overload.zip(source.as_ref());
+    let conductor = conductor.map(|(phase, source)| Conductor::new(source.pacer(), task.connections, phase));
+    let (bar, conducting) = (options.live.clone(), conductor.clone());
+    let watch = (bar.is_some() || conducting.is_some()).then(|| {
+        Box::new(move |live: &Live| {
+            bar.iter().for_each(|bar| bar.tell(live));
+            conducting.iter().for_each(|conductor| conductor.hear(live));
+        }) as Box<dyn Fn(&Live)>
+    });
     let mut workers = Workers::connect_watched(&options.invocation, &spec, watch).map_err(lost)?;
     if task.settles {
         thread::sleep(SETTLE);
@@ -253,10 +279,12 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
         beside.begin()?;
     }
     let counter = task.counts_calls.then(|| CallCounter::attach(&servers.all_pids()).ok()).flatten();
-    let machine = MachineTime::now().ok();
+    let ours = [servers.all_pids(), workers.pids(), beside.iter().flat_map(Workers::pids).collect()].concat();
+    let machine = Machine::now(&ours, counter.is_some());
+    conductor.iter().for_each(Conductor::begin);
     let result = workers.run();
-    let stolen_share =
-        machine.zip(MachineTime::now().ok()).map_or(0.0, |(before, after)| after.stolen_since(&before));
+    let (stolen_share, others_share) = machine.since();
+    let frequency_mhz = frequency_mhz(options.server_core);
     let calls = counter.and_then(|counter| counter.stop().ok());
     drop(workers);
     let samples = sampler.stop();
@@ -285,8 +313,51 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
         peak_resident_bytes,
         processes,
         started,
+        overload: conductor.map(|conductor| conductor.phases()),
         upstream_requests,
         calls,
         stolen_share,
+        others_share,
+        frequency_mhz,
     })
+}
+
+/// The CPU of the machine, and of this run's processes, at one moment.
+struct Machine {
+    at: Instant,
+    all: Option<MachineTime>,
+    clocks: Vec<CpuClock>,
+    used: Duration,
+    /// What else belongs to the run can't be told from others.
+    is_traced: bool,
+}
+
+impl Machine {
+    fn now(pids: &[u32], is_traced: bool) -> Self {
+        let mut clocks: Vec<CpuClock> =
+            pids.iter().filter_map(|pid| CpuClock::of_process(*pid).ok()).collect();
+        clocks.push(CpuClock::own());
+        let used = used(&clocks);
+        Self { at: Instant::now(), all: MachineTime::now().ok(), clocks, used, is_traced }
+    }
+
+    /// Since then: the share of what the cores requested that a hypervisor took, and what other processes used as a share of a
+    /// core.
+    fn since(&self) -> (f64, f64) {
+        let Some((before, after)) = self.all.zip(MachineTime::now().ok()) else { return (0.0, 0.0) };
+        let ours = used(&self.clocks).saturating_sub(self.used);
+        let others = after.ran_since(&before).saturating_sub(ours);
+        let share = others.as_secs_f64() / self.at.elapsed().as_secs_f64().max(1e-9);
+        (after.stolen_since(&before), if self.is_traced { 0.0 } else { share })
+    }
+}
+
+fn used(clocks: &[CpuClock]) -> Duration {
+    clocks.iter().filter_map(|clock| clock.read().ok()).sum()
+}
+
+/// The frequency of a core now, where the kernel reports it.
+fn frequency_mhz(core: usize) -> Option<f64> {
+    let path = format!("/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq");
+    Some(std::fs::read_to_string(path).ok()?.trim().parse::<f64>().ok()? / 1e3)
 }

@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 
+use super::disturbance::stolen;
 use super::running::{Ran, Task, run_server};
 use super::sampler::growth_percent_per_10_s;
 use super::servers::Feeds;
-use super::trial::{Trial, judge, publisher_to, robbed};
+use super::trial::{Trial, judge, publisher_to};
 use super::{Application, Case, CaseKind, Contestant, Curve, Metric, Options};
 use crate::Error;
 use crate::generator::LoadSpec;
@@ -23,6 +24,8 @@ const GROWTH_MAX: f64 = 1.0;
 const CONNECT_RATE_HZ: f64 = 2000.0;
 /// The generator's share of its core above which a level says nothing about the server.
 const GENERATOR_SHARE_MAX: f64 = 0.95;
+/// How the reason begins where the server could have had more.
+const LOWER_BOUND: &str = "a lower bound";
 /// Levels of one search at most.
 const LEVELS_MAX: usize = 24;
 
@@ -88,7 +91,7 @@ fn failure(ran: &Ran, rate_hz: f64) -> Option<Failure> {
         return None;
     };
     let own = outcome.load.own_share();
-    Some(match robbed(ran.stolen_share) {
+    Some(match stolen(ran.stolen_share) {
         Some(doubt) => Failure::Generator(format!("{what}, but {}", doubt.what)),
         None if own > GENERATOR_SHARE_MAX => {
             Failure::Generator(format!("{what}, but the generator used {:.0} % of its core", own * 100.0))
@@ -136,7 +139,7 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
                     }
                     Some(Failure::Generator(why)) => {
                         search.learn(level, false);
-                        ended = Some(format!("a lower bound; {level}: {why}"));
+                        ended = Some(format!("{LOWER_BOUND}; {level}: {why}"));
                     }
                 }
             }
@@ -165,10 +168,12 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
     }
     let figures = BTreeMap::from([(Metric::Clients, search.held as f64)]);
     let reached = search.held == most;
-    let unmeasured = if reached { None } else { ended.map(|why| format!("it ended at {why}")) };
-    let mut trial = judge(case, ran, figures, context, Vec::new(), None);
+    let is_bound = reached || ended.as_ref().is_some_and(|why| why.starts_with(LOWER_BOUND));
+    let begun = Trial { figures, context, ..Trial::default() };
+    let mut trial = judge(case, ran, begun);
     // Times that the generator's lag spoils are those of the level; that it held is known by what was delivered.
-    trial.unmeasured = unmeasured;
+    trial.unmeasured = if reached { None } else { ended.map(|why| format!("it ended at {why}")) };
+    trial.bounds.extend(is_bound.then_some(Metric::Clients));
     for (curve, mut points) in [(Curve::AgeOverClients, ages), (Curve::MemoryOverConnections, memory)] {
         points.sort_by(|(one, _), (other, _)| one.total_cmp(other));
         trial.curves.insert(curve, points);

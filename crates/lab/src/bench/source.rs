@@ -6,7 +6,7 @@ use std::process;
 use std::time::Duration;
 
 use crate::Error;
-use crate::upstream::{Content, Served, Upstream};
+use crate::upstream::{Content, Pacer, Pacing, Served, Upstream};
 
 /// How long after the generators' look at idle connections the first version of a feed is due.
 const SOURCE_WAITS: Duration = Duration::from_millis(700);
@@ -21,16 +21,25 @@ impl Source {
     /// One whose versions follow each other at `rate_hz` once they [`begin`](Self::begin_after). A server asks for the next
     /// one as soon as it has one.
     pub(super) fn new(content: Content, rate_hz: f64) -> Result<Self, Error> {
-        Self::start(content, rate_hz, Duration::ZERO, "1ms")
+        Self::start(content, Pacing::Every(rate_hz), Duration::ZERO, "1ms")
     }
 
     /// One with a single version, which isn't asked for again; the answer takes `hesitates`.
     pub(super) fn cold(content: Content, hesitates: Duration) -> Result<Self, Error> {
-        Self::start(content, 1.0, hesitates, "1h")
+        Self::start(content, Pacing::Every(1.0), hesitates, "1h")
     }
 
-    fn start(content: Content, rate_hz: f64, hesitates: Duration, interval: &str) -> Result<Self, Error> {
-        let upstream = Upstream::start(content, rate_hz, hesitates)?;
+    /// One whose rate is set while it runs, by [`Self::pacer`].
+    pub(super) fn paced(content: Content) -> Result<Self, Error> {
+        Self::start(content, Pacing::Newest, Duration::ZERO, "1ms")
+    }
+
+    pub(super) fn pacer(&self) -> Pacer {
+        self.upstream.pacer()
+    }
+
+    fn start(content: Content, pacing: Pacing, hesitates: Duration, interval: &str) -> Result<Self, Error> {
+        let upstream = Upstream::start(content, pacing, hesitates)?;
         let address = upstream.address();
         let config =
             std::env::temp_dir().join(format!("stentor-lab-{}-{}.toml", process::id(), address.port()));

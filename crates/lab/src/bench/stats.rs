@@ -1,20 +1,44 @@
 //! Medians, ratios of pairs, their intervals, and what may be called a difference.
 
 use fastrand::Rng;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Resamples of a bootstrap.
 const RESAMPLES: usize = 10_000;
 
 /// A ratio with its interval: of 99 % by the rule of `resolution` where A was run against A, else the bootstrap's of 95 %.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The median of the ratios.
+    #[serde(deserialize_with = "number")]
     pub median: f64,
     /// The least that it may be.
+    #[serde(deserialize_with = "number")]
     pub low: f64,
     /// The most.
+    #[serde(deserialize_with = "number")]
     pub high: f64,
+}
+
+/// JSON has no number for what was divided by nothing.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}
+
+impl Interval {
+    /// The same median, as far from 1 on both sides as this resolution.
+    pub(super) fn widened(self, resolution: f64) -> Self {
+        Self { median: self.median, low: self.median / resolution, high: self.median * resolution }
+    }
+}
+
+/// How often a comparison is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Once, when all runs are made.
+    Fixed,
+    /// After each round from the third on, until what it shows suffices ([`suffices`]). More looks need more certainty at each.
+    Sequential,
 }
 
 /// The median; `None` of nothing.
@@ -71,7 +95,7 @@ pub(super) fn ratios(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Vec<f64> {
 ///
 /// From five pairs on, deviations beyond thrice the usual count as that much (winsorising), so that one disturbed run
 /// doesn't hide a difference that all the others show. With fewer, nobody can say which one was disturbed.
-pub(super) fn resolution(ratios: &[f64], of_itself: &[f64]) -> Option<f64> {
+pub(super) fn resolution(ratios: &[f64], of_itself: &[f64], rule: Rule) -> Option<f64> {
     let logs = |ratios: &[f64]| -> Vec<f64> {
         ratios.iter().filter(|ratio| **ratio > 0.0).map(|ratio| ratio.ln()).collect()
     };
@@ -93,7 +117,7 @@ pub(super) fn resolution(ratios: &[f64], of_itself: &[f64]) -> Option<f64> {
         }
     }
     let squares: f64 = deviations.iter().map(|deviation| deviation * deviation).sum();
-    Some((multiple(pairs) * (squares / freedom / pairs as f64).sqrt()).exp())
+    Some((multiple(pairs, rule) * (squares / freedom / pairs as f64).sqrt()).exp())
 }
 
 /// The same for runs that weren't made side by side: of the ratio of the median of `new` to that of `old`. The scatter is
@@ -109,7 +133,7 @@ pub(crate) fn unpaired_resolution(old: &[f64], new: &[f64]) -> Option<f64> {
     let freedom = (old.len() + new.len() - 2) as f64;
     let squares: f64 = deviations.iter().map(|deviation| deviation * deviation).sum();
     let error = (squares / freedom * (1.0 / old.len() as f64 + 1.0 / new.len() as f64)).sqrt();
-    Some((multiple(fewer) * UNPAIRED * error).exp())
+    Some((multiple(fewer, Rule::Fixed) * UNPAIRED * error).exp())
 }
 
 /// Two medians are taken from the scatter instead of one, so less is known of it.
@@ -122,9 +146,9 @@ pub(crate) fn is_beyond(ratio: f64, resolution: f64) -> bool {
 
 /// Whether the median of `ratios` is told from noise: it is beyond the resolution, and, where `beyond_noise`, beyond what A
 /// against A gave.
-pub(super) fn is_difference(ratios: &[f64], of_itself: &[f64], beyond_noise: bool) -> bool {
+pub(super) fn is_difference(ratios: &[f64], of_itself: &[f64], beyond_noise: bool, rule: Rule) -> bool {
     let (Some(ratio), Some(noise)) = (median(ratios), median(of_itself)) else { return false };
-    resolution(ratios, of_itself).is_some_and(|resolution| is_beyond(ratio, resolution))
+    resolution(ratios, of_itself, rule).is_some_and(|resolution| is_beyond(ratio, resolution))
         && (!beyond_noise || ratio.ln().abs() > noise.ln().abs())
 }
 
@@ -135,10 +159,29 @@ const WINSORISED_FROM: usize = 5;
 /// difference are not farther. The 99th percentiles of simulated sets (log-normal of 1 to 8 %, up to 15 % outliers of 1.2 to
 /// 3 times as much, drift of up to 20 %, three to five servers in alternating order), a little rounded up; for normal noise
 /// alone, Student's t times the 1.25 of a median would do with 7.3, 5.1, 4.4, 4.1 and 4.0.
-fn multiple(pairs: usize) -> f64 {
+fn multiple(pairs: usize, rule: Rule) -> f64 {
     const OF_PAIRS: [f64; 12] =
         [f64::INFINITY, f64::INFINITY, 10.0, 5.1, 4.4, 4.3, 4.1, 3.9, 3.8, 3.7, 3.6, 3.5];
-    OF_PAIRS[pairs.min(OF_PAIRS.len() - 1)]
+    let multiple = OF_PAIRS[pairs.min(OF_PAIRS.len() - 1)];
+    if rule == Rule::Sequential { multiple * SEQUENTIAL } else { multiple }
+}
+
+/// What each of several looks needs more than a single one, so that all of them together err in 1 of 100 sets.
+const SEQUENTIAL: f64 = 1.25;
+/// An interval suffices where it shows a difference and is no wider than this, or shows that there is none beyond the second.
+const NARROW: f64 = 1.25;
+const EQUAL: f64 = 1.1;
+/// Rounds before the first look.
+const LOOKS_FROM: usize = 3;
+
+/// Whether no further round is needed: these ratios show a difference, and how large it is, or that there is hardly any.
+pub(super) fn suffices(ratios: &[f64], of_itself: &[f64]) -> bool {
+    if ratios.len() < LOOKS_FROM {
+        return false;
+    }
+    let Some(resolution) = resolution(ratios, of_itself, Rule::Sequential) else { return false };
+    let differs = is_difference(ratios, of_itself, true, Rule::Sequential);
+    resolution <= if differs { NARROW } else { EQUAL }
 }
 
 #[cfg(test)]

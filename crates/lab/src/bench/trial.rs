@@ -1,17 +1,19 @@
 //! One run of one server in one case.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::curve::{self, Curve};
+use super::disturbance::{FREQUENCY, GENERATOR, OTHERS, STEAL, crowded, stolen};
+use super::report::{known_keys, known_metrics};
 use super::running::{Ran, Task, run_server};
 use super::sampler::{growth_percent_per_10_s, held_kernel_bytes};
 use super::servers::Feeds;
-use super::{Application, Case, CaseKind, Contestant, Metric, Options, delivery, search};
+use super::{Application, Case, CaseKind, Contestant, Metric, Options, delivery, overload, search};
 use crate::Error;
-use crate::generator::{Doubt, LoadSpec, Misbehaviour, Outcome, Publisher, Span, is_spoiled};
+use crate::generator::{Doubt, LoadSpec, Misbehaviour, OWN_CPU_MAX, Outcome, Publisher, Span, is_spoiled};
 use crate::measure::Calls;
 
 /// Publications of a run that counts system calls, and how many a second: few enough that a traced server is done with
@@ -25,12 +27,12 @@ const CALLS_TOLD: f64 = 0.01;
 const ASKING_SHARE_MAX: f64 = 0.5;
 /// Payload of what is published when all are back from a storm.
 const STORM_BYTES: usize = 1000;
+/// Connections a second of an overload: each is sent the document.
+const OVERLOAD_CONNECT_HZ: f64 = 1000.0;
 /// The generator's share of its core above which it doesn't keep up the rate of connecting.
 const CONNECTING_SHARE_MAX: f64 = 0.8;
-/// The share of the time that cores wanted which a hypervisor may keep without voiding times.
-const STOLEN_SHARE_MAX: f64 = 0.1;
-/// Less than this share isn't told: it is no more than what the clock of this account resolves.
-const STOLEN_SHARE_MIN: f64 = 0.005;
+/// Less than this share of steal, or of a core, isn't reported: it is no more than what the clock of this account resolves.
+const SHARE_MIN: f64 = 0.01;
 
 /// The name of the generator's lag (p99) among what stands beside the figures, in milliseconds.
 pub(crate) const LAG: &str = "p99 lag ms";
@@ -38,16 +40,23 @@ pub(crate) const LAG: &str = "p99 lag ms";
 /// What one run gave.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trial {
-    /// The figures, all that could be taken.
+    /// The figures that could be taken.
+    #[serde(deserialize_with = "known_keys")]
     pub figures: BTreeMap<Metric, f64>,
     /// Figures beside the table: shares of a core, counts.
+    #[serde(default)]
     pub context: BTreeMap<String, f64>,
     /// What is drawn.
+    #[serde(default, deserialize_with = "known_keys")]
     pub curves: BTreeMap<Curve, Vec<(f64, f64)>>,
-    /// Why the run, or its times, are not to be believed.
+    /// Why the run, or its times, are invalid.
     pub doubts: Vec<Doubt>,
     /// A figure that couldn't be taken, and why. The others stand.
+    #[serde(default)]
     pub unmeasured: Option<String>,
+    /// Figures that the server could better: the generator was at its limit.
+    #[serde(default, deserialize_with = "known_metrics")]
+    pub bounds: BTreeSet<Metric>,
 }
 
 impl Trial {
@@ -88,22 +97,8 @@ impl Trial {
     }
 }
 
-/// A closed loop on the connections of `case`, short.
-pub(super) fn saturate(case: &Case, contestant: &Contestant, options: &Options) -> Result<Outcome, Error> {
-    look_at(case, contestant, None, options)
-}
-
-/// An open loop on the connections of `case`, short.
+/// A short open loop on the connections of `case`, at this rate; without one, a closed loop.
 pub(super) fn look(
-    case: &Case,
-    contestant: &Contestant,
-    rate_hz: f64,
-    options: &Options,
-) -> Result<Outcome, Error> {
-    look_at(case, contestant, Some(rate_hz), options)
-}
-
-fn look_at(
     case: &Case,
     contestant: &Contestant,
     rate_hz: Option<f64>,
@@ -128,10 +123,7 @@ pub(super) fn run(
     counts: bool,
     options: &Options,
 ) -> Result<Trial, Error> {
-    let mut figures = BTreeMap::new();
-    let mut context = BTreeMap::new();
-    let mut doubts = Vec::new();
-    let mut unmeasured = None;
+    let mut begun = Trial::default();
     let ran = match *case.kind.direct() {
         CaseKind::Echo { connections, bytes, rate_hz, warm_up, measure } => {
             let load = LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure };
@@ -150,14 +142,16 @@ pub(super) fn run(
                 match count_calls(case, contestant, connections, bytes, options)? {
                     Ok((calls, processes)) => {
                         if processes > 1 {
-                            context.insert("processes whose calls are counted".to_owned(), processes as f64);
+                            begun
+                                .context
+                                .insert("processes whose calls are counted".to_owned(), processes as f64);
                         }
-                        figures.insert(Metric::CallsPerMessage, calls.values().sum());
+                        begun.figures.insert(Metric::CallsPerMessage, calls.values().sum());
                         let told = calls.into_iter().filter(|(_, count)| *count >= CALLS_TOLD);
-                        context.extend(told.map(|(name, count)| (format!("{name}/message"), count)));
+                        begun.context.extend(told.map(|(name, count)| (format!("{name}/message"), count)));
                     }
                     // It takes no other figure with it: the row says what is missing.
-                    Err(why) => unmeasured = Some(format!("system calls weren't counted: {why}")),
+                    Err(why) => begun.unmeasured = Some(format!("system calls weren't counted: {why}")),
                 }
             }
             run_server(contestant, Task::new(case, application, connections, load), options)?
@@ -198,12 +192,7 @@ pub(super) fn run(
             run_server(contestant, Task::new(case, Application::Chat, connections, load), options)?
         }
         CaseKind::Beside { connections, ref load, how, misbehaving, alone_max } => {
-            let found =
-                beside(case, contestant, (connections, load), (how, misbehaving), alone_max, options)?;
-            figures.extend(found.figures);
-            doubts.extend(found.doubts);
-            context.extend(found.context);
-            found.ran
+            beside(case, contestant, (connections, load), (how, misbehaving), alone_max, options, &mut begun)?
         }
         CaseKind::Storm { connections, cut } => {
             let load = LoadSpec::Reconnect { cut, bytes: STORM_BYTES, publisher: Publisher::Own };
@@ -220,10 +209,20 @@ pub(super) fn run(
                 options,
             )?;
             let idle = ran.outcome.idle.server_share() / connections as f64;
-            figures.insert(Metric::IdleCpu, idle * 1e6);
-            context.insert("server share connecting".to_owned(), ran.outcome.connect.server_share());
-            context.insert("server share at rest".to_owned(), ran.outcome.idle.server_share());
+            begun.figures.insert(Metric::IdleCpu, idle * 1e6);
+            begun.context.insert("server share connecting".to_owned(), ran.outcome.connect.server_share());
+            begun.context.insert("server share at rest".to_owned(), ran.outcome.idle.server_share());
             ran
+        }
+        CaseKind::Overload { connections, shape, phase } => {
+            let load = LoadSpec::Follow { lasts: overload::lasts(phase) };
+            let task = Task::new(case, Application::Feed, connections, load);
+            let connect_rate_hz = Some(OVERLOAD_CONNECT_HZ);
+            run_server(
+                contestant,
+                Task { document: Some(shape), overload: Some(phase), connect_rate_hz, ..task },
+                options,
+            )?
         }
         CaseKind::Capacity { .. } => return search::run(case, contestant, options),
         // `direct` has taken off what is around it.
@@ -235,7 +234,7 @@ pub(super) fn run(
     {
         return Err(Error::Server { name: contestant.name().to_owned(), what });
     }
-    Ok(judge(case, ran, figures, context, doubts, unmeasured))
+    Ok(judge(case, ran, begun))
 }
 
 /// Whether nothing at all came of what was sent, in words: that is no slow server, but one that does something else.
@@ -248,14 +247,6 @@ fn unanswered(outcome: &Outcome) -> Option<String> {
     Some(format!("none of {} messages arrived{}", audit.expected, lost.unwrap_or_default()))
 }
 
-/// What a load beside misbehaving clients gave.
-struct Besides {
-    ran: Ran,
-    figures: BTreeMap<Metric, f64>,
-    context: BTreeMap<String, f64>,
-    doubts: Vec<Doubt>,
-}
-
 /// `load` on so many connections, alone and then beside others; of a fan-out, `alone_max` publications alone.
 fn beside(
     case: &Case,
@@ -264,7 +255,8 @@ fn beside(
     (how, misbehaving): (Misbehaviour, usize),
     alone_max: u64,
     options: &Options,
-) -> Result<Besides, Error> {
+    found: &mut Trial,
+) -> Result<Ran, Error> {
     let (mut alone, mut load) = (load.clone(), load.clone());
     let application = match load {
         LoadSpec::Fanout { .. } => contestant.publishes_by(),
@@ -281,8 +273,6 @@ fn beside(
     let alone = run_server(contestant, Task::new(case, application, connections, alone), options)?;
     let task = Task::new(case, application, connections, load);
     let ran = run_server(contestant, Task { beside: Some((how, misbehaving)), ..task }, options)?;
-    let mut found = Besides { ran, figures: BTreeMap::new(), context: BTreeMap::new(), doubts: Vec::new() };
-    let ran = &found.ran;
     // Of publications the median one's, so that it takes a lag in every other one to spoil it.
     let p99 = |ran: &Ran| {
         let outcome = &ran.outcome;
@@ -291,9 +281,9 @@ fn beside(
         (p99, outcome.lag.percentile(if fanout { 50.0 } else { 99.0 }))
     };
     let timely = |ran: &Ran| !is_spoiled(p99(ran).1, p99(ran).0);
-    if timely(&alone) && timely(ran) {
+    if timely(&alone) && timely(&ran) {
         let seconds = |ran: &Ran| p99(ran).0.as_secs_f64();
-        found.figures.insert(Metric::LatencyShift, seconds(ran) / seconds(&alone).max(1e-9));
+        found.figures.insert(Metric::LatencyShift, seconds(&ran) / seconds(&alone).max(1e-9));
     }
     found.doubts.extend(alone.outcome.doubts().into_iter().filter(|doubt| !doubt.latency_only));
     let held = held_kernel_bytes(&ran.samples).saturating_sub(ran.kernel_before.memory_bytes);
@@ -310,18 +300,12 @@ fn beside(
             what: format!("beside: {}", doubt.what),
         }));
     }
-    Ok(found)
+    Ok(ran)
 }
 
-/// The figures of a run, and why not to believe them, with what is known already.
-pub(super) fn judge(
-    case: &Case,
-    ran: Ran,
-    mut figures: BTreeMap<Metric, f64>,
-    mut context: BTreeMap<String, f64>,
-    mut doubts: Vec<Doubt>,
-    mut unmeasured: Option<String>,
-) -> Trial {
+/// The figures of a run, and why they are invalid, with what is known already.
+pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
+    let Trial { mut figures, mut context, mut doubts, mut unmeasured, mut bounds, .. } = begun;
     let outcome = &ran.outcome;
     let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
     let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
@@ -341,7 +325,7 @@ pub(super) fn judge(
         figures.insert(Metric::LatencyP50, millis(outcome.latency.percentile(50.0)));
         figures.insert(Metric::LatencyP99, millis(outcome.latency.percentile(99.0)));
         context.insert("server share".to_owned(), outcome.load.server_share());
-        context.insert("generator share".to_owned(), outcome.load.own_share());
+        context.insert(GENERATOR.to_owned(), outcome.load.own_share());
         context.insert(LAG.to_owned(), millis(outcome.lag.percentile(99.0)));
     }
     if !outcome.last.is_empty() {
@@ -381,6 +365,7 @@ pub(super) fn judge(
         // for it, and is never flattered by it.
         let asking = outcome.asking.as_secs_f64() / outcome.back_in.as_secs_f64();
         if asking > ASKING_SHARE_MAX || share > CONNECTING_SHARE_MAX {
+            bounds.extend([Metric::AllBack, Metric::ConnectP99]);
             let (asking, share) = (asking * 100.0, share * 100.0);
             unmeasured = Some(format!(
                 "times of coming back are upper bounds: the last client began after {asking:.0} % of the time, and the generator \
@@ -400,6 +385,7 @@ pub(super) fn judge(
     figures.insert(Metric::KernelPerConnection, ran.kernel_grown_bytes as f64 / connections);
     if let CaseKind::Budget { connections_max, .. } = *case.kind.direct() {
         if outcome.connections == connections_max as u64 {
+            bounds.insert(Metric::Connections);
             unmeasured = Some(format!(
                 "connections are a lower bound: a generator has no more than {connections_max}, and the rest of the budget went \
                  into their echoes"
@@ -430,36 +416,38 @@ pub(super) fn judge(
     }
     if outcome.closed_loop && !outcome.load.wall.is_zero() {
         figures.insert(Metric::Rate, outcome.messages as f64 / outcome.load.wall.as_secs_f64());
+        // A generator without CPU left makes the server wait.
+        bounds.extend((outcome.load.own_share() > OWN_CPU_MAX).then_some(Metric::Rate));
     }
     if !outcome.steps.is_empty() {
         figures.insert(Metric::Deliveries, curve::saturation_hz(&outcome.steps));
         // What ends it is what is looked for, and the figure is that of the steps before.
         doubts = curve::doubts(&outcome.steps);
-        unmeasured =
-            curve::lower_bound(&outcome.steps).map(|why| format!("a lower bound: {why}")).or(unmeasured);
+        if let Some(why) = curve::lower_bound(&outcome.steps) {
+            bounds.insert(Metric::Deliveries);
+            unmeasured = Some(format!("a lower bound: {why}"));
+        }
         if let Some(step) = curve::deciding(&outcome.steps) {
             context.insert("generator share at the end".to_owned(), step.span.own_share());
             context.insert("server share at the end".to_owned(), step.span.server_share());
-            if step.span.stolen_share >= STOLEN_SHARE_MIN {
-                context.insert("stolen share at the end".to_owned(), step.span.stolen_share);
-            }
         }
     } else {
-        doubts.extend(robbed(ran.stolen_share));
+        doubts.extend(stolen(ran.stolen_share));
+        doubts.extend(crowded(ran.others_share));
     }
-    if ran.stolen_share >= STOLEN_SHARE_MIN {
-        context.insert("stolen share".to_owned(), ran.stolen_share);
+    for (name, share) in [(STEAL, ran.stolen_share), (OTHERS, ran.others_share)] {
+        if share >= SHARE_MIN {
+            context.insert(name.to_owned(), share);
+        }
     }
-    figures.retain(|metric, _| case.metrics.contains(metric));
+    context.extend(ran.frequency_mhz.map(|mhz| (FREQUENCY.to_owned(), mhz)));
     let curves = curve::curves(&ran.load, outcome, &ran.samples);
-    Trial { figures, context, curves, doubts, unmeasured }
-}
-
-/// Why times aren't to be believed where a hypervisor took `share` of what the cores wanted.
-pub(super) fn robbed(share: f64) -> Option<Doubt> {
-    let what =
-        || format!("the hypervisor kept {:.0} % of the time that cores wanted to itself", share * 100.0);
-    (share > STOLEN_SHARE_MAX).then(|| Doubt { latency_only: true, what: what() })
+    let mut trial = Trial { figures, context, curves, doubts, unmeasured, bounds };
+    overload::add(&mut trial, &ran);
+    trial.figures.retain(|metric, _| case.metrics.contains(metric));
+    let Trial { figures, bounds, .. } = &mut trial;
+    bounds.retain(|metric| figures.contains_key(metric));
+    trial
 }
 
 /// Who publishes to the clients of `application`.

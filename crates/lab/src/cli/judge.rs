@@ -10,13 +10,14 @@ use clap::Args;
 
 use super::{Placing, RunOptions};
 use crate::Error;
-use crate::bench::Metric;
+use crate::bench::{Effort, Metric};
 use crate::ceiling::{self, Plan};
 use crate::measure::end_children_on_signal;
+use crate::plot::bars;
 use crate::scenario::compare::compare;
 use crate::scenario::gate::judge;
 use crate::scenario::history::{History, Question};
-use crate::scenario::{Effort, Kept, chart, page};
+use crate::scenario::{Record, page};
 
 /// Runs of each server that a gate makes where nobody says how many: fewer tell too little from noise.
 const PAIRS_OF_GATE: usize = 3;
@@ -27,6 +28,9 @@ pub(super) struct CompareArguments {
     old: PathBuf,
     /// The newer one.
     new: PathBuf,
+    /// Also write a page to this file.
+    #[arg(long)]
+    page: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -140,20 +144,24 @@ pub(super) fn run_ceiling(
 }
 
 pub(super) fn run_compare(arguments: &CompareArguments, out: &mut dyn Write) -> Result<ExitCode, Error> {
-    let compared = compare(&Kept::read(&arguments.old)?, &Kept::read(&arguments.new)?)?;
+    let compared = compare(&Record::read(&arguments.old)?, &Record::read(&arguments.new)?)?;
     write!(out, "{compared}").map_err(Error::io("printing"))?;
+    if let Some(page) = &arguments.page {
+        fs::write(page, compared.page()).map_err(Error::io("writing --page"))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn run_report(arguments: &ReportArguments, out: &mut dyn Write) -> Result<ExitCode, Error> {
-    let kept = arguments.results.iter().map(|path| Kept::read(path));
-    let kept: Vec<Kept> = kept.collect::<Result<_, _>>()?;
+    let kept = arguments.results.iter().map(|path| Record::read(path));
+    let kept: Vec<Record> = kept.collect::<Result<_, _>>()?;
     if let Some(path) = &arguments.chart {
         let [kept] = &kept[..] else {
             return Err(Error::Usage("--chart needs exactly one result".into()));
         };
-        let svg =
-            chart(kept, arguments.metric.as_deref().map(metric_named).transpose()?).map_err(Error::Usage)?;
+        let metric = arguments.metric.as_deref().map(metric_named).transpose()?;
+        let case = kept.report.cases.first().ok_or_else(|| Error::Usage("the result has no case".into()))?;
+        let svg = bars(case, metric).map_err(Error::Usage)?;
         fs::write(path, svg).map_err(Error::io("writing --chart"))?;
         writeln!(out, "{}", path.display()).map_err(Error::io("printing"))?;
         return Ok(ExitCode::SUCCESS);
@@ -173,8 +181,8 @@ pub(super) fn run_report(arguments: &ReportArguments, out: &mut dyn Write) -> Re
 /// The figure that results call so.
 fn metric_named(name: &str) -> Result<Metric, Error> {
     Metric::of_name(name).ok_or_else(|| {
-        let names = Metric::ALL.map(Metric::name);
-        Error::Usage(format!("there is no figure `{name}`; there are {}", names.join(", ")))
+        let names: Vec<&str> = Metric::ALL.iter().map(|metric| metric.name()).collect();
+        Error::unknown("figure", name, &names)
     })
 }
 
@@ -199,12 +207,15 @@ pub(super) fn run_gate(
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<ExitCode, Error> {
-    let baseline = Kept::read(&arguments.baseline)?;
-    let scenario = arguments.scenario.as_deref().unwrap_or(baseline.scenario_name());
+    let baseline = Record::read(&arguments.baseline)?;
+    let scenario = arguments.scenario.as_deref().unwrap_or(baseline.scenario.name.as_str());
     let scenario = super::scenario_called(scenario)?;
-    if scenario.name != baseline.scenario_name() {
+    if scenario.name != baseline.scenario.name.as_str() {
         let (wanted, path) = (scenario.name, arguments.baseline.display());
-        return Err(Error::Usage(format!("{path} is of {}, not of {wanted}", baseline.scenario_name())));
+        return Err(Error::Usage(format!(
+            "{path} is of {}, not of {wanted}",
+            baseline.scenario.name.as_str()
+        )));
     }
     let run = &mut arguments.run;
     if run.peers.is_empty() {
@@ -213,12 +224,12 @@ pub(super) fn run_gate(
     if run.cases.is_empty() {
         run.cases = baseline.case_names();
     }
-    let effort = run.effort().or(baseline.effort()).unwrap_or(Effort::Quick);
+    let effort = run.effort().unwrap_or(baseline.effort);
     if effort != Effort::Full {
         run.pairs = run.pairs.or(Some(PAIRS_OF_GATE));
     }
     let (record, page) = super::run_record(scenario, effort, run, progress)?;
-    let judgement = judge(&baseline, &Kept::of(&record)?, arguments.tolerance / 100.0)?;
+    let judgement = judge(&baseline, &record, arguments.tolerance / 100.0)?;
     write!(out, "{}\n{judgement}", page.display()).map_err(Error::io("printing"))?;
     Ok(ExitCode::from(judgement.gate.exit_code()))
 }

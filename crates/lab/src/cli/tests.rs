@@ -6,7 +6,7 @@ fn command(line: &str) -> Option<Vec<&str>> {
     match words.as_slice() {
         ["stentor", "lab", rest @ ..] | ["stentor-lab", rest @ ..] => Some([&[NAME], rest].concat()),
         ["lab/bench", rest @ ..] => Some([&[NAME, "bench"], rest].concat()),
-        ["lab/overload", rest @ ..] => Some([&[NAME, "overload"], rest].concat()),
+        ["lab/overload", rest @ ..] => Some([&[NAME, "run", "overload"], rest].concat()),
         _ => None,
     }
 }
@@ -17,7 +17,7 @@ fn commands_in_documents_are_valid() {
     let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let mut checked = 0;
     for page in ["benchmarks.md", "lab.md", "operate.md", "results/README.md"] {
-        let text = fs::read_to_string(docs.join(page)).unwrap();
+        let text = std::fs::read_to_string(docs.join(page)).unwrap();
         for words in text.lines().filter_map(command) {
             checked += 1;
             match Arguments::try_parse_from(&words) {

@@ -17,6 +17,7 @@ mod churn;
 mod echo;
 mod fanout;
 mod fleet;
+mod follow;
 mod idle;
 mod latency;
 mod line;
@@ -30,6 +31,8 @@ mod spec;
 mod worker;
 
 pub use chat::{ChatPlan, ChatStep};
+pub use follow::Following;
+pub(crate) use follow::SAMPLE_EVERY;
 pub use latency::Latencies;
 pub use live::Live;
 pub use misbehave::Misbehaviour;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChatStep, Latencies};
+use super::{ChatStep, Following, Latencies};
 use crate::measure::{CpuClock, MachineTime};
 
 /// The generator's share of its core above which it can't be trusted.
@@ -169,6 +169,9 @@ pub struct Outcome {
     pub cut_off: u64,
     /// Versions of a document that clients made of what they were sent, and compared with what they should be.
     pub verified: u64,
+    /// Of clients that follow a document: what they have, sample by sample.
+    #[serde(default)]
+    pub following: Vec<Following>,
     /// Of a chat that gets faster: each step.
     pub steps: Vec<ChatStep>,
     /// Of a load that goes on until the server has used its budget: how it went, ten times a second.

@@ -9,8 +9,8 @@ use stentor_driver::{Driver, EpollDriver, Options, UringDriver, Waker};
 
 use super::fleet::{Fleet, Load};
 use super::{
-    DriverKind, LoadSpec, Outcome, Progress, Publisher, Spec, ask, budget, chat, churn, echo, fanout, idle,
-    misbehave, reconnect,
+    DriverKind, LoadSpec, Outcome, Progress, Publisher, Spec, ask, budget, chat, churn, echo, fanout, follow,
+    idle, misbehave, reconnect,
 };
 use crate::Error;
 use crate::measure::pin_current;
@@ -125,6 +125,7 @@ fn run_on<D: Driver>(
         LoadSpec::Receive { bytes, measure } => fanout::receive(&mut fleet, bytes, measure, &mut outcome)?,
         LoadSpec::Chat(plan) => chat::run(&mut fleet, &plan, &mut outcome)?,
         LoadSpec::Ask => ask::run(&mut fleet, &mut outcome)?,
+        LoadSpec::Follow { lasts } => follow::run(&mut fleet, lasts, &mut outcome)?,
         LoadSpec::Idle { hold } => idle::run(&mut fleet, hold, &mut outcome)?,
         LoadSpec::Reconnect { cut, bytes, publisher } => {
             reconnect::run(&mut fleet, cut, bytes, publisher, &mut connected, &mut outcome)?;

@@ -191,6 +191,11 @@ pub enum LoadSpec {
         /// Who publishes.
         publisher: Publisher,
     },
+    /// All follow a document whose rate another process sets, and what they have is sampled.
+    Follow {
+        /// How long.
+        lasts: Duration,
+    },
     /// Clients as no server wants them, beside others that a server owes everything nevertheless.
     Misbehave {
         /// What they do.
@@ -212,7 +217,7 @@ impl LoadSpec {
             }
             Self::Receive { measure, .. } => *measure,
             Self::Idle { hold } => *hold,
-            Self::Misbehave { lasts, .. } => *lasts,
+            Self::Misbehave { lasts, .. } | Self::Follow { lasts } => *lasts,
             Self::Chat(_) | Self::Ask | Self::Budget { .. } | Self::Churn { .. } | Self::Reconnect { .. } => {
                 Duration::ZERO
             }

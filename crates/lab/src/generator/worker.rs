@@ -133,6 +133,11 @@ impl Workers {
         Ok(started)
     }
 
+    /// Their processes.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.workers.iter().map(|worker| worker.child.id()).collect()
+    }
+
     /// Runs the load to its end. The connections are held until this is dropped.
     pub fn run(&mut self) -> Result<Outcome, Error> {
         self.begin()?;
@@ -249,6 +254,7 @@ fn parts(spec: &Spec) -> Vec<Spec> {
                 | LoadSpec::Ask
                 | LoadSpec::Idle { .. }
                 | LoadSpec::Reconnect { .. }
+                | LoadSpec::Follow { .. }
                 | LoadSpec::Misbehave { .. } => {}
             }
             part

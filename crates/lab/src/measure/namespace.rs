@@ -78,6 +78,18 @@ pub fn enter_namespace(congestion: &str, left_out: &[String]) -> Namespace {
     Namespace::Refused(format!("unshare can't be run: {error}"))
 }
 
+/// Bounds the kernel's receive buffers, in the lab's own network namespace only. A system's bound may be 32 MB, and on loopback,
+/// where nothing is lost, buffers grow up to it.
+///
+/// # Errors
+/// If this is no such namespace, or the kernel refuses.
+pub fn bound_receive_buffers(bytes: usize) -> std::io::Result<()> {
+    match is_in_namespace() {
+        true => fs::write("/proc/sys/net/ipv4/tcp_rmem", format!("4096 {bytes} {bytes}")),
+        false => Err(std::io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
 /// The system's default congestion control.
 pub fn congestion_control() -> String {
     fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")

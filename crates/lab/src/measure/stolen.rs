@@ -1,6 +1,7 @@
 //! What a hypervisor takes away: time in which a core of this machine wanted to run and another machine ran (`/proc/stat`,
 //! proc_stat(5)). A process's CPU clock doesn't show it; its latency and throughput suffer from it.
 
+use std::time::Duration;
 use std::{fs, io};
 
 /// CPU time of the whole machine since it began, in ticks (10 ms mostly).
@@ -30,6 +31,12 @@ impl MachineTime {
         let ticks: Vec<u64> = fields.take(8).map(|ticks| ticks.parse().ok()).collect::<Option<_>>()?;
         let [user, nice, system, _idle, _iowait, irq, softirq, stolen] = ticks[..] else { return None };
         Some(Self { ran: user + nice + system + irq + softirq, stolen })
+    }
+
+    /// For how long cores ran since `before`, all cores together.
+    pub fn ran_since(&self, before: &Self) -> Duration {
+        let ticks = self.ran.saturating_sub(before.ran) as f64;
+        Duration::from_secs_f64(ticks / rustix::param::clock_ticks_per_second() as f64)
     }
 
     /// Of the time that cores wanted since `before`, the share that they didn't get, 0 to 1.

@@ -6,10 +6,12 @@
 
 use std::fmt;
 
-use super::kept::{Case, Kept, Runs};
+use super::html::{boxed, page_of};
+use super::record::Record;
 use crate::Error;
-use crate::bench::{Metric, is_beyond, median, unpaired_resolution};
+use crate::bench::{Metric, ServerReport, is_beyond, median, unpaired_resolution};
 use crate::catalogue::UNKNOWN;
+use crate::table::Table;
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
@@ -61,11 +63,16 @@ impl Row {
     }
 }
 
+/// Its name in results.
+fn effort(record: &Record) -> String {
+    format!("{:?}", record.effort).to_lowercase()
+}
+
 /// Compares `new` with `old`.
 ///
 /// # Errors
 /// If they aren't of the same scenario.
-pub fn compare(old: &Kept, new: &Kept) -> Result<ComparedResults, Error> {
+pub fn compare(old: &Record, new: &Record) -> Result<ComparedResults, Error> {
     let (one, other) = (&old.scenario.name, &new.scenario.name);
     if one != other {
         return Err(Error::Usage(format!("they are of different scenarios: {one} and {other}")));
@@ -76,7 +83,7 @@ pub fn compare(old: &Kept, new: &Kept) -> Result<ComparedResults, Error> {
     }
     for (what, one, other) in [
         ("congestion control", &old.report.congestion, &new.report.congestion),
-        ("effort", &old.effort, &new.effort),
+        ("effort", &effort(old), &effort(new)),
     ] {
         if one != other {
             warnings.push(format!("the {what} differs: {one} / {other}"));
@@ -94,17 +101,17 @@ pub fn compare(old: &Kept, new: &Kept) -> Result<ComparedResults, Error> {
             warnings.push(format!("{} is only in the new one", case.name));
             continue;
         };
-        for runs in named(case) {
+        for runs in case.named() {
             let Some(runs_before) = before.runs(&runs.name) else {
                 warnings.push(format!("{}: {} is only in the new one", case.name, runs.name));
                 continue;
             };
             let drift_by = |metric| {
-                let same = named(case).filter(|other| other.name != runs.name && is_same(&other.name));
+                let same = case.named().filter(|other| other.name != runs.name && is_same(&other.name));
                 let ratios = same.filter_map(|other| ratio(before.runs(&other.name)?, other, metric));
                 ratios.max_by(|one, other| one.ln().abs().total_cmp(&other.ln().abs()))
             };
-            for (nth, metric) in case.known_metrics().enumerate() {
+            for (nth, metric) in case.metrics.iter().copied().enumerate() {
                 let drift = drift_by(metric);
                 uncontrolled |= drift.is_none() && !is_same(&runs.name);
                 rows.push(Row {
@@ -124,7 +131,7 @@ pub fn compare(old: &Kept, new: &Kept) -> Result<ComparedResults, Error> {
         match now {
             None => warnings.push(format!("{} is only in the old one", case.name)),
             Some(now) => warnings.extend(
-                named(case)
+                case.named()
                     .filter(|runs| now.runs(&runs.name).is_none())
                     .map(|runs| format!("{}: {} is only in the old one", case.name, runs.name)),
             ),
@@ -142,18 +149,12 @@ pub fn compare(old: &Kept, new: &Kept) -> Result<ComparedResults, Error> {
     Ok(ComparedResults { warnings, rows })
 }
 
-/// The servers of a case, each once: not the judged one under its second name.
-fn named(case: &Case) -> impl Iterator<Item = &Runs> {
-    let again = case.servers.first().map(|first| format!("{} again", first.name));
-    case.servers.iter().filter(move |runs| Some(&runs.name) != again.as_ref())
-}
-
-fn ratio(old: &Runs, new: &Runs, metric: Metric) -> Option<f64> {
+fn ratio(old: &ServerReport, new: &ServerReport, metric: Metric) -> Option<f64> {
     let ratio = median(&new.sound(metric))? / median(&old.sound(metric))?;
     (ratio.is_finite() && ratio > 0.0).then_some(ratio)
 }
 
-fn change(old: &Runs, new: &Runs, metric: Metric, drift: f64) -> Change {
+fn change(old: &ServerReport, new: &ServerReport, metric: Metric, drift: f64) -> Change {
     let (before, after) = (old.sound(metric), new.sound(metric));
     let (Some(was), Some(is)) = (median(&before), median(&after)) else { return Change::Unsound };
     if was <= 0.0 || is <= 0.0 {
@@ -195,30 +196,32 @@ impl fmt::Display for ComparedResults {
         for warning in &self.warnings {
             writeln!(f, "warning: {warning}")?;
         }
-        let header = ["case", "server", "figure", "old", "new", "ratio", ""].map(str::to_owned);
-        let figure =
-            |row: &Row, value: Option<f64>| value.map_or("–".to_owned(), |value| row.metric.format(value));
-        let lines = self.rows.iter().map(|row| {
-            [
+        self.table().fmt(f)
+    }
+}
+
+impl ComparedResults {
+    pub(super) fn table(&self) -> Table {
+        let mut table = Table::new(["case", "server", "figure", "old", "new", "ratio", ""]);
+        for row in &self.rows {
+            let figure =
+                |value: Option<f64>| value.map_or("–".to_owned(), |value| row.metric.format(value));
+            table.push([
                 row.case.clone(),
                 row.server.clone(),
                 row.metric.label().to_owned(),
-                figure(row, row.old),
-                figure(row, row.new),
+                figure(row.old),
+                figure(row.new),
                 row.ratio().map_or("–".to_owned(), |ratio| format!("{ratio:.2}")),
                 row.change.to_string(),
-            ]
-        });
-        let lines: Vec<[String; 7]> = std::iter::once(header).chain(lines).collect();
-        for line in &lines {
-            let mut text = String::new();
-            for (column, cell) in line.iter().enumerate() {
-                let width = lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-                text.push_str(&format!("{cell:<width$}  "));
-            }
-            writeln!(f, "{}", text.trim_end())?;
+            ]);
         }
-        Ok(())
+        table
+    }
+
+    /// A page with the same; it needs nothing else.
+    pub fn page(&self) -> String {
+        page_of("Two results compared", &(boxed("warning", &self.warnings) + &self.table().html()))
     }
 }
 

@@ -1,14 +1,7 @@
-//! **Question:** how many connections does a budget of CPU last for?
-//!
-//! **Load:** clients connect, each when the one before is up (as published), or at 1,000 a second; each that is connected sends
-//! 17 bytes a second and is answered; it ends when the server has used its budget.
-//! **Metric:** connections by then; and, fitted to how the budget was used, CPU per connect and per echo, µs.
-//!
-//! **Published** (siobench, November 2011; 5,000 ms of CPU): TCP in Node 0.4 8,000; Socket.IO 0.6.17 2,300, 0.7.11 1,800, 0.8.6
-//! 1,900; over xhr-polling 550 and 450.
+//! Connections that a budget of CPU lasts for (siobench, 2011).
 
 use super::{Effort, Published, Scenario};
-use crate::bench::{Case, CaseKind, Metric};
+use crate::bench::{Case, CaseKind, Metric, ratio};
 use crate::generator::Protocol;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -43,31 +36,40 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 fn cases(effort: Effort) -> Vec<Case> {
-    let cpu = effort.span(5.0, 1.0, 0.1);
-    let budget = |name, how, rate_hz| {
-        effort.case(Case {
-            or: &[Protocol::WebSocket, Protocol::Tcp],
-            ..Case::new(
-                name,
-                format!("{how} until {cpu:?} of CPU are used"),
-                CaseKind::Budget {
-                    connections_max: 15_000,
-                    bytes: 17,
-                    // A smoke's budget lasts for some tenths of a second, and echoes are to be among what it is used for.
-                    every: effort.span(1.0, 1.0, 0.2),
-                    rate_hz,
-                    cpu,
-                },
-                Protocol::SocketIo,
-                &[Metric::Connections, Metric::CpuPerConnection, Metric::CpuPerMessage, Metric::LatencyP99],
-            )
-        })
-    };
-    let at_rate = |rate_hz: f64| budget("budget", format!("{rate_hz} connects a second"), Some(rate_hz));
     match effort {
-        Effort::Smoke => vec![at_rate(100.0)],
+        Effort::Smoke => vec![at_rate(effort)],
         Effort::Quick | Effort::Full => {
-            vec![budget("one-by-one", "one connect after the other".to_owned(), None), at_rate(1000.0)]
+            vec![budget(effort, "one-by-one", "one connect after the other", None), at_rate(effort)]
         }
     }
+}
+
+/// A fixed rate of connecting, which doesn't charge slow handshakes with more echoes.
+pub(super) fn at_rate(effort: Effort) -> Case {
+    let (how, rate_hz) = effort.of(
+        ("1,000 connects a second", 1000.0),
+        ("1,000 connects a second", 1000.0),
+        ("100 connects a second", 100.0),
+    );
+    let usual = &["stentor-epoll", "tcp", "stentor-epoll-ws", "socketio4"];
+    budget(effort, "budget", how, Some(rate_hz)).goals(usual, vec![ratio(Metric::Connections, "tcp", 1.0)])
+}
+
+fn budget(effort: Effort, name: &'static str, how: &str, rate_hz: Option<f64>) -> Case {
+    let cpu = effort.span(5.0, 1.0, 0.1);
+    let case = Case::new(
+        name,
+        format!("{how} until {cpu:?} of CPU are used"),
+        CaseKind::Budget {
+            connections_max: 15_000,
+            bytes: 17,
+            // A smoke's budget lasts for some tenths of a second, and echoes are to be among what it is used for.
+            every: effort.span(1.0, 1.0, 0.2),
+            rate_hz,
+            cpu,
+        },
+        Protocol::SocketIo,
+        &[Metric::Connections, Metric::CpuPerConnection, Metric::CpuPerMessage, Metric::LatencyP99],
+    );
+    effort.steady_case(case.or(&[Protocol::WebSocket, Protocol::Tcp]))
 }

@@ -1,26 +1,26 @@
 //! What of a result is drawn: the curves of each case, and the figures of cases that differ in the number of connections only,
 //! over that number; with what was published ([`super::marks`]) wherever the axes are the same.
 
-use super::kept::{Case, Kept, Runs};
 use super::marks::{marks_of_curve, marks_of_metric};
-use crate::bench::Curve;
+use super::record::Record;
+use crate::bench::{CaseReport, Curve, ServerReport};
 use crate::plot::{Axis, Line, Plot, Scale};
 
 /// Figures over connections that are drawn of a family of cases at most, the decisive one first.
 const OVERVIEWS_MAX: usize = 6;
 
 /// The plots of one case.
-pub(super) fn plots(scenario: &str, case: &Case) -> Vec<Plot> {
+pub(super) fn plots(scenario: &str, case: &CaseReport) -> Vec<Plot> {
     let plot_of = |curve: Curve| {
         let (across, up) = curve.axes();
         let (of_across, of_up) = scales(curve);
         let lines = lines(&case.servers, |runs| runs.curve(curve).map(<[_]>::to_vec).unwrap_or_default());
-        let mut plot = Plot::new("", Axis::new(across, of_across), Axis::new(up, of_up), lines);
+        let mut plot = Plot::new(curve.title(), Axis::new(across, of_across), Axis::new(up, of_up), lines);
         plot.marks = marks_of_curve(scenario, &case.name, curve);
         plot.limit = curve.limit();
         plot
     };
-    Curve::ALL.map(plot_of).into()
+    Curve::ALL.iter().copied().map(plot_of).collect()
 }
 
 /// How the values of a curve lie along its axes.
@@ -29,17 +29,13 @@ fn scales(curve: Curve) -> (Scale, Scale) {
         Curve::Latency => (Scale::Percentile, Scale::Log),
         Curve::AgeOverTime => (Scale::Linear, Scale::Log),
         Curve::AgeOverClients => (Scale::Log, Scale::Log),
-        Curve::LatencyOverDeliveries
-        | Curve::CpuOverConnections
-        | Curve::MemoryOverConnections
-        | Curve::KernelOverConnections
-        | Curve::MemoryOverTime => (Scale::Linear, Scale::Linear),
+        _ => (Scale::Linear, Scale::Linear),
     }
 }
 
 /// The figures of families of cases over their connections.
-pub(super) fn overviews(kept: &Kept) -> Vec<Plot> {
-    let mut families: Vec<(String, Vec<&Case>)> = Vec::new();
+pub(super) fn overviews(kept: &Record) -> Vec<Plot> {
+    let mut families: Vec<(String, Vec<&CaseReport>)> = Vec::new();
     for case in kept.report.cases.iter().filter(|case| case.connections.is_some()) {
         let name = family(&case.name);
         match families.iter_mut().find(|(known, first)| *known == name && first[0].metrics == case.metrics) {
@@ -49,15 +45,16 @@ pub(super) fn overviews(kept: &Kept) -> Vec<Plot> {
     }
     let mut plots = Vec::new();
     for (name, cases) in families.iter().filter(|(_, cases)| cases.len() > 1) {
-        for metric in cases[0].known_metrics().take(OVERVIEWS_MAX) {
+        for metric in cases[0].metrics.iter().copied().take(OVERVIEWS_MAX) {
             let lines = lines(&cases[0].servers, |runs| {
-                let figure =
-                    |case: &&Case| Some((case.connections? as f64, case.runs(&runs.name)?.median(metric)?));
+                let figure = |case: &&CaseReport| {
+                    Some((case.connections? as f64, *case.runs(&runs.name)?.medians.get(&metric)?))
+                };
                 cases.iter().filter_map(figure).collect()
             });
             let across = Axis::new("connections", Scale::Linear);
             let up = Axis::new(metric.label_with_unit(), Scale::Linear);
-            let mut plot = Plot::new(name.clone(), across, up, lines);
+            let mut plot = Plot::new(format!("{} ({name})", metric.label()), across, up, lines);
             plot.marks = marks_of_metric(&kept.scenario.name, name, metric);
             plots.push(plot);
         }
@@ -72,7 +69,7 @@ fn family(case: &str) -> String {
 }
 
 /// A line of each server; that of A against A is left out, as it is the same server's.
-fn lines(servers: &[Runs], points: impl Fn(&Runs) -> Vec<(f64, f64)>) -> Vec<Line> {
+fn lines(servers: &[ServerReport], points: impl Fn(&ServerReport) -> Vec<(f64, f64)>) -> Vec<Line> {
     let first = servers.first().map(|first| format!("{} again", first.name));
     let drawn = servers.iter().enumerate().filter(|(_, runs)| Some(&runs.name) != first.as_ref());
     drawn.map(|(number, runs)| Line { name: runs.name.clone(), number, points: points(runs) }).collect()

@@ -1,11 +1,4 @@
-//! **Question:** how many round trips does one machine make with 25,000 connections, and how long do they take?
-//!
-//! **Load:** closed loop: each connection (5,000 to 19,000 on one process of the server, and 25,000) sends its next message when the echo of its last has come. Beside it an open loop at
-//! 60 % of what the slowest server does in a closed one.
-//! **Metric:** echoes a second; CPU per echo, µs; latency, ms; memory per connection, bytes.
-//!
-//! **Published** (IncludeOS against node/ws, October 2017; 25,005 connections): node/ws 30,000–35,000 round trips a second,
-//! 680–750 ms, 680 MB; IncludeOS 100,000–105,000, 160–280 ms, 320 MB for the whole machine.
+//! Round trips on many connections (IncludeOS against node/ws, 2017).
 
 use super::{Effort, Published, Scenario};
 use crate::bench::{Case, CaseKind, Metric};

@@ -1,12 +1,7 @@
-//! **Question:** what does it cost to send one message to many?
-//!
-//! **Load:** one of 2,000 connections publishes at a fixed rate, all receive it.
-//! **Metric:** server CPU per delivery, µs; p50, p99, ms.
-//!
-//! **Published:** nothing; this is the scenario to compare servers on, since CPU at a fixed rate repeats to a few percent.
+//! One message to many: the scenario to compare servers by, since CPU at a fixed rate repeats to a few percent.
 
 use super::{Effort, Scenario};
-use crate::bench::{Case, CaseKind, Metric};
+use crate::bench::{Case, CaseKind, Metric, ratio};
 use crate::generator::Protocol;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -22,20 +17,48 @@ pub(super) const SCENARIO: Scenario = Scenario {
     cases,
 };
 
+const ALL: &[&str] = &["stentor-uring", "stentor-epoll", "bare-uring", "bare-epoll", "uws-cpp", "ws8"];
+const LARGEST: &[&str] = &["stentor-uring", "stentor-epoll", "bare-sendfile", "bare-epoll", "uws-cpp", "ws8"];
+
 fn cases(effort: Effort) -> Vec<Case> {
+    if effort == Effort::Full { vec![small(effort), large(effort)] } else { vec![small(effort)] }
+}
+
+fn case(
+    effort: Effort,
+    name: &'static str,
+    bytes: usize,
+    rate_hz: f64,
+    (warm_up, count): (u64, u64),
+) -> Case {
     let connections = effort.of(2000, 2000, 200);
-    let of = |name, bytes, rate_hz, warm_up, count| {
-        effort.case(Case {
-            or: &[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp],
-            ..Case::new(
-                name,
-                format!("{bytes} bytes to {connections} connections, {rate_hz} a second"),
-                CaseKind::Fanout { feed: false, connections, bytes, rate_hz, warm_up, count },
-                Protocol::WebSocket,
-                &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::PeakMemory],
-            )
-        })
-    };
-    let small = of("1kB", 1000, 20.0, effort.of(20, 20, 4), effort.of(100, 80, 10));
-    if effort == Effort::Full { vec![small, of("165kB", 165_000, 1.0, 2, 8)] } else { vec![small] }
+    let case = Case::new(
+        name,
+        format!("fan-out of {bytes} bytes to {connections} connections, {rate_hz} a second"),
+        CaseKind::Fanout { feed: false, connections, bytes, rate_hz, warm_up, count },
+        Protocol::WebSocket,
+        &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::PeakMemory],
+    );
+    effort.case(case.or(&[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp]))
+}
+
+pub(super) fn small(effort: Effort) -> Case {
+    let goals = vec![
+        ratio(Metric::CpuPerMessage, "bare-uring", 1.15),
+        ratio(Metric::CpuPerMessage, "uws-cpp", 0.85),
+        ratio(Metric::LatencyP50, "uws-cpp", 1.0),
+        ratio(Metric::LatencyP99, "uws-cpp", 1.0),
+    ];
+    let counts = (effort.of(20, 15, 4), effort.of(100, 50, 10));
+    case(effort, "fanout-1kB", 1000, 20.0, counts).goals(ALL, goals)
+}
+
+pub(super) fn large(effort: Effort) -> Case {
+    let goals = vec![
+        ratio(Metric::CpuPerMessage, "bare-epoll", 0.85),
+        ratio(Metric::CpuPerMessage, "uws-cpp", 0.6),
+        ratio(Metric::PeakMemory, "uws-cpp", 0.1),
+    ];
+    let counts = (effort.of(2, 1, 1), effort.of(8, 4, 3));
+    case(effort, "fanout-165kB", 165_000, 1.0, counts).goals(LARGEST, goals)
 }

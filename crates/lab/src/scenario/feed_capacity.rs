@@ -1,14 +1,4 @@
-//! **Question:** how many clients can be kept up to date on a live document, and what does it cost, by its size, its rate and its
-//! readers?
-//!
-//! **Load:** the search: a document of 164,194 bytes, once a second, to more and more clients, up to 10,000. A level fails on any
-//! disconnect, under 99.9 % delivered, a 99th percentile of the age over the period, or memory that still grows by more than 1 %
-//! in 10 s; levels double, then are halved in between. Then T1 to T3 of the published test: 4,000 clients and 5 kB a second, 2,000 and 10 kB a second, 4,000 and 10 kB every two
-//! seconds: 20 MB a second each. Of a document 20 values change from version to version.
-//! **Metric:** the most clients; server CPU per client and version, µs; bytes per client and version; p99, ms; peak memory.
-//!
-//! **Published** (January 2014; Node 0.10): the largest number of clients on one document of 165 kB a second: Socket.IO 0.9 140,
-//! Engine.IO 230, ws 410. T2 against T1: 20 % less memory, 35 % less CPU, 75 % less latency; T3 against T1: 25 % less CPU.
+//! Clients of a live document (a sports site, 2014).
 
 use super::{Effort, Published, Scenario};
 use crate::bench::{Case, CaseKind, Metric};

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::compare::{Change, ComparedResults, Row, compare};
-use super::kept::Kept;
+use super::record::Record;
 use crate::Error;
 
 /// What a gate says, the worst of it.
@@ -50,7 +50,7 @@ pub struct Judgement {
 ///
 /// # Errors
 /// If they aren't comparable: of different scenarios, or without a case and server in common.
-pub fn judge(old: &Kept, new: &Kept, tolerance: f64) -> Result<Judgement, Error> {
+pub fn judge(old: &Record, new: &Record, tolerance: f64) -> Result<Judgement, Error> {
     let compared = compare(old, new)?;
     let judged = new.report.cases.iter().find_map(|case| case.servers.first());
     let judged = judged.map(|server| server.name.clone()).unwrap_or_default();
@@ -103,7 +103,7 @@ fn is_within(row: &Row, tolerance: f64) -> bool {
 }
 
 /// What the first doubt about the runs now is, if it is theirs.
-fn why_unsound(new: &Kept, row: &Row) -> String {
+fn why_unsound(new: &Record, row: &Row) -> String {
     let case = new.report.cases.iter().find(|case| case.name == row.case);
     let runs = case.and_then(|case| case.runs(&row.server));
     match runs {

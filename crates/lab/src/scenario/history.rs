@@ -5,15 +5,16 @@
 //! that time. Differences between two results are [`super::compare`]'s to judge, so none is claimed here.
 
 use std::collections::BTreeSet;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use super::html::{escaped, write_page_of, write_plots};
-use super::kept::{Case, Kept};
+use super::html::{drawn, page_of};
+use super::record::Record;
 use crate::Error;
-use crate::bench::{Metric, median};
+use crate::bench::{CaseReport, Metric, median};
 use crate::plot::{Axis, Line, Plot, Scale};
+use crate::table::{Table, escaped};
 
 /// What to look for.
 #[derive(Clone, Debug)]
@@ -77,7 +78,7 @@ impl History {
             if path.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
-            match Kept::read(&path) {
+            match Record::read(&path) {
                 Ok(found) => {
                     let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
                     kept.push((file, found));
@@ -112,14 +113,15 @@ impl History {
     }
 
     /// Why nothing answers the question: what there is instead.
-    fn nothing(&self, folder: &Path, kept: &[(String, Kept)], question: &Question) -> String {
+    fn nothing(&self, folder: &Path, kept: &[(String, Record)], question: &Question) -> String {
         let mut told = match kept.is_empty() {
             true => format!("there are no results in {} (--results)", folder.display()),
             false => {
                 let what =
                     question.metric.map(|metric| format!(" with {}", metric.name())).unwrap_or_default();
                 let of = question.scenario.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
-                let scenarios: BTreeSet<&str> = kept.iter().map(|(_, kept)| kept.scenario_name()).collect();
+                let scenarios: BTreeSet<&str> =
+                    kept.iter().map(|(_, kept)| kept.scenario.name.as_str()).collect();
                 let servers: BTreeSet<String> =
                     kept.iter().flat_map(|(_, kept)| kept.server_names()).collect();
                 format!(
@@ -137,11 +139,11 @@ impl History {
         told
     }
 
-    fn take(&mut self, file: &str, kept: &Kept, case: &Case, question: &Question) {
+    fn take(&mut self, file: &str, kept: &Record, case: &CaseReport, question: &Question) {
         let Some(runs) = case.runs(&question.server) else { return };
         let metric = match question.metric {
-            Some(metric) => case.known_metrics().find(|known| *known == metric),
-            None => case.known_metrics().next(),
+            Some(metric) => case.metrics.iter().find(|known| **known == metric).copied(),
+            None => case.metrics.first().copied(),
         };
         let Some(metric) = metric else { return };
         let sound = runs.sound(metric);
@@ -155,7 +157,7 @@ impl History {
             began: kept.began.clone(),
             file: file.to_owned(),
             version: kept.version(&question.server).unwrap_or_default(),
-            effort: kept.effort.clone(),
+            effort: format!("{:?}", kept.effort).to_lowercase(),
             machine: format!("{}, {} cores, {}", kept.machine.cpu, kept.machine.cores, kept.machine.kernel),
             figure,
             sound: sound.len(),
@@ -194,62 +196,50 @@ impl History {
         }
     }
 
-    /// A page with a table and a plot of each case; it needs nothing else.
+    fn table(&self, series: &Series) -> Table {
+        let heading = self.heading(series.metric);
+        let mut table =
+            Table::new(["result", "version", &heading, "valid runs", "effort", "machine", "file"]);
+        for point in &series.points {
+            table.push([
+                point.began.clone(),
+                point.version.clone(),
+                self.format(series.metric, point.figure),
+                format!("{}/{}", point.sound, point.runs),
+                point.effort.clone(),
+                point.machine.clone(),
+                point.file.clone(),
+            ]);
+        }
+        table
+    }
+
+    /// A page with a plot and a table of each case; it needs nothing else.
     pub fn page(&self) -> String {
-        write_page_of(&format!("{} over its versions", self.server), |out| {
-            for series in &self.cases {
-                let heading = escaped(&self.heading(series.metric));
-                write!(
-                    out,
-                    "<h2>{}: {}</h2><table><tr><th>result<th>version<th>{heading}<th>sound<th>effort<th>machine",
-                    escaped(&series.scenario),
-                    escaped(&series.title)
-                )?;
-                for point in &series.points {
-                    write!(
-                        out,
-                        "<tr><td>{}<td>{}<td>{}<td>{}/{}<td>{}<td>{}",
-                        escaped(&point.began),
-                        escaped(&point.version),
-                        self.format(series.metric, point.figure),
-                        point.sound,
-                        point.runs,
-                        escaped(&point.effort),
-                        escaped(&point.machine)
-                    )?;
-                }
-                write!(out, "</table>")?;
-                let points: Vec<(f64, f64)> = (series.points.iter().enumerate())
-                    .filter_map(|(nth, point)| Some((nth as f64, point.figure?)))
-                    .collect();
-                let begun = series.points.iter().map(|point| point.began.get(..10).unwrap_or_default());
-                let across = Axis::new("result", Scale::Named(begun.map(str::to_owned).collect()));
-                let up = Axis::new(self.heading(series.metric), Scale::Linear);
-                let line = Line { name: self.server.clone(), number: 0, points };
-                write_plots(out, vec![Plot::new("", across, up, vec![line])])?;
-            }
-            Ok(())
-        })
+        let of_case = |series: &Series| {
+            let points = series.points.iter().enumerate();
+            let points = points.filter_map(|(nth, point)| Some((nth as f64, point.figure?))).collect();
+            let begun = series.points.iter().map(|point| point.began.get(..10).unwrap_or_default());
+            let across = Axis::new("result", Scale::Named(begun.map(str::to_owned).collect()));
+            let up = Axis::new(self.heading(series.metric), Scale::Linear);
+            let line = Line { name: self.server.clone(), number: 0, points };
+            let plot = Plot::new(self.heading(series.metric), across, up, vec![line]);
+            let (scenario, title) = (escaped(&series.scenario), escaped(&series.title));
+            format!("<h2>{scenario}: {title}</h2>{}{}", drawn(vec![plot]), self.table(series).html())
+        };
+        let body: String = self.cases.iter().map(of_case).collect();
+        page_of(&format!("{} over its versions", self.server), &body)
     }
 }
 
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for unread in &self.unread {
-            writeln!(f, "passed over: {unread}")?;
+            writeln!(f, "skipped: {unread}")?;
         }
         for series in &self.cases {
             writeln!(f, "{}, {}: {}", series.scenario, series.case, self.heading(series.metric))?;
-            let width = series.points.iter().map(|point| point.version.chars().count()).max().unwrap_or(0);
-            for point in &series.points {
-                let figure = self.format(series.metric, point.figure);
-                let (sound, runs) = (point.sound, point.runs);
-                writeln!(
-                    f,
-                    "  {}  {:<width$}  {figure:>12}  {sound}/{runs} sound  {:5}  {}",
-                    point.began, point.version, point.effort, point.file
-                )?;
-            }
+            self.table(series).fmt(f)?;
         }
         Ok(())
     }

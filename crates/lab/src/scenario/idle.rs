@@ -1,14 +1,9 @@
-//! **Question:** what does a connection cost that does nothing?
-//!
-//! **Load:** connections, joined in a room, on which nothing happens.
-//! **Metric:** private memory of the server per connection, bytes (user space).
-//!
-//! **Published:** nothing.
+//! Connections that do nothing.
 
 use std::time::Duration;
 
 use super::{Effort, Scenario};
-use crate::bench::{Case, CaseKind, Metric};
+use crate::bench::{Case, CaseKind, Metric, bound};
 use crate::generator::Protocol;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -24,15 +19,20 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 fn cases(effort: Effort) -> Vec<Case> {
+    vec![case(effort)]
+}
+
+pub(super) fn case(effort: Effort) -> Case {
     let connections = effort.of(15_000, 10_000, 500);
-    vec![effort.case(Case {
-        or: &[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp],
-        ..Case::new(
-            "idle",
-            format!("{connections} idle connections"),
-            CaseKind::Idle { feed: false, connections, hold: Duration::ZERO },
-            Protocol::WebSocket,
-            &[Metric::BytesPerConnection, Metric::CpuPerConnection],
-        )
-    })]
+    let case = Case::new(
+        "idle",
+        format!("{connections} idle connections"),
+        CaseKind::Idle { feed: false, connections, hold: Duration::ZERO },
+        Protocol::WebSocket,
+        &[Metric::BytesPerConnection, Metric::CpuPerConnection],
+    );
+    let usual = &["stentor-uring", "bare-epoll", "uws-cpp", "ws8"];
+    effort
+        .steady_case(case.or(&[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp]))
+        .goals(usual, vec![bound(Metric::BytesPerConnection, 500.0)])
 }

@@ -1,11 +1,4 @@
-//! **Question:** what do well-behaved clients notice of others who come and go, fall silent, or send in crumbs?
-//!
-//! **Load:** an open-loop echo of 64 bytes on 500 connections; then the same beside clients that say nothing (with and without a
-//! handshake), that come and go, that are cut off and come back all at once, over and over, or that send in TCP segments of one to
-//! three bytes.
-//! **Metric:** p99 of the well-behaved as a multiple of the p99 without the others; the others that the server ended; peak memory.
-//!
-//! **Published:** nothing.
+//! Clients that come and go, fall silent or send fragments beside others.
 
 use std::time::Duration;
 

@@ -5,7 +5,6 @@
 //! To add one: a file here that opens with its question, load model, metric, unit and the published numbers, and its line in
 //! [`SCENARIOS`].
 
-mod chart;
 mod chat_rtt;
 pub mod compare;
 mod cpu_budget;
@@ -14,68 +13,29 @@ mod echo_25k;
 mod fanout;
 mod feed_capacity;
 pub mod gate;
+mod goals;
 pub mod history;
 mod html;
 mod idle;
-mod kept;
 mod machine;
 mod marks;
 mod misbehaving;
+mod overload;
 mod record;
-mod resume;
 mod room_broadcast;
+mod run;
 mod scale;
 mod slow_readers;
 mod storm;
 
-pub use chart::chart;
 pub use html::page;
-pub use kept::Kept;
 pub use machine::Machine;
-pub use record::{Record, Resume, Server, install, run};
+pub use record::{About, Record, Server};
+pub use run::{Resume, install, run};
 
-use std::time::Duration;
+use serde::Serialize;
 
-use serde::{Deserialize, Serialize};
-
-use crate::bench::Case;
-
-/// How much time a scenario may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Effort {
-    /// At most 10 seconds for Stentor and a peer: whether it works.
-    Smoke,
-    /// At most 2 minutes for the same.
-    Quick,
-    /// As was published, where that is possible.
-    Full,
-}
-
-impl Effort {
-    fn of<T>(self, full: T, quick: T, smoke: T) -> T {
-        match self {
-            Self::Full => full,
-            Self::Quick => quick,
-            Self::Smoke => smoke,
-        }
-    }
-
-    fn span(self, full_s: f64, quick_s: f64, smoke_s: f64) -> Duration {
-        Duration::from_secs_f64(self.of(full_s, quick_s, smoke_s))
-    }
-
-    /// A case as often as this effort runs it.
-    fn case(self, case: Case) -> Case {
-        Case { pairs: self.of(6, 2, 1), again: self != Self::Smoke, ..case }
-    }
-
-    /// A case whose runs are long, as often: by its bounds it is read, not by ratios of a few percent.
-    fn long_case(self, case: Case) -> Case {
-        let pairs = self.of(2, 1, 1);
-        Case { pairs, again: pairs > 1, ..case }
-    }
-}
+use crate::bench::{Case, Effort};
 
 /// A figure that was published.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -123,6 +83,8 @@ pub const SCENARIOS: &[Scenario] = &[
     storm::SCENARIO,
     slow_readers::SCENARIO,
     misbehaving::SCENARIO,
+    overload::SCENARIO,
+    goals::SCENARIO,
 ];
 
 #[cfg(test)]

@@ -1,12 +1,4 @@
-//! **Question:** how long until everybody in a room has a message?
-//!
-//! **Load:** everybody is in one room; 30 messages of 1,000 characters go to it, 4 a second; each is timed one way at every
-//! receiver, from its intended time.
-//! **Metric:** the last receiver (the median message's), p50, p99, ms; CPU per delivery, µs; memory per connection, bytes.
-//!
-//! **Published** (Socket.IO with the Redis adapter and nginx, Artillery, June 2017; 1 core, 1 GB): 1,800 connections, 73.9 kB a
-//! connection for the system, 34 kB of it Node's; at most 300 ms for 1,300 connections was the aim. How both grow up to half a
-//! million clients is [`super::scale`]'s question.
+//! A message to everybody in a room (half a million notifications, 2017). How it grows beyond 10,000 is [`super::scale`].
 
 use std::time::Duration;
 

@@ -1,14 +1,4 @@
-//! **Question:** how many clients does one process hold, what does each cost, and how long until all have a notification?
-//!
-//! **Load:** 10,000, 25,000, 50,000, 100,000 … connections that are in a room and do nothing; then a message of 1,000 bytes goes
-//! to all of them, three times, far enough apart that each has the server to itself. What is between tells what heartbeats cost; where deliveries
-//! don't cost more than twice what those scatter by, nothing is said of deliveries' CPU. `--full` goes on as far as the machine's
-//! memory reaches, to half a million; peers take part as far as the descriptors of a process do.
-//! **Metric:** the last receiver, ms; server CPU per delivery, µs; memory per connection, bytes: the server's own, and the kernel's
-//! (both ends of the connection, since both are on this machine); server CPU per idle connection, µs a second.
-//!
-//! **Published** (half a million notifications, June 2017): the aim was to notify 500,000 clients within 1–2 s; see
-//! [`super::room_broadcast`].
+//! Up to half a million clients of one process.
 
 use std::fs;
 use std::time::Duration;

@@ -1,16 +1,9 @@
-//! **Question:** what do those who read notice of those who don't?
-//!
-//! **Load:** a document of 165 kB once a second to clients that read; then the same beside as many that never read, or that read
-//! 64 KiB a second and so fall behind. Stentor's are subscribed to a feed, peers publish in a room.
-//! **Metric:** p99 of those who read as a multiple of the p99 without the others; how many of the others the server ended; kernel
-//! memory per client that doesn't read, bytes; peak memory and its growth.
-//!
-//! **Published:** nothing; npm ws 0.4 died of it in the sports site's test (see [`super::feed_capacity`]).
+//! Clients that read slowly or never beside others.
 
 use std::time::Duration;
 
 use super::{Effort, Scenario};
-use crate::bench::{Case, CaseKind, Metric};
+use crate::bench::{Case, CaseKind, Metric, bound};
 use crate::generator::{LoadSpec, Misbehaviour, Protocol, Publisher};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -20,7 +13,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
            second. Stentor's are subscribed to a feed, whose old versions such clients skip; peers publish in a room.",
     metric: "p99 of those who read, as a multiple of the p99 without the others; the others that the server ended; kernel memory \
              for each of them, bytes; peak memory, and its growth in 10 s.",
-    source: "Our own; it is the bench's case `slow`.",
+    source: "Our own.",
     published: &[],
     repaired: "Nothing. Clients beside are a generator of their own. Whether a server ends clients that don't read is its policy, \
                neither good nor bad; that it holds ever more memory for them is bad.",
@@ -29,41 +22,48 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 fn cases(effort: Effort) -> Vec<Case> {
+    let every = Duration::from_secs(1);
+    let slowly = case(effort, "read-slowly", "read 64 KiB a second", Misbehaviour::ReadsSlowly { every });
+    if effort == Effort::Full { vec![never_read(effort), slowly] } else { vec![never_read(effort)] }
+}
+
+pub(super) fn never_read(effort: Effort) -> Case {
+    let goals = vec![
+        bound(Metric::LatencyShift, 1.5),
+        bound(Metric::KernelPerSlow, 200_000.0),
+        bound(Metric::MemoryGrowth, 1.0),
+    ];
+    case(effort, "never-read", "never read", Misbehaviour::NeverReads)
+        .goals(&["stentor-uring", "bare-epoll", "uws-cpp"], goals)
+}
+
+fn case(effort: Effort, name: &'static str, what: &str, how: Misbehaviour) -> Case {
     let clients = effort.of(500, 500, 20);
-    let beside = |name, what: &str, how| {
-        effort.case(Case {
-            or: &[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp],
-            pairs: 1,
-            ..Case::new(
-                name,
-                format!("{clients} clients that {what} beside {clients} that read"),
-                CaseKind::Beside {
-                    connections: clients,
-                    load: LoadSpec::Fanout {
-                        bytes: 165_000,
-                        rate_hz: effort.of(1.0, 2.0, 4.0),
-                        warm_up: effort.of(6, 4, 1),
-                        count: effort.of(14, 8, 2),
-                        publisher: Publisher::Own,
-                    },
-                    how,
-                    misbehaving: clients,
-                    alone_max: effort.of(10, 6, 1),
-                },
-                Protocol::WebSocket,
-                &[
-                    Metric::LatencyShift,
-                    Metric::LatencyP99,
-                    Metric::CutOff,
-                    Metric::KernelPerSlow,
-                    Metric::PeakMemory,
-                    Metric::MemoryGrowth,
-                ],
-            )
-        })
-    };
-    let never = beside("never", "never read", Misbehaviour::NeverReads);
-    let slowly =
-        beside("slowly", "read 64 KiB a second", Misbehaviour::ReadsSlowly { every: Duration::from_secs(1) });
-    if effort == Effort::Full { vec![never, slowly] } else { vec![never] }
+    let case = Case::new(
+        name,
+        format!("{clients} clients that {what} beside {clients} that read"),
+        CaseKind::Beside {
+            connections: clients,
+            load: LoadSpec::Fanout {
+                bytes: 165_000,
+                rate_hz: effort.of(1.0, 2.0, 4.0),
+                warm_up: effort.of(6, 4, 1),
+                count: effort.of(14, 8, 2),
+                publisher: Publisher::Own,
+            },
+            how,
+            misbehaving: clients,
+            alone_max: effort.of(10, 6, 1),
+        },
+        Protocol::WebSocket,
+        &[
+            Metric::LatencyShift,
+            Metric::LatencyP99,
+            Metric::CutOff,
+            Metric::KernelPerSlow,
+            Metric::PeakMemory,
+            Metric::MemoryGrowth,
+        ],
+    );
+    effort.long_case(case.or(&[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp]))
 }

@@ -1,12 +1,4 @@
-//! **Question:** how long does it take until everybody is back after everybody was cut off?
-//!
-//! **Load:** connections that are joined in a room. All are cut off at once, by FIN or by RST, and all come back at once, with the
-//! whole handshake of their protocol; nobody waits before trying, and nobody tries twice. Then a message goes to all, which every
-//! one of them has to get.
-//! **Metric:** from the cut until everybody is back, ms; p99 of a connection from its begin until it has joined, ms; server CPU per
-//! connection that came back, µs (what is left of the old one put away as well); peak memory.
-//!
-//! **Published:** nothing.
+//! All clients are disconnected, and reconnect at once.
 
 use super::{Effort, Scenario};
 use crate::bench::{Case, CaseKind, Metric};

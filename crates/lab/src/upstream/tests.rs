@@ -23,7 +23,8 @@ fn ask(stream: &mut TcpStream) -> Vec<u8> {
 
 #[test]
 fn answers_each_version_once_and_not_before_its_time() {
-    let upstream = Upstream::start(Content::Text { bytes: 1000 }, 100.0, Duration::ZERO).unwrap();
+    let upstream =
+        Upstream::start(Content::Text { bytes: 1000 }, Pacing::Every(100.0), Duration::ZERO).unwrap();
     let mut stream = TcpStream::connect(upstream.address()).unwrap();
     assert_eq!(ask(&mut stream), b"null");
     upstream.begin_in(Duration::from_millis(20));
@@ -45,7 +46,7 @@ fn answers_each_version_once_and_not_before_its_time() {
 fn a_document_is_there_before_its_first_change() {
     let shape = Shape { bytes: 5000, changes: 3 };
     let hesitates = Duration::from_millis(30);
-    let upstream = Upstream::start(Content::Document(shape), 100.0, hesitates).unwrap();
+    let upstream = Upstream::start(Content::Document(shape), Pacing::Every(100.0), hesitates).unwrap();
     let mut expected = Document::new(shape);
     let begun = Instant::now();
     let mut stream = TcpStream::connect(upstream.address()).unwrap();
@@ -60,7 +61,7 @@ fn a_document_is_there_before_its_first_change() {
 
 #[test]
 fn closes_on_what_it_does_not_answer() {
-    let upstream = Upstream::start(Content::Text { bytes: 100 }, 1.0, Duration::ZERO).unwrap();
+    let upstream = Upstream::start(Content::Text { bytes: 100 }, Pacing::Every(1.0), Duration::ZERO).unwrap();
     for request in [
         &b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"[..],
         b"GET\r\n\r\n",
@@ -73,4 +74,32 @@ fn closes_on_what_it_does_not_answer() {
         let _ = stream.read_to_end(&mut rest);
         assert!(rest.is_empty(), "{rest:?}");
     }
+}
+
+#[test]
+fn only_the_newest_version_is_answered_where_the_rate_is_set() {
+    let shape = Shape { bytes: 500, changes: 2 };
+    let upstream = Upstream::start(Content::Document(shape), Pacing::Newest, Duration::ZERO).unwrap();
+    let mut stream = TcpStream::connect(upstream.address()).unwrap();
+    assert_eq!(ask(&mut stream), Document::new(shape).text());
+    let pacer = upstream.pacer();
+    let mut numbers = Vec::new();
+    for nth in 0..12 {
+        if nth % 4 == 0 {
+            pacer.set_rate_hz(200.0 + f64::from(nth));
+        }
+        // Some versions come and go meanwhile.
+        std::thread::sleep(Duration::from_millis(if nth == 6 { 60 } else { 0 }));
+        let body = ask(&mut stream);
+        let head = Head::read(&body[crate::document::HEAD_AT..BODY_AT]).unwrap();
+        assert!(head.intended_ns <= monotonic_ns());
+        let mut expected = Document::new(shape);
+        while expected.version() <= head.sequence {
+            expected.advance();
+        }
+        assert_eq!(body[BODY_AT..], expected.text()[BODY_AT..]);
+        numbers.push(head.sequence);
+    }
+    assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+    assert!(numbers[11] - numbers[0] > 15, "{numbers:?}");
 }

@@ -1,5 +1,6 @@
 use super::*;
-use crate::bench::cases;
+use crate::bench::Effort;
+use crate::scenario::SCENARIOS;
 
 fn trials(values: &[f64]) -> Vec<Trial> {
     values
@@ -10,7 +11,8 @@ fn trials(values: &[f64]) -> Vec<Trial> {
 
 #[test]
 fn a_difference_is_claimed_only_beyond_the_noise() {
-    let all = cases(Pace::Quick);
+    let goals = SCENARIOS.iter().find(|scenario| scenario.name == "goals").unwrap();
+    let all = (goals.cases)(Effort::Full);
     let case = all.iter().find(|case| case.name == "fanout-1kB").unwrap();
     let check = |again: &[f64], other: &[f64], differs: bool, reached: bool| {
         let report = CaseReport::new(
@@ -21,12 +23,13 @@ fn a_difference_is_claimed_only_beyond_the_noise() {
                 ("ours again".into(), trials(again)),
             ],
             true,
+            Rule::Fixed,
             1,
         );
         let comparison = report.servers[1].comparisons[&Metric::CpuPerMessage];
         assert_eq!(comparison.differs, differs, "{comparison:?}");
         let verdict = |against| {
-            let found = report.verdicts.iter().find(|verdict| verdict.against == Some(against));
+            let found = report.verdicts.iter().find(|verdict| verdict.against.as_deref() == Some(against));
             let verdict = found.unwrap();
             (verdict.measured.is_some(), verdict.reached)
         };

@@ -73,7 +73,7 @@ fn found(pairs: usize, scatter: f64, drift: f64, factor: f64) -> usize {
         .filter(|_| {
             let [ours, theirs, again] = noise.runs(pairs, factor);
             let (others, of_itself) = (ratios(&ours, &theirs), ratios(&ours, &again));
-            is_difference(&others, &of_itself, true)
+            is_difference(&others, &of_itself, true, Rule::Fixed)
         })
         .count()
 }
@@ -102,17 +102,53 @@ fn a_fifth_more_is_found_in_most() {
 
 #[test]
 fn a_resolution_is_worth_what_the_scatter_is() {
-    assert_eq!(resolution(&[2.0], &[1.0, 1.0]), None);
-    assert_eq!(resolution(&[2.0, 2.0], &[1.0]), None);
-    assert_eq!(resolution(&[], &[]), None);
+    assert_eq!(resolution(&[2.0], &[1.0, 1.0], Rule::Fixed), None);
+    assert_eq!(resolution(&[2.0, 2.0], &[1.0], Rule::Fixed), None);
+    assert_eq!(resolution(&[], &[], Rule::Fixed), None);
     // Counts that repeat: any difference is one.
-    assert_eq!(resolution(&[1.01, 1.01], &[1.0, 1.0]), Some(1.0));
-    let quiet = resolution(&[1.2, 1.21, 1.19], &[1.0, 1.01, 0.99]).unwrap();
-    let loud = resolution(&[1.2, 1.21, 1.19], &[1.0, 1.3, 0.8]).unwrap();
+    assert_eq!(resolution(&[1.01, 1.01], &[1.0, 1.0], Rule::Fixed), Some(1.0));
+    let quiet = resolution(&[1.2, 1.21, 1.19], &[1.0, 1.01, 0.99], Rule::Fixed).unwrap();
+    let loud = resolution(&[1.2, 1.21, 1.19], &[1.0, 1.3, 0.8], Rule::Fixed).unwrap();
     assert!(quiet > 1.0 && quiet < 1.1 && loud > 1.5, "{quiet} {loud}");
     // One disturbed run of six hides less than it would of four.
-    let six = resolution(&[1.2, 1.21, 1.19, 1.2, 1.2, 2.4], &[1.0, 1.01, 0.99, 1.0, 1.0, 1.0]).unwrap();
-    let four = resolution(&[1.2, 1.21, 1.19, 2.4], &[1.0, 1.01, 0.99, 1.0]).unwrap();
+    let six = resolution(&[1.2, 1.21, 1.19, 1.2, 1.2, 2.4], &[1.0, 1.01, 0.99, 1.0, 1.0, 1.0], Rule::Fixed)
+        .unwrap();
+    let four = resolution(&[1.2, 1.21, 1.19, 2.4], &[1.0, 1.01, 0.99, 1.0], Rule::Fixed).unwrap();
     assert!(six < 1.1 && four > 1.5, "{six} {four}");
     assert!(is_beyond(1.2, 1.1) && is_beyond(0.8, 1.1) && !is_beyond(0.95, 1.1));
+}
+
+/// How many of a thousand sets find a difference when each is looked at after every round from the third to the sixth, and how
+/// many rounds they take.
+fn found_step_by_step(scatter: f64, drift: f64, factor: f64) -> (usize, f64) {
+    let mut noise = Noise { random: Rng::with_seed(17), scatter, drift };
+    let (mut found, mut rounds) = (0, 0);
+    for _ in 0..1000 {
+        let [ours, theirs, again] = noise.runs(6, factor);
+        let until = |round: usize| {
+            (ratios(&ours[..round], &theirs[..round]), ratios(&ours[..round], &again[..round]))
+        };
+        let last = (3..6).find(|round| suffices(&until(*round).0, &until(*round).1)).unwrap_or(6);
+        let (others, of_itself) = until(last);
+        found += usize::from(is_difference(&others, &of_itself, true, Rule::Sequential));
+        rounds += last;
+    }
+    (found, rounds as f64 / 1000.0)
+}
+
+#[test]
+fn stopping_early_neither_invents_a_difference_nor_misses_a_large_one() {
+    for (scatter, drift) in [(0.01, 0.0), (0.03, 0.1), (0.05, 0.1), (0.08, 0.2)] {
+        let (found, _) = found_step_by_step(scatter, drift, 1.0);
+        assert!(found <= 10, "{found} of 1000 without a difference, {scatter}, {drift}");
+    }
+    for (scatter, drift, most_rounds) in [(0.01, 0.0, 4.0), (0.03, 0.1, 6.0)] {
+        for factor in [1.5, 1.0 / 1.5] {
+            let (found, rounds) = found_step_by_step(scatter, drift, factor);
+            assert!(
+                found >= 950 && rounds <= most_rounds,
+                "{found} of 1000, {rounds} rounds, {scatter}, {drift}"
+            );
+        }
+    }
 }

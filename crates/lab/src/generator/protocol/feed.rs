@@ -33,9 +33,10 @@ pub(super) const VERIFYING: usize = 40;
 pub(crate) const KEY: &str = "bench";
 /// Bytes of a message.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// Messages that are known to have come, and versions that are kept: clients aren't further apart than that, or are parsed
-/// for and generated again.
+/// Messages that are known to have come: clients aren't further apart than that, or are parsed for again.
 const KEPT: usize = 32;
+/// Versions that are kept to be compared with: of an overload, those of some seconds.
+const VERSIONS_KEPT: usize = 256;
 /// How far a version may be ahead of the newest one known: beyond that its number is garbage.
 const AHEAD_MAX: u64 = 1000;
 
@@ -93,7 +94,7 @@ impl Feed {
         while newest.version() < number {
             newest.advance();
             versions.push_back((newest.version(), newest.text().into()));
-            if versions.len() > KEPT {
+            if versions.len() > VERSIONS_KEPT {
                 versions.pop_front();
             }
         }

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 
 /// A result with one case, of `stentor` and of `ws8`, with these times of CPU per message, and one p99 for all.
-pub(in crate::scenario) fn kept(version: &str, stentor: &[f64], ws8: &[f64]) -> Kept {
+pub(in crate::scenario) fn kept(version: &str, stentor: &[f64], ws8: &[f64]) -> Record {
     serde_json::from_value(raw(version, stentor, ws8)).unwrap()
 }
 
@@ -80,7 +80,7 @@ fn what_is_not_comparable_is_told() {
     for result in [&mut old, &mut new] {
         result["servers"][1]["versions"]["ws"] = format!("{UNKNOWN}ws can't be run").into();
     }
-    let parse = |result: &Value| Kept::parse(&result.to_string()).unwrap();
+    let parse = |result: &Value| Record::parse(&result.to_string()).unwrap();
     let warnings = compare(&parse(&old), &parse(&new)).unwrap().warnings;
     assert!(warnings.iter().any(|warning| warning.contains("looks like a change")), "{warnings:?}");
 }
@@ -89,6 +89,6 @@ fn what_is_not_comparable_is_told() {
 fn a_newer_format_is_refused() {
     let mut newer = raw("0.2.0", &[4.0], &[9.0]);
     newer["schema"] = 9.into();
-    assert!(Kept::parse(&newer.to_string()).unwrap_err().contains("the number 9"));
-    assert!(Kept::parse("{}").unwrap_err().contains("no result of a scenario"));
+    assert!(Record::parse(&newer.to_string()).unwrap_err().contains("the number 9"));
+    assert!(Record::parse("{}").unwrap_err().contains("no result of a scenario"));
 }

@@ -15,11 +15,11 @@ fn cases_that_differ_in_size_are_one_plot() {
         case["connections"] = (1000 * (nth + 1)).into();
         case["servers"][0]["medians"]["latency_p99"] = nth.into();
     }
-    let plots = overviews(&Kept::parse(&result.to_string()).unwrap());
+    let plots = overviews(&Record::parse(&result.to_string()).unwrap());
     assert_eq!(plots.len(), 2);
     let points: Vec<_> =
         plots[1].lines.iter().map(|line| (line.name.as_str(), line.points.clone())).collect();
     assert_eq!(points, [("stentor", vec![(1000.0, 0.0), (2000.0, 1.0)]), ("ws8", Vec::new())]);
     // An older file doesn't say on how many connections.
-    assert!(overviews(&Kept::parse(&raw("0.1.0", &[4.0], &[8.0]).to_string()).unwrap()).is_empty());
+    assert!(overviews(&Record::parse(&raw("0.1.0", &[4.0], &[8.0]).to_string()).unwrap()).is_empty());
 }

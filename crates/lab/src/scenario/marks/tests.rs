@@ -1,5 +1,6 @@
 use super::*;
-use crate::scenario::{Effort, SCENARIOS};
+use crate::bench::Effort;
+use crate::scenario::SCENARIOS;
 
 /// The figures in a text, without the separators of thousands.
 fn figures(text: &str) -> Vec<f64> {
@@ -18,7 +19,7 @@ fn what_is_drawn_is_what_the_scenario_says_was_published() {
             .collect();
         let mut drawn = 0;
         for case in (scenario.cases)(Effort::Full) {
-            for curve in Curve::ALL {
+            for curve in Curve::ALL.iter().copied() {
                 for mark in marks_of_curve(scenario.name, case.name, curve) {
                     drawn += 1;
                     // Its text ends with the figure.

@@ -1,15 +1,11 @@
-//! The cases of the table, and what is to be reached.
-
-mod fallbacks;
-mod feeds;
-mod socketio;
-mod websocket;
+//! What a case is: its load, its servers, its figures, its goals, and how often each effort runs it. The scenarios declare them.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::Metric;
+use super::stats::Rule;
 use crate::catalogue::Known;
 use crate::document::Shape;
 use crate::generator::{ChatPlan, Cut, LoadSpec, Misbehaviour, Protocol};
@@ -27,8 +23,6 @@ pub struct Case {
     pub protocol: Protocol,
     /// What they speak instead to servers that don't speak that, the first that fits.
     pub or: &'static [Protocol],
-    /// Whether the rate of an open loop is that of the slowest server, instead of the reference's.
-    pub by_slowest: bool,
     /// What is reported, the decisive one first.
     pub metrics: &'static [Metric],
     /// What is to be reached by the first server.
@@ -39,13 +33,12 @@ pub struct Case {
     pub usual: Vec<&'static str>,
     /// Whether the judged server is run under a second name as well, where nobody is named.
     pub again: bool,
-    /// Runs of each server where no number is given (`--pairs`): six, fewer where a run is long and the targets
-    /// are bounds or far off.
+    /// Runs of each server where no number is given (`--pairs`), at most: see [`Effort::case`].
     pub pairs: usize,
 }
 
 impl Case {
-    /// One without targets, for every server that speaks `protocol`.
+    /// One without goals, for every server that speaks `protocol`, run once.
     pub(crate) fn new(
         name: &'static str,
         title: String,
@@ -59,13 +52,12 @@ impl Case {
             kind,
             protocol,
             or: &[],
-            by_slowest: true,
             metrics,
             targets: Vec::new(),
             only: &[],
             usual: Vec::new(),
-            again: true,
-            pairs: PAIRS,
+            again: false,
+            pairs: 1,
         }
     }
 
@@ -87,20 +79,14 @@ impl Case {
         }
     }
 
-    /// Leaves out what no target is about.
-    fn hurry(&mut self) {
-        // What takes time to be seen, and was given none.
-        if matches!(self.kind, CaseKind::Idle { hold: Duration::ZERO, .. }) {
-            self.metrics = &[Metric::BytesPerConnection];
-            self.targets.retain(|target| target.metric == Metric::BytesPerConnection);
-        }
-        let targets = &self.targets;
-        let mut nth = 0;
-        self.usual.retain(|server| {
-            nth += 1;
-            nth == 1 || targets.iter().any(|target| target.against == Some(server))
-        });
-        self.again = targets.iter().any(|target| target.against.is_some());
+    /// The same for clients that speak one of these where a server doesn't speak the first.
+    pub(crate) fn or(self, or: &'static [Protocol]) -> Self {
+        Self { or, ..self }
+    }
+
+    /// The same with these servers where none is named, the baseline first, and these goals.
+    pub(crate) fn goals(self, usual: &[&'static str], targets: Vec<Target>) -> Self {
+        Self { usual: usual.to_vec(), targets, ..self }
     }
 }
 
@@ -260,6 +246,15 @@ pub enum CaseKind {
         /// The search ends when what holds and what doesn't are within this share.
         within: f64,
     },
+    /// A document that changes up to ten times as often as all clients can be sent it.
+    Overload {
+        /// How many.
+        connections: usize,
+        /// What the document is like.
+        shape: Shape,
+        /// How long each phase lasts; the last one twice as long.
+        phase: Duration,
+    },
     /// The same with nginx between clients and server.
     Proxied(Box<CaseKind>),
 }
@@ -291,6 +286,7 @@ impl CaseKind {
             | Self::Chat { connections, .. }
             | Self::Beside { connections, .. }
             | Self::Storm { connections, .. }
+            | Self::Overload { connections, .. }
             | Self::Scale { connections, .. } => Some(*connections),
             Self::Budget { .. } | Self::Capacity { .. } | Self::Proxied(_) => None,
         }
@@ -317,7 +313,7 @@ pub struct Target {
     pub bound: f64,
 }
 
-const fn ratio(metric: Metric, against: &'static str, bound: f64) -> Target {
+pub(crate) const fn ratio(metric: Metric, against: &'static str, bound: f64) -> Target {
     Target { metric, against: Some(against), bound }
 }
 
@@ -325,70 +321,54 @@ pub(crate) const fn bound(metric: Metric, bound: f64) -> Target {
     Target { metric, against: None, bound }
 }
 
-const TIMED: &[Metric] = &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99];
-
-/// Runs of each server for a claim, and of cases that are long. All together end within 85 minutes.
-const PAIRS: usize = 6;
-/// Of figures that repeat to a percent.
-const PAIRS_OF_STEADY: usize = 3;
-const PAIRS_OF_LONG: usize = 2;
-
-/// How much time a table may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+/// How much time a scenario may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Pace {
-    /// As much as the figures need.
-    Full,
-    /// Sound, but less of everything: three pairs, shorter spans, nobody whom no target names, and only bounds where the
-    /// noise of the machine doesn't matter.
-    Fast,
-    /// For a look whether it works: small and short.
+pub enum Effort {
+    /// At most 10 seconds for Stentor and a peer: whether it works.
+    Smoke,
+    /// At most 2 minutes for a case with the same: up to six short runs, fewer where their interval suffices.
     Quick,
+    /// As was published, where that is possible.
+    Full,
 }
 
-impl Pace {
+impl Effort {
+    pub(crate) fn of<T>(self, full: T, quick: T, smoke: T) -> T {
+        match self {
+            Self::Full => full,
+            Self::Quick => quick,
+            Self::Smoke => smoke,
+        }
+    }
+
+    pub(crate) fn span(self, full_s: f64, quick_s: f64, smoke_s: f64) -> Duration {
+        Duration::from_secs_f64(self.of(full_s, quick_s, smoke_s))
+    }
+
     /// How long the generators look at connections doing nothing.
     pub(super) fn idle(self) -> Duration {
-        Scale(self).of(Duration::from_secs(1), Duration::from_millis(500), Duration::from_millis(300))
+        self.span(1.0, 0.5, 0.3)
+    }
+
+    /// When comparisons are looked at.
+    pub(super) fn rule(self) -> Rule {
+        self.of(Rule::Fixed, Rule::Sequential, Rule::Fixed)
+    }
+
+    /// A case as often as this effort runs it.
+    pub(crate) fn case(self, case: Case) -> Case {
+        Case { pairs: self.of(6, 6, 1), again: self != Self::Smoke, ..case }
+    }
+
+    /// A case whose figures repeat to a percent.
+    pub(crate) fn steady_case(self, case: Case) -> Case {
+        Case { pairs: self.of(3, 3, 1), ..self.case(case) }
+    }
+
+    /// A case whose runs are long: it is read by its bounds, not by ratios of a few percent.
+    pub(crate) fn long_case(self, case: Case) -> Case {
+        let pairs = self.of(2, 1, 1);
+        Case { pairs, again: pairs > 1, ..case }
     }
 }
-
-/// Runs of each server in a fast table.
-const PAIRS_OF_FAST: usize = 3;
-/// And in a quick one.
-const PAIRS_OF_QUICK: usize = 2;
-
-/// Chooses a case's numbers.
-#[derive(Clone, Copy, Debug)]
-struct Scale(Pace);
-
-impl Scale {
-    fn of<T>(self, full: T, fast: T, quick: T) -> T {
-        match self.0 {
-            Pace::Full => full,
-            Pace::Fast => fast,
-            Pace::Quick => quick,
-        }
-    }
-
-    fn pairs(self, full: usize) -> usize {
-        self.of(full, PAIRS_OF_FAST, full.min(PAIRS_OF_QUICK))
-    }
-}
-
-/// All cases.
-pub fn cases(pace: Pace) -> Vec<Case> {
-    let scale = Scale(pace);
-    let mut cases =
-        [websocket::cases(scale), socketio::cases(scale), fallbacks::cases(scale), feeds::cases(scale)]
-            .concat();
-    if pace == Pace::Fast {
-        for case in &mut cases {
-            case.hurry();
-        }
-    }
-    cases
-}
-
-#[cfg(test)]
-mod tests;

@@ -3,9 +3,8 @@
 
 use std::fmt::Write;
 
-use super::html::escaped;
-use super::kept::Kept;
-use crate::bench::Metric;
+use crate::bench::{CaseReport, Metric};
+use crate::table::escaped;
 
 /// Pixels: the width, the column of names, the longest bar, and the height of a row.
 const WIDTH: u32 = 790;
@@ -20,20 +19,16 @@ fn program(name: &str) -> &str {
     name.split(':').next().unwrap_or(name)
 }
 
-/// A bar chart of the first case: a figure of each server that has a valid run. Without `metric`, it is the decisive one.
+/// A bar chart of a case: a figure of each server that has a valid run. Without `metric`, it is the decisive one.
 ///
 /// # Errors
 /// If the case has no such figure.
-pub fn chart(kept: &Kept, metric: Option<Metric>) -> Result<String, String> {
-    let case = kept.report.cases.first().ok_or("the result has no case")?;
-    let metric = metric.or_else(|| case.known_metrics().next()).ok_or("the result has no figure")?;
+pub(crate) fn bars(case: &CaseReport, metric: Option<Metric>) -> Result<String, String> {
+    let metric = metric.or(case.metrics.first().copied()).ok_or("the result has no figure")?;
     let baseline = case.servers.first().map(|server| server.name.as_str()).unwrap_or_default();
-    let mut bars: Vec<(&str, f64)> = case
-        .servers
-        .iter()
-        .filter(|server| server.name.strip_suffix(" again") != Some(baseline))
-        .filter_map(|server| Some((server.name.as_str(), server.median(metric)?)))
-        .collect();
+    let figure = |server: &crate::bench::ServerReport| server.medians.get(&metric).copied();
+    let mut bars: Vec<(&str, f64)> =
+        case.named().filter_map(|server| Some((server.name.as_str(), figure(server)?))).collect();
     bars.sort_by(|one, other| one.1.total_cmp(&other.1));
     let largest = bars.iter().map(|(_, value)| *value).fold(0.0, f64::max);
     if largest <= 0.0 {

@@ -1,0 +1,178 @@
+//! More than can be delivered: a document changes up to ten times as often as all clients can be sent it, then as before.
+//!
+//! The capacity is what is delivered while far too much is offered. The phases offer multiples of it. A server with a policy that
+//! keeps the newest value only skips versions, disconnects nobody, keeps its memory, and is as up to date afterwards as before.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::running::Ran;
+use super::{Curve, Metric, Trial, median};
+use crate::clock::monotonic_ns;
+use crate::generator::{Following, Live};
+use crate::upstream::Pacer;
+
+/// Versions a second while the capacity is measured, how long that takes, and how much of it, until the server is saturated, doesn't
+/// count.
+const SATURATING_HZ: f64 = 40.0;
+const SATURATES: Duration = Duration::from_secs(6);
+const SATURATED_AFTER: Duration = Duration::from_secs(3);
+/// What is offered as the capacity, of what was delivered then: at the limit itself, chance decides what is skipped.
+const OF_DELIVERED: f64 = 0.9;
+/// What each phase offers, as a multiple of the capacity. The last one takes twice as long as the others.
+pub(super) const OFFERED: [f64; 5] = [0.5, 2.0, 5.0, 10.0, 0.5];
+/// Of a phase, the share at its beginning in which the one before still shows.
+const SETTLING_SHARE: f64 = 0.4;
+
+/// One phase.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Phase {
+    multiple: f64,
+    from_ns: u64,
+    to_ns: u64,
+}
+
+/// Sets what is offered, as the generator reports how the load goes.
+#[derive(Clone)]
+pub(super) struct Conductor(Rc<RefCell<State>>);
+
+struct State {
+    pacer: Pacer,
+    clients: f64,
+    phase: Duration,
+    began_ns: u64,
+    delivered_hz: Vec<f64>,
+    capacity_hz: f64,
+    phases: Vec<Phase>,
+}
+
+/// How long all of it takes.
+pub(super) fn lasts(phase: Duration) -> Duration {
+    SATURATES + phase * (OFFERED.len() as u32 + 1) + Duration::from_secs(1)
+}
+
+impl Conductor {
+    pub(super) fn new(pacer: Pacer, clients: usize, phase: Duration) -> Self {
+        Self(Rc::new(RefCell::new(State {
+            pacer,
+            clients: clients.max(1) as f64,
+            phase,
+            began_ns: 0,
+            delivered_hz: Vec::new(),
+            capacity_hz: 0.0,
+            phases: Vec::new(),
+        })))
+    }
+
+    /// The load begins.
+    pub(super) fn begin(&self) {
+        let mut state = self.0.borrow_mut();
+        state.began_ns = monotonic_ns();
+        state.pacer.set_rate_hz(SATURATING_HZ);
+    }
+
+    /// A second of the load has passed.
+    pub(super) fn hear(&self, live: &Live) {
+        let mut state = self.0.borrow_mut();
+        let began_ns = state.began_ns;
+        if began_ns > 0 {
+            state.step(Duration::from_nanos(monotonic_ns() - began_ns), live.delivered_hz);
+        }
+    }
+
+    /// Versions a second that all can be sent, and the phases that came.
+    pub(super) fn phases(&self) -> (f64, Vec<Phase>) {
+        let state = self.0.borrow();
+        (state.capacity_hz, state.phases.clone())
+    }
+}
+
+impl State {
+    fn step(&mut self, at: Duration, delivered_hz: f64) {
+        if at < SATURATES {
+            self.delivered_hz.extend((at >= SATURATED_AFTER).then_some(delivered_hz));
+            return;
+        }
+        if self.phases.is_empty() {
+            self.capacity_hz = median(&self.delivered_hz).unwrap_or(0.0) / self.clients * OF_DELIVERED;
+        }
+        let due = ((at - SATURATES).as_secs_f64() / self.phase.as_secs_f64().max(1e-9)) as usize;
+        let now_ns = monotonic_ns();
+        if let Some(last) = self.phases.last_mut() {
+            last.to_ns = now_ns;
+        }
+        if self.phases.len() <= due && self.phases.len() < OFFERED.len() && self.capacity_hz > 0.0 {
+            let multiple = OFFERED[self.phases.len()];
+            self.pacer.set_rate_hz(self.capacity_hz * multiple);
+            self.phases.push(Phase { multiple, from_ns: now_ns, to_ns: now_ns });
+        }
+    }
+}
+
+/// Adds the figures and curves of an overload to those of its run.
+pub(super) fn add(trial: &mut Trial, ran: &Ran) {
+    let Some((capacity_hz, phases)) = &ran.overload else { return };
+    let samples = &ran.outcome.following;
+    let (Some(first), [before, .., last]) = (samples.first(), &phases[..]) else {
+        trial.unmeasured = Some("the load ended before its phases".to_owned());
+        return;
+    };
+    trial.context.insert("versions/s at the capacity".to_owned(), *capacity_hz);
+    for (nth, phase) in phases.iter().enumerate() {
+        let settled = Settled::of(phase, samples);
+        let name = |what: &str| format!("{}. {} × capacity: {what}", nth + 1, phase.multiple);
+        trial.context.insert(name("skipped %"), settled.skipped_share * 100.0);
+        trial.context.insert(name("median age ms"), settled.age_ms);
+        trial.context.insert(name("delivered/s"), settled.delivered_hz);
+        if phase.multiple >= OFFERED[3] {
+            trial.figures.insert(Metric::Deliveries, settled.delivered_hz);
+        }
+    }
+    let (before, after) = (Settled::of(before, samples), Settled::of(last, samples));
+    // Between two versions it grows by the time between them, and where in it a sample falls is chance.
+    let version_ms = 1e3 / (capacity_hz * OFFERED[0]).max(1e-9);
+    if before.age_ms > 0.0 {
+        trial.figures.insert(Metric::AgeShift, (after.age_ms - version_ms / 2.0).max(0.0) / before.age_ms);
+    }
+    trial.figures.insert(Metric::Undelivered, before.skipped_share * 100.0);
+    let seconds = |sample: &Following| (sample.at_ns - first.at_ns) as f64 / 1e9;
+    let every = crate::generator::SAMPLE_EVERY.as_secs_f64();
+    let mut draw = |curve: Curve, of: &dyn Fn(&Following) -> f64| {
+        trial.curves.insert(curve, samples.iter().map(|sample| (seconds(sample), of(sample))).collect());
+    };
+    draw(Curve::AgeMedian, &|sample| sample.age_ns[0] as f64 / 1e6);
+    draw(Curve::AgeP99, &|sample| sample.age_ns[1] as f64 / 1e6);
+    draw(Curve::DeliveredOverTime, &|sample| sample.delivered as f64 / every);
+    let kernel = ran.samples.iter().enumerate();
+    let kernel = kernel.map(|(nth, sample)| (nth as f64 * every, sample.kernel_bytes as f64 / 1e6));
+    trial.curves.insert(Curve::KernelOverTime, kernel.collect());
+    trial.curves.retain(|_, points| !points.is_empty());
+}
+
+/// The settled part of a phase.
+struct Settled {
+    age_ms: f64,
+    delivered_hz: f64,
+    skipped_share: f64,
+}
+
+impl Settled {
+    fn of(phase: &Phase, samples: &[Following]) -> Self {
+        let from_ns = phase.from_ns + ((phase.to_ns - phase.from_ns) as f64 * SETTLING_SHARE) as u64;
+        let during: Vec<&Following> =
+            samples.iter().filter(|sample| (from_ns..phase.to_ns).contains(&sample.at_ns)).collect();
+        let ages: Vec<f64> = during.iter().map(|sample| sample.age_ns[0] as f64 / 1e6).collect();
+        let sum = |of: fn(&Following) -> u64| during.iter().map(|sample| of(sample)).sum::<u64>() as f64;
+        let (delivered, skipped) = (sum(|sample| sample.delivered), sum(|sample| sample.skipped));
+        let spans = during.len().max(1) as f64 * crate::generator::SAMPLE_EVERY.as_secs_f64();
+        Self {
+            age_ms: median(&ages).unwrap_or(0.0),
+            delivered_hz: delivered / spans,
+            skipped_share: skipped / (skipped + delivered).max(1.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,42 @@
+use super::*;
+
+#[test]
+fn a_phase_is_read_where_it_has_settled() {
+    let second = 1_000_000_000;
+    let sample = |nth: u64, age_ms: u64, delivered, skipped| Following {
+        at_ns: nth * second / 4,
+        age_ns: [age_ms * 1_000_000; 3],
+        delivered,
+        skipped,
+    };
+    // Ten seconds: 4 s in which the phase before shows, then 250 ms old.
+    let samples: Vec<Following> = (0..40)
+        .map(|nth| if nth < 16 { sample(nth, 900, 10, 90) } else { sample(nth, 250, 50, 50) })
+        .collect();
+    let settled = Settled::of(&Phase { multiple: 2.0, from_ns: 0, to_ns: 10 * second }, &samples);
+    assert_eq!((settled.age_ms, settled.delivered_hz, settled.skipped_share), (250.0, 200.0, 0.5));
+    let empty = Settled::of(&Phase { multiple: 2.0, from_ns: 0, to_ns: 0 }, &samples);
+    assert_eq!((empty.age_ms, empty.delivered_hz, empty.skipped_share), (0.0, 0.0, 0.0));
+}
+
+#[test]
+fn phases_follow_the_capacity() {
+    use crate::document::Shape;
+    use crate::upstream::{Content, Pacing, Upstream};
+    let shape = Shape { bytes: 100, changes: 1 };
+    let upstream = Upstream::start(Content::Document(shape), Pacing::Newest, Duration::ZERO).unwrap();
+    let phase = Duration::from_secs(3);
+    let conductor = Conductor::new(upstream.pacer(), 10, phase);
+    conductor.begin();
+    let mut at = Duration::ZERO;
+    while at < lasts(phase) {
+        at += Duration::from_secs(1);
+        // What comes before the server is saturated doesn't count.
+        let delivered_hz = if at < SATURATED_AFTER { 9000.0 } else { 100.0 };
+        conductor.0.borrow_mut().step(at, delivered_hz);
+    }
+    let (capacity_hz, phases) = conductor.phases();
+    assert!((capacity_hz - 9.0).abs() < 1e-9, "{capacity_hz}");
+    assert_eq!(phases.iter().map(|phase| phase.multiple).collect::<Vec<f64>>(), OFFERED);
+    assert!(phases.iter().all(|phase| phase.from_ns <= phase.to_ns), "{phases:?}");
+}

@@ -1,0 +1,165 @@
+//! Verdicts in sentences: "stentor serves 2.1× ws8's round trips (1.8–2.4×) at 0.45× its CPU per message; p99 latency
+//! inconclusive: the generator was busy".
+
+use super::report::{Bound, CaseReport, Comparison, ServerReport, Verdict};
+use super::{Interval, Metric};
+
+/// Reasons that a sentence gives for what it couldn't decide, by what a doubt says.
+const REASONS: [(&str, &str); 6] = [
+    ("of its core", "the generator was busy"),
+    ("lagged", "the generator was late"),
+    ("hypervisor", "the hypervisor took CPU"),
+    ("other processes", "other processes used the CPU"),
+    ("connections lost", "connections were lost"),
+    ("messages", "messages were lost or wrong"),
+];
+
+/// A sentence for each server beside the first.
+pub(super) fn of_case(case: &CaseReport) -> Vec<String> {
+    let (Some(first), Some(main)) = (case.servers.first(), case.metrics.first()) else { return Vec::new() };
+    let Some(own) = first.medians.get(main) else {
+        return vec![format!("{}: no valid run ({}).", first.name, reason(first, *main))];
+    };
+    let rivals: Vec<String> =
+        case.named().skip(1).map(|server| format!("{}.", of_server(case, first, server))).collect();
+    if rivals.is_empty() {
+        vec![format!("{}: {} {}.", first.name, main.label(), main.format(*own))]
+    } else {
+        rivals
+    }
+}
+
+/// What is known of the first server beside this one.
+fn of_server(case: &CaseReport, first: &ServerReport, other: &ServerReport) -> String {
+    if other.trials.iter().all(|trial| trial.figures.is_empty()) {
+        let why = case.metrics.first().map(|main| reason(other, *main)).unwrap_or_default();
+        return format!("{}: no valid run ({why})", other.name);
+    }
+    let (mut shown, mut open) = (Vec::new(), Vec::new());
+    for (nth, metric) in case.metrics.iter().enumerate() {
+        match other.comparisons.get(metric) {
+            Some(comparison) if comparison.differs => shown.push((*metric, comparison)),
+            // A policy, neither good nor bad.
+            _ if *metric == Metric::CutOff => {}
+            comparison if nth < 4 => open.push((*metric, comparison)),
+            _ => {}
+        }
+    }
+    let (ours, theirs) = (&first.name, &other.name);
+    let mut sentence = match &shown[..] {
+        [] => format!("{ours} and {theirs}: no difference shown"),
+        [(main, comparison), rest @ ..] => {
+            let verb = match main {
+                Metric::Rate => "serves",
+                Metric::Deliveries => "delivers",
+                Metric::Clients | Metric::Connections => "holds",
+                metric if metric.is_time() => "has",
+                _ => "uses",
+            };
+            let what = match main {
+                Metric::Deliveries => "messages",
+                metric => metric.phrase(),
+            };
+            let mut sentence = format!("{ours} {verb} {} {theirs}'s {what}", multiple(comparison));
+            let Interval { low, high, .. } = comparison.ratio;
+            match comparison.bound {
+                None => sentence += &format!(" ({}–{}×)", short(low), short(high)),
+                Some(_) => sentence += " (the generator was at its limit)",
+            }
+            let rest: Vec<String> = rest
+                .iter()
+                .map(|(metric, comparison)| format!("{} its {}", multiple(comparison), metric.phrase()))
+                .collect();
+            match rest.split_last() {
+                None => {}
+                Some((last, [])) => sentence += &format!(" at {last}"),
+                Some((last, others)) => sentence += &format!(" at {} and {last}", others.join(", ")),
+            }
+            sentence
+        }
+    };
+    let open: Vec<String> =
+        open.into_iter().map(|(metric, comparison)| inconclusive(metric, comparison, first, other)).collect();
+    if !open.is_empty() {
+        sentence += &format!("; {}", open.join("; "));
+    }
+    sentence
+}
+
+/// Why this metric isn't decided.
+fn inconclusive(
+    metric: Metric,
+    comparison: Option<&Comparison>,
+    first: &ServerReport,
+    other: &ServerReport,
+) -> String {
+    let what = metric.phrase();
+    match comparison {
+        None => {
+            let culprit = if first.sound(metric).is_empty() { first } else { other };
+            format!("{what} inconclusive: {}", reason(culprit, metric))
+        }
+        Some(Comparison { bound: Some(_), .. }) => {
+            format!("{what} inconclusive: the generator was at its limit")
+        }
+        Some(Comparison { resolution: None, .. }) => format!("{what} inconclusive: too few runs"),
+        Some(Comparison { resolution: Some(least), ratio, .. }) if *least <= 1.1 => {
+            format!("{what} within {:.0} % ({:.2}×)", ((least - 1.0) * 100.0).max(1.0), ratio.median)
+        }
+        Some(Comparison { resolution: Some(least), ratio, .. }) => format!(
+            "{what} inconclusive ({:.2}×, minimum detectable difference {:.0} %)",
+            ratio.median,
+            (least - 1.0) * 100.0
+        ),
+    }
+}
+
+/// Why a server has no valid figure.
+fn reason(server: &ServerReport, metric: Metric) -> String {
+    let Some(doubt) = server.trials.iter().flat_map(|trial| &trial.doubts).next() else {
+        let unmeasured = server.trials.iter().find_map(|trial| trial.unmeasured.as_deref());
+        return unmeasured.map_or(format!("{} wasn't measured", metric.phrase()), str::to_owned);
+    };
+    let known = REASONS.iter().find(|(begin, _)| doubt.what.contains(begin));
+    known.map_or_else(
+        || doubt.what.lines().next().unwrap_or_default().trim_end_matches(':').to_owned(),
+        |(_, reason)| (*reason).to_owned(),
+    )
+}
+
+fn multiple(comparison: &Comparison) -> String {
+    let bound = match comparison.bound {
+        Some(Bound::AtLeast) => "at least ",
+        Some(Bound::AtMost) => "at most ",
+        _ => "",
+    };
+    format!("{bound}{}×", short(comparison.ratio.median))
+}
+
+/// A ratio with two digits that count.
+fn short(ratio: f64) -> String {
+    match ratio {
+        ..1.0 => format!("{ratio:.2}"),
+        1.0..10.0 => format!("{ratio:.1}"),
+        _ => super::metric::grouped(ratio, 0),
+    }
+}
+
+/// A goal, and whether it was reached.
+pub(super) fn of_goal(verdict: &Verdict) -> Option<String> {
+    let metric = verdict.metric?;
+    let figure = |value: f64| match &verdict.against {
+        Some(against) => format!("{:.2}× {against}'s", value),
+        None => metric.format(value),
+    };
+    let most = if metric.larger_is_better() { "at least" } else { "at most" };
+    let goal = format!("{}, {most} {}", metric.phrase(), figure(verdict.bound));
+    Some(match (verdict.measured, verdict.reached) {
+        (None, _) => format!("Goal not measured: {goal}."),
+        (Some(measured), true) => format!("Goal reached: {goal}. Result: {}.", figure(measured)),
+        (Some(measured), false) => format!("Goal MISSED: {goal}. Result: {}.", figure(measured)),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+use super::super::stats::Rule;
+use super::super::{Case, CaseKind, Target, Trial};
+use super::*;
+use crate::generator::{Doubt, Protocol};
+
+const METRICS: &[Metric] = &[Metric::Rate, Metric::CpuPerMessage, Metric::LatencyP99];
+
+fn runs(figures: &[(f64, f64, f64)], bounded: bool, doubt: Option<&str>) -> Vec<Trial> {
+    let trial = |(rate, cpu, p99): &(f64, f64, f64)| Trial {
+        figures: [Metric::Rate, Metric::CpuPerMessage, Metric::LatencyP99]
+            .into_iter()
+            .zip([*rate, *cpu, *p99])
+            .collect(),
+        doubts: doubt.iter().map(|what| Doubt { latency_only: true, what: (*what).to_owned() }).collect(),
+        bounds: bounded.then_some(Metric::Rate).into_iter().collect(),
+        ..Trial::default()
+    };
+    figures.iter().map(trial).collect()
+}
+
+fn said(ours: Vec<Trial>, theirs: Vec<Trial>, targets: Vec<Target>) -> (Vec<String>, Vec<String>) {
+    let kind = CaseKind::Connect { connections: 1, rate_hz: 1.0 };
+    let case = Case::new("one", "a case".into(), kind, Protocol::WebSocket, METRICS).goals(&[], targets);
+    let again = ours.iter().map(|trial| Trial { bounds: Default::default(), ..trial.clone() }).collect();
+    let trials = vec![("stentor".into(), ours), ("ws8".into(), theirs), ("stentor again".into(), again)];
+    let report = CaseReport::new(&case, trials, true, Rule::Fixed, 1);
+    (report.sentences(), report.goals())
+}
+
+#[test]
+fn verdicts_are_sentences() {
+    let fast = [(2100.0, 4.5, 1.0), (2080.0, 4.6, 1.0), (2120.0, 4.4, 1.0)];
+    let slow = [(1000.0, 10.0, 1.0), (1010.0, 10.1, 1.0), (990.0, 9.9, 1.0)];
+    let check = |ours, theirs, expect: &str| {
+        let (found, _) = said(ours, theirs, Vec::new());
+        assert_eq!(found, [expect]);
+    };
+    let busy = Some("the generator used 95 % of its core");
+    check(
+        runs(&fast, false, busy),
+        runs(&slow, false, None),
+        "stentor serves 2.1× ws8's round trips (2.0–2.2×) at 0.45× its CPU per message; p99 latency inconclusive: the generator \
+         was busy.",
+    );
+    check(
+        runs(&fast, true, None),
+        runs(&slow, false, None),
+        "stentor serves at least 2.1× ws8's round trips (the generator was at its limit) at 0.45× its CPU per message; p99 \
+         latency within 1 % (1.00×).",
+    );
+    // A bound can't show the opposite.
+    check(
+        runs(&slow, true, None),
+        runs(&fast, false, None),
+        "stentor uses 2.2× ws8's CPU per message (2.2–2.3×); round trips inconclusive: the generator was at its limit; p99 \
+         latency within 1 % (1.00×).",
+    );
+    check(
+        runs(&slow, true, None),
+        runs(&slow, true, None),
+        "stentor and ws8: no difference shown; round trips inconclusive: the generator was at its limit; CPU per message within 1 \
+         % (1.00×); p99 latency within 1 % (1.00×).",
+    );
+    let noisy = [(1000.0, 10.0, 1.0), (3500.0, 14.0, 1.0), (300.0, 7.0, 1.0)];
+    let (found, _) = said(runs(&fast, false, None), runs(&noisy, false, None), Vec::new());
+    assert!(found[0].contains("round trips inconclusive (2.10×, minimum detectable difference "), "{found:?}");
+    check(Vec::new(), runs(&slow, false, None), "stentor: no valid run (round trips wasn't measured).");
+}
+
+#[test]
+fn goals_are_sentences() {
+    let same = [(1000.0, 10.0, 1.0); 3];
+    let targets = vec![
+        super::super::ratio(Metric::CpuPerMessage, "ws8", 1.15),
+        super::super::ratio(Metric::Rate, "ws8", 2.0),
+        super::super::bound(Metric::LatencyP99, 50.0),
+        super::super::ratio(Metric::Rate, "ws9", 2.0),
+    ];
+    let (_, goals) = said(runs(&same, false, None), runs(&same, false, None), targets);
+    assert_eq!(
+        goals,
+        [
+            "Goal reached: CPU per message, at most 1.15× ws8's. Result: 1.00× ws8's.",
+            "Goal MISSED: round trips, at least 2.00× ws8's. Result: 1.00× ws8's.",
+            "Goal reached: p99 latency, at most 50.0 ms. Result: 1.000 ms.",
+            "Goal not measured: round trips, at least 2.00× ws9's.",
+        ]
+    );
+}

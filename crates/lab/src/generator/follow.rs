@@ -1,0 +1,92 @@
+//! Clients of a document whose versions come as often as another process says, more often than all can be sent. What they *have* is
+//! sampled: how long ago the version was due that each has, also where nothing arrives. A skipped version isn't a fault; one that
+//! isn't newer than the last, or not the document, is.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use stentor_driver::Driver;
+
+use super::Outcome;
+use super::fleet::{Fleet, Load, Message};
+use crate::Error;
+use crate::document::Document;
+use crate::payload::Head;
+
+/// From one sample to the next.
+pub(crate) const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+
+/// What clients have at one moment, and what came since the sample before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Following {
+    /// Nanoseconds of CLOCK_MONOTONIC.
+    pub at_ns: u64,
+    /// Age of what clients have: the median client's, the 99th percentile, the oldest; nanoseconds.
+    pub age_ns: [u64; 3],
+    /// Documents delivered.
+    pub delivered: u64,
+    /// Versions that clients skipped.
+    pub skipped: u64,
+}
+
+struct Clients {
+    bytes: usize,
+    has: Vec<Option<Head>>,
+    since: Following,
+    delivered: u64,
+}
+
+impl<D: Driver> Load<D> for Clients {
+    fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
+        let Some(head) = fleet.check_alone(&message, self.bytes) else { return };
+        let had = self.has[message.number].replace(head);
+        match had.map(|had| head.sequence.checked_sub(had.sequence)) {
+            Some(Some(0) | None) => fleet.audit.repeated += 1,
+            Some(Some(ahead)) => self.since.skipped += ahead - 1,
+            None => {}
+        }
+        self.since.delivered += 1;
+        self.delivered += 1;
+    }
+}
+
+impl Clients {
+    fn sample<D: Driver>(&mut self, fleet: &Fleet<D>) -> Following {
+        let at_ns = fleet.ns(Instant::now());
+        let open = self.has.iter().enumerate().filter(|(number, _)| fleet.is_open(*number));
+        let mut ages: Vec<u64> =
+            open.filter_map(|(_, has)| Some(at_ns.saturating_sub(has.as_ref()?.intended_ns))).collect();
+        ages.sort_unstable();
+        let age = |percent: usize| {
+            ages.get((ages.len() * percent / 100).min(ages.len().saturating_sub(1))).copied().unwrap_or(0)
+        };
+        Following { at_ns, age_ns: [50, 99, 100].map(age), ..std::mem::take(&mut self.since) }
+    }
+}
+
+pub(super) fn run<D: Driver>(
+    fleet: &mut Fleet<D>,
+    lasts: Duration,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    let shape =
+        fleet.spec.document.ok_or_else(|| Error::Generator("there is no document to follow".into()))?;
+    let bytes = Document::new(shape).text().len();
+    let mut load =
+        Clients { bytes, has: vec![None; fleet.begun()], since: Following::default(), delivered: 0 };
+    let before = fleet.read_clocks();
+    let begin = Instant::now();
+    for nth in 1.. {
+        let next = SAMPLE_EVERY * nth;
+        if next > lasts {
+            break;
+        }
+        fleet.turn_for((begin + next).saturating_duration_since(Instant::now()), &mut load)?;
+        outcome.following.push(load.sample(fleet));
+    }
+    outcome.load = before.until(&fleet.read_clocks());
+    outcome.messages = load.delivered;
+    fleet.audit.delivered = load.delivered;
+    fleet.audit.expected = load.delivered;
+    Ok(())
+}

@@ -1,0 +1,290 @@
+//! The project's goals: Stentor beside bare loops, which do the least that any server must, and beside other servers.
+//! docs/benchmarks.md has the results. Cases that a scenario has as well are declared there, with their goals.
+
+use std::time::Duration;
+
+use super::{Effort, Scenario, cpu_budget, fanout, idle, slow_readers};
+use crate::bench::{Case, CaseKind, Metric, Target, bound, ratio};
+use crate::document::Shape;
+use crate::generator::Protocol;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "goals",
+    question: "Does Stentor reach the goals of its CPU, memory and latency?",
+    load: "Echo, fan-out, idle and slow clients on plain WebSocket, Socket.IO, SockJS and Server-Sent Events, and documents that \
+           change a little. Each case has its own servers.",
+    metric: "The figures that the goals are about; ratios are of Stentor's to the other server's.",
+    source: "Our own.",
+    published: &[],
+    repaired: "",
+    peers: &[],
+    cases,
+};
+
+const TIMED: &[Metric] = &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99];
+/// Those that hold more connections than they have descriptors.
+const DIRECT: &[&str] = &["stentor-uring", "bare-direct"];
+/// For 1.65 GB a second: what copies it for each client takes most of a core, npm ws more than one.
+const CROWD: &[&str] = &["stentor-uring", "bare-sendfile", "uws-cpp"];
+const ALL: &[&str] = &["stentor-uring", "stentor-epoll", "bare-uring", "bare-epoll", "uws-cpp", "ws8"];
+/// What is upon WebSocket, beside the same server on nothing but that.
+const SOCKET_IO: &[&str] = &["stentor-epoll", "stentor-epoll-ws", "socketio4", "socketioxide"];
+const SOCK_JS: &[&str] = &["stentor-epoll", "stentor-epoll-ws", "sockjs-node", "sockjs-tornado-pypy45"];
+/// Nobody else has feeds, and without any nothing comes as Server-Sent Events.
+const EVENTS: &[&str] = &["stentor-epoll", "stentor-epoll-ws"];
+/// "The same" system calls per delivery: what timers and a busy turn's end add stays below a fiftieth.
+const SAME_CALLS: f64 = 1.02;
+
+/// One connection publishes to all: how many, bytes, publications a second, and how many before and during the measurement.
+fn to_all(connections: usize, bytes: usize, rate_hz: f64, warm_up: u64, count: u64) -> CaseKind {
+    CaseKind::Fanout { feed: false, connections, bytes, rate_hz, warm_up, count }
+}
+
+/// The goal that a figure is at most this multiple of each of these servers'.
+fn cpu(goals: &[(&'static str, f64)]) -> Vec<Target> {
+    goals.iter().map(|(server, most)| ratio(Metric::CpuPerMessage, server, *most)).collect()
+}
+
+fn cases(effort: Effort) -> Vec<Case> {
+    let mut cases = websocket(effort);
+    cases.extend(socketio(effort));
+    cases.extend(fallbacks(effort));
+    cases.extend(feeds(effort));
+    if effort == Effort::Quick {
+        // Servers that no goal names.
+        for Case { usual, targets, .. } in &mut cases {
+            let baseline = usual[0];
+            usual.retain(|name| {
+                *name == baseline || targets.iter().any(|target| target.against == Some(name))
+            });
+        }
+    }
+    cases
+}
+
+fn websocket(effort: Effort) -> Vec<Case> {
+    let echo = |name, usual: &[&'static str], connections: usize| {
+        let title = format!("echo of 64 bytes on {connections} connections, open loop");
+        let (warm_up, measure) = (effort.span(1.5, 0.7, 0.5), effort.span(5.0, 2.0, 1.5));
+        let kind = CaseKind::Echo { connections, bytes: 64, rate_hz: 0.0, warm_up, measure };
+        let mut goals = cpu(&[("bare-epoll", 1.15), ("bare-uring", 1.15), ("uws-cpp", 1.0)]);
+        goals.push(ratio(Metric::LatencyP50, "uws-cpp", 1.0));
+        goals.push(ratio(Metric::LatencyP99, "uws-cpp", 1.0));
+        effort.case(Case::new(name, title, kind, Protocol::WebSocket, TIMED).goals(usual, goals))
+    };
+    let connecting = effort.of(10_000, 6000, 2000);
+    let connect = Case::new(
+        "connect",
+        format!("connect, handshake, join in chat; {connecting} connections at 2,000 a second"),
+        CaseKind::Connect { connections: connecting, rate_hz: 2000.0 },
+        Protocol::WebSocket,
+        &[Metric::CpuPerConnection],
+    );
+    let direct = effort.of(100_000, 30_000, 25_000);
+    let direct = Case::new(
+        "direct",
+        format!("fan-out of 1,000 bytes to {direct} connections, every two seconds"),
+        to_all(direct, 1000, 0.5, effort.of(2, 1, 1), effort.of(5, 3, 2)),
+        Protocol::WebSocket,
+        &[Metric::CpuPerMessage, Metric::LatencyP99, Metric::PeakMemory],
+    );
+    let crowd = effort.of(10_000, 10_000, 2000);
+    let (warm_up, count) = (effort.of(4, 3, 1), effort.of(16, 8, 4));
+    let crowd = Case::new(
+        "crowd",
+        format!("a feed of 165,000 bytes to {crowd} connections, once a second"),
+        CaseKind::Fanout { feed: true, connections: crowd, bytes: 165_000, rate_hz: 1.0, warm_up, count },
+        Protocol::WebSocket,
+        &[
+            Metric::CpuPerMessage,
+            Metric::LatencyP99,
+            Metric::PeakMemory,
+            Metric::MemoryGrowth,
+            Metric::Undelivered,
+        ],
+    );
+    let mut cases = vec![
+        echo("echo-1k", ALL, effort.of(1000, 1000, 200)),
+        echo(
+            "echo-10k",
+            &["stentor-uring", "bare-uring", "bare-epoll", "uws-cpp"],
+            effort.of(10_000, 10_000, 1000),
+        ),
+    ];
+    cases.extend([fanout::small(effort), fanout::large(effort), idle::case(effort)]);
+    cases.push(effort.case(connect.goals(
+        &["stentor-uring", "bare-epoll", "uws-cpp", "ws8"],
+        vec![ratio(Metric::CpuPerConnection, "uws-cpp", 1.2)],
+    )));
+    cases.push(slow_readers::never_read(effort));
+    let direct = direct.goals(DIRECT, cpu(&[("bare-direct", 1.15)]));
+    cases.push(effort.long_case(Case { only: DIRECT, ..direct }));
+    let flat = vec![bound(Metric::Undelivered, 0.0), bound(Metric::MemoryGrowth, 1.0)];
+    cases.push(effort.long_case(crowd.goals(CROWD, flat)));
+    cases
+}
+
+fn socketio(effort: Effort) -> Vec<Case> {
+    let case = |name, title, kind, metrics| Case::new(name, title, kind, Protocol::SocketIo, metrics);
+    let clients = effort.of(2000, 2000, 300);
+    let fanout = case(
+        "io-fanout",
+        format!(
+            "fan-out of an event of 1,000 bytes to {clients} Socket.IO clients over WebSocket, 10 a second"
+        ),
+        to_all(clients, 1000, 10.0, effort.of(20, 10, 5), effort.of(60, 30, 15)),
+        &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::CallsPerMessage],
+    );
+    let mut goals = cpu(&[("stentor-epoll-ws", 1.10), ("socketio4", 0.45), ("socketioxide", 0.75)]);
+    goals.push(ratio(Metric::CallsPerMessage, "stentor-epoll-ws", SAME_CALLS));
+    let echoing = effort.of(1000, 1000, 200);
+    let echo = case(
+        "io-echo",
+        format!("echo of an event of 64 bytes on {echoing} Socket.IO clients over WebSocket, closed loop"),
+        CaseKind::EchoClosed {
+            connections: echoing,
+            bytes: 64,
+            warm_up: effort.span(2.0, 1.0, 0.5),
+            measure: effort.span(5.0, 2.0, 1.5),
+        },
+        &[Metric::CpuPerMessage],
+    );
+    let resting = effort.of(10_000, 10_000, 1000);
+    // The interval of pings, so that each connection has one.
+    let hold = effort.span(25.0, 0.0, 2.0);
+    let (metrics, bounds): (&[Metric], _) = match hold.is_zero() {
+        true => (&[Metric::BytesPerConnection], Vec::new()),
+        false => (&[Metric::BytesPerConnection, Metric::IdleCpu], vec![bound(Metric::IdleCpu, 0.5)]),
+    };
+    let idle = case(
+        "io-idle",
+        format!("{resting} idle Socket.IO clients over WebSocket, {hold:?} with heartbeats"),
+        CaseKind::Idle { feed: false, connections: resting, hold },
+        metrics,
+    );
+    let memory = [
+        bound(Metric::BytesPerConnection, 1000.0),
+        ratio(Metric::BytesPerConnection, "socketio4", 1.0 / 16.0),
+    ];
+    let connecting = effort.of(5000, 3000, 1000);
+    let connect = case(
+        "io-connect",
+        format!("connect and enter, Socket.IO over WebSocket only; {connecting} clients at 1,000 a second"),
+        CaseKind::Connect { connections: connecting, rate_hz: 1000.0 },
+        &[Metric::CpuPerConnection],
+    );
+    let polling = effort.of(1300, 1300, 300);
+    let polled = Case::new(
+        "io-polling",
+        format!(
+            "fan-out of an event of 1,000 bytes to {polling} long-polling Socket.IO clients, once a second"
+        ),
+        to_all(polling, 1000, 1.0, effort.of(5, 3, 2), effort.of(10, 6, 3)),
+        Protocol::SocketIoPolling,
+        &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::Undelivered],
+    );
+    let polled_goals = vec![ratio(Metric::CpuPerMessage, "socketio4", 0.25), bound(Metric::Undelivered, 0.0)];
+    vec![
+        effort.case(fanout.goals(SOCKET_IO, goals)),
+        effort.case(echo.goals(SOCKET_IO, cpu(&[("stentor-epoll-ws", 1.2), ("socketio4", 0.333)]))),
+        effort.long_case(idle.goals(SOCKET_IO, [&memory[..], &bounds].concat())),
+        effort.case(connect.goals(SOCKET_IO, vec![ratio(Metric::CpuPerConnection, "socketio4", 0.1)])),
+        effort.steady_case(polled.goals(&["stentor-epoll", "socketio4", "socketioxide"], polled_goals)),
+        cpu_budget::at_rate(effort),
+    ]
+}
+
+fn fallbacks(effort: Effort) -> Vec<Case> {
+    let room = effort.of(1000, 1000, 200);
+    let clients = effort.of(2000, 2000, 300);
+    let resting = effort.of(10_000, 10_000, 1000);
+    let (warm_up, count) = (effort.of(40, 20, 10), effort.of(100, 40, 30));
+    let to_room = |name, transport, protocol| {
+        let title =
+            format!("fan-out of 1,000 characters to a room of {room} over SockJS {transport}, 20 a second");
+        Case::new(name, title, to_all(room, 1000, 20.0, warm_up, count), protocol, TIMED)
+    };
+    let events = Case::new(
+        "sse-fanout",
+        format!("a feed of 1,000 bytes to {clients} clients of Server-Sent Events, 20 versions a second"),
+        CaseKind::Fanout { feed: true, connections: clients, bytes: 1000, rate_hz: 20.0, warm_up, count },
+        Protocol::Sse,
+        TIMED,
+    );
+    let idle = |name, what, feed, protocol, usual: &[&'static str]| {
+        let kind = CaseKind::Idle { feed, connections: resting, hold: Duration::ZERO };
+        let case =
+            Case::new(name, format!("{resting} idle {what}"), kind, protocol, &[Metric::BytesPerConnection]);
+        effort.steady_case(case.goals(usual, vec![bound(Metric::BytesPerConnection, 1000.0)]))
+    };
+    let room_goals = &[("stentor-epoll-ws", 1.10), ("sockjs-node", 0.35), ("sockjs-tornado-pypy45", 0.55)];
+    vec![
+        effort.steady_case(
+            to_room("sockjs-fanout", "websocket", Protocol::SockJs).goals(SOCK_JS, cpu(room_goals)),
+        ),
+        effort.steady_case(
+            to_room("xhr-streaming-fanout", "xhr_streaming", Protocol::SockJsStreaming)
+                .goals(&SOCK_JS[..3], cpu(&[("stentor-epoll-ws", 1.20)])),
+        ),
+        effort.steady_case(events.goals(EVENTS, cpu(&[("stentor-epoll-ws", 1.10)]))),
+        idle(
+            "sockjs-idle",
+            "clients in a room, SockJS websocket",
+            false,
+            Protocol::SockJs,
+            &["stentor-epoll", "sockjs-node", "sockjs-tornado-pypy45"],
+        ),
+        idle("sse-idle", "clients of Server-Sent Events, subscribed to a feed", true, Protocol::Sse, EVENTS),
+    ]
+}
+
+fn feeds(effort: Effort) -> Vec<Case> {
+    let clients = effort.of(4000, 4000, 300);
+    let asking = effort.of(10_000, 10_000, 1000);
+    let delta = Case::new(
+        "feed-delta",
+        format!(
+            "a document of 165 kB with 20 changed values a second to {clients} clients: what changed, the document, or a \
+             message of 1,000 bytes"
+        ),
+        CaseKind::Feed {
+            connections: clients,
+            shape: Shape { bytes: 165_000, changes: 20 },
+            message_bytes: 1000,
+            connect_rate_hz: effort.of(500.0, 1000.0, 500.0),
+            rate_hz: 1.0,
+            warm_up: effort.of(3, 2, 1),
+            count: effort.of(10, 6, 3),
+        },
+        Protocol::StentorV1,
+        &[
+            Metric::CpuPerMessage,
+            Metric::BytesPerMessage,
+            Metric::LatencyP50,
+            Metric::LatencyP99,
+            Metric::PeakMemory,
+        ],
+    );
+    let mut goals = cpu(&[("stentor-epoll-ws", 1.3), ("stentor-epoll-documents", 1.0 / 3.0)]);
+    goals.push(ratio(Metric::BytesPerMessage, "stentor-epoll-documents", 0.01));
+    goals.push(bound(Metric::LatencyP99, 50.0));
+    let cold = Case::new(
+        "feed-cold",
+        format!("{asking} clients ask at once for a document of 5 kB that the server has to fetch first"),
+        CaseKind::Cold {
+            connections: asking,
+            shape: Shape { bytes: 5000, changes: 1 },
+            hesitates: Duration::from_millis(100),
+        },
+        Protocol::StentorV1,
+        &[Metric::LastReceiver, Metric::UpstreamRequests, Metric::CpuPerMessage, Metric::Undelivered],
+    );
+    let once = vec![
+        bound(Metric::LastReceiver, 1000.0),
+        bound(Metric::UpstreamRequests, 1.0),
+        bound(Metric::Undelivered, 0.0),
+    ];
+    let usual = ["stentor-epoll", "stentor-epoll-ws", "stentor-epoll-documents"];
+    let cold = Case { only: &["stentor-epoll", "stentor-uring"], ..cold.goals(&["stentor-epoll"], once) };
+    vec![effort.steady_case(delta.goals(&usual, goals)), effort.steady_case(cold)]
+}

@@ -1,0 +1,259 @@
+//! Running a scenario: the result is written after each run, and beside it a page of the same name. `--resume` goes on with a run
+//! that was interrupted, if the scenario, effort, servers, versions, machine and congestion control are the same.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::record::{SCHEMA, Server};
+use super::{Machine, Record, Scenario, html};
+use crate::Error;
+use crate::bench::{Contestant, Options, Report, install_for, run_cases, servers_of};
+use crate::catalogue::Catalogue;
+use crate::measure::end_children_on_signal;
+
+/// Whether a run goes on with one that was broken off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// It is a new one.
+    No,
+    /// With the newest result of that scenario.
+    Newest,
+    /// With this one.
+    File(PathBuf),
+}
+
+/// Runs `scenario`, with `options.servers` or else its usual ones, and writes what was found to `results` after each run, so
+/// that nothing is lost if it is broken off: a signal ends the servers and generators with this process. Returns the record,
+/// and the page's path.
+///
+/// # Errors
+/// If a server is unknown, the kernel refuses something, or what is to be resumed is of something else. A server's failure is
+/// none, but stands in the record.
+pub fn run(
+    scenario: &Scenario,
+    options: &Options,
+    results: &Path,
+    resume: &Resume,
+    progress: &mut dyn Write,
+) -> Result<(Record, PathBuf), Error> {
+    let options = with_servers(scenario, options);
+    let catalogue = Catalogue::read(&options.peers)?;
+    let cases = (scenario.cases)(options.effort);
+    let mut servers = Vec::new();
+    for name in servers_of(&cases, &options)? {
+        let contestant = match Contestant::find(&name, &catalogue, &options) {
+            // It can't take part, which is told below.
+            Err(Error::Server { .. }) => continue,
+            Err(_) if options.servers.is_empty() => continue,
+            found => found?,
+        };
+        let known = contestant.known();
+        let peer = known.peer.as_ref();
+        let own = own_versions(options.stentor.as_deref());
+        servers.push(Server {
+            name,
+            about: known.about().to_owned(),
+            versions: peer.map_or(own, |peer| peer.versions().clone()),
+            settings: peer.map(|peer| peer.manifest.settings.clone()).unwrap_or_default(),
+        });
+    }
+    let (clock, time) = (Instant::now(), now());
+    fs::create_dir_all(results)
+        .map_err(|error| Error::Usage(format!("{}: {error} (--results)", results.display())))?;
+    let mut record = Record {
+        schema: SCHEMA,
+        scenario: scenario.into(),
+        effort: options.effort,
+        began: time.clone(),
+        took_s: 0.0,
+        machine: Machine::here(),
+        servers,
+        report: Report { congestion: options.congestion.clone(), ..Report::default() },
+    };
+    let resumed = match resume {
+        Resume::No => None,
+        Resume::Newest => Some(newest(results, scenario.name)?),
+        Resume::File(path) => Some(path.clone()),
+    };
+    let json = match &resumed {
+        Some(path) => path.clone(),
+        None => reserve(results, &format!("{}-{}", scenario.name, time.replace([':', '-'], "")))?,
+    };
+    let page = json.with_extension("html");
+    let mut before = Report::default();
+    if let Some(path) = resumed {
+        let interrupted = Record::read(&path)?;
+        check_resumable(&interrupted, &record, &options.cases)
+            .map_err(|what| Error::Usage(format!("{} can't be resumed: {what}", path.display())))?;
+        (record.began, record.took_s, before) = (interrupted.began, interrupted.took_s, interrupted.report);
+    }
+    let _ = writeln!(progress, "results: {}", json.display());
+    let file = json.clone();
+    end_children_on_signal(move || match file.exists() {
+        true => tell(&format!("interrupted; {} has what was measured (--resume goes on)", file.display())),
+        false => {
+            unreserve(&file);
+            tell("interrupted; nothing was measured yet");
+        }
+    });
+    let took_s = record.took_s;
+    let mut keep = |report: &Report| {
+        record.report.clone_from(report);
+        record.took_s = took_s + clock.elapsed().as_secs_f64();
+        let text = serde_json::to_string_pretty(&record).map_err(|error| Error::Usage(error.to_string()))?;
+        write_whole(&json, &(text + "\n"))?;
+        write_whole(&page, &html::page(std::slice::from_ref(&record)))
+    };
+    let ended = run_cases(cases, &options, &before, progress, &mut keep).and_then(|report| keep(&report));
+    ended.inspect_err(|_| unreserve(&json))?;
+    Ok((record, page))
+}
+
+/// The newest result of `scenario` in `folder`.
+fn newest(folder: &Path, scenario: &str) -> Result<PathBuf, Error> {
+    let nothing =
+        || Error::Usage(format!("there is no result of {scenario} in {} to resume", folder.display()));
+    let entries = fs::read_dir(folder).map_err(|_| nothing())?;
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let time = name.strip_prefix(scenario).and_then(|rest| rest.strip_prefix('-'));
+        time.is_some_and(|time| {
+            time.starts_with(|first: char| first.is_ascii_digit()) && time.ends_with(".json")
+        })
+    };
+    // Their names have the time, in an order that sorts.
+    entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_one).max().ok_or_else(nothing)
+}
+
+/// Whether `now`, which has measured nothing yet, can go on with `was`, or in what they differ.
+fn check_resumable(was: &Record, now: &Record, cases: &[String]) -> Result<(), String> {
+    let mut differing = was.machine.differences(&now.machine);
+    let names = |record: &Record| record.server_names().join(",");
+    let effort = |record: &Record| format!("{:?}", record.effort).to_lowercase();
+    let mut check = |what: &str, was: String, is: String| {
+        if was != is {
+            differing.push(format!("{what}: {was} / {is}"));
+        }
+    };
+    check("scenario", was.scenario.name.clone(), now.scenario.name.clone());
+    check("effort", effort(was), effort(now));
+    check("congestion control", was.report.congestion.clone(), now.report.congestion.clone());
+    check("servers", names(was), names(now));
+    for name in now.server_names() {
+        check(&name, was.version(&name).unwrap_or_default(), now.version(&name).unwrap_or_default());
+    }
+    if !differing.is_empty() {
+        return Err(format!("it was of something else: {}", differing.join("; ")));
+    }
+    let left_out = |name: &String| !cases.is_empty() && !cases.contains(name);
+    match was.case_names().into_iter().find(left_out) {
+        Some(name) => Err(format!("it has {name}, which is left out")),
+        None => Ok(()),
+    }
+}
+
+/// The path of a result of that name, or with a number where another run began in the same second. Until there is a result
+/// its draft says that the name is taken.
+fn reserve(results: &Path, name: &str) -> Result<PathBuf, Error> {
+    let mut path = results.join(format!("{name}.json"));
+    for number in 2.. {
+        match fs::File::create_new(path.with_extension("draft")) {
+            Ok(_) if !path.exists() => break,
+            // What took the name has a result already.
+            Ok(_) => unreserve(&path),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(unwritable(&path, &error)),
+        }
+        path = results.join(format!("{name}-{number}.json"));
+    }
+    Ok(path)
+}
+
+/// Nothing comes to this path any more.
+fn unreserve(path: &Path) {
+    let _ = fs::remove_file(path.with_extension("draft"));
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> Error {
+    Error::Usage(format!("writing {}: {error} (--results)", path.display()))
+}
+
+/// Writes a file such that there is a whole one at any time, whatever ends this process.
+fn write_whole(path: &Path, text: &str) -> Result<(), Error> {
+    let draft = path.with_extension("draft");
+    fs::write(&draft, text).and_then(|()| fs::rename(&draft, path)).map_err(|error| unwritable(path, &error))
+}
+
+/// Says something when the rest of this process can't any more.
+fn tell(what: &str) {
+    let _ = writeln!(std::io::stderr(), "lab: {what}");
+}
+
+/// Now, as ISO 8601 has it.
+fn now() -> String {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    iso_8601(since_1970.as_secs())
+}
+
+/// Makes the servers ready that [`run`] takes with these options: in a network namespace it can't fetch anything. Returns who
+/// can't be, for [`Options::left_out`]; why is told.
+///
+/// # Errors
+/// If a server that was named is unknown.
+pub fn install(
+    scenario: &Scenario,
+    options: &Options,
+    progress: &mut dyn Write,
+) -> Result<Vec<String>, Error> {
+    install_for(&(scenario.cases)(options.effort), &with_servers(scenario, options), progress)
+}
+
+/// With the scenario's usual servers, if none were named; Stentor's come first. Where it has none, each case has its own.
+fn with_servers(scenario: &Scenario, options: &Options) -> Options {
+    let mut options = options.clone();
+    if options.servers.is_empty() {
+        options.servers = scenario.peers.iter().map(|name| (*name).to_owned()).collect();
+    }
+    options.servers.sort_by_key(|name| !name.starts_with("stentor"));
+    options
+}
+
+/// Which Stentor this is: what it says of itself, and what tells two builds of one version apart.
+fn own_versions(program: Option<&Path>) -> BTreeMap<String, String> {
+    let mut versions = BTreeMap::new();
+    let Some(program) = program else { return versions };
+    if let Ok(output) = Command::new(program).arg("--version").output() {
+        let said = String::from_utf8_lossy(&output.stdout);
+        versions
+            .extend(said.split_whitespace().last().map(|version| ("stentor".to_owned(), version.to_owned())));
+    }
+    if let Ok(bytes) = fs::read(program) {
+        // FNV-1a (Fowler, Noll, Vo): nobody has a reason to forge it.
+        let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, fold);
+        versions.insert("build".to_owned(), format!("{hash:016x}")[..8].to_owned());
+    }
+    versions
+}
+
+/// So many seconds after 1970 began, as `2026-11-21T19:12:14Z`.
+fn iso_8601(seconds: u64) -> String {
+    // Civil from days (Hinnant, chrono-compatible low-level date algorithms): eras of 400 years that begin in March.
+    let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! Tables, as text for a terminal and as HTML for a page.
+
+use std::fmt;
+
+/// Rows below a heading. A row may be shorter than the heading.
+#[derive(Clone, Debug)]
+pub(crate) struct Table(Vec<Vec<String>>);
+
+impl Table {
+    pub(crate) fn new<T: Into<String>>(heading: impl IntoIterator<Item = T>) -> Self {
+        let mut table = Self(Vec::new());
+        table.push(heading);
+        table
+    }
+
+    pub(crate) fn push<T: Into<String>>(&mut self, row: impl IntoIterator<Item = T>) {
+        self.0.push(row.into_iter().map(Into::into).collect());
+    }
+
+    /// As HTML. Cells that begin with a digit are aligned to the right.
+    pub(crate) fn html(&self) -> String {
+        let mut out = String::from("<div class=\"scroll\" tabindex=\"0\"><table>");
+        for (nth, row) in self.0.iter().enumerate() {
+            out.push_str("<tr>");
+            for (column, cell) in row.iter().enumerate() {
+                let is_figure =
+                    cell.starts_with(|first: char| first.is_ascii_digit() || "–-≤≥*".contains(first));
+                out.push_str(match (nth, column) {
+                    (0, _) => "<th scope=\"col\">",
+                    (_, 0) => "<th scope=\"row\">",
+                    _ if is_figure => "<td class=\"figure\">",
+                    _ => "<td>",
+                });
+                out.push_str(&escaped(cell));
+            }
+        }
+        out + "</table></div>"
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = |column: usize| {
+            let cells = self.0.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        for row in &self.0 {
+            let cells = row.iter().enumerate().map(|(column, cell)| format!("{cell:<0$}", width(column)));
+            writeln!(f, "  {}", cells.collect::<Vec<String>>().join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// Text within HTML.
+pub(crate) fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_cells_are_escaped() {
+        let mut table = Table::new(["server", "p99"]);
+        table.push(["<ws>", "2 µs"]);
+        table.push(["a longer name"]);
+        assert_eq!(table.to_string(), "  server         p99\n  <ws>           2 µs\n  a longer name\n");
+        let html = table.html();
+        assert!(html.contains("<th scope=\"row\">&lt;ws&gt;<td class=\"figure\">2 µs"), "{html}");
+    }
+}
