@@ -23,13 +23,25 @@ impl Settings {
 
     /// What may change is of `next`, the rest stays.
     pub(crate) fn changed_to(&self, next: Options) -> Self {
-        let Options { hosts, origins, limits, engine, sse, mut rooms, .. } = next;
-        let own = &self.options;
+        Self::new(self.options.reloaded(next))
+    }
+}
+
+impl Options {
+    /// The options that apply after [`DataPlane::configure`](crate::DataPlane::configure): what may change while the node runs
+    /// is of `next`, the rest stays.
+    pub fn reloaded(&self, next: Self) -> Self {
+        let Self { hosts, origins, limits, engine, sse, mut rooms, .. } = next;
+        let own = self;
+        rooms.presence = crate::rule::Presence {
+            info_bytes_max: rooms.presence.info_bytes_max,
+            ..own.rooms.presence.clone()
+        };
         let orders_history = own.broker.as_ref().is_some_and(|broker| broker.orders_history());
         if orders_history || !has_same_rooms(&own.rooms.history, &rooms.history) {
             rooms.history.clone_from(&own.rooms.history);
         }
-        Self::new(Options {
+        Self {
             hosts,
             origins,
             limits: Limits {
@@ -47,7 +59,7 @@ impl Settings {
             sse,
             rooms,
             ..own.clone()
-        })
+        }
     }
 }
 

@@ -85,10 +85,10 @@ section! {
     [user_limits] UserLimits => (edge.user_limits) {
         /// Open sessions. Further ones are refused with `too_many_requests`. A disconnected Socket.IO session counts as long as it can be
         /// recovered.
-        sessions_max: usize, in 0..=100_000_000;
+        sessions_max: usize, in 0..=100_000_000, [restart];
         /// Users that are counted at the same time. The table takes 16 bytes each. If more users have sessions, some of them aren't limited
         /// (`stentor_limit_table_full_total`).
-        users_max: usize, in 1024..=16_777_216;
+        users_max: usize, in 1024..=16_777_216, [restart];
     }
 }
 

@@ -18,15 +18,15 @@ section! {
         history_ttl: Duration => history.age_max, in s(1)..=s(7 * 24 * 3600);
         /// Rooms with presence: prefixes of their names; `""` is every room. Their members can be listed, and watched as they
         /// join and leave. Of other rooms, clients can learn the number of members.
-        presence: Vec<String> => edge.rooms.presence.rooms;
+        presence: Vec<String> => edge.rooms.presence.rooms, [restart];
         /// Members of a room that are listed, per node. Further members are counted only.
-        presence_members_max: usize => edge.rooms.presence.members_max, in 0..=10_000;
+        presence_members_max: usize => edge.rooms.presence.members_max, in 0..=10_000, [restart];
         /// Size of the `info` shown with a member. A larger one isn't shown.
         presence_info_bytes_max: Bytes => edge.rooms.presence.info_bytes_max, in Bytes(0)..=Bytes(1_024);
         /// Time that a user stays a member after their session has ended. A user who returns in time neither leaves nor joins.
-        presence_grace: Duration => edge.rooms.presence.grace, in s(0)..=s(300);
+        presence_grace: Duration => edge.rooms.presence.grace, in s(0)..=s(300), [restart];
         /// Name of the Socket.IO event with which clients ask who is in a room and are notified of changes.
-        presence_event: String => edge.rooms.presence.event;
+        presence_event: String => edge.rooms.presence.event, [restart];
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::super::*;
 use super::Bytes;
+use crate::config::section::KeyInfo;
 
 /// Keys that set no option: the binary reads them itself.
 const WITHOUT_OPTION: [&str; 6] =
@@ -38,13 +39,15 @@ fn the_size_of_messages_is_limited_on_both_ports() {
     assert_eq!((options.edge.limits.message_bytes_max, options.control.admin.message_bytes_max), (7, 7));
 }
 
-/// The options with this file, or `None` if the types or ranges of its values are wrong.
-fn options(file: &str) -> Option<String> {
+/// The configuration with this file, or `None` if the types or ranges of its values are wrong.
+fn config(file: &str) -> Option<Config> {
     let mut sources = Sources::default();
     file::apply(&mut sources, "stentor.toml", file);
-    let config = &sources.config;
-    let all = || (config.options(), config.auth_options(), config.permission_rules());
-    sources.problems.is_empty().then(|| format!("{:?}", all()))
+    Some(sources.config).filter(|_| sources.problems.is_empty())
+}
+
+fn options(config: &Config) -> String {
+    format!("{:?}", (config.options(), config.auth_options(), config.permission_rules()))
 }
 
 /// Keys that a section needs to have any effect.
@@ -65,15 +68,14 @@ fn needed(section: &str) -> &'static [&'static str] {
     }
 }
 
-/// For each key there is a value that changes the options.
-#[test]
-fn every_key_reaches_the_options() {
+/// Calls `check` with each key of each section, and configurations with several values of it.
+fn for_every_key(check: impl Fn(&SectionInfo, &KeyInfo, &[Config])) {
     for section in sections() {
         for key in &section.keys {
             let mut lines = vec![section.bracketed()];
             let others = needed(section.name).iter().filter(|line| !line.starts_with(key.name));
             lines.extend(others.map(|line| (*line).to_owned()));
-            let with = |value: &str| options(&format!("{}\n{} = {value}", lines.join("\n"), key.name));
+            let with = |value: &str| config(&format!("{}\n{} = {value}", lines.join("\n"), key.name));
             // Secrets don't show their default, which is none; required keys have none.
             let mut found: Vec<_> = with(&key.default).into_iter().collect();
             let range = key.range.iter().flat_map(|range| range.split(" to ")).filter_map(with);
@@ -98,9 +100,42 @@ fn every_key_reaches_the_options() {
             let tokens = ["\"0123456789abcdef\"", "\"0123456789ABCDEF\""];
             found.extend(range.chain(words));
             found.extend(values.into_iter().chain(texts).chain(own).chain(tokens).filter_map(with));
-            let is_option = found.iter().any(|options| *options != found[0]);
-            let expect = !WITHOUT_OPTION.contains(&key.name);
-            assert_eq!(is_option, expect, "{} in {}", key.name, section.bracketed());
+            check(&section, key, &found);
         }
     }
+}
+
+/// For each key there is a value that changes the options.
+#[test]
+fn every_key_reaches_the_options() {
+    for_every_key(|section, key, configs| {
+        let is_option = configs.iter().any(|config| options(config) != options(&configs[0]));
+        let expect = !WITHOUT_OPTION.contains(&key.name);
+        assert_eq!(is_option, expect, "{} in {}", key.name, section.bracketed());
+    });
+}
+
+/// What a reload reports as applied is taken by the data plane. The control plane, the issuers' keys, the certificates and the
+/// times of a drain are replaced as a whole.
+#[test]
+fn what_is_applied_is_taken() {
+    for_every_key(|section, key, configs| {
+        let name =
+            if section.repeated { section.name.into() } else { format!("{}.{}", section.name, key.name) };
+        let mut is_changed = false;
+        for next in configs {
+            let (running, mut next) = (&configs[0], next.clone());
+            let Changes { applied, restart_needed, .. } = next.apply(running);
+            let has_name = |names: &[String]| names.contains(&name);
+            is_changed |= has_name(&applied) || has_name(&restart_needed);
+            assert!(!(key.restart && has_name(&applied)), "{name} {}", key.name);
+            let (edge, next) = (running.options().edge, next.options().edge);
+            assert_eq!(
+                format!("{:?}", edge.reloaded(next.clone())),
+                format!("{next:?}"),
+                "{name}: {applied:?}"
+            );
+        }
+        assert!(is_changed, "{name} {}", key.name);
+    });
 }
