@@ -1,6 +1,6 @@
 //! Deltas: whatever two documents are, the delta applied to the old one gives the new one.
 
-use stentor_delta::{ApplyLimits, Delta, Differ, Options, Seed, apply};
+use stentor_delta::{ApplyLimits, Delta, Diff, Differ, Options, Parsed, Seed, apply};
 
 /// Checks the delta of two texts, if both are JSON.
 fn check(flags: u8, old: &[u8], new: &[u8]) {
@@ -11,19 +11,30 @@ fn check(flags: u8, old: &[u8], new: &[u8]) {
         ..Options::default()
     };
     let differ = Differ::new(options, Seed([u64::from(flags), 7]));
-    let (Ok(before), Ok(after)) = (differ.parse(old), differ.parse(new)) else { return };
-    let diff = differ.diff(&before, &after);
-    assert!(diff.steps <= 20_000 + 64 * (old.len() + new.len()) as u64);
+    let Ok(before) = differ.parse(old) else { return };
+    let Ok(after) = differ.parse(new) else {
+        assert!(differ.update(Some(before.minified()), new).is_err());
+        return;
+    };
+    let update = differ.update(Some(before.minified()), new).expect("it was parsed");
+    assert_eq!(update.text, after.minified());
+    for diff in [differ.diff(&before, &after), update.diff] {
+        check_diff(&differ, flags, old, [&before, &after], diff);
+    }
+}
+
+fn check_diff(differ: &Differ, flags: u8, old: &[u8], [before, after]: [&Parsed<'_>; 2], diff: Diff) {
+    assert!(diff.steps <= 30_000 + 64 * (old.len() + after.minified().len()) as u64);
     match diff.delta {
         Delta::Unchanged => {
-            let there = differ.diff(&after, &before);
+            let there = differ.diff(after, before);
             assert_eq!(there.delta, Delta::Unchanged);
         }
         Delta::Patch(patch) => {
             assert!(flags & 2 != 0 || patch.len() < after.minified().len());
             let made = apply(old, &patch, ApplyLimits::default()).expect("our own patch is sound");
             let made = differ.parse(&made).expect("our own text is sound");
-            assert_eq!(differ.diff(&made, &after).delta, Delta::Unchanged);
+            assert_eq!(differ.diff(&made, after).delta, Delta::Unchanged);
         }
         Delta::Snapshot => assert_eq!(flags & 2, 0),
     }

@@ -4,6 +4,7 @@
 //! share its value. Names that the caller gave come first, then names that mean identity in most APIs; those are
 //! taken at their word. Any other member only counts if matching by it promises the shortest patch.
 
+use super::Options;
 use super::array::Plan;
 use super::matching::{self, Pair};
 use super::tape::{Kind, NodeId, Parsed};
@@ -33,17 +34,36 @@ struct Candidate<'a> {
     hashes: [Vec<u64>; 2],
 }
 
+/// Whether a name means identity.
+pub(crate) fn is_trusted(options: &Options, raw: &[u8]) -> bool {
+    trust(options, raw) < Trust::Found
+}
+
+fn trust(options: &Options, raw: &[u8]) -> Trust {
+    let name = text::decoded(raw);
+    if let Some(place) = options.identity.iter().position(|given| given.as_bytes() == &*name) {
+        return Trust::Given(place);
+    }
+    if let Some(place) = KNOWN.iter().position(|known| known.as_bytes().eq_ignore_ascii_case(&name)) {
+        return Trust::Known(place);
+    }
+    let endings = [&b"Id"[..], b"ID", b"_id", b"-id"];
+    if endings.iter().any(|ending| name.ends_with(ending)) { Trust::Ending } else { Trust::Found }
+}
+
 impl Walk<'_> {
-    fn trust(&self, raw: &[u8]) -> Trust {
-        let name = text::decoded(raw);
-        if let Some(place) = self.options.identity.iter().position(|given| given.as_bytes() == &*name) {
-            return Trust::Given(place);
+    /// Whether both values are objects with the same value of a member that is trusted.
+    pub(crate) fn is_identified(&mut self, old: NodeId, new: NodeId) -> bool {
+        if self.old.kind(old) != Kind::Object || self.new.kind(new) != Kind::Object {
+            return false;
         }
-        if let Some(place) = KNOWN.iter().position(|known| known.as_bytes().eq_ignore_ascii_case(&name)) {
-            return Trust::Known(place);
-        }
-        let endings = [&b"Id"[..], b"ID", b"_id", b"-id"];
-        if endings.iter().any(|ending| name.ends_with(ending)) { Trust::Ending } else { Trust::Found }
+        let mut members = self.old.children(old).take(CANDIDATES_MAX);
+        members.any(|member| {
+            let name = self.old.name(member);
+            is_trusted(self.options, name)
+                && may_identify(self.old.kind(member))
+                && self.new.member(new, name).is_some_and(|other| self.new.raw(other) == self.old.raw(member))
+        })
     }
 
     /// The best plan by identity, and whether it is so by a name that is trusted.
@@ -88,7 +108,7 @@ impl Walk<'_> {
             .map(|id| {
                 self.work.charge(2);
                 let name = new.name(id);
-                Candidate { name, trust: self.trust(name), hashes: [Vec::new(), Vec::new()] }
+                Candidate { name, trust: trust(self.options, name), hashes: [Vec::new(), Vec::new()] }
             })
             .collect();
         candidates.sort_by_key(|candidate| candidate.trust);

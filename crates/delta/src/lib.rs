@@ -31,7 +31,7 @@
 //! When they are spent, values that still differ are replaced as a whole. Documents are nested at most [`DEPTH_MAX`]
 //! levels deep.
 //!
-//! **Modules.** `tape` is the parsed form; `walk` descends two tapes; `object` and `array` match members and elements,
+//! **Modules.** `lockstep` compares two texts as far as it can without parsing them. For the rest, `tape` is the parsed form; `walk` descends two tapes; `object` and `array` match members and elements,
 //! `identity` and `matching` decide how; `order` turns an array's plan into operations and `write` writes them; `apply`
 //! is the receiver's side; `join` joins patches.
 #![forbid(unsafe_code)]
@@ -41,6 +41,7 @@ mod array;
 mod hash;
 mod identity;
 mod join;
+mod lockstep;
 mod matching;
 mod object;
 mod order;
@@ -60,6 +61,8 @@ pub use tape::Parsed;
 pub use text::ParseError;
 
 use hash::Keys;
+use lockstep::Unsure;
+use std::borrow::Cow;
 use walk::{Walk, Work};
 use write::Writer;
 
@@ -103,15 +106,21 @@ pub struct Diff {
     pub steps: u64,
 }
 
+/// A document's new version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Update<'t> {
+    /// The text without whitespace.
+    pub text: Cow<'t, [u8]>,
+    /// The delta from the version before.
+    pub diff: Diff,
+}
+
 /// Compares documents. Holds no state but its options.
 #[derive(Clone, Debug)]
 pub struct Differ {
     options: Options,
     keys: Keys,
 }
-
-/// Steps allowed on top, so that small documents aren't short of them.
-const STEPS_FREE: u64 = 10_000;
 
 impl Differ {
     /// With the seed of the hashes. Patches of the same two documents may differ with it only where hashes of
@@ -129,6 +138,47 @@ impl Differ {
         Parsed::parse(text, &self.keys, self.options.values_max)
     }
 
+    /// The new version of a document, given the text of the one before, if there is one, as this returned it.
+    ///
+    /// The same as [`parse`](Self::parse) and [`diff`](Self::diff), in less time: what both texts have in common isn't
+    /// parsed. The patch may differ from theirs.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`parse`](Self::parse).
+    pub fn update<'t>(&self, old: Option<&[u8]>, new: &'t [u8]) -> Result<Update<'t>, ParseError> {
+        let Some(old) = old else {
+            let diff = Diff { delta: Delta::Snapshot, steps: 0 };
+            return Ok(Update { text: self.parse(new)?.into_minified(), diff });
+        };
+        let mut text = Cow::Borrowed(new);
+        let mut compared = lockstep::compare(&self.options, &self.keys, old, &text);
+        if compared.as_ref().is_err_and(|unsure| *unsure == Unsure::Space)
+            && let Some(minified) = stentor_json::without_space(new)
+        {
+            compared = lockstep::compare(&self.options, &self.keys, old, &minified);
+            text = Cow::Owned(minified);
+        }
+        if let Ok((writer, steps)) = compared {
+            let delta = match writer.len() {
+                len if len == Writer::new().len() => Delta::Unchanged,
+                len if len > self.patch_bytes_max(text.len()) => Delta::Snapshot,
+                _ => Delta::Patch(writer.finish()),
+            };
+            return Ok(Update { text, diff: Diff { delta, steps } });
+        }
+        let parsed = self.parse(new)?;
+        let diff = self.parse(old).ok().map(|old| self.diff(&old, &parsed));
+        let diff = diff.unwrap_or(Diff { delta: Delta::Snapshot, steps: 0 });
+        Ok(Update { text: parsed.into_minified(), diff })
+    }
+
+    /// Of a new document of so many bytes.
+    fn patch_bytes_max(&self, bytes: usize) -> usize {
+        let percent = self.options.patch_percent_max as usize;
+        (bytes.saturating_mul(percent) / 100).saturating_sub(1)
+    }
+
     /// What makes `new` of `old`.
     ///
     /// # Panics
@@ -136,21 +186,18 @@ impl Differ {
     /// One of the documents was parsed by a differ with another seed.
     pub fn diff(&self, old: &Parsed<'_>, new: &Parsed<'_>) -> Diff {
         assert!(*old.keys() == self.keys && *new.keys() == self.keys, "parsed with another seed");
-        let bytes = old.minified().len() as u64 + new.minified().len() as u64;
-        let work = Work { done: 0, max: STEPS_FREE + bytes * u64::from(self.options.steps_per_byte) };
+        let work = Work::for_bytes(&self.options, old.minified().len() + new.minified().len());
         let mut walk = Walk { old, new, options: &self.options, writer: Writer::new(), work };
-        let delta = walk.root();
+        let delta = walk.root(self.patch_bytes_max(new.minified().len()));
         Diff { delta, steps: walk.work.done }
     }
 }
 
 impl Walk<'_> {
-    fn root(&mut self) -> Delta {
+    fn root(&mut self, limit: usize) -> Delta {
         if self.same(0, 0) {
             return Delta::Unchanged;
         }
-        let percent = self.options.patch_percent_max as usize;
-        let limit = (self.new.minified().len().saturating_mul(percent) / 100).saturating_sub(1);
         match self.value(0, 0, limit) {
             Ok(()) => Delta::Patch(std::mem::replace(&mut self.writer, Writer::new()).finish()),
             Err(_) => Delta::Snapshot,

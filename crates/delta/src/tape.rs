@@ -109,6 +109,15 @@ impl<'t> Parsed<'t> {
         &self.text
     }
 
+    pub(crate) fn into_minified(self) -> Cow<'t, [u8]> {
+        self.text
+    }
+
+    /// Whether the text had no whitespace.
+    pub(crate) fn is_minified(&self) -> bool {
+        matches!(self.text, Cow::Borrowed(_))
+    }
+
     /// Bytes that this costs besides the text it was made from.
     pub fn owned_bytes(&self) -> usize {
         let copy = if let Cow::Owned(copy) = &self.text { copy.capacity() } else { 0 };
@@ -191,7 +200,8 @@ impl Iterator for Children<'_> {
     }
 }
 
-fn opens_and_commas(text: &[u8]) -> usize {
+/// How many values there are besides the first, at the most.
+pub(crate) fn opens_and_commas(text: &[u8]) -> usize {
     // In runs that a byte can count, so that the compiler does many at once.
     let count = |run: &[u8]| {
         let counts = run.iter().map(|&byte| u8::from((byte == b',') | (byte == b'[') | (byte == b'{')));

@@ -1,6 +1,7 @@
 //! What only the inside can be asked: that nothing rests on hashes being different.
 
 use super::hash::Keys;
+use super::walk::STEPS_FREE;
 use super::*;
 
 #[path = "../tests/delta/generate.rs"]

@@ -11,13 +11,21 @@ use super::{Options, text};
 
 /// Steps done, of steps allowed. A step is about what one comparison of hashes or names costs: a few
 /// nanoseconds.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
     pub(crate) done: u64,
     pub(crate) max: u64,
 }
 
+/// Steps allowed on top, so that small documents aren't short of them.
+pub(crate) const STEPS_FREE: u64 = 10_000;
+
 impl Work {
+    /// What both texts together are allowed.
+    pub(crate) fn for_bytes(options: &Options, bytes: usize) -> Self {
+        Self { done: 0, max: STEPS_FREE + bytes as u64 * u64::from(options.steps_per_byte) }
+    }
+
     /// Notes steps that were done or are about to be.
     pub(crate) fn charge(&mut self, steps: usize) {
         self.done += steps as u64;

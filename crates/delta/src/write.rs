@@ -64,6 +64,10 @@ impl Writer {
         mark
     }
 
+    pub(crate) fn mark(&self) -> PathMark {
+        PathMark(self.path.len())
+    }
+
     pub(crate) fn pop(&mut self, mark: PathMark) {
         self.path.truncate(mark.0);
     }

@@ -16,7 +16,8 @@
 //! | cut into parts | [`elements`], [`members`], [`member`], [`string_member`] |
 //! | read strings | [`RawString`], [`string()`], [`unescape`], [`string_is`] |
 //! | write strings | [`write_string`], [`write_escaped`] |
-//! | remove whitespace | [`minify()`], [`minify_to`] |
+//! | remove whitespace | [`minify()`], [`minify_to`], [`without_space`] |
+//! | pass over much checked text | [`mask`], [`Strings`] |
 //!
 //! Decisions:
 //! * The scanner accepts what `JSON.parse` accepts: numbers of any size, duplicate names, escaped halves of surrogate
@@ -31,6 +32,7 @@
 //! result then has no meaning.
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod bytes;
 mod escape;
 mod minify;
@@ -40,8 +42,9 @@ mod string;
 
 use std::fmt;
 
+pub use blocks::{BLOCK_BYTES, Strings, mask};
 pub use escape::{Escaping, write_escaped, write_string, write_wtf8};
-pub use minify::{depth, minify, minify_to, without_byte_order_mark};
+pub use minify::{depth, minify, minify_to, without_byte_order_mark, without_space};
 pub use parts::{Elements, Members, elements, member, members, string_member};
 pub use scan::{LEVELS_MAX, Scalar, Visitor, check, is_space, scan, skip_space, trim_start, value_end};
 pub use string::{RawString, replace_lone_surrogates, string, string_is, unescape, unescape_to_wtf8};

@@ -1,5 +1,6 @@
 //! Texts without whitespace, and how deep they are nested.
 
+use super::blocks::{BLOCK_BYTES, Strings, mask};
 use super::scan::{Check, end_of_text, is_space, scan, skip_space, string_end};
 use super::{DEPTH_MAX, Error};
 use std::ops::Range;
@@ -58,6 +59,52 @@ fn next_run(text: &[u8], at: usize) -> Option<Range<usize>> {
         }
     }
     (start < end).then_some(start..end)
+}
+
+/// `text` without whitespace outside of strings. Nothing else is checked: the result is the minified text, and JSON, exactly
+/// if `text` is JSON. `None` if there is whitespace where none may be, as in `1 2`.
+pub fn without_space(text: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut strings = Strings::default();
+    // Where the bytes that are kept began, if the last one was.
+    let mut kept_from = None;
+    let mut padded;
+    for (number, part) in text.chunks(BLOCK_BYTES).enumerate() {
+        let start = number * BLOCK_BYTES;
+        let block = match part.first_chunk() {
+            Some(block) => block,
+            None => {
+                padded = [b' '; BLOCK_BYTES];
+                padded[..part.len()].copy_from_slice(part);
+                &padded
+            }
+        };
+        let spaces = mask(block, is_space) & !strings.inside(block);
+        // Where runs of kept bytes begin and end.
+        let mut edges = spaces ^ (spaces << 1 | u64::from(kept_from.is_none()));
+        while edges != 0 {
+            let at = start + edges.trailing_zeros() as usize;
+            edges &= edges - 1;
+            match kept_from.take() {
+                None => {
+                    let may_follow = |last: u8, next: u8| is_structural(last) || is_structural(next);
+                    if out.last().is_some_and(|last| !may_follow(*last, text[at])) {
+                        return None;
+                    }
+                    kept_from = Some(at);
+                }
+                Some(from) => out.extend_from_slice(&text[from..at]),
+            }
+        }
+    }
+    if let Some(from) = kept_from {
+        out.extend_from_slice(&text[from..]);
+    }
+    Some(out)
+}
+
+fn is_structural(byte: u8) -> bool {
+    matches!(byte, b'{' | b'}' | b'[' | b']' | b',' | b':')
 }
 
 /// How deep arrays and objects are nested in `text`, which has been checked: 0 for a scalar, 1 for `[]`.

@@ -476,6 +476,22 @@ proptest! {
         compare(&before);
     }
 
+    /// Whatever the text is: without its whitespace it is JSON exactly if it was.
+    #[test]
+    fn text_without_space_is_minified(text in json(), at in any::<prop::sample::Index>(), put in "[ \n\t\"\\\\{}\\[\\],:1ax]{0,3}") {
+        let at = text.floor_char_boundary(at.index(text.len() + 1));
+        for text in [text.clone(), format!("{}{put}{}", &text[..at], &text[at..])] {
+            let without = without_space(text.as_bytes());
+            match minify(text.clone().into_bytes()) {
+                Ok(minified) => prop_assert_eq!(without, Some(minified)),
+                Err(_) => {
+                    let without = without.map(|text| String::from_utf8(text).unwrap());
+                    prop_assert!(without.is_none_or(|without| check(&without).is_err()), "{}", text);
+                }
+            }
+        }
+    }
+
     #[test]
     fn depth_is_counted(shape in prop::collection::vec(prop::sample::select(vec!["[", "{\"a\":"]), 100..160)) {
         let close: String = shape.iter().rev().map(|open| if *open == "[" { "]" } else { "}" }).collect();

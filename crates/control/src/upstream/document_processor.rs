@@ -9,10 +9,11 @@ use super::decode::decode;
 use super::failure::Failure;
 use crate::schedule::{Validators, Version};
 use bytes::Bytes;
+use std::borrow::Cow;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use stentor_delta::{self as delta, Delta, Differ, ParseError, Seed};
+use stentor_delta::{self as delta, Delta, Differ, ParseError, Seed, Update};
 use stentor_hub::{Document, Patch};
 use tokio::sync::Semaphore;
 
@@ -115,32 +116,33 @@ fn compared(
     kept: Option<&Document>,
     differ: &Differ,
 ) -> Result<Option<(Bytes, Option<Patch>)>, Failure> {
-    let parsed = match differ.parse(stentor_json::without_byte_order_mark(&body)) {
-        Ok(parsed) => parsed,
+    let text = stentor_json::without_byte_order_mark(&body);
+    let (minified, delta) = match differ.update(kept.map(|kept| &kept.body[..]), text) {
+        Ok(Update { text: Cow::Borrowed(text), diff }) if text.len() == body.len() => (None, diff.delta),
+        Ok(Update { text, diff }) => (Some(text.into_owned()), diff.delta),
         // Compared by its bytes only, and sent whole.
         Err(ParseError::TooLarge) => {
-            let mut body = stentor_json::minify(body).map_err(ParseError::from)?;
-            body.shrink_to_fit();
+            let body = stentor_json::minify(body).map_err(ParseError::from)?;
             let is_same = kept.is_some_and(|kept| kept.body == body);
-            return Ok((!is_same).then(|| (body.into(), None)));
+            return Ok((!is_same).then(|| (kept_bytes(body), None)));
         }
         Err(error) => return Err(error.into()),
     };
-    let text = parsed.minified();
-    let before = kept.and_then(|kept| Some((kept, differ.parse(&kept.body).ok()?)));
-    let patch = match before {
-        Some((kept, _)) if kept.body == text => return Ok(None),
-        Some((kept, before)) => match differ.diff(&before, &parsed).delta {
-            Delta::Unchanged => return Ok(None),
-            Delta::Patch(operations) => {
-                // It is kept for as long as the document: without what it has to spare.
-                Some(Patch { base: kept.body.clone(), operations: operations.into_boxed_slice().into() })
-            }
-            Delta::Snapshot => None,
-        },
-        None => None,
+    let patch = match delta {
+        Delta::Unchanged => return Ok(None),
+        Delta::Patch(operations) => kept.map(|kept| {
+            // It is kept for as long as the document: without what it has to spare.
+            Patch { base: kept.body.clone(), operations: operations.into_boxed_slice().into() }
+        }),
+        Delta::Snapshot => None,
     };
-    Ok(Some((Bytes::copy_from_slice(text), patch)))
+    Ok(Some((kept_bytes(minified.unwrap_or(body)), patch)))
+}
+
+/// A text to be kept, without what it has to spare.
+fn kept_bytes(text: Vec<u8>) -> Bytes {
+    // Shrinking could leave the memory where it is.
+    if text.capacity() == text.len() { text.into() } else { Bytes::copy_from_slice(&text) }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use fastrand::Rng;
 
 #[derive(Clone)]
-enum Json {
+pub(crate) enum Json {
     /// As it is written.
     Scalar(String),
     Array(Vec<Json>),
@@ -69,7 +69,7 @@ fn scalar(random: &mut Rng, lonely: bool) -> Json {
     })
 }
 
-fn value(random: &mut Rng, depth: usize, lonely: bool) -> Json {
+pub(crate) fn value(random: &mut Rng, depth: usize, lonely: bool) -> Json {
     match if depth == 0 { 0 } else { random.usize(..7) } {
         0..3 => scalar(random, lonely),
         3 => Json::Array((0..random.usize(..12)).map(|_| value(random, depth - 1, lonely)).collect()),
@@ -95,7 +95,7 @@ fn name(random: &mut Rng, lonely: bool) -> String {
 }
 
 /// Changes something somewhere.
-fn mutate(json: &mut Json, random: &mut Rng, lonely: bool) {
+pub(crate) fn mutate(json: &mut Json, random: &mut Rng, lonely: bool) {
     match json {
         Json::Array(elements) if !elements.is_empty() => {
             let (i, j) = (random.usize(..elements.len()), random.usize(..elements.len()));
@@ -125,7 +125,7 @@ fn mutate(json: &mut Json, random: &mut Rng, lonely: bool) {
     }
 }
 
-fn write(json: &Json, random: &mut Rng, spaces: bool, out: &mut String) {
+pub(crate) fn write(json: &Json, random: &mut Rng, spaces: bool, out: &mut String) {
     let space = |random: &mut Rng, out: &mut String| {
         if spaces {
             out.push_str(random.choice(["", "", " ", "\n", "\t\r "]).unwrap());

@@ -12,6 +12,7 @@ mod hostile;
 mod operations;
 mod random;
 mod recorded;
+mod update;
 
 use stentor_delta::{Delta, Differ, Options, Seed};
 

@@ -31,6 +31,7 @@ fn recorded_versions_cost_little() {
     };
     let versions: Vec<String> = files.iter().map(minified).collect();
     let [mut whole, mut whole_deflated, mut patches, mut patches_deflated, mut theirs, mut steps] = [0; 6];
+    let mut updates = 0;
     for pair in versions.windows(2) {
         let [old, new] = pair else { continue };
         whole += new.len();
@@ -40,6 +41,17 @@ fn recorded_versions_cost_little() {
         theirs += serde_json::to_string(&json_patch::diff(&before, &after)).unwrap().len();
         let (delta, spent) = diff(&differ, old, new);
         steps += spent as usize;
+        let update = differ.update(Some(old.as_bytes()), new.as_bytes()).unwrap();
+        assert_eq!(update.text, new.as_bytes());
+        if let Delta::Patch(patch) = update.diff.delta {
+            updates += patch.len();
+            let mut made = before.clone();
+            json_patch::patch(&mut made, &serde_json::from_slice::<json_patch::Patch>(&patch).unwrap())
+                .unwrap();
+            assert_eq!(made, after);
+        } else {
+            assert_eq!((update.diff.delta, &before), (Delta::Unchanged, &after));
+        }
         match delta {
             Delta::Unchanged => assert_eq!(before, after),
             Delta::Patch(patch) => {
@@ -60,6 +72,8 @@ fn recorded_versions_cost_little() {
     line("snapshots, deflated", whole_deflated);
     line("patches of json-patch's diff", theirs);
     line("patches", patches);
+    line("patches of updates", updates);
     line("patches, deflated", patches_deflated);
+    assert!(updates <= patches, "{updates} bytes of patches without parsing, {patches} with it");
     assert!(patches * 1000 <= whole * 12, "{patches} bytes of patches for {whole} of documents");
 }

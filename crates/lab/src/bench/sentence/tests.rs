@@ -63,7 +63,10 @@ fn verdicts_are_sentences() {
     );
     let noisy = [(1000.0, 10.0, 1.0), (3500.0, 14.0, 1.0), (300.0, 7.0, 1.0)];
     let (found, _) = said(runs(&fast, false, None), runs(&noisy, false, None), Vec::new());
-    assert!(found[0].contains("round trips inconclusive (2.10×, minimum detectable difference "), "{found:?}");
+    assert!(
+        found[0].contains("round trips inconclusive (2.10×, minimum detectable difference "),
+        "{found:?}"
+    );
     check(Vec::new(), runs(&slow, false, None), "stentor: no valid run (round trips wasn't measured).");
 }
 

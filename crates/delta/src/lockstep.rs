@@ -1,0 +1,406 @@
+//! Compares two versions of a document text against text, without parsing what they have in common.
+//!
+//! Both texts are without whitespace, and the old one was checked. What follows the same bytes in the same place is JSON in
+//! the one if it is in the other, so equal text needs no check: it is passed in blocks, and only its brackets and commas
+//! are looked at, because they tell where in the document a difference is. Where the texts differ there are two ways:
+//!
+//! 1. A value was replaced by another one. It is read in both texts, and the comparison goes on behind it.
+//! 2. Anything else: members or elements were added, removed or moved. The innermost array or object is parsed in both
+//!    texts and compared by [`Walk`], as whole documents are.
+//!
+//! The same is done with an array in which several elements changed, if they may have changed places, and with an object
+//! that has names twice. Where the root itself is affected, or too much text would be parsed more than once, this module gives
+//! up: the documents are compared as a whole.
+//!
+//! Invariants: `old[..at]` and `new[..new_at]` have the same open arrays and objects, with the same number of parts before
+//! the current one; `commas` has a place for each of these parts but the first, and `members` for each changed member; what `writer` has
+//! from `frame.written` on belongs to the frame.
+
+mod close;
+
+use super::Options;
+use super::hash::Keys;
+use super::tape::{self, Parsed};
+use super::text;
+use super::walk::{Walk, Work};
+use super::write::{PathMark, Token, Writer};
+use stentor_json::{BLOCK_BYTES, DEPTH_MAX, Strings, Visitor, mask};
+
+/// Why the documents must be compared as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unsure {
+    /// The new text has whitespace.
+    Space,
+    /// Anything else, also that it isn't JSON.
+    Other,
+}
+
+/// An open array or object.
+#[derive(Clone, Copy)]
+struct Frame {
+    /// Where it begins in both texts.
+    start: usize,
+    new_start: usize,
+    is_object: bool,
+    /// Lengths, before it, of the lists in [`Lockstep`] and of the patch.
+    commas: usize,
+    members: usize,
+    written: usize,
+    /// Parts that changed; of an array also the last one's index, and whether some were neighbours.
+    changed: usize,
+    last_changed: usize,
+    has_neighbours: bool,
+    /// Whether every changed element is an object that kept its identity.
+    is_identified: bool,
+}
+
+/// A comparison under way.
+pub(crate) struct Lockstep<'a> {
+    options: &'a Options,
+    keys: &'a Keys,
+    old: &'a [u8],
+    new: &'a [u8],
+    at: usize,
+    new_at: usize,
+    /// Where, in the old text, the token begins that follows the last bracket, comma or changed value.
+    token: usize,
+    /// Whether a value ends there.
+    after_value: bool,
+    frames: Vec<Frame>,
+    /// The commas of all open frames, in the old text.
+    commas: Vec<u32>,
+    /// The place before the name of each changed member of an open frame, in the old text.
+    members: Vec<u32>,
+    writer: Writer,
+    /// Bytes that may still be parsed.
+    parse_bytes: usize,
+    work: Work,
+}
+
+/// The patch from `old` to `new`, perhaps with no operations, and the steps it took.
+pub(crate) fn compare(
+    options: &Options,
+    keys: &Keys,
+    old: &[u8],
+    new: &[u8],
+) -> Result<(Writer, u64), Unsure> {
+    // A value takes two bytes at least.
+    let may_exceed = |text: &[u8]| {
+        text.len() / 2 >= options.values_max && tape::opens_and_commas(text) >= options.values_max
+    };
+    if old.len().max(new.len()) > i32::MAX as usize || may_exceed(old) || may_exceed(new) {
+        return Err(Unsure::Other);
+    }
+    let mut lockstep = Lockstep {
+        options,
+        keys,
+        old,
+        new,
+        at: 0,
+        new_at: 0,
+        token: 0,
+        after_value: false,
+        frames: Vec::new(),
+        commas: Vec::new(),
+        members: Vec::new(),
+        writer: Writer::new(),
+        parse_bytes: old.len() + new.len(),
+        work: Work::for_bytes(options, old.len() + new.len()),
+    };
+    lockstep.run()?;
+    Ok((lockstep.writer, lockstep.work.done))
+}
+
+/// Counts whitespace, and nothing else.
+struct Spaces(usize);
+
+impl Visitor for Spaces {
+    type Error = stentor_json::Error;
+
+    fn space(&mut self, bytes: usize) {
+        self.0 += bytes;
+    }
+}
+
+impl<'a> Lockstep<'a> {
+    fn run(&mut self) -> Result<(), Unsure> {
+        loop {
+            self.pass_equal()?;
+            if self.at == self.old.len() && self.new_at == self.new.len() {
+                return if self.frames.is_empty() && self.after_value { Ok(()) } else { Err(Unsure::Other) };
+            }
+            self.difference()?;
+            if self.writer.len() > 2 * self.new.len() + 1024 {
+                return Err(Unsure::Other);
+            }
+        }
+    }
+
+    /// Goes on to where the texts differ, or end.
+    fn pass_equal(&mut self) -> Result<(), Unsure> {
+        let mut strings = Strings::default();
+        let mut padded = [b' '; BLOCK_BYTES];
+        loop {
+            let (old, new) = (&self.old[self.at..], &self.new[self.new_at..]);
+            let (block, len) = match (old.first_chunk(), new.first_chunk()) {
+                (Some(old), Some(new)) if old == new => (old, BLOCK_BYTES),
+                _ => {
+                    let len = old.iter().zip(new).take_while(|(old, new)| old == new).count();
+                    padded[..len].copy_from_slice(&old[..len]);
+                    (&padded, len)
+                }
+            };
+            let structural = mask(block, |byte| byte == b',' || matches!(byte | 0x20, b'{' | b'}'));
+            let mut marks = structural & !strings.inside(block);
+            while marks != 0 {
+                let place = marks.trailing_zeros() as usize;
+                marks &= marks - 1;
+                self.structural(block[place], self.at + place)?;
+            }
+            (self.at, self.new_at) = (self.at + len, self.new_at + len);
+            if len < BLOCK_BYTES {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Where a place of the equal text is in the new document.
+    fn in_new(&self, place: usize) -> usize {
+        place + self.new_at - self.at
+    }
+
+    #[inline]
+    fn structural(&mut self, byte: u8, place: usize) -> Result<(), Unsure> {
+        self.token = place + 1;
+        self.after_value = false;
+        match byte {
+            b',' => self.commas.push(place as u32),
+            b'{' | b'[' => {
+                if self.frames.len() == DEPTH_MAX {
+                    return Err(Unsure::Other);
+                }
+                self.frames.push(Frame {
+                    start: place,
+                    new_start: self.in_new(place),
+                    is_object: byte == b'{',
+                    commas: self.commas.len(),
+                    members: self.members.len(),
+                    written: self.writer.len(),
+                    changed: 0,
+                    last_changed: 0,
+                    has_neighbours: false,
+                    is_identified: true,
+                });
+            }
+            _ => {
+                self.after_value = true;
+                let frame = self.frames.pop().ok_or(Unsure::Other)?;
+                if self.writer.len() > frame.written {
+                    return self.close(frame, place + 1);
+                }
+                self.commas.truncate(frame.commas);
+            }
+        }
+        Ok(())
+    }
+
+    /// The texts differ at `at`, in what follows `token`.
+    fn difference(&mut self) -> Result<(), Unsure> {
+        let (old_byte, new_byte) = (self.old.get(self.at), self.new.get(self.new_at));
+        if self.after_value {
+            return match (self.frames.last(), old_byte, new_byte) {
+                (Some(frame), Some(b']'), Some(b',')) if frame.is_followed() => self.appended(),
+                (Some(frame), Some(b','), Some(b']')) if frame.is_followed() => self.truncated(),
+                _ => self.container(),
+            };
+        }
+        let is_close = |byte: Option<&u8>| matches!(byte, Some(b']' | b'}'));
+        if self.token == self.at && (is_close(old_byte) || is_close(new_byte)) {
+            return self.container();
+        }
+        let mut start = self.token;
+        if self.frames.last().is_some_and(|frame| frame.is_object) {
+            let colon = self.old_end(start)?;
+            if self.at <= colon {
+                return self.container();
+            }
+            start = colon + 1;
+        }
+        let new_start = self.in_new(start);
+        let (end, new_end) = (self.old_end(start)?, self.new_end(new_start)?);
+        if !same_scalar(&self.old[start..end], &self.new[new_start..new_end]) {
+            let mark = self.push_path(true)?;
+            let written = self.writer.replace(&self.new[new_start..new_end], usize::MAX);
+            written.map_err(|_| Unsure::Other)?;
+            self.writer.pop(mark);
+            self.mark_changed(false);
+        }
+        self.go_on(end, new_end)
+    }
+
+    /// Goes on after a value, which ends in text that wasn't compared yet, if the old text was checked.
+    fn go_on(&mut self, end: usize, new_end: usize) -> Result<(), Unsure> {
+        if end < self.at || new_end < self.new_at {
+            return Err(Unsure::Other);
+        }
+        (self.at, self.new_at) = (end, new_end);
+        (self.token, self.after_value) = (end, true);
+        Ok(())
+    }
+
+    /// The end of the value at `start` of the old text.
+    fn old_end(&self, start: usize) -> Result<usize, Unsure> {
+        stentor_json::scan(self.old, start, DEPTH_MAX, &mut Spaces(0)).map_err(|_| Unsure::Other)
+    }
+
+    /// The end of the value at `start` of the new text, which is checked.
+    fn new_end(&self, start: usize) -> Result<usize, Unsure> {
+        let mut spaces = Spaces(0);
+        let end = stentor_json::scan(self.new, start, DEPTH_MAX - self.frames.len(), &mut spaces);
+        if spaces.0 > 0 {
+            return Err(Unsure::Space);
+        }
+        let end = end.map_err(|_| Unsure::Other)?;
+        std::str::from_utf8(&self.new[start..end]).map_err(|_| Unsure::Other)?;
+        Ok(end)
+    }
+
+    /// Elements were appended to an array, which ends in the old text.
+    fn appended(&mut self) -> Result<(), Unsure> {
+        let mut index = self.elements() + 1;
+        let mark = self.push_path(false)?;
+        while self.new.get(self.new_at) == Some(&b',') {
+            let (start, end) = (self.new_at + 1, self.new_end(self.new_at + 1)?);
+            let written = self.writer.add(Token::Index(index), &self.new[start..end], usize::MAX);
+            written.map_err(|_| Unsure::Other)?;
+            (self.new_at, index) = (end, index + 1);
+        }
+        self.writer.pop(mark);
+        Ok(())
+    }
+
+    /// The last elements of an array were removed; it ends in the new text.
+    fn truncated(&mut self) -> Result<(), Unsure> {
+        let first = self.elements() + 1;
+        let mut index = first;
+        while self.old.get(self.at) == Some(&b',') {
+            (self.at, index) = (self.old_end(self.at + 1)?, index + 1);
+        }
+        self.token = self.at;
+        let mark = self.push_path(false)?;
+        for index in (first..index).rev() {
+            self.writer.remove(Token::Index(index), usize::MAX).map_err(|_| Unsure::Other)?;
+        }
+        self.writer.pop(mark);
+        Ok(())
+    }
+
+    /// Commas so far in the innermost array or object: the index of its current part.
+    fn elements(&self) -> usize {
+        self.commas.len() - self.frames.last().map_or(0, |frame| frame.commas)
+    }
+
+    /// Compares the innermost array or object by parsing it.
+    fn container(&mut self) -> Result<(), Unsure> {
+        let frame = self.frames.pop().ok_or(Unsure::Other)?;
+        let (end, new_end) = (self.old_end(frame.start)?, self.new_end(frame.new_start)?);
+        self.parse(frame, end, new_end)?;
+        self.go_on(end, new_end)
+    }
+
+    /// Compares what was `frame` by parsing it.
+    fn parse(&mut self, frame: Frame, end: usize, new_end: usize) -> Result<(), Unsure> {
+        if self.frames.is_empty() {
+            return Err(Unsure::Other);
+        }
+        self.commas.truncate(frame.commas);
+        self.members.truncate(frame.members);
+        self.writer.truncate(frame.written);
+        let (old, new) = (&self.old[frame.start..end], &self.new[frame.new_start..new_end]);
+        let bytes = old.len() + new.len();
+        self.parse_bytes = self.parse_bytes.checked_sub(bytes).ok_or(Unsure::Other)?;
+        let parse = |text| Parsed::parse(text, self.keys, self.options.values_max).map_err(|_| Unsure::Other);
+        let (old, new) = (parse(old)?, parse(new)?);
+        if !new.is_minified() {
+            return Err(Unsure::Space);
+        }
+        let mark = self.push_path(true)?;
+        let writer = std::mem::replace(&mut self.writer, Writer::new());
+        let work = self.work;
+        let mut walk = Walk { old: &old, new: &new, options: self.options, writer, work };
+        let written = if walk.same(0, 0) { Ok(()) } else { walk.value(0, 0, usize::MAX) };
+        let is_identified = walk.is_identified(0, 0);
+        (self.writer, self.work) = (walk.writer, walk.work);
+        written.map_err(|_| Unsure::Other)?;
+        self.writer.pop(mark);
+        if self.writer.len() > frame.written {
+            self.mark_changed(is_identified);
+        }
+        Ok(())
+    }
+
+    /// Notes that the current part of the innermost array or object changed.
+    fn mark_changed(&mut self, is_identified: bool) {
+        let index = self.elements();
+        let Some(frame) = self.frames.last_mut() else { return };
+        if frame.is_object {
+            let place = if index == 0 { frame.start as u32 } else { self.commas[self.commas.len() - 1] };
+            self.members.push(place);
+        }
+        frame.has_neighbours |= frame.changed > 0 && frame.last_changed + 1 == index;
+        frame.is_identified &= is_identified;
+        frame.last_changed = index;
+        frame.changed += 1;
+    }
+
+    /// Pushes the path of the innermost array or object, or of its current part.
+    fn push_path(&mut self, of_part: bool) -> Result<PathMark, Unsure> {
+        let first = self.writer.mark();
+        let ends = self.frames.iter().skip(1).map(|frame| frame.commas).chain([self.commas.len()]);
+        let parts = self.frames.len() - usize::from(!of_part && !self.frames.is_empty());
+        for (frame, end) in self.frames.iter().zip(ends).take(parts) {
+            let index = end - frame.commas;
+            if !frame.is_object {
+                self.writer.push(Token::Index(index));
+                continue;
+            }
+            let before = if index == 0 { frame.start } else { self.commas[end - 1] as usize };
+            let name = name(self.old, before)?.0;
+            if !self.writer.may_name(name) {
+                return Err(Unsure::Other);
+            }
+            self.writer.push(Token::Name(name));
+        }
+        Ok(first)
+    }
+}
+
+impl Frame {
+    /// Whether an array's elements so far are matched as they stand, even if others follow in only one of the texts.
+    fn is_followed(&self) -> bool {
+        !self.is_object && (self.changed == 0 || self.is_identified)
+    }
+}
+
+/// The name of the member after the comma or bracket at `before`, between its quotes, and where its colon is.
+fn name(text: &[u8], before: usize) -> Result<(&[u8], usize), Unsure> {
+    let start = before + 1;
+    let end = stentor_json::scan(text, start, 0, &mut Spaces(0)).map_err(|_| Unsure::Other)?;
+    match text.get(start..end) {
+        Some([b'"', name @ .., b'"']) => Ok((name, end)),
+        _ => Err(Unsure::Other),
+    }
+}
+
+/// Whether two values are the same, if neither has parts.
+fn same_scalar(old: &[u8], new: &[u8]) -> bool {
+    match (old, new) {
+        _ if old == new => true,
+        ([b'"', old @ .., b'"'], [b'"', new @ .., b'"']) => text::equal(old, new),
+        ([b'-' | b'0'..=b'9', ..], [b'-' | b'0'..=b'9', ..]) => text::number(old) == text::number(new),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! What is known of an array or object only at its end: whether comparing its parts as they stand was right.
+
+use super::{Frame, Lockstep, Unsure, name};
+use crate::identity;
+use crate::write::REPLACE_BYTES;
+
+/// Arrays with less text than this are parsed rather than taken on trust.
+const TRUSTED_BYTES_MIN: usize = 4096;
+/// Of such an array, one of so many elements may have changed.
+const TRUSTED_SHARE: usize = 8;
+/// Changed members of an object beyond which its names are sorted, instead of compared with each.
+const COMPARED_NAMES_MAX: usize = 8;
+
+impl Lockstep<'_> {
+    /// The array or object ends at `end`, with changes in it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn close(&mut self, frame: Frame, end: usize) -> Result<(), Unsure> {
+        let new_end = self.in_new(end);
+        let in_array = self.frames.last().is_some_and(|parent| !parent.is_object);
+        let (is_sure, is_identified) = if frame.is_object {
+            (self.has_unique_names(&frame)?, in_array && self.keeps_identity(&frame)?)
+        } else {
+            (self.is_in_place(&frame, end), false)
+        };
+        if !is_sure {
+            return self.parse(frame, end, new_end);
+        }
+        self.commas.truncate(frame.commas);
+        self.members.truncate(frame.members);
+        let new_len = new_end - frame.new_start;
+        if self.writer.len() - frame.written > REPLACE_BYTES + new_len {
+            // As `Walk::value` does: the whole value, if that is shorter.
+            let mark = self.push_path(true)?;
+            if self.writer.len() - frame.written > REPLACE_BYTES + self.writer.path_len() + new_len {
+                self.writer.truncate(frame.written);
+                let new = &self.new[frame.new_start..new_end];
+                self.writer.replace(new, usize::MAX).map_err(|_| Unsure::Other)?;
+            }
+            self.writer.pop(mark);
+        }
+        self.mark_changed(is_identified);
+        Ok(())
+    }
+
+    /// Whether each element of an array is the one that was in its place before. It is if [`Walk`](super::Walk) would find
+    /// the same: by identity, or because all but one element between those that stay has no other.
+    fn is_in_place(&self, frame: &Frame, end: usize) -> bool {
+        let count = self.commas.len() - frame.commas + 1;
+        let is_isolated = || {
+            end - frame.start >= TRUSTED_BYTES_MIN
+                && !frame.has_neighbours
+                && frame.changed <= count / TRUSTED_SHARE
+        };
+        frame.changed <= 1 || frame.is_identified || is_isolated()
+    }
+
+    /// The place before each member of an object that has ended.
+    fn places<'s>(&'s self, frame: &Frame) -> impl Iterator<Item = usize> + use<'s> {
+        [frame.start].into_iter().chain(self.commas[frame.commas..].iter().map(|comma| *comma as usize))
+    }
+
+    /// Whether no other member has the name of one that changed.
+    fn has_unique_names(&self, frame: &Frame) -> Result<bool, Unsure> {
+        let is_escaped = |name: &[u8]| name.contains(&b'\\');
+        let changed = &self.members[frame.members..];
+        if changed.len() > COMPARED_NAMES_MAX {
+            let names = self.places(frame).map(|place| Ok(name(self.old, place)?.0));
+            let mut names: Vec<&[u8]> = names.collect::<Result<_, Unsure>>()?;
+            names.sort_unstable();
+            return Ok(
+                names.windows(2).all(|pair| pair[0] != pair[1]) && !names.iter().any(|name| is_escaped(name))
+            );
+        }
+        let mut changed_names: [&[u8]; COMPARED_NAMES_MAX] = [&[]; COMPARED_NAMES_MAX];
+        for (name_of, place) in changed_names.iter_mut().zip(changed) {
+            *name_of = name(self.old, *place as usize)?.0;
+        }
+        let changed_names = &changed_names[..changed.len()];
+        let mut found = 0;
+        for place in self.places(frame) {
+            let (name, _) = name(self.old, place)?;
+            found += changed_names.iter().filter(|changed| **changed == name).count();
+            if is_escaped(name) {
+                return Ok(false);
+            }
+        }
+        // Each of them found itself.
+        Ok(found == changed.len())
+    }
+
+    /// Whether an object has a member that tells it from others of an array, and has kept its value.
+    fn keeps_identity(&self, frame: &Frame) -> Result<bool, Unsure> {
+        let mut changed = self.members[frame.members..].iter().peekable();
+        for place in self.places(frame) {
+            if changed.next_if(|changed| **changed as usize == place).is_some() {
+                continue;
+            }
+            let (name, end) = name(self.old, place)?;
+            let is_value = matches!(self.old.get(end + 1), Some(b'"' | b'-' | b'0'..=b'9'));
+            if is_value && identity::is_trusted(self.options, name) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
