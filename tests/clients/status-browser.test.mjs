@@ -54,10 +54,15 @@ for (const browser of browserNames) {
       const value = (i) => page.locator('#trends b').nth(i).innerText();
       await until(() => document.querySelector('#trends b').textContent === '1');
       assert.equal(await value(1), '1', 'sessions');
+      await until(() => document.querySelector('#sessions th')?.textContent === 'socketio');
+      const protocol = page.locator('#trends figcaption').nth(5);
+      await until(() => document.querySelectorAll('#trends figcaption').length === 6);
+      assert.equal(await protocol.innerText(), 'Sessions: socketio 1');
       // A second client and a delivery.
       const second = io(server.http, { transports: ['websocket'], forceNew: true });
       t.after(() => second.close());
       await until(() => document.querySelector('#trends b').textContent === '2');
+      await until(() => document.querySelectorAll('#trends b')[5].textContent === '2');
       await post('publish', { namespace: '/', event: 'news', data: 1 });
       await until(() => document.querySelectorAll('#trends polyline')[3].getAttribute('points').split(' ').some((point) => point.split(',')[1] === '1.0'));
       assert.match(await page.locator('#memory').innerText(), /all\s+[\d.]+ \S+ of [\d.]+ GiB|all\s+[\d.]+ \S+ of [\d.]+ MiB/);

@@ -2,12 +2,13 @@
 
 pub(crate) mod tls;
 
-use crate::encode::Formats;
+use crate::encode::{Format, Formats};
 use crate::exposition::{Histogram, HistogramSample, Metric, MetricKind};
+use crate::ports::PROTOCOLS;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use stentor_hub::{Disconnect, HistoryStats, Hub, LogStats};
+use stentor_hub::{Disconnect, FormatId, HistoryStats, Hub, LogStats};
 
 /// A figure written by one thread.
 #[derive(Debug, Default)]
@@ -36,6 +37,8 @@ macro_rules! figures {
             $($(#[doc = $help])+ pub(crate) $name: Figure,)*
             pub(crate) disconnects: [Figure; Disconnect::ALL.len()],
             pub(crate) turn_cpu: Seconds,
+            delivery: Seconds,
+            sessions_by_protocol: [Figure; PROTOCOLS.len()],
             pub(crate) tls: tls::Handshakes,
         }
 
@@ -60,6 +63,19 @@ macro_rules! figures {
                     .map(|why| {
                         let sum = cores.iter().map(|figures| figures.disconnects[*why as usize].value()).sum();
                         (vec![("reason", why.name().to_owned())], sum)
+                    })
+                    .collect(),
+            });
+            all.push(Metric {
+                name: "sessions_by_protocol",
+                help: "Open sessions, by protocol.",
+                kind: MetricKind::Gauge,
+                samples: PROTOCOLS
+                    .iter()
+                    .enumerate()
+                    .map(|(nth, name)| {
+                        let of = |figures: &Arc<CoreMetrics>| figures.sessions_by_protocol[nth].value();
+                        (vec![("protocol", (*name).to_owned())], cores.iter().map(of).sum())
                     })
                     .collect(),
             });
@@ -207,6 +223,10 @@ figures! {
 const TURN_CPU_SECONDS: [f64; Seconds::BOUNDS] =
     [0.000_02, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1];
 
+/// Upper bounds of the buckets of deliveries, in seconds.
+const DELIVERY_SECONDS: [f64; Seconds::BOUNDS] =
+    [0.000_1, 0.000_25, 0.001, 0.002_5, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0];
+
 /// How long something took.
 #[derive(Default)]
 pub(crate) struct Seconds {
@@ -235,23 +255,52 @@ impl Seconds {
 
 /// All cores' histograms, by core.
 pub(crate) fn histograms(cores: &[Arc<CoreMetrics>]) -> Vec<Histogram> {
-    let samples = cores.iter().enumerate().map(|(core, figures)| HistogramSample {
-        labels: vec![("core", core.to_string())],
-        buckets: figures.turn_cpu.buckets(),
-        sum: figures.turn_cpu.sum(),
-    });
+    let samples = |of: fn(&CoreMetrics) -> &Seconds| {
+        let sample = |(core, figures): (usize, &Arc<CoreMetrics>)| {
+            let seconds = of(figures);
+            let labels = vec![("core", core.to_string())];
+            HistogramSample { labels, buckets: seconds.buckets(), sum: seconds.sum() }
+        };
+        cores.iter().enumerate().map(sample).collect()
+    };
     let turns = Histogram {
         name: "turn_cpu_seconds",
         help: "Processor time of a core's thread per turn, without sending publications; of every 64th turn.",
         bounds: &TURN_CPU_SECONDS,
-        samples: samples.collect(),
+        samples: samples(|figures| &figures.turn_cpu),
     };
-    vec![turns, tls::histogram(cores)]
+    let deliveries = Histogram {
+        name: "delivery_seconds",
+        help: "Time from a publication to the moment when the kernel has it for a client, also for a slow one; of every 64th \
+               publication.",
+        bounds: &DELIVERY_SECONDS,
+        samples: samples(|figures| &figures.delivery),
+    };
+    vec![turns, deliveries, tls::histogram(cores)]
 }
 
 impl CoreMetrics {
     pub(crate) fn record_turn(&self, taken: Duration) {
         self.turn_cpu.record(&TURN_CPU_SECONDS, taken);
+    }
+
+    pub(crate) fn record_delivery(&self, taken: Duration) {
+        self.delivery.record(&DELIVERY_SECONDS, taken);
+    }
+
+    /// To be called now and then, as there are many formats.
+    pub(crate) fn record_protocols(&self, hub: &Hub<Formats>) {
+        let mut sums = [0; PROTOCOLS.len()];
+        for (number, sessions) in (0..).zip(hub.formats()) {
+            let format = Format::try_from(FormatId(number)).ok().filter(|_| *sessions > 0);
+            let protocol = format.and_then(Format::protocol);
+            if let Some(nth) = PROTOCOLS.iter().position(|name| Some(*name) == protocol) {
+                sums[nth] += u64::from(*sessions);
+            }
+        }
+        for (figure, sum) in self.sessions_by_protocol.iter().zip(sums) {
+            figure.set(sum);
+        }
     }
 
     pub(crate) fn record(

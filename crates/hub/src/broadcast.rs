@@ -316,7 +316,7 @@ impl<E: Encoder> Hub<E> {
             None => self.sessions.subscription_mut(member).behind = behind,
         }
         if let Some(state) = state {
-            self.sessions.fan_out(&[member], &state, false, None);
+            self.sessions.replay(member, &state);
             if let Body::State { key, state: FeedState::NotFound, .. } = state.body() {
                 let session = self.sessions.id_of(member);
                 self.leave(member, Absence::Unsubscribed);
@@ -342,7 +342,7 @@ impl<E: Encoder> Hub<E> {
             Replay::Messages(_) | Replay::Expired | Replay::Unplaced => return self.push_gap(member, index),
         };
         for publication in &missed {
-            self.sessions.fan_out(&[member], publication, false, None);
+            self.sessions.replay(member, publication);
         }
         // The history may lie anywhere in the log, or not at all.
         if !missed.is_empty() {

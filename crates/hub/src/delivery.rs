@@ -40,11 +40,31 @@ impl<E: Encoder> Sessions<E> {
         volatile: bool,
         except: Option<u32>,
     ) {
+        let is_sampled = self.latencies.next_is_sampled();
+        self.enqueue_for(members, publication, volatile, except, is_sampled);
+    }
+
+    /// Enqueues a message or a state of the past for one member.
+    pub(crate) fn replay(&mut self, member: Member, publication: &Arc<Publication<E::Frame>>) {
+        self.enqueue_for(&[member], publication, false, None, false);
+    }
+
+    fn enqueue_for(
+        &mut self,
+        members: &[Member],
+        publication: &Arc<Publication<E::Frame>>,
+        volatile: bool,
+        except: Option<u32>,
+        is_sampled: bool,
+    ) {
         if members.is_empty() {
             return;
         }
         debug_assert!(!matches!(publication.body(), Body::Snapshot { .. }), "for `fan_out_document`");
         let publication_ref = self.arena.insert(publication);
+        if is_sampled {
+            self.arena.sample(publication_ref);
+        }
         let id = NonZeroU64::new(publication.id()).filter(|_| publication.is_recoverable());
         // Most members of a topic have the same format.
         let mut last = None;
@@ -89,6 +109,9 @@ impl<E: Encoder> Sessions<E> {
             return;
         }
         let publication_ref = self.arena.insert(publication);
+        if self.latencies.next_is_sampled() {
+            self.arena.sample(publication_ref);
+        }
         for member in members {
             let session = &mut self.slots[member.session as usize];
             let subscription = &mut session.subscriptions[member.subscription as usize];
@@ -313,7 +336,8 @@ impl<E: Encoder> Sessions<E> {
             } else {
                 publication_ref
             };
-            let Some((publication, frame, frame_bytes)) = self.arena.frame(form, session.format) else {
+            let Some((publication, frame, frame_bytes, is_sampled)) = self.arena.frame(form, session.format)
+            else {
                 match self.arena.encode(form, session.format) {
                     Ok(Some(_)) => continue,
                     Ok(None) => {}
@@ -352,6 +376,9 @@ impl<E: Encoder> Sessions<E> {
                 Body::Delta { base, position, .. } if base + 1 == position.offset => self.taken.deltas += 1,
                 Body::Delta { .. } => self.taken.joined += 1,
                 _ => {}
+            }
+            if is_sampled {
+                self.latencies.note(publication.taken_at());
             }
             each(publication, frame);
             if let Some(slot) = slot {

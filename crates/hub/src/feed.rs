@@ -92,9 +92,14 @@ impl<E: Encoder> Hub<E> {
         let (key, document) = (key.clone(), Arc::new(document));
         let body = Body::Snapshot { key, position, state, snapshot_reason: None, document };
         let publication = match (own, past) {
-            (Some(own), Some(past)) => {
-                Publication::with_patches(self.ids.draw(), body, own, past, &self.live)
-            }
+            (Some(own), Some(past)) => Publication::with_patches(
+                self.sessions.rates.now(),
+                self.ids.draw(),
+                body,
+                own,
+                past,
+                &self.live,
+            ),
             _ => self.make(body, false, None),
         };
         self.publish_version(index, &publication);

@@ -148,7 +148,7 @@ impl<E: Encoder> Hub<E> {
         for (member, publication) in all {
             let except = Exceptions::default();
             self.sessions.log.push(now, &publication, &[], Box::default(), &except, Some(session));
-            self.sessions.fan_out(&[member], &publication, false, None);
+            self.sessions.replay(member, &publication);
         }
         let next = self.sessions.log.next();
         for member in self.sessions.members(session) {

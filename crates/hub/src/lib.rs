@@ -36,6 +36,7 @@ mod history;
 mod ids;
 mod interest;
 mod join_positions;
+mod latencies;
 mod log;
 mod members;
 mod membership;

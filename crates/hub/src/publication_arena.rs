@@ -42,6 +42,8 @@ struct Item<F> {
     is_state: bool,
     is_document: bool,
     is_recoverable: bool,
+    /// Whether the time of its deliveries is measured.
+    is_sampled: bool,
     /// Other forms of this document.
     forms: SmallVec<[(Form, PublicationRef); 1]>,
     frames: SmallVec<[(FormatId, Option<EncodedFrame<F>>); 2]>,
@@ -92,8 +94,23 @@ impl<E: Encoder> PublicationArena<E> {
         let is_recoverable = publication.is_recoverable();
         let publication = publication.clone();
         let (forms, frames) = (SmallVec::new(), SmallVec::new());
-        let item = Item { publication, references: 1, is_state, is_document, is_recoverable, forms, frames };
+        let is_sampled = false;
+        let item = Item {
+            publication,
+            references: 1,
+            is_state,
+            is_document,
+            is_recoverable,
+            is_sampled,
+            forms,
+            frames,
+        };
         PublicationRef(self.items.insert(item) as u32)
+    }
+
+    /// The time of its deliveries is measured.
+    pub(crate) fn sample(&mut self, publication_ref: PublicationRef) {
+        self.items[publication_ref.0 as usize].is_sampled = true;
     }
 
     pub(crate) fn retain(&mut self, publication_ref: PublicationRef) {
@@ -161,7 +178,9 @@ impl<E: Encoder> PublicationArena<E> {
             Form::Delta(behind) => item.publication.delta_from(behind)?,
             Form::SnapshotWithReason(reason) => item.publication.with_reason(reason)?.clone(),
         };
+        let is_sampled = item.is_sampled;
         let publication_ref = self.insert(&publication);
+        self.items[publication_ref.0 as usize].is_sampled = is_sampled;
         self.items[document.0 as usize].forms.push((form, publication_ref));
         Some(publication_ref)
     }
@@ -227,15 +246,15 @@ impl<E: Encoder> PublicationArena<E> {
     }
 
     /// The publication, its frame in a format for which [`PublicationArena::bytes`] returned a size, and its length. `None`
-    /// while another core is making the frame.
+    /// while another core is making the frame. Then whether it is sampled.
     #[expect(clippy::type_complexity, reason = "three references, named where they are taken")]
     pub(crate) fn frame(
         &self,
         publication_ref: PublicationRef,
         format: FormatId,
-    ) -> Option<(&Arc<Publication<E::Frame>>, &E::Frame, u32)> {
+    ) -> Option<(&Arc<Publication<E::Frame>>, &E::Frame, u32, bool)> {
         let item = &self.items[publication_ref.0 as usize];
         let (_, made) = item.frames.iter().find(|(f, _)| *f == format)?;
-        made.as_ref().map(|made| (&item.publication, &made.frame, made.bytes))
+        made.as_ref().map(|made| (&item.publication, &made.frame, made.bytes, item.is_sampled))
     }
 }

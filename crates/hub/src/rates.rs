@@ -32,6 +32,11 @@ impl Rates {
         self.now = Some(now);
     }
 
+    /// The current time, if there is one.
+    pub(crate) fn now(&self) -> Option<Instant> {
+        self.now
+    }
+
     /// Sets or changes a subscription's rate. The subscription must not be delayed.
     pub(crate) fn set(&mut self, member: Member, interval: Duration) {
         let key = (member.session, member.subscription);

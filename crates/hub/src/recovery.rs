@@ -115,7 +115,7 @@ impl<E: Encoder> Hub<E> {
         }
         self.end_suspension(session);
         for (member, publication) in missed {
-            self.sessions.fan_out(&[member], &publication, false, None);
+            self.sessions.replay(member, &publication);
         }
         self.replay_feeds(session);
         Ok(())

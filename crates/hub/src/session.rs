@@ -6,6 +6,7 @@ use crate::disconnect::Disconnect;
 use crate::encoder::Encoder;
 use crate::encoding_waiters::EncodingWaiters;
 use crate::join_positions::JoinPositions;
+use crate::latencies::Latencies;
 use crate::log::Log;
 use crate::outbox::{Entry, Outbox};
 use crate::patches::FeedStats;
@@ -89,6 +90,7 @@ pub(crate) struct Sessions<E: Encoder> {
     opened_at: Chunks<u32>,
     /// How many sessions have each format.
     formats: [u32; FORMATS_MAX],
+    pub(crate) latencies: Latencies,
     pub(crate) rates: Rates,
     /// In which form documents were taken.
     pub(crate) taken: FeedStats,
@@ -115,6 +117,7 @@ impl<E: Encoder> Sessions<E> {
             first_free: Chunks::default(),
             opened_at: Chunks::default(),
             formats: [0; FORMATS_MAX],
+            latencies: Latencies::default(),
             rates: Rates::default(),
             taken: FeedStats::default(),
             queue_bytes: 0,
@@ -128,7 +131,7 @@ impl<E: Encoder> Sessions<E> {
 
     /// The size of the sessions, and of their subscriptions including the entries in topics' member lists, in bytes.
     pub(crate) fn bytes(&self) -> (usize, usize) {
-        let sessions = self.slots.len() * (size_of::<Session>() + size_of::<u64>() + size_of::<u32>());
+        let sessions = self.slots.len() * (size_of::<Session>() + size_of::<u64>() + 2 * size_of::<u32>());
         (sessions, self.spilled * size_of::<Subscription>() + (self.count() + self.spilled) * MEMBER_BYTES)
     }
 

@@ -113,6 +113,17 @@ impl<E: Encoder> Hub<E> {
         self.topics.refuses_topics = is_short;
     }
 
+    /// Whether [`Self::drain_sampled`] has something.
+    #[inline]
+    pub fn has_sampled(&self) -> bool {
+        !self.sessions.latencies.is_empty()
+    }
+
+    /// When the deliveries of a sample that were taken since the last call were published.
+    pub fn drain_sampled(&mut self) -> impl Iterator<Item = Instant> + '_ {
+        self.sessions.latencies.drain()
+    }
+
     /// The source that more than half of the sessions have, and their share in percent, as a sample of `samples_max` sessions
     /// shows it. None of them has 0.
     pub fn majority_source(&self, samples_max: usize) -> Option<(u64, u8)> {
@@ -304,7 +315,7 @@ impl<E: Encoder> Hub<E> {
         let is_message = matches!(body, Body::Message { .. });
         let recoverable = is_message && !volatile && self.sessions.log.is_on();
         let id = id.map_or_else(|| self.ids.draw(), NonZeroU64::get);
-        Publication::new(id, recoverable, body, &self.live)
+        Publication::made_at(self.sessions.rates.now(), id, recoverable, body, &self.live)
     }
 
     /// Removes what is older than its room's history, or the recovery log, keeps.

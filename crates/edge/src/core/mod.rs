@@ -268,6 +268,8 @@ impl<D: Driver> Core<D> {
             self.set_identity_timer();
             self.report();
         }
+        // Those that left with other answers.
+        self.ex.record_latencies();
         if self.cpu.is_sampled() {
             let taken = self.cpu.end_turn();
             self.ex.metrics().record_turn(taken);
@@ -415,6 +417,7 @@ impl<D: Driver> Core<D> {
         self.check_holdings();
         self.report_presence();
         self.release_unused_memory();
+        self.ex.metrics().record_protocols(&self.ex.hub);
         self.ex.metrics().record_past(self.ex.hub.history_stats(), self.ex.hub.log_stats());
     }
 

@@ -131,6 +131,7 @@ impl<D: Driver> Core<D> {
                 break;
             }
             let sending = self.driver.send(conn_id, &mut self.frames);
+            self.ex.record_latencies();
             if let Some(conn) = self.table.get_mut(index) {
                 conn.in_flight = sending == Sending::InFlight;
             }

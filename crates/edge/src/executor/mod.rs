@@ -452,6 +452,18 @@ impl Executor {
         self.hub.take(session, bytes_max, frames_max, |publication, frame| each(publication, frame));
     }
 
+    /// Records how long the sampled deliveries took that are with the kernel now.
+    #[inline]
+    pub(crate) fn record_latencies(&mut self) {
+        if self.hub.has_sampled() {
+            // A virtual clock may be ahead.
+            let now = self.context.now.max(Instant::now());
+            for taken_at in self.hub.untracked().drain_sampled() {
+                self.metrics.record_delivery(now.saturating_duration_since(taken_at));
+            }
+        }
+    }
+
     /// The number of messages to other cores and nodes since the start. It shows whether handling an input produced any.
     #[inline]
     pub(crate) fn dispatches(&self) -> u64 {

@@ -10,6 +10,7 @@ use crate::topic::{Key, Room};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 use version::Version;
 
 /// Names a wire format that a publication can be encoded to. The hub gives it no meaning: edge does.
@@ -224,6 +225,8 @@ pub struct Publication<F> {
     /// For a snapshot.
     shapes: Option<Box<Shapes<F>>>,
     charge: Charge,
+    /// When a shard made it.
+    taken_at: Option<Instant>,
 }
 
 /// Other forms of a snapshot.
@@ -278,6 +281,18 @@ impl<F> Publication<F> {
         Arc::new(Self::of(id, recoverable, body, None, live, bytes))
     }
 
+    /// A publication that a shard makes at this time.
+    pub(crate) fn made_at(
+        taken_at: Option<Instant>,
+        id: u64,
+        recoverable: bool,
+        body: Body,
+        live: &LiveBytes,
+    ) -> Arc<Self> {
+        let bytes = body.len();
+        Arc::new(Self { taken_at, ..Self::of(id, recoverable, body, None, live, bytes) })
+    }
+
     fn of(
         id: u64,
         recoverable: bool,
@@ -289,11 +304,12 @@ impl<F> Publication<F> {
         let charge = live.charge(size_of::<Self>() + bytes);
         let is_snapshot = matches!(body, Body::Snapshot { snapshot_reason: None, .. });
         let shapes = is_snapshot.then(|| Box::new(Shapes { version, with_reason: Default::default() }));
-        Self { id, recoverable, body, encodings: Encoding::new(), shapes, charge }
+        Self { id, recoverable, body, encodings: Encoding::new(), shapes, charge, taken_at: None }
     }
 
     /// A snapshot that `operations` lead to from the version before. They are the last of `past`.
     pub(crate) fn with_patches(
+        taken_at: Option<Instant>,
         id: u64,
         body: Body,
         operations: Bytes,
@@ -306,12 +322,17 @@ impl<F> Publication<F> {
                 let (key, position, base) = (key.clone(), *position, position.offset - 1);
                 let delta = Body::Delta { key, base, position, patch: operations };
                 // The patch history has counted its bytes.
-                let delta = Arc::new(Self::of(id, false, delta, None, live, 0));
+                let delta = Arc::new(Self { taken_at, ..Self::of(id, false, delta, None, live, 0) });
                 Some(Version::new(delta, past, live.clone()))
             }
             _ => None,
         };
-        Arc::new(Self::of(id, false, body, version, live, bytes))
+        Arc::new(Self { taken_at, ..Self::of(id, false, body, version, live, bytes) })
+    }
+
+    /// When a shard made it. `None`: the shard knew no time.
+    pub(crate) fn taken_at(&self) -> Option<Instant> {
+        self.taken_at
     }
 
     /// For a snapshot: what to send to a session that is `behind` versions behind; `None` for the snapshot itself.
@@ -327,7 +348,8 @@ impl<F> Publication<F> {
             let snapshot_reason = Some(reason);
             let body = Body::Snapshot { key, position: *position, state: *state, snapshot_reason, document };
             // The document's bytes count already.
-            Arc::new(Self::of(self.id, false, body, None, &self.charge.live(), 0))
+            let taken_at = self.taken_at;
+            Arc::new(Self { taken_at, ..Self::of(self.id, false, body, None, &self.charge.live(), 0) })
         }))
     }
 

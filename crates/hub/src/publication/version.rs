@@ -144,7 +144,7 @@ impl<F> Version<F> {
         let (key, position) = (key.clone(), *position);
         let base = position.offset.checked_sub(u64::from(behind))?;
         let body = Body::Delta { key, base, position, patch };
-        Some(Publication::new(self.delta.id(), false, body, &self.live))
+        Some(Publication::made_at(self.delta.taken_at(), self.delta.id(), false, body, &self.live))
     }
 
     pub(crate) fn past(&self) -> PatchHistory {

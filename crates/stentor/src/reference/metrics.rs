@@ -22,7 +22,7 @@ Prometheus.
 ";
 
 /// Metrics to alert on, with the condition.
-const ALERTS: [(&str, &str); 25] = [
+const ALERTS: [(&str, &str); 26] = [
     ("process_open_fds", "above 80 % of `process_max_fds`"),
     ("process_resident_memory_bytes", "above 80 % of the container's limit"),
     ("stentor_connections", "above 80 % of `limits.connections_max` or of your capacity"),
@@ -32,6 +32,7 @@ const ALERTS: [(&str, &str); 25] = [
     ("stentor_protocol_errors_total", "a sudden rise"),
     ("stentor_origins_refused_total", "any increase after a deployment"),
     ("stentor_deliveries_dropped_total", "a sudden rise"),
+    ("stentor_delivery_seconds", "p99 above what your users notice"),
     ("stentor_turn_yields_total", "a sudden rise"),
     ("stentor_memory_overloads_total", "any increase"),
     ("stentor_feed_keys", "state `stale` above 0 for minutes"),

@@ -62,7 +62,7 @@
   const trends = [
     ['Connections', 'connections'], ['Sessions', 'sessions'], ['Messages received a second', 'messages_received', true],
     ['Deliveries a second', 'deliveries_sent', true], ['Bytes received a second', 'received_bytes', true],
-  ].map(([title, name, isCounter]) => ({ title, name, isCounter, points: [] }));
+  ].map(([title, name, isCounter]) => ({ title, read: (figures) => figures[name] ?? 0, isCounter, points: [] }));
 
   function build(trend) {
     const figure = document.createElement('figure');
@@ -80,14 +80,24 @@
   }
   at('trends').append(...trends.map(build));
 
+  /** Each protocol has a trend from its first session on. */
+  function drawProtocols(sessions = {}) {
+    for (const [name, count] of Object.entries(sessions)) {
+      if (count === 0 || trends.some(({ protocol }) => protocol === name)) continue;
+      const trend = { title: `Sessions: ${name}`, protocol: name, read: (figures) => figures.sessions_by_protocol?.[name] ?? 0, points: [] };
+      trends.push(trend);
+      at('trends').append(build(trend));
+    }
+  }
+
   let last;
   function draw(figures, time) {
     // After a restart of the server, its counters begin anew.
     const passed = last && figures.deliveries_sent >= last.figures.deliveries_sent ? (time - last.time) / 1000 : 0;
     for (const trend of trends) {
-      const now = figures[trend.name] ?? 0;
+      const now = trend.read(figures);
       if (trend.isCounter && passed === 0) continue;
-      const value = trend.isCounter ? Math.max(0, now - last.figures[trend.name]) / passed : now;
+      const value = trend.isCounter ? Math.max(0, now - trend.read(last.figures)) / passed : now;
       trend.points.push(value);
       if (trend.points.length > POINTS_MAX) trend.points.shift();
       trend.value.textContent = show(value);
@@ -103,13 +113,14 @@
 
   function showStatus(status) {
     const figures = status.data_plane;
+    drawProtocols(figures.sessions_by_protocol);
     draw(figures, performance.now());
     const { process } = status;
     const parts = [`version ${status.version}`, status.ready ? 'ready' : 'not ready', `up ${duration(status.uptime_seconds)}`];
     if (process) parts.push(`${bytes(process.resident_bytes)} resident`, `${show(process.file_descriptors)} of ${show(process.file_descriptors_max)} file descriptors`);
     say(parts.join(' · '));
     fill('sessions', [
-      ...Object.entries(figures.sessions_by_protocol ?? {}),
+      ...counts(figures.sessions_by_protocol),
       ...pick(figures, ['engineio_sessions', 'sockjs_sessions', 'socketio_recovery_sockets', 'identities', 'connections_accepted', 'topics']),
     ]);
     fill('pressure', pick(figures, ['deliveries_pending', 'send_buffer_bytes', 'deliveries_dropped', 'deliveries_conflated', 'deliveries_dropped_on_disconnect', 'connections_paused', 'mailbox_overflow_messages']));
