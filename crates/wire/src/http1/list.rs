@@ -2,7 +2,24 @@
 
 /// True for a byte of a token (RFC 9110 section 5.6.2).
 pub(crate) fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+    const TOKEN: [bool; 256] = table(b"!#$%&'*+-.^_`|~");
+    TOKEN[usize::from(byte)]
+}
+
+/// By byte: letters and digits, and `others`.
+pub(crate) const fn table(others: &[u8]) -> [bool; 256] {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut at = 0;
+    while at < others.len() {
+        table[others[at] as usize] = true;
+        at += 1;
+    }
+    table
 }
 
 /// True for a non-empty token (RFC 9110 section 5.6.2).

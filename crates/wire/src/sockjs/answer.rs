@@ -6,6 +6,7 @@
 
 use super::{Error, Resource, Transport};
 use crate::http1;
+use sha1::{Digest, Sha1};
 use std::borrow::Cow;
 
 /// The greeting: `text/plain`, at the prefix itself.
@@ -237,7 +238,9 @@ impl Iframe {
         );
         let ancestors = ancestors.map(|sources| format!("frame-ancestors {sources}"));
         // A browser that has the page under other rules needs it again.
-        let digest = sha1_smol::Sha1::from(format!("{page}{}", ancestors.as_deref().unwrap_or(""))).digest();
+        let digest =
+            Sha1::new().chain_update(&page).chain_update(ancestors.as_deref().unwrap_or("")).finalize();
+        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         Iframe { page, etag: format!("\"{digest}\""), ancestors }
     }
 

@@ -7,6 +7,7 @@ use std::str;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use sha1::{Digest, Sha1};
 
 use super::deflate::{DeflateOptions, Negotiated, WINDOW_BITS};
 use crate::http1::{
@@ -239,12 +240,10 @@ fn is_key(key: &[u8]) -> bool {
 
 /// RFC 6455 section 4.2.2, item 5.4.
 fn accept(key: &[u8]) -> [u8; 28] {
-    let mut hash = sha1_smol::Sha1::new();
-    hash.update(key);
-    hash.update(GUID);
+    let hash = Sha1::new().chain_update(key).chain_update(GUID).finalize();
     let mut accept = [b'='; 28];
     // 20 bytes always make 28 characters.
-    let written = STANDARD.encode_slice(hash.digest().bytes(), &mut accept);
+    let written = STANDARD.encode_slice(hash, &mut accept);
     debug_assert_eq!(written, Ok(28));
     accept
 }

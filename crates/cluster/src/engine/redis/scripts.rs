@@ -1,5 +1,6 @@
 //! What runs within the server, as one step each.
 
+use sha1::{Digest, Sha1};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -55,7 +56,10 @@ static SOURCES: LazyLock<[Source; 9]> = LazyLock::new(|| {
         include_str!("scripts/heartbeat.lua").into(),
         include_str!("scripts/claim.lua").into(),
     ]
-    .map(|text| Source { sha1: sha1_smol::Sha1::from(&text).digest().to_string(), text })
+    .map(|text| {
+        let sha1 = Sha1::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
+        Source { sha1, text }
+    })
 });
 
 impl Script {
