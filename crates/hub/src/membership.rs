@@ -90,6 +90,11 @@ impl<E: Encoder> Hub<E> {
         all
     }
 
+    /// Whether changes of members wait for a core that is behind.
+    pub fn has_membership_changes(&self) -> bool {
+        self.presence.as_ref().is_some_and(|presence| !presence.changes.is_empty())
+    }
+
     /// A session of this shard has joined a room with presence, or left it.
     pub fn handle_presence(&mut self, now: Instant, room: Room, change: PresenceChange) {
         let home = self.presence_core(&room);

@@ -22,15 +22,25 @@ const QUERIES_MAX: usize = 1_024;
 pub(super) struct PresenceState {
     charge: Charge,
     timer_at: Option<Instant>,
-    /// The ids of sessions that came from other nodes.
+    /// The ids of sessions that came from other nodes, until nobody has to learn any more that they have left.
     moved: HashMap<SessionId, PublicId>,
+    /// Those that have ended are to be forgotten.
+    is_old: bool,
     queries: Arc<AtomicUsize>,
 }
 
 impl PresenceState {
     pub(super) fn new(ledger: Arc<Ledger>) -> Self {
         let charge = Charge::new(ledger, Class::Presence);
-        Self { charge, timer_at: None, moved: HashMap::new(), queries: Arc::default() }
+        Self { charge, timer_at: None, moved: HashMap::new(), is_old: false, queries: Arc::default() }
+    }
+
+    /// Forgets the ids of sessions that have ended, if it is time to and no change waits that may be one of theirs.
+    fn forget_ended(&mut self, changes_wait: bool, is_open: impl Fn(SessionId) -> bool) {
+        if self.is_old && !changes_wait {
+            self.is_old = false;
+            self.moved.retain(|session, _| is_open(*session));
+        }
     }
 
     /// The timer has fired.
@@ -74,6 +84,7 @@ impl<D: Driver> Core<D> {
             self.ex.hub.untracked().handle_presence(now, change.room, presence);
         }
         let hub = self.ex.hub.untracked();
+        self.presence.forget_ended(hub.has_membership_changes(), |session| hub.tag(session).is_some());
         hub.handle_presence_time(now);
         while let Some(notice) = hub.poll_presence_notice() {
             has_changed = true;
@@ -122,7 +133,7 @@ impl<D: Driver> Core<D> {
             return;
         }
         let hub = self.ex.hub.untracked();
-        self.presence.moved.retain(|session, _| hub.tag(*session).is_some());
+        self.presence.is_old = true;
         let stats = hub.presence_stats();
         self.presence.charge.set(stats.bytes);
         let metrics = self.ex.metrics();
@@ -180,5 +191,24 @@ impl<D: Driver> Core<D> {
             missing_nodes: Vec::new(),
         };
         (list, page.visited)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_a_session_is_known_until_its_leave_was_taken() {
+        let mut presence = PresenceState::new(Arc::new(Ledger::new(1 << 20)));
+        let (ended, open) = (SessionId::from_bits(1), SessionId::from_bits(2));
+        presence.moved = [ended, open].map(|session| (session, PublicId::of_bytes([7; 15]))).into();
+        presence.forget_ended(false, |session| session == open);
+        assert_eq!(presence.moved.len(), 2, "it isn't time yet");
+        presence.is_old = true;
+        presence.forget_ended(true, |session| session == open);
+        assert_eq!(presence.moved.len(), 2, "the change may wait for a core that is behind");
+        presence.forget_ended(false, |session| session == open);
+        assert_eq!(presence.moved.keys().collect::<Vec<_>>(), [&open]);
     }
 }
