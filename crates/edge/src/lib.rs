@@ -83,4 +83,4 @@ pub use ports::{
 };
 pub use proxies::{ForwardedHeader, Proxies};
 pub use rule::{Presence, Rooms, Rule, Template, TemplateError};
-pub use tls::{CertificateFiles, TlsError, TlsHandle, TlsOptions};
+pub use tls::{CertificateFiles, PreparedTls, TlsError, TlsHandle, TlsOptions};

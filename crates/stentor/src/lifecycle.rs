@@ -165,4 +165,4 @@ fn failed_by(result: Result<(), CoreFailed>) -> Outcome {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

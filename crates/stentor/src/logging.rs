@@ -49,6 +49,12 @@ impl LevelHandle {
         // It fails only if the log is gone.
         let _ = self.0.reload(filter(level));
     }
+
+    /// Of no log.
+    #[cfg(test)]
+    pub(crate) fn for_test() -> Self {
+        Self(reload::Layer::new(LevelFilter::INFO).1)
+    }
 }
 
 fn filter(level: LogLevel) -> LevelFilter {

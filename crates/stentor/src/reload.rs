@@ -19,7 +19,7 @@ use crate::machine;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use stentor_control::{Auth, ControlHandle, Reload};
-use stentor_edge::{DataPlane, Done, IdentityFilter, Recheck, RecheckAction, TlsHandle, TlsOptions};
+use stentor_edge::{DataPlane, Done, IdentityFilter, PreparedTls, Recheck, RecheckAction, TlsHandle};
 use tokio::sync::oneshot;
 
 /// Reads the configuration again, with its warnings.
@@ -49,7 +49,8 @@ pub(crate) struct Parts {
 struct Prepared {
     edge: stentor_edge::Options,
     control: stentor_control::Prepared,
-    tls: TlsOptions,
+    /// If the server speaks TLS.
+    tls: Option<PreparedTls>,
     config: Config,
 }
 
@@ -111,28 +112,28 @@ impl Reloader {
         let Some(parts) = self.parts.get() else { return Err("the server is starting".into()) };
         let (mut config, warnings) = (self.load)().map_err(|problems| problems.to_string())?;
         let changes = config.apply(&self.running());
-        let prepared = Self::prepare(config).map_err(|error| format!("{error:#}"))?;
+        let prepared = Self::prepare(parts, config).map_err(|error| format!("{error:#}"))?;
         self.commit(parts, prepared).await.map_err(|error| format!("{error:#}"))?;
         Ok(Report { changes, warnings })
     }
 
     /// Checks the new options of all parts, and opens and reads what they name.
-    fn prepare(config: Config) -> anyhow::Result<Prepared> {
-        // The configuration was loaded, so the certificates of `tls` could be read.
+    fn prepare(parts: &Parts, config: Config) -> anyhow::Result<Prepared> {
         let Options { edge, mut control, tls, .. } = machine::options(&config);
         machine::leave_idle_feeds_to_cluster(&config, &mut control);
+        // Its warnings are among those of the configuration.
+        let tls = parts.tls.as_ref().map(|_| TlsHandle::prepare(&tls)).transpose()?;
         Ok(Prepared { edge, control: control.prepare()?, tls, config })
     }
 
-    /// Applies options to all parts. Only the first steps can fail: if a file has changed since it was checked.
+    /// Applies options to all parts. Only the first step can fail: if a file has changed since it was checked.
     async fn commit(&self, parts: &Parts, prepared: Prepared) -> anyhow::Result<()> {
         let Prepared { edge, control, tls, config } = prepared;
-        if let Some(handle) = &parts.tls {
-            // Its warnings are among those of the configuration.
-            handle.replace(&tls)?;
-        }
         if let (Some(auth), Some(options)) = (&parts.auth, config.auth_options()) {
             auth.replace(&options)?;
+        }
+        if let (Some(handle), Some(tls)) = (&parts.tls, tls) {
+            handle.commit(tls);
         }
         self.log.set(config.server.log_level);
         let (applied, all_cores) = oneshot::channel();
@@ -143,7 +144,9 @@ impl Reloader {
         if parts.auth.is_some() {
             // What was allowed before may not be any more.
             let everybody = Recheck { filter: IdentityFilter::default(), action: RecheckAction::Authorize };
-            parts.plane.recheck(everybody, Done::new(|_| ()));
+            let (looked_at, all_sessions) = oneshot::channel();
+            parts.plane.recheck(everybody, Done::new(move |_| _ = looked_at.send(())));
+            let _ = all_sessions.await;
         }
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
@@ -157,3 +160,6 @@ impl Reload for Reloader {
         Box::pin(async move { task.await.unwrap_or_else(|error| Err(error.to_string())) })
     }
 }
+
+#[cfg(test)]
+mod tests;

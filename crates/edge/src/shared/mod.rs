@@ -115,7 +115,7 @@ impl Inbox {
     }
 
     /// Puts a command in even if the inbox is full. The caller waits for it before the next one.
-    fn put_always(&self, command: ControlCommand) {
+    pub(crate) fn put_always(&self, command: ControlCommand) {
         let bytes = command.bytes();
         self.push(&mut locked(&self.queue), command, bytes);
         self.wake();

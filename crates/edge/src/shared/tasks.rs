@@ -9,7 +9,7 @@
 use super::{ControlCommand, Shared};
 use crate::ports::{
     Acknowledged, Command, CommandError, Concerned, Done, MemberList, MembersQuery, Named, PublicId, Recheck,
-    RoomList, RoomsQuery, SessionList, Target,
+    RecheckAction, RoomList, RoomsQuery, SessionList, Target,
 };
 use std::collections::BTreeMap;
 use std::mem;
@@ -486,17 +486,22 @@ impl Shared {
         self.put_all(tasks.collect(), &gather);
     }
 
-    /// Looks at identities again: on the core of the session that is named, if its id says so; otherwise on all.
+    /// Looks at identities again: on the core of the session that is named, if its id says so; otherwise on all. What is no longer
+    /// allowed ends even if inboxes are full.
     pub(crate) fn submit_recheck(&self, recheck: Recheck, done: Done<Concerned>) {
         let named = recheck.filter.session.and_then(|id| self.session_of(id));
         let cores = named.map_or(0..self.cores, |(core, _)| core..core + 1);
         let session = named.map(|(_, session)| session);
+        let is_certain = recheck.action == RecheckAction::Authorize;
         let (recheck, gather) = (Arc::new(recheck), Gather::new(cores.len(), done));
         let tasks = cores.map(|core| {
             let (recheck, gather, concerned) = (recheck.clone(), gather.clone(), Concerned::default());
             let task = RecheckTask { recheck, session, next: 0, concerned, gather };
             (core, ControlCommand::Task(Box::new(Task::Recheck(task))))
         });
+        if is_certain {
+            return tasks.for_each(|(core, task)| self.inboxes[core].put_always(task));
+        }
         self.put_all(tasks.collect(), &gather);
     }
 

@@ -82,20 +82,33 @@ impl TlsHandle {
         Ok((Self { store, config: Arc::new(config) }, warnings))
     }
 
-    /// Reads the files again, or others. New handshakes use them from now on; connections that are open stay. After an error
-    /// nothing has changed. Also returns warnings for the operator.
-    ///
-    /// A ticket secret that is no longer configured stays until the server ends.
+    /// Reads the files again, or others, for [`TlsHandle::commit`].
     ///
     /// # Errors
     /// As [`TlsHandle::load`].
-    pub fn replace(&self, options: &TlsOptions) -> Result<Vec<String>, TlsError> {
+    pub fn prepare(options: &TlsOptions) -> Result<PreparedTls, TlsError> {
         let (certificates, warnings) = Certificates::load(&options.certificates)?;
-        let secret = secret(options)?;
+        Ok(PreparedTls { certificates, secret: secret(options)?, warnings })
+    }
+
+    /// Replaces what was read. New handshakes use it from now on; connections that are open stay.
+    ///
+    /// A ticket secret that is no longer configured stays until the server ends.
+    pub fn commit(&self, PreparedTls { certificates, secret, .. }: PreparedTls) {
         *self.store.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(certificates);
         if let Some(secret) = secret {
             self.store.tickets.replace(secret);
         }
+    }
+
+    /// Both at once. Also returns warnings for the operator. After an error nothing has changed.
+    ///
+    /// # Errors
+    /// As [`TlsHandle::load`].
+    pub fn replace(&self, options: &TlsOptions) -> Result<Vec<String>, TlsError> {
+        let prepared = Self::prepare(options)?;
+        let warnings = prepared.warnings.clone();
+        self.commit(prepared);
         Ok(warnings)
     }
 
@@ -108,6 +121,14 @@ impl TlsHandle {
     pub fn config(&self) -> Arc<ServerConfig> {
         self.config.clone()
     }
+}
+
+/// Certificates and a ticket secret that were read and checked.
+#[derive(Debug)]
+pub struct PreparedTls {
+    certificates: Certificates,
+    secret: Option<Vec<u8>>,
+    warnings: Vec<String>,
 }
 
 #[derive(Debug)]

@@ -21,6 +21,6 @@ mod pump;
 mod session;
 mod tickets;
 
-pub use certificates::{CertificateFiles, TlsError, TlsHandle, TlsOptions};
+pub use certificates::{CertificateFiles, PreparedTls, TlsError, TlsHandle, TlsOptions};
 pub(crate) use connections::TlsSettings;
 pub(crate) use layer::TlsLayer;

@@ -6,6 +6,7 @@ mod forged;
 mod grants;
 mod handshakes;
 mod pending;
+mod rechecks;
 mod recovery;
 mod user_limits;
 

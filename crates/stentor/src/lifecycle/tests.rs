@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 /// A data plane that only records calls of `drain`.
 #[derive(Default)]
-struct Fake {
+pub(crate) struct Fake {
     drained: Mutex<Vec<Drain>>,
     told: Notify,
 }
