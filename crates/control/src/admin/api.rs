@@ -5,8 +5,8 @@
 pub use super::reason::{COMMON_REASONS, ROUTING_REASONS, Reason};
 
 use super::State;
-use super::commands::{disconnect, emit, join, leave, sessions};
-use super::lists::{members, rooms};
+use super::commands::{disconnect, emit, join, leave};
+use super::lists::{members, rooms, sessions};
 use super::publish::publish;
 use super::push::push;
 use super::reason::{

@@ -1,4 +1,4 @@
-//! Commands for sessions: `POST /api/v1/emit`, `/join`, `/leave`, `/disconnect` and `/sessions`.
+//! Commands for sessions: `POST /api/v1/emit`, `/join`, `/leave`, `/disconnect` and `/sessions` (whose answer is a list).
 //!
 //! A command's body is one JSON object. It names sessions, in the same way for all commands, and what to do with them:
 //!
@@ -13,7 +13,6 @@
 //! fields are refused: a misspelt `rooms` would disconnect everybody. docs/socketio.md describes them for users.
 
 use super::body::{discard, media_type, read_whole};
-use super::lists::Session;
 use super::publish::{ask, content, in_line, too_long};
 use super::{Refusal, State, json, reason};
 use axum::body::Body;
@@ -24,7 +23,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
-use stentor_edge::{Command, Concerned, Done, PublicId, SESSIONS_LISTED_MAX, Target};
+use stentor_edge::{Command, Concerned, Done, PublicId, Target};
 use stentor_hub::{ROOM_BYTES_MAX, Rooms};
 
 /// Maximum number of rooms and sessions that a command names.
@@ -36,7 +35,7 @@ type Names<'a> = Vec<Cow<'a, str>>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Request<'a> {
+pub(super) struct Request<'a> {
     #[serde(borrow, default)]
     namespace: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -58,7 +57,7 @@ struct Request<'a> {
     #[serde(default)]
     close: Option<bool>,
     #[serde(default)]
-    limit: Option<usize>,
+    pub(super) limit: Option<usize>,
 }
 
 #[derive(Default, Deserialize)]
@@ -87,15 +86,6 @@ struct Answer {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn is_zero(number: &usize) -> bool {
     *number == 0
-}
-
-#[derive(Serialize)]
-struct Sessions {
-    sessions: Vec<Session>,
-    count: usize,
-    truncated: bool,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    missing_nodes: Vec<String>,
 }
 
 pub(super) async fn emit(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
@@ -149,22 +139,8 @@ async fn carry_out<C: Fn(Done<Concerned>) -> Command>(
     .await
 }
 
-pub(super) async fn sessions(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
-    handle(state, headers, body, &["limit"], async |state, request: Request<'_>| {
-        let target = request.target()?;
-        let limit = check_limit(request.limit.unwrap_or(LISTED), SESSIONS_LISTED_MAX)?;
-        let give = |done| state.data_plane.command(target.clone(), Command::Sessions { limit, done });
-        let list = ask(state, give).await?;
-        let truncated = list.sessions.len() < list.count;
-        let sessions = list.sessions.into_iter().map(Session::from).collect();
-        let (count, missing_nodes) = (list.count, list.missing_nodes);
-        Ok(json(StatusCode::OK, &Sessions { sessions, count, truncated, missing_nodes }))
-    })
-    .await
-}
-
 /// Reads a command, which may have these fields of its own, and carries it out.
-async fn handle(
+pub(super) async fn handle(
     Shared(state): Shared<Arc<State>>,
     headers: HeaderMap,
     mut body: Body,
@@ -231,7 +207,7 @@ impl Request<'_> {
         self.namespace.as_deref().unwrap_or("/")
     }
 
-    fn target(&self) -> Result<Target, Refusal> {
+    pub(super) fn target(&self) -> Result<Target, Refusal> {
         let named = [&self.rooms, &self.sessions].map(|names| names.as_deref().unwrap_or_default());
         let except = [&self.except.rooms, &self.except.sessions];
         let names = named.iter().map(|names| names.len()).sum::<usize>()
@@ -282,6 +258,6 @@ pub(super) fn session_id(text: &str) -> Result<PublicId, Refusal> {
     })
 }
 
-fn check_limit(limit: usize, max: usize) -> Result<usize, Refusal> {
+pub(super) fn check_limit(limit: usize, max: usize) -> Result<usize, Refusal> {
     if limit > max { Err(bad(format!("\"limit\" is at most {max}"))) } else { Ok(limit) }
 }

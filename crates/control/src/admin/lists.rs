@@ -1,16 +1,19 @@
 //! Lists: rooms, their members, and how sessions are shown.
 
-use super::commands::{LISTED, refuse, session_id};
+use super::commands::{LISTED, Request, check_limit, handle, refuse, session_id};
 use super::publish::ask;
 use super::{Refusal, State, json, reason};
 use crate::admin::body::percent_decoded;
 use axum::body::Body;
 use axum::extract::State as Shared;
-use axum::http::{Response, StatusCode, Uri};
+use axum::http::{HeaderMap, Response, StatusCode, Uri};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
-use stentor_edge::{MembersQuery, PublicId, ROOMS_LISTED_MAX, RoomsQuery, SessionDetails, SessionInfo};
+use stentor_edge::{
+    Command, MembersQuery, PublicId, ROOMS_LISTED_MAX, RoomsQuery, SESSIONS_LISTED_MAX, SessionDetails,
+    SessionInfo,
+};
 use stentor_hub::{MEMBERS_LISTED_MAX, ROOM_BYTES_MAX, Room, RoomMember};
 
 #[derive(Serialize)]
@@ -47,6 +50,15 @@ impl From<SessionInfo> for Session {
 /// JSON as it was written.
 fn raw(text: Option<Arc<str>>) -> Option<Box<RawValue>> {
     text.and_then(|text| serde_json::from_str(&text).ok())
+}
+
+#[derive(Serialize)]
+struct Sessions {
+    sessions: Vec<Session>,
+    count: usize,
+    truncated: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_nodes: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -92,6 +104,20 @@ impl From<&RoomMember> for Member {
         let session = PublicId::from(*id).to_string();
         Self { session, user, info: raw(info.clone()), since: since_ms / 1_000 }
     }
+}
+
+pub(super) async fn sessions(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
+    handle(state, headers, body, &["limit"], async |state, request: Request<'_>| {
+        let target = request.target()?;
+        let limit = check_limit(request.limit.unwrap_or(LISTED), SESSIONS_LISTED_MAX)?;
+        let give = |done| state.data_plane.command(target.clone(), Command::Sessions { limit, done });
+        let list = ask(state, give).await?;
+        let truncated = list.sessions.len() < list.count;
+        let sessions = list.sessions.into_iter().map(Session::from).collect();
+        let (count, missing_nodes) = (list.count, list.missing_nodes);
+        Ok(json(StatusCode::OK, &Sessions { sessions, count, truncated, missing_nodes }))
+    })
+    .await
 }
 
 pub(super) async fn rooms(Shared(state): Shared<Arc<State>>, uri: Uri) -> Response<Body> {

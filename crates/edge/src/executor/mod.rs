@@ -13,6 +13,7 @@ mod effect;
 pub(crate) mod handshakes;
 pub(crate) mod holds;
 mod identity;
+mod observe;
 mod recovery;
 
 pub(crate) use crate::app::Feeds;
@@ -34,10 +35,8 @@ use crate::limits::{LimitReached, Slot};
 use crate::metrics::CoreMetrics;
 use crate::millis::{Clock, Millis};
 use crate::options::{Limits, Options};
-use crate::plane::{network_of, source_of};
-use crate::ports::{
-    Access, Denial, Done, EventEmit, EventReply, Identity, Location, Principal, PublicId, SessionDetails,
-};
+use crate::plane::source_of;
+use crate::ports::{Access, Denial, Done, EventEmit, EventReply, Identity, Location, Principal, PublicId};
 use crate::recovery::RecoverableSockets;
 use crate::settings::Settings;
 use crate::shared::{ControlCommand, Shared};
@@ -335,19 +334,6 @@ impl Executor {
         }
     }
 
-    /// What is known of a session, for operators.
-    pub(crate) fn details(&self, session: SessionId) -> SessionDetails {
-        let (user, info) = self.who_is(session);
-        let source = self.hub.source(session);
-        SessionDetails {
-            user,
-            info,
-            address: source.map(|(source, _)| network_of(source)),
-            since: source.map(|(_, opened_at)| self.begun_at + u64::from(opened_at)),
-            send_buffer_bytes: self.hub.pending_bytes_of(session),
-        }
-    }
-
     /// The public id of a session of this core.
     pub(crate) fn public_id(&self, session: SessionId) -> PublicId {
         public_id(&self.hub, &self.recovery, &self.context, session)
@@ -450,18 +436,6 @@ impl Executor {
         mut each: impl FnMut(&Publication<Frame>, &Frame),
     ) {
         self.hub.take(session, bytes_max, frames_max, |publication, frame| each(publication, frame));
-    }
-
-    /// Records how long the sampled deliveries took that are with the kernel now.
-    #[inline]
-    pub(crate) fn record_latencies(&mut self) {
-        if self.hub.has_sampled() {
-            // A virtual clock may be ahead.
-            let now = self.context.now.max(Instant::now());
-            for taken_at in self.hub.untracked().drain_sampled() {
-                self.metrics.record_delivery(now.saturating_duration_since(taken_at));
-            }
-        }
     }
 
     /// The number of messages to other cores and nodes since the start. It shows whether handling an input produced any.
