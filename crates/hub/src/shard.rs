@@ -224,7 +224,8 @@ impl<E: Encoder> Hub<E> {
         if self.sessions.has_subscriptions(session, self.subscriptions_max) {
             return Err(SubscribeError::TooManySubscriptions);
         }
-        let index = known.or_else(|| self.topics.find_or_insert(topic)).ok_or(SubscribeError::TooManyTopics)?;
+        let index =
+            known.or_else(|| self.topics.find_or_insert(topic)).ok_or(SubscribeError::TooManyTopics)?;
         if let Some(member) = self.sessions.subscribe(session, index, terms) {
             self.join_topic(member, index, since);
         }

@@ -11,6 +11,9 @@
 //! independently wouldn't be for few. A session with pending deliveries ends when they have left, at the latest with the
 //! window.
 //!
+//! A connection that this node passes through to another one over TLS has a slot as well: it ends with its TLS, and its client
+//! reaches the other node directly.
+//!
 //! **Invariants.** What begins after the start of the window, or is moved here, has no slot and ends with the
 //! window. A second drain replaces the times of the first.
 
@@ -38,6 +41,8 @@ const RECONNECT_MAX: Duration = Duration::from_secs(1);
 enum Target {
     Client(ClientId),
     Connection(ConnId),
+    /// A connection for another node, whose TLS is here.
+    Relayed(ConnId),
 }
 
 /// A drain that has begun.
@@ -53,6 +58,10 @@ pub(super) struct Draining {
     next_at: Instant,
     /// Their slot has come, and their deliveries are pending.
     postponed: Vec<Target>,
+    /// When those are looked at again.
+    retry_at: Instant,
+    /// When the connections for other nodes end that are left.
+    relayed_end: Instant,
     random: fastrand::Rng,
 }
 
@@ -70,9 +79,9 @@ impl Draining {
     }
 
     /// When something happens next.
-    fn next_timeout(&self, now: Instant) -> Instant {
+    fn next_timeout(&self) -> Instant {
         let next = if self.targets.is_empty() { self.window_ends } else { self.next_at };
-        if self.postponed.is_empty() { next } else { next.min(now + PENDING_RETRY) }
+        if self.postponed.is_empty() { next } else { next.min(self.retry_at) }
     }
 }
 
@@ -94,6 +103,8 @@ impl<D: Driver> Core<D> {
             slots: 0,
             next_at: window_begins,
             postponed: Vec::new(),
+            retry_at: window_begins,
+            relayed_end: window_ends,
             random: fastrand::Rng::with_seed(seed),
         }));
         // A window that had begun begins anew, with the sessions that are left.
@@ -119,10 +130,12 @@ impl<D: Driver> Core<D> {
                 self.ex.draining = true;
                 self.begin_window(&mut drain);
             }
-            let due = drain.postponed.len();
-            for at in (0..due).rev() {
-                if self.end_target(drain.postponed[at], &mut drain.random) {
-                    drain.postponed.swap_remove(at);
+            if drain.retry_at <= now {
+                drain.retry_at = now + PENDING_RETRY;
+                for at in (0..drain.postponed.len()).rev() {
+                    if self.end_target(drain.postponed[at], &mut drain.random) {
+                        drain.postponed.swap_remove(at);
+                    }
                 }
             }
             while drain.next_at <= now
@@ -134,13 +147,18 @@ impl<D: Driver> Core<D> {
                 drain.set_next();
             }
             // If nothing is left, the rest ends now.
-            let next = if drain.is_empty() { now } else { drain.next_timeout(now).min(drain.window_ends) };
+            let next = if drain.is_empty() { now } else { drain.next_timeout().min(drain.window_ends) };
             self.driver.timer_set(next, Timer::Drain.token());
         } else if !self.ex.finishing || !self.ex.draining {
             self.ex.draining = true;
             self.ex.finishing = true;
             self.finish_drain(&mut drain);
+            self.driver.timer_set(drain.relayed_end, Timer::Drain.token());
             self.driver.timer_set(drain.ends, Timer::Drain.token());
+        } else if now >= drain.relayed_end {
+            for conn in self.driver.relayed() {
+                self.driver.end_relayed(conn, true);
+            }
         }
         self.ex.metrics().drain_pending.set((drain.targets.len() + drain.postponed.len()) as u64);
         self.drain = Some(drain);
@@ -157,6 +175,7 @@ impl<D: Driver> Core<D> {
                 targets.push(Target::Connection(conn.id));
             }
         }
+        targets.extend(self.driver.relayed().into_iter().map(Target::Relayed));
         drain.random.shuffle(&mut targets);
         drain.slots = targets.len();
         drain.targets = targets;
@@ -180,6 +199,7 @@ impl<D: Driver> Core<D> {
                 }
                 self.end_connection(index, session, random);
             }
+            Target::Relayed(conn) => return self.driver.end_relayed(conn, false),
         }
         true
     }
@@ -238,6 +258,7 @@ impl<D: Driver> Core<D> {
         drain.postponed.clear();
         let left = drain.ends.saturating_duration_since(self.ex.context.now);
         let last_responses = self.ex.millis().after(left / 2);
+        drain.relayed_end = self.ex.context.now + left / 2;
         for id in self.client_ids() {
             self.end_client(id, End::Because(Disconnect::Shutdown));
         }

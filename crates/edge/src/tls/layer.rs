@@ -42,6 +42,16 @@ impl<D: Driver> TlsLayer<D> {
             _ => self.driver.detach(conn),
         }
     }
+
+    /// The connections that left so and are open.
+    pub(crate) fn relayed(&self) -> Vec<ConnId> {
+        self.tls.iter().flat_map(|tls| tls.pumps.values().copied()).collect()
+    }
+
+    /// Ends one of them. Returns false if something for its client is in flight, unless it is the last time.
+    pub(crate) fn end_relayed(&mut self, conn: ConnId, is_last: bool) -> bool {
+        self.tls.as_mut().is_none_or(|tls| tls.end_relayed(&mut self.driver, conn, is_last))
+    }
 }
 
 impl<D: Driver> Driver for TlsLayer<D> {

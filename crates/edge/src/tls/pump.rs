@@ -71,6 +71,19 @@ impl Tls {
         }
     }
 
+    /// Ends a connection that has left the core. Returns false if something for its client is in flight, unless it is the last
+    /// time.
+    pub(super) fn end_relayed<D: Driver>(&mut self, driver: &mut D, conn: ConnId, is_last: bool) -> bool {
+        let waits = |connection: &Connection| connection.driver_sends && !is_last;
+        if self.get(conn).is_some_and(waits) {
+            return false;
+        }
+        if let Some(connection) = self.take(conn) {
+            self.finish(driver, connection, LINGER);
+        }
+        true
+    }
+
     /// A connection ends: so does its pair.
     pub(super) fn end_pump<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection) {
         if let Some(near) = connection.pump.take() {

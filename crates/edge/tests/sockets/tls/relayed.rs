@@ -6,7 +6,10 @@ use crate::harness::{PATIENCE, Server, read};
 use rustls::DEFAULT_VERSIONS;
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex, mpsc};
-use stentor_edge::{ClientConnection, Done, Handover, Location, NodeTag, Relay, RelayPermit, SessionName};
+use std::time::{Duration, Instant};
+use stentor_edge::{
+    ClientConnection, Done, Drain, Handover, Location, NodeTag, Relay, RelayPermit, SessionName,
+};
 
 /// Has every session on another node, which is the test.
 #[derive(Debug)]
@@ -82,4 +85,47 @@ fn a_connection_for_another_node_keeps_its_tls_here() {
     drop(stream);
     server.until_metric("memory_bytes{tls}", |bytes| bytes == 0);
     server.until_metric("connections", |connections| connections == 0);
+}
+
+/// Their sessions stay at the other node, and their clients reach it directly from then on.
+#[test]
+fn connections_for_another_node_end_evenly_when_this_one_drains() {
+    const WINDOW: Duration = Duration::from_secs(1);
+    let (relayed, connections) = mpsc::channel();
+    let server = Server::start(
+        1,
+        with_tls(|options| {
+            options.node_tag = Some(NodeTag(1));
+            options.relay = Some(Arc::new(Elsewhere(Mutex::new(relayed))));
+        }),
+    );
+    let clients: Vec<_> = (0..20)
+        .map(|_| {
+            let mut stream = open(server.addr, client(DEFAULT_VERSIONS));
+            stream
+                .write_all(b"POST /sockjs/000/abc/xhr HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+                .unwrap();
+            (stream, connections.recv_timeout(PATIENCE).unwrap())
+        })
+        .collect();
+    let begun = Instant::now();
+    let hour = Duration::from_secs(3600);
+    server.plane().drain(Drain { delay: Duration::ZERO, window: WINDOW, timeout: hour, listens: false });
+    let ends = clients.into_iter().map(|(mut stream, (mut connection, _permit))| {
+        std::thread::spawn(move || {
+            let mut rest = Vec::new();
+            // With a notice: otherwise that is an error.
+            rustls::Stream::new(&mut stream.session, &mut stream.tcp).read_to_end(&mut rest).unwrap();
+            let at = begun.elapsed();
+            connection.socket.set_nonblocking(false).unwrap();
+            assert_eq!(read(&mut connection.socket, &mut [0]).unwrap(), 0);
+            at
+        })
+    });
+    let ends: Vec<_> = ends.collect();
+    let mut ends: Vec<Duration> = ends.into_iter().map(|end| end.join().unwrap()).collect();
+    ends.sort();
+    assert!(ends[0] < WINDOW / 4 && ends[19] > WINDOW * 3 / 4 && ends[19] < 3 * WINDOW, "{ends:?}");
+    assert!(ends[10] - ends[5] > WINDOW / 20, "{ends:?}");
+    assert!(server.join() < PATIENCE);
 }
