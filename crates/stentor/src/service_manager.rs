@@ -8,6 +8,7 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +21,13 @@ pub(crate) enum Notice {
     Stopping,
 }
 
-/// Notifies systemd, if it started the process as `Type=notify`.
+/// Notifies systemd, if it started the process as `Type=notify`. A process that shuts down isn't ready any more, also if it reloads.
 pub(crate) fn notify(notice: Notice) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else { return };
+    static IS_STOPPING: AtomicBool = AtomicBool::new(false);
+    if IS_STOPPING.fetch_or(notice == Notice::Stopping, Ordering::SeqCst) {
+        return;
+    }
     if let Err(error) = send(&socket, notice) {
         tracing::warn!(%error, ?notice, "can't notify the service manager");
     }

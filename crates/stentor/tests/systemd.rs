@@ -37,6 +37,7 @@ fn start_reload_and_shutdown_are_notified() {
     };
     let server = Command::new(env!("CARGO_BIN_EXE_stentor"))
         .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cores", "1"])
+        .env("STENTOR_SERVER_DRAIN_DELAY", "3s")
         .env("NOTIFY_SOCKET", &path)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -53,7 +54,12 @@ fn start_reload_and_shutdown_are_notified() {
     assert_eq!(next(), "READY=1");
     kill_process(pid, Signal::TERM).unwrap();
     assert_eq!(next(), "STOPPING=1");
+    // It reloads also while it drains, but isn't ready any more.
+    kill_process(pid, Signal::HUP).unwrap();
     assert_eq!(server.0.wait().unwrap().code(), Some(0));
+    manager.set_nonblocking(true).unwrap();
+    let further = manager.recv(&mut [0; 256]).map_err(|error| error.kind());
+    assert_eq!(further, Err(std::io::ErrorKind::WouldBlock));
 }
 
 /// A server on sockets that are open already, as the first descriptors of `LISTEN_FDS`.
