@@ -8,7 +8,7 @@ use super::page::is_page;
 use super::{Refusal, reason};
 use crate::options::AdminOptions;
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, Request, header};
+use axum::http::{HeaderMap, Method, Request, header};
 use std::net::{IpAddr, SocketAddr};
 use subtle::ConstantTimeEq;
 
@@ -36,7 +36,7 @@ pub(super) fn check<B>(
     let cross_site = |site: &[u8]| site != b"none" && site != b"same-origin";
     let mut origins = headers.get_all(header::ORIGIN).iter();
     if origins.any(|origin| !is_own(origin.as_bytes(), host_text.as_bytes()))
-        || headers.get("sec-fetch-site").is_some_and(|site| cross_site(site.as_bytes()))
+        || headers.get("sec-fetch-site").is_some_and(|site| cross_site(site.as_bytes())) && !is_link(request)
     {
         return Err(Refusal::new(reason::ORIGIN, "requests from web pages (with an Origin) are refused"));
     }
@@ -48,6 +48,16 @@ pub(super) fn check<B>(
         )),
         _ => Ok(()),
     }
+}
+
+/// Whether somebody follows a link to the status page, which a page of another site or a chat may have: the page opens by itself, and
+/// the other one learns nothing of it (Fetch Metadata, section 4).
+fn is_link<B>(request: &Request<B>) -> bool {
+    let has = |name: &str, value: &str| request.headers().get(name).is_some_and(|given| given == value);
+    is_page(request.uri().path())
+        && request.method() == Method::GET
+        && has("sec-fetch-mode", "navigate")
+        && has("sec-fetch-dest", "document")
 }
 
 /// Whether an `Origin` is that of the status page: the host and port that its browser asks now, and that [`check`] knows.

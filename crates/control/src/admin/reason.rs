@@ -34,7 +34,7 @@ reasons! {
     HOST_MISSING: BAD_REQUEST, "host", "The request has no `Host` header, or several.";
     HOST: MISDIRECTED_REQUEST, "host",
         "`Host` is neither loopback nor the address of the admin port, and `server.admin_hosts` doesn't list it.";
-    ORIGIN: FORBIDDEN, "origin", "A web page other than the status page sent the request: it has another `Origin`, or a `Sec-Fetch-Site` of another site.";
+    ORIGIN: FORBIDDEN, "origin", "A web page other than the status page sent the request: it has another `Origin`, or a `Sec-Fetch-Site` of another site. A link to the status page may be followed.";
     TOKEN: UNAUTHORIZED, "token", "The token of `server.admin_token` is missing or wrong.";
     ROUTE: NOT_FOUND, "route", "The API has no such path.";
     METHOD: METHOD_NOT_ALLOWED, "method", "The path doesn't support this method.";

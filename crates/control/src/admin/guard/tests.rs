@@ -73,6 +73,28 @@ fn web_pages_are_refused() {
 }
 
 #[test]
+fn links_to_the_status_page_may_be_followed() {
+    let check = |method: &str, path: &str, mode: &str, destination: &str, expect: u16| {
+        let fields = [
+            ("host", "localhost"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-mode", mode),
+            ("sec-fetch-dest", destination),
+        ];
+        let mut request = request(path, &fields);
+        *request.method_mut() = method.parse().unwrap();
+        assert_eq!(status(&options(), &request), expect, "{method} {path} {mode} {destination}");
+    };
+    check("GET", "/", "navigate", "document", 200);
+    check("GET", "/", "navigate", "iframe", 403);
+    check("GET", "/", "no-cors", "document", 403);
+    check("GET", "/", "no-cors", "script", 403);
+    check("POST", "/", "navigate", "document", 403);
+    check("GET", "/api/v1/sessions", "navigate", "document", 403);
+    check("GET", "/metrics", "navigate", "document", 403);
+}
+
+#[test]
 fn the_status_page_may_send_requests() {
     fn check(host: &str, origin: &str, expect: u16) {
         let request = request("/api/v1/disconnect", &[("host", host), ("origin", origin)]);
