@@ -200,7 +200,7 @@ impl Control {
             tasks.spawn(auth.run(data_plane.clone(), options.hooks.clone(), stopped.clone()));
         }
         if let Some(hooks) = options.hooks {
-            tasks.spawn(hooks.run(state.signals.clone(), stopped.clone()));
+            tasks.spawn(hooks.run(data_plane.clone(), state.signals.clone(), stopped.clone()));
         }
         let state = Arc::new(state);
         let (close, closed) = watch::channel(false);

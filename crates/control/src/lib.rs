@@ -36,6 +36,7 @@ mod route;
 mod sample;
 pub mod schedule;
 mod signals;
+mod unix_time;
 mod upstream;
 mod view;
 

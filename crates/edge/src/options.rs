@@ -8,7 +8,7 @@ use crate::identity::SOCKJS_PREFIXES_MAX;
 use crate::ledger::Ledger;
 use crate::limits::{AddressLimits, SessionLimits, UserLimits};
 use crate::origin::Origins;
-use crate::ports::{Authenticator, Authorizer, Broker, EventSink, NodeTag, Relay};
+use crate::ports::{Authenticator, Authorizer, Broker, EventSink, NodeTag, NoticeSink, Relay};
 use crate::proxies::Proxies;
 use crate::rule::Rooms;
 use crate::tls::TlsHandle;
@@ -411,6 +411,8 @@ with_defaults! {
         pub authorizer: Option<Arc<dyn Authorizer>> = None,
         /// Takes events of clients that the application `rooms` doesn't handle itself. `None`: they are ignored.
         pub events: Option<Arc<dyn EventSink>> = None,
+        /// Is notified of sessions that begin and end, and of subscriptions. `None`: nobody is.
+        pub notices: Option<Arc<dyn NoticeSink>> = None,
         /// Carries publications to other nodes. `None`: there are no others.
         pub broker: Option<Arc<dyn Broker>> = None,
         /// Names the node in the ids of its clients, for other nodes. `None`: there are no others.

@@ -125,6 +125,10 @@ impl<E: Encoder> Hub<E> {
             }
             self.subscribers_changed(index);
         }
+        if self.attendance.is_some() {
+            let session = self.sessions.id_of(member);
+            self.attended(index, session);
+        }
         if has_presence {
             self.joined_visibly(member, index);
         }
@@ -142,6 +146,9 @@ impl<E: Encoder> Hub<E> {
         let was_visible = state.has_presence && !pending;
         if !pending && let Some(moved) = state.remove(position) {
             self.sessions.subscription_mut(moved).member = position;
+        }
+        if !pending && self.attendance.is_some() {
+            self.unattended(index);
         }
         if was_visible {
             self.left_visibly(member, index, absence);

@@ -20,6 +20,7 @@
 //! `tests/model` checks all of it against a simple model.
 #![forbid(unsafe_code)]
 
+mod attendance;
 mod awaiting;
 mod broadcast;
 mod budget;
@@ -73,7 +74,7 @@ pub use handover::{Departure, KNOWN_MAX, MissedMessage};
 pub use history::{HistoryLimits, HistoryPart, HistoryStats, Replay, history_limits};
 pub use log::{LogStats, RECOVERY_ENTRY_BYTES, RecoveryLimits};
 pub use members::{MembershipChange, OutgoingPresence};
-pub use notice::{Notice, Requester, SubscribeError};
+pub use notice::{Attendance, Notice, Requester, SubscribeError};
 pub use options::Options;
 pub use outgoing::Outgoing;
 pub use patches::{FeedStats, PatchLimits};

@@ -56,6 +56,17 @@ impl Notice {
     }
 }
 
+/// What has changed about the subscribers of a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attendance {
+    /// A session has subscribed.
+    Subscribed(SessionId, Topic),
+    /// The topic has its first subscriber of this shard.
+    Occupied(Topic),
+    /// The topic has lost the last one.
+    Vacated(Topic),
+}
+
 /// A session that requests a feed without a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requester {

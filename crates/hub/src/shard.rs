@@ -12,7 +12,7 @@ use crate::history::HistoryStats;
 use crate::ids::Ids;
 use crate::log::{Log, LogStats};
 use crate::members::Presence;
-use crate::notice::{Notice, Requester, SubscribeError};
+use crate::notice::{Attendance, Notice, Requester, SubscribeError};
 use crate::options::Options;
 use crate::outgoing::{Outbound, Outgoing};
 use crate::patches::FeedStats;
@@ -55,6 +55,8 @@ pub struct Hub<E: Encoder> {
     pub(crate) suspended: HashMap<SessionId, Suspended, Seeded>,
     pub(crate) recipients: Recipients,
     pub(crate) ids: Ids,
+    /// `None`: nobody wants to know.
+    pub(crate) attendance: Option<Vec<Attendance>>,
     /// `None`: no room has presence.
     pub(crate) presence: Option<Box<Presence>>,
 }
@@ -86,6 +88,7 @@ impl<E: Encoder> Hub<E> {
             recipients: Recipients::default(),
             ids: Ids::new(core, seed),
             live: options.live.clone(),
+            attendance: None,
             presence: options.presence.clone().map(|presence| Presence::new(presence, cores, seed)),
             topics: Topics::new(options),
         }

@@ -58,6 +58,9 @@ fn install(hooks: &Arc<Hooks>, edge: &mut stentor_edge::Options) {
     if hooks.asks_about(HookKind::Event) {
         edge.events = Some(hooks.clone());
     }
+    if hooks.has_notices() {
+        edge.notices = Some(hooks.clone());
+    }
     let decides = hooks.asks_about(HookKind::Subscribe) || hooks.asks_about(HookKind::Publish);
     if hooks.asks_about(HookKind::Connect) || (decides && edge.authenticator.is_some()) {
         let inner = edge.authenticator.take();

@@ -6,7 +6,8 @@
 use super::commands::{bad, read, refuse, session_id};
 use super::publish::{ask, in_line};
 use super::{Refusal, State, json, reason};
-use crate::auth::{Auth, NAME_BYTES_MAX, unix_seconds};
+use crate::auth::{Auth, NAME_BYTES_MAX};
+use crate::unix_time::unix_seconds;
 use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Response, StatusCode};

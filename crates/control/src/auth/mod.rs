@@ -22,13 +22,13 @@ pub(crate) use shared::NAME_BYTES_MAX;
 use crate::error::Error;
 use crate::hooks::Hooks;
 use crate::signals::stopped;
+use crate::unix_time::unix_seconds;
 use authorizer::{ClientAuthorizer, SharedPermissions};
 use issuers::{FailureLog, Fetched, IssuerState, Issuers, Waiting};
 use metrics::AuthMetrics;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 use stentor_auth::{
     Claims, Digest, Full, Permissions, Refused, Revocation, Revocations, TOKEN_BYTES_MAX, TokenCache,
     TokenFacts, Unverified,
@@ -81,11 +81,6 @@ impl fmt::Debug for Auth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Auth")
     }
-}
-
-/// Seconds since 1970.
-pub(crate) fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 impl Settings {

@@ -1,6 +1,7 @@
 //! The list of revocations, as the nodes of a cluster share it.
 
-use super::{Auth, unix_seconds};
+use super::Auth;
+use crate::unix_time::unix_seconds;
 use std::sync::PoisonError;
 use stentor_auth::{Full, Revocation};
 use stentor_edge::{IdentityFilter, RevocationList, RevocationsFull, Revoked};

@@ -1,11 +1,11 @@
 //! One request to a hook: signed, bounded in time and bytes, never redirected and never sent twice.
 
-use super::batcher::Batch;
 use super::failure::Cause;
 use super::options::{HookOptions, HookSecret};
 use super::signature::sign;
 use crate::error::Error;
 use crate::options::FeedsOptions;
+use crate::unix_time::unix_seconds;
 use crate::upstream::{HttpClient, chain, client, tls};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -13,7 +13,7 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, StatusCode, Uri};
 use std::error::Error as _;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 /// Idle connections are closed after this time: before Node's HTTP server does it (5 s), because a request that meets a closed
@@ -76,8 +76,7 @@ impl Sender {
     }
 
     fn request(&self, body: Vec<u8>) -> Request<Full<Bytes>> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let signature = self.secret.as_ref().and_then(|secret| sign(secret.reveal(), now, &body));
+        let signature = self.secret.as_ref().and_then(|secret| sign(secret.reveal(), unix_seconds(), &body));
         let mut request = Request::new(Full::new(Bytes::from(body)));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
@@ -110,13 +109,13 @@ impl Sender {
     }
 }
 
-/// The body of a request.
-pub(super) fn body(node: &str, batch: &Batch) -> Vec<u8> {
-    let questions: usize = batch.questions.iter().map(|text| text.len() + 1).sum();
-    let mut body = Vec::with_capacity(questions + node.len() + 48);
+/// The body of a request with `questions` or `notices`.
+pub(super) fn body<'a>(node: &str, what: &str, texts: impl Iterator<Item = &'a Vec<u8>> + Clone) -> Vec<u8> {
+    let size: usize = texts.clone().map(|text| text.len() + 1).sum();
+    let mut body = Vec::with_capacity(size + node.len() + 48);
     // The node's id is hexadecimal.
-    body.extend_from_slice(format!("{{\"version\":1,\"node\":\"{node}\",\"questions\":[").as_bytes());
-    for (n, question) in batch.questions.iter().enumerate() {
+    body.extend_from_slice(format!("{{\"version\":1,\"node\":\"{node}\",\"{what}\":[").as_bytes());
+    for (n, question) in texts.enumerate() {
         if n > 0 {
             body.push(b',');
         }

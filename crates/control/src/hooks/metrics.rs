@@ -39,6 +39,9 @@ pub(crate) struct Metrics {
     breaker_open: Family<HookLabels, Gauge>,
     in_flight: Family<HookLabels, Gauge>,
     waiting: Family<HookLabels, Gauge>,
+    notices: Family<KindLabels, Counter>,
+    notices_dropped: Family<HookLabels, Counter>,
+    notices_waiting: Family<HookLabels, Gauge>,
 }
 
 impl Default for Metrics {
@@ -56,6 +59,9 @@ impl Default for Metrics {
             breaker_open: Family::default(),
             in_flight: Family::default(),
             waiting: Family::default(),
+            notices: Family::default(),
+            notices_dropped: Family::default(),
+            notices_waiting: Family::default(),
         }
     }
 }
@@ -72,6 +78,9 @@ pub(super) struct HookMetrics {
     pub(super) breaker_open: Gauge,
     pub(super) in_flight: Gauge,
     pub(super) waiting: Gauge,
+    notices: Vec<Counter>,
+    pub(super) notices_dropped: Counter,
+    pub(super) notices_waiting: Gauge,
 }
 
 impl HookMetrics {
@@ -81,6 +90,10 @@ impl HookMetrics {
 
     pub(super) fn question(&self, kind: HookKind) -> &Counter {
         &self.questions[kind as usize]
+    }
+
+    pub(super) fn notice(&self, kind: HookKind) -> &Counter {
+        &self.notices[kind as usize - HookKind::QUESTIONS.len()]
     }
 
     pub(super) fn unanswered(&self, cause: Cause) -> &Counter {
@@ -99,20 +112,26 @@ impl Metrics {
             };
             Cause::ALL.map(one).to_vec()
         };
-        let question = |kind: HookKind| {
-            let labels = KindLabels { hook: hook.clone(), kind: kind.name() };
-            self.questions.get_or_create(&labels).clone()
+        let by_kind = |family: &Family<KindLabels, Counter>, kinds: &[HookKind]| {
+            let one = |kind: &HookKind| {
+                let labels = KindLabels { hook: hook.clone(), kind: kind.name() };
+                family.get_or_create(&labels).clone()
+            };
+            kinds.iter().map(one).collect()
         };
         HookMetrics {
             requests: self.requests.get_or_create(&labels).clone(),
             request_failures: by_cause(&self.request_failures),
             request_seconds: self.request_seconds.get_or_create(&labels).clone(),
-            questions: HookKind::ALL.map(question).to_vec(),
+            questions: by_kind(&self.questions, &HookKind::QUESTIONS),
             unanswered: by_cause(&self.unanswered),
             cached: self.cached.get_or_create(&labels).clone(),
             breaker_open: self.breaker_open.get_or_create(&labels).clone(),
             in_flight: self.in_flight.get_or_create(&labels).clone(),
             waiting: self.waiting.get_or_create(&labels).clone(),
+            notices: by_kind(&self.notices, &HookKind::NOTICES),
+            notices_dropped: self.notices_dropped.get_or_create(&labels).clone(),
+            notices_waiting: self.notices_waiting.get_or_create(&labels).clone(),
         }
     }
 
@@ -127,6 +146,9 @@ impl Metrics {
             breaker_open,
             in_flight,
             waiting,
+            notices,
+            notices_dropped,
+            notices_waiting,
         } = self.clone();
         registry.register("hook_requests", "Requests to hooks, by hook", requests);
         registry.register(
@@ -149,6 +171,17 @@ impl Metrics {
         );
         registry.register("hook_requests_in_flight", "Requests in flight, by hook", in_flight);
         registry.register("hook_waiting_questions", "Questions that wait for a request, by hook", waiting);
+        registry.register("hook_notices", "Notices for hooks, by hook and kind", notices);
+        registry.register(
+            "hook_notices_dropped",
+            "Notices that were dropped because too many waited, by hook",
+            notices_dropped,
+        );
+        registry.register(
+            "hook_waiting_notices",
+            "Notices that wait for a request, by hook",
+            notices_waiting,
+        );
     }
 
     /// For the reference: everything, of a hook named `any`.

@@ -10,6 +10,7 @@
 //! - `question`, `answer`: the wire format. `signature`: how requests are signed. `http`: one request.
 //! - `cache`: answers with a `ttl`.
 //! - `ports`: what the data plane asks.
+//! - `notices`: what the backend is told without being asked.
 //! - `run`: the task of a hook, which sends its requests and delivers its answers.
 //!
 //! Nothing here holds a core: a question is written to a bounded queue, or refused. A hook that fails concerns nobody but those who
@@ -22,6 +23,7 @@ mod cache;
 mod failure;
 mod http;
 mod metrics;
+mod notices;
 mod options;
 mod pattern;
 mod ports;
@@ -41,12 +43,13 @@ use cache::Cache;
 use failure::Cause;
 use http::Sender;
 use metrics::HookMetrics;
+use notices::{Occupied, Queue};
 use options::Filter;
 use ports::Verifying;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stentor_edge::{Charge, Class, DataPlane, Denial, Identity, Ledger, Ticket};
 use tokio::sync::Notify;
 
@@ -75,6 +78,14 @@ struct Hook {
     cache: Mutex<Cache>,
     /// The batcher has something for the hook's task.
     asked: Notify,
+    notices: Mutex<Queue>,
+    /// Notices that may wait, and their bytes.
+    notices_max: (usize, usize),
+    /// There is a notice.
+    notified: Notify,
+    timeout: Duration,
+    batch_max: usize,
+    batch_delay: Duration,
     metrics: HookMetrics,
     ledger: Arc<Ledger>,
     /// The questions that wait.
@@ -83,6 +94,8 @@ struct Hook {
     bodies: Charge,
     /// The cache.
     cached: Charge,
+    /// The notices that wait.
+    noticed: Charge,
 }
 
 /// All hooks of a node.
@@ -93,6 +106,9 @@ pub struct Hooks {
     /// Set when the data plane has started.
     plane: OnceLock<Arc<dyn DataPlane>>,
     metrics: Metrics,
+    /// Topics with subscribers on this node, if a hook wants to know.
+    occupied: Mutex<Occupied>,
+    occupied_bytes: Charge,
     /// Clients whose tokens are being verified, oldest first.
     verifying: Mutex<VecDeque<Verifying>>,
 }
@@ -133,16 +149,31 @@ impl Hooks {
                 })),
                 cache: Mutex::new(Cache::new(options.cached_answers_max)),
                 asked: Notify::new(),
+                notices: Mutex::default(),
+                notices_max: (options.waiting_max, options.waiting_bytes_max),
+                notified: Notify::new(),
+                timeout: options.timeout,
+                batch_max: options.batch_max,
+                batch_delay: options.batch_delay,
                 metrics: metrics.of(&options.name),
                 ledger: ledger.clone(),
                 waiting: Charge::new(ledger.clone(), Class::Hooks),
                 bodies: Charge::new(ledger.clone(), Class::Hooks),
                 cached: Charge::new(ledger.clone(), Class::Hooks),
+                noticed: Charge::new(ledger.clone(), Class::Hooks),
             }))
         };
         let node = node.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
         let hooks = options.iter().map(hook).collect::<Result<_, _>>()?;
-        Ok(Arc::new(Self { node, hooks, plane: OnceLock::new(), metrics, verifying: Mutex::default() }))
+        Ok(Arc::new(Self {
+            node,
+            hooks,
+            plane: OnceLock::new(),
+            metrics,
+            occupied: Mutex::default(),
+            occupied_bytes: Charge::new(ledger.clone(), Class::Hooks),
+            verifying: Mutex::default(),
+        }))
     }
 
     /// Sets the data plane of this node, to which answers are delivered.

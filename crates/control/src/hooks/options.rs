@@ -18,11 +18,32 @@ pub enum HookKind {
     Publish,
     /// A client has sent an event.
     Event,
+    /// A session has begun.
+    Connected,
+    /// A session has ended.
+    Disconnected,
+    /// A session has subscribed to a room or feed.
+    Subscribed,
+    /// A room or feed has its first subscriber on this node.
+    Occupied,
+    /// A room or feed has lost the last one.
+    Vacated,
+    /// Another node of the cluster has gone.
+    NodeLost,
 }
 
 impl HookKind {
-    /// All, in the order of their declaration.
-    pub const ALL: [Self; 4] = [Self::Connect, Self::Subscribe, Self::Publish, Self::Event];
+    /// Questions, in the order of their declaration.
+    pub const QUESTIONS: [Self; 4] = [Self::Connect, Self::Subscribe, Self::Publish, Self::Event];
+    /// Notices, which have no answers.
+    pub const NOTICES: [Self; 6] = [
+        Self::Connected,
+        Self::Disconnected,
+        Self::Subscribed,
+        Self::Occupied,
+        Self::Vacated,
+        Self::NodeLost,
+    ];
 
     /// Its name in the configuration, in requests and in metrics.
     pub fn name(self) -> &'static str {
@@ -31,6 +52,12 @@ impl HookKind {
             Self::Subscribe => "subscribe",
             Self::Publish => "publish",
             Self::Event => "event",
+            Self::Connected => "connected",
+            Self::Disconnected => "disconnected",
+            Self::Subscribed => "subscribed",
+            Self::Occupied => "occupied",
+            Self::Vacated => "vacated",
+            Self::NodeLost => "node_lost",
         }
     }
 }
@@ -138,7 +165,10 @@ impl HookOptions {
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         self.uri().map_err(|text| ("url", text))?;
         if self.on.is_empty() {
-            return Err(("on", "name at least one of connect, subscribe, publish, event".to_owned()));
+            return Err((
+                "on",
+                "name at least one of connect, subscribe, publish, event, or a notice".to_owned(),
+            ));
         }
         Ok(())
     }

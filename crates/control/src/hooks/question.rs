@@ -18,18 +18,34 @@ pub(super) struct Connection<'a> {
     pub(super) address: Option<&'a str>,
 }
 
+/// What a notice is about.
+#[derive(Clone, Copy)]
+pub(super) enum About<'a> {
+    Session(Connection<'a>, Option<&'a Identity>, Option<&'a Topic>),
+    Topic(&'a Topic),
+    Node(&'a str),
+}
+
 /// A JSON object that is being written. A question always has members, so no comma has to be taken back.
 struct Object(Vec<u8>);
 
 impl Object {
     fn begin(id: u64, kind: HookKind) -> Self {
+        Self::with("id", id, "hook", kind)
+    }
+
+    fn with(number_name: &str, number: u64, kind_name: &str, kind: HookKind) -> Self {
         let mut out = Vec::with_capacity(256);
-        out.extend_from_slice(b"{\"id\":");
-        out.extend_from_slice(id.to_string().as_bytes());
-        out.extend_from_slice(b",\"hook\":\"");
-        out.extend_from_slice(kind.name().as_bytes());
-        out.push(b'"');
+        let name = kind.name();
+        out.extend_from_slice(format!("{{\"{number_name}\":{number},\"{kind_name}\":\"{name}\"").as_bytes());
         Self(out)
+    }
+
+    fn topic(&mut self, topic: &Topic) {
+        match topic {
+            Topic::Room(room) | Topic::Presence(room) => self.text("room", room.name()),
+            Topic::Feed(key) => self.text("feed", key.as_str()),
+        }
     }
 
     fn raw(&mut self, name: &str, json: &str) {
@@ -130,9 +146,27 @@ pub(super) fn access(
     let mut object = Object::begin(id, kind);
     object.connection(connection);
     object.user(identity);
-    match topic {
-        Topic::Room(room) | Topic::Presence(room) => object.text("room", room.name()),
-        Topic::Feed(key) => object.text("feed", key.as_str()),
+    object.topic(topic);
+    object.end()
+}
+
+/// A notice, at this time in milliseconds since 1970.
+pub(super) fn notice(sequence: u64, kind: HookKind, at_ms: u64, about: &About<'_>) -> Vec<u8> {
+    let mut object = Object::with("sequence", sequence, "notice", kind);
+    object.raw("at_ms", &at_ms.to_string());
+    match *about {
+        About::Session(connection, identity, topic) => {
+            object.connection(connection);
+            object.user(identity);
+            topic.into_iter().for_each(|topic| object.topic(topic));
+        }
+        About::Topic(topic) => {
+            if let Topic::Room(room) = topic {
+                object.text("namespace", room.namespace());
+            }
+            object.topic(topic);
+        }
+        About::Node(id) => object.text("lost_node", id),
     }
     object.end()
 }

@@ -3,9 +3,10 @@
 use super::batcher::{Answered, Batch};
 use super::failure::Cause;
 use super::http::{self, Failed};
+use super::options::HookKind;
 use super::{Asker, Hook, Hooks, QUESTION_BYTES, answer, locked, unavailable};
-use crate::auth::unix_seconds;
 use crate::signals::{Signals, stopped};
+use crate::unix_time::unix_seconds;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,13 +24,24 @@ const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 type Delivery<'a> = Answered<Asker, &'a str>;
 
 impl Hooks {
-    /// Asks until `stop`. Needs [`Self::connect`] before.
-    pub(crate) async fn run(self: Arc<Self>, signals: Arc<Signals>, stop: watch::Receiver<bool>) {
+    /// Asks and notifies until `stop`. Needs [`Self::connect`] before. `plane` knows the nodes of the cluster.
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        plane: Arc<dyn DataPlane>,
+        signals: Arc<Signals>,
+        stop: watch::Receiver<bool>,
+    ) {
         let mut tasks = JoinSet::new();
         for hook in &self.hooks {
             tracing::info!(hook = %hook.name, "hook configured");
             let runner = Runner { hook: hook.clone(), hooks: self.clone(), signals: signals.clone() };
+            if HookKind::NOTICES.into_iter().any(|kind| hook.filter.is_on(kind)) {
+                tasks.spawn(runner.clone().run_notices(stop.clone()));
+            }
             tasks.spawn(runner.run(stop.clone()));
+        }
+        if self.asks_about(HookKind::NodeLost) {
+            tasks.spawn(self.clone().watch_nodes(plane, stop.clone()));
         }
         while let Some(ended) = tasks.join_next().await {
             if let Err(error) = ended {
@@ -41,15 +53,15 @@ impl Hooks {
 
 /// What the log has said about a hook.
 #[derive(Default)]
-struct Logged {
+pub(super) struct Logged {
     at: Option<Instant>,
     is_failing: bool,
 }
 
 #[derive(Clone)]
-struct Runner {
-    hook: Arc<Hook>,
-    hooks: Arc<Hooks>,
+pub(super) struct Runner {
+    pub(super) hook: Arc<Hook>,
+    pub(super) hooks: Arc<Hooks>,
     signals: Arc<Signals>,
 }
 
@@ -116,7 +128,7 @@ impl Runner {
     async fn send(self, batch: Batch, plane: Arc<dyn DataPlane>) -> Option<String> {
         let hook = &self.hook;
         let (begun, number) = (Instant::now(), batch.number);
-        let body = http::body(&self.hooks.node, &batch);
+        let body = http::body(&self.hooks.node, "questions", batch.questions.iter());
         // With the questions, which may have to be asked again.
         let held = 2 * body.len();
         hook.bodies.add(held);
@@ -249,7 +261,7 @@ impl Runner {
     }
 
     /// Logs a failure now and then, and its end.
-    fn log(&self, logged: &mut Logged, failure: Option<String>) {
+    pub(super) fn log(&self, logged: &mut Logged, failure: Option<String>) {
         let hook = &*self.hook.name;
         match failure {
             Some(error) => {

@@ -513,15 +513,15 @@ fn admissions_are_read() {
     assert!(answer::admission(r#"{"id":1,"user":"42"}"#, "/n").is_err());
 }
 
-/// The JSON blocks of docs/hooks.md, in order: a request, three questions, a response.
-fn documented() -> Vec<Value> {
+/// The JSON blocks of docs/hooks.md, in order: a request, three questions, a response, notices.
+pub(super) fn documented() -> Vec<Value> {
     let page = include_str!("../../../../docs/hooks.md");
     let blocks = page.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     blocks.map(|block| serde_json::from_str(block).unwrap()).collect()
 }
 
 #[derive(Debug)]
-struct Anything;
+pub(super) struct Anything;
 
 impl Authorizer for Anything {}
 
@@ -545,7 +545,7 @@ fn the_documented_requests_are_what_is_sent() {
         },
     );
     let batch = Batch { number: 1, questions: vec![event], deadline: Instant::now() };
-    let body = super::http::body("5c1f0a7e9b3d2468", &batch);
+    let body = super::http::body("5c1f0a7e9b3d2468", "questions", batch.questions.iter());
     assert_eq!(serde_json::from_slice::<Value>(&body).unwrap(), documented[0]);
 
     let client = ClientFacts {

@@ -442,6 +442,17 @@ impl<D: Driver> Core<D> {
         }
     }
 
+    /// Reports to the application behind the server what has happened in this turn.
+    pub(super) fn mind_notices(&mut self) {
+        for session in self.ex.take_opened() {
+            if let Some(protocol) = self.protocol_of(session) {
+                let namespace = self.namespace_of(session).unwrap_or("/").to_owned();
+                self.ex.report_begin(session, protocol, &namespace);
+            }
+        }
+        self.ex.report_attendance();
+    }
+
     /// An entry of a list, with names of at most about `bytes_max`.
     fn describe(&self, session: SessionId, protocol: &'static str, bytes_max: usize) -> SessionInfo {
         let mut bytes = 0;

@@ -263,6 +263,7 @@ impl<D: Driver> Core<D> {
             while self.mind_presence() {
                 self.pump();
             }
+            self.mind_notices();
             self.set_rate_timer();
             self.set_decision_timer();
             self.set_identity_timer();

@@ -230,6 +230,9 @@ impl Executor {
             SocketRequest::Take if !self.recovery.is_suspended(slot) => return None,
             SocketRequest::Take => {
                 let departure = self.hub.handle_departure(session, *last, MOVING_BYTES_MAX);
+                if departure.is_ok() {
+                    self.report_departure(session);
+                }
                 self.end_moved(slot, session);
                 let departure = departure.ok()?;
                 let missed = departure.missed.into_iter().filter_map(|(publication, is_direct)| {

@@ -4,7 +4,7 @@ use super::Executor;
 use crate::app::{Action, Refused, is_same_principal};
 use crate::executor::holds::key_of;
 use crate::limits::LimitReached;
-use crate::ports::{Credentials, Denial, Identity, MovingSubscription};
+use crate::ports::{Credentials, Denial, Identity, MovingSubscription, Principal};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use stentor_hub::{Notice, Policy, SessionId, Topic};
@@ -44,6 +44,14 @@ impl Executor {
             holds.identify(&self.shared.limits, session, identity.principal.as_ref(), self.context.now);
         }
         self.questions.identities.set(session, identity, now, lead);
+    }
+
+    /// The user of a session, and what others may know of it.
+    pub(crate) fn who_is(&self, session: SessionId) -> (Option<Principal>, Option<Arc<str>>) {
+        match self.questions.identities.get(session) {
+            Some(identity) => (identity.principal.clone(), identity.info.clone()),
+            None => (None, None),
+        }
     }
 
     /// Whether one more session of a user may begin.

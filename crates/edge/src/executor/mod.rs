@@ -13,8 +13,10 @@ mod effect;
 pub(crate) mod handshakes;
 pub(crate) mod holds;
 mod identity;
+mod notices;
 mod observe;
 mod recovery;
+mod sessions;
 
 pub(crate) use crate::app::Feeds;
 use arrivals::Arrivals;
@@ -36,7 +38,7 @@ use crate::metrics::CoreMetrics;
 use crate::millis::{Clock, Millis};
 use crate::options::{Limits, Options};
 use crate::plane::source_of;
-use crate::ports::{Access, Denial, Done, EventEmit, EventReply, Identity, Location, Principal, PublicId};
+use crate::ports::{Access, Denial, Done, EventEmit, EventReply, Identity, Location, PublicId};
 use crate::recovery::RecoverableSockets;
 use crate::settings::Settings;
 use crate::shared::{ControlCommand, Shared};
@@ -44,6 +46,7 @@ use crate::tracked::Tracked;
 use handshakes::Handshakes;
 use holds::SessionHolds;
 use identity::unix_millis;
+use notices::Notices;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -97,6 +100,8 @@ pub(crate) struct Executor {
     pub(crate) draining: bool,
     /// All sessions have ended: connections end with their response.
     pub(crate) finishing: bool,
+    /// `None`: nobody is notified.
+    notices: Option<Box<Notices>>,
     /// When it began, also in Unix seconds. What happens later is counted from here.
     begun: Instant,
     begun_at: u64,
@@ -117,7 +122,11 @@ impl Executor {
         let custom = options.protocols.iter().map(|protocol| protocol.encode).collect();
         let meter = shared.ledger.frames.clone();
         let formats = Formats::new(meter, deflate.level, deflate.bytes_min, feeds, custom);
-        let hub = Tracked::new(Hub::new(shared.hub_options(core, options), formats));
+        let mut hub = Tracked::new(Hub::new(shared.hub_options(core, options), formats));
+        let notices = options.notices.clone().map(Notices::new);
+        if notices.as_ref().is_some_and(|notices| notices.wants_topics()) {
+            hub.report_attendance();
+        }
         let context = CoreContext {
             now,
             millis: Clock::new(now).at(now),
@@ -161,6 +170,7 @@ impl Executor {
             published_bytes_max,
             draining: false,
             finishing: false,
+            notices,
             begun: now,
             begun_at: unix_millis(now) / 1_000,
             logged_at: None,
@@ -241,25 +251,6 @@ impl Executor {
         self.metrics().disconnects[why as usize].add(1);
     }
 
-    /// Opens a session. `source` is a number for its client's address.
-    pub(crate) fn open_session(&mut self, format: Format, owner: Owner, source: u64) -> SessionId {
-        let session = self.hub.handle_open(format.into(), owner.to_tag());
-        self.count_session(session, source);
-        session
-    }
-
-    /// Counts a session of an address, which has begun.
-    fn count_session(&mut self, session: SessionId, source: u64) {
-        let opened_at = self.context.now.saturating_duration_since(self.begun).as_secs();
-        self.hub.set_source(session, source, u32::try_from(opened_at).unwrap_or(u32::MAX));
-        if let Some(holds) = &mut self.holds {
-            holds.open(&self.shared.limits, session, source, self.context.now);
-        }
-        if let Some(rates) = &self.context.rates {
-            rates.borrow_mut().open(session);
-        }
-    }
-
     /// Counts a new connection, if it may begin. Behind a trusted proxy, addresses are counted by request.
     ///
     /// # Errors
@@ -326,14 +317,6 @@ impl Executor {
         rates + self.holds.as_ref().map_or(0, SessionHolds::held_bytes)
     }
 
-    /// The user of a session, and what others may know of it.
-    pub(crate) fn who_is(&self, session: SessionId) -> (Option<Principal>, Option<Arc<str>>) {
-        match self.questions.identities.get(session) {
-            Some(identity) => (identity.principal.clone(), identity.info.clone()),
-            None => (None, None),
-        }
-    }
-
     /// The public id of a session of this core.
     pub(crate) fn public_id(&self, session: SessionId) -> PublicId {
         public_id(&self.hub, &self.recovery, &self.context, session)
@@ -342,17 +325,6 @@ impl Executor {
     /// Changes how publications for a session are written.
     pub(crate) fn set_format(&mut self, session: SessionId, format: Format) {
         self.hub.set_format(session, format.into());
-    }
-
-    /// Closes a session.
-    pub(crate) fn close_session(&mut self, session: SessionId) {
-        self.questions.identities.remove(session);
-        if let Some(holds) = &mut self.holds
-            && self.hub.tag(session).is_some()
-        {
-            holds.close(&self.shared.limits, session);
-        }
-        self.hub.handle_close(session);
     }
 
     /// Subscribes a session of this core, as its client asks, if it may.

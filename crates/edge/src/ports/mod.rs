@@ -9,6 +9,7 @@ mod inbox;
 mod lists;
 mod members;
 mod moving;
+mod notices;
 mod pushed;
 mod relay;
 mod session_id;
@@ -36,6 +37,7 @@ pub use moving::{
     MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, MovingSubscription, Pid,
     SocketName, SocketQuestion, SocketRequest,
 };
+pub use notices::{Notice, NoticeSink};
 pub use pushed::{FeedSource, PushDenied, PushResult, PushedFeed, PushedFeeds, ReadResult};
 pub use relay::{ClientConnection, Handover, Location, Relay, RelayPermit, SessionClaim, SessionName};
 pub use session_id::PublicId;

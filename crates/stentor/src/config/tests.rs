@@ -475,7 +475,7 @@ fn hooks_are_checked() {
     );
     check(
         &hook("").replace("[\"event\"]", "[]"),
-        "stentor.toml:4: on in [[hooks]]: name at least one of connect, subscribe, publish, event",
+        "stentor.toml:4: on in [[hooks]]: name at least one of connect, subscribe, publish, event, or a notice",
     );
     let (_, warnings) = Sources::default()
         .text("stentor.toml", &format!("[server]\napp = \"echo\"\n{}", hook("")))

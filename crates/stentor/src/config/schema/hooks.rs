@@ -7,7 +7,7 @@ use crate::config::value::{Bytes, SecretText};
 use std::time::Duration;
 
 choice! {
-    /// What a hook is asked about.
+    /// What a hook is asked about, or notified of.
     HookOn => stentor_control::HookKind {
         /// Clients that want to connect.
         Connect = "connect",
@@ -17,6 +17,18 @@ choice! {
         Publish = "publish",
         /// Events of clients.
         Event = "event",
+        /// Sessions that have begun.
+        Connected = "connected",
+        /// Sessions that have ended.
+        Disconnected = "disconnected",
+        /// Sessions that have subscribed to a room or feed.
+        Subscribed = "subscribed",
+        /// Rooms and feeds that have their first subscriber on this node.
+        Occupied = "occupied",
+        /// Rooms and feeds that have lost the last one.
+        Vacated = "vacated",
+        /// Nodes of the cluster that have gone.
+        NodeLost = "node_lost",
     }
 }
 
@@ -46,11 +58,11 @@ section! {
         name: String, [restart];
         /// Where requests are sent: `http://` or `https://`. Redirects aren't followed.
         url: String, [restart];
-        /// What the hook is asked about.
+        /// What the hook is asked about, and the notices that it gets.
         on: Vec<HookOn> = Vec::new() => hook.on, [restart];
         /// Socket.IO namespaces that the hook is for. `*` stands for any text. Empty: all. Other clients are in `/`.
         namespaces: Vec<String>, [restart];
-        /// Names of the rooms and feeds that the hook is asked about, for `subscribe` and `publish`. `*` stands for any text. Empty: all.
+        /// Names of the rooms and feeds that the hook is asked about, for `subscribe`, `publish` and notices. `*` stands for any text. Empty: all.
         topics: Vec<String>, [restart];
         /// Names of the events that the hook handles. `*` stands for any text. Empty: all. Rules come first (`[[rules]]`). An event
         /// that Stentor handles itself, `subscribe` and `unsubscribe`, goes to the hook only if it is named here.
@@ -68,9 +80,9 @@ section! {
         batch_delay: Duration, in ms(0)..=s(1), [restart];
         /// Requests in flight.
         concurrency_max: usize, in 1..=1_000, [restart];
-        /// Questions that wait for a request. Further ones count as unanswered.
+        /// Questions that wait for a request, and as many notices. Further questions count as unanswered, further notices are dropped.
         waiting_max: usize, in 1..=1_000_000, [restart];
-        /// Size of these questions.
+        /// Size of these questions, and of these notices.
         waiting_bytes_max: Bytes, in Bytes::kib(64)..=Bytes::mib(1024), [restart];
         /// Size of a response.
         response_bytes_max: Bytes, in Bytes::kib(1)..=Bytes::mib(1024), [restart];

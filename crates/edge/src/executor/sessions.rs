@@ -1,0 +1,42 @@
+//! How sessions begin and end.
+
+use super::Executor;
+use crate::encode::Format;
+use crate::identity::Owner;
+use stentor_hub::SessionId;
+
+impl Executor {
+    /// Opens a session. `source` is a number for its client's address.
+    pub(crate) fn open_session(&mut self, format: Format, owner: Owner, source: u64) -> SessionId {
+        let session = self.hub.handle_open(format.into(), owner.to_tag());
+        self.count_session(session, source);
+        session
+    }
+
+    /// Counts a session of an address, which has begun.
+    pub(super) fn count_session(&mut self, session: SessionId, source: u64) {
+        let opened_at = self.context.now.saturating_duration_since(self.begun).as_secs();
+        self.hub.set_source(session, source, u32::try_from(opened_at).unwrap_or(u32::MAX));
+        if let Some(holds) = &mut self.holds {
+            holds.open(&self.shared.limits, session, source, self.context.now);
+        }
+        if let Some(rates) = &self.context.rates {
+            rates.borrow_mut().open(session);
+        }
+        if let Some(notices) = &mut self.notices {
+            notices.opened(session);
+        }
+    }
+
+    /// Closes a session.
+    pub(crate) fn close_session(&mut self, session: SessionId) {
+        self.report_end(session);
+        self.questions.identities.remove(session);
+        if let Some(holds) = &mut self.holds
+            && self.hub.tag(session).is_some()
+        {
+            holds.close(&self.shared.limits, session);
+        }
+        self.hub.handle_close(session);
+    }
+}

@@ -1,0 +1,31 @@
+//! Reports of who subscribes, and of topics with their first subscriber and without the last one.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod node;
+
+use node::Node;
+use stentor_hub::{Attendance, FormatId, Policy, Room, Topic};
+
+#[test]
+fn subscriptions_are_reported_in_order() {
+    let mut node = Node::new(1);
+    let hub = &mut node.hubs[0];
+    let topic = Topic::Room(Room::plain("r").unwrap());
+    let unseen = hub.handle_open(FormatId(0), 0);
+    hub.handle_subscribe(unseen, &topic, Policy::Queue, None).unwrap();
+    assert!(hub.take_attendance().is_empty(), "nobody wants to know");
+    hub.handle_close(unseen);
+    hub.report_attendance();
+    let (one, two) = (hub.handle_open(FormatId(0), 0), hub.handle_open(FormatId(0), 0));
+    for session in [one, two, two] {
+        hub.handle_subscribe(session, &topic, Policy::Queue, None).unwrap();
+    }
+    let subscribed = |session| Attendance::Subscribed(session, topic.clone());
+    let expect = [Attendance::Occupied(topic.clone()), subscribed(one), subscribed(two)];
+    assert_eq!(hub.take_attendance(), expect);
+    assert!(hub.handle_unsubscribe(one, &topic) && hub.take_attendance().is_empty());
+    hub.handle_close(two);
+    assert_eq!(hub.take_attendance(), [Attendance::Vacated(topic.clone())]);
+    assert!(hub.take_attendance().is_empty());
+}
