@@ -16,6 +16,7 @@ use crate::Error;
 use crate::bench::{self, Effort};
 use crate::catalogue::Catalogue;
 use crate::ceiling::serve_bare_client;
+use crate::doctor::examine;
 use crate::generator::{DriverKind, Invocation, Protocol, serve_worker};
 use crate::measure::{
     Namespace, congestion_control, end_children_on_signal, enter_namespace, exit_after_signal_by,
@@ -50,6 +51,8 @@ enum Command {
     History(judge::HistoryArguments),
     /// Run a scenario and compare it with an earlier result; the exit code says what came of it.
     Gate(judge::GateArguments),
+    /// Check whether this machine is fit to measure on, and what its figures are worth.
+    Doctor(DoctorArguments),
     /// List the scenarios.
     Scenarios,
     /// List the servers that can be measured.
@@ -152,6 +155,12 @@ impl RunOptions {
 }
 
 #[derive(Args)]
+struct DoctorArguments {
+    #[command(flatten)]
+    placing: Placing,
+}
+
+#[derive(Args)]
 struct PeersArguments {
     /// The folder of the peers.
     #[arg(long, default_value = "lab/peers")]
@@ -195,6 +204,10 @@ pub fn main(
         Ok(Arguments { command: Command::Compare(arguments) }) => judge::run_compare(&arguments, out),
         Ok(Arguments { command: Command::History(arguments) }) => judge::run_history(arguments, out),
         Ok(Arguments { command: Command::Gate(arguments) }) => judge::run_gate(arguments, out, progress),
+        Ok(Arguments { command: Command::Doctor(DoctorArguments { placing }) }) => {
+            let found = examine(placing.server_core, placing.generator_core, &placing.congestion);
+            done(write!(out, "{found}").map_err(Error::io("printing")))
+        }
         Ok(Arguments { command: Command::Scenarios }) => done(list_scenarios(out)),
         Ok(Arguments { command: Command::Peers(arguments) }) => done(list_peers(&arguments, out, progress)),
         Ok(Arguments { command: Command::Install(arguments) }) => done(install(&arguments, progress)),

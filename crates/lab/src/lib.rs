@@ -8,6 +8,7 @@
 //! - [`catalogue`]: which servers there are;
 //! - [`measure`]: servers as pinned processes, their CPU time and memory;
 //! - [`mod@bench`]: alternating runs of servers against each other, and the table that comes of them;
+//! - [`doctor`]: whether a machine is fit to measure on;
 //! - [`ceiling`]: what the generator costs itself, beside a bare client;
 //! - [`scenario`]: published comparisons, run by the bench, with what is needed to understand them.
 //!
@@ -20,6 +21,7 @@ pub mod catalogue;
 pub mod ceiling;
 pub mod cli;
 pub mod clock;
+pub mod doctor;
 pub mod document;
 pub mod generator;
 pub mod measure;

@@ -1,5 +1,5 @@
-//! Plots as SVG, by the library `plotters`: what the pages of results and the picture of an overload have in common. Here it is
-//! decided what a plot looks like; what is drawn, and what it means, is the callers'.
+//! Charts as SVG, by the library `plotters`. Here it is decided what a chart looks like; what is drawn, and what it means, is the
+//! callers'.
 //!
 //! Lines are told apart by colour and dashes, and by the signs on them, so also without colours ([`style`]); whoever has a number
 //! keeps these in all plots of a page. The judged server, number 0, is the broadest and on top. Published figures are black: points, or dashed lines and bands with a letter. One so far beyond what was measured
@@ -19,12 +19,13 @@ pub(crate) use self::bars::bars;
 pub(crate) use self::ruler::Scale;
 use self::ruler::{Places, Ruler, short};
 use self::style::{SIGNS, Style, sign};
+use crate::table::escaped;
 
 /// A picture's width, pixels, and that of its legend.
 const WIDTH: u32 = 790;
 const LEGEND: u32 = 240;
-/// Height of a picture's heading, of a plot's title, and of a line of the legend.
-const HEADING: u32 = 30;
+/// Height of what is drawn, of a plot's title, and of a line of the legend.
+const HEIGHT: u32 = 270;
 const TITLE: u32 = 24;
 const ENTRY: i32 = 19;
 /// Room for the labels of an axis.
@@ -41,7 +42,6 @@ const NAME: i32 = 56;
 const TEXT: RGBColor = RGBColor(60, 66, 74);
 const GRID: RGBColor = RGBColor(224, 228, 232);
 const LIMIT: RGBColor = RGBColor(204, 0, 0);
-const SHADES: [RGBColor; 2] = [RGBColor(243, 246, 249), RGBColor(230, 237, 244)];
 
 /// An axis.
 #[derive(Clone, Debug)]
@@ -109,14 +109,6 @@ impl Place {
     }
 }
 
-/// A part of the background, with what stands above it in the first plot.
-#[derive(Clone, Debug)]
-pub(crate) struct Shade {
-    pub(crate) from: f64,
-    pub(crate) to: f64,
-    pub(crate) says: [String; 2],
-}
-
 /// One plot.
 #[derive(Clone, Debug)]
 pub(crate) struct Plot {
@@ -131,28 +123,12 @@ pub(crate) struct Plot {
     pub(crate) marks: Vec<Mark>,
     /// Where something is decided. What is beyond twice that isn't told apart.
     pub(crate) limit: Option<f64>,
-    /// Its background.
-    pub(crate) shades: Vec<Shade>,
-    /// What the lines of the shades' labels are.
-    pub(crate) shades_are: [&'static str; 2],
-    /// How high what is drawn is, pixels.
-    pub(crate) height: u32,
 }
 
 impl Plot {
     /// One of what was measured.
     pub(crate) fn new(title: impl Into<String>, across: Axis, up: Axis, lines: Vec<Line>) -> Self {
-        Self {
-            title: title.into(),
-            across,
-            up,
-            lines,
-            marks: Vec::new(),
-            limit: None,
-            shades: Vec::new(),
-            shades_are: [""; 2],
-            height: 270,
-        }
+        Self { title: title.into(), across, up, lines, marks: Vec::new(), limit: None }
     }
 
     fn is_empty(&self) -> bool {
@@ -165,7 +141,7 @@ impl Plot {
         let entries = self.lines.len() + who.len() + usize::from(!who.is_empty());
         let legend = (entries as u32 + 1) * ENTRY as u32;
         let title = if self.title.is_empty() { 0 } else { TITLE };
-        title + (self.height + LABELS_ACROSS).max(legend)
+        title + (HEIGHT + LABELS_ACROSS).max(legend)
     }
 }
 
@@ -173,50 +149,32 @@ type Refused = DrawingAreaErrorKind<std::io::Error>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Places, Places>>;
 
-/// Plots one below the other, with a heading. Empty where there is nothing to draw.
-pub(crate) fn svg(heading: &str, plots: &[Plot]) -> String {
-    let plots: Vec<&Plot> = plots.iter().filter(|plot| !plot.is_empty()).collect();
-    if plots.is_empty() {
+/// A plot as SVG. Empty where there is nothing to draw.
+pub(crate) fn svg(plot: &Plot) -> String {
+    if plot.is_empty() {
         return String::new();
     }
-    let said = plots[0].shades.iter().any(|shade| !shade.says[0].is_empty());
-    let heading_height = if heading.is_empty() { 6 } else { HEADING } + if said { HEADING + 6 } else { 0 };
-    let height = heading_height + plots.iter().map(|plot| plot.full_height()).sum::<u32>();
     let mut text = String::new();
     {
-        let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
+        let root = SVGBackend::with_string(&mut text, (WIDTH, plot.full_height())).into_drawing_area();
         // Writing to a string doesn't fail.
-        let _ = draw_all(&root, heading, heading_height, &plots).and_then(|()| root.present());
+        let _ = draw_titled(&root, plot).and_then(|()| root.present());
     }
-    let seen: Vec<String> =
-        plots.iter().map(|plot| format!("{} over {}", plot.up.name, plot.across.name)).collect();
-    let label = seen.join("; ").replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;");
+    let label = escaped(&format!("{} over {}", plot.up.name, plot.across.name));
     text.replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{label}\" "), 1)
 }
 
-fn draw_all(root: &Area<'_>, heading: &str, height: u32, plots: &[&Plot]) -> Result<(), Refused> {
+fn draw_titled(root: &Area<'_>, plot: &Plot) -> Result<(), Refused> {
     root.fill(&WHITE)?;
-    if !heading.is_empty() {
-        root.draw_text(heading, &font(16).color(&TEXT), (LABELS_UP as i32, 8))?;
+    let title = if plot.title.is_empty() { 0 } else { TITLE };
+    let (above, area) = root.split_vertically(title);
+    if title > 0 {
+        let style = font(14).style(FontStyle::Bold).color(&TEXT);
+        above.draw_text(&plot.title, &style, (LABELS_UP as i32, 6))?;
     }
-    let (_, mut rest) = root.split_vertically(height);
-    for (nth, plot) in plots.iter().enumerate() {
-        let (area, below) = rest.split_vertically(plot.full_height());
-        let title = if plot.title.is_empty() { 0 } else { TITLE };
-        let (above, area) = area.split_vertically(title);
-        if title > 0 {
-            above.draw_text(
-                &plot.title,
-                &font(14).style(FontStyle::Bold).color(&TEXT),
-                (LABELS_UP as i32, 6),
-            )?;
-        }
-        let (area, legend) = area.split_horizontally(WIDTH - LEGEND);
-        let (area, _) = area.split_vertically(plot.height + LABELS_ACROSS);
-        draw(root, &area, &legend, plot, nth == 0)?;
-        rest = below;
-    }
-    Ok(())
+    let (area, legend) = area.split_horizontally(WIDTH - LEGEND);
+    let (area, _) = area.split_vertically(HEIGHT + LABELS_ACROSS);
+    draw(root, &area, &legend, plot)
 }
 
 /// So many pixels high; the library's SVG divides by the share of a line that it takes letters to be.
@@ -224,13 +182,7 @@ fn font(size: u32) -> FontDesc<'static> {
     ("sans-serif", f64::from(size) * 1.24).into_font()
 }
 
-fn draw(
-    root: &Area<'_>,
-    area: &Area<'_>,
-    legend: &Area<'_>,
-    plot: &Plot,
-    is_first: bool,
-) -> Result<(), Refused> {
+fn draw(root: &Area<'_>, area: &Area<'_>, legend: &Area<'_>, plot: &Plot) -> Result<(), Refused> {
     let measured = |of: fn(&(f64, f64)) -> f64| -> Vec<f64> {
         plot.lines.iter().flat_map(|line| line.points.iter().map(of)).collect()
     };
@@ -246,25 +198,6 @@ fn draw(
         .x_label_area_size(LABELS_ACROSS)
         .y_label_area_size(LABELS_UP)
         .build_cartesian_2d(x.coordinate(), y.coordinate())?;
-    for (nth, shade) in plot.shades.iter().enumerate() {
-        let colour = SHADES[nth % SHADES.len()].filled();
-        let corners = [(x.within(shade.from), y.range.start), (x.within(shade.to), y.range.end)];
-        chart.draw_series([Rectangle::new(corners, colour)])?;
-        if is_first {
-            let middle = f64::midpoint(x.within(shade.from), x.within(shade.to));
-            let (px, py) = chart.backend_coord(&(middle, y.range.end));
-            // Above the plot's title.
-            let py = |line: usize| py - TITLE as i32 - 10 - 16 * (1 - line as i32);
-            for (line, says) in shade.says.iter().enumerate() {
-                let style = font(12).color(&TEXT).pos(Pos::new(HPos::Center, VPos::Bottom));
-                root.draw_text(says, &style, (px, py(line)))?;
-            }
-            for (line, says) in plot.shades_are.iter().enumerate().filter(|_| nth == 0) {
-                let style = font(12).color(&TEXT).pos(Pos::new(HPos::Left, VPos::Bottom));
-                root.draw_text(says, &style, ((WIDTH - LEGEND) as i32 + 8, py(line)))?;
-            }
-        }
-    }
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// Longer cells are text, also where they begin with a digit.
+const FIGURE_BYTES_MAX: usize = 30;
+
 /// Rows below a heading. A row may be shorter than the heading.
 #[derive(Clone, Debug)]
 pub(crate) struct Table(Vec<Vec<String>>);
@@ -17,14 +20,14 @@ impl Table {
         self.0.push(row.into_iter().map(Into::into).collect());
     }
 
-    /// As HTML. Cells that begin with a digit are aligned to the right.
+    /// As HTML. Figures are aligned to the right.
     pub(crate) fn html(&self) -> String {
         let mut out = String::from("<div class=\"scroll\" tabindex=\"0\"><table>");
         for (nth, row) in self.0.iter().enumerate() {
             out.push_str("<tr>");
             for (column, cell) in row.iter().enumerate() {
-                let is_figure =
-                    cell.starts_with(|first: char| first.is_ascii_digit() || "–-≤≥*".contains(first));
+                let is_figure = cell.len() <= FIGURE_BYTES_MAX
+                    && cell.starts_with(|first: char| first.is_ascii_digit() || "–≤≥".contains(first));
                 out.push_str(match (nth, column) {
                     (0, _) => "<th scope=\"col\">",
                     (_, 0) => "<th scope=\"row\">",

@@ -2,7 +2,7 @@
 //! CPU frequency. Each run measures them. A disturbed run is repeated, at most twice and at most as often in a case as it has
 //! rounds; what disturbs all the same is a warning at the top of the report, with what to do.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Effort, Report, Trial};
 use crate::generator::{Doubt, OWN_CPU_MAX};
@@ -36,6 +36,12 @@ pub(super) fn stolen(share: f64) -> Option<Doubt> {
 pub(super) fn crowded(share: f64) -> Option<Doubt> {
     let what = || format!("other processes used {:.0} % of a core", share * 100.0);
     (share > OTHERS_MAX).then(|| Doubt { latency_only: true, what: what() })
+}
+
+/// Whether either invalidates the times of a run with this context.
+pub(super) fn is_disturbed(context: &BTreeMap<String, f64>) -> bool {
+    let share = |name| context.get(name).copied().unwrap_or(0.0);
+    stolen(share(STEAL)).is_some() || crowded(share(OTHERS)).is_some()
 }
 
 /// Which runs of a case are repeated.

@@ -28,11 +28,12 @@ pub(crate) use case::{bound, ratio};
 pub use curve::Curve;
 pub use disturbance::warnings;
 pub use metric::Metric;
+pub(crate) use metric::grouped;
 pub use progress::Bar;
 pub use report::{Bound, CaseReport, Comparison, Report, ServerReport, Verdict};
 pub use servers::{Application, Contestant};
 pub use stats::{Interval, Rule, median, ratio_interval};
-pub(crate) use stats::{is_beyond, unpaired_resolution};
+pub(crate) use stats::{detectable, is_beyond, unpaired_resolution};
 pub(crate) use trial::LAG;
 pub use trial::Trial;
 

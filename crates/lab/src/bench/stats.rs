@@ -120,6 +120,13 @@ pub(super) fn resolution(ratios: &[f64], of_itself: &[f64], rule: Rule) -> Optio
     Some((multiple(pairs, rule) * (squares / freedom / pairs as f64).sqrt()).exp())
 }
 
+/// The smallest ratio above 1 that so many pairs of runs show where each run scatters by `noise`.
+pub(crate) fn detectable(noise: f64, pairs: usize) -> f64 {
+    // A ratio has the noise of two runs.
+    let error = noise * 2f64.sqrt() / (pairs as f64).sqrt();
+    (multiple(pairs, Rule::Fixed) * error).exp()
+}
+
 /// The same for runs that weren't made side by side: of the ratio of the median of `new` to that of `old`. The scatter is
 /// that of each about its own median. `None` with less than two of either.
 pub(crate) fn unpaired_resolution(old: &[f64], new: &[f64]) -> Option<f64> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::curve::{self, Curve};
-use super::disturbance::{FREQUENCY, GENERATOR, OTHERS, STEAL, crowded, stolen};
+use super::disturbance::{FREQUENCY, GENERATOR, OTHERS, STEAL, crowded, is_disturbed, stolen};
 use super::report::{known_keys, known_metrics};
 use super::running::{Ran, Task, run_server};
 use super::sampler::{growth_percent_per_10_s, held_kernel_bytes};
@@ -71,7 +71,9 @@ impl Trial {
         if metric.is_its_own_doubt() {
             return self.figures.get(&metric).copied();
         }
-        let doubted = self.doubts.iter().any(|doubt| !doubt.latency_only || metric.is_time());
+        // In a closed loop what takes the CPU from a server takes its throughput, too; a busy generator makes it a bound.
+        let is_slowed = metric == Metric::Rate && is_disturbed(&self.context);
+        let doubted = is_slowed || self.doubts.iter().any(|doubt| !doubt.latency_only || metric.is_time());
         if doubted { None } else { self.figures.get(&metric).copied() }
     }
 

@@ -48,24 +48,15 @@ pub fn enter_namespace(congestion: &str, left_out: &[String]) -> Namespace {
         Ok(program) => program,
         Err(error) => return Namespace::Refused(format!("this program's path is unknown: {error}")),
     };
-    let mut unshare = vec!["--net"];
-    if !rustix::process::geteuid().is_root() {
-        unshare.push("--map-root-user");
-    }
+    let unshare = unshare_arguments();
     let routes = format!(
         "ip link set lo up && \
          ip route change local 127.0.0.0/8 dev lo table local proto kernel scope host src 127.0.0.1 congctl {congestion} && \
          ip route change local 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1 congctl {congestion}"
     );
     // Tried first without consequence, so that a refusal leaves this process as it was.
-    let trial = Command::new("unshare").args(&unshare).args(["sh", "-c", &routes]).output();
-    match trial {
-        Err(error) => return Namespace::Refused(format!("unshare can't be run: {error}")),
-        Ok(output) if !output.status.success() => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Namespace::Refused(said.lines().next().unwrap_or("it failed").to_owned());
-        }
-        Ok(_) => {}
+    if let Err(why) = try_namespace(&unshare, &routes) {
+        return Namespace::Refused(why);
     }
     let error = Command::new("unshare")
         .args(&unshare)
@@ -76,6 +67,31 @@ pub fn enter_namespace(congestion: &str, left_out: &[String]) -> Namespace {
         .env(LEFT_OUT, left_out.join(","))
         .exec();
     Namespace::Refused(format!("unshare can't be run: {error}"))
+}
+
+fn unshare_arguments() -> Vec<&'static str> {
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root { vec!["--net"] } else { vec!["--net", "--map-root-user"] }
+}
+
+/// Runs these lines of shell in a network namespace, which is gone afterwards; or why that isn't possible.
+fn try_namespace(unshare: &[&str], script: &str) -> Result<(), String> {
+    match Command::new("unshare").args(unshare).args(["sh", "-c", script]).output() {
+        Err(error) => Err(format!("unshare can't be run: {error}")),
+        Ok(output) if !output.status.success() => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(said.lines().next().unwrap_or("it failed").to_owned())
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Whether [`enter_namespace`] would be allowed, or why not.
+///
+/// # Errors
+/// If it wouldn't.
+pub fn is_fit_for_namespaces() -> Result<(), String> {
+    try_namespace(&unshare_arguments(), "ip link set lo up")
 }
 
 /// Bounds the kernel's receive buffers, in the lab's own network namespace only. A system's bound may be 32 MB, and on loopback,

@@ -1,9 +1,12 @@
 //! One figure of all servers of a case as a bar chart, for the top of a page of results. Rows are in ascending order of the
-//! figure, and the baseline, over every protocol, has a colour of its own. The A/A row is left out.
+//! figure, in the colours of the lines of a page; the baseline's names, over every protocol, are bold. The A/A row is left out.
 
 use std::fmt::Write;
 
-use crate::bench::{CaseReport, Metric};
+use plotters::prelude::RGBColor;
+
+use super::style::Style;
+use crate::bench::{CaseReport, Metric, ServerReport};
 use crate::table::escaped;
 
 /// Pixels: the width, the column of names, the longest bar, and the height of a row.
@@ -26,11 +29,11 @@ fn program(name: &str) -> &str {
 pub(crate) fn bars(case: &CaseReport, metric: Option<Metric>) -> Result<String, String> {
     let metric = metric.or(case.metrics.first().copied()).ok_or("the result has no figure")?;
     let baseline = case.servers.first().map(|server| server.name.as_str()).unwrap_or_default();
-    let figure = |server: &crate::bench::ServerReport| server.medians.get(&metric).copied();
-    let mut bars: Vec<(&str, f64)> =
-        case.named().filter_map(|server| Some((server.name.as_str(), figure(server)?))).collect();
-    bars.sort_by(|one, other| one.1.total_cmp(&other.1));
-    let largest = bars.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+    let figure = |server: &ServerReport| server.medians.get(&metric).copied();
+    let bar = |(nth, server)| Some((nth, server, figure(server)?));
+    let mut bars: Vec<(usize, &ServerReport, f64)> = case.named().enumerate().filter_map(bar).collect();
+    bars.sort_by(|one, other| one.2.total_cmp(&other.2));
+    let largest = bars.iter().map(|(.., value)| *value).fold(0.0, f64::max);
     if largest <= 0.0 {
         return Err(format!("case {} has no figures of {}", case.name, metric.name()));
     }
@@ -47,10 +50,11 @@ pub(crate) fn bars(case: &CaseReport, metric: Option<Metric>) -> Result<String, 
          <text x=\"12\" y=\"22\" font-size=\"15\" font-weight=\"bold\">{title}</text>\n\
          <text x=\"12\" y=\"42\">{label}. {better} is better.</text>\n"
     );
-    for (nth, (name, value)) in bars.iter().enumerate() {
-        let top = HEADING + nth * ROW;
-        let (colour, weight) =
-            if program(name) == program(baseline) { ("#0b7a53", "bold") } else { ("#9aa5b1", "normal") };
+    for (nth, (number, server, value)) in bars.iter().enumerate() {
+        let (name, top) = (server.name.as_str(), HEADING + nth * ROW);
+        let RGBColor(red, green, blue) = Style::of(*number).colour;
+        let colour = format!("#{red:02x}{green:02x}{blue:02x}");
+        let weight = if program(name) == program(baseline) { "bold" } else { "normal" };
         let width = (value.max(0.0) / largest * BAR_MAX).max(1.0);
         let (name, figure, text) = (escaped(name), metric.format(*value), top + 16);
         let _ = writeln!(

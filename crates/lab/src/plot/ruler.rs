@@ -5,6 +5,8 @@ use std::ops::Range;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 
+use crate::bench::grouped;
+
 /// Labels of an axis at most.
 const TICKS_MAX: usize = 7;
 /// What a published figure may exceed all that was measured by to be drawn.
@@ -162,6 +164,7 @@ pub(super) fn short(value: f64) -> String {
     match value.abs() {
         1e6.. => plain(value / 1e6) + "M",
         1e4.. => plain(value / 1e3) + "k",
+        1e3.. => grouped(value, 0),
         _ => plain(value),
     }
 }

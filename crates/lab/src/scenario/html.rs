@@ -11,12 +11,12 @@ use crate::table::{Table, escaped};
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1b1f24;\
 background:#fff}h1,h2,h3{line-height:1.2}h2{margin-top:3rem;border-bottom:2px solid #d5dae0}a{color:#0b5394}\
 table{border-collapse:collapse}.scroll{overflow-x:auto;margin:1rem 0}th,td{padding:.3rem .8rem;text-align:left;\
-border-bottom:1px solid #e5e8ec;vertical-align:top}.figure{font-variant-numeric:tabular-nums;text-align:right;white-space:nowrap}\
+border-bottom:1px solid #e5e8ec;vertical-align:top}.figure{font-variant-numeric:tabular-nums;text-align:right;white-space:nowrap}th[scope=row]{white-space:nowrap}\
 .answer{background:#f2f6fb;border-left:4px solid #0072b2;padding:.6rem 1rem;margin:1rem 0}.answer p{margin:.3rem 0}\
 .warning{background:#fff4e5;border-left:4px solid #9a3b00;padding:.6rem 1rem;margin:1rem 0}.warning p{margin:.3rem 0}\
 dt{font-weight:600}dd{margin:0 0 .6rem}small,.meta{color:#4d5661}summary{cursor:pointer;font-weight:600;padding:.4rem 0}\
 svg{max-width:100%;height:auto;display:block;margin:.5rem 0}:focus-visible{outline:3px solid #0072b2;outline-offset:2px}\
-@media(max-width:30rem){body{margin:.5rem auto;padding:0 .6rem}th,td{padding:.3rem .4rem}h1{font-size:1.4rem}}\
+@media(max-width:30rem){body{margin:.5rem auto;padding:0 .6rem}th,td{padding:.3rem .4rem}h1{font-size:1.4rem}svg{min-width:34rem}}\
 @media print{body{max-width:none;margin:0}details>*{display:block}h2,h3,svg,tr{break-inside:avoid}.scroll{overflow:visible}}";
 
 /// A page of these results: of each the answer, then each at length.
@@ -158,12 +158,13 @@ fn how(record: &Record) -> String {
 
 /// Plots one below the other.
 pub(super) fn drawn(plots: Vec<Plot>) -> String {
-    plots.into_iter().map(|plot| inline(&plot::svg("", &[plot]))).collect()
+    plots.iter().map(|plot| inline(&plot::svg(plot))).collect()
 }
 
 /// Within a page an SVG needs no namespace.
 fn inline(svg: &str) -> String {
-    svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1)
+    let svg = svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1);
+    if svg.is_empty() { svg } else { format!("<div class=\"scroll\" tabindex=\"0\">{svg}</div>") }
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub(super) fn never_read(effort: Effort) -> Case {
 }
 
 fn case(effort: Effort, name: &'static str, what: &str, how: Misbehaviour) -> Case {
-    let clients = effort.of(500, 500, 20);
+    let clients = effort.of(500, 500, 100);
     let case = Case::new(
         name,
         format!("{clients} clients that {what} beside {clients} that read"),
@@ -47,13 +47,13 @@ fn case(effort: Effort, name: &'static str, what: &str, how: Misbehaviour) -> Ca
             load: LoadSpec::Fanout {
                 bytes: 165_000,
                 rate_hz: effort.of(1.0, 2.0, 4.0),
-                warm_up: effort.of(6, 4, 1),
-                count: effort.of(14, 8, 2),
+                warm_up: effort.of(6, 4, 2),
+                count: effort.of(14, 8, 5),
                 publisher: Publisher::Own,
             },
             how,
             misbehaving: clients,
-            alone_max: effort.of(10, 6, 1),
+            alone_max: effort.of(10, 6, 5),
         },
         Protocol::WebSocket,
         &[

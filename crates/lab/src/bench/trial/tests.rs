@@ -72,6 +72,12 @@ fn a_doubt_about_times_leaves_the_rest() {
         ..Trial::default()
     };
     assert_eq!((trial.sound(Metric::CpuPerMessage), trial.sound(Metric::LatencyP99)), (Some(4.0), None));
+    // What takes the CPU makes a throughput meaningless.
+    trial.figures.insert(Metric::Rate, 1000.0);
+    assert_eq!(trial.sound(Metric::Rate), Some(1000.0));
+    trial.context.insert(OTHERS.to_owned(), 1.5);
+    assert_eq!((trial.sound(Metric::Rate), trial.sound(Metric::CpuPerMessage)), (None, Some(4.0)));
+    trial.context.clear();
     trial.doubts[0].latency_only = false;
     trial.figures.insert(Metric::Undelivered, 1.0);
     assert_eq!(trial.sound(Metric::Undelivered), Some(1.0));

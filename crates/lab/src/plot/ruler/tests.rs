@@ -7,7 +7,7 @@ fn figures_at_axes_are_short() {
     check(0.5, "0.5");
     check(0.005, "0.005");
     check(150.0, "150");
-    check(2500.0, "2500");
+    check(2500.0, "2,500");
     check(25_000.0, "25k");
     check(1_500_000.0, "1.5M");
 }
