@@ -324,11 +324,9 @@ impl Identities {
         }
     }
 
-    /// Sessions with an identity, from an index on, in a slice of this many. `None` after the last slice.
-    pub(crate) fn slice(&self, from: usize, count: usize) -> Option<Vec<SessionId>> {
-        let slots = self.slots.get(from..)?;
-        let slots = slots.get(..count).unwrap_or(slots);
-        (!slots.is_empty()).then(|| slots.iter().flatten().map(|entry| entry.session).collect())
+    /// The session with an identity at an index, if there is one. `None` after the last index.
+    pub(crate) fn at(&self, index: usize) -> Option<Option<SessionId>> {
+        self.slots.get(index).map(|entry| entry.as_ref().map(|entry| entry.session))
     }
 
     /// How many sessions there are.

@@ -13,6 +13,7 @@
 //! answer is [`Denial::UNAVAILABLE`].
 
 mod identify;
+mod reviews;
 
 use super::Identities;
 use crate::identity::ClientId;
@@ -21,6 +22,7 @@ use crate::ports::{
     Access, Authorizer, Decision, Denial, EventReply, EventSink, Identity, PublicId, Question, SocketName,
     SocketQuestion, Ticket,
 };
+use reviews::Reviews;
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -148,10 +150,7 @@ pub(crate) struct Questions {
     clients: HashMap<ClientId, ConnId>,
     /// Connections that needn't wait any more.
     decided: VecDeque<ConnId>,
-    /// Subscriptions that were asked about again, by the number of the question.
-    reviews: HashMap<u64, (SessionId, Topic)>,
-    /// Those that aren't allowed any more.
-    withdrawn: VecDeque<(SessionId, Topic, Denial)>,
+    reviews: Reviews,
     open_max: usize,
     timeout: Duration,
     /// Questions that weren't answered in time or had no place.
@@ -182,8 +181,7 @@ impl Questions {
             waiting: HashMap::new(),
             clients: HashMap::new(),
             decided: VecDeque::new(),
-            reviews: HashMap::new(),
-            withdrawn: VecDeque::new(),
+            reviews: Reviews::default(),
             open_max,
             timeout,
             unanswered: 0,
@@ -286,7 +284,7 @@ impl Questions {
     }
 
     fn has_room(&self) -> bool {
-        self.open.len() + self.reviews.len() < self.open_max
+        self.open.len() + self.reviews.open.len() < self.open_max
     }
 
     /// Asks the engine to take message number `ordinal` of a handler, by `submit`, which gets a ticket if the client's message
@@ -435,7 +433,7 @@ impl Questions {
 
     /// Open questions.
     pub(crate) fn open(&self) -> usize {
-        self.open.len() + self.reviews.len()
+        self.open.len() + self.reviews.open.len()
     }
 
     /// Whether the connection whose input is being handled waits for an answer.
@@ -509,9 +507,7 @@ impl Questions {
 
     /// The answer to a question has come. Those to other questions, to none, and second ones have no effect.
     pub(crate) fn decide(&mut self, number: u64, answer: Result<(), Denial>) {
-        if let Some((session, topic)) = self.reviews.remove(&number) {
-            self.charge.subtract(QUESTION_BYTES);
-            self.withdrawn.extend(answer.err().map(|denial| (session, topic, denial)));
+        if self.reviewed(number, &answer) {
             return;
         }
         let Some(conn) = self.open.remove(&number) else { return };
@@ -533,7 +529,7 @@ impl Questions {
     /// Refuses what has waited for too long.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some((at, number)) = self.deadlines.front().copied() {
-            let is_open = self.open.contains_key(&number) || self.reviews.contains_key(&number);
+            let is_open = self.open.contains_key(&number) || self.reviews.open.contains_key(&number);
             if is_open && at > now {
                 break;
             }
@@ -583,6 +579,6 @@ impl Questions {
     /// Whether [`Self::poll_decided`] and [`Self::poll_withdrawn`] have nothing.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
-        self.decided.is_empty() && self.withdrawn.is_empty()
+        self.decided.is_empty() && self.reviews.withdrawn.is_empty()
     }
 }

@@ -22,11 +22,12 @@ use stentor_hub::{Disconnect, SessionId, Topic};
 
 /// Tokens that are dealt with in a turn.
 const DUE_PER_TURN: usize = 256;
-/// Identities that are looked at before the work of a turn is measured again.
-const SLICE: usize = 64;
-/// Steps of an identity that doesn't match, and of one that does.
+/// Subscriptions that are asked about again in a turn with answers, or with a tick.
+const REVIEWS_PER_TURN: usize = 512;
+/// Steps of an identity that doesn't match, of one that does, and of each of its subscriptions that is asked about.
 const VISIT_STEPS: usize = 1;
 const MATCH_STEPS: usize = 128;
+const REVIEW_STEPS: usize = 16;
 /// The event by which Socket.IO clients are asked for a new token.
 const EXPIRING_EVENT: &str = "stentor:token_expiring";
 /// The event by which they are told that a subscription has ended.
@@ -112,48 +113,57 @@ impl<D: Driver> Core<D> {
         }
     }
 
+    /// Continues with sessions whose subscriptions have to be asked about again.
+    pub(super) fn review_sessions(&mut self) {
+        let mut reviews = 0;
+        while reviews < REVIEWS_PER_TURN
+            && let Some(session) = self.ex.questions.poll_review()
+        {
+            reviews += 1 + self.ex.reauthorize(session);
+        }
+    }
+
     /// Continues with a recheck. Returns whether it is finished.
     pub(super) fn work_on_recheck(&mut self, task: &mut RecheckTask, steps: &mut usize) -> bool {
         while *steps > 0 {
-            let Some(sessions) = self.ex.questions.identities.slice(task.next, SLICE) else { return true };
-            task.next += SLICE;
-            *steps = steps.saturating_sub(SLICE * VISIT_STEPS);
-            for session in sessions {
-                if self.recheck(session, &task.recheck, task.session) {
-                    *steps = steps.saturating_sub(MATCH_STEPS);
-                    task.concerned.sessions += 1;
-                    task.concerned.refused +=
-                        usize::from(self.ex.questions.identities.get(session).is_none());
-                }
-            }
+            let Some(session) = self.ex.questions.identities.at(task.next) else { return true };
+            task.next += 1;
+            let taken = session.and_then(|session| {
+                let taken = self.recheck(session, &task.recheck, task.session)?;
+                task.concerned.sessions += 1;
+                task.concerned.refused += usize::from(self.ex.questions.identities.get(session).is_none());
+                Some(taken)
+            });
+            *steps = steps.saturating_sub(taken.unwrap_or(VISIT_STEPS));
         }
         false
     }
 
-    /// Looks at an identity again. Returns whether it is one of those that are meant.
-    fn recheck(&mut self, session: SessionId, recheck: &Recheck, only: Option<SessionId>) -> bool {
-        let Some(identity) = self.ex.questions.identities.get(session).cloned() else { return false };
+    /// Looks at an identity again. Returns the steps that this took, if it is one of those that are meant.
+    fn recheck(&mut self, session: SessionId, recheck: &Recheck, only: Option<SessionId>) -> Option<usize> {
+        let identity = self.ex.questions.identities.get(session).cloned()?;
         let is_meant = match &recheck.filter.session {
             Some(_) if only.is_some() => only == Some(session),
             Some(id) => self.id_of(session) == id.to_string(),
             None => true,
         };
         if !is_meant || !recheck.filter.matches(&identity) {
-            return false;
+            return None;
         }
+        let mut steps = MATCH_STEPS;
         match recheck.action {
             RecheckAction::Disconnect => self.revoke(session),
             RecheckAction::EndRevoked | RecheckAction::Authorize if self.ex.is_revoked(&identity) => {
                 self.revoke(session)
             }
-            RecheckAction::EndRevoked => return false,
-            RecheckAction::Authorize => self.ex.reauthorize(session),
+            RecheckAction::EndRevoked => return None,
+            RecheckAction::Authorize => steps += REVIEW_STEPS * self.ex.reauthorize(session),
             RecheckAction::Renew => {
                 let (now, lead) = (self.ex.unix_millis(), self.ex.options().tokens.renewal_lead);
                 self.ex.questions.identities.shorten(session, now, lead);
             }
         }
-        true
+        Some(steps)
     }
 
     /// Ends a session whose identity is revoked, also if its client is disconnected.

@@ -284,6 +284,7 @@ impl<D: Driver> Core<D> {
         self.take_commands();
         self.take_mail();
         self.carry_out_commands();
+        self.review_sessions();
         self.has_mail = !self.mailboxes.is_empty() || self.has_commands_left();
     }
 
@@ -402,6 +403,8 @@ impl<D: Driver> Core<D> {
         self.mind_addresses();
         // Those that are answered are forgotten, whatever the time is that they had.
         self.ex.questions.expire(self.ex.context.now);
+        self.ex.questions.retry_reviews(self.ex.context.now);
+        self.review_sessions();
         self.ex.end_unclaimed_arrivals();
         // The system's clock may have been set.
         self.check_due_identities();

@@ -103,6 +103,10 @@ impl Executor {
 
     /// A client has renewed its token.
     pub(crate) fn renew(&mut self, session: SessionId, identity: Arc<Identity>) {
+        // The session may have closed since.
+        if self.hub.tag(session).is_none() {
+            return;
+        }
         self.set_identity(session, Some(identity));
         self.reauthorize(session);
     }
@@ -120,20 +124,27 @@ impl Executor {
         }
     }
 
-    /// Asks about each subscription of a session again, and ends those that aren't allowed any more.
-    pub(crate) fn reauthorize(&mut self, session: SessionId) {
+    /// Asks about each subscription of a session again, and ends those that aren't allowed any more. Returns how many there were.
+    pub(crate) fn reauthorize(&mut self, session: SessionId) -> usize {
+        if self.questions.identities.get(session).is_none() {
+            return 0;
+        }
         self.questions.identities.forget_decisions(session);
-        for (topic, _) in self.hub.subscriptions_of(session) {
+        let may_wait = self.questions.has_room_for_review();
+        let subscriptions = self.hub.subscriptions_of(session);
+        let count = subscriptions.len();
+        for (topic, _) in subscriptions {
             // Only clients themselves ask to be notified of who joins and leaves.
             let is_presence = matches!(topic, Topic::Presence(_));
             if !is_presence && !self.questions.identities.is_granted(session, &topic) {
                 continue;
             }
             let id = self.public_id(session);
-            if let Err(denial) = self.questions.review(self.context.now, session, id, &topic) {
+            if let Err(denial) = self.questions.review(self.context.now, session, id, &topic, may_wait) {
                 self.withdraw(session, topic, denial);
             }
         }
+        count
     }
 
     /// Gives a session that comes from another node its identity, and authorizes again what its client asked for there. Returns
@@ -152,7 +163,7 @@ impl Executor {
             |MovingSubscription { topic, .. }| {
                 self.questions.identities.grant(session, topic);
                 let id = self.public_id(session);
-                self.questions.review(self.context.now, session, id, topic).is_ok()
+                self.questions.review(self.context.now, session, id, topic, true).is_ok()
             },
         )
     }

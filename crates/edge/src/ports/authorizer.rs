@@ -111,6 +111,11 @@ impl Denial {
         retry: false,
     };
 
+    /// Whether nobody has denied anything: the answer couldn't be had, or not in time.
+    pub fn is_unavailable(&self) -> bool {
+        self.retry && self.code == Self::UNAVAILABLE.code
+    }
+
     /// A denial for good.
     pub fn new(code: impl Into<Cow<'static, str>>, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code: code.into(), message: message.into(), retry: false }

@@ -8,6 +8,7 @@ mod handshakes;
 mod pending;
 mod rechecks;
 mod recovery;
+mod reviews;
 mod user_limits;
 
 use crate::harness::io::post;
@@ -45,6 +46,8 @@ struct Rules {
     /// Topics that nobody may subscribe or publish to any more.
     forbidden: Mutex<HashSet<String>>,
     questions: AtomicU64,
+    /// What decides is down: 1, it says so; 2, it doesn't answer.
+    down: AtomicU64,
     /// Questions about topics that begin with `public-later`, which are answered later.
     later: Mutex<Vec<Ticket>>,
 }
@@ -60,6 +63,13 @@ impl Authorizer for User {
             question.identity.unwrap().principal.as_ref().map(|principal| principal.subject.to_string());
         assert_eq!(subject, *user);
         rules.questions.fetch_add(1, Ordering::Relaxed);
+        if matches!(question.access, Access::Subscribe(_)) {
+            match rules.down.load(Ordering::Relaxed) {
+                1 => return Decision::Deny(Denial::UNAVAILABLE),
+                2 => return Decision::Pending,
+                _ => {}
+            }
+        }
         let name = match question.access {
             Access::Connect { namespace: "/" } => return Decision::Allow,
             Access::Connect { namespace } => namespace.trim_start_matches('/'),
@@ -81,8 +91,8 @@ impl Authorizer for User {
         }
     }
 
-    fn is_cacheable(&self, _: Access<'_>) -> bool {
-        true
+    fn is_cacheable(&self, access: Access<'_>) -> bool {
+        matches!(access, Access::Publish(_))
     }
 }
 

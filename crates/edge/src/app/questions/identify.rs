@@ -1,14 +1,11 @@
-//! Questions about who clients are, and about subscriptions that they have; answers that have come later.
+//! Questions about who clients are; answers that have come later.
 
-use super::{Asked, Deferred, Identities, QUESTION_BYTES, Questions, Refused};
+use super::{Asked, Deferred, Identities, Questions, Refused};
 use crate::budget::Budget;
-use crate::ports::{
-    Access, Authentication, Credentials, Decision, Denial, Identity, PublicId, Question, Ticket,
-};
+use crate::ports::{Authentication, Credentials, Denial, Identity, Ticket};
 use std::sync::Arc;
 use std::time::Instant;
 use stentor_driver::ConnId;
-use stentor_hub::{SessionId, Topic};
 
 impl Questions {
     /// What is known of a question that a connection has asked before. If the rules have changed since, it has to be asked again.
@@ -81,46 +78,5 @@ impl Questions {
         }
         let answer = answer.map(|identity| question.identity = Some(identity));
         self.decide(number, answer);
-    }
-
-    /// Asks again about a subscription. If the answer comes later and is no, [`Self::poll_withdrawn`] returns it.
-    pub(crate) fn review(
-        &mut self,
-        now: Instant,
-        session: SessionId,
-        id: PublicId,
-        topic: &Topic,
-    ) -> Result<(), Denial> {
-        let identity = self.identities.get(session).cloned();
-        self.last += 1;
-        let (number, identity) = (self.last, identity.as_deref());
-        let room;
-        let access = match topic {
-            Topic::Presence(of) => {
-                room = Topic::Room(of.clone());
-                Access::Presence(&room)
-            }
-            Topic::Feed(_) | Topic::Room(_) => Access::Subscribe(topic),
-        };
-        let ticket = Ticket { core: self.core, number };
-        match self.decision(&Question { ticket, session: Some(id), identity, access }) {
-            Decision::Allow => Ok(()),
-            Decision::Deny(denial) => Err(denial),
-            Decision::Pending if self.has_room() => {
-                self.charge.add(QUESTION_BYTES);
-                self.reviews.insert(number, (session, topic.clone()));
-                self.deadlines.push_back((now + self.timeout, number));
-                Ok(())
-            }
-            Decision::Pending => {
-                self.unanswered += 1;
-                Err(Denial::UNAVAILABLE)
-            }
-        }
-    }
-
-    /// The next subscription that a late answer withdraws.
-    pub(crate) fn poll_withdrawn(&mut self) -> Option<(SessionId, Topic, Denial)> {
-        self.withdrawn.pop_front()
     }
 }
