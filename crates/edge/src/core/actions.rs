@@ -71,7 +71,10 @@ impl<D: Driver> Core<D> {
                 }
                 Action::AckDue { at, number } => self.set_app_timer(at, AppTimer::Ack(number)),
                 Action::Admit { request, answer } => self.admit(request.0, answer),
-                Action::Renew { session, identity } => self.ex.renew(session, identity),
+                Action::Renew { session, identity } => match self.ex.check_renewal(session, &identity) {
+                    Ok(()) => self.ex.renew(session, identity),
+                    Err(_) => self.disconnect(session, Disconnect::TooManyRequests),
+                },
                 Action::NoHistory { session, topic } => self.handle_notice(&Notice::Gap { session, topic }),
                 Action::Withdrawn { session, topic, denial } => self.withdrawn(session, &topic, &denial),
             }

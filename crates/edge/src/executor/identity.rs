@@ -101,6 +101,18 @@ impl Executor {
         true
     }
 
+    /// Whether a session may go on with an identity. An anonymous one becomes one more of a user's.
+    ///
+    /// # Errors
+    /// The user has as many sessions as it may.
+    pub(crate) fn check_renewal(&self, session: SessionId, identity: &Identity) -> Result<(), LimitReached> {
+        let current = self.questions.identities.get(session);
+        if current.is_none_or(|current| is_same_principal(current, identity)) {
+            return Ok(());
+        }
+        self.check_user(Some(identity))
+    }
+
     /// A client has renewed its token.
     pub(crate) fn renew(&mut self, session: SessionId, identity: Arc<Identity>) {
         // The session may have closed since.

@@ -1,7 +1,7 @@
 //! Sessions of a user.
 
 use super::{Issuer, Node};
-use crate::harness::{Io, Way, Ws, on_one_and_three, until};
+use crate::harness::{Io, Seen, Way, Ws, on_one_and_three, until};
 use serde_json::json;
 use stentor_edge::Recovery;
 
@@ -34,5 +34,31 @@ fn a_user_has_so_many_sessions() {
         io.connect("", json!({"token": "seven", "pid": pid}));
         drop(first);
         until("a place for the session", || ws("seven").is_ok());
+    });
+}
+
+#[test]
+fn an_anonymous_session_that_becomes_a_users_counts() {
+    on_one_and_three(|cores| {
+        let issuer = Issuer { lets_anonymous_in: true, ..Issuer::default() };
+        let node = Node::start(cores, issuer, |options| options.user_limits.sessions_max = 2);
+        let mut all: Vec<Ws> = (0..4).map(|_| node.ws("/ws")).collect();
+        for ws in &mut all {
+            ws.next_json();
+            ws.send_json(json!({"type": "auth", "id": 1, "token": "seven.1"}));
+        }
+        node.until_metric("sessions_limited", |value| value == 2);
+        let is_open = |ws: &mut Ws| {
+            ws.expect_json(json!({"type": "ok", "id": 1}));
+            ws.send_json(json!({"type": "auth", "id": 2, "token": "seven.2"}));
+            matches!(ws.next(), Seen::Text(_))
+        };
+        assert_eq!(all.iter_mut().filter_map(|ws| is_open(ws).then_some(())).count(), 2);
+        assert_eq!(node.disconnects("too_many_requests"), 2);
+        // Another user isn't concerned.
+        let mut other = node.ws("/ws");
+        other.next_json();
+        other.ask(json!({"type": "auth", "token": "eight"}));
+        other.fence();
     });
 }
