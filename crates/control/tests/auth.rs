@@ -244,6 +244,49 @@ async fn keys_change_and_known_ones_stay_while_the_issuer_is_away() {
     assert_eq!(auth.generation(), 2);
 }
 
+/// An issuer that stays is fetched from once. Where it changes, those that wait for its keys are answered at once.
+#[tokio::test]
+async fn clients_that_wait_for_keys_are_answered_after_a_reload() {
+    let key = pair("a");
+    let (fetches, released) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokio::sync::Notify::new()));
+    let addr = http({
+        let (fetches, released, body) = (fetches.clone(), released.clone(), set(&[&key]));
+        move |_, _| {
+            let (fetches, released, body) = (fetches.clone(), released.clone(), body.clone());
+            async move {
+                fetches.fetch_add(1, Ordering::SeqCst);
+                released.notified().await;
+                ok(&body)
+            }
+        }
+    })
+    .await;
+    let silent = http(async |_, _| std::future::pending().await).await;
+    let options = |addr| AuthOptions { issuers: vec![remote("i", addr)], ..AuthOptions::default() };
+    let auth = auth(&options(addr));
+    let rig = Rig::auth(&auth);
+    let token = token(&key, "i", "1", &json!({}));
+    assert_eq!(outcome(&auth, &token), "pending");
+    while fetches.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..3 {
+        auth.replace(&options(addr)).unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    released.notify_one();
+    assert_eq!(rig.identified(1).await, ["1"]);
+    assert_eq!(fetches.load(Ordering::SeqCst), 1);
+    // Another address, whose keys are never there; then none.
+    auth.replace(&options(silent)).unwrap();
+    for (next, expected) in [(options(addr), "unavailable"), (AuthOptions::default(), "token_invalid")] {
+        let unknown = self::token(&pair("b"), "i", "2", &json!({}));
+        assert_eq!(outcome(&auth, &unknown), "pending");
+        auth.replace(&next).unwrap();
+        assert_eq!(rig.identified(1).await, [expected]);
+    }
+}
+
 /// Tokens without a key id, whose issuer has replaced its key: the first one causes a fetch.
 #[tokio::test]
 async fn keys_without_an_id_are_replaced() {

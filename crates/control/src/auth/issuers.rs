@@ -97,6 +97,11 @@ impl Issuers {
         self.0.values()
     }
 
+    /// Whether this very one is among them.
+    pub(super) fn has(&self, issuer: &Arc<IssuerState>) -> bool {
+        self.iter().any(|other| Arc::ptr_eq(other, issuer))
+    }
+
     /// The name of the only issuer.
     pub(super) fn only(&self) -> Option<&Arc<str>> {
         self.0.keys().next().filter(|_| self.0.len() == 1)
@@ -173,6 +178,13 @@ impl IssuerState {
         metrics.keys.get_or_create(&IssuerLabels { issuer: issuer.clone() }).set(known);
         let waiting = remote.schedule().handle_result(Instant::now().into_std(), is_success);
         Some(Fetched { waiting, is_success, has_changed })
+    }
+
+    /// Keys are fetched no more. Clients that wait for them don't any longer.
+    pub(super) fn give_up(&self) -> Fetched {
+        let remote = self.remote.as_ref();
+        let waiting = remote.map(|remote| remote.schedule().handle_result(Instant::now().into_std(), false));
+        Fetched { waiting: waiting.unwrap_or_default(), is_success: false, has_changed: false }
     }
 
     fn replace_keys(&self, set: KeySet) -> bool {

@@ -60,6 +60,8 @@ pub struct Auth {
     generation: AtomicU64,
     /// The settings were replaced.
     replaced: Notify,
+    /// Issuers of former settings, for whose keys clients may still wait.
+    former: Mutex<Vec<Arc<IssuerState>>>,
     /// When a refusal of each kind was logged last, in seconds since 1970.
     logged: [AtomicU64; Refused::LABELS.len()],
     pub(crate) metrics: AuthMetrics,
@@ -131,6 +133,7 @@ impl Auth {
             revocations: RwLock::new(Revocations::new(options.revocations_max, lifetime.as_secs())),
             generation: AtomicU64::new(0),
             replaced: Notify::new(),
+            former: Mutex::default(),
             logged: Default::default(),
             metrics,
         }))
@@ -143,7 +146,13 @@ impl Auth {
     /// [`Error::Setting`]; nothing has changed then.
     pub fn replace(&self, options: &AuthOptions) -> Result<(), Error> {
         let settings = Settings::new(options, &self.settings())?;
-        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+        let settings = Arc::new(settings);
+        let before = {
+            let mut current = self.settings.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *current, settings.clone())
+        };
+        let gone = before.issuers.iter().filter(|issuer| !settings.issuers.has(issuer)).cloned();
+        self.former.lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
         self.permissions.replace(Permissions::new(options.permissions.clone()));
         self.clear_cache();
         self.generation.fetch_add(1, Ordering::Release);
@@ -158,26 +167,58 @@ impl Auth {
         hooks: Option<Arc<Hooks>>,
         mut stop: watch::Receiver<bool>,
     ) {
+        // Dropping the set ends the tasks.
+        let mut tasks = JoinSet::new();
+        let mut fetching: Vec<(Arc<IssuerState>, Arc<Notify>)> = Vec::new();
         loop {
-            // Dropping the set ends the tasks.
-            let mut tasks = JoinSet::new();
-            for issuer in self.settings().issuers.iter().filter(|issuer| issuer.remote.is_some()) {
-                let (auth, plane, issuer) = (self.clone(), plane.clone(), issuer.clone());
-                let hooks = hooks.clone();
-                tasks.spawn(async move {
-                    let mut log = FailureLog::default();
-                    while let Some(fetched) = issuer.next_fetch(&auth.metrics, &mut log).await {
-                        if fetched.has_changed {
-                            auth.clear_cache();
-                        }
-                        auth.answer(&*plane, hooks.as_ref(), fetched).await;
-                    }
-                });
+            while tasks.try_join_next().is_some() {}
+            let settings = self.settings();
+            fetching.retain(|(issuer, is_gone)| {
+                let stays = settings.issuers.has(issuer);
+                if !stays {
+                    is_gone.notify_one();
+                }
+                stays
+            });
+            for issuer in settings.issuers.iter().filter(|issuer| issuer.remote.is_some()) {
+                if !fetching.iter().any(|(other, _)| Arc::ptr_eq(other, issuer)) {
+                    let is_gone = Arc::new(Notify::new());
+                    fetching.push((issuer.clone(), is_gone.clone()));
+                    let (auth, plane, hooks) = (self.clone(), plane.clone(), hooks.clone());
+                    tasks.spawn(auth.fetch_keys(issuer.clone(), is_gone, plane, hooks));
+                }
+            }
+            let former = std::mem::take(&mut *self.former.lock().unwrap_or_else(PoisonError::into_inner));
+            for issuer in former {
+                self.answer(&*plane, hooks.as_ref(), issuer.give_up()).await;
             }
             tokio::select! {
                 () = stopped(&mut stop) => return,
                 () = self.replaced.notified() => {}
             }
+        }
+    }
+
+    /// Fetches keys of an issuer until it is no longer configured, or no longer in this way.
+    async fn fetch_keys(
+        self: Arc<Self>,
+        issuer: Arc<IssuerState>,
+        is_gone: Arc<Notify>,
+        plane: Arc<dyn DataPlane>,
+        hooks: Option<Arc<Hooks>>,
+    ) {
+        let mut log = FailureLog::default();
+        loop {
+            let fetched = tokio::select! {
+                biased;
+                () = is_gone.notified() => return,
+                fetched = issuer.next_fetch(&self.metrics, &mut log) => fetched,
+            };
+            let Some(fetched) = fetched else { return };
+            if fetched.has_changed {
+                self.clear_cache();
+            }
+            self.answer(&*plane, hooks.as_ref(), fetched).await;
         }
     }
 
