@@ -216,7 +216,8 @@ push = true
 
   const part = (value) => Buffer.from(JSON.stringify(value)).toString('base64url');
   const signed = (sub, name) => {
-    const text = `${part({ alg: 'HS256' })}.${part({ iss: 'backend', sub, exp: Math.floor(Date.now() / 1000) + 600, stentor: { info: { name } } })}`;
+    const iat = Math.floor(Date.now() / 1000);
+    const text = `${part({ alg: 'HS256' })}.${part({ iss: 'backend', sub, iat, exp: iat + 600, stentor: { info: { name } } })}`;
     return `${text}.${createHmac('sha256', KEY).update(text).digest('base64url')}`;
   };
   const begun = Date.now();

@@ -162,11 +162,15 @@ impl<E: Encoder> Hub<E> {
         options.count(state.members.len());
         self.sessions.fan_out(&state.members, publication, options.volatile, None);
         if let Body::State { key, state: FeedState::NotFound, .. } = publication.body() {
+            let had_members = !state.members.is_empty();
             for member in std::mem::take(&mut state.members) {
                 self.sessions.detach(member);
                 self.awaiting.set(index, member, None);
                 let session = self.sessions.id_of(member);
                 self.notices.push_back(Notice::NotFound { session, key: key.clone() });
+            }
+            if had_members {
+                self.unattended(index);
             }
             self.release_if_unused(index);
         }

@@ -281,6 +281,7 @@ impl<E: Encoder> Hub<E> {
                 (index, std::mem::take(&mut state.members))
             }
         };
+        let had_members = session.is_none() && !refused.is_empty();
         for member in refused {
             if session.is_none() {
                 self.left_visibly(member, index, Absence::Unsubscribed);
@@ -289,6 +290,9 @@ impl<E: Encoder> Hub<E> {
             let session = self.sessions.id_of(member);
             let reason = SubscribeError::TooManyTopics;
             self.notices.push_back(Notice::Refused { session, topic: topic.clone(), reason });
+        }
+        if had_members {
+            self.unattended(index);
         }
         self.release_if_unused(index);
     }

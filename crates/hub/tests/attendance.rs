@@ -5,7 +5,7 @@
 mod node;
 
 use node::Node;
-use stentor_hub::{Attendance, FormatId, Policy, Room, Topic};
+use stentor_hub::{Attendance, FeedState, FormatId, Key, Policy, Room, Topic};
 
 #[test]
 fn subscriptions_are_reported_in_order() {
@@ -28,4 +28,20 @@ fn subscriptions_are_reported_in_order() {
     hub.handle_close(two);
     assert_eq!(hub.take_attendance(), [Attendance::Vacated(topic.clone())]);
     assert!(hub.take_attendance().is_empty());
+}
+
+#[test]
+fn a_feed_that_is_not_found_loses_its_subscribers() {
+    let mut node = Node::new(1);
+    let hub = &mut node.hubs[0];
+    hub.report_attendance();
+    let key = Key::parse("a").unwrap();
+    let topic = Topic::Feed(key.clone());
+    let session = hub.handle_open(FormatId(0), 0);
+    hub.handle_subscribe(session, &topic, Policy::Latest, None).unwrap();
+    hub.take_attendance();
+    hub.handle_state(&key, FeedState::NotFound, "".into());
+    assert_eq!(hub.take_attendance(), [Attendance::Vacated(topic)]);
+    hub.handle_state(&key, FeedState::NotFound, "again".into());
+    assert!(hub.take_attendance().is_empty(), "it had nobody to lose");
 }

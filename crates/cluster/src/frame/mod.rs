@@ -32,7 +32,7 @@ use stentor_edge::Broadcast;
 use stentor_hub::{Data, Room, Rooms, Topic};
 
 /// Grows when a frame's meaning changes. Nodes of different versions refuse each other's frames.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const TAG_BYTES: usize = 16;
 /// How far the time of a node's record may be from that of the reader, either way.
 pub const RECORD_AGE_MAX: Duration = Duration::from_secs(60);
