@@ -3,10 +3,12 @@
 //! `cargo run --release -p stentor-control --example fetch_to_delta [FOLDER]` runs the control plane against an upstream of
 //! its own process, which has a new version for each request, and divides the processor time of the control plane's
 //! process by the versions that reached the data plane. The folder's JSON files, in the order of their names, are one of
-//! the documents; the others are synthetic, with 20 values changed from one version to the next.
+//! the documents; the others are synthetic, with 20 values changed from one version to the next. The last case has 1,000 keys with
+//! documents of 5 kB, of which 3 values change, fetched once a second.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program to be looked at")]
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -25,10 +27,15 @@ use tokio::sync::Notify;
 
 /// Versions of a synthetic document.
 const VERSIONS: usize = 64;
-/// Values that change from one version to the next.
+/// Values that change from one version to the next, and in a small document.
 const CHANGED: usize = 20;
+const SMALL_CHANGED: usize = 3;
+/// Keys in the case of many, each with a document of this many kB, fetched once a second.
+const KEYS: usize = 1000;
+const SMALL_KB: usize = 5;
 const WARM_UP: u64 = 50;
 const MEASURED: u64 = 400;
+const KEYS_MEASURED: u64 = 10 * KEYS as u64;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -47,7 +54,7 @@ fn main() {
 fn synthetic_cases() -> Vec<String> {
     let kinds = ["minified", "pretty", "gzip", "br"].map(|kind| format!("{kind}:165"));
     let sizes = [330, 660, 1320, 2640].map(|kb| format!("minified:{kb}"));
-    kinds.into_iter().chain(sizes).collect()
+    kinds.into_iter().chain(sizes).chain([format!("keys:{SMALL_KB}")]).collect()
 }
 
 fn measure_all(cases: &[String]) {
@@ -126,7 +133,7 @@ fn synthetic(bytes: usize, pretty: bool) -> Vec<Vec<u8>> {
         };
         let list: Vec<_> = players.iter().enumerate().map(one).collect();
         versions.push(format!("{open}{}{close}", list.join(separator)).into_bytes());
-        for n in 0..CHANGED {
+        for n in 0..if bytes > SMALL_KB * 1000 { CHANGED } else { SMALL_CHANGED } {
             players[draw(count)][n % 4] = version * 7 + draw(90);
         }
     }
@@ -148,7 +155,7 @@ fn compressed(kind: &str, body: &[u8]) -> (Option<&'static str>, Vec<u8>) {
     }
 }
 
-/// An HTTP server with a new version for each request. Prints its port; ends with its parent's pipe.
+/// An HTTP server with a new version for each request of a path. Prints its port; ends with its parent's pipe.
 fn upstream(versions: &[Vec<u8>], case: &str) {
     let kind = case.split(':').next().unwrap();
     let answers: Vec<Vec<u8>> = versions
@@ -169,16 +176,29 @@ fn upstream(versions: &[Vec<u8>], case: &str) {
         let _ = std::io::stdin().read_line(&mut String::new());
         std::process::exit(0);
     });
-    let mut all = answers.iter().cycle();
+    let (answers, served) = (Arc::new(answers), Arc::new(Mutex::new(HashMap::<String, usize>::new())));
     for stream in listener.incoming() {
-        let mut reader = BufReader::new(stream.unwrap());
-        let mut line = String::new();
-        while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
-            if line == "\r\n" && reader.get_mut().write_all(all.next().unwrap()).is_err() {
-                break;
+        let (answers, served) = (answers.clone(), served.clone());
+        std::thread::spawn(move || {
+            let mut reader = BufReader::new(stream.unwrap());
+            let (mut line, mut path) = (String::new(), String::new());
+            while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+                if let Some(target) = line.strip_prefix("GET ") {
+                    path = target.split(' ').next().unwrap().to_owned();
+                } else if line == "\r\n" {
+                    let version = {
+                        let mut served = served.lock().unwrap();
+                        let version = served.entry(path.clone()).or_default();
+                        *version += 1;
+                        *version % answers.len()
+                    };
+                    if reader.get_mut().write_all(&answers[version]).is_err() {
+                        break;
+                    }
+                }
+                line.clear();
             }
-            line.clear();
-        }
+        });
     }
 }
 
@@ -284,22 +304,25 @@ fn through_the_control_plane(case: &str) -> Duration {
         .unwrap();
     let mut port = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut port).unwrap();
+    let (keys, measured) = if case.starts_with("keys") { (KEYS, KEYS_MEASURED) } else { (1, MEASURED) };
+    let warm_up = WARM_UP + 3 * (keys as u64 - 1);
+    let wanted = |n| {
+        let key = Key::parse(&format!("k/{n}")).unwrap();
+        Wanted { key, wanted: true, requesters: Vec::new() }
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let spent = runtime.block_on(async {
         let plane = Arc::new(Counting {
             signals: Signals::new(),
-            wanted: Mutex::new(vec![Wanted {
-                key: Key::parse("k").unwrap(),
-                wanted: true,
-                requesters: Vec::new(),
-            }]),
+            wanted: Mutex::new((0..keys).map(wanted).collect()),
             versions: AtomicU64::new(0),
             changed: Notify::new(),
         });
         let upstream = UpstreamOptions {
             name: "it".into(),
             url: format!("http://127.0.0.1:{}", port.trim()),
-            poll_interval: Duration::from_millis(1),
+            poll_interval: Duration::from_millis(if keys > 1 { 1000 } else { 1 }),
+            requests_per_second_max: 10_000,
             ..UpstreamOptions::default()
         };
         let options = Options {
@@ -310,9 +333,9 @@ fn through_the_control_plane(case: &str) -> Duration {
         let handle = tokio::runtime::Handle::current();
         let control = Control::start(&handle, options, plane.clone(), plane.signals.clone()).unwrap();
         plane.signals.wanted();
-        plane.until(WARM_UP).await;
+        plane.until(warm_up).await;
         let (before, first) = (cpu_time(), plane.versions.load(Ordering::SeqCst));
-        plane.until(first + MEASURED).await;
+        plane.until(first + measured).await;
         let spent = cpu_time() - before;
         let versions = plane.versions.load(Ordering::SeqCst) - first;
         control.shutdown().await;

@@ -5,8 +5,9 @@
 
 use crate::failures::{FailureLog, Line};
 use crate::metrics::{FetchLabels, Metrics, UpstreamLabels};
-use crate::options::FeedsOptions;
+use crate::options::{FeedsOptions, UpstreamOptions};
 use crate::pushed_documents::PushedDocuments;
+use crate::rate_log::RateLog;
 use crate::schedule::{FetchJob, Scheduler};
 use crate::signals::{Signals, stopped};
 use crate::upstream::{DocumentProcessor, Failure, Fetched, Upstreams};
@@ -41,6 +42,8 @@ pub(crate) struct Feeds {
     has_wanted: bool,
     /// The logged failures of each upstream.
     failures: Vec<FailureLog>,
+    /// The same about their rates.
+    rates: Vec<RateLog>,
     /// Other options, and the upstreams that are made of them.
     changes: mpsc::Receiver<Change>,
 }
@@ -76,6 +79,7 @@ impl Feeds {
             signals,
             metrics,
             failures: options.upstreams.iter().map(|_| FailureLog::default()).collect(),
+            rates: options.upstreams.iter().map(|_| RateLog::default()).collect(),
             upstreams,
             scheduler: Scheduler::new(options.clone(), RandomState::new().hash_one(0)),
             processor: DocumentProcessor::default(),
@@ -128,6 +132,7 @@ impl Feeds {
                     logs.swap_remove(place)
                 })
             }));
+            self.rates = upstreams.iter().map(|_| RateLog::default()).collect();
             self.view.configure(upstreams.iter().map(|upstream| upstream.name.clone()));
         }
         // Also if only the certificates to trust have changed.
@@ -215,7 +220,34 @@ impl Feeds {
     /// Logs the kinds of failures of an upstream that have begun or ended.
     fn log(&mut self, upstream: usize, name: &str) {
         let Some(lane) = self.scheduler.lanes().nth(upstream) else { return };
-        for line in self.failures[upstream].review(Instant::now().into_std(), &lane.failing) {
+        let now = Instant::now().into_std();
+        let UpstreamOptions { poll_interval, requests_per_second_max, .. } =
+            self.scheduler.upstreams()[upstream];
+        let labels = UpstreamLabels { upstream: self.upstreams.at(upstream).name.clone() };
+        self.metrics.upstream_interval.get_or_create(&labels).set(lane.interval.as_secs_f64());
+        if let Some(is_exceeded) = self.rates[upstream].review(now, poll_interval, lane.interval) {
+            let effective_interval = Duration::from_millis(lane.interval.as_millis() as u64);
+            let keys = lane.documents;
+            if is_exceeded {
+                tracing::warn!(
+                    upstream = name,
+                    keys,
+                    requests_per_second_max,
+                    ?poll_interval,
+                    ?effective_interval,
+                    "requests_per_second_max is reached: documents are fetched less often than poll_interval says"
+                );
+            } else {
+                tracing::info!(
+                    upstream = name,
+                    keys,
+                    requests_per_second_max,
+                    ?poll_interval,
+                    "documents are fetched at poll_interval again"
+                );
+            }
+        }
+        for line in self.failures[upstream].review(now, &lane.failing) {
             match line {
                 Line::Fails { class, last: Some((key, cause)) } => {
                     tracing::warn!(upstream = name, failure = class.name(), %key, cause, "fetches fail");

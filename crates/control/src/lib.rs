@@ -32,6 +32,7 @@ mod metrics;
 mod options;
 mod process;
 mod pushed_documents;
+mod rate_log;
 mod route;
 mod sample;
 pub mod schedule;

@@ -21,6 +21,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use stentor_edge::{DataPlane, Metric, MetricKind};
 
 /// The `Content-Type` of the text.
@@ -78,6 +79,9 @@ metrics! {
         "feed_fetch_seconds", "Duration of a fetch, including parsing and comparing the document, by upstream";
     fetch_received_bytes: Family<UpstreamLabels, Counter> = Family::default(),
         "feed_fetch_received_bytes", "Bytes of response bodies of upstreams, as received";
+    upstream_interval: Family<UpstreamLabels, Gauge<f64, AtomicU64>> = Family::default(),
+        "feed_upstream_interval_seconds",
+        "Time between two fetches of a key, by upstream: poll_interval, or longer while requests_per_second_max is reached";
     publications: Counter = Counter::default(),
         "admin_publications", "Messages published over the admin API";
     publish_refusals: Refusals = Family::default(),

@@ -38,6 +38,7 @@ pub fn sample_metrics(
     let labels = UpstreamLabels { upstream };
     metrics.fetch_seconds.get_or_create(&labels).observe(0.0);
     metrics.fetch_received_bytes.get_or_create(&labels).inc();
+    metrics.upstream_interval.get_or_create(&labels).set(1.0);
     let count = |refusals: &Family<ReasonLabels, Counter>, reason| {
         refusals.get_or_create(&ReasonLabels { reason }).inc();
     };

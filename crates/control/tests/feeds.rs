@@ -390,6 +390,56 @@ async fn fetches_keep_to_the_upstreams_limits() {
 }
 
 #[tokio::test]
+async fn a_rate_that_is_reached_shows_in_the_interval() {
+    let addr = http(|_, _| async { ok("1") }).await;
+    let limited = UpstreamOptions {
+        requests_per_second_max: 20,
+        poll_interval: Duration::from_millis(100),
+        ..upstream("s", addr)
+    };
+    let rig = Rig::feeds(vec![limited]);
+    for n in 0..10 {
+        rig.plane.want(&format!("s/{n}"), true);
+        assert_eq!(rig.plane.next().await, format!("s/{n}=1"));
+    }
+    // Ten keys at 20 fetches a second.
+    let interval = "stentor_feed_upstream_interval_seconds{upstream=\"s\"}";
+    let begun = std::time::Instant::now();
+    while !rig.metric(interval).await.is_some_and(|seconds| (0.4..0.7).contains(&seconds)) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", rig.metric(interval).await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A fetch uses the connection of the one before, also if that brought no document.
+#[tokio::test]
+async fn connections_are_used_again() {
+    let addrs = Arc::new(Mutex::new(std::collections::HashSet::new()));
+    let seen = addrs.clone();
+    let addr = raw(move |n, mut stream| {
+        seen.lock().unwrap().insert(stream.peer_addr().unwrap());
+        async move {
+            let (status, body) =
+                if n % 3 == 2 { ("503 Unavailable", "later".into()) } else { ("200 OK", n.to_string()) };
+            let head = format!(
+                "HTTP/1.1 {status}\r\ncontent-length: {}\r\nretry-after: 0\r\n\r\n{body}",
+                body.len()
+            );
+            stream.write_all(head.as_bytes()).await.ok()?;
+            Some(stream)
+        }
+    })
+    .await;
+    let rig = Rig::feeds(vec![upstream("s", addr)]);
+    rig.plane.want("s/k", true);
+    let mut documents = 0;
+    while documents < 6 {
+        documents += usize::from(rig.plane.next().await.starts_with("s/k="));
+    }
+    assert_eq!(addrs.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn an_upstream_that_answers_429_is_paused_for_all_its_keys() {
     let requests = Arc::new(AtomicUsize::new(0));
     let said = Arc::new(Mutex::new(None));

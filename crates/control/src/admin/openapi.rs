@@ -470,6 +470,7 @@ fn other_schemas() -> Value {
                 "items": object(json!({
                     "name": text, "fetches": count, "failures": count, "in_flight": count, "waiting": count,
                     "rate_waits": count,
+                    "effective_interval_seconds": {"type": "number", "minimum": 0, "description": "Time between two fetches of a key: `poll_interval`, or longer while `requests_per_second_max` is reached."},
                     "last_failure": {"oneOf": [
                         {"type": "null"},
                         object(json!({"key": text, "message": text, "seconds_ago": count})),

@@ -105,6 +105,7 @@ pub(super) async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> 
             "in_flight": upstream.lane.in_flight,
             "waiting": upstream.lane.waiting,
             "rate_waits": upstream.lane.rate_waits,
+            "effective_interval_seconds": upstream.lane.interval.as_secs_f64(),
             "last_failure": last_failure,
         })
     });

@@ -201,7 +201,7 @@ fn shown(url: &str) -> String {
 
 /// Whether a path has a segment that a server would walk up by. `%2e` is a dot to many (WHATWG URL, 4.1).
 fn has_dot_segment(path: &str) -> bool {
-    path.split('/').any(|segment| {
+    path.split('/').filter(|segment| segment.len() <= "%2e%2e".len()).any(|segment| {
         let dots = segment.replace("%2e", ".").replace("%2E", ".");
         dots == "." || dots == ".."
     })

@@ -310,7 +310,9 @@ impl Scheduler {
         let key = self.queues.next_ready(now)?;
         let entry = self.entries.get_mut(&key)?;
         self.queues.detach(&key, entry);
-        entry.due = None;
+        if let Some(due) = entry.due.take().filter(|_| entry.kept.is_some()) {
+            self.queues.record_delay(entry.upstream, now.saturating_duration_since(due));
+        }
         entry.asked = false;
         entry.queue_state = QueueState::InFlight { started: now, first: entry.kept.is_none() };
         self.queues.attach(&key, entry);

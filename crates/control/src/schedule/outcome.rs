@@ -221,6 +221,10 @@ pub struct LaneStats {
     pub first_waiting: usize,
     /// Fetches that had to wait although a worker was free: for the rate, or because the upstream requested a pause.
     pub rate_waits: u64,
+    /// Keys with a document.
+    pub documents: usize,
+    /// Time between two fetches of a key: `poll_interval`, and by how much `requests_per_second_max` delayed the last refresh.
+    pub interval: Duration,
     /// Keys whose last fetch failed, by [`FailureClass`].
     pub failing: [usize; FAILURE_CLASSES],
     /// The kinds of failures that have occurred, by [`FailureClass`].

@@ -50,6 +50,10 @@ struct Lane {
     /// Whether the rate has kept a fetch waiting since the last one began.
     rate_waits: bool,
     rate_waits_total: u64,
+    poll_interval: Duration,
+    /// Whether the rate kept the last fetch waiting, and how long it was due, if it was a refresh.
+    was_rate_limited: bool,
+    delay: Duration,
     /// Keys whose last fetch failed, by kind of failure.
     failing: [usize; FAILURE_CLASSES],
     has_failed: [bool; FAILURE_CLASSES],
@@ -90,6 +94,7 @@ impl Lane {
     /// Starts a fetch and computes the next start.
     fn begin(&mut self, now: Instant) {
         self.next_start = Some(self.next_start.map_or(now, |start| start.max(now)) + self.spacing);
+        self.was_rate_limited = self.rate_waits && self.paused_until.is_none();
         self.paused_until = None;
         self.rate_waits = false;
     }
@@ -118,7 +123,12 @@ impl Queues {
         let lane = |upstream: &UpstreamOptions| {
             let per_second = u32::try_from(upstream.requests_per_second_max.max(1)).unwrap_or(u32::MAX);
             let spacing = Duration::from_secs(1) / per_second;
-            Lane { concurrency_max: upstream.concurrency_max, spacing, ..Lane::default() }
+            Lane {
+                concurrency_max: upstream.concurrency_max,
+                spacing,
+                poll_interval: upstream.poll_interval,
+                ..Lane::default()
+            }
         };
         Self { lanes: upstreams.iter().map(lane).collect(), fetches_max, ..Self::default() }
     }
@@ -322,6 +332,12 @@ impl Queues {
         None
     }
 
+    /// A refresh, the last one that [`Self::next_ready`] returned, begins so long after it was due.
+    pub(super) fn record_delay(&mut self, upstream: usize, delay: Duration) {
+        let lane = &mut self.lanes[upstream];
+        lane.delay = if lane.was_rate_limited { delay } else { Duration::ZERO };
+    }
+
     /// Starts no fetch of an upstream until then.
     pub(super) fn pause(&mut self, upstream: usize, until: Instant) {
         let lane = &mut self.lanes[upstream];
@@ -343,6 +359,8 @@ impl Queues {
             waiting: lane.refreshes.len() + lane.firsts.len(),
             first_waiting: lane.firsts.len(),
             rate_waits: lane.rate_waits_total,
+            documents: lane.documents,
+            interval: lane.poll_interval + if lane.documents > 0 { lane.delay } else { Duration::ZERO },
             failing: lane.failing,
             has_failed: lane.has_failed,
         })

@@ -377,6 +377,28 @@ fn at_a_high_rate_a_tenth_of_a_second_may_begin_at_once() {
 }
 
 #[test]
+fn the_interval_is_longer_where_the_rate_does_not_allow_the_configured_one() {
+    let mut options = options();
+    options.upstreams[1].requests_per_second_max = 1;
+    let mut bench = Bench::new(options);
+    let interval = |bench: &Bench| bench.scheduler.lanes().nth(1).unwrap().interval.as_secs();
+    for key in ["b1", "b2", "b3"] {
+        bench.want(key, true);
+    }
+    for second in 0..40 {
+        let key = bench.at(second).jobs();
+        bench.result(&key, fresh("1"));
+    }
+    assert_eq!(interval(&bench), 3);
+    // Two of them go: the rate allows the one that stays.
+    bench.want("b1", false).want("b2", false).at(100).jobs();
+    for second in 100..104 {
+        bench.at(second).result("b3", fresh("1")).jobs();
+    }
+    assert_eq!(interval(&bench), 1);
+}
+
+#[test]
 fn an_upstream_that_answers_429_is_paused() {
     let mut bench = Bench::new(options());
     for key in ["b1", "b2", "b3", "b4", "a1"] {

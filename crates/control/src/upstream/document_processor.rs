@@ -36,6 +36,19 @@ pub(crate) struct Received {
     pub(crate) differ: Arc<Differ>,
 }
 
+impl Received {
+    fn says_json(&self) -> bool {
+        self.content_type.as_deref().is_some_and(is_json)
+    }
+
+    /// Whether it is the kept JSON again, byte for byte. That is minified and was checked, so nothing else needs a look.
+    fn is_kept_text(&self) -> bool {
+        let kept = self.kept.as_ref().map(|kept| &kept.document).filter(|kept| kept.json);
+        let is_json = self.coding == Coding::Identity && (self.json_only || self.says_json());
+        is_json && kept.is_some_and(|kept| kept.body == self.body)
+    }
+}
+
 /// A new version.
 #[derive(Debug)]
 pub(crate) struct ProcessedDocument {
@@ -67,6 +80,9 @@ impl Default for DocumentProcessor {
 impl DocumentProcessor {
     /// The document in `received`; `None` if it has the same value as the kept one.
     pub(crate) async fn process(&self, received: Received) -> Result<Option<ProcessedDocument>, Failure> {
+        if received.is_kept_text() {
+            return Ok(None);
+        }
         let kept_bytes = received.kept.as_ref().map_or(0, |kept| kept.document.body.len());
         if received.coding == Coding::Identity && received.body.len().max(kept_bytes) <= INLINE_BYTES_MAX {
             return process(received);
@@ -80,10 +96,10 @@ impl DocumentProcessor {
 }
 
 fn process(received: Received) -> Result<Option<ProcessedDocument>, Failure> {
+    let says_json = received.says_json();
     let Received { body, coding, content_type, json_only, bytes_max, validators, kept, differ } = received;
     let body = decode(coding, body, bytes_max)?;
     let kept = kept.as_deref().map(|kept| &kept.document);
-    let says_json = content_type.as_deref().is_some_and(is_json);
     if !json_only && !says_json {
         let content_type = content_type.as_deref().unwrap_or("application/octet-stream");
         if kept.is_some_and(|kept| !kept.json && kept.body == body && *kept.content_type == *content_type) {
@@ -93,7 +109,7 @@ fn process(received: Received) -> Result<Option<ProcessedDocument>, Failure> {
         return Ok(Some(ProcessedDocument { version: Version { document, validators }, patch: None }));
     }
     let kept = kept.filter(|kept| kept.json);
-    // The kept text is minified and was checked, so a body that equals it needs no look at all.
+    // As in `Received::is_kept_text`, of a body that was compressed.
     if kept.is_some_and(|kept| kept.body == body) {
         return Ok(None);
     }

@@ -2,6 +2,7 @@
 
 use super::Upstream;
 use super::answer;
+use super::connections::Connection;
 use super::document_processor::{DocumentProcessor, ProcessedDocument, Received};
 use super::failure::Failure;
 use crate::schedule::{FailureClass, FetchJob, Freshness, Outcome};
@@ -9,6 +10,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderValue};
+use hyper::http::response::Parts;
 use hyper::{Request, Response, StatusCode, Uri};
 use std::error::Error as _;
 use std::future::Future;
@@ -57,46 +59,29 @@ impl Upstream {
         received_bytes: &mut usize,
     ) -> Result<Fetched, Failure> {
         let deadline = Instant::now() + self.options.timeout;
-        let found = |label, outcome| Ok(Fetched { outcome, label, failure: None, received_bytes: 0 });
         let Some(url) = self.url(&job.key) else {
             return found(
                 "not_found",
                 Outcome::NotFound { reason: "no URL can be built from this key".into() },
             );
         };
-        let (head, body) = self.send_request(job, &url, deadline).await?.into_parts();
+        let (mut connection, response) = self.send_request(job, &url, deadline).await?;
+        let (head, body) = response.into_parts();
         let freshness = if self.options.ignore_cache_control {
             Freshness::Unsaid
         } else {
             answer::freshness(&head.headers, self.options.complete_on_max_age_zero)
         };
-        match head.status {
-            StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION => {}
-            StatusCode::NOT_MODIFIED if job.kept.is_some() => {
-                return found("not_modified", Outcome::Same { validators: None, freshness });
-            }
-            StatusCode::NOT_FOUND => {
-                return found(
-                    "not_found",
-                    Outcome::NotFound { reason: "the upstream has no such key (404)".into() },
-                );
-            }
-            StatusCode::GONE => {
-                let reason = "the upstream said that it has ended (410)".into();
-                return found("gone", Outcome::Gone { reason });
-            }
-            status if status.is_redirection() && status != StatusCode::NOT_MODIFIED => {
-                let host = answer::location_host(&head.headers);
-                return Err(Failure::Redirect { status: status.as_u16(), host });
-            }
-            status => {
-                let retry_after = answer::retry_after(&head.headers);
-                return Err(Failure::Status { status: status.as_u16(), retry_after });
-            }
+        if !matches!(head.status, StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION) {
+            drop(body);
+            self.connections.give_back(connection).await;
+            return without_document(&head, job.kept.is_some(), freshness);
         }
         let coding = answer::coding(&head.headers).map_err(Failure::Encoding)?;
+        let body = self.read(&mut connection, body, deadline, received_bytes).await?;
+        self.connections.give_back(connection).await;
         let received = Received {
-            body: self.read(body, deadline, received_bytes).await?,
+            body,
             coding,
             content_type: answer::content_type(&head.headers).map(String::from),
             json_only: self.accepts_json_only(),
@@ -120,20 +105,32 @@ impl Upstream {
         job: &FetchJob,
         url: &Uri,
         deadline: Instant,
-    ) -> Result<Response<Incoming>, Failure> {
-        let send = || self.within(deadline, self.client.request(self.request(job, url)));
-        match send().await? {
+    ) -> Result<(Connection, Response<Incoming>), Failure> {
+        let send = async |kept: Option<Connection>| {
+            let sent = async {
+                let mut connection = match kept {
+                    Some(connection) => connection,
+                    None => self.connections.connect(url).await?,
+                };
+                let response = connection.send(self.request(job, url)).await;
+                Ok::<_, Failure>(response.map(|response| (connection, response)))
+            };
+            self.within(deadline, sent).await?
+        };
+        let to_failure = |error: hyper::Error| Failure::Broken(chain(&error));
+        match send(self.connections.take().await).await? {
             // The server may close a kept connection in the very moment it is used again (RFC 9112, 9.3.1: then
             // an idempotent request may be sent once more).
-            Err(error) if is_stale_connection(&error) => send().await?.map_err(to_failure),
+            Err(error) if is_stale_connection(&error) => send(None).await?.map_err(to_failure),
             answer => answer.map_err(to_failure),
         }
     }
 
     fn request(&self, job: &FetchJob, url: &Uri) -> Request<Empty<Bytes>> {
         let mut request = Request::new(Empty::new());
-        *request.uri_mut() = url.clone();
+        *request.uri_mut() = url.path_and_query().cloned().map(Uri::from).unwrap_or_default();
         *request.headers_mut() = self.headers.clone();
+        request.headers_mut().extend(host(url).map(|host| (header::HOST, host)));
         if let Some(kept) = &job.kept {
             for (name, value) in [
                 (header::IF_NONE_MATCH, &kept.validators.etag),
@@ -151,6 +148,7 @@ impl Upstream {
     /// Reads the body, but never more than the document's bound.
     async fn read(
         &self,
+        connection: &mut Connection,
         mut body: Incoming,
         deadline: Instant,
         received: &mut usize,
@@ -160,8 +158,10 @@ impl Upstream {
         if body.size_hint().lower() > u64::try_from(bytes_max).unwrap_or(u64::MAX) {
             return Err(Failure::TooLarge(bytes_max));
         }
-        let mut bytes = Vec::new();
-        while let Some(frame) = self.within(deadline, body.frame()).await? {
+        // Not grown, and so not copied, if the length is declared.
+        let declared = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+        let mut bytes = Vec::with_capacity(declared.unwrap_or_default());
+        while let Some(frame) = self.within(deadline, connection.drive(body.frame())).await? {
             let frame = frame.map_err(|error| Failure::Broken(chain(&error)))?;
             let Ok(data) = frame.into_data() else { continue };
             *received += data.len();
@@ -186,13 +186,43 @@ impl Upstream {
     }
 }
 
-/// Whether the request met a connection that the server had given up.
-fn is_stale_connection(error: &hyper_util::client::legacy::Error) -> bool {
-    if error.is_connect() {
-        return false;
+fn found(label: &'static str, outcome: Outcome) -> Result<Fetched, Failure> {
+    Ok(Fetched { outcome, label, failure: None, received_bytes: 0 })
+}
+
+/// What a response says that brings no document.
+fn without_document(head: &Parts, is_kept: bool, freshness: Freshness) -> Result<Fetched, Failure> {
+    match head.status {
+        StatusCode::NOT_MODIFIED if is_kept => {
+            found("not_modified", Outcome::Same { validators: None, freshness })
+        }
+        StatusCode::NOT_FOUND => {
+            found("not_found", Outcome::NotFound { reason: "the upstream has no such key (404)".into() })
+        }
+        StatusCode::GONE => {
+            found("gone", Outcome::Gone { reason: "the upstream said that it has ended (410)".into() })
+        }
+        status if status.is_redirection() && status != StatusCode::NOT_MODIFIED => {
+            let host = answer::location_host(&head.headers);
+            Err(Failure::Redirect { status: status.as_u16(), host })
+        }
+        status => {
+            let retry_after = answer::retry_after(&head.headers);
+            Err(Failure::Status { status: status.as_u16(), retry_after })
+        }
     }
-    let Some(source) = error.source() else { return false };
-    let Some(error) = source.downcast_ref::<hyper::Error>() else { return false };
+}
+
+/// The field `Host`: without the port, if it is the scheme's own (RFC 9110, 7.2).
+fn host(url: &Uri) -> Option<HeaderValue> {
+    let authority = url.authority()?;
+    let own_port = if url.scheme_str() == Some("https") { 443 } else { 80 };
+    let has_own_port = authority.port_u16() == Some(own_port);
+    HeaderValue::from_str(if has_own_port { authority.host() } else { authority.as_str() }).ok()
+}
+
+/// Whether the request met a connection that the server had given up.
+fn is_stale_connection(error: &hyper::Error) -> bool {
     let reset = || {
         let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
         io.is_some_and(|io| {
@@ -200,11 +230,6 @@ fn is_stale_connection(error: &hyper_util::client::legacy::Error) -> bool {
         })
     };
     error.is_incomplete_message() || error.is_canceled() || error.is_closed() || reset()
-}
-
-fn to_failure(error: hyper_util::client::legacy::Error) -> Failure {
-    let text = error.source().map_or_else(|| error.to_string(), chain);
-    if error.is_connect() { Failure::Connect(text) } else { Failure::Broken(text) }
 }
 
 /// An error and its causes in one line.

@@ -5,6 +5,7 @@
 //! What they carry is configured: nothing comes from a client but the key.
 
 mod answer;
+mod connections;
 mod decode;
 mod document_processor;
 mod failure;
@@ -18,8 +19,7 @@ pub(crate) use fetch::{Fetched, chain};
 use crate::error::Error;
 use crate::options::{Content, FeedsOptions, UpstreamOptions};
 use crate::route::{KeyPattern, Route, UrlTemplate};
-use bytes::Bytes;
-use http_body_util::Empty;
+use connections::Connections;
 use hyper::Uri;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -60,7 +60,7 @@ pub(crate) struct Upstream {
     pattern: KeyPattern,
     url: UrlTemplate,
     headers: HeaderMap,
-    client: HttpClient<Empty<Bytes>>,
+    connections: Connections,
     differ: Arc<Differ>,
 }
 
@@ -86,7 +86,10 @@ impl Upstreams {
             Ok(Arc::new(Upstream {
                 name: options.name.as_str().into(),
                 headers: headers(options)?,
-                client: client(tls.clone(), options.read_timeout, options.concurrency_max, IDLE_TIMEOUT),
+                connections: Connections::new(
+                    connector(tls.clone(), options.read_timeout),
+                    options.concurrency_max,
+                ),
                 pattern,
                 url,
                 differ: differ(&options.identity),
@@ -168,18 +171,21 @@ where
     B: hyper::body::Body + Send,
     B::Data: Send,
 {
-    let mut http = HttpConnector::new();
-    http.enforce_http(false);
-    http.set_nodelay(true);
-    http.set_connect_timeout(Some(connect_timeout));
-    let https =
-        HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(http);
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(idle_timeout)
         .pool_max_idle_per_host(idle_max)
         .http1_max_buf_size(HEAD_BYTES_MAX)
-        .build(https)
+        .build(connector(tls, connect_timeout))
+}
+
+/// Opens connections, plain and over TLS.
+fn connector(tls: rustls::ClientConfig, connect_timeout: Duration) -> HttpsConnector<HttpConnector> {
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_nodelay(true);
+    http.set_connect_timeout(Some(connect_timeout));
+    HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(http)
 }
 
 /// TLS with verified certificates. `None`: no https upstream, so nothing needs to be trusted.

@@ -1,0 +1,65 @@
+//! Log lines about an upstream whose `requests_per_second_max` doesn't allow its `poll_interval`: one when that begins and one
+//! when it ends. Sans-I/O: effective intervals go in, lines come out.
+
+use std::time::{Duration, Instant};
+
+/// For so long it must be true before it is logged: when many keys begin at once, the rate delays their first fetches only.
+const STEADY: Duration = Duration::from_secs(5);
+/// A delay of this share of the interval is logged.
+const SHARE: u32 = 10;
+
+/// What is logged of one upstream.
+#[derive(Default)]
+pub(crate) struct RateLog {
+    /// As logged last.
+    is_exceeded: bool,
+    /// Since when it is otherwise.
+    since: Option<Instant>,
+}
+
+impl RateLog {
+    /// Whether the rate is exceeded, if there is something to log.
+    pub(crate) fn review(
+        &mut self,
+        now: Instant,
+        poll_interval: Duration,
+        effective: Duration,
+    ) -> Option<bool> {
+        let is_exceeded = effective > poll_interval + poll_interval / SHARE;
+        if is_exceeded == self.is_exceeded {
+            self.since = None;
+            return None;
+        }
+        let since = *self.since.get_or_insert(now);
+        if now.saturating_duration_since(since) < STEADY {
+            return None;
+        }
+        *self = Self { is_exceeded, since: None };
+        Some(is_exceeded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_lasts_is_logged() {
+        let (mut log, begin) = (RateLog::default(), Instant::now());
+        let mut check = |at_ms: u64, effective_ms: u64, expect: Option<bool>| {
+            let (at, effective) = (Duration::from_millis(at_ms), Duration::from_millis(effective_ms));
+            assert_eq!(log.review(begin + at, Duration::from_secs(1), effective), expect, "{at_ms}");
+        };
+        check(0, 1_000, None);
+        check(1_000, 3_000, None);
+        check(5_900, 3_000, None);
+        check(5_950, 1_050, None);
+        check(6_000, 3_000, None);
+        check(10_999, 1_101, None);
+        check(11_000, 1_101, Some(true));
+        check(20_000, 3_000, None);
+        check(30_000, 1_100, None);
+        check(35_000, 1_000, Some(false));
+        check(45_000, 1_000, None);
+    }
+}
