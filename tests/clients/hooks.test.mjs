@@ -284,6 +284,26 @@ test('notices arrive in order, again if need be, and signed', async (t) => {
   assert.equal((await metric(server, 'hook_request_failures_total'))['hook="log",cause="status"'], 2);
 });
 
+test('a connect hook grants permissions', async (t) => {
+  const { url } = await backend(t, {
+    answer: ({ hook, client, room }) => hook === 'connect'
+      ? { allow: true, user: '42', permissions: client.user_agent === 'staff' ? [{ rooms: ['staff/**'], allow: ['subscribe'] }] : [] }
+      : { allow: room !== 'staff/secret', code: 'secret' },
+  });
+  const permissions = '[auth]\nanonymous = "allow"\n[[permissions]]\nrooms = ["open"]\nallow = ["subscribe"]\nto = "anyone"\n';
+  const server = await serve(t, { config: permissions + hook('chat', url, 'on = ["connect", "subscribe"]') });
+  for (const [agent, expected] of [['staff', ['ok', 'ok', 'secret', 'not_allowed']], ['other', ['ok', 'not_allowed', 'not_allowed', 'not_allowed']]]) {
+    const client = await plain(t, new WebSocket(`${server.ws}/ws`, { headers: { 'user-agent': agent } }));
+    const answers = [];
+    for (const room of ['open', 'staff/a', 'staff/secret', 'elsewhere']) {
+      client.send({ type: 'subscribe', room, id: 1 });
+      const { type, code } = await client.next();
+      answers.push(code ?? type);
+    }
+    assert.deepEqual(answers, expected, agent);
+  }
+});
+
 test('a hook that decides who may subscribe decides who may list members', async (t) => {
   const { url } = await backend(t, { answer: ({ room }) => ({ allow: room !== 'secret', code: 'secret' }) });
   for (const on of ['"subscribe"', '"connect", "subscribe"']) {

@@ -23,6 +23,7 @@
 
 mod actions;
 mod algorithm;
+mod ambiguity;
 mod attributes;
 mod cache;
 mod claims;
@@ -43,6 +44,7 @@ mod tree;
 
 pub use actions::{Action, Actions, Recipients};
 pub use algorithm::Algorithm;
+pub use ambiguity::ambiguous_patterns;
 pub use attributes::Attributes;
 pub use cache::{Digest, TokenCache};
 pub use claims::{Claims, GRANTS_CLAIM};

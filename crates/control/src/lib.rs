@@ -19,6 +19,7 @@
 //! - `pushed_documents`: documents that backends push.
 //! - `sample`: a sample of every metric, for the reference.
 
+mod access;
 mod admin;
 mod auth;
 mod client;

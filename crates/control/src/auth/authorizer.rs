@@ -1,9 +1,10 @@
 //! What one client may do: the rules for everybody, and the grants of its token.
 
 use super::metrics::AuthMetrics;
+use crate::access::allows;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
-use stentor_auth::{Action, Attributes, Permissions, Topic};
+use stentor_auth::{Attributes, Permissions};
 use stentor_edge::{Access, Authorizer, Decision, Denial, Question};
 
 /// The rules for everybody, which change when the configuration is reloaded.
@@ -51,29 +52,8 @@ impl ClientAuthorizer {
     }
 
     fn allows(&self, access: Access<'_>) -> bool {
-        let attributes = self.attributes.as_ref();
-        let check = |permissions: &Permissions| {
-            let (action, topic) = match access {
-                Access::Connect { namespace } => return permissions.allows_namespace(attributes, namespace),
-                Access::Subscribe(topic) => (Action::Subscribe, topic_of(topic)),
-                Access::Presence(topic) => (Action::Presence, topic_of(topic)),
-                Access::History(topic) => (Action::History, topic_of(topic)),
-                Access::Publish(room) => (Action::Publish, room_of(room)),
-            };
-            permissions.allows(attributes, action, topic)
-        };
+        let check = |permissions: &Permissions| allows(permissions, self.attributes.as_ref(), access);
         check(&self.shared.current()) || self.grants.as_ref().is_some_and(check)
-    }
-}
-
-fn room_of(room: &stentor_hub::Room) -> Topic<'_> {
-    Topic::Room { namespace: room.namespace(), name: room.name() }
-}
-
-fn topic_of(topic: &stentor_hub::Topic) -> Topic<'_> {
-    match topic {
-        stentor_hub::Topic::Feed(key) => Topic::Feed(key.as_str()),
-        stentor_hub::Topic::Room(room) | stentor_hub::Topic::Presence(room) => room_of(room),
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
+use stentor_auth::{Attributes, GRANTS_CLAIM, Rule};
 use stentor_edge::{Denial, EventEmit, EventReply};
 use stentor_hub::{Data, Room, Rooms};
 use stentor_json::{DEPTH_MAX, depth, minify};
@@ -88,6 +89,8 @@ struct Answer<'a> {
     user: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     info: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    permissions: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -122,6 +125,8 @@ pub(super) struct Admission {
     pub(super) user: Option<Arc<str>>,
     pub(super) info: Option<Arc<str>>,
     pub(super) join: Vec<Room>,
+    /// What it may do besides.
+    pub(super) permissions: Vec<Rule>,
 }
 
 impl<'a> Answer<'a> {
@@ -169,7 +174,15 @@ pub(super) fn admission(text: &str, namespace: &str) -> Result<Result<Admission,
     }
     let join = rooms("join", namespace, &answer.join)?;
     let info = answer.info.map(|info| Arc::from(info.get()));
-    Ok(Ok(Admission { user: answer.user.map(Arc::from), info, join }))
+    let permissions = answer.permissions.map_or_else(|| Ok(Vec::new()), permissions)?;
+    Ok(Ok(Admission { user: answer.user.map(Arc::from), info, join, permissions }))
+}
+
+/// Permissions, in the form of those that a token grants.
+fn permissions(list: &RawValue) -> Result<Vec<Rule>, Wrong> {
+    let claims = format!("{{\"{GRANTS_CLAIM}\":{{\"allow\":{list}}}}}");
+    let grants = Attributes::parse(&claims).map_err(str::to_owned).and_then(|claims| claims.grants());
+    grants.map_err(|error| format!("\"permissions\": {error}"))
 }
 
 /// The answer to an event of a client in a namespace.

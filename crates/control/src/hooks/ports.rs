@@ -3,10 +3,12 @@
 use super::options::HookKind;
 use super::question::{self, Connection};
 use super::{Asker, Hook, Hooks, locked, unavailable};
+use crate::access::allows;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
+use stentor_auth::{Attributes, Permissions, Rule};
 use stentor_edge::{
     Access, Authentication, Authenticator, Authorizer, ClientEvent, ClientFacts, Credentials, Decision,
     Denial, EventSink, Identity, Question, Ticket,
@@ -133,6 +135,39 @@ impl Authorizer for HookAuthorizer {
             Access::Connect { .. } | Access::History(_) => false,
         };
         !is_asked && self.inner.as_ref().is_none_or(|inner| inner.is_cacheable(access))
+    }
+}
+
+/// Allows what a `connect` hook has granted, besides what is allowed anyway.
+#[derive(Debug)]
+struct Granting {
+    inner: Arc<dyn Authorizer>,
+    grants: Permissions,
+    hooks: Arc<Hooks>,
+}
+
+/// An authorizer that allows also what `rules` do. Hooks are asked about that, too.
+pub(super) fn granting(
+    inner: Arc<dyn Authorizer>,
+    rules: Vec<Rule>,
+    hooks: Arc<Hooks>,
+) -> Arc<dyn Authorizer> {
+    Arc::new(Granting { inner, grants: Permissions::new(rules), hooks })
+}
+
+impl Authorizer for Granting {
+    fn authorize(&self, question: &Question<'_>) -> Decision {
+        match self.inner.authorize(question) {
+            // Nothing here refers to claims.
+            Decision::Deny(_) if allows(&self.grants, Some(&Attributes::default()), question.access) => {
+                self.hooks.decide(question)
+            }
+            decision => decision,
+        }
+    }
+
+    fn is_cacheable(&self, access: Access<'_>) -> bool {
+        self.inner.is_cacheable(access)
     }
 }
 

@@ -4,6 +4,7 @@ use super::batcher::{Answered, Batch};
 use super::failure::Cause;
 use super::http::{self, Failed};
 use super::options::HookKind;
+use super::ports::granting;
 use super::{Asker, Hook, Hooks, QUESTION_BYTES, answer, locked, unavailable};
 use crate::signals::{Signals, stopped};
 use crate::unix_time::unix_seconds;
@@ -239,7 +240,7 @@ impl Runner {
 
     /// What a hook makes of an identity.
     fn admitted(&self, identity: &Identity, admission: answer::Admission) -> Identity {
-        let answer::Admission { user, info, join } = admission;
+        let answer::Admission { user, info, join, permissions } = admission;
         let mut identity = identity.clone();
         if let Some(subject) = user {
             // A subject means something only together with who has confirmed it.
@@ -250,6 +251,9 @@ impl Runner {
         }
         identity.info = info.or(identity.info);
         identity.join.extend(join);
+        if !permissions.is_empty() {
+            identity.authorizer = granting(identity.authorizer, permissions, self.hooks.clone());
+        }
         identity
     }
 

@@ -11,6 +11,7 @@ use fastrand::Rng;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
+use stentor_auth::{Actions, Recipients, Rule};
 use stentor_edge::{
     Arguments, Authorizer, ClientEvent, ClientFacts, Denial, EventEmit, EventReply, Identity, Principal,
     PublicId, Ticket,
@@ -505,12 +506,27 @@ fn admissions_are_read() {
         user: Some("42".into()),
         info: Some(r#"{"name":"Ada"}"#.into()),
         join: vec![room("user:42")],
+        permissions: Vec::new(),
     };
     assert_eq!(answer::admission(text, "/n"), Ok(Ok(expect)));
     let denied = Denial::new("token_expired", "log in again");
     let text = r#"{"id":1,"allow":false,"code":"token_expired","message":"log in again"}"#;
     assert_eq!(answer::admission(text, "/n"), Ok(Err(denied)));
     assert!(answer::admission(r#"{"id":1,"user":"42"}"#, "/n").is_err());
+    let granted = |permissions: &str| {
+        answer::admission(&format!(r#"{{"id":1,"allow":true,"permissions":{permissions}}}"#), "/n")
+    };
+    let expect =
+        Rule::new(&[], &[], &["a"], None, Actions::parse(&["subscribe"]).unwrap(), Recipients::Users);
+    let granted_one = granted(r#"[{"rooms":["a"],"allow":["subscribe"]}]"#).unwrap().unwrap();
+    assert_eq!(granted_one.permissions, [expect.unwrap()]);
+    for wrong in [
+        r#"{"rooms":["a"]}"#,
+        r#"[{"rooms":["a"],"allow":["eat"]}]"#,
+        r#"[{"room":"a","allow":["subscribe"]}]"#,
+    ] {
+        assert!(granted(wrong).unwrap_err().starts_with("\"permissions\": "), "{wrong}");
+    }
 }
 
 /// The JSON blocks of docs/hooks.md, in order: a request, three questions, a response, notices.

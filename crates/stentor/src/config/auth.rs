@@ -2,7 +2,7 @@
 
 use super::schema::{Anonymous, Issuer, Permission, To};
 use super::{Config, SourceLocation, Sources, options_of};
-use stentor_auth::{Action, Actions, Algorithm, Recipients, Rule};
+use stentor_auth::{Action, Actions, Algorithm, Recipients, Rule, ambiguous_patterns};
 use stentor_control::{AuthOptions, check_jwks_url};
 
 impl Config {
@@ -162,6 +162,12 @@ fn permissions(sources: &mut Sources) {
     if sources.config.has_auth() && sources.config.permission_rules().is_empty() {
         let text = "there are no [[permissions]]: clients may do only what their tokens grant";
         sources.warnings.push(text.into());
+    }
+    for (one, other) in ambiguous_patterns(&sources.config.permission_rules()) {
+        sources.warnings.push(format!(
+            "[[permissions]]: {one:?} and {other:?} may match the same name: the value of a claim may contain the other's text. \
+             Separate the claim by / or :"
+        ));
     }
 }
 

@@ -219,3 +219,14 @@ fn the_older_key_for_publishing_is_a_permission() {
     let (_, warnings) = from_file(ISSUER).load().unwrap();
     assert_eq!(warnings, ["there are no [[permissions]]: clients may do only what their tokens grant"]);
 }
+
+#[test]
+fn patterns_of_which_one_may_mean_the_other_are_warned_of() {
+    let text = format!(
+        "{ISSUER}[[permissions]]\nrooms = [\"user-{{sub}}\", \"user-{{sub}}-private\"]\nallow = [\"subscribe\"]\n"
+    );
+    let (_, warnings) = from_file(&text).load().unwrap();
+    let expect = "[[permissions]]: \"user-{sub}\" and \"user-{sub}-private\" may match the same name: the value of a claim may \
+                  contain the other's text. Separate the claim by / or :";
+    assert_eq!(warnings, [expect]);
+}
