@@ -32,7 +32,7 @@ use crate::payload::{self, HEAD_BYTES, Head};
 
 /// Connections at once; beyond, they are closed.
 const CONNECTIONS_MAX: usize = 64;
-/// Below this the driver's wait is too coarse, and the thread polls instead (see the fleet's).
+/// Below this the driver's wait is too coarse, and the thread polls instead (see the pool's).
 const POLL_BELOW: Duration = Duration::from_micros(2_200);
 /// What a wait is shortened by, to be back in time.
 const WAKE_EARLY: Duration = Duration::from_micros(1_200);

@@ -74,7 +74,7 @@ pub(super) struct HistoryArguments {
 #[derive(Args)]
 #[command(
     after_help = "Exit codes: 0 held, 1 something failed or couldn't be measured, 2 wrong arguments, 3 slower than the \
-                        baseline, 4 invalid (no sound runs, or too few, so nothing follows)."
+                        baseline, 4 invalid (no valid runs, or too few, so nothing follows)."
 )]
 pub(super) struct GateArguments {
     /// A result of an earlier run, a JSON file.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use stentor_driver::Driver;
 
-use super::fleet::{Fleet, Load, Message};
+use super::pool::{ConnectionPool, Load, Message};
 use super::{Latencies, Outcome};
 use crate::Error;
 
@@ -20,9 +20,9 @@ struct Answers {
 }
 
 impl<D: Driver> Load<D> for Answers {
-    fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
+    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
         if message.head.is_none() || !message.clean {
-            fleet.audit.corrupt += 1;
+            pool.audit.corrupt += 1;
             return;
         }
         self.arrived += 1;
@@ -30,27 +30,27 @@ impl<D: Driver> Load<D> for Answers {
     }
 }
 
-pub(super) fn run<D: Driver>(fleet: &mut Fleet<D>, outcome: &mut Outcome) -> Result<(), Error> {
-    let before = fleet.read_clocks();
+pub(super) fn run<D: Driver>(pool: &mut ConnectionPool<D>, outcome: &mut Outcome) -> Result<(), Error> {
+    let before = pool.read_clocks();
     let begin = Instant::now();
-    let mut load = Answers { begin_ns: fleet.ns(begin), latency: Latencies::new(), arrived: 0 };
-    let open: Vec<usize> = (0..fleet.begun()).filter(|number| fleet.is_open(*number)).collect();
+    let mut load = Answers { begin_ns: pool.ns(begin), latency: Latencies::new(), arrived: 0 };
+    let open: Vec<usize> = (0..pool.begun()).filter(|number| pool.is_open(*number)).collect();
     for some in open.chunks(BURST) {
         for number in some {
-            fleet.ask(*number);
+            pool.ask(*number);
         }
-        fleet.turn(Some(Instant::now()), &mut load)?;
+        pool.turn(Some(Instant::now()), &mut load)?;
     }
     // Asking took so long: what the last one's answer can't be faster by.
     outcome.asking = begin.elapsed();
-    while load.arrived < open.len() as u64 && begin.elapsed() < WITHIN && fleet.audit.lost_connections == 0 {
-        fleet.turn(Some(Instant::now() + Duration::from_millis(5)), &mut load)?;
+    while load.arrived < open.len() as u64 && begin.elapsed() < WITHIN && pool.audit.lost_connections == 0 {
+        pool.turn(Some(Instant::now() + Duration::from_millis(5)), &mut load)?;
     }
-    outcome.load = before.until(&fleet.read_clocks());
+    outcome.load = before.until(&pool.read_clocks());
     outcome.messages = load.arrived;
     outcome.last.record_ns(load.latency.max().as_nanos() as u64);
     outcome.latency = load.latency;
-    fleet.audit.expected = open.len() as u64;
-    fleet.audit.delivered = load.arrived;
+    pool.audit.expected = open.len() as u64;
+    pool.audit.delivered = load.arrived;
     Ok(())
 }

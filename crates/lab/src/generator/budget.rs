@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use stentor_driver::Driver;
 
-use super::fleet::{Fleet, Load, Message};
+use super::pool::{ConnectionPool, Load, Message};
 use super::{Latencies, Outcome};
 use crate::Error;
 use crate::payload;
@@ -51,7 +51,7 @@ struct Echoing {
 }
 
 impl<D: Driver> Load<D> for Echoing {
-    fn opened(&mut self, _fleet: &mut Fleet<D>, number: usize) {
+    fn opened(&mut self, _fleet: &mut ConnectionPool<D>, number: usize) {
         let due = Instant::now() + self.plan.every;
         if self.first_due.len() <= number {
             self.first_due.resize(number + 1, None);
@@ -60,11 +60,11 @@ impl<D: Driver> Load<D> for Echoing {
         self.next.push_back((due, number));
     }
 
-    fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
-        let Some(head) = fleet.check(&message, self.plan.bytes, |_| true) else { return };
+    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
+        let Some(head) = pool.check(&message, self.plan.bytes, |_| true) else { return };
         self.arrived += 1;
         if let Some(Some(first)) = self.first_due.get(message.number) {
-            let intended_ns = fleet.ns(*first) + self.plan.every.as_nanos() as u64 * head.sequence;
+            let intended_ns = pool.ns(*first) + self.plan.every.as_nanos() as u64 * head.sequence;
             self.latency.record_ns(message.at_ns.saturating_sub(intended_ns));
         }
     }
@@ -74,7 +74,7 @@ impl Echoing {
     /// Sends what is due; returns when the next message is.
     fn send_due<D: Driver>(
         &mut self,
-        fleet: &mut Fleet<D>,
+        pool: &mut ConnectionPool<D>,
         now: Instant,
         payload: &mut [u8],
         outcome: &mut Outcome,
@@ -85,10 +85,10 @@ impl Echoing {
                 return Some(due);
             }
             self.next.pop_front();
-            if fleet.is_open(number) {
+            if pool.is_open(number) {
                 outcome.lag.record_ns(now.duration_since(due).as_nanos() as u64);
-                fleet.send_message(number, payload, fleet.ns(due));
-                fleet.audit.expected += 1;
+                pool.send_message(number, payload, pool.ns(due));
+                pool.audit.expected += 1;
                 self.next.push_back((due + self.plan.every, number));
             }
         }
@@ -96,10 +96,14 @@ impl Echoing {
     }
 }
 
-pub(super) fn run<D: Driver>(fleet: &mut Fleet<D>, plan: &Plan, outcome: &mut Outcome) -> Result<(), Error> {
-    let rate_hz = fleet.spec.connect_rate_hz;
-    let connections_max = fleet.spec.connections;
-    if connections_max == 0 || (rate_hz <= 0.0 && !plan.one_by_one) || fleet.spec.server_pids.is_empty() {
+pub(super) fn run<D: Driver>(
+    pool: &mut ConnectionPool<D>,
+    plan: &Plan,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    let rate_hz = pool.spec.connect_rate_hz;
+    let connections_max = pool.spec.connections;
+    if connections_max == 0 || (rate_hz <= 0.0 && !plan.one_by_one) || pool.spec.server_pids.is_empty() {
         return Err(Error::Generator("a budget needs connections, a rate and the server's clock".into()));
     }
     let mut payload = payload::blank_numbered(plan.bytes);
@@ -111,7 +115,7 @@ pub(super) fn run<D: Driver>(fleet: &mut Fleet<D>, plan: &Plan, outcome: &mut Ou
         arrived: 0,
     };
     let each = if plan.one_by_one { Duration::ZERO } else { Duration::from_secs_f64(1.0 / rate_hz) };
-    let begun_at = fleet.read_clocks();
+    let begun_at = pool.read_clocks();
     let begin = Instant::now();
     let deadline = begin + each.mul_f64(connections_max as f64) + LASTS_MAX;
     let mut next_connection = begin;
@@ -122,8 +126,8 @@ pub(super) fn run<D: Driver>(fleet: &mut Fleet<D>, plan: &Plan, outcome: &mut Ou
         let now = Instant::now();
         if now >= next_look {
             next_look = now + LOOK_EVERY;
-            let used = begun_at.until(&fleet.read_clocks());
-            let point = || fleet.progress(&begun_at, load.arrived);
+            let used = begun_at.until(&pool.read_clocks());
+            let point = || pool.progress(&begun_at, load.arrived);
             if now >= next_point {
                 next_point += TRACE_EVERY;
                 outcome.progress.push(point());
@@ -132,47 +136,47 @@ pub(super) fn run<D: Driver>(fleet: &mut Fleet<D>, plan: &Plan, outcome: &mut Ou
                 outcome.progress.push(point());
                 break used;
             }
-            if now > deadline || fleet.audit.lost_connections > 0 {
-                let why = fleet.audit.first_loss.as_deref().unwrap_or("it took too long");
+            if now > deadline || pool.audit.lost_connections > 0 {
+                let why = pool.audit.first_loss.as_deref().unwrap_or("it took too long");
                 let spent = used.server_cpu;
                 return Err(Error::Generator(format!(
                     "{} connections used {spent:.0?} of {:?}; {why}",
-                    fleet.open(),
+                    pool.open(),
                     plan.cpu
                 )));
             }
         }
         for _ in 0..BURST {
-            let waits = if plan.one_by_one { fleet.open() < fleet.begun() } else { next_connection > now };
-            if waits || fleet.begun() == connections_max {
+            let waits = if plan.one_by_one { pool.open() < pool.begun() } else { next_connection > now };
+            if waits || pool.begun() == connections_max {
                 break;
             }
-            fleet.begin()?;
+            pool.begin()?;
             next_connection += each;
             last_begun = now;
         }
-        let mut due = load.send_due(fleet, now, &mut payload, outcome).unwrap_or(next_look).min(next_look);
-        if !plan.one_by_one && fleet.begun() < connections_max {
+        let mut due = load.send_due(pool, now, &mut payload, outcome).unwrap_or(next_look).min(next_look);
+        if !plan.one_by_one && pool.begun() < connections_max {
             due = due.min(next_connection);
         }
-        fleet.turn(Some(due), &mut load)?;
+        pool.turn(Some(due), &mut load)?;
     };
-    let took_s = if fleet.begun() < connections_max { used.wall } else { last_begun - begin }.as_secs_f64();
-    let reached_hz = fleet.begun() as f64 / took_s.max(1e-9);
-    if !plan.one_by_one && ((fleet.begun() + BURST) as f64) < rate_hz * RATE_REACHED * took_s {
+    let took_s = if pool.begun() < connections_max { used.wall } else { last_begun - begin }.as_secs_f64();
+    let reached_hz = pool.begun() as f64 / took_s.max(1e-9);
+    if !plan.one_by_one && ((pool.begun() + BURST) as f64) < rate_hz * RATE_REACHED * took_s {
         return Err(Error::Generator(format!(
             "{reached_hz:.0} connections a second instead of {rate_hz:.0}"
         )));
     }
     outcome.load = used;
-    outcome.connections = fleet.open() as u64;
+    outcome.connections = pool.open() as u64;
     outcome.messages = load.arrived;
     // What is under way comes back still.
     let late = Instant::now() + LATE;
-    while load.arrived < fleet.audit.expected && Instant::now() < late {
-        fleet.turn(Some(late), &mut load)?;
+    while load.arrived < pool.audit.expected && Instant::now() < late {
+        pool.turn(Some(late), &mut load)?;
     }
     outcome.latency = load.latency;
-    fleet.audit.delivered = load.arrived;
+    pool.audit.delivered = load.arrived;
     Ok(())
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use stentor_driver::Driver;
 
-use super::fleet::{Fleet, Load, Message};
+use super::pool::{ConnectionPool, Load, Message};
 use super::{Latencies, Outcome, Span};
 use crate::Error;
 use crate::payload;
@@ -83,7 +83,7 @@ struct Room {
 
 impl Room {
     /// Sends what is due; returns when the next message is, where there is one.
-    fn send_due<D: Driver>(&mut self, fleet: &mut Fleet<D>) -> Option<Instant> {
+    fn send_due<D: Driver>(&mut self, pool: &mut ConnectionPool<D>) -> Option<Instant> {
         for _ in 0..BURST {
             let sent = self.intended_ns.len();
             let due = self.begin + Duration::from_secs_f64(sent as f64 / self.rate_hz);
@@ -95,23 +95,23 @@ impl Room {
                 return Some(due);
             }
             self.lag.record_ns(now.duration_since(due).as_nanos() as u64);
-            let intended_ns = fleet.ns(due);
+            let intended_ns = pool.ns(due);
             self.intended_ns.push(intended_ns);
             let number = self.first + sent as u64;
             let sender = self.clients[number as usize % self.clients.len()];
-            fleet.send_numbered(sender, &mut self.payload, number, intended_ns);
+            pool.send_numbered(sender, &mut self.payload, number, intended_ns);
         }
         Some(Instant::now())
     }
 }
 
 impl<D: Driver> Load<D> for Room {
-    fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
-        let Some(head) = fleet.check_alone(&message, self.payload.len()) else { return };
+    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
+        let Some(head) = pool.check_alone(&message, self.payload.len()) else { return };
         // What a step before it left behind isn't this one's; it was counted as missing there.
         let Some(nth) = head.sequence.checked_sub(self.first) else { return };
         let Some(intended_ns) = self.intended_ns.get(nth as usize) else {
-            fleet.audit.corrupt += 1;
+            pool.audit.corrupt += 1;
             return;
         };
         let copies = &mut self.copies[nth as usize];
@@ -124,36 +124,36 @@ impl<D: Driver> Load<D> for Room {
         }
         // One turn may bring all that a slow server had gathered: some 100,000 copies, which made what was due 60 ms late.
         if self.arrived.is_multiple_of(COPIES_BETWEEN_LOOKS) {
-            self.send_due(fleet);
+            self.send_due(pool);
         }
     }
 }
 
 pub(super) fn run<D: Driver>(
-    fleet: &mut Fleet<D>,
+    pool: &mut ConnectionPool<D>,
     plan: &ChatPlan,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    let clients: Vec<usize> = (0..fleet.begun()).filter(|number| fleet.is_open(*number)).collect();
+    let clients: Vec<usize> = (0..pool.begun()).filter(|number| pool.is_open(*number)).collect();
     if clients.is_empty() || plan.rates_hz.iter().any(|rate_hz| *rate_hz <= 0.0) {
         return Err(Error::Generator("a chat needs clients, and rates above 0".into()));
     }
     let mut next = 0;
-    let begun = fleet.read_clocks();
+    let begun = pool.read_clocks();
     for rate_hz in &plan.rates_hz {
-        let step = run_step(fleet, plan, &clients, *rate_hz, &mut next, outcome)?;
-        let over = step.wrong > 0 || fleet.audit.lost_connections > 0 || step.latency.mean() >= plan.mean_max;
+        let step = run_step(pool, plan, &clients, *rate_hz, &mut next, outcome)?;
+        let over = step.wrong > 0 || pool.audit.lost_connections > 0 || step.latency.mean() >= plan.mean_max;
         outcome.steps.push(step);
         if over {
             break;
         }
     }
-    outcome.load = begun.until(&fleet.read_clocks());
+    outcome.load = begun.until(&pool.read_clocks());
     Ok(())
 }
 
 fn run_step<D: Driver>(
-    fleet: &mut Fleet<D>,
+    pool: &mut ConnectionPool<D>,
     plan: &ChatPlan,
     clients: &[usize],
     rate_hz: f64,
@@ -161,7 +161,7 @@ fn run_step<D: Driver>(
     outcome: &mut Outcome,
 ) -> Result<ChatStep, Error> {
     let count = ((plan.step.as_secs_f64() * rate_hz).round() as usize).max(1);
-    let before = fleet.read_clocks();
+    let before = pool.read_clocks();
     let mut room = Room {
         clients: clients.to_vec(),
         payload: payload::blank(plan.bytes),
@@ -171,24 +171,24 @@ fn run_step<D: Driver>(
         intended_ns: Vec::with_capacity(count),
         lag: Latencies::new(),
         copies: vec![(0, 0); count],
-        received: vec![(0, 0); fleet.begun()],
+        received: vec![(0, 0); pool.begun()],
         arrived: 0,
         latency: Latencies::new(),
     };
     let deadline = room.begin + plan.step + plan.late;
     let expected = (count * clients.len()) as u64;
     loop {
-        let due = room.send_due(fleet);
+        let due = room.send_due(pool);
         let now = Instant::now();
-        if room.arrived >= expected || now > deadline || fleet.audit.lost_connections > 0 {
+        if room.arrived >= expected || now > deadline || pool.audit.lost_connections > 0 {
             break;
         }
         let due = due.unwrap_or(now + Duration::from_millis(5));
-        fleet.turn(Some(due.min(deadline)), &mut room)?;
+        pool.turn(Some(due.min(deadline)), &mut room)?;
     }
     // Numbers that weren't sent in time are nobody's.
     *next = room.first + count as u64;
-    let span = before.until(&fleet.read_clocks());
+    let span = before.until(&pool.read_clocks());
     let whole = (count as u64, (count as u64).saturating_sub(1) * count as u64 / 2);
     let wrong = clients.iter().map(|number| room.received[*number]).filter(|received| *received != whole);
     let wrong = wrong.map(|received| whole.0.abs_diff(received.0).max(1)).sum();

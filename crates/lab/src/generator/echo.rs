@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use stentor_driver::Driver;
 
-use super::fleet::{Fleet, Load, Message};
 use super::outcome::Reading;
+use super::pool::{ConnectionPool, Load, Message};
 use super::{Latencies, Outcome};
 use crate::Error;
 use crate::payload;
@@ -27,9 +27,9 @@ struct Measured {
 }
 
 impl Measured {
-    fn take<D: Driver>(&mut self, fleet: &mut Fleet<D>, message: &Message) {
+    fn take<D: Driver>(&mut self, pool: &mut ConnectionPool<D>, message: &Message) {
         self.arrived += 1;
-        let Some(head) = fleet.check(message, self.bytes, |_| true) else { return };
+        let Some(head) = pool.check(message, self.bytes, |_| true) else { return };
         if (self.from_ns..self.until_ns).contains(&head.intended_ns) {
             self.delivered += 1;
             self.latency.record_ns(message.at_ns.saturating_sub(head.intended_ns));
@@ -44,9 +44,9 @@ struct Ends {
 }
 
 impl Ends {
-    fn look<D: Driver>(&mut self, fleet: &Fleet<D>, now: Instant, arrived: u64) {
+    fn look<D: Driver>(&mut self, pool: &ConnectionPool<D>, now: Instant, arrived: u64) {
         if self.readings.len() < 2 && now >= self.at[self.readings.len()] {
-            self.readings.push((fleet.read_clocks(), arrived));
+            self.readings.push((pool.read_clocks(), arrived));
         }
     }
 
@@ -61,25 +61,25 @@ impl Ends {
 struct Open(Measured);
 
 impl<D: Driver> Load<D> for Open {
-    fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
-        self.0.take(fleet, &message);
+    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
+        self.0.take(pool, &message);
     }
 }
 
 /// Messages at `rate_hz` over all connections, round robin.
 pub(super) fn run_open<D: Driver>(
-    fleet: &mut Fleet<D>,
+    pool: &mut ConnectionPool<D>,
     bytes: usize,
     rate_hz: f64,
     warm_up: Duration,
     measure: Duration,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    let readers: Vec<usize> = (0..fleet.begun()).filter(|number| fleet.is_open(*number)).collect();
+    let readers: Vec<usize> = (0..pool.begun()).filter(|number| pool.is_open(*number)).collect();
     if readers.is_empty() || rate_hz <= 0.0 {
         return Err(Error::Generator("an open loop needs connections and a rate".into()));
     }
-    fleet.expect_from_zero();
+    pool.expect_from_zero();
     let mut payload = payload::blank(bytes);
     let begin = Instant::now() + Duration::from_millis(5);
     let total = ((warm_up + measure).as_secs_f64() * rate_hz) as u64;
@@ -87,44 +87,44 @@ pub(super) fn run_open<D: Driver>(
     let mut ends = Ends { at: [begin + warm_up, begin + warm_up + measure], readings: Vec::new() };
     let mut load = Open(Measured {
         bytes: payload.len(),
-        from_ns: fleet.ns(ends.at[0]),
-        until_ns: fleet.ns(ends.at[1]),
+        from_ns: pool.ns(ends.at[0]),
+        until_ns: pool.ns(ends.at[1]),
         latency: Latencies::new(),
         delivered: 0,
         arrived: 0,
     });
-    let deadline = ends.at[1] + fleet.spec.late;
+    let deadline = ends.at[1] + pool.spec.late;
     let mut sent = 0;
     let mut measured = 0;
     loop {
         let mut now = Instant::now();
-        ends.look(fleet, now, load.0.arrived);
+        ends.look(pool, now, load.0.arrived);
         for _ in 0..BURST {
             let due = due_of(sent);
             if sent == total || due > now {
                 break;
             }
-            let intended_ns = fleet.ns(due);
+            let intended_ns = pool.ns(due);
             if (load.0.from_ns..load.0.until_ns).contains(&intended_ns) {
                 measured += 1;
                 outcome.lag.record_ns(now.duration_since(due).as_nanos() as u64);
             }
-            fleet.send_message(readers[(sent % readers.len() as u64) as usize], &mut payload, intended_ns);
+            pool.send_message(readers[(sent % readers.len() as u64) as usize], &mut payload, intended_ns);
             sent += 1;
             now = Instant::now();
         }
-        let settled = load.0.delivered + fleet.audit.surely_spoiled_or_missing();
+        let settled = load.0.delivered + pool.audit.surely_spoiled_or_missing();
         let over = sent == total && settled >= measured && ends.readings.len() == 2;
         if over || now > deadline {
             break;
         }
         let due = if sent < total { due_of(sent) } else { now + Duration::from_millis(5) };
-        fleet.turn(Some(due), &mut load)?;
+        pool.turn(Some(due), &mut load)?;
     }
     ends.report(outcome);
     outcome.latency = load.0.latency;
-    fleet.audit.expected = measured;
-    fleet.audit.delivered = load.0.delivered;
+    pool.audit.expected = measured;
+    pool.audit.delivered = load.0.delivered;
     Ok(())
 }
 
@@ -136,34 +136,34 @@ struct Closed {
 }
 
 impl<D: Driver> Load<D> for Closed {
-    fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
-        self.measured.take(fleet, &message);
+    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
+        self.measured.take(pool, &message);
         if self.stopped {
             self.under_way -= 1;
         } else {
-            let now_ns = fleet.ns(Instant::now());
-            fleet.send_message(message.number, &mut self.payload, now_ns);
+            let now_ns = pool.ns(Instant::now());
+            pool.send_message(message.number, &mut self.payload, now_ns);
         }
     }
 }
 
 /// One message under way on each connection.
 pub(super) fn run_closed<D: Driver>(
-    fleet: &mut Fleet<D>,
+    pool: &mut ConnectionPool<D>,
     bytes: usize,
     warm_up: Duration,
     measure: Duration,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    fleet.expect_from_zero();
+    pool.expect_from_zero();
     let begin = Instant::now();
     let mut ends = Ends { at: [begin + warm_up, begin + warm_up + measure], readings: Vec::new() };
     let payload = payload::blank(bytes);
     let mut load = Closed {
         measured: Measured {
             bytes: payload.len(),
-            from_ns: fleet.ns(ends.at[0]),
-            until_ns: fleet.ns(ends.at[1]),
+            from_ns: pool.ns(ends.at[0]),
+            until_ns: pool.ns(ends.at[1]),
             latency: Latencies::new(),
             delivered: 0,
             arrived: 0,
@@ -173,28 +173,28 @@ pub(super) fn run_closed<D: Driver>(
         under_way: 0,
     };
     let mut first = payload::blank(bytes);
-    for number in 0..fleet.begun() {
-        if fleet.is_open(number) {
-            let now_ns = fleet.ns(Instant::now());
-            fleet.send_message(number, &mut first, now_ns);
+    for number in 0..pool.begun() {
+        if pool.is_open(number) {
+            let now_ns = pool.ns(Instant::now());
+            pool.send_message(number, &mut first, now_ns);
             load.under_way += 1;
         }
     }
-    let deadline = ends.at[1] + fleet.spec.late;
+    let deadline = ends.at[1] + pool.spec.late;
     loop {
         let now = Instant::now();
-        ends.look(fleet, now, load.measured.arrived);
+        ends.look(pool, now, load.measured.arrived);
         load.stopped = ends.readings.len() == 2;
         if load.stopped && load.under_way == 0 || now > deadline {
             break;
         }
-        fleet.turn(Some(now + Duration::from_millis(5)), &mut load)?;
+        pool.turn(Some(now + Duration::from_millis(5)), &mut load)?;
     }
     ends.report(outcome);
     outcome.closed_loop = true;
     outcome.latency = load.measured.latency;
     // One that never came back is missing from both sides of the loop; it shows in `under_way`.
-    fleet.audit.delivered = load.measured.delivered;
-    fleet.audit.expected = load.measured.delivered + load.under_way as u64;
+    pool.audit.delivered = load.measured.delivered;
+    pool.audit.expected = load.measured.delivered + load.under_way as u64;
     Ok(())
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use stentor_driver::Driver;
 
-use super::fleet::{Fleet, Load, Message};
 use super::outcome::Reading;
+use super::pool::{ConnectionPool, Load, Message};
 use super::{Latencies, Outcome, Publisher};
 use crate::Error;
 use crate::document::Document;
@@ -63,10 +63,10 @@ struct Receiving {
 }
 
 impl<D: Driver> Load<D> for Receiving {
-    fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
+    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
         self.arrived += 1;
         let plan = self.plan;
-        let Some(head) = fleet.check(&message, plan.bytes, |sequence| plan.measures(sequence)) else {
+        let Some(head) = pool.check(&message, plan.bytes, |sequence| plan.measures(sequence)) else {
             return;
         };
         if self.begin_ns.is_none() {
@@ -101,20 +101,20 @@ struct Publishing {
 }
 
 pub(super) fn run<D: Driver>(
-    fleet: &mut Fleet<D>,
+    pool: &mut ConnectionPool<D>,
     mut plan: Plan,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
     let payload = payload::blank(plan.bytes);
-    plan.bytes = match fleet.spec.document {
+    plan.bytes = match pool.spec.document {
         Some(shape) => Document::new(shape).text().len(),
         None => payload.len(),
     };
-    if fleet.open() == 0 || plan.rate_hz <= 0.0 || plan.count == 0 {
+    if pool.open() == 0 || plan.rate_hz <= 0.0 || plan.count == 0 {
         return Err(Error::Generator("a fan-out needs connections, a rate and a count".into()));
     }
-    fleet.expect_from_zero();
-    let readers = (0..fleet.begun()).filter(|number| fleet.is_open(*number)).count();
+    pool.expect_from_zero();
+    let readers = (0..pool.begun()).filter(|number| pool.is_open(*number)).count();
     let mut load = Receiving {
         plan,
         latency: Latencies::new(),
@@ -126,22 +126,22 @@ pub(super) fn run<D: Driver>(
     };
     let period = plan.period();
     let lasts = period.mul_f64(plan.total() as f64);
-    let mut deadline = Instant::now() + lasts + fleet.spec.late + BEGIN_WITHIN;
+    let mut deadline = Instant::now() + lasts + pool.spec.late + BEGIN_WITHIN;
     let mut publishing = match plan.publisher {
         Publisher::Own => {
             let begin = Instant::now() + Duration::from_millis(50);
-            deadline = begin + lasts + fleet.spec.late;
-            let publisher = (0..fleet.begun()).rev().find(|number| fleet.is_open(*number));
+            deadline = begin + lasts + pool.spec.late;
+            let publisher = (0..pool.begun()).rev().find(|number| pool.is_open(*number));
             Some(Publishing { publisher, begin: Some(begin), ..Publishing::new(payload) })
         }
         Publisher::Server => Some(Publishing::new(payload)),
         Publisher::Elsewhere => None,
     };
-    let follower_begin = fleet.read_clocks();
+    let follower_begin = pool.read_clocks();
     loop {
         let now = Instant::now();
         let due = match &mut publishing {
-            Some(publishing) => publishing.step(fleet, &load, now, outcome),
+            Some(publishing) => publishing.step(pool, &load, now, outcome),
             None => None,
         };
         let over =
@@ -149,11 +149,11 @@ pub(super) fn run<D: Driver>(
         if over || now > deadline {
             break;
         }
-        if fleet.open() == 0 {
-            let why = fleet.audit.first_loss.as_deref().unwrap_or("no reason known");
+        if pool.open() == 0 {
+            let why = pool.audit.first_loss.as_deref().unwrap_or("no reason known");
             return Err(Error::Generator(format!("all connections were lost; {why}")));
         }
-        fleet.turn(Some(due.unwrap_or(deadline).min(now + Duration::from_millis(50))), &mut load)?;
+        pool.turn(Some(due.unwrap_or(deadline).min(now + Duration::from_millis(50))), &mut load)?;
     }
     match publishing {
         Some(Publishing { first: Some(first), end: Some(end), .. }) => {
@@ -163,7 +163,7 @@ pub(super) fn run<D: Driver>(
         }
         Some(_) => return Err(Error::Generator("the publications were not finished in time".into())),
         None => {
-            outcome.load = follower_begin.until(&fleet.read_clocks());
+            outcome.load = follower_begin.until(&pool.read_clocks());
             outcome.messages = load.delivered;
         }
     }
@@ -178,8 +178,8 @@ pub(super) fn run<D: Driver>(
         outcome.last_of_each_ns.push(last_ns);
         outcome.overlapping += u64::from(u128::from(last_ns) > period.as_nanos());
     }
-    fleet.audit.expected = readers as u64 * plan.count;
-    fleet.audit.delivered = load.delivered;
+    pool.audit.expected = readers as u64 * plan.count;
+    pool.audit.delivered = load.delivered;
     Ok(())
 }
 
@@ -201,16 +201,16 @@ impl Publishing {
     /// Ends the slices that are over.
     fn cut_slices<D: Driver>(
         &mut self,
-        fleet: &Fleet<D>,
+        pool: &ConnectionPool<D>,
         plan: &Plan,
         now: Instant,
         outcome: &mut Outcome,
     ) -> Option<Instant> {
-        while let Some(at) = self.next_cut(plan, fleet.spec.slices) {
+        while let Some(at) = self.next_cut(plan, pool.spec.slices) {
             if now < at {
                 return Some(at.max(now + COARSE));
             }
-            let clocks = fleet.read_clocks();
+            let clocks = pool.read_clocks();
             outcome.slices.extend(self.cut.replace(clocks).map(|before| before.until(&clocks)));
             self.cuts += 1;
         }
@@ -220,18 +220,18 @@ impl Publishing {
     /// Publishes what is due; returns when something is next.
     fn step<D: Driver>(
         &mut self,
-        fleet: &mut Fleet<D>,
+        pool: &mut ConnectionPool<D>,
         load: &Receiving,
         now: Instant,
         outcome: &mut Outcome,
     ) -> Option<Instant> {
         let plan = load.plan;
         if self.begin.is_none() {
-            let ago = fleet.ns(now).saturating_sub(load.begin_ns?);
+            let ago = pool.ns(now).saturating_sub(load.begin_ns?);
             self.begin = now.checked_sub(Duration::from_nanos(ago) + READ_EARLY);
         }
         let begin = self.begin?;
-        let next_cut = self.cut_slices(fleet, &plan, now, outcome);
+        let next_cut = self.cut_slices(pool, &plan, now, outcome);
         let due = begin + Duration::from_secs_f64(self.sent as f64 / plan.rate_hz);
         if self.end.is_some() || now < due {
             let due = if self.publisher.is_some() { due } else { due.max(now + COARSE) };
@@ -239,18 +239,18 @@ impl Publishing {
             return self.end.is_none().then_some(due);
         }
         if self.sent == plan.total() {
-            self.end = Some((fleet.read_clocks(), load.arrived, fleet.received_bytes));
+            self.end = Some((pool.read_clocks(), load.arrived, pool.received_bytes));
             return None;
         }
         if self.sent == plan.warm_up {
-            self.first = Some((fleet.read_clocks(), load.arrived, fleet.received_bytes));
+            self.first = Some((pool.read_clocks(), load.arrived, pool.received_bytes));
         }
         if plan.measures(self.sent) && self.publisher.is_some() {
             outcome.lag.record_ns(Instant::now().duration_since(due).as_nanos() as u64);
         }
-        let intended_ns = fleet.ns(due);
+        let intended_ns = pool.ns(due);
         if let Some(publisher) = self.publisher {
-            fleet.send_message(publisher, &mut self.payload, intended_ns);
+            pool.send_message(publisher, &mut self.payload, intended_ns);
         }
         self.sent += 1;
         let due = due + plan.period();
@@ -265,8 +265,8 @@ struct Listening {
 }
 
 impl<D: Driver> Load<D> for Listening {
-    fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
-        if let Some(head) = fleet.check(&message, self.bytes, |_| true) {
+    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
+        if let Some(head) = pool.check(&message, self.bytes, |_| true) {
             self.delivered += 1;
             self.latency.record_ns(message.at_ns.saturating_sub(head.intended_ns));
         }
@@ -275,19 +275,19 @@ impl<D: Driver> Load<D> for Listening {
 
 /// Receives what the server publishes by its own timer.
 pub(super) fn receive<D: Driver>(
-    fleet: &mut Fleet<D>,
+    pool: &mut ConnectionPool<D>,
     bytes: usize,
     measure: Duration,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
     let bytes = bytes.max(payload::TIMED_BYTES);
     let mut load = Listening { bytes, latency: Latencies::new(), delivered: 0 };
-    let begin = fleet.read_clocks();
-    fleet.turn_for(measure, &mut load)?;
-    outcome.load = begin.until(&fleet.read_clocks());
+    let begin = pool.read_clocks();
+    pool.turn_for(measure, &mut load)?;
+    outcome.load = begin.until(&pool.read_clocks());
     outcome.messages = load.delivered;
     outcome.latency = load.latency;
-    fleet.audit.delivered = load.delivered;
-    fleet.audit.expected = load.delivered + fleet.audit.gaps;
+    pool.audit.delivered = load.delivered;
+    pool.audit.expected = load.delivered + pool.audit.gaps;
     Ok(())
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use stentor_driver::Driver;
 
 use super::Outcome;
-use super::fleet::{Fleet, Load, Message};
+use super::pool::{ConnectionPool, Load, Message};
 use crate::Error;
 use crate::document::Document;
 use crate::payload::Head;
@@ -37,11 +37,11 @@ struct Clients {
 }
 
 impl<D: Driver> Load<D> for Clients {
-    fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
-        let Some(head) = fleet.check_alone(&message, self.bytes) else { return };
+    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
+        let Some(head) = pool.check_alone(&message, self.bytes) else { return };
         let had = self.has[message.number].replace(head);
         match had.map(|had| head.sequence.checked_sub(had.sequence)) {
-            Some(Some(0) | None) => fleet.audit.repeated += 1,
+            Some(Some(0) | None) => pool.audit.repeated += 1,
             Some(Some(ahead)) => self.since.skipped += ahead - 1,
             None => {}
         }
@@ -51,9 +51,9 @@ impl<D: Driver> Load<D> for Clients {
 }
 
 impl Clients {
-    fn sample<D: Driver>(&mut self, fleet: &Fleet<D>) -> Following {
-        let at_ns = fleet.ns(Instant::now());
-        let open = self.has.iter().enumerate().filter(|(number, _)| fleet.is_open(*number));
+    fn sample<D: Driver>(&mut self, pool: &ConnectionPool<D>) -> Following {
+        let at_ns = pool.ns(Instant::now());
+        let open = self.has.iter().enumerate().filter(|(number, _)| pool.is_open(*number));
         let mut ages: Vec<u64> =
             open.filter_map(|(_, has)| Some(at_ns.saturating_sub(has.as_ref()?.intended_ns))).collect();
         ages.sort_unstable();
@@ -65,28 +65,28 @@ impl Clients {
 }
 
 pub(super) fn run<D: Driver>(
-    fleet: &mut Fleet<D>,
+    pool: &mut ConnectionPool<D>,
     lasts: Duration,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
     let shape =
-        fleet.spec.document.ok_or_else(|| Error::Generator("there is no document to follow".into()))?;
+        pool.spec.document.ok_or_else(|| Error::Generator("there is no document to follow".into()))?;
     let bytes = Document::new(shape).text().len();
     let mut load =
-        Clients { bytes, has: vec![None; fleet.begun()], since: Following::default(), delivered: 0 };
-    let before = fleet.read_clocks();
+        Clients { bytes, has: vec![None; pool.begun()], since: Following::default(), delivered: 0 };
+    let before = pool.read_clocks();
     let begin = Instant::now();
     for nth in 1.. {
         let next = SAMPLE_EVERY * nth;
         if next > lasts {
             break;
         }
-        fleet.turn_for((begin + next).saturating_duration_since(Instant::now()), &mut load)?;
-        outcome.following.push(load.sample(fleet));
+        pool.turn_for((begin + next).saturating_duration_since(Instant::now()), &mut load)?;
+        outcome.following.push(load.sample(pool));
     }
-    outcome.load = before.until(&fleet.read_clocks());
+    outcome.load = before.until(&pool.read_clocks());
     outcome.messages = load.delivered;
-    fleet.audit.delivered = load.delivered;
-    fleet.audit.expected = load.delivered;
+    pool.audit.delivered = load.delivered;
+    pool.audit.expected = load.delivered;
     Ok(())
 }

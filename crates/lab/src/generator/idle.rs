@@ -5,17 +5,17 @@ use std::time::Duration;
 use stentor_driver::Driver;
 
 use super::Outcome;
-use super::fleet::Fleet;
+use super::pool::ConnectionPool;
 use super::run::Ignore;
 use crate::Error;
 
 pub(super) fn run<D: Driver>(
-    fleet: &mut Fleet<D>,
+    pool: &mut ConnectionPool<D>,
     hold: Duration,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    let begin = fleet.read_clocks();
-    fleet.turn_for(hold, &mut Ignore)?;
-    outcome.load = begin.until(&fleet.read_clocks());
+    let begin = pool.read_clocks();
+    pool.turn_for(hold, &mut Ignore)?;
+    outcome.load = begin.until(&pool.read_clocks());
     Ok(())
 }

@@ -19,8 +19,14 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(conn: ConnId, manner: Manner) -> Self {
-        Self { conn, up: false, in_flight: false, in_pieces: manner == Manner::Pieces, outbox: Vec::new() }
+    pub(super) fn new(conn: ConnId, behavior: ClientBehavior) -> Self {
+        Self {
+            conn,
+            up: false,
+            in_flight: false,
+            in_pieces: behavior == ClientBehavior::Pieces,
+            outbox: Vec::new(),
+        }
     }
 
     pub(super) fn write(&mut self, driver: &mut impl Driver, bytes: &[u8]) {
@@ -48,9 +54,9 @@ impl Line {
     }
 }
 
-/// How clients of a fleet behave, other than well.
+/// How clients of a pool behave, other than well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(super) enum ClientBehavior {
     /// Well.
     #[default]
     Good,

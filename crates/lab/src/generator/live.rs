@@ -39,7 +39,7 @@ impl fmt::Display for Live {
 }
 
 /// Who tells.
-pub(super) struct Teller {
+pub(super) struct ProgressReporter {
     out: File,
     /// What this generator's messages are multiplied by, so that the others' count as well.
     scale: f64,
@@ -49,7 +49,7 @@ pub(super) struct Teller {
     latency: Latencies,
 }
 
-impl Teller {
+impl ProgressReporter {
     /// On the standard output of this process, where [`super::worker`] says the rest. Its lines are whole, and so are these.
     pub(super) fn new(scale: f64) -> std::io::Result<Self> {
         let out = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);

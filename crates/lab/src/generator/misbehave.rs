@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use stentor_driver::Driver;
 
 use super::Outcome;
-use super::fleet::{Fleet, Load, Message};
-use super::line::Manner;
+use super::line::ClientBehavior;
+use super::pool::{ConnectionPool, Load, Message};
 use super::run::open_all;
 use crate::Error;
 use crate::payload;
@@ -62,13 +62,13 @@ pub enum Misbehaviour {
 }
 
 impl Misbehaviour {
-    fn manner(self) -> Manner {
+    fn behavior(self) -> ClientBehavior {
         match self {
-            Self::NeverReads | Self::Churns { .. } | Self::Storms { .. } => Manner::Good,
-            Self::ReadsSlowly { .. } => Manner::Sips,
-            Self::Silent => Manner::Silent,
-            Self::Mute => Manner::Mute,
-            Self::Fragments => Manner::Pieces,
+            Self::NeverReads | Self::Churns { .. } | Self::Storms { .. } => ClientBehavior::Good,
+            Self::ReadsSlowly { .. } => ClientBehavior::Sips,
+            Self::Silent => ClientBehavior::Silent,
+            Self::Mute => ClientBehavior::Mute,
+            Self::Fragments => ClientBehavior::Pieces,
         }
     }
 
@@ -90,36 +90,36 @@ struct Misbehaving {
 }
 
 impl Misbehaving {
-    fn say<D: Driver>(&mut self, fleet: &mut Fleet<D>, number: usize) {
-        let now_ns = fleet.ns(Instant::now());
-        fleet.audit.expected += 1;
-        fleet.send_message(number, &mut self.payload, now_ns);
+    fn say<D: Driver>(&mut self, pool: &mut ConnectionPool<D>, number: usize) {
+        let now_ns = pool.ns(Instant::now());
+        pool.audit.expected += 1;
+        pool.send_message(number, &mut self.payload, now_ns);
     }
 }
 
 impl<D: Driver> Load<D> for Misbehaving {
-    fn opened(&mut self, fleet: &mut Fleet<D>, number: usize) {
+    fn opened(&mut self, pool: &mut ConnectionPool<D>, number: usize) {
         self.visits += 1;
         match self.how {
-            Misbehaviour::NeverReads | Misbehaviour::ReadsSlowly { .. } => fleet.pause(number),
+            Misbehaviour::NeverReads | Misbehaviour::ReadsSlowly { .. } => pool.pause(number),
             Misbehaviour::Churns { .. } => {
-                fleet.leave(number, self);
+                pool.leave(number, self);
                 self.gone.push(number);
             }
-            Misbehaviour::Fragments => self.say(fleet, number),
+            Misbehaviour::Fragments => self.say(pool, number),
             Misbehaviour::Silent | Misbehaviour::Mute | Misbehaviour::Storms { .. } => {}
         }
     }
 
-    fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
+    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
         if self.how != Misbehaviour::Fragments {
             return;
         }
         let bytes = self.payload.len();
-        if fleet.check(&message, bytes, |_| true).is_some() {
+        if pool.check(&message, bytes, |_| true).is_some() {
             self.arrived += 1;
             if !self.stopped {
-                self.say(fleet, message.number);
+                self.say(pool, message.number);
             }
         }
     }
@@ -127,87 +127,87 @@ impl<D: Driver> Load<D> for Misbehaving {
 
 /// Misbehaves for `lasts` after `connected` has returned.
 pub(super) fn run<D: Driver>(
-    fleet: &mut Fleet<D>,
+    pool: &mut ConnectionPool<D>,
     how: Misbehaviour,
     lasts: Duration,
     connected: &mut impl FnMut(&Outcome) -> Result<(), Error>,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    if how == Misbehaviour::Fragments && !fleet.spec.protocol.sends() {
-        return Err(Error::Usage(format!("clients of {} can't send", fleet.spec.protocol.name())));
+    if how == Misbehaviour::Fragments && !pool.spec.protocol.sends() {
+        return Err(Error::Usage(format!("clients of {} can't send", pool.spec.protocol.name())));
     }
     let payload = payload::blank(PIECES_OF_BYTES);
     let mut load = Misbehaving { how, visits: 0, gone: Vec::new(), payload, arrived: 0, stopped: false };
-    fleet.manner = how.manner();
+    pool.behavior = how.behavior();
     match how {
         Misbehaviour::Churns { .. } => {}
         Misbehaviour::Mute => {
-            for nth in 0..fleet.spec.connections {
-                fleet.begin()?;
+            for nth in 0..pool.spec.connections {
+                pool.begin()?;
                 if nth % BURST == 0 {
-                    fleet.turn(Some(Instant::now()), &mut load)?;
+                    pool.turn(Some(Instant::now()), &mut load)?;
                 }
             }
-            fleet.turn_for(ACCEPTED_WITHIN, &mut load)?;
+            pool.turn_for(ACCEPTED_WITHIN, &mut load)?;
         }
         _ => {
-            open_all(fleet, &mut load)?;
+            open_all(pool, &mut load)?;
         }
     }
-    outcome.connections = fleet.begun() as u64 - fleet.audit.lost_connections;
+    outcome.connections = pool.begun() as u64 - pool.audit.lost_connections;
     connected(outcome)?;
 
-    let begin = fleet.read_clocks();
+    let begin = pool.read_clocks();
     let end = Instant::now() + lasts;
     match how {
-        Misbehaviour::Churns { every } => churn(fleet, &mut load, every, end)?,
+        Misbehaviour::Churns { every } => churn(pool, &mut load, every, end)?,
         Misbehaviour::ReadsSlowly { every } => {
             while Instant::now() < end {
-                (0..fleet.begun()).for_each(|number| fleet.resume(number));
-                fleet.turn_for(every.min(end.saturating_duration_since(Instant::now())), &mut load)?;
+                (0..pool.begun()).for_each(|number| pool.resume(number));
+                pool.turn_for(every.min(end.saturating_duration_since(Instant::now())), &mut load)?;
             }
         }
         Misbehaviour::Storms { every } => {
             while Instant::now() < end {
-                storm(fleet, &mut load)?;
-                fleet.turn_for(every.min(end.saturating_duration_since(Instant::now())), &mut load)?;
+                storm(pool, &mut load)?;
+                pool.turn_for(every.min(end.saturating_duration_since(Instant::now())), &mut load)?;
             }
         }
-        _ => fleet.turn_for(end.saturating_duration_since(Instant::now()), &mut load)?,
+        _ => pool.turn_for(end.saturating_duration_since(Instant::now()), &mut load)?,
     }
-    outcome.load = begin.until(&fleet.read_clocks());
+    outcome.load = begin.until(&pool.read_clocks());
     load.stopped = true;
     match how {
         Misbehaviour::NeverReads | Misbehaviour::ReadsSlowly { .. } => {
-            fleet.manner = Manner::Good;
-            (0..fleet.begun()).for_each(|number| fleet.resume(number));
+            pool.behavior = ClientBehavior::Good;
+            (0..pool.begun()).for_each(|number| pool.resume(number));
             let until = Instant::now() + LOOK;
             let mut seen = None;
-            while Instant::now() < until && seen != Some(fleet.received_bytes) {
-                seen = Some(fleet.received_bytes);
-                fleet.turn_for(QUIET, &mut load)?;
+            while Instant::now() < until && seen != Some(pool.received_bytes) {
+                seen = Some(pool.received_bytes);
+                pool.turn_for(QUIET, &mut load)?;
             }
         }
         Misbehaviour::Fragments => {
             let until = Instant::now() + LATE;
-            let whole = |fleet: &Fleet<D>| fleet.audit.lost_connections == 0;
-            while load.arrived < fleet.audit.expected && whole(fleet) && Instant::now() < until {
-                fleet.turn(Some(Instant::now() + Duration::from_millis(5)), &mut load)?;
+            let whole = |pool: &ConnectionPool<D>| pool.audit.lost_connections == 0;
+            while load.arrived < pool.audit.expected && whole(pool) && Instant::now() < until {
+                pool.turn(Some(Instant::now() + Duration::from_millis(5)), &mut load)?;
             }
-            fleet.audit.delivered = load.arrived;
+            pool.audit.delivered = load.arrived;
         }
         _ => {}
     }
     outcome.messages = load.visits.max(load.arrived);
     if !how.is_sound() {
-        outcome.cut_off = std::mem::take(&mut fleet.audit.lost_connections);
+        outcome.cut_off = std::mem::take(&mut pool.audit.lost_connections);
     }
     Ok(())
 }
 
 /// Connections come and go until `end`.
 fn churn<D: Driver>(
-    fleet: &mut Fleet<D>,
+    pool: &mut ConnectionPool<D>,
     load: &mut Misbehaving,
     every: Duration,
     end: Instant,
@@ -219,46 +219,45 @@ fn churn<D: Driver>(
             break;
         }
         while next <= now {
-            if fleet.begun() < fleet.spec.connections {
-                fleet.begin()?;
+            if pool.begun() < pool.spec.connections {
+                pool.begin()?;
             } else if let Some(number) = load.gone.pop() {
-                fleet.come_back(number)?;
+                pool.come_back(number)?;
             }
             // Where all are under way, this turn is passed over: a slow server isn't overrun.
             next += every;
         }
-        fleet.turn(Some(next.min(end).max(now + Duration::from_micros(2_300))), load)?;
+        pool.turn(Some(next.min(end).max(now + Duration::from_micros(2_300))), load)?;
     }
     // Those under way arrive still.
     let until = Instant::now() + LATE;
-    while load.gone.len() as u64 + fleet.audit.lost_connections < fleet.begun() as u64
-        && Instant::now() < until
+    while load.gone.len() as u64 + pool.audit.lost_connections < pool.begun() as u64 && Instant::now() < until
     {
-        fleet.turn(Some(Instant::now() + Duration::from_millis(5)), load)?;
+        pool.turn(Some(Instant::now() + Duration::from_millis(5)), load)?;
     }
     Ok(())
 }
 
 /// All are cut off, and come back.
-fn storm<D: Driver>(fleet: &mut Fleet<D>, load: &mut Misbehaving) -> Result<(), Error> {
-    let there: Vec<usize> = (0..fleet.begun()).filter(|number| fleet.is_open(*number)).collect();
-    there.iter().for_each(|number| fleet.cut(*number));
-    fleet.next_round();
+fn storm<D: Driver>(pool: &mut ConnectionPool<D>, load: &mut Misbehaving) -> Result<(), Error> {
+    let there: Vec<usize> = (0..pool.begun()).filter(|number| pool.is_open(*number)).collect();
+    there.iter().for_each(|number| pool.cut(*number));
+    pool.next_round();
     for some in there.chunks(BURST) {
         for number in some {
-            fleet.come_back(*number)?;
+            pool.come_back(*number)?;
         }
-        fleet.turn(Some(Instant::now()), load)?;
+        pool.turn(Some(Instant::now()), load)?;
     }
     let until = Instant::now() + BACK_WITHIN;
-    let lost = fleet.audit.lost_connections;
-    while fleet.open() + ((fleet.audit.lost_connections - lost) as usize) < there.len()
+    let lost = pool.audit.lost_connections;
+    while pool.open() + ((pool.audit.lost_connections - lost) as usize) < there.len()
         && Instant::now() < until
     {
-        fleet.turn(Some(Instant::now() + Duration::from_millis(5)), load)?;
+        pool.turn(Some(Instant::now() + Duration::from_millis(5)), load)?;
     }
-    if fleet.open() + (fleet.audit.lost_connections - lost) as usize == there.len() {
+    if pool.open() + (pool.audit.lost_connections - lost) as usize == there.len() {
         return Ok(());
     }
-    Err(Error::Generator(format!("{} of {} connections came back", fleet.open(), there.len())))
+    Err(Error::Generator(format!("{} of {} connections came back", pool.open(), there.len())))
 }

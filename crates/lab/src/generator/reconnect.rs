@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use stentor_driver::Driver;
 
 use super::fanout::{self, Plan};
-use super::fleet::{Fleet, Load};
+use super::pool::{ConnectionPool, Load};
 use super::run::meet;
 use super::{Cut, Latencies, Outcome, Publisher};
 use crate::Error;
@@ -33,7 +33,7 @@ struct ComingBack {
 }
 
 impl<D: Driver> Load<D> for ComingBack {
-    fn opened(&mut self, _fleet: &mut Fleet<D>, number: usize) {
+    fn opened(&mut self, _fleet: &mut ConnectionPool<D>, number: usize) {
         self.back += 1;
         self.latency.record_ns(self.begun[number].elapsed().as_nanos() as u64);
     }
@@ -42,44 +42,45 @@ impl<D: Driver> Load<D> for ComingBack {
 /// What it costs to come back is in `outcome.connect`, `back_in` and `back`, the publication in what a fan-out fills.
 /// `connected` returns when all generators' clients are back; until then clients answer.
 pub(super) fn run<D: Driver>(
-    fleet: &mut Fleet<D>,
+    pool: &mut ConnectionPool<D>,
     cut: Cut,
     bytes: usize,
     publisher: Publisher,
     connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    let there: Vec<usize> = (0..fleet.begun()).filter(|number| fleet.is_open(*number)).collect();
+    let there: Vec<usize> = (0..pool.begun()).filter(|number| pool.is_open(*number)).collect();
     let mut load =
-        ComingBack { begun: vec![Instant::now(); fleet.begun()], latency: Latencies::new(), back: 0 };
+        ComingBack { begun: vec![Instant::now(); pool.begun()], latency: Latencies::new(), back: 0 };
     if cut == Cut::Reset {
-        there.iter().for_each(|number| fleet.pause(*number));
+        there.iter().for_each(|number| pool.pause(*number));
         if let Some(last) = there.last() {
-            let now_ns = fleet.ns(Instant::now());
-            fleet.send_message(*last, &mut payload::blank(bytes), now_ns);
+            let now_ns = pool.ns(Instant::now());
+            pool.send_message(*last, &mut payload::blank(bytes), now_ns);
         }
-        fleet.turn_for(UNREAD_WITHIN, &mut load)?;
+        pool.turn_for(UNREAD_WITHIN, &mut load)?;
     }
-    let before = fleet.read_clocks();
+    let before = pool.read_clocks();
     let begin = Instant::now();
-    there.iter().for_each(|number| fleet.cut(*number));
-    fleet.next_round();
+    there.iter().for_each(|number| pool.cut(*number));
+    pool.next_round();
     for some in there.chunks(BURST) {
         for number in some {
             load.begun[*number] = Instant::now();
-            fleet.come_back(*number)?;
+            pool.come_back(*number)?;
         }
-        fleet.turn(Some(Instant::now()), &mut load)?;
+        pool.turn(Some(Instant::now()), &mut load)?;
     }
     outcome.asking = begin.elapsed();
-    let settled = |load: &ComingBack, fleet: &Fleet<D>| load.back + fleet.audit.lost_connections as usize;
-    while settled(&load, fleet) < there.len() && begin.elapsed() < WITHIN {
-        fleet.turn(Some(Instant::now() + Duration::from_millis(5)), &mut load)?;
+    let settled =
+        |load: &ComingBack, pool: &ConnectionPool<D>| load.back + pool.audit.lost_connections as usize;
+    while settled(&load, pool) < there.len() && begin.elapsed() < WITHIN {
+        pool.turn(Some(Instant::now() + Duration::from_millis(5)), &mut load)?;
     }
     outcome.back_in = begin.elapsed();
-    outcome.connect = before.until(&fleet.read_clocks());
+    outcome.connect = before.until(&pool.read_clocks());
     outcome.connections = load.back as u64;
-    if settled(&load, fleet) < there.len() {
+    if settled(&load, pool) < there.len() {
         let (back, within) = (load.back, outcome.back_in);
         return Err(Error::Generator(format!(
             "{back} of {} connections came back in {within:.1?}",
@@ -87,9 +88,9 @@ pub(super) fn run<D: Driver>(
         )));
     }
     outcome.back = std::mem::take(&mut load.latency);
-    meet(fleet, connected, outcome)?;
+    meet(pool, connected, outcome)?;
     // What the server has to put away belongs to the storm's aftermath, not to the publication.
-    fleet.turn_for(fleet.spec.idle, &mut load)?;
+    pool.turn_for(pool.spec.idle, &mut load)?;
     let plan = Plan { bytes, rate_hz: RATE_HZ, warm_up: WARM_UP, count: COUNT, publisher };
-    fanout::run(fleet, plan, outcome)
+    fanout::run(pool, plan, outcome)
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use stentor_driver::{Driver, EpollDriver, Options, UringDriver, Waker};
 
-use super::fleet::{Fleet, Load};
+use super::pool::{ConnectionPool, Load};
 use super::{
     DriverKind, LoadSpec, Outcome, Progress, Publisher, Spec, ask, budget, chat, churn, echo, fanout, follow,
     idle, misbehave, reconnect,
@@ -65,7 +65,7 @@ fn run_on<D: Driver>(
     mut connected: impl FnMut(&Outcome) -> Result<(), Error> + Send,
     done: impl FnOnce(Outcome) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut fleet = Fleet::new(driver, spec)?;
+    let mut pool = ConnectionPool::new(driver, spec)?;
     let mut outcome = Outcome::default();
     let sends = !matches!(
         spec.load,
@@ -81,70 +81,70 @@ fn run_on<D: Driver>(
     }
     if let LoadSpec::Churn { total } = spec.load {
         connected(&outcome)?;
-        churn::run(&mut fleet, total, &mut outcome)?;
-        outcome.audit = std::mem::take(&mut fleet.audit);
+        churn::run(&mut pool, total, &mut outcome)?;
+        outcome.audit = std::mem::take(&mut pool.audit);
         return done(outcome);
     }
     if let LoadSpec::Budget { bytes, every, cpu, one_by_one } = spec.load {
         connected(&outcome)?;
-        budget::run(&mut fleet, &budget::Plan { bytes, every, cpu, one_by_one }, &mut outcome)?;
-        outcome.audit = std::mem::take(&mut fleet.audit);
+        budget::run(&mut pool, &budget::Plan { bytes, every, cpu, one_by_one }, &mut outcome)?;
+        outcome.audit = std::mem::take(&mut pool.audit);
         return done(outcome);
     }
     if let LoadSpec::Misbehave { how, lasts } = spec.load {
-        misbehave::run(&mut fleet, how, lasts, &mut connected, &mut outcome)?;
-        outcome.audit = std::mem::take(&mut fleet.audit);
+        misbehave::run(&mut pool, how, lasts, &mut connected, &mut outcome)?;
+        outcome.audit = std::mem::take(&mut pool.audit);
         return done(outcome);
     }
-    let begin = fleet.read_clocks();
-    outcome.opening = open_all(&mut fleet, &mut Ignore)?;
-    outcome.connect = begin.until(&fleet.read_clocks());
-    outcome.connections = fleet.open() as u64;
-    if let (0, Some(why), true) = (fleet.open(), &fleet.audit.first_loss, sends) {
+    let begin = pool.read_clocks();
+    outcome.opening = open_all(&mut pool, &mut Ignore)?;
+    outcome.connect = begin.until(&pool.read_clocks());
+    outcome.connections = pool.open() as u64;
+    if let (0, Some(why), true) = (pool.open(), &pool.audit.first_loss, sends) {
         return Err(Error::Generator(format!("none of its connections opened; {why}")));
     }
-    meet(&mut fleet, &mut connected, &outcome)?;
+    meet(&mut pool, &mut connected, &outcome)?;
 
     // What came while the others were waited for belongs to nobody.
-    fleet.turn_for(Duration::from_millis(20), &mut Ignore)?;
-    let begin = fleet.read_clocks();
-    fleet.turn_for(spec.idle, &mut Ignore)?;
-    outcome.idle = begin.until(&fleet.read_clocks());
+    pool.turn_for(Duration::from_millis(20), &mut Ignore)?;
+    let begin = pool.read_clocks();
+    pool.turn_for(spec.idle, &mut Ignore)?;
+    outcome.idle = begin.until(&pool.read_clocks());
 
     match spec.load.clone() {
         LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure } => {
-            echo::run_open(&mut fleet, bytes, rate_hz, warm_up, measure, &mut outcome)?;
+            echo::run_open(&mut pool, bytes, rate_hz, warm_up, measure, &mut outcome)?;
         }
         LoadSpec::EchoClosed { bytes, warm_up, measure } => {
-            echo::run_closed(&mut fleet, bytes, warm_up, measure, &mut outcome)?;
+            echo::run_closed(&mut pool, bytes, warm_up, measure, &mut outcome)?;
         }
         LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher } => {
             let plan = fanout::Plan { bytes, rate_hz, warm_up, count, publisher };
-            fanout::run(&mut fleet, plan, &mut outcome)?;
+            fanout::run(&mut pool, plan, &mut outcome)?;
         }
-        LoadSpec::Receive { bytes, measure } => fanout::receive(&mut fleet, bytes, measure, &mut outcome)?,
-        LoadSpec::Chat(plan) => chat::run(&mut fleet, &plan, &mut outcome)?,
-        LoadSpec::Ask => ask::run(&mut fleet, &mut outcome)?,
-        LoadSpec::Follow { lasts } => follow::run(&mut fleet, lasts, &mut outcome)?,
-        LoadSpec::Idle { hold } => idle::run(&mut fleet, hold, &mut outcome)?,
+        LoadSpec::Receive { bytes, measure } => fanout::receive(&mut pool, bytes, measure, &mut outcome)?,
+        LoadSpec::Chat(plan) => chat::run(&mut pool, &plan, &mut outcome)?,
+        LoadSpec::Ask => ask::run(&mut pool, &mut outcome)?,
+        LoadSpec::Follow { lasts } => follow::run(&mut pool, lasts, &mut outcome)?,
+        LoadSpec::Idle { hold } => idle::run(&mut pool, hold, &mut outcome)?,
         LoadSpec::Reconnect { cut, bytes, publisher } => {
-            reconnect::run(&mut fleet, cut, bytes, publisher, &mut connected, &mut outcome)?;
+            reconnect::run(&mut pool, cut, bytes, publisher, &mut connected, &mut outcome)?;
         }
         LoadSpec::Churn { .. } | LoadSpec::Budget { .. } | LoadSpec::Misbehave { .. } => {}
     }
-    outcome.verified = fleet.verify();
-    outcome.audit = std::mem::take(&mut fleet.audit);
+    outcome.verified = pool.verify();
+    outcome.audit = std::mem::take(&mut pool.audit);
     done(outcome)
 }
 
 /// Waits until `connected` returns, and has clients answer meanwhile: whoever opens half a million connections waits for
 /// longer than a server's patience.
 pub(super) fn meet<D: Driver>(
-    fleet: &mut Fleet<D>,
+    pool: &mut ConnectionPool<D>,
     connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
     outcome: &Outcome,
 ) -> Result<(), Error> {
-    let waker = fleet.waker();
+    let waker = pool.waker();
     let is_back = AtomicBool::new(false);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| {
@@ -152,9 +152,9 @@ pub(super) fn meet<D: Driver>(
             let _woken = Woken { is_back: &is_back, waker };
             connected(outcome)
         });
-        fleet.untold(|fleet| {
+        pool.untold(|pool| {
             while !is_back.load(Ordering::Acquire) {
-                fleet.turn(None, &mut Ignore)?;
+                pool.turn(None, &mut Ignore)?;
             }
             Ok(())
         })?;
@@ -164,29 +164,29 @@ pub(super) fn meet<D: Driver>(
 
 /// Opens all connections at the rate of the spec. Returns how it went.
 pub(super) fn open_all<D: Driver>(
-    fleet: &mut Fleet<D>,
+    pool: &mut ConnectionPool<D>,
     load: &mut impl Load<D>,
 ) -> Result<Vec<Progress>, Error> {
-    let total = fleet.spec.connections;
-    let every = Duration::from_secs_f64(1.0 / fleet.spec.connect_rate_hz.max(1.0));
+    let total = pool.spec.connections;
+    let every = Duration::from_secs_f64(1.0 / pool.spec.connect_rate_hz.max(1.0));
     let begin = Instant::now();
     let deadline = begin + every.mul_f64(total as f64) + CONNECT_SLACK;
     let mut next = begin;
-    let begun = fleet.read_clocks();
-    let mut opening = vec![fleet.progress(&begun, 0)];
+    let begun = pool.read_clocks();
+    let mut opening = vec![pool.progress(&begun, 0)];
     let step = total.div_ceil(OPENING_POINTS).max(1);
     loop {
         let now = Instant::now();
-        let settled = fleet.open() + fleet.audit.lost_connections as usize;
-        if settled == total || fleet.open() >= opening.len() * step {
-            opening.push(fleet.progress(&begun, 0));
+        let settled = pool.open() + pool.audit.lost_connections as usize;
+        if settled == total || pool.open() >= opening.len() * step {
+            opening.push(pool.progress(&begun, 0));
         }
         if settled == total {
             return Ok(opening);
         }
         if now > deadline {
-            let why = fleet.audit.first_loss.as_deref().unwrap_or_else(|| fleet.awaited());
-            let (open, within) = (fleet.open(), begin.elapsed());
+            let why = pool.audit.first_loss.as_deref().unwrap_or_else(|| pool.awaited());
+            let (open, within) = (pool.open(), begin.elapsed());
             return Err(Error::Generator(format!(
                 "{open} of {total} connections opened within {within:.0?}; {why}"
             )));
@@ -194,22 +194,22 @@ pub(super) fn open_all<D: Driver>(
         let mut burst = 0;
         while next <= now
             && burst < 16
-            && fleet.begun() < total
-            && fleet.begun() - settled < fleet.spec.connecting_max
+            && pool.begun() < total
+            && pool.begun() - settled < pool.spec.connecting_max
         {
-            fleet.begin()?;
+            pool.begin()?;
             next += every;
             burst += 1;
         }
         // A slow server moves the schedule; it isn't caught up in a burst.
         next = next.max(now - Duration::from_millis(5));
-        let due = if fleet.begun() < total { next } else { deadline };
+        let due = if pool.begun() < total { next } else { deadline };
         // Coarse waits are good enough here, and leave the core to the server's half of TCP.
-        fleet.turn(Some(due.max(now + Duration::from_micros(2_300))), load)?;
+        pool.turn(Some(due.max(now + Duration::from_micros(2_300))), load)?;
     }
 }
 
-/// Tells a fleet, when it is dropped, that it need not turn any more.
+/// Tells a pool, when it is dropped, that it need not turn any more.
 struct Woken<'a> {
     is_back: &'a AtomicBool,
     waker: Waker,

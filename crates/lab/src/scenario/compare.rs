@@ -52,7 +52,7 @@ pub enum Change {
     NotShown(f64),
     /// One run of either, so nothing can be said.
     TooFew,
-    /// One of them has no sound run.
+    /// One of them has no valid run.
     Unsound,
 }
 
@@ -186,7 +186,7 @@ impl fmt::Display for Change {
             }
             Self::NotShown(_) => f.write_str("no difference shown (too much noise)"),
             Self::TooFew => f.write_str("too few runs"),
-            Self::Unsound => f.write_str("no sound run"),
+            Self::Unsound => f.write_str("no valid run"),
         }
     }
 }

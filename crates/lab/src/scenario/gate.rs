@@ -16,7 +16,7 @@ pub enum Gate {
     Held,
     /// Something is worse.
     Slower,
-    /// The judged server has no sound run of a decisive figure, in the baseline or now, or too few runs to tell a
+    /// The judged server has no valid run of a decisive figure, in the baseline or now, or too few runs to tell a
     /// difference: nothing follows, also not that nothing is worse.
     Invalid,
     /// Somebody who was to take part gave nothing.
@@ -109,9 +109,9 @@ fn why_unsound(new: &Record, row: &Row) -> String {
     match runs {
         Some(runs) if row.new.is_none() => {
             let doubt = runs.trials.iter().flat_map(|trial| &trial.doubts).next();
-            format!("no sound run: {}", doubt.map_or("no reason known", |doubt| doubt.what.as_str()))
+            format!("no valid run: {}", doubt.map_or("no reason known", |doubt| doubt.what.as_str()))
         }
-        _ => "no sound run in the baseline".to_owned(),
+        _ => "no valid run in the baseline".to_owned(),
     }
 }
 

@@ -23,7 +23,7 @@ use stentor_wire::ws::{Opcode, encode};
 
 use super::frames::{FrameReader, Piece};
 use super::handshake::Handshake;
-use super::{Dialect, Fault, Happened, Out, Protocol};
+use super::{ClientEvent, Dialect, Fault, Out, Protocol};
 use crate::document::{BODY_AT, Document, HEAD_AT, Shape};
 use crate::payload::{self, Head};
 
@@ -185,7 +185,7 @@ impl FeedClient {
         feed: &Feed,
         data: &[u8],
         out: &mut Out,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ClientEvent>,
     ) -> Result<(), Fault> {
         let rest;
         let data = match &mut self.handshake {
@@ -219,7 +219,7 @@ impl FeedClient {
         feed: &Feed,
         bytes: &[u8],
         ends: bool,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ClientEvent>,
     ) -> Result<(), Fault> {
         match &mut self.reading {
             Reading::Document { start, version, len, same } => {
@@ -245,13 +245,13 @@ impl FeedClient {
                     let framed = version
                         .as_ref()
                         .is_some_and(|version| start.get(..HEAD_AT) == version.get(..HEAD_AT));
-                    happened.push(Happened::Payload {
+                    happened.push(ClientEvent::Payload {
                         head,
                         payload_bytes: *len as u64,
                         clean: *same && framed && payload::is_intact(&start[HEAD_AT..]),
                     });
                     if !std::mem::replace(&mut self.opened, true) {
-                        happened.push(Happened::Opened);
+                        happened.push(ClientEvent::Opened);
                     }
                     start.clear();
                     (*version, *len, *same) = (None, 0, true);
@@ -282,7 +282,7 @@ impl FeedClient {
         dialect: &Dialect,
         feed: &Feed,
         text: &[u8],
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ClientEvent>,
     ) -> Result<(), Fault> {
         let seen = feed.message(text)?;
         match &seen.message {
@@ -313,14 +313,18 @@ impl FeedClient {
             log.push(Rc::clone(&seen));
         }
         // What the document has become is what the load's length is about; whether it is right is found out in the end.
-        happened.push(Happened::Payload { head: seen.head, payload_bytes: feed.bytes as u64, clean: true });
+        happened.push(ClientEvent::Payload {
+            head: seen.head,
+            payload_bytes: feed.bytes as u64,
+            clean: true,
+        });
         self.open(happened);
         Ok(())
     }
 
-    fn open(&mut self, happened: &mut Vec<Happened>) {
+    fn open(&mut self, happened: &mut Vec<ClientEvent>) {
         if !std::mem::replace(&mut self.opened, true) {
-            happened.push(Happened::Opened);
+            happened.push(ClientEvent::Opened);
         }
     }
 

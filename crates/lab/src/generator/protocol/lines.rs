@@ -3,7 +3,7 @@
 use memchr::memchr;
 
 use super::envelope::{Arrived, Envelope, MessageReader, TooLong};
-use super::{Dialect, Happened};
+use super::{ClientEvent, Dialect};
 
 /// Takes the next bytes of a stream of lines, and calls `each` for every message whose line has ended.
 pub(super) fn take_lines<E: From<TooLong>>(
@@ -30,12 +30,12 @@ impl LineClient {
         &mut self,
         dialect: &Dialect,
         data: &[u8],
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ClientEvent>,
     ) -> Result<(), TooLong> {
         take_lines(&mut self.messages, &dialect.inbound, data, |arrived| {
             // Without an envelope every line is a payload.
             if let Arrived::Payload { head, payload_bytes, clean } = arrived {
-                happened.push(Happened::Payload { head, payload_bytes, clean });
+                happened.push(ClientEvent::Payload { head, payload_bytes, clean });
             }
             Ok(())
         })

@@ -26,7 +26,7 @@
 //! Clients of a feed whose document is known (`Spec::document`) are told of in `feed`.
 //!
 //! Pings of WebSocket and of Engine.IO are answered; the `h` of SockJS needs no answer. Where it is the client who pings,
-//! it does so as often as the server asks for ([`Client::beats_every`]), and leaves it to the server to miss an answer.
+//! it does so as often as the server asks for ([`Client::heartbeat_interval`]), and leaves it to the server to miss an answer.
 //! What a server says besides is passed over, if it is well-formed; where it ends the session, or isn't what the protocol
 //! allows, the connection counts as lost. To add a protocol: its [`Protocol`] in `spoken`, its envelopes and paths here,
 //! what it hears in `session`, and a client of its own where it is on no WebSocket.
@@ -131,7 +131,7 @@ pub(super) struct Out {
 
 /// What happened on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Happened {
+pub(super) enum ClientEvent {
     /// The load may begin.
     Opened,
     /// A message of the load.
@@ -286,13 +286,13 @@ impl Client {
         dialect: &Dialect,
         key: u128,
         out: &mut Out,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ClientEvent>,
     ) {
         match self {
             Self::WebSocket(client) => client.connected(dialect, key, out),
             Self::Polling(client) => client.connected(dialect, &mut out.main),
             Self::Streaming(client) => client.connected(dialect, key, &mut out.main),
-            Self::Lines(_) => happened.push(Happened::Opened),
+            Self::Lines(_) => happened.push(ClientEvent::Opened),
             Self::Feed(client) => client.connected(dialect, key, &mut out.main),
         }
     }
@@ -304,7 +304,7 @@ impl Client {
         lane: Lane,
         data: &[u8],
         out: &mut Out,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ClientEvent>,
     ) -> Result<(), Fault> {
         match self {
             Self::WebSocket(client) => client.receive(dialect, lane, data, out, happened),
@@ -329,20 +329,20 @@ impl Client {
         }
     }
 
-    /// How often [`Self::beat`] is to be called once the load may begin; `None` where clients needn't say that they live.
-    pub(super) fn beats_every(&self) -> Option<Duration> {
+    /// How often [`Self::heartbeat`] is to be called once the load may begin; `None` where clients needn't say that they live.
+    pub(super) fn heartbeat_interval(&self) -> Option<Duration> {
         match self {
-            Self::WebSocket(client) => client.beats_every(),
-            Self::Polling(client) => client.beats_every(),
+            Self::WebSocket(client) => client.heartbeat_interval(),
+            Self::Polling(client) => client.heartbeat_interval(),
             Self::Streaming(_) | Self::Lines(_) | Self::Feed(_) => None,
         }
     }
 
     /// Says that the client lives.
-    pub(super) fn beat(&mut self, dialect: &Dialect, out: &mut Out) {
+    pub(super) fn heartbeat(&mut self, dialect: &Dialect, out: &mut Out) {
         match self {
-            Self::WebSocket(client) => client.beat(dialect, &mut out.main),
-            Self::Polling(client) => client.beat(dialect, &mut out.side),
+            Self::WebSocket(client) => client.heartbeat(dialect, &mut out.main),
+            Self::Polling(client) => client.heartbeat(dialect, &mut out.side),
             Self::Streaming(_) | Self::Lines(_) | Self::Feed(_) => {}
         }
     }

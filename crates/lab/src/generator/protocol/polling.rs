@@ -19,7 +19,7 @@ use stentor_wire::http1::write_request_head;
 use super::answer::Answer;
 use super::envelope::{Arrived, MessageReader};
 use super::session::{Heard, Session};
-use super::{Dialect, Fault, Happened, Lane, Out, Protocol, socketio09};
+use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, socketio09};
 
 /// Packets of an answer's body.
 const PACKETS_MAX: usize = 100_000;
@@ -91,7 +91,7 @@ impl PollingClient {
         lane: Lane,
         data: &[u8],
         out: &mut Out,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ClientEvent>,
     ) -> Result<(), Fault> {
         if lane == Lane::Side {
             if !self.posting {
@@ -129,7 +129,12 @@ impl PollingClient {
         Ok(())
     }
 
-    fn packets(&mut self, dialect: &Dialect, body: &[u8], happened: &mut Vec<Happened>) -> Result<(), Fault> {
+    fn packets(
+        &mut self,
+        dialect: &Dialect,
+        body: &[u8],
+        happened: &mut Vec<ClientEvent>,
+    ) -> Result<(), Fault> {
         let Bodies::Engine(format) = self.bodies else {
             if self.target.is_empty() {
                 self.target = format!("{}xhr-polling/{}", dialect.path, socketio09::session_id(body)?);
@@ -167,12 +172,12 @@ impl PollingClient {
         &mut self,
         dialect: &Dialect,
         packet: &str,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ClientEvent>,
     ) -> Result<bool, Fault> {
         let mut is_payload = false;
         self.messages.take(&dialect.inbound, packet.as_bytes(), true, |arrived| {
             if let Arrived::Payload { head, payload_bytes, clean } = arrived {
-                happened.push(Happened::Payload { head, payload_bytes, clean });
+                happened.push(ClientEvent::Payload { head, payload_bytes, clean });
                 is_payload = true;
             }
             Ok::<(), Fault>(())
@@ -180,9 +185,9 @@ impl PollingClient {
         Ok(is_payload)
     }
 
-    fn deal(&mut self, heard: Heard, happened: &mut Vec<Happened>) {
+    fn deal(&mut self, heard: Heard, happened: &mut Vec<ClientEvent>) {
         if heard.opened {
-            happened.push(Happened::Opened);
+            happened.push(ClientEvent::Opened);
         }
         self.queue.extend(heard.say);
     }
@@ -212,12 +217,12 @@ impl PollingClient {
         self.post(dialect, &mut out.side);
     }
 
-    pub(super) fn beats_every(&self) -> Option<Duration> {
-        self.session.beats_every()
+    pub(super) fn heartbeat_interval(&self) -> Option<Duration> {
+        self.session.heartbeat_interval()
     }
 
-    pub(super) fn beat(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
-        self.queue.push(self.session.beat());
+    pub(super) fn heartbeat(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
+        self.queue.push(self.session.heartbeat());
         self.post(dialect, out);
     }
 

@@ -11,8 +11,8 @@ use stentor_wire::ws;
 use super::{Fault, Protocol, bayeux, socketio06, socketio09};
 
 /// Between two signs of life that a server asks for; it is held to what makes sense.
-const BEATS_EVERY_MIN: Duration = Duration::from_millis(10);
-const BEATS_EVERY_MAX: Duration = Duration::from_secs(3600);
+const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
+const HEARTBEAT_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 /// What a session makes of what it hears.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Heard {
 pub(super) struct Session {
     protocol: Protocol,
     /// How often the client says that it lives, where it has to.
-    beats_every: Option<Duration>,
+    heartbeat_interval: Option<Duration>,
     /// Of Socket.IO 0.6, whose first message is known by nothing else.
     is_open: bool,
     /// Of Bayeux.
@@ -47,8 +47,8 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn new(protocol: Protocol) -> Self {
-        let beats_every = (protocol == Protocol::Primus6).then_some(PRIMUS_BEATS_EVERY);
-        Self { protocol, beats_every, is_open: false, client_id: String::new() }
+        let heartbeat_interval = (protocol == Protocol::Primus6).then_some(PRIMUS_HEARTBEAT_INTERVAL);
+        Self { protocol, heartbeat_interval, is_open: false, client_id: String::new() }
     }
 
     /// Whether the load may begin as soon as there is a WebSocket.
@@ -66,13 +66,13 @@ impl Session {
         &self.client_id
     }
 
-    /// How often [`Self::beat`] is to be said, once the session is open.
-    pub(super) fn beats_every(&self) -> Option<Duration> {
-        self.beats_every
+    /// How often [`Self::heartbeat`] is to be said, once the session is open.
+    pub(super) fn heartbeat_interval(&self) -> Option<Duration> {
+        self.heartbeat_interval
     }
 
     /// The client lives.
-    pub(super) fn beat(&self) -> String {
+    pub(super) fn heartbeat(&self) -> String {
         match self.protocol {
             Protocol::Primus6 => PRIMUS_PING.to_owned(),
             _ => PING.to_owned(),
@@ -126,8 +126,9 @@ impl Session {
         match (packet.kind, packet.data) {
             (PacketKind::Open, Data::Text(text)) => {
                 let open = Open::parse(text)?;
-                let beats_every = open.ping_interval.clamp(BEATS_EVERY_MIN, BEATS_EVERY_MAX);
-                self.beats_every = is_v3.then_some(beats_every);
+                let heartbeat_interval =
+                    open.ping_interval.clamp(HEARTBEAT_INTERVAL_MIN, HEARTBEAT_INTERVAL_MAX);
+                self.heartbeat_interval = is_v3.then_some(heartbeat_interval);
                 Ok(if self.protocol.is_bare_engine() {
                     Heard::OPENED
                 } else if is_v3 {
@@ -155,7 +156,7 @@ const PING: &str = "2";
 const PRIMUS_PING: &str = "\"primus::ping::1388534400000\"";
 
 /// How often clients of Primus up to 6 ping by default.
-const PRIMUS_BEATS_EVERY: Duration = Duration::from_secs(25);
+const PRIMUS_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(25);
 
 /// What `write_connect` makes of the main namespace in a message of Engine.IO's, checked by a test.
 const CONNECT: &str = "40";

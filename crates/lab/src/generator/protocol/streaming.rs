@@ -17,7 +17,7 @@ use super::answer::Answer;
 use super::envelope::{Arrived, MessageReader};
 use super::lines::take_lines;
 use super::session::Session;
-use super::{Dialect, Fault, Happened, Lane, Out, Protocol};
+use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl StreamingClient {
         lane: Lane,
         mut data: &[u8],
         out: &mut Out,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ClientEvent>,
     ) -> Result<(), Fault> {
         if lane == Lane::Side {
             if !self.posting {
@@ -108,11 +108,11 @@ impl StreamingClient {
             take_lines(messages, &dialect.inbound, decoded.data, |arrived| {
                 match arrived {
                     Arrived::Payload { head, payload_bytes, clean } => {
-                        happened.push(Happened::Payload { head, payload_bytes, clean });
+                        happened.push(ClientEvent::Payload { head, payload_bytes, clean });
                     }
                     Arrived::Other(line) => {
                         if session.hear_line(line)?.opened {
-                            happened.push(Happened::Opened);
+                            happened.push(ClientEvent::Opened);
                         }
                     }
                 }
@@ -136,7 +136,7 @@ impl StreamingClient {
         &mut self,
         dialect: &Dialect,
         data: &[u8],
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ClientEvent>,
     ) -> Result<Option<usize>, Fault> {
         let had = self.head.len();
         self.head.extend_from_slice(data);
@@ -152,7 +152,7 @@ impl StreamingClient {
         self.head.clear();
         self.scanner = HeadScanner::default();
         if dialect.protocol == Protocol::Sse {
-            happened.push(Happened::Opened);
+            happened.push(ClientEvent::Opened);
         }
         Ok(Some(end - had))
     }

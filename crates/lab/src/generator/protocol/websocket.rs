@@ -17,7 +17,7 @@ use super::handshake::Handshake;
 use super::hixie::{self, HixieHandshake, HixieReader};
 use super::session::{Heard, Session};
 use super::socketio06::{self, Inner, InnerReader};
-use super::{Dialect, Fault, Happened, Lane, Out, Protocol, bayeux, socketio09};
+use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, bayeux, socketio09};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl WebSocketClient {
         lane: Lane,
         data: &[u8],
         out: &mut Out,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ClientEvent>,
     ) -> Result<(), Fault> {
         if lane == Lane::Side {
             return self.take_session(dialect, data, out);
@@ -109,7 +109,7 @@ impl WebSocketClient {
         let Some(rest) = upgraded else { return Ok(()) };
         self.opening = None;
         if self.session.opens_at_once() {
-            happened.push(Happened::Opened);
+            happened.push(ClientEvent::Opened);
         }
         if let Some(greeting) = self.session.greeting() {
             write_message(dialect, greeting.as_bytes(), &mut out.main);
@@ -136,7 +136,7 @@ impl WebSocketClient {
         dialect: &Dialect,
         data: &[u8],
         out: &mut Out,
-        happened: &mut Vec<Happened>,
+        happened: &mut Vec<ClientEvent>,
     ) -> Result<(), Fault> {
         let Self { frames, messages, session, .. } = self;
         let mut ear = Ear { dialect, messages, session, happened, out: &mut out.main };
@@ -170,12 +170,12 @@ impl WebSocketClient {
         write_message(dialect, &out.scratch, &mut out.main);
     }
 
-    pub(super) fn beats_every(&self) -> Option<Duration> {
-        self.session.beats_every()
+    pub(super) fn heartbeat_interval(&self) -> Option<Duration> {
+        self.session.heartbeat_interval()
     }
 
-    pub(super) fn beat(&self, dialect: &Dialect, out: &mut Vec<u8>) {
-        write_message(dialect, self.session.beat().as_bytes(), out);
+    pub(super) fn heartbeat(&self, dialect: &Dialect, out: &mut Vec<u8>) {
+        write_message(dialect, self.session.heartbeat().as_bytes(), out);
     }
 }
 
@@ -184,7 +184,7 @@ struct Ear<'a> {
     dialect: &'a Dialect,
     messages: &'a mut MessageReader,
     session: &'a mut Session,
-    happened: &'a mut Vec<Happened>,
+    happened: &'a mut Vec<ClientEvent>,
     out: &'a mut Vec<u8>,
 }
 
@@ -194,7 +194,7 @@ impl Ear<'_> {
         let Self { dialect, messages, session, happened, out } = self;
         messages.take(&dialect.inbound, bytes, ends, |arrived| match arrived {
             Arrived::Payload { head, payload_bytes, clean } => {
-                happened.push(Happened::Payload { head, payload_bytes, clean });
+                happened.push(ClientEvent::Payload { head, payload_bytes, clean });
                 Ok(())
             }
             Arrived::Other(message) => {
@@ -220,9 +220,9 @@ impl Ear<'_> {
     }
 }
 
-fn deal(heard: Heard, dialect: &Dialect, happened: &mut Vec<Happened>, out: &mut Vec<u8>) {
+fn deal(heard: Heard, dialect: &Dialect, happened: &mut Vec<ClientEvent>, out: &mut Vec<u8>) {
     if heard.opened {
-        happened.push(Happened::Opened);
+        happened.push(ClientEvent::Opened);
     }
     if let Some(text) = heard.say {
         write_message(dialect, text.as_bytes(), out);

@@ -47,7 +47,7 @@ fn changes_are_told_from_noise_and_from_the_machine() {
     // The other one, which is what it was, has become as much dearer: that is the machine.
     check(&[6.0, 6.1, 5.9], &[13.6, 13.7, 13.5], "no difference shown");
     check(&[6.0], &same, "too few");
-    check(&[], &same, "no sound run");
+    check(&[], &same, "no valid run");
 }
 
 #[test]

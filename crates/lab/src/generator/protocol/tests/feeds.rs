@@ -8,7 +8,7 @@ use stentor_wire::ws::{Opcode, handshake};
 
 use super::frames::frame;
 use crate::document::{BODY_AT, Document, HEAD_AT, Shape};
-use crate::generator::protocol::{Client, Dialect, Fault, Happened, Lane, Out, Protocol};
+use crate::generator::protocol::{Client, ClientEvent, Dialect, Fault, Lane, Out, Protocol};
 use crate::generator::{LoadSpec, Spec};
 use crate::payload::Head;
 
@@ -18,7 +18,7 @@ struct Pair {
     dialect: Dialect,
     client: Client,
     out: Out,
-    happened: Vec<Happened>,
+    happened: Vec<ClientEvent>,
 }
 
 impl Pair {
@@ -49,8 +49,8 @@ impl Pair {
 
     /// The last thing that happened: number and length of a payload, and whether it was clean.
     fn last(&self) -> (Option<u64>, u64, bool) {
-        match self.happened.iter().rev().find(|happened| **happened != Happened::Opened) {
-            Some(Happened::Payload { head, payload_bytes, clean }) => {
+        match self.happened.iter().rev().find(|happened| **happened != ClientEvent::Opened) {
+            Some(ClientEvent::Payload { head, payload_bytes, clean }) => {
                 (head.map(|head| head.sequence), *payload_bytes, *clean)
             }
             other => panic!("{other:?}"),
@@ -88,7 +88,7 @@ fn whole_documents_are_compared_byte_by_byte() {
             let right = (Some(version.saturating_sub(1)), length, version > 0);
             assert_eq!(pair.last(), right, "cut at {cut}");
         }
-        assert!(pair.happened.contains(&Happened::Opened));
+        assert!(pair.happened.contains(&ClientEvent::Opened));
         // A changed byte anywhere, a missing one, one too many.
         for at in [0, HEAD_AT - 1, BODY_AT, 700, length as usize - 1] {
             let mut wrong = document(3).text().to_vec();
@@ -130,11 +130,11 @@ fn deltas_are_carried_out_and_verified() {
     let begun = || {
         let mut pair = Pair::new(Protocol::StentorV1, "/ws?feed=bench");
         pair.hear_text(welcome).unwrap();
-        assert!(!pair.happened.contains(&Happened::Opened));
+        assert!(!pair.happened.contains(&ClientEvent::Opened));
         let first = frame(Opcode::Text, snapshot(1, &document(0)).as_bytes());
         pair.hear(&first[..500]).unwrap();
         pair.hear(&first[500..]).unwrap();
-        assert!(pair.happened.contains(&Happened::Opened));
+        assert!(pair.happened.contains(&ClientEvent::Opened));
         pair.hear_text(delta(1, 2, &patch(0)).as_bytes()).unwrap();
         assert_eq!(pair.last(), (Some(0), length, true));
         pair
@@ -170,7 +170,7 @@ fn deltas_are_carried_out_and_verified() {
 fn one_that_asks_is_open_before() {
     let mut pair = Pair::new(Protocol::StentorV1, "/ws");
     pair.hear_text(br#"{"type":"welcome","session":"c0ffee","ping_ms":25000}"#).unwrap();
-    assert_eq!(pair.happened, [Happened::Opened]);
+    assert_eq!(pair.happened, [ClientEvent::Opened]);
     pair.client.send(&pair.dialect, b"", &mut pair.out);
     assert!(pair.out.main.ends_with(br#"{"type":"subscribe","feed":"bench"}"#));
     pair.hear_text(br#"{"type":"ok"}"#).unwrap();

@@ -1,6 +1,6 @@
-mod dances;
-mod elders;
 mod envelopes;
 mod feeds;
 mod frames;
+mod handshakes;
 mod hixie;
+mod legacy_protocols;

@@ -3,12 +3,12 @@
 use stentor_wire::http1::write_response_head;
 use stentor_wire::ws::{Opcode, handshake};
 
-use super::dances::{Pair, answer, numbered, request};
 use super::frames::frame;
+use super::handshakes::{Pair, answer, numbered, request};
 use super::hixie::proof;
 use crate::generator::protocol::hixie::write_text;
 use crate::generator::protocol::socketio06::{Inner, InnerReader};
-use crate::generator::protocol::{Happened, Lane, Protocol, socketio06, socketio09};
+use crate::generator::protocol::{ClientEvent, Lane, Protocol, socketio06, socketio09};
 
 const SESSION: &str = "9183-x:15:25:websocket,xhr-polling";
 
@@ -60,7 +60,7 @@ fn socket_io_09_asks_for_a_session_first() {
     pair.hear(Lane::Main, &upgraded);
     assert!(!pair.is_open());
     assert_eq!(pair.exchange("1::"), "");
-    assert!(pair.is_open() && pair.client.beats_every().is_none());
+    assert!(pair.is_open() && pair.client.heartbeat_interval().is_none());
     assert_eq!(pair.exchange("2::"), "2::");
     assert_eq!(pair.exchange(r#"5:::{"name":"news","args":[{}]}"#), "");
     assert_eq!(pair.send(&text), event);
@@ -85,7 +85,7 @@ fn socket_io_07_upgrades_as_it_was_done_then() {
         let (mut pair, _) = named(Protocol::SocketIo07);
         pair.hear(Lane::Main, &begin[..cut]);
         pair.hear(Lane::Main, &begin[cut..]);
-        assert_eq!(pair.happened, [Happened::Opened, arrives, arrives], "{cut}");
+        assert_eq!(pair.happened, [ClientEvent::Opened, arrives, arrives], "{cut}");
         assert_eq!(pair.main(), hixie("2::"));
         pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
         assert_eq!(pair.main(), hixie(&event));
@@ -114,7 +114,7 @@ fn socket_io_06_counts_in_its_frames() {
         assert_eq!(pair.main(), request);
         pair.hear(Lane::Main, &begin[..cut]);
         pair.hear(Lane::Main, &begin[cut..]);
-        assert_eq!(pair.happened, [Happened::Opened, arrives, arrives, arrives], "{cut}");
+        assert_eq!(pair.happened, [ClientEvent::Opened, arrives, arrives, arrives], "{cut}");
         assert_eq!(pair.main(), b"\0~m~4~m~~h~1\xff");
         pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
         assert_eq!(
@@ -197,14 +197,14 @@ fn polling_of_socket_io_09_begins_twice() {
     polls(&mut pair);
     pair.hear(Lane::Main, &answer(200, "1::"));
     polls(&mut pair);
-    assert_eq!(pair.happened, [Happened::Opened]);
+    assert_eq!(pair.happened, [ClientEvent::Opened]);
     pair.hear(Lane::Main, &answer(200, "8::"));
     polls(&mut pair);
     let body =
         format!("\u{fffd}{0}\u{fffd}{event}\u{fffd}3\u{fffd}2::\u{fffd}{0}\u{fffd}{event}", event.len());
     pair.hear(Lane::Main, &answer(200, &body));
     polls(&mut pair);
-    assert_eq!(pair.happened, [Happened::Opened, arrives, arrives]);
+    assert_eq!(pair.happened, [ClientEvent::Opened, arrives, arrives]);
     let posted = |pair: &mut Pair| String::from_utf8(std::mem::take(&mut pair.out.side)).unwrap();
     let post = posted(&mut pair);
     assert!(
@@ -305,7 +305,7 @@ fn primus_is_json_and_who_pings_depends() {
         {
             assert_eq!(pair.exchange(other), "");
         }
-        assert_eq!(pair.happened, [Happened::Opened]);
+        assert_eq!(pair.happened, [ClientEvent::Opened]);
         // Cut anywhere, the protocol's own is told from the load's.
         let both = [&b"\"primus::ping::1388534400000\""[..], quoted.as_bytes()];
         let both: Vec<u8> = both.iter().flat_map(|text| frame(Opcode::Text, text)).collect();
@@ -316,9 +316,9 @@ fn primus_is_json_and_who_pings_depends() {
             assert_eq!(pair.happened, [arrives], "{cut}");
             assert_eq!(pair.main().is_empty(), pong.is_empty());
         }
-        assert_eq!(pair.client.beats_every().is_some(), beat.is_some());
+        assert_eq!(pair.client.heartbeat_interval().is_some(), beat.is_some());
         if let Some(beat) = beat {
-            assert_eq!(pair.beat(), beat);
+            assert_eq!(pair.heartbeat(), beat);
         }
         let end = frame(Opcode::Text, b"\"primus::server::close\"");
         assert!(pair.complains(Lane::Main, &end).contains("the end"));
@@ -357,7 +357,7 @@ fn bayeux_shakes_hands_subscribes_and_connects() {
         assert_eq!(pair.exchange(nothing), "");
     }
     assert_eq!(pair.exchange(&format!(r#"[{{"channel":"/room","data":"{text}"}}]"#)), "");
-    assert_eq!(pair.happened, [Happened::Opened, arrives]);
+    assert_eq!(pair.happened, [ClientEvent::Opened, arrives]);
     for (wrong, expect) in [
         (r#"[{"channel":"/room","successful":false,"error":"403::no"}]"#, "403::no"),
         (r#"[{"channel":"/meta/connect","successful":false,"error":"401::who"}]"#, "401::who"),

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, Driver, Event, Waker};
 
 use super::Spec;
-use super::line::{Line, Manner};
-use super::live::Teller;
+use super::line::{ClientBehavior, Line};
+use super::live::ProgressReporter;
 use super::outcome::{Audit, Probe, Progress, Reading};
-use super::protocol::{Client, Dialect, Happened, Lane, Out};
+use super::protocol::{Client, ClientEvent, Dialect, Lane, Out};
 use crate::Error;
 use crate::clock::Clock;
 use crate::measure::{CpuClock, kernel_bytes, resident_bytes};
@@ -49,14 +49,14 @@ pub(super) struct Message {
     pub at_ns: u64,
 }
 
-/// What a load does with what happens on the fleet.
+/// What a load does with what happens on the pool.
 pub(super) trait Load<D: Driver> {
     /// A connection is open.
-    fn opened(&mut self, _fleet: &mut Fleet<D>, _number: usize) {}
+    fn opened(&mut self, _fleet: &mut ConnectionPool<D>, _number: usize) {}
     /// A message arrived.
-    fn message(&mut self, _fleet: &mut Fleet<D>, _message: Message) {}
+    fn message(&mut self, _fleet: &mut ConnectionPool<D>, _message: Message) {}
     /// A connection ended.
-    fn lost(&mut self, _fleet: &mut Fleet<D>, _number: usize) {}
+    fn lost(&mut self, _fleet: &mut ConnectionPool<D>, _number: usize) {}
 }
 
 /// Where a connection stands.
@@ -91,7 +91,7 @@ impl Connection {
 }
 
 /// See the module's documentation.
-pub(super) struct Fleet<D: Driver> {
+pub(super) struct ConnectionPool<D: Driver> {
     driver: D,
     connections: Vec<Connection>,
     slots: Vec<u32>,
@@ -109,12 +109,12 @@ pub(super) struct Fleet<D: Driver> {
     idle_since: Option<Duration>,
     open: usize,
     /// When clients are to say that they live, the earliest first.
-    beats: VecDeque<(Instant, u32, ConnId)>,
+    heartbeats: VecDeque<(Instant, u32, ConnId)>,
     dialect: Dialect,
-    happened: Vec<Happened>,
+    happened: Vec<ClientEvent>,
     out: Out,
     /// How clients behave.
-    pub(super) manner: Manner,
+    pub(super) behavior: ClientBehavior,
     /// When the next pieces are due.
     next_pieces: Instant,
     /// How often clients have come back.
@@ -124,10 +124,10 @@ pub(super) struct Fleet<D: Driver> {
     /// What the kernel refused where nobody could be told.
     refused: Option<Error>,
     /// Who tells how it goes.
-    teller: Option<Teller>,
+    reporter: Option<ProgressReporter>,
 }
 
-impl<D: Driver> Fleet<D> {
+impl<D: Driver> ConnectionPool<D> {
     pub(super) fn new(driver: D, spec: &Spec) -> Result<Self, Error> {
         let probe = Probe::new(&spec.server_pids, &spec.started_pids)
             .map_err(Error::io("the CPU clock of the server"))?;
@@ -144,16 +144,20 @@ impl<D: Driver> Fleet<D> {
             spun: Duration::ZERO,
             idle_since: None,
             open: 0,
-            beats: VecDeque::new(),
+            heartbeats: VecDeque::new(),
             dialect: Dialect::new(spec),
             happened: Vec::new(),
             out: Out::default(),
-            manner: Manner::Good,
+            behavior: ClientBehavior::Good,
             next_pieces: Instant::now(),
             round: 0,
             keys: crate::clock::monotonic_ns(),
             refused: None,
-            teller: spec.live.map(Teller::new).transpose().map_err(Error::io("the standard output"))?,
+            reporter: spec
+                .live
+                .map(ProgressReporter::new)
+                .transpose()
+                .map_err(Error::io("the standard output"))?,
         })
     }
 
@@ -216,7 +220,7 @@ impl<D: Driver> Fleet<D> {
         Ok(Connection {
             client: self.dialect.client(),
             stage: Stage::Connecting,
-            main: Line::new(conn, self.manner),
+            main: Line::new(conn, self.behavior),
             side: None,
             leaving: false,
             sent: 0,
@@ -235,24 +239,24 @@ impl<D: Driver> Fleet<D> {
         Ok(conn)
     }
 
-    /// Ends a [`Fleet::turn`] from another thread.
+    /// Ends a [`ConnectionPool::turn`] from another thread.
     pub(super) fn waker(&self) -> Waker {
         self.driver.waker()
     }
 
     /// Has nobody told how it goes while `quiet` runs: it isn't the load, and somebody else may be writing.
     pub(super) fn untold<T>(&mut self, quiet: impl FnOnce(&mut Self) -> T) -> T {
-        let teller = self.teller.take();
+        let reporter = self.reporter.take();
         let result = quiet(self);
-        self.teller = teller;
+        self.reporter = reporter;
         result
     }
 
     /// Waits until `due` (`None`: until something happens) and hands what happened to `load`. True if
     /// something did.
     pub(super) fn turn(&mut self, due: Option<Instant>, load: &mut impl Load<D>) -> Result<bool, Error> {
-        let beat = self.beats.front().map(|(at, ..)| *at);
-        let pieces = matches!(self.manner, Manner::Pieces).then_some(self.next_pieces);
+        let beat = self.heartbeats.front().map(|(at, ..)| *at);
+        let pieces = matches!(self.behavior, ClientBehavior::Pieces).then_some(self.next_pieces);
         let due = due.into_iter().chain(beat).chain(pieces).min();
         let timeout = due.map(|due| match due.saturating_duration_since(Instant::now()) {
             left if left < POLL_BELOW => Duration::ZERO,
@@ -265,16 +269,16 @@ impl<D: Driver> Fleet<D> {
             self.on_event(event, load);
         }
         if beat.is_some() {
-            self.beat();
+            self.heartbeat();
         }
-        if self.teller.as_ref().is_some_and(Teller::is_due) {
+        if self.reporter.as_ref().is_some_and(ProgressReporter::is_due) {
             let now = self.read_clocks();
-            self.teller.iter_mut().for_each(|teller| teller.tell(now));
+            self.reporter.iter_mut().for_each(|reporter| reporter.tell(now));
         }
         if let Some(error) = self.refused.take() {
             return Err(error);
         }
-        if self.manner == Manner::Pieces && Instant::now() >= self.next_pieces {
+        if self.behavior == ClientBehavior::Pieces && Instant::now() >= self.next_pieces {
             self.next_pieces = Instant::now() + PIECE_EVERY;
             for connection in &mut self.connections {
                 if connection.stage != Stage::Lost {
@@ -300,20 +304,20 @@ impl<D: Driver> Fleet<D> {
 
     /// Has the clients whose time it is say that they live. The time from one such word to the next is the same for all
     /// of a server's clients, so those who come first are in front.
-    fn beat(&mut self) {
+    fn heartbeat(&mut self) {
         let now = Instant::now();
-        while self.beats.front().is_some_and(|(at, ..)| *at <= now)
-            && let Some((_, number, conn)) = self.beats.pop_front()
+        while self.heartbeats.front().is_some_and(|(at, ..)| *at <= now)
+            && let Some((_, number, conn)) = self.heartbeats.pop_front()
         {
             let connection = &mut self.connections[number as usize];
             // One that has come back since has a beat of its own.
             if connection.stage == Stage::Open
                 && connection.main.conn == conn
-                && let Some(interval) = connection.client.beats_every()
+                && let Some(interval) = connection.client.heartbeat_interval()
             {
-                connection.client.beat(&self.dialect, &mut self.out);
+                connection.client.heartbeat(&self.dialect, &mut self.out);
                 self.write_out(number as usize);
-                self.beats.push_back((now + interval, number, conn));
+                self.heartbeats.push_back((now + interval, number, conn));
             }
         }
     }
@@ -404,7 +408,7 @@ impl<D: Driver> Fleet<D> {
 
     fn on_bytes(&mut self, number: usize, lane: Lane, data: &[u8], at: Instant, load: &mut impl Load<D>) {
         self.received_bytes += data.len() as u64;
-        if self.manner == Manner::Sips && self.is_open(number) {
+        if self.behavior == ClientBehavior::Sips && self.is_open(number) {
             self.pause(number);
         }
         let mut happened = std::mem::take(&mut self.happened);
@@ -414,10 +418,10 @@ impl<D: Driver> Fleet<D> {
         let at_ns = self.clock.at_ns(at);
         for happening in happened.drain(..) {
             match happening {
-                Happened::Opened => self.on_open(number, load),
-                Happened::Payload { head, payload_bytes, clean } => {
-                    if let Some(teller) = &mut self.teller {
-                        teller.hear(head.map(|head| head.intended_ns), at_ns);
+                ClientEvent::Opened => self.on_open(number, load),
+                ClientEvent::Payload { head, payload_bytes, clean } => {
+                    if let Some(reporter) = &mut self.reporter {
+                        reporter.hear(head.map(|head| head.intended_ns), at_ns);
                     }
                     load.message(self, Message { number, head, payload_bytes, clean, at_ns });
                 }
@@ -436,8 +440,8 @@ impl<D: Driver> Fleet<D> {
         self.connections[number].stage = Stage::Open;
         self.open += 1;
         let connection = &self.connections[number];
-        if let Some(interval) = connection.client.beats_every() {
-            self.beats.push_back((Instant::now() + interval, number as u32, connection.main.conn));
+        if let Some(interval) = connection.client.heartbeat_interval() {
+            self.heartbeats.push_back((Instant::now() + interval, number as u32, connection.main.conn));
         }
         if let Some(hello) = self.spec.hello.take() {
             self.send(number, hello.as_bytes());
@@ -554,10 +558,12 @@ impl<D: Driver> Fleet<D> {
     /// Sends what a client has to say.
     fn write_out(&mut self, number: usize) {
         let connection = &mut self.connections[number];
-        let unheard = match self.manner {
-            Manner::Mute => true,
-            Manner::Silent => matches!(connection.stage, Stage::Open | Stage::Lost),
-            Manner::Good | Manner::Pieces | Manner::Sips => connection.stage == Stage::Lost,
+        let unheard = match self.behavior {
+            ClientBehavior::Mute => true,
+            ClientBehavior::Silent => matches!(connection.stage, Stage::Open | Stage::Lost),
+            ClientBehavior::Good | ClientBehavior::Pieces | ClientBehavior::Sips => {
+                connection.stage == Stage::Lost
+            }
         };
         if !unheard && !self.out.main.is_empty() {
             connection.main.write(&mut self.driver, &self.out.main);
@@ -565,7 +571,9 @@ impl<D: Driver> Fleet<D> {
         if !unheard && !self.out.side.is_empty() {
             if connection.side.is_none() {
                 match self.connect(number) {
-                    Ok(conn) => self.connections[number].side = Some(Box::new(Line::new(conn, Manner::Good))),
+                    Ok(conn) => {
+                        self.connections[number].side = Some(Box::new(Line::new(conn, ClientBehavior::Good)))
+                    }
                     Err(error) => self.refused = Some(error),
                 }
             }

@@ -2,7 +2,7 @@
 
 use stentor_driver::Driver;
 
-use super::{Fleet, Message};
+use super::{ConnectionPool, Message};
 use crate::payload::Head;
 
 /// How many numbers a connection may skip at once: beyond that a number is no number.
@@ -10,7 +10,7 @@ const AHEAD_MAX: u64 = 1 << 20;
 /// Skipped numbers that are remembered, to tell a late message from a repeated one.
 const SKIPPED_MAX: usize = 1 << 16;
 
-impl<D: Driver> Fleet<D> {
+impl<D: Driver> ConnectionPool<D> {
     /// Audits one message against the length that was sent and the order on its connection. Returns the head
     /// of a sound one; what is wrong is counted where `counts` says that it belongs to the measured part.
     pub(in crate::generator) fn check(

@@ -9,7 +9,7 @@ use stentor_wire::socketio;
 use stentor_wire::ws::{Opcode, handshake};
 
 use super::frames::frame;
-use crate::generator::protocol::{Client, Dialect, Happened, Lane, Out, Protocol};
+use crate::generator::protocol::{Client, ClientEvent, Dialect, Lane, Out, Protocol};
 use crate::generator::{LoadSpec, Spec};
 use crate::payload::{Head, blank};
 
@@ -20,7 +20,7 @@ pub(super) struct Pair {
     pub(super) dialect: Dialect,
     pub(super) client: Client,
     pub(super) out: Out,
-    pub(super) happened: Vec<Happened>,
+    pub(super) happened: Vec<ClientEvent>,
 }
 
 impl Pair {
@@ -68,8 +68,8 @@ impl Pair {
     }
 
     /// What the client says to show that it lives, over WebSocket.
-    pub(super) fn beat(&mut self) -> String {
-        self.client.beat(&self.dialect, &mut self.out);
+    pub(super) fn heartbeat(&mut self) -> String {
+        self.client.heartbeat(&self.dialect, &mut self.out);
         String::from_utf8(self.main()[6..].to_vec()).unwrap()
     }
 
@@ -80,7 +80,7 @@ impl Pair {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.happened.contains(&Happened::Opened)
+        self.happened.contains(&ClientEvent::Opened)
     }
 }
 
@@ -106,17 +106,17 @@ fn clients_of_engine_io_3_ping() {
     let (mut pair, target) = Pair::upgraded(Protocol::EngineIo3);
     assert_eq!(target, "/engine.io/?EIO=3&transport=websocket");
     assert_eq!(pair.exchange(&format!("0{OPEN}")), "");
-    assert_eq!((pair.is_open(), pair.client.beats_every()), (true, Some(Duration::from_secs(25))));
-    assert_eq!(pair.beat(), "2");
+    assert_eq!((pair.is_open(), pair.client.heartbeat_interval()), (true, Some(Duration::from_secs(25))));
+    assert_eq!(pair.heartbeat(), "2");
     assert_eq!(pair.exchange("3"), "");
     // Those of version 4 don't, and what a server wants of them has bounds.
     let (mut pair, _) = Pair::upgraded(Protocol::EngineIo);
     assert_eq!(pair.exchange(&format!("0{OPEN}")), "");
-    assert_eq!(pair.client.beats_every(), None);
+    assert_eq!(pair.client.heartbeat_interval(), None);
     for (interval, expect_ms) in [("0", 10), ("18446744073709551615", 3_600_000)] {
         let (mut pair, _) = Pair::upgraded(Protocol::EngineIo3);
         assert_eq!(pair.exchange(&format!("0{}", OPEN.replace("25000", interval))), "");
-        assert_eq!(pair.client.beats_every(), Some(Duration::from_millis(expect_ms)));
+        assert_eq!(pair.client.heartbeat_interval(), Some(Duration::from_millis(expect_ms)));
     }
 }
 
@@ -135,7 +135,7 @@ fn socket_io_2_is_let_in_unasked() {
     assert_eq!(pair.exchange(&format!("0{OPEN}")), "");
     assert!(!pair.is_open());
     assert_eq!(pair.exchange("40"), "");
-    assert_eq!((pair.is_open(), pair.beat().as_str()), (true, "2"));
+    assert_eq!((pair.is_open(), pair.heartbeat().as_str()), (true, "2"));
     let (text, arrives) = numbered(1);
     let event = format!(r#"42["message","{text}"]"#);
     assert_eq!(pair.send(&text), event);
@@ -164,7 +164,7 @@ fn socket_io_asks_for_the_namespace() {
     assert_eq!(text, format!(r#"42["message","{}"]"#, str::from_utf8(&payload).unwrap()));
     pair.exchange(&text);
     let head = Some(Head { sequence: 1, intended_ns: 2 });
-    assert_eq!(pair.happened.last(), Some(&Happened::Payload { head, payload_bytes: 44, clean: true }));
+    assert_eq!(pair.happened.last(), Some(&ClientEvent::Payload { head, payload_bytes: 44, clean: true }));
     assert!(pair.complains(Lane::Main, &frame(Opcode::Text, b"41")).contains("namespace"));
 }
 
@@ -275,10 +275,10 @@ fn polling_of_socket_io_2_counts_and_posts_pings() {
         assert_eq!(request(&pair.main()), ("GET".to_owned(), base.to_owned(), vec![]));
         pair.hear(Lane::Main, &opened[..cut]);
         pair.hear(Lane::Main, &opened[cut..]);
-        assert_eq!(pair.happened, [Happened::Opened, arrives]);
+        assert_eq!(pair.happened, [ClientEvent::Opened, arrives]);
         // Nothing has to be said, so the next poll begins.
         assert_eq!(request(&pair.main()), ("GET".to_owned(), format!("{base}&sid=S-1"), vec![]));
-        pair.client.beat(&pair.dialect, &mut pair.out);
+        pair.client.heartbeat(&pair.dialect, &mut pair.out);
         pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
         let posted = String::from_utf8(std::mem::take(&mut pair.out.side)).unwrap();
         assert!(posted.starts_with("POST ") && posted.ends_with("\r\n\r\n1:2"), "{posted}");
@@ -291,16 +291,16 @@ fn polling_of_socket_io_2_counts_and_posts_pings() {
         let digits = event.len().to_string().bytes().map(|digit| digit - b'0').collect::<Vec<u8>>();
         let octets = [&[0][..], &digits, &[0xff], event.as_bytes(), &[0, 1, 0xff], b"3"].concat();
         pair.hear(Lane::Main, &answer_bytes(200, &octets));
-        assert_eq!(pair.happened, [Happened::Opened, arrives, arrives]);
+        assert_eq!(pair.happened, [ClientEvent::Opened, arrives, arrives]);
     }
 }
 
 /// The payload of a JSON array of one string, of a document in quotes, or bare.
-pub(super) fn numbered(sequence: u64) -> (String, Happened) {
+pub(super) fn numbered(sequence: u64) -> (String, ClientEvent) {
     let mut payload = blank(60);
     let head = Head { sequence, intended_ns: 5 };
     head.write(&mut payload);
-    let arrives = |payload_bytes| Happened::Payload { head: Some(head), payload_bytes, clean: true };
+    let arrives = |payload_bytes| ClientEvent::Payload { head: Some(head), payload_bytes, clean: true };
     (String::from_utf8(payload).unwrap(), arrives(60))
 }
 
@@ -332,7 +332,7 @@ fn xhr_streaming_reads_lines_and_asks_again() {
         assert!(target.starts_with("/sockjs/") && target.ends_with("/xhr_streaming"));
         pair.hear(Lane::Main, &first[..cut]);
         pair.hear(Lane::Main, &first[cut..]);
-        assert_eq!(pair.happened, [Happened::Opened, arrives, arrives]);
+        assert_eq!(pair.happened, [ClientEvent::Opened, arrives, arrives]);
         // The same session goes on with the next response, prelude and all.
         assert_eq!(request(&pair.main()).1, target);
         pair.hear(Lane::Main, &streamed("application/javascript", &[&prelude, &frame], false));
@@ -365,8 +365,8 @@ fn an_event_stream_is_open_with_its_head() {
         pair.hear(Lane::Main, &stream[cut..]);
         // The quotes are the document's.
         let head = Some(Head { sequence: 9, intended_ns: 5 });
-        let arrives = Happened::Payload { head, payload_bytes: 62, clean: true };
-        assert_eq!(pair.happened, [Happened::Opened, arrives, arrives], "{cut}");
+        let arrives = ClientEvent::Payload { head, payload_bytes: 62, clean: true };
+        assert_eq!(pair.happened, [ClientEvent::Opened, arrives, arrives], "{cut}");
     }
     let mut pair = Pair::new(Protocol::Sse);
     let ended = streamed("text/event-stream", &[&event], true);
