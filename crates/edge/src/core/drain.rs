@@ -14,6 +14,9 @@
 //! A connection that this node passes through to another one over TLS has a slot as well: it ends with its TLS, and its client
 //! reaches the other node directly.
 //!
+//! In a cluster, a node waits after the window for the Socket.IO clients that can be recovered: the node that they reconnect to fetches
+//! their sockets from here.
+//!
 //! **Invariants.** What begins after the start of the window, or is moved here, has no slot and ends with the
 //! window. A second drain replaces the times of the first.
 
@@ -33,6 +36,10 @@ use stentor_hub::{Disconnect, SessionId};
 /// How often a session is looked at whose pending deliveries haven't left.
 const PENDING_RETRY: Duration = Duration::from_millis(100);
 
+/// How long a node of a cluster waits for clients that can be recovered: socket.io-client's `reconnectionDelayMax`, whose first
+/// attempt comes after 0.5 to 1.5 s.
+const RECOVERY_TIME: Duration = Duration::from_secs(5);
+
 /// Clients of `stentor.v1` reconnect after a time from zero to this, drawn for each.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
 
@@ -50,6 +57,10 @@ pub(super) struct Draining {
     window_begins: Instant,
     window_ends: Instant,
     ends: Instant,
+    /// Until when clients can be recovered by other nodes.
+    recovery_ends: Instant,
+    /// Whether nothing is left on this core, which the other cores know.
+    is_idle: bool,
     /// In the order of their slots, the next one last.
     targets: Vec<Target>,
     /// The number of slots.
@@ -95,10 +106,15 @@ impl<D: Driver> Core<D> {
         let window_begins = now + drain.delay;
         let window_ends = window_begins + drain.window;
         let seed = self.ex.shared.seed[0] ^ self.ex.context.core as u64;
+        if self.drain.as_deref().is_some_and(|before| before.is_idle) {
+            self.ex.shared.set_idle(false);
+        }
         self.drain = Some(Box::new(Draining {
             window_begins,
             window_ends,
             ends: window_ends + drain.timeout,
+            recovery_ends: window_begins,
+            is_idle: false,
             targets: Vec::new(),
             slots: 0,
             next_at: window_begins,
@@ -112,11 +128,19 @@ impl<D: Driver> Core<D> {
         self.continue_drain();
     }
 
-    /// Whether the node is drained, or the time for it is over.
-    pub(super) fn is_drained(&self) -> bool {
-        let Some(drain) = self.drain.as_deref().filter(|_| self.ex.finishing) else { return false };
-        let is_idle = self.driver.connections() == 0 && self.mailboxes.is_empty();
-        is_idle || self.ex.context.now >= drain.ends
+    /// Whether the node is drained, or the time for it is over. A core goes on while others aren't: they wait for it when a socket
+    /// moves to another node.
+    pub(super) fn is_drained(&mut self) -> bool {
+        let Some(drain) = self.drain.as_deref_mut().filter(|_| self.ex.finishing) else { return false };
+        let now = self.ex.context.now;
+        let is_idle = self.driver.connections() == 0
+            && self.mailboxes.is_empty()
+            && (self.ex.recovery.suspended() == 0 || now >= drain.recovery_ends);
+        if is_idle != drain.is_idle {
+            drain.is_idle = is_idle;
+            self.ex.shared.set_idle(is_idle);
+        }
+        self.ex.shared.is_idle() || now >= drain.ends
     }
 
     /// Does what is due of a drain.
@@ -153,6 +177,10 @@ impl<D: Driver> Core<D> {
             self.ex.draining = true;
             self.ex.finishing = true;
             self.finish_drain(&mut drain);
+            if self.ex.options().broker.is_some() && drain.window_begins < drain.window_ends {
+                drain.recovery_ends = drain.ends.min(now + RECOVERY_TIME);
+                self.driver.timer_set(drain.recovery_ends, Timer::Drain.token());
+            }
             self.driver.timer_set(drain.relayed_end, Timer::Drain.token());
             self.driver.timer_set(drain.ends, Timer::Drain.token());
         } else if now >= drain.relayed_end {

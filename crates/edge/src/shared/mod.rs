@@ -1,6 +1,7 @@
 //! What the cores of a node share, and what the control plane reaches them by.
 
 mod command;
+mod draining;
 pub(crate) mod limits;
 mod moving;
 mod presence;
@@ -210,6 +211,8 @@ pub(crate) struct Shared {
     drain: Mutex<Drain>,
     /// How often [`DataPlane::drain`] was called.
     drains: AtomicUsize,
+    /// The cores that have drained and have nothing left.
+    idle: AtomicUsize,
     kernel_full: AtomicBool,
     /// A publication was refused for want of memory, and [`ControlPlane::space`] hasn't been called since.
     refused_for_memory: AtomicBool,
@@ -245,6 +248,7 @@ impl Shared {
             wanted: Mutex::default(),
             drain: Mutex::default(),
             drains: AtomicUsize::new(0),
+            idle: AtomicUsize::new(0),
             kernel_full: AtomicBool::new(false),
             refused_for_memory: AtomicBool::new(false),
             behind_broker: AtomicUsize::new(0),
@@ -300,17 +304,6 @@ impl Shared {
         let least = (0..self.cores).min_by_key(|core| load(*core))?;
         (load(core) > load(least) + IMBALANCE_MIN && load(core) > load(least) + load(least) / 8)
             .then_some(least)
-    }
-
-    /// How often the node was told to drain.
-    #[inline]
-    pub(crate) fn drains(&self) -> usize {
-        self.drains.load(Ordering::Acquire)
-    }
-
-    /// How it was told to drain the last time.
-    pub(crate) fn drain(&self) -> Drain {
-        *locked(&self.drain)
     }
 
     /// Tells the control plane that there is memory again, if it was refused any. To be called from time to
