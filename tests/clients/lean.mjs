@@ -34,7 +34,7 @@ function framed(bytes) {
 }
 
 /** Opens a WebSocket to `path`; calls `open()`, `message(text)` in order, and `gone()` once. `send` takes text. */
-function connect(url, path, { open = () => {}, message, gone }) {
+export function leanWebSocket(url, path, { open = () => {}, message, gone }) {
   const { hostname, port } = new URL(url);
   const socket = net.connect({ port, host: hostname, noDelay: true });
   let isUpgraded = false;
@@ -76,16 +76,16 @@ let sessions = 0;
  * what comes, in the same form. Gives what cuts the connection off, and the stream that can be paused.
  */
 export const LEAN = {
-  'lean websocket': (url, subscribe, hear, gone) => connect(url, '/ws', {
+  'lean websocket': (url, subscribe, hear, gone) => leanWebSocket(url, '/ws', {
     open: (send) => send(JSON.stringify(subscribe)),
     message: (text) => hear(JSON.parse(text)),
     gone,
   }),
-  'lean bodies': (url, { feed }, hear, gone) => connect(url, `/ws/${feed}`, {
+  'lean bodies': (url, { feed }, hear, gone) => leanWebSocket(url, `/ws/${feed}`, {
     message: (text) => hear({ type: 'snapshot', data: JSON.parse(text) }),
     gone,
   }),
-  'lean engineio': (url, subscribe, hear, gone) => connect(url, '/engine.io/?EIO=4&transport=websocket', {
+  'lean engineio': (url, subscribe, hear, gone) => leanWebSocket(url, '/engine.io/?EIO=4&transport=websocket', {
     message(text, send) {
       if (text[0] === '0') send(`4${JSON.stringify(subscribe)}`);
       else if (text[0] === '2') send('3');
@@ -93,7 +93,7 @@ export const LEAN = {
     },
     gone,
   }),
-  'lean socketio': (url, { feed, epoch, offset }, hear, gone) => connect(url, '/socket.io/?EIO=4&transport=websocket', {
+  'lean socketio': (url, { feed, epoch, offset }, hear, gone) => leanWebSocket(url, '/socket.io/?EIO=4&transport=websocket', {
     message(text, send) {
       if (text[0] === '0') send('40');
       else if (text[0] === '2') send('3');
@@ -102,7 +102,7 @@ export const LEAN = {
     },
     gone,
   }),
-  'lean sockjs': (url, subscribe, hear, gone) => connect(url, `/sockjs/000/lean${process.pid}x${sessions++}x${Math.random().toString(36).slice(2)}/websocket`, {
+  'lean sockjs': (url, subscribe, hear, gone) => leanWebSocket(url, `/sockjs/000/lean${process.pid}x${sessions++}x${Math.random().toString(36).slice(2)}/websocket`, {
     message(text, send) {
       if (text === 'o') send(JSON.stringify([JSON.stringify(subscribe)]));
       else if (text[0] === 'a') for (const message of JSON.parse(text.slice(1))) hear(JSON.parse(message));
