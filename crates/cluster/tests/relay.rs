@@ -344,7 +344,7 @@ async fn strangers_get_nothing_from_the_internal_listener() {
     let memory = Memory::default();
     let node = Node::start(&memory, SECRET).await;
     let garbage: Vec<u8> = (0..10_000_u32).map(|n| (n * 31 % 256) as u8).collect();
-    for bytes in [get("/healthz").repeat(3).as_bytes(), &garbage, &[0; 74]] {
+    for bytes in [get("/healthz").repeat(3).as_bytes(), &garbage, &[0; 75]] {
         let (answer, _) = answer_to(&node, bytes).await;
         assert!(answer.is_empty(), "{answer:?}");
     }
@@ -353,7 +353,7 @@ async fn strangers_get_nothing_from_the_internal_listener() {
     drop(TcpStream::connect(node.internal).await.unwrap());
     node.until_metric("cluster_internal_refused", "incomplete", 1).await;
     let start = Instant::now();
-    let (slow, silent) = tokio::join!(answer_to(&node, &[1; 73]), answer_to(&node, b""));
+    let (slow, silent) = tokio::join!(answer_to(&node, &[1; 74]), answer_to(&node, b""));
     assert!(slow.0.is_empty() && silent.0.is_empty());
     assert!(start.elapsed() >= Duration::from_secs(1), "{:?}", start.elapsed());
     node.until_metric("cluster_internal_refused", "timeout", 2).await;
