@@ -326,7 +326,10 @@ impl Serving {
         if now_ns < intended_ns {
             return Some(Duration::from_nanos(intended_ns - now_ns));
         }
-        self.lag.record_ns(now_ns - intended_ns.max(self.clock.at_ns(waiting)).min(now_ns));
+        // A newest version that nobody waited for isn't late.
+        if self.pacing != Pacing::Newest {
+            self.lag.record_ns(now_ns - intended_ns.max(self.clock.at_ns(waiting)).min(now_ns));
+        }
         let document = self.versions.at(Head { sequence: number, intended_ns });
         self.next = number + 1;
         self.answer_all(document);

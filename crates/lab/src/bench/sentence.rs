@@ -153,7 +153,8 @@ pub(super) fn of_goal(verdict: &Verdict) -> Option<String> {
         None => metric.format(value),
     };
     let most = if metric.larger_is_better() { "at least" } else { "at most" };
-    let goal = format!("{}, {most} {}", metric.phrase(), figure(verdict.bound));
+    let phrase = metric.phrase().trim_end_matches(',');
+    let goal = format!("{phrase}, {most} {}", figure(verdict.bound));
     Some(match (verdict.measured, verdict.reached) {
         (None, _) => format!("Goal not measured: {goal}."),
         (Some(measured), true) => format!("Goal reached: {goal}. Result: {}.", figure(measured)),

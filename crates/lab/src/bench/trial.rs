@@ -222,7 +222,14 @@ pub(super) fn run(
             let connect_rate_hz = Some(OVERLOAD_CONNECT_HZ);
             run_server(
                 contestant,
-                Task { document: Some(shape), overload: Some(phase), connect_rate_hz, ..task },
+                // The load begins while the generator would look at idle connections.
+                Task {
+                    document: Some(shape),
+                    overload: Some(phase),
+                    connect_rate_hz,
+                    idle: Some(Duration::ZERO),
+                    ..task
+                },
                 options,
             )?
         }

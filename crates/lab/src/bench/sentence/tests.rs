@@ -77,6 +77,7 @@ fn goals_are_sentences() {
         super::super::ratio(Metric::CpuPerMessage, "ws8", 1.15),
         super::super::ratio(Metric::Rate, "ws8", 2.0),
         super::super::bound(Metric::LatencyP99, 50.0),
+        super::super::bound(Metric::AgeShift, 1.5),
         super::super::ratio(Metric::Rate, "ws9", 2.0),
     ];
     let (_, goals) = said(runs(&same, false, None), runs(&same, false, None), targets);
@@ -86,6 +87,7 @@ fn goals_are_sentences() {
             "Goal reached: CPU per message, at most 1.15× ws8's. Result: 1.00× ws8's.",
             "Goal MISSED: round trips, at least 2.00× ws8's. Result: 1.00× ws8's.",
             "Goal reached: p99 latency, at most 50.0 ms. Result: 1.000 ms.",
+            "Goal not measured: age after the overload, relative to before, at most 1.50×.",
             "Goal not measured: round trips, at least 2.00× ws9's.",
         ]
     );
