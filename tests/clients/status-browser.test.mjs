@@ -86,7 +86,7 @@ for (const browser of browserNames) {
       await page.locator('#id').fill(socket.id);
       await page.locator('#find button').click();
       await until((id) => document.querySelector('#session td')?.textContent === id, socket.id);
-      assert.match(await page.locator('#session').innerText(), /socketio[^]*<img src=x/);
+      assert.match(await page.locator('#session').innerText(), /socketio[^]*address\s+127\.0\.0\.1\s+since\s+20\d\d-\S+Z \(\d+ s\)\s+send buffer\s+0 B[^]*<img src=x/);
       const ended = event(socket, 'disconnect');
       await page.locator('#disconnect').click();
       assert.equal((await ended)[0], 'io server disconnect');

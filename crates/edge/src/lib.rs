@@ -18,6 +18,7 @@
 //! | `wire` | `Request` | the request in [`Application`] and [`Context`] |
 //! | `driver` | `Driver` | [`Core`] and [`simulated`], which run over every driver |
 
+mod access;
 mod app;
 mod budget;
 mod core;
@@ -51,6 +52,7 @@ mod subscribe_options;
 mod tls;
 mod tracked;
 
+pub use access::ACCESS_LOG;
 pub use app::{
     Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Hello, Message,
     NotPublished, NotSubscribed, Page, RequestId, RoomsApp,

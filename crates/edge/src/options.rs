@@ -373,6 +373,8 @@ with_defaults! {
         pub hosts: Hosts = Hosts::default(),
         /// Which pages may connect.
         pub origins: Origins = Origins::default(),
+        /// Whether there is an event of `tracing` per request, with the target [`ACCESS_LOG`](crate::ACCESS_LOG).
+        pub access_log: bool = false,
         /// Bounds.
         pub limits: Limits = Limits::default(),
         /// The proxies in front of the server.

@@ -10,21 +10,27 @@ use std::panic::PanicHookInfo;
 use std::sync::Arc;
 use std::thread;
 use stentor_control::ProcessCounter;
-use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::filter::LevelFilter;
+use stentor_edge::ACCESS_LOG;
+use tracing::{Metadata, Subscriber};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Registry, registry, reload};
+use tracing_subscriber::{Layer, Registry, registry, reload};
 
 /// Maximum number of queued log lines.
 const LINES_MAX: usize = 1024;
+/// The same for the access log, which has a queue of its own, so that it never displaces a warning.
+const ACCESS_LINES_MAX: usize = 16_384;
 
 /// The log. When it is dropped, queued lines are written, unless that takes longer than a second.
 #[must_use]
 pub(crate) struct Log {
     dropped: ErrorCounter,
+    access_dropped: Option<ErrorCounter>,
     level: LevelHandle,
-    _writer: WorkerGuard,
+    _writers: Vec<WorkerGuard>,
 }
 
 impl Log {
@@ -34,9 +40,10 @@ impl Log {
     }
 
     /// Counts the lines that were dropped, for `/metrics`.
-    pub(crate) fn dropped_lines(&self) -> ProcessCounter {
-        let dropped = self.dropped.clone();
-        dropped_lines(move || dropped.dropped_lines() as u64)
+    pub(crate) fn dropped_lines(&self) -> Vec<ProcessCounter> {
+        let (dropped, access_dropped) = (self.dropped.clone(), self.access_dropped.clone());
+        let access_lines = move || access_dropped.as_ref().map_or(0, ErrorCounter::dropped_lines);
+        dropped_lines(move || dropped.dropped_lines() as u64, move || access_lines() as u64)
     }
 }
 
@@ -67,37 +74,75 @@ fn filter(level: LogLevel) -> LevelFilter {
     }
 }
 
-/// The counter of dropped lines, with its value.
-pub(crate) fn dropped_lines(value: impl Fn() -> u64 + Send + Sync + 'static) -> ProcessCounter {
-    ProcessCounter {
-        name: "log_lines_dropped",
-        help: "Log lines dropped because standard error wasn't read",
-        value: Arc::new(value),
-    }
+/// The counters of dropped lines, with their values.
+pub(crate) fn dropped_lines(
+    value: impl Fn() -> u64 + Send + Sync + 'static,
+    access_value: impl Fn() -> u64 + Send + Sync + 'static,
+) -> Vec<ProcessCounter> {
+    vec![
+        ProcessCounter {
+            name: "log_lines_dropped",
+            help: "Log lines dropped because standard error wasn't read",
+            value: Arc::new(value),
+        },
+        ProcessCounter {
+            name: "access_log_lines_dropped",
+            help: "Lines of the access log dropped because standard error wasn't read fast enough",
+            value: Arc::new(access_value),
+        },
+    ]
 }
 
-/// Begins to write log lines, panics among them. Called once.
-pub(crate) fn start(format: LogFormat, level: LogLevel) -> anyhow::Result<Log> {
-    let (writer, guard) = NonBlockingBuilder::default()
+/// A thread that writes lines to standard error, and its queue.
+fn writer(name: &str, lines_max: usize) -> (NonBlocking, WorkerGuard) {
+    NonBlockingBuilder::default()
         .lossy(true)
-        .buffered_lines_limit(LINES_MAX)
-        .thread_name("log")
-        .finish(std::io::stderr());
-    let (filter, handle) = reload::Layer::new(filter(level));
-    let log = Log { dropped: writer.error_counter(), level: LevelHandle(handle), _writer: guard };
+        .buffered_lines_limit(lines_max)
+        .thread_name(name)
+        .finish(std::io::stderr())
+}
+
+/// How lines are written.
+fn lines<S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync>(
+    writer: NonBlocking,
+    format: LogFormat,
+) -> Box<dyn Layer<S> + Send + Sync> {
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(writer)
         // The log's reader may be gone. `eprintln!` would panic then.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .with_target(false);
-    let started = match format {
-        LogFormat::Text => registry().with(filter).with(lines.compact()).try_init(),
-        LogFormat::Json => registry().with(filter).with(lines.json().flatten_event(true)).try_init(),
-    };
-    started.map_err(|error| anyhow::anyhow!("can't start logging: {error}"))?;
+    match format {
+        LogFormat::Text => lines.compact().boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    }
+}
+
+fn is_access(metadata: &Metadata<'_>) -> bool {
+    metadata.target() == ACCESS_LOG
+}
+
+/// Begins to write log lines, panics among them, and those of the access log if it is on. Called once.
+pub(crate) fn start(format: LogFormat, level: LogLevel, access_log: bool) -> anyhow::Result<Log> {
+    let (log, guard) = writer("log", LINES_MAX);
+    let (filter, handle) = reload::Layer::new(filter(level));
+    let access = access_log.then(|| writer("access-log", ACCESS_LINES_MAX));
+    let access_dropped = access.as_ref().map(|(access, _)| access.error_counter());
+    let (dropped, level) = (log.error_counter(), LevelHandle(handle));
+    let others = filter_fn(|metadata| !is_access(metadata));
+    // Lines of requests have no level that could be chosen.
+    let requests = filter_fn(is_access).with_max_level_hint(LevelFilter::INFO);
+    let (access, access_guard) = access.unzip();
+    let access = access.map(|access| lines(access, format).with_filter(requests));
+    let _writers = [Some(guard), access_guard].into_iter().flatten().collect();
+    registry()
+        .with(lines(log, format).with_filter(filter.and(others)))
+        .with(access)
+        .try_init()
+        .map_err(|error| anyhow::anyhow!("can't start logging: {error}"))?;
     std::panic::set_hook(Box::new(panicked));
-    Ok(log)
+    Ok(Log { dropped, access_dropped, level, _writers })
 }
 
 /// Logs a panic like any other event, so that it isn't lost between lines of JSON. The caller of the failed part

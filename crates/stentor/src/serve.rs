@@ -38,7 +38,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         sources.environment(environment()).flags(flags.clone()).load()
     };
     let (config, warnings) = load()?;
-    let log = logging::start(config.server.log, config.server.log_level)?;
+    let log = logging::start(config.server.log, config.server.log_level, config.server.access_log)?;
     for warning in warnings {
         tracing::warn!("{warning}");
     }
@@ -78,7 +78,7 @@ pub(crate) async fn serve(
     // Before anything listens, so that a signal never meets its default action.
     let (sender, signals) = lifecycle::signals(reloader).context("can't install signal handlers")?;
     let Launched { started, plane, mut control, sockets, is_activated, inheritance, member, ended } =
-        wiring::launch(reloader, routes, vec![log.dropped_lines()]).await?;
+        wiring::launch(reloader, routes, log.dropped_lines()).await?;
     tracing::info!(
         listen = %started.addr,
         admin = %control.admin_addr(),

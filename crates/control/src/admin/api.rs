@@ -182,7 +182,7 @@ pub static OPERATIONS: [Operation; 18] = [
         method: "GET",
         path: "/api/v1/rooms/members",
         summary: "List the members of a room",
-        description: "Lists the members of a room with presence (`presence.rooms`), in the order of their sessions' ids, and counts all of \
+        description: "Lists the members of a room with presence (`rooms.presence`), in an order that stays, and counts all of \
                       them. Of another room, it only counts the members; `POST /api/v1/sessions` lists them. Query: `room`, `namespace` \
                       (default `/`), `limit` (1 to 1,000, default 100) and `after`. If there are more, `next` is the `after` of the next \
                       page. A page of large members ends early.",

@@ -29,6 +29,9 @@ const DRAINING_LINGER: Duration = Duration::from_secs(1);
 /// The same time while the number of connections is near the maximum.
 const FULL_LINGER: Duration = Duration::from_millis(100);
 
+/// Where the status of a response ends.
+const STATUS_LINE_BYTES: usize = "HTTP/1.1 200".len();
+
 /// What the cork keeps of its memory after an unusually large answer.
 const CORK_BYTES: usize = 16 * 1024;
 const CORK_BYTES_MAX: usize = 1 << 20;
@@ -36,6 +39,9 @@ const CORK_BYTES_MAX: usize = 1 << 20;
 impl<D: Driver> Core<D> {
     /// Sends what has gathered in the cork, before what the session is owed.
     pub(super) fn answer(&mut self, index: usize, mut out: Vec<u8>) {
+        if self.ex.access.is_on() {
+            self.log_sent(index, &out);
+        }
         if !out.is_empty()
             && let Some(conn) = self.table.get_mut(index)
         {
@@ -130,6 +136,10 @@ impl<D: Driver> Core<D> {
             if self.frames.is_empty() {
                 break;
             }
+            if self.ex.access.is_on() && self.ex.access.awaits_status(index) {
+                let begin: Vec<u8> = self.frames[0].bytes().iter().take(STATUS_LINE_BYTES).copied().collect();
+                self.log_sent(index, &begin);
+            }
             let sending = self.driver.send(conn_id, &mut self.frames);
             self.ex.record_latencies();
             if let Some(conn) = self.table.get_mut(index) {
@@ -144,6 +154,13 @@ impl<D: Driver> Core<D> {
             self.taken(index);
         }
         self.resume_deferred(index);
+    }
+
+    /// A connection sends this, for the access log.
+    pub(super) fn log_sent(&mut self, index: usize, sent: &[u8]) {
+        let Some(Machine::Http(connection)) = self.table.get(index).map(|conn| &conn.machine) else { return };
+        let is_whole = connection.http.waiting.as_ref().is_none_or(Waiting::is_answered);
+        self.ex.access.sent(index, self.ex.context.now, sent, is_whole);
     }
 
     /// Moves what waits for a client, and the deliveries of its sessions, into `frames`.

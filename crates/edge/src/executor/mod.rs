@@ -23,6 +23,7 @@ use arrivals::Arrivals;
 pub(crate) use effect::{Effect, PollAnswer};
 pub(crate) use stentor_hub::SubscribeOptions;
 
+use crate::access::AccessLog;
 use crate::app::{
     Acks, Action, Application, Arguments, Context, CoreContext, ENVELOPE_BYTES, HandlerScope, Identities,
     NotSubscribed, Outlet, Questions, Refused, public_id, take_at_once,
@@ -91,6 +92,7 @@ pub(crate) struct Executor {
     pub(crate) outlet: Outlet,
     pub(crate) questions: Questions,
     pub(crate) handshakes: Handshakes,
+    pub(crate) access: AccessLog,
     pub(crate) budget: Budget,
     /// Approximate number of bytes published since sessions were last sent their deliveries.
     pub(crate) published_bytes: usize,
@@ -164,6 +166,7 @@ impl Executor {
                 shared.ledger.clone(),
             ),
             handshakes: Handshakes::new(shared.ledger.clone()),
+            access: AccessLog::new(options.access_log, shared.ledger.clone()),
             outlet: Outlet::new(options.broker.clone(), shared.ledger.clone(), shared.seed),
             budget: Budget::new(turn_bytes_max),
             published_bytes: 0,

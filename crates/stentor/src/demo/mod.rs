@@ -48,7 +48,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         let facts =
             page::Facts { has_replay: replay.is_some(), admin: admin.clone(), needs_token: token.is_some() };
         let routes = page::routes(args.libraries.as_deref(), &facts)?;
-        let log = logging::start(config.server.log, config.server.log_level)?;
+        let log = logging::start(config.server.log, config.server.log_level, config.server.access_log)?;
         for warning in warnings {
             tracing::warn!("{warning}");
         }

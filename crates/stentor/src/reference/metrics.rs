@@ -53,7 +53,7 @@ const ALERTS: [(&str, &str); 26] = [
 
 /// The tables, with the prefixes of their metrics. A metric is in the first table that fits.
 const SECTIONS: [(&str, &[&str]); 7] = [
-    ("Process", &["process_", "stentor_log_"]),
+    ("Process", &["process_", "stentor_log_", "stentor_access_log_"]),
     ("Memory", &["stentor_memory_"]),
     ("Feeds", &["stentor_feed_"]),
     ("Admin port", &["stentor_admin_", "stentor_inbox_", "stentor_mailbox_waits"]),
@@ -66,7 +66,7 @@ pub(super) fn markdown() -> anyhow::Result<String> {
     let data_plane = stentor_edge::idle(stentor_edge::Options::default(), Signals::new());
     let data_plane = Arc::new(stentor_cluster::alone(data_plane));
     let data_plane = Arc::new(stentor_cluster::bridge::alone(data_plane)?);
-    let text = sample_metrics(data_plane, vec![logging::dropped_lines(|| 0)])?;
+    let text = sample_metrics(data_plane, logging::dropped_lines(|| 0, || 0))?;
     let metrics = parse(&text);
     let mut page = String::from(HEAD);
     write!(page, "\n## Alerts\n\n| metric | alert when | meaning |\n|---|---|---|\n")?;

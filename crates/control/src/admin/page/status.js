@@ -203,7 +203,16 @@
       }
       shown = session.id;
       at('found').textContent = '';
-      fill('session', [['id', session.id], ['protocol', session.protocol], ...session.rooms.map((room) => ['room', room])]);
+      const { user, info, address, since } = session;
+      fill('session', [
+        ['id', session.id], ['protocol', session.protocol],
+        ...(user ? [['user', user.id], ['issuer', user.issuer]] : []),
+        ...(info === undefined ? [] : [['info', JSON.stringify(info)]]),
+        ...(address ? [['address', address]] : []),
+        ...(since === undefined ? [] : [['since', `${new Date(since * 1000).toISOString().replace('.000', '')} (${duration(Math.max(0, Math.round(Date.now() / 1000) - since))})`]]),
+        ['send buffer', bytes(session.send_buffer_bytes)],
+        ...session.rooms.map((room) => ['room', room]),
+      ]);
       at('disconnect').hidden = false;
     } catch (error) {
       at('found').textContent = error.message;

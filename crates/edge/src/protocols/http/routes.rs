@@ -1,6 +1,7 @@
 //! What requests are answered with, by their routes.
 
 use super::{Http, HttpContext, Waiting};
+use crate::access::{Entry, shown_path};
 use crate::app::HandlerScope;
 use crate::identity::Service;
 use crate::limits::{LimitReached, Slot};
@@ -176,12 +177,39 @@ impl Http {
     ) -> Outcome {
         self.release_slot(cx);
         let is_counted = std::mem::replace(&mut self.is_counted, true);
+        let before = out.len();
         let outcome = self.route_to(cx, request, is_counted, out);
+        if cx.ex.access.is_on() {
+            self.log(cx, request, &outcome, &out[before..]);
+        }
         // An answered request holds nothing any more.
         if !matches!(outcome, Outcome::Upgraded(_) | Outcome::Waiting(_)) {
             self.release_slot(cx);
         }
         outcome
+    }
+
+    /// A line of the access log begins.
+    fn log(&self, cx: &mut HttpContext<'_>, request: &Request<'_>, outcome: &Outcome, response: &[u8]) {
+        let lasts = match outcome {
+            Outcome::Answered { .. } => false,
+            Outcome::Waiting(waiting) => !waiting.is_answered(),
+            Outcome::Upgraded(_) | Outcome::Body { .. } => true,
+            // It is handled again, here or elsewhere.
+            _ => return,
+        };
+        let options = cx.ex.options();
+        let user = cx.session.and_then(|session| cx.ex.who_is(session).0);
+        let begun = cx.ex.context.now;
+        let entry = Entry {
+            begun,
+            method: request.method().into(),
+            path: shown_path(request.path(), options.sockjs.iter().map(|sockjs| &*sockjs.prefix)),
+            address: options.proxies.client_of(self.peer.ip(), self.is_tls, request).ip,
+            user: user.map(|user| user.subject),
+            status: None,
+        };
+        cx.ex.access.begin(cx.conn.index(), begun, entry, response, lasts);
     }
 
     /// Behind a proxy, a connection counts for the address of its request, while this is answered.
@@ -280,13 +308,19 @@ impl Http {
         out: &mut Vec<u8>,
     ) -> Outcome {
         let settings = cx.ex.settings.clone();
-        let (mut cx, _, engineio, sockjs) = self.request_context(cx, request, out);
-        match find(request.path(), &settings.options) {
+        let before = out.len();
+        let (mut context, _, engineio, sockjs) = self.request_context(cx, request, out);
+        let outcome = match find(request.path(), &settings.options) {
             Route::SockJs { service, route } => {
-                sockjs::handle_body(&mut cx, sockjs, service, &route, buffered).map(Waiting::Receiver)
+                sockjs::handle_body(&mut context, sockjs, service, &route, buffered).map(Waiting::Receiver)
             }
-            _ => engineio::handle_body(&mut cx, engineio, buffered).map(Waiting::Poll),
+            _ => engineio::handle_body(&mut context, engineio, buffered).map(Waiting::Poll),
+        };
+        if cx.ex.access.is_on() {
+            let is_whole = matches!(outcome, Outcome::Answered { .. });
+            cx.ex.access.sent(cx.conn.index(), cx.ex.context.now, &out[before..], is_whole);
         }
+        outcome
     }
 }
 

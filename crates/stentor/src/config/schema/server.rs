@@ -93,6 +93,9 @@ section! {
         log: LogFormat = LogFormat::Text, [restart];
         /// The least severe level that is logged.
         log_level: LogLevel = LogLevel::Info;
+        /// Whether each request of a client is logged when it is answered: docs/operate.md, "Access log". A WebSocket, or an SSE
+        /// stream, is logged when it ends.
+        access_log: bool, [restart];
         /// Time after SIGTERM in which the server still accepts clients, while `/readyz` answers 503, so that load balancers
         /// stop choosing it.
         drain_delay: Duration = s(0), in s(0)..=HOUR;

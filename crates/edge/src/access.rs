@@ -1,0 +1,176 @@
+//! The access log: one line per request, when it is answered or its connection ends, if [`Options::access_log`](crate::Options).
+//!
+//! A WebSocket, or a stream of events, is one request that lasts as long as its connection. Lines are events of `tracing` with the
+//! target [`ACCESS_LOG`], whose subscriber must not block. A line has no query and no header, because tokens and
+//! ids of sessions are there, and the name of a SockJS session is left out of its path.
+//!
+//! **Bounds.** One entry per connection, with [`PATH_BYTES_MAX`] bytes of the path. Entries are charged to the ledger.
+
+use crate::ledger::{Charge, Class, Ledger};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The target of the events of the access log.
+pub const ACCESS_LOG: &str = "stentor::access";
+
+const PATH_BYTES_MAX: usize = 256;
+
+/// A request that isn't answered, or lasts.
+pub(crate) struct Entry {
+    pub(crate) begun: Instant,
+    pub(crate) method: Box<str>,
+    pub(crate) path: Box<str>,
+    pub(crate) address: IpAddr,
+    pub(crate) user: Option<Arc<str>>,
+    /// `None` until it is known.
+    pub(crate) status: Option<u16>,
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.method.len() + self.path.len()
+    }
+
+    fn log(&self, now: Instant) {
+        let Self { method, path, address, user, status, begun } = self;
+        let duration_ms =
+            u64::try_from(now.saturating_duration_since(*begun).as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(
+            target: ACCESS_LOG,
+            %address, user = user.as_deref(), method = &**method, path = &**path, status, duration_ms,
+            "request"
+        );
+    }
+}
+
+/// The access log of a core.
+pub(crate) struct AccessLog {
+    is_on: bool,
+    /// By the connection's index.
+    entries: Vec<Option<Box<Entry>>>,
+    charge: Charge,
+}
+
+impl AccessLog {
+    pub(crate) fn new(is_on: bool, ledger: Arc<Ledger>) -> Self {
+        Self { is_on, entries: Vec::new(), charge: Charge::new(ledger, Class::Connections) }
+    }
+
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// A request that has this response, or the begin of it, on a connection. `lasts`: more of it follows.
+    pub(crate) fn begin(
+        &mut self,
+        index: usize,
+        now: Instant,
+        mut entry: Entry,
+        response: &[u8],
+        lasts: bool,
+    ) {
+        self.end(index, now);
+        entry.status = status_of(response);
+        if entry.status.is_some() && !lasts {
+            return entry.log(now);
+        }
+        if self.entries.len() <= index {
+            self.entries.resize_with(index + 1, || None);
+        }
+        self.charge.add(entry.bytes());
+        self.entries[index] = Some(Box::new(entry));
+    }
+
+    /// Whether the response of a connection's request has yet to begin.
+    pub(crate) fn awaits_status(&self, index: usize) -> bool {
+        self.entries
+            .get(index)
+            .is_some_and(|entry| entry.as_ref().is_some_and(|entry| entry.status.is_none()))
+    }
+
+    /// A connection sends this. `is_whole`: its request is answered then.
+    pub(crate) fn sent(&mut self, index: usize, now: Instant, response: &[u8], is_whole: bool) {
+        let Some(Some(entry)) = self.entries.get_mut(index) else { return };
+        entry.status = entry.status.or_else(|| status_of(response));
+        // A WebSocket's request lasts.
+        if is_whole && entry.status.is_some_and(|status| status != 101) {
+            self.end(index, now);
+        }
+    }
+
+    /// A connection has ended, or its next request begins.
+    pub(crate) fn end(&mut self, index: usize, now: Instant) {
+        if let Some(entry) = self.entries.get_mut(index).and_then(Option::take) {
+            self.charge.subtract(entry.bytes());
+            entry.log(now);
+        }
+    }
+}
+
+/// The path of a line: without what isn't ASCII, and without the names of SockJS sessions, which are secrets of their clients.
+/// `sockjs` are the prefixes of SockJS.
+pub(crate) fn shown_path<'a>(path: &str, sockjs: impl Iterator<Item = &'a str>) -> Box<str> {
+    let mut shown: String =
+        path.chars().take(PATH_BYTES_MAX).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
+    let under = |prefix: &str| {
+        path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/')).then_some(prefix.len())
+    };
+    if let Some(prefix) = sockjs.filter_map(under).max() {
+        // PREFIX/SERVER/SESSION/TRANSPORT
+        let mut slashes = shown.match_indices('/').map(|(at, _)| at).filter(|at| *at > prefix);
+        if let Some(server) = slashes.next() {
+            let end = slashes.next().unwrap_or(shown.len());
+            shown.replace_range(server + 1..end, "*");
+        }
+    }
+    shown.into()
+}
+
+/// The status of a response, if these bytes begin with one that is final.
+fn status_of(response: &[u8]) -> Option<u16> {
+    let rest = response.strip_prefix(b"HTTP/1.1 ").or_else(|| response.strip_prefix(b"HTTP/1.0 "))?;
+    let status = std::str::from_utf8(rest.get(..3)?).ok()?.parse().ok()?;
+    if status != 100 {
+        return Some(status);
+    }
+    let end = response.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
+    status_of(&response[end + 4..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_shows_no_name_of_a_session() {
+        let check = |path: &str, shown: &str| {
+            assert_eq!(&*shown_path(path, ["/sockjs", "/sockjs/a"].into_iter()), shown)
+        };
+        check("/feed/a/b", "/feed/a/b");
+        check("/sockjs", "/sockjs");
+        check("/sockjs/info", "/sockjs/info");
+        check("/sockjs/000/secret", "/sockjs/000/*");
+        check("/sockjs/000/secret/xhr_send", "/sockjs/000/*/xhr_send");
+        check("/sockjs/a/000/secret/xhr", "/sockjs/a/000/*/xhr");
+        check("/sockjsx/000/open/xhr", "/sockjsx/000/open/xhr");
+        check("/é\u{1b}", "/??");
+        check(&format!("/{}", "x".repeat(300)), &format!("/{}", "x".repeat(255)));
+        check(&format!("/sockjs/{}/secret", "x".repeat(300)), &format!("/sockjs/{}", "x".repeat(248)));
+    }
+
+    #[test]
+    fn the_status_is_that_of_the_final_response() {
+        assert_eq!(status_of(b"HTTP/1.1 101 Switching Protocols\r\n\r\n"), Some(101));
+        assert_eq!(status_of(b"HTTP/1.0 404 Not Found\r\n"), Some(404));
+        assert_eq!(status_of(b"HTTP/1.1 100 Continue\r\n\r\n"), None);
+        assert_eq!(
+            status_of(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 413 Content Too Large\r\n\r\n"),
+            Some(413)
+        );
+        for broken in [&b""[..], b"HTTP/1.1 ", b"HTTP/1.1 2x0 ", b"event: message"] {
+            assert_eq!(status_of(broken), None);
+        }
+    }
+}
