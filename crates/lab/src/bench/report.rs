@@ -288,13 +288,18 @@ impl CaseReport {
 
     /// Figures and ratios of all servers.
     pub(crate) fn table(&self) -> Table {
+        // One server alone has no ratios.
+        let alone = self.servers.len() < 2;
         let columns = self.metrics.iter().flat_map(|metric| [metric.label(), "ratio"]);
+        let columns = columns.filter(|name| !alone || *name != "ratio");
         let mut table = Table::new(std::iter::once("server").chain(columns).chain(["valid runs"]));
         for server in &self.servers {
             let mut row = vec![server.name.clone()];
             for metric in &self.metrics {
                 row.push(server.medians.get(metric).map_or("–".to_owned(), |value| metric.format(*value)));
-                row.push(server.comparisons.get(metric).map_or(String::new(), Comparison::to_string));
+                if !alone {
+                    row.push(server.comparisons.get(metric).map_or(String::new(), Comparison::to_string));
+                }
             }
             let sound = server.trials.iter().filter(|trial| trial.doubts.is_empty()).count();
             row.push(format!("{sound}/{}", server.trials.len()));

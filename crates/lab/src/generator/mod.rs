@@ -17,7 +17,6 @@ mod churn;
 mod echo;
 mod fanout;
 mod follow;
-mod idle;
 mod latency;
 mod line;
 mod live;

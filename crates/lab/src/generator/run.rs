@@ -10,7 +10,7 @@ use stentor_driver::{Driver, EpollDriver, Options, UringDriver, Waker};
 use super::pool::{ConnectionPool, Load};
 use super::{
     DriverKind, LoadSpec, Outcome, Progress, Publisher, Spec, ask, budget, chat, churn, echo, fanout, follow,
-    idle, misbehave, reconnect,
+    misbehave, reconnect,
 };
 use crate::Error;
 use crate::measure::pin_current;
@@ -126,7 +126,11 @@ fn run_on<D: Driver>(
         LoadSpec::Chat(plan) => chat::run(&mut pool, &plan, &mut outcome)?,
         LoadSpec::Ask => ask::run(&mut pool, &mut outcome)?,
         LoadSpec::Follow { lasts } => follow::run(&mut pool, lasts, &mut outcome)?,
-        LoadSpec::Idle { hold } => idle::run(&mut pool, hold, &mut outcome)?,
+        LoadSpec::Idle { hold } => {
+            let begin = pool.read_clocks();
+            pool.turn_for(hold, &mut Ignore)?;
+            outcome.load = begin.until(&pool.read_clocks());
+        }
         LoadSpec::Reconnect { cut, bytes, publisher } => {
             reconnect::run(&mut pool, cut, bytes, publisher, &mut connected, &mut outcome)?;
         }
