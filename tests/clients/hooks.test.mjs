@@ -99,7 +99,7 @@ test('an event is a signed request, and its answer joins, acknowledges and emits
   assert.ok(Math.abs(Date.now() / 1000 - time) < 60);
   assert.equal(JSON.parse(body).version, 1);
   assert.deepEqual(question, {
-    id: 1, hook: 'event', connection: { session: ada.id, protocol: 'socketio', namespace: '/' },
+    id: 1, hook: 'event', connection: { session: ada.id, protocol: 'socketio', namespace: '/', address: '127.0.0.1' },
     user: null, event: 'join', arguments: ['r'], acknowledge: true,
   });
   const say = seen.flatMap(({ questions }) => questions).find(({ event }) => event === 'say');
@@ -121,7 +121,7 @@ test('clients of stentor.v1 send events over WebSocket and SockJS', async (t) =>
     const { type, id, code } = await client.next();
     assert.deepEqual([type, id, code], ['error', 8, 'unknown_event']);
     const { connection } = seen.at(-1).questions[0];
-    assert.deepEqual(connection, { session: client.session, protocol, namespace: '/' });
+    assert.deepEqual(connection, { session: client.session, protocol, namespace: '/', address: '127.0.0.1' });
   }
 });
 
@@ -414,6 +414,7 @@ test('a hook says who clients are, and which rooms they join', async (t) => {
     },
   });
   const server = await serve(t, { config: hook('auth', url, 'on = ["connect", "event"]') });
+  const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
   const expected = { user: { id: '42', issuer: 'hook:auth' }, info: { name: 'Ada' } };
   for (const transports of [['websocket'], ['polling']]) {
     const socket = await connected(t, server, { transports, auth: { token: 'good' } });
@@ -433,7 +434,7 @@ test('a hook says who clients are, and which rooms they join', async (t) => {
     });
   }
   for (const [protocol, connect] of [
-    ['websocket', () => new WebSocket(`${server.ws}/ws?token=good`, { headers: { 'user-agent': 'test/1', origin: server.http } })],
+    ['websocket', () => new WebSocket(`${server.ws}/ws?token=good`, { headers: { 'user-agent': 'test/1', origin: server.http, traceparent } })],
     ['sockjs', () => new SockJS(`${server.http}/sockjs?token=good`, null, { transports: ['xhr-polling'] })],
   ]) {
     const client = await plain(t, connect());
@@ -444,7 +445,9 @@ test('a hook says who clients are, and which rooms they join', async (t) => {
     assert.equal((await client.next()).code, 'not_allowed');
   }
   const claimed = seen.map(({ questions: [question] }) => question.client).find((client) => client?.user_agent === 'test/1');
-  assert.deepEqual(claimed, { origin: server.http, user_agent: 'test/1', token: 'good' });
+  assert.deepEqual(claimed, { origin: server.http, user_agent: 'test/1', traceparent, token: 'good' });
+  await plain(t, new WebSocket(`${server.ws}/ws?token=good`, { headers: { traceparent: `${traceparent}x` } }));
+  assert.equal(seen.at(-1).questions[0].client.traceparent, undefined, 'of another form');
   const refused = new WebSocket(`${server.ws}/ws?token=bad`);
   const [, response] = await once(refused, 'unexpected-response');
   assert.equal(response.statusCode, 401);

@@ -192,6 +192,7 @@ pub(super) struct Verifying {
     namespace: Option<Box<str>>,
     origin: Option<Box<str>>,
     user_agent: Option<Box<str>>,
+    traceparent: Option<Box<str>>,
 }
 
 impl Hooks {
@@ -205,9 +206,11 @@ impl Hooks {
         };
         let answer = match (answer, client) {
             (Ok(identity), Some(client)) => {
-                let Verifying { address, protocol, namespace, origin, user_agent, .. } = &client;
-                let [namespace, origin, user_agent] = [namespace, origin, user_agent].map(Option::as_deref);
-                let client = ClientFacts { address: *address, protocol, namespace, origin, user_agent };
+                let Verifying { address, protocol, namespace, origin, user_agent, traceparent, .. } = &client;
+                let [namespace, origin, user_agent, traceparent] =
+                    [namespace, origin, user_agent, traceparent].map(Option::as_deref);
+                let client =
+                    ClientFacts { address: *address, protocol, namespace, origin, user_agent, traceparent };
                 let credentials = Credentials { token: None, client };
                 match HookAuthenticator::identified(self, ticket, &identity, &credentials, true) {
                     Authentication::Accepted(identity) => Ok(identity),
@@ -232,14 +235,22 @@ impl Hooks {
 
     /// Remembers a client whose token is being verified.
     fn verifies(&self, ticket: Ticket, client: &ClientFacts<'_>) {
-        let ClientFacts { address, protocol, namespace, origin, user_agent } = *client;
-        let [namespace, origin, user_agent] =
-            [namespace, origin, user_agent].map(|text| text.map(Into::into));
+        let ClientFacts { address, protocol, namespace, origin, user_agent, traceparent } = *client;
+        let [namespace, origin, user_agent, traceparent] =
+            [namespace, origin, user_agent, traceparent].map(|text| text.map(Into::into));
         let mut verifying = locked(&self.verifying);
         if verifying.len() >= VERIFYING_MAX {
             verifying.pop_front();
         }
-        verifying.push_back(Verifying { ticket, address, protocol, namespace, origin, user_agent });
+        verifying.push_back(Verifying {
+            ticket,
+            address,
+            protocol,
+            namespace,
+            origin,
+            user_agent,
+            traceparent,
+        });
     }
 }
 

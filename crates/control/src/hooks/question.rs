@@ -108,14 +108,15 @@ impl Object {
 
 /// An event of a client.
 pub(super) fn event(id: u64, event: &ClientEvent<'_>) -> Vec<u8> {
-    let ClientEvent { session, identity, protocol, namespace, name, arguments, wants_ack, .. } = *event;
+    let ClientEvent { session, identity, protocol, address, namespace, name, arguments, wants_ack, .. } =
+        *event;
     let mut object = Object::begin(id, HookKind::Event);
     let session = session.to_string();
     object.connection(Connection {
         session: Some(&session),
         protocol: Some(protocol),
         namespace: Some(namespace),
-        address: None,
+        address,
     });
     object.user(identity);
     object.text("event", name);
@@ -178,7 +179,7 @@ pub(super) fn connect(
     token: Option<&str>,
     identity: Option<&Identity>,
 ) -> Vec<u8> {
-    let ClientFacts { address, protocol, namespace, origin, user_agent } = *client;
+    let ClientFacts { address, protocol, namespace, origin, user_agent, traceparent } = *client;
     let mut object = Object::begin(id, HookKind::Connect);
     let address = address.map(|address| address.to_string());
     object.connection(Connection {
@@ -188,6 +189,8 @@ pub(super) fn connect(
         address: address.as_deref(),
     });
     object.user(identity);
-    object.texts("client", &[("origin", origin), ("user_agent", user_agent), ("token", token)]);
+    let claimed =
+        [("origin", origin), ("user_agent", user_agent), ("traceparent", traceparent), ("token", token)];
+    object.texts("client", &claimed);
     object.end()
 }

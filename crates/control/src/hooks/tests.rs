@@ -554,6 +554,7 @@ fn the_documented_requests_are_what_is_sent() {
             session,
             identity: Some(&identity),
             protocol: "socketio",
+            address: Some("192.0.2.7"),
             namespace: "/",
             name: "join",
             arguments: Arguments { json: r#""user:42""#, attachments: &[] },
@@ -570,6 +571,7 @@ fn the_documented_requests_are_what_is_sent() {
         namespace: Some("/"),
         origin: Some("https://example.com"),
         user_agent: Some("Mozilla/5.0"),
+        traceparent: None,
     };
     let id = session.to_string();
     let connection = Connection { session: Some(&id), namespace: Some("/"), ..Connection::default() };

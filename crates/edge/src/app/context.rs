@@ -4,14 +4,13 @@ use super::actions::{Acks, Action, Sent, Waiter};
 use super::{Ack, Arguments, Connect, Envelope, Event, Message, NotPublished, NotSubscribed, RequestId};
 use super::{Outlet, Questions, Refused, renews};
 use crate::budget::Budget;
-use crate::encode::Writer;
-use crate::encode::{Formats, json_string};
-use crate::identity::Owner;
-use crate::identity::Service;
+use crate::encode::{Formats, Writer, json_string};
+use crate::identity::{Owner, Service};
 use crate::ledger::Pressure;
 use crate::limits::rates::{Counted, SessionRates, Undo};
 use crate::limits::{LimitPolicy, rate_reached};
 use crate::millis::Millis;
+use crate::plane::network_of;
 use crate::ports::{Access, ClientEvent, ClientFacts, Credentials, Denial, EventEmit, EventReply, PublicId};
 use crate::recovery::RecoverableSockets;
 use crate::tracked::Tracked;
@@ -466,6 +465,7 @@ impl<'a> Context<'a> {
         let Event { name, arguments, ack } = *event;
         let wants_ack = ack.is_some();
         let identity = self.questions.identities.get(session).cloned();
+        let address = self.hub.source(session).map(|(source, _)| network_of(source));
         let reply = self.questions.ask_application(self.core.now, |events, ticket| {
             let namespace = &namespace;
             events.handle(&ClientEvent {
@@ -473,6 +473,7 @@ impl<'a> Context<'a> {
                 session: id,
                 identity: identity.as_deref(),
                 protocol,
+                address: address.as_deref(),
                 namespace,
                 name,
                 arguments,

@@ -26,6 +26,8 @@ pub struct ClientEvent<'a> {
     pub identity: Option<&'a Identity>,
     /// Its protocol, as in [`SessionInfo::protocol`](super::SessionInfo::protocol).
     pub protocol: &'static str,
+    /// The address of its client; of IPv6 the /64 network.
+    pub address: Option<&'a str>,
     /// Its namespace; `/` for plain sessions.
     pub namespace: &'a str,
     /// The event's name.

@@ -81,6 +81,8 @@ pub struct ClientFacts<'a> {
     pub origin: Option<&'a str>,
     /// The header `User-Agent` of its request.
     pub user_agent: Option<&'a str>,
+    /// The header `traceparent` of its request, if it has the form of one (W3C Trace Context, section 3.2).
+    pub traceparent: Option<&'a str>,
 }
 
 /// The answer to [`Credentials`].

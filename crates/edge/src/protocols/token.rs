@@ -39,6 +39,12 @@ fn explicit<'r>(request: &'r Request<'_>) -> impl Iterator<Item = Cow<'r, str>> 
     header.chain(protocol).chain(query.map(|(_, value)| value)).filter(|token| !token.is_empty())
 }
 
+/// Whether a header names a trace: version, trace id, parent id and flags, in hexadecimal.
+fn is_traceparent(text: &str) -> bool {
+    let lengths = text.split('-').map(str::len);
+    lengths.eq([2, 32, 16, 2]) && text.bytes().all(|b| matches!(b, b'-' | b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// The token in a cookie.
 fn in_cookie<'r>(request: &Request<'r>, name: &str) -> Option<&'r str> {
     let cookies = request.headers().all("cookie").filter_map(|value| std::str::from_utf8(value).ok());
@@ -90,6 +96,7 @@ impl<'a> RequestContext<'a> {
             namespace: None,
             origin: self.request.header_str("origin"),
             user_agent: self.request.header_str("user-agent"),
+            traceparent: self.request.header_str("traceparent").filter(|text| is_traceparent(text)),
         }
     }
 
