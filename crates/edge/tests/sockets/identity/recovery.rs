@@ -1,6 +1,6 @@
 //! Sockets that are recovered belong to the user that had them.
 
-use super::{Issuer, Node};
+use super::{Issuer, Node, subscribe};
 use crate::harness::{Io, Way, on_one_and_three};
 use serde_json::{Value, json};
 use stentor_edge::Recovery;
@@ -11,6 +11,11 @@ fn only_the_same_user_recovers_a_socket() {
         let node = Node::start(cores, Issuer::default(), |options| {
             options.engine.recovery = Some(Recovery::default())
         });
+        let mut others = node.ws_on_each_core("/ws?token=42.1");
+        for ws in &mut others {
+            ws.next_json();
+            assert_eq!(subscribe(ws, "user:42"), "ok");
+        }
         let lose = |token: &str| {
             let mut io = Io::socket(&node, Way::Socket);
             let pid = io.connect("", json!({"token": token}))["pid"].clone();
@@ -40,8 +45,11 @@ fn only_the_same_user_recovers_a_socket() {
         let pid = lose("42.1");
         node.publish("public", "1");
         assert_eq!(back(&pid, "43"), (false, vec![]), "another user's");
-        // Permissions that have changed meanwhile count for what was missed.
+        // Permissions that have changed meanwhile count for what was missed. All cores have it when clients on all of them do.
         node.publish("user:42", "2");
+        for ws in &mut others {
+            assert_eq!(ws.next_json()["data"], 2);
+        }
         node.issuer.rules.forbidden.lock().unwrap().insert("public".into());
         let (recovered, missed) = back(&pid, "42.2");
         assert!(recovered);
