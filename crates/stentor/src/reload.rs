@@ -113,7 +113,7 @@ impl Reloader {
         let (mut config, warnings) = (self.load)().map_err(|problems| problems.to_string())?;
         let changes = config.apply(&self.running());
         let prepared = Self::prepare(parts, config).map_err(|error| format!("{error:#}"))?;
-        self.commit(parts, prepared).await.map_err(|error| format!("{error:#}"))?;
+        self.commit(parts, prepared, &changes).await.map_err(|error| format!("{error:#}"))?;
         Ok(Report { changes, warnings })
     }
 
@@ -127,7 +127,7 @@ impl Reloader {
     }
 
     /// Applies options to all parts. Only the first step can fail: if a file has changed since it was checked.
-    async fn commit(&self, parts: &Parts, prepared: Prepared) -> anyhow::Result<()> {
+    async fn commit(&self, parts: &Parts, prepared: Prepared, changes: &Changes) -> anyhow::Result<()> {
         let Prepared { edge, control, tls, config } = prepared;
         if let (Some(auth), Some(options)) = (&parts.auth, config.auth_options()) {
             auth.replace(&options)?;
@@ -141,7 +141,7 @@ impl Reloader {
         parts.control.configure(control).await;
         // If a core has failed, the process ends anyway.
         let _ = all_cores.await;
-        if parts.auth.is_some() {
+        if parts.auth.is_some() && changes.concern_permissions() {
             // What was allowed before may not be any more.
             let everybody = Recheck { filter: IdentityFilter::default(), action: RecheckAction::Authorize };
             let (looked_at, all_sessions) = oneshot::channel();

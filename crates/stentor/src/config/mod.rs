@@ -197,6 +197,13 @@ impl Changes {
         Self { fixed, ..Self::default() }
     }
 
+    /// Whether a change that applies may end what clients were allowed before.
+    pub(crate) fn concern_permissions(&self) -> bool {
+        let concerns =
+            |name: &String| name.starts_with("auth.") || matches!(&**name, "permissions" | "rooms.publish");
+        self.applied.iter().any(concerns)
+    }
+
     /// Adds a change. Returns whether it needs a restart.
     fn add(&mut self, section: &str, key: &str, restart: bool) -> bool {
         let name = if key.is_empty() { section.to_owned() } else { format!("{section}.{key}") };

@@ -1,4 +1,4 @@
-//! What a reload does if a file changes between its check and its use.
+//! What a reload does if a file changes between its check and its use, and when sessions are looked at again.
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
@@ -43,8 +43,27 @@ async fn nothing_has_changed_if_a_part_fails_at_last() {
 
     let prepared = Reloader::prepare(&parts, next.clone()).unwrap();
     std::fs::remove_file(&ca_file).unwrap();
-    let error = reloader.commit(&parts, prepared).await.unwrap_err().to_string();
+    let error = reloader.commit(&parts, prepared, &Changes::default()).await.unwrap_err().to_string();
     assert!(error.contains("ca.pem"), "{error}");
     assert_eq!(tls.expiries()[0].0, before.0);
     assert_ne!(reloader.running(), next);
+}
+
+#[test]
+fn sessions_are_looked_at_again_if_permissions_have_changed() {
+    let config = |auth: &str, more: &str| {
+        let issuer = "[[auth.issuers]]\nissuer = \"a\"\naudience = \"a\"\nalgorithms = [\"HS256\"]\n\
+                      keys = [{ secret = \"0123456789abcdef0123456789abcdef\" }]\n";
+        let text = format!("[auth]\n{auth}\n{issuer}\n{more}\n");
+        Sources::default().text("stentor.toml", &text).load().unwrap().0
+    };
+    let check = |auth: &str, more: &str, expect: bool| {
+        let changes = config(auth, more).apply(&config("", ""));
+        assert_eq!(changes.concern_permissions(), expect, "{auth} {more}: {changes:?}");
+    };
+    check("", "", false);
+    check("", "[server]\nlog_level = \"debug\"\n[limits]\nturn_bytes_max = \"1MiB\"", false);
+    check("anonymous = \"allow\"", "", true);
+    check("", "[[permissions]]\ntopics = [\"**\"]\nallow = [\"subscribe\"]", true);
+    check("", "[rooms]\npublish = true", true);
 }
