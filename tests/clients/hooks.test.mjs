@@ -463,6 +463,23 @@ test('while a connect hook is down, clients are refused, or accepted as nobody',
   }
 });
 
+test('a connect hook is asked about each namespace, wherever the token is', async (t) => {
+  const { url, seen } = await backend(t, {
+    answer: ({ connection: { namespace = '/' }, client }) => ({ allow: namespace === '/' && client.token === 'good', code: 'not_here' }),
+  });
+  const config = `[socketio]\nnamespaces = ["/admin"]\n${hook('auth', url, 'on = ["connect"]')}`;
+  const server = await serve(t, { config });
+  for (const options of [{ query: { token: 'good' } }, { auth: { token: 'good' } }]) {
+    const main = await connected(t, server, options);
+    const admin = main.io.socket('/admin', options);
+    t.after(() => admin.disconnect());
+    const [error] = await Promise.race([once(admin, 'connect_error'), once(admin, 'connect').then(() => [{ data: { code: 'connected' } }])]);
+    assert.equal(error.data.code, 'not_here', JSON.stringify(options));
+    const { connection, client } = seen.at(-1).questions.at(-1);
+    assert.deepEqual([connection.namespace, client.token], ['/admin', 'good']);
+  }
+});
+
 for (const [language, command, args] of [
   ['node', process.execPath, (port) => ['server.mjs', port]],
   ['python', 'python3', (port) => ['server.py', port]],
