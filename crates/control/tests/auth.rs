@@ -272,7 +272,10 @@ async fn clients_that_wait_for_keys_are_answered_after_a_reload() {
     }
     for _ in 0..3 {
         auth.replace(&options(addr)).unwrap();
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        // The task that fetches learns of it.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
     }
     released.notify_one();
     assert_eq!(rig.identified(1).await, ["1"]);
