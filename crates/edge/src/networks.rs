@@ -1,7 +1,7 @@
 //! Networks of addresses, as `10.0.0.0/8`.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A list of networks. Empty: no address is in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,6 +82,14 @@ impl Networks {
     pub fn contains(&self, address: IpAddr) -> bool {
         let bits = bits_of(address);
         self.0.iter().any(|network| bits & network.mask() == network.address)
+    }
+}
+
+/// The address, or the /64 network, of a [`source_of`](crate::plane::source_of).
+pub(crate) fn network_of(source: u64) -> String {
+    match u32::try_from(source) {
+        Ok(bits) => Ipv4Addr::from(bits).to_string(),
+        Err(_) => format!("{}/64", Ipv6Addr::from(u128::from(source) << 64)),
     }
 }
 

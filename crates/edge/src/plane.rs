@@ -7,7 +7,7 @@
 use crate::exposition::{Histogram, Metric};
 use crate::options::Options;
 use crate::ports::{ClientConnection, CommandInbox, Done, Handover, PushedFeeds};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 use stentor_hub::{Key, Requester, Room};
 
@@ -32,14 +32,6 @@ pub(crate) fn source_of(address: IpAddr) -> u64 {
     match address.to_canonical() {
         IpAddr::V4(address) => u64::from(u32::from(address)),
         IpAddr::V6(address) => (u128::from(address) >> 64) as u64,
-    }
-}
-
-/// The address, or the /64 network, of a [`source_of`].
-pub(crate) fn network_of(source: u64) -> String {
-    match u32::try_from(source) {
-        Ok(bits) => Ipv4Addr::from(bits).to_string(),
-        Err(_) => format!("{}/64", Ipv6Addr::from(u128::from(source) << 64)),
     }
 }
 
@@ -151,7 +143,7 @@ mod tests {
         assert_ne!(source("192.0.2.1"), source("192.0.2.2"));
         assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
         assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
-        assert_eq!(network_of(source("192.0.2.1")), "192.0.2.1");
-        assert_eq!(network_of(source("2001:db8:0:1::1")), "2001:db8:0:1::/64");
+        assert_eq!(crate::networks::network_of(source("192.0.2.1")), "192.0.2.1");
+        assert_eq!(crate::networks::network_of(source("2001:db8:0:1::1")), "2001:db8:0:1::/64");
     }
 }

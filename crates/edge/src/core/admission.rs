@@ -5,7 +5,7 @@
 
 use super::{Core, Incoming};
 use crate::limits::{LimitReached, Slot};
-use crate::plane::network_of;
+use crate::networks::network_of;
 use crate::protocols::http::MovedRequest;
 use std::net::SocketAddr;
 use std::time::Duration;

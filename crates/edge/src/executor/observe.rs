@@ -1,7 +1,7 @@
 //! What operators see.
 
 use super::Executor;
-use crate::plane::network_of;
+use crate::networks::network_of;
 use crate::ports::SessionDetails;
 use std::time::Instant;
 use stentor_hub::SessionId;
