@@ -125,7 +125,7 @@ impl AdminListener {
         self.socket.upgrade()?.as_fd().try_clone_to_owned().ok()
     }
 
-    /// Accepts no more connections. Those that are open stay.
+    /// Accepts no more connections, and no more requests on those that are open.
     pub fn close(&self) {
         self.close.send_replace(true);
     }

@@ -83,6 +83,9 @@ pub struct Started {
     pub fallback_reason: Option<String>,
 }
 
+/// The driver numbers the listening sockets of a core with a byte.
+const SOCKETS_OF_CORE_MAX: usize = 256;
+
 /// How long an address in use is retried. After a process was killed, the kernel still closes its sockets: those held
 /// by its io_uring took up to 80 ms (Linux 6.18).
 const LISTEN_RETRY: Duration = Duration::from_secs(1);
@@ -299,8 +302,12 @@ impl Node {
             wait_until_unused(addr).map_err(|error| StartError::Listen(addr, error))?;
         }
         let rounds = inherited.rounds(cores);
-        if rounds * addrs.len() > LISTENERS_MAX {
-            return Err(StartError::Options(format!("at most {LISTENERS_MAX} sockets per core are allowed")));
+        if rounds * addrs.len() > SOCKETS_OF_CORE_MAX {
+            let message = format!(
+                "{cores} cores can't take over what {} have opened: at most {SOCKETS_OF_CORE_MAX} sockets per core are allowed",
+                rounds * cores
+            );
+            return Err(StartError::Options(message));
         }
         let mut sockets = Vec::new();
         let mut connections_max = shared.initial.options.limits.connections_max;

@@ -133,6 +133,13 @@ pub(crate) async fn run(
                 failed => return failed_by(failed),
             },
             Some(signal) = signals.recv() => {
+                if signal == TAKEOVER {
+                    // The other process accepts what comes from now on. The drain goes on, with the time that it has left.
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    let window = left.saturating_sub(DRAIN_GRACE.saturating_add(timeout));
+                    plane.drain(Drain { delay: Duration::ZERO, window, timeout, listens: false });
+                    continue;
+                }
                 if std::mem::replace(&mut is_signalled, true) {
                     break Outcome::Forced;
                 }

@@ -16,6 +16,7 @@ use crate::config::options::Options;
 use crate::config::{Changes, Config, Problems};
 use crate::logging::LevelHandle;
 use crate::machine;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use stentor_control::{Auth, ControlHandle, Reload};
@@ -41,6 +42,7 @@ pub(crate) struct Parts {
     /// Without the planes of clusters around it.
     pub(crate) plane: Arc<dyn DataPlane>,
     pub(crate) control: ControlHandle,
+    pub(crate) admin_addr: SocketAddr,
     pub(crate) auth: Option<Arc<Auth>>,
     pub(crate) tls: Option<TlsHandle>,
 }
@@ -121,6 +123,8 @@ impl Reloader {
     fn prepare(parts: &Parts, config: Config) -> anyhow::Result<Prepared> {
         let Options { edge, mut control, tls, .. } = machine::options(&config);
         machine::leave_idle_feeds_to_cluster(&config, &mut control);
+        // A service manager may have opened it at another address, for which a token is required.
+        control.admin.listen = parts.admin_addr;
         // Its warnings are among those of the configuration.
         let tls = parts.tls.as_ref().map(|_| TlsHandle::prepare(&tls)).transpose()?;
         Ok(Prepared { edge, control: control.prepare()?, tls, config })

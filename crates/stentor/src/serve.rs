@@ -8,7 +8,7 @@ use crate::lifecycle::{self, Outcome, TAKEOVER};
 use crate::logging::{self, Log};
 use crate::reload::Reloader;
 use crate::service_manager::{Notice, notify};
-use crate::takeover::TakeoverListener;
+use crate::takeover::{TakeoverListener, Unpublished};
 use crate::wiring::{self, Launched};
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -17,7 +17,6 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use stentor_edge::{Drain, StaticRoute};
 
@@ -120,39 +119,40 @@ pub(crate) async fn serve(
         tracing::info!("no feeds are configured");
     }
     let scheme = if config.tls.is_empty() { "http" } else { "https" };
+    let mut published = None;
+    if !config.server.takeover_socket.is_empty() {
+        let (listener, unpublished) = TakeoverListener::open(Path::new(&config.server.takeover_socket))?;
+        let admin = control.admin_listener();
+        let open_sockets = {
+            let admin = admin.clone();
+            // None when it no longer listens, in the last phase of a drain.
+            move || (sockets.iter().filter_map(Weak::upgrade).collect(), admin.socket())
+        };
+        let stop = move || {
+            // An error: this process is about to exit.
+            let _ = sender.blocking_send(TAKEOVER);
+            admin.close();
+        };
+        let serve = move || listener.serve(open_sockets, stop);
+        std::thread::Builder::new().name("takeover".into()).spawn(serve)?;
+        published = Some(unpublished);
+    }
+    // Before it is ready: who waits for that may then end the other process.
+    if let Some(inheritance) = inheritance {
+        let path = config.server.takeover_socket.clone();
+        tokio::task::spawn_blocking(move || inheritance.confirm(Path::new(&path))).await??;
+    }
+    if let Some(Err(error)) = published.map(Unpublished::publish) {
+        // This process serves already.
+        tracing::error!(error = format!("{error:#}"), "no new process can take over");
+    }
     if let Err(error) = print_ready(&mut std::io::stdout().lock(), scheme, started.addr) {
         tracing::warn!(%error, "standard output is closed; the ready line is lost");
     }
     // The last line on a terminal that shows both the log and standard output.
     tracing::info!("ready at {scheme}://{}", started.addr);
     notify(Notice::Ready);
-    if let Some(inheritance) = inheritance
-        && let Err(error) = tokio::task::spawn_blocking(|| inheritance.confirm()).await?
-    {
-        tracing::warn!(%error, "the other process has not answered; it may still accept clients");
-    }
-    // Set by whichever comes first: a signal or a takeover.
-    let is_ending = Arc::new(AtomicBool::new(false));
-    if !config.server.takeover_socket.is_empty() {
-        let listener = TakeoverListener::open(Path::new(&config.server.takeover_socket))?;
-        let (admin, ending) = (control.admin_listener(), is_ending.clone());
-        let open_sockets = move || {
-            let clients = sockets.iter().map(Weak::upgrade).collect::<Option<Vec<_>>>()?;
-            admin.socket().filter(|_| !ending.load(Ordering::Acquire)).map(|admin| (clients, admin))
-        };
-        let (admin, ending) = (control.admin_listener(), is_ending.clone());
-        let stop = move || {
-            let stops = !ending.swap(true, Ordering::AcqRel) && sender.blocking_send(TAKEOVER).is_ok();
-            if stops {
-                admin.close();
-            }
-            stops
-        };
-        let serve = move || listener.serve(open_sockets, stop);
-        std::thread::Builder::new().name("takeover".into()).spawn(serve)?;
-    }
     let stopping = || {
-        is_ending.store(true, Ordering::Release);
         notify(Notice::Stopping);
         drain(&reloader.running(), !is_activated)
     };

@@ -6,10 +6,10 @@
 //!     │ ── REQUEST ──────────────────────────────▶ │
 //!     │ ◀── a byte with each socket (SCM_RIGHTS) ─ │
 //!     │ ◀── END ────────────────────────────────── │
-//!     │ starts, and accepts clients                │ still accepts clients
+//!     │ starts, and accepts clients                │ still accepts clients, even if it drains
 //!     │ ── CONFIRMED ────────────────────────────▶ │ stops listening, and drains
 //!     │ ◀── CONFIRMED ──────────────────────────── │
-//!     │ listens at server.takeover_socket          │ exits
+//!     │ listens at server.takeover_socket, ready   │ exits
 //! ```
 //!
 //! Until it confirms, the new process may fail in any way: the running one goes on. The sockets are shared, so that connections
@@ -104,11 +104,22 @@ impl Inheritance {
         Ok(())
     }
 
-    /// This process accepts clients: the other one stops and drains.
-    pub(crate) fn confirm(mut self) -> io::Result<()> {
-        self.stream.write_all(&[CONFIRMED])?;
-        let mut answer = [0];
-        self.stream.read_exact(&mut answer)
+    /// This process accepts clients: the other one, which listened at `path`, stops and drains.
+    ///
+    /// # Errors
+    /// The other process goes on, because this one took too long.
+    pub(crate) fn confirm(mut self, path: &Path) -> anyhow::Result<()> {
+        let mut confirmed = || {
+            self.stream.write_all(&[CONFIRMED])?;
+            self.stream.read_exact(&mut [0])
+        };
+        match confirmed() {
+            Ok(()) => Ok(()),
+            // It has ended meanwhile.
+            Err(_) if UnixStream::connect(path).is_err() => Ok(()),
+            Err(error) => Err(error)
+                .context("the running server has not confirmed the takeover, so it still serves; try again"),
+        }
     }
 }
 
@@ -118,10 +129,36 @@ pub(crate) struct TakeoverListener {
     path: PathBuf,
 }
 
+/// A socket that isn't at its path yet. It is removed if the process ends before.
+pub(crate) struct Unpublished {
+    temporary: PathBuf,
+    path: PathBuf,
+}
+
+impl Unpublished {
+    /// From now on, new processes find it. What is at its path belongs to a process that has ended or confirmed.
+    pub(crate) fn publish(self) -> anyhow::Result<()> {
+        fs::rename(&self.temporary, &self.path)
+            .with_context(|| format!("server.takeover_socket {}", self.path.display()))?;
+        tracing::info!(path = %self.path.display(), "a new process can take over");
+        Ok(())
+    }
+}
+
+impl Drop for Unpublished {
+    fn drop(&mut self) {
+        // Not there after it was published.
+        let _ = fs::remove_file(&self.temporary);
+    }
+}
+
 impl TakeoverListener {
-    /// Listens at `path`. What is there belongs to a process that has ended or confirmed.
-    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
-        let open = || {
+    /// Listens beside `path`, so that all that can fail has been done before a takeover is confirmed.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<(Self, Unpublished)> {
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(format!(".{}", std::process::id()));
+        let unpublished = Unpublished { temporary: temporary.into(), path: path.to_owned() };
+        let open = |path: &Path| {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -130,18 +167,13 @@ impl TakeoverListener {
             fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
             Ok(listener)
         };
-        let listener = open().with_context(|| format!("server.takeover_socket {}", path.display()))?;
-        tracing::info!(path = %path.display(), "a new process can take over");
-        Ok(Self { listener, path: path.to_owned() })
+        let listener = open(&unpublished.temporary)
+            .with_context(|| format!("server.takeover_socket {}", path.display()))?;
+        Ok((Self { listener, path: path.to_owned() }, unpublished))
     }
 
-    /// Hands the sockets over to the first process that confirms. `sockets` is `None` when the server no longer listens; `stop`
-    /// stops it listening, unless it drains already.
-    pub(crate) fn serve(
-        self,
-        sockets: impl Fn() -> Option<(Vec<Arc<OwnedFd>>, OwnedFd)>,
-        stop: impl Fn() -> bool,
-    ) {
+    /// Hands the `sockets` that are still open over to the first process that confirms; `stop` stops this one listening.
+    pub(crate) fn serve(self, sockets: impl Fn() -> (Vec<Arc<OwnedFd>>, Option<OwnedFd>), stop: impl Fn()) {
         loop {
             let handed_over = self.listener.accept().map_err(anyhow::Error::from).and_then(|(stream, _)| {
                 tracing::info!("another process asks for the listening sockets");
@@ -167,26 +199,28 @@ impl TakeoverListener {
 
 fn hand_over(
     mut stream: UnixStream,
-    sockets: &impl Fn() -> Option<(Vec<Arc<OwnedFd>>, OwnedFd)>,
-    stop: &impl Fn() -> bool,
+    sockets: &impl Fn() -> (Vec<Arc<OwnedFd>>, Option<OwnedFd>),
+    stop: &impl Fn(),
 ) -> anyhow::Result<()> {
     check_peer(&stream)?;
     set_timeouts(&stream, MESSAGE_TIMEOUT)?;
     let mut request = [0; REQUEST.len()];
     stream.read_exact(&mut request).context("no request")?;
     ensure!(request == REQUEST, "it isn't a server of this version");
-    let (clients, admin) = sockets().context("this process is shutting down")?;
+    let (clients, admin) = sockets();
     for socket in &clients {
         send(&stream, CLIENTS, Some(socket.as_fd()))?;
     }
-    send(&stream, ADMIN, Some(admin.as_fd()))?;
+    if let Some(admin) = &admin {
+        send(&stream, ADMIN, Some(admin.as_fd()))?;
+    }
     send(&stream, END, None)?;
     drop((clients, admin));
     stream.set_read_timeout(Some(START_TIMEOUT))?;
     let mut confirmed = [0];
     stream.read_exact(&mut confirmed).context("it has not started")?;
     ensure!(confirmed == [CONFIRMED], "it has sent garbage");
-    ensure!(stop(), "this process is shutting down");
+    stop();
     // The new process serves clients, whether or not it hears this.
     let _ = stream.write_all(&[CONFIRMED]);
     Ok(())

@@ -177,6 +177,7 @@ pub(crate) async fn launch(
     reloader.started(Parts {
         plane: own_plane,
         control: control.handle(),
+        admin_addr: control.admin_addr(),
         auth: parts_auth,
         tls: tls_handle,
     });

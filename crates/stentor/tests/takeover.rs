@@ -38,13 +38,14 @@ struct Place {
     socket: PathBuf,
     listen: String,
     admin: String,
+    drain_window: &'static str,
 }
 
 impl Place {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("takeover");
-        Self { _dir: dir, socket, listen: free_address(), admin: free_address() }
+        Self { _dir: dir, socket, listen: free_address(), admin: free_address(), drain_window: "1s" }
     }
 
     fn command(&self, cores: &str) -> Command {
@@ -52,7 +53,7 @@ impl Place {
         command
             .args(["serve", "--listen", &self.listen, "--admin", &self.admin, "--cores", cores])
             .env("STENTOR_SERVER_TAKEOVER_SOCKET", &self.socket)
-            .env("STENTOR_SERVER_DRAIN_WINDOW", "1s")
+            .env("STENTOR_SERVER_DRAIN_WINDOW", self.drain_window)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command
@@ -164,6 +165,31 @@ fn the_running_server_goes_on_if_the_new_one_fails_or_sends_garbage() {
     assert_drained(running);
     kill_process(Pid::from_child(&next.0), Signal::TERM).unwrap();
     assert_drained(next);
+}
+
+#[test]
+fn a_server_that_drains_hands_over_and_drains_on() {
+    let place = Place { drain_window: "4s", ..Place::new() };
+    let mut running = place.start("2");
+    // Its client stays until its slot in the window.
+    let _session = place.ask().unwrap();
+    let mut admin = TcpStream::connect(&place.admin).unwrap();
+    admin.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    admin.write_all(request).unwrap();
+    assert!(admin.read(&mut [0; 4096]).unwrap() > 0);
+
+    kill_process(Pid::from_child(&running.0), Signal::TERM).unwrap();
+    while ask(&place.admin, "/readyz").unwrap() == "200" {
+        std::thread::sleep(PAUSE);
+    }
+    let next = place.start("1");
+    assert_eq!(place.ask().unwrap(), "200");
+    // The admin API belongs to the next one, so what is open to this one ends.
+    assert_eq!(admin.read(&mut [0]).unwrap(), 0);
+    assert!(running.0.try_wait().unwrap().is_none(), "it drains on");
+    assert_drained(running);
+    drop(next);
 }
 
 #[test]

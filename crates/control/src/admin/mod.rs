@@ -134,7 +134,7 @@ fn router(state: Arc<State>) -> Router {
 
 /// Serves until `stop` is set. Requests in progress may then end within `shutdown_timeout`.
 ///
-/// It stops listening when `closed` is set.
+/// It stops listening when `closed` is set, and each connection then ends with its response.
 pub(crate) async fn serve(
     listener: Arc<TcpListener>,
     state: Arc<State>,
@@ -158,10 +158,11 @@ pub(crate) async fn serve(
                 Ok((stream, _)) => match places.clone().try_acquire_owned() {
                     Err(_) => turn_away(&stream, &state),
                     Ok(place) => {
-                        let (state, router, stop) = (state.clone(), router.clone(), stop.clone());
+                        let (state, router) = (state.clone(), router.clone());
+                        let (closed, stop) = (closed.clone(), stop.clone());
                         connections.spawn(async move {
                             let _counted = Counted::new(state.metrics.admin_connections.clone());
-                            connection(stream, &state, router, stop).await;
+                            connection(stream, &state, router, closed, stop).await;
                             drop(place);
                         });
                     }
@@ -216,6 +217,7 @@ async fn connection(
     stream: TcpStream,
     state: &State,
     router: TowerToHyperService<Router>,
+    mut closed: watch::Receiver<bool>,
     mut stop: watch::Receiver<bool>,
 ) {
     let Ok(local) = stream.local_addr() else { return };
@@ -232,7 +234,8 @@ async fn connection(
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = stopped(&mut stop) => {
+        // The next request is for the process that has taken over.
+        () = async { tokio::select! { () = stopped(&mut closed) => {} () = stopped(&mut stop) => {} } } => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

@@ -37,7 +37,13 @@ async fn nothing_has_changed_if_a_part_fails_at_last() {
     let plane = Arc::new(Fake::default());
     let runtime = tokio::runtime::Handle::current();
     let control = Control::start(&runtime, options.control, plane.clone(), Signals::new()).unwrap();
-    let parts = Parts { plane, control: control.handle(), auth: Some(auth), tls: Some(tls.clone()) };
+    let parts = Parts {
+        plane,
+        control: control.handle(),
+        admin_addr: control.admin_addr(),
+        auth: Some(auth),
+        tls: Some(tls.clone()),
+    };
     let log = crate::logging::LevelHandle::for_test();
     let reloader = Reloader::new(running, Box::new(|| Err(Problems(Vec::new()))), log);
 
