@@ -235,7 +235,7 @@ impl Ord for Room {
 
 impl fmt::Debug for Room {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Room({:?}, {:?})", self.namespace(), self.name())
+        f.debug_struct("Room").field("namespace", &self.namespace()).field("name", &self.name()).finish()
     }
 }
 

@@ -180,9 +180,7 @@ fn a_server_that_drains_hands_over_and_drains_on() {
     assert!(admin.read(&mut [0; 4096]).unwrap() > 0);
 
     kill_process(Pid::from_child(&running.0), Signal::TERM).unwrap();
-    while ask(&place.admin, "/readyz").unwrap() == "200" {
-        std::thread::sleep(PAUSE);
-    }
+    while ask(&place.admin, "/readyz").unwrap() == "200" {}
     let next = place.start("1");
     assert_eq!(place.ask().unwrap(), "200");
     // The admin API belongs to the next one, so what is open to this one ends.

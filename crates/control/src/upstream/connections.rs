@@ -3,8 +3,7 @@
 //! A connection has no task of its own. The fetch that uses it reads and writes ([`Connection::drive`]), so a response wakes one task,
 //! and idle connections cost nothing. An idle connection that the server closed is noticed when a fetch wants it.
 
-use super::failure::Failure;
-use super::fetch::chain;
+use super::failure::{Failure, chain};
 use super::{HEAD_BYTES_MAX, IDLE_TIMEOUT};
 use bytes::Bytes;
 use http_body_util::Empty;

@@ -4,7 +4,7 @@ use super::Upstream;
 use super::answer;
 use super::connections::Connection;
 use super::document_processor::{DocumentProcessor, ProcessedDocument, Received};
-use super::failure::Failure;
+use super::failure::{Failure, chain};
 use crate::schedule::{FailureClass, FetchJob, Freshness, Outcome};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
@@ -230,18 +230,4 @@ fn is_stale_connection(error: &hyper::Error) -> bool {
         })
     };
     error.is_incomplete_message() || error.is_canceled() || error.is_closed() || reset()
-}
-
-/// An error and its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }

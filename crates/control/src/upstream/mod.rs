@@ -13,8 +13,8 @@ mod fetch;
 
 pub(crate) use answer::{Coding, coding, is_json};
 pub(crate) use document_processor::{DocumentProcessor, ProcessedDocument, Received, differ};
-pub(crate) use failure::Failure;
-pub(crate) use fetch::{Fetched, chain};
+pub(crate) use failure::{Failure, chain};
+pub(crate) use fetch::Fetched;
 
 use crate::error::Error;
 use crate::options::{Content, FeedsOptions, UpstreamOptions};
