@@ -282,6 +282,8 @@ push = true
   await provoke(put, '507 no_space', 'b', { headers: JSON_TYPE, body: `"${'x'.repeat(90_000)}"` });
   await cutOff(put);
 
+  // An evicted document's sequence is forgotten.
+  await provoke(put, '200', 'a?sequence=8', { headers: JSON_TYPE, body: '{"n":2}' });
   await provoke(remove, '409 sequence', 'a?sequence=6');
   await provoke(remove, '200', 'a');
   await provoke(remove, '404 not_found', 'a');

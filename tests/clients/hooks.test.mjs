@@ -167,6 +167,7 @@ test('a hook that misbehaves refuses its own clients only, and says why in the m
     },
     'too_large ': (response) => response.writeHead(200, { 'content-length': 1_000_000_000 }).write('{'),
     status: (response) => response.writeHead(500).end('{"answers":[]}'),
+    unavailable: (response) => response.writeHead(503).end('{"answers":[]}'),
     redirect: (response) => response.writeHead(307, { location: good.url }).end(),
     invalid: (response) => response.end('<html>'),
     'invalid ': answer((questions) => questions.map(({ id }) => ({ id, ack: 'no list' }))),
@@ -281,7 +282,32 @@ test('notices arrive in order, again if need be, and signed', async (t) => {
   assert(Math.abs(notices[0].at_ms - Date.now()) < 60_000);
   assert.equal((await metric(server, 'hook_notices_total'))['hook="log",kind="connected"'], 2);
   assert.equal((await metric(server, 'hook_notices_dropped_total'))['hook="log"'], 0);
-  assert.equal((await metric(server, 'hook_request_failures_total'))['hook="log",cause="status"'], 2);
+  assert.equal((await metric(server, 'hook_request_failures_total'))['hook="log",cause="unavailable"'], 2);
+});
+
+test('a notice that the backend cannot handle keeps no others', async (t) => {
+  const notices = [];
+  const backendServer = http.createServer(async (request, response) => {
+    const chunks = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const parsed = JSON.parse(Buffer.concat(chunks)).notices;
+    if (parsed.some(({ room }) => room === 'poison')) return response.writeHead(500).end();
+    notices.push(...parsed);
+    response.end();
+  });
+  backendServer.listen(0, '127.0.0.1');
+  await once(backendServer, 'listening');
+  t.after(() => { backendServer.closeAllConnections(); backendServer.close(); });
+  const server = await serve(t, { config: hook('log', `http://127.0.0.1:${backendServer.address().port}/`, 'on = ["occupied"]') });
+  const client = await plain(t, new WebSocket(`${server.ws}/ws`));
+  for (const room of ['a', 'b', 'poison', 'c', 'd']) {
+    client.send({ type: 'subscribe', room, id: room });
+    await client.next();
+  }
+  while (notices.length < 4) await passed(20);
+  assert.deepEqual(notices.map(({ room }) => room), ['a', 'b', 'c', 'd']);
+  assert.deepEqual(notices.map(({ sequence }) => sequence), [1, 2, 4, 5]);
+  assert.equal((await metric(server, 'hook_notices_dropped_total'))['hook="log"'], 1);
 });
 
 test('a connect hook grants permissions', async (t) => {

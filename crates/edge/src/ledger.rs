@@ -6,7 +6,7 @@
 //! rooms, once per turn in its [`Report`]. A queue with a bound of its own has one [`Charge`] for the bound and the ledger.
 //!
 //! Byte counts elsewhere bound something else than held memory: the pace of a turn (`published_bytes` and
-//! `revisited_bytes` of the core, [`crate::executor::budget`]), the backlog of one core with another (`mail_bytes`, whose
+//! `revisited_bytes` of the core, [`crate::budget`]), the backlog of one core with another (`mail_bytes`, whose
 //! publications count themselves), and the length of one answer (`SessionList::bytes`).
 //!
 //! **Invariant.** The bytes of a class are the sum over all live holdings and reports.

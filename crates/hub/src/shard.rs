@@ -106,7 +106,7 @@ impl<E: Encoder> Hub<E> {
     /// Opens a session that is sent frames of `format`. `tag` is the caller's.
     ///
     /// # Panics
-    /// If `format` is not below [`FORMATS_MAX`](crate::FORMATS_MAX).
+    /// If `format` is not below [`FORMATS_MAX`].
     pub fn handle_open(&mut self, format: FormatId, tag: u64) -> SessionId {
         self.sessions.open(format, tag)
     }
@@ -171,7 +171,7 @@ impl<E: Encoder> Hub<E> {
     /// the send buffer in the new format, policies decide. What the new format doesn't support is dropped.
     ///
     /// # Panics
-    /// If `format` is not below [`FORMATS_MAX`](crate::FORMATS_MAX).
+    /// If `format` is not below [`FORMATS_MAX`].
     pub fn set_format(&mut self, session: SessionId, format: FormatId) {
         self.sessions.set_format(session, format);
     }

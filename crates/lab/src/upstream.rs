@@ -7,7 +7,7 @@
 //! request is answered with what is there before version 0 (`null`, or the document before its first change), and the
 //! others wait.
 //!
-//! Where a [`Pacer`] sets the rate, a request is answered with the newest version that is due instead, so a server that asks too
+//! Where a `Pacer` sets the rate, a request is answered with the newest version that is due instead, so a server that asks too
 //! seldom misses versions, as it does with any API.
 //!
 //! It follows RFC 9112 by `stentor-wire`, on a thread of its own. Deliberately absent: every path is the same
@@ -56,7 +56,7 @@ pub enum Content {
 pub enum Pacing {
     /// So many a second from [`Upstream::begin_in`] on, each of which is answered.
     Every(f64),
-    /// As [`Upstream::pacer`] says; only the newest is answered.
+    /// As `Upstream::pacer` says; only the newest is answered.
     Newest,
 }
 

@@ -4,7 +4,7 @@
 //! ```text
 //!  ask ──► waiting ──► batch in flight ──► answered
 //!   │         │               └── failed ──► failed, with the cause
-//!   │         │               └── failed, perhaps because of one question ──► each again, alone
+//!   │         │               └── failed, perhaps because of one question ──► each half again, until that one is alone
 //!   │         └── deadline, or the breaker opens ──► failed
 //!   └── full, or the breaker is open ──► refused at once
 //! ```
@@ -84,8 +84,8 @@ pub(super) struct Batcher<A> {
     limits: Limits,
     waiting: VecDeque<Waiting<A>>,
     waiting_bytes: usize,
-    /// Those that are asked again, which leave first, each alone.
-    alone: VecDeque<Waiting<A>>,
+    /// Halves of requests that have failed, which leave before others, but never take all requests in flight.
+    halves: VecDeque<Vec<Waiting<A>>>,
     /// By number of the request that has failed.
     again: HashMap<u64, Again>,
     /// By number of the request.
@@ -102,7 +102,7 @@ impl<A> Batcher<A> {
             limits,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
-            alone: VecDeque::new(),
+            halves: VecDeque::new(),
             again: HashMap::new(),
             in_flight: HashMap::new(),
             failed: Vec::new(),
@@ -145,26 +145,29 @@ impl<A> Batcher<A> {
         self.waiting.len() >= self.limits.batch_max || self.waiting_bytes >= self.limits.batch_bytes_max
     }
 
-    /// Asks the questions of a request again, each alone, because one of them may be why it has failed. Returns whether it does; if
-    /// not, the request has failed for good.
+    /// Asks the questions of a request again in two requests, because one of them may be why it has failed. Returns whether it does;
+    /// if not, the request has failed for good.
     pub(super) fn ask_again(&mut self, number: u64, questions: Vec<Vec<u8>>) -> bool {
         let is_batch = |request: &InFlight<A>| request.askers.len() > 1;
         if !self.breaker.is_closed() || !self.in_flight.get(&number).is_some_and(is_batch) {
             return false;
         }
         let Some(request) = self.in_flight.remove(&number) else { return false };
-        self.again.insert(number, Again { unanswered: request.askers.len(), has_answer: false });
-        for ((id, asker, asked_at), text) in request.askers.into_iter().zip(questions) {
-            self.waiting_bytes += text.len();
-            self.alone.push_back(Waiting { id, asker, text, asked_at, again: Some(number) });
-        }
+        let first = request.again.unwrap_or(number);
+        let unanswered = request.askers.len();
+        self.again.entry(first).or_insert(Again { unanswered, has_answer: false });
+        let again = |((id, asker, asked_at), text)| Waiting { id, asker, text, asked_at, again: Some(first) };
+        let mut half: Vec<_> = request.askers.into_iter().zip(questions).map(again).collect();
+        self.waiting_bytes += half.iter().map(|waiting| waiting.text.len()).sum::<usize>();
+        let other_half = half.split_off(half.len() / 2);
+        self.halves.extend([half, other_half]);
         true
     }
 
-    /// A question that was asked again has ended. Returns how the request has ended, if that is known.
-    fn end_again(&mut self, number: u64, has_answer: bool) -> Option<bool> {
+    /// Questions that were asked again have ended. Returns how their first request has ended, if that is known.
+    fn end_again(&mut self, number: u64, questions: usize, has_answer: bool) -> Option<bool> {
         let again = self.again.get_mut(&number)?;
-        again.unanswered -= 1;
+        again.unanswered -= questions;
         again.has_answer |= has_answer;
         let (is_last, has_any) = (again.unanswered == 0, again.has_answer);
         if is_last {
@@ -177,10 +180,11 @@ impl<A> Batcher<A> {
     pub(super) fn poll_batch(&mut self, now: Instant) -> Option<Batch> {
         self.expire(now);
         if self.has_slot(now)
-            && let Some(next) = self.alone.pop_front()
+            && self.has_slot_for_half()
+            && let Some(half) = self.halves.pop_front()
         {
-            self.waiting_bytes -= next.text.len();
-            return Some(self.send(now, vec![next]));
+            self.waiting_bytes -= half.iter().map(|waiting| waiting.text.len()).sum::<usize>();
+            return Some(self.send(now, half));
         }
         let first = self.waiting.front()?;
         let is_due = self.in_flight.is_empty()
@@ -222,13 +226,19 @@ impl<A> Batcher<A> {
         self.in_flight.len() < self.limits.requests_max && self.breaker.allows_request(now)
     }
 
+    /// Whether one of them may be what is asked again: questions of other clients go on.
+    fn has_slot_for_half(&self) -> bool {
+        let again = self.in_flight.values().filter(|request| request.again.is_some()).count();
+        again < self.limits.requests_max.div_ceil(2)
+    }
+
     /// When [`Self::poll_batch`] is to be called at the latest, if nothing else happens.
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let deadline = |waiting: &Waiting<A>| waiting.asked_at + self.limits.timeout;
         // If there is no slot, a response makes one.
         let first = self.waiting.front();
         let due = first.filter(|_| self.has_slot(now)).map(|first| first.asked_at + self.limits.gather);
-        self.alone.iter().chain(first).map(deadline).chain(due).min()
+        self.halves.iter().flatten().chain(first).map(deadline).chain(due).min()
     }
 
     /// Fails questions that nothing can answer in time any more.
@@ -242,14 +252,13 @@ impl<A> Batcher<A> {
             self.waiting_bytes -= text.len();
             self.failed.push((asker, Cause::Timeout));
         }
-        for _ in 0..self.alone.len() {
-            let Some(question) = self.alone.pop_front() else { break };
-            if now.saturating_duration_since(question.asked_at) < self.limits.timeout {
-                self.alone.push_back(question);
-                continue;
-            }
+        let is_late =
+            |waiting: &mut Waiting<A>| now.saturating_duration_since(waiting.asked_at) >= self.limits.timeout;
+        let late: Vec<_> = self.halves.iter_mut().flat_map(|half| half.extract_if(.., is_late)).collect();
+        self.halves.retain(|half| !half.is_empty());
+        for question in late {
             self.waiting_bytes -= question.text.len();
-            let ended = question.again.and_then(|number| self.end_again(number, false));
+            let ended = question.again.and_then(|number| self.end_again(number, 1, false));
             self.failed.push((question.asker, Cause::Timeout));
             if let Some(has_answer) = ended {
                 self.end_request(now, 0, has_answer);
@@ -263,7 +272,7 @@ impl<A> Batcher<A> {
             // What waits would wait in vain.
             self.waiting_bytes = 0;
             self.again.clear();
-            let waiting = self.waiting.drain(..).chain(self.alone.drain(..));
+            let waiting = self.waiting.drain(..).chain(self.halves.drain(..).flatten());
             self.failed.extend(waiting.map(|waiting| (waiting.asker, Cause::BreakerOpen)));
         }
     }
@@ -288,7 +297,7 @@ impl<A> Batcher<A> {
             }
             Err(cause) => cause,
         };
-        let mut has_answer = false;
+        let (mut has_answer, questions) = (false, request.askers.len());
         let answered = request.askers.into_iter().map(|(id, asker, _)| {
             let answer = answers.remove(&id).ok_or(missing);
             has_answer |= answer.is_ok();
@@ -297,7 +306,7 @@ impl<A> Batcher<A> {
         let answered = answered.collect();
         let ended = match request.again {
             None => Some(has_answer),
-            Some(failed) => self.end_again(failed, has_answer),
+            Some(first) => self.end_again(first, questions, has_answer),
         };
         if let Some(has_answer) = ended {
             self.end_request(now, number, has_answer);
@@ -317,7 +326,7 @@ impl<A> Batcher<A> {
 
     /// Questions that wait for a request.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.len() + self.alone.len()
+        self.waiting.len() + self.halves.iter().map(Vec::len).sum::<usize>()
     }
 
     /// Bytes of these questions.

@@ -11,6 +11,8 @@ pub(super) enum Cause {
     Broken,
     /// Another status than 200.
     Status,
+    /// A status that concerns all requests: the backend, or a proxy before it, doesn't take any now.
+    Unavailable,
     /// A redirect, which isn't followed.
     Redirect,
     /// The response is larger than allowed.
@@ -26,11 +28,12 @@ pub(super) enum Cause {
 }
 
 impl Cause {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Connect,
         Self::Timeout,
         Self::Broken,
         Self::Status,
+        Self::Unavailable,
         Self::Redirect,
         Self::TooLarge,
         Self::Invalid,
@@ -51,6 +54,7 @@ impl Cause {
             Self::Timeout => "timeout",
             Self::Broken => "broken",
             Self::Status => "status",
+            Self::Unavailable => "unavailable",
             Self::Redirect => "redirect",
             Self::TooLarge => "too_large",
             Self::Invalid => "invalid",

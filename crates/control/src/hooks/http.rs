@@ -68,7 +68,11 @@ impl Sender {
                 status if status.is_redirection() => {
                     Err((Cause::Redirect, format!("it answered {status}; redirects aren't followed")))
                 }
-                status => Err((Cause::Status, format!("it answered {status}"))),
+                status => {
+                    let concerns_all = matches!(status.as_u16(), 401 | 403 | 429 | 502..=504);
+                    let cause = if concerns_all { Cause::Unavailable } else { Cause::Status };
+                    Err((cause, format!("it answered {status}")))
+                }
             }
         };
         let late = |_| (Cause::Timeout, "the response was not complete in time (timeout)".to_owned());

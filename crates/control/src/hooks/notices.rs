@@ -9,6 +9,7 @@
 //! A notice leaves the queue when the backend has answered 200. Each has the next number of its hook on this node, also those that are
 //! dropped: the backend sees that they are missing.
 
+use super::failure::Cause;
 use super::http;
 use super::options::HookKind;
 use super::question::{self, About, Connection};
@@ -27,6 +28,8 @@ use tokio::sync::watch;
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How often a single notice is sent that the backend answers with an error, before it is dropped.
+const TRIES_MAX: u32 = 5;
 /// Time between two looks at the nodes of the cluster.
 const NODES_INTERVAL: Duration = Duration::from_secs(1);
 /// Approximate size of an occupied topic besides its name.
@@ -250,7 +253,8 @@ impl Hooks {
 impl Runner {
     /// Sends notices until `stop`, and then what is left, as far as `timeout` allows.
     pub(super) async fn run_notices(self, mut stop: watch::Receiver<bool>) {
-        let (mut logged, mut pause) = (Logged::default(), None);
+        let (mut logged, mut pause): (_, Option<Duration>) = (Logged::default(), None);
+        let (mut batch_max, mut tries) = (self.hook.batch_max, 0);
         let mut ends_at = None;
         loop {
             if ends_at.is_none() && *stop.borrow_and_update() {
@@ -271,12 +275,25 @@ impl Runner {
                 }
                 (false, _) => {}
             }
-            let failure = self.send_notices(ends_at).await.err();
-            pause = match (&failure, pause) {
-                (None, _) => None,
-                (Some(_), None) => Some(PAUSE_MIN),
-                (Some(_), Some(pause)) => Some((2 * pause).min(PAUSE_MAX)),
+            let (count, failed) = self.send_notices(ends_at, batch_max).await;
+            let concerns_one = failed.as_ref().is_some_and(|(cause, _)| cause.may_concern_one_question());
+            (batch_max, tries) = match concerns_one {
+                // Others needn't wait for one that the backend can't handle.
+                true if count > 1 => (count / 2, 0),
+                true => (1, tries + 1),
+                false if failed.is_none() => ((2 * batch_max).min(self.hook.batch_max), 0),
+                false => (batch_max, tries),
             };
+            if tries == TRIES_MAX {
+                self.drop_notice();
+                tries = 0;
+            }
+            pause = match (&failed, pause) {
+                (None, _) => None,
+                (Some(_), Some(pause)) if !concerns_one => Some((2 * pause).min(PAUSE_MAX)),
+                (Some(_), _) => Some(PAUSE_MIN),
+            };
+            let failure = failed.map(|(_, text)| text);
             self.log(&mut logged, failure);
             if let (Some(pause), None) = (pause, ends_at) {
                 tokio::select! {
@@ -289,12 +306,16 @@ impl Runner {
         }
     }
 
-    /// Sends one request.
-    async fn send_notices(&self, ends_at: Option<Instant>) -> Result<(), String> {
+    /// Sends one request of at most `batch_max` notices. Returns how many, and why it failed.
+    async fn send_notices(
+        &self,
+        ends_at: Option<Instant>,
+        batch_max: usize,
+    ) -> (usize, Option<(Cause, String)>) {
         let hook = &self.hook;
         let (count, body) = {
             let queue = locked(&hook.notices);
-            let count = queue.next_batch(hook.batch_max);
+            let count = queue.next_batch(batch_max);
             (count, http::body(&self.hooks.node, "notices", queue.waiting.iter().take(count)))
         };
         let held = body.len();
@@ -305,14 +326,22 @@ impl Runner {
         let sent = hook.sender.send(body, ends_at.map_or(deadline, |at| at.min(deadline))).await;
         hook.metrics.request_seconds.observe(begun.elapsed().as_secs_f64());
         hook.bodies.subtract(held);
-        sent.map_err(|(cause, text)| {
+        if let Err((cause, text)) = sent {
             hook.metrics.failure(cause).inc();
-            text
-        })?;
+            return (count, Some((cause, text)));
+        }
         let mut queue = locked(&hook.notices);
         queue.confirm(count);
         hook.account(&queue);
-        Ok(())
+        (count, None)
+    }
+
+    /// Gives the oldest notice up. Its number is missing then.
+    fn drop_notice(&self) {
+        let mut queue = locked(&self.hook.notices);
+        queue.confirm(1);
+        self.hook.metrics.notices_dropped.inc();
+        self.hook.account(&queue);
     }
 }
 

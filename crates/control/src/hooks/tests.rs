@@ -329,6 +329,44 @@ fn questions_of_a_failed_request_are_asked_again_alone() {
     assert_eq!((batcher.waiting(), batcher.waiting_bytes(), batcher.poll_timeout(late)), (0, 0, None));
 }
 
+/// A question that the backend can't handle is found by halving, and others have requests meanwhile.
+#[test]
+fn a_bad_question_is_found_by_halving() {
+    let now = Instant::now();
+    let (mut batcher, number) = one_in_flight(now);
+    for asker in ["b", "c", "d", "e"] {
+        batcher.ask(now, asker, |id| id.to_string().into_bytes()).unwrap();
+    }
+    let first = batcher.poll_batch(now).unwrap();
+    batcher.handle_response(now, number, Ok(vec![(1, ())]));
+    assert!(batcher.ask_again(first.number, first.questions));
+    for asker in ["f", "g", "h", "i"] {
+        batcher.ask(now, asker, |id| id.to_string().into_bytes()).unwrap();
+    }
+    let mut requests: VecDeque<_> = std::iter::from_fn(|| batcher.poll_batch(now)).collect();
+    let texts = |requests: &VecDeque<Batch>| -> Vec<usize> {
+        requests.iter().map(|batch| batch.questions.len()).collect()
+    };
+    assert_eq!(texts(&requests), [2, 2, 4], "two halves, and another's questions");
+    let (mut answered, mut sent) = (Vec::new(), 0);
+    while let Some(Batch { number, questions, .. }) = requests.pop_front() {
+        sent += 1;
+        let ids: Vec<u64> =
+            questions.iter().map(|text| std::str::from_utf8(text).unwrap().parse().unwrap()).collect();
+        if !ids.contains(&3) {
+            let answers = ids.into_iter().map(|id| (id, ())).collect();
+            answered.extend(batcher.handle_response(now, number, Ok(answers)));
+        } else if !batcher.ask_again(number, questions) {
+            answered.extend(batcher.handle_response(now, number, Err(Cause::Status)));
+        }
+        requests.extend(std::iter::from_fn(|| batcher.poll_batch(now)));
+    }
+    let bad: Vec<_> = answered.iter().filter(|(_, answer)| answer.is_err()).collect();
+    assert_eq!((answered.len(), bad, sent), (8, vec![&("c", Err(Cause::Status))], 5));
+    assert!(!batcher.is_broken());
+    assert_eq!((batcher.waiting(), batcher.waiting_bytes(), batcher.in_flight()), (0, 0, 0));
+}
+
 /// Requests that have failed because of one question don't open the breaker; those of which nothing is answered do.
 #[test]
 fn one_bad_question_does_not_open_the_breaker() {

@@ -129,7 +129,8 @@ impl Authenticator for Issuer {
             }
             return Authentication::Refused(Denial::TOKEN_MISSING);
         };
-        assert!(!shown.contains(token), "{shown} shows the token");
+        // A short one may be a part of the client's port.
+        assert!(token.len() <= 5 || !shown.contains(token), "{shown} shows the token");
         self.asked.lock().unwrap().push(format!("{}:{token}", credentials.client.protocol));
         if token.starts_with("later") {
             self.later.lock().unwrap().push(ticket);

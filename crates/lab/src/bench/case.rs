@@ -33,7 +33,7 @@ pub struct Case {
     pub usual: Vec<&'static str>,
     /// Whether the judged server is run under a second name as well, where nobody is named.
     pub again: bool,
-    /// Runs of each server where no number is given (`--pairs`), at most: see [`Effort::case`].
+    /// Runs of each server where no number is given (`--pairs`), at most: see `Effort::case`.
     pub pairs: usize,
 }
 

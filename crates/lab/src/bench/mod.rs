@@ -3,7 +3,7 @@
 //! In each case every server runs in a fresh process, in the order A B C, C B A, A B C …, so that drift of the machine affects
 //! all alike. The result is the median of the ratios of the runs with the same number, with an interval. The first server, the
 //! baseline, runs a second time under another name: the A/A test shows how much two runs of the same server differ. A run that
-//! was disturbed is repeated ([`disturbance`]).
+//! was disturbed is repeated (`disturbance`).
 
 mod case;
 mod curve;
@@ -78,7 +78,7 @@ pub struct Options {
     pub echo_rate_hz: Option<f64>,
     /// Seed of the bootstrap.
     pub seed: u64,
-    /// Servers that [`install_for`] couldn't install, and reported; `None`: it hasn't tried.
+    /// Servers that `install_for` couldn't install, and reported; `None`: it hasn't tried.
     pub left_out: Option<Vec<String>>,
     /// Where the progress of a run is shown: on a terminal.
     pub live: Option<Bar>,

@@ -37,7 +37,7 @@ impl Interval {
 pub enum Rule {
     /// Once, when all runs are made.
     Fixed,
-    /// After each round from the third on, until what it shows suffices ([`suffices`]). More looks need more certainty at each.
+    /// After each round from the third on, until what it shows suffices (`suffices`). More looks need more certainty at each.
     Sequential,
 }
 

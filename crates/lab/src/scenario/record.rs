@@ -92,7 +92,7 @@ impl From<&Scenario> for About {
 }
 
 impl Record {
-    /// Reads a file that [`super::run`] wrote.
+    /// Reads a file that [`super::run()`] wrote.
     ///
     /// # Errors
     /// If it isn't there, is none, or has a format that this version doesn't know.
