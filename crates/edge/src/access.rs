@@ -46,7 +46,8 @@ impl Entry {
 
 /// The access log of a core.
 pub(crate) struct AccessLog {
-    is_on: bool,
+    /// Whether requests are logged: asked before each send.
+    pub(crate) is_on: bool,
     /// By the connection's index.
     entries: Vec<Option<Box<Entry>>>,
     charge: Charge,
@@ -55,11 +56,6 @@ pub(crate) struct AccessLog {
 impl AccessLog {
     pub(crate) fn new(is_on: bool, ledger: Arc<Ledger>) -> Self {
         Self { is_on, entries: Vec::new(), charge: Charge::new(ledger, Class::Connections) }
-    }
-
-    #[inline]
-    pub(crate) fn is_on(&self) -> bool {
-        self.is_on
     }
 
     /// A request that has this response, or the begin of it, on a connection. `lasts`: more of it follows.

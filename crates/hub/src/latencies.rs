@@ -14,6 +14,8 @@ pub(crate) struct Latencies {
     fan_outs: u32,
     /// When what was taken was published. The caller empties it after each send.
     taken: Vec<Instant>,
+    /// Whether there are any: asked after each send.
+    pub(crate) has_taken: bool,
 }
 
 impl Latencies {
@@ -27,14 +29,11 @@ impl Latencies {
 
     pub(crate) fn note(&mut self, taken_at: Option<Instant>) {
         self.taken.extend(taken_at);
-    }
-
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.taken.is_empty()
+        self.has_taken = true;
     }
 
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Instant> + '_ {
+        self.has_taken = false;
         self.taken.drain(..)
     }
 }

@@ -119,7 +119,7 @@ impl<E: Encoder> Hub<E> {
     /// Whether [`Self::drain_sampled`] has something.
     #[inline]
     pub fn has_sampled(&self) -> bool {
-        !self.sessions.latencies.is_empty()
+        self.sessions.latencies.has_taken
     }
 
     /// When the deliveries of a sample that were taken since the last call were published.

@@ -133,7 +133,7 @@ impl<D: Driver> Core<D> {
 
     /// Appends to what waits to be sent.
     pub(super) fn append_replies(&mut self, index: usize, out: &mut Vec<u8>) {
-        if self.ex.access.is_on() {
+        if self.ex.access.is_on {
             self.log_sent(index, out);
         }
         if let Some(conn) = self.table.get_mut(index)
@@ -291,7 +291,7 @@ impl<D: Driver> Core<D> {
 
     pub(super) fn drop_connection(&mut self, index: usize) {
         let Some(conn) = self.table.remove(index) else { return };
-        if self.ex.access.is_on() {
+        if self.ex.access.is_on {
             self.ex.access.end(index, self.ex.context.now);
         }
         self.ex.release_connection(&mut self.table.take_slot(index));

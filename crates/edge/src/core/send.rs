@@ -39,7 +39,7 @@ const CORK_BYTES_MAX: usize = 1 << 20;
 impl<D: Driver> Core<D> {
     /// Sends what has gathered in the cork, before what the session is owed.
     pub(super) fn answer(&mut self, index: usize, mut out: Vec<u8>) {
-        if self.ex.access.is_on() {
+        if self.ex.access.is_on {
             self.log_sent(index, &out);
         }
         if !out.is_empty()
@@ -136,7 +136,7 @@ impl<D: Driver> Core<D> {
             if self.frames.is_empty() {
                 break;
             }
-            if self.ex.access.is_on() && self.ex.access.awaits_status(index) {
+            if self.ex.access.is_on && self.ex.access.awaits_status(index) {
                 let begin: Vec<u8> = self.frames[0].bytes().iter().take(STATUS_LINE_BYTES).copied().collect();
                 self.log_sent(index, &begin);
             }

@@ -179,7 +179,7 @@ impl Http {
         let is_counted = std::mem::replace(&mut self.is_counted, true);
         let before = out.len();
         let outcome = self.route_to(cx, request, is_counted, out);
-        if cx.ex.access.is_on() {
+        if cx.ex.access.is_on {
             self.log(cx, request, &outcome, &out[before..]);
         }
         // An answered request holds nothing any more.
@@ -316,7 +316,7 @@ impl Http {
             }
             _ => engineio::handle_body(&mut context, engineio, buffered).map(Waiting::Poll),
         };
-        if cx.ex.access.is_on() {
+        if cx.ex.access.is_on {
             let is_whole = matches!(outcome, Outcome::Answered { .. });
             cx.ex.access.sent(cx.conn.index(), cx.ex.context.now, &out[before..], is_whole);
         }
