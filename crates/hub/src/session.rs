@@ -17,7 +17,7 @@ use crate::session_id::SessionId;
 use crate::subscription::{Flags, Member, Subscription};
 use crate::version_lag::UNKNOWN;
 use smallvec::SmallVec;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU64;
 
 /// Size of an entry in a topic's list of members, at the usual load between two doublings.
@@ -84,8 +84,8 @@ pub(crate) struct Sessions<E: Encoder> {
     pub(crate) join_positions: JoinPositions,
     /// The sources of sessions, by index. Separate from the data that a fan-out touches.
     sources: Chunks<u64>,
-    /// Where to begin to look for a free slot among a session's subscriptions, by index. Separate for the same reason.
-    pub(crate) first_free: Chunks<u32>,
+    /// Where to begin to look for a free slot among the subscriptions of sessions that have many, by index.
+    pub(crate) first_free: HashMap<u32, u32>,
     /// When sessions opened, by index, in the caller's unit.
     opened_at: Chunks<u32>,
     /// How many sessions have each format.
@@ -114,7 +114,7 @@ impl<E: Encoder> Sessions<E> {
             log,
             join_positions: JoinPositions::default(),
             sources: Chunks::default(),
-            first_free: Chunks::default(),
+            first_free: HashMap::new(),
             opened_at: Chunks::default(),
             formats: [0; FORMATS_MAX],
             latencies: Latencies::default(),
@@ -131,7 +131,8 @@ impl<E: Encoder> Sessions<E> {
 
     /// The size of the sessions, and of their subscriptions including the entries in topics' member lists, in bytes.
     pub(crate) fn bytes(&self) -> (usize, usize) {
-        let sessions = self.slots.len() * (size_of::<Session>() + size_of::<u64>() + 2 * size_of::<u32>());
+        let sessions = self.slots.len() * (size_of::<Session>() + size_of::<u64>() + size_of::<u32>())
+            + self.first_free.len() * 2 * size_of::<(u32, u32)>();
         (sessions, self.spilled * size_of::<Subscription>() + (self.count() + self.spilled) * MEMBER_BYTES)
     }
 
@@ -170,13 +171,11 @@ impl<E: Encoder> Sessions<E> {
             let generation = slot.generation.wrapping_add(1);
             *slot = fresh(generation);
             self.sources[index as usize] = 0;
-            self.first_free[index as usize] = 0;
             self.opened_at[index as usize] = 0;
             SessionId { index, generation }
         } else {
             self.slots.push(fresh(0));
             self.sources.push(0);
-            self.first_free.push(0);
             self.opened_at.push(0);
             SessionId { index, generation: 0 }
         }
@@ -249,6 +248,7 @@ impl<E: Encoder> Sessions<E> {
         self.formats[usize::from(session.format.0)] -= 1;
         self.spilled -= spilled(&session.subscriptions);
         session.subscriptions = SmallVec::new();
+        self.first_free.remove(&id.index);
         self.free.push(id.index);
     }
 

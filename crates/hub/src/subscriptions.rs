@@ -14,6 +14,9 @@ use crate::subscription::{Flags, Member, NO_TOPIC, Policy, SubscribeOptions, Sub
 use crate::version_lag::UNKNOWN;
 use std::time::Duration;
 
+/// A session with so many subscriptions is searched from the first one. Others have an entry in [`Sessions::first_free`].
+const SEARCHED: usize = 16;
+
 impl<E: Encoder> Sessions<E> {
     /// The subscription of a session to a topic with these members. If `is_joining`, it may not be one of them yet.
     ///
@@ -80,7 +83,7 @@ impl<E: Encoder> Sessions<E> {
 
     /// Gives a session a slot for a topic.
     pub(crate) fn subscribe(&mut self, id: SessionId, topic: u32, terms: SubscribeOptions) -> Option<Member> {
-        let first_free = self.first_free.get(id.index as usize).copied().unwrap_or(0) as usize;
+        let first_free = self.first_free.get(&id.index).copied().unwrap_or(0) as usize;
         let session = self.alive_mut(id)?;
         let fresh = Subscription {
             topic,
@@ -126,7 +129,9 @@ impl<E: Encoder> Sessions<E> {
 
     /// All slots of a session before this one are in use, or for what is sent to the session alone.
     fn set_first_free(&mut self, session: u32, slot: usize) {
-        if let Some(first_free) = self.first_free.get_mut(session as usize) {
+        if slot > SEARCHED {
+            self.first_free.insert(session, slot as u32);
+        } else if let Some(first_free) = self.first_free.get_mut(&session) {
             *first_free = slot as u32;
         }
     }
@@ -134,7 +139,7 @@ impl<E: Encoder> Sessions<E> {
     /// A subscription's topic ends. Its slot is free once nothing waits in it.
     pub(crate) fn detach(&mut self, member: Member) {
         self.subscription_mut(member).topic = NO_TOPIC;
-        if let Some(first_free) = self.first_free.get_mut(member.session as usize) {
+        if let Some(first_free) = self.first_free.get_mut(&member.session) {
             *first_free = member.subscription.min(*first_free);
         }
     }
