@@ -12,65 +12,9 @@ import SockJS from 'sockjs-client';
 import WebSocket from 'ws';
 import { fileURLToPath } from 'node:url';
 import { logged, serve } from './harness.mjs';
+import { ask, backend, connected, hook, metric, plain, secret } from './hook-backends.mjs';
 
 const examples = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../examples/hooks');
-
-const secret = '0123456789abcdef';
-
-/** A backend that answers with what `answer` gives for each question, or lets `respond` handle the request. */
-async function backend(t, { answer = () => ({}), respond } = {}) {
-  const seen = [];
-  const server = http.createServer(async (request, response) => {
-    const chunks = [];
-    for await (const chunk of request) chunks.push(chunk);
-    const body = Buffer.concat(chunks);
-    const { questions } = JSON.parse(body);
-    seen.push({ headers: request.headers, body, questions, method: request.method, url: request.url });
-    if (respond) return respond(response, questions);
-    const answers = await Promise.all(questions.map(async (question) => ({ id: question.id, ...await answer(question) })));
-    response.end(JSON.stringify({ answers }));
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  t.after(() => { server.closeAllConnections(); server.close(); });
-  return { url: `http://127.0.0.1:${server.address().port}/hooks?a=1`, seen, server };
-}
-
-/** The configuration of a hook. */
-const hook = (name, url, more = '') => `[[hooks]]\nname = "${name}"\nurl = "${url}"\n${more}\n`;
-
-/** A Socket.IO client that is connected. */
-async function connected(t, server, options = {}, namespace = '') {
-  const socket = io(server.http + namespace, { forceNew: true, reconnection: false, ...options });
-  t.after(() => socket.disconnect());
-  await new Promise((resolve, reject) => { socket.on('connect', resolve); socket.on('connect_error', reject); });
-  return socket;
-}
-
-const ask = (socket, ...event) => socket.timeout(20_000).emitWithAck(...event);
-
-/** The samples of a metric by their labels. */
-async function metric(server, name) {
-  const text = await (await fetch(`${server.admin}/metrics`)).text();
-  const samples = text.split('\n').filter((line) => line.startsWith(`stentor_${name}{`) || line.startsWith(`stentor_${name} `));
-  return Object.fromEntries(samples.map((line) => [line.match(/\{(.*)\}/)?.[1] ?? '', Number(line.split(' ').at(-1))]));
-}
-
-/** A client of `stentor.v1`, over anything that looks like a WebSocket. */
-async function plain(t, socket) {
-  const messages = [];
-  const waiting = [];
-  socket.onmessage = ({ data }) => {
-    const message = JSON.parse(data);
-    const wakes = waiting.shift();
-    if (wakes) wakes(message); else messages.push(message);
-  };
-  t.after(() => socket.close());
-  await new Promise((resolve) => { socket.onopen = resolve; });
-  const next = () => messages.length > 0 ? Promise.resolve(messages.shift()) : new Promise((resolve) => waiting.push(resolve));
-  const { session } = await next();
-  return { session, next, send: (message) => socket.send(JSON.stringify(message)) };
-}
 
 test('an event is a signed request, and its answer joins, acknowledges and emits', async (t) => {
   const { url, seen } = await backend(t, {
@@ -235,79 +179,6 @@ test('a question that fails a request of many refuses nobody else', async (t) =>
   // What other parsers refuse doesn't reach them.
   assert.equal(await ask(sockets[0], 'good', 'a\ud800'), 'a\ufffd');
   assert.match(String(seen.at(-1).body), /"a\\ufffd"/);
-});
-
-test('notices arrive in order, again if need be, and signed', async (t) => {
-  const notices = [];
-  let failures = 2;
-  const backendServer = http.createServer(async (request, response) => {
-    const chunks = [];
-    for await (const chunk of request) chunks.push(chunk);
-    const body = Buffer.concat(chunks);
-    const [, time, signature] = /^t=(\d+),v1=([0-9a-f]{64})$/.exec(request.headers['stentor-signature']);
-    assert.equal(signature, createHmac('sha256', secret).update(`${time}.`).update(body).digest('hex'));
-    if (failures-- > 0) return response.writeHead(503).end();
-    const parsed = JSON.parse(body);
-    assert.deepEqual(Object.keys(parsed), ['version', 'node', 'notices']);
-    notices.push(...parsed.notices);
-    response.end();
-  });
-  backendServer.listen(0, '127.0.0.1');
-  await once(backendServer, 'listening');
-  t.after(() => { backendServer.closeAllConnections(); backendServer.close(); });
-  const url = `http://127.0.0.1:${backendServer.address().port}/`;
-  const on = ['connected', 'disconnected', 'subscribed', 'occupied', 'vacated'];
-  const server = await serve(t, {
-    config: hook('log', url, `on = ${JSON.stringify(on)}\nsecret = "${secret}"`) + '[[rules]]\nevent = "join"\njoin = ["{}"]\nack = true\n',
-  });
-  const until = async (count) => { while (notices.length < count) await passed(20); };
-  const ada = await connected(t, server, { transports: ['websocket'] });
-  assert.equal((await ask(ada, 'join', 'r')).ok, true);
-  const bob = await plain(t, new WebSocket(`${server.ws}/ws`));
-  bob.send({ type: 'subscribe', room: 'r', id: 1 });
-  await bob.next();
-  await until(5);
-  const { id } = ada;
-  ada.disconnect();
-  await until(6);
-  bob.send({ type: 'unsubscribe', room: 'r', id: 2 });
-  await until(7);
-  assert.deepEqual(notices.map(({ sequence }) => sequence), [1, 2, 3, 4, 5, 6, 7]);
-  const shown = notices.map(({ notice, connection, room }) => [notice, connection?.session, room].filter(Boolean).join(' '));
-  assert.deepEqual(shown, [
-    `connected ${id}`, 'occupied r', `subscribed ${id} r`, `connected ${bob.session}`, `subscribed ${bob.session} r`,
-    `disconnected ${id}`, 'vacated r',
-  ]);
-  assert.deepEqual(notices[0].connection, { session: id, protocol: 'socketio', namespace: '/', address: '127.0.0.1' });
-  assert(Math.abs(notices[0].at_ms - Date.now()) < 60_000);
-  assert.equal((await metric(server, 'hook_notices_total'))['hook="log",kind="connected"'], 2);
-  assert.equal((await metric(server, 'hook_notices_dropped_total'))['hook="log"'], 0);
-  assert.equal((await metric(server, 'hook_request_failures_total'))['hook="log",cause="unavailable"'], 2);
-});
-
-test('a notice that the backend cannot handle keeps no others', async (t) => {
-  const notices = [];
-  const backendServer = http.createServer(async (request, response) => {
-    const chunks = [];
-    for await (const chunk of request) chunks.push(chunk);
-    const parsed = JSON.parse(Buffer.concat(chunks)).notices;
-    if (parsed.some(({ room }) => room === 'poison')) return response.writeHead(500).end();
-    notices.push(...parsed);
-    response.end();
-  });
-  backendServer.listen(0, '127.0.0.1');
-  await once(backendServer, 'listening');
-  t.after(() => { backendServer.closeAllConnections(); backendServer.close(); });
-  const server = await serve(t, { config: hook('log', `http://127.0.0.1:${backendServer.address().port}/`, 'on = ["occupied"]') });
-  const client = await plain(t, new WebSocket(`${server.ws}/ws`));
-  for (const room of ['a', 'b', 'poison', 'c', 'd']) {
-    client.send({ type: 'subscribe', room, id: room });
-    await client.next();
-  }
-  while (notices.length < 4) await passed(20);
-  assert.deepEqual(notices.map(({ room }) => room), ['a', 'b', 'c', 'd']);
-  assert.deepEqual(notices.map(({ sequence }) => sequence), [1, 2, 4, 5]);
-  assert.equal((await metric(server, 'hook_notices_dropped_total'))['hook="log"'], 1);
 });
 
 test('a connect hook grants permissions', async (t) => {

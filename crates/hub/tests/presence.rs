@@ -158,7 +158,7 @@ impl Cluster {
         let topic = Topic::Presence(self.room.clone());
         self.nodes[node].hubs[core].handle_subscribe(session, &topic, Policy::Queue, None).unwrap();
         self.watchers[node] = Some((core, session, Watcher::default()));
-        self.settle(node);
+        self.run_until_idle(node);
         self.read(node);
     }
 
@@ -173,7 +173,7 @@ impl Cluster {
     }
 
     /// Everything that is to be done at this time on a node.
-    fn settle(&mut self, node: usize) {
+    fn run_until_idle(&mut self, node: usize) {
         let now = self.nodes[node].now;
         loop {
             let mut busy = false;
@@ -225,7 +225,7 @@ impl Cluster {
     /// Delivers what is on the wire, and what follows from it.
     fn exchange(&mut self) {
         for node in 0..self.nodes.len() {
-            self.settle(node);
+            self.run_until_idle(node);
         }
         while let Some((from, to, OutgoingPresence { room, message, .. })) = self.wire.pop_front() {
             for node in 0..self.nodes.len() {
@@ -240,7 +240,7 @@ impl Cluster {
                 let hub = &mut self.nodes[node];
                 let (now, home) = (hub.now, hub.hubs[0].presence_core(&room));
                 hub.hubs[home].handle_presence_message(now, &room, from as u64 + 1, message);
-                self.settle(node);
+                self.run_until_idle(node);
             }
         }
     }
@@ -321,7 +321,7 @@ fn run(seed: u64) {
         if random.below(4) == 0 {
             // At any time, whatever hasn't been notified of yet.
             let node = random.below(nodes);
-            cluster.settle(node);
+            cluster.run_until_idle(node);
             cluster.read(node);
         }
         if random.below(3) == 0 {
@@ -474,7 +474,7 @@ fn a_list_passes_over_no_members_that_are_only_counted() {
     }
     // All leave, and watchers aren't notified yet.
     sessions.iter().for_each(|(core, session)| cluster.leave(0, *core, *session));
-    cluster.settle(0);
+    cluster.run_until_idle(0);
     let page = list(&mut cluster, None, 1_000, true);
     assert_eq!((page.members.len(), page.has_more), (1_000, false), "they are gone with the next notice");
     assert!(page.visited <= 2_000, "{}", page.visited);

@@ -151,8 +151,8 @@ impl Auth {
             let mut current = self.settings.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *current, settings.clone())
         };
-        let gone = before.issuers.iter().filter(|issuer| !settings.issuers.has(issuer)).cloned();
-        self.former.lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
+        let removed = before.issuers.iter().filter(|issuer| !settings.issuers.has(issuer)).cloned();
+        self.former.lock().unwrap_or_else(PoisonError::into_inner).extend(removed);
         self.permissions.replace(Permissions::new(options.permissions.clone()));
         self.clear_cache();
         self.generation.fetch_add(1, Ordering::Release);

@@ -102,7 +102,7 @@ impl Kernel for Uring {
         for listener in self.listeners.list.drain(..) {
             ring.cancel(Token::Listener(self.listeners_closed));
             self.listeners_closed = self.listeners_closed.wrapping_add(1);
-            // Otherwise the last one who has it closes it.
+            // A shared one is closed by its last owner.
             if let Some(fd) = Arc::into_inner(listener.fd) {
                 ring.close(fd);
             }

@@ -23,7 +23,7 @@ const OF_DELIVERED: f64 = 0.9;
 /// What each phase offers, as a multiple of the capacity. The last one takes twice as long as the others.
 pub(super) const OFFERED: [f64; 5] = [0.5, 2.0, 5.0, 10.0, 0.5];
 /// Of a phase, the share at its beginning in which the one before still shows.
-const SETTLING_SHARE: f64 = 0.4;
+const WARM_UP_SHARE: f64 = 0.4;
 
 /// One phase.
 #[derive(Clone, Copy, Debug)]
@@ -120,16 +120,16 @@ pub(super) fn add(trial: &mut Trial, ran: &Ran) {
     };
     trial.context.insert("versions/s at the capacity".to_owned(), *capacity_hz);
     for (nth, phase) in phases.iter().enumerate() {
-        let settled = Settled::of(phase, samples);
+        let steady = SteadyState::of(phase, samples);
         let name = |what: &str| format!("{}. {} × capacity: {what}", nth + 1, phase.multiple);
-        trial.context.insert(name("skipped %"), settled.skipped_share * 100.0);
-        trial.context.insert(name("median age ms"), settled.age_ms);
-        trial.context.insert(name("delivered/s"), settled.delivered_hz);
+        trial.context.insert(name("skipped %"), steady.skipped_share * 100.0);
+        trial.context.insert(name("median age ms"), steady.age_ms);
+        trial.context.insert(name("delivered/s"), steady.delivered_hz);
         if phase.multiple >= OFFERED[3] {
-            trial.figures.insert(Metric::Deliveries, settled.delivered_hz);
+            trial.figures.insert(Metric::Deliveries, steady.delivered_hz);
         }
     }
-    let (before, after) = (Settled::of(before, samples), Settled::of(last, samples));
+    let (before, after) = (SteadyState::of(before, samples), SteadyState::of(last, samples));
     // Between two versions it grows by the time between them, and where in it a sample falls is chance.
     let version_ms = 1e3 / (capacity_hz * OFFERED[0]).max(1e-9);
     if before.age_ms > 0.0 {
@@ -150,16 +150,16 @@ pub(super) fn add(trial: &mut Trial, ran: &Ran) {
     trial.curves.retain(|_, points| !points.is_empty());
 }
 
-/// The settled part of a phase.
-struct Settled {
+/// A phase without its beginning, in which the phase before still shows.
+struct SteadyState {
     age_ms: f64,
     delivered_hz: f64,
     skipped_share: f64,
 }
 
-impl Settled {
+impl SteadyState {
     fn of(phase: &Phase, samples: &[Following]) -> Self {
-        let from_ns = phase.from_ns + ((phase.to_ns - phase.from_ns) as f64 * SETTLING_SHARE) as u64;
+        let from_ns = phase.from_ns + ((phase.to_ns - phase.from_ns) as f64 * WARM_UP_SHARE) as u64;
         let during: Vec<&Following> =
             samples.iter().filter(|sample| (from_ns..phase.to_ns).contains(&sample.at_ns)).collect();
         let ages: Vec<f64> = during.iter().map(|sample| sample.age_ns[0] as f64 / 1e6).collect();

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_phase_is_read_where_it_has_settled() {
+fn a_phase_is_read_in_its_steady_state() {
     let second = 1_000_000_000;
     let sample = |nth: u64, age_ms: u64, delivered, skipped| Following {
         at_ns: nth * second / 4,
@@ -13,9 +13,9 @@ fn a_phase_is_read_where_it_has_settled() {
     let samples: Vec<Following> = (0..40)
         .map(|nth| if nth < 16 { sample(nth, 900, 10, 90) } else { sample(nth, 250, 50, 50) })
         .collect();
-    let settled = Settled::of(&Phase { multiple: 2.0, from_ns: 0, to_ns: 10 * second }, &samples);
-    assert_eq!((settled.age_ms, settled.delivered_hz, settled.skipped_share), (250.0, 200.0, 0.5));
-    let empty = Settled::of(&Phase { multiple: 2.0, from_ns: 0, to_ns: 0 }, &samples);
+    let steady = SteadyState::of(&Phase { multiple: 2.0, from_ns: 0, to_ns: 10 * second }, &samples);
+    assert_eq!((steady.age_ms, steady.delivered_hz, steady.skipped_share), (250.0, 200.0, 0.5));
+    let empty = SteadyState::of(&Phase { multiple: 2.0, from_ns: 0, to_ns: 0 }, &samples);
     assert_eq!((empty.age_ms, empty.delivered_hz, empty.skipped_share), (0.0, 0.0, 0.0));
 }
 
