@@ -81,21 +81,28 @@ fn check(name: &str, protocols: &[Protocol]) {
             Server::start(&command).unwrap()
         };
         let path = contestant.path(Application::Echo, *protocol);
-        let echoing = start(Application::Echo);
-        let (warm_up, measure) = (Duration::from_millis(50), Duration::from_millis(150));
-        let load = LoadSpec::EchoOpen { bytes: 100, rate_hz: 400.0, warm_up, measure };
-        check_load(&echoing, path, *protocol, load, Some(60));
-        check_load(&echoing, path, *protocol, LoadSpec::EchoClosed { bytes: 64, warm_up, measure }, None);
-        check_load(&echoing, path, *protocol, LoadSpec::Churn { total: 30 }, Some(0));
-        echoing.stop().unwrap();
+        let knows = |mode: &str| {
+            known.peer.as_ref().is_none_or(|peer| peer.manifest.modes.iter().any(|known| known == mode))
+        };
+        if knows("echo") {
+            let echoing = start(Application::Echo);
+            let (warm_up, measure) = (Duration::from_millis(50), Duration::from_millis(150));
+            let load = LoadSpec::EchoOpen { bytes: 100, rate_hz: 400.0, warm_up, measure };
+            check_load(&echoing, path, *protocol, load, Some(60));
+            check_load(&echoing, path, *protocol, LoadSpec::EchoClosed { bytes: 64, warm_up, measure }, None);
+            check_load(&echoing, path, *protocol, LoadSpec::Churn { total: 30 }, Some(0));
+            echoing.stop().unwrap();
+        }
         let chatting = start(Application::Chat);
-        for (bytes, count) in [(1000, 6), (165_000, 2)] {
+        // Mosquitto 2.0.11 stops reading in the midst of a message that is so long.
+        let large = if name == "mosquitto" { 60_000 } else { 165_000 };
+        for (bytes, count) in [(1000, 6), (large, 2)] {
             let load =
                 LoadSpec::Fanout { bytes, rate_hz: 20.0, warm_up: 1, count, publisher: Publisher::Own };
             check_load(&chatting, path, *protocol, load, Some(count * CONNECTIONS as u64));
         }
         chatting.stop().unwrap();
-        if known.peer.as_ref().is_some_and(|peer| peer.manifest.modes.iter().any(|mode| mode == "fanout")) {
+        if known.peer.is_some() && knows("fanout") {
             let mut command = contestant.command(Application::Chat, *protocol, None);
             command.core = None;
             command.args.iter_mut().filter(|arg| *arg == "chat").for_each(|arg| *arg = "fanout".to_owned());
@@ -182,6 +189,21 @@ fn primus15() {
 #[test]
 fn faye() {
     check("faye", &[Protocol::Bayeux]);
+}
+
+#[test]
+fn centrifuge() {
+    check("centrifuge", &[Protocol::Centrifuge]);
+}
+
+#[test]
+fn nats() {
+    check("nats", &[Protocol::Nats]);
+}
+
+#[test]
+fn mosquitto() {
+    check("mosquitto", &[Protocol::Mqtt]);
 }
 
 #[test]

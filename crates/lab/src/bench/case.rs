@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Metric;
 use super::stats::Rule;
+use super::{Application, Metric};
 use crate::catalogue::Known;
 use crate::document::Shape;
 use crate::generator::{ChatPlan, Cut, LoadSpec, Misbehaviour, Protocol};
@@ -61,9 +61,13 @@ impl Case {
         }
     }
 
-    /// Whether this server takes part: not where it can't or doesn't speak what the clients do, and one that is made for
+    /// Whether this server takes part: not where it can't do or doesn't speak what the clients do, and one that is made for
     /// more connections than descriptors only there.
     pub fn admits(&self, server: &Known) -> bool {
+        let mode = self.kind.application().name();
+        if server.peer.as_ref().is_some_and(|peer| !peer.manifest.modes.iter().any(|known| known == mode)) {
+            return false;
+        }
         let name = server.name.as_str();
         // That loop is for what no other one holds.
         let held_by_all = name != "bare-direct" || matches!(self.kind.direct(), CaseKind::Scale { .. });
@@ -270,6 +274,15 @@ impl CaseKind {
         match self {
             Self::Proxied(kind) => kind.direct(),
             kind => kind,
+        }
+    }
+
+    /// What a server has to be that has no feeds.
+    fn application(&self) -> Application {
+        match self.direct() {
+            Self::Echo { .. } | Self::EchoClosed { .. } | Self::Budget { .. } => Application::Echo,
+            Self::Beside { load, .. } if !matches!(load, LoadSpec::Fanout { .. }) => Application::Echo,
+            _ => Application::Chat,
         }
     }
 

@@ -30,7 +30,7 @@ pub enum Application {
 }
 
 impl Application {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Echo => "echo",
             Self::Chat => "chat",

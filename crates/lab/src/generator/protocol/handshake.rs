@@ -5,7 +5,7 @@ use std::fmt;
 use stentor_wire::http1::{HeadScanner, Limits, parse_response};
 use stentor_wire::ws::handshake::ClientHandshake;
 
-use super::{Dialect, Fault};
+use super::{Dialect, Fault, Protocol, mqtt};
 
 /// One that is under way.
 pub(super) struct Handshake {
@@ -25,7 +25,9 @@ impl Handshake {
     pub(super) fn begin(dialect: &Dialect, key: u128, path: &str, out: &mut Vec<u8>) -> Self {
         // Unlike each other is all they must be (RFC 6455 section 4.1 asks for random ones against proxies).
         let client = ClientHandshake::new(key.to_le_bytes(), false);
-        client.write_request(out, &dialect.host, path, &[]);
+        let subprotocol = [("Sec-WebSocket-Protocol", mqtt::SUBPROTOCOL)];
+        let headers = if dialect.protocol == Protocol::Mqtt { &subprotocol[..] } else { &[] };
+        client.write_request(out, &dialect.host, path, headers);
         Self { client, scanner: HeadScanner::default(), received: Vec::new() }
     }
 

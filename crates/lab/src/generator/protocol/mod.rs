@@ -19,6 +19,9 @@
 //! | `primus` | handshake | a JSON string |
 //! | `primus6` | the same; from then on the client pings | the same |
 //! | `bayeux` | handshake, three messages and their answers | the data of a message on `/room` |
+//! | `centrifuge` | handshake, `connect` and its answer | the data of a publication, or of a call and its answer |
+//! | `nats` | handshake, `INFO`, `CONNECT`, `SUB`, `PING`, `PONG` | a line behind `MSG` |
+//! | `mqtt` | handshake, CONNECT, CONNACK, SUBSCRIBE, SUBACK | the payload of a PUBLISH |
 //! | `sse` | GET, the response's head | `data:` of an event, a JSON string; nothing can be sent |
 //! | `tcp` | none | a line |
 //! | `stentor-v1` | handshake, `welcome`, perhaps a snapshot | what makes a document into its next version |
@@ -35,12 +38,15 @@
 
 mod answer;
 mod bayeux;
+mod centrifuge;
 mod envelope;
 mod feed;
 mod frames;
 mod handshake;
 mod hixie;
 mod lines;
+mod mqtt;
+mod nats;
 mod polling;
 mod session;
 mod socketio06;
@@ -176,6 +182,9 @@ impl Dialect {
             | Protocol::Primus
             | Protocol::Primus6
             | Protocol::Bayeux
+            | Protocol::Centrifuge
+            | Protocol::Nats
+            | Protocol::Mqtt
             | Protocol::Sse
             | Protocol::Tcp
             | Protocol::StentorV1 => path.clone(),
@@ -215,6 +224,15 @@ impl Dialect {
             }
             // What a client publishes bears its name, see `session`.
             Protocol::Bayeux => (Envelope::bare(), Envelope::of(bayeux::write_delivery)),
+            Protocol::Centrifuge => match spec.load {
+                LoadSpec::EchoOpen { .. } | LoadSpec::EchoClosed { .. } | LoadSpec::Budget { .. } => {
+                    (Envelope::of(centrifuge::write_call), Envelope::of(centrifuge::write_call))
+                }
+                _ => (Envelope::of(centrifuge::write_publication), Envelope::of(centrifuge::write_delivery)),
+            },
+            // What a client publishes says how long it is. Others' lines don't begin with a digit.
+            Protocol::Nats => (Envelope::bare(), Envelope::of(nats::write_delivery).around_others()),
+            Protocol::Mqtt => (Envelope::bare(), Envelope::of(mqtt::write_delivery)),
             Protocol::Sse => (Envelope::bare(), Envelope::bare_after("data: ")),
             Protocol::EngineIo | Protocol::EngineIo3 => (Envelope::of(engine), Envelope::of(engine)),
             Protocol::SocketIo | Protocol::SocketIo2 => {

@@ -222,7 +222,7 @@ impl PollingClient {
     }
 
     pub(super) fn heartbeat(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
-        self.queue.push(self.session.heartbeat());
+        self.queue.push(String::from_utf8_lossy(self.session.heartbeat()).into_owned());
         self.post(dialect, out);
     }
 

@@ -8,7 +8,7 @@ use stentor_wire::socketio::{self, Body, Decoder, Role};
 use stentor_wire::sockjs::{self, ServerFrame};
 use stentor_wire::ws;
 
-use super::{Fault, Protocol, bayeux, socketio06, socketio09};
+use super::{Fault, Protocol, bayeux, centrifuge, mqtt, nats, socketio06, socketio09};
 
 /// Between two signs of life that a server asks for; it is held to what makes sense.
 const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
@@ -39,7 +39,7 @@ pub(super) struct Session {
     protocol: Protocol,
     /// How often the client says that it lives, where it has to.
     heartbeat_interval: Option<Duration>,
-    /// Of Socket.IO 0.6, whose first message is known by nothing else.
+    /// Of Socket.IO 0.6, whose first message is known by nothing else, and of NATS.
     is_open: bool,
     /// Of Bayeux.
     client_id: String,
@@ -47,7 +47,11 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn new(protocol: Protocol) -> Self {
-        let heartbeat_interval = (protocol == Protocol::Primus6).then_some(PRIMUS_HEARTBEAT_INTERVAL);
+        let heartbeat_interval = match protocol {
+            Protocol::Primus6 => Some(PRIMUS_HEARTBEAT_INTERVAL),
+            Protocol::Mqtt => Some(mqtt::HEARTBEAT_INTERVAL),
+            _ => None,
+        };
         Self { protocol, heartbeat_interval, is_open: false, client_id: String::new() }
     }
 
@@ -57,8 +61,13 @@ impl Session {
     }
 
     /// What the client says as soon as there is a WebSocket.
-    pub(super) fn greeting(&self) -> Option<&'static str> {
-        (self.protocol == Protocol::Bayeux).then_some(bayeux::HANDSHAKE)
+    pub(super) fn greeting(&self) -> Option<&'static [u8]> {
+        match self.protocol {
+            Protocol::Bayeux => Some(bayeux::HANDSHAKE.as_bytes()),
+            Protocol::Centrifuge => Some(centrifuge::CONNECT.as_bytes()),
+            Protocol::Mqtt => Some(mqtt::GREETING),
+            _ => None,
+        }
     }
 
     /// Who the client is to a server of Bayeux's.
@@ -72,10 +81,11 @@ impl Session {
     }
 
     /// The client lives.
-    pub(super) fn heartbeat(&self) -> String {
+    pub(super) fn heartbeat(&self) -> &'static [u8] {
         match self.protocol {
-            Protocol::Primus6 => PRIMUS_PING.to_owned(),
-            _ => PING.to_owned(),
+            Protocol::Primus6 => PRIMUS_PING.as_bytes(),
+            Protocol::Mqtt => mqtt::PING,
+            _ => PING.as_bytes(),
         }
     }
 
@@ -95,6 +105,13 @@ impl Session {
             }
             Protocol::Primus | Protocol::Primus6 => hear_primus(self.protocol, message),
             Protocol::Bayeux => bayeux::hear(message, &mut self.client_id),
+            Protocol::Centrifuge => centrifuge::hear(message),
+            Protocol::Nats => {
+                let heard = nats::hear(message, self.is_open)?;
+                self.is_open |= heard.opened;
+                Ok(heard)
+            }
+            Protocol::Mqtt => mqtt::hear(message),
             Protocol::EngineIo
             | Protocol::EngineIo3
             | Protocol::SocketIo

@@ -72,6 +72,18 @@ pub enum Protocol {
     #[serde(rename = "bayeux")]
     #[value(name = "bayeux")]
     Bayeux,
+    /// Centrifuge's protocol, JSON over WebSocket.
+    #[serde(rename = "centrifuge")]
+    #[value(name = "centrifuge")]
+    Centrifuge,
+    /// NATS over WebSocket.
+    #[serde(rename = "nats")]
+    #[value(name = "nats")]
+    Nats,
+    /// MQTT 3.1.1 over WebSocket.
+    #[serde(rename = "mqtt")]
+    #[value(name = "mqtt")]
+    Mqtt,
     /// Server-Sent Events.
     #[serde(rename = "sse")]
     #[value(name = "sse")]
@@ -88,7 +100,7 @@ pub enum Protocol {
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::WebSocket,
         Self::EngineIo,
         Self::EngineIo3,
@@ -105,6 +117,9 @@ impl Protocol {
         Self::Primus,
         Self::Primus6,
         Self::Bayeux,
+        Self::Centrifuge,
+        Self::Nats,
+        Self::Mqtt,
         Self::Sse,
         Self::Tcp,
         Self::StentorV1,
@@ -129,6 +144,9 @@ impl Protocol {
             Self::Primus => "primus",
             Self::Primus6 => "primus6",
             Self::Bayeux => "bayeux",
+            Self::Centrifuge => "centrifuge",
+            Self::Nats => "nats",
+            Self::Mqtt => "mqtt",
             Self::Sse => "sse",
             Self::Tcp => "tcp",
             Self::StentorV1 => "stentor-v1",
@@ -151,6 +169,9 @@ impl Protocol {
             Self::SockJs | Self::SockJsStreaming => "/sockjs",
             Self::Primus | Self::Primus6 => "/primus/",
             Self::Bayeux => "/faye",
+            Self::Centrifuge => "/connection/websocket",
+            Self::Nats => "/",
+            Self::Mqtt => "/mqtt",
             Self::Sse => "/sse",
             Self::Tcp => "",
         }
@@ -159,6 +180,11 @@ impl Protocol {
     /// Whether its clients can say what a load gives them.
     pub fn sends(self) -> bool {
         !matches!(self, Self::Sse | Self::StentorV1)
+    }
+
+    /// Whether its messages go as binary ones.
+    pub(super) fn is_binary(self) -> bool {
+        matches!(self, Self::Nats | Self::Mqtt)
     }
 
     /// The version of Engine.IO that it stands on.

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use memchr::memchr_iter;
 use stentor_wire::http1::write_request_head;
 use stentor_wire::ws::{Opcode, encode};
 
@@ -15,9 +16,10 @@ use super::envelope::{Arrived, MessageReader};
 use super::frames::{FrameReader, Piece};
 use super::handshake::Handshake;
 use super::hixie::{self, HixieHandshake, HixieReader};
+use super::mqtt::PacketReader;
 use super::session::{Heard, Session};
 use super::socketio06::{self, Inner, InnerReader};
-use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, bayeux, socketio09};
+use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, bayeux, mqtt, nats, socketio09};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -25,6 +27,7 @@ pub(in super::super) struct WebSocketClient {
     /// Until the server has agreed to the WebSocket.
     opening: Option<Box<Opening>>,
     frames: Frames,
+    cutter: Cutter,
     messages: MessageReader,
     session: Session,
 }
@@ -42,8 +45,41 @@ enum Frames {
     /// Of RFC 6455.
     Rfc(FrameReader),
     Hixie(HixieReader),
-    /// With messages in them.
-    SocketIo06(HixieReader, Box<InnerReader>),
+}
+
+/// How messages of the load's lie in those of WebSocket.
+#[derive(Debug)]
+enum Cutter {
+    /// Each is one.
+    Whole,
+    /// Each is a line; the last one of a frame ends with it, or goes on in the next one.
+    Lines {
+        end_with_frames: bool,
+    },
+    Packets(PacketReader),
+    SocketIo06(Box<InnerReader>),
+}
+
+impl Cutter {
+    fn take(&mut self, bytes: &[u8], ends: bool, ear: &mut Ear<'_>) -> Result<(), Fault> {
+        match self {
+            Self::Whole => ear.take(bytes, ends),
+            Self::Lines { end_with_frames } => {
+                let mut begin = 0;
+                for end in memchr_iter(b'\n', bytes) {
+                    ear.take(&bytes[begin..end], true)?;
+                    begin = end + 1;
+                }
+                let ends = ends && *end_with_frames;
+                if ends || begin < bytes.len() { ear.take(&bytes[begin..], ends) } else { Ok(()) }
+            }
+            Self::Packets(packets) => packets.take(bytes, |bytes, ends| ear.take(bytes, ends)),
+            Self::SocketIo06(inner) => inner.take(bytes, ends, |inner| match inner {
+                Inner::Load { bytes, ends } => ear.take(bytes, ends),
+                Inner::Other(message) => ear.hear(message),
+            }),
+        }
+    }
 }
 
 impl WebSocketClient {
@@ -51,9 +87,15 @@ impl WebSocketClient {
         Self {
             opening: None,
             frames: match protocol {
-                Protocol::SocketIo06 => Frames::SocketIo06(HixieReader::default(), Box::default()),
-                Protocol::SocketIo07 => Frames::Hixie(HixieReader::default()),
+                Protocol::SocketIo06 | Protocol::SocketIo07 => Frames::Hixie(HixieReader::default()),
                 _ => Frames::Rfc(FrameReader::default()),
+            },
+            cutter: match protocol {
+                Protocol::SocketIo06 => Cutter::SocketIo06(Box::default()),
+                Protocol::Centrifuge => Cutter::Lines { end_with_frames: true },
+                Protocol::Nats => Cutter::Lines { end_with_frames: false },
+                Protocol::Mqtt => Cutter::Packets(PacketReader::default()),
+                _ => Cutter::Whole,
             },
             messages: MessageReader::default(),
             session: Session::new(protocol),
@@ -83,9 +125,7 @@ impl WebSocketClient {
     fn upgrade(&mut self, dialect: &Dialect, key: u128, path: &str, out: &mut Vec<u8>) {
         self.opening = Some(Box::new(match &self.frames {
             Frames::Rfc(_) => Opening::Upgrading(Handshake::begin(dialect, key, path, out)),
-            Frames::Hixie(_) | Frames::SocketIo06(..) => {
-                Opening::UpgradingHixie(HixieHandshake::begin(dialect, key, path, out))
-            }
+            Frames::Hixie(_) => Opening::UpgradingHixie(HixieHandshake::begin(dialect, key, path, out)),
         }));
     }
 
@@ -112,7 +152,7 @@ impl WebSocketClient {
             happened.push(ClientEvent::Opened);
         }
         if let Some(greeting) = self.session.greeting() {
-            write_message(dialect, greeting.as_bytes(), &mut out.main);
+            write_message(dialect, greeting, &mut out.main);
         }
         self.take_frames(dialect, &rest, out, happened)
     }
@@ -138,24 +178,15 @@ impl WebSocketClient {
         out: &mut Out,
         happened: &mut Vec<ClientEvent>,
     ) -> Result<(), Fault> {
-        let Self { frames, messages, session, .. } = self;
+        let Self { frames, cutter, messages, session, .. } = self;
         let mut ear = Ear { dialect, messages, session, happened, out: &mut out.main };
+        let each = |piece: Piece<'_>| match piece {
+            Piece::Data { bytes, ends } => cutter.take(bytes, ends, &mut ear),
+            Piece::Control { opcode, payload } => ear.control(opcode, payload),
+        };
         match frames {
-            Frames::Rfc(frames) => frames.feed(data, |piece| match piece {
-                Piece::Data { bytes, ends } => ear.take(bytes, ends),
-                Piece::Control { opcode, payload } => ear.control(opcode, payload),
-            }),
-            Frames::Hixie(frames) => frames.feed(data, |piece| match piece {
-                Piece::Data { bytes, ends } => ear.take(bytes, ends),
-                Piece::Control { opcode, payload } => ear.control(opcode, payload),
-            }),
-            Frames::SocketIo06(frames, inner) => frames.feed(data, |piece| match piece {
-                Piece::Data { bytes, ends } => inner.take(bytes, ends, |inner| match inner {
-                    Inner::Load { bytes, ends } => ear.take(bytes, ends),
-                    Inner::Other(message) => ear.hear(message),
-                }),
-                Piece::Control { opcode, payload } => ear.control(opcode, payload),
-            }),
+            Frames::Rfc(frames) => frames.feed(data, each),
+            Frames::Hixie(frames) => frames.feed(data, each),
         }
     }
 
@@ -165,6 +196,8 @@ impl WebSocketClient {
             Protocol::Bayeux => {
                 bayeux::write_publication(&mut out.scratch, self.session.client_id(), payload);
             }
+            Protocol::Nats => nats::write_publication(&mut out.scratch, payload),
+            Protocol::Mqtt => mqtt::write_publication(&mut out.scratch, payload),
             _ => dialect.outbound.wrap(&mut out.scratch, payload),
         }
         write_message(dialect, &out.scratch, &mut out.main);
@@ -175,7 +208,7 @@ impl WebSocketClient {
     }
 
     pub(super) fn heartbeat(&self, dialect: &Dialect, out: &mut Vec<u8>) {
-        write_message(dialect, self.session.heartbeat().as_bytes(), out);
+        write_message(dialect, self.session.heartbeat(), out);
     }
 }
 
@@ -237,6 +270,9 @@ fn write_message(dialect: &Dialect, text: &[u8], out: &mut Vec<u8>) {
             hixie::write_text(out, &message);
         }
         Protocol::SocketIo07 => hixie::write_text(out, text),
-        _ => encode(out, Opcode::Text, text, false, Some(dialect.mask)),
+        protocol => {
+            let opcode = if protocol.is_binary() { Opcode::Binary } else { Opcode::Text };
+            encode(out, opcode, text, false, Some(dialect.mask));
+        }
     }
 }

@@ -1,3 +1,4 @@
+mod brokers;
 mod envelopes;
 mod feeds;
 mod frames;

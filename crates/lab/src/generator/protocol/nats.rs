@@ -1,0 +1,42 @@
+//! The client protocol of NATS (docs.nats.io, "Client Protocol") over WebSocket: what is said besides the load.
+//!
+//! The protocol is a stream, cut into binary frames anywhere. It is read line by line: a payload of the load is a line as well,
+//! behind one with `MSG` and its length, and the audit knows how long it has to be. A client subscribes to [`SUBJECT`] and asks for
+//! a sign of life, whose answer says that the subscription is there.
+//!
+//! Deliberately absent: headers, replies, authentication.
+
+use super::Fault;
+use super::session::Heard;
+
+/// Where the load's messages are published.
+const SUBJECT: &str = "room";
+
+/// A line that isn't the load's, of a session that `is_open` already or not.
+pub(super) fn hear(line: &[u8], is_open: bool) -> Result<Heard, Fault> {
+    let line = str::from_utf8(line).map_err(|_| Fault::Answer("a line that isn't text"))?.trim_end();
+    Ok(match line.split(' ').next() {
+        // It comes again when the server's cluster changes.
+        Some("INFO") if !is_open => Heard::say(format!(
+            "CONNECT {{\"verbose\":false,\"pedantic\":false,\"echo\":true}}\r\nSUB {SUBJECT} 1\r\nPING\r\n"
+        )),
+        Some("PONG") if !is_open => Heard::OPENED,
+        Some("PING") => Heard::say("PONG\r\n".to_owned()),
+        Some("INFO" | "PONG" | "MSG" | "+OK") => Heard::NOTHING,
+        Some("-ERR") => return Err(Fault::Ended(line.to_owned())),
+        _ => return Err(Fault::Answer("a line that isn't of NATS")),
+    })
+}
+
+/// Appends a publication.
+pub(super) fn write_publication(out: &mut Vec<u8>, text: &[u8]) {
+    let head = format!("PUB {SUBJECT} {}\r\n", text.len());
+    for part in [head.as_bytes(), text, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
+/// Appends the line that is the payload of what everybody is sent, without its last byte.
+pub(super) fn write_delivery(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(format!("{text}\r").as_bytes());
+}

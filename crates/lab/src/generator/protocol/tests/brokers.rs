@@ -1,0 +1,167 @@
+//! Clients of Centrifuge, NATS and MQTT against what servers say, byte by byte.
+
+use std::time::Duration;
+
+use stentor_wire::http1::{self, parse_request};
+use stentor_wire::ws::{Opcode, handshake};
+
+use super::frames::frame;
+use super::handshakes::Pair;
+use crate::generator::protocol::{ClientEvent, Dialect, Lane, Protocol};
+use crate::generator::{LoadSpec, Spec};
+use crate::payload::{Head, blank};
+
+/// A payload of 150 bytes, so that lengths in MQTT take two, and what is made of it.
+fn numbered(sequence: u64) -> (String, ClientEvent) {
+    let mut payload = blank(150);
+    let head = Head { sequence, intended_ns: 5 };
+    head.write(&mut payload);
+    let head = Some(head);
+    let text = String::from_utf8(payload).unwrap();
+    (text, ClientEvent::Payload { head, payload_bytes: 150, clean: true })
+}
+
+/// What the client sent, its frames and their masks of zero taken off; all have to be of this opcode.
+fn sent(pair: &mut Pair, opcode: u8) -> Vec<u8> {
+    let frames = pair.main();
+    let (mut rest, mut payload) = (&frames[..], Vec::new());
+    while let [first, second, more @ ..] = rest {
+        assert_eq!(*first, 0x80 | opcode);
+        let (len, more) = match second & 0x7f {
+            126 => (usize::from(more[0]) << 8 | usize::from(more[1]), &more[2..]),
+            short => (usize::from(short), more),
+        };
+        payload.extend_from_slice(&more[4..4 + len]);
+        rest = &more[4 + len..];
+    }
+    payload
+}
+
+/// Reads these frames cut at every place; the events must be these each time, and so what is sent.
+fn check_cuts(pair: &mut Pair, frames: &[u8], opcode: u8, events: &[ClientEvent], answer: &[u8]) {
+    for cut in 0..frames.len() {
+        pair.happened.clear();
+        pair.hear(Lane::Main, &frames[..cut]);
+        pair.hear(Lane::Main, &frames[cut..]);
+        assert_eq!(pair.happened, events, "cut at {cut}");
+        assert_eq!(sent(pair, opcode), answer, "cut at {cut}");
+    }
+}
+
+#[test]
+fn centrifuge_connects_answers_pings_and_reads_line_by_line() {
+    let ((text, first), (other, second)) = (numbered(4), numbered(5));
+    let (mut pair, target) = Pair::upgraded(Protocol::Centrifuge);
+    assert_eq!(target, "/connection/websocket");
+    assert_eq!(sent(&mut pair, 1), br#"{"id":1,"connect":{}}"#);
+    assert!(!pair.is_open());
+    let connected = r#"{"id":1,"connect":{"client":"7e32","subs":{"room":{}},"ping":25,"pong":true}}"#;
+    assert_eq!(pair.exchange(connected), "");
+    assert!(pair.is_open());
+    assert_eq!(pair.exchange("{}"), "{}");
+    pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
+    let publish = format!(r#"{{"id":2,"publish":{{"channel":"room","data":"{text}"}}}}"#);
+    assert_eq!(String::from_utf8(sent(&mut pair, 1)).unwrap(), publish);
+    let push = |text: &str| format!(r#"{{"push":{{"channel":"room","pub":{{"data":"{text}"}}}}}}"#);
+    let lines = [&push(&text), r#"{"id":2,"publish":{}}"#, "{}", &push(&other)].join("\n");
+    for lines in [lines.clone(), lines + "\n"] {
+        let frames = frame(Opcode::Text, lines.as_bytes());
+        check_cuts(&mut pair, &frames, 1, &[first, second], b"{}");
+    }
+    for (wrong, expect) in [
+        (r#"{"id":1,"error":{"code":101,"message":"unauthorized"}}"#, "unauthorized"),
+        (r#"{"push":{"disconnect":{"code":3008,"reason":"slow"}}}"#, "slow"),
+        ("hello", "isn't Centrifuge's"),
+    ] {
+        let (mut pair, _) = Pair::upgraded(Protocol::Centrifuge);
+        let told = pair.complains(Lane::Main, &frame(Opcode::Text, wrong.as_bytes()));
+        assert!(told.contains(expect), "{wrong}: {told}");
+    }
+}
+
+#[test]
+fn an_echo_of_centrifuge_is_a_call() {
+    let (text, arrives) = numbered(4);
+    let (mut pair, _) = Pair::upgraded(Protocol::Centrifuge);
+    pair.main();
+    let moment = Duration::from_secs(1);
+    let load = LoadSpec::EchoClosed { bytes: 150, warm_up: moment, measure: moment };
+    let mut spec = Spec::new(([127, 0, 0, 1], 1).into(), "/", 1, load);
+    spec.protocol = Protocol::Centrifuge;
+    pair.dialect = Dialect::new(&spec);
+    pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
+    let call = sent(&mut pair, 1);
+    assert_eq!(String::from_utf8(call.clone()).unwrap(), format!(r#"{{"id":2,"rpc":{{"data":"{text}"}}}}"#));
+    check_cuts(&mut pair, &frame(Opcode::Text, &call), 1, &[arrives], b"");
+}
+
+#[test]
+fn nats_is_a_stream_of_lines_cut_into_frames_anywhere() {
+    let ((text, first), (other, second)) = (numbered(4), numbered(5));
+    let (mut pair, _) = Pair::upgraded(Protocol::Nats);
+    assert_eq!(pair.main(), b"");
+    pair.hear(Lane::Main, &frame(Opcode::Binary, b"INFO {\"server_id\":\"N\",\"max_payload\":1048576} \r\n"));
+    let connect = "CONNECT {\"verbose\":false,\"pedantic\":false,\"echo\":true}\r\nSUB room 1\r\nPING\r\n";
+    assert_eq!(String::from_utf8(sent(&mut pair, 2)).unwrap(), connect);
+    assert!(!pair.is_open());
+    pair.hear(Lane::Main, &frame(Opcode::Binary, b"PONG\r\n"));
+    assert!(pair.is_open());
+    pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
+    assert_eq!(sent(&mut pair, 2), format!("PUB room 150\r\n{text}\r\n").as_bytes());
+    let stream = format!("MSG room 1 150\r\n{text}\r\nPING\r\nINFO {{}}\r\nMSG room 1 150\r\n{other}\r\n");
+    for at in 0..stream.len() {
+        let (begin, end) = stream.as_bytes().split_at(at);
+        let frames = [frame(Opcode::Binary, begin), frame(Opcode::Binary, end)].concat();
+        pair.happened.clear();
+        pair.hear(Lane::Main, &frames);
+        assert_eq!(pair.happened, [first, second], "{at}");
+        assert_eq!(sent(&mut pair, 2), b"PONG\r\n", "{at}");
+    }
+    check_cuts(&mut pair, &frame(Opcode::Binary, stream.as_bytes()), 2, &[first, second], b"PONG\r\n");
+    for (wrong, expect) in
+        [("-ERR 'Slow Consumer'\r\n", "Slow Consumer"), ("hello\r\n", "isn't of NATS"), ("\u{1}\r\n", "NATS")]
+    {
+        let told = pair.complains(Lane::Main, &frame(Opcode::Binary, wrong.as_bytes()));
+        assert!(told.contains(expect), "{wrong}: {told}");
+    }
+}
+
+#[test]
+fn mqtt_subscribes_and_reads_packets() {
+    let ((text, first), (other, second)) = (numbered(4), numbered(5));
+    let mut pair = Pair::new(Protocol::Mqtt);
+    let request = pair.main();
+    let request = parse_request(&request, &http1::Limits::default()).unwrap();
+    assert!(request.headers().all("sec-websocket-protocol").eq([b"mqtt"]));
+    let mut answer = Vec::new();
+    handshake::check_request(&request, None).unwrap().write_response(&mut answer, &[], None);
+    pair.hear(Lane::Main, &answer);
+    let greeting = sent(&mut pair, 2);
+    assert_eq!(greeting[..14], *b"\x10\x0c\0\x04MQTT\x04\x02\0\x3c\0\0", "CONNECT");
+    assert_eq!(greeting[14..], *b"\x82\x09\0\x01\0\x04room\0", "SUBSCRIBE");
+    pair.hear(Lane::Main, &frame(Opcode::Binary, &[0x20, 2, 0, 0]));
+    assert!(!pair.is_open());
+    pair.hear(Lane::Main, &frame(Opcode::Binary, &[0x90, 3, 0, 1, 0]));
+    assert!(pair.is_open());
+    assert_eq!(pair.client.heartbeat_interval(), Some(Duration::from_secs(30)));
+    pair.client.heartbeat(&pair.dialect, &mut pair.out);
+    assert_eq!(sent(&mut pair, 2), [0xc0, 0]);
+    pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
+    // 156 bytes: 28 and 128.
+    let publish = |text: &str| [b"\x30\x9c\x01\0\x04room", text.as_bytes()].concat();
+    assert_eq!(sent(&mut pair, 2), publish(&text));
+    let stream = [publish(&text), vec![0xd0, 0], publish(&other)].concat();
+    check_cuts(&mut pair, &frame(Opcode::Binary, &stream), 2, &[first, second], b"");
+    // In frames of 50 bytes.
+    let frames: Vec<u8> = stream.chunks(50).flat_map(|part| frame(Opcode::Binary, part)).collect();
+    check_cuts(&mut pair, &frames, 2, &[first, second], b"");
+    for (wrong, expect) in [
+        (&[0x20, 2, 0, 5][..], "code 5"),
+        (&[0x90, 3, 0, 1, 0x80], "refusal"),
+        (&[0x30, 0x80, 0x80, 0x80, 0x80, 1], "too long"),
+    ] {
+        let (mut pair, _) = Pair::upgraded(Protocol::Mqtt);
+        let told = pair.complains(Lane::Main, &frame(Opcode::Binary, wrong));
+        assert!(told.contains(expect), "{wrong:?}: {told}");
+    }
+}
