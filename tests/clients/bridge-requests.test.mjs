@@ -2,7 +2,7 @@
 // answer keeps the others waiting for 5 seconds; Stentor's answers have to be there long before.
 import { Emitter } from '@socket.io/redis-emitter';
 import assert from 'node:assert/strict';
-import { randomBytes } from 'node:crypto';
+import { createHmac, randomBytes } from 'node:crypto';
 import test from 'node:test';
 import { admin, client, metric, nodeServer, received, redisClient, settled, stentor } from './bridge.mjs';
 import { event, within } from './harness.mjs';
@@ -23,6 +23,13 @@ async function all(t) {
 }
 
 const soon = (promise) => within(promise, 'the answers', SOON_MS);
+const TOKEN_SECRET = '0123456789abcdef0123456789abcdef';
+function token(claims) {
+  const part = (value) => Buffer.from(JSON.stringify(value)).toString('base64url');
+  const now = Math.floor(Date.now() / 1000);
+  const text = `${part({ alg: 'HS256', typ: 'JWT' })}.${part({ iss: 'https://id.example.com/', iat: now, exp: now + 600, ...claims })}`;
+  return `${text}.${createHmac('sha256', TOKEN_SECRET).update(text).digest('base64url')}`;
+}
 const sorted = (list) => [...list].sort();
 
 test('a Node server finds the sockets and rooms of all servers', { skip }, async (t) => {
@@ -56,6 +63,18 @@ test('a handshake that a Node server sees has no secrets', { skip }, async (t) =
   const [{ id, handshake }] = await soon(node.in('secrets').fetchSockets());
   assert.deepEqual([id, handshake.headers['user-agent'].length, handshake.headers.origin, handshake.xdomain, handshake.query.transport], [spy.id, 256, own.http, true, 'polling']);
   assert.ok(!JSON.stringify(handshake).includes(secret), JSON.stringify(handshake));
+});
+
+test('a Node server sees who a client of Stentor is', { skip }, async (t) => {
+  const engine = await redis(t);
+  const more = `[auth]\n[[auth.issuers]]\nissuer = "https://id.example.com/"\nalgorithms = ["HS256"]\nkeys = [{ secret = "${TOKEN_SECRET}" }]`;
+  const [{ io }, own] = await Promise.all([nodeServer(t, engine), stentor(t, engine, { more })]);
+  const ada = await client(t, own, [], { auth: { token: token({ sub: 'ada "1"', stentor: { info: { name: 'Ä' } } }) } });
+  const bob = await client(t, own, [], { auth: { token: token({ sub: 'bob' }) } });
+  const issuer = 'https://id.example.com/';
+  const found = new Map((await soon(io.fetchSockets())).map(({ id, data }) => [id, data]));
+  assert.deepEqual(found.get(ada.id), { user: { id: 'ada "1"', issuer }, info: { name: 'Ä' } });
+  assert.deepEqual(found.get(bob.id), { user: { id: 'bob', issuer } });
 });
 
 test('a Node server has sockets of all servers join, leave and disconnect, in order with its messages', { skip }, async (t) => {

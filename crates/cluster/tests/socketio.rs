@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 use stentor_cluster::socketio::channels::{Channel, Channels, PREFIX};
 use stentor_cluster::socketio::{
-    ATTACHMENTS_MAX, Broadcast, Event, Flags, LIST_MAX, NAME_BYTES_MAX, ROOMS_MAX, RemoteSession, Request,
-    RequestBody, Response, ResponseBody, Selection, Target, WireError, python, sender, sharded,
+    ATTACHMENTS_MAX, Broadcast, Event, Flags, LIST_MAX, NAME_BYTES_MAX, Parser, ROOMS_MAX, RemoteSession,
+    Request, RequestBody, Response, ResponseBody, Selection, Target, WireError, python, sender, sharded,
 };
 use stentor_hub::Data;
 
@@ -94,7 +94,7 @@ fn broadcasts_are_read_and_written_as_the_packages_do() {
             };
             assert_eq!(channels.decode(channel.as_bytes()), Some(Channel::Broadcast { room }), "{name}");
 
-            let encoded = broadcast.encode().unwrap();
+            let encoded = broadcast.encode(Parser::MessagePack).unwrap();
             if file == "adapter.json" && is_exact(&vector) {
                 assert_eq!(encoded, *payload, "{name}");
             }
@@ -142,7 +142,7 @@ fn check_request(vector: &Vector, meaning: &Value) {
     };
     assert_eq!(meaning["type"], kind, "{name}");
     assert_eq!(request.is_answered(), !meaning["id"].is_null(), "{name}");
-    assert_eq!(request.encode().unwrap(), *payload, "{name}");
+    assert_eq!(request.encode(Parser::MessagePack).unwrap(), *payload, "{name}");
     let channels = Channels::new(PREFIX, "/");
     assert_eq!(channels.decode(channel.as_bytes()), Some(Channel::Request), "{name}");
 }
@@ -162,7 +162,7 @@ fn check_response(vector: &Vector, meaning: &Value) {
             assert_eq!(arguments(data), expected_arguments(meaning), "{name}");
         }
     }
-    assert_eq!(response.encode().unwrap(), *payload, "{name}");
+    assert_eq!(response.encode(Parser::MessagePack).unwrap(), *payload, "{name}");
     assert_eq!(Channels::new(PREFIX, "/").decode(channel.as_bytes()), Some(Channel::Response), "{name}");
 }
 
@@ -443,7 +443,7 @@ fn old_requests_are_for_one_socket() {
         let payload = Bytes::from_static(text.as_bytes());
         let request = Request::decode(&payload).unwrap();
         assert_eq!((request.id.as_deref(), &request.body), (Some("i"), &body), "{text}");
-        assert_eq!(request.encode().unwrap(), payload);
+        assert_eq!(request.encode(Parser::MessagePack).unwrap(), payload);
     };
     let target = || Target::Session("s".into());
     let rooms = || vec!["r".into()];
@@ -457,7 +457,7 @@ fn old_requests_are_for_one_socket() {
     let done = Bytes::from_static(br#"{"requestId":"i"}"#);
     let response = Response::decode(&done).unwrap();
     assert_eq!(response, Response { id: "i".into(), body: ResponseBody::Done });
-    assert_eq!(response.encode().unwrap(), done);
+    assert_eq!(response.encode(Parser::MessagePack).unwrap(), done);
 }
 
 #[test]
@@ -474,7 +474,7 @@ fn an_attachment_named_often_does_not_make_a_message_large() {
         flags: Flags::default(),
         event,
     };
-    assert_eq!(broadcast.encode(), Err(WireError::TooLarge));
+    assert_eq!(broadcast.encode(Parser::MessagePack), Err(WireError::TooLarge));
 }
 
 #[test]
@@ -493,6 +493,40 @@ fn channels_are_those_of_one_namespace() {
     check(b"p-request#/a*#x", None);
 }
 
+/// Servers and emitters may be given a parser that writes JSON.
+#[test]
+fn a_parser_for_json() {
+    let payload = Bytes::from(
+        r#"["abcdef",{"type":2,"data":["news",{"a":[1]}],"nsp":"/"},{"rooms":["red"],"except":[],"flags":{}}]"#,
+    );
+    assert_eq!(sender(&payload), Some("abcdef"));
+    let broadcast = Broadcast::decode(&payload).unwrap();
+    assert_eq!(Broadcast::decode(&broadcast.encode(Parser::Json).unwrap()), Ok(broadcast.clone()));
+    assert_eq!(broadcast.encode(Parser::Json).unwrap()[0], b'[');
+    assert_eq!(Broadcast::decode(&broadcast.encode(Parser::MessagePack).unwrap()), Ok(broadcast.clone()));
+    let Broadcast { uid, namespace, selection, flags, mut event } = broadcast;
+    let body = RequestBody::Broadcast {
+        namespace: namespace.clone(),
+        selection: selection.clone(),
+        flags,
+        event: event.clone(),
+    };
+    let request = Request { uid: Some(uid.clone()), id: Some("1".into()), body };
+    assert_eq!(Request::decode(&request.encode(Parser::Json).unwrap()), Ok(request));
+    let response = Response { id: "1".into(), body: ResponseBody::Acknowledged(event.arguments.clone()) };
+    let encoded = response.encode(Parser::Json).unwrap();
+    assert_eq!((encoded[0], Response::decode(&encoded)), (b'{', Ok(response)));
+    let json = Bytes::from_static(br#"{"_placeholder":true,"num":0}"#);
+    event.arguments = Data::Arguments { json, attachments: [Bytes::from_static(b"a")].into() };
+    let binary = Broadcast { uid, namespace, selection, flags, event };
+    assert_eq!(binary.encode(Parser::Json), Err(WireError::NoBinary));
+    assert_eq!(Broadcast::decode(&binary.encode(Parser::MessagePack).unwrap()), Ok(binary));
+    for wrong in ["[", "[\"", "[1]", "[\"a\",1,2]"] {
+        let payload = Bytes::from(wrong);
+        assert!(Broadcast::decode(&payload).is_err(), "{:?}", sender(&payload));
+    }
+}
+
 /// Decodes with every decoder what one is meant for, and checks that what comes out is bounded and can be written.
 fn decode_all(payload: &Bytes) -> usize {
     let bounded = |event: &Event| {
@@ -505,7 +539,7 @@ fn decode_all(payload: &Bytes) -> usize {
     if let Ok(broadcast) = Broadcast::decode(payload) {
         bounded(&broadcast.event);
         assert!(broadcast.selection.rooms.len() <= ROOMS_MAX);
-        let encoded = broadcast.encode().unwrap();
+        let encoded = broadcast.encode(Parser::MessagePack).unwrap();
         assert_eq!(Broadcast::decode(&encoded).as_ref(), Ok(&broadcast));
         decoded += 1;
     }
@@ -513,14 +547,14 @@ fn decode_all(payload: &Bytes) -> usize {
         if let RequestBody::ServerSideEmit(event) | RequestBody::Broadcast { event, .. } = &request.body {
             bounded(event);
         }
-        assert!(Request::decode(&request.encode().unwrap()).is_ok());
+        assert!(Request::decode(&request.encode(Parser::MessagePack).unwrap()).is_ok());
         decoded += 1;
     }
     if let Ok(response) = Response::decode(payload) {
         if let ResponseBody::Sessions(sessions) = &response.body {
             assert!(sessions.len() <= LIST_MAX);
         }
-        assert!(Response::decode(&response.encode().unwrap()).is_ok());
+        assert!(Response::decode(&response.encode(Parser::MessagePack).unwrap()).is_ok());
         decoded += 1;
     }
     if let Ok(message) = python::Message::decode(payload) {

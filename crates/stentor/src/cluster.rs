@@ -10,7 +10,7 @@ use stentor_cluster::engine::{
     ConnectError, ConnectOptions, EventReceiver, Limits, connect as connect_engine,
 };
 use stentor_cluster::{Cluster, ClusterPlane, NodeId, Options, Relays};
-use stentor_edge::{Broker, ControlPlane, DataPlane, Ledger, NodeTag, Relay, RevocationList};
+use stentor_edge::{Broker, ControlPlane, DataPlane, Ledger, NodeTag, NoticeSink, Relay, RevocationList};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -73,7 +73,7 @@ fn bridges(options: &mut ClusterOptions, limits: Limits) -> Vec<bridge::Options>
     let ClusterOptions { engine, ca_file, wait, bridges, .. } = options;
     let bridges = std::mem::take(bridges).into_iter();
     bridges
-        .filter_map(|BridgeOptions { url, prefix, namespaces, adapter }| {
+        .filter_map(|BridgeOptions { url, prefix, namespaces, adapter, mode, parser }| {
             Some(bridge::Options {
                 // The configuration has one of them.
                 address: url.or_else(|| engine.clone())?,
@@ -84,6 +84,8 @@ fn bridges(options: &mut ClusterOptions, limits: Limits) -> Vec<bridge::Options>
                 prefix: prefix.unwrap_or_else(|| adapter.default_prefix().into()),
                 namespaces,
                 adapter,
+                mode,
+                parser,
             })
         })
         .collect()
@@ -190,6 +192,14 @@ impl Joining {
     /// Whether Socket.IO's own servers may ask for this node's clients.
     pub(crate) fn has_bridges(&self) -> bool {
         self.bridges.is_some()
+    }
+
+    /// What is to be notified of sessions, where `inner` alone would be.
+    pub(crate) fn observe_sessions(&self, inner: Option<Arc<dyn NoticeSink>>) -> Option<Arc<dyn NoticeSink>> {
+        match &self.bridges {
+            Some((bridges, _)) => bridges.observe_sessions(inner),
+            None => inner,
+        }
     }
 
     /// What names this node in the ids of its clients.

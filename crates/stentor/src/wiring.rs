@@ -137,6 +137,9 @@ pub(crate) async fn launch(
         install(&hooks, &mut edge);
         control.hooks = Some(hooks);
     }
+    if let Some(joining) = &joining {
+        edge.notices = joining.observe_sessions(edge.notices.take());
+    }
     let mut inheritance = None;
     if !config.server.takeover_socket.is_empty() {
         inheritance = takeover::request_sockets(Path::new(&config.server.takeover_socket))?;

@@ -13,10 +13,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use stentor_edge::{
-    Acknowledged, Command, CommandError, Concerned, DataPlane, Done, PublicId, ROOMS_LISTED_MAX, RoomList,
-    RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target,
+    Acknowledged, Command, CommandError, Concerned, DataPlane, Done, Principal, PublicId, ROOMS_LISTED_MAX,
+    RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target,
 };
 use stentor_hub::{Data, Rooms};
+use stentor_json as json;
 use tokio::sync::oneshot;
 
 /// Requests that are answered at the same time. The next one waits.
@@ -307,10 +308,30 @@ async fn rooms(plane: &dyn DataPlane, namespace: &Namespace) -> Vec<Arc<str>> {
     list.rooms.into_iter().map(|(name, _)| name.into()).chain(own).collect()
 }
 
-fn remote_session(SessionInfo { id, rooms, handshake, .. }: SessionInfo) -> RemoteSession {
+/// What an application would keep with a socket: who its client is, as hooks are told.
+fn data(details: &stentor_edge::SessionDetails) -> Bytes {
+    let mut data = vec![b'{'];
+    if let Some(Principal { issuer, subject }) = &details.user {
+        data.extend_from_slice(br#""user":{"id":"#);
+        json::write_string(&mut data, subject);
+        data.extend_from_slice(br#","issuer":"#);
+        json::write_string(&mut data, issuer);
+        data.push(b'}');
+    }
+    if let Some(info) = &details.info {
+        data.extend_from_slice(if data.len() > 1 { br#","info":"# } else { br#""info":"# });
+        data.extend_from_slice(info.as_bytes());
+    }
+    data.push(b'}');
+    data.into()
+}
+
+fn remote_session(info: SessionInfo) -> RemoteSession {
+    let data = data(&info.details);
+    let SessionInfo { id, rooms, handshake, .. } = info;
     let id: Arc<str> = id.into();
     let rooms = std::iter::once(id.clone()).chain(rooms.into_iter().map(Arc::from)).collect();
     let handshake = handshake.map_or(Bytes::from_static(HANDSHAKE), |json| String::from(json).into());
-    let details = SessionDetails { handshake, rooms, data: Bytes::from_static(b"{}") };
+    let details = SessionDetails { handshake, rooms, data };
     RemoteSession { id, details: Some(details) }
 }

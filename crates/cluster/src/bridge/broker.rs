@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 pub struct Bridges {
     bridges: Vec<Arc<Bridge>>,
     /// How each shared namespace is shared. The first way is the one between nodes of Stentor.
-    namespaces: HashMap<Arc<str>, Vec<Way>>,
+    pub(super) namespaces: HashMap<Arc<str>, Vec<Way>>,
     /// Carries the other namespaces. `None`: there are no other nodes.
     inner: Option<Arc<dyn Broker>>,
     control: OnceLock<Arc<dyn ControlPlane>>,

@@ -22,6 +22,7 @@ mod pending;
 mod plane;
 mod protocol;
 mod refused;
+mod sessions;
 
 pub use broker::{Bridges, Connections};
 pub use plane::{BridgedPlane, alone};
@@ -31,7 +32,8 @@ use crate::engine::redis::publisher::Outgoing;
 use crate::engine::redis::server::Server;
 use crate::engine::{Address, ConnectError, Identity, Limits};
 use crate::metrics::count;
-use crate::socketio::{Event, Selection, channels, python};
+use crate::socketio::{Event, Parser, Selection, channels, python};
+pub use crate::socketio::{Parser as ClassicParser, sharded::Mode as SubscriptionMode};
 use crate::space::Space;
 use answers::{ANSWERS_MAX, Allowance};
 use commands::{QUESTIONS_MAX, Questions};
@@ -53,7 +55,7 @@ pub enum Adapter {
     /// `@socket.io/redis-adapter`, `createAdapter`.
     #[default]
     Classic,
-    /// `@socket.io/redis-adapter`, `createShardedAdapter` with the subscription mode `dynamic`, on one Redis 7 server.
+    /// `@socket.io/redis-adapter`, `createShardedAdapter`, on one Redis 7 server.
     Sharded,
     /// `python-socketio` from 5.14 on, `RedisManager`.
     Python,
@@ -88,6 +90,10 @@ pub struct Options {
     pub namespaces: Vec<String>,
     /// How the other servers speak.
     pub adapter: Adapter,
+    /// Of the sharded adapter: which rooms have channels.
+    pub mode: SubscriptionMode,
+    /// Of the classic adapter: how messages are written.
+    pub parser: Parser,
 }
 
 /// Namespaces that are shared over one Redis.
@@ -136,8 +142,7 @@ impl Bridge {
             Server::parse(options.address.reveal(), options.ca_file.as_deref(), options.identity.as_ref())
                 .map_err(ConnectError)?;
         let namespaces = options.namespaces.iter();
-        let namespaces = namespaces
-            .map(|name| Namespace::new(options.adapter, &options.prefix, name, is_only(name)).map(Arc::new));
+        let namespaces = namespaces.map(|name| Namespace::new(options, name, is_only(name)).map(Arc::new));
         let namespaces = namespaces.collect::<Result<_, _>>().map_err(|e| ConnectError(e.to_string()))?;
         let publish = if options.adapter == Adapter::Sharded { "SPUBLISH" } else { "PUBLISH" };
         let (questions, receiver) = mpsc::channel(QUESTIONS_MAX);

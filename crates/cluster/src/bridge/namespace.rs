@@ -1,6 +1,6 @@
 //! A namespace that is shared: its channels, and which of its rooms have members here.
 
-use super::Adapter;
+use super::Options;
 use super::protocol::Protocol;
 use super::refused::Refused;
 use crate::socketio::{Event, Selection};
@@ -26,9 +26,11 @@ pub(super) struct Namespace {
 struct MemberRooms {
     /// As the data plane says.
     known: HashSet<Arc<str>>,
+    /// Sessions that have channels of their own, by their ids.
+    sessions: HashSet<Arc<str>>,
     /// As it may say soon: sessions were told to join them.
     expected: HashMap<Arc<str>, Instant>,
-    /// Those that may have gained their first member, or lost the last one, since the channels were subscribed.
+    /// Those that may have gained their first member, or lost the last one, since the channels were subscribed; sessions, too.
     changed: HashSet<Arc<str>>,
 }
 
@@ -56,10 +58,10 @@ pub(super) struct Local {
 
 impl Namespace {
     /// `is_only`: it is shared in no other way.
-    pub(super) fn new(adapter: Adapter, prefix: &str, name: &str, is_only: bool) -> Result<Self, RoomError> {
+    pub(super) fn new(options: &Options, name: &str, is_only: bool) -> Result<Self, RoomError> {
         let all_members = Room::all_members(name)?;
         let name: Arc<str> = name.into();
-        let protocol = Protocol::new(adapter, prefix, &name, is_only);
+        let protocol = Protocol::new(options, &name, is_only);
         Ok(Self { name, protocol, all_members, rooms: Mutex::default() })
     }
 
@@ -83,17 +85,36 @@ impl Namespace {
         has_channel
     }
 
-    /// The channels of the rooms that have members.
+    /// A session has begun, or ended. Returns whether channels are to be subscribed to, or not any more.
+    pub(super) fn set_session(&self, id: PublicId, has_begun: bool) -> bool {
+        let has_channel = self.protocol.has_session_channels();
+        if has_channel {
+            let (id, rooms) = (Arc::<str>::from(id.to_string()), &mut *self.rooms());
+            rooms.changed.insert(id.clone());
+            if has_begun {
+                rooms.sessions.insert(id);
+            } else {
+                rooms.sessions.remove(&id);
+            }
+        }
+        has_channel
+    }
+
+    /// The channels of the rooms that have members, and of sessions.
     pub(super) fn room_channels(&self) -> Vec<Arc<str>> {
         let mut rooms = self.rooms();
         rooms.changed.clear();
-        rooms.known.iter().filter_map(|room| Some(self.protocol.channel_of(room)?.into())).collect()
+        let names = rooms.known.iter().chain(&rooms.sessions);
+        names.filter_map(|room| Some(self.protocol.channel_of(room)?.into())).collect()
     }
 
     /// Channels of rooms whose members have come or gone since the last call, and whether there are any now.
     pub(super) fn changed_channels(&self) -> Vec<(Arc<str>, bool)> {
-        let MemberRooms { known, changed, .. } = &mut *self.rooms();
-        let channel = |room: Arc<str>| Some((self.protocol.channel_of(&room)?.into(), known.contains(&room)));
+        let MemberRooms { known, sessions, changed, .. } = &mut *self.rooms();
+        let channel = |room: Arc<str>| {
+            let is_wanted = known.contains(&room) || sessions.contains(&room);
+            Some((self.protocol.channel_of(&room)?.into(), is_wanted))
+        };
         changed.drain().filter_map(channel).collect()
     }
 

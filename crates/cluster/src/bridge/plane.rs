@@ -1,7 +1,7 @@
 //! The data plane of a node that shares namespaces, as the control plane sees it: commands for sessions of these namespaces reach
 //! those of Socket.IO's servers.
 
-use super::{Adapter, Bridges, Options};
+use super::{Adapter, Bridges, Options, Parser, SubscriptionMode};
 use crate::engine::{Address, ConnectError, Limits};
 use std::sync::Arc;
 use stentor_edge::{
@@ -41,6 +41,8 @@ pub fn alone(inner: Arc<dyn DataPlane>) -> Result<BridgedPlane, ConnectError> {
         prefix: "PREFIX".into(),
         namespaces: Vec::new(),
         adapter: Adapter::default(),
+        mode: SubscriptionMode::default(),
+        parser: Parser::default(),
     };
     Ok(BridgedPlane::new(inner.clone(), inner, Bridges::new(&[options], None, &Arc::new(Ledger::new(0)))?))
 }

@@ -1,14 +1,14 @@
 //! How a namespace's messages are carried: from channel and payload to their meaning, and back.
 
-use super::Adapter;
 use super::inbox::Kind;
 use super::refused::Refused;
+use super::{Adapter, Options};
 use crate::socketio::channels::{Channel, Channels};
 use crate::socketio::python::{self, Action, Callback};
 use crate::socketio::sharded::{self, Mode};
 use crate::socketio::{
-    Broadcast, Event, Flags, Request, RequestBody, Response, ResponseBody, Selection, Target, WireError,
-    sender,
+    Broadcast, Event, Flags, Parser, Request, RequestBody, Response, ResponseBody, Selection, Target,
+    WireError, sender,
 };
 use bytes::Bytes;
 use std::sync::Arc;
@@ -42,28 +42,31 @@ pub(super) struct Protocol {
 }
 
 enum Wire {
-    Classic { channels: Channels, pattern: String },
-    Sharded { prefix: String, all: String, own: String },
+    Classic { channels: Channels, pattern: String, parser: Parser },
+    Sharded { prefix: String, all: String, own: String, mode: Mode },
     Python { channel: String, ignores_stentor: bool },
 }
 
 impl Protocol {
     /// `is_only`: the namespace is shared in no other way.
-    pub(super) fn new(adapter: Adapter, prefix: &str, namespace: &Arc<str>, is_only: bool) -> Self {
+    pub(super) fn new(options: &Options, namespace: &Arc<str>, is_only: bool) -> Self {
+        let Options { adapter, prefix, mode, parser, .. } = options;
+        let (mode, parser) = (*mode, *parser);
         let number = format!("{:016x}", fastrand::u64(..));
         let (uid, wire) = match adapter {
             Adapter::Classic => {
                 let uid = std::iter::repeat_with(fastrand::alphanumeric).take(6).collect();
                 let channels = Channels::new(prefix, namespace);
-                (uid, Wire::Classic { pattern: channels.pattern(), channels })
+                (uid, Wire::Classic { pattern: channels.pattern(), channels, parser })
             }
             Adapter::Sharded => {
                 let own = sharded::answers(prefix, namespace, &number);
-                (number, Wire::Sharded { prefix: prefix.into(), all: format!("{prefix}#{namespace}#"), own })
+                let all = format!("{prefix}#{namespace}#");
+                (number, Wire::Sharded { prefix: prefix.clone(), all, own, mode })
             }
             Adapter::Python => (
                 format!("{PYTHON_HOST}{number}"),
-                Wire::Python { channel: prefix.into(), ignores_stentor: !is_only },
+                Wire::Python { channel: prefix.clone(), ignores_stentor: !is_only },
             ),
         };
         Self { namespace: namespace.clone(), uid: uid.into(), wire }
@@ -89,15 +92,20 @@ impl Protocol {
     /// The channel of a room, if it is to be subscribed to when the room has members.
     pub(super) fn channel_of(&self, room: &str) -> Option<String> {
         match &self.wire {
-            Wire::Sharded { all, .. } if Mode::Dynamic.has_channel(room) => Some(format!("{all}{room}#")),
+            Wire::Sharded { all, mode, .. } if mode.has_channel(room) => Some(format!("{all}{room}#")),
             _ => None,
         }
+    }
+
+    /// Whether single sessions have channels of their own.
+    pub(super) fn has_session_channels(&self) -> bool {
+        matches!(&self.wire, Wire::Sharded { mode: Mode::DynamicPrivate, .. })
     }
 
     /// What a message on a channel is. `None`: it isn't one of this namespace, or is this node's own.
     pub(super) fn kind_of(&self, pattern: Option<&[u8]>, channel: &[u8], payload: &[u8]) -> Option<Kind> {
         match &self.wire {
-            Wire::Classic { channels, pattern: own } => {
+            Wire::Classic { channels, pattern: own, .. } => {
                 // A channel may match the patterns of two namespaces.
                 if pattern.is_some_and(|pattern| pattern != own.as_bytes()) {
                     return None;
@@ -183,9 +191,9 @@ impl Protocol {
         let flags = Flags { volatile, ..Flags::default() };
         let (uid, namespace) = (self.uid.clone(), self.namespace.clone());
         match &self.wire {
-            Wire::Classic { channels, .. } => {
+            Wire::Classic { channels, parser, .. } => {
                 let channel = channels.broadcast(&selection.rooms);
-                Ok((channel, Broadcast { uid, namespace, selection, flags, event }.encode()?))
+                Ok((channel, Broadcast { uid, namespace, selection, flags, event }.encode(*parser)?))
             }
             Wire::Sharded { .. } => self
                 .request(None, RequestBody::Broadcast { namespace, selection, flags, event })?
@@ -206,15 +214,15 @@ impl Protocol {
     pub(super) fn request(&self, id: Option<&str>, body: RequestBody) -> Result<Vec<Published>, WireError> {
         let id: Option<Arc<str>> = id.map(Into::into);
         match &self.wire {
-            Wire::Classic { channels, .. } => {
+            Wire::Classic { channels, parser, .. } => {
                 let request = Request { uid: Some(self.uid.clone()), id, body };
-                Ok(vec![(channels.request().into(), request.encode()?)])
+                Ok(vec![(channels.request().into(), request.encode(*parser)?)])
             }
-            Wire::Sharded { prefix, .. } => {
+            Wire::Sharded { prefix, mode, .. } => {
                 let body = sharded::Body::Request { id, body };
                 let (uid, namespace) = (self.uid.clone(), self.namespace.clone());
                 let message = sharded::Message { uid, namespace, body };
-                Ok(vec![(message.channel(prefix, Mode::Dynamic), message.encode()?)])
+                Ok(vec![(message.channel(prefix, *mode), message.encode()?)])
             }
             Wire::Python { channel, .. } => {
                 let publish = |action| {
@@ -229,7 +237,9 @@ impl Protocol {
     /// The answer to a request of `uid`.
     pub(super) fn response(&self, to: Option<&str>, response: Response) -> Result<Published, WireError> {
         match (&self.wire, to) {
-            (Wire::Classic { channels, .. }, _) => Ok((channels.response().into(), response.encode()?)),
+            (Wire::Classic { channels, parser, .. }, _) => {
+                Ok((channels.response().into(), response.encode(*parser)?))
+            }
             (Wire::Sharded { prefix, .. }, Some(to)) => {
                 let (uid, namespace) = (self.uid.clone(), self.namespace.clone());
                 let message = sharded::Message { uid, namespace, body: sharded::Body::Response(response) };

@@ -58,6 +58,7 @@ mod tests {
             WireError::Obsolete,
             WireError::Pickle,
             WireError::UnknownType,
+            WireError::NoBinary,
             WireError::ReservedEvent,
             WireError::BadPlaceholder,
         ];

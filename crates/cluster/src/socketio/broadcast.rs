@@ -1,9 +1,8 @@
-//! Broadcasts of the classic adapter: `[uid, {type:2, data:[event, …], nsp}, {rooms, except, flags}]` in MessagePack.
+//! Broadcasts of the classic adapter: `[uid, {type:2, data:[event, …], nsp}, {rooms, except, flags}]` in MessagePack, or in JSON.
 
-use super::content::{options, packet, write_options};
-use super::json_to_msgpack::to_msgpack;
+use super::content::{encode, options, packet, write_options};
 use super::payload::{Payload, list, name};
-use super::{Event, Flags, Selection, WireError};
+use super::{Event, Flags, Parser, Selection, WireError};
 use bytes::Bytes;
 use rmp::Marker;
 use std::sync::Arc;
@@ -27,6 +26,9 @@ pub struct Broadcast {
 /// The sender of a broadcast, without decoding the rest: most of what a server receives may be its own. `None`: see what
 /// [`Broadcast::decode`] says.
 pub fn sender(payload: &[u8]) -> Option<&str> {
+    if let [b'[', b'"', rest @ ..] = payload {
+        return str::from_utf8(rest.split(|byte| *byte == b'"').next()?).ok();
+    }
     let [0x92..=0x94, rest @ ..] = payload else { return None };
     let (marker, rest) = rest.split_first()?;
     let Marker::FixStr(len) = Marker::from_u8(*marker) else { return None };
@@ -58,7 +60,7 @@ impl Broadcast {
     ///
     /// # Errors
     /// It is too large or too deep, or the data isn't [arguments](stentor_hub::Data::Arguments).
-    pub fn encode(&self) -> Result<Bytes, WireError> {
+    pub fn encode(&self, parser: Parser) -> Result<Bytes, WireError> {
         let mut out = vec![b'['];
         json::write_string(&mut out, &self.uid);
         out.push(b',');
@@ -66,6 +68,6 @@ impl Broadcast {
         out.push(b',');
         write_options(&mut out, &self.selection, Some(self.flags));
         out.push(b']');
-        to_msgpack(&out, attachments)
+        encode(out, attachments, true, parser)
     }
 }

@@ -1,9 +1,9 @@
 //! What messages have in common: events, the sockets that they are for, and flags. All are written as Socket.IO writes
 //! them.
 
-use super::WireError;
 use super::json_to_msgpack::to_msgpack;
 use super::payload::{self, Payload, is_truthy, list, names, raw};
+use super::{Parser, WireError};
 use crate::engine::PAYLOAD_BYTES_MAX;
 use bytes::Bytes;
 use serde::Deserialize;
@@ -200,10 +200,17 @@ impl Flags {
     }
 }
 
-/// The payload with this JSON text: as it is, or as MessagePack.
-pub(super) fn encode(json: Vec<u8>, attachments: &[Bytes], is_msgpack: bool) -> Result<Bytes, WireError> {
-    if is_msgpack {
-        return to_msgpack(&json, attachments);
+/// The payload with this JSON text: as it is, or as what the parser makes of messages that may have binary data.
+pub(super) fn encode(
+    json: Vec<u8>,
+    attachments: &[Bytes],
+    may_be_binary: bool,
+    parser: Parser,
+) -> Result<Bytes, WireError> {
+    match parser {
+        Parser::MessagePack if may_be_binary => return to_msgpack(&json, attachments),
+        Parser::Json if !attachments.is_empty() => return Err(WireError::NoBinary),
+        _ => {}
     }
     if json.len() > PAYLOAD_BYTES_MAX { Err(WireError::TooLarge) } else { Ok(json.into()) }
 }

@@ -43,6 +43,16 @@ pub const ATTACHMENTS_MAX: usize = 1000;
 /// Maximum length of a name: of an event, a room, a server, a request. Answers repeat some of them for each client.
 pub const NAME_BYTES_MAX: usize = 4096;
 
+/// The option `parser` of `createAdapter` and of emitters: what they write where there may be binary data. Both are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Parser {
+    /// The default.
+    #[default]
+    MessagePack,
+    /// `JSON.stringify`, without binary data.
+    Json,
+}
+
 /// Why a payload was refused. Its sender is at fault, except for [`TooLarge`](Self::TooLarge) when encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
@@ -73,6 +83,9 @@ pub enum WireError {
     /// Its event has a name that clients refuse.
     #[error("the message is an event with a reserved name")]
     ReservedEvent,
+    /// It has binary data, which JSON has not.
+    #[error("the message has binary data, which the JSON parser can't write")]
+    NoBinary,
     /// An object in it says that it stands for an attachment that isn't there.
     #[error("a placeholder in the message is malformed")]
     BadPlaceholder,
@@ -85,7 +98,7 @@ impl WireError {
             Self::Malformed | Self::BadPlaceholder => "malformed",
             Self::TooLarge | Self::TooDeep | Self::TooMany | Self::NameTooLong => "too_large",
             Self::Obsolete | Self::Pickle => "obsolete",
-            Self::UnknownType => "unknown_type",
+            Self::UnknownType | Self::NoBinary => "unknown_type",
             Self::ReservedEvent => "reserved_event",
         }
     }

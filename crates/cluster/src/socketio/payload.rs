@@ -18,12 +18,12 @@ pub(super) struct Payload {
 }
 
 impl Payload {
-    /// Decodes JSON, if it begins with `{`, and MessagePack otherwise.
+    /// Decodes JSON, if it begins with `{` or `[`, and MessagePack otherwise, where a payload that begins so would be a number.
     pub(super) fn decode(payload: &Bytes) -> Result<Self, WireError> {
         if payload.len() > PAYLOAD_BYTES_MAX {
             return Err(WireError::TooLarge);
         }
-        if payload.first() == Some(&b'{') {
+        if matches!(payload.first(), Some(b'{' | b'[')) {
             json::check(str::from_utf8(payload).map_err(|_| WireError::Malformed)?)?;
             return Ok(Self { text: payload.clone(), attachments: Vec::new() });
         }

@@ -7,7 +7,7 @@ use super::content::{
     encode, event, options, packet, write_name, write_names, write_options, write_plain, write_text,
 };
 use super::payload::{self, Payload, is_truthy, names, optional_name, raw, required_name};
-use super::{Event, Flags, Selection, WireError};
+use super::{Event, Flags, Parser, Selection, WireError};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -172,7 +172,7 @@ impl Request {
     ///
     /// # Errors
     /// It is too large or too deep, or the data isn't [arguments](stentor_hub::Data::Arguments).
-    pub fn encode(&self) -> Result<Bytes, WireError> {
+    pub fn encode(&self, parser: Parser) -> Result<Bytes, WireError> {
         let mut out = vec![b'{'];
         if let Some(uid) = &self.uid {
             write_text(&mut out, "uid", uid);
@@ -213,8 +213,8 @@ impl Request {
             }
         }
         out.push(b'}');
-        let is_msgpack = !attachments.is_empty() || matches!(self.body, RequestBody::Broadcast { .. });
-        encode(out, attachments, is_msgpack)
+        let may_be_binary = !attachments.is_empty() || matches!(self.body, RequestBody::Broadcast { .. });
+        encode(out, attachments, may_be_binary, parser)
     }
 }
 

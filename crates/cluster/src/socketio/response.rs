@@ -2,7 +2,7 @@
 
 use super::content::{encode, values, write_list, write_name, write_names, write_plain, write_text};
 use super::payload::{self, Payload, items, name, names_up_to, raw, required_name};
-use super::{LIST_MAX, WireError};
+use super::{LIST_MAX, Parser, WireError};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -166,7 +166,7 @@ impl Response {
     ///
     /// # Errors
     /// It is too large or too deep, or the data isn't [arguments](Data::Arguments).
-    pub fn encode(&self) -> Result<Bytes, WireError> {
+    pub fn encode(&self, parser: Parser) -> Result<Bytes, WireError> {
         let mut out = vec![b'{'];
         let kind = match self.body {
             ResponseBody::ServerSideEmit(_) => Some(6),
@@ -188,7 +188,7 @@ impl Response {
             ResponseBody::Acknowledged(data) => attachments = write_value(&mut out, "packet", data)?,
         }
         out.push(b'}');
-        let is_msgpack = !attachments.is_empty() || kind == Some(9);
-        encode(out, attachments, is_msgpack)
+        let may_be_binary = !attachments.is_empty() || kind == Some(9);
+        encode(out, attachments, may_be_binary, parser)
     }
 }

@@ -12,7 +12,7 @@ use super::content::{
 };
 use super::payload::{self, Payload, is_truthy, names, namespace, number, optional_name, raw, required_name};
 use super::response::{sessions, write_sessions, write_value};
-use super::{Flags, RequestBody, Response, ResponseBody, Selection, Target, WireError};
+use super::{Flags, Parser, RequestBody, Response, ResponseBody, Selection, Target, WireError};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// Which rooms have a channel of their own. All servers have to agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// None.
+    /// None: servers receive all messages of the namespace.
     Static,
     /// Those that aren't named as a socket may be: with 20 characters. This is what servers do by default.
     #[default]
@@ -176,7 +176,7 @@ impl Message {
         write_text(&mut out, "uid", &self.uid);
         write_text(&mut out, "nsp", &self.namespace);
         out.push(b'}');
-        encode(out, attachments, !attachments.is_empty())
+        encode(out, attachments, !attachments.is_empty(), Parser::MessagePack)
     }
 }
 

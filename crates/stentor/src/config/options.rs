@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use stentor_cluster::bridge::Adapter;
+use stentor_cluster::bridge::{Adapter, ClassicParser, SubscriptionMode};
 use stentor_cluster::engine::{Address, Identity};
 use stentor_control::{AuthOptions, HookOptions, IssuerOptions, UpstreamOptions};
 use stentor_edge::{CertificateFiles, DriverChoice, ListenerOptions, Recovery, SockJs, TlsOptions};
@@ -36,6 +36,8 @@ pub(crate) struct BridgeOptions {
     pub(crate) prefix: Option<String>,
     pub(crate) namespaces: Vec<String>,
     pub(crate) adapter: Adapter,
+    pub(crate) mode: SubscriptionMode,
+    pub(crate) parser: ClassicParser,
 }
 
 /// Everything that keys set. Only tests print it: it has secrets.
@@ -109,6 +111,8 @@ impl Default for Options {
                 prefix: None,
                 namespaces: vec!["/".into()],
                 adapter: Adapter::default(),
+                mode: SubscriptionMode::default(),
+                parser: ClassicParser::default(),
             },
             auth: AuthOptions::default(),
             issuer: IssuerOptions::default(),

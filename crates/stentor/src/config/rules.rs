@@ -1,6 +1,8 @@
 //! What concerns several keys, or needs more than a type: checked last, when it is known what won.
 
-use super::schema::{Adapter, App, CookieSameSite, Feed, ProxyProtocol, Rule};
+use super::schema::{
+    Adapter, App, ClassicParser, CookieSameSite, Feed, ProxyProtocol, Rule, SubscriptionMode,
+};
 use super::setting::Setting;
 use super::value::{Bytes, EngineUrl};
 use super::{Config, SourceLocation, Sources};
@@ -330,6 +332,12 @@ fn bridges(sources: &mut Sources) {
                 "prefix",
                 format!("expected at most {BRIDGE_PREFIX_BYTES_MAX} bytes without control characters"),
             );
+        }
+        if bridge.subscription_mode != SubscriptionMode::Dynamic && bridge.adapter != Adapter::Sharded {
+            wrong("subscription_mode", "it has no effect unless adapter is \"sharded\"".into());
+        }
+        if bridge.parser != ClassicParser::MessagePack && bridge.adapter != Adapter::Classic {
+            wrong("parser", "it has no effect unless adapter is \"classic\"".into());
         }
     }
     for (n, bridge) in bridges.iter().enumerate() {

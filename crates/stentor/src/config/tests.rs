@@ -710,6 +710,16 @@ fn namespaces_shared_with_other_servers() {
     assert_eq!(config.bridges.len(), 1);
     assert_eq!(config.bridges[0].namespaces, ["/", "/a"]);
     check("[[cluster.socketio]]\nurl = \"redis://127.0.0.1\"", "");
+    check(&shared("adapter = \"sharded\"\nsubscription_mode = \"dynamic-private\""), "");
+    check(&shared("parser = \"json\""), "");
+    check(
+        &shared("subscription_mode = \"static\""),
+        "stentor.toml:6: subscription_mode in [[cluster.socketio]]: it has no effect unless adapter is \"sharded\"",
+    );
+    check(
+        &shared("adapter = \"sharded\"\nparser = \"json\""),
+        "stentor.toml:7: parser in [[cluster.socketio]]: it has no effect unless adapter is \"classic\"",
+    );
     check(
         "[cluster]\ncertificate_file = \"node.pem\"",
         "stentor.toml:2: certificate_file and key_file in [cluster] need each other",

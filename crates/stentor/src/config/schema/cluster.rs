@@ -43,10 +43,32 @@ choice! {
     Adapter => stentor_cluster::bridge::Adapter {
         /// `createAdapter` of `@socket.io/redis-adapter`, and `@socket.io/redis-emitter`.
         Classic = "classic",
-        /// `createShardedAdapter` of `@socket.io/redis-adapter`, with the subscription mode `dynamic`, on one server with Redis 7.
+        /// `createShardedAdapter` of `@socket.io/redis-adapter`, on one server with Redis 7.
         Sharded = "sharded",
         /// `RedisManager` of `python-socketio`, from 5.14 on.
         Python = "python",
+    }
+}
+
+choice! {
+    /// The option `subscriptionMode` of `createShardedAdapter`.
+    SubscriptionMode => stentor_cluster::bridge::SubscriptionMode {
+        /// One channel per namespace.
+        Static = "static",
+        /// And one per room.
+        Dynamic = "dynamic",
+        /// And one per client.
+        DynamicPrivate = "dynamic-private",
+    }
+}
+
+choice! {
+    /// The option `parser` of `createAdapter` and of emitters.
+    ClassicParser => stentor_cluster::bridge::ClassicParser {
+        /// The packages' default.
+        MessagePack = "msgpack",
+        /// `JSON.stringify` and `JSON.parse`.
+        Json = "json",
     }
 }
 
@@ -66,5 +88,11 @@ section! {
         namespaces: Vec<String>, [restart];
         /// The adapter of the other servers.
         adapter: Adapter, [restart];
+        /// With `sharded`: which rooms have channels of their own, the option `subscriptionMode` of `createShardedAdapter`. Set what the
+        /// other servers have.
+        subscription_mode: SubscriptionMode => bridge.mode, [restart];
+        /// With `classic`: how messages are written, the option `parser` of `createAdapter`. `json` has no binary data. Messages of both
+        /// kinds are read.
+        parser: ClassicParser, [restart];
     }
 }

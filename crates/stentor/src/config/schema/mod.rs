@@ -15,7 +15,7 @@ mod tls;
 
 pub(crate) use auth::{Anonymous, Auth, Issuer, Permission, To};
 pub(crate) use client_limits::{AddressLimits, Proxies, ProxyProtocol, SessionLimits, UserLimits};
-pub(crate) use cluster::{Adapter, Bridge, Cluster};
+pub(crate) use cluster::{Adapter, Bridge, ClassicParser, Cluster, SubscriptionMode};
 pub(crate) use feeds::{Feed, FeedsLimits};
 pub(crate) use hooks::Hook;
 pub(crate) use protocols::{CookieSameSite, SockJs, SocketIo};
