@@ -32,6 +32,7 @@ const ELSEWHERE = new Map([
   ['503 unavailable', 'cluster.test.mjs: a cluster without its engine'],
   ['409 no_auth', 'crates/control/tests/auth.rs'],
   ['500 internal', 'a bug in Stentor'],
+  ['400 tls', 'admin-tls.test.mjs: a port that uses TLS'],
   ['503 not ready', 'crates/control/tests/admin.rs: a data plane that is not ready'],
 ]);
 

@@ -1,14 +1,17 @@
-//! The client behind `stentor publish` and `stentor top`: one request to a running Stentor's admin port.
+//! The client behind `stentor publish`, `stentor top` and `stentor reload`: one request to a running Stentor's admin port.
 
+use crate::error::Error;
 use crate::options::FeedsOptions;
 use crate::upstream::{chain, client, tls};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::error::Error as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Time for connecting, sending and the response.
@@ -57,95 +60,134 @@ pub struct Target<'a> {
     pub idempotency_key: Option<&'a str>,
 }
 
-/// Publishes one message to `target` through the admin port at `url` (`http://127.0.0.1:8001`). `data` that is JSON is sent
-/// as it is, anything else as a JSON string. Needs a tokio runtime.
-///
-/// # Errors
-/// The message may not have been published.
-pub async fn publish_client(
-    url: &str,
-    token: Option<&str>,
-    target: Target<'_>,
-    data: &str,
-) -> Result<(), ClientError> {
-    let body = body(target, data);
-    let (status, answer) =
-        exchange(url, token, Method::POST, "/api/v1/publish", body).await.map_err(ClientError)?;
-    match serde_json::from_slice(&answer) {
-        Ok(Published { published: 1 }) if status == StatusCode::OK => Ok(()),
-        _ => Err(refused(url, "the message", status, &answer)),
-    }
+/// The admin port of a running server. Its requests need a tokio runtime.
+#[derive(Clone, Debug)]
+pub struct AdminClient {
+    /// Where it is, such as `http://127.0.0.1:8001`.
+    pub url: String,
+    /// The admin token, if the server has one.
+    pub token: Option<String>,
+    /// File with PEM certificates to trust for `https://`, instead of the system's.
+    pub ca_file: Option<PathBuf>,
 }
 
-/// The status of the server whose admin port is at `url`, as `GET /api/v1/status` answers. Needs a tokio runtime.
-///
-/// # Errors
-/// No server answers there, or it refuses.
-pub async fn status_client(url: &str, token: Option<&str>) -> Result<serde_json::Value, ClientError> {
-    let (status, answer) =
-        exchange(url, token, Method::GET, "/api/v1/status", Vec::new()).await.map_err(ClientError)?;
-    match serde_json::from_slice(&answer) {
-        Ok(value) if status == StatusCode::OK => Ok(value),
-        _ => Err(refused(url, "the request", status, &answer)),
-    }
+/// What a reload has changed: the answer of `POST /api/v1/reload`.
+#[derive(Debug, Deserialize)]
+pub struct ReloadReport {
+    /// Keys whose changes apply.
+    pub applied: Vec<String>,
+    /// Keys that keep their values until a restart.
+    pub restart_needed: Vec<String>,
+    /// Warnings about the configuration.
+    pub warnings: Vec<String>,
 }
 
-fn refused(url: &str, what: &str, status: StatusCode, answer: &[u8]) -> ClientError {
-    let refusal = serde_json::from_slice::<Refusal>(answer).ok().map(|refusal| refusal.message);
-    ClientError(match (status.as_u16(), refusal) {
-        (401, message) => {
-            let message = message.as_deref().unwrap_or("401");
-            format!("{url} wants a token, or another one than given: {message}")
+impl AdminClient {
+    /// Publishes one message to `target`. `data` that is JSON is sent as it is, anything else as a JSON string.
+    ///
+    /// # Errors
+    /// The message may not have been published.
+    pub async fn publish(&self, target: Target<'_>, data: &str) -> Result<(), ClientError> {
+        let path = "/api/v1/publish";
+        let Published { published } =
+            self.request(Method::POST, path, body(target, data), "the message").await?;
+        match published {
+            1 => Ok(()),
+            _ => Err(self.refused("the message", StatusCode::OK, &[])),
         }
-        (status, Some(message)) => format!("{url} refused {what} ({status}): {message}"),
-        (status, None) => format!(
-            "{url} is not Stentor's admin port ({status}); set --admin, by default http://127.0.0.1:8001"
-        ),
-    })
-}
+    }
 
-/// The status and body of the response.
-async fn exchange(
-    url: &str,
-    token: Option<&str>,
-    method: Method,
-    path: &str,
-    body: Vec<u8>,
-) -> Result<(StatusCode, Bytes), String> {
-    let no_url = || format!("--admin {url}: not a URL; it looks like http://127.0.0.1:8001");
-    let base: Uri = url.parse().map_err(|_| no_url())?;
-    if !matches!(base.scheme_str(), Some("http" | "https")) || base.host().is_none() {
-        return Err(no_url());
+    /// The status of the server, as `GET /api/v1/status` answers.
+    ///
+    /// # Errors
+    /// No server answers there, or it refuses.
+    pub async fn status(&self) -> Result<serde_json::Value, ClientError> {
+        self.request(Method::GET, "/api/v1/status", Vec::new(), "the request").await
     }
-    let route = format!("{}{path}", url.trim_end_matches('/'));
-    let mut request = Request::new(Full::new(Bytes::from(body)));
-    *request.method_mut() = method;
-    *request.uri_mut() = route.parse().map_err(|_| no_url())?;
-    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Some(token) = token {
-        let value = HeaderValue::from_str(&format!("Bearer {token}"));
-        let mut value = value.map_err(|_| "the token has characters that are not allowed in a header")?;
-        value.set_sensitive(true);
-        request.headers_mut().insert(AUTHORIZATION, value);
+
+    /// Lets the server reload its configuration.
+    ///
+    /// # Errors
+    /// The configuration has mistakes, which the error lists, and nothing has changed; or no server answers.
+    pub async fn reload(&self) -> Result<ReloadReport, ClientError> {
+        self.request(Method::POST, "/api/v1/reload", Vec::new(), "the configuration").await
     }
-    let unreachable = |cause: String| {
-        format!(
-            "no server answers at {url} ({cause}); check that it runs and that --admin is its admin address"
-        )
-    };
-    let trusted = FeedsOptions::default();
-    let secure = base.scheme_str() == Some("https");
-    let tls = tls(secure.then_some(&trusted)).map_err(|error| unreachable(error.to_string()))?;
-    let exchange = async {
-        let answer = client(tls, TIMEOUT, 0, TIMEOUT).request(request).await;
-        let answer =
-            answer.map_err(|error| unreachable(error.source().map_or_else(|| error.to_string(), chain)))?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
-        Ok::<_, String>((status, body.map(|body| body.to_bytes()).unwrap_or_default()))
-    };
-    let late = |_| format!("{url} didn't answer within {TIMEOUT:?}; does --admin name the admin port?");
-    tokio::time::timeout(TIMEOUT, exchange).await.map_err(late)?
+
+    async fn request<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        what: &str,
+    ) -> Result<T, ClientError> {
+        let (status, answer) = self.exchange(method, path, body).await.map_err(ClientError)?;
+        match serde_json::from_slice(&answer) {
+            Ok(value) if status == StatusCode::OK => Ok(value),
+            _ => Err(self.refused(what, status, &answer)),
+        }
+    }
+
+    fn refused(&self, what: &str, status: StatusCode, answer: &[u8]) -> ClientError {
+        let url = &self.url;
+        let refusal = serde_json::from_slice::<Refusal>(answer).ok().map(|refusal| refusal.message);
+        ClientError(match (status.as_u16(), refusal) {
+            (401, message) => {
+                let message = message.as_deref().unwrap_or("401");
+                format!("{url} wants a token, or another one than given: {message}")
+            }
+            (status, Some(message)) => format!("{url} refused {what} ({status}): {message}"),
+            (status, None) => format!(
+                "{url} is not Stentor's admin port ({status}); set --admin, by default http://127.0.0.1:8001"
+            ),
+        })
+    }
+
+    /// The status and body of the response.
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<(StatusCode, Bytes), String> {
+        let Self { url, token, ca_file } = self;
+        let no_url = || format!("--admin {url}: not a URL; it looks like http://127.0.0.1:8001");
+        let base: Uri = url.parse().map_err(|_| no_url())?;
+        if !matches!(base.scheme_str(), Some("http" | "https")) || base.host().is_none() {
+            return Err(no_url());
+        }
+        let route = format!("{}{path}", url.trim_end_matches('/'));
+        let mut request = Request::new(Full::new(Bytes::from(body)));
+        *request.method_mut() = method;
+        *request.uri_mut() = route.parse().map_err(|_| no_url())?;
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(token) = token {
+            let value = HeaderValue::from_str(&format!("Bearer {token}"));
+            let mut value = value.map_err(|_| "the token has characters that are not allowed in a header")?;
+            value.set_sensitive(true);
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
+        let unreachable = |cause: String| {
+            format!(
+                "no server answers at {url} ({cause}); check that it runs and that --admin is its admin address"
+            )
+        };
+        let trusted = FeedsOptions { ca_file: ca_file.clone(), ..FeedsOptions::default() };
+        let secure = base.scheme_str() == Some("https");
+        let tls = tls(secure.then_some(&trusted)).map_err(|error| match error {
+            Error::Setting { message, .. } => format!("--ca-file: {message}"),
+            other => other.to_string(),
+        })?;
+        let exchange = async {
+            let answer = client(tls, TIMEOUT, 0, TIMEOUT).request(request).await;
+            let answer = answer
+                .map_err(|error| unreachable(error.source().map_or_else(|| error.to_string(), chain)))?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+            Ok::<_, String>((status, body.map(|body| body.to_bytes()).unwrap_or_default()))
+        };
+        let late = |_| format!("{url} didn't answer within {TIMEOUT:?}; does --admin name the admin port?");
+        tokio::time::timeout(TIMEOUT, exchange).await.map_err(late)?
+    }
 }
 
 fn body(target: Target<'_>, data: &str) -> Vec<u8> {

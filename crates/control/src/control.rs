@@ -6,7 +6,7 @@ use crate::current::Current;
 use crate::error::Error;
 use crate::feeds::{Change, Feeds};
 use crate::hooks::Hooks;
-use crate::metrics::Metrics;
+use crate::metrics::{Figures, Metrics};
 use crate::options::{AdminOptions, FeedsOptions, ProcessCounter, Reload, TOKEN_BYTES_MIN};
 use crate::pushed_documents::PushedDocuments;
 use crate::signals::Signals;
@@ -15,11 +15,12 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
-use stentor_edge::DataPlane;
+use stentor_edge::{DataPlane, TlsHandle};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 /// All options of the control plane.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +33,8 @@ pub struct Options {
     pub counters: Vec<ProcessCounter>,
     /// A socket for the admin port that listens already: of a service manager or another process.
     pub admin_socket: Option<Arc<OwnedFd>>,
+    /// Certificates of the admin port, which then speaks TLS only.
+    pub admin_tls: Option<TlsHandle>,
     /// What the data plane was started with as its [`stentor_edge::Authenticator`], if it has one.
     pub auth: Option<Arc<Auth>>,
     /// The hooks, with the data plane that they answer.
@@ -158,7 +161,8 @@ impl Control {
         let (admin_addr, listener) = bound.map_err(|source| Error::Listen { listen, source })?;
 
         upstreams.iter().for_each(|upstream| upstream.log());
-        tracing::info!(%admin_addr, token = options.admin.token.is_some(), "the admin port is open");
+        let (token, tls) = (options.admin.token.is_some(), options.admin_tls.is_some());
+        tracing::info!(%admin_addr, token, tls, "the admin port is open");
         let metrics = Metrics::default();
         let (plane, busy_timeout) = (data_plane.clone(), options.admin.busy_timeout);
         let pushed_documents =
@@ -173,14 +177,18 @@ impl Control {
             pushed_documents.clone(),
             changed,
         );
+        let figures = Figures {
+            data_plane: data_plane.clone(),
+            feeds: feeds.view(),
+            pushed_documents: pushed_documents.clone(),
+            counters: options.counters,
+            admin_tls: options.admin_tls.clone(),
+        };
         let state = admin::State {
             options: Current::new(options.admin),
             reload: options.reload,
             registry: metrics.registry(
-                data_plane.clone(),
-                feeds.view(),
-                pushed_documents.clone(),
-                options.counters,
+                figures,
                 &options.auth.as_ref().map(|auth| auth.metrics.clone()).unwrap_or_default(),
                 options.hooks.as_ref().map(|hooks| hooks.metrics()),
             ),
@@ -192,6 +200,7 @@ impl Control {
             begun: Instant::now(),
             idempotency_keys: Default::default(),
             auth: options.auth.clone(),
+            tls: options.admin_tls.map(|tls| TlsAcceptor::from(tls.config())),
         };
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();

@@ -22,7 +22,7 @@ use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use stentor_edge::{DataPlane, Metric, MetricKind};
+use stentor_edge::{DataPlane, Metric, MetricKind, TlsHandle};
 
 /// The `Content-Type` of the text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -102,10 +102,7 @@ impl Metrics {
     /// A registry of everything.
     pub(crate) fn registry(
         &self,
-        data_plane: Arc<dyn DataPlane>,
-        feeds: Arc<FeedsView>,
-        pushed_documents: Arc<PushedDocuments>,
-        counters: Vec<ProcessCounter>,
+        figures: Figures,
         auth: &AuthMetrics,
         hooks: Option<&crate::hooks::Metrics>,
     ) -> Registry {
@@ -115,17 +112,18 @@ impl Metrics {
         self.register(registry);
         auth.register(registry);
         hooks.into_iter().for_each(|hooks| hooks.register(registry));
-        registry.register_collector(Box::new(Figures { data_plane, feeds, pushed_documents, counters }));
+        registry.register_collector(Box::new(figures));
         all
     }
 }
 
 /// Figures that are read when they are shown.
-struct Figures {
-    data_plane: Arc<dyn DataPlane>,
-    feeds: Arc<FeedsView>,
-    pushed_documents: Arc<PushedDocuments>,
-    counters: Vec<ProcessCounter>,
+pub(crate) struct Figures {
+    pub(crate) data_plane: Arc<dyn DataPlane>,
+    pub(crate) feeds: Arc<FeedsView>,
+    pub(crate) pushed_documents: Arc<PushedDocuments>,
+    pub(crate) counters: Vec<ProcessCounter>,
+    pub(crate) admin_tls: Option<TlsHandle>,
 }
 
 impl fmt::Debug for Figures {
@@ -141,7 +139,12 @@ impl Collector for Figures {
             counters.map(|counter| one(MetricKind::Counter, counter.name, counter.help, (counter.value)()));
         let metrics = feed_metrics(self.feeds.stats(), self.pushed_documents.stats()).into_iter();
         let metrics = metrics.chain(upstream_metrics(&self.feeds.upstreams()));
-        for metric in metrics.chain(self.data_plane.metrics()).chain(counters) {
+        for mut metric in metrics.chain(self.data_plane.metrics()).chain(counters) {
+            if metric.name == stentor_edge::CERTIFICATE_EXPIRY
+                && let Some(tls) = &self.admin_tls
+            {
+                metric.samples.extend(stentor_edge::expiries(tls.expiries()).samples);
+            }
             write(&mut encoder, &metric)?;
         }
         self.data_plane.histograms().iter().try_for_each(|histogram| write_histogram(&mut encoder, histogram))

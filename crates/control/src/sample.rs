@@ -2,7 +2,7 @@
 
 use crate::admin::reason;
 use crate::auth::metrics::AuthMetrics;
-use crate::metrics::{FetchLabels, Metrics, ReasonLabels, UpstreamLabels};
+use crate::metrics::{FetchLabels, Figures, Metrics, ReasonLabels, UpstreamLabels};
 use crate::options::{FeedsOptions, ProcessCounter};
 use crate::pushed_documents::PushedDocuments;
 use crate::schedule::FailureClass;
@@ -49,7 +49,8 @@ pub fn sample_metrics(
     let pushed_documents =
         PushedDocuments::new(FeedsOptions::default(), Duration::ZERO, data_plane.clone(), Signals::new());
     let hooks = crate::hooks::Metrics::sample();
-    let registry = metrics.registry(data_plane, feeds, pushed_documents, counters, &auth, Some(&hooks));
+    let figures = Figures { data_plane, feeds, pushed_documents, counters, admin_tls: None };
+    let registry = metrics.registry(figures, &auth, Some(&hooks));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
     Ok(text)

@@ -9,7 +9,9 @@ use common::*;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use stentor_control::{AdminOptions, Control, Error, FeedsOptions, Options, Target, publish_client};
+use stentor_control::{
+    AdminClient, AdminOptions, ClientError, Control, Error, FeedsOptions, Options, Target,
+};
 use stentor_edge::ControlPlane;
 use stentor_hub::Data;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -29,6 +31,11 @@ fn post(content_type: &str, body: &str) -> Vec<u8> {
         body.len()
     );
     [head.as_bytes(), body.as_bytes()].concat()
+}
+
+async fn publish(url: &str, token: Option<&str>, target: Target<'_>, data: &str) -> Result<(), ClientError> {
+    let (url, token) = (url.to_owned(), token.map(str::to_owned));
+    AdminClient { url, token, ca_file: None }.publish(target, data).await
 }
 
 fn published(rig: &Rig) -> Vec<String> {
@@ -244,9 +251,9 @@ async fn a_configured_token_is_required() {
     assert_eq!(rig.admin("/api/v1/status").await.0, 401);
     assert_eq!(rig.admin("/healthz").await.0, 200);
     let url = format!("http://{}", rig.control.admin_addr());
-    let wrong = publish_client(&url, Some("0123456789abcdeX"), to("a"), "1").await.unwrap_err().to_string();
+    let wrong = publish(&url, Some("0123456789abcdeX"), to("a"), "1").await.unwrap_err().to_string();
     assert!(wrong.contains("wants a token, or another one than given: send the token"), "{wrong}");
-    publish_client(&url, Some(token), Target { event: Some("e"), ..to("a") }, "not json").await.unwrap();
+    publish(&url, Some(token), Target { event: Some("e"), ..to("a") }, "not json").await.unwrap();
     assert_eq!(published(&rig), ["/a!e=\"not json\""]);
 }
 
@@ -420,22 +427,22 @@ async fn connections_are_bounded() {
 async fn the_publish_client_explains_itself() {
     let rig = rig(|_| {});
     let url = format!("http://{}/", rig.control.admin_addr());
-    publish_client(&url, None, to("room"), "{\"a\": 1}").await.unwrap();
+    publish(&url, None, to("room"), "{\"a\": 1}").await.unwrap();
     assert_eq!(published(&rig), ["/room={\"a\": 1}"]);
-    let error = publish_client(&url, None, to(""), "1").await.unwrap_err();
+    let error = publish(&url, None, to(""), "1").await.unwrap_err();
     assert!(error.to_string().contains("the room's name is empty"), "{error}");
     for not_a_url in ["", "localhost:8001", "ftp://x", "/x"] {
-        let error = publish_client(not_a_url, None, to("a"), "1").await.unwrap_err();
+        let error = publish(not_a_url, None, to("a"), "1").await.unwrap_err();
         assert!(error.to_string().starts_with(&format!("--admin {not_a_url}: not a URL")), "{error}");
     }
     let stranger = http(|_, _| async { ok("[]") }).await;
-    let error = publish_client(&format!("http://{stranger}"), None, to("a"), "1").await.unwrap_err();
+    let error = publish(&format!("http://{stranger}"), None, to("a"), "1").await.unwrap_err();
     assert!(error.to_string().contains("is not Stentor's admin port"), "{error}");
     // Bound without listening it refuses, and nobody else gets the port.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let closed = format!("http://{}", socket.local_addr().unwrap());
-    let error = publish_client(&closed, None, to("a"), "1").await.unwrap_err().to_string();
+    let error = publish(&closed, None, to("a"), "1").await.unwrap_err().to_string();
     assert!(error.contains(&closed) && error.contains("refused") && error.contains("--admin"), "{error}");
 }
 

@@ -64,6 +64,7 @@ pub use hosts::{HostError, Hosts};
 pub use identity::SOCKJS_PREFIXES_MAX;
 pub use ledger::{Charge, Class, Ledger};
 pub use limits::{AddressLimits, LimitPolicy, SessionLimits, UserLimits};
+pub use metrics::tls::{CERTIFICATE_EXPIRY, expiries};
 pub use networks::{NetworkError, Networks};
 pub use node::{AppFactory, CoreFailed, DriverChoice, Node, StartError, Started, idle, simulated};
 pub use options::{

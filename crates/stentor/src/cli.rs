@@ -11,6 +11,7 @@ use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueE
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use stentor_control::AdminClient;
 
 /// Realtime push server for the Socket.IO, SockJS, WebSocket and SSE clients you already have.
 #[derive(Debug, Parser)]
@@ -34,6 +35,8 @@ pub(crate) enum Command {
     Health(HealthArgs),
     /// Show the status of a running server in the terminal, refreshed each second.
     Top(TopArgs),
+    /// Let a running server read its configuration again, and print what changed.
+    Reload(AdminArgs),
     /// Print every configuration key with its default (docs/configuration.md).
     Keys,
     /// Print a reference page.
@@ -151,15 +154,39 @@ impl ServeArgs {
     }
 }
 
-#[derive(Args, Debug)]
-pub(crate) struct PublishArgs {
+/// Where the admin API of a running server is.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AdminArgs {
     /// The URL of the server's admin API.
-    #[arg(long, value_name = "URL", default_value_t = format!("http://{}", Server::default().admin))]
-    pub(crate) admin: String,
+    #[arg(
+        long = "admin",
+        value_name = "URL",
+        default_value_t = format!("http://{}", Server::default().admin),
+        env = "STENTOR_SERVER_ADMIN"
+    )]
+    url: String,
     /// The admin token, if the server has one. Set it in the environment, where other users of the machine can't
     /// see it.
     #[arg(long, env = "STENTOR_SERVER_ADMIN_TOKEN", hide_env_values = true)]
-    pub(crate) token: Option<String>,
+    token: Option<String>,
+    /// File with PEM certificates to trust for `https://`, instead of the system's.
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+}
+
+impl AdminArgs {
+    pub(crate) fn client(&self) -> AdminClient {
+        let Self { url, token, ca_file } = self.clone();
+        // The log writes addresses without a scheme.
+        let url = if url.contains("://") { url } else { format!("http://{url}") };
+        AdminClient { url, token, ca_file }
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PublishArgs {
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
     /// The room to publish to.
     #[arg(long, required_unless_present = "namespace")]
     pub(crate) room: Option<String>,
@@ -178,18 +205,8 @@ pub(crate) struct PublishArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
-    /// The URL of the server's admin API.
-    #[arg(
-        long,
-        value_name = "URL",
-        default_value_t = format!("http://{}", Server::default().admin),
-        env = "STENTOR_SERVER_ADMIN"
-    )]
-    pub(crate) admin: String,
-    /// The admin token, if the server has one. Set it in the environment, where other users of the machine can't
-    /// see it.
-    #[arg(long, env = "STENTOR_SERVER_ADMIN_TOKEN", hide_env_values = true)]
-    pub(crate) token: Option<String>,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
     /// Print the status once and exit.
     #[arg(long)]
     pub(crate) once: bool,
@@ -342,6 +359,7 @@ mod tests {
         check("stentor keys", Ok(()));
         check("stentor reference cli", Ok(()));
         check("stentor top --once --admin http://127.0.0.1:1", Ok(()));
+        check("stentor reload --admin https://127.0.0.1:1 --ca-file ca.pem", Ok(()));
         check("stentor health", Ok(()));
         check("stentor health --listen 0.0.0.0:8000", Ok(()));
         check("stentor demo --seed 7 --replay dir --speed 0.5", Ok(()));

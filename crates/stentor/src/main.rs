@@ -22,6 +22,7 @@ mod machine;
 mod publish;
 mod reference;
 mod reload;
+mod request_reload;
 mod serve;
 mod service_manager;
 mod simulation;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         cli::Command::Reference { page } => reference::run(page),
         cli::Command::Health(args) => health::run(&args),
         cli::Command::Top(args) => top::run(&args),
+        cli::Command::Reload(args) => request_reload::run(&args),
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Lab(args) => lab::run(&args),
     };

@@ -45,6 +45,7 @@ pub(crate) struct Parts {
     pub(crate) admin_addr: SocketAddr,
     pub(crate) auth: Option<Arc<Auth>>,
     pub(crate) tls: Option<TlsHandle>,
+    pub(crate) admin_tls: Option<TlsHandle>,
 }
 
 /// New options of all parts, checked.
@@ -53,6 +54,8 @@ struct Prepared {
     control: stentor_control::Prepared,
     /// If the server speaks TLS.
     tls: Option<PreparedTls>,
+    /// If the admin port does.
+    admin_tls: Option<PreparedTls>,
     config: Config,
 }
 
@@ -121,23 +124,27 @@ impl Reloader {
 
     /// Checks the new options of all parts, and opens and reads what they name.
     fn prepare(parts: &Parts, config: Config) -> anyhow::Result<Prepared> {
-        let Options { edge, mut control, tls, .. } = machine::options(&config);
+        let options = machine::options(&config);
+        let admin_tls = options.admin_tls().map(|tls| TlsHandle::prepare(&tls)).transpose()?;
+        let Options { edge, mut control, tls, .. } = options;
         machine::leave_idle_feeds_to_cluster(&config, &mut control);
         // A service manager may have opened it at another address, for which a token is required.
         control.admin.listen = parts.admin_addr;
         // Its warnings are among those of the configuration.
         let tls = parts.tls.as_ref().map(|_| TlsHandle::prepare(&tls)).transpose()?;
-        Ok(Prepared { edge, control: control.prepare()?, tls, config })
+        Ok(Prepared { edge, control: control.prepare()?, tls, admin_tls, config })
     }
 
     /// Applies options to all parts. Only the first step can fail: if a file has changed since it was checked.
     async fn commit(&self, parts: &Parts, prepared: Prepared, changes: &Changes) -> anyhow::Result<()> {
-        let Prepared { edge, control, tls, config } = prepared;
+        let Prepared { edge, control, tls, admin_tls, config } = prepared;
         if let (Some(auth), Some(options)) = (&parts.auth, config.auth_options()) {
             auth.replace(&options)?;
         }
-        if let (Some(handle), Some(tls)) = (&parts.tls, tls) {
-            handle.commit(tls);
+        for (handle, tls) in [(&parts.tls, tls), (&parts.admin_tls, admin_tls)] {
+            if let (Some(handle), Some(tls)) = (handle, tls) {
+                handle.commit(tls);
+            }
         }
         self.log.set(config.server.log_level);
         let (applied, all_cores) = oneshot::channel();

@@ -1,13 +1,11 @@
 //! `stentor top`: the status of a running server in the terminal.
 
 use crate::cli::TopArgs;
-use crate::publish::url_of;
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use stentor_control::status_client;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Moves the cursor to the top left corner, and clears what follows.
@@ -15,8 +13,8 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let url = url_of(&args.admin);
-    let read = || runtime.block_on(status_client(&url, args.token.as_deref()));
+    let client = args.admin.client();
+    let read = || runtime.block_on(client.status());
     let mut before = (read()?, Instant::now());
     if args.once {
         io::stdout().write_all(page(&before.0, None).as_bytes())?;

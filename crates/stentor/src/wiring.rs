@@ -112,12 +112,15 @@ pub(crate) async fn launch(
     counters: Vec<ProcessCounter>,
 ) -> anyhow::Result<Launched> {
     let config = reloader.running();
-    let Options { mut edge, mut control, driver, cluster, hooks, tls, .. } = machine::options(&config);
+    let options = machine::options(&config);
+    let admin_tls = options.admin_tls();
+    let Options { mut edge, mut control, driver, cluster, hooks, tls, .. } = options;
+    control.admin_tls = admin_tls.map(|tls| TlsHandle::load(&tls)).transpose()?.map(|(tls, _)| tls);
     if !tls.certificates.is_empty() {
         // Its warnings have been logged with those of the configuration.
         edge.tls = Some(TlsHandle::load(&tls)?.0);
     }
-    let tls_handle = edge.tls.clone();
+    let (tls_handle, admin_tls) = (edge.tls.clone(), control.admin_tls.clone());
     let signals = Signals::new();
     let ledger = Arc::new(Ledger::new(edge.limits.memory_bytes_max));
     let auth = config.auth_options().map(|auth| stentor_control::Auth::new(&auth, &ledger)).transpose()?;
@@ -183,6 +186,7 @@ pub(crate) async fn launch(
         admin_addr: control.admin_addr(),
         auth: parts_auth,
         tls: tls_handle,
+        admin_tls,
     });
     let joined = runtime.spawn_blocking(move || node.join());
     let ended = Box::pin(async move {

@@ -45,9 +45,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_edge::DataPlane;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 /// Maximum bytes of a request's headers, and of a body read at once.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -69,6 +72,8 @@ pub(crate) struct State {
     pub(crate) begun: Instant,
     pub(crate) idempotency_keys: idempotency::IdempotencyKeys,
     pub(crate) auth: Option<Arc<Auth>>,
+    /// If the port speaks TLS.
+    pub(crate) tls: Option<TlsAcceptor>,
 }
 
 /// An error response.
@@ -156,7 +161,10 @@ pub(crate) async fn serve(
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
                 Ok((stream, _)) => match places.clone().try_acquire_owned() {
-                    Err(_) => turn_away(&stream, &state),
+                    Err(_) => {
+                        let message = "too many connections (admin_limits.connections_max)";
+                        turn_away(&stream, &state, reason::TOO_MANY_CONNECTIONS, message);
+                    }
                     Ok(place) => {
                         let (state, router) = (state.clone(), router.clone());
                         let (closed, stop) = (closed.clone(), stop.clone());
@@ -200,30 +208,72 @@ impl Drop for Counted {
     }
 }
 
-/// Refuses a connection, with the reason if it fits into the socket.
-fn turn_away(stream: &TcpStream, state: &State) {
-    let refusal =
-        Refusal::new(reason::TOO_MANY_CONNECTIONS, "too many connections (admin_limits.connections_max)");
+/// Refuses a connection, with the reason if it fits into the socket. A client that waits for TLS finds it closed.
+fn turn_away(stream: &TcpStream, state: &State, reason: Reason, message: &str) {
+    let refusal = Refusal::new(reason, message);
     refusal.count(&state.metrics.admin_refusals, reason::refusals());
-    let (code, message) = (refusal.reason.code, refusal.message);
+    let (status, code, message) = (refusal.reason.status, refusal.reason.code, refusal.message);
     let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
          {{\"code\":\"{code}\",\"message\":\"{message}\"}}\n"
     );
     let _ = stream.try_write(answer.as_bytes());
+}
+
+/// The TLS handshake. `None`: it failed.
+async fn handshake(stream: TcpStream, acceptor: &TlsAcceptor, state: &State) -> Option<TlsStream<TcpStream>> {
+    let opened = tokio::time::timeout(state.options.load().header_timeout, async {
+        let mut first = [0];
+        if stream.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase() {
+            // A request that isn't read would reset the connection before the client has the answer.
+            let _ = stream.try_read(&mut [0; 4096]);
+            turn_away(&stream, state, reason::TLS, "plain HTTP was sent to a port that uses TLS");
+            return Ok(None);
+        }
+        acceptor.accept(stream).await.map(Some)
+    });
+    let error = match opened.await {
+        Ok(Ok(opened)) => return opened,
+        Ok(Err(error)) => error.to_string(),
+        Err(late) => late.to_string(),
+    };
+    tracing::debug!(error, "a TLS handshake on the admin port failed");
+    Refusal::new(reason::TLS, error).count(&state.metrics.admin_refusals, reason::refusals());
+    None
 }
 
 async fn connection(
     stream: TcpStream,
     state: &State,
     router: TowerToHyperService<Router>,
-    mut closed: watch::Receiver<bool>,
+    closed: watch::Receiver<bool>,
     mut stop: watch::Receiver<bool>,
 ) {
     let Ok(local) = stream.local_addr() else { return };
     let _ = stream.set_nodelay(true);
     // The kernel ends the connection of a client that doesn't take its answer.
     let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(state.options.load().body_timeout));
+    let Some(acceptor) = &state.tls else {
+        return answer(stream, local, state, router, closed, stop).await;
+    };
+    let opened = tokio::select! {
+        opened = handshake(stream, acceptor, state) => opened,
+        () = stopped(&mut stop) => None,
+    };
+    if let Some(stream) = opened {
+        answer(stream, local, state, router, closed, stop).await;
+    }
+}
+
+/// Answers the requests of a connection until it ends.
+async fn answer(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    local: SocketAddr,
+    state: &State,
+    router: TowerToHyperService<Router>,
+    mut closed: watch::Receiver<bool>,
+    mut stop: watch::Receiver<bool>,
+) {
     let service = service_fn(|request| respond(state, &router, local, request));
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())

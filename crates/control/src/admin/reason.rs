@@ -80,10 +80,11 @@ reasons! {
     INTERNAL: INTERNAL_SERVER_ERROR, "internal", "A bug in Stentor. Please report it.";
     TOO_MANY_CONNECTIONS: SERVICE_UNAVAILABLE, "connections_max",
         "`admin_limits.connections_max` is reached. The server closes the connection.";
+    TLS: BAD_REQUEST, "tls", "The port uses TLS (`[admin_tls]`), and plain HTTP was sent to it, or the handshake failed. The server closes the connection.";
 }
 
 /// Reasons for refusing any request, before its path is looked at.
-pub const COMMON_REASONS: [Reason; 5] = [HOST_MISSING, HOST, ORIGIN, TOKEN, TOO_MANY_CONNECTIONS];
+pub const COMMON_REASONS: [Reason; 6] = [HOST_MISSING, HOST, ORIGIN, TOKEN, TOO_MANY_CONNECTIONS, TLS];
 /// Reasons for refusing a request that no operation fits.
 pub const ROUTING_REASONS: [Reason; 2] = [ROUTE, METHOD];
 

@@ -87,15 +87,18 @@ pub(super) fn collect(cores: &[Arc<CoreMetrics>]) -> [Metric; 2] {
     ]
 }
 
-/// When certificates expire, since 1970, by their files.
-pub(crate) fn expiries(certificates: impl Iterator<Item = (PathBuf, Duration)>) -> Metric {
+/// The name of the metric with the expiry of certificates, to which servers of the process with other certificates add theirs.
+pub const CERTIFICATE_EXPIRY: &str = "tls_certificate_expiry_timestamp_seconds";
+
+/// When certificates expire, in Unix time, by their files.
+pub fn expiries(certificates: impl IntoIterator<Item = (PathBuf, Duration)>) -> Metric {
     let sample =
         |(file, at): (PathBuf, Duration)| (vec![("certificate", file.display().to_string())], at.as_secs());
     Metric {
-        name: "tls_certificate_expiry_timestamp_seconds",
+        name: CERTIFICATE_EXPIRY,
         help: "When a certificate expires, in Unix time, by its file.",
         kind: MetricKind::Gauge,
-        samples: certificates.map(sample).collect(),
+        samples: certificates.into_iter().map(sample).collect(),
     }
 }
 

@@ -29,9 +29,9 @@ pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
 
 use self::options::Options;
 use self::schema::{
-    AddressLimits, AdminLimits, Auth, Bridge, Certificate, Cluster, Deflate, Feed, FeedsLimits, Heartbeat,
-    Hook, Issuer, Limits, Listener, Origins, Permission, Proxies, Rooms, Rule, Server, SessionLimits, SockJs,
-    SocketIo, UserLimits,
+    AddressLimits, AdminLimits, AdminTls, Auth, Bridge, Certificate, Cluster, Deflate, Feed, FeedsLimits,
+    Heartbeat, Hook, Issuer, Limits, Listener, Origins, Permission, Proxies, Rooms, Rule, Server,
+    SessionLimits, SockJs, SocketIo, UserLimits,
 };
 use self::section::{KeyInfo, Section};
 use self::setting::Raw;
@@ -151,6 +151,7 @@ config! {
     user_limits: UserLimits,
     session_limits: SessionLimits,
     admin_limits: AdminLimits,
+    admin_tls: AdminTls,
     heartbeat: Heartbeat,
     rooms: Rooms,
     socketio: SocketIo,
@@ -190,6 +191,10 @@ impl Changes {
         }
         if running.tls.is_empty() != next.tls.is_empty() {
             fixed.extend(["tls", "server.tls_ticket_secret_file"]);
+        }
+        let speaks_tls = |config: &Config| config.admin_tls != AdminTls::default();
+        if speaks_tls(running) != speaks_tls(next) {
+            fixed.extend(["admin_tls.certificate", "admin_tls.key"]);
         }
         if running.has_auth() != next.has_auth() {
             fixed.extend(["auth.anonymous", "auth.issuers", "permissions", "rooms.publish"]);
@@ -454,7 +459,18 @@ impl Sources {
 
     /// Reads the certificates and keys.
     fn tls(&mut self) {
-        let options = self.config.options().tls;
+        let options = self.config.options();
+        if let Some(tls) = options.admin_tls() {
+            match TlsHandle::load(&tls) {
+                Ok((_, warnings)) => self.warnings.extend(warnings),
+                Err(error) => {
+                    let is_key = options.admin_certificate.key == error.file;
+                    let key = if is_key { "key" } else { "certificate" };
+                    self.problem(self.location("admin_tls", key), error.to_string());
+                }
+            }
+        }
+        let options = options.tls;
         if options.certificates.is_empty() {
             return;
         }

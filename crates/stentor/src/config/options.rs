@@ -50,6 +50,8 @@ pub(crate) struct Options {
     pub(crate) tls: TlsOptions,
     /// One `[[tls]]`.
     pub(crate) certificate: CertificateFiles,
+    /// `[admin_tls]`; empty without it.
+    pub(crate) admin_certificate: CertificateFiles,
     /// One `[[listeners]]`.
     pub(crate) listener: ListenerOptions,
     pub(crate) cluster: ClusterOptions,
@@ -83,6 +85,15 @@ impl ClusterOptions {
     }
 }
 
+impl Options {
+    /// The TLS of the admin port. `None`: it speaks plain HTTP.
+    pub(crate) fn admin_tls(&self) -> Option<TlsOptions> {
+        let files = &self.admin_certificate;
+        let has_any = *files != CertificateFiles::default();
+        has_any.then(|| TlsOptions { certificates: vec![files.clone()], ticket_secret_file: None })
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -91,6 +102,7 @@ impl Default for Options {
             driver: DriverChoice::default(),
             tls: TlsOptions::default(),
             certificate: CertificateFiles::default(),
+            admin_certificate: CertificateFiles::default(),
             listener: ListenerOptions::default(),
             cluster: ClusterOptions {
                 engine: None,

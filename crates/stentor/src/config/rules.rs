@@ -1,7 +1,7 @@
 //! What concerns several keys, or needs more than a type: checked last, when it is known what won.
 
 use super::schema::{
-    Adapter, App, ClassicParser, CookieSameSite, Feed, ProxyProtocol, Rule, SubscriptionMode,
+    Adapter, AdminTls, App, ClassicParser, CookieSameSite, Feed, ProxyProtocol, Rule, SubscriptionMode,
 };
 use super::setting::Setting;
 use super::value::{Bytes, EngineUrl};
@@ -18,6 +18,7 @@ const BRIDGE_PREFIX_BYTES_MAX: usize = 256;
 /// Notes what is wrong.
 pub(super) fn check(sources: &mut Sources) {
     admin_beyond_loopback(sources);
+    admin_tls(sources);
     two_ports(sources);
     listeners(sources);
     hosts(sources);
@@ -45,6 +46,15 @@ fn admin_beyond_loopback(sources: &mut Sources) {
          (or STENTOR_SERVER_ADMIN_TOKEN)"
     );
     sources.problem(sources.location("server", "admin"), text);
+}
+
+fn admin_tls(sources: &mut Sources) {
+    let AdminTls { certificate, key } = &sources.config.admin_tls;
+    if certificate.is_empty() != key.is_empty() {
+        let has = if key.is_empty() { "certificate" } else { "key" };
+        let text = "certificate and key in [admin_tls] need each other";
+        sources.problem(sources.location("admin_tls", has), text);
+    }
 }
 
 /// Whether two listeners would share a port.

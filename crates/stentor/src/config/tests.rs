@@ -404,6 +404,16 @@ fn the_admin_port_beyond_loopback_needs_a_token() {
 }
 
 #[test]
+fn the_admin_port_needs_a_certificate_and_its_key() {
+    let expect = "stentor.toml:2: certificate and key in [admin_tls] need each other";
+    check("[admin_tls]\ncertificate = \"a.pem\"", expect);
+    check("[admin_tls]\nkey = \"a.pem\"", expect);
+    let missing = "stentor.toml:2: /nowhere: can't be read: No such file or directory (os error 2)";
+    check("[admin_tls]\ncertificate = \"/nowhere\"\nkey = \"/nowhere.key\"", missing);
+    check("[admin_tls]\ncertificate = \"\"\nkey = \"\"", "");
+}
+
+#[test]
 fn clients_and_the_admin_port_need_two_ports() {
     let expect =
         |line, port| format!("stentor.toml:{line}: listen and admin in [server] can't both use port {port}");

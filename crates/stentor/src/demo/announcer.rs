@@ -4,7 +4,7 @@ use super::upstream::DemoUpstream;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_control::{Target, publish_client};
+use stentor_control::{AdminClient, Target};
 use tokio::time::{MissedTickBehavior, interval};
 
 const LOBBY: Target<'_> =
@@ -12,9 +12,9 @@ const LOBBY: Target<'_> =
 /// A match changes once per second.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Publishes goals until the runtime ends, to the admin API at `admin`. Goals scored before the start are not
+/// Publishes goals until the runtime ends, over the admin API. Goals scored before the start are not
 /// published.
-pub(super) async fn announce(upstream: Arc<DemoUpstream>, admin: String, token: Option<String>) {
+pub(super) async fn announce(upstream: Arc<DemoUpstream>, admin: AdminClient) {
     let mut announced = HashMap::new();
     upstream.new_goals(&mut announced);
     let mut ticks = interval(INTERVAL);
@@ -25,7 +25,7 @@ pub(super) async fn announce(upstream: Arc<DemoUpstream>, admin: String, token: 
             let data = serde_json::json!({ "from": "Scoreboard", "text": goal }).to_string();
             // Several nodes play the same matches, and each announces all goals.
             let target = Target { idempotency_key: Some(&id), ..LOBBY };
-            if let Err(error) = publish_client(&admin, token.as_deref(), target, &data).await {
+            if let Err(error) = admin.publish(target, &data).await {
                 tracing::warn!(%error, "the demo could not publish a goal");
             }
         }

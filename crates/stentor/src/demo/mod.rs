@@ -20,6 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use stentor_control::AdminClient;
 use tokio::net::TcpListener;
 use upstream::DemoUpstream;
 
@@ -43,10 +44,18 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         let sources = Sources::from_config(config).text("room.toml", ROOM);
         let (mut config, warnings) = sources.environment(environment()).flags(args.common.flags()).load()?;
         config.server.admin = known_port(config.server.admin).context("the admin port")?;
-        let admin = format!("http://{}", reachable(config.server.admin));
-        let token = config.server.admin_token.0.as_ref().map(|token| token.reveal().to_owned());
-        let facts =
-            page::Facts { has_replay: replay.is_some(), admin: admin.clone(), needs_token: token.is_some() };
+        let certificate = Some(&config.admin_tls.certificate).filter(|file| !file.is_empty());
+        let scheme = if certificate.is_some() { "https" } else { "http" };
+        let client = AdminClient {
+            url: format!("{scheme}://{}", reachable(config.server.admin)),
+            token: config.server.admin_token.0.as_ref().map(|token| token.reveal().to_owned()),
+            ca_file: certificate.map(Into::into),
+        };
+        let facts = page::Facts {
+            has_replay: replay.is_some(),
+            admin: client.url.clone(),
+            needs_token: client.token.is_some(),
+        };
         let routes = page::routes(args.libraries.as_deref(), &facts)?;
         let log = logging::start(config.server.log, config.server.log_level, config.server.access_log)?;
         for warning in warnings {
@@ -54,7 +63,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         }
         let kickoff = args.kickoff.map(Duration::from_secs);
         let upstream = Arc::new(DemoUpstream::new(args.seed, MATCHES, kickoff, replay, Box::new(wall_clock)));
-        tokio::spawn(announcer::announce(upstream.clone(), admin, token));
+        tokio::spawn(announcer::announce(upstream.clone(), client));
         tokio::spawn(async move {
             if let Err(error) = upstream::serve(listener, upstream).await {
                 tracing::error!(%error, "the demo's HTTP API has ended");

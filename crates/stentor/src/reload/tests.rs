@@ -43,6 +43,7 @@ async fn nothing_has_changed_if_a_part_fails_at_last() {
         admin_addr: control.admin_addr(),
         auth: Some(auth),
         tls: Some(tls.clone()),
+        admin_tls: None,
     };
     let log = crate::logging::LevelHandle::for_test();
     let reloader = Reloader::new(running, Box::new(|| Err(Problems(Vec::new()))), log);

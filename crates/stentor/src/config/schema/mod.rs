@@ -23,7 +23,7 @@ pub(crate) use rooms::{Rooms, Rule};
 pub(crate) use server::{
     AdminLimits, App, Deflate, Driver, Heartbeat, Limits, LogFormat, LogLevel, Origins, Server,
 };
-pub(crate) use tls::{Certificate, Listener};
+pub(crate) use tls::{AdminTls, Certificate, Listener};
 
 use std::time::Duration;
 

@@ -17,6 +17,16 @@ section! {
 }
 
 section! {
+    /// The certificate of the admin port, which then speaks TLS only: docs/tls.md. Without it, the port speaks plain HTTP.
+    [admin_tls] AdminTls => (admin_certificate) {
+        /// File with the PEM certificate and those that lead to a root, in this order.
+        certificate: String;
+        /// File with the PEM private key, without a password.
+        key: String;
+    }
+}
+
+section! {
     /// A further address for clients, besides `server.listen`. Write one `[[listeners]]` per address.
     [listeners] Listener => (listener) {
         /// The address. Port 0 picks a free port.

@@ -1,0 +1,215 @@
+// The admin port over TLS: curl, the commands of `stentor` and Prometheus' way to ask; certificates that a reload replaces; clients that
+// don't speak TLS, or don't finish the handshake. And `stentor reload`, which needs the port.
+import assert from 'node:assert/strict';
+import { execFile, execFileSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import https from 'node:https';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import test, { after } from 'node:test';
+import { setTimeout as passed } from 'node:timers/promises';
+import tls from 'node:tls';
+import { promisify } from 'node:util';
+import { run, serve, within } from './harness.mjs';
+
+const folder = mkdtempSync(path.join(tmpdir(), 'stentor-admin-tls-'));
+after(() => rmSync(folder, { recursive: true, force: true }));
+const [key, certificate] = [path.join(folder, 'key.pem'), path.join(folder, 'certificate.pem')];
+
+/** Writes a new certificate to the same files. */
+const rotate = () => execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj', '/CN=localhost',
+  '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1', '-addext', 'basicConstraints=critical,CA:FALSE', '-keyout', key, '-out', certificate], { stdio: 'ignore' });
+
+const TOKEN = '0123456789abcdef';
+const config = (more = '') => `[server]
+admin_token = "${TOKEN}"
+[admin_tls]
+certificate = "${certificate}"
+key = "${key}"
+[admin_limits]
+header_timeout = "500ms"
+connections_max = 8
+${more}`;
+
+/** A server whose admin port speaks TLS. */
+async function start(t) {
+  rotate();
+  const server = await serve(t, { config: config(), args: ['--cores', '1'] });
+  return { ...server, admin: server.admin.replace('http:', 'https:'), port: Number(new URL(server.admin).port) };
+}
+
+/** What curl prints, with the status in a line of its own. */
+const curl = async (...args) => (await promisify(execFile)('curl', ['-sS', '--max-time', '10', '-w', '\n%{http_code}', ...args])).stdout.split('\n');
+const trusted = ['--cacert', certificate, '-H', `Authorization: Bearer ${TOKEN}`];
+
+/** The value of a metric. */
+async function metric(server, name) {
+  const lines = await curl(...trusted, `${server.admin}/metrics`);
+  return lines.filter((line) => line.startsWith(name)).map((line) => Number(line.split(' ').at(-1)))[0];
+}
+
+/** The fingerprint of the certificate that the port shows. */
+async function fingerprint({ port }) {
+  const socket = tls.connect({ port, host: '127.0.0.1', rejectUnauthorized: false });
+  await within(once(socket, 'secureConnect'), 'the handshake');
+  const { fingerprint256 } = socket.getPeerCertificate();
+  assert.equal(socket.alpnProtocol, false);
+  socket.destroy();
+  return fingerprint256;
+}
+
+test('curl reaches the API over TLS, and only so', async (t) => {
+  const server = await start(t);
+  assert.deepEqual(await curl('--cacert', certificate, `${server.admin}/healthz`), ['ok', '', '200']);
+  assert.equal((await curl('--cacert', certificate, `${server.admin}/metrics`)).at(-1), '401');
+  assert.equal((await curl(...trusted, `${server.admin}/api/v1/status`)).at(-1), '200');
+  const body = ['-H', 'Content-Type: application/json', '-d', '{"room":"a","data":1}'];
+  assert.deepEqual(await curl(...trusted, ...body, `${server.admin}/api/v1/publish`), ['{"published":1}', '', '200']);
+  for (const version of [['--tlsv1.2', '--tls-max', '1.2'], ['--tlsv1.3']]) {
+    assert.equal((await curl('--cacert', certificate, ...version, `${server.admin}/healthz`)).at(-1), '200');
+  }
+  await assert.rejects(curl(`${server.admin}/healthz`), /SSL certificate/);
+  const plain = await curl(...trusted, server.admin.replace('https:', 'http:'));
+  assert.deepEqual([JSON.parse(plain[0]), plain.at(-1)], [{ code: 'tls', message: 'plain HTTP was sent to a port that uses TLS' }, '400']);
+  const at = (await metric(server, 'stentor_tls_certificate_expiry_timestamp_seconds')) - Date.now() / 1000;
+  assert.ok(at > 86_400 && at < 3 * 86_400, `expires in ${at} s`);
+});
+
+test('the commands speak https, with a certificate that they trust', async (t) => {
+  const server = await start(t);
+  const at = ['--admin', server.admin, '--token', TOKEN];
+  const top = await run('top', '--once', ...at, '--ca-file', certificate);
+  assert.equal(top.code, 0, top.stderr);
+  assert.match(top.stdout, /^stentor +\S+, ready/);
+  const published = await run('publish', '--room', 'a', '1', ...at, '--ca-file', certificate);
+  assert.equal(published.code, 0, published.stderr);
+  for (const [args, why] of [
+    [[...at], /no server answers at https:.*certificate/s],
+    [[...at, '--ca-file', '/nowhere.pem'], /--ca-file: \/nowhere\.pem: /],
+    [['--admin', server.admin.replace('https:', 'http:'), '--token', TOKEN], /400.*plain HTTP was sent to a port that uses TLS/],
+    [['--admin', server.admin, '--ca-file', certificate], /wants a token/],
+  ]) {
+    const failed = await run('top', '--once', ...args);
+    assert.equal(failed.code, 1, failed.stdout);
+    assert.match(failed.stderr, why);
+  }
+});
+
+test('stentor reload prints what changed, and fails if nothing may', async (t) => {
+  const server = await start(t);
+  const reload = () => run('reload', '--admin', server.admin, '--token', TOKEN, '--ca-file', certificate);
+  let done = await reload();
+  assert.deepEqual([done.code, done.stdout, done.stderr], [0, 'No key has changed. Certificates and other files were read again.\n', '']);
+
+  writeFileSync(server.configFile, config('[origins]\nallow = ["https://a.example.com"]\n[heartbeat]\ninterval = "20s"\n'));
+  done = await reload();
+  assert.deepEqual([done.code, done.stdout], [0, 'applied: origins.allow\nrestart needed: heartbeat.interval\n']);
+
+  writeFileSync(server.configFile, config('[nonsense]\n[origins]\nallow = ["*"]\nmore = 1\n'));
+  done = await reload();
+  assert.deepEqual([done.code, done.stdout], [1, '']);
+  assert.match(done.stderr, /refused the configuration \(422\)/);
+  for (const mistake of ['nonsense', 'more']) assert.match(done.stderr, new RegExp(mistake));
+  writeFileSync(server.configFile, config());
+  done = await reload();
+  assert.deepEqual([done.code, done.stdout], [0, 'applied: origins.allow\n'], 'the broken file changed nothing');
+
+  const alone = await run('reload', '--admin', 'http://127.0.0.1:1');
+  assert.equal(alone.code, 1);
+  assert.match(alone.stderr, /no server answers at http:\/\/127\.0\.0\.1:1/);
+});
+
+test('a reload replaces the certificate, and open connections stay', async (t) => {
+  const server = await start(t);
+  const before = await fingerprint(server);
+  const agent = new https.Agent({ keepAlive: true, maxSockets: 1, rejectUnauthorized: false });
+  t.after(() => agent.destroy());
+  const ask = async () => {
+    const [response] = await within(once(https.get(`${server.admin}/healthz`, { agent }), 'response'), 'the answer');
+    response.resume();
+    await once(response, 'end');
+    return [response.statusCode, response.socket?.localPort ?? response.client?.localPort];
+  };
+  const [status, port] = await ask();
+  assert.equal(status, 200);
+  const reload = async () => (await fetchReload(server, agent)).status;
+  rotate();
+  assert.equal(await reload(), 200);
+  assert.notEqual(await fingerprint(server), before);
+  assert.deepEqual(await ask(), [200, port], 'the same connection');
+
+  // A key that isn't the certificate's: nothing changes.
+  const shown = await fingerprint(server);
+  execFileSync('openssl', ['genpkey', '-algorithm', 'EC', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-out', key], { stdio: 'ignore' });
+  const refused = await fetchReload(server, agent);
+  assert.equal(refused.status, 422);
+  assert.match(refused.text, /key\.pem: is not the key of the certificate/);
+  assert.equal(await fingerprint(server), shown);
+
+  // Without TLS, after a restart only.
+  rotate();
+  writeFileSync(server.configFile, `[server]\nadmin_token = "${TOKEN}"\n`);
+  const { text } = await fetchReload(server, agent);
+  const { applied, restart_needed } = JSON.parse(text);
+  assert.deepEqual(restart_needed.filter((name) => name.startsWith('admin_tls')), ['admin_tls.certificate', 'admin_tls.key']);
+  assert.ok(applied.every((name) => !name.startsWith('admin_tls')));
+  await fingerprint(server);
+});
+
+/** `POST /api/v1/reload`. */
+function fetchReload(server, agent) {
+  const request = https.request(`${server.admin}/api/v1/reload`, { method: 'POST', agent, headers: { Authorization: `Bearer ${TOKEN}` } });
+  return within(new Promise((resolve, reject) => {
+    request.on('error', reject).on('response', async (response) => {
+      let text = '';
+      for await (const chunk of response) text += chunk;
+      resolve({ status: response.statusCode, text });
+    }).end();
+  }), 'the reload');
+}
+
+test('garbage, and handshakes that nobody finishes, end in time and delay nobody', async (t) => {
+  const server = await start(t);
+  const { port } = server;
+  const open = (bytes) => {
+    const socket = net.connect(port, '127.0.0.1');
+    t.after(() => socket.destroy());
+    socket.on('error', () => {}).resume();
+    if (bytes) socket.write(bytes);
+    return within(once(socket, 'close'), 'the end of the connection', 10_000);
+  };
+  const begun = Date.now();
+  // Half a ClientHello, silence, garbage, and a record of another kind. Two places are left.
+  const ends = [Buffer.from('160301020001000200', 'hex'), undefined, Buffer.from([0, 1, 2, 3, 4]), Buffer.from('1503010002012f', 'hex'), undefined, undefined].map(open);
+  assert.equal((await curl('--cacert', certificate, `${server.admin}/healthz`)).at(-1), '200');
+  await Promise.all(ends);
+  assert.ok(Date.now() - begun < 5_000, 'after admin_limits.header_timeout');
+  for (let left = 100; (await metric(server, 'stentor_admin_refusals_total{reason="tls"}')) !== 6; left--) {
+    assert.ok(left, 'each is counted');
+    await passed(20);
+  }
+});
+
+test('stentor check reads the certificate', async (t) => {
+  rotate();
+  const file = path.join(folder, 'check.toml');
+  t.after(() => rmSync(file));
+  const check = async (text) => {
+    writeFileSync(file, text);
+    return run('check', file);
+  };
+  const valid = await check(config());
+  assert.equal(valid.code, 0, valid.stderr);
+  assert.match(valid.stdout, /\[admin_tls\] certificate = /);
+  for (const [text, expect] of [
+    [`[admin_tls]\ncertificate = "${certificate}"\n`, `${file}:2: certificate and key in [admin_tls] need each other\n`],
+    [`[admin_tls]\nkey = "${key}"\n`, `${file}:2: certificate and key in [admin_tls] need each other\n`],
+    [`[admin_tls]\ncertificate = "${certificate}"\nkey = "/nowhere.pem"\n`, `${file}:3: /nowhere.pem: can't be read: No such file or directory (os error 2)\n`],
+    [`[admin_tls]\ncertificate = "/dev/null"\nkey = "${key}"\n`, `${file}:2: /dev/null: has no PEM certificate\n`],
+  ]) {
+    const wrong = await check(text);
+    assert.deepEqual([wrong.code, wrong.stderr], [1, expect]);
+  }
+});
