@@ -29,6 +29,7 @@ mod version;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
@@ -164,13 +165,31 @@ impl Peer {
     }
 }
 
+/// What a server is called that isn't started, but is there.
+pub const TARGET: &str = "target";
+
+/// Such a server.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its process, for its CPU and memory.
+    pub pid: Option<u32>,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// Where; `None`: as usual.
+    pub path: Option<String>,
+}
+
 /// One server, as it is named on the command line.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// For `--servers` and `--peers`.
     pub name: String,
-    /// `None`: Stentor.
+    /// `None`: Stentor, or one that runs anyway.
     pub peer: Option<Arc<Peer>>,
+    /// Where it runs already, and isn't started.
+    pub running: Option<Running>,
     /// Beside what all get.
     pub(crate) args: Vec<String>,
     /// What it serves, and at which path.
@@ -182,10 +201,28 @@ pub struct Known {
 }
 
 impl Known {
+    /// One that is there.
+    pub(crate) fn running(running: &Running) -> Self {
+        let path = running.path.clone().unwrap_or_else(|| running.protocol.usual_path().to_owned());
+        Self {
+            args: Vec::new(),
+            speaks: vec![(running.protocol, path)],
+            always: Some(running.protocol),
+            running: Some(running.clone()),
+            ..Self::stentor(TARGET, "")
+        }
+    }
+
+    /// Whether it is this project's.
+    pub(crate) fn is_stentor(&self) -> bool {
+        self.peer.is_none() && self.running.is_none()
+    }
+
     fn stentor(name: &str, driver: &str) -> Self {
         Self {
             name: name.to_owned(),
             peer: None,
+            running: None,
             args: vec!["--driver".to_owned(), driver.to_owned()],
             speaks: STENTOR_SPEAKS.map(|protocol| (protocol, protocol.usual_path().to_owned())).to_vec(),
             always: None,
@@ -227,6 +264,7 @@ impl Known {
     pub fn about(&self) -> &str {
         match &self.peer {
             Some(peer) => &peer.manifest.about,
+            None if self.running.is_some() => "a server that was running already",
             None if self.documents => "this program; clients of a feed get whole documents",
             None if self.always == Some(Protocol::WebSocket) => {
                 "this program, with clients on plain WebSocket"
@@ -332,7 +370,7 @@ impl Catalogue {
         }
         for Variant { name, args } in variants {
             let (peer, speaks) = (Some(Arc::clone(&peer)), speaks.clone());
-            self.servers.push(Known { name, peer, args, speaks, always, documents: false });
+            self.servers.push(Known { name, peer, running: None, args, speaks, always, documents: false });
         }
         Ok(())
     }
@@ -417,7 +455,7 @@ fn name_of(folder: &Path) -> String {
 
 /// The protocol of this name.
 fn protocol(name: &str) -> Option<Protocol> {
-    Protocol::ALL.into_iter().find(|protocol| protocol.name() == name)
+    Protocol::ALL.iter().copied().find(|protocol| protocol.name() == name)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod judge;
 use std::ffi::OsString;
 use std::io::{BufReader, Write};
 use std::iter::once;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,7 +15,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::Error;
 use crate::bench::{self, Effort};
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, Running};
 use crate::ceiling::serve_bare_client;
 use crate::doctor::examine;
 use crate::generator::{DriverKind, Invocation, Protocol, serve_worker};
@@ -24,6 +25,8 @@ use crate::measure::{
 };
 use crate::scenario::{self, Record, Resume, SCENARIOS, Scenario};
 
+/// For `--congestion`: no network namespace.
+const SYSTEM: &str = "system";
 /// The name of the program.
 const NAME: &str = "stentor-lab";
 
@@ -118,6 +121,18 @@ struct RunOptions {
     /// Who takes part, Stentor's own first; NAME:PROTOCOL for one that speaks several [default: those that it is about].
     #[arg(long, value_delimiter = ',', alias = "servers")]
     peers: Vec<String>,
+    /// Also a server that runs already, at HOST:PORT; alone, if no other one is named.
+    #[arg(long, value_parser = address)]
+    target: Option<SocketAddr>,
+    /// What the target speaks.
+    #[arg(long, value_enum, default_value = "websocket", requires = "target")]
+    protocol: Protocol,
+    /// The path at which it does [default: the protocol's usual one].
+    #[arg(long, requires = "target")]
+    path: Option<String>,
+    /// The target's process, for its CPU and memory.
+    #[arg(long, requires = "target")]
+    server_pid: Option<u32>,
     /// Of its cases, these [default: all].
     #[arg(long, value_delimiter = ',')]
     cases: Vec<String>,
@@ -137,12 +152,24 @@ struct RunOptions {
     placing: Placing,
 }
 
+/// A host and a port, for clap.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let mut addresses = text.to_socket_addrs().map_err(|error| error.to_string())?;
+    addresses.find(SocketAddr::is_ipv4).ok_or_else(|| "it has no IPv4 address".to_owned())
+}
+
 /// A count, for clap.
 fn at_least_one(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "it has to be a number from 1".to_owned())
 }
 
 impl RunOptions {
+    /// The server that runs already.
+    fn target(&self) -> Option<Running> {
+        let (path, pid) = (self.path.clone(), self.server_pid);
+        self.target.map(|address| Running { address, pid, protocol: self.protocol, path })
+    }
+
     /// What was asked for.
     fn effort(&self) -> Option<Effort> {
         match (self.smoke, self.quick, self.full) {
@@ -235,34 +262,29 @@ pub fn main(
 impl Placing {
     /// The options that these arguments say; what they don't say is as usual.
     fn options(&self) -> Result<bench::Options, Error> {
-        let invocation = Invocation::current()?;
-        let beside = || Some(invocation.program.with_file_name("stentor")).filter(|path| path.exists());
+        let usual = bench::Options::new(Invocation::current()?, self.peers_dir.clone());
         Ok(bench::Options {
-            stentor: self.stentor.clone().or_else(beside),
-            invocation,
-            servers: Vec::new(),
-            cases: Vec::new(),
-            peers: self.peers_dir.clone(),
-            pairs: None,
-            effort: Effort::Quick,
+            stentor: self.stentor.clone().or_else(|| usual.stentor.clone()),
             server_core: self.server_core,
             generator_core: self.generator_core,
             generator_driver: self.generator_driver,
-            congestion: self.congestion.clone(),
             left_out: left_out(),
-            echo_rate_hz: None,
-            seed: 1,
-            live: None,
+            ..usual
         })
     }
 
     /// Takes this process where servers and generators are to be, and says which congestion control there is. Who was `left_out`
     /// is known there, too.
-    fn enter(&self, left_out: Option<&[String]>, progress: &mut dyn Write) -> Result<String, Error> {
-        let congestion = if self.congestion == "system" {
+    fn enter(
+        &self,
+        congestion: &str,
+        left_out: Option<&[String]>,
+        progress: &mut dyn Write,
+    ) -> Result<String, Error> {
+        let congestion = if congestion == SYSTEM {
             congestion_control()
         } else {
-            match enter_namespace(&self.congestion, left_out.unwrap_or_default()) {
+            match enter_namespace(congestion, left_out.unwrap_or_default()) {
                 Namespace::Inside(name) => name,
                 Namespace::Refused(why) => {
                     let system = congestion_control();
@@ -330,13 +352,16 @@ fn run_record(
         pairs: run.pairs,
         effort,
         echo_rate_hz: run.echo_rate,
+        target: run.target(),
         ..run.placing.options()?
     };
     end_children_on_signal(|| tell_interrupted("nothing was measured yet"));
     if !is_in_namespace() {
         options.left_out = Some(scenario::install(scenario, &options, progress)?);
     }
-    options.congestion = run.placing.enter(options.left_out.as_deref(), progress)?;
+    // A target isn't in a namespace of the lab's.
+    let congestion = run.target.map_or(run.placing.congestion.as_str(), |_| SYSTEM);
+    options.congestion = run.placing.enter(congestion, options.left_out.as_deref(), progress)?;
     let resume = match &run.resume {
         None => Resume::No,
         Some(None) => Resume::Newest,

@@ -10,8 +10,7 @@
 use std::path::{Path, PathBuf};
 
 use stentor_lab::bench::{Effort, Metric, Options, Report, Trial};
-use stentor_lab::generator::{DriverKind, Invocation};
-use stentor_lab::measure::cores;
+use stentor_lab::generator::Invocation;
 use stentor_lab::scenario::{Resume, SCENARIOS, run};
 
 /// The server that was built beside this test, if it was (`cargo test -p stentor-lab` alone doesn't).
@@ -36,22 +35,14 @@ fn run_quickly(case: &str, others: &[(&str, &str)]) -> Option<(Report, usize)> {
             eprintln!("without {name}: lab/peers/{built} isn't there");
         }
     }
+    let invocation = Invocation { program: PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab")) };
     let options = Options {
-        invocation: Invocation { program: PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab")) },
         servers: servers.clone(),
         cases: vec![case.to_owned()],
         stentor: Some(stentor),
-        peers,
         pairs: Some(1),
         effort: Effort::Smoke,
-        server_core: 0,
-        generator_core: usize::from(cores() > 1),
-        generator_driver: DriverKind::Epoll,
-        congestion: "whatever".to_owned(),
-        echo_rate_hz: None,
-        seed: 1,
-        left_out: None,
-        live: None,
+        ..Options::new(invocation, peers)
     };
     let goals = SCENARIOS.iter().find(|scenario| scenario.name == "goals").unwrap();
     let results = std::env::temp_dir().join(format!("stentor-lab-goals-{case}-{}", std::process::id()));

@@ -11,33 +11,17 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use stentor_lab::bench::{Application, Contestant, Effort, Options};
+use stentor_lab::bench::{Application, Contestant, Options};
 use stentor_lab::catalogue::Catalogue;
-use stentor_lab::generator::{DriverKind, Invocation, LoadSpec, Protocol, Publisher, Spec, run};
+use stentor_lab::generator::{Invocation, LoadSpec, Protocol, Publisher, Spec, run};
 use stentor_lab::measure::Server;
 
 const CONNECTIONS: usize = 12;
 
 fn options() -> Options {
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab"));
-    let stentor = program.with_file_name("stentor");
-    Options {
-        invocation: Invocation { program },
-        servers: Vec::new(),
-        cases: Vec::new(),
-        stentor: stentor.exists().then_some(stentor),
-        peers: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers"),
-        pairs: None,
-        effort: Effort::Smoke,
-        server_core: 0,
-        generator_core: 0,
-        generator_driver: DriverKind::Epoll,
-        congestion: "whatever".to_owned(),
-        echo_rate_hz: None,
-        seed: 1,
-        left_out: None,
-        live: None,
-    }
+    let invocation = Invocation { program: PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab")) };
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers");
+    Options { generator_core: 0, ..Options::new(invocation, peers) }
 }
 
 /// Returns how many messages were delivered.

@@ -1,14 +1,15 @@
-//! What a case is: its load, its servers, its figures, its goals, and how often each effort runs it. The scenarios declare them.
+//! What a case is: a load of the generator's, what is around it, its servers, its figures, its goals, and how often each effort runs
+//! it. The scenarios declare them.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::stats::Rule;
-use super::{Application, Metric};
+use super::{Application, Contestant, Metric};
 use crate::catalogue::Known;
 use crate::document::Shape;
-use crate::generator::{ChatPlan, Cut, LoadSpec, Misbehaviour, Protocol};
+use crate::generator::{LoadSpec, Misbehaviour, Protocol, Publisher};
 
 /// Something to compare servers by.
 #[derive(Clone, Debug)]
@@ -17,8 +18,20 @@ pub struct Case {
     pub name: &'static str,
     /// For people.
     pub title: String,
-    /// What happens.
-    pub kind: CaseKind,
+    /// What happens on the connections. An open loop of echoes without a rate gets a share of what the slowest server can do.
+    pub load: LoadSpec,
+    /// On how many connections; of a search and a budget, at most.
+    pub connections: usize,
+    /// Connections begun per second, where not the generator's usual rate.
+    pub connect_rate_hz: Option<f64>,
+    /// Whether Stentor publishes by a feed, from an HTTP API.
+    pub feed: bool,
+    /// What the feed's document is like; `None`: a string. Servers without feeds publish messages as the load says.
+    pub document: Option<Shape>,
+    /// What happens beside running the load once.
+    pub course: Course,
+    /// Whether clients come through nginx.
+    pub proxied: bool,
     /// What the clients speak.
     pub protocol: Protocol,
     /// What they speak instead to servers that don't speak that, the first that fits.
@@ -37,19 +50,57 @@ pub struct Case {
     pub pairs: usize,
 }
 
+/// What happens in a case beside running its load once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Course {
+    /// Nothing.
+    Once,
+    /// Nothing but that system calls are counted.
+    Counted,
+    /// Connections rest for so long before, and what that costs is looked at: it is taken off the cost of what follows.
+    Rested(Duration),
+    /// It runs alone, and again beside clients that misbehave.
+    Beside {
+        /// What they do.
+        how: Misbehaviour,
+        /// How many they are.
+        clients: usize,
+        /// Publications of a fan-out without them at most.
+        alone_max: u64,
+    },
+    /// It runs on more and more connections, to find the most that it holds on.
+    Search {
+        /// Connections to begin with.
+        first: usize,
+        /// The search ends when what holds and what doesn't are within this share.
+        within: f64,
+    },
+    /// The server doesn't have the document yet, and the HTTP API takes so long to answer.
+    Cold(Duration),
+    /// The document changes up to ten times as often as all clients can be sent it. Each phase lasts so long; the last one twice as
+    /// long.
+    Overload(Duration),
+}
+
 impl Case {
     /// One without goals, for every server that speaks `protocol`, run once.
     pub(crate) fn new(
         name: &'static str,
         title: String,
-        kind: CaseKind,
+        (connections, load): (usize, LoadSpec),
         protocol: Protocol,
         metrics: &'static [Metric],
     ) -> Self {
         Self {
             name,
             title,
-            kind,
+            load,
+            connections,
+            connect_rate_hz: None,
+            feed: false,
+            document: None,
+            course: Course::Once,
+            proxied: false,
             protocol,
             or: &[],
             metrics,
@@ -64,23 +115,77 @@ impl Case {
     /// Whether this server takes part: not where it can't do or doesn't speak what the clients do, and one that is made for
     /// more connections than descriptors only there.
     pub fn admits(&self, server: &Known) -> bool {
-        let mode = self.kind.application().name();
+        let mode = self.plain_application().name();
         if server.peer.as_ref().is_some_and(|peer| !peer.manifest.modes.iter().any(|known| known == mode)) {
             return false;
         }
         let name = server.name.as_str();
         // That loop is for what no other one holds.
-        let held_by_all = name != "bare-direct" || matches!(self.kind.direct(), CaseKind::Scale { .. });
+        let held_by_all = name != "bare-direct" || matches!(self.course, Course::Rested(_));
         let fits = if self.only.is_empty() { held_by_all } else { self.only.contains(&name) };
-        fits && (server.admits(self.protocol) || self.or.iter().any(|protocol| server.admits(*protocol)))
+        fits && self.protocols().any(|protocol| server.admits(protocol))
     }
 
-    /// What an open loop offers, messages a second.
+    /// What clients speak, the first that a server speaks.
+    pub(super) fn protocols(&self) -> impl Iterator<Item = Protocol> {
+        std::iter::once(self.protocol).chain(self.or.iter().copied())
+    }
+
+    /// What a server has to be that has no feeds.
+    fn plain_application(&self) -> Application {
+        match self.load {
+            LoadSpec::EchoOpen { .. } | LoadSpec::EchoClosed { .. } | LoadSpec::Budget { .. } => {
+                Application::Echo
+            }
+            _ => Application::Chat,
+        }
+    }
+
+    /// What this server is asked to be.
+    pub(super) fn application(&self, contestant: &Contestant) -> Application {
+        match self.plain_application() {
+            Application::Chat if self.feed => contestant.publishes_by(self.document.is_some()),
+            plain => plain,
+        }
+    }
+
+    /// The load on a server that is asked to do this: longer before the measurement, where it needs longer to be as fast as it gets.
+    pub(super) fn load_on(&self, contestant: &Contestant, application: Application) -> LoadSpec {
+        let mut load = self.load.clone();
+        if let LoadSpec::Fanout { rate_hz, warm_up, publisher, .. } = &mut load {
+            // Nothing before the measurement may be counted with it.
+            if self.course != Course::Counted {
+                let warms_up_s = contestant.known().warms_up().as_secs_f64();
+                *warm_up = (*warm_up).max((warms_up_s * *rate_hz).ceil() as u64);
+            }
+            *publisher = if application == Application::Feed { Publisher::Server } else { Publisher::Own };
+        }
+        load
+    }
+
+    /// What an open loop offers to all, messages a second; 0 until that is known.
     pub(super) fn offered_hz(&self) -> Option<f64> {
-        match self.kind {
-            CaseKind::Echo { rate_hz, .. } => Some(rate_hz),
+        match (&self.load, self.course) {
+            (LoadSpec::EchoOpen { rate_hz, .. }, Course::Once) => Some(*rate_hz),
             _ => None,
         }
+    }
+
+    /// On how many connections it happens, but for those that misbehave; `None` where that is what is looked for.
+    pub(super) fn fixed_connections(&self) -> Option<usize> {
+        let is_found =
+            matches!(self.load, LoadSpec::Budget { .. }) || matches!(self.course, Course::Search { .. });
+        (!is_found).then_some(self.connections)
+    }
+
+    /// Whether several processes of a server may have the connections: those have nothing to do with each other.
+    pub(super) fn is_shared_out(&self) -> bool {
+        matches!(self.load, LoadSpec::EchoOpen { .. } | LoadSpec::EchoClosed { .. } | LoadSpec::Idle { .. })
+    }
+
+    /// Connections that one process of a server has to hold.
+    pub(super) fn held(&self) -> usize {
+        if self.is_shared_out() { 0 } else { self.fixed_connections().unwrap_or(0) }
     }
 
     /// The same for clients that speak one of these where a server doesn't speak the first.
@@ -88,229 +193,19 @@ impl Case {
         Self { or, ..self }
     }
 
+    /// The same with this many connections begun per second.
+    pub(crate) fn connecting_at(self, rate_hz: f64) -> Self {
+        Self { connect_rate_hz: Some(rate_hz), ..self }
+    }
+
+    /// The same by a feed, with such a document.
+    pub(crate) fn by_feed(self, document: Option<Shape>) -> Self {
+        Self { feed: true, document, ..self }
+    }
+
     /// The same with these servers where none is named, the baseline first, and these goals.
     pub(crate) fn goals(self, usual: &[&'static str], targets: Vec<Target>) -> Self {
         Self { usual: usual.to_vec(), targets, ..self }
-    }
-}
-
-/// What happens in a case.
-#[derive(Clone, Debug)]
-pub enum CaseKind {
-    /// Open-loop echo.
-    Echo {
-        /// How many.
-        connections: usize,
-        /// Payload.
-        bytes: usize,
-        /// Messages per second; set from the reference's saturation.
-        rate_hz: f64,
-        /// Before the measurement.
-        warm_up: Duration,
-        /// The measurement.
-        measure: Duration,
-    },
-    /// The next message of each connection when the echo of its last has come.
-    EchoClosed {
-        /// How many.
-        connections: usize,
-        /// Payload.
-        bytes: usize,
-        /// Before the measurement.
-        warm_up: Duration,
-        /// The measurement.
-        measure: Duration,
-    },
-    /// One connection publishes to all.
-    Fanout {
-        /// Whether Stentor gets what it publishes from an HTTP API instead.
-        feed: bool,
-        /// How many.
-        connections: usize,
-        /// Payload.
-        bytes: usize,
-        /// Publications per second.
-        rate_hz: f64,
-        /// Publications before the measurement.
-        warm_up: u64,
-        /// Publications measured.
-        count: u64,
-    },
-    /// Connections that do nothing, joined in chat.
-    Idle {
-        /// Whether they are subscribed to a feed of Stentor's instead, whose document doesn't change.
-        feed: bool,
-        /// How many.
-        connections: usize,
-        /// How long their cost is looked at; zero: not at all.
-        hold: Duration,
-    },
-    /// Connecting at a fixed rate, in chat.
-    Connect {
-        /// How many.
-        connections: usize,
-        /// Per second.
-        rate_hz: f64,
-    },
-    /// Connecting while everybody who is connected sends and is answered, until the server has used so much CPU.
-    Budget {
-        /// How many at most.
-        connections_max: usize,
-        /// Payload.
-        bytes: usize,
-        /// From one message of a connection to its next.
-        every: Duration,
-        /// Connections per second; `None`: the next one is begun when the last one is up.
-        rate_hz: Option<f64>,
-        /// The server's CPU time.
-        cpu: Duration,
-    },
-    /// A document of an HTTP API that changes a little from version to version, to clients that are sent what changed.
-    Feed {
-        /// How many.
-        connections: usize,
-        /// What the document is like.
-        shape: Shape,
-        /// Bytes of the plain message that servers send instead whose name ends with `-ws`.
-        message_bytes: usize,
-        /// Connections begun per second: each is sent the document.
-        connect_rate_hz: f64,
-        /// Versions per second.
-        rate_hz: f64,
-        /// Versions before the measurement.
-        warm_up: u64,
-        /// Versions measured.
-        count: u64,
-    },
-    /// Connections that ask at once for a document that the server doesn't have yet.
-    Cold {
-        /// How many.
-        connections: usize,
-        /// What it is like.
-        shape: Shape,
-        /// How long the HTTP API takes.
-        hesitates: Duration,
-    },
-    /// Everybody in a room says something in turn, faster from step to step.
-    Chat {
-        /// How many.
-        connections: usize,
-        /// What they say, and when.
-        plan: ChatPlan,
-    },
-    /// A load on clients that behave, once by themselves and once beside others that don't.
-    Beside {
-        /// How many behave.
-        connections: usize,
-        /// What they do: an open-loop echo, or a fan-out, which Stentor does by a feed.
-        load: LoadSpec,
-        /// What the others do.
-        how: Misbehaviour,
-        /// How many they are.
-        misbehaving: usize,
-        /// Publications of the fan-out without them at most.
-        alone_max: u64,
-    },
-    /// Everybody in a room is cut off at once, and comes back at once.
-    Storm {
-        /// How many.
-        connections: usize,
-        /// How they are cut off.
-        cut: Cut,
-    },
-    /// Many connections at rest, and then something for all of them.
-    Scale {
-        /// How many.
-        connections: usize,
-        /// Connections begun per second.
-        connect_rate_hz: f64,
-        /// How long they rest, and what that costs is looked at: it is taken off the cost of what follows.
-        rest: Duration,
-        /// Payload.
-        bytes: usize,
-        /// From one publication to the next.
-        every: Duration,
-        /// Publications measured.
-        count: u64,
-    },
-    /// A document to more and more clients, to find the most that it can be kept up to date for.
-    Capacity {
-        /// What the document is like; a message of its length, where a server has no feeds.
-        shape: Shape,
-        /// Versions per second.
-        rate_hz: f64,
-        /// Versions before the measurement.
-        warm_up: u64,
-        /// Versions measured.
-        count: u64,
-        /// Clients to begin with.
-        first: usize,
-        /// The most to try.
-        most: usize,
-        /// The search ends when what holds and what doesn't are within this share.
-        within: f64,
-    },
-    /// A document that changes up to ten times as often as all clients can be sent it.
-    Overload {
-        /// How many.
-        connections: usize,
-        /// What the document is like.
-        shape: Shape,
-        /// How long each phase lasts; the last one twice as long.
-        phase: Duration,
-    },
-    /// The same with nginx between clients and server.
-    Proxied(Box<CaseKind>),
-}
-
-impl CaseKind {
-    /// Whether clients come through nginx.
-    pub(super) fn is_proxied(&self) -> bool {
-        matches!(self, Self::Proxied(_))
-    }
-
-    /// What happens, whatever is between.
-    pub(super) fn direct(&self) -> &Self {
-        match self {
-            Self::Proxied(kind) => kind.direct(),
-            kind => kind,
-        }
-    }
-
-    /// What a server has to be that has no feeds.
-    fn application(&self) -> Application {
-        match self.direct() {
-            Self::Echo { .. } | Self::EchoClosed { .. } | Self::Budget { .. } => Application::Echo,
-            Self::Beside { load, .. } if !matches!(load, LoadSpec::Fanout { .. }) => Application::Echo,
-            _ => Application::Chat,
-        }
-    }
-
-    /// On how many connections it happens, but for those that misbehave; `None` where that is what is looked for.
-    pub(super) fn connections(&self) -> Option<usize> {
-        match self.direct() {
-            Self::Echo { connections, .. }
-            | Self::EchoClosed { connections, .. }
-            | Self::Fanout { connections, .. }
-            | Self::Idle { connections, .. }
-            | Self::Connect { connections, .. }
-            | Self::Feed { connections, .. }
-            | Self::Cold { connections, .. }
-            | Self::Chat { connections, .. }
-            | Self::Beside { connections, .. }
-            | Self::Storm { connections, .. }
-            | Self::Overload { connections, .. }
-            | Self::Scale { connections, .. } => Some(*connections),
-            Self::Budget { .. } | Self::Capacity { .. } | Self::Proxied(_) => None,
-        }
-    }
-
-    /// Connections that one process of a server has to hold, where they can't be shared out.
-    pub(super) fn held(&self) -> usize {
-        match self.direct() {
-            Self::Scale { connections, .. } | Self::Fanout { connections, .. } => *connections,
-            _ => 0,
-        }
     }
 }
 

@@ -23,12 +23,13 @@ mod source;
 mod stats;
 mod trial;
 
-pub use case::{Case, CaseKind, Effort, Target};
+pub use case::{Case, Course, Effort, Target};
 pub(crate) use case::{bound, ratio};
 pub use curve::Curve;
 pub use disturbance::warnings;
 pub use metric::Metric;
 pub(crate) use metric::grouped;
+pub(crate) use overload::lasts as overload_lasts;
 pub use progress::Bar;
 pub use report::{Bound, CaseReport, Comparison, Report, ServerReport, Verdict};
 pub use servers::{Application, Contestant};
@@ -45,9 +46,9 @@ use self::disturbance::Repeats;
 use self::progress::Progress;
 use self::proxy::Proxy;
 use crate::Error;
-use crate::catalogue::Catalogue;
-use crate::generator::{DriverKind, Invocation, Outcome};
-use crate::measure::is_over;
+use crate::catalogue::{Catalogue, Running};
+use crate::generator::{DriverKind, Invocation, LoadSpec, Outcome};
+use crate::measure::{cores, is_over};
 
 /// What to run, and how.
 #[derive(Clone, Debug)]
@@ -82,9 +83,34 @@ pub struct Options {
     pub left_out: Option<Vec<String>>,
     /// Where the progress of a run is shown: on a terminal.
     pub live: Option<Bar>,
+    /// A server that isn't started: [`TARGET`](crate::catalogue::TARGET).
+    pub target: Option<Running>,
 }
 
 impl Options {
+    /// The usual ones. Stentor is beside the lab's program, if it is there.
+    pub fn new(invocation: Invocation, peers: PathBuf) -> Self {
+        let stentor = invocation.program.with_file_name("stentor");
+        Self {
+            invocation,
+            servers: Vec::new(),
+            cases: Vec::new(),
+            stentor: stentor.exists().then_some(stentor),
+            peers,
+            pairs: None,
+            effort: Effort::Quick,
+            server_core: 0,
+            generator_core: usize::from(cores() > 1),
+            generator_driver: DriverKind::Epoll,
+            congestion: String::new(),
+            echo_rate_hz: None,
+            seed: 1,
+            left_out: None,
+            live: None,
+            target: None,
+        }
+    }
+
     /// Runs of each server in this case, and when comparisons are looked at: a number that was given is kept to.
     fn pairs_of(&self, case: &Case) -> (usize, Rule) {
         match self.pairs {
@@ -158,7 +184,7 @@ pub(crate) fn run_cases(
     progress.expect(if options.servers.is_empty() { 0 } else { chosen.iter().map(runs_of).sum() });
     let mut report = Report { congestion: options.congestion.clone(), missing, cases: Vec::new() };
     for mut case in chosen {
-        if case.kind.is_proxied() && !Proxy::is_installed() {
+        if case.proxied && !Proxy::is_installed() {
             progress.say(&format!("{}: skipped, nginx isn't installed", case.name));
             progress.skip(runs_of(&case));
             continue;
@@ -177,12 +203,12 @@ pub(crate) fn run_cases(
             });
         }
         let before = before.cases.iter().find(|before| before.name == case.name);
-        if matches!(case.kind, CaseKind::Echo { .. }) {
+        if case.offered_hz().is_some() {
             let offered = match options.echo_rate_hz.or(before.and_then(|before| before.rate_hz)) {
                 Some(rate_hz) => rate_hz,
                 None => offered_rate(&case, &fit, options, &mut |line: String| progress.say(&line))?,
             };
-            if let CaseKind::Echo { rate_hz, .. } = &mut case.kind {
+            if let LoadSpec::EchoOpen { rate_hz, .. } = &mut case.load {
                 *rate_hz = offered;
             }
         }
@@ -224,7 +250,7 @@ fn fitting(
     for contestant in contestants {
         let why_not = match case.admits(contestant.known()) {
             false => Some("it doesn't speak a protocol of this case".to_owned()),
-            true => (contestant.holds() < case.kind.held())
+            true => (contestant.holds() < case.held())
                 .then(|| format!("a process of it holds {} connections", contestant.holds())),
         };
         match why_not {

@@ -48,7 +48,7 @@ struct State {
 }
 
 /// How long all of it takes.
-pub(super) fn lasts(phase: Duration) -> Duration {
+pub(crate) fn lasts(phase: Duration) -> Duration {
     SATURATES + phase * (OFFERED.len() as u32 + 1) + Duration::from_secs(1)
 }
 

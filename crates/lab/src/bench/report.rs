@@ -230,7 +230,7 @@ impl CaseReport {
             title,
             metrics: case.metrics.to_vec(),
             rate_hz,
-            connections: case.kind.connections(),
+            connections: case.fixed_connections(),
             servers,
             verdicts,
         }

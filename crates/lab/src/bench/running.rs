@@ -3,6 +3,7 @@
 //! Where a server's process can't hold the connections of a case, several of its processes share them out, and what they use
 //! is added up; the same machinery starts those who misbehave beside a load, in generators of their own, and the proxy between.
 
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,10 +11,10 @@ use super::overload::{Conductor, Phase};
 use super::proxy::Proxy;
 use super::sampler::{Sample, Sampler};
 use super::source::Source;
-use super::{Application, Case, Contestant, Options};
+use super::{Application, Case, Contestant, Course, Options, delivery};
 use crate::Error;
 use crate::document::Shape;
-use crate::generator::{Live, LoadSpec, Misbehaviour, Outcome, Protocol, Spec, Workers};
+use crate::generator::{Live, LoadSpec, Outcome, Protocol, Spec, Workers};
 use crate::measure::{
     CallCounter, Calls, CpuClock, KernelSockets, MachineTime, ProcessMemory, Server, bound_receive_buffers,
     kernel_bytes, pin_current,
@@ -65,110 +66,76 @@ pub(super) struct Ran {
     pub(super) frequency_mhz: Option<f64>,
 }
 
-/// What one server has to go through.
-pub(super) struct Task {
-    pub(super) application: Application,
-    /// What the case is about, and what is spoken else.
-    pub(super) protocols: Vec<Protocol>,
-    pub(super) connections: usize,
-    pub(super) load: LoadSpec,
-    /// Who misbehaves beside it, and on how many connections.
-    pub(super) beside: Option<(Misbehaviour, usize)>,
-    pub(super) connect_rate_hz: Option<f64>,
-    /// What the document of a feed is like; `None`: a string.
-    pub(super) document: Option<Shape>,
-    /// How long the API behind a feed takes for its first answer.
-    pub(super) hesitates: Duration,
-    /// Of an overload, how long each phase lasts.
-    pub(super) overload: Option<Duration>,
-    pub(super) counts_calls: bool,
-    /// Whether memory is read when the connections have been left alone for a while.
-    pub(super) settles: bool,
-    /// How long connections are looked at doing nothing; `None`: as the pace says.
-    pub(super) idle: Option<Duration>,
-    /// Into how many slices the time between two publications is cut; 0: it isn't.
-    pub(super) slices: u32,
-    /// Whether clients come through nginx.
-    pub(super) proxied: bool,
-}
-
-impl Task {
-    pub(super) fn new(case: &Case, application: Application, connections: usize, load: LoadSpec) -> Self {
-        let protocols = [&[case.protocol], case.or].concat();
-        let settles = matches!(load, LoadSpec::Idle { .. });
-        Self {
-            application,
-            protocols,
-            connections,
-            load,
-            beside: None,
-            connect_rate_hz: None,
-            document: None,
-            hesitates: Duration::ZERO,
-            overload: None,
-            counts_calls: false,
-            settles,
-            idle: None,
-            slices: 0,
-            proxied: case.kind.is_proxied(),
-        }
-    }
-}
-
 /// The processes of one server.
 struct Servers {
+    name: String,
+    /// Those that were started for this run; none of a server that runs anyway.
+    own: Vec<Server>,
+    /// Where connections go.
+    addresses: Vec<SocketAddr>,
     /// Those that connections come to.
-    first: Vec<Server>,
+    first: Vec<u32>,
     /// What those have started and is still there, a store between processes of a service: its CPU and memory are the server's.
     started: Vec<u32>,
 }
 
 impl Servers {
-    /// As many as are needed for so many connections. What they say to each other is nothing, so only loads whose
-    /// connections have nothing to do with each other can be shared out.
+    /// As many as are needed for the connections of a case.
     fn start(
         contestant: &Contestant,
-        task: &Task,
+        case: &Case,
+        application: Application,
         protocol: Protocol,
         source: Option<&Source>,
     ) -> Result<Self, Error> {
-        let shared_out = matches!(
-            task.load,
-            LoadSpec::EchoOpen { .. } | LoadSpec::EchoClosed { .. } | LoadSpec::Idle { .. }
-        );
-        let count = if shared_out { task.connections.div_ceil(contestant.holds()).max(1) } else { 1 };
-        let config = source.map(Source::config);
-        let contestant = contestant.holding(task.connections.div_ceil(count));
-        let command = contestant.command(task.application, protocol, config);
-        let first: Vec<Server> = (0..count).map(|_| Server::start(&command)).collect::<Result<_, _>>()?;
-        let started = first.iter().flat_map(Server::started).collect();
-        Ok(Self { first, started })
+        let name = contestant.name().to_owned();
+        if let Some(running) = &contestant.known().running {
+            let first: Vec<u32> = running.pid.into_iter().collect();
+            return Ok(Self {
+                name,
+                own: Vec::new(),
+                addresses: vec![running.address],
+                first,
+                started: Vec::new(),
+            });
+        }
+        let shared = case.is_shared_out();
+        let count = if shared { case.connections.div_ceil(contestant.holds()).max(1) } else { 1 };
+        let contestant = contestant.holding(case.connections.div_ceil(count));
+        let command = contestant.command(application, protocol, source.map(Source::config));
+        let own: Vec<Server> = (0..count).map(|_| Server::start(&command)).collect::<Result<_, _>>()?;
+        let addresses = own.iter().map(Server::address).collect();
+        let first = own.iter().map(Server::pid).collect();
+        let started = own.iter().flat_map(Server::started).collect();
+        Ok(Self { name, own, addresses, first, started })
     }
 
-    fn pids(&self) -> Vec<u32> {
-        self.first.iter().map(Server::pid).collect()
-    }
-
-    /// And of what they have started.
+    /// Those that connections come to, and what they have started.
     fn all_pids(&self) -> Vec<u32> {
-        [self.pids(), self.started.clone()].concat()
+        [&self.first[..], &self.started].concat()
     }
 
-    /// What they have started.
+    /// The names of what they have started.
     fn names_of_started(&self) -> Vec<String> {
         let read = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
         self.started.iter().filter_map(read).map(|name| name.trim().to_owned()).collect()
     }
 
+    /// `what`, with what the first of them has said.
+    fn error(&self, what: &str) -> Error {
+        match self.own.first() {
+            Some(server) => server.error(what),
+            None => Error::Server { name: self.name.clone(), what: what.to_owned() },
+        }
+    }
+
     fn memory(&self) -> Result<ProcessMemory, Error> {
         let mut sum = ProcessMemory::default();
-        let first = self.first.iter().map(|server| {
-            ProcessMemory::of_process(server.pid()).map_err(|_| server.error("it ended by itself"))
-        });
+        let ended = |_| self.error("it ended by itself");
+        let first = self.first.iter().map(|pid| ProcessMemory::of_process(*pid).map_err(ended));
         let started = self.started.iter().filter_map(|pid| ProcessMemory::of_process(*pid).ok()).map(Ok);
         for one in first.chain(started) {
             let one = one?;
-            sum.pss_bytes += one.pss_bytes;
             sum.private_bytes += one.private_bytes;
             sum.peak_resident_bytes += one.peak_resident_bytes;
         }
@@ -176,88 +143,99 @@ impl Servers {
     }
 
     fn stop(self) -> Result<(), Error> {
-        self.first.into_iter().try_for_each(Server::stop)
+        self.own.into_iter().try_for_each(Server::stop)
     }
 }
 
-/// The HTTP API that a task's server fetches from, where it does.
-fn source_of(task: &Task) -> Result<Option<Source>, Error> {
-    if task.application != Application::Feed {
-        return Ok(None);
-    }
-    match (&task.load, task.document) {
+/// The HTTP API behind a server that is asked to publish what it fetches.
+fn source_of(case: &Case, load: &LoadSpec, document: Option<Shape>) -> Result<Source, Error> {
+    match (load, document) {
         (LoadSpec::Fanout { rate_hz, .. }, Some(shape)) => Source::new(Content::Document(shape), *rate_hz),
         (LoadSpec::Fanout { bytes, rate_hz, .. }, None) => {
             Source::new(Content::Text { bytes: *bytes }, *rate_hz)
         }
         (LoadSpec::Follow { .. }, Some(shape)) => Source::paced(Content::Document(shape)),
-        (LoadSpec::Ask, Some(shape)) => Source::cold(Content::Document(shape), task.hesitates),
+        (LoadSpec::Ask, Some(shape)) => {
+            let hesitates =
+                if let Course::Cold(hesitates) = case.course { hesitates } else { Duration::ZERO };
+            Source::cold(Content::Document(shape), hesitates)
+        }
         // One that is never said to begin: its first answer is all there is.
         _ => Source::new(Content::Text { bytes: 0 }, 1.0),
     }
-    .map(Some)
 }
 
-/// Puts `contestant` through `task`.
-pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<Ran, Error> {
-    let protocol = contestant.protocol(&task.protocols);
+/// Puts `contestant` through the load of `case`.
+pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options) -> Result<Ran, Error> {
+    let application = case.application(contestant);
+    let protocol = contestant.protocol(case.protocols());
+    let load = case.load_on(contestant, application);
+    let document = case.document.filter(|_| application == Application::Feed);
     // Whatever this process does itself must not run on the server's core.
     let _pinned = pin_current(options.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
-    let source = source_of(&task)?;
-    let servers = Servers::start(contestant, &task, protocol, source.as_ref())?;
-    let [first, others @ ..] = &servers.first[..] else {
-        return Err(Error::Generator("a server without processes".into()));
+    let source = match application {
+        Application::Feed => Some(source_of(case, &load, document)?),
+        Application::Echo | Application::Chat => None,
     };
-    let proxy = task.proxied.then(|| Proxy::start(first.address(), options.server_core)).transpose()?;
-    let load = task.load;
+    let servers = Servers::start(contestant, case, application, protocol, source.as_ref())?;
+    let proxy = case.proxied.then(|| Proxy::start(servers.addresses[0], options.server_core)).transpose()?;
+    let overload = if let Course::Overload(phase) = case.course { Some(phase) } else { None };
     // Smaller ones aren't worth a memfd, nor the look at it.
-    let large =
-        task.overload.is_some() || matches!(load, LoadSpec::Fanout { bytes, .. } if bytes >= LARGE_BYTES);
-    if task.overload.is_some() {
+    let large = match (&load, document) {
+        (LoadSpec::Fanout { bytes, .. }, None) => *bytes >= LARGE_BYTES,
+        (_, document) => document.is_some_and(|shape| shape.bytes >= LARGE_BYTES),
+    };
+    if overload.is_some() {
         // Where that isn't allowed, old documents wait there.
         let _ = bound_receive_buffers(RECEIVE_BUFFER_BYTES);
     }
     // Who asks later isn't subscribed by the path.
     let path = match load {
         LoadSpec::Ask => contestant.path(Application::Chat, protocol),
-        _ => contestant.path(task.application, protocol),
+        _ => contestant.path(application, protocol),
     };
-    let target = proxy.as_ref().map_or(first.address(), Proxy::address);
-    let mut spec = Spec::new(target, path, task.connections, load.clone());
-    spec.targets_also = others.iter().map(Server::address).collect();
-    spec.protocol = protocol;
-    spec.document = task.document;
-    spec.server_pids = servers.pids();
-    spec.started_pids = servers.started.clone();
-    spec.core = Some(options.generator_core);
-    spec.driver = options.generator_driver;
-    spec.connect_rate_hz = task.connect_rate_hz.unwrap_or(spec.connect_rate_hz);
-    spec.slices = task.slices;
-    spec.idle = task.idle.unwrap_or(options.effort.idle());
+    let target = proxy.as_ref().map_or(servers.addresses[0], Proxy::address);
+    let spec_of = |connections, load| Spec {
+        protocol,
+        core: Some(options.generator_core),
+        driver: options.generator_driver,
+        ..Spec::new(target, path, connections, load)
+    };
+    let mut spec = spec_of(case.connections, load.clone());
+    spec.targets_also = servers.addresses[1..].to_vec();
+    spec.document = document;
+    spec.server_pids.clone_from(&servers.first);
+    spec.started_pids.clone_from(&servers.started);
+    spec.connect_rate_hz = case.connect_rate_hz.unwrap_or(spec.connect_rate_hz);
+    (spec.idle, spec.slices) = match case.course {
+        Course::Rested(rest) => (rest, delivery::SLICES),
+        // The load begins while idle connections would be looked at.
+        Course::Overload(_) => (Duration::ZERO, 0),
+        _ => (options.effort.idle(), 0),
+    };
     let lost = |error: Error| match error {
-        Error::Generator(what) => first.error(&what),
+        Error::Generator(what) => servers.error(&what),
         other => other,
     };
     let kernel_before = KernelSockets::now().map_err(Error::io("the kernel's sockets"))?;
-    let mut beside = match task.beside {
-        Some((how, connections)) => {
+    let mut beside = match case.course {
+        Course::Beside { how, clients, .. } => {
             let feed = if source.is_some() { FEED_LONGER } else { Duration::ZERO };
             let lasts = spec.idle + load.lasts() + BESIDE_LONGER + feed;
-            let mut spec = Spec::new(target, path, connections, LoadSpec::Misbehave { how, lasts });
-            spec.protocol = protocol;
-            spec.core = Some(options.generator_core);
-            spec.driver = options.generator_driver;
-            spec.first_source = BESIDE_SOURCE;
-            // The measuring generator is on the same core, and has to be in time.
-            spec.stands_back = true;
+            let spec = Spec {
+                first_source: BESIDE_SOURCE,
+                // The measuring generator is on the same core, and has to be in time.
+                stands_back: true,
+                ..spec_of(clients, LoadSpec::Misbehave { how, lasts })
+            };
             Some(Workers::connect(&options.invocation, &spec).map_err(lost)?)
         }
-        None => None,
+        _ => None,
     };
     let before = servers.memory()?;
     let kernel_grown_from = kernel_bytes().map_err(Error::io("the kernel's memory"))?;
-    let conductor = task.overload.zip(source.as_ref());
-    let conductor = conductor.map(|(phase, source)| Conductor::new(source.pacer(), task.connections, phase));
+    let conductor = overload.zip(source.as_ref());
+    let conductor = conductor.map(|(phase, source)| Conductor::new(source.pacer(), case.connections, phase));
     let (bar, conducting) = (options.live.clone(), conductor.clone());
     let watch = (bar.is_some() || conducting.is_some()).then(|| {
         Box::new(move |live: &Live| {
@@ -266,19 +244,20 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
         }) as Box<dyn Fn(&Live)>
     });
     let mut workers = Workers::connect_watched(&options.invocation, &spec, watch).map_err(lost)?;
-    if task.settles {
+    if spec.slices > 0 || matches!(load, LoadSpec::Idle { .. }) {
         thread::sleep(SETTLE);
     }
     let connected = servers.memory()?;
     let kernel_grown_to = kernel_bytes().map_err(Error::io("the kernel's memory"))?;
-    let sampler = Sampler::start(servers.pids(), servers.started.clone(), large);
+    let sampler = Sampler::start(servers.first.clone(), servers.started.clone(), large);
     if let (Some(source), LoadSpec::Fanout { .. }) = (&source, &load) {
         source.begin_after(spec.idle);
     }
     if let Some(beside) = &mut beside {
         beside.begin()?;
     }
-    let counter = task.counts_calls.then(|| CallCounter::attach(&servers.all_pids()).ok()).flatten();
+    let counts = case.course == Course::Counted;
+    let counter = counts.then(|| CallCounter::attach(&servers.all_pids()).ok()).flatten();
     let ours = [servers.all_pids(), workers.pids(), beside.iter().flat_map(Workers::pids).collect()].concat();
     let machine = Machine::now(&ours, counter.is_some());
     conductor.iter().for_each(Conductor::begin);

@@ -8,11 +8,10 @@
 use std::collections::BTreeMap;
 
 use super::disturbance::stolen;
-use super::running::{Ran, Task, run_server};
+use super::running::{Ran, run_server};
 use super::sampler::growth_percent_per_10_s;
-use super::servers::Feeds;
-use super::trial::{Trial, judge, publisher_to};
-use super::{Application, Case, CaseKind, Contestant, Curve, Metric, Options};
+use super::trial::{Trial, judge};
+use super::{Case, Contestant, Curve, Metric, Options};
 use crate::Error;
 use crate::generator::LoadSpec;
 
@@ -20,8 +19,6 @@ use crate::generator::LoadSpec;
 const DELIVERED_MIN: f64 = 0.999;
 /// By how much memory may grow, percent in 10 s.
 const GROWTH_MAX: f64 = 1.0;
-/// Connections begun per second.
-const CONNECT_RATE_HZ: f64 = 2000.0;
 /// The generator's share of its core above which a level says nothing about the server.
 const GENERATOR_SHARE_MAX: f64 = 0.95;
 /// How the reason begins where the server could have had more.
@@ -101,16 +98,16 @@ fn failure(ran: &Ran, rate_hz: f64) -> Option<Failure> {
 }
 
 /// Searches, and gives what the best level gave.
-pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Result<Trial, Error> {
-    let CaseKind::Capacity { shape, rate_hz, count, warm_up, first, most, within } = *case.kind.direct()
-    else {
+pub(super) fn run(
+    case: &Case,
+    contestant: &Contestant,
+    (first, within): (usize, f64),
+    options: &Options,
+) -> Result<Trial, Error> {
+    let LoadSpec::Fanout { rate_hz, .. } = case.load else {
         return Err(Error::Usage(format!("{} is no search", case.name)));
     };
-    let feeds = contestant.feeds();
-    let application = if feeds == Feeds::Messages { Application::Chat } else { Application::Feed };
-    let publisher = publisher_to(application);
-    let document = (feeds != Feeds::Messages).then_some(shape);
-    let most = most.min(contestant.holds());
+    let most = case.connections.min(contestant.holds());
     let mut search = Search { first, most, within, held: 0, failed: None };
     let mut best: Option<Ran> = None;
     let mut ended = None;
@@ -120,10 +117,7 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
         && levels < LEVELS_MAX
     {
         levels += 1;
-        let load = LoadSpec::Fanout { bytes: shape.bytes, rate_hz, warm_up, count, publisher };
-        let task = Task::new(case, application, level, load);
-        let connect_rate_hz = Some(CONNECT_RATE_HZ);
-        match run_server(contestant, Task { document, connect_rate_hz, ..task }, options) {
+        match run_server(contestant, &Case { connections: level, ..case.clone() }, options) {
             Ok(ran) => {
                 let peak = ran.samples.iter().map(|sample| sample.resident_bytes + sample.memfd_bytes).max();
                 ages.push((level as f64, ran.outcome.latency.percentile(99.0).as_secs_f64() * 1e3));
@@ -182,25 +176,4 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_search_finds_what_holds() {
-        let check = |holds: usize, most: usize, expect: (usize, usize)| {
-            let mut search = Search { first: 100, most, within: 0.05, held: 0, failed: None };
-            let mut levels = 0;
-            while let Some(level) = search.next() {
-                assert!(level <= most, "{level}");
-                search.learn(level, level <= holds);
-                levels += 1;
-            }
-            assert_eq!((search.held, levels), expect, "{search:?}");
-        };
-        check(10_000, 10_000, (10_000, 8));
-        check(410, 10_000, (400, 9));
-        check(100, 100, (100, 1));
-        check(0, 10_000, (0, 7));
-        check(3, 10_000, (3, 7));
-    }
-}
+mod tests;

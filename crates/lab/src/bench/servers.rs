@@ -6,7 +6,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::Options;
 use crate::Error;
-use crate::catalogue::{Catalogue, Known};
+use crate::catalogue::{Catalogue, Known, TARGET};
 use crate::generator::Protocol;
 use crate::measure::ServerCommand;
 
@@ -40,14 +40,6 @@ impl Application {
     }
 }
 
-/// What clients of a feed are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Feeds {
-    Changes,
-    Documents,
-    Messages,
-}
-
 /// One server that takes part.
 #[derive(Clone, Debug)]
 pub struct Contestant {
@@ -63,12 +55,14 @@ impl Contestant {
     ///
     /// `NAME:PROTOCOL` is the same server with clients that speak that protocol, whatever the case's is.
     pub fn find(name: &str, catalogue: &Catalogue, options: &Options) -> Result<Self, Error> {
-        let known = match name.split_once(':') {
-            None => catalogue.find(name)?.clone(),
-            Some((server, protocol)) => catalogue.find(server)?.speaking(protocol)?,
+        let known = match (&options.target, name.split_once(':')) {
+            (Some(running), _) if name == TARGET => Known::running(running),
+            (_, None) => catalogue.find(name)?.clone(),
+            (_, Some((server, protocol))) => catalogue.find(server)?.speaking(protocol)?,
         };
         let program = match &known.peer {
             Some(peer) => peer.program(),
+            None if known.running.is_some() => PathBuf::new(),
             None => {
                 let program = options.stentor.clone();
                 program.ok_or_else(|| Error::Usage(format!("{name} needs --stentor PATH")))?
@@ -88,9 +82,9 @@ impl Contestant {
     }
 
     /// What it speaks of these: the first that fits.
-    pub fn protocol(&self, protocols: &[Protocol]) -> Protocol {
-        let spoken = || protocols.iter().find(|protocol| self.known.admits(**protocol));
-        self.known.always.or_else(|| spoken().copied()).unwrap_or_default()
+    pub fn protocol(&self, mut protocols: impl Iterator<Item = Protocol>) -> Protocol {
+        let spoken = || protocols.find(|protocol| self.known.admits(*protocol));
+        self.known.always.or_else(spoken).unwrap_or_default()
     }
 
     /// The path of `protocol` for `application`; feeds are for WebSocket and Server-Sent Events.
@@ -108,6 +102,8 @@ impl Contestant {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(DESCRIPTORS_KEPT);
         let without = match &self.known.peer {
+            // Who started it knows.
+            None if self.known.running.is_some() => usize::MAX,
             None if self.is_on_io_uring() => DIRECT_MAX * CORES_MAX,
             Some(_) if self.known.args.iter().any(|arg| arg == "direct") => DIRECT_MAX,
             _ => 0,
@@ -131,20 +127,13 @@ impl Contestant {
         }
     }
 
-    /// How it brings a document to clients of which some may not read: by a feed, which those skip versions
-    /// of, where it has feeds.
-    pub fn publishes_by(&self) -> Application {
-        if self.known.peer.is_none() { Application::Feed } else { Application::Chat }
-    }
-
-    /// What it is compared by where others send what changed in a document: that, whole documents, or a fan-out of plain
-    /// messages.
-    pub(super) fn feeds(&self) -> Feeds {
-        match &self.known {
-            Known { documents: true, .. } => Feeds::Documents,
-            Known { peer: Some(_), .. } => Feeds::Messages,
-            Known { always: Some(_), .. } => Feeds::Messages,
-            _ => Feeds::Changes,
+    /// How it brings a document to clients: by a feed, where it has one, of which slow clients skip versions. Where it is compared by
+    /// what a known `document` costs, clients on a plain protocol get plain messages beside that.
+    pub(super) fn publishes_by(&self, document: bool) -> Application {
+        let is_plain = self.known.always.is_some() && !self.known.documents;
+        match !self.known.is_stentor() || document && is_plain {
+            true => Application::Chat,
+            false => Application::Feed,
         }
     }
 

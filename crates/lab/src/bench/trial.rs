@@ -8,12 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::curve::{self, Curve};
 use super::disturbance::{FREQUENCY, GENERATOR, OTHERS, STEAL, crowded, is_disturbed, stolen};
 use super::report::{known_keys, known_metrics};
-use super::running::{Ran, Task, run_server};
+use super::running::{Ran, run_server};
 use super::sampler::{growth_percent_per_10_s, held_kernel_bytes};
-use super::servers::Feeds;
-use super::{Application, Case, CaseKind, Contestant, Metric, Options, delivery, overload, search};
+use super::{Case, Contestant, Course, Metric, Options, delivery, overload, search};
 use crate::Error;
-use crate::generator::{Doubt, LoadSpec, Misbehaviour, OWN_CPU_MAX, Outcome, Publisher, Span, is_spoiled};
+use crate::generator::{Doubt, LoadSpec, Misbehaviour, OWN_CPU_MAX, Outcome, Span, is_spoiled};
 use crate::measure::Calls;
 
 /// Publications of a run that counts system calls, and how many a second: few enough that a traced server is done with
@@ -25,10 +24,6 @@ const CALLS_TOLD: f64 = 0.01;
 
 /// The share of the time until all are back after which the last of them may have begun, so that the rest is the server's.
 const ASKING_SHARE_MAX: f64 = 0.5;
-/// Payload of what is published when all are back from a storm.
-const STORM_BYTES: usize = 1000;
-/// Connections a second of an overload: each is sent the document.
-const OVERLOAD_CONNECT_HZ: f64 = 1000.0;
 /// The generator's share of its core above which it doesn't keep up the rate of connecting.
 const CONNECTING_SHARE_MAX: f64 = 0.8;
 /// Less than this share of steal, or of a core, isn't reported: it is no more than what the clock of this account resolves.
@@ -106,7 +101,7 @@ pub(super) fn look(
     rate_hz: Option<f64>,
     options: &Options,
 ) -> Result<Outcome, Error> {
-    let CaseKind::Echo { connections, bytes, warm_up, measure, .. } = case.kind else {
+    let LoadSpec::EchoOpen { bytes, warm_up, measure, .. } = case.load else {
         return Err(Error::Usage(format!("{} is no echo", case.name)));
     };
     let measure = measure / 2;
@@ -114,7 +109,7 @@ pub(super) fn look(
         Some(rate_hz) => LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure },
         None => LoadSpec::EchoClosed { bytes, warm_up, measure },
     };
-    Ok(run_server(contestant, Task::new(case, Application::Echo, connections, load), options)?.outcome)
+    Ok(run_server(contestant, &Case { load, ..case.clone() }, options)?.outcome)
 }
 
 /// Runs `case` once on a fresh process. `counts`: counts system calls as well, where the case wants that, on a process of
@@ -126,124 +121,33 @@ pub(super) fn run(
     options: &Options,
 ) -> Result<Trial, Error> {
     let mut begun = Trial::default();
-    let ran = match *case.kind.direct() {
-        CaseKind::Echo { connections, bytes, rate_hz, warm_up, measure } => {
-            let load = LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure };
-            run_server(contestant, Task::new(case, Application::Echo, connections, load), options)?
-        }
-        CaseKind::EchoClosed { connections, bytes, warm_up, measure } => {
-            let load = LoadSpec::EchoClosed { bytes, warm_up, measure };
-            run_server(contestant, Task::new(case, Application::Echo, connections, load), options)?
-        }
-        CaseKind::Fanout { feed, connections, bytes, rate_hz, warm_up, count } => {
-            let application = if feed { contestant.publishes_by() } else { Application::Chat };
-            let publisher = publisher_to(application);
-            let warm_up = warm_up.max((contestant.known().warms_up().as_secs_f64() * rate_hz).ceil() as u64);
-            let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher };
-            if counts && case.metrics.contains(&Metric::CallsPerMessage) {
-                match count_calls(case, contestant, connections, bytes, options)? {
-                    Ok((calls, processes)) => {
-                        if processes > 1 {
-                            begun
-                                .context
-                                .insert("processes whose calls are counted".to_owned(), processes as f64);
-                        }
-                        begun.figures.insert(Metric::CallsPerMessage, calls.values().sum());
-                        let told = calls.into_iter().filter(|(_, count)| *count >= CALLS_TOLD);
-                        begun.context.extend(told.map(|(name, count)| (format!("{name}/message"), count)));
-                    }
-                    // It takes no other figure with it: the row says what is missing.
-                    Err(why) => begun.unmeasured = Some(format!("system calls weren't counted: {why}")),
+    if counts && case.metrics.contains(&Metric::CallsPerMessage) {
+        match count_calls(case, contestant, options)? {
+            Ok((calls, processes)) => {
+                if processes > 1 {
+                    begun.context.insert("processes whose calls are counted".to_owned(), processes as f64);
                 }
+                begun.figures.insert(Metric::CallsPerMessage, calls.values().sum());
+                let told = calls.into_iter().filter(|(_, count)| *count >= CALLS_TOLD);
+                begun.context.extend(told.map(|(name, count)| (format!("{name}/message"), count)));
             }
-            run_server(contestant, Task::new(case, application, connections, load), options)?
+            // It takes no other figure with it: the row says what is missing.
+            Err(why) => begun.unmeasured = Some(format!("system calls weren't counted: {why}")),
         }
-        CaseKind::Idle { feed, connections, hold } => {
-            let load = LoadSpec::Idle { hold };
-            let application = if feed { contestant.publishes_by() } else { Application::Chat };
-            run_server(contestant, Task::new(case, application, connections, load), options)?
-        }
-        CaseKind::Connect { connections, rate_hz } => {
-            let load = LoadSpec::Idle { hold: Duration::ZERO };
-            let task = Task::new(case, Application::Chat, connections, load);
-            run_server(contestant, Task { connect_rate_hz: Some(rate_hz), ..task }, options)?
-        }
-        CaseKind::Budget { connections_max, bytes, every, rate_hz, cpu } => {
-            let one_by_one = rate_hz.is_none();
-            let load = LoadSpec::Budget { bytes, every, cpu, one_by_one };
-            let task = Task::new(case, Application::Echo, connections_max, load);
-            run_server(contestant, Task { connect_rate_hz: rate_hz, ..task }, options)?
-        }
-        CaseKind::Feed { connections, shape, message_bytes, connect_rate_hz, rate_hz, warm_up, count } => {
-            let feeds = contestant.feeds();
-            let application = if feeds == Feeds::Messages { Application::Chat } else { Application::Feed };
-            let bytes = if feeds == Feeds::Messages { message_bytes } else { shape.bytes };
-            let load =
-                LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher: publisher_to(application) };
-            let task = Task::new(case, application, connections, load);
-            let document = (feeds != Feeds::Messages).then_some(shape);
-            let connect_rate_hz = Some(connect_rate_hz);
-            run_server(contestant, Task { document, connect_rate_hz, ..task }, options)?
-        }
-        CaseKind::Cold { connections, shape, hesitates } => {
-            let task = Task::new(case, Application::Feed, connections, LoadSpec::Ask);
-            run_server(contestant, Task { document: Some(shape), hesitates, ..task }, options)?
-        }
-        CaseKind::Chat { connections, ref plan } => {
-            let load = LoadSpec::Chat(plan.clone());
-            run_server(contestant, Task::new(case, Application::Chat, connections, load), options)?
-        }
-        CaseKind::Beside { connections, ref load, how, misbehaving, alone_max } => {
-            beside(case, contestant, (connections, load), (how, misbehaving), alone_max, options, &mut begun)?
-        }
-        CaseKind::Storm { connections, cut } => {
-            let load = LoadSpec::Reconnect { cut, bytes: STORM_BYTES, publisher: Publisher::Own };
-            run_server(contestant, Task::new(case, Application::Chat, connections, load), options)?
-        }
-        CaseKind::Scale { connections, connect_rate_hz, rest, bytes, every, count } => {
-            let rate_hz = 1.0 / every.as_secs_f64();
-            let load = LoadSpec::Fanout { bytes, rate_hz, warm_up: 1, count, publisher: Publisher::Own };
-            let task = Task::new(case, Application::Chat, connections, load);
-            let connect_rate_hz = Some(connect_rate_hz);
-            let ran = run_server(
-                contestant,
-                Task { connect_rate_hz, settles: true, idle: Some(rest), slices: delivery::SLICES, ..task },
-                options,
-            )?;
-            let idle = ran.outcome.idle.server_share() / connections as f64;
-            begun.figures.insert(Metric::IdleCpu, idle * 1e6);
-            begun.context.insert("server share connecting".to_owned(), ran.outcome.connect.server_share());
-            begun.context.insert("server share at rest".to_owned(), ran.outcome.idle.server_share());
-            ran
-        }
-        CaseKind::Overload { connections, shape, phase } => {
-            let load = LoadSpec::Follow { lasts: overload::lasts(phase) };
-            let task = Task::new(case, Application::Feed, connections, load);
-            let connect_rate_hz = Some(OVERLOAD_CONNECT_HZ);
-            run_server(
-                contestant,
-                // The load begins while the generator would look at idle connections.
-                Task {
-                    document: Some(shape),
-                    overload: Some(phase),
-                    connect_rate_hz,
-                    idle: Some(Duration::ZERO),
-                    ..task
-                },
-                options,
-            )?
-        }
-        CaseKind::Capacity { .. } => return search::run(case, contestant, options),
-        // `direct` has taken off what is around it.
-        CaseKind::Proxied(_) => return Err(Error::Usage(format!("{} goes through two proxies", case.name))),
-    };
-    // Beside those that misbehave, what doesn't arrive is what is measured.
-    if let (Some(what), false) =
-        (unanswered(&ran.outcome), matches!(case.kind.direct(), CaseKind::Beside { .. }))
-    {
-        return Err(Error::Server { name: contestant.name().to_owned(), what });
     }
-    Ok(judge(case, ran, begun))
+    let ran = match case.course {
+        Course::Search { first, within } => return search::run(case, contestant, (first, within), options),
+        // Beside those that misbehave, what doesn't arrive is what is measured.
+        Course::Beside { how, clients, alone_max } => {
+            let ran = beside(case, contestant, (how, clients), alone_max, options, &mut begun)?;
+            return Ok(judge(case, ran, begun));
+        }
+        _ => run_server(contestant, case, options)?,
+    };
+    match unanswered(&ran.outcome) {
+        Some(what) => Err(Error::Server { name: contestant.name().to_owned(), what }),
+        None => Ok(judge(case, ran, begun)),
+    }
 }
 
 /// Whether nothing at all came of what was sent, in words: that is no slow server, but one that does something else.
@@ -256,32 +160,21 @@ fn unanswered(outcome: &Outcome) -> Option<String> {
     Some(format!("none of {} messages arrived{}", audit.expected, lost.unwrap_or_default()))
 }
 
-/// `load` on so many connections, alone and then beside others; of a fan-out, `alone_max` publications alone.
+/// The load alone and then beside others; of a fan-out, `alone_max` publications alone.
 fn beside(
     case: &Case,
     contestant: &Contestant,
-    (connections, load): (usize, &LoadSpec),
-    (how, misbehaving): (Misbehaviour, usize),
+    (how, clients): (Misbehaviour, usize),
     alone_max: u64,
     options: &Options,
     found: &mut Trial,
 ) -> Result<Ran, Error> {
-    let (mut alone, mut load) = (load.clone(), load.clone());
-    let application = match load {
-        LoadSpec::Fanout { .. } => contestant.publishes_by(),
-        _ => Application::Echo,
-    };
-    for load in [&mut alone, &mut load] {
-        if let LoadSpec::Fanout { publisher, .. } = load {
-            *publisher = publisher_to(application);
-        }
-    }
-    if let LoadSpec::Fanout { count, .. } = &mut alone {
+    let mut alone = Case { course: Course::Once, ..case.clone() };
+    if let LoadSpec::Fanout { count, .. } = &mut alone.load {
         *count = (*count).min(alone_max);
     }
-    let alone = run_server(contestant, Task::new(case, application, connections, alone), options)?;
-    let task = Task::new(case, application, connections, load);
-    let ran = run_server(contestant, Task { beside: Some((how, misbehaving)), ..task }, options)?;
+    let alone = run_server(contestant, &alone, options)?;
+    let ran = run_server(contestant, case, options)?;
     // Of publications the median one's, so that it takes a lag in every other one to spoil it.
     let p99 = |ran: &Ran| {
         let outcome = &ran.outcome;
@@ -296,7 +189,7 @@ fn beside(
     }
     found.doubts.extend(alone.outcome.doubts().into_iter().filter(|doubt| !doubt.latency_only));
     let held = held_kernel_bytes(&ran.samples).saturating_sub(ran.kernel_before.memory_bytes);
-    found.figures.insert(Metric::KernelPerSlow, held as f64 / misbehaving.max(1) as f64);
+    found.figures.insert(Metric::KernelPerSlow, held as f64 / clients.max(1) as f64);
     if let Some(others) = &ran.beside {
         found.figures.insert(Metric::CutOff, others.cut_off as f64);
         if others.messages > 0 {
@@ -318,9 +211,9 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
     let outcome = &ran.outcome;
     let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
     let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
-    let per_message = match case.kind.direct() {
+    let per_message = match case.course {
         // So few that heartbeats outweigh them.
-        CaseKind::Scale { .. } => {
+        Course::Rested(_) => {
             let cost = |of: fn(&Span) -> Duration| delivery::cost(outcome, of);
             let all = cost(|span| span.server_cpu).map_err(|why| unmeasured = Some(why)).ok();
             all.map(|all| (all, cost(|span| span.started_cpu).ok()))
@@ -344,11 +237,16 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         let delivered = outcome.audit.delivered as f64 / outcome.audit.expected as f64;
         figures.insert(Metric::Undelivered, (1.0 - delivered) * 100.0);
     }
-    if let LoadSpec::Idle { hold } = ran.load
-        && !hold.is_zero()
-    {
-        let each = outcome.load.server_cpu.div_f64(outcome.connections.max(1) as f64);
-        figures.insert(Metric::IdleCpu, micros(each) / outcome.load.wall.as_secs_f64());
+    let connections = outcome.connections.max(1) as f64;
+    let resting = match (&ran.load, case.course) {
+        (LoadSpec::Idle { hold }, _) if !hold.is_zero() => Some(&outcome.load),
+        (_, Course::Rested(_)) => Some(&outcome.idle),
+        _ => None,
+    };
+    figures.extend(resting.map(|span| (Metric::IdleCpu, span.server_share() / connections * 1e6)));
+    if let Course::Rested(_) = case.course {
+        context.insert("server share connecting".to_owned(), outcome.connect.server_share());
+        context.insert("server share at rest".to_owned(), outcome.idle.server_share());
     }
     if !outcome.last.is_empty() {
         figures.insert(Metric::LastReceiver, millis(outcome.last.percentile(50.0)));
@@ -390,9 +288,9 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
     if ran.processes > 1 {
         context.insert("server processes".to_owned(), ran.processes as f64);
     }
-    let connections = outcome.connections.max(1) as f64;
     figures.insert(Metric::KernelPerConnection, ran.kernel_grown_bytes as f64 / connections);
-    if let CaseKind::Budget { connections_max, .. } = *case.kind.direct() {
+    if let LoadSpec::Budget { .. } = ran.load {
+        let connections_max = case.connections;
         if outcome.connections == connections_max as u64 {
             bounds.insert(Metric::Connections);
             unmeasured = Some(format!(
@@ -408,15 +306,18 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         context.insert("echoes".to_owned(), outcome.messages as f64);
         context.insert("took s".to_owned(), outcome.load.wall.as_secs_f64());
     }
-    figures.insert(Metric::MemoryGrowth, growth_percent_per_10_s(&ran.samples));
-    let shared = ran.samples.iter().map(|sample| sample.memfd_bytes).max().unwrap_or(0);
-    figures.insert(Metric::PeakMemory, (ran.peak_resident_bytes + shared) as f64);
-    let grown = ran.connected.private_bytes.saturating_sub(ran.before.private_bytes);
-    figures.insert(Metric::BytesPerConnection, grown as f64 / connections);
+    // Of a server that runs anyway, nothing may be known but what it answers.
+    if ran.processes > 0 {
+        figures.insert(Metric::MemoryGrowth, growth_percent_per_10_s(&ran.samples));
+        let shared = ran.samples.iter().map(|sample| sample.memfd_bytes).max().unwrap_or(0);
+        figures.insert(Metric::PeakMemory, (ran.peak_resident_bytes + shared) as f64);
+        let grown = ran.connected.private_bytes.saturating_sub(ran.before.private_bytes);
+        figures.insert(Metric::BytesPerConnection, grown as f64 / connections);
+    }
     doubts.extend(outcome.doubts());
-    if matches!(case.kind.direct(), CaseKind::Connect { .. })
-        && outcome.connect.own_share() > CONNECTING_SHARE_MAX
-    {
+    let is_connecting =
+        case.connect_rate_hz.is_some() && case.metrics.first() == Some(&Metric::CpuPerConnection);
+    if is_connecting && outcome.connect.own_share() > CONNECTING_SHARE_MAX {
         let share = outcome.connect.own_share() * 100.0;
         doubts.push(Doubt {
             latency_only: false,
@@ -459,26 +360,16 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
     trial
 }
 
-/// Who publishes to the clients of `application`.
-pub(super) fn publisher_to(application: Application) -> Publisher {
-    if application == Application::Feed { Publisher::Server } else { Publisher::Own }
-}
-
 /// Calls per message, by name, and of how many processes; or why they weren't counted.
 type Counted = Result<(BTreeMap<String, f64>, usize), String>;
 
-/// A fan-out to `connections` with the system calls of all of the server's processes counted.
-fn count_calls(
-    case: &Case,
-    contestant: &Contestant,
-    connections: usize,
-    bytes: usize,
-    options: &Options,
-) -> Result<Counted, Error> {
-    let publisher = Publisher::Own;
-    let load = LoadSpec::Fanout { bytes, rate_hz: COUNTED_RATE_HZ, warm_up: 0, count: COUNTED, publisher };
-    let task = Task::new(case, Application::Chat, connections, load);
-    let ran = run_server(contestant, Task { counts_calls: true, ..task }, options)?;
+/// A fan-out to the same connections with the system calls of all of the server's processes counted.
+fn count_calls(case: &Case, contestant: &Contestant, options: &Options) -> Result<Counted, Error> {
+    let mut counted = Case { course: Course::Counted, feed: false, ..case.clone() };
+    if let LoadSpec::Fanout { rate_hz, warm_up, count, .. } = &mut counted.load {
+        (*rate_hz, *warm_up, *count) = (COUNTED_RATE_HZ, 0, COUNTED);
+    }
+    let ran = run_server(contestant, &counted, options)?;
     let audit = &ran.outcome.audit;
     let delivered = audit.delivered as f64;
     Ok(match ran.calls {

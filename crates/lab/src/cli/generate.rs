@@ -49,7 +49,7 @@ enum Mode {
 #[derive(Args)]
 pub(super) struct GenerateArguments {
     /// Where the server listens.
-    #[arg(long)]
+    #[arg(long, value_parser = super::address)]
     target: SocketAddr,
     /// What to speak.
     #[arg(long, value_enum, default_value = "websocket")]

@@ -126,7 +126,7 @@ pub(super) fn run_ceiling(
     let measure =
         Duration::try_from_secs_f64(arguments.seconds).map_err(|error| Error::Usage(error.to_string()))?;
     let mut options = arguments.placing.options()?;
-    options.congestion = arguments.placing.enter(None, progress)?;
+    options.congestion = arguments.placing.enter(&arguments.placing.congestion, None, progress)?;
     end_children_on_signal(|| ());
     let plan = Plan {
         against: arguments.against.clone(),

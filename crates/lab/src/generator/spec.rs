@@ -206,6 +206,11 @@ pub enum LoadSpec {
 }
 
 impl LoadSpec {
+    /// One of the connections publishes to all, so often in a second, so often before the measurement, and so often within it.
+    pub fn to_all(bytes: usize, rate_hz: f64, warm_up: u64, count: u64) -> Self {
+        Self::Fanout { bytes, rate_hz, warm_up, count, publisher: Publisher::Own }
+    }
+
     /// How long it takes at least, from its begin; zero where that isn't known.
     pub(crate) fn lasts(&self) -> Duration {
         match self {

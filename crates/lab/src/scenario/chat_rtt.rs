@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Effort, Published, Scenario};
-use crate::bench::{Case, CaseKind, Metric};
-use crate::generator::{ChatPlan, Protocol};
+use crate::bench::{Case, Metric};
+use crate::generator::{ChatPlan, LoadSpec, Protocol};
 use crate::payload::HEAD_BYTES;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -59,16 +59,14 @@ fn cases(effort: Effort) -> Vec<Case> {
             late: Duration::from_secs(5),
             mean_max: Duration::from_millis(1500),
         };
-        effort.case(Case {
-            or: &[Protocol::SocketIo, Protocol::WebSocket],
-            ..Case::new(
-                name,
-                format!("a chat of {connections}"),
-                CaseKind::Chat { connections, plan },
-                Protocol::SockJs,
-                &[Metric::Deliveries],
-            )
-        })
+        let case = Case::new(
+            name,
+            format!("a chat of {connections}"),
+            (connections, LoadSpec::Chat(plan)),
+            Protocol::SockJs,
+            &[Metric::Deliveries],
+        );
+        effort.case(case.or(&[Protocol::SocketIo, Protocol::WebSocket]))
     };
     match effort {
         Effort::Smoke => vec![level("chat-25", 25)],

@@ -1,8 +1,8 @@
 //! Connections that a budget of CPU lasts for (siobench, 2011).
 
 use super::{Effort, Published, Scenario};
-use crate::bench::{Case, CaseKind, Metric, ratio};
-use crate::generator::Protocol;
+use crate::bench::{Case, Metric, ratio};
+use crate::generator::{CONNECTIONS_PER_PROCESS_MAX, LoadSpec, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "cpu-budget",
@@ -57,19 +57,16 @@ pub(super) fn at_rate(effort: Effort) -> Case {
 
 fn budget(effort: Effort, name: &'static str, how: &str, rate_hz: Option<f64>) -> Case {
     let cpu = effort.span(5.0, 1.0, 0.1);
+    // A smoke's budget lasts for some tenths of a second, and echoes are to be among what it is used for.
+    let every = effort.span(1.0, 1.0, 0.2);
+    let load = LoadSpec::Budget { bytes: 17, every, cpu, one_by_one: rate_hz.is_none() };
     let case = Case::new(
         name,
         format!("{how} until {cpu:?} of CPU are used"),
-        CaseKind::Budget {
-            connections_max: 15_000,
-            bytes: 17,
-            // A smoke's budget lasts for some tenths of a second, and echoes are to be among what it is used for.
-            every: effort.span(1.0, 1.0, 0.2),
-            rate_hz,
-            cpu,
-        },
+        (CONNECTIONS_PER_PROCESS_MAX, load),
         Protocol::SocketIo,
         &[Metric::Connections, Metric::CpuPerConnection, Metric::CpuPerMessage, Metric::LatencyP99],
     );
-    effort.steady_case(case.or(&[Protocol::WebSocket, Protocol::Tcp]))
+    let case = Case { connect_rate_hz: rate_hz, ..case.or(&[Protocol::WebSocket, Protocol::Tcp]) };
+    effort.steady_case(case)
 }

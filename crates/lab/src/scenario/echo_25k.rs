@@ -1,8 +1,8 @@
 //! Round trips on many connections (IncludeOS against node/ws, 2017).
 
 use super::{Effort, Published, Scenario};
-use crate::bench::{Case, CaseKind, Metric};
-use crate::generator::Protocol;
+use crate::bench::{Case, Metric};
+use crate::generator::{LoadSpec, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "echo-25k",
@@ -32,7 +32,7 @@ fn cases(effort: Effort) -> Vec<Case> {
         effort.case(Case::new(
             name,
             format!("echo of 64 bytes on {connections} connections, closed loop"),
-            CaseKind::EchoClosed { connections, bytes: 64, warm_up, measure },
+            (connections, LoadSpec::EchoClosed { bytes: 64, warm_up, measure }),
             Protocol::WebSocket,
             &[Metric::Rate, Metric::CpuPerMessage, Metric::BytesPerConnection],
         ))
@@ -41,7 +41,7 @@ fn cases(effort: Effort) -> Vec<Case> {
         effort.case(Case::new(
             name,
             format!("echo of 64 bytes on {connections} connections, open loop"),
-            CaseKind::Echo { connections, bytes: 64, rate_hz: 0.0, warm_up, measure },
+            (connections, LoadSpec::EchoOpen { bytes: 64, rate_hz: 0.0, warm_up, measure }),
             Protocol::WebSocket,
             &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99],
         ))

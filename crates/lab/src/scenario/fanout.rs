@@ -1,8 +1,8 @@
 //! One message to many: the scenario to compare servers by, since CPU at a fixed rate repeats to a few percent.
 
 use super::{Effort, Scenario};
-use crate::bench::{Case, CaseKind, Metric, ratio};
-use crate::generator::Protocol;
+use crate::bench::{Case, Metric, ratio};
+use crate::generator::{LoadSpec, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "fanout",
@@ -35,7 +35,7 @@ fn case(
     let case = Case::new(
         name,
         format!("fan-out of {bytes} bytes to {connections} connections, {rate_hz} a second"),
-        CaseKind::Fanout { feed: false, connections, bytes, rate_hz, warm_up, count },
+        (connections, LoadSpec::to_all(bytes, rate_hz, warm_up, count)),
         Protocol::WebSocket,
         &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::PeakMemory],
     );

@@ -1,9 +1,9 @@
 //! Clients of a live document (a sports site, 2014).
 
 use super::{Effort, Published, Scenario};
-use crate::bench::{Case, CaseKind, Metric};
+use crate::bench::{Case, Course, Metric};
 use crate::document::Shape;
-use crate::generator::Protocol;
+use crate::generator::{LoadSpec, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "feed-capacity",
@@ -34,62 +34,49 @@ pub(super) const SCENARIO: Scenario = Scenario {
 /// The big document of the original.
 const BIG_BYTES: usize = 164_194;
 
+/// What a version costs.
+pub(super) const COSTS: &[Metric] = &[
+    Metric::CpuPerMessage,
+    Metric::BytesPerMessage,
+    Metric::LatencyP50,
+    Metric::LatencyP99,
+    Metric::PeakMemory,
+];
+/// What a search finds.
+const FOUND: &[Metric] = &[
+    Metric::Clients,
+    Metric::CpuPerMessage,
+    Metric::BytesPerMessage,
+    Metric::LatencyP50,
+    Metric::LatencyP99,
+    Metric::PeakMemory,
+    Metric::MemoryGrowth,
+];
+
+/// By a feed whose document is so long.
+fn of_document(case: Case, bytes: usize) -> Case {
+    case.by_feed(Some(Shape { bytes, changes: 20 })).connecting_at(2000.0)
+}
+
 fn cases(effort: Effort) -> Vec<Case> {
     let test = |name, connections: usize, bytes: usize, rate_hz: f64| {
         let connections = effort.of(connections, connections, connections / 20);
         let rate_hz = effort.of(rate_hz, rate_hz, 4.0);
-        effort.case(Case {
-            or: &[Protocol::WebSocket],
-            ..Case::new(
-                name,
-                format!("{bytes} bytes to {connections} clients, {rate_hz} a second"),
-                CaseKind::Feed {
-                    connections,
-                    shape: Shape { bytes, changes: 20 },
-                    message_bytes: bytes,
-                    connect_rate_hz: 2000.0,
-                    rate_hz,
-                    warm_up: effort.of(5, 2, 1),
-                    count: effort.of(20, 5, 3),
-                },
-                Protocol::StentorV1,
-                &[
-                    Metric::CpuPerMessage,
-                    Metric::BytesPerMessage,
-                    Metric::LatencyP50,
-                    Metric::LatencyP99,
-                    Metric::PeakMemory,
-                ],
-            )
-        })
+        let load = LoadSpec::to_all(bytes, rate_hz, effort.of(5, 2, 1), effort.of(20, 5, 3));
+        let title = format!("{bytes} bytes to {connections} clients, {rate_hz} a second");
+        let case = Case::new(name, title, (connections, load), Protocol::StentorV1, COSTS);
+        effort.case(of_document(case, bytes).or(&[Protocol::WebSocket]))
     };
     let big = effort.of(BIG_BYTES, BIG_BYTES, BIG_BYTES / 10);
+    let rate_hz = effort.of(1.0, 1.0, 4.0);
+    let load = LoadSpec::to_all(big, rate_hz, effort.of(5, 1, 1), effort.of(30, 3, 2));
+    let title = format!("the most clients of a document of {big} bytes");
+    let most = effort.of(10_000, 10_000, 80);
+    let search = Case::new("search", title, (most, load), Protocol::StentorV1, FOUND);
     let search = effort.long_case(Case {
-        or: &[Protocol::WebSocket, Protocol::SocketIo],
         pairs: 1,
-        ..Case::new(
-            "search",
-            format!("the most clients of a document of {big} bytes"),
-            CaseKind::Capacity {
-                shape: Shape { bytes: big, changes: 20 },
-                rate_hz: effort.of(1.0, 1.0, 4.0),
-                count: effort.of(30, 3, 2),
-                warm_up: effort.of(5, 1, 1),
-                first: effort.of(625, 5000, 80),
-                most: effort.of(10_000, 10_000, 80),
-                within: effort.of(0.03, 0.3, 0.5),
-            },
-            Protocol::StentorV1,
-            &[
-                Metric::Clients,
-                Metric::CpuPerMessage,
-                Metric::BytesPerMessage,
-                Metric::LatencyP50,
-                Metric::LatencyP99,
-                Metric::PeakMemory,
-                Metric::MemoryGrowth,
-            ],
-        )
+        course: Course::Search { first: effort.of(625, 5000, 80), within: effort.of(0.03, 0.3, 0.5) },
+        ..of_document(search, big).or(&[Protocol::WebSocket, Protocol::SocketIo])
     });
     let t1 = test("t1", 4000, 5000, 1.0);
     if effort == Effort::Full {

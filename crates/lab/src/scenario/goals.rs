@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use super::{Effort, Scenario, cpu_budget, fanout, idle, slow_readers};
-use crate::bench::{Case, CaseKind, Metric, Target, bound, ratio};
+use super::{Effort, Scenario, cpu_budget, fanout, feed_capacity, idle, slow_readers};
+use crate::bench::{Case, Course, Metric, Target, bound, ratio};
 use crate::document::Shape;
-use crate::generator::Protocol;
+use crate::generator::{LoadSpec, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "goals",
@@ -35,11 +35,6 @@ const EVENTS: &[&str] = &["stentor-epoll", "stentor-epoll-ws"];
 /// "The same" system calls per delivery: what timers and a busy turn's end add stays below a fiftieth.
 const SAME_CALLS: f64 = 1.02;
 
-/// One connection publishes to all: how many, bytes, publications a second, and how many before and during the measurement.
-fn to_all(connections: usize, bytes: usize, rate_hz: f64, warm_up: u64, count: u64) -> CaseKind {
-    CaseKind::Fanout { feed: false, connections, bytes, rate_hz, warm_up, count }
-}
-
 /// The goal that a figure is at most this multiple of each of these servers'.
 fn cpu(goals: &[(&'static str, f64)]) -> Vec<Target> {
     goals.iter().map(|(server, most)| ratio(Metric::CpuPerMessage, server, *most)).collect()
@@ -66,25 +61,26 @@ fn websocket(effort: Effort) -> Vec<Case> {
     let echo = |name, usual: &[&'static str], connections: usize| {
         let title = format!("echo of 64 bytes on {connections} connections, open loop");
         let (warm_up, measure) = (effort.span(1.5, 0.7, 0.5), effort.span(5.0, 2.0, 1.5));
-        let kind = CaseKind::Echo { connections, bytes: 64, rate_hz: 0.0, warm_up, measure };
+        let load = (connections, LoadSpec::EchoOpen { bytes: 64, rate_hz: 0.0, warm_up, measure });
         let mut goals = cpu(&[("bare-epoll", 1.15), ("bare-uring", 1.15), ("uws-cpp", 1.0)]);
         goals.push(ratio(Metric::LatencyP50, "uws-cpp", 1.0));
         goals.push(ratio(Metric::LatencyP99, "uws-cpp", 1.0));
-        effort.case(Case::new(name, title, kind, Protocol::WebSocket, TIMED).goals(usual, goals))
+        effort.case(Case::new(name, title, load, Protocol::WebSocket, TIMED).goals(usual, goals))
     };
     let connecting = effort.of(10_000, 6000, 2000);
     let connect = Case::new(
         "connect",
         format!("connect, handshake, join in chat; {connecting} connections at 2,000 a second"),
-        CaseKind::Connect { connections: connecting, rate_hz: 2000.0 },
+        (connecting, LoadSpec::Idle { hold: Duration::ZERO }),
         Protocol::WebSocket,
         &[Metric::CpuPerConnection],
     );
+    let connect = connect.connecting_at(2000.0);
     let direct = effort.of(100_000, 30_000, 25_000);
     let direct = Case::new(
         "direct",
         format!("fan-out of 1,000 bytes to {direct} connections, every two seconds"),
-        to_all(direct, 1000, 0.5, effort.of(2, 1, 1), effort.of(5, 3, 2)),
+        (direct, LoadSpec::to_all(1000, 0.5, effort.of(2, 1, 1), effort.of(5, 3, 2))),
         Protocol::WebSocket,
         &[Metric::CpuPerMessage, Metric::LatencyP99, Metric::PeakMemory],
     );
@@ -93,7 +89,7 @@ fn websocket(effort: Effort) -> Vec<Case> {
     let crowd = Case::new(
         "crowd",
         format!("a feed of 165,000 bytes to {crowd} connections, once a second"),
-        CaseKind::Fanout { feed: true, connections: crowd, bytes: 165_000, rate_hz: 1.0, warm_up, count },
+        (crowd, LoadSpec::to_all(165_000, 1.0, warm_up, count)),
         Protocol::WebSocket,
         &[
             Metric::CpuPerMessage,
@@ -120,33 +116,29 @@ fn websocket(effort: Effort) -> Vec<Case> {
     let direct = direct.goals(DIRECT, cpu(&[("bare-direct", 1.15)]));
     cases.push(effort.long_case(Case { only: DIRECT, ..direct }));
     let flat = vec![bound(Metric::Undelivered, 0.0), bound(Metric::MemoryGrowth, 1.0)];
-    cases.push(effort.long_case(crowd.goals(CROWD, flat)));
+    cases.push(effort.long_case(crowd.by_feed(None).goals(CROWD, flat)));
     cases
 }
 
 fn socketio(effort: Effort) -> Vec<Case> {
-    let case = |name, title, kind, metrics| Case::new(name, title, kind, Protocol::SocketIo, metrics);
+    let case = |name, title, load, metrics| Case::new(name, title, load, Protocol::SocketIo, metrics);
     let clients = effort.of(2000, 2000, 300);
     let fanout = case(
         "io-fanout",
         format!(
             "fan-out of an event of 1,000 bytes to {clients} Socket.IO clients over WebSocket, 10 a second"
         ),
-        to_all(clients, 1000, 10.0, effort.of(20, 10, 5), effort.of(60, 30, 15)),
+        (clients, LoadSpec::to_all(1000, 10.0, effort.of(20, 10, 5), effort.of(60, 30, 15))),
         &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::CallsPerMessage],
     );
     let mut goals = cpu(&[("stentor-epoll-ws", 1.10), ("socketio4", 0.45), ("socketioxide", 0.75)]);
     goals.push(ratio(Metric::CallsPerMessage, "stentor-epoll-ws", SAME_CALLS));
     let echoing = effort.of(1000, 1000, 200);
+    let (warm_up, measure) = (effort.span(2.0, 1.0, 0.5), effort.span(5.0, 2.0, 1.5));
     let echo = case(
         "io-echo",
         format!("echo of an event of 64 bytes on {echoing} Socket.IO clients over WebSocket, closed loop"),
-        CaseKind::EchoClosed {
-            connections: echoing,
-            bytes: 64,
-            warm_up: effort.span(2.0, 1.0, 0.5),
-            measure: effort.span(5.0, 2.0, 1.5),
-        },
+        (echoing, LoadSpec::EchoClosed { bytes: 64, warm_up, measure }),
         &[Metric::CpuPerMessage],
     );
     let resting = effort.of(10_000, 10_000, 1000);
@@ -159,7 +151,7 @@ fn socketio(effort: Effort) -> Vec<Case> {
     let idle = case(
         "io-idle",
         format!("{resting} idle Socket.IO clients over WebSocket, {hold:?} with heartbeats"),
-        CaseKind::Idle { feed: false, connections: resting, hold },
+        (resting, LoadSpec::Idle { hold }),
         metrics,
     );
     let memory = [
@@ -170,7 +162,7 @@ fn socketio(effort: Effort) -> Vec<Case> {
     let connect = case(
         "io-connect",
         format!("connect and enter, Socket.IO over WebSocket only; {connecting} clients at 1,000 a second"),
-        CaseKind::Connect { connections: connecting, rate_hz: 1000.0 },
+        (connecting, LoadSpec::Idle { hold: Duration::ZERO }),
         &[Metric::CpuPerConnection],
     );
     let polling = effort.of(1300, 1300, 300);
@@ -179,7 +171,7 @@ fn socketio(effort: Effort) -> Vec<Case> {
         format!(
             "fan-out of an event of 1,000 bytes to {polling} long-polling Socket.IO clients, once a second"
         ),
-        to_all(polling, 1000, 1.0, effort.of(5, 3, 2), effort.of(10, 6, 3)),
+        (polling, LoadSpec::to_all(1000, 1.0, effort.of(5, 3, 2), effort.of(10, 6, 3))),
         Protocol::SocketIoPolling,
         &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::Undelivered],
     );
@@ -188,7 +180,11 @@ fn socketio(effort: Effort) -> Vec<Case> {
         effort.case(fanout.goals(SOCKET_IO, goals)),
         effort.case(echo.goals(SOCKET_IO, cpu(&[("stentor-epoll-ws", 1.2), ("socketio4", 0.333)]))),
         effort.long_case(idle.goals(SOCKET_IO, [&memory[..], &bounds].concat())),
-        effort.case(connect.goals(SOCKET_IO, vec![ratio(Metric::CpuPerConnection, "socketio4", 0.1)])),
+        effort.case(
+            connect
+                .connecting_at(1000.0)
+                .goals(SOCKET_IO, vec![ratio(Metric::CpuPerConnection, "socketio4", 0.1)]),
+        ),
         effort.steady_case(polled.goals(&["stentor-epoll", "socketio4", "socketioxide"], polled_goals)),
         cpu_budget::at_rate(effort),
     ]
@@ -202,19 +198,21 @@ fn fallbacks(effort: Effort) -> Vec<Case> {
     let to_room = |name, transport, protocol| {
         let title =
             format!("fan-out of 1,000 characters to a room of {room} over SockJS {transport}, 20 a second");
-        Case::new(name, title, to_all(room, 1000, 20.0, warm_up, count), protocol, TIMED)
+        let load = LoadSpec::to_all(1000, 20.0, warm_up, count);
+        Case::new(name, title, (room, load), protocol, TIMED)
     };
     let events = Case::new(
         "sse-fanout",
         format!("a feed of 1,000 bytes to {clients} clients of Server-Sent Events, 20 versions a second"),
-        CaseKind::Fanout { feed: true, connections: clients, bytes: 1000, rate_hz: 20.0, warm_up, count },
+        (clients, LoadSpec::to_all(1000, 20.0, warm_up, count)),
         Protocol::Sse,
         TIMED,
     );
     let idle = |name, what, feed, protocol, usual: &[&'static str]| {
-        let kind = CaseKind::Idle { feed, connections: resting, hold: Duration::ZERO };
-        let case =
-            Case::new(name, format!("{resting} idle {what}"), kind, protocol, &[Metric::BytesPerConnection]);
+        let load = (resting, LoadSpec::Idle { hold: Duration::ZERO });
+        let title = format!("{resting} idle {what}");
+        let case = Case::new(name, title, load, protocol, &[Metric::BytesPerConnection]);
+        let case = Case { feed, ..case };
         effort.steady_case(case.goals(usual, vec![bound(Metric::BytesPerConnection, 1000.0)]))
     };
     let room_goals = &[("stentor-epoll-ws", 1.10), ("sockjs-node", 0.35), ("sockjs-tornado-pypy45", 0.55)];
@@ -226,7 +224,7 @@ fn fallbacks(effort: Effort) -> Vec<Case> {
             to_room("xhr-streaming-fanout", "xhr_streaming", Protocol::SockJsStreaming)
                 .goals(&SOCK_JS[..3], cpu(&[("stentor-epoll-ws", 1.20)])),
         ),
-        effort.steady_case(events.goals(EVENTS, cpu(&[("stentor-epoll-ws", 1.10)]))),
+        effort.steady_case(events.by_feed(None).goals(EVENTS, cpu(&[("stentor-epoll-ws", 1.10)]))),
         idle(
             "sockjs-idle",
             "clients in a room, SockJS websocket",
@@ -247,35 +245,19 @@ fn feeds(effort: Effort) -> Vec<Case> {
             "a document of 165 kB with 20 changed values a second to {clients} clients: what changed, the document, or a \
              message of 1,000 bytes"
         ),
-        CaseKind::Feed {
-            connections: clients,
-            shape: Shape { bytes: 165_000, changes: 20 },
-            message_bytes: 1000,
-            connect_rate_hz: effort.of(500.0, 1000.0, 500.0),
-            rate_hz: 1.0,
-            warm_up: effort.of(3, 2, 1),
-            count: effort.of(10, 6, 3),
-        },
+        (clients, LoadSpec::to_all(1000, 1.0, effort.of(3, 2, 1), effort.of(10, 6, 3))),
         Protocol::StentorV1,
-        &[
-            Metric::CpuPerMessage,
-            Metric::BytesPerMessage,
-            Metric::LatencyP50,
-            Metric::LatencyP99,
-            Metric::PeakMemory,
-        ],
+        feed_capacity::COSTS,
     );
+    let delta = delta.by_feed(Some(Shape { bytes: 165_000, changes: 20 }));
+    let delta = delta.connecting_at(effort.of(500.0, 1000.0, 500.0));
     let mut goals = cpu(&[("stentor-epoll-ws", 1.3), ("stentor-epoll-documents", 1.0 / 3.0)]);
     goals.push(ratio(Metric::BytesPerMessage, "stentor-epoll-documents", 0.01));
     goals.push(bound(Metric::LatencyP99, 50.0));
     let cold = Case::new(
         "feed-cold",
         format!("{asking} clients ask at once for a document of 5 kB that the server has to fetch first"),
-        CaseKind::Cold {
-            connections: asking,
-            shape: Shape { bytes: 5000, changes: 1 },
-            hesitates: Duration::from_millis(100),
-        },
+        (asking, LoadSpec::Ask),
         Protocol::StentorV1,
         &[Metric::LastReceiver, Metric::UpstreamRequests, Metric::CpuPerMessage, Metric::Undelivered],
     );
@@ -285,6 +267,10 @@ fn feeds(effort: Effort) -> Vec<Case> {
         bound(Metric::Undelivered, 0.0),
     ];
     let usual = ["stentor-epoll", "stentor-epoll-ws", "stentor-epoll-documents"];
-    let cold = Case { only: &["stentor-epoll", "stentor-uring"], ..cold.goals(&["stentor-epoll"], once) };
+    let cold = Case {
+        only: &["stentor-epoll", "stentor-uring"],
+        course: Course::Cold(Duration::from_millis(100)),
+        ..cold.by_feed(Some(Shape { bytes: 5000, changes: 1 })).goals(&["stentor-epoll"], once)
+    };
     vec![effort.steady_case(delta.goals(&usual, goals)), effort.steady_case(cold)]
 }

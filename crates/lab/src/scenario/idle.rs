@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Effort, Scenario};
-use crate::bench::{Case, CaseKind, Metric, bound};
-use crate::generator::Protocol;
+use crate::bench::{Case, Metric, bound};
+use crate::generator::{LoadSpec, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "idle",
@@ -27,7 +27,7 @@ pub(super) fn case(effort: Effort) -> Case {
     let case = Case::new(
         "idle",
         format!("{connections} idle connections"),
-        CaseKind::Idle { feed: false, connections, hold: Duration::ZERO },
+        (connections, LoadSpec::Idle { hold: Duration::ZERO }),
         Protocol::WebSocket,
         &[Metric::BytesPerConnection, Metric::CpuPerConnection],
     );

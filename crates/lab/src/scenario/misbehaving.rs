@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Effort, Scenario};
-use crate::bench::{Case, CaseKind, Metric};
+use crate::bench::{Case, Course, Metric};
 use crate::generator::{LoadSpec, Misbehaviour, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -23,27 +23,22 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 fn cases(effort: Effort) -> Vec<Case> {
     let connections = effort.of(500, 500, 50);
-    let beside = |name, misbehaving: usize, what: &str, how| {
+    let load = LoadSpec::EchoOpen {
+        bytes: 64,
+        rate_hz: effort.of(2000.0, 2000.0, 500.0),
+        warm_up: effort.span(2.0, 0.5, 0.1),
+        measure: effort.span(10.0, 2.0, 0.3),
+    };
+    let beside = |name, clients: usize, what: &str, how| {
         let case = Case::new(
             name,
-            format!("{misbehaving} clients that {what} beside {connections} echoes"),
-            CaseKind::Beside {
-                connections,
-                load: LoadSpec::EchoOpen {
-                    bytes: 64,
-                    rate_hz: effort.of(2000.0, 2000.0, 500.0),
-                    warm_up: effort.span(2.0, 0.5, 0.1),
-                    measure: effort.span(10.0, 2.0, 0.3),
-                },
-                how,
-                misbehaving,
-                alone_max: 0,
-            },
+            format!("{clients} clients that {what} beside {connections} echoes"),
+            (connections, load.clone()),
             Protocol::WebSocket,
             &[Metric::LatencyShift, Metric::LatencyP99, Metric::CutOff, Metric::PeakMemory],
         );
-        let or: &[Protocol] = &[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp];
-        effort.long_case(Case { or, ..case })
+        let course = Course::Beside { how, clients, alone_max: 0 };
+        effort.long_case(Case { course, ..case.or(&[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp]) })
     };
     let many = effort.of(500, 200, 20);
     let every = effort.span(1.0, 1.0, 0.3);

@@ -1,9 +1,9 @@
 //! A document that changes more often than all clients can be sent it.
 
 use super::{Effort, Scenario};
-use crate::bench::{Case, CaseKind, Metric, bound};
+use crate::bench::{Case, Course, Metric, bound, overload_lasts};
 use crate::document::Shape;
-use crate::generator::Protocol;
+use crate::generator::{LoadSpec, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "overload",
@@ -26,16 +26,13 @@ const LATEST: &[&str] = &["stentor-epoll-documents"];
 fn cases(effort: Effort) -> Vec<Case> {
     let connections = effort.of(10_000, 2000, 50);
     let bytes = effort.of(165_000, 165_000, 50_000);
+    let phase = effort.span(20.0, 6.0, 1.0);
     let case = Case::new(
         "overload",
         format!(
             "a document of {bytes} bytes to {connections} clients, up to 10 times as often as it can be delivered"
         ),
-        CaseKind::Overload {
-            connections,
-            shape: Shape { bytes, changes: 20 },
-            phase: effort.span(20.0, 6.0, 1.0),
-        },
+        (connections, LoadSpec::Follow { lasts: overload_lasts(phase) }),
         Protocol::WebSocket,
         &[
             Metric::AgeShift,
@@ -48,5 +45,6 @@ fn cases(effort: Effort) -> Vec<Case> {
     );
     let goals =
         vec![bound(Metric::AgeShift, 1.5), bound(Metric::Undelivered, 1.0), bound(Metric::PeakMemory, 64e6)];
-    vec![Case { only: LATEST, ..case.goals(LATEST, goals) }]
+    let case = case.by_feed(Some(Shape { bytes, changes: 20 })).connecting_at(1000.0).goals(LATEST, goals);
+    vec![Case { only: LATEST, course: Course::Overload(phase), ..case }]
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Effort, Published, Scenario};
-use crate::bench::{Case, CaseKind, Metric, bound};
-use crate::generator::Protocol;
+use crate::bench::{Case, Course, Metric, bound};
+use crate::generator::{LoadSpec, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "room-broadcast",
@@ -51,42 +51,26 @@ const LAST_MAX_MS: f64 = 300.0;
 
 fn cases(effort: Effort) -> Vec<Case> {
     let room = |name, connections: usize| {
-        effort.case(Case {
-            or: &[Protocol::WebSocket],
-            ..Case::new(
-                name,
-                format!("messages of 1000 characters to a room of {connections}"),
-                CaseKind::Fanout {
-                    feed: false,
-                    connections,
-                    bytes: 1000,
-                    rate_hz: effort.of(4.0, 4.0, 10.0),
-                    warm_up: effort.of(8, 4, 2),
-                    count: effort.of(30, 30, 5),
-                },
-                Protocol::SocketIo,
-                &[
-                    Metric::LastReceiver,
-                    Metric::LatencyP50,
-                    Metric::LatencyP99,
-                    Metric::CpuPerMessage,
-                    Metric::BytesPerConnection,
-                ],
-            )
-        })
+        let rate_hz = effort.of(4.0, 4.0, 10.0);
+        let load = LoadSpec::to_all(1000, rate_hz, effort.of(8, 4, 2), effort.of(30, 30, 5));
+        let title = format!("messages of 1000 characters to a room of {connections}");
+        let metrics = &[
+            Metric::LastReceiver,
+            Metric::LatencyP50,
+            Metric::LatencyP99,
+            Metric::CpuPerMessage,
+            Metric::BytesPerConnection,
+        ];
+        let case = Case::new(name, title, (connections, load), Protocol::SocketIo, metrics);
+        effort.case(case.or(&[Protocol::WebSocket]))
     };
     let slowly = |name, connections: usize| Case {
         title: format!(
             "a room of {connections}, {CONNECTS_HZ} connects a second, then 30 s of rest, then messages of 1000 characters"
         ),
-        kind: CaseKind::Scale {
-            connections,
-            connect_rate_hz: CONNECTS_HZ,
-            rest: Duration::from_secs(30),
-            bytes: 1000,
-            every: Duration::from_secs(1),
-            count: 30,
-        },
+        load: LoadSpec::to_all(1000, 1.0, 1, 30),
+        connect_rate_hz: Some(CONNECTS_HZ),
+        course: Course::Rested(Duration::from_secs(30)),
         metrics: &[Metric::LastReceiver, Metric::IdleCpu, Metric::BytesPerConnection],
         ..room(name, connections)
     };
@@ -95,7 +79,7 @@ fn cases(effort: Effort) -> Vec<Case> {
     let through_nginx = |name, case: Case| Case {
         name,
         title: format!("{}, through nginx", case.title),
-        kind: CaseKind::Proxied(Box::new(case.kind.clone())),
+        proxied: true,
         ..case
     };
     match effort {

@@ -12,7 +12,7 @@ use super::record::{SCHEMA, Server};
 use super::{Machine, Record, Scenario, html};
 use crate::Error;
 use crate::bench::{Contestant, Options, Report, install_for, run_cases, servers_of};
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, TARGET};
 use crate::measure::end_children_on_signal;
 
 /// Whether a run goes on with one that was broken off.
@@ -53,7 +53,8 @@ pub fn run(
         };
         let known = contestant.known();
         let peer = known.peer.as_ref();
-        let own = own_versions(options.stentor.as_deref());
+        let program = options.stentor.as_deref().filter(|_| known.is_stentor());
+        let own = own_versions(program);
         servers.push(Server {
             name,
             about: known.about().to_owned(),
@@ -212,13 +213,16 @@ pub fn install(
     install_for(&(scenario.cases)(options.effort), &with_servers(scenario, options), progress)
 }
 
-/// With the scenario's usual servers, if none were named; Stentor's come first. Where it has none, each case has its own.
+/// With the scenario's usual servers, if none were named; what is measured first comes first: a target, then Stentor's. Where it has none, each case has its own.
 fn with_servers(scenario: &Scenario, options: &Options) -> Options {
     let mut options = options.clone();
+    if options.target.is_some() {
+        options.servers.insert(0, TARGET.to_owned());
+    }
     if options.servers.is_empty() {
         options.servers = scenario.peers.iter().map(|name| (*name).to_owned()).collect();
     }
-    options.servers.sort_by_key(|name| !name.starts_with("stentor"));
+    options.servers.sort_by_key(|name| name != TARGET && !name.starts_with("stentor"));
     options
 }
 

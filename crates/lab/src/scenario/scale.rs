@@ -4,8 +4,8 @@ use std::fs;
 use std::time::Duration;
 
 use super::{Effort, Published, Scenario};
-use crate::bench::{Case, CaseKind, Metric};
-use crate::generator::Protocol;
+use crate::bench::{Case, Course, Metric};
+use crate::generator::{LoadSpec, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "scale",
@@ -55,31 +55,22 @@ fn available_bytes() -> usize {
 fn cases(effort: Effort) -> Vec<Case> {
     let most = available_bytes().saturating_sub(MEMORY_KEPT_BYTES) / CONNECTION_BYTES;
     let level = |(name, connections): (&'static str, usize)| {
-        effort.long_case(Case {
-            or: &[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp],
-            ..Case::new(
-                name,
-                format!("{connections} connections, and a message of 1000 bytes to all"),
-                CaseKind::Scale {
-                    connections,
-                    connect_rate_hz: 8000.0,
-                    // Full: a heartbeat of every connection, and a little more.
-                    rest: effort.span(26.0, 3.0, 0.3),
-                    bytes: 1000,
-                    every: DELIVERY_MAX.mul_f64(connections as f64).max(Duration::from_millis(500)),
-                    count: effort.of(3, 3, 2),
-                },
-                Protocol::WebSocket,
-                &[
-                    Metric::LastReceiver,
-                    Metric::CpuPerMessage,
-                    Metric::BytesPerConnection,
-                    Metric::KernelPerConnection,
-                    Metric::IdleCpu,
-                    Metric::PeakMemory,
-                ],
-            )
-        })
+        let every = DELIVERY_MAX.mul_f64(connections as f64).max(Duration::from_millis(500));
+        let load = LoadSpec::to_all(1000, 1.0 / every.as_secs_f64(), 1, effort.of(3, 3, 2));
+        let title = format!("{connections} connections, and a message of 1000 bytes to all");
+        let metrics = &[
+            Metric::LastReceiver,
+            Metric::CpuPerMessage,
+            Metric::BytesPerConnection,
+            Metric::KernelPerConnection,
+            Metric::IdleCpu,
+            Metric::PeakMemory,
+        ];
+        let case = Case::new(name, title, (connections, load), Protocol::WebSocket, metrics);
+        // Full: a heartbeat of every connection, and a little more.
+        let course = Course::Rested(effort.span(26.0, 3.0, 0.3));
+        let case = case.or(&[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp]).connecting_at(8000.0);
+        effort.long_case(Case { course, ..case })
     };
     let all = LEVELS.into_iter();
     match effort {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Effort, Scenario};
-use crate::bench::{Case, CaseKind, Metric, bound};
-use crate::generator::{LoadSpec, Misbehaviour, Protocol, Publisher};
+use crate::bench::{Case, Course, Metric, bound};
+use crate::generator::{LoadSpec, Misbehaviour, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "slow-readers",
@@ -39,22 +39,13 @@ pub(super) fn never_read(effort: Effort) -> Case {
 
 fn case(effort: Effort, name: &'static str, what: &str, how: Misbehaviour) -> Case {
     let clients = effort.of(500, 500, 100);
+    let rate_hz = effort.of(1.0, 2.0, 4.0);
+    let load = LoadSpec::to_all(165_000, rate_hz, effort.of(6, 4, 2), effort.of(14, 8, 5));
+    let course = Course::Beside { how, clients, alone_max: effort.of(10, 6, 5) };
     let case = Case::new(
         name,
         format!("{clients} clients that {what} beside {clients} that read"),
-        CaseKind::Beside {
-            connections: clients,
-            load: LoadSpec::Fanout {
-                bytes: 165_000,
-                rate_hz: effort.of(1.0, 2.0, 4.0),
-                warm_up: effort.of(6, 4, 2),
-                count: effort.of(14, 8, 5),
-                publisher: Publisher::Own,
-            },
-            how,
-            misbehaving: clients,
-            alone_max: effort.of(10, 6, 5),
-        },
+        (clients, load),
         Protocol::WebSocket,
         &[
             Metric::LatencyShift,
@@ -65,5 +56,6 @@ fn case(effort: Effort, name: &'static str, what: &str, how: Misbehaviour) -> Ca
             Metric::MemoryGrowth,
         ],
     );
-    effort.long_case(case.or(&[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp]))
+    let case = case.by_feed(None).or(&[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp]);
+    effort.long_case(Case { course, ..case })
 }

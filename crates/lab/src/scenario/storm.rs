@@ -1,8 +1,8 @@
 //! All clients are disconnected, and reconnect at once.
 
 use super::{Effort, Scenario};
-use crate::bench::{Case, CaseKind, Metric};
-use crate::generator::{Cut, Protocol};
+use crate::bench::{Case, Metric};
+use crate::generator::{Cut, LoadSpec, Protocol, Publisher};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "storm",
@@ -23,22 +23,17 @@ pub(super) const SCENARIO: Scenario = Scenario {
 fn cases(effort: Effort) -> Vec<Case> {
     let storm = |name, connections: usize, cut| {
         let how = if cut == Cut::Finish { "FIN" } else { "RST" };
-        effort.case(Case {
-            or: &[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp],
-            ..Case::new(
-                name,
-                format!("{connections} clients cut off by {how}, all back at once"),
-                CaseKind::Storm { connections, cut },
-                Protocol::WebSocket,
-                &[
-                    Metric::CpuPerConnection,
-                    Metric::AllBack,
-                    Metric::ConnectP99,
-                    Metric::LastReceiver,
-                    Metric::PeakMemory,
-                ],
-            )
-        })
+        let load = LoadSpec::Reconnect { cut, bytes: 1000, publisher: Publisher::Own };
+        let title = format!("{connections} clients cut off by {how}, all back at once");
+        let metrics = &[
+            Metric::CpuPerConnection,
+            Metric::AllBack,
+            Metric::ConnectP99,
+            Metric::LastReceiver,
+            Metric::PeakMemory,
+        ];
+        let case = Case::new(name, title, (connections, load), Protocol::WebSocket, metrics);
+        effort.case(case.or(&[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp]))
     };
     match effort {
         Effort::Smoke => vec![storm("storm-200", 200, Cut::Finish)],

@@ -1,6 +1,7 @@
 use super::super::stats::Rule;
-use super::super::{Case, CaseKind, Target, Trial};
+use super::super::{Case, Target, Trial};
 use super::*;
+use crate::generator::LoadSpec;
 use crate::generator::{Doubt, Protocol};
 
 const METRICS: &[Metric] = &[Metric::Rate, Metric::CpuPerMessage, Metric::LatencyP99];
@@ -19,8 +20,8 @@ fn runs(figures: &[(f64, f64, f64)], bounded: bool, doubt: Option<&str>) -> Vec<
 }
 
 fn said(ours: Vec<Trial>, theirs: Vec<Trial>, targets: Vec<Target>) -> (Vec<String>, Vec<String>) {
-    let kind = CaseKind::Connect { connections: 1, rate_hz: 1.0 };
-    let case = Case::new("one", "a case".into(), kind, Protocol::WebSocket, METRICS).goals(&[], targets);
+    let load = (1, LoadSpec::Ask);
+    let case = Case::new("one", "a case".into(), load, Protocol::WebSocket, METRICS).goals(&[], targets);
     let again = ours.iter().map(|trial| Trial { bounds: Default::default(), ..trial.clone() }).collect();
     let trials = vec![("stentor".into(), ours), ("ws8".into(), theirs), ("stentor again".into(), again)];
     let report = CaseReport::new(&case, trials, true, Rule::Fixed, 1);

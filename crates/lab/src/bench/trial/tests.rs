@@ -39,15 +39,9 @@ fn deliveries_among_heartbeats_cost_what_is_measured_or_nothing_is_said() {
             others_share: 0.0,
             frequency_mhz: None,
         };
-        let kind = CaseKind::Scale {
-            connections: 1000,
-            connect_rate_hz: 1.0,
-            rest: Duration::ZERO,
-            bytes: 1000,
-            every: Duration::from_secs(1),
-            count: 3,
-        };
-        let case = Case::new("scale", String::new(), kind, Protocol::WebSocket, &[Metric::CpuPerMessage]);
+        let load = (1000, LoadSpec::Ask);
+        let case = Case::new("scale", String::new(), load, Protocol::WebSocket, &[Metric::CpuPerMessage]);
+        let case = Case { course: Course::Rested(Duration::ZERO), ..case };
         let trial = judge(&case, ran, Trial::default());
         let (cost, why) = (trial.figures.get(&Metric::CpuPerMessage), trial.unmeasured.as_deref());
         let parts = trial.context.get("redis us/message");
