@@ -1,8 +1,8 @@
-//! Charts as SVG, by the library `plotters`. Here it is decided what a chart looks like; what is drawn, and what it means, is the
-//! callers'.
+//! Charts as SVG. Here it is decided what a chart looks like; what is drawn, and what it means, is the callers'.
 //!
 //! Lines are told apart by colour and dashes, and by the signs on them, so also without colours ([`style`]); whoever has a number
-//! keeps these in all plots of a page. The judged server, number 0, is the broadest and on top. Published figures are black: points, or dashed lines and bands with a letter. One so far beyond what was measured
+//! keeps these in all plots of a page. The judged server, number 0, is the broadest and on top. A sign shows its figures when it is
+//! pointed at. Published figures are black: points, or dashed lines and bands with a letter. One so far beyond what was measured
 //! that on an even axis nothing would be seen of that is only named in the legend, behind an arrow.
 //!
 //! Deliberately absent: scripts, and dark colours (the background is white, so it can be read on any page).
@@ -11,37 +11,27 @@ mod bars;
 mod ruler;
 mod style;
 
-use plotters::coord::Shift;
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-
 pub(crate) use self::bars::bars;
 pub(crate) use self::ruler::Scale;
-use self::ruler::{Places, Ruler, short};
-use self::style::{SIGNS, Style, sign};
+use self::ruler::{Ruler, short};
+use self::style::{SIGNS, Style};
 use crate::table::escaped;
 
-/// A picture's width, pixels, and that of its legend.
+/// A picture's width, pixels, and where in it the legend begins.
 const WIDTH: u32 = 790;
-const LEGEND: u32 = 240;
-/// Height of what is drawn, of a plot's title, and of a line of the legend.
-const HEIGHT: u32 = 270;
-const TITLE: u32 = 24;
-const ENTRY: i32 = 19;
-/// Room for the labels of an axis.
-const LABELS_ACROSS: u32 = 42;
-const LABELS_UP: u32 = 62;
+const LEGEND: f64 = 550.0;
+/// Where what is drawn begins and ends across, and its height; above it is a plot's title, below its axis.
+const LEFT: f64 = 66.0;
+const RIGHT: f64 = 538.0;
+const HEIGHT: f64 = 262.0;
+const TITLE: f64 = 24.0;
+const AXIS: f64 = 50.0;
+/// Of a line of the legend.
+const ENTRY: f64 = 19.0;
 /// Signs on a line that has more than twice as many points; else each has one.
 const SIGNS_OF_LINE: usize = 9;
 /// Characters of a name in the legend.
 const NAME_MAX: usize = 30;
-/// Where a line in the legend begins and ends, and where its name begins.
-const SAMPLE: (i32, i32) = (8, 48);
-const NAME: i32 = 56;
-
-const TEXT: RGBColor = RGBColor(60, 66, 74);
-const GRID: RGBColor = RGBColor(224, 228, 232);
-const LIMIT: RGBColor = RGBColor(204, 0, 0);
 
 /// An axis.
 #[derive(Clone, Debug)]
@@ -130,239 +120,196 @@ impl Plot {
     pub(crate) fn new(title: impl Into<String>, across: Axis, up: Axis, lines: Vec<Line>) -> Self {
         Self { title: title.into(), across, up, lines, marks: Vec::new(), limit: None }
     }
-
-    fn is_empty(&self) -> bool {
-        self.lines.iter().all(|line| line.points.is_empty())
-    }
-
-    fn full_height(&self) -> u32 {
-        let mut who: Vec<&str> = self.marks.iter().map(|mark| mark.who.as_str()).collect();
-        who.dedup();
-        let entries = self.lines.len() + who.len() + usize::from(!who.is_empty());
-        let legend = (entries as u32 + 1) * ENTRY as u32;
-        let title = if self.title.is_empty() { 0 } else { TITLE };
-        title + (HEIGHT + LABELS_ACROSS).max(legend)
-    }
 }
 
-type Refused = DrawingAreaErrorKind<std::io::Error>;
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Places, Places>>;
+/// The begin of a picture, on white.
+fn opened(label: &str, width: u32, height: usize) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"{label}\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"13\" fill=\"#3c424a\">\n\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
+    )
+}
 
 /// A plot as SVG. Empty where there is nothing to draw.
 pub(crate) fn svg(plot: &Plot) -> String {
-    if plot.is_empty() {
+    if plot.lines.iter().all(|line| line.points.is_empty()) {
         return String::new();
     }
-    let mut text = String::new();
-    {
-        let root = SVGBackend::with_string(&mut text, (WIDTH, plot.full_height())).into_drawing_area();
-        // Writing to a string doesn't fail.
-        let _ = draw_titled(&root, plot).and_then(|()| root.present());
-    }
+    let mut who: Vec<&str> = plot.marks.iter().map(|mark| mark.who.as_str()).collect();
+    who.dedup();
+    let entries = plot.lines.len() + who.len() + usize::from(!who.is_empty());
+    let title = if plot.title.is_empty() { 0.0 } else { TITLE };
+    let height = title + (HEIGHT + AXIS).max((entries + 1) as f64 * ENTRY);
+    let (x, y) = rulers(plot, title + 8.0);
     let label = escaped(&format!("{} over {}", plot.up.name, plot.across.name));
-    text.replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{label}\" "), 1)
-}
-
-fn draw_titled(root: &Area<'_>, plot: &Plot) -> Result<(), Refused> {
-    root.fill(&WHITE)?;
-    let title = if plot.title.is_empty() { 0 } else { TITLE };
-    let (above, area) = root.split_vertically(title);
-    if title > 0 {
-        let style = font(14).style(FontStyle::Bold).color(&TEXT);
-        above.draw_text(&plot.title, &style, (LABELS_UP as i32, 6))?;
+    let mut canvas =
+        Canvas { out: opened(&label, WIDTH, height as usize), x, y, entry_at: title + 16.0, letters: b'a' };
+    canvas.text((LEFT, 18.0), "font-size=\"14\" font-weight=\"bold\"", &plot.title);
+    canvas.axes(plot);
+    // The judged server's, the first, over all others.
+    let drawn = || plot.lines.iter().filter(|line| !line.points.is_empty());
+    drawn().rev().for_each(|line| canvas.line(line));
+    drawn().for_each(|line| canvas.line_entry(line));
+    if !plot.marks.is_empty() {
+        canvas.entry("published:", 0.0, "");
     }
-    let (area, legend) = area.split_horizontally(WIDTH - LEGEND);
-    let (area, _) = area.split_vertically(HEIGHT + LABELS_ACROSS);
-    draw(root, &area, &legend, plot)
+    for (nth, mark) in plot.marks.iter().enumerate() {
+        // One sign, and one entry, for all figures of one.
+        let same = plot.marks.iter().position(|other| other.who == mark.who).unwrap_or(nth);
+        canvas.mark(mark, same, same == nth);
+    }
+    canvas.out + "</svg>\n"
 }
 
-/// So many pixels high; the library's SVG divides by the share of a line that it takes letters to be.
-fn font(size: u32) -> FontDesc<'static> {
-    ("sans-serif", f64::from(size) * 1.24).into_font()
-}
-
-fn draw(root: &Area<'_>, area: &Area<'_>, legend: &Area<'_>, plot: &Plot) -> Result<(), Refused> {
+/// The axes of a plot whose top is there.
+fn rulers(plot: &Plot, top: f64) -> (Ruler, Ruler) {
     let measured = |of: fn(&(f64, f64)) -> f64| -> Vec<f64> {
         plot.lines.iter().flat_map(|line| line.points.iter().map(of)).collect()
     };
     let across: Vec<f64> = plot.marks.iter().filter_map(|mark| mark.place.across()).collect();
     let up: Vec<f64> =
         plot.marks.iter().filter_map(|mark| mark.place.up()).flat_map(|(low, high)| [low, high]).collect();
-    let x = Ruler::new(&plot.across.scale, &measured(|point| point.0), &across, None);
-    let y = Ruler::new(&plot.up.scale, &measured(|point| point.1), &up, plot.limit.map(|limit| limit * 2.0));
-    let mut chart = ChartBuilder::on(area)
-        .margin_top(8)
-        .margin_right(12)
-        .margin_left(4)
-        .x_label_area_size(LABELS_ACROSS)
-        .y_label_area_size(LABELS_UP)
-        .build_cartesian_2d(x.coordinate(), y.coordinate())?;
-    chart
-        .configure_mesh()
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(GRID)
-        .axis_style(RGBColor(160, 168, 176))
-        .label_style(font(12).color(&TEXT))
-        .axis_desc_style(font(13).color(&TEXT))
-        .x_desc(plot.across.name.as_str())
-        .y_desc(plot.up.name.as_str())
-        .draw()?;
-    let mut entries = Entries { area: legend, nth: 0 };
-    if let Some(limit) = plot.limit.filter(|limit| y.holds(*limit)) {
-        let (left, right, at) = (x.range.start, x.range.end, y.place(limit));
-        chart.draw_series(DashedLineSeries::new([(left, at), (right, at)], 6, 4, LIMIT.stroke_width(1)))?;
-        let style = font(12).color(&LIMIT).pos(Pos::new(HPos::Right, VPos::Bottom));
-        chart.draw_series([Text::new(short(limit), (right, at), style)])?;
-    }
-    draw_lines(root, &chart, (&x, &y), plot, &mut entries)?;
-    draw_marks(&mut chart, (&x, &y), plot, &mut entries)
+    let end = plot.limit.map(|limit| limit * 2.0);
+    (
+        Ruler::new(&plot.across.scale, &measured(|point| point.0), &across, None, LEFT..RIGHT),
+        Ruler::new(&plot.up.scale, &measured(|point| point.1), &up, end, top + HEIGHT..top),
+    )
 }
 
-fn draw_lines(
-    root: &Area<'_>,
-    chart: &Chart<'_, '_>,
-    (x, y): (&Ruler, &Ruler),
-    plot: &Plot,
-    entries: &mut Entries<'_, '_>,
-) -> Result<(), Refused> {
-    let drawn = || plot.lines.iter().filter(|line| !line.points.is_empty());
-    // The judged server's, the first, over all others.
-    for line in drawn().rev() {
+/// A picture that is being drawn.
+struct Canvas {
+    out: String,
+    x: Ruler,
+    y: Ruler,
+    /// Where the next entry of the legend is, and its letter, if it is a published line or band.
+    entry_at: f64,
+    letters: u8,
+}
+
+impl Canvas {
+    fn text(&mut self, (x, y): (f64, f64), more: &str, text: &str) {
+        if !text.is_empty() {
+            self.out += &format!("<text x=\"{x:.1}\" y=\"{y:.1}\" {more}>{}</text>\n", escaped(text));
+        }
+    }
+
+    fn stroke(&mut self, points: &[(f64, f64)], colour: &str, breadth: u32, dashes: &str) {
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        self.out += &format!(
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{breadth}\" \
+             stroke-dasharray=\"{dashes}\"/>\n",
+            points.join(" ")
+        );
+    }
+
+    /// A sign, which says this when it is pointed at.
+    fn sign(&mut self, (x, y): (f64, f64), nth: usize, radius: f64, colour: &str, says: &str) {
+        self.out += &format!(
+            "<path d=\"{}\" transform=\"translate({x:.1},{y:.1}) scale({radius})\" fill=\"{colour}\"><title>{}</title></path>\n",
+            SIGNS[nth % SIGNS.len()],
+            escaped(says)
+        );
+    }
+
+    fn axes(&mut self, plot: &Plot) {
+        let (bottom, top) = (self.y.pixels.start, self.y.pixels.end);
+        let labels = |ruler: &Ruler| -> Vec<(f64, String)> {
+            ruler.labels().map(|(at, label)| (at, label.to_owned())).collect()
+        };
+        for (at, label) in labels(&self.x) {
+            self.stroke(&[(at, bottom), (at, top)], "#e0e4e8", 1, "none");
+            self.text((at, bottom + 16.0), "text-anchor=\"middle\" font-size=\"12\"", &label);
+        }
+        for (at, label) in labels(&self.y) {
+            self.stroke(&[(LEFT, at), (RIGHT, at)], "#e0e4e8", 1, "none");
+            self.text((LEFT - 6.0, at + 4.0), "text-anchor=\"end\" font-size=\"12\"", &label);
+        }
+        self.stroke(&[(LEFT, top), (LEFT, bottom), (RIGHT, bottom)], "#a0a8b0", 1, "none");
+        let middle = f64::midpoint(bottom, top);
+        self.text((f64::midpoint(LEFT, RIGHT), bottom + 34.0), "text-anchor=\"middle\"", &plot.across.name);
+        let turned = format!("text-anchor=\"middle\" transform=\"rotate(-90 14 {middle})\"");
+        self.text((14.0, middle), &turned, &plot.up.name);
+        if let Some(limit) = plot.limit.filter(|limit| self.y.holds(*limit))
+            && let Some(at) = self.y.at(limit)
+        {
+            self.stroke(&[(LEFT, at), (RIGHT, at)], "#cc0000", 1, "6 4");
+            let style = "text-anchor=\"end\" font-size=\"12\" fill=\"#cc0000\"";
+            self.text((RIGHT, at - 4.0), style, &short(limit));
+        }
+    }
+
+    fn line(&mut self, line: &Line) {
         let style = Style::of(line.number);
-        let is_drawn = |point: &&(f64, f64)| y.scale != Scale::Log || point.1 > 0.0;
-        let is_there = |point: &&(f64, f64)| x.scale != Scale::Log || point.0 > 0.0;
-        let points: Vec<(i32, i32)> = (line.points.iter().filter(is_drawn).filter(is_there))
-            .map(|point| chart.backend_coord(&(x.within(point.0), y.within(point.1))))
-            .collect();
-        stroke(root, &points, style)?;
+        let place = |(x, y): &(f64, f64)| Some(((self.x.at(*x)?, self.y.at(*y)?), (*x, *y)));
+        let points: Vec<((f64, f64), (f64, f64))> = line.points.iter().filter_map(place).collect();
+        let places: Vec<(f64, f64)> = points.iter().map(|(at, _)| *at).collect();
+        self.stroke(&places, style.colour, style.breadth, style.dashes);
         let every = if points.len() <= 2 * SIGNS_OF_LINE { 1 } else { points.len() / SIGNS_OF_LINE };
         // Not all at the same places, where all have points.
-        let offset = if every > 1 { line.number % SIGNS * every / SIGNS } else { 0 };
-        for at in points.iter().skip(offset).step_by(every) {
-            root.draw(&(EmptyElement::at(*at) + Polygon::new(style.sign(), style.colour.filled())))?;
+        let offset = if every > 1 { line.number % SIGNS.len() * every / SIGNS.len() } else { 0 };
+        for (at, (across, up)) in points.iter().skip(offset).step_by(every) {
+            let says = format!("{}: {} at {}", line.name, short(*up), short(*across));
+            self.sign(*at, line.number, style.radius, style.colour, &says);
         }
     }
-    drawn().try_for_each(|line| entries.line(&line.name, Style::of(line.number)))
-}
 
-/// Draws a line through these places of `area`, pixels.
-fn stroke(area: &Area<'_>, points: &[(i32, i32)], style: Style) -> Result<(), Refused> {
-    style.pieces(points).into_iter().try_for_each(|piece| area.draw(&PathElement::new(piece, style.stroke())))
-}
-
-fn draw_marks(
-    chart: &mut Chart<'_, '_>,
-    (x, y): (&Ruler, &Ruler),
-    plot: &Plot,
-    entries: &mut Entries<'_, '_>,
-) -> Result<(), Refused> {
-    let (left, right) = (x.range.start, x.range.end);
-    let (bottom, top) = (y.range.start, y.range.end);
-    if !plot.marks.is_empty() {
-        entries.says("published:", TEXT)?;
+    fn mark(&mut self, mark: &Mark, nth: usize, is_first: bool) {
+        let (place, who) = (mark.place, mark.who.as_str());
+        let is_held = place.across().is_none_or(|across| self.x.holds(across))
+            && place.up().is_none_or(|(low, _)| self.y.holds(low));
+        let x = place.across().and_then(|across| self.x.at(across));
+        let y = place.up().and_then(|(low, high)| Some((self.y.at(low)?, self.y.at(high)?)));
+        let (bottom, top) = (self.y.pixels.start, self.y.pixels.end);
+        match (x, y) {
+            _ if !is_held => return self.entry(&format!("→ {who}"), 0.0, "fill=\"#000000\""),
+            (Some(x), Some((low, high))) => {
+                if low != high {
+                    self.stroke(&[(x, low), (x, high)], "#000000", 3, "none");
+                    self.sign((x, high), nth, 4.0, "#000000", who);
+                }
+                self.sign((x, low), nth, 5.0, "#000000", who);
+                if is_first {
+                    self.sign((LEGEND + 28.0, self.entry_at), nth, 5.0, "#000000", who);
+                    self.entry(who, 56.0, "fill=\"#000000\"");
+                }
+                return;
+            }
+            (None, Some((low, high))) => {
+                let (width, height) = (RIGHT - LEFT, low - high);
+                self.out += &format!(
+                    "<rect x=\"{LEFT}\" y=\"{high:.1}\" width=\"{width}\" height=\"{height:.1}\" fill-opacity=\"0.08\"/>\n"
+                );
+                self.stroke(&[(LEFT, low), (RIGHT, low)], "#000000", 1, "5 4");
+                self.stroke(&[(LEFT, high), (RIGHT, high)], "#000000", 1, "5 4");
+            }
+            (Some(x), None) => self.stroke(&[(x, bottom), (x, top)], "#000000", 1, "5 4"),
+            (None, None) => return,
+        }
+        let letter = char::from(self.letters);
+        self.letters = if letter == 'z' { b'a' } else { self.letters + 1 };
+        let at = (x.unwrap_or(LEFT) + 4.0, y.map_or(top + 12.0, |(_, high)| high - 3.0));
+        self.text(at, "font-size=\"12\" fill=\"#000000\"", &letter.to_string());
+        self.entry(&format!("{letter}  {who}"), 0.0, "fill=\"#000000\"");
     }
-    let mut letters = ('a'..='z').cycle();
-    let mut known: Vec<&str> = Vec::new();
-    for mark in &plot.marks {
-        // One sign, and one entry, for all figures of one.
-        let before = known.iter().position(|who| *who == mark.who);
-        let nth = before.unwrap_or(known.len());
-        if before.is_none() {
-            known.push(&mark.who);
-        }
-        let holds = mark.place.across().is_none_or(|across| x.holds(across))
-            && mark.place.up().is_none_or(|(low, _)| y.holds(low));
-        if !holds {
-            entries.says(&format!("→ {}", mark.who), BLACK)?;
-            continue;
-        }
-        let thin = BLACK.stroke_width(1);
-        match mark.place {
-            Place::Point(across, up) => {
-                let at = (x.place(across), y.place(up));
-                let shape = Polygon::new(sign(nth, 5.0), BLACK.mix(0.85).filled());
-                chart.draw_series([EmptyElement::at(at) + shape])?;
-                if before.is_none() {
-                    entries.sign(&mark.who, nth)?;
-                }
-                continue;
-            }
-            Place::Span(across, (low, high)) => {
-                let (at, low, high) = (x.place(across), y.place(low), y.within(high));
-                chart.draw_series(LineSeries::new([(at, low), (at, high)], BLACK.stroke_width(3)))?;
-                let shape = |up| EmptyElement::at((at, up)) + Polygon::new(sign(nth, 4.0), BLACK.filled());
-                chart.draw_series([shape(low), shape(high)])?;
-                if before.is_none() {
-                    entries.sign(&mark.who, nth)?;
-                }
-                continue;
-            }
-            Place::Band(low, high) => {
-                let (low, high) = (y.place(low), y.within(high));
-                chart
-                    .draw_series([Rectangle::new([(left, low), (right, high)], BLACK.mix(0.08).filled())])?;
-                for up in [low, high] {
-                    chart.draw_series(DashedLineSeries::new([(left, up), (right, up)], 5, 4, thin))?;
-                }
-                let letter = letters.next().unwrap_or('a');
-                let style = font(12).color(&BLACK).pos(Pos::new(HPos::Left, VPos::Bottom));
-                chart.draw_series([
-                    EmptyElement::at((left, high)) + Text::new(letter.to_string(), (4, -1), style)
-                ])?;
-                entries.says(&format!("{letter}  {}", mark.who), BLACK)?;
-            }
-            Place::Across(across) => {
-                let at = x.place(across);
-                chart.draw_series(DashedLineSeries::new([(at, bottom), (at, top)], 5, 4, thin))?;
-                let letter = letters.next().unwrap_or('a');
-                let style = font(12).color(&BLACK).pos(Pos::new(HPos::Left, VPos::Top));
-                chart.draw_series([
-                    EmptyElement::at((at, top)) + Text::new(letter.to_string(), (3, 1), style)
-                ])?;
-                entries.says(&format!("{letter}  {}", mark.who), BLACK)?;
-            }
-        }
-    }
-    Ok(())
-}
 
-/// The legend, entry by entry.
-struct Entries<'a, 'b> {
-    area: &'a Area<'b>,
-    nth: i32,
-}
-
-impl Entries<'_, '_> {
-    fn line(&mut self, name: &str, style: Style) -> Result<(), Refused> {
-        let middle = 16 + ENTRY * self.nth;
-        stroke(self.area, &[(SAMPLE.0, middle), (SAMPLE.1, middle)], style)?;
-        let shape = Polygon::new(style.sign(), style.colour.filled());
-        self.area.draw(&(EmptyElement::at((i32::midpoint(SAMPLE.0, SAMPLE.1), middle)) + shape))?;
+    fn line_entry(&mut self, line: &Line) {
+        let (style, at) = (Style::of(line.number), self.entry_at);
+        self.stroke(&[(LEGEND + 8.0, at), (LEGEND + 48.0, at)], style.colour, style.breadth, style.dashes);
+        self.sign((LEGEND + 28.0, at), line.number, style.radius, style.colour, &line.name);
         // In a dark colour all of them: some of the lines' are too light to be read.
-        self.text(name, NAME, TEXT, if style.is_judged() { FontStyle::Bold } else { FontStyle::Normal })
+        self.entry(&line.name, 56.0, if line.number == 0 { "font-weight=\"bold\"" } else { "" });
     }
 
-    fn sign(&mut self, who: &str, nth: usize) -> Result<(), Refused> {
-        let shape = Polygon::new(sign(nth, 5.0), BLACK.mix(0.85).filled());
-        let middle = (i32::midpoint(SAMPLE.0, SAMPLE.1), 16 + ENTRY * self.nth);
-        self.area.draw(&(EmptyElement::at(middle) + shape))?;
-        self.text(who, NAME, BLACK, FontStyle::Normal)
-    }
-
-    fn says(&mut self, what: &str, colour: RGBColor) -> Result<(), Refused> {
-        self.text(what, SAMPLE.0, colour, FontStyle::Normal)
-    }
-
-    fn text(&mut self, text: &str, left: i32, colour: RGBColor, weight: FontStyle) -> Result<(), Refused> {
+    /// The next entry of the legend.
+    fn entry(&mut self, text: &str, left: f64, more: &str) {
         let mut text = text.to_owned();
         if text.chars().count() > NAME_MAX {
             text = text.chars().take(NAME_MAX - 1).chain(['…']).collect();
         }
-        let style = font(12).style(weight).color(&colour).pos(Pos::new(HPos::Left, VPos::Center));
-        self.area.draw_text(&text, &style, (left, 16 + ENTRY * self.nth))?;
-        self.nth += 1;
-        Ok(())
+        let at = (LEGEND + left.max(8.0), self.entry_at + 4.0);
+        self.text(at, &format!("font-size=\"12\" {more}"), &text);
+        self.entry_at += ENTRY;
     }
 }
 

@@ -3,14 +3,12 @@
 
 use std::fmt::Write;
 
-use plotters::prelude::RGBColor;
-
 use super::style::Style;
+use super::{WIDTH, opened};
 use crate::bench::{CaseReport, Metric, ServerReport};
 use crate::table::escaped;
 
-/// Pixels: the width, the column of names, the longest bar, and the height of a row.
-const WIDTH: u32 = 790;
+/// Pixels: the column of names, the longest bar, and the height of a row.
 const NAMES: u32 = 210;
 const BAR_MAX: f64 = 480.0;
 const ROW: usize = 24;
@@ -40,20 +38,16 @@ pub(crate) fn bars(case: &CaseReport, metric: Option<Metric>) -> Result<String, 
     let better = if metric.larger_is_better() { "Longer" } else { "Shorter" };
     let (title, label) = (escaped(&case.title), metric.label());
     let height = HEADING + bars.len() * ROW + 10;
-    let mut out = String::new();
+    let mut out = opened(&format!("{label} of each server: {title}"), WIDTH, height);
     // Writing to a string doesn't fail.
     let _ = write!(
         out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"{label} of each server: {title}\" width=\"{WIDTH}\" \
-         height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"13\" fill=\"#3c424a\">\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
-         <text x=\"12\" y=\"22\" font-size=\"15\" font-weight=\"bold\">{title}</text>\n\
+        "<text x=\"12\" y=\"22\" font-size=\"15\" font-weight=\"bold\">{title}</text>\n\
          <text x=\"12\" y=\"42\">{label}. {better} is better.</text>\n"
     );
     for (nth, (number, server, value)) in bars.iter().enumerate() {
         let (name, top) = (server.name.as_str(), HEADING + nth * ROW);
-        let RGBColor(red, green, blue) = Style::of(*number).colour;
-        let colour = format!("#{red:02x}{green:02x}{blue:02x}");
+        let colour = Style::of(*number).colour;
         let weight = if program(name) == program(baseline) { "bold" } else { "normal" };
         let width = (value.max(0.0) / largest * BAR_MAX).max(1.0);
         let (name, figure, text) = (escaped(name), metric.format(*value), top + 16);

@@ -2,9 +2,6 @@
 
 use std::ops::Range;
 
-use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
-use plotters::coord::types::RangedCoordf64;
-
 use crate::bench::grouped;
 
 /// Labels of an axis at most.
@@ -25,29 +22,36 @@ pub(crate) enum Scale {
     Named(Vec<String>),
 }
 
-/// Along an axis: where it begins and ends, and its labels, all in places.
+/// Along an axis: where it begins and ends, and its labels, in places. Pixels are where these are drawn.
 pub(super) struct Ruler {
-    pub(super) range: Range<f64>,
+    range: Range<f64>,
     ticks: Vec<(f64, String)>,
     /// Where the percentile 100 is.
     top: f64,
-    pub(super) scale: Scale,
+    scale: Scale,
+    pub(super) pixels: Range<f64>,
 }
 
 impl Ruler {
     /// For these measured values, and as many of those that were published as don't lie too far beyond.
-    pub(super) fn new(scale: &Scale, measured: &[f64], published: &[f64], end: Option<f64>) -> Self {
+    pub(super) fn new(
+        scale: &Scale,
+        measured: &[f64],
+        published: &[f64],
+        end: Option<f64>,
+        pixels: Range<f64>,
+    ) -> Self {
         let greatest = measured.iter().copied().fold(0.0, f64::max);
         let drawn = |value: &&f64| **value <= greatest * BEYOND || *scale == Scale::Log;
         let values: Vec<f64> = measured.iter().chain(published.iter().filter(drawn)).copied().collect();
         let most = end.unwrap_or(values.iter().copied().fold(0.0, f64::max));
-        let mut ruler = Self { range: 0.0..1.0, ticks: Vec::new(), top: 1.0, scale: scale.clone() };
+        let mut ruler = Self { range: 0.0..1.0, ticks: Vec::new(), top: 1.0, scale: scale.clone(), pixels };
         match scale {
             Scale::Linear => {
-                ruler.range =
-                    0.0..if most > 0.0 { most * if end.is_some() { 1.0 } else { 1.04 } } else { 1.0 };
-                let places = RangedCoordf64::from(ruler.range.clone()).key_points(TICKS_MAX);
-                ruler.ticks = places.into_iter().map(|place| (place, short(place))).collect();
+                if most > 0.0 {
+                    ruler.range.end = most * if end.is_some() { 1.0 } else { 1.04 };
+                }
+                ruler.ticks = even(ruler.range.end).map(|place| (place, short(place))).collect();
             }
             Scale::Log => {
                 let least =
@@ -62,14 +66,8 @@ impl Ruler {
                 ruler.top = ruler.place(finite) + 1.0;
                 let known = [0.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
                 let there = known.into_iter().filter(|known| values.contains(known));
-                ruler.ticks = there
-                    .map(|percent| {
-                        (
-                            ruler.place(percent),
-                            if percent >= 100.0 { "max".into() } else { percent.to_string() },
-                        )
-                    })
-                    .collect();
+                let label = |of: f64| if of >= 100.0 { "max".to_owned() } else { of.to_string() };
+                ruler.ticks = there.map(|percent| (ruler.place(percent), label(percent))).collect();
                 ruler.range = 0.0..ruler.place(most) + 0.05;
             }
             Scale::Named(names) => {
@@ -84,7 +82,7 @@ impl Ruler {
     }
 
     /// Where a value is.
-    pub(super) fn place(&self, value: f64) -> f64 {
+    fn place(&self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear | Scale::Named(_) => value,
             Scale::Log => value.max(f64::MIN_POSITIVE).log10(),
@@ -93,52 +91,32 @@ impl Ruler {
         }
     }
 
-    /// The same, no further than the end.
-    pub(super) fn within(&self, value: f64) -> f64 {
-        self.place(value).clamp(self.range.start, self.range.end)
+    fn pixel(&self, place: f64) -> f64 {
+        let share = (place - self.range.start) / (self.range.end - self.range.start);
+        self.pixels.start + share.clamp(0.0, 1.0) * (self.pixels.end - self.pixels.start)
+    }
+
+    /// The pixel of a value; of one beyond the end, that of the end. `None` where it can't be drawn at all.
+    pub(super) fn at(&self, value: f64) -> Option<f64> {
+        (self.scale != Scale::Log || value > 0.0).then(|| self.pixel(self.place(value)))
     }
 
     pub(super) fn holds(&self, value: f64) -> bool {
         self.range.start <= self.place(value) && self.place(value) <= self.range.end
     }
 
-    pub(super) fn coordinate(&self) -> Places {
-        Places { along: self.range.clone().into(), ticks: self.ticks.clone() }
+    /// The labels, and their pixels.
+    pub(super) fn labels(&self) -> impl Iterator<Item = (f64, &str)> {
+        self.ticks.iter().map(|(place, label)| (self.pixel(*place), label.as_str()))
     }
 }
 
-/// A ruler's places as the library's coordinate.
-pub(super) struct Places {
-    along: RangedCoordf64,
-    ticks: Vec<(f64, String)>,
-}
-
-impl Ranged for Places {
-    type FormatOption = NoDefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, place: &f64, limit: (i32, i32)) -> i32 {
-        self.along.map(place, limit)
-    }
-
-    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
-        self.ticks.iter().map(|(place, _)| *place).collect()
-    }
-
-    fn range(&self) -> Range<f64> {
-        self.along.range()
-    }
-}
-
-impl ValueFormatter<f64> for Places {
-    fn format(place: &f64) -> String {
-        short(*place)
-    }
-
-    fn format_ext(&self, place: &f64) -> String {
-        let near = |(at, _): &&(f64, String)| (at - place).abs() < 1e-9;
-        self.ticks.iter().find(near).map(|(_, says)| says.clone()).unwrap_or_default()
-    }
+/// Labels of an even axis, from 0.
+fn even(most: f64) -> impl Iterator<Item = f64> {
+    let rough = most / TICKS_MAX as f64;
+    let power = 10f64.powf(rough.log10().floor());
+    let digit = [1.0, 2.0, 5.0].into_iter().find(|digit| digit * power >= rough).unwrap_or(10.0);
+    (0..=TICKS_MAX).map(move |nth| nth as f64 * digit * power).take_while(move |place| *place <= most)
 }
 
 /// Labels of a logarithmic axis: the powers of ten, and 2 and 5 of each where there are few of those.
