@@ -10,18 +10,15 @@
 //! Where a `Pacer` sets the rate, a request is answered with the newest version that is due instead, so a server that asks too
 //! seldom misses versions, as it does with any API.
 //!
-//! It follows RFC 9112 by `stentor-wire`, on a thread of its own. Deliberately absent: every path is the same
+//! It follows RFC 9112 by `stentor-wire`, each connection on a thread of its own. Deliberately absent: every path is the same
 //! document, bodies of requests are refused, and nothing is cached (no `Cache-Control`, no validators).
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use stentor_driver::{ConnId, Driver, EpollDriver, Event, ListenOptions, Options, Sending, Waker};
 use stentor_wire::http1::{BodyKind, HeadScanner, Limits, parse_request, write_response_head};
 
 use crate::Error;
@@ -32,10 +29,8 @@ use crate::payload::{self, HEAD_BYTES, Head};
 
 /// Connections at once; beyond, they are closed.
 const CONNECTIONS_MAX: usize = 64;
-/// Below this the driver's wait is too coarse, and the thread polls instead (see the pool's).
-const POLL_BELOW: Duration = Duration::from_micros(2_200);
-/// What a wait is shortened by, to be back in time.
-const WAKE_EARLY: Duration = Duration::from_micros(1_200);
+/// What a wait is shortened by, to be back in time; the rest is polled.
+const WAKE_EARLY: Duration = Duration::from_micros(200);
 /// The document before the first version, where it is a string.
 const NOTHING_YET: &[u8] = b"null";
 
@@ -62,19 +57,16 @@ pub enum Pacing {
 
 /// Sets how often an upstream has a new version.
 #[derive(Clone)]
-pub(crate) struct Pacer {
-    control: Arc<Control>,
-    waker: Waker,
-}
+pub(crate) struct Pacer(Arc<Serving>);
 
 impl Pacer {
     /// From now on so many versions a second.
     pub(crate) fn set_rate_hz(&self, rate_hz: f64) {
         let now_ns = monotonic_ns();
-        let mut pace = self.control.pace.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = pace.map_or(0, |pace| pace.newest(now_ns) + 1);
-        *pace = Some(Pace { first, base_ns: now_ns, rate_hz });
-        self.waker.wake();
+        self.0.change(|state| {
+            let first = state.pace.map_or(0, |pace| pace.newest(now_ns) + 1);
+            state.pace = Some(Pace { first, base_ns: now_ns, rate_hz });
+        });
     }
 }
 
@@ -108,44 +100,60 @@ pub struct Served {
 /// A running upstream. Dropping it ends it.
 pub struct Upstream {
     address: SocketAddr,
-    control: Arc<Control>,
-    waker: Waker,
-    thread: Option<JoinHandle<Result<Served, Error>>>,
+    serving: Arc<Serving>,
+    thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Default)]
-struct Control {
-    over: AtomicBool,
-    /// When version 0 is due, nanoseconds of CLOCK_MONOTONIC; 0: not said yet.
-    begin_ns: AtomicU64,
+/// What all connections share.
+struct Serving {
+    pacing: Pacing,
+    hesitates: Duration,
+    clock: Clock,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    over: bool,
+    clients: Vec<TcpStream>,
+    /// When version 0 is due, nanoseconds of CLOCK_MONOTONIC; `None`: not said yet.
+    begin_ns: Option<u64>,
     /// Where only the newest version is answered: how often there is one.
-    pace: Mutex<Option<Pace>>,
+    pace: Option<Pace>,
+    versions: Versions,
+    /// The version that is answered next; `None` before the first answer.
+    next: Option<u64>,
+    /// What was answered last.
+    last: Arc<[u8]>,
+    served: Served,
 }
 
 impl Upstream {
     /// Starts one on loopback, with versions of `content`. Its first answer takes `hesitates`.
     pub fn start(content: Content, pacing: Pacing, hesitates: Duration) -> Result<Self, Error> {
-        let control = Arc::new(Control::default());
-        let seen = Arc::clone(&control);
-        let (tell, told) = channel();
-        // The driver belongs to its thread.
-        let thread = std::thread::spawn(move || {
-            let mut serving = match Serving::open(content, pacing, hesitates, seen) {
-                Ok((serving, address)) => {
-                    let _ = tell.send(Ok((address, serving.driver.waker())));
-                    serving
-                }
-                Err(error) => {
-                    let _ = tell.send(Err(error));
-                    return Ok(Served { lag: Latencies::new(), requests: 0 });
-                }
-            };
-            serving.run()?;
-            Ok(Served { lag: serving.lag, requests: serving.requests })
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::io("the upstream's address"))?;
+        let address = listener.local_addr().map_err(Error::io("the upstream's address"))?;
+        let state = State {
+            over: false,
+            clients: Vec::new(),
+            begin_ns: None,
+            pace: None,
+            versions: Versions::new(content),
+            next: None,
+            last: Arc::default(),
+            served: Served { lag: Latencies::new(), requests: 0 },
+        };
+        let serving = Arc::new(Serving {
+            pacing,
+            hesitates,
+            clock: Clock::new(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
         });
-        let died = |_| Error::Generator("the upstream failed".into());
-        let (address, waker) = told.recv().map_err(died)??;
-        Ok(Self { address, control, waker, thread: Some(thread) })
+        let shared = Arc::clone(&serving);
+        let thread = thread::spawn(move || shared.accept(&listener));
+        Ok(Self { address, serving, thread: Some(thread) })
     }
 
     /// Where it listens.
@@ -155,24 +163,31 @@ impl Upstream {
 
     /// For [`Pacing::Newest`].
     pub(crate) fn pacer(&self) -> Pacer {
-        Pacer { control: Arc::clone(&self.control), waker: self.waker.clone() }
+        Pacer(Arc::clone(&self.serving))
     }
 
     /// Says when version 0 is due.
     pub fn begin_in(&self, span: Duration) {
-        self.control.begin_ns.store(monotonic_ns() + span.as_nanos() as u64, Ordering::Release);
-        self.waker.wake();
+        let begin_ns = monotonic_ns() + span.as_nanos() as u64;
+        self.serving.change(|state| state.begin_ns = Some(begin_ns));
     }
 
     /// Ends it; returns what it has done.
-    pub fn stop(mut self) -> Result<Served, Error> {
-        self.end().unwrap_or_else(|| Err(Error::Generator("the upstream failed".into())))
+    pub fn stop(mut self) -> Served {
+        self.end();
+        self.serving.lock().served.clone()
     }
 
-    fn end(&mut self) -> Option<Result<Served, Error>> {
-        self.control.over.store(true, Ordering::Release);
-        self.waker.wake();
-        self.thread.take()?.join().ok()
+    fn end(&mut self) {
+        self.serving.change(|state| {
+            state.over = true;
+            for client in state.clients.drain(..) {
+                let _ = client.shutdown(Shutdown::Both);
+            }
+        });
+        // It waits for a connection.
+        let _ = TcpStream::connect(self.address);
+        self.thread.take().map(JoinHandle::join);
     }
 }
 
@@ -180,30 +195,6 @@ impl Drop for Upstream {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-#[derive(Default)]
-struct Client {
-    scanner: HeadScanner,
-    received: Vec<u8>,
-    /// Since when a request waits.
-    waits: Option<Instant>,
-}
-
-struct Serving {
-    driver: EpollDriver,
-    control: Arc<Control>,
-    clock: Clock,
-    clients: HashMap<ConnId, Client>,
-    versions: Versions,
-    pacing: Pacing,
-    hesitates: Duration,
-    /// The version that is answered next.
-    next: u64,
-    /// Whether the first request has been answered.
-    greeted: bool,
-    lag: Latencies,
-    requests: u64,
 }
 
 enum Versions {
@@ -255,149 +246,115 @@ impl Versions {
 }
 
 impl Serving {
-    fn open(
-        content: Content,
-        pacing: Pacing,
-        hesitates: Duration,
-        control: Arc<Control>,
-    ) -> Result<(Self, SocketAddr), Error> {
-        let mut driver =
-            EpollDriver::new(&Options::default()).map_err(Error::io("the driver of the upstream"))?;
-        let address = driver
-            .listen(SocketAddr::from(([127, 0, 0, 1], 0)), &ListenOptions::default())
-            .map_err(Error::io("the upstream's address"))?;
-        let serving = Self {
-            driver,
-            control,
-            clock: Clock::new(),
-            clients: HashMap::new(),
-            versions: Versions::new(content),
-            pacing,
-            hesitates,
-            next: 0,
-            greeted: false,
-            lag: Latencies::new(),
-            requests: 0,
-        };
-        Ok((serving, address))
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&mut self) -> Result<(), Error> {
-        while !self.control.over.load(Ordering::Acquire) {
-            let timeout = self.answer_due().map(|left| match left {
-                left if left < POLL_BELOW => Duration::ZERO,
-                left => left - WAKE_EARLY,
-            });
-            self.driver.wait(timeout).map_err(Error::io("waiting for requests"))?;
-            while let Some(event) = self.driver.next_event() {
-                self.on_event(event);
-            }
-        }
-        Ok(())
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
     }
 
-    /// Answers whoever waits if a version is due; returns how long it is until one will be.
-    fn answer_due(&mut self) -> Option<Duration> {
-        let waiting = self.clients.values().filter_map(|client| client.waits).min()?;
-        if !self.greeted {
-            let left = self.hesitates.saturating_sub(waiting.elapsed());
-            if !left.is_zero() {
-                return Some(left);
+    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        let mut threads: Vec<JoinHandle<()>> = Vec::new();
+        for stream in listener.incoming().flatten() {
+            threads.retain(|thread| !thread.is_finished());
+            let mut state = self.lock();
+            if state.over {
+                break;
             }
-            self.greeted = true;
-            self.answer_all(self.versions.before());
-            return None;
+            if let (true, Ok(twin)) = (threads.len() < CONNECTIONS_MAX, stream.try_clone()) {
+                state.clients.push(twin);
+                let shared = Arc::clone(self);
+                threads.push(thread::spawn(move || shared.serve(stream)));
+            }
         }
-        let now_ns = monotonic_ns();
-        let (number, intended_ns) = match self.pacing {
-            Pacing::Every(rate_hz) => {
-                let begin_ns = self.control.begin_ns.load(Ordering::Acquire);
-                if begin_ns == 0 {
-                    return None;
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+
+    /// Answers on one connection until it ends, or asks for what isn't answered here.
+    fn serve(&self, mut stream: TcpStream) {
+        let _ = stream.set_nodelay(true);
+        while let Some(at) = hear(&mut stream) {
+            let Some(body) = self.answer(at) else { break };
+            let mut answer = Vec::with_capacity(body.len() + 128);
+            let length = body.len().to_string();
+            let headers = [("Content-Type", "application/json"), ("Content-Length", &length)];
+            write_response_head(&mut answer, 200, &headers);
+            answer.extend_from_slice(&body);
+            if stream.write_all(&answer).is_err() {
+                break;
+            }
+        }
+        let peer = stream.peer_addr().ok();
+        let _ = stream.shutdown(Shutdown::Both);
+        self.lock().clients.retain(|client| client.peer_addr().ok() != peer);
+    }
+
+    /// What a request of this time is answered with, once that is due; `None`: it is over.
+    fn answer(&self, asked: Instant) -> Option<Arc<[u8]>> {
+        let mut state = self.lock();
+        state.served.requests += 1;
+        let wanted = state.next;
+        loop {
+            if state.over {
+                return None;
+            }
+            // All who wait get the same.
+            if state.next != wanted {
+                return Some(Arc::clone(&state.last));
+            }
+            let now_ns = monotonic_ns();
+            let due = match (wanted, self.pacing) {
+                (None, _) => Some((0, self.clock.at_ns(asked) + self.hesitates.as_nanos() as u64)),
+                (Some(next), Pacing::Every(rate_hz)) => {
+                    state.begin_ns.map(|begin_ns| (next, begin_ns + (next as f64 / rate_hz * 1e9) as u64))
                 }
-                (self.next, begin_ns + (self.next as f64 / rate_hz * 1e9) as u64)
-            }
-            Pacing::Newest => {
-                let pace = *self.control.pace.lock().unwrap_or_else(PoisonError::into_inner);
-                let number = pace?.newest(now_ns).max(self.next);
-                (number, pace?.due_ns(number))
-            }
-        };
-        if now_ns < intended_ns {
-            return Some(Duration::from_nanos(intended_ns - now_ns));
-        }
-        // A newest version that nobody waited for isn't late.
-        if self.pacing != Pacing::Newest {
-            self.lag.record_ns(now_ns - intended_ns.max(self.clock.at_ns(waiting)).min(now_ns));
-        }
-        let document = self.versions.at(Head { sequence: number, intended_ns });
-        self.next = number + 1;
-        self.answer_all(document);
-        None
-    }
-
-    fn answer_all(&mut self, body: Vec<u8>) {
-        let mut answer = Vec::with_capacity(body.len() + 128);
-        let length = body.len().to_string();
-        let headers = [("Content-Type", "application/json"), ("Content-Length", &length)];
-        write_response_head(&mut answer, 200, &headers);
-        answer.extend_from_slice(&body);
-        for (conn, client) in &mut self.clients {
-            if client.waits.take().is_some() {
-                // The next request comes when this answer has been read, so nothing is in flight by then.
-                let _ = self.driver.send_bytes(*conn, &answer) == Sending::Done;
-            }
-        }
-    }
-
-    fn on_event(&mut self, event: Event) {
-        match event {
-            Event::Accepted { conn, .. } if self.clients.len() < CONNECTIONS_MAX => {
-                self.clients.insert(conn, Client::default());
-            }
-            Event::Accepted { conn, .. } => self.driver.close(conn),
-            Event::Received { conn, data, at } => {
-                if let Some(client) = self.clients.get_mut(&conn) {
-                    if !client.take(&data, at) {
-                        self.drop_client(conn);
-                    } else if client.waits == Some(at) {
-                        self.requests += 1;
+                (Some(next), Pacing::Newest) => state.pace.map(|pace| {
+                    let number = pace.newest(now_ns).max(next);
+                    (number, pace.due_ns(number))
+                }),
+            };
+            state = match due {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some((_, due_ns)) if now_ns < due_ns => {
+                    let left = Duration::from_nanos(due_ns - now_ns).saturating_sub(WAKE_EARLY);
+                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+                Some((number, due_ns)) => {
+                    // A newest version that nobody waited for isn't late.
+                    if matches!((wanted, self.pacing), (Some(_), Pacing::Every(_))) {
+                        let waited_ns = due_ns.max(self.clock.at_ns(asked)).min(now_ns);
+                        state.served.lag.record_ns(now_ns - waited_ns);
                     }
+                    state.last = match wanted {
+                        None => state.versions.before().into(),
+                        Some(_) => state.versions.at(Head { sequence: number, intended_ns: due_ns }).into(),
+                    };
+                    state.next = Some(wanted.map_or(0, |_| number + 1));
+                    self.changed.notify_all();
+                    return Some(Arc::clone(&state.last));
                 }
-                self.driver.recycle(data);
-            }
-            Event::PeerFinished(conn) | Event::Closed { conn, .. } => self.drop_client(conn),
-            _ => {}
+            };
         }
-    }
-
-    fn drop_client(&mut self, conn: ConnId) {
-        self.clients.remove(&conn);
-        self.driver.close(conn);
     }
 }
 
-impl Client {
-    /// Takes what came; false where it is nothing that is answered here.
-    fn take(&mut self, data: &[u8], at: Instant) -> bool {
+/// When the next request has come; `None`: there is none, or one that isn't answered here.
+fn hear(stream: &mut TcpStream) -> Option<Instant> {
+    let (limits, mut scanner) = (Limits::default(), HeadScanner::default());
+    let (mut received, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let count = stream.read(&mut buffer).ok().filter(|count| *count > 0)?;
+        let at = Instant::now();
+        received.extend_from_slice(&buffer[..count]);
+        let Some(end) = scanner.find_end(&received, &limits).ok()? else { continue };
+        let request = parse_request(&received[..end], &limits).ok()?;
+        let is_plain = request.method() == "GET" && matches!(request.body(), BodyKind::Empty);
         // No pipelining: one answer is owed at a time.
-        if self.waits.is_some() {
-            return false;
-        }
-        self.received.extend_from_slice(data);
-        let limits = Limits::default();
-        let end = match self.scanner.find_end(&self.received, &limits) {
-            Ok(Some(end)) => end,
-            Ok(None) => return true,
-            Err(_) => return false,
-        };
-        let sound = parse_request(&self.received[..end], &limits)
-            .is_ok_and(|request| request.method() == "GET" && matches!(request.body(), BodyKind::Empty));
-        if !sound || end != self.received.len() {
-            return false;
-        }
-        *self = Self { waits: Some(at), ..Self::default() };
-        true
+        return (is_plain && end == received.len()).then_some(at);
     }
 }
 

@@ -63,7 +63,7 @@ impl Source {
     }
 
     /// Ends it; returns what it has done.
-    pub(super) fn stop(self) -> Result<Served, Error> {
+    pub(super) fn stop(self) -> Served {
         let _ = fs::remove_file(&self.config);
         self.upstream.stop()
     }

@@ -1,6 +1,3 @@
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
 use super::*;
 use crate::document::BODY_AT;
 use crate::payload::is_padding;
@@ -28,7 +25,7 @@ fn answers_each_version_once_and_not_before_its_time() {
     let mut stream = TcpStream::connect(upstream.address()).unwrap();
     assert_eq!(ask(&mut stream), b"null");
     upstream.begin_in(Duration::from_millis(20));
-    let begin_ns = upstream.control.begin_ns.load(Ordering::Acquire);
+    let begin_ns = upstream.serving.lock().begin_ns.unwrap();
     for sequence in 0..5 {
         let body = ask(&mut stream);
         let intended_ns = begin_ns + sequence * 10_000_000;
@@ -38,7 +35,7 @@ fn answers_each_version_once_and_not_before_its_time() {
         assert_eq!(head, Some(Head { sequence, intended_ns }));
         assert!(is_padding(&body[1 + HEAD_BYTES..999]));
     }
-    let served = upstream.stop().unwrap();
+    let served = upstream.stop();
     assert_eq!((served.lag.len(), served.requests), (5, 6));
 }
 

@@ -27,7 +27,7 @@ fn versions_stand_in_the_order_of_their_results() {
     let page = history.page();
     assert!(
         page.contains("<svg")
-            && page.contains("2026-11-22\n</text>")
+            && page.contains("2026-11-22</text>")
             && page.contains("3.00 µs")
             && page.ends_with("</html>"),
         "{page}"
