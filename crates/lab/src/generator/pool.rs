@@ -111,7 +111,6 @@ pub(super) struct ConnectionPool<D: Driver> {
     /// When clients are to say that they live, the earliest first.
     heartbeats: VecDeque<(Instant, u32, ConnId)>,
     dialect: Dialect,
-    happened: Vec<ClientEvent>,
     out: Out,
     /// How clients behave.
     pub(super) behavior: ClientBehavior,
@@ -146,7 +145,6 @@ impl<D: Driver> ConnectionPool<D> {
             open: 0,
             heartbeats: VecDeque::new(),
             dialect: Dialect::new(spec),
-            happened: Vec::new(),
             out: Out::default(),
             behavior: ClientBehavior::Good,
             next_pieces: Instant::now(),
@@ -382,14 +380,12 @@ impl<D: Driver> ConnectionPool<D> {
             self.keys = self.keys.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let key = u128::from(self.keys) << 64 | number as u128;
             connection.stage = Stage::Opening;
-            let mut happened = std::mem::take(&mut self.happened);
-            connection.client.connected(&self.dialect, key, &mut self.out, &mut happened);
+            connection.client.connected(&self.dialect, key, &mut self.out);
             self.write_out(number);
             // Nothing has been received, so all that can have happened is that it is open.
-            if happened.drain(..).next().is_some() {
+            if self.out.happened.drain(..).next().is_some() {
                 self.on_open(number, load);
             }
-            self.happened = happened;
         }
     }
 
@@ -411,10 +407,10 @@ impl<D: Driver> ConnectionPool<D> {
         if self.behavior == ClientBehavior::Sips && self.is_open(number) {
             self.pause(number);
         }
-        let mut happened = std::mem::take(&mut self.happened);
         let client = &mut self.connections[number].client;
-        let received = client.receive(&self.dialect, lane, data, &mut self.out, &mut happened);
+        let received = client.receive(&self.dialect, lane, data, &mut self.out);
         self.write_out(number);
+        let mut happened = std::mem::take(&mut self.out.happened);
         let at_ns = self.clock.at_ns(at);
         for happening in happened.drain(..) {
             match happening {
@@ -427,7 +423,7 @@ impl<D: Driver> ConnectionPool<D> {
                 }
             }
         }
-        self.happened = happened;
+        self.out.happened = happened;
         if let Err(fault) = received {
             self.lose(number, &fault.to_string(), load);
         }

@@ -20,6 +20,39 @@ pub(super) struct Answer {
     body: Vec<u8>,
 }
 
+/// Requests on a side connection, one at a time.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    answer: Answer,
+    under_way: bool,
+}
+
+impl Requests {
+    /// Whether the next one may be sent; then it is taken to be.
+    pub(super) fn begin(&mut self, is_needed: bool) -> bool {
+        let begins = is_needed && !self.under_way;
+        self.under_way |= begins;
+        begins
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        !self.under_way
+    }
+
+    /// Takes what came; true once the request is answered well.
+    pub(super) fn feed(&mut self, data: &[u8]) -> Result<bool, Fault> {
+        if !self.under_way {
+            return Err(Fault::Answer("an answer to no request"));
+        }
+        let answered = self.answer.feed(data)?;
+        if answered {
+            self.answer.check()?;
+            self.under_way = false;
+        }
+        Ok(answered)
+    }
+}
+
 impl Answer {
     /// Takes what came; true once an answer is whole, and nothing else came.
     pub(super) fn feed(&mut self, mut data: &[u8]) -> Result<bool, Fault> {

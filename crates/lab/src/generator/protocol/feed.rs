@@ -9,7 +9,7 @@
 //!
 //! Documents are compared to what they should be byte by byte, while they come. Messages of `stentor.v1` are the same for
 //! all clients that have the same version, so each is parsed once, and others are compared with those. A few clients
-//! remember what came and carry it out in the end, when nothing is timed any more ([`FeedClient::verify`]), each by
+//! remember what came and carry it out in the end, when nothing is timed any more ([`ProtocolClient::verify`]), each by
 //! itself and by the crate `json-patch`, an implementation that has nothing to do with the server's.
 
 use std::cell::{Cell, RefCell};
@@ -23,7 +23,7 @@ use stentor_wire::ws::{Opcode, encode};
 
 use super::frames::{FrameReader, Piece};
 use super::handshake::Handshake;
-use super::{ClientEvent, Dialect, Fault, Out, Protocol};
+use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient};
 use crate::document::{BODY_AT, Document, HEAD_AT, Shape};
 use crate::payload::{self, Head};
 
@@ -175,44 +175,6 @@ impl FeedClient {
         }
     }
 
-    pub(super) fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Vec<u8>) {
-        self.handshake = Some(Box::new(Handshake::begin(dialect, key, &dialect.path, out)));
-    }
-
-    pub(super) fn receive(
-        &mut self,
-        dialect: &Dialect,
-        feed: &Feed,
-        data: &[u8],
-        out: &mut Out,
-        happened: &mut Vec<ClientEvent>,
-    ) -> Result<(), Fault> {
-        let rest;
-        let data = match &mut self.handshake {
-            None => data,
-            Some(handshake) => match handshake.take(data)? {
-                None => return Ok(()),
-                Some(left) => {
-                    self.handshake = None;
-                    rest = left;
-                    &rest
-                }
-            },
-        };
-        let mut frames = std::mem::take(&mut self.frames);
-        let fed = frames.feed(data, |piece| match piece {
-            Piece::Data { bytes, ends } => self.take(dialect, feed, bytes, ends, happened),
-            Piece::Control { opcode: 8, .. } => Err(Fault::Ended("a close frame".to_owned())),
-            Piece::Control { opcode: 9, payload } => {
-                encode(&mut out.main, Opcode::Pong, payload, false, Some(dialect.mask));
-                Ok(())
-            }
-            Piece::Control { .. } => Ok(()),
-        });
-        self.frames = frames;
-        fed
-    }
-
     fn take(
         &mut self,
         dialect: &Dialect,
@@ -327,17 +289,49 @@ impl FeedClient {
             happened.push(ClientEvent::Opened);
         }
     }
+}
+
+impl ProtocolClient for FeedClient {
+    fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Out) {
+        self.handshake = Some(Box::new(Handshake::begin(dialect, key, &dialect.path, &mut out.main)));
+    }
+
+    fn receive(&mut self, dialect: &Dialect, _lane: Lane, data: &[u8], out: &mut Out) -> Result<(), Fault> {
+        let feed = dialect.feed.as_ref().ok_or(Fault::Answer("there is no feed"))?;
+        let rest;
+        let data = match &mut self.handshake {
+            None => data,
+            Some(handshake) => match handshake.take(data)? {
+                None => return Ok(()),
+                Some(left) => {
+                    self.handshake = None;
+                    rest = left;
+                    &rest
+                }
+            },
+        };
+        let mut frames = std::mem::take(&mut self.frames);
+        let fed = frames.feed(data, |piece| match piece {
+            Piece::Data { bytes, ends } => self.take(dialect, feed, bytes, ends, &mut out.happened),
+            Piece::Control { opcode: 8, .. } => Err(Fault::Ended("a close frame".to_owned())),
+            Piece::Control { opcode: 9, payload } => {
+                encode(&mut out.main, Opcode::Pong, payload, false, Some(dialect.mask));
+                Ok(())
+            }
+            Piece::Control { .. } => Ok(()),
+        });
+        self.frames = frames;
+        fed
+    }
 
     /// Subscribes.
-    pub(super) fn send(dialect: &Dialect, out: &mut Out) {
+    fn send(&mut self, dialect: &Dialect, _payload: &[u8], out: &mut Out) {
         let text = format!(r#"{{"type":"subscribe","feed":"{KEY}"}}"#);
         encode(&mut out.main, Opcode::Text, text.as_bytes(), false, Some(dialect.mask));
     }
 
-    /// How many of the versions that this client was sent were wrong, of how many; `None` where it isn't one of those
-    /// that look.
-    pub(super) fn verify(&self, feed: &Feed) -> Option<(u64, u64)> {
-        let log = self.log.as_ref()?;
+    fn verify(&self, dialect: &Dialect) -> Option<(u64, u64)> {
+        let (log, feed) = (self.log.as_ref()?, dialect.feed.as_ref()?);
         let mut expected = Document::new(feed.shape);
         let mut has = Value::Null;
         let (mut wrong, mut verified) = (0, 0);

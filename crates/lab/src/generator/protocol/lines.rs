@@ -3,7 +3,7 @@
 use memchr::memchr;
 
 use super::envelope::{Arrived, Envelope, MessageReader, TooLong};
-use super::{ClientEvent, Dialect};
+use super::{ClientEvent, Dialect, Fault, Lane, Out, ProtocolClient};
 
 /// Takes the next bytes of a stream of lines, and calls `each` for every message whose line has ended.
 pub(super) fn take_lines<E: From<TooLong>>(
@@ -25,24 +25,23 @@ pub(in super::super) struct LineClient {
     messages: MessageReader,
 }
 
-impl LineClient {
-    pub(super) fn receive(
-        &mut self,
-        dialect: &Dialect,
-        data: &[u8],
-        happened: &mut Vec<ClientEvent>,
-    ) -> Result<(), TooLong> {
+impl ProtocolClient for LineClient {
+    fn connected(&mut self, _dialect: &Dialect, _key: u128, out: &mut Out) {
+        out.happened.push(ClientEvent::Opened);
+    }
+
+    fn receive(&mut self, dialect: &Dialect, _lane: Lane, data: &[u8], out: &mut Out) -> Result<(), Fault> {
         take_lines(&mut self.messages, &dialect.inbound, data, |arrived| {
             // Without an envelope every line is a payload.
             if let Arrived::Payload { head, payload_bytes, clean } = arrived {
-                happened.push(ClientEvent::Payload { head, payload_bytes, clean });
+                out.happened.push(ClientEvent::Payload { head, payload_bytes, clean });
             }
             Ok(())
         })
     }
 
-    pub(super) fn send(dialect: &Dialect, payload: &[u8], out: &mut Vec<u8>) {
-        dialect.outbound.wrap(out, payload);
-        out.push(b'\n');
+    fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out) {
+        dialect.outbound.wrap(&mut out.main, payload);
+        out.main.push(b'\n');
     }
 }

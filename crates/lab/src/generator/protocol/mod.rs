@@ -127,11 +127,12 @@ pub(super) enum Lane {
     Side,
 }
 
-/// Bytes to be sent. Emptied by whoever sends them.
+/// What comes of a client: bytes to be sent, and what happened. Emptied by whoever sends them, and deals with it.
 #[derive(Debug, Default)]
 pub(super) struct Out {
     pub(super) main: Vec<u8>,
     pub(super) side: Vec<u8>,
+    pub(super) happened: Vec<ClientEvent>,
     scratch: Vec<u8>,
 }
 
@@ -151,14 +152,37 @@ pub(super) enum ClientEvent {
     },
 }
 
-/// One client.
-#[derive(Debug)]
-pub(super) enum Client {
-    WebSocket(WebSocketClient),
-    Polling(Box<PollingClient>),
-    Streaming(Box<StreamingClient>),
-    Lines(LineClient),
-    Feed(Box<FeedClient>),
+/// One client, of any protocol.
+pub(super) type Client = Box<dyn ProtocolClient>;
+
+/// A protocol, to the client's side of which a connection is given.
+pub(super) trait ProtocolClient {
+    /// The main connection is there. `key` is unlike that of every other client.
+    fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Out);
+
+    /// Bytes came. What they bring is appended to what happened, also where they end in a fault.
+    fn receive(&mut self, dialect: &Dialect, lane: Lane, data: &[u8], out: &mut Out) -> Result<(), Fault>;
+
+    /// Sends a payload as the load's next message.
+    fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out);
+
+    /// How often [`Self::heartbeat`] is to be called once the load may begin; `None` where clients needn't say that they live.
+    fn heartbeat_interval(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Says that the client lives.
+    fn heartbeat(&mut self, _dialect: &Dialect, _out: &mut Out) {}
+
+    /// Whether the side connection may end without loss.
+    fn side_is_idle(&self) -> bool {
+        true
+    }
+
+    /// How many of the documents that this client was sent were wrong, of how many; `None` where it isn't one of those that look.
+    fn verify(&self, _dialect: &Dialect) -> Option<(u64, u64)> {
+        None
+    }
 }
 
 impl Dialect {
@@ -277,110 +301,21 @@ impl Dialect {
     /// A client whose main connection isn't there yet.
     pub(super) fn client(&self) -> Client {
         if let Some(feed) = &self.feed {
-            return Client::Feed(Box::new(FeedClient::new(self.protocol, feed)));
+            return Box::new(FeedClient::new(self.protocol, feed));
         }
         match self.protocol {
             Protocol::SocketIoPolling | Protocol::SocketIo2Polling | Protocol::SocketIo09Polling => {
-                Client::Polling(Box::new(PollingClient::new(self.protocol)))
+                Box::new(PollingClient::new(self.protocol))
             }
-            Protocol::SockJsStreaming | Protocol::Sse => {
-                Client::Streaming(Box::new(StreamingClient::new(self.protocol)))
-            }
-            Protocol::Tcp => Client::Lines(LineClient::default()),
-            _ => Client::WebSocket(WebSocketClient::new(self.protocol)),
+            Protocol::SockJsStreaming | Protocol::Sse => Box::new(StreamingClient::new(self.protocol)),
+            Protocol::Tcp => Box::new(LineClient::default()),
+            _ => Box::new(WebSocketClient::new(self.protocol)),
         }
     }
 
     /// The path of a new session of SockJS's.
     fn sockjs_session(&self, key: u128) -> String {
         format!("{}/{:03}/{key:032x}", self.path, key % 1000)
-    }
-}
-
-impl Client {
-    /// The main connection is there. `key` is unlike that of every other client.
-    pub(super) fn connected(
-        &mut self,
-        dialect: &Dialect,
-        key: u128,
-        out: &mut Out,
-        happened: &mut Vec<ClientEvent>,
-    ) {
-        match self {
-            Self::WebSocket(client) => client.connected(dialect, key, out),
-            Self::Polling(client) => client.connected(dialect, &mut out.main),
-            Self::Streaming(client) => client.connected(dialect, key, &mut out.main),
-            Self::Lines(_) => happened.push(ClientEvent::Opened),
-            Self::Feed(client) => client.connected(dialect, key, &mut out.main),
-        }
-    }
-
-    /// Bytes came. What they bring is appended to `happened`, also where they end in a fault.
-    pub(super) fn receive(
-        &mut self,
-        dialect: &Dialect,
-        lane: Lane,
-        data: &[u8],
-        out: &mut Out,
-        happened: &mut Vec<ClientEvent>,
-    ) -> Result<(), Fault> {
-        match self {
-            Self::WebSocket(client) => client.receive(dialect, lane, data, out, happened),
-            Self::Polling(client) => client.receive(dialect, lane, data, out, happened),
-            Self::Streaming(client) => client.receive(dialect, lane, data, out, happened),
-            Self::Lines(client) => client.receive(dialect, data, happened).map_err(Fault::from),
-            Self::Feed(client) => match &dialect.feed {
-                Some(feed) => client.receive(dialect, feed, data, out, happened),
-                None => Err(Fault::Answer("there is no feed")),
-            },
-        }
-    }
-
-    /// Sends a payload as the load's next message.
-    pub(super) fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out) {
-        match self {
-            Self::WebSocket(client) => client.send(dialect, payload, out),
-            Self::Polling(client) => client.send(dialect, payload, out),
-            Self::Streaming(client) => client.send(dialect, payload, out),
-            Self::Lines(_) => LineClient::send(dialect, payload, &mut out.main),
-            Self::Feed(_) => FeedClient::send(dialect, out),
-        }
-    }
-
-    /// How often [`Self::heartbeat`] is to be called once the load may begin; `None` where clients needn't say that they live.
-    pub(super) fn heartbeat_interval(&self) -> Option<Duration> {
-        match self {
-            Self::WebSocket(client) => client.heartbeat_interval(),
-            Self::Polling(client) => client.heartbeat_interval(),
-            Self::Streaming(_) | Self::Lines(_) | Self::Feed(_) => None,
-        }
-    }
-
-    /// Says that the client lives.
-    pub(super) fn heartbeat(&mut self, dialect: &Dialect, out: &mut Out) {
-        match self {
-            Self::WebSocket(client) => client.heartbeat(dialect, &mut out.main),
-            Self::Polling(client) => client.heartbeat(dialect, &mut out.side),
-            Self::Streaming(_) | Self::Lines(_) | Self::Feed(_) => {}
-        }
-    }
-
-    /// Whether the side connection may end without loss.
-    pub(super) fn side_is_idle(&self) -> bool {
-        match self {
-            Self::WebSocket(client) => client.side_is_idle(),
-            Self::Lines(_) | Self::Feed(_) => true,
-            Self::Polling(client) => client.side_is_idle(),
-            Self::Streaming(client) => client.side_is_idle(),
-        }
-    }
-
-    /// See [`FeedClient::verify`].
-    pub(super) fn verify(&self, dialect: &Dialect) -> Option<(u64, u64)> {
-        match (self, &dialect.feed) {
-            (Self::Feed(client), Some(feed)) => client.verify(feed),
-            _ => None,
-        }
     }
 }
 

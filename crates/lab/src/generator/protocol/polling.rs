@@ -16,10 +16,10 @@ use stentor_wire::engineio::{
 };
 use stentor_wire::http1::write_request_head;
 
-use super::answer::Answer;
+use super::answer::{Answer, Requests};
 use super::envelope::{Arrived, MessageReader};
 use super::session::{Heard, Session};
-use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, socketio09};
+use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient, socketio09};
 
 /// Packets of an answer's body.
 const PACKETS_MAX: usize = 100_000;
@@ -50,9 +50,8 @@ pub(in super::super) struct PollingClient {
     /// Path and query with the session's id.
     target: String,
     main: Answer,
-    side: Answer,
-    /// A POST is under way on the side connection.
-    posting: bool,
+    /// POSTs on the side connection.
+    side: Requests,
     /// Packets for the next POST, as they stand in text messages.
     queue: Vec<String>,
     messages: MessageReader,
@@ -70,80 +69,22 @@ impl PollingClient {
             session: Session::new(protocol),
             target: String::new(),
             main: Answer::default(),
-            side: Answer::default(),
-            posting: false,
+            side: Requests::default(),
             queue: Vec::new(),
             messages: MessageReader::default(),
         }
     }
 
-    pub(super) fn side_is_idle(&self) -> bool {
-        !self.posting
-    }
-
-    pub(super) fn connected(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
-        get(dialect, &dialect.path, out);
-    }
-
-    pub(super) fn receive(
-        &mut self,
-        dialect: &Dialect,
-        lane: Lane,
-        data: &[u8],
-        out: &mut Out,
-        happened: &mut Vec<ClientEvent>,
-    ) -> Result<(), Fault> {
-        if lane == Lane::Side {
-            if !self.posting {
-                return Err(Fault::Answer("an answer to no request"));
-            }
-            if self.side.feed(data)? {
-                self.side.check()?;
-                self.posting = false;
-                self.post(dialect, &mut out.side);
-            }
-            return Ok(());
-        }
-        if !self.main.feed(data)? {
-            return Ok(());
-        }
-        self.main.check()?;
-        if self.stage == Stage::Entering {
-            self.stage = Stage::Polling;
-        } else {
-            let body = self.main.take_body();
-            let dealt = self.packets(dialect, &body, happened);
-            self.main.give_back(body);
-            dealt?;
-        }
-        if self.stage == Stage::Asked && self.queue.is_empty() {
-            self.stage = Stage::Polling;
-        } else if self.stage == Stage::Asked {
-            // Nothing waits on the main connection yet, so what is to be said goes there.
-            self.stage = Stage::Entering;
-            self.write_post(dialect, &mut out.main);
-            return Ok(());
-        }
-        get(dialect, &self.target, &mut out.main);
-        self.post(dialect, &mut out.side);
-        Ok(())
-    }
-
-    fn packets(
-        &mut self,
-        dialect: &Dialect,
-        body: &[u8],
-        happened: &mut Vec<ClientEvent>,
-    ) -> Result<(), Fault> {
+    fn packets(&mut self, dialect: &Dialect, body: &[u8], out: &mut Out) -> Result<(), Fault> {
         let Bodies::Engine(format) = self.bodies else {
             if self.target.is_empty() {
                 self.target = format!("{}xhr-polling/{}", dialect.path, socketio09::session_id(body)?);
                 return Ok(());
             }
             return socketio09::packets(body, |packet| {
-                if !self.take_payload(dialect, packet, happened)? {
+                if !self.take_payload(dialect, packet, out)? {
                     let heard = self.session.hear_message(packet.as_bytes())?;
-                    self.deal(heard, happened);
+                    self.deal(heard, out);
                 }
                 Ok(())
             });
@@ -157,27 +98,22 @@ impl PollingClient {
                 self.take_sid(dialect, &packet)?;
             }
             if let Packet { kind: PacketKind::Message, data: Data::Text(text) } = packet
-                && self.take_payload(dialect, text, happened)?
+                && self.take_payload(dialect, text, out)?
             {
                 continue;
             }
             let heard = self.session.hear_packet(packet)?;
-            self.deal(heard, happened);
+            self.deal(heard, out);
         }
         Ok(())
     }
 
     /// Whether a packet is one of the load's.
-    fn take_payload(
-        &mut self,
-        dialect: &Dialect,
-        packet: &str,
-        happened: &mut Vec<ClientEvent>,
-    ) -> Result<bool, Fault> {
+    fn take_payload(&mut self, dialect: &Dialect, packet: &str, out: &mut Out) -> Result<bool, Fault> {
         let mut is_payload = false;
         self.messages.take(&dialect.inbound, packet.as_bytes(), true, |arrived| {
             if let Arrived::Payload { head, payload_bytes, clean } = arrived {
-                happened.push(ClientEvent::Payload { head, payload_bytes, clean });
+                out.happened.push(ClientEvent::Payload { head, payload_bytes, clean });
                 is_payload = true;
             }
             Ok::<(), Fault>(())
@@ -185,10 +121,8 @@ impl PollingClient {
         Ok(is_payload)
     }
 
-    fn deal(&mut self, heard: Heard, happened: &mut Vec<ClientEvent>) {
-        if heard.opened {
-            happened.push(ClientEvent::Opened);
-        }
+    fn deal(&mut self, heard: Heard, out: &mut Out) {
+        out.happened.extend(heard.opened.then_some(ClientEvent::Opened));
         self.queue.extend(heard.say);
     }
 
@@ -206,30 +140,9 @@ impl PollingClient {
         Ok(())
     }
 
-    pub(super) fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out) {
-        out.scratch.clear();
-        dialect.outbound.wrap(&mut out.scratch, payload);
-        let text = String::from_utf8_lossy(&out.scratch);
-        self.queue.push(match self.bodies {
-            Bodies::Engine(_) => format!("4{text}"),
-            Bodies::SocketIo09 => text.into_owned(),
-        });
-        self.post(dialect, &mut out.side);
-    }
-
-    pub(super) fn heartbeat_interval(&self) -> Option<Duration> {
-        self.session.heartbeat_interval()
-    }
-
-    pub(super) fn heartbeat(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
-        self.queue.push(String::from_utf8_lossy(self.session.heartbeat()).into_owned());
-        self.post(dialect, out);
-    }
-
     /// Posts what waits, unless a POST is under way already.
     fn post(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
-        if !self.posting && !self.queue.is_empty() {
-            self.posting = true;
+        if self.side.begin(!self.queue.is_empty()) {
             self.write_post(dialect, out);
         }
     }
@@ -254,6 +167,68 @@ impl PollingClient {
         ];
         write_request_head(out, "POST", &self.target, &headers);
         out.extend_from_slice(&body);
+    }
+}
+
+impl ProtocolClient for PollingClient {
+    fn connected(&mut self, dialect: &Dialect, _key: u128, out: &mut Out) {
+        get(dialect, &dialect.path, &mut out.main);
+    }
+
+    fn receive(&mut self, dialect: &Dialect, lane: Lane, data: &[u8], out: &mut Out) -> Result<(), Fault> {
+        if lane == Lane::Side {
+            if self.side.feed(data)? {
+                self.post(dialect, &mut out.side);
+            }
+            return Ok(());
+        }
+        if !self.main.feed(data)? {
+            return Ok(());
+        }
+        self.main.check()?;
+        if self.stage == Stage::Entering {
+            self.stage = Stage::Polling;
+        } else {
+            let body = self.main.take_body();
+            let dealt = self.packets(dialect, &body, out);
+            self.main.give_back(body);
+            dealt?;
+        }
+        if self.stage == Stage::Asked && self.queue.is_empty() {
+            self.stage = Stage::Polling;
+        } else if self.stage == Stage::Asked {
+            // Nothing waits on the main connection yet, so what is to be said goes there.
+            self.stage = Stage::Entering;
+            self.write_post(dialect, &mut out.main);
+            return Ok(());
+        }
+        get(dialect, &self.target, &mut out.main);
+        self.post(dialect, &mut out.side);
+        Ok(())
+    }
+
+    fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out) {
+        out.scratch.clear();
+        dialect.outbound.wrap(&mut out.scratch, payload);
+        let text = String::from_utf8_lossy(&out.scratch);
+        self.queue.push(match self.bodies {
+            Bodies::Engine(_) => format!("4{text}"),
+            Bodies::SocketIo09 => text.into_owned(),
+        });
+        self.post(dialect, &mut out.side);
+    }
+
+    fn heartbeat_interval(&self) -> Option<Duration> {
+        self.session.heartbeat_interval()
+    }
+
+    fn heartbeat(&mut self, dialect: &Dialect, out: &mut Out) {
+        self.queue.push(String::from_utf8_lossy(self.session.heartbeat()).into_owned());
+        self.post(dialect, &mut out.side);
+    }
+
+    fn side_is_idle(&self) -> bool {
+        self.side.is_idle()
     }
 }
 

@@ -13,11 +13,11 @@ use std::collections::VecDeque;
 
 use stentor_wire::http1::{BodyDecoder, HeadScanner, Limits, parse_response, write_request_head};
 
-use super::answer::Answer;
+use super::answer::Requests;
 use super::envelope::{Arrived, MessageReader};
 use super::lines::take_lines;
 use super::session::Session;
-use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol};
+use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -30,9 +30,8 @@ pub(in super::super) struct StreamingClient {
     /// While a body comes.
     body: Option<BodyDecoder>,
     messages: MessageReader,
-    side: Answer,
-    /// A POST is under way on the side connection.
-    posting: bool,
+    /// POSTs on the side connection.
+    side: Requests,
     /// Bodies of the next POSTs.
     queue: VecDeque<Vec<u8>>,
 }
@@ -46,22 +45,9 @@ impl StreamingClient {
             head: Vec::new(),
             body: None,
             messages: MessageReader::default(),
-            side: Answer::default(),
-            posting: false,
+            side: Requests::default(),
             queue: VecDeque::new(),
         }
-    }
-
-    pub(super) fn side_is_idle(&self) -> bool {
-        !self.posting
-    }
-
-    pub(super) fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Vec<u8>) {
-        self.target = match dialect.protocol {
-            Protocol::Sse => dialect.path.clone(),
-            _ => dialect.sockjs_session(key),
-        };
-        self.ask(dialect, out);
     }
 
     fn ask(&self, dialect: &Dialect, out: &mut Vec<u8>) {
@@ -77,28 +63,66 @@ impl StreamingClient {
         }
     }
 
-    pub(super) fn receive(
+    /// Takes what came of a response's head; once it is whole and right, how many bytes of `data` were its own.
+    fn hear_head(&mut self, dialect: &Dialect, data: &[u8], out: &mut Out) -> Result<Option<usize>, Fault> {
+        let had = self.head.len();
+        self.head.extend_from_slice(data);
+        let limits = Limits::default();
+        let Some(end) = self.scanner.find_end(&self.head, &limits)? else { return Ok(None) };
+        let response = parse_response(&self.head[..end], &limits)?;
+        if response.status() != 200 {
+            let told = self.head[end..].iter().take(100).copied().collect();
+            let told = String::from_utf8(told).unwrap_or_default();
+            return Err(Fault::Status(response.status(), told));
+        }
+        self.body = Some(BodyDecoder::new(response.body(false)));
+        self.head.clear();
+        self.scanner = HeadScanner::default();
+        if dialect.protocol == Protocol::Sse {
+            out.happened.push(ClientEvent::Opened);
+        }
+        Ok(Some(end - had))
+    }
+
+    /// Posts what waits, unless a POST is under way already.
+    fn post(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
+        if !self.side.begin(!self.queue.is_empty()) {
+            return;
+        }
+        let Some(body) = self.queue.pop_front() else { return };
+        let (target, length) = (format!("{}/xhr_send", self.target), body.len().to_string());
+        let headers =
+            [("Host", dialect.host.as_str()), ("Content-Type", "text/plain"), ("Content-Length", &length)];
+        write_request_head(out, "POST", &target, &headers);
+        out.extend_from_slice(&body);
+    }
+}
+
+impl ProtocolClient for StreamingClient {
+    fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Out) {
+        self.target = match dialect.protocol {
+            Protocol::Sse => dialect.path.clone(),
+            _ => dialect.sockjs_session(key),
+        };
+        self.ask(dialect, &mut out.main);
+    }
+
+    fn receive(
         &mut self,
         dialect: &Dialect,
         lane: Lane,
         mut data: &[u8],
         out: &mut Out,
-        happened: &mut Vec<ClientEvent>,
     ) -> Result<(), Fault> {
         if lane == Lane::Side {
-            if !self.posting {
-                return Err(Fault::Answer("an answer to no request"));
-            }
             if self.side.feed(data)? {
-                self.side.check()?;
-                self.posting = false;
                 self.post(dialect, &mut out.side);
             }
             return Ok(());
         }
         loop {
             let Some(body) = &mut self.body else {
-                let Some(used) = self.hear_head(dialect, data, happened)? else { return Ok(()) };
+                let Some(used) = self.hear_head(dialect, data, out)? else { return Ok(()) };
                 data = &data[used..];
                 continue;
             };
@@ -108,12 +132,10 @@ impl StreamingClient {
             take_lines(messages, &dialect.inbound, decoded.data, |arrived| {
                 match arrived {
                     Arrived::Payload { head, payload_bytes, clean } => {
-                        happened.push(ClientEvent::Payload { head, payload_bytes, clean });
+                        out.happened.push(ClientEvent::Payload { head, payload_bytes, clean });
                     }
                     Arrived::Other(line) => {
-                        if session.hear_line(line)?.opened {
-                            happened.push(ClientEvent::Opened);
-                        }
+                        out.happened.extend(session.hear_line(line)?.opened.then_some(ClientEvent::Opened));
                     }
                 }
                 Ok::<(), Fault>(())
@@ -131,50 +153,14 @@ impl StreamingClient {
         }
     }
 
-    /// Takes what came of a response's head; once it is whole and right, how many bytes of `data` were its own.
-    fn hear_head(
-        &mut self,
-        dialect: &Dialect,
-        data: &[u8],
-        happened: &mut Vec<ClientEvent>,
-    ) -> Result<Option<usize>, Fault> {
-        let had = self.head.len();
-        self.head.extend_from_slice(data);
-        let limits = Limits::default();
-        let Some(end) = self.scanner.find_end(&self.head, &limits)? else { return Ok(None) };
-        let response = parse_response(&self.head[..end], &limits)?;
-        if response.status() != 200 {
-            let told = self.head[end..].iter().take(100).copied().collect();
-            let told = String::from_utf8(told).unwrap_or_default();
-            return Err(Fault::Status(response.status(), told));
-        }
-        self.body = Some(BodyDecoder::new(response.body(false)));
-        self.head.clear();
-        self.scanner = HeadScanner::default();
-        if dialect.protocol == Protocol::Sse {
-            happened.push(ClientEvent::Opened);
-        }
-        Ok(Some(end - had))
-    }
-
-    pub(super) fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out) {
+    fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out) {
         let mut body = Vec::new();
         dialect.outbound.wrap(&mut body, payload);
         self.queue.push_back(body);
         self.post(dialect, &mut out.side);
     }
 
-    /// Posts what waits, unless a POST is under way already.
-    fn post(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
-        if self.posting {
-            return;
-        }
-        let Some(body) = self.queue.pop_front() else { return };
-        self.posting = true;
-        let (target, length) = (format!("{}/xhr_send", self.target), body.len().to_string());
-        let headers =
-            [("Host", dialect.host.as_str()), ("Content-Type", "text/plain"), ("Content-Length", &length)];
-        write_request_head(out, "POST", &target, &headers);
-        out.extend_from_slice(&body);
+    fn side_is_idle(&self) -> bool {
+        self.side.is_idle()
     }
 }

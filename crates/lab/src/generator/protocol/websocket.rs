@@ -19,7 +19,9 @@ use super::hixie::{self, HixieHandshake, HixieReader};
 use super::mqtt::PacketReader;
 use super::session::{Heard, Session};
 use super::socketio06::{self, Inner, InnerReader};
-use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, bayeux, mqtt, nats, socketio09};
+use super::{
+    ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient, bayeux, mqtt, nats, socketio09,
+};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -102,59 +104,11 @@ impl WebSocketClient {
         }
     }
 
-    pub(super) fn side_is_idle(&self) -> bool {
-        !matches!(self.opening.as_deref(), Some(Opening::Asking(..)))
-    }
-
-    pub(super) fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Out) {
-        match dialect.protocol {
-            Protocol::SocketIo07 | Protocol::SocketIo09 => {
-                // Browsers don't upgrade the connection that they asked on, and this one has done its work.
-                let headers = [("Host", dialect.host.as_str()), ("Connection", "close")];
-                write_request_head(&mut out.side, "GET", &dialect.path, &headers);
-                self.opening = Some(Box::new(Opening::Asking(Answer::default(), key)));
-            }
-            Protocol::SockJs => {
-                let path = format!("{}/websocket", dialect.sockjs_session(key));
-                self.upgrade(dialect, key, &path, &mut out.main);
-            }
-            _ => self.upgrade(dialect, key, &dialect.path, &mut out.main),
-        }
-    }
-
     fn upgrade(&mut self, dialect: &Dialect, key: u128, path: &str, out: &mut Vec<u8>) {
         self.opening = Some(Box::new(match &self.frames {
             Frames::Rfc(_) => Opening::Upgrading(Handshake::begin(dialect, key, path, out)),
             Frames::Hixie(_) => Opening::UpgradingHixie(HixieHandshake::begin(dialect, key, path, out)),
         }));
-    }
-
-    pub(super) fn receive(
-        &mut self,
-        dialect: &Dialect,
-        lane: Lane,
-        data: &[u8],
-        out: &mut Out,
-        happened: &mut Vec<ClientEvent>,
-    ) -> Result<(), Fault> {
-        if lane == Lane::Side {
-            return self.take_session(dialect, data, out);
-        }
-        let upgraded = match self.opening.as_deref_mut() {
-            None => return self.take_frames(dialect, data, out, happened),
-            Some(Opening::Asking(..)) => return Err(Fault::Answer("an answer to no request")),
-            Some(Opening::Upgrading(handshake)) => handshake.take(data)?,
-            Some(Opening::UpgradingHixie(handshake)) => handshake.take(data)?,
-        };
-        let Some(rest) = upgraded else { return Ok(()) };
-        self.opening = None;
-        if self.session.opens_at_once() {
-            happened.push(ClientEvent::Opened);
-        }
-        if let Some(greeting) = self.session.greeting() {
-            write_message(dialect, greeting, &mut out.main);
-        }
-        self.take_frames(dialect, &rest, out, happened)
     }
 
     /// Takes what came of the answer to the question for a session.
@@ -171,15 +125,9 @@ impl WebSocketClient {
         Ok(())
     }
 
-    fn take_frames(
-        &mut self,
-        dialect: &Dialect,
-        data: &[u8],
-        out: &mut Out,
-        happened: &mut Vec<ClientEvent>,
-    ) -> Result<(), Fault> {
+    fn take_frames(&mut self, dialect: &Dialect, data: &[u8], out: &mut Out) -> Result<(), Fault> {
         let Self { frames, cutter, messages, session, .. } = self;
-        let mut ear = Ear { dialect, messages, session, happened, out: &mut out.main };
+        let mut ear = Ear { dialect, messages, session, out };
         let each = |piece: Piece<'_>| match piece {
             Piece::Data { bytes, ends } => cutter.take(bytes, ends, &mut ear),
             Piece::Control { opcode, payload } => ear.control(opcode, payload),
@@ -189,8 +137,45 @@ impl WebSocketClient {
             Frames::Hixie(frames) => frames.feed(data, each),
         }
     }
+}
 
-    pub(super) fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out) {
+impl ProtocolClient for WebSocketClient {
+    fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Out) {
+        match dialect.protocol {
+            Protocol::SocketIo07 | Protocol::SocketIo09 => {
+                // Browsers don't upgrade the connection that they asked on, and this one has done its work.
+                let headers = [("Host", dialect.host.as_str()), ("Connection", "close")];
+                write_request_head(&mut out.side, "GET", &dialect.path, &headers);
+                self.opening = Some(Box::new(Opening::Asking(Answer::default(), key)));
+            }
+            Protocol::SockJs => {
+                let path = format!("{}/websocket", dialect.sockjs_session(key));
+                self.upgrade(dialect, key, &path, &mut out.main);
+            }
+            _ => self.upgrade(dialect, key, &dialect.path, &mut out.main),
+        }
+    }
+
+    fn receive(&mut self, dialect: &Dialect, lane: Lane, data: &[u8], out: &mut Out) -> Result<(), Fault> {
+        if lane == Lane::Side {
+            return self.take_session(dialect, data, out);
+        }
+        let upgraded = match self.opening.as_deref_mut() {
+            None => return self.take_frames(dialect, data, out),
+            Some(Opening::Asking(..)) => return Err(Fault::Answer("an answer to no request")),
+            Some(Opening::Upgrading(handshake)) => handshake.take(data)?,
+            Some(Opening::UpgradingHixie(handshake)) => handshake.take(data)?,
+        };
+        let Some(rest) = upgraded else { return Ok(()) };
+        self.opening = None;
+        out.happened.extend(self.session.opens_at_once().then_some(ClientEvent::Opened));
+        if let Some(greeting) = self.session.greeting() {
+            write_message(dialect, greeting, &mut out.main);
+        }
+        self.take_frames(dialect, &rest, out)
+    }
+
+    fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out) {
         out.scratch.clear();
         match dialect.protocol {
             Protocol::Bayeux => {
@@ -203,12 +188,16 @@ impl WebSocketClient {
         write_message(dialect, &out.scratch, &mut out.main);
     }
 
-    pub(super) fn heartbeat_interval(&self) -> Option<Duration> {
+    fn heartbeat_interval(&self) -> Option<Duration> {
         self.session.heartbeat_interval()
     }
 
-    pub(super) fn heartbeat(&self, dialect: &Dialect, out: &mut Vec<u8>) {
-        write_message(dialect, self.session.heartbeat(), out);
+    fn heartbeat(&mut self, dialect: &Dialect, out: &mut Out) {
+        write_message(dialect, self.session.heartbeat(), &mut out.main);
+    }
+
+    fn side_is_idle(&self) -> bool {
+        !matches!(self.opening.as_deref(), Some(Opening::Asking(..)))
     }
 }
 
@@ -217,21 +206,20 @@ struct Ear<'a> {
     dialect: &'a Dialect,
     messages: &'a mut MessageReader,
     session: &'a mut Session,
-    happened: &'a mut Vec<ClientEvent>,
-    out: &'a mut Vec<u8>,
+    out: &'a mut Out,
 }
 
 impl Ear<'_> {
     /// The next bytes of a message.
     fn take(&mut self, bytes: &[u8], ends: bool) -> Result<(), Fault> {
-        let Self { dialect, messages, session, happened, out } = self;
+        let Self { dialect, messages, session, out } = self;
         messages.take(&dialect.inbound, bytes, ends, |arrived| match arrived {
             Arrived::Payload { head, payload_bytes, clean } => {
-                happened.push(ClientEvent::Payload { head, payload_bytes, clean });
+                out.happened.push(ClientEvent::Payload { head, payload_bytes, clean });
                 Ok(())
             }
             Arrived::Other(message) => {
-                deal(session.hear_message(message)?, dialect, happened, out);
+                deal(session.hear_message(message)?, dialect, out);
                 Ok(())
             }
         })
@@ -239,26 +227,24 @@ impl Ear<'_> {
 
     /// A message that isn't the load's.
     fn hear(&mut self, message: &[u8]) -> Result<(), Fault> {
-        deal(self.session.hear_message(message)?, self.dialect, self.happened, self.out);
+        deal(self.session.hear_message(message)?, self.dialect, self.out);
         Ok(())
     }
 
     fn control(&mut self, opcode: u8, payload: &[u8]) -> Result<(), Fault> {
         match opcode {
             8 => return Err(Fault::Ended("a close frame".to_owned())),
-            9 => encode(self.out, Opcode::Pong, payload, false, Some(self.dialect.mask)),
+            9 => encode(&mut self.out.main, Opcode::Pong, payload, false, Some(self.dialect.mask)),
             _ => {}
         }
         Ok(())
     }
 }
 
-fn deal(heard: Heard, dialect: &Dialect, happened: &mut Vec<ClientEvent>, out: &mut Vec<u8>) {
-    if heard.opened {
-        happened.push(ClientEvent::Opened);
-    }
+fn deal(heard: Heard, dialect: &Dialect, out: &mut Out) {
+    out.happened.extend(heard.opened.then_some(ClientEvent::Opened));
     if let Some(text) = heard.say {
-        write_message(dialect, text.as_bytes(), out);
+        write_message(dialect, text.as_bytes(), &mut out.main);
     }
 }
 

@@ -40,10 +40,10 @@ fn sent(pair: &mut Pair, opcode: u8) -> Vec<u8> {
 /// Reads these frames cut at every place; the events must be these each time, and so what is sent.
 fn check_cuts(pair: &mut Pair, frames: &[u8], opcode: u8, events: &[ClientEvent], answer: &[u8]) {
     for cut in 0..frames.len() {
-        pair.happened.clear();
+        pair.out.happened.clear();
         pair.hear(Lane::Main, &frames[..cut]);
         pair.hear(Lane::Main, &frames[cut..]);
-        assert_eq!(pair.happened, events, "cut at {cut}");
+        assert_eq!(pair.out.happened, events, "cut at {cut}");
         assert_eq!(sent(pair, opcode), answer, "cut at {cut}");
     }
 }
@@ -112,9 +112,9 @@ fn nats_is_a_stream_of_lines_cut_into_frames_anywhere() {
     for at in 0..stream.len() {
         let (begin, end) = stream.as_bytes().split_at(at);
         let frames = [frame(Opcode::Binary, begin), frame(Opcode::Binary, end)].concat();
-        pair.happened.clear();
+        pair.out.happened.clear();
         pair.hear(Lane::Main, &frames);
-        assert_eq!(pair.happened, [first, second], "{at}");
+        assert_eq!(pair.out.happened, [first, second], "{at}");
         assert_eq!(sent(&mut pair, 2), b"PONG\r\n", "{at}");
     }
     check_cuts(&mut pair, &frame(Opcode::Binary, stream.as_bytes()), 2, &[first, second], b"PONG\r\n");

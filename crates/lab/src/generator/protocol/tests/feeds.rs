@@ -18,7 +18,6 @@ struct Pair {
     dialect: Dialect,
     client: Client,
     out: Out,
-    happened: Vec<ClientEvent>,
 }
 
 impl Pair {
@@ -28,8 +27,8 @@ impl Pair {
         (spec.protocol, spec.document) = (protocol, Some(SHAPE));
         let dialect = Dialect::new(&spec);
         let client = dialect.client();
-        let mut pair = Self { dialect, client, out: Out::default(), happened: Vec::new() };
-        pair.client.connected(&pair.dialect, 4711, &mut pair.out, &mut pair.happened);
+        let mut pair = Self { dialect, client, out: Out::default() };
+        pair.client.connected(&pair.dialect, 4711, &mut pair.out);
         let asked = std::mem::take(&mut pair.out.main);
         let request = parse_request(&asked, &http1::Limits::default()).unwrap();
         let mut answer = Vec::new();
@@ -40,7 +39,7 @@ impl Pair {
     }
 
     fn hear(&mut self, data: &[u8]) -> Result<(), Fault> {
-        self.client.receive(&self.dialect, Lane::Main, data, &mut self.out, &mut self.happened)
+        self.client.receive(&self.dialect, Lane::Main, data, &mut self.out)
     }
 
     fn hear_text(&mut self, text: &[u8]) -> Result<(), Fault> {
@@ -49,7 +48,7 @@ impl Pair {
 
     /// The last thing that happened: number and length of a payload, and whether it was clean.
     fn last(&self) -> (Option<u64>, u64, bool) {
-        match self.happened.iter().rev().find(|happened| **happened != ClientEvent::Opened) {
+        match self.out.happened.iter().rev().find(|happened| **happened != ClientEvent::Opened) {
             Some(ClientEvent::Payload { head, payload_bytes, clean }) => {
                 (head.map(|head| head.sequence), *payload_bytes, *clean)
             }
@@ -88,7 +87,7 @@ fn whole_documents_are_compared_byte_by_byte() {
             let right = (Some(version.saturating_sub(1)), length, version > 0);
             assert_eq!(pair.last(), right, "cut at {cut}");
         }
-        assert!(pair.happened.contains(&ClientEvent::Opened));
+        assert!(pair.out.happened.contains(&ClientEvent::Opened));
         // A changed byte anywhere, a missing one, one too many.
         for at in [0, HEAD_AT - 1, BODY_AT, 700, length as usize - 1] {
             let mut wrong = document(3).text().to_vec();
@@ -130,11 +129,11 @@ fn deltas_are_carried_out_and_verified() {
     let begun = || {
         let mut pair = Pair::new(Protocol::StentorV1, "/ws?feed=bench");
         pair.hear_text(welcome).unwrap();
-        assert!(!pair.happened.contains(&ClientEvent::Opened));
+        assert!(!pair.out.happened.contains(&ClientEvent::Opened));
         let first = frame(Opcode::Text, snapshot(1, &document(0)).as_bytes());
         pair.hear(&first[..500]).unwrap();
         pair.hear(&first[500..]).unwrap();
-        assert!(pair.happened.contains(&ClientEvent::Opened));
+        assert!(pair.out.happened.contains(&ClientEvent::Opened));
         pair.hear_text(delta(1, 2, &patch(0)).as_bytes()).unwrap();
         assert_eq!(pair.last(), (Some(0), length, true));
         pair
@@ -170,10 +169,10 @@ fn deltas_are_carried_out_and_verified() {
 fn one_that_asks_is_open_before() {
     let mut pair = Pair::new(Protocol::StentorV1, "/ws");
     pair.hear_text(br#"{"type":"welcome","session":"c0ffee","ping_ms":25000}"#).unwrap();
-    assert_eq!(pair.happened, [ClientEvent::Opened]);
+    assert_eq!(pair.out.happened, [ClientEvent::Opened]);
     pair.client.send(&pair.dialect, b"", &mut pair.out);
     assert!(pair.out.main.ends_with(br#"{"type":"subscribe","feed":"bench"}"#));
     pair.hear_text(br#"{"type":"ok"}"#).unwrap();
     pair.hear_text(snapshot(1, &document(0)).as_bytes()).unwrap();
-    assert_eq!(pair.happened.len(), 2);
+    assert_eq!(pair.out.happened.len(), 2);
 }

@@ -20,7 +20,6 @@ pub(super) struct Pair {
     pub(super) dialect: Dialect,
     pub(super) client: Client,
     pub(super) out: Out,
-    pub(super) happened: Vec<ClientEvent>,
 }
 
 impl Pair {
@@ -30,8 +29,8 @@ impl Pair {
         spec.protocol = protocol;
         let dialect = Dialect::new(&spec);
         let client = dialect.client();
-        let mut pair = Self { dialect, client, out: Out::default(), happened: Vec::new() };
-        pair.client.connected(&pair.dialect, 4711, &mut pair.out, &mut pair.happened);
+        let mut pair = Self { dialect, client, out: Out::default() };
+        pair.client.connected(&pair.dialect, 4711, &mut pair.out);
         pair
     }
 
@@ -52,11 +51,11 @@ impl Pair {
     }
 
     pub(super) fn hear(&mut self, lane: Lane, data: &[u8]) {
-        self.client.receive(&self.dialect, lane, data, &mut self.out, &mut self.happened).unwrap();
+        self.client.receive(&self.dialect, lane, data, &mut self.out).unwrap();
     }
 
     pub(super) fn complains(&mut self, lane: Lane, data: &[u8]) -> String {
-        let received = self.client.receive(&self.dialect, lane, data, &mut self.out, &mut self.happened);
+        let received = self.client.receive(&self.dialect, lane, data, &mut self.out);
         received.unwrap_err().to_string()
     }
 
@@ -80,7 +79,7 @@ impl Pair {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.happened.contains(&ClientEvent::Opened)
+        self.out.happened.contains(&ClientEvent::Opened)
     }
 }
 
@@ -140,7 +139,7 @@ fn socket_io_2_is_let_in_unasked() {
     let event = format!(r#"42["message","{text}"]"#);
     assert_eq!(pair.send(&text), event);
     assert_eq!(pair.exchange(&event), "");
-    assert_eq!(pair.happened.last(), Some(&arrives));
+    assert_eq!(pair.out.happened.last(), Some(&arrives));
     assert!(pair.complains(Lane::Main, &frame(Opcode::Text, b"44\"no\"")).contains("no"));
 }
 
@@ -164,7 +163,10 @@ fn socket_io_asks_for_the_namespace() {
     assert_eq!(text, format!(r#"42["message","{}"]"#, str::from_utf8(&payload).unwrap()));
     pair.exchange(&text);
     let head = Some(Head { sequence: 1, intended_ns: 2 });
-    assert_eq!(pair.happened.last(), Some(&ClientEvent::Payload { head, payload_bytes: 44, clean: true }));
+    assert_eq!(
+        pair.out.happened.last(),
+        Some(&ClientEvent::Payload { head, payload_bytes: 44, clean: true })
+    );
     assert!(pair.complains(Lane::Main, &frame(Opcode::Text, b"41")).contains("namespace"));
 }
 
@@ -242,9 +244,9 @@ fn polling_asks_enters_polls_and_posts() {
     let mut payload = blank(44);
     Head { sequence: 9, intended_ns: 0 }.write(&mut payload);
     let event = format!("42[\"message\",\"{}\"]", str::from_utf8(&payload).unwrap());
-    pair.happened.clear();
+    pair.out.happened.clear();
     pair.hear(Lane::Main, &answer(200, &format!("2\u{1e}{event}\u{1e}{event}")));
-    assert_eq!(pair.happened.len(), 2);
+    assert_eq!(pair.out.happened.len(), 2);
     assert_eq!(request(&pair.main()), get);
     let (method, _, packets) = request(&std::mem::take(&mut pair.out.side));
     assert_eq!((method.as_str(), packets), ("POST", vec![r#"Pong Text("")"#.to_owned()]));
@@ -275,7 +277,7 @@ fn polling_of_socket_io_2_counts_and_posts_pings() {
         assert_eq!(request(&pair.main()), ("GET".to_owned(), base.to_owned(), vec![]));
         pair.hear(Lane::Main, &opened[..cut]);
         pair.hear(Lane::Main, &opened[cut..]);
-        assert_eq!(pair.happened, [ClientEvent::Opened, arrives]);
+        assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives]);
         // Nothing has to be said, so the next poll begins.
         assert_eq!(request(&pair.main()), ("GET".to_owned(), format!("{base}&sid=S-1"), vec![]));
         pair.client.heartbeat(&pair.dialect, &mut pair.out);
@@ -291,7 +293,7 @@ fn polling_of_socket_io_2_counts_and_posts_pings() {
         let digits = event.len().to_string().bytes().map(|digit| digit - b'0').collect::<Vec<u8>>();
         let octets = [&[0][..], &digits, &[0xff], event.as_bytes(), &[0, 1, 0xff], b"3"].concat();
         pair.hear(Lane::Main, &answer_bytes(200, &octets));
-        assert_eq!(pair.happened, [ClientEvent::Opened, arrives, arrives]);
+        assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives, arrives]);
     }
 }
 
@@ -332,11 +334,11 @@ fn xhr_streaming_reads_lines_and_asks_again() {
         assert!(target.starts_with("/sockjs/") && target.ends_with("/xhr_streaming"));
         pair.hear(Lane::Main, &first[..cut]);
         pair.hear(Lane::Main, &first[cut..]);
-        assert_eq!(pair.happened, [ClientEvent::Opened, arrives, arrives]);
+        assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives, arrives]);
         // The same session goes on with the next response, prelude and all.
         assert_eq!(request(&pair.main()).1, target);
         pair.hear(Lane::Main, &streamed("application/javascript", &[&prelude, &frame], false));
-        assert_eq!(pair.happened.len(), 5);
+        assert_eq!(pair.out.happened.len(), 5);
         // What is sent goes beside, one request after the other.
         for _ in 0..2 {
             pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
@@ -366,7 +368,7 @@ fn an_event_stream_is_open_with_its_head() {
         // The quotes are the document's.
         let head = Some(Head { sequence: 9, intended_ns: 5 });
         let arrives = ClientEvent::Payload { head, payload_bytes: 62, clean: true };
-        assert_eq!(pair.happened, [ClientEvent::Opened, arrives, arrives], "{cut}");
+        assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives, arrives], "{cut}");
     }
     let mut pair = Pair::new(Protocol::Sse);
     let ended = streamed("text/event-stream", &[&event], true);
@@ -382,11 +384,11 @@ fn lines_over_tcp_need_no_opening() {
     let (text, arrives) = numbered(1);
     let lines = format!("{text}\n{text}\n{text}x");
     for cut in 0..lines.len() {
-        pair.happened.clear();
+        pair.out.happened.clear();
         pair.client = pair.dialect.client();
         pair.hear(Lane::Main, &lines.as_bytes()[..cut]);
         pair.hear(Lane::Main, &lines.as_bytes()[cut..]);
-        assert_eq!(pair.happened, [arrives, arrives]);
+        assert_eq!(pair.out.happened, [arrives, arrives]);
     }
     pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
     assert_eq!(pair.main(), format!("{text}\n").as_bytes());

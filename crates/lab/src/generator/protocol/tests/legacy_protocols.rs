@@ -65,7 +65,7 @@ fn socket_io_09_asks_for_a_session_first() {
     assert_eq!(pair.exchange(r#"5:::{"name":"news","args":[{}]}"#), "");
     assert_eq!(pair.send(&text), event);
     assert_eq!(pair.exchange(&event), "");
-    assert_eq!(pair.happened.last(), Some(&arrives));
+    assert_eq!(pair.out.happened.last(), Some(&arrives));
     assert!(pair.complains(Lane::Main, &frame(Opcode::Text, b"0::")).contains("disconnect"));
     assert!(pair.complains(Lane::Side, &answer(200, SESSION)).contains("no request"));
 
@@ -85,7 +85,7 @@ fn socket_io_07_upgrades_as_it_was_done_then() {
         let (mut pair, _) = named(Protocol::SocketIo07);
         pair.hear(Lane::Main, &begin[..cut]);
         pair.hear(Lane::Main, &begin[cut..]);
-        assert_eq!(pair.happened, [ClientEvent::Opened, arrives, arrives], "{cut}");
+        assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives, arrives], "{cut}");
         assert_eq!(pair.main(), hixie("2::"));
         pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
         assert_eq!(pair.main(), hixie(&event));
@@ -114,7 +114,7 @@ fn socket_io_06_counts_in_its_frames() {
         assert_eq!(pair.main(), request);
         pair.hear(Lane::Main, &begin[..cut]);
         pair.hear(Lane::Main, &begin[cut..]);
-        assert_eq!(pair.happened, [ClientEvent::Opened, arrives, arrives, arrives], "{cut}");
+        assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives, arrives, arrives], "{cut}");
         assert_eq!(pair.main(), b"\0~m~4~m~~h~1\xff");
         pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
         assert_eq!(
@@ -122,7 +122,7 @@ fn socket_io_06_counts_in_its_frames() {
             format!("\0~m~60~m~{text}").into_bytes().into_iter().chain([0xff]).collect::<Vec<u8>>()
         );
         pair.hear(Lane::Main, &counted("~j~{\"a\":1}"));
-        assert_eq!((pair.happened.len(), pair.main()), (4, vec![]));
+        assert_eq!((pair.out.happened.len(), pair.main()), (4, vec![]));
     }
 }
 
@@ -197,14 +197,14 @@ fn polling_of_socket_io_09_begins_twice() {
     polls(&mut pair);
     pair.hear(Lane::Main, &answer(200, "1::"));
     polls(&mut pair);
-    assert_eq!(pair.happened, [ClientEvent::Opened]);
+    assert_eq!(pair.out.happened, [ClientEvent::Opened]);
     pair.hear(Lane::Main, &answer(200, "8::"));
     polls(&mut pair);
     let body =
         format!("\u{fffd}{0}\u{fffd}{event}\u{fffd}3\u{fffd}2::\u{fffd}{0}\u{fffd}{event}", event.len());
     pair.hear(Lane::Main, &answer(200, &body));
     polls(&mut pair);
-    assert_eq!(pair.happened, [ClientEvent::Opened, arrives, arrives]);
+    assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives, arrives]);
     let posted = |pair: &mut Pair| String::from_utf8(std::mem::take(&mut pair.out.side)).unwrap();
     let post = posted(&mut pair);
     assert!(
@@ -305,15 +305,15 @@ fn primus_is_json_and_who_pings_depends() {
         {
             assert_eq!(pair.exchange(other), "");
         }
-        assert_eq!(pair.happened, [ClientEvent::Opened]);
+        assert_eq!(pair.out.happened, [ClientEvent::Opened]);
         // Cut anywhere, the protocol's own is told from the load's.
         let both = [&b"\"primus::ping::1388534400000\""[..], quoted.as_bytes()];
         let both: Vec<u8> = both.iter().flat_map(|text| frame(Opcode::Text, text)).collect();
         for cut in 0..both.len() {
-            pair.happened.clear();
+            pair.out.happened.clear();
             pair.hear(Lane::Main, &both[..cut]);
             pair.hear(Lane::Main, &both[cut..]);
-            assert_eq!(pair.happened, [arrives], "{cut}");
+            assert_eq!(pair.out.happened, [arrives], "{cut}");
             assert_eq!(pair.main().is_empty(), pong.is_empty());
         }
         assert_eq!(pair.client.heartbeat_interval().is_some(), beat.is_some());
@@ -357,7 +357,7 @@ fn bayeux_shakes_hands_subscribes_and_connects() {
         assert_eq!(pair.exchange(nothing), "");
     }
     assert_eq!(pair.exchange(&format!(r#"[{{"channel":"/room","data":"{text}"}}]"#)), "");
-    assert_eq!(pair.happened, [ClientEvent::Opened, arrives]);
+    assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives]);
     for (wrong, expect) in [
         (r#"[{"channel":"/room","successful":false,"error":"403::no"}]"#, "403::no"),
         (r#"[{"channel":"/meta/connect","successful":false,"error":"401::who"}]"#, "401::who"),
