@@ -16,6 +16,9 @@ const fixtureCommand = process.env.STENTOR_FIXTURE?.split(' ') ?? [path.join(pat
 /** How long anything may take. Far more than it does, so that a slow machine fails no test. */
 export const PATIENCE_MS = 60_000;
 
+/** How long one test may take: less than the runner gives its file, so that a test that hangs fails by its name. */
+const TEST_TIMEOUT_MS = 150_000;
+
 /**
  * What an attempt gives, of which one in five has to succeed: for what a client has to do before the fixture's short heartbeats
  * end its session, where a busy machine may be slower than they are. What is broken fails each time; of what fails now and then
@@ -109,10 +112,14 @@ async function start(t, command, args) {
     stderr += chunk;
     for (let end; (end = stderr.indexOf('\n')) >= 0; stderr = stderr.slice(end + 1)) log.push(stderr.slice(0, end));
   });
+  // What is thrown in a timer fails the test that has set it. Some servers run for a whole file.
+  const hangs = t.name && setTimeout(() => { throw new Error(`not within ${TEST_TIMEOUT_MS} ms, log of ${command}:\n${log.join('\n')}`); }, TEST_TIMEOUT_MS);
   t.after(async () => {
+    clearTimeout(hangs);
     if (child.pid === undefined) return;
     if (child.exitCode !== null || child.signalCode !== null) return;
-    child.kill('SIGTERM');
+    // Unlike after SIGTERM, clients that are left needn't be spread over `drain_window`.
+    child.kill('SIGINT');
     const impatience = setTimeout(() => child.kill('SIGKILL'), PATIENCE_MS);
     await closed;
     clearTimeout(impatience);

@@ -2,6 +2,7 @@
 import http from 'node:http';
 import { once } from 'node:events';
 import { io } from 'socket.io-client';
+import { PATIENCE_MS, queue } from './harness.mjs';
 
 export const secret = '0123456789abcdef';
 
@@ -24,8 +25,14 @@ export async function backend(t, { answer = () => ({}), respond } = {}) {
   return { url: `http://127.0.0.1:${server.address().port}/hooks?a=1`, seen, server };
 }
 
-/** The configuration of a hook. */
-export const hook = (name, url, more = '') => `[[hooks]]\nname = "${name}"\nurl = "${url}"\n${more}\n`;
+// Servers that tests start wait for backends longer than a busy machine keeps these waiting.
+process.env.STENTOR_LIMITS_DECISION_TIMEOUT = '60s';
+
+/** The configuration of a hook, with a long timeout unless `more` has one. */
+export function hook(name, url, more = '') {
+  const timeout = /^timeout = /m.test(more) ? '' : 'timeout = "50s"\n';
+  return `[[hooks]]\nname = "${name}"\nurl = "${url}"\n${timeout}${more}\n`;
+}
 
 /** A Socket.IO client that is connected. */
 export async function connected(t, server, options = {}, namespace = '') {
@@ -35,7 +42,7 @@ export async function connected(t, server, options = {}, namespace = '') {
   return socket;
 }
 
-export const ask = (socket, ...event) => socket.timeout(20_000).emitWithAck(...event);
+export const ask = (socket, ...event) => socket.timeout(PATIENCE_MS).emitWithAck(...event);
 
 /** The samples of a metric by their labels. */
 export async function metric(server, name) {
@@ -44,18 +51,19 @@ export async function metric(server, name) {
   return Object.fromEntries(samples.map((line) => [line.match(/\{(.*)\}/)?.[1] ?? '', Number(line.split(' ').at(-1))]));
 }
 
-/** A client of `stentor.v1`, over anything that looks like a WebSocket. */
+/** A client of `stentor.v1`, over anything that looks like a WebSocket and that was created just now. */
 export async function plain(t, socket) {
-  const messages = [];
-  const waiting = [];
-  socket.onmessage = ({ data }) => {
-    const message = JSON.parse(data);
-    const wakes = waiting.shift();
-    if (wakes) wakes(message); else messages.push(message);
-  };
+  const received = queue();
+  socket.onmessage = ({ data }) => received.put(JSON.parse(data));
+  // `onclose` follows.
+  socket.onerror = () => {};
+  socket.onclose = ({ code, reason }) => received.put(new Error(`closed with ${code} ${reason}`));
   t.after(() => socket.close());
-  await new Promise((resolve) => { socket.onopen = resolve; });
-  const next = () => messages.length > 0 ? Promise.resolve(messages.shift()) : new Promise((resolve) => waiting.push(resolve));
+  const next = async () => {
+    const message = await received.next('a message');
+    if (message instanceof Error) throw message;
+    return message;
+  };
   const { session } = await next();
   return { session, next, send: (message) => socket.send(JSON.stringify(message)) };
 }

@@ -11,7 +11,7 @@ import { io } from 'socket.io-client';
 import SockJS from 'sockjs-client';
 import WebSocket from 'ws';
 import { fileURLToPath } from 'node:url';
-import { logged, serve } from './harness.mjs';
+import { PATIENCE_MS, logged, serve, within } from './harness.mjs';
 import { ask, backend, connected, hook, metric, plain, secret } from './hook-backends.mjs';
 
 const examples = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../examples/hooks');
@@ -56,7 +56,7 @@ test('clients of stentor.v1 send events over WebSocket and SockJS', async (t) =>
   const server = await serve(t, { config: hook('chat', url, 'on = ["event"]\nevents = ["a*"]') });
   for (const [protocol, connect] of [
     ['websocket', () => new WebSocket(`${server.ws}/ws`)],
-    ['sockjs', () => new SockJS(`${server.http}/sockjs`, null, { transports: ['xhr-polling'] })],
+    ['sockjs', () => new SockJS(`${server.http}/sockjs`, null, { transports: ['xhr-polling'], timeout: PATIENCE_MS })],
   ]) {
     const client = await plain(t, connect());
     client.send({ type: 'event', event: 'add', data: [1], id: 7 });
@@ -99,6 +99,14 @@ test('events of one client keep their order, those of many share requests', asyn
 
 test('a hook that misbehaves refuses its own clients only, and says why in the metrics', async (t) => {
   const good = await backend(t, { answer: ({ arguments: [n] }) => ({ ack: [n] }) });
+  // Answers when others have been answered often.
+  let count = 0;
+  const slow = await backend(t, {
+    answer: async () => {
+      while (count < 20) await passed(5);
+      return { ack: ['late'] };
+    },
+  });
   const answer = (answers) => (response, questions) => response.end(JSON.stringify({ answers: answers(questions) }));
   const bad = {
     timeout: () => {},
@@ -121,11 +129,12 @@ test('a hook that misbehaves refuses its own clients only, and says why in the m
     broken: (response) => { response.writeHead(200, { 'content-length': 100 }).write('{'); setTimeout(() => response.destroy(), 20); },
     'broken ': (response) => response.socket.end('nonsense\r\n\r\n'),
   };
-  const hooks = [hook('good', good.url, 'on = ["event"]\nevents = ["good"]')];
+  const hooks = [['good', good], ['slow', slow]].map(([name, { url }]) => hook(name, url, `on = ["event"]\nevents = ["${name}"]`));
   const names = Object.keys(bad);
   for (const [n, name] of names.entries()) {
     const { url } = await backend(t, { respond: bad[name] });
-    hooks.push(hook(`bad${n}`, url, `on = ["event"]\nevents = ["bad${n}"]\ntimeout = "500ms"\nsecret = "${secret}"`));
+    const timeout = name === 'timeout' ? 'timeout = "500ms"\n' : '';
+    hooks.push(hook(`bad${n}`, url, `on = ["event"]\nevents = ["bad${n}"]\n${timeout}secret = "${secret}"`));
   }
   names.push('connect');
   hooks.push(hook(`bad${names.length - 1}`, 'http://127.0.0.1:1/', `on = ["event"]\nevents = ["bad${names.length - 1}"]`));
@@ -133,16 +142,13 @@ test('a hook that misbehaves refuses its own clients only, and says why in the m
   const victim = await connected(t, server);
   const other = await connected(t, server);
   let asking = true;
-  let count = 0;
-  let slowest = 0;
   const unaffected = (async () => {
     while (asking) {
-      const begun = performance.now();
       assert.equal(await ask(other, 'good', count), count);
-      slowest = Math.max(slowest, performance.now() - begun);
       count++;
     }
   })();
+  assert.equal(await ask(victim, 'slow'), 'late');
   for (const [n, name] of names.entries()) {
     const refused = await ask(victim, `bad${n}`);
     assert.deepEqual([refused.ok, refused.code], [false, 'unavailable'], name);
@@ -154,7 +160,6 @@ test('a hook that misbehaves refuses its own clients only, and says why in the m
   }
   asking = false;
   await unaffected;
-  assert.ok(count > 20 && slowest < 400, `${count} events, the slowest in ${slowest} ms`);
   const held = await metric(server, 'memory_bytes');
   assert.equal(held['class="hooks"'], 0);
   assert.ok(!server.log.join('').includes(secret));
@@ -224,7 +229,7 @@ test('users that a hook names are revoked, and those without a token may return'
   const server = await serve(t, { config: permissions + hook('chat', url, 'on = ["connect"]') });
   const open = (user) => new WebSocket(`${server.ws}/ws`, { headers: { 'user-agent': user } });
   const [ada, bob] = [open('ada'), open('bob')];
-  for (const socket of [ada, bob]) await plain(t, socket);
+  await Promise.all([ada, bob].map((socket) => plain(t, socket)));
   const revoke = async (body) => {
     const headers = { 'content-type': 'application/json' };
     const response = await fetch(`${server.admin}/api/v1/revocations`, { method: 'POST', headers, body: JSON.stringify(body) });
@@ -232,12 +237,23 @@ test('users that a hook names are revoked, and those without a token may return'
   };
   assert.equal(await revoke({ issued_before: Math.ceil(Date.now() / 1000) + 1 }), 0, 'they have no tokens');
   const ended = once(ada, 'close');
+  const second = () => Math.floor(Date.now() / 1000);
+  let revoked = second();
   assert.equal(await revoke({ issuer: 'hook:chat', subject: 'ada' }), 1);
   assert.equal((await ended)[0], 4407);
   assert.equal(bob.readyState, WebSocket.OPEN);
-  const [, { statusCode }] = await once(open('ada'), 'unexpected-response');
-  assert.equal(statusCode, 401, 'in the same second');
-  await passed(1100);
+  // Refused for the rest of the second, which may have passed by now.
+  const returns = () => new Promise((resolve) => {
+    open('ada').on('open', () => resolve(101)).on('error', () => {}).on('unexpected-response', (_, { statusCode }) => resolve(statusCode));
+  });
+  for (let status; (status = await returns()) !== 401;) {
+    assert.equal(status, 101);
+    assert.ok(second() > revoked, 'in the same second');
+    revoked = second();
+    await revoke({ issuer: 'hook:chat', subject: 'ada' });
+  }
+  const refused = second();
+  while (second() === refused) await passed(50);
   await plain(t, open('ada'));
 });
 
@@ -250,15 +266,22 @@ test('after five failures a hook is not asked, until it answers again', async (t
   });
   const server = await serve(t, { config: hook('chat', url, 'on = ["event"]') });
   const socket = await connected(t, server);
-  for (let n = 0; n < 8; n++) assert.equal((await ask(socket, 'a')).code, 'unavailable');
+  for (let n = 0; n < 5; n++) assert.equal((await ask(socket, 'a')).code, 'unavailable');
   assert.equal(seen.length, 5);
   assert.equal((await metric(server, 'hook_breaker_open'))['hook="chat"'], 1);
-  assert.equal((await metric(server, 'hook_unanswered_questions_total'))['hook="chat",cause="breaker_open"'], 3);
+  // Once a pause is over, which may have been meanwhile, one event is asked about.
+  const unasked = async () => (await metric(server, 'hook_unanswered_questions_total'))['hook="chat",cause="breaker_open"'] ?? 0;
+  for (let n = 6; await unasked() < 3; n++) {
+    assert.equal((await ask(socket, 'a')).code, 'unavailable');
+    assert.equal(seen.length + await unasked(), n);
+  }
   await logged(server, (line) => line.hook === 'chat' && /answered 503/.test(line.error), 'the failure');
   fails = false;
   let answer;
-  for (let n = 0; n < 200 && answer !== 'back'; n++, await passed(50)) answer = await ask(socket, 'a');
-  assert.equal(answer, 'back');
+  while (answer !== 'back') {
+    answer = await ask(socket, 'a');
+    await passed(50);
+  }
   assert.equal((await metric(server, 'hook_breaker_open'))['hook="chat"'], 0);
 });
 
@@ -332,7 +355,7 @@ test('a hook says who clients are, and which rooms they join', async (t) => {
   }
   for (const [protocol, connect] of [
     ['websocket', () => new WebSocket(`${server.ws}/ws?token=good`, { headers: { 'user-agent': 'test/1', origin: server.http, traceparent } })],
-    ['sockjs', () => new SockJS(`${server.http}/sockjs?token=good`, null, { transports: ['xhr-polling'] })],
+    ['sockjs', () => new SockJS(`${server.http}/sockjs?token=good`, null, { transports: ['xhr-polling'], timeout: PATIENCE_MS })],
   ]) {
     const client = await plain(t, connect());
     client.send({ type: 'event', event: 'who', id: 1 });
@@ -378,27 +401,26 @@ test('a connect hook is asked about each namespace, wherever the token is', asyn
 });
 
 for (const [language, command, args] of [
-  ['node', process.execPath, (port) => ['server.mjs', port]],
-  ['python', 'python3', (port) => ['server.py', port]],
-  ['php', 'php', (port) => ['-S', `127.0.0.1:${port}`, 'server.php']],
+  ['node', process.execPath, ['server.mjs', '0']],
+  ['python', 'python3', ['server.py', '0']],
+  ['php', 'php', ['-S', '127.0.0.1:0', 'server.php']],
 ]) {
   test(`the example in ${language} gives each user a room`, async (t) => {
-    // A free port, which the example then listens on.
-    const { server: placeholder } = await backend(t);
-    const { port } = placeholder.address();
-    placeholder.close();
-    const example = spawn(command, args(String(port)), { cwd: path.join(examples, language), env: { ...process.env, HOOK_SECRET: secret } });
+    const example = spawn(command, args, { cwd: path.join(examples, language), env: { ...process.env, HOOK_SECRET: secret } });
     t.after(() => example.kill());
-    let missing;
-    example.on('error', ({ code }) => { missing = code; });
-    const listens = async () => {
-      while (!missing) {
-        const answer = await fetch(`http://127.0.0.1:${port}`, { method: 'POST', body: '{}' }).catch(() => passed(50));
-        if (answer) return answer.status;
+    let output = '';
+    const port = await within(new Promise((resolve, reject) => {
+      for (const stream of [example.stdout, example.stderr]) {
+        stream.on('data', (text) => {
+          const found = /listening on (\d+)|127\.0\.0\.1:(\d+)\) started/.exec(output += text);
+          if (found) resolve(found[1] ?? found[2]);
+        });
       }
-    };
-    const status = await listens();
-    if (missing === 'ENOENT') return t.skip(`${command} isn't installed: scripts/setup-tests`);
+      example.on('error', ({ code }) => (code === 'ENOENT' ? resolve() : reject(new Error(code))));
+      example.on('close', (code) => reject(new Error(`${command} ended with ${code}: ${output}`)));
+    }), 'the port of the example');
+    if (!port) return t.skip(`${command} isn't installed: scripts/setup-tests`);
+    const { status } = await fetch(`http://127.0.0.1:${port}`, { method: 'POST', body: '{}' });
     assert.equal(status, 401, 'without a signature');
     const server = await serve(t, {
       config: hook('chat', `http://127.0.0.1:${port}/`, `on = ["connect", "event"]\nsecret = "${secret}"`),

@@ -26,13 +26,13 @@ function changed(text, changes) {
   return text;
 }
 
-/** Ports that were free a moment ago. */
+/** Ports that were free a moment ago. The kernel gives none of them to somebody else: it takes those from 32,768 on (ip(7)). */
 export async function freePorts(count) {
-  const servers = await Promise.all(Array.from({ length: count }, async () => {
-    const server = net.createServer().listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    return server;
-  }));
+  const servers = [];
+  while (servers.length < count) {
+    const server = net.createServer().listen(10_000 + Math.floor(Math.random() * 20_000), '127.0.0.1');
+    if (await once(server, 'listening').catch(() => false)) servers.push(server);
+  }
   const ports = servers.map((server) => server.address().port);
   await Promise.all(servers.map((server) => { server.close(); return once(server, 'close'); }));
   return ports;
