@@ -47,18 +47,18 @@ function websocket(t, url, options) {
   }), 'a WebSocket');
 }
 
-/** Asks a server again and again until stopped; returns the slowest answers, in ms. */
-function watch(t, socket) {
+/** Asks a server again and again until stopped, 50 times at least; then gives the time in ms that one answer in ten exceeded. */
+function watch(t, socket, pause_ms) {
   const times = [];
   let stop = false;
   const done = (async () => {
-    for (let id = 0; !stop; id++) {
+    for (let id = 0; !stop || id < 50; id++) {
       const began = performance.now();
       socket.send(JSON.stringify({ type: 'ping', id }));
       const [answer] = await event(socket, 'message', PATIENCE_MS);
       assert.deepEqual(JSON.parse(answer), { type: 'ok', id });
       times.push(performance.now() - began);
-      await passed(5);
+      await passed(pause_ms);
     }
   })();
   done.catch(() => {});
@@ -67,19 +67,28 @@ function watch(t, socket) {
     stop = true;
     await done;
     times.sort((one, other) => one - other);
-    assert.ok(times.length > 20, `${times.length} answers`);
-    return { median: times[times.length >> 1], p99: times[Math.floor(times.length * 0.99)] };
+    return times[Math.floor(times.length * 0.9)];
   };
 }
 
-// Far above what is measured on a busy machine (p99 below 10 ms), and far below what a queue behind the abuser would take.
-const P99_MS_MAX = 250;
+// Far below what a queue behind the abuser would take.
+const ADDED_MS_MAX = 250;
+
+/** Watches a client of a server that somebody floods, and one of a server without anybody else: the machine may delay both. */
+async function watchBoth(t, socket, pause_ms) {
+  const idle = await serve(t, { args: ['--cores', '1'] });
+  const slow = [watch(t, socket, pause_ms), watch(t, await websocket(t, idle.ws), pause_ms)];
+  return async () => {
+    const [flooded, usual] = await Promise.all(slow.map((stop) => stop()));
+    assert.ok(flooded < usual + ADDED_MS_MAX, `one answer in ten took more than ${flooded} ms, and ${usual} ms without a flood`);
+  };
+}
 
 test('connections of an address: a flood is refused, and others are served at once', async (t) => {
   const server = await serve(t, { args: ['--cores', '1'], config: '[address_limits]\nconnections_max = 20\nconnections_per_second = 500\n', listen: '0.0.0.0:0' });
   const at = server.http.replace('0.0.0.0', '127.0.0.1');
   const good = await websocket(t, at.replace('http', 'ws'), { localAddress: '127.0.0.2' });
-  const slowest = watch(t, good);
+  const assertQuick = await watchBoth(t, good, 5);
   const flood = Array.from({ length: 600 }, () => net.connect({ port: Number(new URL(at).port), host: '127.0.0.1', localAddress: '127.0.0.3' }).on('error', () => {}));
   t.after(() => flood.forEach((socket) => socket.destroy()));
   await untilMetric(server, 'connections_limited_total', (value) => value >= 500);
@@ -88,8 +97,7 @@ test('connections of an address: a flood is refused, and others are served at on
   for (const from of ['127.0.0.2', '127.0.0.4']) assert.equal((await request(`${at}/healthz`, { from })).status, 200);
   assert.ok((await websocket(t, at.replace('http', 'ws'), { localAddress: '127.0.0.4' })).readyState === WebSocket.OPEN);
   await passed(1_000);
-  const { p99 } = await slowest();
-  assert.ok(p99 < P99_MS_MAX, `the slowest answers took ${p99} ms`);
+  await assertQuick();
   const line = await logged(server, (line) => JSON.stringify(line).includes('address_limits.connections'), 'the limit');
   assert.ok(JSON.stringify(line).includes('127.0.0.3'), JSON.stringify(line));
   // The flood ends, and its address is served again.
@@ -101,32 +109,21 @@ test('connections of an address: a flood is refused, and others are served at on
 test('messages of a session: a flood is answered with errors, and others are served at once', async (t) => {
   const server = await serve(t, { args: ['--cores', '1'], config: '[session_limits]\nmessages_per_second = 100\npublications_per_second = 20\n[rooms]\npublish = true\n' });
   // Slower than its limit.
-  const good = await websocket(t, server.ws);
-  const slowest = (() => {
-    const times = [];
-    return async () => {
-      for (let id = 0; id < 80; id++) {
-        const began = performance.now();
-        good.send(JSON.stringify({ type: 'ping', id }));
-        const [answer] = await event(good, 'message', PATIENCE_MS);
-        assert.equal(JSON.parse(answer).type, 'ok');
-        times.push(performance.now() - began);
-        await passed(15);
-      }
-      return times.sort((one, other) => one - other).at(-1);
-    };
-  })();
+  const assertQuick = await watchBoth(t, await websocket(t, server.ws), 15);
   const bad = await websocket(t, server.ws);
   const codes = {};
   bad.on('message', (text) => { const { type, code } = JSON.parse(text); codes[code ?? type] = (codes[code ?? type] ?? 0) + 1; });
+  const begun = performance.now();
   const flood = setInterval(() => { for (let n = 0; n < 300; n++) bad.send(JSON.stringify({ type: n % 2 ? 'publish' : 'ping', id: n, room: 'r', data: n })); }, 20);
   t.after(() => clearInterval(flood));
-  const slow = await slowest();
-  clearInterval(flood);
-  assert.ok(slow < P99_MS_MAX, `the slowest answer took ${slow} ms`);
+  await passed(1_000);
   await untilMetric(server, 'messages_limited_total', (value) => value > 5_000);
+  await assertQuick();
+  clearInterval(flood);
   await within((async () => { while (!(codes.too_many_requests > 5_000)) await passed(20); })(), 'errors');
-  assert.ok(codes.ok < 1_500, JSON.stringify(codes));
+  // As many at once as in a second.
+  const allowed = 100 + (100 * (performance.now() - begun)) / 1_000;
+  assert.ok(codes.ok <= allowed, `${allowed}: ${JSON.stringify(codes)}`);
 });
 
 test('socket.io-client: errors in acknowledgements, and no new session above the limit', async (t) => {
@@ -148,9 +145,12 @@ ack = true
   for (const transports of [['polling'], ['websocket']]) {
     const socket = open(transports);
     await event(socket, 'connect', PATIENCE_MS, 'connect_error');
+    const begun = performance.now();
     const answers = await Promise.all(Array.from({ length: 20 }, (_, n) => within(socket.emitWithAck('say', n), 'an acknowledgement')));
     const refused = answers.filter(({ code }) => code === 'too_many_requests').length;
-    assert.ok(refused >= 10 && refused <= 15, `${refused} of 20 were refused`);
+    // Five at once, and another one each 200 ms.
+    const later = Math.ceil((performance.now() - begun) / 200);
+    assert.ok(refused >= 15 - later && refused <= 15, `${refused} of 20 were refused, where ${later} were allowed later`);
     assert.ok(answers.every(({ ok, code }) => ok || code === 'too_many_requests'));
   }
   const third = open(['websocket']);
