@@ -105,6 +105,15 @@ impl<D: Driver> Core<D> {
         }
     }
 
+    /// Sends other cores what has come up for them. Before clients are answered: whoever has been told that a client is
+    /// subscribed may publish at once on another core.
+    #[inline]
+    pub(super) fn send_new_mail(&mut self) {
+        if self.ex.dispatches() != self.dispatches_sent {
+            self.send_mail();
+        }
+    }
+
     /// Passes on what the shard has for other cores, and what waits for the broker. What doesn't fit stays here, and
     /// connections that publish aren't read from until it has left.
     pub(super) fn send_mail(&mut self) {

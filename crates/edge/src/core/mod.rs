@@ -449,6 +449,7 @@ impl<D: Driver> Core<D> {
     fn carry_out_all(&mut self) {
         self.has_changed = true;
         loop {
+            self.send_new_mail();
             if let Some(notice) = self.ex.poll_notice() {
                 self.handle_notice(&notice);
             } else if let Some((session, _, why)) = self.ex.hub.poll_terminating() {

@@ -39,6 +39,9 @@ const CORK_BYTES_MAX: usize = 1 << 20;
 impl<D: Driver> Core<D> {
     /// Sends what has gathered in the cork, before what the session is owed.
     pub(super) fn answer(&mut self, index: usize, mut out: Vec<u8>) {
+        if !out.is_empty() {
+            self.send_new_mail();
+        }
         if self.ex.access.is_on {
             self.log_sent(index, &out);
         }

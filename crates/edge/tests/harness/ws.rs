@@ -1,6 +1,6 @@
 //! A WebSocket client on the client role of `stentor-wire`, which can misbehave as well.
 
-use super::Stream;
+use super::{PATIENCE, Stream, now};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Write};
@@ -181,15 +181,26 @@ impl Ws {
         self.stream.write_all(&frame(opcode, payload, true, false)).is_ok()
     }
 
+    /// The next thing that the server sent but pings, of which a slow machine may see some.
+    fn next_message(&mut self) -> Seen {
+        let deadline = now() + PATIENCE;
+        loop {
+            match self.next() {
+                Seen::Ping if now() < deadline => {}
+                seen => return seen,
+            }
+        }
+    }
+
     pub(crate) fn next_text(&mut self) -> String {
-        match self.next() {
+        match self.next_message() {
             Seen::Text(text) => text,
             other => panic!("no text but {other:?}"),
         }
     }
 
     pub(crate) fn next_binary(&mut self) -> Vec<u8> {
-        match self.next() {
+        match self.next_message() {
             Seen::Binary(bytes) => bytes,
             other => panic!("not binary but {other:?}"),
         }

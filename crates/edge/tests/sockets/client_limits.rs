@@ -195,7 +195,7 @@ fn with_session_limits(policy: LimitPolicy) -> impl FnOnce(&mut Options) {
 
 #[test]
 fn messages_of_a_session_are_answered_with_an_error() {
-    let server = Server::start(1, with_session_limits(LimitPolicy::Error));
+    let server = Server::simulated(1, with_session_limits(LimitPolicy::Error));
     let mut ws = server.ws("/ws");
     ws.next_json();
     let mut codes = Vec::new();
@@ -221,7 +221,7 @@ fn messages_of_a_session_are_answered_with_an_error() {
 
 #[test]
 fn publications_and_bytes_of_a_session() {
-    let server = Server::start(1, with_session_limits(LimitPolicy::Error));
+    let server = Server::simulated(1, with_session_limits(LimitPolicy::Error));
     let mut ws = server.ws("/ws");
     ws.next_json();
     let mut publish = |n: usize| {
@@ -247,8 +247,8 @@ fn publications_and_bytes_of_a_session() {
 }
 
 #[test]
-fn what_is_above_is_dropped_or_ends_the_session() {
-    let server = Server::start(1, with_session_limits(LimitPolicy::Drop));
+fn what_is_above_is_dropped() {
+    let server = Server::simulated(1, with_session_limits(LimitPolicy::Drop));
     let mut ws = server.ws("/ws");
     ws.next_json();
     for n in 0..45 {
@@ -259,8 +259,11 @@ fn what_is_above_is_dropped_or_ends_the_session() {
         std::iter::from_fn(|| Some(ws.next_json()).filter(|answer| answer["id"] != "last")).collect();
     // The others aren't answered, neither well nor badly.
     assert!((40..=42).contains(&answers.len()) && answers.iter().all(|answer| answer["type"] == "ok"));
+}
 
-    let server = Server::start(1, with_session_limits(LimitPolicy::Close));
+#[test]
+fn what_is_above_ends_the_session() {
+    let server = Server::simulated(1, with_session_limits(LimitPolicy::Close));
     for kind in ["ping", "publish"] {
         let mut ws = server.ws("/ws");
         ws.next_json();
@@ -278,8 +281,8 @@ fn what_is_above_is_dropped_or_ends_the_session() {
 }
 
 #[test]
-fn events_of_socketio_and_messages_of_echo() {
-    let server = Server::start(1, with_session_limits(LimitPolicy::Error));
+fn events_of_socketio() {
+    let server = Server::simulated(1, with_session_limits(LimitPolicy::Error));
     for way in [Way::Socket, Way::Polling] {
         let mut io = Io::socket(&server, way);
         io.connect("", json!(null));
@@ -297,16 +300,21 @@ fn events_of_socketio_and_messages_of_echo() {
         assert_eq!(answer[0]["code"], "too_many_requests");
         io.leave();
     }
-    let server = Server::start(1, |options| {
+}
+
+#[test]
+fn messages_of_echo() {
+    let server = Server::simulated(1, |options| {
         with_session_limits(LimitPolicy::Error)(options);
         options.app = App::Echo;
     });
     let mut ws = server.ws("/ws");
-    for n in 0..100 {
+    for n in 0..101 {
         ws.send_text(&n.to_string());
+    }
+    for n in 0..100 {
         assert_eq!(ws.next_text(), n.to_string());
     }
-    ws.send_text("dropped");
     assert_eq!(ws.fence(), []);
 }
 

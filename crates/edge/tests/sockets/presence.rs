@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-use crate::harness::{Io, Server, Way, Ws, on_one_and_three};
+use crate::harness::{Io, Server, Way, Ws, on_one_and_three, until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -95,7 +95,12 @@ fn users_are_shown_and_stay_for_the_grace() {
         let (mut ws, own) = client(&server);
         ws.ask(json!({"type": "subscribe", "room": "chat"}));
         ws.ask(json!({"type": "subscribe", "room": "chat", "presence": true}));
-        let answer = ask(&mut ws, json!({"room": "chat"}));
+        // Members on other cores are known with their next report.
+        let mut answer = Value::Null;
+        until("all to be shown", || {
+            answer = ask(&mut ws, json!({"room": "chat"}));
+            answer["members"].as_array().unwrap().len() == 3
+        });
         let shown = |answer: &Value, session: &str| {
             let members = answer["members"].as_array().unwrap();
             let member = members.iter().find(|member| member["session"] == session).unwrap();

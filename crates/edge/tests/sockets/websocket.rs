@@ -333,6 +333,24 @@ fn pings_dont_wait_for_the_end_of_patience() {
     }
 }
 
+/// The answer may also come when the next ping would have been due.
+#[test]
+fn a_client_that_answers_late_is_pinged_again() {
+    let interval = Duration::from_millis(30);
+    let server = Server::simulated(1, |options| {
+        echo(options);
+        options.heartbeat.interval = interval;
+        options.heartbeat.timeout = HOUR;
+    });
+    let mut ws = server.ws("/ws");
+    ws.ignore_pings();
+    assert_eq!(ws.next(), Seen::Ping);
+    pace(2 * interval);
+    ws.send_text("late");
+    assert_eq!(ws.next(), Seen::Text("late".into()));
+    assert_eq!(ws.next(), Seen::Ping);
+}
+
 /// A client that takes longer for a document than heartbeats last is alive while it reads.
 #[test]
 fn a_slow_reader_is_alive_while_it_reads() {

@@ -339,11 +339,7 @@ impl WebSocket {
             (Framing::Primus(_), pinged_at) => {
                 pinged_at.unwrap_or(self.alive_at).after(ex.options().primus.ping_interval)
             }
-            (_, Some(pinged_at)) => {
-                // A client that answers is pinged again after the interval, also if the timeout is longer.
-                let early = pinged_at.after(heartbeat.timeout.min(heartbeat.interval));
-                if ex.millis().is_before(early) { early } else { pinged_at.after(heartbeat.timeout) }
-            }
+            (_, Some(pinged_at)) => pinged_at.after(heartbeat.timeout),
             (_, None) => self.alive_at.after(heartbeat.interval),
         }
     }
@@ -354,7 +350,11 @@ impl WebSocket {
         if self.client.is_some() {
             return message_due;
         }
-        let due = self.heartbeat_due(ex);
+        let mut due = self.heartbeat_due(ex);
+        if self.pinged_at.is_some() && !matches!(self.profile.framing, Framing::Primus(_)) {
+            // A client that answers, however late, is pinged again after the interval, also if the timeout is longer.
+            due = due.earlier(ex.millis().after(ex.options().heartbeat.interval));
+        }
         Some(message_due.map_or(due, |message| message.earlier(due)))
     }
 
