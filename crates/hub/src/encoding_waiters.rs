@@ -52,9 +52,9 @@ impl<F> EncodingWaiters<F> {
         }
     }
 
-    /// Makes the sessions ready whose frames exist.
+    /// Makes the sessions ready whose frames no other core is making any more.
     pub(crate) fn move_encoded_to(&mut self, ready: &mut VecDeque<SessionId>) {
-        for one in self.0.extract_if(.., |one| one.publication.is_encoded(one.format)) {
+        for one in self.0.extract_if(.., |one| !one.publication.is_being_encoded(one.format)) {
             ready.extend(one.sessions);
         }
     }

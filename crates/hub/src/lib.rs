@@ -51,6 +51,7 @@ mod presence;
 mod publication;
 mod publication_arena;
 mod rates;
+mod recent_encodings;
 mod recipients;
 mod recovery;
 mod select;

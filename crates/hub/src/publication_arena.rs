@@ -10,6 +10,7 @@
 
 use crate::encoder::Encoder;
 use crate::publication::{Body, Encoded, FormatId, Publication, SnapshotReason};
+use crate::recent_encodings::RecentEncodings;
 use crate::version_lag::{FAR, UNKNOWN};
 use slab::Slab;
 use smallvec::SmallVec;
@@ -75,11 +76,12 @@ fn counted(bytes: usize) -> u32 {
 pub(crate) struct PublicationArena<E: Encoder> {
     encoder: E,
     items: Slab<Item<E::Frame>>,
+    pub(crate) recent: RecentEncodings<E::Frame>,
 }
 
 impl<E: Encoder> PublicationArena<E> {
     pub(crate) fn new(encoder: E) -> Self {
-        Self { encoder, items: Slab::new() }
+        Self { encoder, items: Slab::new(), recent: RecentEncodings::default() }
     }
 
     /// The size of the arena without the publications and frames.
@@ -175,7 +177,11 @@ impl<E: Encoder> PublicationArena<E> {
             return Some(*publication_ref);
         }
         let publication = match form {
-            Form::Delta(behind) => item.publication.delta_from(behind)?,
+            Form::Delta(behind) => {
+                let delta = item.publication.delta_from(behind)?;
+                self.recent.add(&item.publication);
+                delta
+            }
             Form::SnapshotWithReason(reason) => item.publication.with_reason(reason)?.clone(),
         };
         let is_sampled = item.is_sampled;
@@ -221,7 +227,12 @@ impl<E: Encoder> PublicationArena<E> {
         }
         let encode = |publication: &Publication<E::Frame>| self.encoder.encode(format, publication);
         let frame = match item.publication.encoded(format, encode) {
-            Encoded::Shared(frame) => frame.map(E::per_core),
+            Encoded::Shared(frame, is_new) => {
+                if is_new && item.is_document {
+                    self.recent.add(&item.publication);
+                }
+                frame.as_ref().map(E::per_core)
+            }
             Encoded::Own(frame) => frame,
             Encoded::InProgress => return Err(EncodingInProgress),
         };

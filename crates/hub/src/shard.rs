@@ -322,9 +322,11 @@ impl<E: Encoder> Hub<E> {
         Publication::made_at(self.sessions.rates.now(), id, recoverable, body, &self.live)
     }
 
-    /// Removes what is older than its room's history, or the recovery log, keeps.
+    /// Removes what is older than its room's history, or the recovery log, keeps. Frees frames of documents that were made ten
+    /// calls ago: call it once a second.
     pub fn handle_tick(&mut self, now: Instant) {
         self.sessions.log.expire(now);
+        self.sessions.arena.recent.handle_tick();
         for index in self.topics.expire(now) {
             self.topics.remove_if_idle(index);
         }

@@ -1,5 +1,6 @@
 //! Publications: what is sent to a topic, and its encodings, each made once per node.
 
+mod encodings;
 mod version;
 
 pub use version::Patch;
@@ -8,7 +9,7 @@ pub(crate) use version::{PatchHistory, StoredPatch};
 use crate::budget::{Charge, LiveBytes};
 use crate::topic::{Key, Room};
 use bytes::Bytes;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use encodings::{Encodings, Lookup};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use version::Version;
@@ -19,9 +20,6 @@ pub struct FormatId(pub u8);
 
 /// How many formats there may be.
 pub const FORMATS_MAX: usize = 64;
-
-/// No format.
-const NO_FORMAT: u8 = u8::MAX;
 
 /// Tells apart two incarnations of a topic's offsets: drawn at random by whoever assigns the offsets. An offset has a
 /// meaning only together with its epoch. Below 2^53, so that it is exact in JavaScript.
@@ -221,7 +219,7 @@ pub struct Publication<F> {
     id: u64,
     recoverable: bool,
     body: Body,
-    encodings: Encoding<F>,
+    encodings: Encodings<F>,
     /// For a snapshot.
     shapes: Option<Box<Shapes<F>>>,
     charge: Charge,
@@ -237,35 +235,14 @@ struct Shapes<F> {
     with_reason: [OnceLock<Arc<Publication<F>>>; 2],
 }
 
-/// A list of encodings that only grows. Only used formats take memory, and no core waits while another one encodes.
-struct Encoding<F> {
-    /// The number of the format, or [`NO_FORMAT`].
-    format: AtomicU8,
-    /// A core makes the frame, or has made it.
-    begun: AtomicBool,
-    frame: OnceLock<Option<F>>,
-    next: OnceLock<Box<Encoding<F>>>,
-}
-
-impl<F> Encoding<F> {
-    const fn new() -> Self {
-        Self {
-            format: AtomicU8::new(NO_FORMAT),
-            begun: AtomicBool::new(false),
-            frame: OnceLock::new(),
-            next: OnceLock::new(),
-        }
-    }
-}
-
 /// The result of requesting an encoding. The inner value is `None` if the format can't represent the publication.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Encoded<'a, F> {
-    /// The shared encoding.
-    Shared(Option<&'a F>),
+pub enum Encoded<F> {
+    /// The shared encoding, and whether the caller made it.
+    Shared(Option<F>, bool),
     /// An encoding for the caller alone, made while another core makes the shared one.
     Own(Option<F>),
-    /// Another core is making it. [`Publication::is_encoded`] returns true when it exists.
+    /// Another core is making it, until [`Publication::is_being_encoded`] is false.
     InProgress,
 }
 
@@ -304,7 +281,7 @@ impl<F> Publication<F> {
         let charge = live.charge(size_of::<Self>() + bytes);
         let is_snapshot = matches!(body, Body::Snapshot { snapshot_reason: None, .. });
         let shapes = is_snapshot.then(|| Box::new(Shapes { version, with_reason: Default::default() }));
-        Self { id, recoverable, body, encodings: Encoding::new(), shapes, charge, taken_at: None }
+        Self { id, recoverable, body, encodings: Encodings::new(), shapes, charge, taken_at: None }
     }
 
     /// A snapshot that `operations` lead to from the version before. They are the last of `past`.
@@ -317,17 +294,18 @@ impl<F> Publication<F> {
         live: &LiveBytes,
     ) -> Arc<Self> {
         let bytes = body.len();
-        let version = match &body {
-            Body::Snapshot { key, position, .. } => {
-                let (key, position, base) = (key.clone(), *position, position.offset - 1);
-                let delta = Body::Delta { key, base, position, patch: operations };
-                // The patch history has counted its bytes.
-                let delta = Arc::new(Self { taken_at, ..Self::of(id, false, delta, None, live, 0) });
-                Some(Version::new(delta, past, live.clone()))
-            }
-            _ => None,
-        };
+        let version = Some(Version::new(operations, past));
         Arc::new(Self { taken_at, ..Self::of(id, false, body, version, live, bytes) })
+    }
+
+    /// For a snapshot: the patch that leads to it from `behind` versions before. `bytes` of it count.
+    fn delta(&self, behind: u16, patch: Bytes, bytes: usize) -> Option<Arc<Self>> {
+        let Body::Snapshot { key, position, .. } = &self.body else { return None };
+        let (key, position) = (key.clone(), *position);
+        let base = position.offset.checked_sub(u64::from(behind))?;
+        let body = Body::Delta { key, base, position, patch };
+        let taken_at = self.taken_at;
+        Some(Arc::new(Self { taken_at, ..Self::of(self.id, false, body, None, &self.charge.live(), bytes) }))
     }
 
     /// When a shard made it. `None`: the shard knew no time.
@@ -337,7 +315,7 @@ impl<F> Publication<F> {
 
     /// For a snapshot: what to send to a session that is `behind` versions behind; `None` for the snapshot itself.
     pub(crate) fn delta_from(&self, behind: u16) -> Option<Arc<Self>> {
-        self.version()?.delta_from(behind, self.body.len())
+        self.version()?.delta_from(behind, self)
     }
 
     /// For a snapshot: the snapshot with the reason why it isn't a delta. Sessions share it.
@@ -385,43 +363,37 @@ impl<F> Publication<F> {
         }
     }
 
-    /// The encoding for `format`, made by `encode` if nobody has begun to. Never waits for another core.
+    /// The encoding for `format`, made by `encode` if there is none and nobody has begun to. Never waits for another core.
     ///
     /// # Panics
     /// If `format` is not below [`FORMATS_MAX`].
-    pub fn encoded(&self, format: FormatId, encode: impl FnOnce(&Self) -> Option<F>) -> Encoded<'_, F> {
-        let encoding = self.encoding(format);
-        if let Some(frame) = encoding.frame.get() {
-            return Encoded::Shared(frame.as_ref());
-        }
-        if !encoding.begun.swap(true, Ordering::Relaxed) {
-            // No other thread sets it, so it is empty.
-            return Encoded::Shared(encoding.frame.get_or_init(|| encode(self)).as_ref());
-        }
-        if self.body.len() > OWN_ENCODING_BYTES_MAX {
-            return Encoded::InProgress;
-        }
-        Encoded::Own(encode(self))
-    }
-
-    /// Whether the shared encoding for `format` exists.
-    ///
-    /// # Panics
-    /// If `format` is not below [`FORMATS_MAX`].
-    pub fn is_encoded(&self, format: FormatId) -> bool {
-        self.encoding(format).frame.get().is_some()
-    }
-
-    fn encoding(&self, format: FormatId) -> &Encoding<F> {
+    pub fn encoded(&self, format: FormatId, encode: impl FnOnce(&Self) -> Option<F>) -> Encoded<F>
+    where
+        F: Clone,
+    {
         assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
-        let mut encoding = &self.encodings;
-        loop {
-            let taken =
-                encoding.format.compare_exchange(NO_FORMAT, format.0, Ordering::Relaxed, Ordering::Relaxed);
-            if taken.is_ok() || taken == Err(format.0) {
-                return encoding;
+        match self.encodings.begin(format) {
+            Lookup::Made(frame) => Encoded::Shared(frame, false),
+            Lookup::Yours => {
+                let frame = encode(self);
+                self.encodings.set(format, frame.clone());
+                Encoded::Shared(frame, true)
             }
-            encoding = encoding.next.get_or_init(|| Box::new(Encoding::new()));
+            Lookup::InProgress if self.body.len() > OWN_ENCODING_BYTES_MAX => Encoded::InProgress,
+            Lookup::InProgress => Encoded::Own(encode(self)),
+        }
+    }
+
+    /// Whether a core is making the shared encoding for `format`.
+    pub fn is_being_encoded(&self, format: FormatId) -> bool {
+        self.encodings.is_begun(format)
+    }
+
+    /// Lets go of the shared encodings and of deltas. Both are made again if they are needed.
+    pub(crate) fn forget_encodings(&self) {
+        self.encodings.forget();
+        if let Some(version) = self.version() {
+            version.forget_forms();
         }
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use std::sync::Barrier;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn publication(live: &LiveBytes, bytes: usize) -> Arc<Publication<Vec<u8>>> {
     let data = Data::Text(vec![b'x'; bytes].into());
@@ -52,13 +52,13 @@ fn race(bytes: usize) -> [usize; FORMATS_MAX] {
                     };
                     let expect = (format != 3).then(|| vec![format as u8; bytes]);
                     match encoded() {
-                        Encoded::Shared(frame) => assert_eq!(frame, expect.as_ref()),
+                        Encoded::Shared(frame, _) => assert_eq!(frame, expect),
                         Encoded::Own(frame) => assert_eq!(frame, expect),
                         Encoded::InProgress => {
-                            while !publication.is_encoded(FormatId(format as u8)) {
+                            while publication.is_being_encoded(FormatId(format as u8)) {
                                 std::thread::yield_now();
                             }
-                            assert_eq!(encoded(), Encoded::Shared(expect.as_ref()));
+                            assert_eq!(encoded(), Encoded::Shared(expect, false));
                         }
                     }
                 }
@@ -85,12 +85,30 @@ fn no_core_waits_for_an_encoding_that_another_core_makes() {
             let expect =
                 if publication.body().len() == 1 { Encoded::Own(Some(vec![2])) } else { Encoded::InProgress };
             assert_eq!(other, expect);
-            assert!(!publication.is_encoded(FormatId(1)));
+            assert!(publication.is_being_encoded(FormatId(1)));
             Some(vec![1])
         };
-        assert_eq!(publication.encoded(FormatId(1), inner), Encoded::Shared(Some(&vec![1])));
-        assert!(publication.is_encoded(FormatId(1)) && !publication.is_encoded(FormatId(2)));
+        assert_eq!(publication.encoded(FormatId(1), inner), Encoded::Shared(Some(vec![1]), true));
+        assert!(!publication.is_being_encoded(FormatId(1)));
     }
+}
+
+#[test]
+fn a_forgotten_encoding_is_made_again() {
+    let publication = publication(&LiveBytes::default(), OWN_ENCODING_BYTES_MAX + 1);
+    let encoded = |frame| publication.encoded(FormatId(1), |_| Some(vec![frame]));
+    assert_eq!(encoded(1), Encoded::Shared(Some(vec![1]), true));
+    assert_eq!(encoded(2), Encoded::Shared(Some(vec![1]), false));
+    publication.forget_encodings();
+    assert_eq!(encoded(3), Encoded::Shared(Some(vec![3]), true));
+    // What a core is making stays its own.
+    let inner = |publication: &Publication<Vec<u8>>| {
+        publication.forget_encodings();
+        assert_eq!(publication.encoded(FormatId(2), |_| None), Encoded::InProgress);
+        None
+    };
+    assert_eq!(publication.encoded(FormatId(2), inner), Encoded::Shared(None, true));
+    assert_eq!(encoded(4), Encoded::Shared(Some(vec![4]), true));
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //! their version is the newest or in flight. There are at most [`JOINS_MAX`], together no longer than the document.
 //! Sessions that are behind by yet another number of versions receive the document, which all share.
 
-use super::{Body, Publication};
+use super::Publication;
 use crate::budget::{Charge, LiveBytes};
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -82,15 +82,16 @@ impl PatchHistory {
 
 /// What a version's publication carries besides the document.
 pub(crate) struct Version<F> {
-    /// From the version before.
-    delta: Arc<Publication<F>>,
-    live: LiveBytes,
+    /// The patch from the version before.
+    operations: Bytes,
     rest: Mutex<Rest<F>>,
 }
 
 struct Rest<F> {
     /// The patches that lead to this version: its own is the last.
     past: PatchHistory,
+    /// From the version before.
+    delta: Option<Arc<Publication<F>>>,
     /// Joined patches, by their number; `None` if the joined patch would be too long.
     joins: Vec<(u16, Option<Arc<Publication<F>>>)>,
     joined_bytes: usize,
@@ -107,15 +108,21 @@ impl<F> Rest<F> {
 }
 
 impl<F> Version<F> {
-    pub(crate) fn new(delta: Arc<Publication<F>>, past: PatchHistory, live: LiveBytes) -> Self {
-        let rest = Rest { past, joins: Vec::new(), joined_bytes: 0, used: false };
-        Self { delta, live, rest: Mutex::new(rest) }
+    pub(crate) fn new(operations: Bytes, past: PatchHistory) -> Self {
+        let rest = Rest { past, delta: None, joins: Vec::new(), joined_bytes: 0, used: false };
+        Self { operations, rest: Mutex::new(rest) }
     }
 
-    /// For sessions that are `behind` versions behind this one, whose document has `len` bytes.
-    pub(crate) fn delta_from(&self, behind: u16, len: usize) -> Option<Arc<Publication<F>>> {
+    /// For sessions that are `behind` versions behind this one, which `snapshot` publishes.
+    pub(crate) fn delta_from(&self, behind: u16, snapshot: &Publication<F>) -> Option<Arc<Publication<F>>> {
+        let len = snapshot.body().len();
         if behind == 1 {
-            return Some(self.delta.clone());
+            let mut rest = self.rest();
+            if rest.delta.is_none() {
+                // The patch history has counted its bytes.
+                rest.delta = snapshot.delta(behind, self.operations.clone(), 0);
+            }
+            return rest.delta.clone();
         }
         let past = {
             let mut rest = self.rest();
@@ -132,19 +139,13 @@ impl<F> Version<F> {
             return made;
         }
         let joined = joined.filter(|joined| rest.joined_bytes + joined.len() <= len);
-        let made = joined.and_then(|joined| self.publication(behind, joined.into()));
+        let made = joined.and_then(|joined| {
+            let bytes = joined.len();
+            snapshot.delta(behind, joined.into(), bytes)
+        });
         rest.joined_bytes += made.as_ref().map_or(0, |made| made.body().len());
         rest.joins.push((behind, made.clone()));
         made
-    }
-
-    /// The delta from another base.
-    fn publication(&self, behind: u16, patch: Bytes) -> Option<Arc<Publication<F>>> {
-        let Body::Delta { key, position, .. } = self.delta.body() else { return None };
-        let (key, position) = (key.clone(), *position);
-        let base = position.offset.checked_sub(u64::from(behind))?;
-        let body = Body::Delta { key, base, position, patch };
-        Some(Publication::made_at(self.delta.taken_at(), self.delta.id(), false, body, &self.live))
     }
 
     pub(crate) fn past(&self) -> PatchHistory {
@@ -154,6 +155,12 @@ impl<F> Version<F> {
     /// Whether it was used since the last call.
     pub(crate) fn was_used(&self) -> bool {
         std::mem::take(&mut self.rest().used)
+    }
+
+    /// Lets go of the forms that were made.
+    pub(super) fn forget_forms(&self) {
+        let mut rest = self.rest();
+        (rest.delta, rest.joins, rest.joined_bytes) = (None, Vec::new(), 0);
     }
 
     /// Gives up the patches.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::publication::{Epoch, Position};
+use crate::publication::{Body, Document, Epoch, FeedState, Position};
 use crate::topic::Key;
 
 fn past(patches: &[&str], patches_max: usize, bytes_max: usize) -> PatchHistory {
@@ -26,11 +26,17 @@ fn the_newest_patches_stay() {
 }
 
 fn version(patches: &[&str]) -> Version<()> {
-    let (live, key) = (LiveBytes::default(), Key::parse("k").unwrap());
-    let position = Position { epoch: Epoch(7), offset: 1000 };
     let patch = Bytes::copy_from_slice(patches.last().unwrap().as_bytes());
-    let body = Body::Delta { key, base: 999, position, patch };
-    Version::new(Publication::new(1, false, body, &live), past(patches, 100, 10_000), live)
+    Version::new(patch, past(patches, 100, 10_000))
+}
+
+/// What publishes a version of so many bytes.
+fn snapshot(bytes: usize) -> Arc<Publication<()>> {
+    let position = Position { epoch: Epoch(7), offset: 1000 };
+    let document = Document { body: vec![b'x'; bytes].into(), json: true, content_type: "".into() };
+    let (key, state, document) = (Key::parse("k").unwrap(), FeedState::Live, Arc::new(document));
+    let body = Body::Snapshot { key, position, state, snapshot_reason: None, document };
+    Publication::new(1, false, body, &LiveBytes::default())
 }
 
 fn said(made: Option<Arc<Publication<()>>>) -> Option<(u64, String)> {
@@ -43,16 +49,18 @@ fn said(made: Option<Arc<Publication<()>>>) -> Option<(u64, String)> {
 #[test]
 fn sessions_further_behind_get_joined_patches_while_they_are_shorter() {
     let version = version(&["[1]", "[2]", "[3]"]);
-    assert_eq!(said(version.delta_from(1, 100)), Some((999, "[3]".into())));
+    assert_eq!(said(version.delta_from(1, &snapshot(100))), Some((999, "[3]".into())));
     assert!(!version.was_used());
-    assert_eq!(said(version.delta_from(2, 100)), Some((998, "[2,3]".into())));
+    assert_eq!(said(version.delta_from(2, &snapshot(100))), Some((998, "[2,3]".into())));
     assert!(version.was_used() && !version.was_used());
-    let again = version.delta_from(2, 100).unwrap();
-    assert!(Arc::ptr_eq(&again, &version.delta_from(2, 100).unwrap()), "made once");
-    assert_eq!(said(version.delta_from(3, 7)), None, "as long as the document");
-    assert_eq!(said(version.delta_from(4, 100)), None, "longer ago than is kept");
+    let again = version.delta_from(2, &snapshot(100)).unwrap();
+    assert!(Arc::ptr_eq(&again, &version.delta_from(2, &snapshot(100)).unwrap()), "made once");
+    assert_eq!(said(version.delta_from(3, &snapshot(7))), None, "as long as the document");
+    assert_eq!(said(version.delta_from(4, &snapshot(100))), None, "longer ago than is kept");
+    version.forget_forms();
+    assert!(!Arc::ptr_eq(&again, &version.delta_from(2, &snapshot(100)).unwrap()), "made again");
     version.forget_past();
-    assert_eq!(said(version.delta_from(1, 100)), Some((999, "[3]".into())));
+    assert_eq!(said(version.delta_from(1, &snapshot(100))), Some((999, "[3]".into())));
 }
 
 #[test]
@@ -60,7 +68,8 @@ fn all_joined_together_are_no_longer_than_the_document() {
     let patches: Vec<String> = (0..60).map(|n| format!("[{}]", 10 + n)).collect();
     let patches: Vec<&str> = patches.iter().map(String::as_str).collect();
     let (few, many) = (version(&patches), version(&patches));
-    let made: usize = (2..60).filter_map(|n| few.delta_from(n, 300)).map(|made| made.body().len()).sum();
+    let made: usize =
+        (2..60).filter_map(|n| few.delta_from(n, &snapshot(300))).map(|made| made.body().len()).sum();
     assert!((200..=300).contains(&made), "{made}");
-    assert_eq!((2..60).filter_map(|n| many.delta_from(n, 1 << 20)).count(), JOINS_MAX);
+    assert_eq!((2..60).filter_map(|n| many.delta_from(n, &snapshot(1 << 20))).count(), JOINS_MAX);
 }

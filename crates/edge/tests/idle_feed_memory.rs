@@ -1,0 +1,82 @@
+//! What a feed takes whose document doesn't change, with a subscriber: little more than the document. One test, so that nothing
+//! else runs in this process: memory is the process's. Counted is what lives on the heap.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // Tests may panic, and say what they found.
+
+mod harness;
+
+use bytes::Bytes;
+use cap::Cap;
+use harness::Server;
+use std::time::{Duration, Instant};
+use stentor_edge::FeedUpdate;
+use stentor_hub::{Document, Patch};
+
+/// The server's allocator, counted.
+#[global_allocator]
+static ALLOCATOR: Cap<mimalloc::MiMalloc> = Cap::new(mimalloc::MiMalloc, usize::MAX);
+
+const KEYS: usize = 2_000;
+/// A text that JSON has nothing to escape in, and neither do Server-Sent Events.
+const DOCUMENT_BYTES: usize = 4_870;
+/// What a feed may take besides its document: on a core, the subscription included, and of one session.
+const REST_BYTES_MAX: usize = 1_000;
+const REST_AFTER_PATCH_BYTES_MAX: usize = 1_300;
+/// The server keeps frames for ten seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn document(version: usize) -> Bytes {
+    let number = format!("{version:09}");
+    let text = format!(r#"{{"n":"{number}","rest":"{}"}}"#, "x".repeat(DOCUMENT_BYTES - 27));
+    assert_eq!(text.len(), DOCUMENT_BYTES);
+    text.into_boxed_str().into_boxed_bytes().into()
+}
+
+fn patch(before: Bytes, version: usize) -> Patch {
+    let operations = format!(r#"[{{"op":"replace","path":"/n","value":"{version:09}"}}]"#);
+    Patch { base: before, operations: operations.into_boxed_str().into_boxed_bytes().into() }
+}
+
+/// Waits until a feed takes at most so many bytes besides its document.
+fn until_at_most(before: usize, most: usize, what: &str) {
+    let taken = || ALLOCATOR.allocated().saturating_sub(before) / KEYS;
+    let at_most = DOCUMENT_BYTES + most;
+    eprintln!("{what}: {} bytes per feed at first", taken());
+    let deadline = Instant::now() + PATIENCE;
+    while taken() > at_most && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let taken = taken();
+    eprintln!("{what}: {taken} bytes per feed, at most {at_most}");
+    assert!(taken > DOCUMENT_BYTES && taken <= at_most, "{what}: {taken} bytes per feed, at most {at_most}");
+}
+
+#[test]
+fn an_idle_feed_keeps_its_document_and_no_frame() {
+    let server = Server::start(1, |options| options.limits.subscriptions_max = KEYS + 1);
+    let mut ws = server.ws("/ws");
+    ws.next_json();
+    let update = |name: &str, update: FeedUpdate| {
+        server.update(name, update);
+        server.until_metric("inbox_messages", |waiting| waiting == 0);
+    };
+    let of = |body: Bytes| Document { body, json: true, content_type: "application/json".into() };
+    let mut feed = |name: &str| {
+        update(name, FeedUpdate::Document(of(document(0))));
+        ws.ask(serde_json::json!({"type": "subscribe", "feed": name}));
+        while !ws.next_text().contains("xxx") {}
+    };
+    // Warm: threads, allocator, buffers.
+    feed("warm");
+    let before = ALLOCATOR.allocated();
+    let names: Vec<String> = (0..KEYS).map(|key| format!("feeds/of-some-length/{key:04}")).collect();
+    names.iter().for_each(|name| feed(name));
+    until_at_most(before, REST_BYTES_MAX, "with its first document");
+
+    for name in &names {
+        let next = of(document(1));
+        update(name, FeedUpdate::Patched(next, patch(document(0), 1)));
+        assert!(ws.next_text().contains("000000001"));
+    }
+    until_at_most(before, REST_AFTER_PATCH_BYTES_MAX, "after a patch");
+}

@@ -1,0 +1,81 @@
+//! The frames of one publication: one per format, made by the first core that needs it and shared by all.
+//!
+//! No core waits while another one encodes: the lock is held only to look and to note. Only formats that are used take memory.
+
+use super::FormatId;
+use smallvec::SmallVec;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A format's frame.
+enum Slot<F> {
+    /// A core is making it.
+    Begun,
+    /// `None`: the format can't represent the publication.
+    Made(Option<F>),
+}
+
+/// The answer to a core that needs a frame.
+pub(super) enum Lookup<F> {
+    /// The shared frame.
+    Made(Option<F>),
+    /// The caller makes it, and passes it to [`Encodings::set`].
+    Yours,
+    /// Another core is making it.
+    InProgress,
+}
+
+/// See the module's documentation.
+pub(super) struct Encodings<F>(Mutex<Slots<F>>);
+
+/// Most publications are encoded in one format.
+type Slots<F> = SmallVec<[(FormatId, Slot<F>); 1]>;
+
+impl<F: Clone> Encodings<F> {
+    /// The frame of a format. Unless there is one or another core is making it, it is the caller's to make.
+    pub(super) fn begin(&self, format: FormatId) -> Lookup<F> {
+        let mut slots = self.slots();
+        match slots.iter().find(|(of, _)| *of == format) {
+            Some((_, Slot::Made(frame))) => Lookup::Made(frame.clone()),
+            Some((_, Slot::Begun)) => Lookup::InProgress,
+            None => {
+                slots.push((format, Slot::Begun));
+                Lookup::Yours
+            }
+        }
+    }
+
+    /// The frame that [`Self::begin`] has asked for.
+    pub(super) fn set(&self, format: FormatId, frame: Option<F>) {
+        if let Some((_, slot)) = self.slots().iter_mut().find(|(of, _)| *of == format) {
+            *slot = Slot::Made(frame);
+        }
+    }
+}
+
+impl<F> Encodings<F> {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(SmallVec::new()))
+    }
+
+    /// Whether a core is making the frame.
+    pub(super) fn is_begun(&self, format: FormatId) -> bool {
+        self.slots().iter().any(|(of, slot)| *of == format && matches!(slot, Slot::Begun))
+    }
+
+    /// Lets go of the frames, except those that a core is making.
+    pub(super) fn forget(&self) {
+        let mut slots = self.slots();
+        let all = std::mem::take(&mut *slots);
+        let (begun, made): (Slots<F>, Slots<F>) =
+            all.into_iter().partition(|(_, slot)| matches!(slot, Slot::Begun));
+        *slots = begun;
+        // The kernel frees large frames, which takes time.
+        drop(slots);
+        drop(made);
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Slots<F>> {
+        // Nothing panics while it holds the lock. Even then the value would be whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
