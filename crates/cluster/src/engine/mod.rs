@@ -4,8 +4,9 @@
 //!
 //! - **Messages** on a channel reach each node that is interested in it at most once, those of one node in the order in
 //!   which it published them. A node receives its own.
-//! - **Appended messages** have a position that the engine assigns: consecutive offsets within an epoch. They arrive in the order of
-//!   their offsets. Whatever makes offsets start anew, or go back, draws a new epoch.
+//! - **Appended messages** have a position that the engine assigns: consecutive offsets within an epoch. Those of one node arrive in the
+//!   order of their offsets. Of several nodes that append at the same time, a later one may arrive first: NATS publishes what it has stored
+//!   without holding the others back. Whatever makes offsets start anew, or go back, draws a new epoch.
 //! - **Interest** is a level. The engine keeps the set of channels itself, and establishes all of it again after a lost
 //!   connection. Then, and not before, it reports [`Event::Connected`]. What was published in between may be lost.
 //! - **Silence is detected.** An engine proves for each of its connections, by a message to itself at least every

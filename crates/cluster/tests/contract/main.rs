@@ -28,6 +28,9 @@ use stentor_hub::{HistoryLimits, Key, Position, Room};
 
 /// An engine's server, to which nodes connect.
 trait Fixture {
+    /// Whether appended messages of several nodes arrive in the order of their offsets.
+    const DELIVERS_IN_ORDER: bool = true;
+
     async fn connect(&self, node: NodeId, limits: Limits) -> (Arc<dyn Engine>, EventReceiver);
 
     /// The server starts again, without its data.

@@ -42,6 +42,8 @@ pub(crate) async fn connect_with(url: &str, options: ConnectOptions) -> Result<N
 }
 
 impl Fixture for NatsServer {
+    const DELIVERS_IN_ORDER: bool = false;
+
     async fn connect(&self, node: NodeId, limits: Limits) -> (Arc<dyn Engine>, EventReceiver) {
         let options = ConnectOptions { limits, ..options() };
         let (engine, events) = Nats::connect(node, &self.url(), &options).await.unwrap();

@@ -33,6 +33,8 @@ impl Cluster {
 }
 
 impl Fixture for Cluster {
+    const DELIVERS_IN_ORDER: bool = false;
+
     async fn connect(&self, node: NodeId, limits: Limits) -> (Arc<dyn Engine>, EventReceiver) {
         let server = &self.servers[self.nodes.fetch_add(1, Ordering::Relaxed) % 3];
         // The servers elect a leader first.
