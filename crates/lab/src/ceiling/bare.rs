@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
-use serde::{Deserialize, Serialize};
+use stentor_wire::ws::{Opcode, encode};
 
-use super::Load;
 use crate::Error;
+use crate::generator::{LoadSpec, Outcome, Span, Spec};
 use crate::measure::{CpuClock, pin_current};
 use crate::payload;
 
@@ -20,50 +20,24 @@ use crate::payload;
 const EVENTS: usize = 128;
 const RECEIVE_BYTES: usize = 64 << 10;
 
-/// What it is told, in one line of JSON.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Task {
-    pub target: SocketAddr,
-    pub connections: usize,
-    pub load: Load,
-    pub warm_up: Duration,
-    pub measure: Duration,
-    pub core: usize,
+/// A frame of the client's (RFC 6455 section 5.2), masked with zero, as the generator's are.
+fn frame(bytes: usize) -> Vec<u8> {
+    let mut frame = Vec::new();
+    encode(&mut frame, Opcode::Text, &payload::blank(bytes), false, Some([0; 4]));
+    frame
 }
 
-/// What it found.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Found {
-    pub messages: u64,
-    pub own_cpu: Duration,
-    pub wall: Duration,
-}
-
-impl Load {
-    /// A frame of the client's (RFC 6455 section 5.2), masked with zero, as the generator's are.
-    fn frame(self) -> Vec<u8> {
-        let bytes = self.bytes();
-        let mut frame = vec![0x81];
-        match u8::try_from(bytes) {
-            Ok(short @ ..126) => frame.push(0x80 | short),
-            _ => {
-                frame.push(0x80 | 126);
-                frame.extend((bytes as u16).to_be_bytes());
-            }
+/// Its task is a generator's, and so is what it finds, as far as it finds that.
+pub(super) fn run(task: &Spec) -> Result<Outcome, Error> {
+    let _pinned = task.core.map(pin_current).transpose().map_err(Error::io("pinning (--generator-core)"))?;
+    let (bytes, warm_up, measure, period) = match task.load {
+        LoadSpec::EchoClosed { bytes, warm_up, measure } => (bytes, warm_up, measure, None),
+        LoadSpec::Fanout { bytes, rate_hz, warm_up, count, .. } => {
+            let period = Duration::from_secs_f64(1.0 / rate_hz);
+            (bytes, period * warm_up as u32, period * count as u32, Some(period))
         }
-        frame.extend([0; 4]);
-        frame.extend(payload::blank(bytes));
-        frame
-    }
-
-    /// The length of a server's frame.
-    fn received_bytes(self) -> u64 {
-        (self.frame().len() - 4) as u64
-    }
-}
-
-pub(super) fn run(task: &Task) -> Result<Found, Error> {
-    let _pinned = pin_current(task.core).map_err(Error::io("pinning (--generator-core)"))?;
+        _ => return Err(Error::Usage("a bare client only echoes and publishes".into())),
+    };
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io("epoll"))?;
     let mut streams = Vec::with_capacity(task.connections);
     for nth in 0..task.connections {
@@ -72,21 +46,18 @@ pub(super) fn run(task: &Task) -> Result<Found, Error> {
         epoll::add(&poll, &stream, epoll::EventData::new_u64(nth as u64), flags).map_err(io("epoll"))?;
         streams.push(stream);
     }
-    let frame = task.load.frame();
-    let each = task.load.received_bytes();
+    let frame = frame(bytes);
+    // A server's has no mask.
+    let each = frame.len() as u64 - 4;
     let mut received = vec![0u64; streams.len()];
     let mut buffer = vec![0; RECEIVE_BYTES];
     let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
     let send = |stream: &mut TcpStream| stream.write_all(&frame).map_err(Error::io("sending"));
-    let period = match task.load {
-        Load::Echo { .. } => None,
-        Load::Fanout { rate_hz, .. } => Some(Duration::from_secs_f64(1.0 / rate_hz)),
-    };
     if period.is_none() {
         streams.iter_mut().try_for_each(send)?;
     }
     let begin = Instant::now();
-    let (from, until) = (begin + task.warm_up, begin + task.warm_up + task.measure);
+    let (from, until) = (begin + warm_up, begin + warm_up + measure);
     let mut next = begin;
     let mut messages = 0;
     let mut first = None;
@@ -97,7 +68,8 @@ pub(super) fn run(task: &Task) -> Result<Found, Error> {
         }
         if let (true, Some((at, before, cpu))) = (now >= until, first) {
             let own_cpu = clock()?.saturating_sub(cpu);
-            return Ok(Found { messages: messages - before, own_cpu, wall: now.duration_since(at) });
+            let load = Span { own_cpu, wall: now.duration_since(at), ..Span::default() };
+            return Ok(Outcome { messages: messages - before, load, ..Outcome::default() });
         }
         let mut due = until;
         if let Some(period) = period {

@@ -11,33 +11,20 @@ use std::io::{BufRead, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::Error;
 use crate::bench::{Application, Contestant, Options, median};
 use crate::catalogue::Catalogue;
-use crate::generator::{LoadSpec, Protocol, Publisher, Spec, Workers};
+use crate::generator::{LoadSpec, Outcome, Protocol, Spec, Workers};
 use crate::measure::{Server, Ward};
 
 /// What the generator may cost at most, as a multiple of the bare client.
 pub const RATIO_MAX: f64 = 1.2;
+/// Publications a second of the fan-out.
+const RATE_HZ: f64 = 50.0;
 /// The word that begins a bare client on the lab's command line.
 pub const BARE_CLIENT: &str = "bare-client";
-
-/// What the clients do.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-enum Load {
-    Echo { bytes: usize },
-    Fanout { bytes: usize, rate_hz: f64 },
-}
-
-impl Load {
-    fn bytes(self) -> usize {
-        match self {
-            Self::Echo { bytes } | Self::Fanout { bytes, .. } => bytes,
-        }
-    }
-}
 
 /// How it is measured.
 #[derive(Clone, Debug)]
@@ -80,24 +67,27 @@ pub fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> Result<C
     let catalogue = Catalogue::read(&options.peers)?;
     let contestant = Contestant::find(&plan.against, &catalogue, options)?;
     let mut rows = Vec::new();
-    for (load, application) in [
-        (Load::Echo { bytes: 64 }, Application::Echo),
-        (Load::Fanout { bytes: 1000, rate_hz: 50.0 }, Application::Chat),
+    let warm_up = plan.measure / 5;
+    let times = |span: Duration| (span.as_secs_f64() * RATE_HZ).ceil() as u64;
+    let echo = LoadSpec::EchoClosed { bytes: 64, warm_up, measure: plan.measure };
+    let fanout = LoadSpec::to_all(1000, RATE_HZ, times(warm_up), times(plan.measure).max(1));
+    for (title, load, application) in [
+        ("echo of 64 bytes, closed loop".to_owned(), echo, Application::Echo),
+        (format!("fan-out of 1000 bytes, {RATE_HZ:.0} a second"), fanout, Application::Chat),
     ] {
-        let title = match load {
-            Load::Echo { bytes } => format!("echo of {bytes} bytes, closed loop"),
-            Load::Fanout { bytes, rate_hz } => format!("fan-out of {bytes} bytes, {rate_hz:.0} a second"),
-        };
         let mut costs = [Vec::new(), Vec::new()];
         for round in 0..plan.pairs.max(1) {
             for which in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
                 let server = Server::start(&contestant.command(application, Protocol::WebSocket, None))?;
                 let path = contestant.path(application, Protocol::WebSocket);
-                let (messages, cpu, wall) = match which {
-                    0 => by_generator(plan, options, load, &server, path)?,
-                    _ => by_bare_client(plan, options, load, &server)?,
+                let mut spec = Spec::new(server.address(), path, plan.connections, load.clone());
+                (spec.core, spec.driver) = (Some(options.generator_core), options.generator_driver);
+                let outcome = match which {
+                    0 => Workers::connect(&options.invocation, &spec)?.run()?,
+                    _ => by_bare_client(options, &spec, &server)?,
                 };
                 server.stop()?;
+                let (messages, cpu, wall) = (outcome.messages, outcome.load.own_cpu, outcome.load.wall);
                 if messages == 0 {
                     return Err(Error::Generator(format!("no message came ({title})")));
                 }
@@ -125,59 +115,15 @@ pub fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> Result<C
     Ok(Ceiling { rows })
 }
 
-fn by_generator(
-    plan: &Plan,
-    options: &Options,
-    load: Load,
-    server: &Server,
-    path: &str,
-) -> Result<(u64, Duration, Duration), Error> {
-    let (warm_up, measure) = (plan.measure / 5, plan.measure);
-    let load = match load {
-        Load::Echo { bytes } => LoadSpec::EchoClosed { bytes, warm_up, measure },
-        Load::Fanout { bytes, rate_hz } => {
-            let count = |span: Duration| (span.as_secs_f64() * rate_hz).ceil() as u64;
-            let publisher = Publisher::Own;
-            LoadSpec::Fanout {
-                bytes,
-                rate_hz,
-                warm_up: count(warm_up),
-                count: count(measure).max(1),
-                publisher,
-            }
-        }
-    };
-    let mut spec = Spec::new(server.address(), path, plan.connections, load);
-    spec.core = Some(options.generator_core);
-    spec.driver = options.generator_driver;
-    let outcome = Workers::connect(&options.invocation, &spec)?.run()?;
-    Ok((outcome.messages, outcome.load.own_cpu, outcome.load.wall))
-}
-
-fn by_bare_client(
-    plan: &Plan,
-    options: &Options,
-    load: Load,
-    server: &Server,
-) -> Result<(u64, Duration, Duration), Error> {
-    let task = bare::Task {
-        target: server.address(),
-        connections: plan.connections,
-        load,
-        warm_up: plan.measure / 5,
-        measure: plan.measure,
-        core: options.generator_core,
-    };
+fn by_bare_client(options: &Options, spec: &Spec, server: &Server) -> Result<Outcome, Error> {
     let mut command = Command::new(&options.invocation.program);
     command.arg(BARE_CLIENT).stdin(Stdio::piped()).stdout(Stdio::piped());
     let (mut child, _ward) = Ward::spawn(&mut command).map_err(Error::io("starting a bare client"))?;
-    let task = serde_json::to_string(&task).map_err(|error| Error::Usage(error.to_string()))?;
+    let task = serde_json::to_string(spec).map_err(|error| Error::Usage(error.to_string()))?;
     let told = child.stdin.take().map(|mut stdin| writeln!(stdin, "{task}"));
     told.transpose().map_err(Error::io("giving a bare client its task"))?;
     let output = child.wait_with_output().map_err(Error::io("waiting for a bare client"))?;
-    let found: bare::Found =
-        serde_json::from_slice(&output.stdout).map_err(|_| server.error("the bare client failed"))?;
-    Ok((found.messages, found.own_cpu, found.wall))
+    serde_json::from_slice(&output.stdout).map_err(|_| server.error("the bare client failed"))
 }
 
 /// The bare client's own process: its task from `input`, what it found to `output`.
