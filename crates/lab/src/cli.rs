@@ -5,6 +5,7 @@ mod generate;
 mod judge;
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::{BufReader, Write};
 use std::iter::once;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -55,11 +56,11 @@ enum Command {
     /// Run a scenario and compare it with an earlier result; the exit code says what came of it.
     Gate(judge::GateArguments),
     /// Check whether this machine is fit to measure on, and what its figures are worth.
-    Doctor(DoctorArguments),
+    Doctor(Placing),
     /// List the scenarios.
     Scenarios,
     /// List the servers that can be measured.
-    Peers(PeersArguments),
+    Peers(PeersFolder),
     /// Make peers ready to run.
     Install(InstallArguments),
     /// What the generator costs itself, beside a bare client.
@@ -78,9 +79,8 @@ struct Placing {
     /// The `stentor` binary [default: the one beside this program].
     #[arg(long)]
     stentor: Option<PathBuf>,
-    /// The folder of the peers.
-    #[arg(long, default_value = "lab/peers")]
-    peers_dir: PathBuf,
+    #[command(flatten)]
+    folder: PeersFolder,
     /// The congestion control of loopback, in a network namespace; `system` for what the system has.
     #[arg(long, default_value = "cubic")]
     congestion: String,
@@ -152,6 +152,10 @@ struct RunOptions {
     placing: Placing,
 }
 
+fn print(out: &mut dyn Write, what: impl Display) -> Result<(), Error> {
+    write!(out, "{what}").map_err(Error::io("printing"))
+}
+
 /// A host and a port, for clap.
 fn address(text: &str) -> Result<SocketAddr, String> {
     let mut addresses = text.to_socket_addrs().map_err(|error| error.to_string())?;
@@ -182,13 +186,7 @@ impl RunOptions {
 }
 
 #[derive(Args)]
-struct DoctorArguments {
-    #[command(flatten)]
-    placing: Placing,
-}
-
-#[derive(Args)]
-struct PeersArguments {
+struct PeersFolder {
     /// The folder of the peers.
     #[arg(long, default_value = "lab/peers")]
     peers_dir: PathBuf,
@@ -202,9 +200,8 @@ struct InstallArguments {
     /// All of them.
     #[arg(long, conflicts_with = "names")]
     all: bool,
-    /// The folder of the peers.
-    #[arg(long, default_value = "lab/peers")]
-    peers_dir: PathBuf,
+    #[command(flatten)]
+    folder: PeersFolder,
 }
 
 /// Runs the lab. `args` are the arguments after the program's name. The lab starts the running program again as its
@@ -218,40 +215,35 @@ pub fn main(
     exit_after_signal_by(exit);
     let parsed =
         Arguments::try_parse_from(once(OsString::from(NAME)).chain(args.into_iter().map(Into::into)));
-    let done = |result: Result<(), Error>| result.map(|()| ExitCode::SUCCESS);
-    let result = match parsed {
-        Ok(Arguments { command: Command::Bench(run) }) => {
-            done(run_scenario("goals", Effort::Full, &run, out, progress))
-        }
-        Ok(Arguments { command: Command::Generate(arguments) }) => done(generate::generate(arguments, out)),
-        Ok(Arguments { command: Command::Run(arguments) }) => {
-            done(run_scenario(&arguments.scenario, Effort::Quick, &arguments.run, out, progress))
-        }
-        Ok(Arguments { command: Command::Report(arguments) }) => judge::run_report(&arguments, out),
-        Ok(Arguments { command: Command::Compare(arguments) }) => judge::run_compare(&arguments, out),
-        Ok(Arguments { command: Command::History(arguments) }) => judge::run_history(arguments, out),
-        Ok(Arguments { command: Command::Gate(arguments) }) => judge::run_gate(arguments, out, progress),
-        Ok(Arguments { command: Command::Doctor(DoctorArguments { placing }) }) => {
-            let found = examine(placing.server_core, placing.generator_core, &placing.congestion);
-            done(write!(out, "{found}").map_err(Error::io("printing")))
-        }
-        Ok(Arguments { command: Command::Scenarios }) => done(list_scenarios(out)),
-        Ok(Arguments { command: Command::Peers(arguments) }) => done(list_peers(&arguments, out, progress)),
-        Ok(Arguments { command: Command::Install(arguments) }) => done(install(&arguments, progress)),
-        Ok(Arguments { command: Command::Ceiling(arguments) }) => {
-            judge::run_ceiling(&arguments, out, progress)
-        }
-        Ok(Arguments { command: Command::BareClient }) => {
-            done(serve_bare_client(&mut BufReader::new(std::io::stdin()), out))
-        }
-        Ok(Arguments { command: Command::Worker }) => {
-            // Not locked: the generator reads from it, and writes, on another thread.
-            done(serve_worker(&mut BufReader::new(std::io::stdin()), out))
-        }
+    let command = match parsed {
+        Ok(arguments) => arguments.command,
         Err(error) => {
             let _ = if error.use_stderr() { write!(progress, "{error}") } else { write!(out, "{error}") };
             return ExitCode::from(error.exit_code() as u8);
         }
+    };
+    let done = |result: Result<(), Error>| result.map(|()| ExitCode::SUCCESS);
+    // Not locked: the generator reads from it, and writes, on another thread.
+    let mut input = BufReader::new(std::io::stdin());
+    let result = match command {
+        Command::Bench(run) => done(run_scenario("goals", Effort::Full, &run, out, progress)),
+        Command::Generate(arguments) => done(generate::generate(arguments, out)),
+        Command::Run(RunArguments { scenario, run }) => {
+            done(run_scenario(&scenario, Effort::Quick, &run, out, progress))
+        }
+        Command::Report(arguments) => judge::run_report(&arguments, out),
+        Command::Compare(arguments) => judge::run_compare(&arguments, out),
+        Command::History(arguments) => judge::run_history(arguments, out),
+        Command::Gate(arguments) => judge::run_gate(arguments, out, progress),
+        Command::Doctor(placing) => {
+            done(print(out, examine(placing.server_core, placing.generator_core, &placing.congestion)))
+        }
+        Command::Scenarios => done(list_scenarios(out)),
+        Command::Peers(folder) => done(list_peers(&folder, out, progress)),
+        Command::Install(arguments) => done(install(&arguments, progress)),
+        Command::Ceiling(arguments) => judge::run_ceiling(&arguments, out, progress),
+        Command::BareClient => done(serve_bare_client(&mut input, out)),
+        Command::Worker => done(serve_worker(&mut input, out)),
     };
     result.unwrap_or_else(|error| {
         let _ = writeln!(progress, "lab: {error}");
@@ -262,7 +254,7 @@ pub fn main(
 impl Placing {
     /// The options that these arguments say; what they don't say is as usual.
     fn options(&self) -> Result<bench::Options, Error> {
-        let usual = bench::Options::new(Invocation::current()?, self.peers_dir.clone());
+        let usual = bench::Options::new(Invocation::current()?, self.folder.peers_dir.clone());
         Ok(bench::Options {
             stentor: self.stentor.clone().or_else(|| usual.stentor.clone()),
             server_core: self.server_core,
@@ -306,7 +298,7 @@ impl Placing {
 fn list_scenarios(out: &mut dyn Write) -> Result<(), Error> {
     for scenario in SCENARIOS {
         let (name, question) = (scenario.name, scenario.question);
-        writeln!(out, "{name:16}{question} [{}]", scenario.peers.join(" ")).map_err(Error::io("printing"))?;
+        print(out, format_args!("{name:16}{question} [{}]\n", scenario.peers.join(" ")))?;
     }
     Ok(())
 }
@@ -321,10 +313,9 @@ fn run_scenario(
     let scenario = scenario_called(scenario)?;
     let (record, page) = run_record(scenario, run.effort().unwrap_or(usual), run, progress)?;
     for warning in bench::warnings(&record.report) {
-        writeln!(out, "warning: {warning}").map_err(Error::io("printing"))?;
+        print(out, format_args!("warning: {warning}\n"))?;
     }
-    write!(out, "{}", record.report).map_err(Error::io("printing the table"))?;
-    writeln!(out, "\n{}", page.display()).map_err(Error::io("printing"))?;
+    print(out, format_args!("{}\n{}\n", record.report, page.display()))?;
     match record.is_complete() {
         true => Ok(()),
         false => Err(Error::Usage("not everybody could be measured".into())),
@@ -370,12 +361,8 @@ fn run_record(
     scenario::run(scenario, &options, &run.results, &resume, progress)
 }
 
-fn list_peers(
-    arguments: &PeersArguments,
-    out: &mut dyn Write,
-    progress: &mut dyn Write,
-) -> Result<(), Error> {
-    let catalogue = Catalogue::read(&arguments.peers_dir)?;
+fn list_peers(folder: &PeersFolder, out: &mut dyn Write, progress: &mut dyn Write) -> Result<(), Error> {
+    let catalogue = Catalogue::read(&folder.peers_dir)?;
     let width = catalogue.servers.iter().map(|known| known.name.len()).max().unwrap_or(0);
     for known in &catalogue.servers {
         let state = match &known.peer {
@@ -384,8 +371,7 @@ fn list_peers(
         };
         let speaks: Vec<&str> = known.speaks().map(Protocol::name).collect();
         let (name, about) = (&known.name, known.about());
-        writeln!(out, "{name:width$}  {state}{about} [{}]", speaks.join(" "))
-            .map_err(Error::io("printing"))?;
+        print(out, format_args!("{name:width$}  {state}{about} [{}]\n", speaks.join(" ")))?;
     }
     if let Some(lacks) = catalogue.lacks() {
         let _ = writeln!(progress, "lab: {lacks}");
@@ -396,7 +382,7 @@ fn list_peers(
 
 /// Installs what was named; one that can't be doesn't keep the others from it, but a name that nobody has does.
 fn install(arguments: &InstallArguments, progress: &mut dyn Write) -> Result<(), Error> {
-    let catalogue = Catalogue::read(&arguments.peers_dir)?;
+    let catalogue = Catalogue::read(&arguments.folder.peers_dir)?;
     if let Some(lacks) = catalogue.lacks() {
         return Err(Error::Usage(lacks));
     }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use fakes::{Folder, read};
 use serde_json::Value;
-use server::Fault;
+use server::{Fault, Server};
 
 /// The result of a run of `honest`, with its figures times `factor`, as a file.
 fn baseline(folder: &Folder, result: &Value, name: &str, factor: f64) -> PathBuf {
@@ -91,4 +91,25 @@ fn every_exit_code_of_a_gate() {
     let (code, said) = fakes::said(output.unwrap());
     assert!(code == 0 && said.contains("fanout, fanout-1kB") && said.contains("honest 1"), "{said}");
     assert!(fs::read_to_string(page).unwrap().contains("<svg"));
+}
+
+#[test]
+fn a_server_that_runs_already_is_measured() {
+    let folder = Folder::new("target");
+    let server = Server::start_with(true, Fault::None, 7);
+    let (target, pid) = (server.address.to_string(), std::process::id().to_string());
+    let run = |more: &[&str]| {
+        let arguments = [&["run", "fanout", "--smoke", "--target", &target], more].concat();
+        let (code, said) = folder.run(&arguments);
+        assert_eq!(code, 0, "{said}");
+        let result = read(folder.results().last().unwrap());
+        assert_eq!(result["servers"][0]["name"], "target", "{said}");
+        result["report"]["cases"][0]["servers"][0]["trials"][0]["figures"].clone()
+    };
+    // Of what isn't known nothing is said.
+    let figures = run(&[]);
+    assert!(figures["latency_p99"].is_number() && figures["peak_memory"].is_null(), "{figures}");
+    assert!(figures["cpu_per_message"].is_null(), "{figures}");
+    let figures = run(&["--server-pid", &pid]);
+    assert!(figures["cpu_per_message"].is_number() && figures["peak_memory"].is_number(), "{figures}");
 }

@@ -209,38 +209,28 @@ pub(super) fn saturation_hz(steps: &[ChatStep]) -> f64 {
 /// `cpu = a + b connects + c echoes`, fitted by least squares to how a budget was used: b and c in seconds. `None` where
 /// there are too few points, or they lie in one plane with more than one answer.
 pub(super) fn fitted(progress: &[Progress]) -> Option<(f64, f64)> {
-    if progress.len() < 4 {
+    let mean =
+        |of: &dyn Fn(&Progress) -> f64| progress.iter().map(of).sum::<f64>() / progress.len().max(1) as f64;
+    let of = [
+        |point: &Progress| point.connections as f64,
+        |point: &Progress| point.messages as f64,
+        |point: &Progress| point.server_cpu.as_secs_f64(),
+    ];
+    let means = of.map(|of| mean(&of));
+    let covariance = |one: usize, other: usize| {
+        mean(&|point| (of[one](point) - means[one]) * (of[other](point) - means[other]))
+    };
+    // The normal equations of two unknowns; a follows from the means.
+    let (connections, both, messages) = (covariance(0, 0), covariance(0, 1), covariance(1, 1));
+    let determinant = connections * messages - both * both;
+    if progress.len() < 4 || determinant <= connections * messages * 1e-9 {
         return None;
     }
-    // The normal equations, solved by elimination.
-    let mut rows = [[0.0f64; 4]; 3];
-    for point in progress {
-        // In thousands, so that the three unknowns are of one size.
-        let terms = [1.0, point.connections as f64 / 1e3, point.messages as f64 / 1e3];
-        for (row, factor) in rows.iter_mut().zip(terms) {
-            for (cell, term) in row.iter_mut().zip(terms) {
-                *cell += factor * term;
-            }
-            row[3] += factor * point.server_cpu.as_secs_f64();
-        }
-    }
-    for at in 0..3 {
-        let largest = (at..3).max_by(|one, other| rows[*one][at].abs().total_cmp(&rows[*other][at].abs()))?;
-        rows.swap(at, largest);
-        let pivot = rows[at];
-        if pivot[at].abs() < 1e-9 {
-            return None;
-        }
-        for (nth, row) in rows.iter_mut().enumerate() {
-            if nth != at {
-                let factor = row[at] / pivot[at];
-                for (cell, above) in row.iter_mut().zip(pivot) {
-                    *cell -= factor * above;
-                }
-            }
-        }
-    }
-    Some((rows[1][3] / rows[1][1] / 1e3, rows[2][3] / rows[2][2] / 1e3))
+    let (cpu_0, cpu_1) = (covariance(0, 2), covariance(1, 2));
+    Some((
+        (messages * cpu_0 - both * cpu_1) / determinant,
+        (connections * cpu_1 - both * cpu_0) / determinant,
+    ))
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ use crate::Error;
 use crate::document::Shape;
 use crate::generator::{Live, LoadSpec, Outcome, Protocol, Spec, Workers};
 use crate::measure::{
-    CallCounter, Calls, CpuClock, KernelSockets, MachineTime, ProcessMemory, Server, bound_receive_buffers,
-    kernel_bytes, pin_current,
+    CallCounter, Calls, CpuClock, MachineTime, ProcessMemory, Server, bound_receive_buffers, kernel_bytes,
+    pin_current, socket_bytes,
 };
 use crate::upstream::Content;
 
@@ -43,7 +43,7 @@ pub(super) struct Ran {
     pub(super) before: ProcessMemory,
     pub(super) connected: ProcessMemory,
     /// Of the kernel's sockets before any connection.
-    pub(super) kernel_before: KernelSockets,
+    pub(super) sockets_before_bytes: u64,
     /// By how much the kernel's memory grew with the connections, bytes.
     pub(super) kernel_grown_bytes: u64,
     pub(super) samples: Vec<Sample>,
@@ -217,7 +217,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         Error::Generator(what) => servers.error(&what),
         other => other,
     };
-    let kernel_before = KernelSockets::now().map_err(Error::io("the kernel's sockets"))?;
+    let sockets_before_bytes = socket_bytes().map_err(Error::io("the kernel's sockets"))?;
     let mut beside = match case.course {
         Course::Beside { how, clients, .. } => {
             let feed = if source.is_some() { FEED_LONGER } else { Duration::ZERO };
@@ -259,7 +259,8 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let counts = case.course == Course::Counted;
     let counter = counts.then(|| CallCounter::attach(&servers.all_pids()).ok()).flatten();
     let ours = [servers.all_pids(), workers.pids(), beside.iter().flat_map(Workers::pids).collect()].concat();
-    let machine = Machine::now(&ours, counter.is_some());
+    // What strace uses, or a server of which no process is known, can't be told from others.
+    let machine = Machine::now(&ours, counter.is_none() && !servers.first.is_empty());
     conductor.iter().for_each(Conductor::begin);
     let result = workers.run();
     let (stolen_share, others_share) = machine.since();
@@ -286,7 +287,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         beside,
         before,
         connected,
-        kernel_before,
+        sockets_before_bytes,
         kernel_grown_bytes: kernel_grown_to.saturating_sub(kernel_grown_from),
         samples,
         peak_resident_bytes,
@@ -307,17 +308,17 @@ struct Machine {
     all: Option<MachineTime>,
     clocks: Vec<CpuClock>,
     used: Duration,
-    /// What else belongs to the run can't be told from others.
-    is_traced: bool,
+    /// Whether all that isn't of this run belongs to others.
+    is_known: bool,
 }
 
 impl Machine {
-    fn now(pids: &[u32], is_traced: bool) -> Self {
+    fn now(pids: &[u32], is_known: bool) -> Self {
         let mut clocks: Vec<CpuClock> =
             pids.iter().filter_map(|pid| CpuClock::of_process(*pid).ok()).collect();
         clocks.push(CpuClock::own());
         let used = used(&clocks);
-        Self { at: Instant::now(), all: MachineTime::now().ok(), clocks, used, is_traced }
+        Self { at: Instant::now(), all: MachineTime::now().ok(), clocks, used, is_known }
     }
 
     /// Since then: the share of what the cores requested that a hypervisor took, and what other processes used as a share of a
@@ -327,7 +328,7 @@ impl Machine {
         let ours = used(&self.clocks).saturating_sub(self.used);
         let others = after.ran_since(&before).saturating_sub(ours);
         let share = others.as_secs_f64() / self.at.elapsed().as_secs_f64().max(1e-9);
-        (after.stolen_since(&before), if self.is_traced { 0.0 } else { share })
+        (after.stolen_since(&before), if self.is_known { share } else { 0.0 })
     }
 }
 

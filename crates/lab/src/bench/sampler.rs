@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::measure::{KernelSockets, memfd_bytes, resident_bytes};
+use crate::measure::{memfd_bytes, resident_bytes, socket_bytes};
 
 /// How often memory is looked at during a load.
 pub(super) const SAMPLE_EVERY: Duration = Duration::from_millis(250);
@@ -47,10 +47,10 @@ impl Sampler {
                     _ if with_memfds => sum(memfd_bytes),
                     _ => Ok(0),
                 };
-                if let (Ok(resident_bytes), Ok(memfd_bytes), Ok(kernel)) =
-                    (sum(resident_bytes), memfd, KernelSockets::now())
+                if let (Ok(resident_bytes), Ok(memfd_bytes), Ok(kernel_bytes)) =
+                    (sum(resident_bytes), memfd, socket_bytes())
                 {
-                    samples.push(Sample { resident_bytes, memfd_bytes, kernel_bytes: kernel.memory_bytes });
+                    samples.push(Sample { resident_bytes, memfd_bytes, kernel_bytes });
                 }
                 thread::park_timeout(SAMPLE_EVERY);
             }

@@ -188,7 +188,7 @@ fn beside(
         found.figures.insert(Metric::LatencyShift, seconds(&ran) / seconds(&alone).max(1e-9));
     }
     found.doubts.extend(alone.outcome.doubts().into_iter().filter(|doubt| !doubt.latency_only));
-    let held = held_kernel_bytes(&ran.samples).saturating_sub(ran.kernel_before.memory_bytes);
+    let held = held_kernel_bytes(&ran.samples).saturating_sub(ran.sockets_before_bytes);
     found.figures.insert(Metric::KernelPerSlow, held as f64 / clients.max(1) as f64);
     if let Some(others) = &ran.beside {
         found.figures.insert(Metric::CutOff, others.cut_off as f64);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Placing, RunOptions};
+use super::{Placing, RunOptions, print};
 use crate::Error;
 use crate::bench::{Effort, Metric};
 use crate::ceiling::{self, Plan};
@@ -135,7 +135,7 @@ pub(super) fn run_ceiling(
         measure,
     };
     let ceiling = ceiling::run(&plan, &options, progress)?;
-    write!(out, "{ceiling}").map_err(Error::io("printing"))?;
+    print(out, &ceiling)?;
     if let Some(path) = &arguments.json {
         let text = serde_json::to_string(&ceiling).map_err(|error| Error::Usage(error.to_string()))?;
         fs::write(path, text + "\n").map_err(Error::io("writing --json"))?;
@@ -145,7 +145,7 @@ pub(super) fn run_ceiling(
 
 pub(super) fn run_compare(arguments: &CompareArguments, out: &mut dyn Write) -> Result<ExitCode, Error> {
     let compared = compare(&Record::read(&arguments.old)?, &Record::read(&arguments.new)?)?;
-    write!(out, "{compared}").map_err(Error::io("printing"))?;
+    print(out, &compared)?;
     if let Some(page) = &arguments.page {
         fs::write(page, compared.page()).map_err(Error::io("writing --page"))?;
     }
@@ -163,7 +163,7 @@ pub(super) fn run_report(arguments: &ReportArguments, out: &mut dyn Write) -> Re
         let case = kept.report.cases.first().ok_or_else(|| Error::Usage("the result has no case".into()))?;
         let svg = bars(case, metric).map_err(Error::Usage)?;
         fs::write(path, svg).map_err(Error::io("writing --chart"))?;
-        writeln!(out, "{}", path.display()).map_err(Error::io("printing"))?;
+        print(out, format_args!("{}\n", path.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
     let path = match (&arguments.page, &arguments.results[..]) {
@@ -174,7 +174,7 @@ pub(super) fn run_report(arguments: &ReportArguments, out: &mut dyn Write) -> Re
     fs::write(&path, page(&kept)).map_err(|error| {
         Error::Usage(format!("{}: {error} (--page says where the page goes)", path.display()))
     })?;
-    writeln!(out, "{}", path.display()).map_err(Error::io("printing"))?;
+    print(out, format_args!("{}\n", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -195,7 +195,7 @@ pub(super) fn run_history(arguments: HistoryArguments, out: &mut dyn Write) -> R
         against: arguments.against,
     };
     let history = History::read(&arguments.results, &question)?;
-    write!(out, "{history}").map_err(Error::io("printing"))?;
+    print(out, &history)?;
     if let Some(page) = arguments.page {
         fs::write(&page, history.page()).map_err(Error::io("writing --page"))?;
     }
@@ -230,6 +230,6 @@ pub(super) fn run_gate(
     }
     let (record, page) = super::run_record(scenario, effort, run, progress)?;
     let judgement = judge(&baseline, &record, arguments.tolerance / 100.0)?;
-    write!(out, "{}\n{judgement}", page.display()).map_err(Error::io("printing"))?;
+    print(out, format_args!("{}\n{judgement}", page.display()))?;
     Ok(ExitCode::from(judgement.gate.exit_code()))
 }

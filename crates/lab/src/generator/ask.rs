@@ -34,7 +34,7 @@ pub(super) fn run<D: Driver>(pool: &mut ConnectionPool<D>, outcome: &mut Outcome
     let before = pool.read_clocks();
     let begin = Instant::now();
     let mut load = Answers { begin_ns: pool.ns(begin), latency: Latencies::new(), arrived: 0 };
-    let open: Vec<usize> = (0..pool.begun()).filter(|number| pool.is_open(*number)).collect();
+    let open = pool.open_ones();
     for some in open.chunks(BURST) {
         for number in some {
             pool.ask(*number);
@@ -43,9 +43,9 @@ pub(super) fn run<D: Driver>(pool: &mut ConnectionPool<D>, outcome: &mut Outcome
     }
     // Asking took so long: what the last one's answer can't be faster by.
     outcome.asking = begin.elapsed();
-    while load.arrived < open.len() as u64 && begin.elapsed() < WITHIN && pool.audit.lost_connections == 0 {
-        pool.turn(Some(Instant::now() + Duration::from_millis(5)), &mut load)?;
-    }
+    pool.turn_while(WITHIN, &mut load, |pool, load| {
+        load.arrived < open.len() as u64 && pool.audit.lost_connections == 0
+    })?;
     outcome.load = before.until(&pool.read_clocks());
     outcome.messages = load.arrived;
     outcome.last.record_ns(load.latency.max().as_nanos() as u64);

@@ -172,10 +172,7 @@ pub(super) fn run<D: Driver>(
     outcome.connections = pool.open() as u64;
     outcome.messages = load.arrived;
     // What is under way comes back still.
-    let late = Instant::now() + LATE;
-    while load.arrived < pool.audit.expected && Instant::now() < late {
-        pool.turn(Some(late), &mut load)?;
-    }
+    pool.turn_while(LATE, &mut load, |pool, load| load.arrived < pool.audit.expected)?;
     outcome.latency = load.latency;
     pool.audit.delivered = load.arrived;
     Ok(())

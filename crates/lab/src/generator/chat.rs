@@ -134,7 +134,7 @@ pub(super) fn run<D: Driver>(
     plan: &ChatPlan,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    let clients: Vec<usize> = (0..pool.begun()).filter(|number| pool.is_open(*number)).collect();
+    let clients = pool.open_ones();
     if clients.is_empty() || plan.rates_hz.iter().any(|rate_hz| *rate_hz <= 0.0) {
         return Err(Error::Generator("a chat needs clients, and rates above 0".into()));
     }

@@ -27,6 +27,12 @@ struct Measured {
 }
 
 impl Measured {
+    /// Nothing yet, of what is due between these.
+    fn new<D: Driver>(pool: &ConnectionPool<D>, bytes: usize, [from, until]: [Instant; 2]) -> Self {
+        let (from_ns, until_ns) = (pool.ns(from), pool.ns(until));
+        Self { bytes, from_ns, until_ns, latency: Latencies::new(), delivered: 0, arrived: 0 }
+    }
+
     fn take<D: Driver>(&mut self, pool: &mut ConnectionPool<D>, message: &Message) {
         self.arrived += 1;
         let Some(head) = pool.check(message, self.bytes, |_| true) else { return };
@@ -75,7 +81,7 @@ pub(super) fn run_open<D: Driver>(
     measure: Duration,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    let readers: Vec<usize> = (0..pool.begun()).filter(|number| pool.is_open(*number)).collect();
+    let readers = pool.open_ones();
     if readers.is_empty() || rate_hz <= 0.0 {
         return Err(Error::Generator("an open loop needs connections and a rate".into()));
     }
@@ -85,14 +91,7 @@ pub(super) fn run_open<D: Driver>(
     let total = ((warm_up + measure).as_secs_f64() * rate_hz) as u64;
     let due_of = |nth: u64| begin + Duration::from_secs_f64(nth as f64 / rate_hz);
     let mut ends = Ends { at: [begin + warm_up, begin + warm_up + measure], readings: Vec::new() };
-    let mut load = Open(Measured {
-        bytes: payload.len(),
-        from_ns: pool.ns(ends.at[0]),
-        until_ns: pool.ns(ends.at[1]),
-        latency: Latencies::new(),
-        delivered: 0,
-        arrived: 0,
-    });
+    let mut load = Open(Measured::new(pool, payload.len(), ends.at));
     let deadline = ends.at[1] + pool.spec.late;
     let mut sent = 0;
     let mut measured = 0;
@@ -160,25 +159,16 @@ pub(super) fn run_closed<D: Driver>(
     let mut ends = Ends { at: [begin + warm_up, begin + warm_up + measure], readings: Vec::new() };
     let payload = payload::blank(bytes);
     let mut load = Closed {
-        measured: Measured {
-            bytes: payload.len(),
-            from_ns: pool.ns(ends.at[0]),
-            until_ns: pool.ns(ends.at[1]),
-            latency: Latencies::new(),
-            delivered: 0,
-            arrived: 0,
-        },
+        measured: Measured::new(pool, payload.len(), ends.at),
         payload,
         stopped: false,
         under_way: 0,
     };
     let mut first = payload::blank(bytes);
-    for number in 0..pool.begun() {
-        if pool.is_open(number) {
-            let now_ns = pool.ns(Instant::now());
-            pool.send_message(number, &mut first, now_ns);
-            load.under_way += 1;
-        }
+    for number in pool.open_ones() {
+        let now_ns = pool.ns(Instant::now());
+        pool.send_message(number, &mut first, now_ns);
+        load.under_way += 1;
     }
     let deadline = ends.at[1] + pool.spec.late;
     loop {

@@ -114,7 +114,7 @@ pub(super) fn run<D: Driver>(
         return Err(Error::Generator("a fan-out needs connections, a rate and a count".into()));
     }
     pool.expect_from_zero();
-    let readers = (0..pool.begun()).filter(|number| pool.is_open(*number)).count();
+    let readers = pool.open();
     let mut load = Receiving {
         plan,
         latency: Latencies::new(),
@@ -131,7 +131,7 @@ pub(super) fn run<D: Driver>(
         Publisher::Own => {
             let begin = Instant::now() + Duration::from_millis(50);
             deadline = begin + lasts + pool.spec.late;
-            let publisher = (0..pool.begun()).rev().find(|number| pool.is_open(*number));
+            let publisher = pool.open_ones().pop();
             Some(Publishing { publisher, begin: Some(begin), ..Publishing::new(payload) })
         }
         Publisher::Server => Some(Publishing::new(payload)),

@@ -189,11 +189,9 @@ pub(super) fn run<D: Driver>(
             }
         }
         Misbehaviour::Fragments => {
-            let until = Instant::now() + LATE;
-            let whole = |pool: &ConnectionPool<D>| pool.audit.lost_connections == 0;
-            while load.arrived < pool.audit.expected && whole(pool) && Instant::now() < until {
-                pool.turn(Some(Instant::now() + Duration::from_millis(5)), &mut load)?;
-            }
+            pool.turn_while(LATE, &mut load, |pool, load| {
+                load.arrived < pool.audit.expected && pool.audit.lost_connections == 0
+            })?;
             pool.audit.delivered = load.arrived;
         }
         _ => {}
@@ -230,33 +228,22 @@ fn churn<D: Driver>(
         pool.turn(Some(next.min(end).max(now + Duration::from_micros(2_300))), load)?;
     }
     // Those under way arrive still.
-    let until = Instant::now() + LATE;
-    while load.gone.len() as u64 + pool.audit.lost_connections < pool.begun() as u64 && Instant::now() < until
-    {
-        pool.turn(Some(Instant::now() + Duration::from_millis(5)), load)?;
-    }
-    Ok(())
+    pool.turn_while(LATE, load, |pool, load| {
+        load.gone.len() as u64 + pool.audit.lost_connections < pool.begun() as u64
+    })
 }
 
 /// All are cut off, and come back.
 fn storm<D: Driver>(pool: &mut ConnectionPool<D>, load: &mut Misbehaving) -> Result<(), Error> {
-    let there: Vec<usize> = (0..pool.begun()).filter(|number| pool.is_open(*number)).collect();
+    let there = pool.open_ones();
     there.iter().for_each(|number| pool.cut(*number));
-    pool.next_round();
-    for some in there.chunks(BURST) {
-        for number in some {
-            pool.come_back(*number)?;
-        }
-        pool.turn(Some(Instant::now()), load)?;
-    }
-    let until = Instant::now() + BACK_WITHIN;
     let lost = pool.audit.lost_connections;
-    while pool.open() + ((pool.audit.lost_connections - lost) as usize) < there.len()
-        && Instant::now() < until
-    {
-        pool.turn(Some(Instant::now() + Duration::from_millis(5)), load)?;
-    }
-    if pool.open() + (pool.audit.lost_connections - lost) as usize == there.len() {
+    pool.bring_back(&there, load, |_, _| ())?;
+    let is_missing = |pool: &ConnectionPool<D>, _: &Misbehaving| {
+        pool.open() + ((pool.audit.lost_connections - lost) as usize) < there.len()
+    };
+    pool.turn_while(BACK_WITHIN, load, is_missing)?;
+    if !is_missing(pool, load) {
         return Ok(());
     }
     Err(Error::Generator(format!("{} of {} connections came back", pool.open(), there.len())))

@@ -197,12 +197,7 @@ impl Outcome {
         self.lag.merge(&other.lag);
         self.merge_last(other);
         self.each_p99.merge(&other.each_p99);
-        if self.p99_of_each_ns.len() == other.p99_of_each_ns.len() {
-            // What all of them don't exceed.
-            for (ns, theirs) in self.p99_of_each_ns.iter_mut().zip(&other.p99_of_each_ns) {
-                *ns = (*ns).max(*theirs);
-            }
-        }
+        take_larger(&mut self.p99_of_each_ns, &other.p99_of_each_ns);
         self.merge_opening(other);
         self.received_bytes += other.received_bytes;
         self.asking = self.asking.max(other.asking);
@@ -229,15 +224,11 @@ impl Outcome {
 
     /// A publication's last receiver is the last one of all processes.
     fn merge_last(&mut self, other: &Self) {
-        if self.last_of_each_ns.len() != other.last_of_each_ns.len() || self.last_of_each_ns.is_empty() {
-            self.last.merge(&other.last);
-            return;
+        if !take_larger(&mut self.last_of_each_ns, &other.last_of_each_ns) {
+            return self.last.merge(&other.last);
         }
         self.last = Latencies::new();
-        for (ns, theirs) in self.last_of_each_ns.iter_mut().zip(&other.last_of_each_ns) {
-            *ns = (*ns).max(*theirs);
-            self.last.record_ns(*ns);
-        }
+        self.last_of_each_ns.iter().for_each(|ns| self.last.record_ns(*ns));
     }
 
     /// Server CPU per message of the measured span, the idle cost taken off.
@@ -305,6 +296,15 @@ impl Outcome {
         }
         doubts
     }
+}
+
+/// Of each publication what none of the processes exceeds; false where they don't have the same ones, or none.
+fn take_larger(ours_ns: &mut [u64], theirs_ns: &[u64]) -> bool {
+    let same = ours_ns.len() == theirs_ns.len() && !ours_ns.is_empty();
+    for (ns, theirs) in ours_ns.iter_mut().zip(theirs_ns).filter(|_| same) {
+        *ns = (*ns).max(*theirs);
+    }
+    same
 }
 
 /// Whether a generator that was late by `lag` says too little about a latency of `measured`, both at the same percentile.

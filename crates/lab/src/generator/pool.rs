@@ -31,6 +31,9 @@ const WAKE_EARLY: Duration = Duration::from_micros(1_200);
 /// `PAUSE` instructions after a poll that found nothing, so that a sibling hyperthread has the core's units.
 const PAUSES: usize = 64;
 
+/// Connections begun anew between two looks at what has come.
+const BACK_AT_ONCE: usize = 32;
+
 /// From one piece of what a connection says in pieces to its next.
 const PIECE_EVERY: Duration = Duration::from_millis(5);
 
@@ -175,6 +178,11 @@ impl<D: Driver> ConnectionPool<D> {
             true => "the server hasn't finished the handshake of the others",
             false => "the server hasn't accepted the others",
         }
+    }
+
+    /// The numbers of those that are.
+    pub(super) fn open_ones(&self) -> Vec<usize> {
+        (0..self.begun()).filter(|number| self.is_open(*number)).collect()
     }
 
     pub(super) fn is_open(&self, number: usize) -> bool {
@@ -325,6 +333,39 @@ impl<D: Driver> ConnectionPool<D> {
         let end = Instant::now() + span;
         while Instant::now() < end {
             self.turn(Some(end), load)?;
+        }
+        Ok(())
+    }
+
+    /// Turns as long as `goes_on`, for no longer than this.
+    pub(super) fn turn_while<L: Load<D>>(
+        &mut self,
+        within: Duration,
+        load: &mut L,
+        goes_on: impl Fn(&Self, &L) -> bool,
+    ) -> Result<(), Error> {
+        let until = Instant::now() + within;
+        while goes_on(self, load) && Instant::now() < until {
+            self.turn(Some(Instant::now() + Duration::from_millis(5)), load)?;
+        }
+        Ok(())
+    }
+
+    /// Begins these connections anew, which are cut or lost, in bursts; `begun` is told of each before.
+    pub(super) fn bring_back<L: Load<D>>(
+        &mut self,
+        numbers: &[usize],
+        load: &mut L,
+        mut begun: impl FnMut(&mut L, usize),
+    ) -> Result<(), Error> {
+        // From other addresses, so that none meets what is left of its last connection.
+        self.round = self.round.wrapping_add(1);
+        for some in numbers.chunks(BACK_AT_ONCE) {
+            for number in some {
+                begun(load, *number);
+                self.come_back(*number)?;
+            }
+            self.turn(Some(Instant::now()), load)?;
         }
         Ok(())
     }
@@ -490,11 +531,6 @@ impl<D: Driver> ConnectionPool<D> {
                 self.driver.close(side.conn);
             }
         }
-    }
-
-    /// Those that come back from now on do so from other addresses.
-    pub(super) fn next_round(&mut self) {
-        self.round = self.round.wrapping_add(1);
     }
 
     /// Begins connection `number`, which is lost, anew.

@@ -17,8 +17,6 @@ use crate::payload;
 
 /// How long they may take.
 const WITHIN: Duration = Duration::from_secs(60);
-/// Connections cut or begun between two looks at what has come.
-const BURST: usize = 32;
 /// How long a message may take to everybody's kernel, before they are closed with it unread.
 const UNREAD_WITHIN: Duration = Duration::from_secs(1);
 /// The publications afterwards: a second, in all, and before those that are measured.
@@ -49,7 +47,7 @@ pub(super) fn run<D: Driver>(
     connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    let there: Vec<usize> = (0..pool.begun()).filter(|number| pool.is_open(*number)).collect();
+    let there = pool.open_ones();
     let mut load =
         ComingBack { begun: vec![Instant::now(); pool.begun()], latency: Latencies::new(), back: 0 };
     if cut == Cut::Reset {
@@ -63,24 +61,16 @@ pub(super) fn run<D: Driver>(
     let before = pool.read_clocks();
     let begin = Instant::now();
     there.iter().for_each(|number| pool.cut(*number));
-    pool.next_round();
-    for some in there.chunks(BURST) {
-        for number in some {
-            load.begun[*number] = Instant::now();
-            pool.come_back(*number)?;
-        }
-        pool.turn(Some(Instant::now()), &mut load)?;
-    }
+    pool.bring_back(&there, &mut load, |load, number| load.begun[number] = Instant::now())?;
     outcome.asking = begin.elapsed();
-    let settled =
-        |load: &ComingBack, pool: &ConnectionPool<D>| load.back + pool.audit.lost_connections as usize;
-    while settled(&load, pool) < there.len() && begin.elapsed() < WITHIN {
-        pool.turn(Some(Instant::now() + Duration::from_millis(5)), &mut load)?;
-    }
+    let is_missing = |pool: &ConnectionPool<D>, load: &ComingBack| {
+        load.back + (pool.audit.lost_connections as usize) < there.len()
+    };
+    pool.turn_while(WITHIN, &mut load, is_missing)?;
     outcome.back_in = begin.elapsed();
     outcome.connect = before.until(&pool.read_clocks());
     outcome.connections = load.back as u64;
-    if settled(&load, pool) < there.len() {
+    if is_missing(pool, &load) {
         let (back, within) = (load.back, outcome.back_in);
         return Err(Error::Generator(format!(
             "{back} of {} connections came back in {within:.1?}",

@@ -79,66 +79,74 @@ fn run_on<D: Driver>(
     if sends && !spec.protocol.sends() {
         return Err(Error::Usage(format!("clients of {} can't send", spec.protocol.name())));
     }
-    if let LoadSpec::Churn { total } = spec.load {
-        connected(&outcome)?;
-        churn::run(&mut pool, total, &mut outcome)?;
-        outcome.audit = std::mem::take(&mut pool.audit);
-        return done(outcome);
+    // Those that open their connections themselves.
+    match spec.load {
+        LoadSpec::Churn { total } => {
+            connected(&outcome)?;
+            churn::run(&mut pool, total, &mut outcome)?;
+        }
+        LoadSpec::Budget { bytes, every, cpu, one_by_one } => {
+            connected(&outcome)?;
+            budget::run(&mut pool, &budget::Plan { bytes, every, cpu, one_by_one }, &mut outcome)?;
+        }
+        LoadSpec::Misbehave { how, lasts } => {
+            misbehave::run(&mut pool, how, lasts, &mut connected, &mut outcome)?;
+        }
+        _ => run_on_open(&mut pool, sends, &mut connected, &mut outcome)?,
     }
-    if let LoadSpec::Budget { bytes, every, cpu, one_by_one } = spec.load {
-        connected(&outcome)?;
-        budget::run(&mut pool, &budget::Plan { bytes, every, cpu, one_by_one }, &mut outcome)?;
-        outcome.audit = std::mem::take(&mut pool.audit);
-        return done(outcome);
-    }
-    if let LoadSpec::Misbehave { how, lasts } = spec.load {
-        misbehave::run(&mut pool, how, lasts, &mut connected, &mut outcome)?;
-        outcome.audit = std::mem::take(&mut pool.audit);
-        return done(outcome);
-    }
+    outcome.verified = pool.verify();
+    outcome.audit = std::mem::take(&mut pool.audit);
+    done(outcome)
+}
+
+/// Opens all connections, and puts the load on them.
+fn run_on_open<D: Driver>(
+    pool: &mut ConnectionPool<D>,
+    sends: bool,
+    connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
     let begin = pool.read_clocks();
-    outcome.opening = open_all(&mut pool, &mut Ignore)?;
+    outcome.opening = open_all(pool, &mut Ignore)?;
     outcome.connect = begin.until(&pool.read_clocks());
     outcome.connections = pool.open() as u64;
     if let (0, Some(why), true) = (pool.open(), &pool.audit.first_loss, sends) {
         return Err(Error::Generator(format!("none of its connections opened; {why}")));
     }
-    meet(&mut pool, &mut connected, &outcome)?;
+    meet(pool, connected, outcome)?;
 
     // What came while the others were waited for belongs to nobody.
     pool.turn_for(Duration::from_millis(20), &mut Ignore)?;
     let begin = pool.read_clocks();
-    pool.turn_for(spec.idle, &mut Ignore)?;
+    pool.turn_for(pool.spec.idle, &mut Ignore)?;
     outcome.idle = begin.until(&pool.read_clocks());
 
-    match spec.load.clone() {
+    match pool.spec.load.clone() {
         LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure } => {
-            echo::run_open(&mut pool, bytes, rate_hz, warm_up, measure, &mut outcome)?;
+            echo::run_open(pool, bytes, rate_hz, warm_up, measure, outcome)?;
         }
         LoadSpec::EchoClosed { bytes, warm_up, measure } => {
-            echo::run_closed(&mut pool, bytes, warm_up, measure, &mut outcome)?;
+            echo::run_closed(pool, bytes, warm_up, measure, outcome)?;
         }
         LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher } => {
             let plan = fanout::Plan { bytes, rate_hz, warm_up, count, publisher };
-            fanout::run(&mut pool, plan, &mut outcome)?;
+            fanout::run(pool, plan, outcome)?;
         }
-        LoadSpec::Receive { bytes, measure } => fanout::receive(&mut pool, bytes, measure, &mut outcome)?,
-        LoadSpec::Chat(plan) => chat::run(&mut pool, &plan, &mut outcome)?,
-        LoadSpec::Ask => ask::run(&mut pool, &mut outcome)?,
-        LoadSpec::Follow { lasts } => follow::run(&mut pool, lasts, &mut outcome)?,
+        LoadSpec::Receive { bytes, measure } => fanout::receive(pool, bytes, measure, outcome)?,
+        LoadSpec::Chat(plan) => chat::run(pool, &plan, outcome)?,
+        LoadSpec::Ask => ask::run(pool, outcome)?,
+        LoadSpec::Follow { lasts } => follow::run(pool, lasts, outcome)?,
         LoadSpec::Idle { hold } => {
             let begin = pool.read_clocks();
             pool.turn_for(hold, &mut Ignore)?;
             outcome.load = begin.until(&pool.read_clocks());
         }
         LoadSpec::Reconnect { cut, bytes, publisher } => {
-            reconnect::run(&mut pool, cut, bytes, publisher, &mut connected, &mut outcome)?;
+            reconnect::run(pool, cut, bytes, publisher, connected, outcome)?;
         }
         LoadSpec::Churn { .. } | LoadSpec::Budget { .. } | LoadSpec::Misbehave { .. } => {}
     }
-    outcome.verified = pool.verify();
-    outcome.audit = std::mem::take(&mut pool.audit);
-    done(outcome)
+    Ok(())
 }
 
 /// Waits until `connected` returns, and has clients answer meanwhile: whoever opens half a million connections waits for

@@ -223,9 +223,7 @@ impl LoadSpec {
             Self::Receive { measure, .. } => *measure,
             Self::Idle { hold } => *hold,
             Self::Misbehave { lasts, .. } | Self::Follow { lasts } => *lasts,
-            Self::Chat(_) | Self::Ask | Self::Budget { .. } | Self::Churn { .. } | Self::Reconnect { .. } => {
-                Duration::ZERO
-            }
+            _ => Duration::ZERO,
         }
     }
 

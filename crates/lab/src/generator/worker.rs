@@ -122,13 +122,8 @@ impl Workers {
         spec.live = started.watch.is_some().then_some(1.0);
         for part in parts(&spec) {
             let mut worker = Worker::start(invocation, &part)?;
-            match worker.hear(&started.watch)? {
-                Report::Connected(_) => started.workers.push(worker),
-                Report::Done(_) | Report::Live(_) => {
-                    return Err(Error::Generator("a worker was done before it began".into()));
-                }
-                Report::Failed(why) => return Err(Error::Generator(why)),
-            }
+            worker.hear_connected(&started.watch)?;
+            started.workers.push(worker);
         }
         Ok(started)
     }
@@ -157,13 +152,7 @@ impl Workers {
     pub fn finish(&mut self) -> Result<Outcome, Error> {
         for _ in 0..self.meetings {
             for worker in &mut self.workers {
-                match worker.hear(&self.watch)? {
-                    Report::Connected(_) => {}
-                    Report::Done(_) | Report::Live(_) => {
-                        return Err(Error::Generator("a worker was done too early".into()));
-                    }
-                    Report::Failed(why) => return Err(Error::Generator(why)),
-                }
+                worker.hear_connected(&self.watch)?;
             }
             self.begin()?;
         }
@@ -203,6 +192,15 @@ impl Worker {
         let task = serde_json::to_string(spec).map_err(|error| Error::Generator(error.to_string()))?;
         writeln!(worker.input, "{task}").map_err(Error::io("giving a generator its task"))?;
         Ok(worker)
+    }
+
+    /// That it has come so far.
+    fn hear_connected(&mut self, watch: &Watch) -> Result<(), Error> {
+        match self.hear(watch)? {
+            Report::Connected(_) => Ok(()),
+            Report::Failed(why) => Err(Error::Generator(why)),
+            _ => Err(Error::Generator("a worker was done too early".into())),
+        }
     }
 
     /// What it says next, but for how it goes, which `watch` is told.
@@ -246,16 +244,8 @@ fn parts(spec: &Spec) -> Vec<Spec> {
                     *publisher = Publisher::Elsewhere;
                 }
                 LoadSpec::Churn { total } => *total = (*total as f64 * share).round() as usize,
-                LoadSpec::EchoClosed { .. }
-                | LoadSpec::Fanout { .. }
-                | LoadSpec::Receive { .. }
-                | LoadSpec::Budget { .. }
-                | LoadSpec::Chat(_)
-                | LoadSpec::Ask
-                | LoadSpec::Idle { .. }
-                | LoadSpec::Reconnect { .. }
-                | LoadSpec::Follow { .. }
-                | LoadSpec::Misbehave { .. } => {}
+                // Their rates are of each connection.
+                _ => {}
             }
             part
         })

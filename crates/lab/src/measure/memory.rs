@@ -5,10 +5,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 
 /// What a process holds, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessMemory {
-    /// Its own pages and its share of shared ones.
-    pub pss_bytes: u64,
     /// Pages that nobody else maps: what would be free if it ended.
     pub private_bytes: u64,
     /// The largest resident set so far (VmHWM).
@@ -21,7 +19,6 @@ impl ProcessMemory {
         let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         Ok(Self {
-            pss_bytes: kib(&rollup, "Pss:"),
             private_bytes: kib(&rollup, "Private_Clean:") + kib(&rollup, "Private_Dirty:"),
             peak_resident_bytes: kib(&status, "VmHWM:"),
         })
@@ -37,7 +34,7 @@ pub fn resident_bytes(pid: u32) -> io::Result<u64> {
 /// a difference over many connections means something; both ends of those on loopback count.
 pub fn kernel_bytes() -> io::Result<u64> {
     let slab = kib(&fs::read_to_string("/proc/meminfo")?, "Slab:");
-    Ok(slab + KernelSockets::now()?.memory_bytes)
+    Ok(slab + socket_bytes()?)
 }
 
 /// What process `pid` holds in memfds, bytes, which its resident set doesn't show. It looks at every descriptor,
@@ -57,35 +54,15 @@ pub fn memfd_bytes(pid: u32) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// The kernel's TCP sockets: their number is this network namespace's, their memory the whole machine's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct KernelSockets {
-    /// Sockets in use.
-    pub sockets: u64,
-    /// Buffers of all TCP sockets, bytes; both ends of a loopback connection count.
-    pub memory_bytes: u64,
+/// The buffers of the whole machine's TCP sockets, bytes; both ends of a loopback connection count.
+pub fn socket_bytes() -> io::Result<u64> {
+    Ok(socket_pages(&fs::read_to_string("/proc/net/sockstat")?) * rustix::param::page_size() as u64)
 }
 
-impl KernelSockets {
-    /// As they are now.
-    pub fn now() -> io::Result<Self> {
-        Ok(Self::parse(&fs::read_to_string("/proc/net/sockstat")?, rustix::param::page_size() as u64))
-    }
-
-    fn parse(sockstat: &str, page_bytes: u64) -> Self {
-        let mut now = Self::default();
-        let tcp = sockstat.lines().find_map(|line| line.strip_prefix("TCP:")).unwrap_or_default();
-        let mut words = tcp.split_whitespace();
-        while let (Some(name), Some(value)) = (words.next(), words.next()) {
-            let value: u64 = value.parse().unwrap_or(0);
-            match name {
-                "inuse" => now.sockets = value,
-                "mem" => now.memory_bytes = value * page_bytes,
-                _ => {}
-            }
-        }
-        now
-    }
+fn socket_pages(sockstat: &str) -> u64 {
+    let tcp = sockstat.lines().find_map(|line| line.strip_prefix("TCP:")).unwrap_or_default();
+    let figure = tcp.split_whitespace().skip_while(|word| *word != "mem").nth(1);
+    figure.and_then(|figure| figure.parse().ok()).unwrap_or(0)
 }
 
 /// The figure after `name` at the beginning of a line, given in kB.

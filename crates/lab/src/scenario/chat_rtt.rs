@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{Effort, Published, Scenario};
-use crate::bench::{Case, Metric};
+use crate::bench::Case;
+use crate::bench::Metric::Deliveries;
 use crate::generator::{ChatPlan, LoadSpec, Protocol};
 use crate::payload::HEAD_BYTES;
 
@@ -64,7 +65,7 @@ fn cases(effort: Effort) -> Vec<Case> {
             format!("a chat of {connections}"),
             (connections, LoadSpec::Chat(plan)),
             Protocol::SockJs,
-            &[Metric::Deliveries],
+            &[Deliveries],
         );
         effort.case(case.or(&[Protocol::SocketIo, Protocol::WebSocket]))
     };

@@ -1,7 +1,8 @@
 //! Connections that a budget of CPU lasts for (siobench, 2011).
 
 use super::{Effort, Published, Scenario};
-use crate::bench::{Case, Metric, ratio};
+use crate::bench::Metric::{Connections, CpuPerConnection, CpuPerMessage, LatencyP99};
+use crate::bench::{Case, ratio};
 use crate::generator::{CONNECTIONS_PER_PROCESS_MAX, LoadSpec, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -52,7 +53,7 @@ pub(super) fn at_rate(effort: Effort) -> Case {
         ("100 connects a second", 100.0),
     );
     let usual = &["stentor-epoll", "tcp", "stentor-epoll-ws", "socketio4"];
-    budget(effort, "budget", how, Some(rate_hz)).goals(usual, vec![ratio(Metric::Connections, "tcp", 1.0)])
+    budget(effort, "budget", how, Some(rate_hz)).goals(usual, vec![ratio(Connections, "tcp", 1.0)])
 }
 
 fn budget(effort: Effort, name: &'static str, how: &str, rate_hz: Option<f64>) -> Case {
@@ -65,7 +66,7 @@ fn budget(effort: Effort, name: &'static str, how: &str, rate_hz: Option<f64>) -
         format!("{how} until {cpu:?} of CPU are used"),
         (CONNECTIONS_PER_PROCESS_MAX, load),
         Protocol::SocketIo,
-        &[Metric::Connections, Metric::CpuPerConnection, Metric::CpuPerMessage, Metric::LatencyP99],
+        &[Connections, CpuPerConnection, CpuPerMessage, LatencyP99],
     );
     let case = Case { connect_rate_hz: rate_hz, ..case.or(&[Protocol::WebSocket, Protocol::Tcp]) };
     effort.steady_case(case)

@@ -1,7 +1,7 @@
 //! What of a result is drawn: the curves of each case, and the figures of cases that differ in the number of connections only,
 //! over that number; with what was published ([`super::marks`]) wherever the axes are the same.
 
-use super::marks::{marks_of_curve, marks_of_metric};
+use super::marks::{Over, marks};
 use super::record::Record;
 use crate::bench::{CaseReport, Curve, ServerReport};
 use crate::plot::{Axis, Line, Plot, Scale};
@@ -16,7 +16,7 @@ pub(super) fn plots(scenario: &str, case: &CaseReport) -> Vec<Plot> {
         let (of_across, of_up) = scales(curve);
         let lines = lines(&case.servers, |runs| runs.curve(curve).map(<[_]>::to_vec).unwrap_or_default());
         let mut plot = Plot::new(curve.title(), Axis::new(across, of_across), Axis::new(up, of_up), lines);
-        plot.marks = marks_of_curve(scenario, &case.name, curve);
+        plot.marks = marks(scenario, &case.name, Over::Curve(curve));
         plot.limit = curve.limit();
         plot
     };
@@ -55,7 +55,7 @@ pub(super) fn overviews(kept: &Record) -> Vec<Plot> {
             let across = Axis::new("connections", Scale::Linear);
             let up = Axis::new(metric.label_with_unit(), Scale::Linear);
             let mut plot = Plot::new(format!("{} ({name})", metric.label()), across, up, lines);
-            plot.marks = marks_of_metric(&kept.scenario.name, name, metric);
+            plot.marks = marks(&kept.scenario.name, name, Over::Connections(metric));
             plots.push(plot);
         }
     }

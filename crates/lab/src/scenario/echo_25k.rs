@@ -1,7 +1,8 @@
 //! Round trips on many connections (IncludeOS against node/ws, 2017).
 
 use super::{Effort, Published, Scenario};
-use crate::bench::{Case, Metric};
+use crate::bench::Case;
+use crate::bench::Metric::{BytesPerConnection, CpuPerMessage, LatencyP50, LatencyP99, Rate};
 use crate::generator::{LoadSpec, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -34,7 +35,7 @@ fn cases(effort: Effort) -> Vec<Case> {
             format!("echo of 64 bytes on {connections} connections, closed loop"),
             (connections, LoadSpec::EchoClosed { bytes: 64, warm_up, measure }),
             Protocol::WebSocket,
-            &[Metric::Rate, Metric::CpuPerMessage, Metric::BytesPerConnection],
+            &[Rate, CpuPerMessage, BytesPerConnection],
         ))
     };
     let open = |name, connections: usize| {
@@ -43,7 +44,7 @@ fn cases(effort: Effort) -> Vec<Case> {
             format!("echo of 64 bytes on {connections} connections, open loop"),
             (connections, LoadSpec::EchoOpen { bytes: 64, rate_hz: 0.0, warm_up, measure }),
             Protocol::WebSocket,
-            &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99],
+            &[CpuPerMessage, LatencyP50, LatencyP99],
         ))
     };
     match effort {

@@ -1,7 +1,8 @@
 //! One message to many: the scenario to compare servers by, since CPU at a fixed rate repeats to a few percent.
 
 use super::{Effort, Scenario};
-use crate::bench::{Case, Metric, ratio};
+use crate::bench::Metric::{CpuPerMessage, LatencyP50, LatencyP99, PeakMemory};
+use crate::bench::{Case, ratio};
 use crate::generator::{LoadSpec, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -37,17 +38,17 @@ fn case(
         format!("fan-out of {bytes} bytes to {connections} connections, {rate_hz} a second"),
         (connections, LoadSpec::to_all(bytes, rate_hz, warm_up, count)),
         Protocol::WebSocket,
-        &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::PeakMemory],
+        &[CpuPerMessage, LatencyP50, LatencyP99, PeakMemory],
     );
     effort.case(case.or(&[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp]))
 }
 
 pub(super) fn small(effort: Effort) -> Case {
     let goals = vec![
-        ratio(Metric::CpuPerMessage, "bare-uring", 1.15),
-        ratio(Metric::CpuPerMessage, "uws-cpp", 0.85),
-        ratio(Metric::LatencyP50, "uws-cpp", 1.0),
-        ratio(Metric::LatencyP99, "uws-cpp", 1.0),
+        ratio(CpuPerMessage, "bare-uring", 1.15),
+        ratio(CpuPerMessage, "uws-cpp", 0.85),
+        ratio(LatencyP50, "uws-cpp", 1.0),
+        ratio(LatencyP99, "uws-cpp", 1.0),
     ];
     let counts = (effort.of(20, 15, 4), effort.of(100, 50, 10));
     case(effort, "fanout-1kB", 1000, 20.0, counts).goals(ALL, goals)
@@ -55,9 +56,9 @@ pub(super) fn small(effort: Effort) -> Case {
 
 pub(super) fn large(effort: Effort) -> Case {
     let goals = vec![
-        ratio(Metric::CpuPerMessage, "bare-epoll", 0.85),
-        ratio(Metric::CpuPerMessage, "uws-cpp", 0.6),
-        ratio(Metric::PeakMemory, "uws-cpp", 0.1),
+        ratio(CpuPerMessage, "bare-epoll", 0.85),
+        ratio(CpuPerMessage, "uws-cpp", 0.6),
+        ratio(PeakMemory, "uws-cpp", 0.1),
     ];
     let counts = (effort.of(2, 1, 1), effort.of(8, 4, 3));
     case(effort, "fanout-165kB", 165_000, 1.0, counts).goals(LARGEST, goals)

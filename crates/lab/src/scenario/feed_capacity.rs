@@ -1,7 +1,10 @@
 //! Clients of a live document (a sports site, 2014).
 
 use super::{Effort, Published, Scenario};
-use crate::bench::{Case, Course, Metric};
+use crate::bench::Metric::{
+    self, BytesPerMessage, Clients, CpuPerMessage, LatencyP50, LatencyP99, MemoryGrowth, PeakMemory,
+};
+use crate::bench::{Case, Course};
 use crate::document::Shape;
 use crate::generator::{LoadSpec, Protocol};
 
@@ -35,23 +38,10 @@ pub(super) const SCENARIO: Scenario = Scenario {
 const BIG_BYTES: usize = 164_194;
 
 /// What a version costs.
-pub(super) const COSTS: &[Metric] = &[
-    Metric::CpuPerMessage,
-    Metric::BytesPerMessage,
-    Metric::LatencyP50,
-    Metric::LatencyP99,
-    Metric::PeakMemory,
-];
+pub(super) const COSTS: &[Metric] = &[CpuPerMessage, BytesPerMessage, LatencyP50, LatencyP99, PeakMemory];
 /// What a search finds.
-const FOUND: &[Metric] = &[
-    Metric::Clients,
-    Metric::CpuPerMessage,
-    Metric::BytesPerMessage,
-    Metric::LatencyP50,
-    Metric::LatencyP99,
-    Metric::PeakMemory,
-    Metric::MemoryGrowth,
-];
+const FOUND: &[Metric] =
+    &[Clients, CpuPerMessage, BytesPerMessage, LatencyP50, LatencyP99, PeakMemory, MemoryGrowth];
 
 /// By a feed whose document is so long.
 fn of_document(case: Case, bytes: usize) -> Case {

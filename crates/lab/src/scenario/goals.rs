@@ -4,7 +4,11 @@
 use std::time::Duration;
 
 use super::{Effort, Scenario, cpu_budget, fanout, feed_capacity, idle, slow_readers};
-use crate::bench::{Case, Course, Metric, Target, bound, ratio};
+use crate::bench::Metric::{
+    self, BytesPerConnection, BytesPerMessage, CallsPerMessage, CpuPerConnection, CpuPerMessage, IdleCpu,
+    LastReceiver, LatencyP50, LatencyP99, MemoryGrowth, PeakMemory, Undelivered, UpstreamRequests,
+};
+use crate::bench::{Case, Course, Target, bound, ratio};
 use crate::document::Shape;
 use crate::generator::{LoadSpec, Protocol};
 
@@ -21,7 +25,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     cases,
 };
 
-const TIMED: &[Metric] = &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99];
+const TIMED: &[Metric] = &[CpuPerMessage, LatencyP50, LatencyP99];
 /// Those that hold more connections than they have descriptors.
 const DIRECT: &[&str] = &["stentor-uring", "bare-direct"];
 /// For 1.65 GB a second: what copies it for each client takes most of a core, npm ws more than one.
@@ -37,7 +41,7 @@ const SAME_CALLS: f64 = 1.02;
 
 /// The goal that a figure is at most this multiple of each of these servers'.
 fn cpu(goals: &[(&'static str, f64)]) -> Vec<Target> {
-    goals.iter().map(|(server, most)| ratio(Metric::CpuPerMessage, server, *most)).collect()
+    goals.iter().map(|(server, most)| ratio(CpuPerMessage, server, *most)).collect()
 }
 
 fn cases(effort: Effort) -> Vec<Case> {
@@ -63,8 +67,8 @@ fn websocket(effort: Effort) -> Vec<Case> {
         let (warm_up, measure) = (effort.span(1.5, 0.7, 0.5), effort.span(5.0, 2.0, 1.5));
         let load = (connections, LoadSpec::EchoOpen { bytes: 64, rate_hz: 0.0, warm_up, measure });
         let mut goals = cpu(&[("bare-epoll", 1.15), ("bare-uring", 1.15), ("uws-cpp", 1.0)]);
-        goals.push(ratio(Metric::LatencyP50, "uws-cpp", 1.0));
-        goals.push(ratio(Metric::LatencyP99, "uws-cpp", 1.0));
+        goals.push(ratio(LatencyP50, "uws-cpp", 1.0));
+        goals.push(ratio(LatencyP99, "uws-cpp", 1.0));
         effort.case(Case::new(name, title, load, Protocol::WebSocket, TIMED).goals(usual, goals))
     };
     let connecting = effort.of(10_000, 6000, 2000);
@@ -73,7 +77,7 @@ fn websocket(effort: Effort) -> Vec<Case> {
         format!("connect, handshake, join in chat; {connecting} connections at 2,000 a second"),
         (connecting, LoadSpec::Idle { hold: Duration::ZERO }),
         Protocol::WebSocket,
-        &[Metric::CpuPerConnection],
+        &[CpuPerConnection],
     );
     let connect = connect.connecting_at(2000.0);
     let direct = effort.of(100_000, 30_000, 25_000);
@@ -82,7 +86,7 @@ fn websocket(effort: Effort) -> Vec<Case> {
         format!("fan-out of 1,000 bytes to {direct} connections, every two seconds"),
         (direct, LoadSpec::to_all(1000, 0.5, effort.of(2, 1, 1), effort.of(5, 3, 2))),
         Protocol::WebSocket,
-        &[Metric::CpuPerMessage, Metric::LatencyP99, Metric::PeakMemory],
+        &[CpuPerMessage, LatencyP99, PeakMemory],
     );
     let crowd = effort.of(10_000, 10_000, 2000);
     let (warm_up, count) = (effort.of(4, 3, 1), effort.of(16, 8, 4));
@@ -91,13 +95,7 @@ fn websocket(effort: Effort) -> Vec<Case> {
         format!("a feed of 165,000 bytes to {crowd} connections, once a second"),
         (crowd, LoadSpec::to_all(165_000, 1.0, warm_up, count)),
         Protocol::WebSocket,
-        &[
-            Metric::CpuPerMessage,
-            Metric::LatencyP99,
-            Metric::PeakMemory,
-            Metric::MemoryGrowth,
-            Metric::Undelivered,
-        ],
+        &[CpuPerMessage, LatencyP99, PeakMemory, MemoryGrowth, Undelivered],
     );
     let mut cases = vec![
         echo("echo-1k", ALL, effort.of(1000, 1000, 200)),
@@ -110,12 +108,12 @@ fn websocket(effort: Effort) -> Vec<Case> {
     cases.extend([fanout::small(effort), fanout::large(effort), idle::case(effort)]);
     cases.push(effort.case(connect.goals(
         &["stentor-uring", "bare-epoll", "uws-cpp", "ws8"],
-        vec![ratio(Metric::CpuPerConnection, "uws-cpp", 1.2)],
+        vec![ratio(CpuPerConnection, "uws-cpp", 1.2)],
     )));
     cases.push(slow_readers::never_read(effort));
     let direct = direct.goals(DIRECT, cpu(&[("bare-direct", 1.15)]));
     cases.push(effort.long_case(Case { only: DIRECT, ..direct }));
-    let flat = vec![bound(Metric::Undelivered, 0.0), bound(Metric::MemoryGrowth, 1.0)];
+    let flat = vec![bound(Undelivered, 0.0), bound(MemoryGrowth, 1.0)];
     cases.push(effort.long_case(crowd.by_feed(None).goals(CROWD, flat)));
     cases
 }
@@ -129,24 +127,24 @@ fn socketio(effort: Effort) -> Vec<Case> {
             "fan-out of an event of 1,000 bytes to {clients} Socket.IO clients over WebSocket, 10 a second"
         ),
         (clients, LoadSpec::to_all(1000, 10.0, effort.of(20, 10, 5), effort.of(60, 30, 15))),
-        &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::CallsPerMessage],
+        &[CpuPerMessage, LatencyP50, LatencyP99, CallsPerMessage],
     );
     let mut goals = cpu(&[("stentor-epoll-ws", 1.10), ("socketio4", 0.45), ("socketioxide", 0.75)]);
-    goals.push(ratio(Metric::CallsPerMessage, "stentor-epoll-ws", SAME_CALLS));
+    goals.push(ratio(CallsPerMessage, "stentor-epoll-ws", SAME_CALLS));
     let echoing = effort.of(1000, 1000, 200);
     let (warm_up, measure) = (effort.span(2.0, 1.0, 0.5), effort.span(5.0, 2.0, 1.5));
     let echo = case(
         "io-echo",
         format!("echo of an event of 64 bytes on {echoing} Socket.IO clients over WebSocket, closed loop"),
         (echoing, LoadSpec::EchoClosed { bytes: 64, warm_up, measure }),
-        &[Metric::CpuPerMessage],
+        &[CpuPerMessage],
     );
     let resting = effort.of(10_000, 10_000, 1000);
     // The interval of pings, so that each connection has one.
     let hold = effort.span(25.0, 0.0, 2.0);
     let (metrics, bounds): (&[Metric], _) = match hold.is_zero() {
-        true => (&[Metric::BytesPerConnection], Vec::new()),
-        false => (&[Metric::BytesPerConnection, Metric::IdleCpu], vec![bound(Metric::IdleCpu, 0.5)]),
+        true => (&[BytesPerConnection], Vec::new()),
+        false => (&[BytesPerConnection, IdleCpu], vec![bound(IdleCpu, 0.5)]),
     };
     let idle = case(
         "io-idle",
@@ -154,16 +152,13 @@ fn socketio(effort: Effort) -> Vec<Case> {
         (resting, LoadSpec::Idle { hold }),
         metrics,
     );
-    let memory = [
-        bound(Metric::BytesPerConnection, 1000.0),
-        ratio(Metric::BytesPerConnection, "socketio4", 1.0 / 16.0),
-    ];
+    let memory = [bound(BytesPerConnection, 1000.0), ratio(BytesPerConnection, "socketio4", 1.0 / 16.0)];
     let connecting = effort.of(5000, 3000, 1000);
     let connect = case(
         "io-connect",
         format!("connect and enter, Socket.IO over WebSocket only; {connecting} clients at 1,000 a second"),
         (connecting, LoadSpec::Idle { hold: Duration::ZERO }),
-        &[Metric::CpuPerConnection],
+        &[CpuPerConnection],
     );
     let polling = effort.of(1300, 1300, 300);
     let polled = Case::new(
@@ -173,17 +168,15 @@ fn socketio(effort: Effort) -> Vec<Case> {
         ),
         (polling, LoadSpec::to_all(1000, 1.0, effort.of(5, 3, 2), effort.of(10, 6, 3))),
         Protocol::SocketIoPolling,
-        &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::Undelivered],
+        &[CpuPerMessage, LatencyP50, LatencyP99, Undelivered],
     );
-    let polled_goals = vec![ratio(Metric::CpuPerMessage, "socketio4", 0.25), bound(Metric::Undelivered, 0.0)];
+    let polled_goals = vec![ratio(CpuPerMessage, "socketio4", 0.25), bound(Undelivered, 0.0)];
     vec![
         effort.case(fanout.goals(SOCKET_IO, goals)),
         effort.case(echo.goals(SOCKET_IO, cpu(&[("stentor-epoll-ws", 1.2), ("socketio4", 0.333)]))),
         effort.long_case(idle.goals(SOCKET_IO, [&memory[..], &bounds].concat())),
         effort.case(
-            connect
-                .connecting_at(1000.0)
-                .goals(SOCKET_IO, vec![ratio(Metric::CpuPerConnection, "socketio4", 0.1)]),
+            connect.connecting_at(1000.0).goals(SOCKET_IO, vec![ratio(CpuPerConnection, "socketio4", 0.1)]),
         ),
         effort.steady_case(polled.goals(&["stentor-epoll", "socketio4", "socketioxide"], polled_goals)),
         cpu_budget::at_rate(effort),
@@ -211,9 +204,9 @@ fn fallbacks(effort: Effort) -> Vec<Case> {
     let idle = |name, what, feed, protocol, usual: &[&'static str]| {
         let load = (resting, LoadSpec::Idle { hold: Duration::ZERO });
         let title = format!("{resting} idle {what}");
-        let case = Case::new(name, title, load, protocol, &[Metric::BytesPerConnection]);
+        let case = Case::new(name, title, load, protocol, &[BytesPerConnection]);
         let case = Case { feed, ..case };
-        effort.steady_case(case.goals(usual, vec![bound(Metric::BytesPerConnection, 1000.0)]))
+        effort.steady_case(case.goals(usual, vec![bound(BytesPerConnection, 1000.0)]))
     };
     let room_goals = &[("stentor-epoll-ws", 1.10), ("sockjs-node", 0.35), ("sockjs-tornado-pypy45", 0.55)];
     vec![
@@ -252,20 +245,16 @@ fn feeds(effort: Effort) -> Vec<Case> {
     let delta = delta.by_feed(Some(Shape { bytes: 165_000, changes: 20 }));
     let delta = delta.connecting_at(effort.of(500.0, 1000.0, 500.0));
     let mut goals = cpu(&[("stentor-epoll-ws", 1.3), ("stentor-epoll-documents", 1.0 / 3.0)]);
-    goals.push(ratio(Metric::BytesPerMessage, "stentor-epoll-documents", 0.01));
-    goals.push(bound(Metric::LatencyP99, 50.0));
+    goals.push(ratio(BytesPerMessage, "stentor-epoll-documents", 0.01));
+    goals.push(bound(LatencyP99, 50.0));
     let cold = Case::new(
         "feed-cold",
         format!("{asking} clients ask at once for a document of 5 kB that the server has to fetch first"),
         (asking, LoadSpec::Ask),
         Protocol::StentorV1,
-        &[Metric::LastReceiver, Metric::UpstreamRequests, Metric::CpuPerMessage, Metric::Undelivered],
+        &[LastReceiver, UpstreamRequests, CpuPerMessage, Undelivered],
     );
-    let once = vec![
-        bound(Metric::LastReceiver, 1000.0),
-        bound(Metric::UpstreamRequests, 1.0),
-        bound(Metric::Undelivered, 0.0),
-    ];
+    let once = vec![bound(LastReceiver, 1000.0), bound(UpstreamRequests, 1.0), bound(Undelivered, 0.0)];
     let usual = ["stentor-epoll", "stentor-epoll-ws", "stentor-epoll-documents"];
     let cold = Case {
         only: &["stentor-epoll", "stentor-uring"],

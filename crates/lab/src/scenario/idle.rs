@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{Effort, Scenario};
-use crate::bench::{Case, Metric, bound};
+use crate::bench::Metric::{BytesPerConnection, CpuPerConnection};
+use crate::bench::{Case, bound};
 use crate::generator::{LoadSpec, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -29,10 +30,10 @@ pub(super) fn case(effort: Effort) -> Case {
         format!("{connections} idle connections"),
         (connections, LoadSpec::Idle { hold: Duration::ZERO }),
         Protocol::WebSocket,
-        &[Metric::BytesPerConnection, Metric::CpuPerConnection],
+        &[BytesPerConnection, CpuPerConnection],
     );
     let usual = &["stentor-uring", "bare-epoll", "uws-cpp", "ws8"];
     effort
         .steady_case(case.or(&[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp]))
-        .goals(usual, vec![bound(Metric::BytesPerConnection, 500.0)])
+        .goals(usual, vec![bound(BytesPerConnection, 500.0)])
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{Effort, Scenario};
-use crate::bench::{Case, Course, Metric};
+use crate::bench::Metric::{CutOff, LatencyP99, LatencyShift, PeakMemory};
+use crate::bench::{Case, Course};
 use crate::generator::{LoadSpec, Misbehaviour, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -35,7 +36,7 @@ fn cases(effort: Effort) -> Vec<Case> {
             format!("{clients} clients that {what} beside {connections} echoes"),
             (connections, load.clone()),
             Protocol::WebSocket,
-            &[Metric::LatencyShift, Metric::LatencyP99, Metric::CutOff, Metric::PeakMemory],
+            &[LatencyShift, LatencyP99, CutOff, PeakMemory],
         );
         let course = Course::Beside { how, clients, alone_max: 0 };
         effort.long_case(Case { course, ..case.or(&[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp]) })

@@ -1,7 +1,8 @@
 //! A document that changes more often than all clients can be sent it.
 
 use super::{Effort, Scenario};
-use crate::bench::{Case, Course, Metric, bound, overload_lasts};
+use crate::bench::Metric::{AgeShift, CpuPerMessage, Deliveries, MemoryGrowth, PeakMemory, Undelivered};
+use crate::bench::{Case, Course, bound, overload_lasts};
 use crate::document::Shape;
 use crate::generator::{LoadSpec, Protocol};
 
@@ -34,17 +35,9 @@ fn cases(effort: Effort) -> Vec<Case> {
         ),
         (connections, LoadSpec::Follow { lasts: overload_lasts(phase) }),
         Protocol::WebSocket,
-        &[
-            Metric::AgeShift,
-            Metric::Deliveries,
-            Metric::Undelivered,
-            Metric::CpuPerMessage,
-            Metric::PeakMemory,
-            Metric::MemoryGrowth,
-        ],
+        &[AgeShift, Deliveries, Undelivered, CpuPerMessage, PeakMemory, MemoryGrowth],
     );
-    let goals =
-        vec![bound(Metric::AgeShift, 1.5), bound(Metric::Undelivered, 1.0), bound(Metric::PeakMemory, 64e6)];
+    let goals = vec![bound(AgeShift, 1.5), bound(Undelivered, 1.0), bound(PeakMemory, 64e6)];
     let case = case.by_feed(Some(Shape { bytes, changes: 20 })).connecting_at(1000.0).goals(LATEST, goals);
     vec![Case { only: LATEST, course: Course::Overload(phase), ..case }]
 }

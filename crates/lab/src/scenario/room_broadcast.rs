@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::{Effort, Published, Scenario};
-use crate::bench::{Case, Course, Metric, bound};
+use crate::bench::Metric::{
+    BytesPerConnection, CpuPerMessage, IdleCpu, LastReceiver, LatencyP50, LatencyP99,
+};
+use crate::bench::{Case, Course, bound};
 use crate::generator::{LoadSpec, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -54,13 +57,7 @@ fn cases(effort: Effort) -> Vec<Case> {
         let rate_hz = effort.of(4.0, 4.0, 10.0);
         let load = LoadSpec::to_all(1000, rate_hz, effort.of(8, 4, 2), effort.of(30, 30, 5));
         let title = format!("messages of 1000 characters to a room of {connections}");
-        let metrics = &[
-            Metric::LastReceiver,
-            Metric::LatencyP50,
-            Metric::LatencyP99,
-            Metric::CpuPerMessage,
-            Metric::BytesPerConnection,
-        ];
+        let metrics = &[LastReceiver, LatencyP50, LatencyP99, CpuPerMessage, BytesPerConnection];
         let case = Case::new(name, title, (connections, load), Protocol::SocketIo, metrics);
         effort.case(case.or(&[Protocol::WebSocket]))
     };
@@ -71,11 +68,11 @@ fn cases(effort: Effort) -> Vec<Case> {
         load: LoadSpec::to_all(1000, 1.0, 1, 30),
         connect_rate_hz: Some(CONNECTS_HZ),
         course: Course::Rested(Duration::from_secs(30)),
-        metrics: &[Metric::LastReceiver, Metric::IdleCpu, Metric::BytesPerConnection],
+        metrics: &[LastReceiver, IdleCpu, BytesPerConnection],
         ..room(name, connections)
     };
     // The aim of the original.
-    let gated = |case: Case| Case { targets: vec![bound(Metric::LastReceiver, LAST_MAX_MS)], ..case };
+    let gated = |case: Case| Case { targets: vec![bound(LastReceiver, LAST_MAX_MS)], ..case };
     let through_nginx = |name, case: Case| Case {
         name,
         title: format!("{}, through nginx", case.title),

@@ -4,7 +4,10 @@ use std::fs;
 use std::time::Duration;
 
 use super::{Effort, Published, Scenario};
-use crate::bench::{Case, Course, Metric};
+use crate::bench::Metric::{
+    BytesPerConnection, CpuPerMessage, IdleCpu, KernelPerConnection, LastReceiver, PeakMemory,
+};
+use crate::bench::{Case, Course};
 use crate::generator::{LoadSpec, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -58,14 +61,8 @@ fn cases(effort: Effort) -> Vec<Case> {
         let every = DELIVERY_MAX.mul_f64(connections as f64).max(Duration::from_millis(500));
         let load = LoadSpec::to_all(1000, 1.0 / every.as_secs_f64(), 1, effort.of(3, 3, 2));
         let title = format!("{connections} connections, and a message of 1000 bytes to all");
-        let metrics = &[
-            Metric::LastReceiver,
-            Metric::CpuPerMessage,
-            Metric::BytesPerConnection,
-            Metric::KernelPerConnection,
-            Metric::IdleCpu,
-            Metric::PeakMemory,
-        ];
+        let metrics =
+            &[LastReceiver, CpuPerMessage, BytesPerConnection, KernelPerConnection, IdleCpu, PeakMemory];
         let case = Case::new(name, title, (connections, load), Protocol::WebSocket, metrics);
         // Full: a heartbeat of every connection, and a little more.
         let course = Course::Rested(effort.span(26.0, 3.0, 0.3));

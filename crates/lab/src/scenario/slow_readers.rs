@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{Effort, Scenario};
-use crate::bench::{Case, Course, Metric, bound};
+use crate::bench::Metric::{CutOff, KernelPerSlow, LatencyP99, LatencyShift, MemoryGrowth, PeakMemory};
+use crate::bench::{Case, Course, bound};
 use crate::generator::{LoadSpec, Misbehaviour, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -28,11 +29,7 @@ fn cases(effort: Effort) -> Vec<Case> {
 }
 
 pub(super) fn never_read(effort: Effort) -> Case {
-    let goals = vec![
-        bound(Metric::LatencyShift, 1.5),
-        bound(Metric::KernelPerSlow, 200_000.0),
-        bound(Metric::MemoryGrowth, 1.0),
-    ];
+    let goals = vec![bound(LatencyShift, 1.5), bound(KernelPerSlow, 200_000.0), bound(MemoryGrowth, 1.0)];
     case(effort, "never-read", "never read", Misbehaviour::NeverReads)
         .goals(&["stentor-uring", "bare-epoll", "uws-cpp"], goals)
 }
@@ -47,14 +44,7 @@ fn case(effort: Effort, name: &'static str, what: &str, how: Misbehaviour) -> Ca
         format!("{clients} clients that {what} beside {clients} that read"),
         (clients, load),
         Protocol::WebSocket,
-        &[
-            Metric::LatencyShift,
-            Metric::LatencyP99,
-            Metric::CutOff,
-            Metric::KernelPerSlow,
-            Metric::PeakMemory,
-            Metric::MemoryGrowth,
-        ],
+        &[LatencyShift, LatencyP99, CutOff, KernelPerSlow, PeakMemory, MemoryGrowth],
     );
     let case = case.by_feed(None).or(&[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp]);
     effort.long_case(Case { course, ..case })

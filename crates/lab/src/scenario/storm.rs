@@ -1,7 +1,8 @@
 //! All clients are disconnected, and reconnect at once.
 
 use super::{Effort, Scenario};
-use crate::bench::{Case, Metric};
+use crate::bench::Case;
+use crate::bench::Metric::{AllBack, ConnectP99, CpuPerConnection, LastReceiver, PeakMemory};
 use crate::generator::{Cut, LoadSpec, Protocol, Publisher};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -25,13 +26,7 @@ fn cases(effort: Effort) -> Vec<Case> {
         let how = if cut == Cut::Finish { "FIN" } else { "RST" };
         let load = LoadSpec::Reconnect { cut, bytes: 1000, publisher: Publisher::Own };
         let title = format!("{connections} clients cut off by {how}, all back at once");
-        let metrics = &[
-            Metric::CpuPerConnection,
-            Metric::AllBack,
-            Metric::ConnectP99,
-            Metric::LastReceiver,
-            Metric::PeakMemory,
-        ];
+        let metrics = &[CpuPerConnection, AllBack, ConnectP99, LastReceiver, PeakMemory];
         let case = Case::new(name, title, (connections, load), Protocol::WebSocket, metrics);
         effort.case(case.or(&[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp]))
     };

@@ -12,6 +12,12 @@ fn scenarios_say_what_they_are_and_name_who_can_take_part() {
             assert!(!text.is_empty(), "{scenario:?}");
         }
         assert!(scenario.question.ends_with('?'), "{}", scenario.question);
+        let about = About::from(scenario);
+        assert_eq!((&*about.name, &*about.repaired), (scenario.name, scenario.repaired));
+        assert_eq!(
+            (about.published.len(), about.peers.len()),
+            (scenario.published.len(), scenario.peers.len())
+        );
         for effort in [Effort::Smoke, Effort::Quick, Effort::Full] {
             let cases = (scenario.cases)(effort);
             assert!(!cases.is_empty(), "{}", scenario.name);

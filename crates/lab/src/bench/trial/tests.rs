@@ -1,6 +1,6 @@
 use super::*;
 use crate::generator::Protocol;
-use crate::measure::{KernelSockets, ProcessMemory};
+use crate::measure::ProcessMemory;
 
 #[test]
 fn deliveries_among_heartbeats_cost_what_is_measured_or_nothing_is_said() {
@@ -26,7 +26,7 @@ fn deliveries_among_heartbeats_cost_what_is_measured_or_nothing_is_said() {
             beside: None,
             before: ProcessMemory::default(),
             connected: ProcessMemory::default(),
-            kernel_before: KernelSockets::default(),
+            sockets_before_bytes: 0,
             kernel_grown_bytes: 0,
             samples: Vec::new(),
             peak_resident_bytes: 0,

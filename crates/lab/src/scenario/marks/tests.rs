@@ -20,7 +20,7 @@ fn what_is_drawn_is_what_the_scenario_says_was_published() {
         let mut drawn = 0;
         for case in (scenario.cases)(Effort::Full) {
             for curve in Curve::ALL.iter().copied() {
-                for mark in marks_of_curve(scenario.name, case.name, curve) {
+                for mark in marks(scenario.name, case.name, Over::Curve(curve)) {
                     drawn += 1;
                     // Its text ends with the figure.
                     let figure = figures(&mark.who.replace(", ", " ")).pop().unwrap();
@@ -42,8 +42,9 @@ fn what_is_drawn_is_what_the_scenario_says_was_published() {
         };
         assert_eq!(drawn, expect, "{}", scenario.name);
     }
-    assert_eq!(marks_of_metric("echo-25k", "closed", Metric::Rate).len(), 2);
-    assert_eq!(marks_of_metric("chat-rtt", "chat", Metric::Deliveries).len(), 20);
-    assert_eq!(marks_of_metric("scale", "scale", Metric::LastReceiver).len(), 1);
-    assert_eq!(marks_of_metric("idle", "idle", Metric::LastReceiver), []);
+    let of_metric = |scenario, family, metric| marks(scenario, family, Over::Connections(metric)).len();
+    assert_eq!(of_metric("echo-25k", "closed", Metric::Rate), 2);
+    assert_eq!(of_metric("chat-rtt", "chat", Metric::Deliveries), 20);
+    assert_eq!(of_metric("scale", "scale", Metric::LastReceiver), 1);
+    assert_eq!(of_metric("idle", "idle", Metric::LastReceiver), 0);
 }
