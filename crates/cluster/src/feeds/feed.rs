@@ -19,6 +19,8 @@ pub(super) type State = (FeedState, Arc<str>);
 pub(super) struct Newest {
     pub(super) position: Position,
     pub(super) document: Document,
+    /// Of the holder that stored it.
+    pub(super) term: u64,
 }
 
 /// What is being stored.
@@ -225,7 +227,7 @@ impl Feed {
                 (version.document(&newest.document.body)?, patch.iter().cloned().collect())
             }
         };
-        self.newest = Some(Newest { position, document: document.clone() });
+        self.newest = Some(Newest { position, document: document.clone(), term: version.term });
         (self.is_lost, self.state, self.sequence) = (false, live(), version.sequence);
         Ok(Some(FeedUpdate::At { position, document, patches }))
     }
@@ -288,12 +290,13 @@ impl Feed {
             self.begin_log_anew();
         }
         match &self.newest {
-            Some(newest) if covers(newest.position, position) && newest.position != position => {
+            Some(newest) if newest.position == position => {}
+            // The engine has lost what this node has. Of another epoch, only terms can tell, which grow unless everything was lost.
+            Some(newest) if covers(newest.position, position) || (may_lack_newest && newest.term > term) => {
                 self.set_lost();
                 return Ok(patches);
             }
-            Some(newest) if newest.position == position => {}
-            _ => self.newest = Some(Newest { position, document }),
+            _ => self.newest = Some(Newest { position, document, term }),
         }
         self.must_store = false;
         self.sequence = sequence;
@@ -444,7 +447,7 @@ impl Feed {
         let patch = patch.map(|patch| patch.operations);
         let sequence = self.sequence;
         let mut change = match newest {
-            Some(Newest { position, document: before }) => {
+            Some(Newest { position, document: before, .. }) => {
                 FeedVersion::change(term, &document, before, *position, patch.clone())
             }
             None => FeedVersion::whole(term, &document),
@@ -457,7 +460,7 @@ impl Feed {
             base
         });
         self.count_entry(base.is_some(), change.bytes());
-        let version = Some((Newest { position, document }, patch));
+        let version = Some((Newest { position, document, term }, patch));
         self.storing = Some(Storing { version, state: live(), sequence, position, push });
         Step::Store(position, Box::new((Entry::Version(change), base)))
     }

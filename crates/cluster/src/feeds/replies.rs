@@ -146,8 +146,9 @@ impl Feeds {
         // A push whose time is over has been answered.
         let is_first = id.is_some() && feed.pushes.front().map(|push| push.id) == id;
         let push = if is_first { feed.pushes.pop_front() } else { None };
-        if let Some((Newest { position, document }, patch)) = version {
-            feed.newest = Some(Newest { position, document: document.clone() });
+        if let Some((newest, patch)) = version {
+            let (position, document) = (newest.position, newest.document.clone());
+            feed.newest = Some(newest);
             feed.refresh_later(now, random);
             let patches = patch.into_iter().collect();
             self.show(key, FeedUpdate::At { position, document, patches });

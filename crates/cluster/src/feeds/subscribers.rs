@@ -11,7 +11,7 @@ impl Feeds {
     /// What this node has, unless its own subscribers have it. Returns whether they hadn't.
     pub(super) fn show_newest(&mut self, key: &Key, patches: Vec<Bytes>) -> bool {
         let Some(feed) = self.feeds.get(key).filter(|feed| feed.is_wanted) else { return false };
-        let Some(Newest { position, document }) =
+        let Some(Newest { position, document, .. }) =
             feed.newest.as_ref().filter(|newest| Some(newest.position) != feed.shown)
         else {
             return false;

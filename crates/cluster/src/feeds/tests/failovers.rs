@@ -75,3 +75,27 @@ fn a_version_whose_outcome_is_unknown_after_a_failover_ends_the_epoch() {
     cluster.run_for(Duration::from_secs(1));
     assert_eq!((cluster.newest(0), cluster.newest(1)), (Some(4), Some(4)));
 }
+
+/// The replica still has version 1 of the first epoch, and the nodes have version 3 of the second one.
+#[test]
+fn what_a_second_replica_has_is_not_newer() {
+    let mut cluster = lagging();
+    let dead = std::mem::replace(&mut cluster.nodes[0], Node::new(9));
+    cluster.bus.disconnect(dead.id);
+    cluster.bus.fail_over();
+    cluster.connect(1);
+    cluster.want(2, true);
+    cluster.upstream = 3;
+    cluster.run_for(LEASE_TTL + ACQUIRE_INTERVAL);
+    assert_eq!((cluster.newest(1), cluster.newest(2)), (Some(3), Some(3)));
+    cluster.bus.fail_over();
+    (1..3).for_each(|index| cluster.connect(index));
+    cluster.run_for(Duration::from_secs(1));
+    assert_eq!((cluster.newest(1), cluster.newest(2)), (Some(3), Some(3)));
+    cluster.upstream = 4;
+    cluster.run_for(LEASE_TTL + ACQUIRE_INTERVAL);
+    for index in 1..3 {
+        check_order(&cluster.nodes[index].view.shown);
+        assert_eq!(cluster.newest(index), Some(4));
+    }
+}
