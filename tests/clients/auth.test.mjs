@@ -2,9 +2,12 @@
 // revoked while they are connected, and when they renew it. The clients are the real ones.
 import assert from 'node:assert/strict';
 import { createHmac, randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import http from 'node:http';
-import test from 'node:test';
+import path from 'node:path';
+import test, { after, describe } from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
 import { EventSource } from 'eventsource';
 import { Socket as EngineSocket } from 'engine.io-client';
 import { io } from 'socket.io-client';
@@ -13,6 +16,8 @@ import io3 from 'socket.io-client-3';
 import SockJS from 'sockjs-client';
 import WebSocket from 'ws';
 import { connect } from '../../clients/js/src/index.js';
+import { missing as noBrowser, sharedBrowsers } from './browsers.mjs';
+import { missing as notInstalled, startClient } from './foreign.mjs';
 import { event, feedsFrom, queue, serve, upstream, within } from './harness.mjs';
 import { Primus } from './primus.mjs';
 
@@ -80,6 +85,23 @@ const clients = {
   'Socket.IO 3': (server, with_, t) => socketio(io3, server, { auth: { token: with_ } }, t),
   'Socket.IO 2': (server, with_, t) => socketio(io2, server, with_ ? { query: { token: with_ } } : {}, t),
   EventSource: events,
+  'websocket-client for Python': pythonWebSocket,
+  'python-socketio 5, threads': (server, with_, t) => pythonSocketio('python-socketio 5, threads', 'websocket', server, with_, t),
+  'python-socketio 5, asyncio': (server, with_, t) => pythonSocketio('python-socketio 5, asyncio', 'polling', server, with_, t),
+  'python-socketio 4, threads': (server, with_, t) => pythonSocketio('python-socketio 4, threads', 'upgrade', server, with_, t),
+  'httpx-sse': httpxSse,
+  'Chromium, WebSocket': (server, with_, t) => chromium('websocket', server, with_, t),
+  'Chromium, SockJS': (server, with_, t) => chromium('sockjs', server, with_, t),
+  'Chromium, Engine.IO': (server, with_, t) => chromium('engineio', server, with_, t),
+  'Chromium, Socket.IO 4': (server, with_, t) => chromium('socketio', server, with_, t),
+  'Chromium, Socket.IO 2': (server, with_, t) => chromium('socketio2', server, with_, t),
+  'Chromium, EventSource': (server, with_, t) => chromium('events', server, with_, t),
+};
+
+/** Why the tests of a client are skipped. */
+const skip = (name) => {
+  if (name.startsWith('Chromium')) return noBrowser('Chromium');
+  return /ython|httpx/.test(name) ? notInstalled(name) : undefined;
 };
 
 // What each sees. `revoked`: how it ends then; those that reconnect by themselves are refused after that.
@@ -97,6 +119,19 @@ const expected = {
   'Socket.IO 3': { none: 'refused token_missing', expired: 'refused token_expired', wrong: 'refused token_invalid', revoked: 'closed io server disconnect' },
   'Socket.IO 2': { none: 'refused', expired: 'refused', wrong: 'refused', revoked: 'closed io server disconnect' },
   EventSource: { none: 'refused 401', expired: 'refused 401', wrong: 'refused 401', revoked: 'refused 401' },
+  // It sends an Origin, as a page does.
+  'websocket-client for Python': { none: 'closed 4408', expired: 'closed 4505', wrong: 'closed 4408', revoked: 'closed 4407' },
+  'python-socketio 5, threads': { none: 'refused token_missing', expired: 'refused token_expired', wrong: 'refused token_invalid', revoked: 'closed server disconnect' },
+  'python-socketio 5, asyncio': { none: 'refused token_missing', expired: 'refused token_expired', wrong: 'refused token_invalid', revoked: 'closed server disconnect' },
+  'python-socketio 4, threads': { none: 'refused', expired: 'refused', wrong: 'refused', revoked: 'closed' },
+  'httpx-sse': { none: 'refused 401', expired: 'refused 401', wrong: 'refused 401', revoked: 'closed' },
+  'Chromium, WebSocket': { none: 'closed 4408', expired: 'closed 4505', wrong: 'closed 4408', revoked: 'closed 4407' },
+  'Chromium, SockJS': { none: 'closed 4408', expired: 'closed 4505', wrong: 'closed 4408', revoked: 'closed 4407' },
+  'Chromium, Engine.IO': { none: 'refused 401', expired: 'refused 401', wrong: 'refused 401', revoked: 'closed transport close' },
+  'Chromium, Socket.IO 4': { none: 'refused token_missing', expired: 'refused token_expired', wrong: 'refused token_invalid', revoked: 'closed io server disconnect' },
+  'Chromium, Socket.IO 2': { none: 'refused', expired: 'refused', wrong: 'refused', revoked: 'closed io server disconnect' },
+  // Its `error` event has no status.
+  'Chromium, EventSource': { none: 'refused', expired: 'refused', wrong: 'refused', revoked: 'refused' },
 };
 
 const query = (with_) => (with_ ? `?token=${with_}` : '');
@@ -190,37 +225,194 @@ function events(server, with_, t) {
   return { seen, source };
 }
 
-for (const [name, open] of Object.entries(clients)) {
-  test(name, { timeout: 120_000 }, async (t) => {
-    const server = await start(t);
-    for (const kind of ['none', 'expired', 'wrong']) {
-      const client = open(server, tokens[kind](), t);
-      assert.equal(await client.seen.next(`the refusal (${kind})`), expected[name][kind], kind);
+/** The reports of a client in another language, as `seen` has them; `what` describes one, or gives nothing. */
+function reported(client, types, what) {
+  const seen = queue();
+  (async () => {
+    for (;;) {
+      const told = what(await client.next({ type: (type) => types.includes(type) }));
+      if (told) seen.put(told);
     }
-    const client = open(server, tokens.good(), t);
-    assert.equal(await client.seen.next('the connection'), 'open');
-    if (client.ask) {
-      assert.equal(await client.ask('user:42'), 'ok');
-      assert.equal(await client.ask('user:43'), 'not_allowed');
-      // Renewed: the session outlives its first token, for the same user only.
-      const brief = open(server, token('42', { exp: now() + 4 }), t);
-      assert.equal(await brief.seen.next('the connection'), 'open');
-      await brief.expiring();
-      assert.equal(await brief.renew(token('43')), 'not_allowed');
-      assert.equal(await brief.renew(token('42', { exp: now() + 600 })), 'ok');
-      await passed(4_500);
-      assert.equal(await brief.ask('user:42'), 'ok');
-    }
-    await server.revoke({ subject: '42' });
-    assert.equal(await client.seen.next('the end'), expected[name].revoked);
-    const late = open(server, token('42', { iat: now() - 10 }), t);
-    assert.match(await late.seen.next('the refusal of a revoked token'), /^(refused|closed)/);
-    const other = open(server, token('43'), t);
-    if (other.ask) assert.equal(await other.seen.next('the connection'), 'open', 'nobody else is concerned');
-    assert.ok(!server.log.some((line) => line.includes('eyJ')), 'a token is in the log');
-    assert.ok(!(await (await fetch(`${server.admin}/metrics`)).text()).includes('eyJ'), 'a token is in the metrics');
-  });
+  })().catch(() => {}); // It has ended, or is silent.
+  return seen;
 }
+
+function pythonWebSocket(server, with_, t) {
+  const client = startClient(t, 'websocket-client for Python');
+  const received = queue();
+  const seen = reported(client, ['message', 'closed'], ({ type, data, code, status }) => {
+    if (type === 'closed') return status ? `refused ${status}` : `closed ${code}`;
+    const message = JSON.parse(data);
+    if (message.type === 'welcome') return 'open';
+    received.put(message);
+    return undefined;
+  });
+  client.send({ do: 'connect', url: `${server.ws}/ws`, headers: with_ ? { Authorization: `Bearer ${with_}` } : {} });
+  return v1(seen, received, (message) => client.send({ do: 'send', text: JSON.stringify(message) }));
+}
+
+function pythonSocketio(name, transport, server, with_, t) {
+  const client = startClient(t, name, transport);
+  const hasAuth = !name.startsWith('python-socketio 4');
+  const seen = reported(client, ['connect', 'disconnect', 'refused'], ({ type, code, reason = [] }) => {
+    const told = { connect: 'open', disconnect: `closed ${reason[0] ?? ''}`, refused: `refused ${code ?? ''}` }[type];
+    return told && told.trim();
+  });
+  const url = hasAuth ? server.http : `${server.http}${query(with_)}`;
+  client.send({ do: 'connect', url, namespaces: ['/'], auth: hasAuth && with_ ? { token: with_ } : undefined });
+  let id = 0;
+  const ask = async (event, ...args) => {
+    client.send({ do: 'call', id: ++id, namespace: '/', name: event, args });
+    const answered = id;
+    const [{ ok, code }] = (await client.next({ type: 'answer', id: answered })).args;
+    return ok ? 'ok' : code;
+  };
+  return {
+    seen,
+    expiring: async () => assert.ok((await client.next({ type: 'event', name: 'stentor:token_expiring' })).args[0].expires_in_ms > 0),
+    ask: (room) => ask('join', room),
+    renew: (newer) => ask('stentor:auth', { token: newer }),
+  };
+}
+
+function httpxSse(server, with_, t) {
+  const client = startClient(t, 'httpx-sse');
+  const seen = reported(client, ['open', 'closed'], ({ type, reason }) => {
+    if (type === 'open') return type;
+    return reason.includes('401') ? 'refused 401' : 'closed';
+  });
+  client.send({ do: 'connect', url: `${server.http}/sse/user/42${query(with_)}` });
+  return { seen };
+}
+
+const browser = sharedBrowsers({ after });
+const builds = path.join(path.dirname(fileURLToPath(import.meta.url)), 'node_modules');
+const scripts = {
+  sockjs: 'sockjs-client/dist/sockjs.min.js',
+  engineio: 'engine.io-client/dist/engine.io.min.js',
+  socketio: 'socket.io-client/dist/socket.io.min.js',
+  socketio2: 'socket.io-client-2/dist/socket.io.js',
+};
+
+/** Runs in a page: connects, and reports as the functions above do. */
+function connectInPage({ kind, http: base, token: with_ }) {
+  const asQuery = with_ ? `?token=${with_}` : '';
+  const { seen, received } = window;
+  const messages = (socket) => Object.assign(socket, {
+    onmessage: ({ data }) => received(data),
+    onclose: ({ code }) => seen(`closed ${code}`),
+  });
+  if (kind === 'websocket') {
+    window.client = messages(new WebSocket(`${base.replace('http', 'ws')}/ws`, ['stentor.v1', ...(with_ ? [`stentor.bearer.${with_}`] : [])]));
+  } else if (kind === 'sockjs') {
+    window.client = messages(new window.SockJS(`${base}/sockjs${asQuery}`));
+  } else if (kind === 'engineio') {
+    const client = window.eio(base, { query: with_ ? { token: with_ } : {} });
+    client.on('message', received);
+    client.on('error', ({ description }) => seen(`refused ${description}`));
+    client.on('close', (reason) => reason !== 'transport error' && seen(`closed ${reason}`));
+    window.client = client;
+  } else if (kind === 'events') {
+    window.client = new EventSource(`${base}/sse/user/42${asQuery}`);
+    window.client.addEventListener('snapshot', () => seen('open'));
+    window.client.onerror = ({ target }) => target.readyState === EventSource.CLOSED && seen('refused');
+  } else {
+    const options = kind === 'socketio' ? { auth: { token: with_ } } : with_ && { query: { token: with_ } };
+    const socket = window.io(base, { forceNew: true, reconnection: false, ...options });
+    socket.on('connect', () => seen('open'));
+    const refused = (error) => seen(`refused ${error.data?.code ?? ''}`.trim());
+    socket.on('connect_error', refused);
+    if (kind === 'socketio2') socket.on('error', refused);
+    socket.on('disconnect', (reason) => seen(`closed ${reason}`));
+    socket.on('stentor:token_expiring', (notice) => received(JSON.stringify(notice)));
+    window.client = socket;
+  }
+}
+
+function chromium(kind, server, with_, t) {
+  const [seen, received] = [queue(), queue()];
+  const opened = (async () => {
+    const page = await (await browser('Chromium')).newPage();
+    t.after(() => page.close());
+    // A page of the server's origin.
+    await page.goto(`${server.http}/healthz`);
+    await page.exposeFunction('seen', seen.put);
+    await page.exposeFunction('received', (text) => {
+      const message = JSON.parse(text);
+      if (message.type === 'welcome') seen.put('open');
+      else received.put(message);
+    });
+    if (scripts[kind]) await page.addScriptTag({ path: path.join(builds, scripts[kind]) });
+    await page.evaluate(connectInPage, { kind, http: server.http, token: with_ });
+    return page;
+  })();
+  opened.catch((error) => seen.put(`failed: ${error}`));
+  if (kind === 'events') return { seen };
+  if (!kind.startsWith('socketio')) return v1(seen, received, async (message) => (await opened).evaluate((text) => window.client.send(text), JSON.stringify(message)));
+  const ask = async (...event) => {
+    const emit = (args) => new Promise((resolve) => { window.client.emit(...args, resolve); });
+    const { ok, code } = await within((await opened).evaluate(emit, event), event[0]);
+    return ok ? 'ok' : code;
+  };
+  return {
+    seen,
+    expiring: async () => assert.ok((await received.next('token_expiring')).expires_in_ms > 0),
+    ask: (room) => ask('join', room),
+    renew: (newer) => ask('stentor:auth', { token: newer }),
+  };
+}
+
+test('docs/conformance.md has what each client sees', () => {
+  const page = readFileSync(new URL('../../docs/conformance.md', import.meta.url), 'utf8');
+  const row = ([name, { none, expired, wrong, revoked }]) => `| ${[name, none, expired, wrong, revoked].join(' | ')} |`;
+  const table = Object.entries(expected).map(row).join('\n');
+  assert.ok(page.includes(table), `the table should be:\n${table}`);
+  assert.deepEqual(Object.keys(clients), Object.keys(expected));
+});
+
+const testClient = (name, open) => test(name, { timeout: 120_000, skip: skip(name) }, async (t) => {
+  const server = await start(t);
+  for (const kind of ['none', 'expired', 'wrong']) {
+    const client = open(server, tokens[kind](), t);
+    assert.equal(await client.seen.next(`the refusal (${kind})`), expected[name][kind], kind);
+  }
+  const client = open(server, tokens.good(), t);
+  assert.equal(await client.seen.next('the connection'), 'open');
+  if (client.ask) {
+    assert.equal(await client.ask('user:42'), 'ok');
+    assert.equal(await client.ask('user:43'), 'not_allowed');
+    // Renewed: the session outlives its first token, for the same user only.
+    // On a busy machine, a process or page may take longer to start than its token lives.
+    let life_s = skip(name) === undefined ? 4 : 10;
+    const attempt = () => open(server, token('42', { exp: now() + life_s }), t);
+    let brief = attempt();
+    for (; (await brief.seen.next('the connection')) !== 'open'; brief = attempt()) {
+      life_s *= 2;
+      assert.ok(life_s < 60, 'no session');
+    }
+    await brief.expiring();
+    assert.equal(await brief.renew(token('43')), 'not_allowed');
+    assert.equal(await brief.renew(token('42', { exp: now() + 600 })), 'ok');
+    await passed(life_s * 1000 + 500);
+    assert.equal(await brief.ask('user:42'), 'ok');
+  }
+  const old = token('42', { iat: now() - 10 });
+  await server.revoke({ subject: '42' });
+  assert.equal(await client.seen.next('the end'), expected[name].revoked);
+  const late = open(server, old, t);
+  assert.match(await late.seen.next('the refusal of a revoked token'), /^(refused|closed)/);
+  const other = open(server, token('43'), t);
+  if (other.ask) assert.equal(await other.seen.next('the connection'), 'open', 'nobody else is concerned');
+  assert.ok(!server.log.some((line) => line.includes('eyJ')), 'a token is in the log');
+  assert.ok(!(await (await fetch(`${server.admin}/metrics`)).text()).includes('eyJ'), 'a token is in the metrics');
+});
+
+// Those in Node mostly wait. The others start a process or a page each time, one after the other, so that no token expires meanwhile.
+const inNode = ([name]) => skip(name) === undefined;
+describe('clients in Node', { concurrency: 4 }, () => {
+  for (const client of Object.entries(clients).filter(inNode)) testClient(...client);
+});
+for (const client of Object.entries(clients).filter((client) => !inNode(client))) testClient(...client);
 
 test('a session ends with its token, and the client returns with a new one', async (t) => {
   const server = await start(t);

@@ -31,6 +31,7 @@ export const programs = {
   'SockJsClient of Spring': java('streams', 'SpringSockJsClient'),
   'okhttp-sse': java('streams', 'OkHttpSseClient'),
   'httpx-sse': python('.venv', 'httpx_sse_client.py'),
+  'websocket-client for Python': python('.venv', 'websocket_client.py'),
   'r3labs/sse for Go': built('foreign/go/build/sse'),
 };
 
@@ -50,7 +51,9 @@ export function startClient(t, name, ...args) {
   let ended = false;
   let rest = '';
   let reports = [];
-  let wake = () => {};
+  // Several may wait for reports of different types.
+  const waiting = new Set();
+  const wake = () => waiting.forEach((resolve) => resolve());
   child.stderr.on('data', (chunk) => (stderr = (stderr + chunk).slice(-20_000)));
   child.stdout.setEncoding('utf8').on('data', (chunk) => {
     const lines = (rest + chunk).split('\n');
@@ -80,8 +83,9 @@ export function startClient(t, name, ...args) {
           throw new Error(`no report ${JSON.stringify(wanted)}: ${problem}; reports: ${had}; standard error: ${stderr.slice(-4_000)}`);
         }
         await new Promise((resolve) => {
-          const timer = setTimeout(resolve, left_ms);
-          wake = () => { clearTimeout(timer); resolve(); };
+          const timer = setTimeout(() => go(), left_ms);
+          const go = () => { clearTimeout(timer); waiting.delete(go); resolve(); };
+          waiting.add(go);
         });
       }
     },

@@ -12,17 +12,19 @@ from lines import command, report
 kind, transport = sys.argv[1:]
 TRANSPORTS = {"polling": ["polling"], "websocket": ["websocket"], "upgrade": None}[transport]
 RECONNECTION = {"reconnection_delay": 0.1, "reconnection_delay_max": 1}
-NAMES = ["hello", "ack", "got it"]
+NAMES = ["hello", "ack", "got it", "stentor:token_expiring"]
 
 
 def listen(client, namespace):
     """Registers handlers, which both kinds of client call alike."""
     client.on("connect", lambda *_: report("connect", namespace=namespace), namespace=namespace)
-    client.on("disconnect", lambda *_: report("disconnect", namespace=namespace), namespace=namespace)
+    # Version 5 gives a reason.
+    client.on("disconnect", lambda *reason: report("disconnect", namespace=namespace, reason=reason), namespace=namespace)
 
     def refused(error=None, *_):
-        message = error["message"] if isinstance(error, dict) and "message" in error else error
-        report("refused", namespace=namespace, message=str(message))
+        error = error if isinstance(error, dict) else {"message": error}
+        code = (error.get("data") or {}).get("code")
+        report("refused", namespace=namespace, message=str(error.get("message", error)), code=code)
 
     client.on("connect_error", refused, namespace=namespace)
 
