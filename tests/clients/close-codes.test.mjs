@@ -34,7 +34,6 @@ function token(seconds) {
 const ELSEWHERE = new Map([
   [4403, 'no application of the binary ends sessions; crates/edge/tests/sockets/app.rs'],
   [4501, 'crates/edge/tests/sockets/backpressure.rs fills a send buffer'],
-  [4506, 'there are no limits of requests yet'],
 ]);
 
 test('a server closes with the codes and reasons of the page', async (t) => {
@@ -44,6 +43,7 @@ test('a server closes with the codes and reasons of the page', async (t) => {
   const limits = 'message_bytes_max = 1000\nmessage_timeout = "300ms"\ncold_keys_max = 1\n';
   const server = await serve(t, { args: ['--cores', '1'], config: `${feedsFrom(api.url)}[limits]\n${limits}[socketio]\nconnect_timeout = "300ms"\n` });
   const impatient = await serve(t, { config: '[heartbeat]\ninterval = "200ms"\ntimeout = "200ms"\n' });
+  const limited = await serve(t, { config: '[session_limits]\nmessages_per_second = 1\npolicy = "close"\n' });
   const seen = new Set();
 
   /** Opens a WebSocket, does something, and expects the end. */
@@ -75,6 +75,7 @@ test('a server closes with the codes and reasons of the page', async (t) => {
   await closes(4404, '/ws/nothing');
   await closes(4405, '/socket.io/?EIO=4&transport=websocket', (socket) => { socket.send('40'); socket.send('42[]'); });
   await closes(4502, '/ws?feed=slow/a&feed=slow/b&format=raw');
+  await closes(4506, '/ws', (socket) => { for (let n = 0; n < 2; n++) socket.send('{"type":"ping"}'); }, { at: limited });
   // A text frame of 256 bytes, of which one arrives.
   await closes(4504, '/ws', raw(0x81, 0xfe, 1, 0, 0, 0, 0, 0, 0x61), { autoPong: false });
 

@@ -2,7 +2,8 @@
 // under the unit's filter of system calls, and where io_uring is forbidden.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -50,6 +51,26 @@ async function largeFeed(t) {
   api.documents.set('large', { text: Array.from({ length: 20_000 }, (_, n) => n) });
   return { api, config: feedsFrom(api.url.replace('127.0.0.1', 'localhost')) };
 }
+
+test('systemd accepts the unit', { skip: noSystemd }, (t) => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-unit-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const page = readFileSync(path.join(deploy, '../deploys.md'), 'utf8');
+  const units = [...page.matchAll(/\/etc\/systemd\/system\/(\S+)`:\n\n```ini\n(.*?)^```$/gms)].map(([, name, more]) => [name.replace('@', '@blue'), more]);
+  assert.equal(units.length, 2);
+  const check = (content, name = 'stentor.service') => {
+    const file = path.join(folder, name);
+    // It looks for the program.
+    writeFileSync(file, content.replaceAll('/usr/local/bin/stentor', binary));
+    const { status, stdout, stderr } = systemd('verify', '--man=no', '--generators=no', file);
+    return { status, said: stdout + stderr };
+  };
+  const text = readFileSync(unit, 'utf8');
+  assert.deepEqual(check(text), { status: 0, said: '' });
+  for (const [name, more] of units) assert.deepEqual(check(more, name), { status: 0, said: '' }, name);
+  const wrong = check(text.replace(/^Restart=.*$/m, 'Restart=sometimes'));
+  assert.match(wrong.said, /sometimes/);
+});
 
 test('the unit for systemd is of little exposure', { skip: noSystemd }, () => {
   const { status, stdout, stderr } = systemd('security', '--offline=yes', '--threshold=20', '--no-pager', unit);

@@ -1,8 +1,9 @@
 // The alert rules and the dashboard of docs/deploy: promtool reads the rules, a real Prometheus scrapes a running node, evaluates
 // them, and answers every query of the dashboard.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
@@ -49,6 +50,22 @@ test('promtool accepts the rules', { skip: missing }, () => {
   assert.match(said, /SUCCESS/);
 });
 
+test('the alert of slow deliveries fires for slow ones only', { skip: missing }, (t) => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-rules-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  // Of 100 publications a minute, so many take more than half a second.
+  const check = (slow, exp_alerts) => {
+    const bucket = (le, count) => ({ series: `stentor_delivery_seconds_bucket{job="stentor",instance="a",core="0",le="${le}"}`, values: `0+${count}x30` });
+    const input_series = [bucket('0.5', 100 - slow), bucket('1', 100), bucket('+Inf', 100)];
+    const alert_rule_test = [{ eval_time: '20m', alertname: 'StentorDeliverySlow', exp_alerts }];
+    writeFileSync(path.join(folder, 'test.yml'), JSON.stringify({ rule_files: [rules], tests: [{ interval: '1m', input_series, alert_rule_test }] }));
+    const { status, stdout, stderr } = spawnSync(promtool, ['test', 'rules', path.join(folder, 'test.yml')], { encoding: 'utf8' });
+    return `${status} ${stdout}${stderr}`;
+  };
+  assert.match(check(0, []), /^0 .*SUCCESS/s);
+  assert.match(check(10, []), /^1 .*got:.*\{alertname="StentorDeliverySlow", instance="a", job="stentor", severity="ticket"\}/s);
+});
+
 test('a Prometheus scrapes a node, evaluates the rules and answers the dashboard', { skip: missing }, async (t) => {
   const node = await serve(t);
   const at = new URL(node.admin).host;
@@ -82,7 +99,7 @@ test('a Prometheus scrapes a node, evaluates the rules and answers the dashboard
     const answer = await query(filled);
     assert.equal(answer.status, 'success', `${title}: ${answer.error}`);
     // A node without upstreams, a cluster or sessions that ended has no such series.
-    const optional = /stentor_(cluster|bridge|feed_\w*fetch|feed_failing|feed_upstream|turn_cpu)/.test(expr);
+    const optional = /stentor_(cluster|bridge|feed_\w*fetch|feed_failing|feed_upstream|turn_cpu|hook)/.test(expr);
     if (!optional) assert.ok(answer.data.result.length > 0, `${title}: no series for ${filled}`);
   }
   const states = async () => (await ask('rules')).data.groups.flatMap((group) => group.rules);
