@@ -7,6 +7,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlink
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test from 'node:test';
+import { gunzipSync } from 'node:zlib';
 import { fileURLToPath } from 'node:url';
 import { binary, logged, serve } from '../clients/harness.mjs';
 
@@ -64,13 +65,32 @@ function isSelfContained(program) {
   for (const folder of [root, process.env.HOME]) assert.ok(folder.length < 4 || !bytes.includes(`${folder}/`), `${program} names ${folder}`);
 }
 
+/** Whether a text has the licenses of what is in the binaries, and of nothing else. */
+function hasLicenses(text) {
+  const [list] = text.split('\n---');
+  const locked = new Map([...readFileSync(path.join(root, 'Cargo.lock'), 'utf8').matchAll(/^name = "(.*)"\nversion = "(.*)"$/gm)].map(([, name, version]) => [name, version]));
+  const libraries = list.split('\n').slice(3).filter(Boolean).map((line) => /^(\S+) (\S+): (.+)$/.exec(line));
+  assert.ok(libraries.length > 100, `${libraries.length} libraries`);
+  for (const [line, , , license] of libraries) assert.match(license, /^(see |.*(MIT|Apache-2\.0|BSD|ISC|Zlib|BSL-1\.0|Unicode|CDLA|0BSD|Unlicense))/, line);
+  const versions = new Map(libraries.map(([, name, version]) => [name, version]));
+  for (const name of ['tokio', 'rustls', 'ring', 'mimalloc', 'hyper', 'clap']) assert.equal(versions.get(name), locked.get(name), name);
+  for (const name of ['proptest', 'rcgen', 'stentor-wire', 'cc']) assert.ok(!versions.has(name), `${name} isn't in the binaries`);
+  for (const [, name] of libraries.filter(([, name]) => ['tokio', 'ring', 'libmimalloc-sys'].includes(name))) {
+    assert.match(text, new RegExp(`^---+\\n(.+\\n)*${name} \\S+, \\S*(LICENSE|COPYING)`, 'm'), `the text of ${name}`);
+  }
+  assert.match(text, /Permission is hereby granted, free of charge/);
+}
+
+test('the licenses of the libraries', () => hasLicenses(run(path.join(root, 'scripts/third-party-licenses'))));
+
 test('the archive: programs that run, licenses, pages whose links work', async (t) => {
   const at = folder(t);
   run('tar', '--extract', '--file', packaged('.tar.gz'), '--directory', at);
   const [name, ...others] = readdirSync(at);
   assert.deepEqual([name, others], [`stentor-${version}-linux-${run('uname', '-m').trim()}`, []]);
   const inside = path.join(at, name);
-  assert.deepEqual(readdirSync(inside).sort(), ['CHANGELOG.md', 'LICENSE-APACHE', 'LICENSE-MIT', 'README.md', 'clients', 'docs', 'stentor', 'stentor-lab']);
+  assert.deepEqual(readdirSync(inside).sort(), ['CHANGELOG.md', 'LICENSE-APACHE', 'LICENSE-MIT', 'README.md', 'THIRD-PARTY-LICENSES', 'clients', 'docs', 'stentor', 'stentor-lab']);
+  hasLicenses(readFileSync(path.join(inside, 'THIRD-PARTY-LICENSES'), 'utf8'));
   assert.deepEqual(readdirSync(path.join(inside, 'docs/deploy')).sort(), readdirSync(path.join(root, 'docs/deploy')).sort());
   for (const program of ['stentor', 'stentor-lab']) isSelfContained(path.join(inside, program));
   await runs(t, [path.join(inside, 'stentor')]);
@@ -110,6 +130,8 @@ test('the .deb installs, upgrades without touching the configuration, and leaves
   for (const [, program] of installed.matchAll(/^Exec\w+=(\S+)/gm)) assert.ok(program === '/bin/kill' || existsSync(path.join(at, program)), program);
   const original = readFileSync(path.join(root, 'docs/deploy/stentor.service'), 'utf8');
   assert.equal(installed, original.slice(original.indexOf('[Unit]')).replaceAll('/usr/local/bin', '/usr/bin'));
+
+  hasLicenses(gunzipSync(readFileSync(path.join(at, 'usr/share/doc/stentor/THIRD-PARTY-LICENSES.gz'))).toString());
 
   const program = path.join(at, 'usr/bin/stentor');
   isSelfContained(program);
