@@ -188,6 +188,8 @@ for (const [name, startEngine, skip] of [['Redis', redis, withoutRedis], ['NATS'
     const engine = await startEngine(t);
     const node = (name) => serve(t, { config: `${config}[cluster]\nengine = "${engine.url}"\nnode = "${name}"\nsecret = "known-to-all-nodes"\n` });
     const [a, b] = await Promise.all([node('a'), node('b')]);
+    // A node asks those that it knows. It may see members of others before.
+    for (const server of [a, b]) await until('the nodes know each other', async () => (await (await fetch(`${server.admin}/api/v1/nodes`)).json()).nodes.length === 2);
     const [ada, bob] = [watcher(t, a, 'ada'), watcher(t, b, 'bob')];
     const [cleo, dan] = [await socketio(t, b, 'cleo'), await plain(t, a, 'dan')];
     assert.equal((await dan.ask({ type: 'subscribe', room: ROOM })).type, 'ok');

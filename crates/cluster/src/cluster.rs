@@ -462,7 +462,11 @@ impl Cluster {
                 self.state().surveys.handle_answer(id, sender, answer.ok());
                 self.surveyed.notify_one();
             }
-            Frame::Socket(frame) => self.handle_socket_frame(sender, frame, plane),
+            Frame::Socket(frame) => {
+                // What arrived before it has to be in the sockets' logs.
+                self.rooms.flush().await;
+                self.handle_socket_frame(sender, frame, plane);
+            }
             Frame::Revocations(frame) => self.handle_revocations(sender, frame, &**plane),
             Frame::Presence(PresenceFrame { room, mut message }) => {
                 if let PresenceMessage::Watch { have } = &mut message {

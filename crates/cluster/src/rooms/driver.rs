@@ -5,11 +5,12 @@ use crate::NodeId;
 use crate::engine::{Engine, EngineError, Reply};
 use crate::space::Space;
 use bytes::Bytes;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use stentor_edge::{Busy, Charge, Class, DataPlane, Denial, Done, Ledger, Ticket};
 use stentor_hub::{HistoryLimits, Position, Room};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
@@ -42,6 +43,10 @@ pub(crate) struct RoomDriver {
     changed: Notify,
     /// Updates have left the machine.
     drained: Notify,
+    /// The rounds of [`Self::run`] that have begun,
+    rounds_begun: AtomicU64,
+    /// and the last one that has carried out all that the machine wanted.
+    round_done: watch::Sender<u64>,
 }
 
 fn now() -> Instant {
@@ -62,6 +67,8 @@ impl RoomDriver {
             charge: Charge::new(ledger, Class::Cluster),
             changed: Notify::new(),
             drained: Notify::new(),
+            rounds_begun: AtomicU64::new(0),
+            round_done: watch::Sender::new(0),
         }
     }
 
@@ -136,6 +143,14 @@ impl RoomDriver {
         self.changed.notify_one();
     }
 
+    /// Waits until the data plane has the messages that have arrived, but for those of rooms whose history is being read.
+    pub(crate) async fn flush(&self) {
+        let next = self.rounds_begun.load(Ordering::Relaxed) + 1;
+        self.changed.notify_one();
+        // The sender lives as long as this.
+        let _ = self.round_done.subscribe().wait_for(|done| *done >= next).await;
+    }
+
     /// Carries out what the machine wants, for ever. `decode` reads the content of a message.
     pub(crate) async fn run(
         &self,
@@ -146,6 +161,7 @@ impl RoomDriver {
     ) {
         let mut requests = JoinSet::new();
         loop {
+            let round = self.rounds_begun.fetch_add(1, Ordering::Relaxed) + 1;
             let timeout = self.change(|rooms| {
                 rooms.handle_timeout(now());
                 rooms.poll_timeout()
@@ -155,6 +171,7 @@ impl RoomDriver {
             }
             // Updates of rooms without subscribers have left the machine, too.
             self.drained.notify_one();
+            self.round_done.send_replace(round);
             tokio::select! {
                 Some(answered) = requests.join_next() => {
                     let Ok((number, reply)) = answered else { continue };

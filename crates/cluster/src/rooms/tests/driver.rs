@@ -2,13 +2,13 @@
 
 use super::{limits, room};
 use crate::NodeId;
-use crate::engine::Limits;
 use crate::engine::memory::Memory;
+use crate::engine::{Channel, Engine, Event, Limits};
 use crate::rooms::{Content, Publisher, RoomDriver, UPDATES_BYTES_MAX};
 use crate::space::Space;
 use bytes::Bytes;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use stentor_edge::{
     Broadcast, Busy, Command, CommandInbox, DataPlane, Denial, Done, FeedUpdate, Ledger, Metric, Publish,
@@ -23,6 +23,7 @@ use tokio::time::timeout;
 struct Plane {
     is_busy: AtomicBool,
     updated: Notify,
+    updates: AtomicUsize,
     decided: Notify,
 }
 
@@ -36,6 +37,7 @@ impl CommandInbox for Plane {
     }
 
     fn update_room(&self, _: &Room, _: RoomUpdate) -> Result<(), Busy> {
+        self.updates.fetch_add(1, Ordering::SeqCst);
         self.updated.notify_one();
         Ok(())
     }
@@ -109,5 +111,38 @@ async fn updates_of_a_room_without_subscribers_hold_nothing_up() {
     tokio::select! {
         () = driver.run(&engine, &plane, &space, |_, _| None) => {}
         () = leave_while_updates_wait(&driver, &plane) => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_flush_the_data_plane_has_what_has_arrived() {
+    let ledger = Arc::new(Ledger::new(usize::MAX));
+    let driver = RoomDriver::new(NodeId(1), vec![(String::new(), limits())], Duration::from_secs(5), ledger);
+    let (engine, mut events) = Memory::default().connect(NodeId(1), Limits::default());
+    let (plane, space) = (Plane::default(), Space::default());
+    let flush = async {
+        driver.handle_connected();
+        engine.set_interest(Channel::from(room(0)), true);
+        driver.set_interest(&room(0), true);
+        plane.updated.notified().await;
+        assert!(driver.publish(&room(0), Bytes::from_static(b"m"), None, None).is_ok());
+        let position = loop {
+            match events.next().await {
+                Some(Event::Message { position: Some(position), .. }) => break position,
+                Some(_) => {}
+                None => panic!("the engine has ended"),
+            }
+        };
+        let data = Data::Text(b"m".to_vec().into());
+        let content = Content { event: None, data, except_rooms: Vec::new(), except_sessions: Vec::new() };
+        let before = plane.updates.load(Ordering::SeqCst);
+        driver.handle_message(&room(0), position, Some(content)).await;
+        assert_eq!(plane.updates.load(Ordering::SeqCst), before, "it is given to the data plane later");
+        driver.flush().await;
+        assert_eq!(plane.updates.load(Ordering::SeqCst), before + 1);
+    };
+    tokio::select! {
+        () = driver.run(&engine, &plane, &space, |_, _| None) => {}
+        () = flush => {}
     }
 }
