@@ -49,6 +49,12 @@ pub(crate) fn transmit(
     cursor: &mut Cursor,
     cork: &mut Vec<u8>,
 ) -> Progress {
+    // The usual delivery: a tenth of its instructions less than the long way.
+    if let [frame] = frames
+        && let View::Memory(bytes) = frame.view()
+    {
+        return transmit_bytes(socket, bytes, &mut cursor.offset);
+    }
     loop {
         cursor.advance(frames, 0); // past empty frames
         let Some(frame) = frames.get(cursor.frame) else { return Progress::Done };

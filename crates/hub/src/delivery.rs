@@ -420,11 +420,11 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Everything in flight of a session has been taken by the kernel.
-    pub(crate) fn sent(&mut self, id: SessionId) {
-        let Some(session) = self.slots.get_mut(id.index as usize) else { return };
+    /// Everything in flight of a session has been taken by the kernel. Returns whether more is waiting.
+    pub(crate) fn sent(&mut self, id: SessionId) -> bool {
+        let Some(session) = self.slots.get_mut(id.index as usize) else { return false };
         if !session.is(id) {
-            return;
+            return false;
         }
         self.counters.pending -= u64::from(session.in_flight);
         self.counters.sent += u64::from(session.in_flight);
@@ -433,6 +433,7 @@ impl<E: Encoder> Sessions<E> {
         session.queue_bytes -= session.queue_bytes_in_flight;
         self.queue_bytes -= session.queue_bytes_in_flight as usize;
         session.queue_bytes_in_flight = 0;
+        session.outbox.waiting > 0
     }
 
     pub(crate) fn has_pending(&self, id: SessionId) -> bool {

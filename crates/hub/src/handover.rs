@@ -54,7 +54,7 @@ pub struct MissedMessage {
 impl<E: Encoder> Hub<E> {
     /// The topics of a session, with the options of its subscriptions.
     pub fn subscriptions_of(&self, session: SessionId) -> Vec<(Topic, SubscribeOptions)> {
-        let members = self.sessions.members(session).into_iter();
+        let members = self.sessions.members(session);
         let subscriptions = members.filter_map(|member| {
             let subscription = self.sessions.subscription(member);
             let topic = (subscription.topic != NO_TOPIC).then(|| self.topics.at(subscription.topic))??;

@@ -209,7 +209,7 @@ impl<E: Encoder> Hub<E> {
 
     /// A session's subscriptions that don't wait for an answer.
     pub(crate) fn memberships(&self, session: SessionId) -> impl Iterator<Item = Member> {
-        self.sessions.members(session).into_iter().filter(|member| {
+        self.sessions.members(session).filter(|member| {
             let subscription = self.sessions.subscription(*member);
             subscription.topic != NO_TOPIC && !subscription.flags.has(Flags::PENDING)
         })

@@ -248,7 +248,9 @@ impl<E: Encoder> Sessions<E> {
         self.formats[usize::from(session.format.0)] -= 1;
         self.spilled -= spilled(&session.subscriptions);
         session.subscriptions = SmallVec::new();
-        self.first_free.remove(&id.index);
+        if !self.first_free.is_empty() {
+            self.first_free.remove(&id.index);
+        }
         self.free.push(id.index);
     }
 

@@ -182,7 +182,10 @@ impl<E: Encoder> Hub<E> {
             self.leave(member, Absence::Ended);
         }
         self.sessions.close(session);
-        self.suspended.remove(&session);
+        // Mostly there is none, and a look takes a hash.
+        if !self.suspended.is_empty() {
+            self.suspended.remove(&session);
+        }
     }
 
     /// Subscribes a session.
@@ -213,7 +216,8 @@ impl<E: Encoder> Hub<E> {
             return Ok(());
         }
         let terms = self.allowed(topic, terms.into());
-        let known = self.topics.find(topic);
+        let hash = self.topics.hash(topic);
+        let known = self.topics.find_hashed(topic, hash);
         if let Some(index) = known
             && let Some(member) = self.subscription_to(session, index)
         {
@@ -227,8 +231,7 @@ impl<E: Encoder> Hub<E> {
         if self.sessions.has_subscriptions(session, self.subscriptions_max) {
             return Err(SubscribeError::TooManySubscriptions);
         }
-        let index =
-            known.or_else(|| self.topics.find_or_insert(topic)).ok_or(SubscribeError::TooManyTopics)?;
+        let index = known.or_else(|| self.topics.insert(topic, hash)).ok_or(SubscribeError::TooManyTopics)?;
         if let Some(member) = self.sessions.subscribe(session, index, terms) {
             self.join_topic(member, index, since);
         }
@@ -431,9 +434,9 @@ impl<E: Encoder> Hub<E> {
         self.sessions.take(session, bytes_max, frames_max, each);
     }
 
-    /// Everything in flight of a session has been taken by the kernel.
-    pub fn handle_sent(&mut self, session: SessionId) {
-        self.sessions.sent(session);
+    /// Everything in flight of a session has been taken by the kernel. Returns whether more is waiting.
+    pub fn handle_sent(&mut self, session: SessionId) -> bool {
+        self.sessions.sent(session)
     }
 
     /// Whether deliveries wait for a session.

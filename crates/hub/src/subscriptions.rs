@@ -37,9 +37,9 @@ impl<E: Encoder> Sessions<E> {
     }
 
     /// All subscriptions of a session.
-    pub(crate) fn members(&self, id: SessionId) -> Vec<Member> {
+    pub(crate) fn members(&self, id: SessionId) -> impl Iterator<Item = Member> + use<E> {
         let subscriptions = self.alive(id).map_or(0, |s| s.subscriptions.len());
-        (0..subscriptions as u32).map(|subscription| Member { session: id.index, subscription }).collect()
+        (0..subscriptions as u32).map(move |subscription| Member { session: id.index, subscription })
     }
 
     pub(crate) fn subscription(&self, member: Member) -> &Subscription {

@@ -312,11 +312,11 @@ impl<F> Topics<F> {
     }
 
     /// Not the bits that select a topic's home core, which are the same for all topics of one.
-    fn hash(&self, topic: &Topic) -> u32 {
+    pub(crate) fn hash(&self, topic: &Topic) -> u32 {
         Seeded(self.options.seed).hash_one(topic) as u32
     }
 
-    fn find_hashed(&self, topic: &Topic, hash: u32) -> Option<u32> {
+    pub(crate) fn find_hashed(&self, topic: &Topic, hash: u32) -> Option<u32> {
         let is_it = |named: &Named| {
             named.hash == hash && self.at(named.index).is_some_and(|state| state.topic == *topic)
         };
@@ -335,9 +335,11 @@ impl<F> Topics<F> {
     /// memory is short.
     pub(crate) fn find_or_insert(&mut self, topic: &Topic) -> Option<u32> {
         let hash = self.hash(topic);
-        if let Some(index) = self.find_hashed(topic, hash) {
-            return Some(index);
-        }
+        self.find_hashed(topic, hash).or_else(|| self.insert(topic, hash))
+    }
+
+    /// Creates the slot of a topic that isn't in the table. `hash`: [`Self::hash`] of it.
+    pub(crate) fn insert(&mut self, topic: &Topic, hash: u32) -> Option<u32> {
         if self.refuses_topics || self.count() >= self.options.topics_max {
             return None;
         }

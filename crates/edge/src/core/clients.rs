@@ -100,19 +100,20 @@ impl<D: Driver> Core<D> {
         self.arm_client(id);
     }
 
-    /// The kernel has taken what was sent to a client.
-    pub(super) fn client_sent(&mut self, id: ClientId) {
+    /// The kernel has taken what was sent to a client. Returns whether more is waiting.
+    pub(super) fn client_sent(&mut self, id: ClientId) -> bool {
         match id.kind() {
             ClientKind::EngineIo => {
-                let Some(client) = self.engineio.get(id) else { return };
+                let Some(client) = self.engineio.get(id) else { return false };
+                let mut has_more = !client.state().queue.is_empty();
                 for session in client.sessions() {
-                    self.ex.hub.handle_sent(session);
+                    has_more |= self.ex.hub.handle_sent(session);
                 }
+                has_more
             }
             ClientKind::SockJs => {
-                if let Some(session) = self.sockjs.get(id).and_then(|client| client.session) {
-                    self.ex.hub.handle_sent(session);
-                }
+                let session = self.sockjs.get(id).and_then(|client| client.session);
+                session.is_some_and(|session| self.ex.hub.handle_sent(session))
             }
         }
     }

@@ -426,6 +426,7 @@ impl<D: Driver> Core<D> {
     }
 
     /// Does what handlers asked for, and sends what sessions are owed and what other cores are to know.
+    #[inline]
     fn pump(&mut self) {
         if !self.is_quiet() {
             self.carry_out_all();
@@ -437,6 +438,7 @@ impl<D: Driver> Core<D> {
     }
 
     /// Whether there is nothing to work off, as in most turns that only answer.
+    #[inline]
     fn is_quiet(&self) -> bool {
         self.ex.hub.is_quiet()
             && self.ex.effects.is_empty()
@@ -446,6 +448,8 @@ impl<D: Driver> Core<D> {
             && self.left.is_empty()
     }
 
+    // Not inlined: a turn that only answers doesn't come here.
+    #[inline(never)]
     fn carry_out_all(&mut self) {
         self.has_changed = true;
         loop {

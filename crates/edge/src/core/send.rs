@@ -86,14 +86,17 @@ impl<D: Driver> Core<D> {
         self.flush(index);
     }
 
-    /// What was in flight on a connection is with the kernel.
-    fn taken(&mut self, index: usize) {
-        let Some(conn) = self.table.get(index) else { return };
-        match (conn.client(), conn.session) {
+    /// What was in flight on a connection is with the kernel. Returns whether more may be waiting for it.
+    fn taken(&mut self, index: usize) -> bool {
+        let Some(conn) = self.table.get(index) else { return false };
+        // Over HTTP, what follows may be the end of a response.
+        let is_http = !matches!(conn.machine, Machine::WebSocket(_));
+        let has_more = match (conn.client(), conn.session) {
             (Some(client), _) => self.client_sent(client),
             (None, Some(session)) => self.ex.hub.handle_sent(session),
-            (None, None) => {}
-        }
+            (None, None) => false,
+        };
+        has_more || is_http
     }
 
     /// Sends answers that waited and what the session is owed, until something is in flight.
@@ -154,7 +157,9 @@ impl<D: Driver> Core<D> {
             if sending == Sending::InFlight {
                 return;
             }
-            self.taken(index);
+            if !self.taken(index) {
+                break;
+            }
         }
         self.resume_deferred(index);
     }

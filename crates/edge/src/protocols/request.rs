@@ -85,7 +85,7 @@ impl<'a> RequestContext<'a> {
     /// Whether the client asks for a WebSocket. If it gets none, what follows may be frames, which must not be read as
     /// requests.
     pub(crate) fn is_upgrade(&self) -> bool {
-        self.request.headers().list_has("upgrade", "websocket")
+        self.request.upgrade_has_websocket()
     }
 
     /// Whether the request is for a representation (GET or HEAD).

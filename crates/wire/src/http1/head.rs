@@ -141,15 +141,6 @@ impl<'b> Headers<'b> {
             other.eq_ignore_ascii_case(name.as_bytes()).then(|| value.strip_prefix(b":").map(trim))?
         })
     }
-
-    /// True if a header of this name, read as a comma-separated list, has this token (without regard to case).
-    pub fn list_has(self, name: &str, token: &str) -> bool {
-        let is_token = |value: &[u8]| value.eq_ignore_ascii_case(token.as_bytes());
-        self.all(name).any(|value| {
-            // Mostly it is the only one.
-            is_token(value) || tokens(value).any(|other| is_token(other.as_bytes()))
-        })
-    }
 }
 
 /// A request's head. Small and `Copy`; it borrows the head's bytes.
@@ -177,6 +168,10 @@ struct Framing {
     keep_alive: bool,
     chunked: bool,
     length: Option<u64>,
+    /// `Connection` lists `upgrade`.
+    connection_upgrade: bool,
+    /// `Upgrade` lists `websocket`.
+    upgrade_websocket: bool,
 }
 
 impl<'b> Message<'b> {
@@ -206,9 +201,14 @@ impl<'b> Message<'b> {
         self.framing.keep_alive
     }
 
-    /// True if `Connection` lists this token.
-    pub fn connection_has(&self, token: &str) -> bool {
-        self.headers.list_has("connection", token)
+    /// True if `Connection` lists `upgrade`.
+    pub fn connection_has_upgrade(&self) -> bool {
+        self.framing.connection_upgrade
+    }
+
+    /// True if `Upgrade` lists `websocket`.
+    pub fn upgrade_has_websocket(&self) -> bool {
+        self.framing.upgrade_websocket
     }
 }
 
@@ -400,6 +400,7 @@ impl Framing {
     fn read<'b>(version: Version, headers: &[httparse::Header<'b>]) -> Result<(Framing, Host<'b>), Error> {
         let (mut length, mut coding) = (None, None);
         let (mut close, mut keep_alive) = (false, false);
+        let (mut connection_upgrade, mut upgrade_websocket) = (false, false);
         let mut host = Host::None;
         for header in headers {
             let name = header.name;
@@ -428,7 +429,11 @@ impl Framing {
                 for token in tokens(header.value) {
                     close |= token.eq_ignore_ascii_case("close");
                     keep_alive |= token.eq_ignore_ascii_case("keep-alive");
+                    connection_upgrade |= token.eq_ignore_ascii_case("upgrade");
                 }
+            } else if name.eq_ignore_ascii_case("upgrade") {
+                upgrade_websocket |=
+                    tokens(header.value).any(|token| token.eq_ignore_ascii_case("websocket"));
             }
         }
         match (coding, length, version) {
@@ -439,7 +444,9 @@ impl Framing {
             _ => {}
         }
         let keep_alive = !close && (keep_alive || version == Version::Http11);
-        Ok((Framing { version, keep_alive, chunked: coding.is_some(), length }, host))
+        let chunked = coding.is_some();
+        let framing = Framing { version, keep_alive, chunked, length, connection_upgrade, upgrade_websocket };
+        Ok((framing, host))
     }
 }
 

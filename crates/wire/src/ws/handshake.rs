@@ -130,10 +130,10 @@ pub fn check_request(
     if request.method() != "GET" {
         return Err(HandshakeError::MethodNotGet);
     }
-    if !headers.list_has("upgrade", "websocket") {
+    if !request.upgrade_has_websocket() {
         return Err(HandshakeError::NoUpgrade);
     }
-    if request.version() != Version::Http11 || !request.connection_has("upgrade") {
+    if request.version() != Version::Http11 || !request.connection_has_upgrade() {
         return Err(HandshakeError::NoConnectionUpgrade);
     }
     if only(headers, "sec-websocket-version") != Some(b"13") {
@@ -202,7 +202,7 @@ impl ClientHandshake {
             return Err(ResponseError::Refused(response.status()));
         }
         let upgrades = only(headers, "upgrade").is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"));
-        if !upgrades || !response.connection_has("upgrade") {
+        if !upgrades || !response.connection_has_upgrade() {
             return Err(ResponseError::NoUpgrade);
         }
         if only(headers, "sec-websocket-accept") != Some(&accept(&self.key)) {
