@@ -381,37 +381,24 @@ impl Catalogue {
     /// # Errors
     /// As [`Self::find`], for each.
     pub fn peers<'a>(&'a self, names: &'a [String]) -> Vec<(&'a str, Result<Arc<Peer>, Error>)> {
-        if names.is_empty() {
-            let unusable =
-                self.unusable.iter().map(|unusable| (unusable.name.as_str(), Err(unusable.error())));
-            return self.first_of_each().map(|(name, peer)| (name, Ok(peer))).chain(unusable).collect();
-        }
+        let servers = self.servers.iter().filter(|known| known.peer.is_some()).map(|known| &known.name);
+        let all = servers.chain(self.unusable.iter().map(|unusable| &unusable.name));
+        let names: Vec<&String> = if names.is_empty() { all.collect() } else { names.iter().collect() };
         let mut peers: Vec<(&str, Result<Arc<Peer>, Error>)> = Vec::new();
         for name in names {
-            let folder = || self.first_of_each().find(|(_, peer)| peer.name() == *name).map(|(_, peer)| peer);
+            let of_folder = |known: &&Known| known.peer.as_ref().is_some_and(|peer| peer.name() == *name);
+            let folder = || self.servers.iter().find(of_folder)?.peer.clone();
             let found = match self.find(name) {
                 Ok(known) => known.peer.clone().map(Ok),
                 Err(error) => Some(folder().ok_or(error)),
             };
-            let is_twice = |found: &Result<Arc<Peer>, Error>| {
-                let same = |other: &Arc<Peer>| found.as_ref().is_ok_and(|peer| Arc::ptr_eq(other, peer));
-                peers.iter().any(|(_, there)| there.as_ref().is_ok_and(same))
-            };
-            if let Some(found) = found.filter(|found| !is_twice(found)) {
+            let Some(found) = found else { continue };
+            let same = |other: &Arc<Peer>| found.as_ref().is_ok_and(|peer| Arc::ptr_eq(other, peer));
+            if !peers.iter().any(|(_, there)| there.as_ref().is_ok_and(same)) {
                 peers.push((name, found));
             }
         }
         peers
-    }
-
-    /// All peers, each with the name of its first server.
-    fn first_of_each(&self) -> impl Iterator<Item = (&str, Arc<Peer>)> {
-        let mut last: Option<&Arc<Peer>> = None;
-        self.servers.iter().filter_map(move |known| {
-            let peer = known.peer.as_ref()?;
-            let is_next = last.replace(peer).is_none_or(|last| !Arc::ptr_eq(last, peer));
-            is_next.then(|| (known.name.as_str(), Arc::clone(peer)))
-        })
     }
 
     /// Where there is no peer, a line that says so.

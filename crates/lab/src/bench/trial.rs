@@ -220,49 +220,52 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         }
         _ => outcome.server_cpu_per_message().map(|all| (all, outcome.started_cpu_per_message())),
     };
-    let per_connection = outcome.server_cpu_per_connection().map(micros);
-    figures.extend(per_message.map(|(all, _)| (Metric::CpuPerMessage, micros(all))));
-    figures.extend(per_connection.map(|value| (Metric::CpuPerConnection, value)));
-    if !outcome.latency.is_empty() {
-        figures.insert(Metric::LatencyP50, millis(outcome.latency.percentile(50.0)));
-        figures.insert(Metric::LatencyP99, millis(outcome.latency.percentile(99.0)));
-        context.insert("server share".to_owned(), outcome.load.server_share());
-        context.insert(GENERATOR.to_owned(), outcome.load.own_share());
-        context.insert(LAG.to_owned(), millis(outcome.lag.percentile(99.0)));
-    }
-    if !outcome.last.is_empty() {
-        context.insert("slowest publication ms".to_owned(), millis(outcome.last.max()));
-    }
-    if outcome.audit.expected > 0 {
-        let delivered = outcome.audit.delivered as f64 / outcome.audit.expected as f64;
-        figures.insert(Metric::Undelivered, (1.0 - delivered) * 100.0);
-    }
-    let connections = outcome.connections.max(1) as f64;
-    let resting = match (&ran.load, case.course) {
-        (LoadSpec::Idle { hold }, _) if !hold.is_zero() => Some(&outcome.load),
-        (_, Course::Rested(_)) => Some(&outcome.idle),
-        _ => None,
+    let timed = !outcome.latency.is_empty();
+    let published = !outcome.last.is_empty();
+    let rested = matches!(case.course, Course::Rested(_));
+    let resting = match ran.load {
+        LoadSpec::Idle { hold } if !hold.is_zero() => Some(&outcome.load),
+        _ => rested.then_some(&outcome.idle),
     };
-    figures.extend(resting.map(|span| (Metric::IdleCpu, span.server_share() / connections * 1e6)));
-    if let Course::Rested(_) = case.course {
-        context.insert("server share connecting".to_owned(), outcome.connect.server_share());
-        context.insert("server share at rest".to_owned(), outcome.idle.server_share());
-    }
-    if !outcome.last.is_empty() {
-        figures.insert(Metric::LastReceiver, millis(outcome.last.percentile(50.0)));
-    }
-    if outcome.messages > 0 && outcome.received_bytes > 0 {
-        figures.insert(Metric::BytesPerMessage, outcome.received_bytes as f64 / outcome.messages as f64);
-    }
-    if let Some(requests) = ran.upstream_requests {
-        figures.insert(Metric::UpstreamRequests, requests as f64);
-    }
-    if outcome.verified > 0 {
-        context.insert("documents verified".to_owned(), outcome.verified as f64);
-    }
-    if !outcome.asking.is_zero() {
-        context.insert("asking ms".to_owned(), millis(outcome.asking));
-    }
+    // Of a server that runs anyway, nothing may be known but what it answers.
+    let is_known = ran.processes > 0;
+    let shared = ran.samples.iter().map(|sample| sample.memfd_bytes).max().unwrap_or(0);
+    let grown = ran.connected.private_bytes.saturating_sub(ran.before.private_bytes) as f64;
+    let connections = outcome.connections.max(1) as f64;
+    let undelivered = 1.0 - outcome.audit.delivered as f64 / outcome.audit.expected.max(1) as f64;
+    let received = outcome.received_bytes as f64 / outcome.messages.max(1) as f64;
+    let percentile = |percent| millis(outcome.latency.percentile(percent));
+    let found = [
+        (Metric::CpuPerMessage, per_message.map(|(all, _)| micros(all))),
+        (Metric::CpuPerConnection, outcome.server_cpu_per_connection().map(micros)),
+        (Metric::LatencyP50, timed.then(|| percentile(50.0))),
+        (Metric::LatencyP99, timed.then(|| percentile(99.0))),
+        (Metric::LastReceiver, published.then(|| millis(outcome.last.percentile(50.0)))),
+        (Metric::Undelivered, (outcome.audit.expected > 0).then_some(undelivered * 100.0)),
+        (Metric::IdleCpu, resting.map(|span| span.server_share() / connections * 1e6)),
+        (Metric::BytesPerMessage, (received > 0.0 && outcome.messages > 0).then_some(received)),
+        (Metric::UpstreamRequests, ran.upstream_requests.map(|requests| requests as f64)),
+        (Metric::KernelPerConnection, Some(ran.kernel_grown_bytes as f64 / connections)),
+        (Metric::MemoryGrowth, is_known.then(|| growth_percent_per_10_s(&ran.samples))),
+        (Metric::PeakMemory, is_known.then_some((ran.peak_resident_bytes + shared) as f64)),
+        (Metric::BytesPerConnection, is_known.then_some(grown / connections)),
+    ];
+    figures.extend(found.into_iter().filter_map(|(metric, value)| Some((metric, value?))));
+    let beside = [
+        ("server share", timed.then(|| outcome.load.server_share())),
+        (GENERATOR, timed.then(|| outcome.load.own_share())),
+        (LAG, timed.then(|| millis(outcome.lag.percentile(99.0)))),
+        ("slowest publication ms", published.then(|| millis(outcome.last.max()))),
+        ("server share connecting", rested.then(|| outcome.connect.server_share())),
+        ("server share at rest", rested.then(|| outcome.idle.server_share())),
+        ("documents verified", (outcome.verified > 0).then_some(outcome.verified as f64)),
+        ("asking ms", (!outcome.asking.is_zero()).then(|| millis(outcome.asking))),
+        ("server processes", (ran.processes > 1).then_some(ran.processes as f64)),
+        (STEAL, Some(ran.stolen_share).filter(|share| *share >= SHARE_MIN)),
+        (OTHERS, Some(ran.others_share).filter(|share| *share >= SHARE_MIN)),
+        (FREQUENCY, ran.frequency_mhz),
+    ];
+    context.extend(beside.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
     if !outcome.back_in.is_zero() {
         figures.insert(Metric::AllBack, millis(outcome.back_in));
         figures.insert(Metric::ConnectP99, millis(outcome.back.percentile(99.0)));
@@ -285,10 +288,6 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         context.insert(format!("{names} us/message"), micros(started));
         context.insert(format!("without {names} us/message"), micros(all.saturating_sub(started)));
     }
-    if ran.processes > 1 {
-        context.insert("server processes".to_owned(), ran.processes as f64);
-    }
-    figures.insert(Metric::KernelPerConnection, ran.kernel_grown_bytes as f64 / connections);
     if let LoadSpec::Budget { .. } = ran.load {
         let connections_max = case.connections;
         if outcome.connections == connections_max as u64 {
@@ -305,14 +304,6 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         }
         context.insert("echoes".to_owned(), outcome.messages as f64);
         context.insert("took s".to_owned(), outcome.load.wall.as_secs_f64());
-    }
-    // Of a server that runs anyway, nothing may be known but what it answers.
-    if ran.processes > 0 {
-        figures.insert(Metric::MemoryGrowth, growth_percent_per_10_s(&ran.samples));
-        let shared = ran.samples.iter().map(|sample| sample.memfd_bytes).max().unwrap_or(0);
-        figures.insert(Metric::PeakMemory, (ran.peak_resident_bytes + shared) as f64);
-        let grown = ran.connected.private_bytes.saturating_sub(ran.before.private_bytes);
-        figures.insert(Metric::BytesPerConnection, grown as f64 / connections);
     }
     doubts.extend(outcome.doubts());
     let is_connecting =
@@ -345,12 +336,6 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         doubts.extend(stolen(ran.stolen_share));
         doubts.extend(crowded(ran.others_share));
     }
-    for (name, share) in [(STEAL, ran.stolen_share), (OTHERS, ran.others_share)] {
-        if share >= SHARE_MIN {
-            context.insert(name.to_owned(), share);
-        }
-    }
-    context.extend(ran.frequency_mhz.map(|mhz| (FREQUENCY.to_owned(), mhz)));
     let curves = curve::curves(&ran.load, outcome, &ran.samples);
     let mut trial = Trial { figures, context, curves, doubts, unmeasured, bounds };
     overload::add(&mut trial, &ran);

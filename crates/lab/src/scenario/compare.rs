@@ -63,11 +63,6 @@ impl Row {
     }
 }
 
-/// Its name in results.
-fn effort(record: &Record) -> String {
-    format!("{:?}", record.effort).to_lowercase()
-}
-
 /// Compares `new` with `old`.
 ///
 /// # Errors
@@ -83,7 +78,7 @@ pub fn compare(old: &Record, new: &Record) -> Result<ComparedResults, Error> {
     }
     for (what, one, other) in [
         ("congestion control", &old.report.congestion, &new.report.congestion),
-        ("effort", &effort(old), &effort(new)),
+        ("effort", &old.effort_name(), &new.effort_name()),
     ] {
         if one != other {
             warnings.push(format!("the {what} differs: {one} / {other}"));

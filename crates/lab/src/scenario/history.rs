@@ -54,13 +54,9 @@ struct Series {
 #[derive(Clone, Debug)]
 struct Point {
     began: String,
-    file: String,
-    version: String,
-    effort: String,
-    machine: String,
     figure: Option<f64>,
-    sound: usize,
-    runs: usize,
+    /// Its row in the table.
+    row: [String; 7],
 }
 
 impl History {
@@ -153,16 +149,17 @@ impl History {
                 Some(figure / median(&case.runs(other)?.sound(metric)).filter(|theirs| *theirs > 0.0)?)
             }
         });
-        let point = Point {
-            began: kept.began.clone(),
-            file: file.to_owned(),
-            version: kept.version(&question.server).unwrap_or_default(),
-            effort: format!("{:?}", kept.effort).to_lowercase(),
-            machine: format!("{}, {} cores, {}", kept.machine.cpu, kept.machine.cores, kept.machine.kernel),
-            figure,
-            sound: sound.len(),
-            runs: runs.trials.len(),
-        };
+        let machine = &kept.machine;
+        let row = [
+            kept.began.clone(),
+            kept.version(&question.server).unwrap_or_default(),
+            self.format(metric, figure),
+            format!("{}/{}", sound.len(), runs.trials.len()),
+            kept.effort_name(),
+            format!("{}, {} cores, {}", machine.cpu, machine.cores, machine.kernel),
+            file.to_owned(),
+        ];
+        let point = Point { began: kept.began.clone(), figure, row };
         let scenario = &kept.scenario.name;
         let there = self
             .cases
@@ -200,17 +197,7 @@ impl History {
         let heading = self.heading(series.metric);
         let mut table =
             Table::new(["result", "version", &heading, "valid runs", "effort", "machine", "file"]);
-        for point in &series.points {
-            table.push([
-                point.began.clone(),
-                point.version.clone(),
-                self.format(series.metric, point.figure),
-                format!("{}/{}", point.sound, point.runs),
-                point.effort.clone(),
-                point.machine.clone(),
-                point.file.clone(),
-            ]);
-        }
+        series.points.iter().for_each(|point| table.push(point.row.clone()));
         table
     }
 

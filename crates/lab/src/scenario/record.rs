@@ -130,6 +130,11 @@ impl Record {
         self.report.cases.iter().map(|case| case.name.clone()).collect()
     }
 
+    /// The effort, as results call it.
+    pub(super) fn effort_name(&self) -> String {
+        format!("{:?}", self.effort).to_lowercase()
+    }
+
     /// The versions of a server, in one line.
     pub(super) fn version(&self, server: &str) -> Option<String> {
         let found = self.servers.iter().find(|known| known.name == server)?;

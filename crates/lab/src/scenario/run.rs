@@ -134,14 +134,13 @@ fn newest(folder: &Path, scenario: &str) -> Result<PathBuf, Error> {
 fn check_resumable(was: &Record, now: &Record, cases: &[String]) -> Result<(), String> {
     let mut differing = was.machine.differences(&now.machine);
     let names = |record: &Record| record.server_names().join(",");
-    let effort = |record: &Record| format!("{:?}", record.effort).to_lowercase();
     let mut check = |what: &str, was: String, is: String| {
         if was != is {
             differing.push(format!("{what}: {was} / {is}"));
         }
     };
     check("scenario", was.scenario.name.clone(), now.scenario.name.clone());
-    check("effort", effort(was), effort(now));
+    check("effort", was.effort_name(), now.effort_name());
     check("congestion control", was.report.congestion.clone(), now.report.congestion.clone());
     check("servers", names(was), names(now));
     for name in now.server_names() {

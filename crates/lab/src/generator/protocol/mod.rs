@@ -202,16 +202,6 @@ impl Dialect {
             query(&format!("{eio}transport={transport}"))
         };
         let path = match spec.protocol {
-            Protocol::WebSocket
-            | Protocol::Primus
-            | Protocol::Primus6
-            | Protocol::Bayeux
-            | Protocol::Centrifuge
-            | Protocol::Nats
-            | Protocol::Mqtt
-            | Protocol::Sse
-            | Protocol::Tcp
-            | Protocol::StentorV1 => path.clone(),
             Protocol::EngineIo | Protocol::EngineIo3 | Protocol::SocketIo | Protocol::SocketIo2 => {
                 engine_path("websocket")
             }
@@ -221,6 +211,7 @@ impl Dialect {
             }
             Protocol::SocketIo06 => format!("{}/websocket", path.trim_end_matches('/')),
             Protocol::SockJs | Protocol::SockJsStreaming => path.trim_end_matches('/').to_owned(),
+            _ => path.clone(),
         };
         let event = |out: &mut Vec<u8>, payload: &str| {
             write_event(out, &EventHead::new("/"), "message", &[&format!("\"{payload}\"")]);
