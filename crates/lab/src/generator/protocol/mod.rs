@@ -32,7 +32,7 @@
 //! it does so as often as the server asks for ([`Client::heartbeat_interval`]), and leaves it to the server to miss an answer.
 //! What a server says besides is passed over, if it is well-formed; where it ends the session, or isn't what the protocol
 //! allows, the connection counts as lost. To add a protocol: its [`Protocol`] in `spoken`, its envelopes and paths here,
-//! what it hears in `session`, and a client of its own where it is on no WebSocket.
+//! what it hears in `session`, and an implementation of [`ProtocolClient`] where it is on no WebSocket.
 //!
 //! Deliberately absent: upgrades from one transport to another, binary messages, compression.
 
