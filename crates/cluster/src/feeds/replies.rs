@@ -1,6 +1,6 @@
 //! What the machine for feeds does with the engine's answers.
 
-use super::feed::{Newest, Role, Storing};
+use super::feed::{Role, Storing};
 use super::request::{Answer, Asked, DecodedLog, FeedRequest, Output, Ticket};
 use super::{
     ACQUIRE_INTERVAL, CHECK_INTERVAL, Feeds, LEASE_MARGIN, LEASE_TTL, PUSH_RETRY_DELAY, Purpose,
