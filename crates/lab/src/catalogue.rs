@@ -20,6 +20,8 @@
 //! [[variants]]                                     # several servers of one folder; left out: one, called like the folder
 //! name = "bare-epoll"
 //! args = ["--io", "epoll"]
+//! extra = "tls"                                    # or "deflate": its clients use that; a server of TLS is given its files as
+//!                                                  # `--certificate FILE --key FILE`
 //! ```
 //!
 //! A field that isn't named here is an error, so that a misspelt one isn't passed over. A peer whose description isn't what it has
@@ -81,6 +83,29 @@ struct Variant {
     name: String,
     #[serde(default)]
     args: Vec<String>,
+    #[serde(default)]
+    extra: Extra,
+}
+
+/// What a server does for its clients beside the application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Extra {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// TLS.
+    Tls,
+    /// nginx does it, on the same core; what that uses is counted as the server's.
+    TlsByNginx,
+    /// Compresses messages (permessage-deflate).
+    Deflate,
+    /// Permissions, and all clients have the same token, HS256.
+    KnownToken,
+    /// Each has its own.
+    Hs256,
+    /// The same, ES256.
+    Es256,
 }
 
 fn install_script() -> PathBuf {
@@ -196,6 +221,8 @@ pub struct Known {
     speaks: Vec<(Protocol, String)>,
     /// Speaks this in cases of other protocols: to show what those cost.
     pub(crate) always: Option<Protocol>,
+    /// What it does beside.
+    pub(crate) extra: Extra,
     /// Sends whole documents where others send what changed: to show what that spares.
     pub(crate) documents: bool,
 }
@@ -226,6 +253,7 @@ impl Known {
             args: vec!["--driver".to_owned(), driver.to_owned()],
             speaks: STENTOR_SPEAKS.map(|protocol| (protocol, protocol.usual_path().to_owned())).to_vec(),
             always: None,
+            extra: Extra::Nothing,
             documents: false,
         }
     }
@@ -270,6 +298,14 @@ impl Known {
                 "this program, with clients on plain WebSocket"
             }
             None if self.always.is_some() => "this program, with clients of the protocol in its name",
+            None if self.extra == Extra::Tls => "this program, on epoll, over TLS",
+            None if self.extra == Extra::TlsByNginx => "this program, on epoll, behind nginx, which does TLS",
+            None if self.extra == Extra::KnownToken => {
+                "this program, with permissions; clients have the same token"
+            }
+            None if matches!(self.extra, Extra::Hs256 | Extra::Es256) => {
+                "this program, with permissions; each client has its own token, of the algorithm in its name"
+            }
             None if self.args.iter().any(|arg| arg == "epoll") => "this program, on epoll",
             None if self.args.iter().any(|arg| arg == "io_uring") => "this program, on io_uring",
             None => "this program",
@@ -321,6 +357,7 @@ impl Catalogue {
     pub fn read(peers: &Path) -> Result<Self, Error> {
         let plain =
             |name, driver| Known { always: Some(Protocol::WebSocket), ..Known::stentor(name, driver) };
+        let extra = |name, extra| Known { extra, ..Known::stentor(name, "epoll") };
         let servers = vec![
             Known { args: Vec::new(), ..Known::stentor("stentor", "") },
             Known::stentor("stentor-epoll", "epoll"),
@@ -328,6 +365,12 @@ impl Catalogue {
             plain("stentor-epoll-ws", "epoll"),
             plain("stentor-uring-ws", "io_uring"),
             Known { documents: true, ..plain("stentor-epoll-documents", "epoll") },
+            extra("stentor-epoll-tls", Extra::Tls),
+            Known { extra: Extra::Tls, ..Known::stentor("stentor-uring-tls", "io_uring") },
+            extra("stentor-epoll-nginx-tls", Extra::TlsByNginx),
+            extra("stentor-epoll-auth", Extra::KnownToken),
+            extra("stentor-epoll-hs256", Extra::Hs256),
+            extra("stentor-epoll-es256", Extra::Es256),
         ];
         let mut catalogue = Self { servers, unusable: Vec::new(), peers: peers.to_owned() };
         let unreadable =
@@ -361,16 +404,25 @@ impl Catalogue {
             .collect();
         let always = manifest.always.as_deref().and_then(protocol);
         let variants = match manifest.variants.is_empty() {
-            true => vec![Variant { name: peer.name(), args: Vec::new() }],
+            true => vec![Variant { name: peer.name(), args: Vec::new(), extra: Extra::Nothing }],
             false => manifest.variants.clone(),
         };
         let is_there = |name: &str| self.servers.iter().any(|known| known.name == name);
         if let Some(Variant { name, .. }) = variants.iter().find(|variant| is_there(&variant.name)) {
             return Err(format!("{}: there is another `{name}`", folder.join(MANIFEST).display()));
         }
-        for Variant { name, args } in variants {
+        for Variant { name, args, extra } in variants {
             let (peer, speaks) = (Some(Arc::clone(&peer)), speaks.clone());
-            self.servers.push(Known { name, peer, running: None, args, speaks, always, documents: false });
+            self.servers.push(Known {
+                name,
+                peer,
+                running: None,
+                args,
+                speaks,
+                always,
+                extra,
+                documents: false,
+            });
         }
         Ok(())
     }

@@ -122,6 +122,32 @@ fn check_scenario(catalogue: &Catalogue, (scenario, ours, other): (&str, &str, &
     assert_eq!(pages, 1, "{scenario}: {said}");
 }
 
+/// Over TLS, also where nginx does it, and with tokens.
+#[test]
+fn servers_with_tls_and_with_tokens_are_measured() {
+    if !lab().1.exists() {
+        eprintln!("skipped: no stentor was built; `cargo build -p stentor` does it");
+        return;
+    }
+    let mut names =
+        vec!["stentor-epoll-tls", "stentor-epoll-auth", "stentor-epoll-hs256", "stentor-epoll-es256"];
+    if Command::new("nginx").arg("-v").output().is_ok() {
+        names.push("stentor-epoll-nginx-tls");
+    } else {
+        eprintln!("skipped: nginx isn't installed");
+    }
+    let results = std::env::temp_dir().join(format!("stentor-lab-secure-{}", std::process::id()));
+    let folder = results.to_str().unwrap();
+    let (success, said) =
+        run(&["run", "fanout", "--smoke", "--peers", &names.join(","), "--results", folder]);
+    assert!(success, "{said}");
+    for name in names {
+        let mut rows = said.lines().filter(|line| line.trim_start().starts_with(&format!("{name} ")));
+        assert!(rows.any(|row| row.contains("µs")), "{name}: {said}");
+    }
+    fs::remove_dir_all(&results).unwrap();
+}
+
 #[test]
 fn what_is_not_there_is_told() {
     let check = |arguments: &[&str], expect: &str| {

@@ -1,6 +1,6 @@
 // C++ uWebSockets as a peer: echo, chat (each message to everybody, sender included) and fanout (one
-// document of B bytes, H times a second, to everybody). Settings for speed: no TLS, no deflate, no
-// time-outs, no pings, backpressure high enough that a client which reads never loses a message.
+// document of B bytes, H times a second, to everybody). Settings for speed: TLS and deflate only where
+// they are asked for, and only in the build that has them (FULL); no time-outs, no pings, backpressure high enough that a client which reads never loses a message.
 #include "App.h"
 
 #include <cstdio>
@@ -16,7 +16,9 @@ static int port = 0;
 static size_t bytes = 1000;
 static int hz = 20;
 static unsigned backpressure_bytes = 16u << 20;
-static uWS::App *app;
+static std::string certificate, key;
+static bool deflates;
+template <bool SSL> static uWS::TemplatedApp<SSL> *app;
 
 struct Session {};
 
@@ -29,7 +31,7 @@ static unsigned long long monotonic_ns() {
 static unsigned long long started_ns, sent;
 
 // A timer counts in milliseconds, so it ticks each one and sends what is due.
-static void tick(us_timer_t *) {
+template <bool SSL> static void tick(us_timer_t *) {
     unsigned long long now = monotonic_ns();
     for (;;) {
         unsigned long long due = started_ns + sent * 1000000000ull / hz;
@@ -39,14 +41,49 @@ static void tick(us_timer_t *) {
         char head[37];
         snprintf(head, sizeof head, "%016llu%020llu", sent, due);
         memcpy(document.data(), head, 36);
-        app->publish("all", document, uWS::OpCode::TEXT);
+        app<SSL>->publish("all", document, uWS::OpCode::TEXT, deflates);
         sent++;
     }
 }
 
 static int usage() {
-    fputs("server --mode echo|chat|fanout --port N [--bytes B] [--hz H] [--backpressure BYTES]\n", stderr);
+    fputs("server --mode echo|chat|fanout --port N [--bytes B] [--hz H] [--backpressure BYTES]\n"
+          "       [--certificate FILE --key FILE] [--deflate shared]\n", stderr);
     return 2;
+}
+
+template <bool SSL> static int serve() {
+    uWS::TemplatedApp<SSL> server({.key_file_name = key.c_str(), .cert_file_name = certificate.c_str()});
+    app<SSL> = &server;
+    server.template ws<Session>("/*", {
+        .compression = deflates ? uWS::SHARED_COMPRESSOR : uWS::DISABLED,
+        .maxPayloadLength = 16 * 1024 * 1024,
+        .idleTimeout = 0,
+        .maxBackpressure = backpressure_bytes,
+        .closeOnBackpressureLimit = false,
+        .resetIdleTimeoutOnSend = false,
+        .sendPingsAutomatically = false,
+        .open = [](auto *ws) { if (mode != Mode::Echo) ws->subscribe("all"); },
+        .message = [](auto *ws, std::string_view message, uWS::OpCode op) {
+            if (mode == Mode::Echo) ws->send(message, op, deflates);
+            else if (mode == Mode::Chat) app<SSL>->publish("all", message, op, deflates);
+        },
+    });
+    server.listen("127.0.0.1", port, [](us_listen_socket_t *listener) {
+        if (!listener) {
+            fprintf(stderr, "uws-cpp: 127.0.0.1:%d can't be listened at\n", port);
+            exit(1);
+        }
+        printf("ready http://127.0.0.1:%d\n", us_socket_local_port(SSL, (us_socket_t *) listener));
+        fflush(stdout);
+    });
+    if (mode == Mode::Fanout) {
+        us_timer_t *timer = us_create_timer((us_loop_t *) uWS::Loop::get(), 0, 0);
+        started_ns = monotonic_ns();
+        us_timer_set(timer, tick<SSL>, 1, 1);
+    }
+    server.run();
+    return 0;
 }
 
 int main(int argc, char **argv) {
@@ -60,36 +97,15 @@ int main(int argc, char **argv) {
         else if (name == "--bytes") bytes = std::max(36, atoi(value.c_str()));
         else if (name == "--hz") hz = std::max(1, atoi(value.c_str()));
         else if (name == "--backpressure") backpressure_bytes = strtoul(value.c_str(), nullptr, 10);
+#ifdef FULL
+        else if (name == "--certificate") certificate = value;
+        else if (name == "--key") key = value;
+        else if (name == "--deflate" && value == "shared") deflates = true;
+#endif
         else return usage();
     }
-    uWS::App server;
-    app = &server;
-    server.ws<Session>("/*", {
-        .compression = uWS::DISABLED,
-        .maxPayloadLength = 16 * 1024 * 1024,
-        .idleTimeout = 0,
-        .maxBackpressure = backpressure_bytes,
-        .closeOnBackpressureLimit = false,
-        .resetIdleTimeoutOnSend = false,
-        .sendPingsAutomatically = false,
-        .open = [](auto *ws) { if (mode != Mode::Echo) ws->subscribe("all"); },
-        .message = [](auto *ws, std::string_view message, uWS::OpCode op) {
-            if (mode == Mode::Echo) ws->send(message, op);
-            else if (mode == Mode::Chat) app->publish("all", message, op);
-        },
-    });
-    server.listen("127.0.0.1", port, [](us_listen_socket_t *listener) {
-        if (!listener) {
-            fprintf(stderr, "uws-cpp: 127.0.0.1:%d can't be listened at\n", port);
-            exit(1);
-        }
-        printf("ready http://127.0.0.1:%d\n", us_socket_local_port(0, (us_socket_t *) listener));
-        fflush(stdout);
-    });
-    if (mode == Mode::Fanout) {
-        us_timer_t *timer = us_create_timer((us_loop_t *) uWS::Loop::get(), 0, 0);
-        started_ns = monotonic_ns();
-        us_timer_set(timer, tick, 1, 1);
-    }
-    server.run();
+#ifdef FULL
+    if (!certificate.empty()) return serve<true>();
+#endif
+    return serve<false>();
 }

@@ -19,6 +19,7 @@ mod sampler;
 mod search;
 mod sentence;
 mod servers;
+mod setup;
 mod source;
 mod stats;
 mod trial;

@@ -1,9 +1,9 @@
 //! nginx between clients and a server, as docs/deploy has it: upgrades passed on, nothing buffered. What it costs isn't counted
-//! as the server's; but it runs on the server's core, as it would on a small machine.
+//! as the server's, unless it does TLS for it; but it runs on the server's core, as it would on a small machine.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
 use crate::Error;
@@ -24,8 +24,12 @@ impl Proxy {
         Command::new("nginx").arg("-v").output().is_ok_and(|output| output.status.success())
     }
 
-    /// One in front of `upstream`, on its core.
-    pub(super) fn start(upstream: SocketAddr, core: usize) -> Result<Self, Error> {
+    /// One in front of `upstream`, on its core; it speaks TLS where it has a certificate, whose key is beside it.
+    pub(super) fn start(
+        upstream: SocketAddr,
+        core: usize,
+        certificate: Option<&Path>,
+    ) -> Result<Self, Error> {
         // nginx can't be asked which port it took; another one that takes it in between shows as a server that ends.
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
         let address = free.map_err(Error::io("a port for nginx"))?;
@@ -33,7 +37,7 @@ impl Proxy {
             std::env::temp_dir().join(format!("stentor-lab-nginx-{}-{}", process::id(), address.port()));
         fs::create_dir_all(&folder).map_err(Error::io("a folder for nginx"))?;
         let config = folder.join("nginx.conf");
-        fs::write(&config, configuration(address, upstream))
+        fs::write(&config, configuration(address, upstream, certificate))
             .map_err(Error::io("a configuration for nginx"))?;
         // Its file with the process id is there once it listens.
         let script = format!(
@@ -56,6 +60,10 @@ impl Proxy {
         }
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
     /// Where it listens.
     pub(super) fn address(&self) -> SocketAddr {
         self.server.address()
@@ -69,7 +77,12 @@ impl Drop for Proxy {
     }
 }
 
-fn configuration(address: SocketAddr, upstream: SocketAddr) -> String {
+fn configuration(address: SocketAddr, upstream: SocketAddr, certificate: Option<&Path>) -> String {
+    let tls = certificate.map(|file| {
+        let key = file.with_file_name("key.pem");
+        format!("ssl_certificate {};\nssl_certificate_key {};\n", file.display(), key.display())
+    });
+    let (ssl, tls) = if tls.is_some() { (" ssl", tls.unwrap_or_default()) } else { ("", String::new()) };
     format!(
         "daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr error;\n\
          events {{ worker_connections {CONNECTIONS_MAX}; }}\n\
@@ -79,7 +92,7 @@ fn configuration(address: SocketAddr, upstream: SocketAddr) -> String {
          map $http_upgrade $passed {{ default upgrade; '' ''; }}\n\
          upstream server {{ server {upstream}; keepalive 64; }}\n\
          server {{\n\
-         listen {address} backlog=4096;\n\
+         listen {address}{ssl} backlog=4096;\n{tls}\
          location / {{\n\
          proxy_pass http://server;\nproxy_http_version 1.1;\n\
          proxy_set_header Upgrade $http_upgrade;\nproxy_set_header Connection $passed;\nproxy_set_header Host $http_host;\n\

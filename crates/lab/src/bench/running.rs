@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use super::overload::{Conductor, Phase};
 use super::proxy::Proxy;
 use super::sampler::{Sample, Sampler};
+use super::setup::Setup;
 use super::source::Source;
 use super::{Application, Case, Contestant, Course, Options, delivery};
 use crate::Error;
+use crate::catalogue::Extra;
 use crate::document::Shape;
 use crate::generator::{Live, LoadSpec, Outcome, Protocol, Spec, Workers};
 use crate::measure::{
@@ -86,7 +88,7 @@ impl Servers {
         case: &Case,
         application: Application,
         protocol: Protocol,
-        source: Option<&Source>,
+        setup: &Setup,
     ) -> Result<Self, Error> {
         let name = contestant.name().to_owned();
         if let Some(running) = &contestant.known().running {
@@ -102,7 +104,8 @@ impl Servers {
         let shared = case.is_shared_out();
         let count = if shared { case.connections.div_ceil(contestant.holds()).max(1) } else { 1 };
         let contestant = contestant.holding(case.connections.div_ceil(count));
-        let command = contestant.command(application, protocol, source.map(Source::config));
+        let mut command = contestant.command(application, protocol, setup.config.as_deref());
+        command.args.extend(setup.args.iter().cloned());
         let own: Vec<Server> = (0..count).map(|_| Server::start(&command)).collect::<Result<_, _>>()?;
         let addresses = own.iter().map(Server::address).collect();
         let first = own.iter().map(Server::pid).collect();
@@ -177,8 +180,17 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         Application::Feed => Some(source_of(case, &load, document)?),
         Application::Echo | Application::Chat => None,
     };
-    let servers = Servers::start(contestant, case, application, protocol, source.as_ref())?;
-    let proxy = case.proxied.then(|| Proxy::start(servers.addresses[0], options.server_core)).transpose()?;
+    let extra = contestant.known().extra;
+    let setup = Setup::new(contestant.known(), source.as_ref().map_or("", Source::config))?;
+    let mut servers = Servers::start(contestant, case, application, protocol, &setup)?;
+    let proxy_certificate = setup.certificate.as_deref().filter(|_| extra == Extra::TlsByNginx);
+    let proxy = (case.proxied || proxy_certificate.is_some())
+        .then(|| Proxy::start(servers.addresses[0], options.server_core, proxy_certificate))
+        .transpose()?;
+    // It does a part of what other servers do themselves.
+    if let (Some(proxy), Extra::TlsByNginx) = (&proxy, extra) {
+        servers.started.push(proxy.pid());
+    }
     let overload = if let Course::Overload(phase) = case.course { Some(phase) } else { None };
     // Smaller ones aren't worth a memfd, nor the look at it.
     let large = match (&load, document) {
@@ -204,6 +216,8 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let mut spec = spec_of(case.connections, load.clone());
     spec.targets_also = servers.addresses[1..].to_vec();
     spec.document = document;
+    spec.certificate.clone_from(&setup.certificate);
+    spec.tokens.clone_from(&setup.tokens);
     spec.server_pids.clone_from(&servers.first);
     spec.started_pids.clone_from(&servers.started);
     spec.connect_rate_hz = case.connect_rate_hz.unwrap_or(spec.connect_rate_hz);

@@ -1,8 +1,5 @@
 //! The HTTP API behind a server that fetches what it pushes.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process;
 use std::time::Duration;
 
 use crate::Error;
@@ -11,10 +8,10 @@ use crate::upstream::{Content, Pacer, Pacing, Served, Upstream};
 /// How long after the generators' look at idle connections the first version of a feed is due.
 const SOURCE_WAITS: Duration = Duration::from_millis(700);
 
-/// What a server with a feed fetches, and the file that tells it where.
+/// What a server with a feed fetches, and the configuration that tells it where.
 pub(super) struct Source {
     upstream: Upstream,
-    config: PathBuf,
+    config: String,
 }
 
 impl Source {
@@ -41,19 +38,16 @@ impl Source {
     fn start(content: Content, pacing: Pacing, hesitates: Duration, interval: &str) -> Result<Self, Error> {
         let upstream = Upstream::start(content, pacing, hesitates)?;
         let address = upstream.address();
-        let config =
-            std::env::temp_dir().join(format!("stentor-lab-{}-{}.toml", process::id(), address.port()));
         // The upstream holds its answer until a version is due, so it is asked again at once and patiently.
-        let text = format!(
+        let config = format!(
             "[[feeds]]\nname = \"bench\"\nurl = \"http://{address}\"\npoll_interval = \"{interval}\"\ntimeout = \"1h\"\n\
              read_timeout = \"1h\"\n"
         );
-        fs::write(&config, text).map_err(Error::io("writing a configuration"))?;
         Ok(Self { upstream, config })
     }
 
     /// The configuration of a server whose feed `bench` is this document.
-    pub(super) fn config(&self) -> &Path {
+    pub(super) fn config(&self) -> &str {
         &self.config
     }
 
@@ -64,7 +58,6 @@ impl Source {
 
     /// Ends it; returns what it has done.
     pub(super) fn stop(self) -> Served {
-        let _ = fs::remove_file(&self.config);
         self.upstream.stop()
     }
 }

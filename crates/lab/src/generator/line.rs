@@ -2,7 +2,11 @@
 //!
 //! Invariant: bytes wait in the outbox only while the connection isn't up or a send is in flight, or to leave in pieces.
 
+use std::io;
+
 use stentor_driver::{ConnId, Driver, Sending};
+
+use super::tls::Tls;
 
 /// The longest piece of what is said in pieces.
 const PIECE_BYTES_MAX: usize = 3;
@@ -16,20 +20,51 @@ pub(super) struct Line {
     /// Whether what is written waits until it is sent piece by piece.
     in_pieces: bool,
     outbox: Vec<u8>,
+    tls: Option<Tls>,
 }
 
 impl Line {
-    pub(super) fn new(conn: ConnId, behavior: ClientBehavior) -> Self {
+    pub(super) fn new(conn: ConnId, behavior: ClientBehavior, tls: Option<Tls>) -> Self {
         Self {
             conn,
             up: false,
             in_flight: false,
             in_pieces: behavior == ClientBehavior::Pieces,
             outbox: Vec::new(),
+            tls,
         }
     }
 
     pub(super) fn write(&mut self, driver: &mut impl Driver, bytes: &[u8]) {
+        match &mut self.tls {
+            None => self.write_sealed(driver, bytes),
+            Some(tls) => {
+                let sealed = tls.seal(bytes);
+                self.write_sealed(driver, &sealed);
+            }
+        }
+    }
+
+    pub(super) fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Appends to `plain` what stands in what came over TLS, and answers what is TLS's own.
+    pub(super) fn open(
+        &mut self,
+        driver: &mut impl Driver,
+        sealed: &[u8],
+        plain: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let opened = self.tls.as_mut().map_or(Ok(()), |tls| tls.open(sealed, plain));
+        self.write(driver, &[]);
+        opened
+    }
+
+    fn write_sealed(&mut self, driver: &mut impl Driver, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
         if self.in_flight || !self.up || self.in_pieces {
             self.outbox.extend_from_slice(bytes);
         } else {

@@ -27,6 +27,8 @@ mod protocol;
 mod reconnect;
 mod run;
 mod spec;
+mod tls;
+mod tokens;
 mod worker;
 
 pub use chat::{ChatPlan, ChatStep};
@@ -40,4 +42,6 @@ pub(crate) use outcome::{LAG_SHARE_MAX, OWN_CPU_MAX, is_spoiled};
 pub use protocol::Protocol;
 pub use run::run;
 pub use spec::{CONNECTIONS_PER_PROCESS_MAX, Cut, DriverKind, LoadSpec, MaskKey, Publisher, Spec};
+pub(crate) use tokens::ISSUER;
+pub use tokens::{TokenKey, Tokens};
 pub use worker::{Invocation, Workers, serve_worker};

@@ -8,8 +8,10 @@
 //! connection that is lost stays in the table as such, so that numbers never move, and may come back under its number.
 
 mod audit;
+mod leaving;
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stentor_driver::{ConnId, Driver, Event, Waker};
@@ -19,6 +21,7 @@ use super::line::{ClientBehavior, Line};
 use super::live::ProgressReporter;
 use super::outcome::{Audit, Probe, Progress, Reading};
 use super::protocol::{Client, ClientEvent, Dialect, Lane, Out};
+use super::tls::{self, Tls};
 use crate::Error;
 use crate::clock::Clock;
 use crate::measure::{CpuClock, kernel_bytes, resident_bytes};
@@ -114,6 +117,10 @@ pub(super) struct ConnectionPool<D: Driver> {
     /// When clients are to say that they live, the earliest first.
     heartbeats: VecDeque<(Instant, u32, ConnId)>,
     dialect: Dialect,
+    /// Of clients that use TLS.
+    tls: Option<Arc<rustls::ClientConfig>>,
+    /// What came over it.
+    plain: Vec<u8>,
     out: Out,
     /// How clients behave.
     pub(super) behavior: ClientBehavior,
@@ -133,6 +140,10 @@ impl<D: Driver> ConnectionPool<D> {
     pub(super) fn new(driver: D, spec: &Spec) -> Result<Self, Error> {
         let probe = Probe::new(&spec.server_pids, &spec.started_pids)
             .map_err(Error::io("the CPU clock of the server"))?;
+        let mut dialect = Dialect::new(spec);
+        if let Some(tokens) = &spec.tokens {
+            dialect.tokens = tokens.make(spec.connections)?;
+        }
         Ok(Self {
             driver,
             connections: Vec::with_capacity(spec.connections),
@@ -147,7 +158,9 @@ impl<D: Driver> ConnectionPool<D> {
             idle_since: None,
             open: 0,
             heartbeats: VecDeque::new(),
-            dialect: Dialect::new(spec),
+            dialect,
+            tls: spec.certificate.as_deref().map(tls::config).transpose()?,
+            plain: Vec::new(),
             out: Out::default(),
             behavior: ClientBehavior::Good,
             next_pieces: Instant::now(),
@@ -222,11 +235,11 @@ impl<D: Driver> ConnectionPool<D> {
 
     /// Connection `number`, begun.
     fn anew(&mut self, number: usize) -> Result<Connection, Error> {
-        let conn = self.connect(number)?;
+        let main = self.connect(number, self.behavior)?;
         Ok(Connection {
             client: self.dialect.client(),
             stage: Stage::Connecting,
-            main: Line::new(conn, self.behavior),
+            main,
             side: None,
             leaving: false,
             sent: 0,
@@ -235,14 +248,14 @@ impl<D: Driver> ConnectionPool<D> {
     }
 
     /// One more connection of the driver's for connection `number`.
-    fn connect(&mut self, number: usize) -> Result<ConnId, Error> {
+    fn connect(&mut self, number: usize, behavior: ClientBehavior) -> Result<Line, Error> {
         let source = self.spec.source(number, self.round);
         let conn = self.driver.connect(self.spec.target, source).map_err(Error::io("connecting"))?;
         if self.slots.len() <= conn.index() {
             self.slots.resize(conn.index() + 1, u32::MAX);
         }
         self.slots[conn.index()] = number as u32;
-        Ok(conn)
+        Ok(Line::new(conn, behavior, self.tls.as_ref().map(Tls::new).transpose()?))
     }
 
     /// Ends a [`ConnectionPool::turn`] from another thread.
@@ -448,8 +461,23 @@ impl<D: Driver> ConnectionPool<D> {
         if self.behavior == ClientBehavior::Sips && self.is_open(number) {
             self.pause(number);
         }
-        let client = &mut self.connections[number].client;
-        let received = client.receive(&self.dialect, lane, data, &mut self.out);
+        let mut plain = std::mem::take(&mut self.plain);
+        plain.clear();
+        let connection = &mut self.connections[number];
+        let mut opened = Ok(());
+        let data = match connection.line(lane) {
+            Some(line) if line.is_secure() => {
+                opened = line.open(&mut self.driver, data, &mut plain);
+                &plain[..]
+            }
+            _ => data,
+        };
+        let received = match data {
+            // A handshake of TLS.
+            [] => Ok(()),
+            data => connection.client.receive(&self.dialect, lane, data, &mut self.out),
+        };
+        self.plain = plain;
         self.write_out(number);
         let mut happened = std::mem::take(&mut self.out.happened);
         let at_ns = self.clock.at_ns(at);
@@ -465,8 +493,9 @@ impl<D: Driver> ConnectionPool<D> {
             }
         }
         self.out.happened = happened;
-        if let Err(fault) = received {
-            self.lose(number, &fault.to_string(), load);
+        let received = received.map_err(|fault| fault.to_string());
+        if let Err(why) = received.and(opened.map_err(|error| error.to_string())) {
+            self.lose(number, &why, load);
         }
     }
 
@@ -485,65 +514,6 @@ impl<D: Driver> ConnectionPool<D> {
             self.spec.hello = Some(hello);
         }
         load.opened(self, number);
-    }
-
-    fn lose(&mut self, number: usize, why: &str, load: &mut impl Load<D>) {
-        let connection = &mut self.connections[number];
-        let was = std::mem::replace(&mut connection.stage, Stage::Lost);
-        if was == Stage::Lost {
-            return;
-        }
-        self.open -= usize::from(was == Stage::Open);
-        self.driver.close(connection.main.conn);
-        if let Some(side) = connection.side.take() {
-            self.driver.close(side.conn);
-        }
-        if !connection.leaving {
-            self.audit.lost_connections += 1;
-            let stage = match was {
-                Stage::Connecting => "connecting",
-                Stage::Opening => "in the handshake",
-                Stage::Open | Stage::Lost => "when open",
-            };
-            self.audit.first_loss.get_or_insert_with(|| format!("{stage}: {why}"));
-        }
-        load.lost(self, number);
-    }
-
-    /// Stops reading from a connection.
-    pub(super) fn pause(&mut self, number: usize) {
-        self.driver.pause(self.connections[number].main.conn);
-    }
-
-    /// Reads from it again.
-    pub(super) fn resume(&mut self, number: usize) {
-        self.driver.resume(self.connections[number].main.conn);
-    }
-
-    /// Cuts a connection, without a word of its protocol; nothing is held against the server.
-    pub(super) fn cut(&mut self, number: usize) {
-        let connection = &mut self.connections[number];
-        let was = std::mem::replace(&mut connection.stage, Stage::Lost);
-        if was != Stage::Lost {
-            self.open -= usize::from(was == Stage::Open);
-            self.driver.close(connection.main.conn);
-            if let Some(side) = connection.side.take() {
-                self.driver.close(side.conn);
-            }
-        }
-    }
-
-    /// Begins connection `number`, which is lost, anew.
-    pub(super) fn come_back(&mut self, number: usize) -> Result<(), Error> {
-        assert_eq!(self.connections[number].stage, Stage::Lost, "a connection that is there can't come back");
-        self.connections[number] = self.anew(number)?;
-        Ok(())
-    }
-
-    /// Closes a connection; nothing is held against the server.
-    pub(super) fn leave(&mut self, number: usize, load: &mut impl Load<D>) {
-        self.connections[number].leaving = true;
-        self.lose(number, "", load);
     }
 
     /// Sends a message of `payload`, whose head is written over: its number on this connection, and
@@ -602,10 +572,8 @@ impl<D: Driver> ConnectionPool<D> {
         }
         if !unheard && !self.out.side.is_empty() {
             if connection.side.is_none() {
-                match self.connect(number) {
-                    Ok(conn) => {
-                        self.connections[number].side = Some(Box::new(Line::new(conn, ClientBehavior::Good)))
-                    }
+                match self.connect(number, ClientBehavior::Good) {
+                    Ok(line) => self.connections[number].side = Some(Box::new(line)),
                     Err(error) => self.refused = Some(error),
                 }
             }

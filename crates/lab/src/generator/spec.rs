@@ -1,11 +1,12 @@
 //! What a generator is told to do.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChatPlan, Misbehaviour, Protocol};
+use super::{ChatPlan, Misbehaviour, Protocol, Tokens};
 use crate::document::Shape;
 
 /// Connections that one source address opens to one destination: beyond about this many the kernel searches
@@ -30,6 +31,10 @@ pub struct Spec {
     /// Path and query of the WebSocket; of Engine.IO and what is upon it without `EIO` (unless that isn't the usual one) and
     /// `transport`, of SockJS and of older Socket.IO the prefix of the service.
     pub path: String,
+    /// The certificate of a server that is spoken to over TLS.
+    pub certificate: Option<PathBuf>,
+    /// How clients show who they are, where they do.
+    pub tokens: Option<Tokens>,
     /// How many connections, the publisher's included.
     pub connections: usize,
     /// Offset into the source addresses, so that several processes don't share one.
@@ -77,6 +82,8 @@ impl Spec {
             targets_also: Vec::new(),
             protocol: Protocol::WebSocket,
             path: path.to_owned(),
+            certificate: None,
+            tokens: None,
             connections,
             first_source: 0,
             connect_rate_hz: 4000.0,

@@ -50,7 +50,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `command` and waits for its line `ready http://ADDR`.
+    /// Starts `command` and waits for its line `ready http://ADDR`, or `https`.
     pub fn start(command: &ServerCommand) -> Result<Self, Error> {
         let failed = |what: String| Error::Server { name: command.name.clone(), what };
         let pinned =
@@ -81,7 +81,8 @@ impl Server {
         loop {
             match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
-                    if let Some(address) = line.strip_prefix("ready http://") {
+                    let address = line.strip_prefix("ready http").map(|rest| rest.trim_start_matches('s'));
+                    if let Some(address) = address.and_then(|rest| rest.strip_prefix("://")) {
                         server.address = address
                             .trim()
                             .trim_end_matches('/')

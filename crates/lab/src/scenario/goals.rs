@@ -49,6 +49,8 @@ fn cases(effort: Effort) -> Vec<Case> {
     cases.extend(socketio(effort));
     cases.extend(fallbacks(effort));
     cases.extend(feeds(effort));
+    cases.extend(tls(effort));
+    cases.extend(tokens(effort));
     if effort == Effort::Quick {
         // Servers that no goal names.
         for Case { usual, targets, .. } in &mut cases {
@@ -61,25 +63,77 @@ fn cases(effort: Effort) -> Vec<Case> {
     cases
 }
 
+/// An echo of 64 bytes.
+fn echo(effort: Effort, name: &'static str, how: &str, connections: usize) -> Case {
+    let title = format!("echo of 64 bytes on {connections} connections{how}, open loop");
+    let (warm_up, measure) = (effort.span(1.5, 0.7, 0.5), effort.span(5.0, 2.0, 1.5));
+    let load = (connections, LoadSpec::EchoOpen { bytes: 64, rate_hz: 0.0, warm_up, measure });
+    effort.case(Case::new(name, title, load, Protocol::WebSocket, TIMED))
+}
+
+/// A fan-out of 1 kB.
+fn fanout(effort: Effort, name: &'static str, how: &str) -> Case {
+    let clients = effort.of(2000, 2000, 200);
+    let title = format!("fan-out of 1,000 bytes to {clients} connections{how}, 20 a second");
+    let load = (clients, LoadSpec::to_all(1000, 20.0, effort.of(20, 15, 4), effort.of(100, 50, 10)));
+    effort.case(Case::new(name, title, load, Protocol::WebSocket, TIMED))
+}
+
+/// Connects at a fixed rate.
+fn connect(effort: Effort, name: &'static str, how: &str) -> Case {
+    let connecting = effort.of(10_000, 6000, 2000);
+    let title = format!("connect, handshake, join in chat{how}; {connecting} connections at 2,000 a second");
+    let load = (connecting, LoadSpec::Idle { hold: Duration::ZERO });
+    let case = Case::new(name, title, load, Protocol::WebSocket, &[CpuPerConnection]);
+    effort.case(case.connecting_at(2000.0))
+}
+
+/// Everything over TLS, beside a server that does it by OpenSSL, and beside nginx that does it for us.
+fn tls(effort: Effort) -> Vec<Case> {
+    let usual = &["stentor-epoll-tls", "stentor-uring-tls", "uws-cpp-tls", "stentor-epoll-nginx-tls"];
+    let goals = |of_uws| cpu(&[("uws-cpp-tls", of_uws), ("stentor-epoll-nginx-tls", 0.8)]);
+    let resting = effort.of(5000, 5000, 500);
+    let idle = Case::new(
+        "tls-idle",
+        format!("{resting} idle connections in chat over TLS"),
+        (resting, LoadSpec::Idle { hold: Duration::ZERO }),
+        Protocol::WebSocket,
+        &[BytesPerConnection],
+    );
+    vec![
+        echo(effort, "tls-echo", " over TLS", effort.of(1000, 1000, 200)).goals(usual, goals(1.0)),
+        fanout(effort, "tls-fanout", " over TLS").goals(usual, goals(0.85)),
+        effort.steady_case(
+            idle.goals(&["stentor-epoll-tls", "uws-cpp-tls"], vec![bound(BytesPerConnection, 4500.0)]),
+        ),
+    ]
+}
+
+/// Clients with tokens, and permissions for what they do, beside the same server without.
+fn tokens(effort: Effort) -> Vec<Case> {
+    let with = &["stentor-epoll-auth", "stentor-epoll"];
+    let connecting = |name, how, server, most| {
+        let goal = ratio(CpuPerConnection, "stentor-epoll", most);
+        connect(effort, name, how).goals(&[server, "stentor-epoll"], vec![goal])
+    };
+    vec![
+        echo(effort, "auth-echo", " with permissions", effort.of(1000, 1000, 200))
+            .goals(with, cpu(&[("stentor-epoll", 1.02)])),
+        fanout(effort, "auth-fanout", " with permissions").goals(with, cpu(&[("stentor-epoll", 1.02)])),
+        connecting("auth-connect", ", with a token that is known", "stentor-epoll-auth", 1.1),
+        connecting("auth-connect-hs256", ", each with its own token, HS256", "stentor-epoll-hs256", 1.1),
+        // 70 µs more than without.
+        connecting("auth-connect-es256", ", each with its own token, ES256", "stentor-epoll-es256", 2.4),
+    ]
+}
+
 fn websocket(effort: Effort) -> Vec<Case> {
     let echo = |name, usual: &[&'static str], connections: usize| {
-        let title = format!("echo of 64 bytes on {connections} connections, open loop");
-        let (warm_up, measure) = (effort.span(1.5, 0.7, 0.5), effort.span(5.0, 2.0, 1.5));
-        let load = (connections, LoadSpec::EchoOpen { bytes: 64, rate_hz: 0.0, warm_up, measure });
         let mut goals = cpu(&[("bare-epoll", 1.15), ("bare-uring", 1.15), ("uws-cpp", 1.0)]);
         goals.push(ratio(LatencyP50, "uws-cpp", 1.0));
         goals.push(ratio(LatencyP99, "uws-cpp", 1.0));
-        effort.case(Case::new(name, title, load, Protocol::WebSocket, TIMED).goals(usual, goals))
+        echo(effort, name, "", connections).goals(usual, goals)
     };
-    let connecting = effort.of(10_000, 6000, 2000);
-    let connect = Case::new(
-        "connect",
-        format!("connect, handshake, join in chat; {connecting} connections at 2,000 a second"),
-        (connecting, LoadSpec::Idle { hold: Duration::ZERO }),
-        Protocol::WebSocket,
-        &[CpuPerConnection],
-    );
-    let connect = connect.connecting_at(2000.0);
     let direct = effort.of(100_000, 30_000, 25_000);
     let direct = Case::new(
         "direct",
@@ -106,10 +160,10 @@ fn websocket(effort: Effort) -> Vec<Case> {
         ),
     ];
     cases.extend([fanout::small(effort), fanout::large(effort), idle::case(effort)]);
-    cases.push(effort.case(connect.goals(
+    cases.push(connect(effort, "connect", "").goals(
         &["stentor-uring", "bare-epoll", "uws-cpp", "ws8"],
-        vec![ratio(CpuPerConnection, "uws-cpp", 1.2)],
-    )));
+        vec![ratio(CpuPerConnection, "uws-cpp", 0.95)],
+    ));
     cases.push(slow_readers::never_read(effort));
     let direct = direct.goals(DIRECT, cpu(&[("bare-direct", 1.15)]));
     cases.push(effort.long_case(Case { only: DIRECT, ..direct }));

@@ -55,6 +55,7 @@ mod spoken;
 mod streaming;
 mod websocket;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use stentor_wire::engineio::{self, Packet, PacketKind, Version};
@@ -113,6 +114,8 @@ pub(super) struct Dialect {
     inbound: Envelope,
     host: String,
     path: String,
+    /// Of all clients, or one for each.
+    pub(super) tokens: Vec<String>,
     mask: [u8; 4],
     /// Where clients are subscribed to one whose document is known.
     feed: Option<Feed>,
@@ -284,6 +287,7 @@ impl Dialect {
             inbound,
             host,
             path,
+            tokens: Vec::new(),
             mask: spec.mask.bytes(),
             feed: spec.document.map(Feed::new),
         }
@@ -301,6 +305,19 @@ impl Dialect {
             Protocol::SockJsStreaming | Protocol::Sse => Box::new(StreamingClient::new(self.protocol)),
             Protocol::Tcp => Box::new(LineClient::default()),
             _ => Box::new(WebSocketClient::new(self.protocol)),
+        }
+    }
+
+    /// The path of the client that has this key, with its token.
+    fn path_of(&self, key: u128) -> Cow<'_, str> {
+        // The lower half is the client's number.
+        let number = (key as u64 as usize).checked_rem(self.tokens.len());
+        match number.map(|number| &self.tokens[number]) {
+            None => Cow::Borrowed(&self.path),
+            Some(token) => {
+                let join = if self.path.contains('?') { '&' } else { '?' };
+                Cow::Owned(format!("{}{join}token={token}", self.path))
+            }
         }
     }
 

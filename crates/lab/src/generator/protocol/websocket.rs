@@ -152,7 +152,7 @@ impl ProtocolClient for WebSocketClient {
                 let path = format!("{}/websocket", dialect.sockjs_session(key));
                 self.upgrade(dialect, key, &path, &mut out.main);
             }
-            _ => self.upgrade(dialect, key, &dialect.path, &mut out.main),
+            _ => self.upgrade(dialect, key, &dialect.path_of(key), &mut out.main),
         }
     }
 

@@ -11,7 +11,7 @@ fn start(script: &str) -> Result<Server, Error> {
 
 #[test]
 fn waits_for_the_ready_line() {
-    let server = start("echo starting; echo ready http://127.0.0.1:4711; exec sleep 60").unwrap();
+    let server = start("echo starting; echo ready https://127.0.0.1:4711; exec sleep 60").unwrap();
     assert_eq!(server.address(), SocketAddr::from(([127, 0, 0, 1], 4711)));
     let pid = server.pid();
     server.stop().unwrap();

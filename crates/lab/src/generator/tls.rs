@@ -1,0 +1,66 @@
+//! TLS on a connection of the generator's, by rustls: the same versions and ciphers for every server, a whole handshake each time.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+use crate::Error;
+
+/// The name in the server's certificate.
+const NAME: &str = "localhost";
+
+/// Clients of servers with this certificate.
+pub(super) fn config(certificate: &Path) -> Result<Arc<ClientConfig>, Error> {
+    let unusable = |what: String| Error::Usage(format!("{}: {what}", certificate.display()));
+    let text = fs::read(certificate).map_err(|error| unusable(error.to_string()))?;
+    let der = CertificateDer::from_pem_slice(&text).map_err(|error| unusable(error.to_string()))?;
+    let mut roots = RootCertStore::empty();
+    roots.add(der).map_err(|error| unusable(error.to_string()))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(error.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+/// One connection's.
+pub(super) struct Tls(Box<ClientConnection>);
+
+impl Tls {
+    pub(super) fn new(config: &Arc<ClientConfig>) -> Result<Self, Error> {
+        let failed = |error: rustls::Error| Error::Generator(error.to_string());
+        let name = ServerName::try_from(NAME).map_err(|error| Error::Generator(error.to_string()))?;
+        let mut connection = ClientConnection::new(Arc::clone(config), name).map_err(failed)?;
+        connection.set_buffer_limit(None);
+        Ok(Self(Box::new(connection)))
+    }
+
+    /// Takes what the client says; returns what is to be sent now. What can't be sent before the handshake is kept.
+    pub(super) fn seal(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut sealed = Vec::new();
+        // Both are memory: without a limit, neither fails.
+        let _ = self.0.writer().write_all(bytes);
+        while self.0.wants_write() && self.0.write_tls(&mut sealed).is_ok_and(|written| written > 0) {}
+        sealed
+    }
+
+    /// Takes what came; appends what the server said to `plain`.
+    pub(super) fn open(&mut self, mut sealed: &[u8], plain: &mut Vec<u8>) -> io::Result<()> {
+        while !sealed.is_empty() {
+            self.0.read_tls(&mut sealed)?;
+            let state = self.0.process_new_packets().map_err(io::Error::other)?;
+            let had = plain.len();
+            plain.resize(had + state.plaintext_bytes_to_read(), 0);
+            self.0.reader().read_exact(&mut plain[had..])?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! Tokens by which clients show who they are, in the query of their path.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use stentor_auth::{Algorithm, Key, SigningKey};
+
+use crate::Error;
+
+/// The issuer of all tokens.
+pub(crate) const ISSUER: &str = "lab";
+const LIFETIME_S: u64 = 3600;
+
+/// What tokens are like.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Tokens {
+    /// What signs them.
+    pub key: TokenKey,
+    /// Whether each client has its own, which a server can't know yet.
+    pub differ: bool,
+}
+
+/// What signs tokens.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum TokenKey {
+    /// A secret, by HS256.
+    Secret(String),
+    /// The file of a private key, by ES256.
+    Private(PathBuf),
+}
+
+impl Tokens {
+    /// Those of so many clients; one, where all have the same.
+    pub(super) fn make(&self, clients: usize) -> Result<Vec<String>, Error> {
+        let unusable = |what: String| Error::Usage(format!("the key of tokens: {what}"));
+        let key = match &self.key {
+            TokenKey::Secret(secret) => Key::secret(None, secret.as_bytes())
+                .map_err(|error| unusable(error.to_string()))
+                .and_then(|key| {
+                    SigningKey::secret(&key, Algorithm::Hs256).map_err(|error| unusable(error.to_string()))
+                })?,
+            TokenKey::Private(file) => {
+                let text = fs::read_to_string(file).map_err(Error::io("the key of tokens"))?;
+                SigningKey::es256(None, &text).map_err(|error| unusable(error.to_string()))?
+            }
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let sign = |number: usize| {
+            let sub = format!("client-{number}");
+            let claims = json!({"iss": ISSUER, "sub": sub, "iat": now, "exp": now + LIFETIME_S});
+            let claims = claims.as_object().cloned().unwrap_or_default();
+            key.sign(&claims).map_err(|error| unusable(error.to_string()))
+        };
+        (0..if self.differ { clients } else { 1 }).map(sign).collect()
+    }
+}
