@@ -18,7 +18,7 @@ import WebSocket from 'ws';
 import { connect } from '../../clients/js/src/index.js';
 import { missing as noBrowser, sharedBrowsers } from './browsers.mjs';
 import { missing as notInstalled, startClient } from './foreign.mjs';
-import { event, feedsFrom, queue, serve, upstream, within } from './harness.mjs';
+import { PATIENCE_MS, event, feedsFrom, queue, serve, upstream, within } from './harness.mjs';
 import { Primus } from './primus.mjs';
 
 const SECRET = '0123456789abcdef0123456789abcdef';
@@ -75,8 +75,8 @@ async function start(t) {
 const clients = {
   'WebSocket of a page': (server, with_, t) => stentorV1(new WebSocket(`${server.ws}/ws`, ['stentor.v1', ...(with_ ? [`stentor.bearer.${with_}`] : [])], { origin: PAGE }), t),
   'WebSocket of a program': (server, with_, t) => stentorV1(new WebSocket(`${server.ws}/ws`, { headers: with_ ? { Authorization: `Bearer ${with_}` } : {} }), t),
-  SockJS: (server, with_, t) => stentorV1(new SockJS(`${server.http}/sockjs${query(with_)}`, null, { transports: ['xhr-streaming', 'xhr-polling'] }), t),
-  'SockJS over WebSocket': (server, with_, t) => stentorV1(new SockJS(`${server.http}/sockjs${query(with_)}`, null, { transports: ['websocket'] }), t),
+  SockJS: (server, with_, t) => stentorV1(new SockJS(`${server.http}/sockjs${query(with_)}`, null, { transports: ['xhr-streaming', 'xhr-polling'], timeout: PATIENCE_MS }), t),
+  'SockJS over WebSocket': (server, with_, t) => stentorV1(new SockJS(`${server.http}/sockjs${query(with_)}`, null, { transports: ['websocket'], timeout: PATIENCE_MS }), t),
   Primus: primus,
   'Engine.IO, polling': (server, with_, t) => engine(server, with_, t, ['polling']),
   'Engine.IO, WebSocket': (server, with_, t) => engine(server, with_, t, ['websocket']),
@@ -416,9 +416,9 @@ for (const client of Object.entries(clients).filter((client) => !inNode(client))
 
 test('a session ends with its token, and the client returns with a new one', async (t) => {
   const server = await start(t);
-  const page = clients['WebSocket of a page'](server, token('42', { exp: now() + 2 }), t);
-  const polls = clients['Socket.IO 4, polling'](server, token('42', { exp: now() + 2 }), t);
-  const stream = events(server, token('42', { exp: now() + 2 }), t);
+  const page = clients['WebSocket of a page'](server, token('42', { exp: now() + 6 }), t);
+  const polls = clients['Socket.IO 4, polling'](server, token('42', { exp: now() + 6 }), t);
+  const stream = events(server, token('42', { exp: now() + 6 }), t);
   for (const { seen } of [page, polls, stream]) assert.equal(await seen.next('the connection'), 'open');
   assert.equal(await page.seen.next('the end'), 'closed 4505');
   // By the transport: after a DISCONNECT packet it wouldn't return.
@@ -431,7 +431,7 @@ test('a session ends with its token, and the client returns with a new one', asy
   const socket = io(server.http, {
     forceNew: true,
     reconnectionDelay: 10,
-    auth: (send) => send({ token: token('42', { exp: now() + (asked++ ? 600 : 2) }) }),
+    auth: (send) => send({ token: token('42', { exp: now() + (asked++ ? 600 : 6) }) }),
   });
   t.after(() => socket.disconnect());
   await event(socket, 'connect');

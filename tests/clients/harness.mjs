@@ -16,7 +16,7 @@ const fixtureCommand = process.env.STENTOR_FIXTURE?.split(' ') ?? [path.join(pat
 /** How long anything may take. Far more than it does, so that a slow machine fails no test. */
 export const PATIENCE_MS = 60_000;
 
-/** How long one test may take: less than the runner gives its file, so that a test that hangs fails by its name. */
+/** How long one test may take, unless it says otherwise: much less than the runner gives its file, so that a test that hangs fails by its name. */
 const TEST_TIMEOUT_MS = 150_000;
 
 /**
@@ -47,7 +47,7 @@ export async function run(...args) {
 }
 
 /** Starts `stentor serve` on free ports and waits for its line; ends it with the test. `command` runs it otherwise. */
-export async function serve(t, { args = [], config, listen = '127.0.0.1:0', admin: adminAt = '127.0.0.1:0', command: [command, ...before] = [binary] } = {}) {
+export async function serve(t, { args = [], config, listen = '127.0.0.1:0', admin: adminAt = '127.0.0.1:0', command: [command, ...before] = [binary], timeout_ms } = {}) {
   const folder = mkdtempSync(path.join(tmpdir(), 'stentor-'));
   const all = [...before, 'serve', '--listen', listen, '--admin', adminAt, '--log', 'json', ...args];
   const configFile = path.join(folder, 'stentor.toml');
@@ -56,7 +56,7 @@ export async function serve(t, { args = [], config, listen = '127.0.0.1:0', admi
     all.push('--config', configFile);
   }
   t.after(() => rmSync(folder, { recursive: true, force: true }));
-  const { child, closed, log, address } = await start(t, command, all);
+  const { child, closed, log, address } = await start(t, command, all, timeout_ms);
   const { admin } = await logged({ log }, (line) => line.admin, 'its admin address');
   return { http: address, ws: address.replace('http', 'ws'), admin: `http://${admin}`, child, closed, log, configFile };
 }
@@ -101,7 +101,7 @@ export async function fixture(t, profile) {
 }
 
 /** Runs a server until the test ends, from the moment when it says `ready http://…` or `ready https://…`. */
-async function start(t, command, args) {
+async function start(t, command, args, timeout_ms = TEST_TIMEOUT_MS) {
   const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] });
   const closed = once(child, 'close');
   // A command that isn't there is told below.
@@ -113,7 +113,7 @@ async function start(t, command, args) {
     for (let end; (end = stderr.indexOf('\n')) >= 0; stderr = stderr.slice(end + 1)) log.push(stderr.slice(0, end));
   });
   // What is thrown in a timer fails the test that has set it. Some servers run for a whole file.
-  const hangs = t.name && setTimeout(() => { throw new Error(`not within ${TEST_TIMEOUT_MS} ms, log of ${command}:\n${log.join('\n')}`); }, TEST_TIMEOUT_MS);
+  const hangs = t.name && setTimeout(() => { throw new Error(`not within ${timeout_ms} ms, log of ${command}:\n${log.join('\n')}`); }, timeout_ms);
   t.after(async () => {
     clearTimeout(hangs);
     if (child.pid === undefined) return;

