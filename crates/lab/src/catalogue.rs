@@ -20,7 +20,7 @@
 //! [[variants]]                                     # several servers of one folder; left out: one, called like the folder
 //! name = "bare-epoll"
 //! args = ["--io", "epoll"]
-//! extra = "tls"                                    # or "deflate": its clients use that; a server of TLS is given its files as
+//! extra = "tls"                                    # its clients use that; it is given its files as
 //!                                                  # `--certificate FILE --key FILE`
 //! ```
 //!
@@ -98,8 +98,6 @@ pub(crate) enum Extra {
     Tls,
     /// nginx does it, on the same core; what that uses is counted as the server's.
     TlsByNginx,
-    /// Compresses messages (permessage-deflate).
-    Deflate,
     /// Permissions, and all clients have the same token, HS256.
     KnownToken,
     /// Each has its own.

@@ -40,7 +40,14 @@ fn case(
         Protocol::WebSocket,
         &[CpuPerMessage, LatencyP50, LatencyP99, PeakMemory],
     );
-    effort.case(case.or(&[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp]))
+    effort.case(case.or(&[
+        Protocol::SocketIo,
+        Protocol::SockJs,
+        Protocol::Centrifuge,
+        Protocol::Nats,
+        Protocol::Mqtt,
+        Protocol::Tcp,
+    ]))
 }
 
 pub(super) fn small(effort: Effort) -> Case {
