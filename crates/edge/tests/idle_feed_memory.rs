@@ -8,7 +8,6 @@ mod harness;
 use bytes::Bytes;
 use cap::Cap;
 use harness::Server;
-use std::time::{Duration, Instant};
 use stentor_edge::FeedUpdate;
 use stentor_hub::{Document, Patch};
 
@@ -22,8 +21,6 @@ const DOCUMENT_BYTES: usize = 4_870;
 /// What a feed may take besides its document: on a core, the subscription included, and of one session.
 const REST_BYTES_MAX: usize = 1_000;
 const REST_AFTER_PATCH_BYTES_MAX: usize = 1_300;
-/// The server keeps frames for ten seconds.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 fn document(version: usize) -> Bytes {
     let number = format!("{version:09}");
@@ -37,18 +34,12 @@ fn patch(before: Bytes, version: usize) -> Patch {
     Patch { base: before, operations: operations.into_boxed_str().into_boxed_bytes().into() }
 }
 
-/// Waits until a feed takes at most so many bytes besides its document.
-fn until_at_most(before: usize, most: usize, what: &str) {
-    let taken = || ALLOCATOR.allocated().saturating_sub(before) / KEYS;
-    let at_most = DOCUMENT_BYTES + most;
-    eprintln!("{what}: {} bytes per feed at first", taken());
-    let deadline = Instant::now() + PATIENCE;
-    while taken() > at_most && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    let taken = taken();
-    eprintln!("{what}: {taken} bytes per feed, at most {at_most}");
-    assert!(taken > DOCUMENT_BYTES && taken <= at_most, "{what}: {taken} bytes per feed, at most {at_most}");
+/// Waits until the server has freed its frames. Then a feed takes at most so many bytes besides its document.
+fn check(server: &Server, before: usize, most: usize, what: &str) {
+    server.until_metric("memory_bytes{frames}", |bytes| bytes == 0);
+    let (taken, most) = (ALLOCATOR.allocated().saturating_sub(before) / KEYS, DOCUMENT_BYTES + most);
+    eprintln!("{what}: {taken} bytes per feed, at most {most}");
+    assert!(taken > DOCUMENT_BYTES && taken <= most, "{what}: {taken} bytes per feed, at most {most}");
 }
 
 #[test]
@@ -71,12 +62,12 @@ fn an_idle_feed_keeps_its_document_and_no_frame() {
     let before = ALLOCATOR.allocated();
     let names: Vec<String> = (0..KEYS).map(|key| format!("feeds/of-some-length/{key:04}")).collect();
     names.iter().for_each(|name| feed(name));
-    until_at_most(before, REST_BYTES_MAX, "with its first document");
+    check(&server, before, REST_BYTES_MAX, "with its first document");
 
     for name in &names {
         let next = of(document(1));
         update(name, FeedUpdate::Patched(next, patch(document(0), 1)));
         assert!(ws.next_text().contains("000000001"));
     }
-    until_at_most(before, REST_AFTER_PATCH_BYTES_MAX, "after a patch");
+    check(&server, before, REST_AFTER_PATCH_BYTES_MAX, "after a patch");
 }
