@@ -81,7 +81,7 @@ async function open(t, browser, address, url, transport, options) {
       assert.fail(`version ${n} did not come: ${what}`);
     });
   };
-  const was = (state) => page.waitForFunction((state) => window.seen.states.includes(state), state, { timeout: PATIENCE_MS, polling: 20 });
+  const was = (state) => page.waitForFunction((state) => window.feed.state === state || window.seen.states.includes(state), state, { timeout: PATIENCE_MS, polling: 20 });
   const seen = async () => {
     const { seen, document, transport } = await page.evaluate(() => ({ seen: window.seen, document: window.feed.document, transport: window.stentor.transport }));
     assert.deepEqual(errors, []);

@@ -107,8 +107,9 @@ describe('without stickiness', { concurrency: 1 }, () => {
     test(`every transport delivers behind ${name}`, { skip: skip || missingProxy(name) }, async (t) => {
       const at = await proxy(t, servers);
       await exercise(t, { server: servers[0], api, at, room: `round-${name}`, way: everything, nodes: true });
-      assert.ok(await sum('relays_total') > 200, 'requests were passed on');
-      assert.ok(await sum('relays_received_total') > 200, 'and taken');
+      // How many polls it takes depends on how many messages each finds.
+      await until('requests were passed on', async () => await sum('relays_total') > 50);
+      await until('they were taken', async () => await sum('relays_received_total') > 50);
       assert.equal(await sum('cluster_relay_failures_total'), 0);
       assert.equal(await sum('cluster_sockjs_claims_failed_total'), 0);
     });

@@ -243,6 +243,40 @@ async fn an_owner_that_takes_nothing_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_whose_owner_is_lost_is_answered() {
+    async fn lost(input: &[u8], answers: &[&str]) -> (String, Result<(), OwnerLost>) {
+        let mut rig = rig(input);
+        read(&mut rig.owner, input.len()).await;
+        for answer in answers {
+            rig.owner.write_all(answer.as_bytes()).await.unwrap();
+            read(&mut rig.client, answer.len()).await;
+            rig.client.write_all(b"next").await.unwrap();
+            read(&mut rig.owner, 4).await;
+        }
+        drop(rig.owner);
+        let mut last = String::new();
+        rig.client.read_to_string(&mut last).await.unwrap();
+        drop(rig.client);
+        (last.lines().next().unwrap_or_default().to_owned(), rig.ended.await.unwrap())
+    }
+    let bad_gateway = ("HTTP/1.1 502 Bad Gateway".to_owned(), Err(OwnerLost));
+    assert_eq!(lost(b"GET /", &[]).await, bad_gateway);
+    assert_eq!(lost(b"GET /", &["HTTP/1.1 200 OK\r\n\r\n"]).await, bad_gateway);
+    // What follows are no requests.
+    assert_eq!(
+        lost(b"GET /", &["HTTP/1.1 101 Switching Protocols\r\n\r\n", "frame"]).await,
+        (String::new(), Ok(()))
+    );
+    // It was on its way.
+    let mut rig = rig(b"GET /");
+    rig.owner.write_all(b"HTTP/1.1 200 OK").await.unwrap();
+    drop(rig.owner);
+    let mut answer = String::new();
+    rig.client.read_to_string(&mut answer).await.unwrap();
+    assert_eq!(answer, "HTTP/1.1 200 OK");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_close_is_waited_for_a_while() {
     let mut rig = rig(b"");
     rig.owner.write_all(b"the last answer").await.unwrap();

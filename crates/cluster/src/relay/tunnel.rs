@@ -7,9 +7,9 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::watch;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 /// Bytes read at once.
 pub(super) const CHUNK_BYTES: usize = 16 * 1024;
@@ -46,17 +46,41 @@ enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OwnerLost;
 
+/// What a request is answered whose owner is lost before its answer began. A proxy that saw the connection break off instead would
+/// take this node for dead as well: nginx gives it no requests for 10 s after one.
+const NOT_ANSWERED: &[u8] = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+/// Whether the client waits for the beginning of an answer.
+#[derive(Default)]
+struct Exchange {
+    awaits_answer: bool,
+    /// There are no further requests.
+    is_upgraded: bool,
+}
+
+impl Exchange {
+    fn sent(&mut self) {
+        self.awaits_answer = !self.is_upgraded;
+    }
+
+    fn received(&mut self, bytes: &[u8]) {
+        self.is_upgraded |= self.awaits_answer && bytes.starts_with(b"HTTP/1.1 101");
+        self.awaits_answer = false;
+    }
+}
+
 impl Flow {
     fn waiting_bytes(&self) -> usize {
         self.pending.len() - self.taken
     }
 
-    /// Moves some bytes.
+    /// Moves some bytes. `seen` is called with those that the source sends.
     fn poll_step(
         &mut self,
         cx: &mut Context<'_>,
         from: Pin<&mut impl AsyncRead>,
         mut to: Pin<&mut impl AsyncWrite>,
+        seen: impl FnOnce(&[u8]),
     ) -> Poll<Step> {
         if self.waiting_bytes() > 0 {
             let Ok(taken @ 1..) = ready!(to.poll_write(cx, &self.pending[self.taken..])) else {
@@ -83,6 +107,7 @@ impl Flow {
         if bytes.is_empty() {
             self.ended = true;
         } else {
+            seen(bytes);
             let taken = match to.as_mut().poll_write(cx, bytes) {
                 Poll::Ready(Ok(taken)) => taken,
                 Poll::Ready(Err(_)) => return Poll::Ready(Step::NotTaken),
@@ -107,6 +132,7 @@ pub(super) async fn run(
     buffered: impl Fn(usize),
 ) -> Result<(), OwnerLost> {
     let (mut up, mut down) = (Flow { pending: input, ..Flow::default() }, Flow::default());
+    let mut exchange = Exchange { awaits_answer: !up.pending.is_empty(), ..Exchange::default() };
     let mut held = up.pending.len();
     // When something has to have moved.
     let mut deadline: Option<Pin<Box<Sleep>>> = None;
@@ -115,7 +141,8 @@ pub(super) async fn run(
         loop {
             let mut progressed = false;
             if !up.finished
-                && let Poll::Ready(step) = up.poll_step(cx, Pin::new(&mut client), Pin::new(&mut owner))
+                && let Poll::Ready(step) =
+                    up.poll_step(cx, Pin::new(&mut client), Pin::new(&mut owner), |_| exchange.sent())
             {
                 match step {
                     Step::Moved => {}
@@ -126,9 +153,15 @@ pub(super) async fn run(
                 progressed = true;
             }
             if !down.finished
-                && let Poll::Ready(step) = down.poll_step(cx, Pin::new(&mut owner), Pin::new(&mut client))
+                && let Poll::Ready(step) =
+                    down.poll_step(cx, Pin::new(&mut owner), Pin::new(&mut client), |bytes| {
+                        exchange.received(bytes);
+                    })
             {
                 match step {
+                    Step::Moved if down.ended && exchange.awaits_answer && !up.ended => {
+                        return Poll::Ready(Err(OwnerLost));
+                    }
                     Step::Moved => {}
                     Step::BrokenOff => return Poll::Ready(Err(OwnerLost)),
                     Step::NotTaken => return Poll::Ready(Ok(())),
@@ -169,8 +202,17 @@ pub(super) async fn run(
         }
         Poll::Pending
     });
-    tokio::select! {
+    let ended = tokio::select! {
         ended = carry => ended,
         _ = gone.changed() => Err(OwnerLost),
+    };
+    if ended.is_err() && exchange.awaits_answer {
+        let answer = async {
+            client.write_all(NOT_ANSWERED).await?;
+            client.shutdown().await
+        };
+        // A client that takes nothing has gone.
+        let _ = timeout(LINGER, answer).await;
     }
+    ended
 }
