@@ -1,6 +1,7 @@
 // Limits per address and session with real clients, directly and behind HAProxy and nginx: who is above one learns it, and a client
 // that isn't is never delayed. docs/limits.md has the rules.
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
 import test from 'node:test';
@@ -227,4 +228,57 @@ test('connections without a sound PROXY header are closed, logged and counted', 
   assert.match(String(answer), /^HTTP\/1.1 200 /);
   await untilMetric(server, 'proxy_headers_refused_total', (value) => value === 1);
   await logged(server, (line) => JSON.stringify(line).includes('PROXY protocol header'), 'the refusal');
+});
+
+test('a reload changes limits and proxies, also for what is open', async (t) => {
+  const config = (connections, messages, more = '') => `[address_limits]
+connections_max = ${connections}
+[session_limits]
+messages_per_second = ${messages}
+${more}`;
+  const server = await serve(t, { args: ['--cores', '2'], config: config(2, 2) });
+  const reload = async (text) => {
+    writeFileSync(server.configFile, text);
+    const answer = await fetch(`${server.admin}/api/v1/reload`, { method: 'POST' });
+    assert.equal(answer.status, 200);
+    return answer.json();
+  };
+  const ping = async (socket) => {
+    socket.send(JSON.stringify({ type: 'ping' }));
+    const { type, code } = JSON.parse((await event(socket, 'message'))[0]);
+    return code ?? type;
+  };
+  const from = { localAddress: '127.0.0.2' };
+  const open = await websocket(t, server.ws, from);
+  await websocket(t, server.ws, from);
+  assert.equal((await websocket(t, server.ws, from)).refused, 429);
+  assert.deepEqual([await ping(open), await ping(open), await ping(open)], ['ok', 'ok', 'too_many_requests']);
+
+  let changed = await reload(config(3, 1000));
+  assert.deepEqual(changed.restart_needed, []);
+  assert.deepEqual(changed.applied, ['address_limits.connections_max', 'session_limits.messages_per_second']);
+  await passed(1_100);
+  for (let n = 0; n < 20; n++) assert.equal(await ping(open), 'ok');
+  assert.ok((await websocket(t, server.ws, from)).send, 'the third connection');
+  assert.equal((await websocket(t, server.ws, from)).refused, 429);
+
+  // A lower limit ends nothing that is open.
+  changed = await reload(config(1, 1000));
+  assert.equal(await ping(open), 'ok');
+  assert.equal((await websocket(t, server.ws, from)).refused, 429);
+
+  // Each client of a trusted proxy counts by itself.
+  changed = await reload(config(1, 1000, '[proxies]\ntrusted = ["127.0.0.2"]\n'));
+  assert.deepEqual([changed.applied, changed.restart_needed], [['proxies.trusted'], []]);
+  for (const address of ['192.0.2.1', '192.0.2.2']) {
+    const client = { ...from, headers: { 'X-Forwarded-For': address } };
+    assert.ok((await websocket(t, server.ws, client)).send, address);
+    assert.equal((await websocket(t, server.ws, client)).refused, 429);
+  }
+
+  // What isn't counted at all has no tables.
+  changed = await reload('[user_limits]\nsessions_max = 1\n[proxies]\ntrusted = ["127.0.0.2"]\n');
+  assert.deepEqual(changed.applied, []);
+  assert.deepEqual(changed.restart_needed, ['address_limits.connections_max', 'user_limits.sessions_max', 'session_limits.messages_per_second']);
+  assert.equal((await websocket(t, server.ws, { ...from, headers: { 'X-Forwarded-For': '192.0.2.1' } })).refused, 429);
 });

@@ -31,8 +31,13 @@ impl Options {
     /// The options that apply after [`DataPlane::configure`](crate::DataPlane::configure): what may change while the node runs
     /// is of `next`, the rest stays.
     pub fn reloaded(&self, next: Self) -> Self {
-        let Self { hosts, origins, limits, engine, sse, mut rooms, .. } = next;
+        let Self { hosts, origins, limits, proxies, engine, sse, mut rooms, .. } = next;
         let own = self;
+        let address_limits = own.address_limits.reloaded(next.address_limits);
+        let user_limits = own.user_limits.reloaded(next.user_limits);
+        let session_limits = own.session_limits.reloaded(next.session_limits);
+        let [accepts, next_accepts] = [own.limits.connections_per_second, limits.connections_per_second];
+        let connections_per_second = if (accepts > 0) == (next_accepts > 0) { next_accepts } else { accepts };
         rooms.presence = crate::rule::Presence {
             info_bytes_max: rooms.presence.info_bytes_max,
             ..own.rooms.presence.clone()
@@ -45,6 +50,7 @@ impl Options {
             hosts,
             origins,
             limits: Limits {
+                connections_per_second,
                 inbox_messages_max: own.limits.inbox_messages_max,
                 inbox_bytes_max: own.limits.inbox_bytes_max,
                 mailbox_messages_max: own.limits.mailbox_messages_max,
@@ -58,6 +64,10 @@ impl Options {
             },
             sse,
             rooms,
+            proxies,
+            address_limits,
+            user_limits,
+            session_limits,
             ..own.clone()
         }
     }

@@ -192,6 +192,11 @@ impl Executor {
         self.published_bytes_max = published_bytes_max(limits);
         self.questions.set_limits(limits.decisions_max, limits.decision_timeout);
         self.hub.set_limits(self.shared.hub_options(self.context.core, options));
+        if self.options().session_limits != options.session_limits
+            && let Some(rates) = &self.context.rates
+        {
+            rates.borrow_mut().configure(&options.session_limits);
+        }
         let services = self.apps.services.iter_mut().flatten();
         for app in services.chain([&mut self.apps.node]) {
             app.configure(&options.rooms);

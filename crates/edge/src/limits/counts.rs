@@ -13,7 +13,7 @@ use super::{LimitReached, Rate};
 use crate::ledger::{Charge, Class, Ledger};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -55,8 +55,11 @@ pub(crate) struct Counts {
     seed: [u64; 2],
     /// When it was first used.
     begun: OnceLock<Instant>,
-    maximum: Maximum,
-    rate: Option<Rate>,
+    /// A reload changes them.
+    count_max: AtomicU32,
+    per_second: AtomicU32,
+    /// The keys of both in the configuration.
+    names: [&'static str; 2],
     overflows: AtomicU64,
     _charge: Charge,
 }
@@ -71,11 +74,18 @@ impl Counts {
             entries: (0..entries).map(|_| Entry::default()).collect(),
             seed,
             begun: OnceLock::new(),
-            maximum,
-            rate: Rate::new(maximum.per_second.0, Duration::from_secs(1)),
+            count_max: AtomicU32::new(maximum.count.0),
+            per_second: AtomicU32::new(maximum.per_second.0),
+            names: [maximum.count.1, maximum.per_second.1],
             overflows: AtomicU64::new(0),
             _charge: charge,
         }
+    }
+
+    /// Changes what keys may hold, and how many may come. What they hold already stays.
+    pub(crate) fn configure(&self, count_max: u32, per_second: u32) {
+        self.count_max.store(count_max, Ordering::Relaxed);
+        self.per_second.store(per_second, Ordering::Relaxed);
     }
 
     /// How often there was no entry for a key.
@@ -131,7 +141,7 @@ impl Counts {
     /// # Errors
     /// It may not.
     pub(crate) fn check_count(&self, key: impl Hash) -> Result<(), LimitReached> {
-        let (max, name) = self.maximum.count;
+        let max = self.count_max.load(Ordering::Relaxed);
         if max == 0 {
             return Ok(());
         }
@@ -140,7 +150,7 @@ impl Counts {
         if held.unwrap_or(0) < u64::from(max) {
             return Ok(());
         }
-        Err(LimitReached { key: name, retry_after: RETRY_AFTER })
+        Err(LimitReached { key: self.names[0], retry_after: RETRY_AFTER })
     }
 
     /// Whether a key may have one more now. If so, it counts for its rate; it isn't held yet.
@@ -149,10 +159,11 @@ impl Counts {
     /// It may not.
     pub(crate) fn check(&self, key: impl Hash + Copy, now: Instant) -> Result<(), LimitReached> {
         self.check_count(key)?;
-        let (Some(rate), now) = (self.rate, self.nanoseconds(now)) else { return Ok(()) };
+        let rate = Rate::new(self.per_second.load(Ordering::Relaxed), Duration::from_secs(1));
+        let (Some(rate), now) = (rate, self.nanoseconds(now)) else { return Ok(()) };
         let Some(at) = self.enter(self.place(key), 0, now) else { return Ok(()) };
         take(rate, &self.entries[at].full_at, now)
-            .map_err(|retry_after| LimitReached { key: self.maximum.per_second.1, retry_after })
+            .map_err(|retry_after| LimitReached { key: self.names[1], retry_after })
     }
 
     /// A key holds one more.
@@ -213,6 +224,19 @@ mod tests {
         counts.release(Slot::NONE);
         counts.release(slots[1]);
         assert!(counts.entries.iter().all(|entry| entry.state.load(Ordering::Relaxed) & COUNT == 0));
+    }
+
+    #[test]
+    fn a_reload_changes_what_is_allowed_and_not_what_is_held() {
+        let (counts, now) = counts(64, 2, 0);
+        let _held = [counts.hold(7_u64, now), counts.hold(7_u64, now)];
+        counts.configure(3, 1);
+        assert_eq!(counts.check(7_u64, now), Ok(()));
+        assert_eq!(counts.check(7_u64, now).unwrap_err().key, "rate");
+        counts.configure(2, 0);
+        assert_eq!(counts.check(7_u64, now).unwrap_err().key, "max");
+        counts.configure(0, 0);
+        assert_eq!(counts.check(7_u64, now), Ok(()));
     }
 
     #[test]

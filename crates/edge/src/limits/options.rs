@@ -60,19 +60,46 @@ with_defaults! {
     }
 }
 
+// Tables and buckets are there if one of their limits was on at the start. A reload changes such limits.
 impl AddressLimits {
-    pub(crate) fn counts_connections(&self) -> bool {
+    pub(crate) fn reloaded(self, next: Self) -> Self {
+        let mut limits = self;
+        if self.counts_connections() == next.counts_connections() {
+            limits.connections_max = next.connections_max;
+            limits.connections_per_second = next.connections_per_second;
+        }
+        if self.counts_sessions() == next.counts_sessions() {
+            limits.sessions_max = next.sessions_max;
+            limits.sessions_per_second = next.sessions_per_second;
+        }
+        limits
+    }
+
+    /// Whether connections are counted by address. Only a restart changes that.
+    pub fn counts_connections(&self) -> bool {
         self.connections_max > 0 || self.connections_per_second > 0
     }
 
-    pub(crate) fn counts_sessions(&self) -> bool {
+    /// Whether sessions are counted by address. Only a restart changes that.
+    pub fn counts_sessions(&self) -> bool {
         self.sessions_max > 0 || self.sessions_per_second > 0
     }
 }
 
+impl UserLimits {
+    pub(crate) fn reloaded(self, next: Self) -> Self {
+        let takes = (self.sessions_max > 0) == (next.sessions_max > 0);
+        Self { sessions_max: if takes { next.sessions_max } else { self.sessions_max }, ..self }
+    }
+}
+
 impl SessionLimits {
-    /// Whether there is any.
-    pub(crate) fn is_on(&self) -> bool {
+    pub(crate) fn reloaded(self, next: Self) -> Self {
+        if self.is_on() == next.is_on() { next } else { self }
+    }
+
+    /// Whether there is any. Only a restart changes that.
+    pub fn is_on(&self) -> bool {
         self.messages_per_second > 0 || self.publications_per_second > 0 || self.bytes_per_second > 0
     }
 }

@@ -61,6 +61,27 @@ impl SessionRates {
         })
     }
 
+    /// Changes the limits. A session keeps what it has sent of each that there was before.
+    pub(crate) fn configure(&mut self, limits: &SessionLimits) {
+        self.policy = limits.policy;
+        let all = [&self.messages, &self.publications, &self.bytes];
+        let sessions = all.into_iter().flatten().map(|buckets| buckets.full_at.len()).max().unwrap_or(0);
+        let bytes = u32::try_from(limits.bytes_per_second).unwrap_or(u32::MAX);
+        for (buckets, per_second) in [
+            (&mut self.messages, limits.messages_per_second),
+            (&mut self.publications, limits.publications_per_second),
+            (&mut self.bytes, bytes),
+        ] {
+            let before = buckets.take().map(|buckets| buckets.full_at);
+            *buckets = Buckets::new(per_second, limits.burst);
+            let Some(Buckets { full_at, .. }) = buckets else { continue };
+            match before {
+                Some(before) => *full_at = before,
+                None => (0..sessions).for_each(|_| full_at.push(0)),
+            }
+        }
+    }
+
     /// A session begins: its buckets are full.
     pub(crate) fn open(&mut self, session: SessionId) {
         let index = index_of(session);
@@ -181,6 +202,29 @@ mod tests {
         rates.count(other, Counted::Message(1_000), now).unwrap();
         rates.open(one);
         rates.count(one, Counted::Message(1_000), now).unwrap();
+    }
+
+    #[test]
+    fn a_reload_changes_the_rates_of_open_sessions() {
+        let now = Instant::now();
+        let limits = SessionLimits { messages_per_second: 2, ..SessionLimits::default() };
+        let mut rates = SessionRates::new(&limits, now).unwrap();
+        let session = SessionId::from_bits(3);
+        rates.open(session);
+        let sent = |rates: &mut SessionRates, counted| {
+            (0..10).filter(|_| rates.count(session, counted, now).is_ok()).count()
+        };
+        assert_eq!(sent(&mut rates, Counted::Message(1)), 2);
+        let more = SessionLimits { messages_per_second: 4, publications_per_second: 3, ..limits };
+        rates.configure(&more);
+        // One second's worth was sent.
+        assert_eq!(sent(&mut rates, Counted::Message(1)), 0);
+        assert_eq!(sent(&mut rates, Counted::Publication), 3);
+        rates.configure(&SessionLimits { burst: Duration::from_secs(2), policy: LimitPolicy::Close, ..more });
+        assert_eq!(sent(&mut rates, Counted::Message(1)), 4);
+        assert_eq!(rates.policy, LimitPolicy::Close);
+        rates.configure(&SessionLimits { publications_per_second: 3, ..SessionLimits::default() });
+        assert_eq!(sent(&mut rates, Counted::Message(1)), 10);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::limits::counts::{Counts, Maximum, take};
 use crate::limits::{LimitReached, Rate};
 use crate::options::Options;
 use crate::ports::RelayPermit;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub(crate) struct SharedLimits {
 }
 
 struct Accepts {
-    rate: Rate,
+    per_second: AtomicU32,
     /// When it was first used, and when the bucket is full, in nanoseconds since then.
     begun: OnceLock<Instant>,
     full_at: AtomicU64,
@@ -35,7 +35,7 @@ impl SharedLimits {
         let table = |is_on: bool, keys_max, count, per_second| {
             is_on.then(|| Counts::new(keys_max, Maximum { count, per_second }, seed, ledger.clone()))
         };
-        let rate = Rate::new(options.limits.connections_per_second, Duration::from_secs(1));
+        let per_second = options.limits.connections_per_second;
         Self {
             connections: table(
                 address.counts_connections(),
@@ -55,7 +55,28 @@ impl SharedLimits {
                 (user.sessions_max, "user_limits.sessions_max"),
                 (0, ""),
             ),
-            accepts: rate.map(|rate| Accepts { rate, begun: OnceLock::new(), full_at: AtomicU64::new(0) }),
+            accepts: (per_second > 0).then(|| Accepts {
+                per_second: AtomicU32::new(per_second),
+                begun: OnceLock::new(),
+                full_at: AtomicU64::new(0),
+            }),
+        }
+    }
+
+    /// Changes the limits whose tables there are.
+    pub(crate) fn configure(&self, options: &Options) {
+        let Options { address_limits: address, user_limits: user, .. } = options;
+        for (table, count_max, per_second) in [
+            (&self.connections, address.connections_max, address.connections_per_second),
+            (&self.sessions, address.sessions_max, address.sessions_per_second),
+            (&self.users, user.sessions_max, 0),
+        ] {
+            if let Some(table) = table {
+                table.configure(count_max, per_second);
+            }
+        }
+        if let Some(accepts) = &self.accepts {
+            accepts.per_second.store(options.limits.connections_per_second, Ordering::Relaxed);
         }
     }
 
@@ -64,9 +85,11 @@ impl SharedLimits {
     /// # Errors
     /// It may not.
     pub(crate) fn check_accept(&self, now: Instant) -> Result<(), LimitReached> {
-        let Some(Accepts { rate, begun, full_at }) = &self.accepts else { return Ok(()) };
+        let Some(Accepts { per_second, begun, full_at }) = &self.accepts else { return Ok(()) };
+        let rate = Rate::new(per_second.load(Ordering::Relaxed), Duration::from_secs(1));
+        let Some(rate) = rate else { return Ok(()) };
         let now = now.saturating_duration_since(*begun.get_or_init(|| now)).as_nanos();
-        take(*rate, full_at, u64::try_from(now).unwrap_or(u64::MAX))
+        take(rate, full_at, u64::try_from(now).unwrap_or(u64::MAX))
             .map_err(|retry_after| LimitReached { key: "limits.connections_per_second", retry_after })
     }
 

@@ -573,6 +573,7 @@ impl DataPlane for Shared {
     fn configure(&self, options: Options, done: Done<()>) {
         self.ledger.set_bytes_max(options.limits.memory_bytes_max);
         let settings = Arc::new(self.initial.changed_to(options));
+        self.limits.configure(&settings.options);
         let barrier = self.barrier(move |_| done.answer(Ok(())));
         for inbox in &self.inboxes {
             inbox.put_always(ControlCommand::Settings(settings.clone(), barrier.clone()));

@@ -30,8 +30,8 @@ pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
 use self::options::Options;
 use self::schema::{
     AddressLimits, AdminLimits, AdminTls, Auth, Bridge, Certificate, Cluster, Deflate, Feed, FeedsLimits,
-    Heartbeat, Hook, Issuer, Limits, Listener, Origins, Permission, Proxies, Rooms, Rule, Server,
-    SessionLimits, SockJs, SocketIo, UserLimits,
+    Heartbeat, Hook, Issuer, Limits, Listener, Origins, Permission, Proxies, ProxyProtocol, Rooms, Rule,
+    Server, SessionLimits, SockJs, SocketIo, UserLimits,
 };
 use self::section::{KeyInfo, Section};
 use self::setting::Raw;
@@ -192,6 +192,7 @@ impl Changes {
         if running.tls.is_empty() != next.tls.is_empty() {
             fixed.extend(["tls", "server.tls_ticket_secret_file"]);
         }
+        fixed.extend(Self::fixed_limits(running, next));
         let speaks_tls = |config: &Config| config.admin_tls != AdminTls::default();
         if speaks_tls(running) != speaks_tls(next) {
             fixed.extend(["admin_tls.certificate", "admin_tls.key"]);
@@ -200,6 +201,43 @@ impl Changes {
             fixed.extend(["auth.anonymous", "auth.issuers", "permissions", "rooms.publish"]);
         }
         Self { fixed, ..Self::default() }
+    }
+
+    /// Limits that are counted in tables which are there from the start, or not at all.
+    fn fixed_limits(running: &Config, next: &Config) -> Vec<&'static str> {
+        let [was, is] = [running, next].map(|config| config.options().edge);
+        let mut fixed = Vec::new();
+        if was.address_limits.counts_connections() != is.address_limits.counts_connections() {
+            fixed.extend(["address_limits.connections_max", "address_limits.connections_per_second"]);
+        }
+        if was.address_limits.counts_sessions() != is.address_limits.counts_sessions() {
+            fixed.extend(["address_limits.sessions_max", "address_limits.sessions_per_second"]);
+        }
+        if (was.user_limits.sessions_max > 0) != (is.user_limits.sessions_max > 0) {
+            fixed.push("user_limits.sessions_max");
+        }
+        if was.session_limits.is_on() != is.session_limits.is_on() {
+            fixed.extend([
+                "session_limits.messages_per_second",
+                "session_limits.publications_per_second",
+                "session_limits.bytes_per_second",
+                "session_limits.burst",
+                "session_limits.policy",
+            ]);
+        }
+        if (was.limits.connections_per_second > 0) != (is.limits.connections_per_second > 0) {
+            fixed.push("limits.connections_per_second");
+        }
+        let has_headers = |config: &Config| {
+            let mut modes = config.listeners.iter().map(|listener| listener.proxy_protocol);
+            config.server.proxy_protocol == ProxyProtocol::Required
+                || modes.any(|mode| mode == ProxyProtocol::Required)
+        };
+        if has_headers(running) && next.proxies.trusted.is_empty() {
+            // Nobody could connect until the listeners change.
+            fixed.push("proxies.trusted");
+        }
+        fixed
     }
 
     /// Whether a change that applies may end what clients were allowed before.

@@ -50,27 +50,28 @@ section! {
         /// Addresses and networks of proxies, such as `10.0.0.0/8`, whose word is taken for who their clients are. The client's address is
         /// the last hop in `header` that isn't in one of these networks. List only proxies that set or append to the
         /// header, and that clients can't avoid. Empty: the address of the connection is the client's.
-        trusted: Vec<String> = Vec::new() => edge.proxies.trusted, [restart];
+        trusted: Vec<String> = Vec::new() => edge.proxies.trusted;
         /// The header in which they name the client. Only this one is read: a proxy that sets one passes the other on as the client wrote it.
-        header: ForwardedHeader, [restart];
+        header: ForwardedHeader;
         /// Time for the header of the PROXY protocol, on listeners with `proxy_protocol`. The connection is then closed.
-        header_timeout: Duration, in ms(100)..=s(60), [restart];
+        header_timeout: Duration, in ms(100)..=s(60);
     }
 }
 
 section! {
     /// What one address may take: one of IPv4, or a /64 network of IPv6. 0: no limit. Set `proxies.trusted` first, else all clients behind
-    /// a proxy are one address. What is above is answered with 429 and `Retry-After`.
+    /// a proxy are one address. What is above is answered with 429 and `Retry-After`. Counting connections, or sessions, at all needs a
+    /// restart, and so does counting them no more; other changes apply at a reload.
     [address_limits] AddressLimits => (edge.address_limits) {
         /// Open connections. Behind an HTTP proxy: WebSockets, streams and requests that wait.
-        connections_max: usize, in 0..=100_000_000, [restart];
+        connections_max: usize, in 0..=100_000_000;
         /// New connections per second, and at once. Not counted behind an HTTP proxy, whose connections carry requests of many
         /// clients; use `sessions_per_second`.
-        connections_per_second: usize, in 0..=1_000_000, [restart];
+        connections_per_second: usize, in 0..=1_000_000;
         /// Open sessions: one for each WebSocket, stream and polling client, and one for each namespace of a Socket.IO client.
-        sessions_max: usize, in 0..=100_000_000, [restart];
+        sessions_max: usize, in 0..=100_000_000;
         /// New WebSockets, streams and polling clients per second, and at once.
-        sessions_per_second: usize, in 0..=1_000_000, [restart];
+        sessions_per_second: usize, in 0..=1_000_000;
         /// Feeds that were never fetched and that all sessions of the address wait for. Further subscriptions are refused with
         /// `too_many_cold_keys`. `limits.cold_keys_max` is the same for one session.
         cold_keys_max: usize => control.feeds.cold_keys_per_address_max, in 0..=1_000_000;
@@ -82,10 +83,11 @@ section! {
 
 section! {
     /// What one user may take, on this node: the issuer and subject of a token. 0: no limit. Anonymous clients have no limit.
+    /// Switching the limit on or off needs a restart.
     [user_limits] UserLimits => (edge.user_limits) {
         /// Open sessions. Further ones are refused with `too_many_requests`. A disconnected Socket.IO session counts as long as it can be
         /// recovered.
-        sessions_max: usize, in 0..=100_000_000, [restart];
+        sessions_max: usize, in 0..=100_000_000;
         /// Users that are counted at the same time. The table takes 16 bytes each. If more users have sessions, some of them aren't limited
         /// (`stentor_limit_table_full_total`).
         users_max: usize, in 1024..=16_777_216, [restart];
@@ -93,17 +95,18 @@ section! {
 }
 
 section! {
-    /// What one session may send. 0: no limit.
+    /// What one session may send. 0: no limit. The first limit needs a restart, and so does switching the last one off; other changes
+    /// apply at a reload, also to sessions that are open.
     [session_limits] SessionLimits => (edge.session_limits) {
         /// Messages and Socket.IO events per second.
-        messages_per_second: usize, in 0..=1_000_000, [restart];
+        messages_per_second: usize, in 0..=1_000_000;
         /// Publications to rooms per second.
-        publications_per_second: usize, in 0..=1_000_000, [restart];
+        publications_per_second: usize, in 0..=1_000_000;
         /// Bytes of messages and events per second.
-        bytes_per_second: Bytes, in Bytes(0)..=Bytes::mib(4095), [restart];
+        bytes_per_second: Bytes, in Bytes(0)..=Bytes::mib(4095);
         /// A session that has been silent may send as much at once as the rates allow in this time.
-        burst: Duration, in ms(1)..=HOUR, [restart];
+        burst: Duration, in ms(1)..=HOUR;
         /// What happens to what is above.
-        policy: LimitPolicy, [restart];
+        policy: LimitPolicy;
     }
 }

@@ -185,8 +185,9 @@ section! {
         /// connection that has waited longest without a complete request (`stentor_connections_evicted_total`). If there
         /// is none, the new connection is refused.
         connections_max: usize, in 1..=100_000_000;
-        /// New connections of the process per second, and at once. Further ones are answered with 429. 0: any number.
-        connections_per_second: usize, in 0..=10_000_000, [restart];
+        /// New connections of the process per second, and at once. Further ones are answered with 429. 0: any number; switching
+        /// the limit on or off needs a restart.
+        connections_per_second: usize, in 0..=10_000_000;
         /// Connections that are passed through to other nodes of a cluster. Further requests that belong there are answered with
         /// 503. Each takes two file descriptors: there are at most one sixteenth as many as file descriptors.
         relayed_connections_max: usize, in 1..=100_000_000;
