@@ -19,6 +19,35 @@ pub struct Key {
     /// The only algorithm that it is for, if the issuer said so.
     only: Option<Algorithm>,
     material: Material,
+    hmac: Option<Prepared>,
+}
+
+/// A secret as HMAC with SHA-256, 384 and 512 begins with it, so that no token pays for that again. It follows from the material.
+#[derive(Clone)]
+struct Prepared(Arc<[hmac::Key; 3]>);
+
+impl PartialEq for Prepared {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Prepared {}
+
+impl Prepared {
+    fn new(secret: &[u8]) -> Self {
+        let hashes = [hmac::HMAC_SHA256, hmac::HMAC_SHA384, hmac::HMAC_SHA512];
+        Self(Arc::new(hashes.map(|hash| hmac::Key::new(hash, secret))))
+    }
+
+    fn get(&self, algorithm: Algorithm) -> Option<&hmac::Key> {
+        match algorithm {
+            Algorithm::Hs256 => Some(&self.0[0]),
+            Algorithm::Hs384 => Some(&self.0[1]),
+            Algorithm::Hs512 => Some(&self.0[2]),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Debug for Key {
@@ -30,7 +59,11 @@ impl fmt::Debug for Key {
 
 impl Key {
     pub(crate) fn new(id: Option<&str>, only: Option<Algorithm>, material: Material) -> Self {
-        Self { id: id.map(Into::into), only, material }
+        let hmac = match &material {
+            Material::Secret(secret) => Some(Prepared::new(secret)),
+            _ => None,
+        };
+        Self { id: id.map(Into::into), only, material, hmac }
     }
 
     /// A secret that the server shares with the issuer, for HS256 and, if it is long enough, HS384 and HS512.
@@ -85,8 +118,8 @@ impl Key {
         }
         let public = |scheme, key: &[u8]| UnparsedPublicKey::new(scheme, key).verify(message, signature);
         let verified = match &self.material {
-            Material::Secret(secret) => match hash(algorithm) {
-                Some(hash) => hmac::verify(&hmac::Key::new(hash, secret), message, signature),
+            Material::Secret(_) => match self.prepared(algorithm) {
+                Some(key) => hmac::verify(key, message, signature),
                 None => return false,
             },
             Material::Rsa { n, e } => match rsa(algorithm) {
@@ -104,21 +137,12 @@ impl Key {
 
     /// The tag of a message, if the key is a secret for this algorithm.
     pub(crate) fn tag(&self, algorithm: Algorithm, message: &[u8]) -> Option<hmac::Tag> {
-        match (&self.material, hash(algorithm)) {
-            (Material::Secret(secret), Some(hash)) if self.is_for(algorithm) => {
-                Some(hmac::sign(&hmac::Key::new(hash, secret), message))
-            }
-            _ => None,
-        }
+        let key = self.prepared(algorithm).filter(|_| self.is_for(algorithm))?;
+        Some(hmac::sign(key, message))
     }
-}
 
-fn hash(algorithm: Algorithm) -> Option<hmac::Algorithm> {
-    match algorithm {
-        Algorithm::Hs256 => Some(hmac::HMAC_SHA256),
-        Algorithm::Hs384 => Some(hmac::HMAC_SHA384),
-        Algorithm::Hs512 => Some(hmac::HMAC_SHA512),
-        _ => None,
+    fn prepared(&self, algorithm: Algorithm) -> Option<&hmac::Key> {
+        self.hmac.as_ref()?.get(algorithm)
     }
 }
 
