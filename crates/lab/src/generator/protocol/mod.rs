@@ -29,7 +29,7 @@
 //! Clients of a feed whose document is known (`Spec::document`) are told of in `feed`.
 //!
 //! Pings of WebSocket and of Engine.IO are answered; the `h` of SockJS needs no answer. Where it is the client who pings,
-//! it does so as often as the server asks for ([`Client::heartbeat_interval`]), and leaves it to the server to miss an answer.
+//! it does so as often as the server asks for ([`ProtocolClient::heartbeat_interval`]), and leaves it to the server to miss an answer.
 //! What a server says besides is passed over, if it is well-formed; where it ends the session, or isn't what the protocol
 //! allows, the connection counts as lost. To add a protocol: its [`Protocol`] in `spoken`, its envelopes and paths here,
 //! what it hears in `session`, and an implementation of [`ProtocolClient`] where it is on no WebSocket.
