@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use stentor_cluster::socketio::channels::Channels;
 use stentor_cluster::socketio::{
-    ATTACHMENTS_MAX, Broadcast, ROOMS_MAX, Request, Response, WireError, python, sender, sharded,
+    ATTACHMENTS_MAX, Broadcast, Parser, ROOMS_MAX, Request, Response, WireError, python, sender, sharded,
 };
 
 /// What is decoded can be written, and what is written reads the same. Only the limits may prevent that.
@@ -11,9 +11,12 @@ fn check<T>(
     payload: &Bytes,
     decode: impl Fn(&Bytes) -> Result<T, WireError>,
     encode: impl Fn(&T) -> Result<Bytes, WireError>,
-) -> Option<T> {
-    let message = decode(payload).ok()?;
-    let is_limit = |error| matches!(error, WireError::TooLarge | WireError::TooDeep | WireError::TooMany | WireError::NameTooLong);
+) {
+    let Ok(message) = decode(payload) else { return };
+    let is_limit = |error| {
+        use WireError::{NameTooLong, NoBinary, TooDeep, TooLarge, TooMany};
+        matches!(error, TooLarge | TooDeep | TooMany | NameTooLong | NoBinary)
+    };
     match encode(&message) {
         Ok(encoded) => match decode(&encoded) {
             Ok(again) => assert_eq!(encode(&again), Ok(encoded)),
@@ -21,20 +24,22 @@ fn check<T>(
         },
         Err(error) => assert!(is_limit(error), "{error}"),
     }
-    Some(message)
 }
 
 /// One payload; as a channel, too.
 pub fn payloads(data: &[u8]) {
     let payload = Bytes::copy_from_slice(data);
     let _ = Channels::new("socket.io", "/").decode(data);
-    if let Some(broadcast) = check(&payload, Broadcast::decode, Broadcast::encode) {
+    for parser in [Parser::MessagePack, Parser::Json] {
+        check(&payload, Request::decode, |request| request.encode(parser));
+        check(&payload, Response::decode, |response| response.encode(parser));
+        check(&payload, Broadcast::decode, |broadcast| broadcast.encode(parser));
+    }
+    if let Ok(broadcast) = Broadcast::decode(&payload) {
         assert!(broadcast.selection.rooms.len() <= ROOMS_MAX);
         assert!(broadcast.event.arguments.len() <= 6 * data.len() + 40 * ATTACHMENTS_MAX);
         assert!(sender(data).is_none_or(|sender| sender == &*broadcast.uid));
     }
-    check(&payload, Request::decode, Request::encode);
-    check(&payload, Response::decode, Response::encode);
     check(&payload, sharded::Message::decode, sharded::Message::encode);
     check(&payload, python::Message::decode, python::Message::encode);
 }

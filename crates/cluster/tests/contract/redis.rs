@@ -75,6 +75,9 @@ impl Node {
             idempotency_key: Some(key.clone()),
             limits: KEEP,
         };
+        // Read after the subscription: what is appended before that doesn't come as a message.
+        let history = || Request::History { room: room(name), since: START, messages_max: 0 };
+        while self.try_request(history()).await.is_err() {}
         // A request on a connection that was cut has an unknown outcome.
         while let Err(error) = self.try_request(append()).await {
             assert!(matches!(error, EngineError::Unavailable(_)), "{error}");
