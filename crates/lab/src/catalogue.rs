@@ -296,6 +296,9 @@ impl Known {
                 "this program, with clients on plain WebSocket"
             }
             None if self.always.is_some() => "this program, with clients of the protocol in its name",
+            None if self.extra == Extra::Tls && self.args.iter().any(|arg| arg == "io_uring") => {
+                "this program, on io_uring, over TLS"
+            }
             None if self.extra == Extra::Tls => "this program, on epoll, over TLS",
             None if self.extra == Extra::TlsByNginx => "this program, on epoll, behind nginx, which does TLS",
             None if self.extra == Extra::KnownToken => {
