@@ -4,14 +4,8 @@ import test from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
 import { io } from 'socket.io-client';
 import { event, feedsFrom, introduced, serve, upstream, within } from './harness.mjs';
-import { missing as withoutNats, nats } from './nats.mjs';
+import { onEachEngine, post } from './nodes.mjs';
 import { missing as withoutRedis, redis, until } from './redis.mjs';
-
-/** A test on each engine. */
-const onEachEngine = (what, body) => {
-  test(`${what} (Redis)`, { skip: withoutRedis }, (t) => body(t, redis));
-  test(`${what} (NATS)`, { skip: withoutNats }, (t) => body(t, nats));
-};
 
 const config = (url, name, { prefix = 'stentor:', history = 0, feeds = '' } = {}) => `
 [cluster]
@@ -36,13 +30,6 @@ ack = true
 `;
 
 const cluster = (t, engine, names, ...rest) => Promise.all(names.map((name) => serve(t, { config: config(engine.url, name, ...rest) })));
-
-const post = async (server, path, body) => {
-  const response = await fetch(`${server.admin}/api/v1/${path}`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
-  const answer = await response.json();
-  assert.equal(response.status, 200, JSON.stringify(answer));
-  return answer;
-};
 
 const publish = (server, room, data) => post(server, 'publish', { room, event: 'news', data });
 

@@ -14,6 +14,7 @@
 //! | `delivery`, `outbox`, `publication_arena`, `encoding_waiters`, `rates` | pending deliveries: the hot path |
 //! | `recovery`, `log`, `suspension`, `join_positions` | suspended sessions |
 //! | `publication`, `version_lag` | publications, their encodings, and patches from earlier versions |
+//! | `recent_encodings` | frees the encodings of documents that nobody asks for |
 //! | `presence`, `members`, `membership` | who is in a room |
 //! | `history`, `patches`, `budget` | limits |
 //!

@@ -308,7 +308,7 @@ async fn rooms(plane: &dyn DataPlane, namespace: &Namespace) -> Vec<Arc<str>> {
     list.rooms.into_iter().map(|(name, _)| name.into()).chain(own).collect()
 }
 
-/// What an application would keep with a socket: who its client is, as hooks are told.
+/// What an application would keep with a socket: who its client is, in the form that hooks receive.
 fn data(details: &stentor_edge::SessionDetails) -> Bytes {
     let mut data = vec![b'{'];
     if let Some(Principal { issuer, subject }) = &details.user {

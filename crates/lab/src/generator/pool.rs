@@ -364,7 +364,7 @@ impl<D: Driver> ConnectionPool<D> {
         Ok(())
     }
 
-    /// Begins these connections anew, which are cut or lost, in bursts; `begun` is told of each before.
+    /// Reconnects these connections in bursts. `begun` is called before each.
     pub(super) fn bring_back<L: Load<D>>(
         &mut self,
         numbers: &[usize],

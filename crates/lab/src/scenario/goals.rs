@@ -91,7 +91,7 @@ fn connect(effort: Effort, name: &'static str, how: &str) -> Case {
 /// Everything over TLS, beside a server that does it by OpenSSL, and beside nginx that does it for us.
 fn tls(effort: Effort) -> Vec<Case> {
     let usual = &["stentor-epoll-tls", "stentor-uring-tls", "uws-cpp-tls", "stentor-epoll-nginx-tls"];
-    let goals = |of_uws| cpu(&[("uws-cpp-tls", of_uws), ("stentor-epoll-nginx-tls", 0.8)]);
+    let goals = |uws_ratio| cpu(&[("uws-cpp-tls", uws_ratio), ("stentor-epoll-nginx-tls", 0.8)]);
     let resting = effort.of(5000, 5000, 500);
     let idle = Case::new(
         "tls-idle",
