@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use stentor_lab::bench::{Application, Contestant, Options};
 use stentor_lab::catalogue::Catalogue;
-use stentor_lab::generator::{Invocation, LoadSpec, Protocol, Publisher, Spec, run};
+use stentor_lab::generator::{Invocation, LoadSpec, Misbehaviour, Protocol, Publisher, Spec, run};
 use stentor_lab::measure::Server;
 
 const CONNECTIONS: usize = 12;
@@ -27,15 +27,14 @@ fn options() -> Options {
 /// Returns how many messages were delivered.
 fn check_load(server: &Server, path: &str, protocol: Protocol, load: LoadSpec, expected: Option<u64>) -> u64 {
     let what = format!("{protocol:?} {load:?}");
-    let total = if let LoadSpec::Churn { total } = load { total } else { CONNECTIONS };
-    let mut spec = Spec::new(server.address(), path, total, load);
+    let mut spec = Spec::new(server.address(), path, CONNECTIONS, load);
     spec.protocol = protocol;
     // Over TCP nothing tells that the server has taken a connection.
     spec.idle = Duration::from_millis(if protocol == Protocol::Tcp { 200 } else { 10 });
     let outcome =
         run(&spec, |_| Ok(())).unwrap_or_else(|error| panic!("{what}: {}", server.error(&error.to_string())));
     let audit = &outcome.audit;
-    assert_eq!(outcome.connections, total as u64, "{what}: {audit:?}");
+    assert_eq!(outcome.connections, CONNECTIONS as u64, "{what}: {audit:?}");
     assert_eq!((audit.delivered, audit.lost_connections), (audit.expected, 0), "{what}: {audit:?}");
     let faults = (audit.gaps, audit.repeated, audit.wrong_length, audit.corrupt);
     assert_eq!(faults, (0, 0, 0, 0), "{what}: {audit:?}");
@@ -74,7 +73,13 @@ fn check(name: &str, protocols: &[Protocol]) {
             let load = LoadSpec::EchoOpen { bytes: 100, rate_hz: 400.0, warm_up, measure };
             check_load(&echoing, path, *protocol, load, Some(60));
             check_load(&echoing, path, *protocol, LoadSpec::EchoClosed { bytes: 64, warm_up, measure }, None);
-            check_load(&echoing, path, *protocol, LoadSpec::Churn { total: 30 }, Some(0));
+            let how = Misbehaviour::Churns { every: Duration::from_millis(5) };
+            let load = LoadSpec::Misbehave { how, lasts: Duration::from_millis(300) };
+            let mut spec = Spec::new(echoing.address(), path, CONNECTIONS, load);
+            spec.protocol = *protocol;
+            let outcome = run(&spec, |_| Ok(())).unwrap();
+            assert_eq!(outcome.audit.lost_connections, 0, "{protocol:?}: {:?}", outcome.audit);
+            assert!(outcome.messages >= CONNECTIONS as u64, "{protocol:?}: {} visits", outcome.messages);
             echoing.stop().unwrap();
         }
         let chatting = start(Application::Chat);

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::Error;
 use crate::generator::{
-    Cut, DriverKind, Invocation, LoadSpec, MaskKey, Misbehaviour, Outcome, Protocol, Publisher, Spec, Workers,
+    Cut, DriverKind, Invocation, LoadSpec, Misbehaviour, Outcome, Protocol, Publisher, Spec, Workers,
 };
 use crate::measure::end_children_on_signal;
 
@@ -24,8 +24,6 @@ enum Mode {
     Receive,
     /// Hold connections.
     Idle,
-    /// Connect and leave.
-    Churn,
     /// Cut all connections and come back at once; then one publishes.
     Reconnect,
     /// Never read.
@@ -83,7 +81,7 @@ pub(super) struct GenerateArguments {
     hello: Option<String>,
     /// Mask with this key, 8 hexadecimal digits, instead of zero.
     #[arg(long, value_parser = mask_key)]
-    mask: Option<MaskKey>,
+    mask: Option<[u8; 4]>,
     /// The server's process, to read its CPU clock.
     #[arg(long)]
     server_pid: Option<u32>,
@@ -98,9 +96,8 @@ pub(super) struct GenerateArguments {
     json: bool,
 }
 
-fn mask_key(text: &str) -> Result<MaskKey, String> {
-    let key = u32::from_str_radix(text, 16).map_err(|error| error.to_string())?;
-    Ok(MaskKey::Fixed(key.to_be_bytes()))
+fn mask_key(text: &str) -> Result<[u8; 4], String> {
+    u32::from_str_radix(text, 16).map(u32::to_be_bytes).map_err(|error| error.to_string())
 }
 
 pub(super) fn generate(arguments: GenerateArguments, out: &mut dyn Write) -> Result<(), Error> {
@@ -127,7 +124,6 @@ pub(super) fn generate(arguments: GenerateArguments, out: &mut dyn Write) -> Res
         Mode::Budget => {
             LoadSpec::Budget { bytes: 17, every: Duration::from_secs(1), cpu: measure, one_by_one: false }
         }
-        Mode::Churn => LoadSpec::Churn { total: arguments.connections },
         Mode::Reconnect => LoadSpec::Reconnect { cut: Cut::Finish, bytes, publisher: Publisher::Own },
         Mode::NeverRead => misbehave(Misbehaviour::NeverReads),
         Mode::ReadSlowly => misbehave(Misbehaviour::ReadsSlowly { every: Duration::from_secs(1) }),
@@ -142,7 +138,7 @@ pub(super) fn generate(arguments: GenerateArguments, out: &mut dyn Write) -> Res
     spec.protocol = arguments.protocol;
     spec.connect_rate_hz = arguments.connect_rate;
     spec.hello = arguments.hello;
-    spec.mask = arguments.mask.unwrap_or(MaskKey::Zero);
+    spec.mask = arguments.mask.unwrap_or_default();
     spec.server_pids = arguments.server_pid.into_iter().collect();
     spec.core = arguments.core;
     spec.driver = arguments.driver;

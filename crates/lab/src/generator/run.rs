@@ -9,7 +9,7 @@ use stentor_driver::{Driver, EpollDriver, Options, UringDriver, Waker};
 
 use super::pool::{ConnectionPool, Load};
 use super::{
-    DriverKind, LoadSpec, Outcome, Progress, Publisher, Spec, ask, budget, chat, churn, echo, fanout, follow,
+    DriverKind, LoadSpec, Outcome, Progress, Publisher, Spec, ask, budget, chat, echo, fanout, follow,
     misbehave, reconnect,
 };
 use crate::Error;
@@ -73,7 +73,6 @@ fn run_on<D: Driver>(
             | LoadSpec::Receive { .. }
             | LoadSpec::Ask
             | LoadSpec::Idle { .. }
-            | LoadSpec::Churn { .. }
             | LoadSpec::Misbehave { .. }
     );
     if sends && !spec.protocol.sends() {
@@ -81,10 +80,6 @@ fn run_on<D: Driver>(
     }
     // Those that open their connections themselves.
     match spec.load {
-        LoadSpec::Churn { total } => {
-            connected(&outcome)?;
-            churn::run(&mut pool, total, &mut outcome)?;
-        }
         LoadSpec::Budget { bytes, every, cpu, one_by_one } => {
             connected(&outcome)?;
             budget::run(&mut pool, &budget::Plan { bytes, every, cpu, one_by_one }, &mut outcome)?;
@@ -144,7 +139,7 @@ fn run_on_open<D: Driver>(
         LoadSpec::Reconnect { cut, bytes, publisher } => {
             reconnect::run(pool, cut, bytes, publisher, connected, outcome)?;
         }
-        LoadSpec::Churn { .. } | LoadSpec::Budget { .. } | LoadSpec::Misbehave { .. } => {}
+        LoadSpec::Budget { .. } | LoadSpec::Misbehave { .. } => {}
     }
     Ok(())
 }

@@ -46,8 +46,8 @@ pub struct Spec {
     /// A text message sent on each connection once it is open, such as a subscription. It is put where a payload is,
     /// and not escaped there.
     pub hello: Option<String>,
-    /// The key that frames are masked with.
-    pub mask: MaskKey,
+    /// The key that frames are masked with (RFC 6455 section 5.3). Zero costs neither side more than it must.
+    pub mask: [u8; 4],
     /// How long to watch the connections doing nothing, before the load.
     pub idle: Duration,
     /// How long to wait, after the end of an echo or a fan-out, for what hasn't come yet; what comes later counts as missing.
@@ -89,7 +89,7 @@ impl Spec {
             connect_rate_hz: 4000.0,
             connecting_max: 256,
             hello: None,
-            mask: MaskKey::Zero,
+            mask: [0; 4],
             idle: Duration::from_secs(1),
             late: LATE,
             slices: 0,
@@ -184,11 +184,6 @@ pub enum LoadSpec {
         /// The next one is begun when the last one is up, instead of at the rate of the spec.
         one_by_one: bool,
     },
-    /// Connections that are opened, shaken hands with, and closed.
-    Churn {
-        /// How many.
-        total: usize,
-    },
     /// Everybody's connection is cut at once, and everybody comes back at once; then one publishes to all.
     Reconnect {
         /// How they are cut.
@@ -258,24 +253,6 @@ pub enum Publisher {
     Elsewhere,
     /// The server itself, from a source of its own that numbers from 0.
     Server,
-}
-
-/// The masking key of the generator's frames (RFC 6455 section 5.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum MaskKey {
-    /// Zero: valid, and costs neither side more than it must.
-    Zero,
-    /// This one.
-    Fixed([u8; 4]),
-}
-
-impl MaskKey {
-    pub(crate) fn bytes(self) -> [u8; 4] {
-        match self {
-            Self::Zero => [0; 4],
-            Self::Fixed(key) => key,
-        }
-    }
 }
 
 /// The driver under a generator.

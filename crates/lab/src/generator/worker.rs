@@ -243,7 +243,6 @@ fn parts(spec: &Spec) -> Vec<Spec> {
                 {
                     *publisher = Publisher::Elsewhere;
                 }
-                LoadSpec::Churn { total } => *total = (*total as f64 * share).round() as usize,
                 // Their rates are of each connection.
                 _ => {}
             }

@@ -1,19 +1,40 @@
 //! Answers over HTTP, gathered.
 
-use stentor_wire::http1::{BodyDecoder, HeadScanner, Limits, parse_response};
+use stentor_wire::http1::{BodyDecoder, HeadScanner, Limits, Response, parse_response, write_request_head};
 
-use super::Fault;
+use super::{Dialect, Fault};
 
 /// Bytes of an answer's body.
 const BODY_BYTES_MAX: usize = 16 << 20;
-/// Of a refusal, the bytes that are told.
-const TOLD_BYTES: usize = 100;
+
+/// The head of an answer, gathered.
+#[derive(Debug, Default)]
+pub(super) struct AnswerHead {
+    scanner: HeadScanner,
+    received: Vec<u8>,
+}
+
+impl AnswerHead {
+    /// Takes what came; once the head is whole, what `read` makes of it, and what came behind it.
+    pub(super) fn take<T>(
+        &mut self,
+        data: &[u8],
+        read: impl FnOnce(&Response<'_>) -> Result<T, Fault>,
+    ) -> Result<Option<(T, Vec<u8>)>, Fault> {
+        self.received.extend_from_slice(data);
+        let limits = Limits::default();
+        let Some(end) = self.scanner.find_end(&self.received, &limits)? else { return Ok(None) };
+        let read = read(&parse_response(&self.received[..end], &limits)?)?;
+        let rest = self.received.split_off(end);
+        *self = Self::default();
+        Ok(Some((read, rest)))
+    }
+}
 
 /// One answer after the other on a connection, gathered.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
-    scanner: HeadScanner,
-    head: Vec<u8>,
+    head: AnswerHead,
     status: u16,
     /// While a body comes.
     decoder: Option<BodyDecoder>,
@@ -56,37 +77,28 @@ impl Requests {
 impl Answer {
     /// Takes what came; true once an answer is whole, and nothing else came.
     pub(super) fn feed(&mut self, mut data: &[u8]) -> Result<bool, Fault> {
-        loop {
-            if let Some(decoder) = &mut self.decoder {
-                let decoded = decoder.decode(data)?;
-                if self.body.len() + decoded.data.len() > BODY_BYTES_MAX {
-                    return Err(Fault::Answer("an answer that is too long"));
-                }
-                self.body.extend_from_slice(decoded.data);
-                data = &data[decoded.consumed..];
-                if decoded.done {
-                    self.decoder = None;
-                    return if data.is_empty() {
-                        Ok(true)
-                    } else {
-                        Err(Fault::Answer("more than an answer"))
-                    };
-                }
-                if data.is_empty() {
-                    return Ok(false);
-                }
-                continue;
-            }
-            let had = self.head.len();
-            self.head.extend_from_slice(data);
-            let limits = Limits::default();
-            let Some(end) = self.scanner.find_end(&self.head, &limits)? else { return Ok(false) };
-            let response = parse_response(&self.head[..end], &limits)?;
-            self.status = response.status();
-            self.decoder = Some(BodyDecoder::new(response.body(false)));
+        let Some(decoder) = &mut self.decoder else {
+            let begun =
+                self.head.take(data, |head| Ok((head.status(), BodyDecoder::new(head.body(false)))))?;
+            let Some(((status, decoder), rest)) = begun else { return Ok(false) };
             self.body.clear();
-            self.head.clear();
-            data = &data[end - had..];
+            (self.status, self.decoder) = (status, Some(decoder));
+            return self.feed(&rest);
+        };
+        loop {
+            let decoded = decoder.decode(data)?;
+            if self.body.len() + decoded.data.len() > BODY_BYTES_MAX {
+                return Err(Fault::Answer("an answer that is too long"));
+            }
+            self.body.extend_from_slice(decoded.data);
+            data = &data[decoded.consumed..];
+            if decoded.done {
+                self.decoder = None;
+                return if data.is_empty() { Ok(true) } else { Err(Fault::Answer("more than an answer")) };
+            }
+            if data.is_empty() {
+                return Ok(false);
+            }
         }
     }
 
@@ -95,8 +107,7 @@ impl Answer {
         if matches!(self.status, 200 | 204) {
             return Ok(());
         }
-        let told = &self.body[..self.body.len().min(TOLD_BYTES)];
-        Err(Fault::Status(self.status, String::from_utf8_lossy(told).into_owned()))
+        Err(Fault::refused(self.status, &self.body))
     }
 
     /// The body of an answer that is whole.
@@ -108,4 +119,19 @@ impl Answer {
     pub(super) fn give_back(&mut self, body: Vec<u8>) {
         self.body = body;
     }
+}
+
+/// Appends a POST.
+pub(super) fn write_post(
+    dialect: &Dialect,
+    target: &str,
+    content_type: &str,
+    body: &[u8],
+    out: &mut Vec<u8>,
+) {
+    let length = body.len().to_string();
+    let headers =
+        [("Host", dialect.host.as_str()), ("Content-Type", content_type), ("Content-Length", &length)];
+    write_request_head(out, "POST", target, &headers);
+    out.extend_from_slice(body);
 }

@@ -2,19 +2,23 @@
 //!
 //! An [`Envelope`] is what `stentor-wire` writes around a payload, cut where the payload stands: `42["message","` before
 //! and `"]` behind it, say. Payloads are what [`crate::payload`] says, so nothing in them is ever escaped, and a message
-//! is compared where it lies: the envelope byte by byte, the payload by its checksum, or, where it comes in several pieces, by
-//! that and by what its padding has to be. What doesn't begin as the envelope does is gathered and handed out as it is, for those
-//! who know the protocol.
+//! is compared where it lies: the envelope byte by byte, the payload by its checksum. What doesn't begin as the envelope does is
+//! handed out as it is, for those who know the protocol.
 //!
 //! Without an envelope a message that begins with `"` is a JSON string around the payload, as documents of feeds are: the
 //! quotes are checked, and count as its bytes.
 
-use crate::payload::{self, HEAD_BYTES, Head, PADDING, TIMED_BYTES, is_padding};
+use memchr::memmem;
+
+use crate::payload::{self, HEAD_BYTES, Head, TIMED_BYTES, is_padding};
 
 /// Bytes of a message without a payload: handshakes, heartbeats, events of other names.
 pub(super) const OTHER_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of what may stand behind or between payloads.
+/// Bytes of a message whose payloads come in pieces, and may be several.
+const GATHERED_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of what may stand behind a payload.
 const TAIL_BYTES_MAX: usize = 7;
 
 /// Stands for the payload where an envelope is made.
@@ -22,8 +26,8 @@ const MARK: &str = "PAYLOAD";
 
 /// What stands around payloads. See the module's documentation.
 ///
-/// Invariant: `between` and `close` have at most [`TAIL_BYTES_MAX`] bytes, and none of them is padding.
-#[derive(Clone, Debug)]
+/// Invariant: `close` has at most [`TAIL_BYTES_MAX`] bytes.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Envelope {
     open: Box<[u8]>,
     /// Between two payloads of one message; empty where there can't be two.
@@ -45,14 +49,7 @@ impl Envelope {
 
     /// Nothing but what stands before.
     pub(super) fn bare_after(open: &str) -> Self {
-        Self {
-            open: open.as_bytes().into(),
-            between: Box::default(),
-            close: Box::default(),
-            bare: true,
-            around_others: false,
-            head_bytes: HEAD_BYTES,
-        }
+        Self { open: open.as_bytes().into(), bare: true, head_bytes: HEAD_BYTES, ..Self::default() }
     }
 
     /// The same around payloads whose heads are so long.
@@ -69,18 +66,12 @@ impl Envelope {
     pub(super) fn of(write: impl FnOnce(&mut Vec<u8>, &str)) -> Self {
         let mut written = Vec::new();
         write(&mut written, MARK);
-        let mut parts = Vec::new();
-        let mut rest = &written[..];
-        while let Some(at) = rest.windows(MARK.len()).position(|window| window == MARK.as_bytes()) {
-            parts.push(&rest[..at]);
-            rest = &rest[at + MARK.len()..];
-        }
-        let open = parts.first().copied().unwrap_or_default().into();
-        let between: Box<[u8]> = parts.get(1).copied().unwrap_or_default().into();
-        for tail in [&between[..], rest] {
-            assert!(tail.len() <= TAIL_BYTES_MAX && !tail.contains(&PADDING), "{tail:?}");
-        }
-        Self { open, between, close: rest.into(), bare: false, around_others: false, head_bytes: HEAD_BYTES }
+        let marks: Vec<usize> = memmem::find_iter(&written, MARK).collect();
+        let (first, last) = (marks[0], marks[marks.len() - 1]);
+        let between = written.get(first + MARK.len()..last).unwrap_or_default().into();
+        let close: Box<[u8]> = written[last + MARK.len()..].into();
+        assert!(close.len() <= TAIL_BYTES_MAX, "{close:?}");
+        Self { open: written[..first].into(), between, close, head_bytes: HEAD_BYTES, ..Self::default() }
     }
 
     /// Appends a message with this payload.
@@ -90,16 +81,73 @@ impl Envelope {
         }
     }
 
-    /// The payload of a message that is whole and as it should be.
-    fn intact_payload<'a>(&self, message: &'a [u8]) -> Option<(&'a [u8], u64)> {
-        let payload = message.strip_prefix(&*self.open)?.strip_suffix(&*self.close)?;
-        let (head, padding) = payload.split_at_checked(self.head_bytes)?;
-        let intact = if self.has_checksums() { payload::is_intact(payload) } else { is_padding(padding) };
-        intact.then_some((head, payload.len() as u64))
-    }
-
     fn has_checksums(&self) -> bool {
         self.head_bytes == HEAD_BYTES
+    }
+
+    /// Whether its payloads needn't be whole to be looked at.
+    fn is_streamed(&self) -> bool {
+        self.has_checksums() && self.between.is_empty()
+    }
+
+    /// Hands out what a message is. Of a payload that came in pieces, it may lack those that were `streamed`.
+    fn read<E: From<TooLong>>(
+        &self,
+        message: &[u8],
+        streamed: Option<Streamed>,
+        mut each: impl FnMut(Arrived<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some(payload) = self.payload_of(message) else {
+            return if message.len() > OTHER_BYTES_MAX {
+                Err(TooLong.into())
+            } else {
+                each(Arrived::Other(message))
+            };
+        };
+        let quote = self.quote_of(payload);
+        let close = if quote > 0 { b"\"" } else { &*self.close };
+        let body = &payload[quote..];
+        let (mut body, complete) = match body.strip_suffix(close) {
+            Some(body) => (body, true),
+            None => (body, false),
+        };
+        while !self.between.is_empty()
+            && let Some(at) = memmem::find(body, &self.between)
+        {
+            each(self.arrived(&body[..at], None, true))?;
+            body = &body[at + self.between.len()..];
+        }
+        let mut arrived = self.arrived(body, streamed, complete);
+        if let Arrived::Payload { payload_bytes, .. } = &mut arrived {
+            *payload_bytes += (quote + quote * usize::from(complete)) as u64;
+        }
+        each(arrived)
+    }
+
+    /// What stands behind the envelope's begin; `None` where it isn't around a payload.
+    fn payload_of<'a>(&self, message: &'a [u8]) -> Option<&'a [u8]> {
+        let payload = message.strip_prefix(&*self.open)?;
+        let is_other = self.around_others && payload.first().is_some_and(|byte| !byte.is_ascii_digit());
+        (!is_other).then_some(payload)
+    }
+
+    /// The bytes of a quote before a payload's head.
+    fn quote_of(&self, payload: &[u8]) -> usize {
+        usize::from(self.bare && payload.first() == Some(&b'"'))
+    }
+
+    fn arrived(&self, payload: &[u8], streamed: Option<Streamed>, complete: bool) -> Arrived<'static> {
+        let (head, rest) = payload.split_at_checked(self.head_bytes).unwrap_or((b"", payload));
+        let intact = match streamed {
+            Some(Streamed { checksum, .. }) => payload::has_checksum(head, payload::append(checksum, rest)),
+            None if self.has_checksums() => payload::is_intact(payload),
+            None => !head.is_empty() && is_padding(rest),
+        };
+        Arrived::Payload {
+            head: Head::read(head),
+            payload_bytes: payload.len() as u64 + streamed.map_or(0, |streamed| streamed.bytes),
+            clean: complete && intact,
+        }
     }
 }
 
@@ -124,49 +172,21 @@ pub(super) enum Arrived<'a> {
 #[error("a message of over {OTHER_BYTES_MAX} bytes that isn't the load's")]
 pub(in super::super) struct TooLong;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// In the envelope's begin; so many bytes of it have come.
-    Open(usize),
-    Head,
-    /// In the padding, or in what may be the envelope's end.
-    Padding,
-    Other,
-}
-
-/// Reads the messages of one connection, however they are cut.
-///
-/// Invariant: of the bytes of `tail`, none counts as the payload's yet.
-#[derive(Debug)]
-pub(super) struct MessageReader {
-    stage: Stage,
-    start: [u8; HEAD_BYTES],
-    start_len: u8,
-    tail: [u8; TAIL_BYTES_MAX + 1],
-    tail_len: u8,
-    quoted: bool,
-    clean: bool,
-    payload_bytes: u64,
-    /// Of the bytes that came of a payload which is clean so far.
+/// The middle of a payload, which isn't kept.
+#[derive(Clone, Copy, Debug)]
+struct Streamed {
+    bytes: u64,
+    /// Of the head, and of these bytes.
     checksum: u32,
-    other: Vec<u8>,
 }
 
-impl Default for MessageReader {
-    fn default() -> Self {
-        Self {
-            stage: Stage::Open(0),
-            start: [0; HEAD_BYTES],
-            start_len: 0,
-            tail: [0; TAIL_BYTES_MAX + 1],
-            tail_len: 0,
-            quoted: false,
-            clean: true,
-            payload_bytes: 0,
-            checksum: 0,
-            other: Vec::new(),
-        }
-    }
+/// Reads the messages of one connection, however they are cut. What comes in pieces is gathered, but for the middle of a
+/// payload that has its message for itself: large ones aren't copied.
+#[derive(Debug, Default)]
+pub(super) struct MessageReader {
+    /// What has come; where a payload is `streamed`, envelope and head, and at most [`TAIL_BYTES_MAX`] bytes that may be the envelope's.
+    gathered: Vec<u8>,
+    streamed: Option<Streamed>,
 }
 
 impl MessageReader {
@@ -174,150 +194,51 @@ impl MessageReader {
     pub(super) fn take<E: From<TooLong>>(
         &mut self,
         envelope: &Envelope,
-        mut bytes: &[u8],
+        bytes: &[u8],
         ends: bool,
-        mut each: impl FnMut(Arrived<'_>) -> Result<(), E>,
+        each: impl FnMut(Arrived<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        if ends
-            && self.stage == Stage::Open(0)
-            && let Some((head, payload_bytes)) = envelope.intact_payload(bytes)
-        {
-            return each(Arrived::Payload { head: Head::read(head), payload_bytes, clean: true });
+        if ends && self.gathered.is_empty() {
+            return envelope.read(bytes, None, each);
         }
-        // What the fast way found no padding isn't looked at twice.
-        let mut may_be_padding = true;
-        loop {
-            match self.stage {
-                Stage::Open(matched) => {
-                    let expected = &envelope.open[matched..];
-                    let same = expected.iter().zip(bytes).take_while(|(a, b)| a == b).count();
-                    bytes = &bytes[same..];
-                    self.stage = Stage::Open(matched + same);
-                    if same == expected.len() {
-                        self.stage = Stage::Head;
-                    } else if !bytes.is_empty() {
-                        self.other.extend_from_slice(&envelope.open[..matched + same]);
-                        self.stage = Stage::Other;
-                    }
-                }
-                Stage::Head if envelope.around_others && self.begins_otherwise(bytes) => {
-                    self.other.extend_from_slice(&envelope.open);
-                    self.stage = Stage::Other;
-                }
-                Stage::Head => self.take_head(envelope, &mut bytes),
-                Stage::Padding => {
-                    if self.tail_len == 0 {
-                        let close = if ends { envelope.close.len() + usize::from(self.quoted) } else { 0 };
-                        let sure = bytes.len().saturating_sub(close);
-                        let run = if std::mem::take(&mut may_be_padding) && is_padding(&bytes[..sure]) {
-                            sure
-                        } else {
-                            bytes.iter().take_while(|byte| **byte == PADDING).count()
-                        };
-                        if self.clean && envelope.has_checksums() {
-                            self.checksum = payload::append(self.checksum, &bytes[..run]);
-                        }
-                        self.payload_bytes += run as u64;
-                        bytes = &bytes[run..];
-                    }
-                    if let Some((byte, rest)) = bytes.split_first() {
-                        bytes = rest;
-                        if self.take_tail(envelope, *byte) {
-                            each(self.payload(envelope, true))?;
-                            self.begin(Stage::Head);
-                        }
-                    }
-                }
-                Stage::Other => {
-                    if self.other.len() + bytes.len() > OTHER_BYTES_MAX {
-                        return Err(TooLong.into());
-                    }
-                    self.other.extend_from_slice(bytes);
-                    bytes = &[];
-                }
+        // With a quote.
+        let start_bytes = envelope.open.len() + 1 + HEAD_BYTES;
+        let (start, rest) = bytes.split_at(start_bytes.saturating_sub(self.gathered.len()).min(bytes.len()));
+        self.gathered.extend_from_slice(start);
+        if !self.stream(envelope, rest) {
+            let is_payload = self.gathered.starts_with(&envelope.open);
+            let bytes_max = if is_payload { GATHERED_BYTES_MAX } else { OTHER_BYTES_MAX };
+            if self.gathered.len() + rest.len() > bytes_max {
+                return Err(TooLong.into());
             }
-            if bytes.is_empty() {
-                break;
-            }
+            self.gathered.extend_from_slice(rest);
         }
         if !ends {
             return Ok(());
         }
-        let ended = match self.stage {
-            Stage::Open(matched) => each(Arrived::Other(&envelope.open[..matched])),
-            Stage::Other => each(Arrived::Other(&std::mem::take(&mut self.other))),
-            Stage::Head | Stage::Padding => {
-                let tail = &self.tail[..usize::from(self.tail_len)];
-                let complete = if self.quoted { tail == b"\"" } else { *tail == *envelope.close };
-                if self.quoted || !complete {
-                    self.payload_bytes += u64::from(self.tail_len);
-                }
-                each(self.payload(envelope, complete))
-            }
-        };
-        self.begin(Stage::Open(0));
-        ended
+        envelope.read(&std::mem::take(&mut self.gathered), self.streamed.take(), each)
     }
 
-    fn begin(&mut self, stage: Stage) {
-        self.stage = stage;
-        (self.start_len, self.tail_len, self.payload_bytes, self.checksum) = (0, 0, 0, 0);
-        (self.quoted, self.clean) = (false, true);
-    }
-
-    /// Whether what comes behind the envelope's begin isn't a payload's head.
-    fn begins_otherwise(&self, bytes: &[u8]) -> bool {
-        self.start_len == 0 && bytes.first().is_some_and(|byte| !byte.is_ascii_digit())
-    }
-
-    fn payload(&self, envelope: &Envelope, complete: bool) -> Arrived<'static> {
-        let start = &self.start[..usize::from(self.start_len)];
-        let intact = !envelope.has_checksums() || payload::has_checksum(start, self.checksum);
-        Arrived::Payload {
-            head: Head::read(start),
-            payload_bytes: self.payload_bytes,
-            clean: self.clean && complete && intact,
-        }
-    }
-
-    fn take_head(&mut self, envelope: &Envelope, bytes: &mut &[u8]) {
-        if envelope.bare && self.payload_bytes == 0 && bytes.first() == Some(&b'"') {
-            self.quoted = true;
-            self.payload_bytes = 1;
-            *bytes = &bytes[1..];
-        }
-        let had = usize::from(self.start_len);
-        let take = (envelope.head_bytes - had).min(bytes.len());
-        self.start[had..had + take].copy_from_slice(&bytes[..take]);
-        self.start_len += take as u8;
-        self.payload_bytes += take as u64;
-        *bytes = &bytes[take..];
-        if had + take == envelope.head_bytes {
-            if envelope.has_checksums() {
-                self.checksum = payload::append(0, &self.start[..TIMED_BYTES]);
-            }
-            self.stage = Stage::Padding;
-        }
-    }
-
-    /// Takes a byte that is no padding, or stands behind such a one. True if another payload follows.
-    fn take_tail(&mut self, envelope: &Envelope, byte: u8) -> bool {
-        self.tail[usize::from(self.tail_len)] = byte;
-        self.tail_len += 1;
-        let tail = &self.tail[..usize::from(self.tail_len)];
-        if tail == &*envelope.between {
-            return true;
-        }
-        let close: &[u8] = if self.quoted { b"\"" } else { &envelope.close };
-        let may_end = |tail: &[u8]| close.starts_with(tail) || envelope.between.starts_with(tail);
-        if !may_end(tail) {
-            // All but perhaps the last byte were the payload's.
-            let begins = may_end(&[byte]);
-            self.payload_bytes += u64::from(self.tail_len) - u64::from(begins);
-            self.tail[0] = byte;
-            self.tail_len = u8::from(begins);
-            self.clean = false;
-        }
-        false
+    /// Adds what came behind a payload's head to its checksum, where it is the only one of its message; false where it may not be.
+    fn stream(&mut self, envelope: &Envelope, bytes: &[u8]) -> bool {
+        let payload =
+            envelope.payload_of(&self.gathered).filter(|_| envelope.is_streamed() && !bytes.is_empty());
+        let Some(payload) = payload else { return false };
+        let quote = envelope.quote_of(payload);
+        let begin = envelope.open.len() + quote + HEAD_BYTES;
+        let streamed = self.streamed.get_or_insert_with(|| Streamed {
+            bytes: 0,
+            checksum: payload::append(0, &payload[quote..quote + TIMED_BYTES]),
+        });
+        let had = self.gathered.len() - begin;
+        let sure = (had + bytes.len()).saturating_sub(TAIL_BYTES_MAX);
+        let (now, later) = bytes.split_at(sure.saturating_sub(had));
+        let old = begin..begin + sure.min(had);
+        streamed.checksum =
+            payload::append(payload::append(streamed.checksum, &self.gathered[old.clone()]), now);
+        streamed.bytes += sure as u64;
+        self.gathered.drain(old);
+        self.gathered.extend_from_slice(later);
+        true
     }
 }

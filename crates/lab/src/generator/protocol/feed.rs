@@ -1,4 +1,4 @@
-//! A client of one feed whose document is known ([`crate::document`]): as whole documents, or as `stentor.v1` has it, by
+//! What a client over WebSocket hears of one feed whose document is known ([`crate::document`]): as whole documents, or as `stentor.v1` has it, by
 //! snapshots and deltas.
 //!
 //! | `protocol` | path | what comes |
@@ -9,7 +9,7 @@
 //!
 //! Documents are compared to what they should be byte by byte, while they come. Messages of `stentor.v1` are the same for
 //! all clients that have the same version, so each is parsed once, and others are compared with those. A few clients
-//! remember what came and carry it out in the end, when nothing is timed any more ([`ProtocolClient::verify`]), each by
+//! remember what came and carry it out in the end, when nothing is timed any more ([`FeedReader::verify`]), each by
 //! itself and by the crate `json-patch`, an implementation that has nothing to do with the server's.
 
 use std::cell::{Cell, RefCell};
@@ -19,18 +19,17 @@ use std::rc::Rc;
 use json_patch::Patch;
 use serde::Deserialize;
 use serde_json::Value;
-use stentor_wire::ws::{Opcode, encode};
 
-use super::frames::{FrameReader, Piece};
-use super::handshake::Handshake;
-use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient};
+use super::{ClientEvent, Fault, Protocol};
 use crate::document::{BODY_AT, Document, HEAD_AT, Shape};
 use crate::payload::{self, Head};
 
 /// Clients of a generator that carry out what comes.
 pub(super) const VERIFYING: usize = 40;
 /// The key.
-pub(crate) const KEY: &str = "bench";
+const KEY: &str = "bench";
+/// Subscribes to it.
+pub(super) const SUBSCRIBE: &[u8] = br#"{"type":"subscribe","feed":"bench"}"#;
 /// Bytes of a message.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Messages that are known to have come: clients aren't further apart than that, or are parsed for again.
@@ -146,38 +145,32 @@ enum Reading {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(in super::super) struct FeedClient {
-    handshake: Option<Box<Handshake>>,
-    frames: FrameReader,
+pub(super) struct FeedReader {
     reading: Reading,
     opened: bool,
+    /// Whether the client is subscribed by its path.
+    is_subscribed: bool,
     /// Epoch and offset of what it has.
     position: Option<(u64, u64)>,
     /// All that came, where it is to be verified.
     log: Option<Vec<Rc<Seen>>>,
 }
 
-impl FeedClient {
-    pub(super) fn new(protocol: Protocol, feed: &Feed) -> Self {
+impl FeedReader {
+    pub(super) fn new(protocol: Protocol, feed: &Feed, path: &str) -> Self {
         let reading = match protocol {
             Protocol::StentorV1 => Reading::Message(Vec::new()),
             _ => Reading::Document { start: Vec::new(), version: None, len: 0, same: true },
         };
         let verifies = protocol == Protocol::StentorV1 && feed.verifying.get() < VERIFYING;
         feed.verifying.set(feed.verifying.get() + usize::from(verifies));
-        Self {
-            handshake: None,
-            frames: FrameReader::default(),
-            reading,
-            opened: false,
-            position: None,
-            log: verifies.then(Vec::new),
-        }
+        let is_subscribed = path.contains("feed=");
+        Self { reading, opened: false, is_subscribed, position: None, log: verifies.then(Vec::new) }
     }
 
-    fn take(
+    /// Takes the next bytes of a message, the last ones if it `ends` with them.
+    pub(super) fn take(
         &mut self,
-        dialect: &Dialect,
         feed: &Feed,
         bytes: &[u8],
         ends: bool,
@@ -229,27 +222,21 @@ impl FeedClient {
                     return Ok(());
                 }
                 if gathered.is_empty() {
-                    return self.hear(dialect, feed, bytes, happened);
+                    return self.hear(feed, bytes, happened);
                 }
                 // Given up afterwards: the one snapshot is much longer than what follows.
                 let mut whole = std::mem::take(gathered);
                 whole.extend_from_slice(bytes);
-                self.hear(dialect, feed, &whole, happened)
+                self.hear(feed, &whole, happened)
             }
         }
     }
 
-    fn hear(
-        &mut self,
-        dialect: &Dialect,
-        feed: &Feed,
-        text: &[u8],
-        happened: &mut Vec<ClientEvent>,
-    ) -> Result<(), Fault> {
+    fn hear(&mut self, feed: &Feed, text: &[u8], happened: &mut Vec<ClientEvent>) -> Result<(), Fault> {
         let seen = feed.message(text)?;
         match &seen.message {
             Message::Welcome {} => {
-                if !dialect.path.contains("feed=") {
+                if !self.is_subscribed {
                     self.open(happened);
                 }
                 return Ok(());
@@ -289,49 +276,10 @@ impl FeedClient {
             happened.push(ClientEvent::Opened);
         }
     }
-}
 
-impl ProtocolClient for FeedClient {
-    fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Out) {
-        self.handshake = Some(Box::new(Handshake::begin(dialect, key, &dialect.path, &mut out.main)));
-    }
-
-    fn receive(&mut self, dialect: &Dialect, _lane: Lane, data: &[u8], out: &mut Out) -> Result<(), Fault> {
-        let feed = dialect.feed.as_ref().ok_or(Fault::Answer("there is no feed"))?;
-        let rest;
-        let data = match &mut self.handshake {
-            None => data,
-            Some(handshake) => match handshake.take(data)? {
-                None => return Ok(()),
-                Some(left) => {
-                    self.handshake = None;
-                    rest = left;
-                    &rest
-                }
-            },
-        };
-        let mut frames = std::mem::take(&mut self.frames);
-        let fed = frames.feed(data, |piece| match piece {
-            Piece::Data { bytes, ends } => self.take(dialect, feed, bytes, ends, &mut out.happened),
-            Piece::Control { opcode: 8, .. } => Err(Fault::Ended("a close frame".to_owned())),
-            Piece::Control { opcode: 9, payload } => {
-                encode(&mut out.main, Opcode::Pong, payload, false, Some(dialect.mask));
-                Ok(())
-            }
-            Piece::Control { .. } => Ok(()),
-        });
-        self.frames = frames;
-        fed
-    }
-
-    /// Subscribes.
-    fn send(&mut self, dialect: &Dialect, _payload: &[u8], out: &mut Out) {
-        let text = format!(r#"{{"type":"subscribe","feed":"{KEY}"}}"#);
-        encode(&mut out.main, Opcode::Text, text.as_bytes(), false, Some(dialect.mask));
-    }
-
-    fn verify(&self, dialect: &Dialect) -> Option<(u64, u64)> {
-        let (log, feed) = (self.log.as_ref()?, dialect.feed.as_ref()?);
+    /// How many of the documents that this client was sent were wrong, of how many; `None` where it isn't one of those that look.
+    pub(super) fn verify(&self, feed: &Feed) -> Option<(u64, u64)> {
+        let log = self.log.as_ref()?;
         let mut expected = Document::new(feed.shape);
         let mut has = Value::Null;
         let (mut wrong, mut verified) = (0, 0);

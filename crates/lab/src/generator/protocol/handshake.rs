@@ -2,16 +2,15 @@
 
 use std::fmt;
 
-use stentor_wire::http1::{HeadScanner, Limits, parse_response};
 use stentor_wire::ws::handshake::ClientHandshake;
 
+use super::answer::AnswerHead;
 use super::{Dialect, Fault, Protocol, mqtt};
 
 /// One that is under way.
 pub(super) struct Handshake {
     client: ClientHandshake,
-    scanner: HeadScanner,
-    received: Vec<u8>,
+    answer: AnswerHead,
 }
 
 impl fmt::Debug for Handshake {
@@ -28,16 +27,12 @@ impl Handshake {
         let subprotocol = [("Sec-WebSocket-Protocol", mqtt::SUBPROTOCOL)];
         let headers = if dialect.protocol == Protocol::Mqtt { &subprotocol[..] } else { &[] };
         client.write_request(out, &dialect.host, path, headers);
-        Self { client, scanner: HeadScanner::default(), received: Vec::new() }
+        Self { client, answer: AnswerHead::default() }
     }
 
     /// Takes what came; once the server has agreed, what came behind that.
     pub(super) fn take(&mut self, data: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
-        self.received.extend_from_slice(data);
-        let limits = Limits::default();
-        let Some(end) = self.scanner.find_end(&self.received, &limits)? else { return Ok(None) };
-        let response = parse_response(&self.received[..end], &limits)?;
-        self.client.check_response(&response)?;
-        Ok(Some(self.received.split_off(end)))
+        let agreed = self.answer.take(data, |answer| Ok(self.client.check_response(answer)?))?;
+        Ok(agreed.map(|(_, rest)| rest))
     }
 }

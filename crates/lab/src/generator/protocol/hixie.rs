@@ -10,8 +10,9 @@
 use fastrand::Rng;
 use md5::{Digest, Md5};
 use memchr::memchr;
-use stentor_wire::http1::{HeadScanner, Limits, parse_response, write_request_head};
+use stentor_wire::http1::write_request_head;
 
+use super::answer::AnswerHead;
 use super::frames::Piece;
 use super::{Dialect, Fault};
 
@@ -28,10 +29,9 @@ const SPACES_MAX: u64 = 12;
 #[derive(Debug)]
 pub(super) struct HixieHandshake {
     proof: [u8; PROOF_BYTES],
-    scanner: HeadScanner,
-    received: Vec<u8>,
-    /// Where the server's head ends, once it has come.
-    head_end: Option<usize>,
+    answer: AnswerHead,
+    /// What came behind the server's head, once that has come.
+    rest: Option<Vec<u8>>,
 }
 
 impl HixieHandshake {
@@ -52,33 +52,30 @@ impl HixieHandshake {
         write_request_head(out, "GET", path, &headers);
         out.extend_from_slice(&body);
         let proof = prove(first_number, second_number, body);
-        Self { proof, scanner: HeadScanner::default(), received: Vec::new(), head_end: None }
+        Self { proof, answer: AnswerHead::default(), rest: None }
     }
 
     /// Takes what came; once the server has proved itself, what came behind that.
     pub(super) fn take(&mut self, data: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
-        self.received.extend_from_slice(data);
-        let end = match self.head_end {
-            Some(end) => end,
+        let rest = match &mut self.rest {
+            Some(rest) => {
+                rest.extend_from_slice(data);
+                rest
+            }
             None => {
-                let limits = Limits::default();
-                let Some(end) = self.scanner.find_end(&self.received, &limits)? else { return Ok(None) };
-                let response = parse_response(&self.received[..end], &limits)?;
-                if response.status() != 101 {
-                    return Err(Fault::Status(response.status(), String::new()));
-                }
-                self.head_end = Some(end);
-                end
+                let agreed = self.answer.take(data, |answer| match answer.status() {
+                    101 => Ok(()),
+                    status => Err(Fault::Status(status, String::new())),
+                })?;
+                let Some(((), rest)) = agreed else { return Ok(None) };
+                self.rest.insert(rest)
             }
         };
-        if self.received.len() < end + PROOF_BYTES {
-            return Ok(None);
+        let Some((proof, rest)) = rest.split_at_checked(PROOF_BYTES) else { return Ok(None) };
+        match proof == self.proof {
+            true => Ok(Some(rest.to_vec())),
+            false => Err(Fault::Answer("an answer to another challenge")),
         }
-        let rest = self.received.split_off(end + PROOF_BYTES);
-        if self.received[end..] != self.proof {
-            return Err(Fault::Answer("an answer to another challenge"));
-        }
-        Ok(Some(rest))
     }
 }
 

@@ -66,7 +66,7 @@ use stentor_wire::sockjs::{self, Frame, Wrapping};
 use stentor_wire::ws::handshake::ResponseError;
 
 use self::envelope::{Envelope, TooLong};
-use self::feed::{Feed, FeedClient};
+use self::feed::Feed;
 use self::frames::Violation;
 use self::lines::LineClient;
 use self::polling::PollingClient;
@@ -75,6 +75,9 @@ use self::streaming::StreamingClient;
 use self::websocket::WebSocketClient;
 use super::{LoadSpec, Spec};
 use crate::payload::{HEAD_BYTES, Head, SEQUENCE_DIGITS, TIMED_BYTES};
+
+/// Of a refusal, the bytes that are told.
+const TOLD_BYTES: usize = 100;
 
 /// Why a connection can't go on. All are the server's doing.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +105,13 @@ pub(super) enum Fault {
     /// It ended the session, in good form.
     #[error("the server sent {0}")]
     Ended(String),
+}
+
+impl Fault {
+    /// An answer of another status, with what came of its body.
+    fn refused(status: u16, body: &[u8]) -> Self {
+        Self::Status(status, String::from_utf8_lossy(&body[..body.len().min(TOLD_BYTES)]).into_owned())
+    }
 }
 
 /// What a generator speaks, and where.
@@ -288,23 +298,20 @@ impl Dialect {
             host,
             path,
             tokens: Vec::new(),
-            mask: spec.mask.bytes(),
+            mask: spec.mask,
             feed: spec.document.map(Feed::new),
         }
     }
 
     /// A client whose main connection isn't there yet.
     pub(super) fn client(&self) -> Client {
-        if let Some(feed) = &self.feed {
-            return Box::new(FeedClient::new(self.protocol, feed));
-        }
         match self.protocol {
             Protocol::SocketIoPolling | Protocol::SocketIo2Polling | Protocol::SocketIo09Polling => {
                 Box::new(PollingClient::new(self.protocol))
             }
             Protocol::SockJsStreaming | Protocol::Sse => Box::new(StreamingClient::new(self.protocol)),
             Protocol::Tcp => Box::new(LineClient::default()),
-            _ => Box::new(WebSocketClient::new(self.protocol)),
+            _ => Box::new(WebSocketClient::new(self)),
         }
     }
 

@@ -16,7 +16,7 @@ use stentor_wire::engineio::{
 };
 use stentor_wire::http1::write_request_head;
 
-use super::answer::{Answer, Requests};
+use super::answer::{Answer, Requests, write_post};
 use super::envelope::{Arrived, MessageReader};
 use super::session::{Heard, Session};
 use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient, socketio09};
@@ -159,14 +159,7 @@ impl PollingClient {
             Bodies::SocketIo09 => socketio09::write_packets(&mut body, &self.queue),
         }
         self.queue.clear();
-        let length = body.len().to_string();
-        let headers = [
-            ("Host", dialect.host.as_str()),
-            ("Content-Type", PayloadFormat::Counted.content_type()),
-            ("Content-Length", &length),
-        ];
-        write_request_head(out, "POST", &self.target, &headers);
-        out.extend_from_slice(&body);
+        write_post(dialect, &self.target, PayloadFormat::Counted.content_type(), &body, out);
     }
 }
 

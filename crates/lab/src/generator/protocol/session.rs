@@ -70,6 +70,11 @@ impl Session {
         }
     }
 
+    /// Whether the load has begun; of Socket.IO 0.6 and NATS only.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
     /// Who the client is to a server of Bayeux's.
     pub(super) fn client_id(&self) -> &str {
         &self.client_id

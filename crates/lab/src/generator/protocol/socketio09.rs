@@ -21,7 +21,7 @@ use super::session::Heard;
 /// Bytes of a session's id.
 const ID_BYTES_MAX: usize = 128;
 /// Before and behind a packet's length.
-const MARK: char = '\u{fffd}';
+const MARK: &str = "\u{fffd}";
 const HEARTBEAT: &str = "2::";
 
 /// The id in the answer that grants a session. It goes into requests as it is.
@@ -55,21 +55,22 @@ pub(super) fn hear(packet: &[u8]) -> Result<Heard, Fault> {
 /// Calls `each` for the packets of a body.
 pub(super) fn packets(body: &[u8], mut each: impl FnMut(&str) -> Result<(), Fault>) -> Result<(), Fault> {
     let body = str::from_utf8(body).map_err(|_| Fault::Answer("a body that isn't text"))?;
-    if !body.starts_with(MARK) {
-        return each(body);
-    }
-    let wrong = Fault::Answer("a body whose lengths are wrong");
-    let mut rest = body;
-    while !rest.is_empty() {
-        let counted = rest.strip_prefix(MARK).and_then(|rest| rest.split_once(MARK));
-        let Some((Ok(units), packets)) = counted.map(|(units, packets)| (units.parse::<usize>(), packets))
-        else {
-            return Err(wrong);
-        };
-        let Some(end) = end_of(packets, units) else { return Err(wrong) };
-        let (packet, others) = packets.split_at(end);
-        each(packet)?;
-        rest = others;
+    if body.starts_with(MARK) { counted(body, MARK, each) } else { each(body) }
+}
+
+/// Calls `each` for the parts of `text` that follow each other, each preceded by its length in UTF-16 units between two marks.
+pub(super) fn counted(
+    mut text: &str,
+    mark: &str,
+    mut each: impl FnMut(&str) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    while !text.is_empty() {
+        let counted = text.strip_prefix(mark).and_then(|text| text.split_once(mark));
+        let part =
+            counted.and_then(|(units, text)| text.split_at_checked(end_of(text, units.parse().ok()?)?));
+        let (part, rest) = part.ok_or(Fault::Answer("a text whose lengths are wrong"))?;
+        each(part)?;
+        text = rest;
     }
     Ok(())
 }

@@ -11,9 +11,9 @@
 
 use std::collections::VecDeque;
 
-use stentor_wire::http1::{BodyDecoder, HeadScanner, Limits, parse_response, write_request_head};
+use stentor_wire::http1::{BodyDecoder, write_request_head};
 
-use super::answer::Requests;
+use super::answer::{AnswerHead, Requests, write_post};
 use super::envelope::{Arrived, MessageReader};
 use super::lines::take_lines;
 use super::session::Session;
@@ -25,8 +25,7 @@ pub(in super::super) struct StreamingClient {
     session: Session,
     /// Path of the session, where there is one.
     target: String,
-    scanner: HeadScanner,
-    head: Vec<u8>,
+    head: AnswerHead,
     /// While a body comes.
     body: Option<BodyDecoder>,
     messages: MessageReader,
@@ -41,8 +40,7 @@ impl StreamingClient {
         Self {
             session: Session::new(protocol),
             target: String::new(),
-            scanner: HeadScanner::default(),
-            head: Vec::new(),
+            head: AnswerHead::default(),
             body: None,
             messages: MessageReader::default(),
             side: Requests::default(),
@@ -63,38 +61,14 @@ impl StreamingClient {
         }
     }
 
-    /// Takes what came of a response's head; once it is whole and right, how many bytes of `data` were its own.
-    fn hear_head(&mut self, dialect: &Dialect, data: &[u8], out: &mut Out) -> Result<Option<usize>, Fault> {
-        let had = self.head.len();
-        self.head.extend_from_slice(data);
-        let limits = Limits::default();
-        let Some(end) = self.scanner.find_end(&self.head, &limits)? else { return Ok(None) };
-        let response = parse_response(&self.head[..end], &limits)?;
-        if response.status() != 200 {
-            let told = self.head[end..].iter().take(100).copied().collect();
-            let told = String::from_utf8(told).unwrap_or_default();
-            return Err(Fault::Status(response.status(), told));
-        }
-        self.body = Some(BodyDecoder::new(response.body(false)));
-        self.head.clear();
-        self.scanner = HeadScanner::default();
-        if dialect.protocol == Protocol::Sse {
-            out.happened.push(ClientEvent::Opened);
-        }
-        Ok(Some(end - had))
-    }
-
     /// Posts what waits, unless a POST is under way already.
     fn post(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
         if !self.side.begin(!self.queue.is_empty()) {
             return;
         }
-        let Some(body) = self.queue.pop_front() else { return };
-        let (target, length) = (format!("{}/xhr_send", self.target), body.len().to_string());
-        let headers =
-            [("Host", dialect.host.as_str()), ("Content-Type", "text/plain"), ("Content-Length", &length)];
-        write_request_head(out, "POST", &target, &headers);
-        out.extend_from_slice(&body);
+        if let Some(body) = self.queue.pop_front() {
+            write_post(dialect, &format!("{}/xhr_send", self.target), "text/plain", &body, out);
+        }
     }
 }
 
@@ -122,9 +96,17 @@ impl ProtocolClient for StreamingClient {
         }
         loop {
             let Some(body) = &mut self.body else {
-                let Some(used) = self.hear_head(dialect, data, out)? else { return Ok(()) };
-                data = &data[used..];
-                continue;
+                let begun =
+                    self.head.take(data, |head| Ok((head.status(), BodyDecoder::new(head.body(false)))))?;
+                let Some(((status, decoder), rest)) = begun else { return Ok(()) };
+                if status != 200 {
+                    return Err(Fault::refused(status, &rest));
+                }
+                self.body = Some(decoder);
+                if dialect.protocol == Protocol::Sse {
+                    out.happened.push(ClientEvent::Opened);
+                }
+                return self.receive(dialect, lane, &rest, out);
             };
             let decoded = body.decode(data)?;
             data = &data[decoded.consumed..];

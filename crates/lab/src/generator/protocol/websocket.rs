@@ -13,15 +13,19 @@ use stentor_wire::ws::{Opcode, encode};
 
 use super::answer::Answer;
 use super::envelope::{Arrived, MessageReader};
+use super::feed::{FeedReader, SUBSCRIBE};
 use super::frames::{FrameReader, Piece};
 use super::handshake::Handshake;
 use super::hixie::{self, HixieHandshake, HixieReader};
 use super::mqtt::PacketReader;
 use super::session::{Heard, Session};
-use super::socketio06::{self, Inner, InnerReader};
 use super::{
-    ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient, bayeux, mqtt, nats, socketio09,
+    ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient, bayeux, mqtt, nats, socketio06,
+    socketio09,
 };
+
+/// Bytes of a frame with several messages.
+const FRAME_BYTES_MAX: usize = 16 << 20;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -59,13 +63,20 @@ enum Cutter {
         end_with_frames: bool,
     },
     Packets(PacketReader),
-    SocketIo06(Box<InnerReader>),
+    /// Each is of a feed whose document is known.
+    Feed(Box<FeedReader>),
+    /// Each is counted, in frames, of which this has come.
+    Counted(Vec<u8>),
 }
 
 impl Cutter {
     fn take(&mut self, bytes: &[u8], ends: bool, ear: &mut Ear<'_>) -> Result<(), Fault> {
         match self {
             Self::Whole => ear.take(bytes, ends),
+            Self::Feed(reader) => match &ear.dialect.feed {
+                Some(feed) => reader.take(feed, bytes, ends, &mut ear.out.happened),
+                None => Err(Fault::Answer("there is no feed")),
+            },
             Self::Lines { end_with_frames } => {
                 let mut begin = 0;
                 for end in memchr_iter(b'\n', bytes) {
@@ -76,27 +87,38 @@ impl Cutter {
                 if ends || begin < bytes.len() { ear.take(&bytes[begin..], ends) } else { Ok(()) }
             }
             Self::Packets(packets) => packets.take(bytes, |bytes, ends| ear.take(bytes, ends)),
-            Self::SocketIo06(inner) => inner.take(bytes, ends, |inner| match inner {
-                Inner::Load { bytes, ends } => ear.take(bytes, ends),
-                Inner::Other(message) => ear.hear(message),
-            }),
+            Self::Counted(frame) => {
+                if frame.len() + bytes.len() > FRAME_BYTES_MAX {
+                    return Err(Fault::Answer("a frame that is too long"));
+                }
+                frame.extend_from_slice(bytes);
+                if !ends {
+                    return Ok(());
+                }
+                socketio06::messages(&std::mem::take(frame), |message| match ear.session.is_open() {
+                    true if !message.starts_with('~') => ear.take(message.as_bytes(), true),
+                    _ => ear.hear(message.as_bytes()),
+                })
+            }
         }
     }
 }
 
 impl WebSocketClient {
-    pub(super) fn new(protocol: Protocol) -> Self {
+    pub(super) fn new(dialect: &Dialect) -> Self {
+        let protocol = dialect.protocol;
         Self {
             opening: None,
             frames: match protocol {
                 Protocol::SocketIo06 | Protocol::SocketIo07 => Frames::Hixie(HixieReader::default()),
                 _ => Frames::Rfc(FrameReader::default()),
             },
-            cutter: match protocol {
-                Protocol::SocketIo06 => Cutter::SocketIo06(Box::default()),
-                Protocol::Centrifuge => Cutter::Lines { end_with_frames: true },
-                Protocol::Nats => Cutter::Lines { end_with_frames: false },
-                Protocol::Mqtt => Cutter::Packets(PacketReader::default()),
+            cutter: match (protocol, &dialect.feed) {
+                (_, Some(feed)) => Cutter::Feed(Box::new(FeedReader::new(protocol, feed, &dialect.path))),
+                (Protocol::SocketIo06, _) => Cutter::Counted(Vec::new()),
+                (Protocol::Centrifuge, _) => Cutter::Lines { end_with_frames: true },
+                (Protocol::Nats, _) => Cutter::Lines { end_with_frames: false },
+                (Protocol::Mqtt, _) => Cutter::Packets(PacketReader::default()),
                 _ => Cutter::Whole,
             },
             messages: MessageReader::default(),
@@ -168,7 +190,9 @@ impl ProtocolClient for WebSocketClient {
         };
         let Some(rest) = upgraded else { return Ok(()) };
         self.opening = None;
-        out.happened.extend(self.session.opens_at_once().then_some(ClientEvent::Opened));
+        if !matches!(self.cutter, Cutter::Feed(_)) && self.session.opens_at_once() {
+            out.happened.push(ClientEvent::Opened);
+        }
         if let Some(greeting) = self.session.greeting() {
             write_message(dialect, greeting, &mut out.main);
         }
@@ -183,6 +207,7 @@ impl ProtocolClient for WebSocketClient {
             }
             Protocol::Nats => nats::write_publication(&mut out.scratch, payload),
             Protocol::Mqtt => mqtt::write_publication(&mut out.scratch, payload),
+            _ if matches!(self.cutter, Cutter::Feed(_)) => out.scratch.extend_from_slice(SUBSCRIBE),
             _ => dialect.outbound.wrap(&mut out.scratch, payload),
         }
         write_message(dialect, &out.scratch, &mut out.main);
@@ -198,6 +223,13 @@ impl ProtocolClient for WebSocketClient {
 
     fn side_is_idle(&self) -> bool {
         !matches!(self.opening.as_deref(), Some(Opening::Asking(..)))
+    }
+
+    fn verify(&self, dialect: &Dialect) -> Option<(u64, u64)> {
+        match &self.cutter {
+            Cutter::Feed(reader) => reader.verify(dialect.feed.as_ref()?),
+            _ => None,
+        }
     }
 }
 

@@ -190,7 +190,7 @@ fn what_is_changed_is_seen() {
         (event(&intact, ""), unclean(48)),
         (event(&intact, r#""],"#), unclean(51)),
         (event(&intact, r#"\"xx"]"#), unclean(52)),
-        (event("short", r#""]"#), Seen::Payload(None, 7, false)),
+        (event("short", r#""]"#), Seen::Payload(None, 5, false)),
         (event(&intact.replacen('7', "-", 1), r#""]"#), Seen::Payload(None, 48, false)),
     ] {
         check(&dialect(Protocol::SocketIo).inbound, &[message.as_bytes()], &[expect]);

@@ -7,7 +7,6 @@ use super::frames::frame;
 use super::handshakes::{Pair, answer, numbered, request};
 use super::hixie::proof;
 use crate::generator::protocol::hixie::write_text;
-use crate::generator::protocol::socketio06::{Inner, InnerReader};
 use crate::generator::protocol::{ClientEvent, Lane, Protocol, socketio06, socketio09};
 
 const SESSION: &str = "9183-x:15:25:websocket,xhr-polling";
@@ -128,58 +127,26 @@ fn socket_io_06_counts_in_its_frames() {
 
 #[test]
 fn messages_are_cut_out_of_frames() {
-    /// (whether it is the load's, text); or what is wrong
-    fn read(frames: &[&[u8]], piece: usize) -> Result<Vec<(bool, String)>, String> {
-        let (mut reader, mut seen, mut load) = (InnerReader::default(), Vec::new(), Vec::new());
-        for frame in frames {
-            let pieces: Vec<&[u8]> = frame.chunks(piece).collect();
-            for (nth, bytes) in pieces.iter().enumerate() {
-                let taken = reader.take(bytes, nth + 1 == pieces.len(), |inner| {
-                    match inner {
-                        Inner::Other(message) => {
-                            seen.push((false, String::from_utf8_lossy(message).into_owned()));
-                        }
-                        Inner::Load { bytes, ends } => {
-                            load.extend_from_slice(bytes);
-                            if ends {
-                                let text = String::from_utf8(std::mem::take(&mut load)).unwrap();
-                                seen.push((true, text));
-                            }
-                        }
-                    }
-                    Ok(())
-                });
-                taken.map_err(|fault| fault.to_string())?;
-            }
-        }
-        Ok(seen)
-    }
-    let check = |frames: &[&str], expect: Result<&[(bool, &str)], &str>| {
-        let frames: Vec<&[u8]> = frames.iter().map(|frame| frame.as_bytes()).collect();
-        for piece in 1..40 {
-            let seen = read(&frames, piece);
-            let seen = match &seen {
-                Ok(seen) => Ok(seen.iter().map(|(load, text)| (*load, text.as_str())).collect::<Vec<_>>()),
-                Err(why) => Err(why.as_str()),
-            };
-            match (seen, expect) {
-                (Ok(seen), Ok(expect)) => assert_eq!(seen, expect, "pieces of {piece}"),
-                (Err(why), Err(expect)) => assert!(why.contains(expect), "{why}"),
-                (seen, _) => panic!("{seen:?} instead of {expect:?}"),
-            }
+    let check = |frame: &str, expect: Result<&[&str], &str>| {
+        let mut seen = Vec::new();
+        let read = socketio06::messages(frame.as_bytes(), |message| {
+            seen.push(message.to_owned());
+            Ok(())
+        });
+        match (read, expect) {
+            (Ok(()), Ok(expect)) => assert_eq!(seen, expect),
+            (Err(why), Err(expect)) => assert!(why.to_string().contains(expect), "{why}"),
+            (read, _) => panic!("{frame}: {read:?} instead of {expect:?}"),
         }
     };
-    check(&["~m~2~m~17"], Ok(&[(false, "17")]));
-    check(
-        &["~m~2~m~17~m~5~m~hello~m~0~m~~m~4~m~~h~1"],
-        Ok(&[(false, "17"), (true, "hello"), (true, ""), (false, "~h~1")]),
-    );
-    check(&["~m~0~m~", "~m~1~m~a"], Ok(&[(false, ""), (true, "a")]));
-    for wrong in ["hello", "~m~", "~m~~m~", "~m~x~m~", "~m~2~m~1", "~m~1~m~12", "~m~123456789~m~", "~m~2~mx"]
+    check("~m~2~m~17", Ok(&["17"]));
+    check("~m~2~m~17~m~5~m~hello~m~0~m~~m~4~m~~h~1", Ok(&["17", "hello", "", "~h~1"]));
+    check("~m~2~m~\u{1f600}~m~1~m~a", Ok(&["\u{1f600}", "a"]));
+    for wrong in ["hello", "~m~", "~m~~m~", "~m~x~m~", "~m~2~m~1", "~m~1~m~12", "~m~1~m~\u{1f600}", "~m~2~mx"]
     {
-        check(&[wrong], Err("length"));
+        check(wrong, Err("length"));
     }
-    check(&["~m~99999~m~", "x"], Err("length"));
+    check("~m~99999999999999999999~m~x", Err("length"));
 }
 
 #[test]
