@@ -1,5 +1,5 @@
 //! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`, those of `judge`, and
-//! `worker` and `bare-client`, which are for itself.
+//! `worker`, which is for itself.
 
 mod generate;
 mod judge;
@@ -17,7 +17,6 @@ use clap::{Args, Parser, Subcommand};
 use crate::Error;
 use crate::bench::{self, Effort};
 use crate::catalogue::{Catalogue, Running};
-use crate::ceiling::serve_bare_client;
 use crate::doctor::examine;
 use crate::generator::{DriverKind, Invocation, Protocol, serve_worker};
 use crate::measure::{
@@ -68,9 +67,6 @@ enum Command {
     /// One generator process of the others.
     #[command(hide = true)]
     Worker,
-    /// One bare client of `ceiling`.
-    #[command(hide = true)]
-    BareClient,
 }
 
 /// What is measured, where, and how undisturbed.
@@ -242,7 +238,6 @@ pub fn main(
         Command::Peers(folder) => done(list_peers(&folder, out, progress)),
         Command::Install(arguments) => done(install(&arguments, progress)),
         Command::Ceiling(arguments) => judge::run_ceiling(&arguments, out, progress),
-        Command::BareClient => done(serve_bare_client(&mut input, out)),
         Command::Worker => done(serve_worker(&mut input, out)),
     };
     result.unwrap_or_else(|error| {

@@ -12,7 +12,7 @@ use super::running::{Ran, run_server};
 use super::sampler::{growth_percent_per_10_s, held_kernel_bytes};
 use super::{Case, Contestant, Course, Metric, Options, delivery, overload, search};
 use crate::Error;
-use crate::generator::{Doubt, LoadSpec, Misbehaviour, OWN_CPU_MAX, Outcome, Span, is_spoiled};
+use crate::generator::{Doubt, Latencies, LoadSpec, Misbehaviour, OWN_CPU_MAX, Outcome, Span, is_spoiled};
 use crate::measure::Calls;
 
 /// Publications of a run that counts system calls, and how many a second: few enough that a traced server is done with
@@ -178,8 +178,9 @@ fn beside(
     // Of publications the median one's, so that it takes a lag in every other one to spoil it.
     let p99 = |ran: &Ran| {
         let outcome = &ran.outcome;
-        let fanout = !outcome.each_p99.is_empty();
-        let p99 = if fanout { outcome.each_p99.percentile(50.0) } else { outcome.latency.percentile(99.0) };
+        let each = Latencies::of(&outcome.p99_of_each_ns);
+        let fanout = !each.is_empty();
+        let p99 = if fanout { each.percentile(50.0) } else { outcome.latency.percentile(99.0) };
         (p99, outcome.lag.percentile(if fanout { 50.0 } else { 99.0 }))
     };
     let timely = |ran: &Ran| !is_spoiled(p99(ran).1, p99(ran).0);
@@ -221,7 +222,8 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         _ => outcome.server_cpu_per_message().map(|all| (all, outcome.started_cpu_per_message())),
     };
     let timed = !outcome.latency.is_empty();
-    let published = !outcome.last.is_empty();
+    let last = Latencies::of(&outcome.last_of_each_ns);
+    let published = !last.is_empty();
     let rested = matches!(case.course, Course::Rested(_));
     let resting = match ran.load {
         LoadSpec::Idle { hold } if !hold.is_zero() => Some(&outcome.load),
@@ -240,7 +242,7 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         (Metric::CpuPerConnection, outcome.server_cpu_per_connection().map(micros)),
         (Metric::LatencyP50, timed.then(|| percentile(50.0))),
         (Metric::LatencyP99, timed.then(|| percentile(99.0))),
-        (Metric::LastReceiver, published.then(|| millis(outcome.last.percentile(50.0)))),
+        (Metric::LastReceiver, published.then(|| millis(last.percentile(50.0)))),
         (Metric::Undelivered, (outcome.audit.expected > 0).then_some(undelivered * 100.0)),
         (Metric::IdleCpu, resting.map(|span| span.server_share() / connections * 1e6)),
         (Metric::BytesPerMessage, (received > 0.0 && outcome.messages > 0).then_some(received)),
@@ -255,7 +257,7 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         ("server share", timed.then(|| outcome.load.server_share())),
         (GENERATOR, timed.then(|| outcome.load.own_share())),
         (LAG, timed.then(|| millis(outcome.lag.percentile(99.0)))),
-        ("slowest publication ms", published.then(|| millis(outcome.last.max()))),
+        ("slowest publication ms", published.then(|| millis(last.max()))),
         ("server share connecting", rested.then(|| outcome.connect.server_share())),
         ("server share at rest", rested.then(|| outcome.idle.server_share())),
         ("documents verified", (outcome.verified > 0).then_some(outcome.verified as f64)),

@@ -8,7 +8,8 @@ use clap::{Args, ValueEnum};
 
 use crate::Error;
 use crate::generator::{
-    Cut, DriverKind, Invocation, LoadSpec, Misbehaviour, Outcome, Protocol, Publisher, Spec, Workers,
+    Cut, DriverKind, Invocation, Latencies, LoadSpec, Misbehaviour, Outcome, Protocol, Publisher, Spec,
+    Workers,
 };
 use crate::measure::end_children_on_signal;
 
@@ -167,9 +168,11 @@ fn describe(outcome: &Outcome) -> String {
         lines.push(format!("server CPU per message: {cpu:.2?} ({share:.0} % of a core)"));
     }
     lines.push(format!("generator: {:.0} % of a core", outcome.load.own_share() * 100.0));
-    for (what, times) in
-        [("latency", &outcome.latency), ("last receiver", &outcome.last), ("lag", &outcome.lag)]
-    {
+    for (what, times) in [
+        ("latency", &outcome.latency),
+        ("last receiver", &Latencies::of(&outcome.last_of_each_ns)),
+        ("lag", &outcome.lag),
+    ] {
         if !times.is_empty() {
             let [p50, p99, max] = [50.0, 99.0, 100.0].map(|percent| times.percentile(percent));
             lines.push(format!("{what}: p50 {p50:.1?}, p99 {p99:.1?}, max {max:.1?}"));

@@ -48,7 +48,7 @@ pub(super) fn run<D: Driver>(pool: &mut ConnectionPool<D>, outcome: &mut Outcome
     })?;
     outcome.load = before.until(&pool.read_clocks());
     outcome.messages = load.arrived;
-    outcome.last.record_ns(load.latency.max().as_nanos() as u64);
+    outcome.last_of_each_ns.push(load.latency.max().as_nanos() as u64);
     outcome.latency = load.latency;
     pool.audit.expected = open.len() as u64;
     pool.audit.delivered = load.arrived;

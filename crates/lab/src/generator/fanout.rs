@@ -172,9 +172,7 @@ pub(super) fn run<D: Driver>(
         ns.sort_unstable();
         let last_ns = ns.last().copied().unwrap_or(0);
         let p99_ns = ns.get(ns.len() * 99 / 100).copied().unwrap_or(0);
-        outcome.each_p99.record_ns(p99_ns);
         outcome.p99_of_each_ns.push(p99_ns);
-        outcome.last.record_ns(last_ns);
         outcome.last_of_each_ns.push(last_ns);
         outcome.overlapping += u64::from(u128::from(last_ns) > period.as_nanos());
     }

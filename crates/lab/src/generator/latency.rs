@@ -26,6 +26,13 @@ impl Latencies {
         }
     }
 
+    /// All of these.
+    pub fn of(each_ns: &[u64]) -> Self {
+        let mut latencies = Self::new();
+        each_ns.iter().for_each(|ns| latencies.record_ns(*ns));
+        latencies
+    }
+
     /// Counts one.
     #[inline]
     pub fn record_ns(&mut self, ns: u64) {

@@ -11,6 +11,7 @@
 //! Deliberately absent: compression, and gathering messages (`protocol::frames` and `protocol::envelope`).
 
 mod ask;
+mod bare;
 mod budget;
 mod chat;
 mod echo;

@@ -141,13 +141,9 @@ pub struct Outcome {
     pub latency: Latencies,
     /// The generator's lag behind its schedule.
     pub lag: Latencies,
-    /// Of each publication, the latency of its last receiver.
-    pub last: Latencies,
-    /// The same in the order of the publications, nanoseconds: several processes have several last receivers.
+    /// Of each publication, or of all answers, the latency of the last receiver, nanoseconds.
     pub last_of_each_ns: Vec<u64>,
-    /// Of each publication, the 99th percentile of its receivers (of each process's, where there are several).
-    pub each_p99: Latencies,
-    /// The same in the order of the publications, nanoseconds.
+    /// Of each publication, the 99th percentile of its receivers (the largest of several processes'), nanoseconds.
     pub p99_of_each_ns: Vec<u64>,
     /// The time since each of them was due, in the order of the publications, in as many slices as the spec says: found by the
     /// process that publishes.
@@ -195,8 +191,7 @@ impl Outcome {
         self.audit.merge(&other.audit);
         self.latency.merge(&other.latency);
         self.lag.merge(&other.lag);
-        self.merge_last(other);
-        self.each_p99.merge(&other.each_p99);
+        take_larger(&mut self.last_of_each_ns, &other.last_of_each_ns);
         take_larger(&mut self.p99_of_each_ns, &other.p99_of_each_ns);
         self.merge_opening(other);
         self.received_bytes += other.received_bytes;
@@ -220,15 +215,6 @@ impl Outcome {
             }
         }
         self.opening.splice(..0, other.opening.iter().copied());
-    }
-
-    /// A publication's last receiver is the last one of all processes.
-    fn merge_last(&mut self, other: &Self) {
-        if !take_larger(&mut self.last_of_each_ns, &other.last_of_each_ns) {
-            return self.last.merge(&other.last);
-        }
-        self.last = Latencies::new();
-        self.last_of_each_ns.iter().for_each(|ns| self.last.record_ns(*ns));
     }
 
     /// Server CPU per message of the measured span, the idle cost taken off.
@@ -298,13 +284,11 @@ impl Outcome {
     }
 }
 
-/// Of each publication what none of the processes exceeds; false where they don't have the same ones, or none.
-fn take_larger(ours_ns: &mut [u64], theirs_ns: &[u64]) -> bool {
-    let same = ours_ns.len() == theirs_ns.len() && !ours_ns.is_empty();
-    for (ns, theirs) in ours_ns.iter_mut().zip(theirs_ns).filter(|_| same) {
+/// Of each publication what none of the processes exceeds.
+fn take_larger(ours_ns: &mut [u64], theirs_ns: &[u64]) {
+    for (ns, theirs) in ours_ns.iter_mut().zip(theirs_ns) {
         *ns = (*ns).max(*theirs);
     }
-    same
 }
 
 /// Whether a generator that was late by `lag` says too little about a latency of `measured`, both at the same percentile.

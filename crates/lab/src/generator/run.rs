@@ -9,7 +9,7 @@ use stentor_driver::{Driver, EpollDriver, Options, UringDriver, Waker};
 
 use super::pool::{ConnectionPool, Load};
 use super::{
-    DriverKind, LoadSpec, Outcome, Progress, Publisher, Spec, ask, budget, chat, echo, fanout, follow,
+    DriverKind, LoadSpec, Outcome, Progress, Publisher, Spec, ask, bare, budget, chat, echo, fanout, follow,
     misbehave, reconnect,
 };
 use crate::Error;
@@ -42,10 +42,14 @@ pub fn run(
 /// As [`run`]; the connections are held until `done` returns.
 pub(super) fn run_and_hold(
     spec: &Spec,
-    connected: impl FnMut(&Outcome) -> Result<(), Error> + Send,
+    mut connected: impl FnMut(&Outcome) -> Result<(), Error> + Send,
     done: impl FnOnce(Outcome) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let _pinned = spec.core.map(pin_current).transpose().map_err(Error::io("pinning the generator"))?;
+    if spec.bare {
+        connected(&Outcome::default())?;
+        return done(bare::run(spec)?);
+    }
     let options = Options { events_per_turn: EVENTS_PER_TURN, ..Options::default() };
     match spec.driver {
         DriverKind::Epoll => {

@@ -70,6 +70,8 @@ pub struct Spec {
     pub stands_back: bool,
     /// The driver to stand on.
     pub driver: DriverKind,
+    /// By the least that a client can do, in its place: what the kernel costs.
+    pub bare: bool,
     /// Whether the process tells how it goes while it goes, and by what it multiplies what it hears, for all processes.
     pub live: Option<f64>,
 }
@@ -100,6 +102,7 @@ impl Spec {
             core: None,
             stands_back: false,
             driver: DriverKind::Epoll,
+            bare: false,
             live: None,
         }
     }

@@ -6,7 +6,10 @@ use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
+
+use time::UtcDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use super::record::{SCHEMA, Server};
 use super::{Machine, Record, Scenario, html};
@@ -195,8 +198,7 @@ fn tell(what: &str) {
 
 /// Now, as ISO 8601 has it.
 fn now() -> String {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    iso_8601(since_1970.as_secs())
+    UtcDateTime::now().truncate_to_second().format(&Rfc3339).unwrap_or_default()
 }
 
 /// Makes the servers ready that [`run`] takes with these options: in a network namespace it can't fetch anything. Returns who
@@ -241,21 +243,6 @@ fn own_versions(program: Option<&Path>) -> BTreeMap<String, String> {
         versions.insert("build".to_owned(), format!("{hash:016x}")[..8].to_owned());
     }
     versions
-}
-
-/// So many seconds after 1970 began, as `2026-11-21T19:12:14Z`.
-fn iso_8601(seconds: u64) -> String {
-    // Civil from days (Hinnant, chrono-compatible low-level date algorithms): eras of 400 years that begin in March.
-    let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 #[cfg(test)]

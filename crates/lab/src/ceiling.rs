@@ -4,11 +4,8 @@
 //! Both run against the same server, in turn, each in a process of its own on the same core. The loads are an echo in a closed
 //! loop, where each message is received and sent, and a fan-out, where messages are received.
 
-mod bare;
-
 use std::fmt;
-use std::io::{BufRead, Write};
-use std::process::{Command, Stdio};
+use std::io::Write;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -16,15 +13,13 @@ use serde::Serialize;
 use crate::Error;
 use crate::bench::{Application, Contestant, Options, median};
 use crate::catalogue::Catalogue;
-use crate::generator::{LoadSpec, Outcome, Protocol, Spec, Workers};
-use crate::measure::{Server, Ward};
+use crate::generator::{LoadSpec, Protocol, Spec, Workers};
+use crate::measure::Server;
 
 /// What the generator may cost at most, as a multiple of the bare client.
 pub const RATIO_MAX: f64 = 1.2;
 /// Publications a second of the fan-out.
 const RATE_HZ: f64 = 50.0;
-/// The word that begins a bare client on the lab's command line.
-pub const BARE_CLIENT: &str = "bare-client";
 
 /// How it is measured.
 #[derive(Clone, Debug)]
@@ -82,10 +77,11 @@ pub fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> Result<C
                 let path = contestant.path(application, Protocol::WebSocket);
                 let mut spec = Spec::new(server.address(), path, plan.connections, load.clone());
                 (spec.core, spec.driver) = (Some(options.generator_core), options.generator_driver);
-                let outcome = match which {
-                    0 => Workers::connect(&options.invocation, &spec)?.run()?,
-                    _ => by_bare_client(options, &spec, &server)?,
-                };
+                spec.bare = which == 1;
+                let lost = |error: Error| server.error(&error.to_string());
+                let outcome = Workers::connect(&options.invocation, &spec)
+                    .and_then(|mut workers| workers.run())
+                    .map_err(lost)?;
                 server.stop()?;
                 let (messages, cpu, wall) = (outcome.messages, outcome.load.own_cpu, outcome.load.wall);
                 if messages == 0 {
@@ -113,29 +109,6 @@ pub fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> Result<C
         });
     }
     Ok(Ceiling { rows })
-}
-
-fn by_bare_client(options: &Options, spec: &Spec, server: &Server) -> Result<Outcome, Error> {
-    let mut command = Command::new(&options.invocation.program);
-    command.arg(BARE_CLIENT).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let (mut child, _ward) = Ward::spawn(&mut command).map_err(Error::io("starting a bare client"))?;
-    let task = serde_json::to_string(spec).map_err(|error| Error::Usage(error.to_string()))?;
-    let told = child.stdin.take().map(|mut stdin| writeln!(stdin, "{task}"));
-    told.transpose().map_err(Error::io("giving a bare client its task"))?;
-    let output = child.wait_with_output().map_err(Error::io("waiting for a bare client"))?;
-    serde_json::from_slice(&output.stdout).map_err(|_| server.error("the bare client failed"))
-}
-
-/// The bare client's own process: its task from `input`, what it found to `output`.
-///
-/// # Errors
-/// If the server doesn't do what is expected of it.
-pub fn serve_bare_client(input: &mut dyn BufRead, output: &mut dyn Write) -> Result<(), Error> {
-    let mut line = String::new();
-    input.read_line(&mut line).map_err(Error::io("reading the task"))?;
-    let task = serde_json::from_str(&line).map_err(|error| Error::Usage(format!("the task: {error}")))?;
-    let found = serde_json::to_string(&bare::run(&task)?).map_err(|error| Error::Usage(error.to_string()))?;
-    writeln!(output, "{found}").map_err(Error::io("reporting"))
 }
 
 impl fmt::Display for Ceiling {

@@ -11,9 +11,9 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use stentor_wire::ws::{Opcode, encode};
 
+use super::{LoadSpec, Outcome, Span, Spec};
 use crate::Error;
-use crate::generator::{LoadSpec, Outcome, Span, Spec};
-use crate::measure::{CpuClock, pin_current};
+use crate::measure::CpuClock;
 use crate::payload;
 
 /// Events taken at once, and bytes received at once.
@@ -29,7 +29,6 @@ fn frame(bytes: usize) -> Vec<u8> {
 
 /// Its task is a generator's, and so is what it finds, as far as it finds that.
 pub(super) fn run(task: &Spec) -> Result<Outcome, Error> {
-    let _pinned = task.core.map(pin_current).transpose().map_err(Error::io("pinning (--generator-core)"))?;
     let (bytes, warm_up, measure, period) = match task.load {
         LoadSpec::EchoClosed { bytes, warm_up, measure } => (bytes, warm_up, measure, None),
         LoadSpec::Fanout { bytes, rate_hz, warm_up, count, .. } => {
