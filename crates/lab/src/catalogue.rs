@@ -104,6 +104,8 @@ pub(crate) enum Extra {
     Hs256,
     /// The same, ES256.
     Es256,
+    /// Compresses by permessage-deflate, which its clients offer.
+    Deflate,
 }
 
 fn install_script() -> PathBuf {
@@ -307,6 +309,7 @@ impl Known {
             None if matches!(self.extra, Extra::Hs256 | Extra::Es256) => {
                 "this program, with permissions; each client has its own token, of the algorithm in its name"
             }
+            None if self.extra == Extra::Deflate => "this program, on epoll, with permessage-deflate",
             None if self.args.iter().any(|arg| arg == "epoll") => "this program, on epoll",
             None if self.args.iter().any(|arg| arg == "io_uring") => "this program, on io_uring",
             None => "this program",
@@ -372,6 +375,7 @@ impl Catalogue {
             extra("stentor-epoll-auth", Extra::KnownToken),
             extra("stentor-epoll-hs256", Extra::Hs256),
             extra("stentor-epoll-es256", Extra::Es256),
+            extra("stentor-epoll-deflate", Extra::Deflate),
         ];
         let mut catalogue = Self { servers, unusable: Vec::new(), peers: peers.to_owned() };
         let unreadable =

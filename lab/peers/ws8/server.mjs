@@ -9,6 +9,7 @@ const { values } = parseArgs({
     port: { type: 'string', default: '0' },
     bytes: { type: 'string', default: '1000' },
     hz: { type: 'string', default: '20' },
+    deflate: { type: 'string', default: 'off' },
   },
 });
 const bytes = Math.max(36, Number(values.bytes));
@@ -17,7 +18,7 @@ const hz = Math.max(1, Number(values.hz));
 const server = new WebSocketServer({
   host: '127.0.0.1',
   port: Number(values.port),
-  perMessageDeflate: false,
+  perMessageDeflate: values.deflate === 'on' && { threshold: 0 },
   skipUTF8Validation: true,
   maxPayload: 16 * 1024 * 1024,
   backlog: 4096,

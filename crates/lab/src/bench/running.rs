@@ -218,6 +218,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     spec.document = document;
     spec.certificate.clone_from(&setup.certificate);
     spec.tokens.clone_from(&setup.tokens);
+    spec.deflate = extra == Extra::Deflate;
     spec.server_pids.clone_from(&servers.first);
     spec.started_pids.clone_from(&servers.started);
     spec.connect_rate_hz = case.connect_rate_hz.unwrap_or(spec.connect_rate_hz);

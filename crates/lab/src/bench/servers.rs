@@ -16,7 +16,7 @@ const DESCRIPTORS_KEPT: usize = 1000;
 /// in use still when new ones come.
 const DIRECT_MAX: usize = 255_000;
 /// Cores of Stentor's at most, where one doesn't hold that many.
-const CORES_MAX: usize = 2;
+const CORES_MAX: usize = 4;
 
 /// What a server is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

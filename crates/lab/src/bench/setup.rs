@@ -46,7 +46,7 @@ impl Setup {
             )
         };
         match known.extra {
-            Extra::Nothing => {}
+            Extra::Nothing | Extra::Deflate => {}
             Extra::Tls | Extra::TlsByNginx => {
                 setup.make_keys()?;
                 setup.certificate = Some(setup.folder.join("certificate.pem"));

@@ -105,7 +105,11 @@ pub(super) fn run<D: Driver>(
     mut plan: Plan,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    let payload = payload::blank(plan.bytes);
+    let payload = match pool.spec.deflate {
+        // Padding would compress to nothing.
+        true => payload::json(plan.bytes),
+        false => payload::blank(plan.bytes),
+    };
     plan.bytes = match pool.spec.document {
         Some(shape) => Document::new(shape).text().len(),
         None => payload.len(),

@@ -8,7 +8,7 @@
 //! One generator holds what one process may (descriptors); [`Workers`] runs several in processes of their own,
 //! which is also how a bench keeps the generator's core and CPU clock apart from everything else.
 //!
-//! Deliberately absent: compression, and gathering messages (`protocol::frames` and `protocol::envelope`).
+//! Deliberately absent: gathering messages (`protocol::frames` and `protocol::envelope`), but for compressed ones.
 
 mod ask;
 mod bare;

@@ -35,6 +35,8 @@ pub struct Spec {
     pub certificate: Option<PathBuf>,
     /// How clients show who they are, where they do.
     pub tokens: Option<Tokens>,
+    /// Whether clients of a WebSocket require permessage-deflate, without context takeover. Payloads of a fan-out are JSON then.
+    pub deflate: bool,
     /// How many connections, the publisher's included.
     pub connections: usize,
     /// Offset into the source addresses, so that several processes don't share one.
@@ -86,6 +88,7 @@ impl Spec {
             path: path.to_owned(),
             certificate: None,
             tokens: None,
+            deflate: false,
             connections,
             first_source: 0,
             connect_rate_hz: 4000.0,

@@ -51,6 +51,7 @@ fn cases(effort: Effort) -> Vec<Case> {
     cases.extend(feeds(effort));
     cases.extend(tls(effort));
     cases.extend(tokens(effort));
+    cases.push(deflate(effort));
     if effort == Effort::Quick {
         // Servers that no goal names.
         for Case { usual, targets, .. } in &mut cases {
@@ -107,6 +108,24 @@ fn tls(effort: Effort) -> Vec<Case> {
             idle.goals(&["stentor-epoll-tls", "uws-cpp-tls"], vec![bound(BytesPerConnection, 4500.0)]),
         ),
     ]
+}
+
+/// Compressed, beside the same server without compression: what all get is compressed once.
+fn deflate(effort: Effort) -> Case {
+    let clients = effort.of(2000, 2000, 200);
+    let title = format!(
+        "fan-out of 1,000 bytes of JSON to {clients} connections with permessage-deflate, 5 a second"
+    );
+    let load = (clients, LoadSpec::to_all(1000, 5.0, effort.of(10, 5, 2), effort.of(40, 15, 5)));
+    let metrics = &[CpuPerMessage, BytesPerMessage, LatencyP50, LatencyP99];
+    let case = Case::new("deflate-fanout", title, load, Protocol::WebSocket, metrics);
+    let goals = [("stentor-epoll", 1.1), ("uws-cpp-deflate", 0.5), ("ws8-deflate", 0.1)];
+    effort.case(
+        case.goals(
+            &["stentor-epoll-deflate", "stentor-epoll", "uws-cpp-deflate", "ws8-deflate"],
+            cpu(&goals),
+        ),
+    )
 }
 
 /// Clients with tokens, and permissions for what they do, beside the same server without.
@@ -229,9 +248,10 @@ fn socketio(effort: Effort) -> Vec<Case> {
         effort.case(fanout.goals(SOCKET_IO, goals)),
         effort.case(echo.goals(SOCKET_IO, cpu(&[("stentor-epoll-ws", 1.2), ("socketio4", 0.333)]))),
         effort.long_case(idle.goals(SOCKET_IO, [&memory[..], &bounds].concat())),
-        effort.case(
-            connect.connecting_at(1000.0).goals(SOCKET_IO, vec![ratio(CpuPerConnection, "socketio4", 0.1)]),
-        ),
+        effort.case(connect.connecting_at(1000.0).goals(
+            SOCKET_IO,
+            vec![bound(CpuPerConnection, 38.0), ratio(CpuPerConnection, "socketio4", 0.1)],
+        )),
         effort.steady_case(polled.goals(&["stentor-epoll", "socketio4", "socketioxide"], polled_goals)),
         cpu_budget::at_rate(effort),
     ]

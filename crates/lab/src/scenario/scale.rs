@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{Effort, Published, Scenario};
 use crate::bench::Metric::{
-    BytesPerConnection, CpuPerMessage, IdleCpu, KernelPerConnection, LastReceiver, PeakMemory,
+    BytesPerConnection, CpuPerMessage, IdleCpu, KernelPerConnection, LastReceiver, PeakMemory, Undelivered,
 };
-use crate::bench::{Case, Course};
+use crate::bench::{Case, Course, bound};
 use crate::generator::{LoadSpec, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -36,8 +36,10 @@ pub(super) const SCENARIO: Scenario = Scenario {
     cases,
 };
 
+/// With heartbeats for five minutes, a message to all is to take 9 s of one core, and the server 400 MB.
+const GOAL: usize = 1_000_000;
 /// All levels, with the name of each.
-const LEVELS: [(&str, usize); 8] = [
+const LEVELS: [(&str, usize); 9] = [
     ("scale-10k", 10_000),
     ("scale-25k", 25_000),
     ("scale-50k", 50_000),
@@ -46,6 +48,7 @@ const LEVELS: [(&str, usize); 8] = [
     ("scale-200k", 200_000),
     ("scale-250k", 250_000),
     ("scale-500k", 500_000),
+    ("scale-1m", GOAL),
 ];
 /// What is left to the machine, and what a connection takes of the rest: about 8 kB of the kernel for both ends, a quarter of
 /// which once more while a message is on its way to all, and the generator's own.
@@ -68,13 +71,25 @@ fn cases(effort: Effort) -> Vec<Case> {
         let every = DELIVERY_MAX.mul_f64(connections as f64).max(Duration::from_millis(500));
         let load = LoadSpec::to_all(1000, 1.0 / every.as_secs_f64(), 1, effort.of(3, 3, 2));
         let title = format!("{connections} connections, and a message of 1000 bytes to all");
-        let metrics =
-            &[LastReceiver, CpuPerMessage, BytesPerConnection, KernelPerConnection, IdleCpu, PeakMemory];
+        let metrics = &[
+            LastReceiver,
+            CpuPerMessage,
+            BytesPerConnection,
+            KernelPerConnection,
+            IdleCpu,
+            PeakMemory,
+            Undelivered,
+        ];
         let case = Case::new(name, title, (connections, load), Protocol::WebSocket, metrics);
         // Full: a heartbeat of every connection, and a little more.
-        let course = Course::Rested(effort.span(26.0, 3.0, 0.3));
+        let rest = if connections == GOAL { 300.0 } else { 26.0 };
+        let course = Course::Rested(effort.span(rest, 3.0, 0.3));
         let case = case.or(&[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp]).connecting_at(8000.0);
-        effort.long_case(Case { course, ..case })
+        let targets = match connections {
+            GOAL => vec![bound(CpuPerMessage, 9.0), bound(PeakMemory, 400e6), bound(Undelivered, 0.0)],
+            _ => Vec::new(),
+        };
+        effort.long_case(Case { course, targets, ..case })
     };
     let all = LEVELS.into_iter();
     match effort {

@@ -3,7 +3,8 @@
 //! The generator receives hundreds of megabytes a second and needs next to nothing of each message. So this cuts frames
 //! where they lie, however they come, and hands their payload on piece by piece; `stentor-wire` gathers whole messages
 //! and checks UTF-8, which would be the generator's CPU in the result. Deliberately strict: a mask, a reserved bit, a
-//! fragment or a control frame over 125 bytes is a [`Violation`] (no server here has a reason to send them).
+//! fragment or a control frame over 125 bytes is a [`Violation`] (no server here has a reason to send them); but for the bit of
+//! compression, where that was negotiated.
 //!
 //! Invariants: `header_len` is below what the header needs while it is gathered; `left` counts the payload bytes of the
 //! frame at hand that have not come.
@@ -14,11 +15,21 @@ const CONTROL_BYTES_MAX: usize = 125;
 /// Bytes of the longest header without a mask.
 const HEADER_BYTES_MAX: usize = 10;
 
+/// The bit of a compressed message.
+const COMPRESSED: u8 = 0x40;
+
 /// A part of what a server sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
     /// The next bytes of a text or binary message, perhaps none.
     Data {
+        /// The bytes.
+        bytes: &'a [u8],
+        /// Whether they are the last of this message.
+        ends: bool,
+    },
+    /// The same of a compressed message (RFC 7692 section 6).
+    Compressed {
         /// The bytes.
         bytes: &'a [u8],
         /// Whether they are the last of this message.
@@ -39,7 +50,7 @@ pub(in super::super) enum Violation {
     /// A frame from a server is never masked (section 5.1).
     #[error("a masked frame")]
     Masked,
-    /// No extension was negotiated (section 5.2).
+    /// No extension that uses it was negotiated (section 5.2).
     #[error("a reserved bit is set")]
     ReservedBit,
     /// Nobody asked for fragments.
@@ -60,6 +71,8 @@ pub(super) struct FrameReader {
     header: [u8; HEADER_BYTES_MAX],
     header_len: u8,
     in_payload: bool,
+    /// Whether compression was negotiated.
+    pub(super) deflate: bool,
     control_len: u8,
     /// Allocated for a control frame that is cut; most connections never need it.
     control: Option<Box<[u8; CONTROL_BYTES_MAX]>>,
@@ -88,7 +101,10 @@ impl FrameReader {
             let opcode = self.header[0] & 0x0f;
             if opcode < 8 {
                 if ends || here > 0 {
-                    each(Piece::Data { bytes, ends })?;
+                    each(match self.header[0] & COMPRESSED {
+                        0 => Piece::Data { bytes, ends },
+                        _ => Piece::Compressed { bytes, ends },
+                    })?;
                 }
             } else if let Some(payload) = self.take_control(bytes, ends) {
                 each(Piece::Control { opcode, payload })?;
@@ -127,7 +143,8 @@ impl FrameReader {
             self.header_len += take as u8;
             *data = &data[take..];
             if have < 2 && have + take == 2 {
-                check_start(self.header[0], self.header[1])?;
+                let allowed = if self.deflate { COMPRESSED } else { 0 };
+                check_start(self.header[0], self.header[1], allowed)?;
             }
         }
         let short = self.header[1] & 0x7f;
@@ -149,9 +166,10 @@ fn header_bytes(second: u8) -> usize {
     }
 }
 
-fn check_start(first: u8, second: u8) -> Result<(), Violation> {
+fn check_start(first: u8, second: u8, allowed: u8) -> Result<(), Violation> {
     let opcode = first & 0x0f;
-    if first & 0x70 != 0 {
+    let allowed = if opcode < 8 { allowed } else { 0 };
+    if first & 0x70 & !allowed != 0 {
         Err(Violation::ReservedBit)
     } else if second & 0x80 != 0 {
         Err(Violation::Masked)

@@ -34,7 +34,7 @@
 //! allows, the connection counts as lost. To add a protocol: its [`Protocol`] in `spoken`, its envelopes and paths here,
 //! what it hears in `session`, and an implementation of [`ProtocolClient`] where it is on no WebSocket.
 //!
-//! Deliberately absent: upgrades from one transport to another, binary messages, compression.
+//! Deliberately absent: upgrades from one transport to another, binary messages, compressing what clients send.
 
 mod answer;
 mod bayeux;
@@ -44,6 +44,7 @@ mod feed;
 mod frames;
 mod handshake;
 mod hixie;
+mod inflated;
 mod lines;
 mod mqtt;
 mod nats;
@@ -68,6 +69,7 @@ use stentor_wire::ws::handshake::ResponseError;
 use self::envelope::{Envelope, TooLong};
 use self::feed::Feed;
 use self::frames::Violation;
+use self::inflated::Inflated;
 use self::lines::LineClient;
 use self::polling::PollingClient;
 pub use self::spoken::Protocol;
@@ -88,6 +90,8 @@ pub(super) enum Fault {
     Handshake(#[from] ResponseError),
     #[error("{0}")]
     Frame(#[from] Violation),
+    #[error("{0}")]
+    Deflate(#[from] stentor_wire::ws::Error),
     #[error("{0}")]
     Message(#[from] TooLong),
     #[error("{0}")]
@@ -127,6 +131,8 @@ pub(super) struct Dialect {
     /// Of all clients, or one for each.
     pub(super) tokens: Vec<String>,
     mask: [u8; 4],
+    /// Whether clients of a WebSocket require permessage-deflate.
+    deflate: bool,
     /// Where clients are subscribed to one whose document is known.
     feed: Option<Feed>,
 }
@@ -147,6 +153,7 @@ pub(super) struct Out {
     pub(super) side: Vec<u8>,
     pub(super) happened: Vec<ClientEvent>,
     scratch: Vec<u8>,
+    inflated: Option<Box<Inflated>>,
 }
 
 /// What happened on a connection.
@@ -299,6 +306,7 @@ impl Dialect {
             path,
             tokens: Vec::new(),
             mask: spec.mask,
+            deflate: spec.deflate,
             feed: spec.document.map(Feed::new),
         }
     }

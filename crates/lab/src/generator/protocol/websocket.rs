@@ -34,6 +34,8 @@ pub(in super::super) struct WebSocketClient {
     opening: Option<Box<Opening>>,
     frames: Frames,
     cutter: Cutter,
+    /// Of a compressed message that hasn't ended.
+    compressed: Vec<u8>,
     messages: MessageReader,
     session: Session,
 }
@@ -121,6 +123,7 @@ impl WebSocketClient {
                 (Protocol::Mqtt, _) => Cutter::Packets(PacketReader::default()),
                 _ => Cutter::Whole,
             },
+            compressed: Vec::new(),
             messages: MessageReader::default(),
             session: Session::new(protocol),
         }
@@ -148,10 +151,15 @@ impl WebSocketClient {
     }
 
     fn take_frames(&mut self, dialect: &Dialect, data: &[u8], out: &mut Out) -> Result<(), Fault> {
-        let Self { frames, cutter, messages, session, .. } = self;
+        let Self { frames, cutter, compressed, messages, session, .. } = self;
         let mut ear = Ear { dialect, messages, session, out };
         let each = |piece: Piece<'_>| match piece {
             Piece::Data { bytes, ends } => cutter.take(bytes, ends, &mut ear),
+            Piece::Compressed { bytes, ends: true } if compressed.is_empty() => ear.inflate(bytes, cutter),
+            Piece::Compressed { bytes, ends } => {
+                compressed.extend_from_slice(bytes);
+                if ends { ear.inflate(&std::mem::take(compressed), cutter) } else { Ok(()) }
+            }
             Piece::Control { opcode, payload } => ear.control(opcode, payload),
         };
         match frames {
@@ -190,6 +198,9 @@ impl ProtocolClient for WebSocketClient {
         };
         let Some(rest) = upgraded else { return Ok(()) };
         self.opening = None;
+        if let Frames::Rfc(frames) = &mut self.frames {
+            frames.deflate = dialect.deflate;
+        }
         if !matches!(self.cutter, Cutter::Feed(_)) && self.session.opens_at_once() {
             out.happened.push(ClientEvent::Opened);
         }
@@ -255,6 +266,17 @@ impl Ear<'_> {
                 Ok(())
             }
         })
+    }
+
+    /// A whole compressed message.
+    fn inflate(&mut self, compressed: &[u8], cutter: &mut Cutter) -> Result<(), Fault> {
+        let mut inflated = self.out.inflated.take().unwrap_or_default();
+        let taken = match inflated.open(compressed) {
+            Ok(plain) => cutter.take(plain, true, self),
+            Err(error) => Err(error.into()),
+        };
+        self.out.inflated = Some(inflated);
+        taken
     }
 
     /// A message that isn't the load's.

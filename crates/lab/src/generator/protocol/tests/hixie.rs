@@ -59,6 +59,7 @@ fn read(pieces: &[&[u8]]) -> (Vec<Option<Vec<u8>>>, Result<(), Fault>) {
                     assert_eq!(opcode, 8);
                     seen.push(None);
                 }
+                Piece::Compressed { .. } => unreachable!("hixie-76 has no extensions"),
                 Piece::Data { bytes, ends } => {
                     text.extend_from_slice(bytes);
                     if ends {

@@ -1,4 +1,5 @@
 mod brokers;
+mod deflate;
 mod envelopes;
 mod feeds;
 mod frames;

@@ -1,0 +1,35 @@
+//! What servers compressed (RFC 7692), without context takeover. A server may send the same bytes to all, so what is the same as the
+//! last message of any client isn't inflated again: it is compared, which is an audit of every byte as well.
+
+use std::fmt;
+
+use stentor_wire::ws::Error;
+use stentor_wire::ws::deflate::Inflater;
+
+/// Bytes of a message.
+const INFLATED_BYTES_MAX: usize = 1 << 24;
+
+/// The last message, as it came and inflated.
+#[derive(Default)]
+pub(super) struct Inflated {
+    compressed: Vec<u8>,
+    inflater: Inflater,
+}
+
+impl fmt::Debug for Inflated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inflated").finish_non_exhaustive()
+    }
+}
+
+impl Inflated {
+    /// A whole message, inflated.
+    pub(super) fn open(&mut self, compressed: &[u8]) -> Result<&[u8], Error> {
+        if self.compressed != compressed {
+            self.compressed.clear();
+            self.inflater.inflate(compressed, INFLATED_BYTES_MAX)?;
+            self.compressed.extend_from_slice(compressed);
+        }
+        Ok(self.inflater.inflated())
+    }
+}
