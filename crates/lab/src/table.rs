@@ -20,9 +20,18 @@ impl Table {
         self.0.push(row.into_iter().map(Into::into).collect());
     }
 
+    /// As Markdown.
+    pub(crate) fn markdown(&self) -> String {
+        let row = |cells: &Vec<String>| format!("| {} |\n", cells.join(" | "));
+        let mut rows: Vec<String> = self.0.iter().map(row).collect();
+        rows.insert(1, "|---".repeat(self.0[0].len()) + "|\n");
+        rows.concat()
+    }
+
     /// As HTML. Figures are aligned to the right.
     pub(crate) fn html(&self) -> String {
-        let mut out = String::from("<div class=\"scroll\" tabindex=\"0\"><table>");
+        let mut out =
+            String::from("<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"table\"><table>");
         for (nth, row) in self.0.iter().enumerate() {
             out.push_str("<tr>");
             for (column, cell) in row.iter().enumerate() {

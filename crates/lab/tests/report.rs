@@ -52,6 +52,33 @@ fn several_results_are_one_page() {
     assert_eq!(page.matches("<svg ").count(), 4);
 }
 
+#[test]
+fn a_folder_of_results_gets_its_pages_and_a_list() {
+    let folder = std::env::temp_dir().join(format!("stentor-lab-folder-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/results/chat-rtt.json");
+    fs::copy(old, folder.join("old.json")).unwrap();
+    fs::write(folder.join("broken.json"), "{").unwrap();
+    let report = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stentor-lab"));
+        let output = command.arg("report").arg(&folder).output().unwrap();
+        (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let (success, said) = report();
+    assert!(success && said.contains("index.html") && said.contains("broken.json"), "{said}");
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    let (index, list) = (read("index.html"), read("README.md"));
+    assert!(index.contains("href=\"old.html\"") && index.contains("class=\"answer\""), "{index}");
+    assert!(read("old.html").contains("How this was measured") && read("old.svg").starts_with("<svg "));
+    for part in ["\n## chat-rtt: ", "\n- ", "](old.svg)", "\n| server | deliveries/s |", "\n|---|---|"] {
+        assert!(list.contains(part), "{part}: {list}");
+    }
+    fs::remove_file(folder.join("old.json")).unwrap();
+    let (success, said) = report();
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(!success && said.contains("there are no results in"), "{said}");
+}
+
 /// The chart of the published results shows the figures of the result beside it.
 #[test]
 fn the_published_chart_is_made_from_its_result() {

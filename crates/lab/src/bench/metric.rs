@@ -171,6 +171,17 @@ impl Metric {
     }
 }
 
+/// A text whose whole numbers have thousands separators.
+pub(crate) fn separated(text: &str) -> String {
+    let is_digit = |byte: &u8| byte.is_ascii_digit();
+    let parts = text.as_bytes().chunk_by(|one, other| is_digit(one) == is_digit(other));
+    let parts = parts.map(|part| match String::from_utf8_lossy(part) {
+        digits if part.len() > 3 && is_digit(&part[0]) => grouped(digits.parse().unwrap_or(0.0), 0),
+        other => other.into_owned(),
+    });
+    parts.collect()
+}
+
 /// A figure with so many decimals and thousands separators.
 pub(crate) fn grouped(value: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", value.abs());

@@ -29,7 +29,7 @@ pub(crate) use case::{bound, ratio};
 pub use curve::Curve;
 pub use disturbance::warnings;
 pub use metric::Metric;
-pub(crate) use metric::grouped;
+pub(crate) use metric::{grouped, separated};
 pub(crate) use overload::lasts as overload_lasts;
 pub use progress::Bar;
 pub use report::{Bound, CaseReport, Comparison, Report, ServerReport, Verdict};
@@ -384,7 +384,9 @@ fn run_case(
     }
     let mut repeats = Repeats::new(options.effort, pairs);
     let mut done = measured;
+    let (clock, mut rounds) = (Instant::now(), 0);
     for round in 0..pairs {
+        let before = done;
         let order: Vec<usize> =
             if round % 2 == 0 { (0..names.len()).collect() } else { (0..names.len()).rev().collect() };
         for index in order {
@@ -418,10 +420,17 @@ fn run_case(
             keep(found)?;
             std::thread::sleep(PAUSE);
         }
-        if rule == Rule::Sequential && round + 1 < pairs && report(&trials).suffices() {
-            let left = (pairs - round - 1) * names.len();
-            progress.say(&format!("{}: the intervals suffice after {} rounds", case.name, round + 1));
-            progress.skip(left);
+        rounds += u32::from(done > before);
+        if rule == Rule::Sequential && round + 1 < pairs {
+            let why = if report(&trials).suffices() {
+                "the intervals suffice"
+            } else if stats::is_late(round + 1, clock.elapsed(), rounds, names.len()) {
+                "the time is used up"
+            } else {
+                continue;
+            };
+            progress.say(&format!("{}: {why} after {} rounds", case.name, round + 1));
+            progress.skip((pairs - round - 1) * names.len());
             break;
         }
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::sentence;
 use super::stats::{Rule, is_difference, median, ratio_interval, ratios, resolution, suffices};
-use super::{Case, Curve, Interval, LAG, Metric, Trial};
+use super::{Case, Curve, Interval, LAG, Metric, Trial, separated};
 use crate::table::Table;
 
 /// Everything.
@@ -227,7 +227,7 @@ impl CaseReport {
             rate_hz.map_or(case.title.clone(), |rate_hz| format!("{}, {rate_hz:.0} a second", case.title));
         Self {
             name: case.name.to_owned(),
-            title,
+            title: separated(&title),
             metrics: case.metrics.to_vec(),
             rate_hz,
             connections: case.fixed_connections(),
@@ -301,7 +301,7 @@ impl CaseReport {
                     row.push(server.comparisons.get(metric).map_or(String::new(), Comparison::to_string));
                 }
             }
-            let sound = server.trials.iter().filter(|trial| trial.doubts.is_empty()).count();
+            let sound = self.metrics.first().map_or(0, |main| server.sound(*main).len());
             row.push(format!("{sound}/{}", server.trials.len()));
             table.push(row);
         }

@@ -70,47 +70,70 @@ fn of_server(case: &CaseReport, first: &ServerReport, other: &ServerReport) -> S
                 .iter()
                 .map(|(metric, comparison)| format!("{} its {}", multiple(comparison), metric.phrase()))
                 .collect();
-            match rest.split_last() {
-                None => {}
-                Some((last, [])) => sentence += &format!(" at {last}"),
-                Some((last, others)) => sentence += &format!(" at {} and {last}", others.join(", ")),
+            if !rest.is_empty() {
+                sentence += &format!(" at {}", enumerated(&rest));
             }
             sentence
         }
     };
-    let open: Vec<String> =
-        open.into_iter().map(|(metric, comparison)| inconclusive(metric, comparison, first, other)).collect();
-    if !open.is_empty() {
-        sentence += &format!("; {}", open.join("; "));
+    for open in undecided(&open, first, other) {
+        sentence += &format!("; {open}");
     }
     sentence
 }
 
-/// Why this metric isn't decided.
-fn inconclusive(
-    metric: Metric,
-    comparison: Option<&Comparison>,
+/// Which of these metrics don't differ by much, and then, by reason, which aren't decided.
+fn undecided(
+    open: &[(Metric, Option<&Comparison>)],
     first: &ServerReport,
     other: &ServerReport,
-) -> String {
-    let what = metric.phrase();
-    match comparison {
-        None => {
-            let culprit = if first.sound(metric).is_empty() { first } else { other };
-            format!("{what} inconclusive: {}", reason(culprit, metric))
+) -> Vec<String> {
+    let mut alike = Vec::new();
+    // Noise has no name.
+    let mut causes: Vec<(Option<String>, Vec<String>)> = Vec::new();
+    let mut percents: Vec<f64> = Vec::new();
+    for (metric, comparison) in open {
+        let mut what = metric.phrase().to_owned();
+        let why = match comparison {
+            None => {
+                let culprit = if first.sound(*metric).is_empty() { first } else { other };
+                Some(reason(culprit, *metric))
+            }
+            Some(Comparison { bound: Some(_), .. }) => Some("the generator was at its limit".to_owned()),
+            Some(Comparison { resolution: None, .. }) => Some("too few runs".to_owned()),
+            Some(Comparison { resolution: Some(least), ratio, .. }) => {
+                let (percent, ratio) = ((least - 1.0) * 100.0, ratio.median);
+                if *least <= 1.1 {
+                    alike.push(format!("{what} within {:.0} % ({ratio:.2}×)", percent.max(1.0)));
+                    continue;
+                }
+                what += &format!(" ({ratio:.2}×)");
+                percents.push(percent);
+                None
+            }
+        };
+        match causes.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, others)) => others.push(what),
+            None => causes.push((why, vec![what])),
         }
-        Some(Comparison { bound: Some(_), .. }) => {
-            format!("{what} inconclusive: the generator was at its limit")
-        }
-        Some(Comparison { resolution: None, .. }) => format!("{what} inconclusive: too few runs"),
-        Some(Comparison { resolution: Some(least), ratio, .. }) if *least <= 1.1 => {
-            format!("{what} within {:.0} % ({:.2}×)", ((least - 1.0) * 100.0).max(1.0), ratio.median)
-        }
-        Some(Comparison { resolution: Some(least), ratio, .. }) => format!(
-            "{what} inconclusive ({:.2}×, minimum detectable difference {:.0} %)",
-            ratio.median,
-            (least - 1.0) * 100.0
-        ),
+    }
+    percents.sort_by(f64::total_cmp);
+    let noise = match &percents[..] {
+        [least, .., most] => format!("minimum detectable difference {least:.0} to {most:.0} %"),
+        _ => format!("minimum detectable difference {:.0} %", percents.iter().sum::<f64>()),
+    };
+    let said = |(why, metrics): &(Option<String>, Vec<String>)| {
+        format!("{} inconclusive: {}", enumerated(metrics), why.as_ref().unwrap_or(&noise))
+    };
+    alike.extend(causes.iter().map(said));
+    alike
+}
+
+/// "one, two and three".
+fn enumerated(names: &[String]) -> String {
+    match names.split_last() {
+        Some((last, others @ [_, ..])) => format!("{} and {last}", others.join(", ")),
+        _ => names.concat(),
     }
 }
 

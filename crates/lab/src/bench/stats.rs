@@ -1,5 +1,7 @@
 //! Medians, ratios of pairs, their intervals, and what may be called a difference.
 
+use std::time::Duration;
+
 use fastrand::Rng;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -178,6 +180,8 @@ const SEQUENTIAL: f64 = 1.25;
 /// An interval suffices where it shows a difference and is no wider than this, or shows that there is none beyond the second.
 const NARROW: f64 = 1.25;
 const EQUAL: f64 = 1.1;
+/// What a quick case may take for each server and for the A/A test: 2 minutes for two servers.
+const PER_SERVER: Duration = Duration::from_secs(40);
 /// Rounds before the first look.
 const LOOKS_FROM: usize = 3;
 
@@ -189,6 +193,11 @@ pub(super) fn suffices(ratios: &[f64], of_itself: &[f64]) -> bool {
     let Some(resolution) = resolution(ratios, of_itself, Rule::Sequential) else { return false };
     let differs = is_difference(ratios, of_itself, true, Rule::Sequential);
     resolution <= if differs { NARROW } else { EQUAL }
+}
+
+/// Whether a further round would exceed the time of a quick case, where as many as were `made` took so long.
+pub(super) fn is_late(round: usize, spent: Duration, made: u32, servers: usize) -> bool {
+    round >= LOOKS_FROM && spent + spent / made.max(1) > PER_SERVER.saturating_mul(servers as u32)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::plot::bars;
 use crate::scenario::compare::compare;
 use crate::scenario::gate::judge;
 use crate::scenario::history::{History, Question};
-use crate::scenario::{Record, page};
+use crate::scenario::{Record, folder_pages, page};
 
 /// Runs of each server that a gate makes where nobody says how many: fewer tell too little from noise.
 const PAIRS_OF_GATE: usize = 3;
@@ -35,7 +35,8 @@ pub(super) struct CompareArguments {
 
 #[derive(Args)]
 pub(super) struct ReportArguments {
-    /// The results, JSON files; several, of one scenario or of different ones, come on one page.
+    /// The results, JSON files; several, of one scenario or of different ones, come on one page. Of a folder each result gets a
+    /// page and a chart beside it, and `index.html` and `README.md` list them.
     #[arg(required = true)]
     results: Vec<PathBuf>,
     /// Where the page goes [default: beside the result, if it is one; several: report.html].
@@ -153,6 +154,11 @@ pub(super) fn run_compare(arguments: &CompareArguments, out: &mut dyn Write) -> 
 }
 
 pub(super) fn run_report(arguments: &ReportArguments, out: &mut dyn Write) -> Result<ExitCode, Error> {
+    if let [folder] = &arguments.results[..]
+        && folder.is_dir()
+    {
+        return report_folder(folder, out);
+    }
     let kept = arguments.results.iter().map(|path| Record::read(path));
     let kept: Vec<Record> = kept.collect::<Result<_, _>>()?;
     if let Some(path) = &arguments.chart {
@@ -175,6 +181,20 @@ pub(super) fn run_report(arguments: &ReportArguments, out: &mut dyn Write) -> Re
         Error::Usage(format!("{}: {error} (--page says where the page goes)", path.display()))
     })?;
     print(out, format_args!("{}\n", path.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the pages of a folder of results into it.
+fn report_folder(folder: &Path, out: &mut dyn Write) -> Result<ExitCode, Error> {
+    let (found, unread) = Record::read_folder(folder)?;
+    unread.iter().try_for_each(|why| print(out, format_args!("skipped: {why}\n")))?;
+    if found.is_empty() {
+        return Err(Error::Usage(format!("there are no results in {}", folder.display())));
+    }
+    for (name, text) in folder_pages(&found) {
+        fs::write(folder.join(name), text).map_err(Error::io("writing the pages"))?;
+    }
+    print(out, format_args!("{}\n", folder.join("index.html").display()))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -47,7 +47,7 @@ const DELIVERIES_MAX_HZ: f64 = 500_000.0;
 
 fn cases(effort: Effort) -> Vec<Case> {
     let level = |name, connections: usize| {
-        let growth = effort.of(1.15, 1.4, 2.0);
+        let growth = effort.of(1.15, 1.5, 2.0);
         let first = effort.of(10_000.0, 10_000.0, 2000.0);
         let last = effort.of(DELIVERIES_MAX_HZ, DELIVERIES_MAX_HZ, 4000.0);
         let rates = std::iter::successors(Some(first), |rate: &f64| Some(rate * growth));
@@ -56,7 +56,7 @@ fn cases(effort: Effort) -> Vec<Case> {
         let plan = ChatPlan {
             bytes: HEAD_BYTES,
             rates_hz,
-            step: effort.span(3.0, 0.8, 0.3),
+            step: effort.span(3.0, 0.6, 0.3),
             late: Duration::from_secs(5),
             mean_max: Duration::from_millis(1500),
         };

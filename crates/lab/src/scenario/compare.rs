@@ -197,7 +197,7 @@ impl fmt::Display for ComparedResults {
 
 impl ComparedResults {
     pub(super) fn table(&self) -> Table {
-        let mut table = Table::new(["case", "server", "figure", "old", "new", "ratio", ""]);
+        let mut table = Table::new(["case", "server", "figure", "old", "new", "ratio", "verdict"]);
         for row in &self.rows {
             let figure =
                 |value: Option<f64>| value.map_or("–".to_owned(), |value| row.metric.format(value));

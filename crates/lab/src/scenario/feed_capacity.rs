@@ -52,7 +52,7 @@ fn cases(effort: Effort) -> Vec<Case> {
     let test = |name, connections: usize, bytes: usize, rate_hz: f64| {
         let connections = effort.of(connections, connections, connections / 20);
         let rate_hz = effort.of(rate_hz, rate_hz, 4.0);
-        let load = LoadSpec::to_all(bytes, rate_hz, effort.of(5, 2, 1), effort.of(20, 5, 3));
+        let load = LoadSpec::to_all(bytes, rate_hz, effort.of(5, 1, 1), effort.of(20, 4, 3));
         let title = format!("{bytes} bytes to {connections} clients, {rate_hz} a second");
         let case = Case::new(name, title, (connections, load), Protocol::StentorV1, COSTS);
         effort.case(of_document(case, bytes).or(&[Protocol::WebSocket]))

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs;
 use std::path::Path;
 
 use super::html::{drawn, page_of};
@@ -65,24 +64,8 @@ impl History {
     /// # Errors
     /// If the folder can't be read, or nothing in it answers the question.
     pub fn read(folder: &Path, question: &Question) -> Result<Self, Error> {
-        let unreadable =
-            |error: std::io::Error| Error::Usage(format!("{}: {error} (--results)", folder.display()));
-        let mut kept = Vec::new();
-        let mut unread = Vec::new();
-        for entry in fs::read_dir(folder).map_err(unreadable)? {
-            let path = entry.map_err(unreadable)?.path();
-            if path.extension().is_none_or(|extension| extension != "json") {
-                continue;
-            }
-            match Record::read(&path) {
-                Ok(found) => {
-                    let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                    kept.push((file, found));
-                }
-                Err(error) => unread.push(error.to_string()),
-            }
-        }
-        kept.sort_by(|(_, one), (_, other)| one.began.cmp(&other.began));
+        let (kept, unread) =
+            Record::read_folder(folder).map_err(|error| Error::Usage(format!("{error} (--results)")))?;
         let mut history = Self {
             server: question.server.clone(),
             against: question.against.clone(),

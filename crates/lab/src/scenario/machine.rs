@@ -46,6 +46,12 @@ impl Machine {
         }
     }
 
+    /// In a few words.
+    pub(super) fn line(&self) -> String {
+        let kind = if self.is_virtual { "virtual machine" } else { "machine" };
+        format!("{kind} with {} cores ({})", self.cores, self.cpu)
+    }
+
     /// In what the two differ, in words. What one of them doesn't say doesn't count.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);

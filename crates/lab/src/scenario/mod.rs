@@ -28,7 +28,7 @@ mod scale;
 mod slow_readers;
 mod storm;
 
-pub use html::page;
+pub use html::{folder_pages, page};
 pub use machine::Machine;
 pub use record::{About, Record, Server};
 pub use run::{Resume, install, run};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Machine, Scenario};
 use crate::Error;
-use crate::bench::{Effort, Report};
+use crate::bench::{Effort, Report, separated};
 
 /// The number of the schema; it grows when something changes its meaning or goes.
 pub(super) const SCHEMA: u32 = 1;
@@ -35,6 +35,9 @@ pub struct Record {
     /// What was found.
     pub report: Report,
 }
+
+/// Results with the names of their files.
+pub(super) type Named = Vec<(String, Record)>;
 
 /// The texts of a scenario: see [`Scenario`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -94,6 +97,28 @@ impl Record {
         Self::parse(&text).map_err(wrong)
     }
 
+    /// Those in a folder with the names of their files, the oldest first, and which of its JSON files are none.
+    ///
+    /// # Errors
+    /// If the folder can't be read.
+    pub(crate) fn read_folder(folder: &Path) -> Result<(Named, Vec<String>), Error> {
+        let unreadable = |error: std::io::Error| Error::Usage(format!("{}: {error}", folder.display()));
+        let (mut found, mut unread) = (Vec::new(), Vec::new());
+        for entry in fs::read_dir(folder).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            match Self::read(&path) {
+                Ok(record) => found.push((file, record)),
+                Err(error) => unread.push(error.to_string()),
+            }
+        }
+        found.sort_by(|(_, one), (_, other)| one.began.cmp(&other.began));
+        Ok((found, unread))
+    }
+
     /// The same of a text; an error says what is wrong with it.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         #[derive(Deserialize)]
@@ -106,7 +131,12 @@ impl Record {
             false => format!("no result of a scenario: {error}"),
         };
         match serde_json::from_str(text).map_err(wrong)? {
-            Version { schema: 0..=SCHEMA } => serde_json::from_str(text).map_err(wrong),
+            Version { schema: 0..=SCHEMA } => {
+                let mut record: Self = serde_json::from_str(text).map_err(wrong)?;
+                // Those of 2026 have none.
+                record.report.cases.iter_mut().for_each(|case| case.title = separated(&case.title));
+                Ok(record)
+            }
             Version { schema } => {
                 Err(format!("its format has the number {schema}, this program knows {SCHEMA}"))
             }

@@ -55,7 +55,7 @@ const LAST_MAX_MS: f64 = 300.0;
 fn cases(effort: Effort) -> Vec<Case> {
     let room = |name, connections: usize| {
         let rate_hz = effort.of(4.0, 4.0, 10.0);
-        let load = LoadSpec::to_all(1000, rate_hz, effort.of(8, 4, 2), effort.of(30, 30, 5));
+        let load = LoadSpec::to_all(1000, rate_hz, effort.of(8, 2, 2), effort.of(30, 16, 5));
         let title = format!("messages of 1000 characters to a room of {connections}");
         let metrics = &[LastReceiver, LatencyP50, LatencyP99, CpuPerMessage, BytesPerConnection];
         let case = Case::new(name, title, (connections, load), Protocol::SocketIo, metrics);

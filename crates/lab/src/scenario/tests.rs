@@ -2,6 +2,7 @@ use std::path::Path;
 
 use super::*;
 use crate::catalogue::Catalogue;
+use crate::generator::LoadSpec;
 
 #[test]
 fn scenarios_say_what_they_are_and_name_who_can_take_part() {
@@ -39,5 +40,22 @@ fn scenarios_say_what_they_are_and_name_who_can_take_part() {
                 assert!(effort != Effort::Smoke || case.pairs == 1, "{}", case.name);
             }
         }
+    }
+}
+
+#[test]
+fn a_quick_case_takes_two_minutes_for_two_servers_at_most() {
+    for case in SCENARIOS.iter().flat_map(|scenario| (scenario.cases)(Effort::Quick)) {
+        let connecting_s = case.connections as f64 / case.connect_rate_hz.unwrap_or(4000.0);
+        let load_s = match &case.load {
+            LoadSpec::Chat(plan) => plan.step.as_secs_f64() * plan.rates_hz.len() as f64,
+            // It ends when the CPU is used up, of slow servers soon.
+            LoadSpec::Budget { .. } => continue,
+            load => load.lasts().as_secs_f64(),
+        };
+        // A start, idle connections and a pause. Five rounds are enough to find a factor of 1.5 (`bench::stats`).
+        let servers = if case.again { 3.0 } else { 2.0 };
+        let run_s = connecting_s + load_s + 0.7;
+        assert!(run_s * servers * case.pairs.min(5) as f64 <= 120.0, "{}: {run_s} s", case.name);
     }
 }

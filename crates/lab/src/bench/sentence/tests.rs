@@ -53,20 +53,32 @@ fn verdicts_are_sentences() {
     check(
         runs(&slow, true, None),
         runs(&fast, false, None),
-        "stentor uses 2.2× ws8's CPU per message (2.2–2.3×); round trips inconclusive: the generator was at its limit; p99 \
-         latency within 1 % (1.00×).",
+        "stentor uses 2.2× ws8's CPU per message (2.2–2.3×); p99 latency within 1 % (1.00×); round trips inconclusive: the \
+         generator was at its limit.",
     );
     check(
         runs(&slow, true, None),
         runs(&slow, true, None),
-        "stentor and ws8: no difference shown; round trips inconclusive: the generator was at its limit; CPU per message within 1 \
-         % (1.00×); p99 latency within 1 % (1.00×).",
+        "stentor and ws8: no difference shown; CPU per message within 1 % (1.00×); p99 latency within 1 % (1.00×); round trips \
+         inconclusive: the generator was at its limit.",
     );
     let noisy = [(1000.0, 10.0, 1.0), (3500.0, 14.0, 1.0), (300.0, 7.0, 1.0)];
     let (found, _) = said(runs(&fast, false, None), runs(&noisy, false, None), Vec::new());
     assert!(
-        found[0].contains("round trips inconclusive (2.10×, minimum detectable difference "),
+        found[0].contains("; round trips (2.10×) inconclusive: minimum detectable difference "),
         "{found:?}"
+    );
+    let (found, _) = said(runs(&noisy, false, None), runs(&slow, false, None), Vec::new());
+    assert!(
+        found[0].contains(
+            "round trips (1.00×) and CPU per message (1.00×) inconclusive: minimum detectable difference "
+        ) && found[0].contains(" to "),
+        "{found:?}"
+    );
+    check(
+        runs(&fast[..1], false, None),
+        runs(&slow[..1], false, None),
+        "stentor and ws8: no difference shown; round trips, CPU per message and p99 latency inconclusive: too few runs.",
     );
     check(Vec::new(), runs(&slow, false, None), "stentor: no valid run (round trips wasn't measured).");
 }

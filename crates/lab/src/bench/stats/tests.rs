@@ -118,17 +118,17 @@ fn a_resolution_is_worth_what_the_scatter_is() {
     assert!(is_beyond(1.2, 1.1) && is_beyond(0.8, 1.1) && !is_beyond(0.95, 1.1));
 }
 
-/// How many of a thousand sets find a difference when each is looked at after every round from the third to the sixth, and how
+/// How many of a thousand sets find a difference when each is looked at after every round from the third to the last, and how
 /// many rounds they take.
-fn found_step_by_step(scatter: f64, drift: f64, factor: f64) -> (usize, f64) {
+fn found_step_by_step(most: usize, scatter: f64, drift: f64, factor: f64) -> (usize, f64) {
     let mut noise = Noise { random: Rng::with_seed(17), scatter, drift };
     let (mut found, mut rounds) = (0, 0);
     for _ in 0..1000 {
-        let [ours, theirs, again] = noise.runs(6, factor);
+        let [ours, theirs, again] = noise.runs(most, factor);
         let until = |round: usize| {
             (ratios(&ours[..round], &theirs[..round]), ratios(&ours[..round], &again[..round]))
         };
-        let last = (3..6).find(|round| suffices(&until(*round).0, &until(*round).1)).unwrap_or(6);
+        let last = (3..most).find(|round| suffices(&until(*round).0, &until(*round).1)).unwrap_or(most);
         let (others, of_itself) = until(last);
         found += usize::from(is_difference(&others, &of_itself, true, Rule::Sequential));
         rounds += last;
@@ -139,16 +139,34 @@ fn found_step_by_step(scatter: f64, drift: f64, factor: f64) -> (usize, f64) {
 #[test]
 fn stopping_early_neither_invents_a_difference_nor_misses_a_large_one() {
     for (scatter, drift) in [(0.01, 0.0), (0.03, 0.1), (0.05, 0.1), (0.08, 0.2)] {
-        let (found, _) = found_step_by_step(scatter, drift, 1.0);
-        assert!(found <= 10, "{found} of 1000 without a difference, {scatter}, {drift}");
+        for most in 3..=6 {
+            let (found, _) = found_step_by_step(most, scatter, drift, 1.0);
+            assert!(found <= 10, "{found} of 1000 without a difference, {most} rounds, {scatter}, {drift}");
+        }
     }
-    for (scatter, drift, most_rounds) in [(0.01, 0.0, 4.0), (0.03, 0.1, 6.0)] {
+    // The default noise with the rounds that fit into a quick case's time at least, too.
+    for (most, scatter, drift, most_rounds) in [(6, 0.01, 0.0, 4.0), (6, 0.03, 0.1, 6.0), (5, 0.03, 0.1, 5.0)]
+    {
         for factor in [1.5, 1.0 / 1.5] {
-            let (found, rounds) = found_step_by_step(scatter, drift, factor);
+            let (found, rounds) = found_step_by_step(most, scatter, drift, factor);
             assert!(
                 found >= 950 && rounds <= most_rounds,
                 "{found} of 1000, {rounds} rounds, {scatter}, {drift}"
             );
         }
     }
+}
+
+#[test]
+fn no_round_begins_that_would_take_longer_than_two_minutes_for_two_servers() {
+    let check = |round, spent_s, made, servers, expect| {
+        assert_eq!(is_late(round, Duration::from_secs(spent_s), made, servers), expect, "{round} {spent_s}");
+    };
+    check(4, 96, 4, 3, false);
+    check(4, 97, 4, 3, true);
+    check(4, 97, 4, 4, false);
+    // Three are always made, and those of before an interruption took no time now.
+    check(2, 300, 2, 3, false);
+    check(4, 30, 1, 3, false);
+    check(4, 61, 1, 3, true);
 }
