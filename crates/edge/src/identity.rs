@@ -12,6 +12,20 @@ use stentor_hub::{CoreId, Disconnect};
 /// Random bytes of an id. Engine.IO's own ids have as many.
 const SID_BYTES: usize = 15;
 
+/// What base64url is made of (RFC 4648 section 5).
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// Writes an id of 15 bytes as 20 characters of base64url. A general encoder takes four times as many instructions for so few
+/// bytes, and a client that connects is told several ids.
+pub(crate) fn write_id(f: &mut fmt::Formatter<'_>, bytes: &[u8; SID_BYTES]) -> fmt::Result {
+    let mut text = [0; 20];
+    for (characters, group) in text.as_chunks_mut::<4>().0.iter_mut().zip(bytes.as_chunks::<3>().0) {
+        let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
+        *characters = [18, 12, 6, 0].map(|shift| ALPHABET[(bits >> shift) as usize % ALPHABET.len()]);
+    }
+    f.write_str(std::str::from_utf8(&text).unwrap_or_default())
+}
+
 /// The id of a client, which is also its secret. Engine.IO's are drawn from the system's random source, and travel as 20
 /// characters; those of SockJS are digests, under a seed that nobody knows, of what their clients chose. The first byte
 /// modulo the number of cores is the core that owns the client. In a cluster, the four bytes after it of a drawn id are the
@@ -52,7 +66,7 @@ impl Sid {
 
 impl fmt::Display for Sid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&URL_SAFE_NO_PAD.encode(self.0))
+        write_id(f, &self.0)
     }
 }
 

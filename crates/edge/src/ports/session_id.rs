@@ -8,6 +8,7 @@
 //! An id is no secret: whoever knows it can't act as the session. (The `sid` of Engine.IO is one, because requests of
 //! polling clients carry nothing else.)
 
+use crate::identity::write_id;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::fmt;
@@ -71,7 +72,7 @@ impl PublicId {
 
 impl fmt::Display for PublicId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&URL_SAFE_NO_PAD.encode(self.0))
+        write_id(f, &self.0)
     }
 }
 
