@@ -114,9 +114,10 @@ attack:
 	$(CARGO) build --release --quiet --package stentor --package stentor-attack
 	target/release/stentor-attack table
 
-# The cases of several nodes alone. They need redis-server: see docs/cluster.md.
+# What several nodes cost, beside one node and two of Socket.IO: see docs/cluster.md.
 bench-cluster:
-	lab/bench --cases cluster-fanout,cluster-latency,cluster-feed
+	$(CARGO) build --release --quiet --package stentor
+	node lab/cluster/bench.mjs --stentor $${CARGO_TARGET_DIR:-target}/release/stentor
 
 # Compares Stentor with bare loops and other servers in the same run: see docs/benchmarks.md.
 bench:

@@ -96,6 +96,17 @@ impl<K: Kernel> EventLoop<K> {
         Ok(())
     }
 
+    /// Whether nothing of the turn is left.
+    #[inline]
+    fn is_over(&mut self) -> bool {
+        let turn = &self.turn;
+        turn.queue_left == 0
+            && turn.current.is_none()
+            && !turn.woken
+            && !self.kernel.may_accept()
+            && !self.kernel.clock(|clock| clock.timers.has_due() || clock.lingers.has_due())
+    }
+
     #[inline(never)]
     fn next_event(&mut self) -> Option<Event> {
         if std::mem::take(&mut self.turn.woken) {
@@ -326,6 +337,8 @@ impl<K: Kernel> EventLoop<K> {
         } else if self.kernel.submit_send(&mut self.turn, conn, false) {
             return Sending::Done;
         }
+        // Most sends need no operation, so room is made for the next one that does.
+        self.kernel.make_room(&mut self.turn);
         Sending::InFlight
     }
 }
@@ -359,8 +372,10 @@ impl<B: Backend> Driver for B {
         self.event_loop_mut().wait(timeout)
     }
 
+    #[inline]
     fn next_event(&mut self) -> Option<Event> {
-        self.event_loop_mut().next_event()
+        let this = self.event_loop_mut();
+        if this.is_over() { None } else { this.next_event() }
     }
 
     fn recycle(&mut self, buffer: ReceiveBuffer) {
@@ -369,7 +384,6 @@ impl<B: Backend> Driver for B {
 
     fn send(&mut self, conn: ConnId, frames: &mut Vec<Frame>) -> Sending {
         let this = self.event_loop_mut();
-        this.kernel.make_room(&mut this.turn);
         let progress = match this.idle(conn) {
             Some((connection, kernel)) => kernel.send(conn, connection, frames),
             None => Progress::Done,
@@ -380,7 +394,6 @@ impl<B: Backend> Driver for B {
 
     fn send_bytes(&mut self, conn: ConnId, bytes: &[u8]) -> Sending {
         let this = self.event_loop_mut();
-        this.kernel.make_room(&mut this.turn);
         let Some((connection, kernel)) = this.idle(conn) else { return Sending::Done };
         let progress = kernel.send_bytes(conn, connection, bytes);
         this.sent(conn, progress)

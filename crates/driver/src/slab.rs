@@ -108,6 +108,13 @@ impl<T> Slab<T> {
         Key { index, generation: self.slot(index).generation }
     }
 
+    /// The entry at `index`, if there is one, and its key.
+    #[inline]
+    pub(crate) fn entry_at(&mut self, index: u32) -> Option<(Key, &mut T)> {
+        let slot = self.chunks.get_mut(index as usize / CHUNK)?.get_mut(index as usize % CHUNK)?;
+        Some((Key { index, generation: slot.generation }, slot.value.as_mut()?))
+    }
+
     /// The entry at `index`, which must be occupied: for lists threaded through the entries.
     pub(crate) fn at(&self, index: u32) -> &T {
         self.slot(index).value.as_ref().unwrap_or_else(|| panic!("slab: index {index} is vacant"))

@@ -15,13 +15,21 @@ pub(crate) struct Clock {
     pub(crate) lingers: Wheel<ConnId>,
     /// Until when nothing is accepted, after a failure.
     pub(crate) accept_again_at: Option<Instant>,
-    /// The alarm may ring too late for one of these.
+    /// The alarm may ring too late for one of these, and `wakes_at` be too late as well.
     needs_alarm: bool,
+    /// When [`Clock::advance`] has something to do, or before.
+    wakes_at: Option<Instant>,
 }
 
 impl Clock {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { timers: Wheel::new(now), lingers: Wheel::new(now), accept_again_at: None, needs_alarm: false }
+        Self {
+            timers: Wheel::new(now),
+            lingers: Wheel::new(now),
+            accept_again_at: None,
+            needs_alarm: true,
+            wakes_at: None,
+        }
     }
 
     /// When [`Clock::advance`] has something to do.
@@ -39,14 +47,27 @@ impl Clock {
     /// to be compared.
     #[inline]
     pub(crate) fn take_alarm(&mut self) -> Option<Instant> {
-        if std::mem::take(&mut self.needs_alarm) { self.wakes().into_iter().flatten().min() } else { None }
+        if !std::mem::take(&mut self.needs_alarm) {
+            return None;
+        }
+        self.wakes_at = self.wakes().into_iter().flatten().min();
+        self.wakes_at
     }
 
+    /// In most turns nothing has been set and nothing is due, which takes one comparison.
     #[inline]
     pub(crate) fn advance(&mut self, now: Instant) {
+        if self.needs_alarm || self.wakes_at.is_some_and(|at| at <= now) {
+            self.advance_all(now);
+        }
+    }
+
+    #[inline(never)]
+    fn advance_all(&mut self, now: Instant) {
         self.accept_again_at = self.accept_again_at.filter(|at| *at > now);
         self.timers.advance(now);
         self.lingers.advance(now);
+        self.wakes_at = self.wakes().into_iter().flatten().min();
     }
 }
 

@@ -13,6 +13,17 @@ impl<T> Tracked<T> {
         Self { value, has_changed: true }
     }
 
+    /// Whether the value may have been changed since the last call of [`Self::take_changed`].
+    #[inline]
+    pub(crate) fn has_changed(&self) -> bool {
+        self.has_changed
+    }
+
+    /// Notes a change that was made [`Self::untracked`].
+    pub(crate) fn note_change(&mut self) {
+        self.has_changed = true;
+    }
+
     /// The value, for a change that isn't noted.
     #[inline]
     pub(crate) fn untracked(&mut self) -> &mut T {

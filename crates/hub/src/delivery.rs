@@ -408,13 +408,21 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Queues delayed publications whose time has come.
+    /// Queues delayed publications whose time has come. Returns false if there was nothing to look at.
     #[inline]
-    pub(crate) fn handle_time(&mut self, now: Instant) {
+    pub(crate) fn handle_time(&mut self, now: Instant) -> bool {
+        self.rates.handle_time(now);
+        let may_be_due = !self.encoding_waiters.is_empty() || self.rates.has_delayed();
+        if may_be_due {
+            self.queue_due();
+        }
+        may_be_due
+    }
+
+    fn queue_due(&mut self) {
         if !self.encoding_waiters.is_empty() {
             self.encoding_waiters.move_encoded_to(&mut self.ready);
         }
-        self.rates.handle_time(now);
         while let Some(member) = self.rates.poll_due() {
             self.queue_marker(member);
         }

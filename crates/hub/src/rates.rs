@@ -28,8 +28,15 @@ pub(crate) struct Rates {
 
 impl Rates {
     /// Sets the current time.
+    #[inline]
     pub(crate) fn handle_time(&mut self, now: Instant) {
         self.now = Some(now);
+    }
+
+    /// Whether a subscription is delayed.
+    #[inline]
+    pub(crate) fn has_delayed(&self) -> bool {
+        !self.due.is_empty()
     }
 
     /// The current time, if there is one.
@@ -97,10 +104,6 @@ impl Rates {
     /// The next subscription that is due. It is no longer delayed.
     #[inline]
     pub(crate) fn poll_due(&mut self) -> Option<Member> {
-        if self.due.is_empty() { None } else { self.poll_first() }
-    }
-
-    fn poll_first(&mut self) -> Option<Member> {
         let now = self.now?;
         let (at, session, subscription) = self.due.first().copied().filter(|(at, ..)| *at <= now)?;
         self.due.remove(&(at, session, subscription));

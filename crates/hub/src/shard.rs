@@ -336,9 +336,10 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Sets the current time: what waited for it leaves. Call it before anything else that happens at that time,
-    /// and when [`Hub::poll_timeout`] is due.
-    pub fn handle_time(&mut self, now: Instant) {
-        self.sessions.handle_time(now);
+    /// and when [`Hub::poll_timeout`] is due. Returns false if nothing waited for a time.
+    #[inline]
+    pub fn handle_time(&mut self, now: Instant) -> bool {
+        self.sessions.handle_time(now)
     }
 
     /// When to call [`Hub::handle_time`] if nothing else happens.

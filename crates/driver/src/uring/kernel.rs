@@ -39,57 +39,33 @@ impl Kernel for Uring {
         self.alarm.set(at)
     }
 
+    #[inline]
     fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        // Here and not earlier: the ring belongs to the thread that first enters it.
-        while self.listeners_polled < self.listeners.list.len() {
-            self.poll_listener(self.listeners_polled);
-            self.listeners_polled += 1;
-        }
-        if !self.waker_polled
-            && let Some(eventfd) = self.sleeper.eventfd()
-        {
-            self.rings.main().poll(Token::Waker, Target::Descriptor(eventfd.as_raw_fd()), PollFlags::IN);
-            self.waker_polled = true;
-        }
-        if !std::mem::replace(&mut self.alarm_polled, true) {
-            let target = Target::Descriptor(self.alarm.as_fd().as_raw_fd());
-            self.rings.main().poll(Token::Alarm, target, PollFlags::IN);
+        let listeners = self.listeners.list.len();
+        if !self.waker_polled || !self.alarm_polled || self.listeners_polled < listeners {
+            self.poll_what_is_not();
         }
         self.rings.enter(self.events_per_turn, timeout)
     }
 
+    #[inline]
     fn record(&mut self, turn: &mut Turn<Socket>) {
         self.record_completions(turn, self.events_per_turn);
     }
 
+    /// For what the rings have, entering them returns at once.
+    #[inline]
     fn has_events(&mut self) -> bool {
-        self.rings.has_completions()
+        self.rings.have_aside()
     }
 
     /// Has the direct connections in the queue read before they are stepped: else what has arrived in time would
     /// be handed out a turn later, after the timer that denies it.
+    #[inline]
     fn begin_turn(&mut self, turn: &mut Turn<Socket>) -> io::Result<()> {
         self.lone_sends_left = self.options.lone_sends_per_turn;
         self.repolls_left = self.options.submission_entries as usize;
-        if !self.rings.have_direct() {
-            return Ok(());
-        }
-        for nth in 0..turn.queue.len() {
-            let conn = turn.queue[nth];
-            while let Some(connection) = turn.connections.get_mut(conn.0)
-                && connection.may_read_ahead()
-            {
-                self.begin_receive(conn, connection);
-                if connection.socket.receive.is_none() {
-                    // As many as may be are under way.
-                    self.rings.enter_direct(usize::MAX)?;
-                    self.record_completions(turn, usize::MAX);
-                }
-            }
-        }
-        self.rings.enter_direct(usize::MAX)?;
-        self.record_completions(turn, usize::MAX);
-        Ok(())
+        if self.rings.have_direct() { self.read_ahead(turn) } else { Ok(()) }
     }
 
     fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<SocketAddr> {
@@ -277,34 +253,13 @@ impl Kernel for Uring {
         self.flights.owned_bytes()
     }
 
-    /// From a direct connection in two steps. `readable` is false from the first one on, unless something is
-    /// reported after that: so an answer that is older than it isn't taken for the last word.
-    #[inline]
+    // Not a call: its result would pass through memory.
+    #[inline(always)]
     fn receive(&mut self, conn: ConnId, connection: &mut Connection, buffers: &mut Buffers) -> Receipt {
-        if let Place::Descriptor(fd) = &connection.socket.place {
-            return socket::receive(fd.as_fd(), &mut connection.state, buffers);
+        match &connection.socket.place {
+            Place::Descriptor(fd) => socket::receive(fd.as_fd(), &mut connection.state, buffers),
+            Place::Slot { .. } => self.receive_direct(conn, connection, buffers),
         }
-        if let Some(receive) = connection.socket.receive {
-            let Some(received) = self.receives.take(receive) else { return Receipt::Pending };
-            connection.socket.receive = None;
-            match received {
-                Ok(bytes) if bytes.is_empty() => {
-                    connection.state.readable = false;
-                    return Receipt::End;
-                }
-                Ok(bytes) => {
-                    // It fits: receives are as large as buffers at most. Few are in the cache, so copies are cheap.
-                    let mut storage = buffers.take();
-                    storage[..bytes.len()].copy_from_slice(&bytes);
-                    return Receipt::Bytes(Buffers::lend(storage, bytes.len()));
-                }
-                Err(Errno::AGAIN) if connection.state.readable => {}
-                Err(Errno::AGAIN) => return Receipt::Nothing,
-                Err(error) => return Receipt::Failed(error),
-            }
-        }
-        self.begin_receive(conn, connection);
-        Receipt::Pending
     }
 
     #[inline]
@@ -365,6 +320,77 @@ impl Uring {
     fn place(&mut self, fd: OwnedFd) -> Socket {
         let place = self.rings.adopt(fd, self.sleeper.eventfd());
         Socket { place, polled: false, awaits_room: false, suspect: false, flight: None, receive: None }
+    }
+
+    /// Here and not earlier: the ring belongs to the thread that first enters it.
+    #[inline(never)]
+    fn poll_what_is_not(&mut self) {
+        while self.listeners_polled < self.listeners.list.len() {
+            self.poll_listener(self.listeners_polled);
+            self.listeners_polled += 1;
+        }
+        if !self.waker_polled
+            && let Some(eventfd) = self.sleeper.eventfd()
+        {
+            self.rings.main().poll(Token::Waker, Target::Descriptor(eventfd.as_raw_fd()), PollFlags::IN);
+            self.waker_polled = true;
+        }
+        if !std::mem::replace(&mut self.alarm_polled, true) {
+            let target = Target::Descriptor(self.alarm.as_fd().as_raw_fd());
+            self.rings.main().poll(Token::Alarm, target, PollFlags::IN);
+        }
+    }
+
+    #[inline(never)]
+    fn read_ahead(&mut self, turn: &mut Turn<Socket>) -> io::Result<()> {
+        for nth in 0..turn.queue.len() {
+            let conn = turn.queue[nth];
+            while let Some(connection) = turn.connections.get_mut(conn.0)
+                && connection.may_read_ahead()
+            {
+                self.begin_receive(conn, connection);
+                if connection.socket.receive.is_none() {
+                    // As many as may be are under way.
+                    self.rings.enter_direct(usize::MAX)?;
+                    self.record_completions(turn, usize::MAX);
+                }
+            }
+        }
+        self.rings.enter_direct(usize::MAX)?;
+        self.record_completions(turn, usize::MAX);
+        Ok(())
+    }
+
+    /// From a direct connection in two steps. `readable` is false from the first one on, unless something is
+    /// reported after that: so an answer that is older than it isn't taken for the last word.
+    #[inline(never)]
+    fn receive_direct(
+        &mut self,
+        conn: ConnId,
+        connection: &mut Connection,
+        buffers: &mut Buffers,
+    ) -> Receipt {
+        if let Some(receive) = connection.socket.receive {
+            let Some(received) = self.receives.take(receive) else { return Receipt::Pending };
+            connection.socket.receive = None;
+            match received {
+                Ok(bytes) if bytes.is_empty() => {
+                    connection.state.readable = false;
+                    return Receipt::End;
+                }
+                Ok(bytes) => {
+                    // It fits: receives are as large as buffers at most. Few are in the cache, so copies are cheap.
+                    let mut storage = buffers.take();
+                    storage[..bytes.len()].copy_from_slice(&bytes);
+                    return Receipt::Bytes(Buffers::lend(storage, bytes.len()));
+                }
+                Err(Errno::AGAIN) if connection.state.readable => {}
+                Err(Errno::AGAIN) => return Receipt::Nothing,
+                Err(error) => return Receipt::Failed(error),
+            }
+        }
+        self.begin_receive(conn, connection);
+        Receipt::Pending
     }
 
     fn poll(&mut self, conn: ConnId, socket: &mut Socket) {

@@ -99,8 +99,6 @@ pub(crate) struct Uring {
     listeners_polled: usize,
     /// How many listeners have been closed, so that a stale completion isn't taken for another one's.
     listeners_closed: u32,
-    /// Completions; empty between calls.
-    completions: Vec<Completion>,
     lone_sends_left: usize,
     repolls_left: usize,
     /// Where small frames are put together.
@@ -163,7 +161,6 @@ impl UringDriver {
             listeners: Listeners::default(),
             listeners_polled: 0,
             listeners_closed: 0,
-            completions: Vec::new(),
             lone_sends_left: 0,
             repolls_left: 0,
             cork: Vec::new(),
@@ -222,14 +219,16 @@ impl Drop for UringDriver {
 }
 
 impl Uring {
-    /// Records at most `max` completions. Returns no events.
+    /// Records at most `max` completions, of which each ring has an equal share, rounded up. Returns no events.
     fn record_completions(&mut self, turn: &mut Turn<Socket>, max: usize) {
-        let mut completions = std::mem::take(&mut self.completions);
-        self.rings.completions(&mut completions, max);
-        for completion in completions.drain(..) {
-            self.record_completion(turn, completion);
+        let share = if self.rings.have_direct() { max.div_ceil(self.rings.count()) } else { max };
+        for nth in 0..self.rings.count() {
+            // Recording may cause more, which are for the next time.
+            for _ in 0..self.rings.ring(nth).completions().min(share) {
+                let Some(completion) = self.rings.ring(nth).next_completion() else { break };
+                self.record_completion(turn, completion);
+            }
         }
-        self.completions = completions;
     }
 
     #[inline]
@@ -259,8 +258,10 @@ impl Uring {
             }
             Token::Freed { slot, ring } => self.rings.freed(slot, ring),
             Token::Poll(key) => {
-                let Some(conn) = token::find(key, &turn.connections) else { return };
-                let Some(Connection { socket, state, .. }) = turn.connections.get_mut(conn.0) else { return };
+                let Some((conn, Connection { socket, state, .. })) = token::find(key, &mut turn.connections)
+                else {
+                    return;
+                };
                 socket.polled = completion.more;
                 match flags {
                     Ok(flags) => {
@@ -278,8 +279,10 @@ impl Uring {
                 }
             }
             Token::Room(key) => {
-                let Some(conn) = token::find(key, &turn.connections) else { return };
-                let Some(Connection { socket, state, .. }) = turn.connections.get_mut(conn.0) else { return };
+                let Some((conn, Connection { socket, state, .. })) = token::find(key, &mut turn.connections)
+                else {
+                    return;
+                };
                 state.writable = true;
                 socket.awaits_room = false;
                 socket.suspect =

@@ -309,11 +309,13 @@ impl Ring {
     /// As [`Ring::enter`], until there are `enough` completions or nothing is put off any more: an enter does
     /// only some 20 of the things that the kernel has put off (Linux 6.13). Half a queue is always enough, as one
     /// that is full ends the polls that find it so.
+    #[inline]
     pub(super) fn enter_for(&mut self, enough: usize, timeout: Option<Duration>) -> io::Result<()> {
         self.enter(timeout)?;
-        if !self.has_work() {
-            return Ok(());
-        }
+        if self.has_work() { self.enter_again(enough) } else { Ok(()) }
+    }
+
+    fn enter_again(&mut self, enough: usize) -> io::Result<()> {
         let enough = enough.min(self.io.completion().capacity() / 2);
         let mut told = self.aside.len() + self.io.completion().len();
         while self.has_work() && told < enough {
@@ -351,28 +353,39 @@ impl Ring {
         if idle { Ok(()) } else { self.enter_for(enough, Some(Duration::ZERO)) }
     }
 
-    /// Takes at most `max` completions that are there, and appends them to `into`.
-    pub(super) fn completions(&mut self, into: &mut Vec<Completion>, max: usize) {
-        let aside = max.min(self.aside.len());
-        let first = into.len();
-        if aside > 0 {
-            into.extend(self.aside.drain(..aside));
-        }
-        into.extend(self.io.completion().take(max - aside).map(Completion::from));
-        let is_installed = |token| matches!(Token::from_bits(token), Token::Installed(_));
-        if self.installs > 0 && into[first..].iter().any(|completion| is_installed(completion.token)) {
+    /// How many completions there are to take now.
+    #[inline]
+    pub(super) fn completions(&mut self) -> usize {
+        self.aside.len() + self.io.completion().len()
+    }
+
+    /// Takes the next completion.
+    #[inline]
+    pub(super) fn next_completion(&mut self) -> Option<Completion> {
+        let completion = match self.aside.is_empty() {
+            true => self.io.completion().next().map(Completion::from)?,
+            false => self.aside.pop_front()?,
+        };
+        if self.installs > 0 && matches!(Token::from_bits(completion.token), Token::Installed(_)) {
             // Nobody waits for it: it failed to be submitted when it was asked for.
-            into.extract_if(first.., |completion| is_installed(completion.token))
-                .for_each(|completion| drop(completion.installed()));
+            drop(completion.installed());
         }
+        Some(completion)
+    }
+
+    /// Whether completions have been taken and wait here, which the kernel knows nothing of.
+    #[inline]
+    pub(super) fn has_aside(&self) -> bool {
+        !self.aside.is_empty()
     }
 
     /// Whether there are completions to take, in the queue or behind it.
     pub(super) fn has_completions(&mut self) -> bool {
-        !self.aside.is_empty() || !self.io.completion().is_empty() || self.io.submission().cq_overflow()
+        self.has_aside() || !self.io.completion().is_empty() || self.io.submission().cq_overflow()
     }
 
     /// Whether the kernel has put work off until the next enter.
+    #[inline]
     pub(super) fn has_work(&mut self) -> bool {
         self.io.submission().taskrun()
     }
@@ -401,11 +414,13 @@ impl Ring {
         self.io.submitter().unregister_files()
     }
 
+    #[inline]
     fn enable(&mut self) -> io::Result<()> {
-        if !self.enabled {
-            self.io.submitter().register_enable_rings()?;
-            self.enabled = true;
+        if self.enabled {
+            return Ok(());
         }
+        self.io.submitter().register_enable_rings()?;
+        self.enabled = true;
         Ok(())
     }
 }

@@ -15,7 +15,7 @@
 //! Invariant: a slot is free, or in use by one connection, or being closed by an entry of its ring; it is free
 //! again when that entry has completed. So what is still queued never meets another socket.
 
-use super::ring::{Completion, Ring, Target};
+use super::ring::{Ring, Target};
 use super::token::Token;
 use crate::Capacity;
 use std::io;
@@ -170,10 +170,17 @@ impl Rings {
     }
 
     /// See [`Ring::enter_for`]; and all rings tell.
+    #[inline]
     pub(super) fn enter(&mut self, enough: usize, timeout: Option<Duration>) -> io::Result<()> {
         if self.direct.is_empty() {
-            return self.main.enter_for(enough, timeout);
+            self.main.enter_for(enough, timeout)
+        } else {
+            self.enter_all(enough, timeout)
         }
+    }
+
+    #[inline(never)]
+    fn enter_all(&mut self, enough: usize, timeout: Option<Duration>) -> io::Result<()> {
         self.enter_direct(enough)?;
         let mut timeout = timeout;
         if self.direct.iter_mut().any(|direct| direct.ring.has_completions()) {
@@ -201,22 +208,27 @@ impl Rings {
     }
 
     /// Whether there have been direct descriptors.
+    #[inline]
     pub(super) fn have_direct(&self) -> bool {
         !self.direct.is_empty()
     }
 
-    /// See [`Ring::completions`]; each ring has an equal share of `max`, rounded up.
-    pub(super) fn completions(&mut self, into: &mut Vec<Completion>, max: usize) {
-        if self.direct.is_empty() {
-            return self.main.completions(into, max);
-        }
-        let share = max.div_ceil(1 + self.direct.len());
-        self.all().for_each(|ring| ring.completions(into, share));
+    /// The number of rings.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        1 + self.direct.len()
     }
 
-    /// See [`Ring::has_completions`].
-    pub(super) fn has_completions(&mut self) -> bool {
-        self.main.has_completions() || self.direct.iter_mut().any(|direct| direct.ring.has_completions())
+    /// One of the rings: 0 is the main one.
+    #[inline]
+    pub(super) fn ring(&mut self, nth: usize) -> &mut Ring {
+        if nth == 0 { &mut self.main } else { &mut self.direct[nth - 1].ring }
+    }
+
+    /// Whether there is something to report for which [`Rings::enter`] wouldn't return at once.
+    #[inline]
+    pub(super) fn have_aside(&self) -> bool {
+        self.main.has_aside()
     }
 
     /// See [`Ring::is_nearly_full`].

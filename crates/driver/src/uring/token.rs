@@ -89,9 +89,10 @@ impl Token {
 }
 
 /// The connection that a token names, if it is alive.
-pub(super) fn find<T>(truncated: Key, connections: &Slab<T>) -> Option<ConnId> {
-    let key = connections.key_at(truncated.index);
-    (key.generation & GENERATION_MAX == truncated.generation).then_some(ConnId(key))
+#[inline]
+pub(super) fn find<T>(truncated: Key, connections: &mut Slab<T>) -> Option<(ConnId, &mut T)> {
+    let (key, connection) = connections.entry_at(truncated.index)?;
+    (key.generation & GENERATION_MAX == truncated.generation).then_some((ConnId(key), connection))
 }
 
 #[cfg(test)]
@@ -120,15 +121,16 @@ mod tests {
     #[test]
     fn a_token_finds_only_its_own_connection() {
         let mut slab = Slab::new();
-        let find_again = |key, slab: &Slab<()>| match Token::from_bits(Token::Poll(key).to_bits()) {
-            Token::Poll(key) => find(key, slab),
+        let find_again = |key, slab: &mut Slab<()>| match Token::from_bits(Token::Poll(key).to_bits()) {
+            Token::Poll(key) => find(key, slab).map(|(conn, ())| conn),
             other => panic!("{other:?}"),
         };
         let first = slab.insert(());
-        assert_eq!(find_again(first, &slab), Some(ConnId(first)));
+        assert_eq!(find_again(first, &mut slab), Some(ConnId(first)));
         slab.remove(first);
         let second = slab.insert(());
         assert_eq!(second.index, first.index);
-        assert_eq!((find_again(first, &slab), find_again(second, &slab)), (None, Some(ConnId(second))));
+        assert_eq!(find_again(first, &mut slab), None);
+        assert_eq!(find_again(second, &mut slab), Some(ConnId(second)));
     }
 }

@@ -127,6 +127,8 @@ pub struct Core<D: Driver> {
     dispatches_sent: u64,
     /// Something other than answering messages has happened in this turn, so what it reports may have changed.
     has_changed: bool,
+    /// Nothing waited when a turn began, and since then nothing but answering messages has happened.
+    is_settled: bool,
     /// When the timer for rates fires.
     rates_due: Option<Instant>,
     /// Whether the timer for questions is set.
@@ -190,6 +192,7 @@ impl<D: Driver> Core<D> {
             has_mail: true,
             dispatches_sent: 0,
             has_changed: true,
+            is_settled: false,
             rates_due: None,
             awaits_decisions: false,
             identities_due: None,
@@ -222,22 +225,8 @@ impl<D: Driver> Core<D> {
     /// # Errors
     /// The driver can't wait for events.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
-        if self.has_left() {
-            self.resume_left();
-        }
-        let busy = self.has_mail && (!self.mailboxes.is_empty() || self.has_commands())
-            || !self.revisit.is_empty()
-            || self.has_left()
-            || self.ex.shared.drains() != self.drains_seen;
-        let timeout = match timeout {
-            _ if busy => Some(Duration::ZERO),
-            // Neither the reader of a full ring nor a core that encodes a frame sends a notification, so check again
-            // soon.
-            timeout if self.mail_waits || self.ex.hub.awaits_encodings() => {
-                Some(timeout.unwrap_or(CORES_RETRY).min(CORES_RETRY))
-            }
-            timeout => timeout,
-        };
+        let busy = !self.is_settled && self.is_busy();
+        let timeout = if self.is_settled { timeout } else { self.limit_wait(timeout, busy) };
         self.driver.wait(timeout)?;
         self.revisited_bytes = 0;
         self.cpu.begin_turn();
@@ -245,6 +234,7 @@ impl<D: Driver> Core<D> {
         self.mind_memory();
         if self.ex.shared.drains() != self.drains_seen {
             self.drains_seen = self.ex.shared.drains();
+            self.has_changed = true;
             self.begin_drain(self.ex.shared.drain());
         }
         let mut had_something = busy;
@@ -260,7 +250,9 @@ impl<D: Driver> Core<D> {
         self.pump();
         // A turn that only answered messages has changed nothing of this: 6 % of an echo's instructions.
         if self.ex.hub.take_changed() | std::mem::take(&mut self.has_changed) {
+            self.is_settled = false;
             while self.mind_presence() {
+                self.ex.hub.note_change();
                 self.pump();
             }
             self.mind_notices();
@@ -276,6 +268,30 @@ impl<D: Driver> Core<D> {
             self.ex.metrics().record_turn(taken);
         }
         Ok(had_something)
+    }
+
+    /// Whether something waits that no event announces. Connections left by the last turn may continue.
+    fn is_busy(&mut self) -> bool {
+        if self.has_left() {
+            self.resume_left();
+        }
+        self.has_mail && (!self.mailboxes.is_empty() || self.has_commands())
+            || !self.revisit.is_empty()
+            || self.has_left()
+            || self.ex.shared.drains() != self.drains_seen
+    }
+
+    /// How long a turn may wait for events. If for as long as it likes, nothing waits.
+    fn limit_wait(&mut self, timeout: Option<Duration>, busy: bool) -> Option<Duration> {
+        if busy {
+            return Some(Duration::ZERO);
+        }
+        // Neither the reader of a full ring nor a core that encodes a frame sends a notification, so check again soon.
+        if self.mail_waits || self.ex.hub.awaits_encodings() {
+            return Some(timeout.unwrap_or(CORES_RETRY).min(CORES_RETRY));
+        }
+        self.is_settled = true;
+        timeout
     }
 
     /// Takes what other cores and the control plane have sent. Whoever sends wakes this core.
@@ -433,6 +449,7 @@ impl<D: Driver> Core<D> {
         }
         self.ex.published_bytes = 0;
         if self.mail_waits || self.ex.dispatches() != self.dispatches_sent {
+            self.has_changed = true;
             self.send_mail();
         }
     }
@@ -440,7 +457,7 @@ impl<D: Driver> Core<D> {
     /// Whether there is nothing to work off, as in most turns that only answer.
     #[inline]
     fn is_quiet(&self) -> bool {
-        self.ex.hub.is_quiet()
+        (!self.ex.hub.has_changed() || self.ex.hub.is_quiet())
             && self.ex.effects.is_empty()
             && self.ex.actions.is_empty()
             && self.ex.questions.is_quiet()

@@ -205,12 +205,15 @@ impl Executor {
     }
 
     /// A turn begins.
+    #[inline]
     pub(crate) fn begin_turn(&mut self, now: Instant) {
         self.context.now = now;
         self.context.millis = self.clock.at(now);
         self.budget.begin_turn();
-        // If this makes deliveries pending, their sessions are ready, and taking them is noted.
-        self.hub.untracked().handle_time(now);
+        // In most turns there is nothing that time changes.
+        if self.hub.untracked().handle_time(now) {
+            self.hub.note_change();
+        }
     }
 
     /// The time of this turn.
@@ -518,7 +521,7 @@ impl Executor {
     }
 
     /// Calls the application. Its answers to `scope.session` are appended to `out`.
-    #[inline]
+    #[inline(always)] // A call would copy the scope once more.
     pub(crate) fn call_app<R>(
         &mut self,
         scope: HandlerScope<'_>,

@@ -28,7 +28,7 @@ pub(crate) fn open(ex: &mut Executor, scope: HandlerScope<'_>, out: &mut Vec<u8>
 }
 
 /// Passes a message to the application.
-#[inline]
+#[inline(always)] // As `Executor::call_app`.
 pub(crate) fn deliver(
     ex: &mut Executor,
     scope: HandlerScope<'_>,

@@ -9,7 +9,6 @@ mod case;
 mod curve;
 mod delivery;
 mod disturbance;
-mod engine;
 mod metric;
 mod overload;
 mod progress;

@@ -77,11 +77,8 @@ impl<D: Driver> Load<D> for Receiving {
         if plan.measures(head.sequence) {
             let latency_ns = message.at_ns.saturating_sub(head.intended_ns);
             self.delivered += 1;
-            // Its own copy doesn't come from another node.
-            if pool.spec.entry.is_none() || message.number + 1 < pool.spec.connections {
-                self.latency.record_ns(latency_ns);
-                self.each_ns[(head.sequence - plan.warm_up) as usize].push(latency_ns);
-            }
+            self.latency.record_ns(latency_ns);
+            self.each_ns[(head.sequence - plan.warm_up) as usize].push(latency_ns);
         }
     }
 }

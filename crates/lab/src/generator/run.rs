@@ -73,7 +73,7 @@ fn run_on<D: Driver>(
     let mut outcome = Outcome::default();
     let sends = !matches!(
         spec.load,
-        LoadSpec::Fanout { publisher: Publisher::Server | Publisher::Elsewhere, .. }
+        LoadSpec::Fanout { publisher: Publisher::Server, .. }
             | LoadSpec::Receive { .. }
             | LoadSpec::Ask
             | LoadSpec::Idle { .. }

@@ -154,20 +154,42 @@ impl Connection {
         transmit: &mut Vec<u8>,
     ) -> Received<'a> {
         // The common case first: one whole short frame with a whole message that is not compressed.
-        if let Some((kind, start, end)) = self.simple_frame(shared, input) {
-            let input_bytes = input.len();
-            let (header, payload) = input[..end].split_at_mut(start);
-            if self.role == Role::Server
-                && let Some(mask) = header.last_chunk()
-            {
-                mask::apply(payload, *mask);
-            }
-            return match kind.message(payload) {
-                Some(message) => Received { consumed: end, event: Some(Event::Message(message)) },
-                None => self.violation(Error::BadUtf8, input_bytes, transmit),
-            };
+        match self.simple_frame(shared, input) {
+            Some(frame) => self.receive_simple(frame, input, transmit),
+            None => self.receive_any(shared, input, transmit),
         }
-        self.receive_any(shared, input, transmit)
+    }
+
+    /// As [`Connection::receive`], if `input` is nothing but one such frame; otherwise `None`, and nothing is done.
+    #[inline]
+    pub fn receive_lone<'a>(
+        &mut self,
+        shared: &Shared,
+        input: &'a mut [u8],
+        transmit: &mut Vec<u8>,
+    ) -> Option<Received<'a>> {
+        let frame = self.simple_frame(shared, input).filter(|(_, _, end)| *end == input.len())?;
+        Some(self.receive_simple(frame, input, transmit))
+    }
+
+    #[inline]
+    fn receive_simple<'a>(
+        &mut self,
+        (kind, start, end): (Kind, usize, usize),
+        input: &'a mut [u8],
+        transmit: &mut Vec<u8>,
+    ) -> Received<'a> {
+        let input_bytes = input.len();
+        let (header, payload) = input[..end].split_at_mut(start);
+        if self.role == Role::Server
+            && let Some(mask) = header.last_chunk()
+        {
+            mask::apply(payload, *mask);
+        }
+        match kind.message(payload) {
+            Some(message) => Received { consumed: end, event: Some(Event::Message(message)) },
+            None => self.violation(Error::BadUtf8, input_bytes, transmit),
+        }
     }
 
     /// Kind, and start and end of the payload, if `input` begins with a whole, final, uncompressed data frame below

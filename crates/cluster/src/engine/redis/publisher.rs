@@ -72,39 +72,20 @@ impl Outgoing {
 
     /// A batch, if anything waits: its commands, and its size in bytes.
     fn take(&self) -> Option<(Pipeline, usize)> {
-        let mut pipeline = Pipeline::new();
-        let (_, bytes) = self.take_each(|channel, payload| self.add(&mut pipeline, &channel, &payload))?;
-        Some((pipeline, bytes))
-    }
-
-    /// Takes a batch, if anything waits. Returns the number of its messages, and its size in bytes.
-    pub(crate) fn take_each(&self, mut take: impl FnMut(String, Bytes)) -> Option<(usize, usize)> {
         let mut waiting = self.waiting();
-        let (mut count, mut bytes) = (0, 0);
-        while count < BATCH_MESSAGES_MAX && bytes < BATCH_BYTES_MAX {
+        let (mut pipeline, mut bytes) = (Pipeline::new(), 0);
+        while pipeline.len() < BATCH_MESSAGES_MAX && bytes < BATCH_BYTES_MAX {
             let Some((channel, payload)) = waiting.messages.pop_front() else { break };
-            count += 1;
             bytes += bytes_of(&channel, &payload);
-            take(channel, payload);
+            pipeline.cmd(self.command).arg(channel).arg([self.head, &payload[..]].concat());
         }
-        (count > 0).then_some((count, bytes))
+        (!pipeline.is_empty()).then_some((pipeline, bytes))
     }
 
-    /// Adds the command that publishes a message.
-    pub(crate) fn add(&self, pipeline: &mut Pipeline, channel: &str, payload: &Bytes) {
-        pipeline.cmd(self.command).arg(channel).arg([self.head, &payload[..]].concat());
-    }
-
-    /// A batch is no longer on its way.
-    pub(crate) fn done(&self, count: usize, bytes: usize) {
+    fn done(&self, batch: &Pipeline, bytes: usize) {
         let mut waiting = self.waiting();
-        waiting.count -= count;
+        waiting.count -= batch.len();
         self.charge.subtract(bytes);
-    }
-
-    /// Waits until a message is added.
-    pub(crate) async fn added(&self) {
-        self.added.notified().await;
     }
 }
 
@@ -126,7 +107,7 @@ pub(crate) async fn serve(outgoing: &Outgoing, link: &mut Link) -> String {
     loop {
         while let Some((batch, bytes)) = outgoing.take() {
             let result = link.send(&batch).await;
-            outgoing.done(batch.len(), bytes);
+            outgoing.done(&batch, bytes);
             match result {
                 Ok(replies) => {
                     let refused = replies.into_iter().find_map(|reply| match reply {
@@ -142,7 +123,7 @@ pub(crate) async fn serve(outgoing: &Outgoing, link: &mut Link) -> String {
             }
         }
         tokio::select! {
-            () = outgoing.added() => {}
+            () = outgoing.added.notified() => {}
             reason = link.closed() => return reason,
             _ = probe.tick() => {
                 if let Err(reason) = link.check().await {

@@ -9,7 +9,7 @@ use super::{engineio, primus, sockjs};
 use crate::app::{Action, Envelope, HandlerScope, Message};
 use crate::budget::MESSAGE_BYTES;
 use crate::encode::{Writer, frame};
-use crate::executor::{Effect, Executor};
+use crate::executor::{Effect, Executor, SMALL_INPUT_BYTES};
 use crate::identity::{ClientId, End};
 use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, SessionId};
@@ -165,7 +165,71 @@ impl WebSocket {
 
     /// Handles received bytes; what answers them is appended to `out`. Input that would cause more answers or
     /// publications than may gather waits.
+    #[inline]
     pub(crate) fn handle_input(
+        &mut self,
+        cx: &mut SocketContext<'_>,
+        data: &mut [u8],
+        out: &mut Vec<u8>,
+    ) -> InputOutcome {
+        self.alive_at = cx.ex.millis();
+        self.handle_sign_of_life();
+        match cx
+            .session
+            .filter(|_| self.is_plain() && !cx.ex.published_much() && data.len() <= SMALL_INPUT_BYTES)
+        {
+            Some(session) => self.handle_lone_message(cx, session, data, out),
+            None => self.handle_frames(cx, data, out),
+        }
+    }
+
+    /// Whether its messages are the application's as they are, and nothing waits.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.profile.framing == Framing::Plain
+            && !self.profile.push_only
+            && self.client.is_none()
+            && self.unread.is_none()
+    }
+
+    /// Handles received bytes that are one short message, as most are: without this shorter way, an echo takes 10 % more
+    /// instructions.
+    #[inline]
+    fn handle_lone_message(
+        &mut self,
+        cx: &mut SocketContext<'_>,
+        session: SessionId,
+        data: &mut [u8],
+        out: &mut Vec<u8>,
+    ) -> InputOutcome {
+        let input_bytes = data.len();
+        if cx.ex.questions.awaits_decision() {
+            return self.handle_frames(cx, data, out);
+        }
+        let Some(received) = self.ws.receive_lone(cx.shared, data, out) else {
+            return self.handle_frames(cx, data, out);
+        };
+        let Some(Event::Message(message)) = received.event else {
+            cx.ex.metrics().protocol_errors.add(1);
+            return InputOutcome { closed: true, ..InputOutcome::default() };
+        };
+        cx.ex.budget.count(input_bytes + MESSAGE_BYTES);
+        cx.ex.metrics().messages.add(1);
+        self.message_since = None;
+        let next = deliver(cx.ex, self.scope(session), message, out);
+        if next == Next::Continue {
+            return InputOutcome::default();
+        }
+        if let Handled::Again(bytes) = Handled::of(next, message) {
+            self.unread = Some(Box::new(Unread { bytes, rest: None }));
+        }
+        let undecided = cx.ex.questions.awaits_decision();
+        InputOutcome { undecided, waits: self.unread.is_some(), ..InputOutcome::default() }
+    }
+
+    /// Handles received bytes of any kind.
+    #[inline(never)]
+    fn handle_frames(
         &mut self,
         cx: &mut SocketContext<'_>,
         data: &mut [u8],
@@ -173,8 +237,6 @@ impl WebSocket {
     ) -> InputOutcome {
         let now = cx.ex.millis();
         let replies_bytes_max = cx.ex.options().limits.replies_bytes_max;
-        self.alive_at = now;
-        self.handle_sign_of_life();
         cx.shared.set_steps(cx.ex.budget.steps());
         let mut is_paused = self.ws.is_paused();
         let (mut at, mut messages) = (0, 0);

@@ -319,6 +319,37 @@ fn masks_in_pieces() {
 }
 
 #[test]
+fn only_one_whole_message_is_received_alone() {
+    let hello = client_frame(0x81, b"hello");
+    let mut split = Vec::new();
+    for first in 0..hello.len() {
+        split.push(hello[..first].to_vec());
+    }
+    let others = [
+        [&hello[..], &hello].concat(),
+        client_frame(0x01, b"a"),
+        client_frame(0x89, b""),
+        client_frame(0x88, b""),
+    ];
+    for bytes in split.into_iter().chain(others) {
+        let Side { mut connection, shared, mut transmit, .. } = Side::server();
+        let mut input = bytes.clone();
+        assert_eq!(connection.receive_lone(&shared, &mut input, &mut transmit), None, "{bytes:?}");
+        assert_eq!((input, transmit), (bytes, vec![]));
+    }
+    let check = |frame: &[u8], expect: Observed, answer: &[u8]| {
+        let Side { mut connection, shared, mut transmit, .. } = Side::server();
+        let mut input = frame.to_vec();
+        let received = connection.receive_lone(&shared, &mut input, &mut transmit).unwrap();
+        assert_eq!((received.consumed, received.event.map(Observed::from)), (frame.len(), Some(expect)));
+        assert_eq!(transmit, answer);
+    };
+    check(&hello, text("hello"), &[]);
+    check(&client_frame(0x82, &[1; 300]), Observed::Binary(vec![1; 300]), &[]);
+    check(&client_frame(0x81, b"\xff"), Observed::Violation(Error::BadUtf8), &close_frame(1007));
+}
+
+#[test]
 fn masking_matches_the_naive_implementation() {
     for length in 0..40 {
         let mut data: Vec<u8> = (0..length).collect();
