@@ -91,6 +91,8 @@ impl CommandInbox for Plane {
                 let body = String::from_utf8(document.body.to_vec()).unwrap();
                 format!("{key} {} {body} {patches:?}", position.offset)
             }
+            // No client waits.
+            FeedUpdate::Confirmed(_) => return Ok(()),
             other => format!("{key} {other:?}"),
         };
         self.shown.lock().unwrap().push(shown);

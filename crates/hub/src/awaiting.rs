@@ -7,15 +7,44 @@ use std::ops::RangeInclusive;
 
 /// By topic, then by member.
 #[derive(Default)]
-pub(crate) struct Awaiting(BTreeMap<(u32, Member), Position>);
+pub(crate) struct Awaiting(BTreeMap<(u32, Member), Wait>);
+
+struct Wait {
+    since: Position,
+    /// When the engine was asked whether a feed is as new as it can be, as the broker counts. `None`: it wasn't.
+    asked: Option<u64>,
+}
 
 impl Awaiting {
-    /// A member waits from `since` on; without it, it waits no longer.
+    /// A member waits from `since` on; without it, it waits no longer. One that waits already goes on waiting for the same answer.
     pub(crate) fn set(&mut self, topic: u32, member: Member, since: Option<Position>) {
-        match since {
-            Some(since) => self.0.insert((topic, member), since),
-            None => self.0.remove(&(topic, member)),
+        let Some(since) = since else {
+            self.0.remove(&(topic, member));
+            return;
         };
+        let wait = self.0.entry((topic, member)).or_insert(Wait { since, asked: None });
+        if wait.since != since {
+            *wait = Wait { since, asked: None };
+        }
+    }
+
+    /// Whether a member waits for an answer of the engine.
+    pub(crate) fn has_asked(&self, topic: u32, member: Member) -> bool {
+        self.0.get(&(topic, member)).is_some_and(|wait| wait.asked.is_some())
+    }
+
+    /// The engine was asked for the members of a topic that wait and for which it wasn't.
+    pub(crate) fn ask(&mut self, topic: u32, asked: u64) {
+        for (_, wait) in self.0.range_mut(of_topic(topic)) {
+            wait.asked.get_or_insert(asked);
+        }
+    }
+
+    /// Removes the members of a topic for which the engine was asked before it was read the `read`th time.
+    pub(crate) fn take_answered(&mut self, topic: u32, read: u64) -> Vec<(Member, Position)> {
+        let is_answered = |wait: &Wait| wait.asked.is_some_and(|asked| asked < read);
+        let taken = self.0.extract_if(of_topic(topic), |_, wait| is_answered(wait));
+        taken.map(|((_, member), wait)| (member, wait.since)).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -26,9 +55,9 @@ impl Awaiting {
         self.0.contains_key(&(topic, member))
     }
 
-    /// The members of a topic that wait, in their order.
-    pub(crate) fn of(&self, topic: u32) -> impl Iterator<Item = Member> {
-        self.0.range(of_topic(topic)).map(|((_, member), _)| *member)
+    /// The members of a topic that wait, in their order, and since when.
+    pub(crate) fn of(&self, topic: u32) -> impl Iterator<Item = (Member, Position)> {
+        self.0.range(of_topic(topic)).map(|((_, member), wait)| (*member, wait.since))
     }
 
     /// Removes all members of a topic, in their order.
@@ -36,12 +65,15 @@ impl Awaiting {
         if self.0.is_empty() {
             return Vec::new();
         }
-        self.0.extract_if(of_topic(topic), |_, _| true).map(|((_, member), since)| (member, since)).collect()
+        self.0
+            .extract_if(of_topic(topic), |_, _| true)
+            .map(|((_, member), wait)| (member, wait.since))
+            .collect()
     }
 
     /// Their approximate size.
     pub(crate) fn bytes(&self) -> usize {
-        self.0.len() * size_of::<((u32, Member), Position)>() * 3 / 2
+        self.0.len() * size_of::<((u32, Member), Wait)>() * 3 / 2
     }
 }
 

@@ -232,7 +232,7 @@ impl<E: Encoder> Hub<E> {
         }
         for index in topics {
             if self.awaited_by(*index, publication) {
-                self.awaiting.of(*index).for_each(|member| self.recipients.exclude(member.session));
+                self.awaiting.of(*index).for_each(|(member, _)| self.recipients.exclude(member.session));
             }
             self.recipients.add(members(*index));
         }
@@ -285,7 +285,7 @@ impl<E: Encoder> Hub<E> {
     /// Sends a new member what it missed, as far as this core knows.
     pub(crate) fn replay(&mut self, member: Member, index: u32, since: Option<Position>) {
         match self.topics.at(index).map(|state| &state.topic) {
-            Some(Topic::Feed(_)) => self.deliver_feed(member, index, since),
+            Some(Topic::Feed(_)) => self.deliver_feed(member, index, since, false),
             Some(Topic::Presence(_)) => {}
             Some(Topic::Room(_)) => {
                 let replay = self.history_since(index, since);
@@ -295,17 +295,29 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Sends a member of a feed what leads from the client's version to the newest one, as far as this core knows.
-    pub(crate) fn deliver_feed(&mut self, member: Member, index: u32, since: Option<Position>) {
+    /// Sends a member of a feed what leads from the client's version to the newest one, as far as this core knows. If
+    /// `is_confirmed`, the engine had no newer one than this core after the client named its version.
+    pub(crate) fn deliver_feed(
+        &mut self,
+        member: Member,
+        index: u32,
+        since: Option<Position>,
+        is_confirmed: bool,
+    ) {
         let Some(state) = self.topics.at(index) else { return };
         // With other nodes, whether or not they order rooms.
         let Some(current) = state.current() else { return };
         let is_ahead = self.reports_rooms && current.is_before(since);
-        // Nothing newer is known: the version that follows decides.
-        let behind = if is_ahead { 0 } else { current.behind(since) };
+        // Which of two epochs is the newer one, only the engine knows.
+        let is_unplaced = self.external_positions && !is_confirmed && current.is_of_other_epoch(since);
+        // Nothing newer is known: the version that follows decides, or the engine's answer.
+        let behind = if is_ahead || is_unplaced { 0 } else { current.behind(since) };
         // Another node may have the document already, so the client's version may be one of its versions.
-        let waits = self.reports_rooms && (current.snapshot.is_none() || is_ahead);
+        let waits = self.reports_rooms && (current.snapshot.is_none() || is_ahead || is_unplaced);
         self.awaiting.set(index, member, since.filter(|_| waits));
+        if is_unplaced && !self.awaiting.has_asked(index, member) {
+            self.to_confirm.insert(index);
+        }
         self.sessions.subscription_mut(member).flags.set(Flags::RESUMES, since.is_some() && behind > 0);
         self.deliver_current(member, index, behind);
     }

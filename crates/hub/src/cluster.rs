@@ -11,7 +11,8 @@
 //! While the history of a room is unknown, sessions join it, but nothing with a position is delivered. Sessions that
 //! named their position wait in [`Awaiting`](crate::awaiting::Awaiting), on their own core, for what followed it. So do those whose position is
 //! newer than what this node knows, or of another epoch: they come from a node that knows more, or are late, which only the
-//! engine can tell ([`Hub::poll_unconfirmed`]). And those that named a version of a feed that hasn't come from another node yet.
+//! engine can tell ([`Hub::poll_unconfirmed`]). And those that named a version of a feed that hasn't come from another node yet,
+//! or one of another epoch.
 //!
 //! **Invariant.** Within an epoch, a core delivers the messages of a room in order, each once, and never one after
 //! another that it has skipped without a [`Notice::Gap`](crate::Notice::Gap) to each member.
@@ -22,7 +23,7 @@ use crate::history::{HistoryPart, Replay};
 use crate::ids::id_at;
 use crate::publication::{Body, Data, Epoch, Position, Publication};
 use crate::shard::Hub;
-use crate::topic::{Room, Topic};
+use crate::topic::{Key, Room, Topic};
 use crate::topics::Members;
 use std::sync::Arc;
 use std::time::Instant;
@@ -155,15 +156,42 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// The next room with members who named a position that is newer than the history here, or of another epoch. They
-    /// wait. Read what the engine has, then call [`Hub::handle_confirmed`] on the room's home core.
-    pub fn poll_unconfirmed(&mut self) -> Option<Room> {
+    /// The next room with members who named a position that is newer than the history here, or of another epoch; or the next
+    /// feed with such of another epoch. They wait. Read what the engine has, then call [`Hub::handle_confirmed`] on the room's
+    /// home core. For a feed, call [`Hub::handle_asked`] at once, then [`Hub::handle_feed_confirmed`] on its home core.
+    pub fn poll_unconfirmed(&mut self) -> Option<Topic> {
         while let Some(index) = self.to_confirm.pop_first() {
-            if let Some(Topic::Room(room)) = self.topics.at(index).map(|state| &state.topic) {
-                return Some(room.clone());
+            let topic = self.topics.at(index).map(|state| &state.topic);
+            if let Some(topic @ (Topic::Room(_) | Topic::Feed(_))) = topic {
+                return Some(topic.clone());
             }
         }
         None
+    }
+
+    /// [`Hub::poll_unconfirmed`] has reported a feed. Reads of the engine that begin from now on have numbers above `asked`.
+    pub fn handle_asked(&mut self, key: &Key, asked: u64) {
+        if let Some(index) = self.topics.find(&Topic::Feed(key.clone())) {
+            self.awaiting.ask(index, asked);
+        }
+    }
+
+    /// A feed is as new as the engine's was when it was read for the `read`th time. Call it on the feed's home core only. Members for
+    /// which that was asked before are sent the newest version, whichever epoch it is of. One that is older within the epoch of a
+    /// member's own isn't sent: the engine has lost versions, and the next one decides.
+    pub fn handle_feed_confirmed(&mut self, key: &Key, read: u64) {
+        if let Some(index) = self.topics.find(&Topic::Feed(key.clone())) {
+            self.relay_all(index, || Dispatch::Confirmed(key.clone(), read));
+            self.release_confirmed(key, read);
+        }
+    }
+
+    /// Members of this core for which the engine was asked before a read receive the newest version.
+    pub(crate) fn release_confirmed(&mut self, key: &Key, read: u64) {
+        let Some(index) = self.topics.find(&Topic::Feed(key.clone())) else { return };
+        for (member, since) in self.awaiting.take_answered(index, read) {
+            self.deliver_feed(member, index, Some(since), true);
+        }
     }
 
     /// The history of a room is as new as the engine's was after [`Hub::poll_unconfirmed`] reported the room. Call it on

@@ -4,7 +4,7 @@ use crate::history::{HistoryPart, Replay};
 use crate::presence::PresenceChange;
 use crate::publication::{Body, Data, FeedState, Position, Publication};
 use crate::session_id::SessionId;
-use crate::topic::{Room, Rooms, Topic};
+use crate::topic::{Key, Room, Rooms, Topic};
 use crate::version_lag::{FAR, UNKNOWN};
 use smallvec::SmallVec;
 use std::fmt;
@@ -101,6 +101,8 @@ pub enum Dispatch<F> {
     History(Room, Arc<HistoryPart<F>>),
     /// From the home core: members of a room missed publications.
     Gap(Room),
+    /// From the home core: a feed was as new as in the engine when that was read for the given time.
+    Confirmed(Key, u64),
     /// The sender knows too many topics to accept this one. Answers a `Join`, with its session, or an `Interest`:
     /// then the receiver's members would miss what the sender's core publishes.
     Refused(Topic, Option<SessionId>),
@@ -149,7 +151,8 @@ impl<F> Dispatch<F> {
             | Self::Refused(..)
             | Self::Leave(..)
             | Self::Presence(..)
-            | Self::Gap(..) => 0,
+            | Self::Gap(..)
+            | Self::Confirmed(..) => 0,
         };
         DISPATCH_BYTES + carried
     }
@@ -338,6 +341,12 @@ impl<F> Current<F> {
             newest.epoch == since.epoch
                 && (newest.offset + 1..newest.offset + u64::from(FAR)).contains(&since.offset)
         })
+    }
+
+    /// Whether a client has a version of another epoch than this one.
+    pub(crate) fn is_of_other_epoch(&self, since: Option<Position>) -> bool {
+        let newest = self.snapshot.as_ref().and_then(|snapshot| snapshot.position());
+        newest.zip(since).is_some_and(|(newest, since)| newest.epoch != since.epoch)
     }
 
     /// The feed's state as clients know it.

@@ -231,7 +231,8 @@ impl<E: Encoder> Hub<E> {
         let Body::Snapshot { .. } = publication.body() else {
             return self.deliver(index, publication, &Emit::default());
         };
-        let awaiting = self.awaiting.take_all(index);
+        let waits = (!self.awaiting.is_empty()).then(|| self.awaiting.of(index));
+        let awaiting: Vec<_> = waits.into_iter().flatten().collect();
         let Some(state) = self.topics.at(index) else { return };
         if awaiting.is_empty() {
             return self.sessions.fan_out_document(&state.members, publication, step);
@@ -240,7 +241,7 @@ impl<E: Encoder> Hub<E> {
         others.retain(|member| awaiting.binary_search_by_key(member, |(member, _)| *member).is_err());
         self.sessions.fan_out_document(&others, publication, step);
         for (member, since) in awaiting {
-            self.deliver_feed(member, index, Some(since));
+            self.deliver_feed(member, index, Some(since), false);
         }
     }
 

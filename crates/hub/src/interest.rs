@@ -79,6 +79,7 @@ impl<E: Encoder> Hub<E> {
             }
             Dispatch::History(room, history) => self.handle_awaited(&room, &history),
             Dispatch::Gap(room) => self.handle_gap(&room),
+            Dispatch::Confirmed(key, read) => self.release_confirmed(&key, read),
             Dispatch::Presence(room, change) => self.handle_presence(now, room, change),
         }
     }
@@ -261,7 +262,7 @@ impl<E: Encoder> Hub<E> {
             self.sessions.subscription_mut(member).flags.set(Flags::PENDING, false);
             self.add_member(member, index);
             match topic {
-                Topic::Feed(_) => self.deliver_feed(member, index, since),
+                Topic::Feed(_) => self.deliver_feed(member, index, since, false),
                 Topic::Room(_) => self.deliver_history(member, index, since, replay),
                 Topic::Presence(_) => {}
             }

@@ -264,7 +264,7 @@ impl<E: Encoder> Hub<E> {
             return;
         };
         if state.current().is_none_or(|current| current.behind(since) == UNKNOWN) {
-            self.deliver_feed(member, index, since);
+            self.deliver_feed(member, index, since, false);
         } else if lost || (subscription.waiting == 0 && subscription.behind > 0) {
             self.deliver_current(member, index, subscription.behind);
         }

@@ -60,8 +60,8 @@ impl Rig {
     /// The engine has no more than this node. Returns how often it was asked.
     fn confirm(&mut self) -> usize {
         let hubs = self.node.hubs.iter_mut();
-        let rooms: Vec<Room> = hubs.flat_map(|hub| std::iter::from_fn(|| hub.poll_unconfirmed())).collect();
-        assert!(rooms.iter().all(|room| *room == self.room));
+        let rooms: Vec<Topic> = hubs.flat_map(|hub| std::iter::from_fn(|| hub.poll_unconfirmed())).collect();
+        assert!(rooms.iter().all(|room| *room == self.topic));
         if !rooms.is_empty() {
             self.node.hubs[0].handle_confirmed(&self.room);
             self.node.run_until_idle();
@@ -530,6 +530,25 @@ impl FeedRig {
         }
     }
 
+    /// The engine is asked, as the `asked`th read is over. Returns the cores that ask.
+    fn ask(&mut self, asked: u64) -> Vec<usize> {
+        let mut cores = Vec::new();
+        for (core, hub) in self.node.hubs.iter_mut().enumerate() {
+            while let Some(topic) = hub.poll_unconfirmed() {
+                assert_eq!(topic, self.feed);
+                hub.handle_asked(&self.key, asked);
+                cores.push(core);
+            }
+        }
+        cores
+    }
+
+    /// The engine had nothing newer when it was read.
+    fn confirm(&mut self, read: u64) {
+        self.node.hubs[0].handle_feed_confirmed(&self.key, read);
+        self.node.run_until_idle();
+    }
+
     /// Those of clients that reconnect now.
     fn check_since(&mut self, since: Position, expect: &[String]) {
         let sessions = [self.join(0, Some(since)), self.join(1, Some(since))];
@@ -563,7 +582,8 @@ fn a_feed_goes_on_where_another_node_left_it() {
     rig.check_since(at(7, 7), &[patch(8..=11)]);
     rig.check_since(at(7, 6), &[whole(11)]);
     rig.check_since(at(7, 11), &[]);
-    rig.check_since(at(6, 11), &[whole(11)]);
+    rig.check_since(at(7, 12345678), &[whole(11)]);
+    assert!(rig.ask(0).is_empty());
     // Clients of a node that knows more wait until this one has caught up.
     let ahead = [rig.join(0, Some(at(7, 13))), rig.join(1, Some(at(7, 13)))];
     let further = [rig.join(0, Some(at(7, 15))), rig.join(1, Some(at(7, 15)))];
@@ -607,9 +627,81 @@ fn clients_that_reconnect_before_the_document_is_here_resume_too() {
     rig.check(new, &[whole(10)]);
     rig.check(sessions, &[patch(9..=10)]);
     rig.check(newest, &[]);
-    rig.check(old, &[whole(10)]);
+    assert_eq!(rig.node.take(1, old[1]), [whole(10)]);
+    // Of another epoch: which one is newer is to be seen.
+    assert_eq!(rig.node.take(0, old[0]), [""; 0]);
+    assert_eq!(rig.ask(3), [0]);
+    rig.confirm(4);
+    assert_eq!(rig.node.take(0, old[0]), [whole(10)]);
     assert!(rig.document(at(7, 11), 1));
     for sessions in [new, sessions, newest, old] {
         rig.check(sessions, &[patch(11..=11)]);
+    }
+}
+
+/// Another node may have begun the client's epoch after this one was cut off.
+#[test]
+fn clients_of_another_epoch_wait_until_the_engine_was_read_after_they_came() {
+    let mut rig = feed_rig();
+    let others = [rig.join(0, None), rig.join(1, None)];
+    assert!(rig.document(at(7, 10), 1));
+    rig.check(others, &[whole(10)]);
+    let join = |rig: &mut FeedRig, since| [rig.join(0, Some(since)), rig.join(1, Some(since))];
+    let first = join(&mut rig, at(8, 3));
+    assert_eq!(rig.ask(1), [0, 1]);
+    let second = join(&mut rig, at(8, 3));
+    // This node's own epoch goes on, and members that wait receive nothing of it.
+    assert!(rig.document(at(7, 11), 1));
+    rig.check(others, &[patch(11..=11)]);
+    rig.confirm(1);
+    for sessions in [first, second] {
+        rig.check(sessions, &[]);
+    }
+    // The second ones hadn't asked yet.
+    rig.confirm(2);
+    rig.check(first, &[whole(11)]);
+    rig.check(second, &[]);
+    assert_eq!(rig.ask(2), [0, 1]);
+    assert!(rig.ask(2).is_empty(), "once");
+    // What follows their version needs no answer.
+    assert!(rig.document(at(8, 2), 0));
+    rig.check(first, &[whole(2)]);
+    rig.check(second, &[]);
+    rig.confirm(3);
+    rig.check(second, &[]);
+    assert!(rig.document(at(8, 3), 1) && rig.document(at(8, 4), 1));
+    rig.check(second, &[patch(4..=4)]);
+    // Who asks for the whole document has it at once.
+    let impatient = join(&mut rig, at(9, 1));
+    for core in [0, 1] {
+        rig.node.hubs[core].handle_subscribe(impatient[core], &rig.feed, Policy::Latest, None).unwrap();
+    }
+    rig.check(impatient, &[whole(4)]);
+    // Who leaves is forgotten.
+    let left = join(&mut rig, at(9, 1));
+    for core in [0, 1] {
+        rig.node.hubs[core].handle_close(left[core]);
+    }
+    rig.ask(4);
+    rig.confirm(5);
+    assert!(rig.document(at(8, 5), 1));
+    rig.check(impatient, &[patch(5..=5)]);
+}
+
+/// Nobody could answer.
+#[test]
+fn without_an_engine_clients_of_another_epoch_receive_what_their_node_has() {
+    let (key, feed) = feed_at_0();
+    for reports_rooms in [false, true] {
+        let mut rig = FeedRig {
+            node: Node::with(2, |options| options.reports_rooms = reports_rooms),
+            key: key.clone(),
+            feed: feed.clone(),
+        };
+        let others = [rig.join(0, None), rig.join(1, None)];
+        assert!(rig.document(at(7, 10), 0));
+        rig.check(others, &[whole(10)]);
+        rig.check_since(at(8, 3), &[whole(10)]);
+        assert!(rig.ask(0).is_empty());
     }
 }

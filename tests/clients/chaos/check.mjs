@@ -90,12 +90,12 @@ export function continuous(log, who) {
   return wrong;
 }
 
-/** A follower of a feed: versions never go back, unless they `mayGoBack`, and each is the upstream's document. `log` has `{ version, isExact }`. */
-export function followed(log, who, mayGoBack = false) {
+/** A follower of a feed: versions never go back, and each is the upstream's document. `log` has `{ version, isExact }`. */
+export function followed(log, who) {
   const wrong = [];
   let newest = 0;
   for (const { version, isExact } of log.filter(({ version }) => version !== undefined)) {
-    if (version < newest && !mayGoBack) wrong.push(`${who}: version ${version} after ${newest}`);
+    if (version < newest) wrong.push(`${who}: version ${version} after ${newest}`);
     if (!isExact) wrong.push(`${who}: version ${version} is not the upstream's document`);
     newest = Math.max(newest, version);
   }

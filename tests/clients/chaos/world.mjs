@@ -187,8 +187,7 @@ export async function chaos({ seed, seconds, engine: kind = 'redis', history, lo
       wrong.push(...lost.map(({ id, to }) => `${id} was accepted at ${((to - begun) / 1000).toFixed(1)} s, and nobody received it`));
     }
     if (!history) wrong.push(...localLosses(publications, members));
-    // A node that starts after a failover has what the replica had.
-    for (const { name, log } of followers) wrong.push(...followed(log, name, kind === 'sentinel'));
+    for (const { name, log } of followers) wrong.push(...followed(log, name));
     // As many as one node makes in that time, with some reserve.
     const alone = (fetched.until - fetched.from) / POLL_MS;
     if (fetched.count > 1.1 * alone) wrong.push(`${fetched.count} fetches, one node alone makes ${Math.round(alone)}`);

@@ -12,7 +12,7 @@ use stentor_edge::{
     Broadcast, Broker, Busy, ControlPlane, DataPlane, Done, Ledger, MemberList, MembersQuery, Metric,
     SocketQuestion, Ticket,
 };
-use stentor_hub::{OutgoingPresence, Room, Topic};
+use stentor_hub::{Key, OutgoingPresence, Room, Topic};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -190,6 +190,10 @@ impl Broker for Bridges {
         if let Some(inner) = &self.inner {
             inner.confirm_history(room);
         }
+    }
+
+    fn confirm_feed(&self, key: &Key) -> u64 {
+        self.inner.as_ref().map_or(0, |inner| inner.confirm_feed(key))
     }
 
     fn set_interest(&self, topic: &Topic, has_subscribers: bool) {

@@ -10,7 +10,7 @@ use crate::rooms::Publisher;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stentor_edge::{Broadcast, Broker, Busy, Done, MemberList, MembersQuery, SocketQuestion, Ticket};
-use stentor_hub::{OutgoingPresence, Room, Topic};
+use stentor_hub::{Key, OutgoingPresence, Room, Topic};
 
 impl Cluster {
     /// Whether the engine orders a room.
@@ -84,6 +84,10 @@ impl Broker for Cluster {
 
     fn confirm_history(&self, room: &Room) {
         self.rooms.confirm(room);
+    }
+
+    fn confirm_feed(&self, key: &Key) -> u64 {
+        self.feeds.confirm(key)
     }
 
     fn set_interest(&self, topic: &Topic, has_subscribers: bool) {

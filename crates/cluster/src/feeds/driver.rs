@@ -8,7 +8,7 @@ use crate::feeds::feed::Feed;
 use crate::frame::{Frame, FrameError, Frames};
 use crate::space::Space;
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use stentor_edge::{
@@ -25,6 +25,8 @@ struct State {
     to_fetch: Vec<Wanted>,
     pushed: u64,
     pushes: HashMap<u64, Done<PushResult>>,
+    /// Feeds whose clients wait for the engine.
+    to_confirm: HashSet<Key>,
     /// Documents to be read from the engine.
     reads: Vec<(Key, Done<ReadResult>)>,
 }
@@ -67,6 +69,7 @@ impl FeedDriver {
             to_fetch: Vec::new(),
             pushed: 0,
             pushes: HashMap::new(),
+            to_confirm: HashSet::new(),
             reads: Vec::new(),
         };
         Self { state: Mutex::new(state), changed: Notify::new() }
@@ -100,6 +103,14 @@ impl FeedDriver {
     /// The control plane has news of a feed. Returns the news if they are for this node alone.
     pub(crate) fn handle_update(&self, key: &Key, update: FeedUpdate) -> Option<FeedUpdate> {
         self.change(|feeds| feeds.handle_update(now(), key, update))
+    }
+
+    /// Clients of a feed wait until it is read. Returns the number that its read will exceed.
+    pub(crate) fn confirm(&self, key: &Key) -> u64 {
+        let state = &mut *self.state();
+        state.to_confirm.insert(key.clone());
+        self.changed.notify_one();
+        state.feeds.requests_drawn()
     }
 
     pub(crate) fn handle_connected(&self) {
@@ -158,8 +169,13 @@ impl FeedDriver {
         loop {
             let (timeout, reads) = {
                 let state = &mut *self.state();
+                // Before it is looked at which feeds have subscribers: those that ask have some.
+                let to_confirm = std::mem::take(&mut state.to_confirm);
                 for wanted in with.plane.take_wanted() {
                     state.feeds.handle_wanted(now(), wanted);
+                }
+                for key in to_confirm {
+                    state.feeds.handle_confirm(now(), &key);
                 }
                 state.feeds.handle_timeout(now());
                 (state.feeds.poll_timeout(), std::mem::take(&mut state.reads))

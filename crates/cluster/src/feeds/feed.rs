@@ -1,7 +1,7 @@
 //! One feed of a node: what it knows, and its part in it.
 
 use super::request::{DecodedLog, Entry, Push, PushAnswer};
-use super::{CHANGES_MAX, REFRESH_INTERVAL};
+use super::{CHANGES_MAX, CONFIRM_DELAY, LOST_WAIT_MAX, REFRESH_INTERVAL, RETRY_DELAY};
 use crate::NodeId;
 use crate::engine::Lease;
 use crate::frame::{FeedStateChange, FeedVersion, FrameError};
@@ -106,6 +106,12 @@ pub(super) struct Feed {
     pub(super) missed: bool,
     /// When to read it, if that failed.
     pub(super) load_at: Option<Instant>,
+    /// The requests that were drawn when clients of another epoch began to wait; `None`: nobody waits.
+    pub(super) awaited: Option<u64>,
+    /// When to read the log for them.
+    pub(super) confirm_at: Option<Instant>,
+    /// Until when they wait for the next version, if the engine has lost some since it is connected.
+    pub(super) lost_until: Option<Instant>,
     /// When to release the lease; `Some` while it is held without subscribers.
     pub(super) release_at: Option<Instant>,
     pub(super) due: Option<Instant>,
@@ -141,6 +147,9 @@ impl Feed {
             is_loading: false,
             missed: false,
             load_at: None,
+            awaited: None,
+            confirm_at: None,
+            lost_until: None,
             release_at: None,
             due: None,
         }
@@ -177,7 +186,7 @@ impl Feed {
             Role::Loading | Role::Acquiring => None,
         };
         let push = self.pushes.front().map(|push| push.deadline);
-        [role, push, self.load_at, self.release_at].into_iter().flatten().min()
+        [role, push, self.load_at, self.confirm_at, self.release_at].into_iter().flatten().min()
     }
 
     pub(super) fn add_requesters(&mut self, requesters: Vec<Requester>) {
@@ -314,6 +323,26 @@ impl Feed {
             self.state = state;
         }
         Ok(patches)
+    }
+
+    /// The log was read by the request with this number. Returns whether clients of another epoch may have what this node has.
+    pub(super) fn is_confirmed(&mut self, now: Instant, read: u64) -> bool {
+        let lost_until = self.lost_until.take().or(Some(now + LOST_WAIT_MAX));
+        self.lost_until = lost_until.filter(|_| self.is_lost);
+        let Some(asked) = self.awaited else {
+            // Some may have asked before this node knew that the feed has subscribers.
+            return matches!(self.role, Role::Loading);
+        };
+        if !self.is_wanted || self.lost_until.is_some_and(|until| now < until) {
+            self.confirm_at = Some(now + RETRY_DELAY);
+            return false;
+        }
+        if asked < read {
+            self.awaited = None;
+        } else {
+            self.confirm_at = Some(now + CONFIRM_DELAY);
+        }
+        true
     }
 
     /// The engine may have lost what it kept: the next version begins the log anew.

@@ -14,6 +14,9 @@
 //! The log also has the feed's state: the first thing that a holder stores, so that its newest entry names the holder. Followers ask
 //! for the lease if the holder's node is silent ([`holders`]), has released it, or is unknown.
 //!
+//! Versions of two epochs can't be compared. So a client that names another epoch than its node's waits until the log is read anew
+//! ([`Feeds::handle_confirm`]): it may come from a node that knows a newer version, and this node may be cut off.
+//!
 //! The lease of a feed whose documents are pushed is held only while a document is stored ([`push`]).
 //!
 //! **Invariants.** Versions are delivered in the order of their positions. A holder stores nothing before it has read the log under its
@@ -55,6 +58,11 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Delay before a node with a pushed document asks for the lease again.
 const PUSH_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// Delay before the log is read for clients of another epoch, so that those that resume at the same time wait for one read.
+const CONFIRM_DELAY: Duration = Duration::from_millis(20);
+/// They wait for a log that has lost versions until the next version is stored, but no longer than this. Another node fetches by then if
+/// the holder has died.
+const LOST_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How often a pushed document with subscribers is stored again, because the engine keeps it for a day.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(6 * 3_600);
 /// The log of a feed begins anew after this number of entries.
@@ -193,6 +201,23 @@ impl Feeds {
         }
     }
 
+    /// Requests so far.
+    pub(crate) fn requests_drawn(&self) -> u64 {
+        self.drawn
+    }
+
+    /// Clients of this node wait to hear that a feed is as new as the engine's. [`FeedUpdate::Confirmed`] follows with the number of a
+    /// request after this call. A feed that isn't known is about to be read for the first time, or has no subscribers any more.
+    pub(crate) fn handle_confirm(&mut self, now: Instant, key: &Key) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        feed.awaited = Some(self.drawn);
+        // One that is being read, or to be read again, is read for them afterwards.
+        if !feed.is_loading && !feed.missed {
+            feed.confirm_at.get_or_insert(now + CONFIRM_DELAY);
+            self.reschedule(key);
+        }
+    }
+
     /// The control plane has news of a key. Returns the news if the node's own subscribers are to have it as it is. A version has
     /// no effect without the lease: its position would be this node's own.
     pub(crate) fn handle_update(
@@ -222,7 +247,9 @@ impl Feeds {
                 feed.set_state((state, reason.clone()));
                 Some(FeedUpdate::State { state, reason })
             }
-            FeedUpdate::At { .. } | FeedUpdate::Forget | FeedUpdate::Refuse(_) => return Some(update),
+            FeedUpdate::At { .. } | FeedUpdate::Forget | FeedUpdate::Refuse(_) | FeedUpdate::Confirmed(_) => {
+                return Some(update);
+            }
         };
         self.store(now, key);
         own
@@ -332,6 +359,7 @@ impl Feeds {
             let delay = ACQUIRE_INTERVAL.mul_f64(self.random.f64());
             if let Some(feed) = self.feeds.get_mut(&key) {
                 feed.begin_log_anew();
+                feed.lost_until = None;
                 if feed.lease().is_none() {
                     // The holder may have released the lease meanwhile.
                     feed.check_at = now + delay;
@@ -367,6 +395,10 @@ impl Feeds {
     fn handle_due(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         if feed.load_at.take_if(|at| *at <= now).is_some() && feed.missed {
+            self.load(now, key);
+        }
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        if feed.confirm_at.take_if(|at| *at <= now).is_some() {
             self.load(now, key);
         }
         let random = self.random.f64();
@@ -455,12 +487,13 @@ impl Feeds {
 
     fn load(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        if feed.is_loading {
+        // What is being stored may be in the log or not.
+        if feed.is_loading || feed.storing.is_some() {
             feed.missed = true;
             return;
         }
         feed.is_loading = true;
-        (feed.missed, feed.load_at) = (false, None);
+        (feed.missed, feed.load_at, feed.confirm_at) = (false, None, None);
         let incarnation = feed.incarnation;
         self.request(now, Purpose::Load, incarnation, FeedRequest::Load(key.clone()));
     }
@@ -506,6 +539,7 @@ impl Feeds {
     fn handle_unwanted(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         (feed.is_wanted, feed.shown, feed.must_store) = (false, None, false);
+        (feed.awaited, feed.confirm_at) = (None, None);
         // Clients that subscribe and unsubscribe in a loop cause no additional requests.
         feed.release_at = (feed.is_fetched() && feed.lease().is_some()).then(|| now + self.idle_ttl);
         self.outputs.push_back(Output::Plane(key.clone(), FeedUpdate::Forget));

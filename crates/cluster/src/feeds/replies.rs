@@ -39,7 +39,7 @@ impl Feeds {
             return;
         }
         match (purpose, answer) {
-            (Purpose::Load, Answer::Log(log)) => self.handle_log(now, &key, log),
+            (Purpose::Load, Answer::Log(log)) => self.handle_log(now, ticket, &key, log),
             (Purpose::Load, _) => {
                 feed.is_loading = false;
                 feed.missed = true;
@@ -94,7 +94,7 @@ impl Feeds {
         self.reschedule(&key);
     }
 
-    fn handle_log(&mut self, now: Instant, key: &Key, log: Option<DecodedLog>) {
+    fn handle_log(&mut self, now: Instant, ticket: Ticket, key: &Key, log: Option<DecodedLog>) {
         let random = self.random.f64();
         let Some(feed) = self.feeds.get_mut(key) else { return };
         feed.is_loading = false;
@@ -121,6 +121,9 @@ impl Feeds {
             self.show_state(key);
         } else if feed.newest.is_none() && !feed.is_fetched() && feed.pushes.is_empty() {
             self.show_absence(key);
+        }
+        if self.feeds.get_mut(key).is_some_and(|feed| feed.is_confirmed(now, ticket.0)) {
+            self.show(key, FeedUpdate::Confirmed(ticket.0));
         }
         if again {
             self.load(now, key);
@@ -164,6 +167,9 @@ impl Feeds {
         if let Some(push) = push {
             let is_changed = is_version || push.document.is_none();
             self.outputs.push_back(Output::Pushed(push.id, Ok(is_changed)));
+        }
+        if self.feeds.get(key).is_some_and(|feed| feed.missed) {
+            return self.load(now, key);
         }
         self.store(now, key);
     }

@@ -1,5 +1,6 @@
 //! Nodes that share feeds, over an engine in memory that may lose messages, be away, or start again without its data.
 
+mod clients;
 mod failovers;
 mod leases;
 mod pushes;
@@ -11,9 +12,10 @@ use crate::engine::{EngineError, Event};
 use crate::frame::Frames;
 use crate::simulation::simulate;
 use bytes::Bytes;
+use clients::{Client, Whole, hub};
 use pushes::History;
 use std::collections::HashSet;
-use stentor_hub::{Patch, Topic};
+use stentor_hub::{Hub, Patch, SessionId, Topic};
 
 const IDLE_TTL: Duration = Duration::from_secs(2);
 
@@ -58,6 +60,9 @@ struct Node {
     pushed: View,
     is_connected: bool,
     answers: Vec<(u64, PushAnswer)>,
+    /// Has the subscribers of [`key`], and one that doesn't move while there are some.
+    hub: Hub<Whole>,
+    resident: Option<SessionId>,
 }
 
 impl Node {
@@ -71,6 +76,8 @@ impl Node {
             pushed: View::default(),
             is_connected: true,
             answers: Vec::new(),
+            hub: hub(),
+            resident: None,
         }
     }
 
@@ -117,6 +124,7 @@ struct Cluster {
     is_unordered: bool,
     /// and what does.
     late: Vec<(NodeId, Event)>,
+    clients: Vec<Client>,
     random: fastrand::Rng,
 }
 
@@ -134,6 +142,7 @@ impl Cluster {
             is_up: true,
             is_unordered: false,
             late: Vec::new(),
+            clients: Vec::new(),
             random: fastrand::Rng::with_seed(seed),
         }
     }
@@ -149,10 +158,17 @@ impl Cluster {
         }
         node.view(key).shown.clear();
         node.view(key).state = None;
+        if *key != pushed() {
+            node.resident(wanted);
+        }
         self.bus.set_interest(node.id, Channel::from(key.clone()), wanted);
         let wanted = Wanted { key: key.clone(), wanted, requesters: Vec::new() };
+        let is_wanted = wanted.wanted;
         node.feeds.handle_wanted(self.now, wanted);
         self.collect(index);
+        if !is_wanted && *key != pushed() {
+            self.leave(index);
+        }
     }
 
     /// Carries out what a machine asks for.
@@ -173,6 +189,9 @@ impl Cluster {
                     node.view.fetched = None;
                 }
                 Output::Plane(key, update) => {
+                    if key != pushed() {
+                        node.update_hub(&key, update.clone());
+                    }
                     let view = node.view(&key);
                     match update {
                         FeedUpdate::At { position, document, patches } => {
@@ -183,6 +202,7 @@ impl Cluster {
                         }
                         FeedUpdate::State { state, .. } => view.state = Some(state),
                         FeedUpdate::Forget => view.shown.clear(),
+                        FeedUpdate::Confirmed(_) => {}
                         other => panic!("unexpected: {other:?}"),
                     }
                 }
@@ -275,6 +295,7 @@ impl Cluster {
         loop {
             (0..self.nodes.len()).for_each(|index| self.fetch(index));
             self.deliver();
+            self.take();
             if self.requests.is_empty() && self.late.is_empty() {
                 return;
             }
@@ -531,13 +552,14 @@ fn feeds_survive_faults_and_never_go_back() {
     simulate(0..2_000, 400, |run| {
         let seed = run.seed;
         let mut cluster = Cluster::new(4, seed);
+        cluster.clients.extend((0..3).map(|_| Client::default()));
         // As NATS, which has no replica that lags.
         cluster.is_unordered = seed % 4 == 3 && seed % 3 != 0;
         let mut history = History::default();
         for step in run.steps.clone() {
             cluster.random = run.random(step);
             let index = cluster.random.usize(..cluster.nodes.len());
-            match cluster.random.u32(..30) {
+            match cluster.random.u32(..33) {
                 0..=3 => {
                     cluster.upstream += 1;
                     run.note(step, format!("the upstream has version {}", cluster.upstream));
@@ -597,6 +619,11 @@ fn feeds_survive_faults_and_never_go_back() {
                     run.note(step, format!("a document is pushed to node {index}"));
                     history.push(&mut cluster, index);
                 }
+                27..=29 => {
+                    let client = cluster.random.usize(..cluster.clients.len());
+                    run.note(step, format!("client {client} moves to node {index}"));
+                    cluster.move_client(client, Some(index));
+                }
                 _ => {
                     let ms = cluster.random.u64(..1500);
                     run.note(step, format!("{ms} ms pass"));
@@ -604,6 +631,7 @@ fn feeds_survive_faults_and_never_go_back() {
                 }
             }
             history.note(&mut cluster);
+            cluster.take();
         }
         cluster.is_up = true;
         (0..4).for_each(|index| cluster.connect(index));
@@ -617,6 +645,7 @@ fn feeds_survive_faults_and_never_go_back() {
             assert_eq!(node.view.shown.last().map(|(_, version)| *version), expect, "seed {seed}");
             assert_eq!(node.view.state, Some(FeedState::Live), "seed {seed}");
         }
+        cluster.check_clients(cluster.upstream);
         history.check(&cluster, seed);
         assert!(cluster.holders().len() <= 1, "seed {seed}");
         assert_eq!(cluster.nodes.iter().map(|node| node.feeds.asked.len()).sum::<usize>(), 0, "seed {seed}");

@@ -195,6 +195,7 @@ impl<D: Driver> Core<D> {
             FeedUpdate::State { state, reason } => self.ex.hub.handle_state(key, state, reason),
             FeedUpdate::Forget => self.ex.hub.handle_forget(key),
             FeedUpdate::Refuse(requester) => self.ex.hub.handle_refusal(requester.session, key),
+            FeedUpdate::Confirmed(read) => self.ex.hub.handle_feed_confirmed(key, read),
         }
     }
 

@@ -513,9 +513,14 @@ impl<D: Driver> Core<D> {
     /// Reports the feeds that have subscribers, and their requesters, to the control plane; and to the broker which topics
     /// have subscribers, and which histories are behind.
     pub(super) fn tell_wanted(&mut self) {
-        while let Some(room) = self.ex.hub.poll_unconfirmed() {
-            if let Some(broker) = self.ex.outlet.broker() {
-                broker.confirm_history(&room);
+        while let Some(topic) = self.ex.hub.poll_unconfirmed() {
+            match (self.ex.outlet.broker(), topic) {
+                (Some(broker), Topic::Room(room)) => broker.confirm_history(&room),
+                (Some(broker), Topic::Feed(key)) => {
+                    let asked = broker.confirm_feed(&key);
+                    self.ex.hub.handle_asked(&key, asked);
+                }
+                _ => {}
             }
         }
         let mut wanted = self.ex.hub.poll_subscribed();

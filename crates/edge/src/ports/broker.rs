@@ -6,7 +6,7 @@
 use super::{Busy, Done, MemberList, MembersQuery, PublicId, SocketQuestion, Ticket};
 use std::fmt;
 use std::sync::Arc;
-use stentor_hub::{Data, OutgoingPresence, Room, Rooms, Topic};
+use stentor_hub::{Data, Key, OutgoingPresence, Room, Rooms, Topic};
 
 /// A message to rooms, as nodes pass it to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +77,12 @@ pub trait Broker: fmt::Debug + Send + Sync {
     /// epoch. It waits until [`CommandInbox::update_room`](super::CommandInbox::update_room) brings what the engine has by
     /// now, and then [`RoomUpdate::Confirmed`](super::RoomUpdate::Confirmed).
     fn confirm_history(&self, room: &Room);
+
+    /// A client named a version of a feed of another epoch than this node's. It waits until
+    /// [`CommandInbox::update_feed`](super::CommandInbox::update_feed) brings what the engine has, and then
+    /// [`FeedUpdate::Confirmed`](super::FeedUpdate::Confirmed) with the number of a read that began after this call. Returns the
+    /// greatest number so far. The feed's interest may be reported after this call, by another core.
+    fn confirm_feed(&self, key: &Key) -> u64;
 
     /// Says who is in a room, or asks. Messages for one node are in order. May be lost.
     fn send_presence(&self, _message: &OutgoingPresence) {}

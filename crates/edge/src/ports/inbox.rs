@@ -64,6 +64,9 @@ pub enum FeedUpdate {
     /// (`limits.cold_keys_max`). Ends the subscription of this session only. Sent to the session's core, not to the
     /// key's home core.
     Refuse(Requester),
+    /// The feed is as new here as it was in the engine when that was read for the given time
+    /// ([`super::Broker::confirm_feed`]).
+    Confirmed(u64),
 }
 
 /// News of a room with history that the engine orders ([`super::Broker::orders_history`]).

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use stentor_edge::{
-    Broadcast, Broker, Busy, Command, CommandError, Concerned, Denial, Done, Options, PublicId, Publish,
-    RoomUpdate, Rule, Target, Template, Ticket,
+    Broadcast, Broker, Busy, Command, CommandError, Concerned, Denial, Done, FeedUpdate, Options, PublicId,
+    Publish, RoomUpdate, Rule, Target, Template, Ticket,
 };
-use stentor_hub::{Data, Epoch, HistoryLimits, Key, Position, Room, Rooms, Topic};
+use stentor_hub::{Data, Document, Epoch, HistoryLimits, Key, Position, Room, Rooms, Topic};
 
 /// Takes down what it is given.
 #[derive(Debug, Default)]
@@ -24,8 +24,8 @@ struct Recorder {
     levels: Mutex<HashMap<Topic, bool>>,
     /// Messages to rooms with history, with their tickets.
     ordered: Mutex<Vec<(Broadcast, Option<Ticket>)>>,
-    /// Rooms with members who wait.
-    unconfirmed: Mutex<Vec<Room>>,
+    /// Rooms and feeds with members who wait.
+    unconfirmed: Mutex<Vec<Topic>>,
     orders_history: AtomicBool,
     is_busy: AtomicBool,
 }
@@ -52,7 +52,12 @@ impl Broker for Recorder {
     }
 
     fn confirm_history(&self, room: &Room) {
-        self.unconfirmed.lock().unwrap().push(room.clone());
+        self.unconfirmed.lock().unwrap().push(room.clone().into());
+    }
+
+    fn confirm_feed(&self, key: &Key) -> u64 {
+        self.unconfirmed.lock().unwrap().push(key.clone().into());
+        5
     }
 
     fn set_interest(&self, topic: &Topic, has_subscribers: bool) {
@@ -408,7 +413,7 @@ fn the_engine_orders_rooms_with_history() {
         let mut ahead = server.ws("/ws");
         ahead.next_json();
         ahead.ask(json!({"type": "subscribe", "room": "h", "epoch": 7, "offset": 3}));
-        until("a question", || recorder.unconfirmed.lock().unwrap().pop() == Some(room.clone()));
+        until("a question", || recorder.unconfirmed.lock().unwrap().pop() == Some(room.clone().into()));
         for offset in [3, 4] {
             positioned(offset, &Data::Json(offset.to_string().into()));
         }
@@ -424,5 +429,53 @@ fn the_engine_orders_rooms_with_history() {
         again.next_json();
         again.ask(json!({"type": "subscribe", "room": "h", "epoch": 7, "offset": 4}));
         assert_eq!([5, 6].map(|_| next(&mut again)), [5, 6].map(|n| json!(n)));
+    });
+}
+
+/// A client with a version of another epoch waits until the engine was read after it came, on whichever core it is.
+#[test]
+fn clients_of_a_feed_wait_until_the_engine_confirms_what_their_node_has() {
+    on_one_and_three(|cores| {
+        let recorder = Recorder { orders_history: true.into(), ..Recorder::default() };
+        let (server, recorder) = node_with(cores, recorder, |_| {});
+        let mut clients = server.ws_on_each_core("/ws");
+        for ws in &mut clients {
+            ws.next_json();
+            ws.ask(json!({"type": "subscribe", "feed": "k"}));
+        }
+        let version = |epoch, offset| FeedUpdate::At {
+            position: Position { epoch: Epoch(epoch), offset },
+            document: Document {
+                body: offset.to_string().into(),
+                json: true,
+                content_type: "application/json".into(),
+            },
+            patches: Vec::new(),
+        };
+        server.update("k", version(7, 1));
+        for ws in &mut clients {
+            assert_eq!(ws.next_json()["data"], 1);
+        }
+        let feed = Topic::Feed(Key::parse("k").unwrap());
+        // Some of them are on cores other than the feed's home.
+        let mut moved: Vec<Ws> = (0..4).map(|_| server.ws("/ws")).collect();
+        for ws in &mut moved {
+            ws.next_json();
+            ws.ask(json!({"type": "subscribe", "feed": "k", "epoch": 8, "offset": 2}));
+            until("a question", || recorder.unconfirmed.lock().unwrap().pop() == Some(feed.clone()));
+        }
+        // A read that began before they asked proves nothing.
+        server.update("k", FeedUpdate::Confirmed(5));
+        server.update("k", version(8, 3));
+        server.update("k", FeedUpdate::Confirmed(6));
+        for ws in clients.iter_mut().chain(&mut moved) {
+            assert_eq!(ws.next_json()["data"], 3);
+        }
+        let mut old = server.ws("/ws");
+        old.next_json();
+        old.ask(json!({"type": "subscribe", "feed": "k", "epoch": 7, "offset": 1}));
+        until("a question", || recorder.unconfirmed.lock().unwrap().pop() == Some(feed.clone()));
+        server.update("k", FeedUpdate::Confirmed(6));
+        assert_eq!(old.next_json()["data"], 3);
     });
 }

@@ -514,7 +514,9 @@ impl World {
                     None => self.shadow.interest_refused(topic, to),
                 }
             }
-            Dispatch::History(..) | Dispatch::Gap(_) => unreachable!("no other node"),
+            Dispatch::History(..) | Dispatch::Gap(_) | Dispatch::Confirmed(..) => {
+                unreachable!("no other node")
+            }
             Dispatch::Leave(topic) => {
                 self.log(format!("{from} → {to}: leave {topic:?}"));
                 let topic = self.topic_named(topic);

@@ -12,7 +12,7 @@ use crate::ports::{
 use crate::rule::{Rooms, Rule, Template};
 use bytes::Bytes;
 use std::sync::{Arc, Mutex};
-use stentor_hub::{Data, Emit, MissedMessage, Policy, Room, Topic};
+use stentor_hub::{Data, Emit, Key, MissedMessage, Policy, Room, Topic};
 
 const HERE: u32 = 0x0101_0101;
 const URL: &str = "/socket.io/?EIO=4&transport=websocket";
@@ -32,6 +32,10 @@ impl Broker for Others {
     fn set_interest(&self, _: &Topic, _: bool) {}
 
     fn confirm_history(&self, _: &Room) {}
+
+    fn confirm_feed(&self, _: &Key) -> u64 {
+        0
+    }
 
     fn find_socket(&self, question: SocketQuestion) -> bool {
         self.0.lock().unwrap().push(question);

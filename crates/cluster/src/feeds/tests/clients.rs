@@ -1,0 +1,237 @@
+//! Clients that move between nodes, and name the version that they have. The hubs are real.
+
+use super::*;
+use stentor_hub::{Body, Encoder, FormatId, Hub, Options, Policy, Publication, SessionId};
+
+/// Whole documents.
+pub(super) struct Whole;
+
+impl Encoder for Whole {
+    type Frame = ();
+
+    fn encode(&self, _: FormatId, publication: &Publication<()>) -> Option<()> {
+        matches!(publication.body(), Body::Snapshot { .. }).then_some(())
+    }
+
+    fn len((): &()) -> usize {
+        1
+    }
+}
+
+pub(super) fn hub() -> Hub<Whole> {
+    Hub::new(Options { external_positions: true, reports_rooms: true, ..Options::default() }, Whole)
+}
+
+/// A client of the feed [`key`].
+#[derive(Default)]
+pub(super) struct Client {
+    /// The node that it is at.
+    at: Option<(usize, SessionId)>,
+    /// What it received last.
+    last: Option<(Position, u64)>,
+}
+
+impl Client {
+    fn version(&self) -> Option<u64> {
+        self.last.map(|(_, version)| version)
+    }
+}
+
+impl Node {
+    /// News for the hub's subscribers.
+    pub(super) fn update_hub(&mut self, key: &Key, update: FeedUpdate) {
+        match update {
+            FeedUpdate::At { position, document, patches } => {
+                self.hub.handle_document_at(key, position, FeedState::Live, document, &patches);
+            }
+            FeedUpdate::State { state, reason } => self.hub.handle_state(key, state, reason),
+            FeedUpdate::Forget => self.hub.handle_forget(key),
+            FeedUpdate::Confirmed(read) => self.hub.handle_feed_confirmed(key, read),
+            other => panic!("unexpected: {other:?}"),
+        }
+    }
+
+    /// Asks what the hub wants to know.
+    fn confirm(&mut self, now: Instant) {
+        while let Some(topic) = self.hub.poll_unconfirmed() {
+            assert_eq!(topic, Topic::Feed(key()));
+            self.hub.handle_asked(&key(), self.feeds.requests_drawn());
+            self.feeds.handle_confirm(now, &key());
+        }
+    }
+
+    /// A node with subscribers has one that doesn't move.
+    pub(super) fn resident(&mut self, is_there: bool) {
+        if let Some(session) = self.resident.take() {
+            self.hub.handle_close(session);
+        }
+        if is_there {
+            self.resident = Some(self.subscribe(None));
+        }
+        while self.hub.poll_subscribed().is_some() {}
+    }
+
+    fn subscribe(&mut self, since: Option<Position>) -> SessionId {
+        let session = self.hub.handle_open(FormatId(0), 0);
+        let result = self.hub.handle_subscribe(session, &Topic::Feed(key()), Policy::Latest, since);
+        result.expect("there is space");
+        session
+    }
+}
+
+impl Cluster {
+    /// A client moves to a node, or away. One that has no subscribers can't be moved to.
+    pub(super) fn move_client(&mut self, client: usize, to: Option<usize>) {
+        let client = &mut self.clients[client];
+        if let Some((at, session)) = client.at.take() {
+            self.nodes[at].hub.handle_close(session);
+        }
+        let Some(index) = to.filter(|index| self.nodes[*index].view.wanted) else { return };
+        let session = self.nodes[index].subscribe(client.last.map(|(position, _)| position));
+        client.at = Some((index, session));
+        self.take();
+    }
+
+    /// A node has no subscribers any more.
+    pub(super) fn leave(&mut self, index: usize) {
+        for client in 0..self.clients.len() {
+            if self.clients[client].at.is_some_and(|(at, _)| at == index) {
+                self.move_client(client, None);
+            }
+        }
+    }
+
+    /// Clients receive what is there for them: nothing older than what they have.
+    pub(super) fn take(&mut self) {
+        for node in &mut self.nodes {
+            node.confirm(self.now);
+            if let Some(session) = node.resident {
+                node.hub.take(session, usize::MAX, usize::MAX, |_, ()| {});
+                node.hub.handle_sent(session);
+            }
+        }
+        for client in &mut self.clients {
+            let Some((at, session)) = client.at else { continue };
+            let hub = &mut self.nodes[at].hub;
+            hub.take(session, usize::MAX, usize::MAX, |publication, ()| {
+                let Body::Snapshot { position, document, .. } = publication.body() else {
+                    panic!("{:?}", publication.body())
+                };
+                let version = version_of(document);
+                let before = client.last.replace((*position, version));
+                assert!(
+                    before.is_none_or(|(_, before)| before <= version),
+                    "{before:?}, then {:?}",
+                    client.last
+                );
+            });
+            hub.handle_sent(session);
+        }
+    }
+
+    /// Clients of nodes with subscribers have the newest version.
+    pub(super) fn check_clients(&mut self, expect: u64) {
+        self.take();
+        for client in self.clients.iter().filter(|client| client.at.is_some()) {
+            assert_eq!(client.version(), Some(expect), "at {:?}", client.at);
+        }
+    }
+
+    /// Two nodes, a client at the first one. The second one is cut off, the engine has forgotten everything, and the client has a version
+    /// of the epoch that began then.
+    fn forgotten() -> Self {
+        let mut cluster = Self::new(2, 1);
+        cluster.clients.push(Client::default());
+        (0..2).for_each(|index| cluster.want(index, true));
+        cluster.run_until_idle();
+        cluster.move_client(0, Some(0));
+        let before = cluster.clients[0].last.expect("a version");
+        cluster.disconnect(1);
+        cluster.forget_and_store(2);
+        let (after, version) = cluster.clients[0].last.expect("a version");
+        assert_eq!(version, 2);
+        assert_ne!(before.0.epoch, after.epoch);
+        cluster
+    }
+
+    /// The first node, which is connected, stores a version after the engine has forgotten everything.
+    fn forget_and_store(&mut self, version: u64) {
+        self.bus.forget();
+        self.connect(0);
+        self.upstream = version;
+        self.run_for(LEASE_TTL + ACQUIRE_INTERVAL);
+    }
+}
+
+#[test]
+fn a_client_of_another_epoch_waits_while_its_node_is_cut_off() {
+    let mut cluster = Cluster::forgotten();
+    cluster.move_client(0, Some(1));
+    cluster.run_for(Duration::from_secs(60));
+    assert_eq!((cluster.clients[0].version(), cluster.newest(1)), (Some(2), Some(1)));
+    cluster.connect(1);
+    cluster.upstream = 3;
+    cluster.run_for(Duration::from_secs(2));
+    cluster.check_clients(3);
+}
+
+/// Nothing that follows would show that it waits.
+#[test]
+fn a_client_of_an_older_epoch_has_the_newest_version_at_once() {
+    let mut cluster = Cluster::forgotten();
+    cluster.connect(1);
+    cluster.run_for(Duration::from_secs(2));
+    cluster.clients[0].last = Some((Position { epoch: Epoch(9), offset: 9 }, 1));
+    for index in [0, 1] {
+        cluster.move_client(0, Some(index));
+        assert_eq!(cluster.clients[0].version(), Some(1));
+        cluster.run_for(Duration::from_millis(100));
+        cluster.check_clients(2);
+        cluster.clients[0].last = Some((Position { epoch: Epoch(9), offset: 9 }, 1));
+    }
+}
+
+/// The node that is back finds no log, because nobody has stored one yet.
+#[test]
+fn a_client_of_another_epoch_waits_for_the_next_version_if_the_engine_has_lost_all() {
+    let mut cluster = Cluster::forgotten();
+    cluster.move_client(0, Some(1));
+    cluster.disconnect(0);
+    cluster.bus.forget();
+    cluster.connect(1);
+    cluster.run_for(RETRY_DELAY * 2);
+    assert_eq!(cluster.clients[0].version(), Some(2));
+    cluster.upstream = 3;
+    cluster.run_for(LEASE_TTL + ACQUIRE_INTERVAL);
+    cluster.check_clients(3);
+    // One whose upstream has nothing new: what the node has counts after a while.
+    cluster.bus.forget();
+    cluster.connect(1);
+    cluster.clients[0].last = Some((Position { epoch: Epoch(9), offset: 9 }, 1));
+    cluster.move_client(0, Some(1));
+    cluster.run_for(LOST_WAIT_MAX - RETRY_DELAY);
+    assert_eq!(cluster.clients[0].version(), Some(1));
+    cluster.run_for(RETRY_DELAY * 3);
+    cluster.check_clients(3);
+}
+
+/// A read that was on its way says nothing about what its node's clients have received since.
+#[test]
+fn a_client_is_not_sent_what_was_read_before_it_came() {
+    let mut cluster = Cluster::forgotten();
+    cluster.connect(1);
+    cluster.run_until_idle();
+    let old = (Position { epoch: Epoch(9), offset: 9 }, 1);
+    cluster.clients[0].last = Some(old);
+    cluster.clients.push(Client { at: None, last: Some(old) });
+    cluster.move_client(0, Some(1));
+    cluster.pass(CONFIRM_DELAY);
+    // The read for the first one is on its way when the second one comes.
+    assert_eq!(cluster.requests.len(), 1);
+    cluster.move_client(1, Some(1));
+    cluster.answer();
+    cluster.take();
+    assert_eq!(cluster.clients.iter().map(Client::version).collect::<Vec<_>>(), [Some(2), Some(1)]);
+    cluster.run_for(Duration::from_millis(200));
+    cluster.check_clients(2);
+}
