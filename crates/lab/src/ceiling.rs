@@ -76,7 +76,7 @@ pub fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> Result<C
                 let server = Server::start(&contestant.command(application, Protocol::WebSocket, None))?;
                 let path = contestant.path(application, Protocol::WebSocket);
                 let mut spec = Spec::new(server.address(), path, plan.connections, load.clone());
-                (spec.core, spec.driver) = (Some(options.generator_core), options.generator_driver);
+                spec.core = Some(options.generator_core);
                 spec.bare = which == 1;
                 let lost = |error: Error| server.error(&error.to_string());
                 let outcome = Workers::connect(&options.invocation, &spec)

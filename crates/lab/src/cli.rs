@@ -18,7 +18,7 @@ use crate::Error;
 use crate::bench::{self, Effort};
 use crate::catalogue::{Catalogue, Running};
 use crate::doctor::examine;
-use crate::generator::{DriverKind, Invocation, Protocol, serve_worker};
+use crate::generator::{Invocation, Protocol, serve_worker};
 use crate::measure::{
     Namespace, congestion_control, end_children_on_signal, enter_namespace, exit_after_signal_by,
     is_in_namespace, left_out, take_priority,
@@ -86,9 +86,6 @@ struct Placing {
     /// The core of the generator.
     #[arg(long, default_value_t = 1)]
     generator_core: usize,
-    /// The driver of the generator.
-    #[arg(long, value_enum, default_value = "epoll")]
-    generator_driver: DriverKind,
     /// Scheduling priority of servers and generators, -20 to 19; below 0 keeps a busy machine out of the result.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     nice: i32,
@@ -254,7 +251,6 @@ impl Placing {
             stentor: self.stentor.clone().or_else(|| usual.stentor.clone()),
             server_core: self.server_core,
             generator_core: self.generator_core,
-            generator_driver: self.generator_driver,
             left_out: left_out(),
             ..usual
         })

@@ -48,7 +48,7 @@ use self::progress::Progress;
 use self::proxy::Proxy;
 use crate::Error;
 use crate::catalogue::{Catalogue, Running};
-use crate::generator::{DriverKind, Invocation, LoadSpec, Outcome};
+use crate::generator::{Invocation, LoadSpec, Outcome};
 use crate::measure::{cores, is_over};
 
 /// What to run, and how.
@@ -72,8 +72,6 @@ pub struct Options {
     pub server_core: usize,
     /// The generator's core.
     pub generator_core: usize,
-    /// The generator's driver.
-    pub generator_driver: DriverKind,
     /// The congestion control, as it is to be printed.
     pub congestion: String,
     /// Messages a second of an open-loop echo, instead of a share of the slowest server's saturation.
@@ -102,7 +100,6 @@ impl Options {
             effort: Effort::Quick,
             server_core: 0,
             generator_core: usize::from(cores() > 1),
-            generator_driver: DriverKind::Epoll,
             congestion: String::new(),
             echo_rate_hz: None,
             seed: 1,

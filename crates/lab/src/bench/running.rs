@@ -210,7 +210,6 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let spec_of = |connections, load| Spec {
         protocol,
         core: Some(options.generator_core),
-        driver: options.generator_driver,
         ..Spec::new(target, path, connections, load)
     };
     let mut spec = spec_of(case.connections, load.clone());

@@ -8,8 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::Error;
 use crate::generator::{
-    Cut, DriverKind, Invocation, Latencies, LoadSpec, Misbehaviour, Outcome, Protocol, Publisher, Spec,
-    Workers,
+    Cut, Invocation, Latencies, LoadSpec, Misbehaviour, Outcome, Protocol, Publisher, Spec, Workers,
 };
 use crate::measure::end_children_on_signal;
 
@@ -89,9 +88,6 @@ pub(super) struct GenerateArguments {
     /// The core to be pinned to.
     #[arg(long)]
     core: Option<usize>,
-    /// The driver.
-    #[arg(long, value_enum, default_value = "epoll")]
-    driver: DriverKind,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -142,7 +138,6 @@ pub(super) fn generate(arguments: GenerateArguments, out: &mut dyn Write) -> Res
     spec.mask = arguments.mask.unwrap_or_default();
     spec.server_pids = arguments.server_pid.into_iter().collect();
     spec.core = arguments.core;
-    spec.driver = arguments.driver;
     end_children_on_signal(|| ());
     let outcome = Workers::connect(&Invocation::current()?, &spec)?.run()?;
     let text = if arguments.json {

@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use stentor_driver::Driver;
-
 use super::pool::{ConnectionPool, Load, Message};
 use super::{Latencies, Outcome};
 use crate::Error;
@@ -19,8 +17,8 @@ struct Answers {
     arrived: u64,
 }
 
-impl<D: Driver> Load<D> for Answers {
-    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
+impl Load for Answers {
+    fn message(&mut self, pool: &mut ConnectionPool, message: Message) {
         if message.head.is_none() || !message.clean {
             pool.audit.corrupt += 1;
             return;
@@ -30,7 +28,7 @@ impl<D: Driver> Load<D> for Answers {
     }
 }
 
-pub(super) fn run<D: Driver>(pool: &mut ConnectionPool<D>, outcome: &mut Outcome) -> Result<(), Error> {
+pub(super) fn run(pool: &mut ConnectionPool, outcome: &mut Outcome) -> Result<(), Error> {
     let before = pool.read_clocks();
     let begin = Instant::now();
     let mut load = Answers { begin_ns: pool.ns(begin), latency: Latencies::new(), arrived: 0 };

@@ -11,8 +11,6 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use stentor_driver::Driver;
-
 use super::pool::{ConnectionPool, Load, Message};
 use super::{Latencies, Outcome};
 use crate::Error;
@@ -50,8 +48,8 @@ struct Echoing {
     arrived: u64,
 }
 
-impl<D: Driver> Load<D> for Echoing {
-    fn opened(&mut self, _fleet: &mut ConnectionPool<D>, number: usize) {
+impl Load for Echoing {
+    fn opened(&mut self, _fleet: &mut ConnectionPool, number: usize) {
         let due = Instant::now() + self.plan.every;
         if self.first_due.len() <= number {
             self.first_due.resize(number + 1, None);
@@ -60,7 +58,7 @@ impl<D: Driver> Load<D> for Echoing {
         self.next.push_back((due, number));
     }
 
-    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
+    fn message(&mut self, pool: &mut ConnectionPool, message: Message) {
         let Some(head) = pool.check(&message, self.plan.bytes, |_| true) else { return };
         self.arrived += 1;
         if let Some(Some(first)) = self.first_due.get(message.number) {
@@ -72,9 +70,9 @@ impl<D: Driver> Load<D> for Echoing {
 
 impl Echoing {
     /// Sends what is due; returns when the next message is.
-    fn send_due<D: Driver>(
+    fn send_due(
         &mut self,
-        pool: &mut ConnectionPool<D>,
+        pool: &mut ConnectionPool,
         now: Instant,
         payload: &mut [u8],
         outcome: &mut Outcome,
@@ -96,11 +94,7 @@ impl Echoing {
     }
 }
 
-pub(super) fn run<D: Driver>(
-    pool: &mut ConnectionPool<D>,
-    plan: &Plan,
-    outcome: &mut Outcome,
-) -> Result<(), Error> {
+pub(super) fn run(pool: &mut ConnectionPool, plan: &Plan, outcome: &mut Outcome) -> Result<(), Error> {
     let rate_hz = pool.spec.connect_rate_hz;
     let connections_max = pool.spec.connections;
     if connections_max == 0 || (rate_hz <= 0.0 && !plan.one_by_one) || pool.spec.server_pids.is_empty() {

@@ -13,13 +13,11 @@
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-use stentor_driver::Driver;
-
 use super::pool::{ConnectionPool, Load, Message};
 use super::{Latencies, Outcome, Span};
 use crate::Error;
 use crate::payload;
+use serde::{Deserialize, Serialize};
 
 /// Messages sent between two looks at what has come.
 const BURST: usize = 8;
@@ -83,7 +81,7 @@ struct Room {
 
 impl Room {
     /// Sends what is due; returns when the next message is, where there is one.
-    fn send_due<D: Driver>(&mut self, pool: &mut ConnectionPool<D>) -> Option<Instant> {
+    fn send_due(&mut self, pool: &mut ConnectionPool) -> Option<Instant> {
         for _ in 0..BURST {
             let sent = self.intended_ns.len();
             let due = self.begin + Duration::from_secs_f64(sent as f64 / self.rate_hz);
@@ -105,8 +103,8 @@ impl Room {
     }
 }
 
-impl<D: Driver> Load<D> for Room {
-    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
+impl Load for Room {
+    fn message(&mut self, pool: &mut ConnectionPool, message: Message) {
         let Some(head) = pool.check_alone(&message, self.payload.len()) else { return };
         // What a step before it left behind isn't this one's; it was counted as missing there.
         let Some(nth) = head.sequence.checked_sub(self.first) else { return };
@@ -129,11 +127,7 @@ impl<D: Driver> Load<D> for Room {
     }
 }
 
-pub(super) fn run<D: Driver>(
-    pool: &mut ConnectionPool<D>,
-    plan: &ChatPlan,
-    outcome: &mut Outcome,
-) -> Result<(), Error> {
+pub(super) fn run(pool: &mut ConnectionPool, plan: &ChatPlan, outcome: &mut Outcome) -> Result<(), Error> {
     let clients = pool.open_ones();
     if clients.is_empty() || plan.rates_hz.iter().any(|rate_hz| *rate_hz <= 0.0) {
         return Err(Error::Generator("a chat needs clients, and rates above 0".into()));
@@ -152,8 +146,8 @@ pub(super) fn run<D: Driver>(
     Ok(())
 }
 
-fn run_step<D: Driver>(
-    pool: &mut ConnectionPool<D>,
+fn run_step(
+    pool: &mut ConnectionPool,
     plan: &ChatPlan,
     clients: &[usize],
     rate_hz: f64,

@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use stentor_driver::Driver;
-
 use super::outcome::Reading;
 use super::pool::{ConnectionPool, Load, Message};
 use super::{Latencies, Outcome};
@@ -28,12 +26,12 @@ struct Measured {
 
 impl Measured {
     /// Nothing yet, of what is due between these.
-    fn new<D: Driver>(pool: &ConnectionPool<D>, bytes: usize, [from, until]: [Instant; 2]) -> Self {
+    fn new(pool: &ConnectionPool, bytes: usize, [from, until]: [Instant; 2]) -> Self {
         let (from_ns, until_ns) = (pool.ns(from), pool.ns(until));
         Self { bytes, from_ns, until_ns, latency: Latencies::new(), delivered: 0, arrived: 0 }
     }
 
-    fn take<D: Driver>(&mut self, pool: &mut ConnectionPool<D>, message: &Message) {
+    fn take(&mut self, pool: &mut ConnectionPool, message: &Message) {
         self.arrived += 1;
         let Some(head) = pool.check(message, self.bytes, |_| true) else { return };
         if (self.from_ns..self.until_ns).contains(&head.intended_ns) {
@@ -50,7 +48,7 @@ struct Ends {
 }
 
 impl Ends {
-    fn look<D: Driver>(&mut self, pool: &ConnectionPool<D>, now: Instant, arrived: u64) {
+    fn look(&mut self, pool: &ConnectionPool, now: Instant, arrived: u64) {
         if self.readings.len() < 2 && now >= self.at[self.readings.len()] {
             self.readings.push((pool.read_clocks(), arrived));
         }
@@ -66,15 +64,15 @@ impl Ends {
 
 struct Open(Measured);
 
-impl<D: Driver> Load<D> for Open {
-    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
+impl Load for Open {
+    fn message(&mut self, pool: &mut ConnectionPool, message: Message) {
         self.0.take(pool, &message);
     }
 }
 
 /// Messages at `rate_hz` over all connections, round robin.
-pub(super) fn run_open<D: Driver>(
-    pool: &mut ConnectionPool<D>,
+pub(super) fn run_open(
+    pool: &mut ConnectionPool,
     bytes: usize,
     rate_hz: f64,
     warm_up: Duration,
@@ -134,8 +132,8 @@ struct Closed {
     under_way: usize,
 }
 
-impl<D: Driver> Load<D> for Closed {
-    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
+impl Load for Closed {
+    fn message(&mut self, pool: &mut ConnectionPool, message: Message) {
         self.measured.take(pool, &message);
         if self.stopped {
             self.under_way -= 1;
@@ -147,8 +145,8 @@ impl<D: Driver> Load<D> for Closed {
 }
 
 /// One message under way on each connection.
-pub(super) fn run_closed<D: Driver>(
-    pool: &mut ConnectionPool<D>,
+pub(super) fn run_closed(
+    pool: &mut ConnectionPool,
     bytes: usize,
     warm_up: Duration,
     measure: Duration,

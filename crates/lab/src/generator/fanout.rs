@@ -7,8 +7,6 @@
 
 use std::time::{Duration, Instant};
 
-use stentor_driver::Driver;
-
 use super::outcome::Reading;
 use super::pool::{ConnectionPool, Load, Message};
 use super::{Latencies, Outcome, Publisher};
@@ -62,8 +60,8 @@ struct Receiving {
     begin_ns: Option<u64>,
 }
 
-impl<D: Driver> Load<D> for Receiving {
-    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
+impl Load for Receiving {
+    fn message(&mut self, pool: &mut ConnectionPool, message: Message) {
         self.arrived += 1;
         let plan = self.plan;
         let Some(head) = pool.check(&message, plan.bytes, |sequence| plan.measures(sequence)) else {
@@ -100,11 +98,7 @@ struct Publishing {
     cut: Option<Reading>,
 }
 
-pub(super) fn run<D: Driver>(
-    pool: &mut ConnectionPool<D>,
-    mut plan: Plan,
-    outcome: &mut Outcome,
-) -> Result<(), Error> {
+pub(super) fn run(pool: &mut ConnectionPool, mut plan: Plan, outcome: &mut Outcome) -> Result<(), Error> {
     let payload = match pool.spec.deflate {
         // Padding would compress to nothing.
         true => payload::json(plan.bytes),
@@ -201,9 +195,9 @@ impl Publishing {
     }
 
     /// Ends the slices that are over.
-    fn cut_slices<D: Driver>(
+    fn cut_slices(
         &mut self,
-        pool: &ConnectionPool<D>,
+        pool: &ConnectionPool,
         plan: &Plan,
         now: Instant,
         outcome: &mut Outcome,
@@ -220,9 +214,9 @@ impl Publishing {
     }
 
     /// Publishes what is due; returns when something is next.
-    fn step<D: Driver>(
+    fn step(
         &mut self,
-        pool: &mut ConnectionPool<D>,
+        pool: &mut ConnectionPool,
         load: &Receiving,
         now: Instant,
         outcome: &mut Outcome,
@@ -266,8 +260,8 @@ struct Listening {
     delivered: u64,
 }
 
-impl<D: Driver> Load<D> for Listening {
-    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
+impl Load for Listening {
+    fn message(&mut self, pool: &mut ConnectionPool, message: Message) {
         if let Some(head) = pool.check(&message, self.bytes, |_| true) {
             self.delivered += 1;
             self.latency.record_ns(message.at_ns.saturating_sub(head.intended_ns));
@@ -276,8 +270,8 @@ impl<D: Driver> Load<D> for Listening {
 }
 
 /// Receives what the server publishes by its own timer.
-pub(super) fn receive<D: Driver>(
-    pool: &mut ConnectionPool<D>,
+pub(super) fn receive(
+    pool: &mut ConnectionPool,
     bytes: usize,
     measure: Duration,
     outcome: &mut Outcome,

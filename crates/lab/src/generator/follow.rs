@@ -4,14 +4,12 @@
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-use stentor_driver::Driver;
-
 use super::Outcome;
 use super::pool::{ConnectionPool, Load, Message};
 use crate::Error;
 use crate::document::Document;
 use crate::payload::Head;
+use serde::{Deserialize, Serialize};
 
 /// From one sample to the next.
 pub(crate) const SAMPLE_EVERY: Duration = Duration::from_millis(250);
@@ -36,8 +34,8 @@ struct Clients {
     delivered: u64,
 }
 
-impl<D: Driver> Load<D> for Clients {
-    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
+impl Load for Clients {
+    fn message(&mut self, pool: &mut ConnectionPool, message: Message) {
         let Some(head) = pool.check_alone(&message, self.bytes) else { return };
         let had = self.has[message.number].replace(head);
         match had.map(|had| head.sequence.checked_sub(had.sequence)) {
@@ -51,7 +49,7 @@ impl<D: Driver> Load<D> for Clients {
 }
 
 impl Clients {
-    fn sample<D: Driver>(&mut self, pool: &ConnectionPool<D>) -> Following {
+    fn sample(&mut self, pool: &ConnectionPool) -> Following {
         let at_ns = pool.ns(Instant::now());
         let open = self.has.iter().enumerate().filter(|(number, _)| pool.is_open(*number));
         let mut ages: Vec<u64> =
@@ -64,11 +62,7 @@ impl Clients {
     }
 }
 
-pub(super) fn run<D: Driver>(
-    pool: &mut ConnectionPool<D>,
-    lasts: Duration,
-    outcome: &mut Outcome,
-) -> Result<(), Error> {
+pub(super) fn run(pool: &mut ConnectionPool, lasts: Duration, outcome: &mut Outcome) -> Result<(), Error> {
     let shape =
         pool.spec.document.ok_or_else(|| Error::Generator("there is no document to follow".into()))?;
     let bytes = Document::new(shape).text().len();

@@ -4,7 +4,7 @@
 
 use std::io;
 
-use stentor_driver::{ConnId, Driver, Sending};
+use stentor_driver::{ConnId, Driver, EpollDriver, Sending};
 
 use super::tls::Tls;
 
@@ -35,7 +35,7 @@ impl Line {
         }
     }
 
-    pub(super) fn write(&mut self, driver: &mut impl Driver, bytes: &[u8]) {
+    pub(super) fn write(&mut self, driver: &mut EpollDriver, bytes: &[u8]) {
         match &mut self.tls {
             None => self.write_sealed(driver, bytes),
             Some(tls) => {
@@ -52,7 +52,7 @@ impl Line {
     /// Appends to `plain` what stands in what came over TLS, and answers what is TLS's own.
     pub(super) fn open(
         &mut self,
-        driver: &mut impl Driver,
+        driver: &mut EpollDriver,
         sealed: &[u8],
         plain: &mut Vec<u8>,
     ) -> io::Result<()> {
@@ -61,7 +61,7 @@ impl Line {
         opened
     }
 
-    fn write_sealed(&mut self, driver: &mut impl Driver, bytes: &[u8]) {
+    fn write_sealed(&mut self, driver: &mut EpollDriver, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
@@ -72,7 +72,7 @@ impl Line {
         }
     }
 
-    pub(super) fn flush(&mut self, driver: &mut impl Driver) {
+    pub(super) fn flush(&mut self, driver: &mut EpollDriver) {
         if self.up && !self.in_flight && !self.in_pieces && !self.outbox.is_empty() {
             let outbox = std::mem::take(&mut self.outbox);
             self.in_flight = driver.send_bytes(self.conn, &outbox) == Sending::InFlight;
@@ -80,7 +80,7 @@ impl Line {
     }
 
     /// Sends the next piece, one to three bytes; TCP_NODELAY makes a segment of it.
-    pub(super) fn drip(&mut self, driver: &mut impl Driver) {
+    pub(super) fn drip(&mut self, driver: &mut EpollDriver) {
         if self.up && !self.in_flight && !self.outbox.is_empty() {
             let end = (1 + self.outbox.len() % PIECE_BYTES_MAX).min(self.outbox.len());
             self.in_flight = driver.send_bytes(self.conn, &self.outbox[..end]) == Sending::InFlight;

@@ -9,15 +9,13 @@
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-use stentor_driver::Driver;
-
 use super::Outcome;
 use super::line::ClientBehavior;
 use super::pool::{ConnectionPool, Load, Message};
 use super::run::open_all;
 use crate::Error;
 use crate::payload;
+use serde::{Deserialize, Serialize};
 
 /// How long those that didn't read look whether they are still wanted, at most, and until nothing has come for a while.
 const LOOK: Duration = Duration::from_secs(2);
@@ -90,20 +88,20 @@ struct Misbehaving {
 }
 
 impl Misbehaving {
-    fn say<D: Driver>(&mut self, pool: &mut ConnectionPool<D>, number: usize) {
+    fn say(&mut self, pool: &mut ConnectionPool, number: usize) {
         let now_ns = pool.ns(Instant::now());
         pool.audit.expected += 1;
         pool.send_message(number, &mut self.payload, now_ns);
     }
 }
 
-impl<D: Driver> Load<D> for Misbehaving {
-    fn opened(&mut self, pool: &mut ConnectionPool<D>, number: usize) {
+impl Load for Misbehaving {
+    fn opened(&mut self, pool: &mut ConnectionPool, number: usize) {
         self.visits += 1;
         match self.how {
             Misbehaviour::NeverReads | Misbehaviour::ReadsSlowly { .. } => pool.pause(number),
             Misbehaviour::Churns { .. } => {
-                pool.leave(number, self);
+                pool.cut(number);
                 self.gone.push(number);
             }
             Misbehaviour::Fragments => self.say(pool, number),
@@ -111,7 +109,7 @@ impl<D: Driver> Load<D> for Misbehaving {
         }
     }
 
-    fn message(&mut self, pool: &mut ConnectionPool<D>, message: Message) {
+    fn message(&mut self, pool: &mut ConnectionPool, message: Message) {
         if self.how != Misbehaviour::Fragments {
             return;
         }
@@ -126,8 +124,8 @@ impl<D: Driver> Load<D> for Misbehaving {
 }
 
 /// Misbehaves for `lasts` after `connected` has returned.
-pub(super) fn run<D: Driver>(
-    pool: &mut ConnectionPool<D>,
+pub(super) fn run(
+    pool: &mut ConnectionPool,
     how: Misbehaviour,
     lasts: Duration,
     connected: &mut impl FnMut(&Outcome) -> Result<(), Error>,
@@ -204,8 +202,8 @@ pub(super) fn run<D: Driver>(
 }
 
 /// Connections come and go until `end`.
-fn churn<D: Driver>(
-    pool: &mut ConnectionPool<D>,
+fn churn(
+    pool: &mut ConnectionPool,
     load: &mut Misbehaving,
     every: Duration,
     end: Instant,
@@ -234,12 +232,12 @@ fn churn<D: Driver>(
 }
 
 /// All are cut off, and come back.
-fn storm<D: Driver>(pool: &mut ConnectionPool<D>, load: &mut Misbehaving) -> Result<(), Error> {
+fn storm(pool: &mut ConnectionPool, load: &mut Misbehaving) -> Result<(), Error> {
     let there = pool.open_ones();
     there.iter().for_each(|number| pool.cut(*number));
     let lost = pool.audit.lost_connections;
     pool.bring_back(&there, load, |_, _| ())?;
-    let is_missing = |pool: &ConnectionPool<D>, _: &Misbehaving| {
+    let is_missing = |pool: &ConnectionPool, _: &Misbehaving| {
         pool.open() + ((pool.audit.lost_connections - lost) as usize) < there.len()
     };
     pool.turn_while(BACK_WITHIN, load, is_missing)?;

@@ -41,7 +41,7 @@ pub use outcome::{Audit, Doubt, Outcome, Progress, Span};
 pub(crate) use outcome::{LAG_SHARE_MAX, OWN_CPU_MAX, is_spoiled};
 pub use protocol::Protocol;
 pub use run::run;
-pub use spec::{CONNECTIONS_PER_PROCESS_MAX, Cut, DriverKind, LoadSpec, Publisher, Spec};
+pub use spec::{CONNECTIONS_PER_PROCESS_MAX, Cut, LoadSpec, Publisher, Spec};
 pub(crate) use tokens::ISSUER;
 pub use tokens::{TokenKey, Tokens};
 pub use worker::{Invocation, Workers, serve_worker};

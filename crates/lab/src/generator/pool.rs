@@ -14,7 +14,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stentor_driver::{ConnId, Driver, Event, Waker};
+use stentor_driver::{ConnId, Driver, EpollDriver, Event, Options, Waker};
 
 use super::Spec;
 use super::line::{ClientBehavior, Line};
@@ -26,6 +26,9 @@ use crate::Error;
 use crate::clock::Clock;
 use crate::measure::{CpuClock, kernel_bytes, resident_bytes};
 use crate::payload::Head;
+
+/// Events of one turn: few enough that a load's schedule is looked at often.
+const EVENTS_PER_TURN: usize = 128;
 
 /// Below this the driver's wait is too coarse (a millisecond on epoll), and the loop polls instead.
 const POLL_BELOW: Duration = Duration::from_micros(2_200);
@@ -56,13 +59,11 @@ pub(super) struct Message {
 }
 
 /// What a load does with what happens on the pool.
-pub(super) trait Load<D: Driver> {
+pub(super) trait Load {
     /// A connection is open.
-    fn opened(&mut self, _fleet: &mut ConnectionPool<D>, _number: usize) {}
+    fn opened(&mut self, _fleet: &mut ConnectionPool, _number: usize) {}
     /// A message arrived.
-    fn message(&mut self, _fleet: &mut ConnectionPool<D>, _message: Message) {}
-    /// A connection ended.
-    fn lost(&mut self, _fleet: &mut ConnectionPool<D>, _number: usize) {}
+    fn message(&mut self, _fleet: &mut ConnectionPool, _message: Message) {}
 }
 
 /// Where a connection stands.
@@ -79,8 +80,6 @@ struct Connection {
     stage: Stage,
     main: Line,
     side: Option<Box<Line>>,
-    /// Nothing is counted against it any more: the generator closes it itself.
-    leaving: bool,
     /// Messages sent on it.
     sent: u64,
     /// The number its next message should have; `None` before the first, where any will do.
@@ -97,8 +96,8 @@ impl Connection {
 }
 
 /// See the module's documentation.
-pub(super) struct ConnectionPool<D: Driver> {
-    driver: D,
+pub(super) struct ConnectionPool {
+    driver: EpollDriver,
     connections: Vec<Connection>,
     slots: Vec<u32>,
     pub(super) spec: Spec,
@@ -136,16 +135,17 @@ pub(super) struct ConnectionPool<D: Driver> {
     reporter: Option<ProgressReporter>,
 }
 
-impl<D: Driver> ConnectionPool<D> {
-    pub(super) fn new(driver: D, spec: &Spec) -> Result<Self, Error> {
+impl ConnectionPool {
+    pub(super) fn new(spec: &Spec) -> Result<Self, Error> {
         let probe = Probe::new(&spec.server_pids, &spec.started_pids)
             .map_err(Error::io("the CPU clock of the server"))?;
         let mut dialect = Dialect::new(spec);
         if let Some(tokens) = &spec.tokens {
             dialect.tokens = tokens.make(spec.connections)?;
         }
+        let options = Options { events_per_turn: EVENTS_PER_TURN, ..Options::default() };
         Ok(Self {
-            driver,
+            driver: EpollDriver::new(&options).map_err(Error::io("opening the driver"))?,
             connections: Vec::with_capacity(spec.connections),
             slots: Vec::new(),
             spec: spec.clone(),
@@ -241,7 +241,6 @@ impl<D: Driver> ConnectionPool<D> {
             stage: Stage::Connecting,
             main,
             side: None,
-            leaving: false,
             sent: 0,
             expected: None,
         })
@@ -273,7 +272,7 @@ impl<D: Driver> ConnectionPool<D> {
 
     /// Waits until `due` (`None`: until something happens) and hands what happened to `load`. True if
     /// something did.
-    pub(super) fn turn(&mut self, due: Option<Instant>, load: &mut impl Load<D>) -> Result<bool, Error> {
+    pub(super) fn turn(&mut self, due: Option<Instant>, load: &mut impl Load) -> Result<bool, Error> {
         let beat = self.heartbeats.front().map(|(at, ..)| *at);
         let pieces = matches!(self.behavior, ClientBehavior::Pieces).then_some(self.next_pieces);
         let due = due.into_iter().chain(beat).chain(pieces).min();
@@ -342,7 +341,7 @@ impl<D: Driver> ConnectionPool<D> {
     }
 
     /// Turns for `span`.
-    pub(super) fn turn_for(&mut self, span: Duration, load: &mut impl Load<D>) -> Result<(), Error> {
+    pub(super) fn turn_for(&mut self, span: Duration, load: &mut impl Load) -> Result<(), Error> {
         let end = Instant::now() + span;
         while Instant::now() < end {
             self.turn(Some(end), load)?;
@@ -351,7 +350,7 @@ impl<D: Driver> ConnectionPool<D> {
     }
 
     /// Turns as long as `goes_on`, for no longer than this.
-    pub(super) fn turn_while<L: Load<D>>(
+    pub(super) fn turn_while<L: Load>(
         &mut self,
         within: Duration,
         load: &mut L,
@@ -365,7 +364,7 @@ impl<D: Driver> ConnectionPool<D> {
     }
 
     /// Reconnects these connections in bursts. `begun` is called before each.
-    pub(super) fn bring_back<L: Load<D>>(
+    pub(super) fn bring_back<L: Load>(
         &mut self,
         numbers: &[usize],
         load: &mut L,
@@ -383,7 +382,7 @@ impl<D: Driver> ConnectionPool<D> {
         Ok(())
     }
 
-    fn on_event(&mut self, event: Event, load: &mut impl Load<D>) {
+    fn on_event(&mut self, event: Event, load: &mut impl Load) {
         match event {
             Event::Connected(conn) => {
                 if let Some((number, lane)) = self.find(conn) {
@@ -404,10 +403,10 @@ impl<D: Driver> ConnectionPool<D> {
                     line.flush(&mut self.driver);
                 }
             }
-            Event::PeerFinished(conn) => self.on_ended(conn, "the server ended it", load),
+            Event::PeerFinished(conn) => self.on_ended(conn, "the server ended it"),
             Event::Closed { conn, error } => {
                 let why = error.map_or("it was closed".to_owned(), |error| error.to_string());
-                self.on_ended(conn, &why, load);
+                self.on_ended(conn, &why);
             }
             Event::Accepted { .. } | Event::AcceptFailed(_) | Event::Timer(_) | Event::Woken => {}
         }
@@ -425,7 +424,7 @@ impl<D: Driver> ConnectionPool<D> {
         }
     }
 
-    fn on_connected(&mut self, number: usize, lane: Lane, load: &mut impl Load<D>) {
+    fn on_connected(&mut self, number: usize, lane: Lane, load: &mut impl Load) {
         let connection = &mut self.connections[number];
         let Some(line) = connection.line(lane) else { return };
         line.up = true;
@@ -444,7 +443,7 @@ impl<D: Driver> ConnectionPool<D> {
     }
 
     /// One of the driver's connections is no more.
-    fn on_ended(&mut self, conn: ConnId, why: &str, load: &mut impl Load<D>) {
+    fn on_ended(&mut self, conn: ConnId, why: &str) {
         let Some((number, lane)) = self.find(conn) else { return };
         let connection = &mut self.connections[number];
         if lane == Lane::Side && connection.client.side_is_idle() {
@@ -452,11 +451,11 @@ impl<D: Driver> ConnectionPool<D> {
             connection.side = None;
             self.driver.close(conn);
         } else {
-            self.lose(number, why, load);
+            self.lose(number, why);
         }
     }
 
-    fn on_bytes(&mut self, number: usize, lane: Lane, data: &[u8], at: Instant, load: &mut impl Load<D>) {
+    fn on_bytes(&mut self, number: usize, lane: Lane, data: &[u8], at: Instant, load: &mut impl Load) {
         self.received_bytes += data.len() as u64;
         if self.behavior == ClientBehavior::Sips && self.is_open(number) {
             self.pause(number);
@@ -495,11 +494,11 @@ impl<D: Driver> ConnectionPool<D> {
         self.out.happened = happened;
         let received = received.map_err(|fault| fault.to_string());
         if let Err(why) = received.and(opened.map_err(|error| error.to_string())) {
-            self.lose(number, &why, load);
+            self.lose(number, &why);
         }
     }
 
-    fn on_open(&mut self, number: usize, load: &mut impl Load<D>) {
+    fn on_open(&mut self, number: usize, load: &mut impl Load) {
         if self.connections[number].stage != Stage::Opening {
             return;
         }

@@ -6,8 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-use stentor_driver::Driver;
-
 use super::fanout::{self, Plan};
 use super::pool::{ConnectionPool, Load};
 use super::run::meet;
@@ -30,8 +28,8 @@ struct ComingBack {
     back: usize,
 }
 
-impl<D: Driver> Load<D> for ComingBack {
-    fn opened(&mut self, _fleet: &mut ConnectionPool<D>, number: usize) {
+impl Load for ComingBack {
+    fn opened(&mut self, _fleet: &mut ConnectionPool, number: usize) {
         self.back += 1;
         self.latency.record_ns(self.begun[number].elapsed().as_nanos() as u64);
     }
@@ -39,8 +37,8 @@ impl<D: Driver> Load<D> for ComingBack {
 
 /// What it costs to come back is in `outcome.connect`, `back_in` and `back`, the publication in what a fan-out fills.
 /// `connected` returns when all generators' clients are back; until then clients answer.
-pub(super) fn run<D: Driver>(
-    pool: &mut ConnectionPool<D>,
+pub(super) fn run(
+    pool: &mut ConnectionPool,
     cut: Cut,
     bytes: usize,
     publisher: Publisher,
@@ -63,7 +61,7 @@ pub(super) fn run<D: Driver>(
     there.iter().for_each(|number| pool.cut(*number));
     pool.bring_back(&there, &mut load, |load, number| load.begun[number] = Instant::now())?;
     outcome.asking = begin.elapsed();
-    let is_missing = |pool: &ConnectionPool<D>, load: &ComingBack| {
+    let is_missing = |pool: &ConnectionPool, load: &ComingBack| {
         load.back + (pool.audit.lost_connections as usize) < there.len()
     };
     pool.turn_while(WITHIN, &mut load, is_missing)?;

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stentor_driver::{Driver, EpollDriver, Options, UringDriver, Waker};
+use stentor_driver::Waker;
 
 use super::pool::{ConnectionPool, Load};
 use super::{
-    DriverKind, LoadSpec, Outcome, Progress, Publisher, Spec, ask, bare, budget, chat, echo, fanout, follow,
-    misbehave, reconnect,
+    LoadSpec, Outcome, Progress, Publisher, Spec, ask, bare, budget, chat, echo, fanout, follow, misbehave,
+    reconnect,
 };
 use crate::Error;
 use crate::measure::pin_current;
@@ -20,9 +20,6 @@ const CONNECT_SLACK: Duration = Duration::from_secs(30);
 
 /// Looks at what the server takes while connections are opened.
 const OPENING_POINTS: usize = 20;
-
-/// Events of one turn: few enough that a load's schedule is looked at often.
-const EVENTS_PER_TURN: usize = 128;
 
 /// Runs `spec` on the calling thread. `connected` is called, on a thread of its own, when all connections are open, and the
 /// load begins when it returns; until then they are kept alive. It is called once more whenever all generators have to
@@ -50,26 +47,7 @@ pub(super) fn run_and_hold(
         connected(&Outcome::default())?;
         return done(bare::run(spec)?);
     }
-    let options = Options { events_per_turn: EVENTS_PER_TURN, ..Options::default() };
-    match spec.driver {
-        DriverKind::Epoll => {
-            let driver = EpollDriver::new(&options).map_err(Error::io("opening the driver"))?;
-            run_on(driver, spec, connected, done)
-        }
-        DriverKind::IoUring => {
-            let driver = UringDriver::new(&options).map_err(Error::io("opening the driver"))?;
-            run_on(driver, spec, connected, done)
-        }
-    }
-}
-
-fn run_on<D: Driver>(
-    driver: D,
-    spec: &Spec,
-    mut connected: impl FnMut(&Outcome) -> Result<(), Error> + Send,
-    done: impl FnOnce(Outcome) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let mut pool = ConnectionPool::new(driver, spec)?;
+    let mut pool = ConnectionPool::new(spec)?;
     let mut outcome = Outcome::default();
     let sends = !matches!(
         spec.load,
@@ -99,8 +77,8 @@ fn run_on<D: Driver>(
 }
 
 /// Opens all connections, and puts the load on them.
-fn run_on_open<D: Driver>(
-    pool: &mut ConnectionPool<D>,
+fn run_on_open(
+    pool: &mut ConnectionPool,
     sends: bool,
     connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
     outcome: &mut Outcome,
@@ -150,8 +128,8 @@ fn run_on_open<D: Driver>(
 
 /// Waits until `connected` returns, and has clients answer meanwhile: whoever opens half a million connections waits for
 /// longer than a server's patience.
-pub(super) fn meet<D: Driver>(
-    pool: &mut ConnectionPool<D>,
+pub(super) fn meet(
+    pool: &mut ConnectionPool,
     connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
     outcome: &Outcome,
 ) -> Result<(), Error> {
@@ -174,10 +152,7 @@ pub(super) fn meet<D: Driver>(
 }
 
 /// Opens all connections at the rate of the spec. Returns how it went.
-pub(super) fn open_all<D: Driver>(
-    pool: &mut ConnectionPool<D>,
-    load: &mut impl Load<D>,
-) -> Result<Vec<Progress>, Error> {
+pub(super) fn open_all(pool: &mut ConnectionPool, load: &mut impl Load) -> Result<Vec<Progress>, Error> {
     let total = pool.spec.connections;
     let every = Duration::from_secs_f64(1.0 / pool.spec.connect_rate_hz.max(1.0));
     let begin = Instant::now();
@@ -236,4 +211,4 @@ impl Drop for Woken<'_> {
 /// Nothing is done with what comes.
 pub(super) struct Ignore;
 
-impl<D: Driver> Load<D> for Ignore {}
+impl Load for Ignore {}

@@ -70,8 +70,6 @@ pub struct Spec {
     pub core: Option<usize>,
     /// Whether others on that core go first (nice(1)).
     pub stands_back: bool,
-    /// The driver to stand on.
-    pub driver: DriverKind,
     /// By the least that a client can do, in its place: what the kernel costs.
     pub bare: bool,
     /// Whether the process tells how it goes while it goes, and by what it multiplies what it hears, for all processes.
@@ -104,7 +102,6 @@ impl Spec {
             started_pids: Vec::new(),
             core: None,
             stands_back: false,
-            driver: DriverKind::Epoll,
             bare: false,
             live: None,
         }
@@ -259,14 +256,4 @@ pub enum Publisher {
     Elsewhere,
     /// The server itself, from a source of its own that numbers from 0.
     Server,
-}
-
-/// The driver under a generator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-pub enum DriverKind {
-    /// Edge-triggered epoll.
-    Epoll,
-    /// io_uring.
-    #[value(name = "io_uring")]
-    IoUring,
 }

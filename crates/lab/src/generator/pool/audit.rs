@@ -1,7 +1,5 @@
 //! The audit of every message: its checksum and length, and its number beside that which had to come on its connection.
 
-use stentor_driver::Driver;
-
 use super::{ConnectionPool, Message};
 use crate::payload::Head;
 
@@ -10,7 +8,7 @@ const AHEAD_MAX: u64 = 1 << 20;
 /// Skipped numbers that are remembered, to tell a late message from a repeated one.
 const SKIPPED_MAX: usize = 1 << 16;
 
-impl<D: Driver> ConnectionPool<D> {
+impl ConnectionPool {
     /// Audits one message against the length that was sent and the order on its connection. Returns the head
     /// of a sound one; what is wrong is counted where `counts` says that it belongs to the measured part.
     pub(in crate::generator) fn check(

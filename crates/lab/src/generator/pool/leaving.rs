@@ -2,10 +2,10 @@
 
 use stentor_driver::Driver;
 
-use super::{ConnectionPool, Load, Stage};
+use super::{ConnectionPool, Stage};
 use crate::Error;
 
-impl<D: Driver> ConnectionPool<D> {
+impl ConnectionPool {
     /// Stops reading from a connection.
     pub(in super::super) fn pause(&mut self, number: usize) {
         self.driver.pause(self.connections[number].main.conn);
@@ -18,15 +18,22 @@ impl<D: Driver> ConnectionPool<D> {
 
     /// Cuts a connection, without a word of its protocol; nothing is held against the server.
     pub(in super::super) fn cut(&mut self, number: usize) {
+        self.close(number);
+    }
+
+    /// Closes a connection; returns where it stood, if it was there.
+    fn close(&mut self, number: usize) -> Option<Stage> {
         let connection = &mut self.connections[number];
         let was = std::mem::replace(&mut connection.stage, Stage::Lost);
-        if was != Stage::Lost {
-            self.open -= usize::from(was == Stage::Open);
-            self.driver.close(connection.main.conn);
-            if let Some(side) = connection.side.take() {
-                self.driver.close(side.conn);
-            }
+        if was == Stage::Lost {
+            return None;
         }
+        self.open -= usize::from(was == Stage::Open);
+        self.driver.close(connection.main.conn);
+        if let Some(side) = connection.side.take() {
+            self.driver.close(side.conn);
+        }
+        Some(was)
     }
 
     /// Begins connection `number`, which is lost, anew.
@@ -36,33 +43,15 @@ impl<D: Driver> ConnectionPool<D> {
         Ok(())
     }
 
-    /// Closes a connection; nothing is held against the server.
-    pub(in super::super) fn leave(&mut self, number: usize, load: &mut impl Load<D>) {
-        self.connections[number].leaving = true;
-        self.lose(number, "", load);
-    }
-
     /// One is no more, for this reason.
-    pub(super) fn lose(&mut self, number: usize, why: &str, load: &mut impl Load<D>) {
-        let connection = &mut self.connections[number];
-        let was = std::mem::replace(&mut connection.stage, Stage::Lost);
-        if was == Stage::Lost {
-            return;
-        }
-        self.open -= usize::from(was == Stage::Open);
-        self.driver.close(connection.main.conn);
-        if let Some(side) = connection.side.take() {
-            self.driver.close(side.conn);
-        }
-        if !connection.leaving {
-            self.audit.lost_connections += 1;
-            let stage = match was {
-                Stage::Connecting => "connecting",
-                Stage::Opening => "in the handshake",
-                Stage::Open | Stage::Lost => "when open",
-            };
-            self.audit.first_loss.get_or_insert_with(|| format!("{stage}: {why}"));
-        }
-        load.lost(self, number);
+    pub(super) fn lose(&mut self, number: usize, why: &str) {
+        let Some(was) = self.close(number) else { return };
+        self.audit.lost_connections += 1;
+        let stage = match was {
+            Stage::Connecting => "connecting",
+            Stage::Opening => "in the handshake",
+            Stage::Open | Stage::Lost => "when open",
+        };
+        self.audit.first_loss.get_or_insert_with(|| format!("{stage}: {why}"));
     }
 }
