@@ -114,10 +114,9 @@ attack:
 	$(CARGO) build --release --quiet --package stentor --package stentor-attack
 	target/release/stentor-attack table
 
-# What several nodes cost, beside one node and two of Socket.IO: see docs/cluster.md.
+# The cases of several nodes alone. They need redis-server: see docs/cluster.md.
 bench-cluster:
-	$(CARGO) build --release --quiet --package stentor
-	node lab/cluster/bench.mjs --stentor $${CARGO_TARGET_DIR:-target}/release/stentor
+	lab/bench --cases cluster-fanout,cluster-latency,cluster-feed
 
 # Compares Stentor with bare loops and other servers in the same run: see docs/benchmarks.md.
 bench:

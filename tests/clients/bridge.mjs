@@ -3,7 +3,7 @@ import { createAdapter } from '@socket.io/redis-adapter';
 import { once } from 'node:events';
 import http from 'node:http';
 import { setTimeout as passed } from 'node:timers/promises';
-import { createClient } from 'redis';
+import { createClient, createCluster } from 'redis';
 import { Server } from 'socket.io';
 import { io as connect } from 'socket.io-client';
 import { event, serve, within } from './harness.mjs';
@@ -11,16 +11,26 @@ import { until } from './redis.mjs';
 
 /** A Redis client of Node that ends with the test. */
 export async function redisClient(t, url) {
-  const client = createClient({ url });
+  const [scheme, hosts] = url.split('://');
+  const isCluster = scheme === 'redis+cluster';
+  const client = isCluster ? createCluster({ rootNodes: hosts.split(',').map((host) => ({ url: `redis://${host}` })) }) : createClient({ url });
   client.on('error', () => {});
   await client.connect();
   // The packages don't expect that Redis is away, as it is at the end.
   for (const name of ['publish', 'sPublish', 'pSubscribe', 'subscribe', 'sSubscribe', 'pUnsubscribe', 'unsubscribe', 'sUnsubscribe']) {
     const command = client[name].bind(client);
-    client[name] = (...args) => command(...args).catch(() => {});
+    // A cluster that is closed looks for a node forever.
+    client[name] = async (...args) => client.isOpen && command(...args).catch(() => {});
   }
   t.after(() => client.isOpen && client.disconnect());
   return client;
+}
+
+/** How many servers have subscribed to a sharded channel, as Redis says. */
+export async function subscribers(client, channel) {
+  const nodes = client.masters ? await Promise.all(client.masters.map((node) => node.client)) : [client];
+  const counts = await Promise.all(nodes.map((node) => node.sendCommand(['PUBSUB', 'SHARDNUMSUB', channel])));
+  return counts.reduce((sum, [, count]) => sum + count, 0);
 }
 
 /** A server of the package `socket.io` on a free port: { io, url }. */

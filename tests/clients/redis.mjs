@@ -47,10 +47,11 @@ export async function engineServer(t, program, args, ready, stream) {
   return { port, start, stop };
 }
 
+const options = (port, folder, keeps = false) => ['--port', port, '--bind', '127.0.0.1', '--save', '', '--appendonly', keeps ? 'yes' : 'no', '--appendfsync', 'always', '--dir', folder];
+
 /** Starts Redis: { url, port, stop, start, command }. It keeps nothing when it is stopped, unless `keeps`. */
 export async function redis(t, { keeps = false } = {}) {
-  const args = (port, folder) => ['--port', port, '--bind', '127.0.0.1', '--save', '', '--appendonly', keeps ? 'yes' : 'no', '--appendfsync', 'always', '--dir', folder];
-  const { port, start, stop } = await engineServer(t, program, args, 'Ready to accept connections', 'stdout');
+  const { port, start, stop } = await engineServer(t, program, (port, folder) => options(port, folder, keeps), 'Ready to accept connections', 'stdout');
   return { url: `redis://127.0.0.1:${port}`, port, start, stop, command: (...words) => command(port, words) };
 }
 
@@ -100,6 +101,60 @@ export async function sentinel(t) {
     await until('the Sentinel knows the replica', async () => /role-reported\r\n\$5\r\nslave/.test(await command(port, ['SENTINEL', 'replicas', 'main'])));
   };
   return { url: `redis+sentinel://127.0.0.1:${port}/main`, port, start, stop, stops: 'the replica lags, and the primary is killed', command: (...words) => primary.command(...words) };
+}
+
+const PRIMARIES = 3;
+const SLOTS = 16_384;
+
+/**
+ * Starts a Redis Cluster of three primaries, each with a replica if `replicates`: { url, nodes, command, ownerOf, moveSlotOf }. `command` asks the
+ * first one.
+ */
+export async function redisCluster(t, { replicates = false } = {}) {
+  const nodes = [];
+  for (let n = 0; n < (replicates ? 2 : 1) * PRIMARIES; n += 1) {
+    const [bus] = await freePorts(1);
+    // A server that gets no processor for this long counts as failed. Where none is to fail, that is a minute.
+    const args = (port, folder) => [...options(port, folder), '--cluster-enabled', 'yes', '--cluster-port', bus, '--cluster-node-timeout', replicates ? 2_000 : 60_000, '--repl-diskless-sync-delay', 0];
+    const { port, stop } = await engineServer(t, program, args, 'Ready to accept connections', 'stdout');
+    nodes.push({ port, bus, stop, command: (...words) => command(port, words.map(String)) });
+  }
+  for (const [n, node] of nodes.entries()) {
+    await node.command('CLUSTER', 'SET-CONFIG-EPOCH', n + 1);
+    if (n < PRIMARIES) await node.command('CLUSTER', 'ADDSLOTSRANGE', Math.floor((n * SLOTS) / PRIMARIES), Math.floor(((n + 1) * SLOTS) / PRIMARIES) - 1);
+    await nodes[0].command('CLUSTER', 'MEET', '127.0.0.1', node.port, node.bus);
+  }
+  for (const node of nodes) node.id = (await node.command('CLUSTER', 'MYID')).split('\r\n')[1];
+  const all = async (what, of, holds) => until(what, async () => (await Promise.all(of.map(holds))).every(Boolean));
+  await all('the nodes know each other', nodes, async (node) => (await node.command('CLUSTER', 'INFO')).includes(`cluster_known_nodes:${nodes.length}\r`));
+  for (const [n, replica] of nodes.entries()) {
+    if (n >= PRIMARIES) await until('the replica has a primary', async () => (await replica.command('CLUSTER', 'REPLICATE', nodes[n - PRIMARIES].id)).startsWith('+OK'));
+  }
+  await all('the replicas are connected', nodes.slice(PRIMARIES), async (node) => (await node.command('INFO', 'replication')).includes('master_link_status:up'));
+  await all('the cluster is up', nodes, async (node) => (await node.command('CLUSTER', 'INFO')).includes('cluster_state:ok'));
+  const slotOf = async (channel) => Number((await nodes[0].command('CLUSTER', 'KEYSLOT', channel)).slice(1));
+  // As each primary says of itself.
+  const ownerOf = async (channel) => {
+    const slot = await slotOf(channel);
+    for (const node of nodes.slice(0, PRIMARIES)) {
+      const [own] = (await node.command('CLUSTER', 'NODES')).split('\n').filter((line) => line.includes('myself'));
+      const ranges = own.trim().split(' ').slice(8).filter((range) => !range.startsWith('[')).map((range) => range.split('-').map(Number));
+      if (ranges.some(([first, last = first]) => first <= slot && slot <= last)) return node;
+    }
+    throw new Error(`nobody has the slot of ${channel}`);
+  };
+  /** Moves the slot of a channel to another primary. */
+  const moveSlotOf = async (channel) => {
+    const [slot, from] = [await slotOf(channel), await ownerOf(channel)];
+    const to = nodes[(nodes.indexOf(from) + 1) % PRIMARIES];
+    await to.command('CLUSTER', 'SETSLOT', slot, 'IMPORTING', from.id);
+    await from.command('CLUSTER', 'SETSLOT', slot, 'MIGRATING', to.id);
+    // The one that gets it first, as the tools do.
+    for (const node of [to, ...nodes.slice(0, PRIMARIES).filter((node) => node !== to)]) await node.command('CLUSTER', 'SETSLOT', slot, 'NODE', to.id);
+    return to;
+  };
+  const url = `redis+cluster://${nodes.slice(0, PRIMARIES).map(({ port }) => `127.0.0.1:${port}`).join(',')}`;
+  return { url, nodes, command: nodes[0].command, ownerOf, moveSlotOf };
 }
 
 /** Waits until something is so; nothing tells when. */

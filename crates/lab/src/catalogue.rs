@@ -20,6 +20,8 @@
 //! [[variants]]                                     # several servers of one folder; left out: one, called like the folder
 //! name = "bare-epoll"
 //! args = ["--io", "epoll"]
+//! nodes = 2                                        # so many processes that share rooms by a Redis, which they are given as
+//!                                                  # `--redis PORT`; left out: one
 //! extra = "tls"                                    # its clients use that; it is given its files as
 //!                                                  # `--certificate FILE --key FILE`
 //! ```
@@ -83,6 +85,8 @@ struct Variant {
     name: String,
     #[serde(default)]
     args: Vec<String>,
+    #[serde(default = "one")]
+    nodes: usize,
     #[serde(default)]
     extra: Extra,
 }
@@ -106,6 +110,10 @@ pub(crate) enum Extra {
     Es256,
     /// Compresses by permessage-deflate, which its clients offer.
     Deflate,
+}
+
+fn one() -> usize {
+    1
 }
 
 fn install_script() -> PathBuf {
@@ -221,6 +229,8 @@ pub struct Known {
     speaks: Vec<(Protocol, String)>,
     /// Speaks this in cases of other protocols: to show what those cost.
     pub(crate) always: Option<Protocol>,
+    /// Its processes, which share rooms and feeds by a Redis where they are several.
+    pub(crate) nodes: usize,
     /// What it does beside.
     pub(crate) extra: Extra,
     /// Sends whole documents where others send what changed: to show what that spares.
@@ -253,6 +263,7 @@ impl Known {
             args: vec!["--driver".to_owned(), driver.to_owned()],
             speaks: STENTOR_SPEAKS.map(|protocol| (protocol, protocol.usual_path().to_owned())).to_vec(),
             always: None,
+            nodes: 1,
             extra: Extra::Nothing,
             documents: false,
         }
@@ -298,6 +309,7 @@ impl Known {
                 "this program, with clients on plain WebSocket"
             }
             None if self.always.is_some() => "this program, with clients of the protocol in its name",
+            None if self.nodes > 1 => "this program, on epoll, as several nodes with Redis between them",
             None if self.extra == Extra::Tls && self.args.iter().any(|arg| arg == "io_uring") => {
                 "this program, on io_uring, over TLS"
             }
@@ -376,6 +388,8 @@ impl Catalogue {
             extra("stentor-epoll-hs256", Extra::Hs256),
             extra("stentor-epoll-es256", Extra::Es256),
             extra("stentor-epoll-deflate", Extra::Deflate),
+            Known { nodes: 2, ..Known::stentor("stentor-epoll-2nodes", "epoll") },
+            Known { nodes: 3, ..Known::stentor("stentor-epoll-3nodes", "epoll") },
         ];
         let mut catalogue = Self { servers, unusable: Vec::new(), peers: peers.to_owned() };
         let unreadable =
@@ -409,14 +423,14 @@ impl Catalogue {
             .collect();
         let always = manifest.always.as_deref().and_then(protocol);
         let variants = match manifest.variants.is_empty() {
-            true => vec![Variant { name: peer.name(), args: Vec::new(), extra: Extra::Nothing }],
+            true => vec![Variant { name: peer.name(), args: Vec::new(), nodes: 1, extra: Extra::Nothing }],
             false => manifest.variants.clone(),
         };
         let is_there = |name: &str| self.servers.iter().any(|known| known.name == name);
         if let Some(Variant { name, .. }) = variants.iter().find(|variant| is_there(&variant.name)) {
             return Err(format!("{}: there is another `{name}`", folder.join(MANIFEST).display()));
         }
-        for Variant { name, args, extra } in variants {
+        for Variant { name, args, nodes, extra } in variants {
             let (peer, speaks) = (Some(Arc::clone(&peer)), speaks.clone());
             self.servers.push(Known {
                 name,
@@ -425,6 +439,7 @@ impl Catalogue {
                 args,
                 speaks,
                 always,
+                nodes: nodes.max(1),
                 extra,
                 documents: false,
             });

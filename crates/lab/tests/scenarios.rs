@@ -148,6 +148,40 @@ fn servers_with_tls_and_with_tokens_are_measured() {
     fs::remove_dir_all(&results).unwrap();
 }
 
+/// Publications at one node reach clients of another, and one node fetches a feed for all, by a Redis.
+#[test]
+fn servers_of_several_nodes_are_measured() {
+    if !lab().1.exists() {
+        eprintln!("skipped: no stentor was built; `cargo build -p stentor` does it");
+        return;
+    }
+    if Command::new("redis-server").arg("--version").output().is_err() {
+        eprintln!("skipped: redis-server isn't installed");
+        return;
+    }
+    let results = std::env::temp_dir().join(format!("stentor-lab-nodes-{}", std::process::id()));
+    let folder = results.to_str().unwrap();
+    let cases = "cluster-latency,cluster-feed";
+    let servers = "stentor-epoll-3nodes";
+    let (success, said) =
+        run(&["bench", "--smoke", "--cases", cases, "--servers", servers, "--results", folder]);
+    assert!(success, "{said}");
+    let mut files = fs::read_dir(&results).unwrap().map(|entry| entry.unwrap().path());
+    let file = files.find(|path| path.extension().is_some_and(|extension| extension == "json"));
+    let record: Value = serde_json::from_slice(&fs::read(file.unwrap()).unwrap()).unwrap();
+    let trial = |case: usize| &record["report"]["cases"][case]["servers"][0]["trials"][0];
+    let figure = |case, name| trial(case)["figures"][name].as_f64().unwrap_or_else(|| panic!("{said}"));
+    // The last node sends the event, and Redis passes it to both nodes with clients.
+    let bytes = figure(0, "engine_bytes") * 3.0;
+    assert!((3000.0..6000.0).contains(&bytes), "{bytes}: {said}");
+    assert!(figure(0, "cpu_per_publication") > 0.0, "{said}");
+    // The document, four versions, one at the end, and the one that is waited for.
+    assert!((4.0..=7.0).contains(&figure(1, "upstream_requests")), "{said}");
+    let bytes = figure(1, "engine_bytes");
+    assert!((500.0..50_000.0).contains(&bytes), "{bytes}: {said}");
+    fs::remove_dir_all(&results).unwrap();
+}
+
 #[test]
 fn what_is_not_there_is_told() {
     let check = |arguments: &[&str], expect: &str| {

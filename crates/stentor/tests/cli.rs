@@ -147,6 +147,23 @@ fn check_says_what_sharing_namespaces_means() {
     ] {
         assert!(said.out.contains(line), "{}", said.out);
     }
+    for (adapter, line) in [
+        (
+            "sharded",
+            "  Each of their channels belongs to one primary of the Redis Cluster. While that is away, messages of the channel don't reach \
+             other servers. Messages of several channels, such as rooms, may overtake each other.\n",
+        ),
+        (
+            "classic",
+            "  The Redis Cluster forwards their messages to all of its nodes: more nodes don't carry more messages. Messages may be lost while \
+             one is away.\n",
+        ),
+    ] {
+        let said = check_file(&format!(
+            "[[cluster.socketio]]\nurl = \"redis+cluster://10.0.0.1\"\nnamespaces = [\"/\"]\nadapter = \"{adapter}\"\n"
+        ));
+        assert!(said.out.contains(line), "{adapter}: {}{}", said.out, said.err);
+    }
 }
 
 #[test]

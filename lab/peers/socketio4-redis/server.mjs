@@ -13,6 +13,7 @@ const { values } = parseArgs({
     mode: { type: 'string', default: 'echo' },
     port: { type: 'string', default: '0' },
     protocol: { type: 'string', default: '' },
+    redis: { type: 'string' },
   },
 });
 // Without `--protocol` whatever a client asks for, as the smoke test does.
@@ -24,7 +25,7 @@ const fail = (error) => {
 };
 process.on('SIGTERM', () => process.exit(0));
 
-const redisPort = await startRedis('socketio4-redis');
+const redisPort = values.redis ?? (await startRedis('socketio4-redis'));
 const publishes = createClient({ url: `redis://127.0.0.1:${redisPort}` }).on('error', fail);
 const subscribes = publishes.duplicate().on('error', fail);
 await Promise.all([publishes.connect(), subscribes.connect()]);

@@ -80,7 +80,11 @@ impl Bridges {
         for bridge in &self.bridges {
             connections.push(match bridge.waits {
                 true => None,
-                false => Some(bridge.open().await.map_err(ConnectError)?),
+                false => {
+                    let shard = bridge.shards.all().pop().unwrap_or_default();
+                    let opened = bridge.open(&shard).await.map_err(ConnectError)?;
+                    (!bridge.is_spread()).then_some(opened)
+                }
             });
         }
         Ok(Connections(connections))
@@ -110,8 +114,17 @@ impl Bridges {
                 namespaces = namespaces.join(", "),
                 "sharing namespaces with Socket.IO's servers"
             );
-            tasks.spawn(bridge.clone().subscribe(first));
-            tasks.spawn(bridge.clone().publish_all());
+            match bridge.shards.all().pop() {
+                Some(only) if !bridge.is_spread() => {
+                    tasks.spawn(bridge.clone().subscribe(only, first));
+                    tasks.spawn(bridge.clone().publish_all());
+                }
+                _ => {
+                    tasks.spawn(bridge.clone().follow_slots());
+                    tasks.spawn(bridge.clone().publish_sharded());
+                }
+            }
+            tasks.spawn(bridge.clone().pass_interest());
             tasks.spawn(bridge.clone().ask_all());
             tasks.spawn(bridge.clone().handle_all(plane.clone()));
         }
@@ -127,6 +140,7 @@ impl Bridges {
             .map(|bridge| Figures {
                 prefix: &bridge.prefix,
                 redis: bridge.address.to_string(),
+                is_up: bridge.shards.are_up(),
                 counters: &bridge.counters,
                 inbox_bytes: bridge.inbox.bytes(),
                 outgoing_bytes: bridge.outgoing.unsent().1,

@@ -234,11 +234,15 @@ impl Bridge {
 
     /// How many other servers there are, as Redis says.
     async fn other_servers(&self, namespace: &Namespace) -> Option<usize> {
-        let [command, rest @ ..] = namespace.protocol.count_servers()?;
-        let link = self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let [command, of, channel] = namespace.protocol.count_servers()?;
         let mut pipeline = Pipeline::new();
-        pipeline.cmd(command).arg(&rest);
-        servers_besides_this(link.send(&pipeline).await.ok()?.pop()?)
+        pipeline.cmd(command).arg(of).arg(channel);
+        if self.server.is_cluster() && !self.is_spread() {
+            // Each of its nodes counts its own.
+            return servers_besides_this(self.server.ask_each(&pipeline).await.ok()?);
+        }
+        let link = self.shards.of(channel)?.sender()?;
+        servers_besides_this([Some(link.send(&pipeline).await.ok()?.pop()?)])
     }
 }
 
@@ -288,15 +292,20 @@ fn session_info(RemoteSession { id, details }: RemoteSession) -> SessionInfo {
     }
 }
 
-/// How many servers there are, as Redis says, without this one.
-fn servers_besides_this(reply: Value) -> Option<usize> {
-    let count = match reply {
-        Value::Map(pairs) => pairs.into_iter().next()?.1,
-        Value::Array(items) => items.into_iter().nth(1)?,
-        _ => return None,
-    };
-    let Value::Int(count) = count else { return None };
-    Some(usize::try_from(count).ok()?.checked_sub(1)?.min(SERVERS_MAX))
+/// How many servers there are without this one, as the nodes of Redis say. A node that doesn't answer may have one.
+fn servers_besides_this(replies: impl IntoIterator<Item = Option<Value>>) -> Option<usize> {
+    let mut servers = 0_usize;
+    for reply in replies {
+        let count = match reply {
+            Some(Value::Map(pairs)) => pairs.into_iter().next()?.1,
+            Some(Value::Array(items)) => items.into_iter().nth(1)?,
+            Some(_) => return None,
+            None => Value::Int(1),
+        };
+        let Value::Int(count) = count else { return None };
+        servers = servers.saturating_add(usize::try_from(count).ok()?);
+    }
+    Some(servers.checked_sub(1)?.min(SERVERS_MAX))
 }
 
 /// Adds the sessions of one server. Returns whether there is room for them.
@@ -357,11 +366,17 @@ mod tests {
 
     #[test]
     fn no_more_servers_are_waited_for_than_there_may_be() {
-        let reply = |count| Value::Array(vec![Value::Nil, Value::Int(count)]);
+        let reply = |count| Some(Value::Array(vec![Value::Nil, Value::Int(count)]));
         let cases = [(3, Some(2)), (1, Some(0)), (0, None), (i64::MIN, None), (i64::MAX, Some(SERVERS_MAX))];
         for (count, expected) in cases {
-            assert_eq!(servers_besides_this(reply(count)), expected, "{count}");
+            assert_eq!(servers_besides_this([reply(count)]), expected, "{count}");
         }
+        assert_eq!(servers_besides_this([reply(1), reply(2), None]), Some(3));
+        assert_eq!(
+            servers_besides_this([reply(i64::MAX), reply(i64::MAX), reply(i64::MAX)]),
+            Some(SERVERS_MAX)
+        );
+        assert_eq!(servers_besides_this([reply(1), Some(Value::Nil)]), None);
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! A bridge's connections to Redis: one that receives, one that publishes, each replaced on its own.
+//! A bridge's connections to Redis: one that receives, one that publishes, each replaced on its own. For sharded channels on a
+//! Redis Cluster, [`super::shards`] has one for both per primary.
 //!
 //! After each connect, all channels are subscribed. A probe over the receiving connection proves that messages arrive.
 
 use super::inbox::{Arrived, Kind};
+use super::shards::{Changes, Shard};
 use super::{Adapter, Bridge};
 use crate::engine::redis::link::{Backoff, Link};
 use crate::engine::redis::publisher;
@@ -19,14 +21,16 @@ use tokio::time::Instant;
 /// Takes what arrives on one connection.
 pub(super) struct Pushes {
     bridge: Arc<Bridge>,
+    shard: Arc<Shard>,
     /// What a former connection still delivers is dropped.
     is_replaced: AtomicBool,
     probed_at: Mutex<Instant>,
 }
 
 impl Pushes {
-    pub(super) fn new(bridge: Arc<Bridge>) -> Arc<Self> {
-        Arc::new(Self { bridge, is_replaced: AtomicBool::new(false), probed_at: Mutex::new(Instant::now()) })
+    pub(super) fn new(bridge: Arc<Bridge>, shard: Arc<Shard>) -> Arc<Self> {
+        let is_replaced = AtomicBool::new(false);
+        Arc::new(Self { bridge, shard, is_replaced, probed_at: Mutex::new(Instant::now()) })
     }
 
     fn silence(&self) -> std::time::Duration {
@@ -53,6 +57,13 @@ impl AsyncPushSender for Pushes {
         let pattern = match push.kind {
             PushKind::Message | PushKind::SMessage => None,
             PushKind::PMessage => parts.next().flatten(),
+            PushKind::SUnsubscribe => {
+                let channel = parts.next().flatten().and_then(|channel| String::from_utf8(channel).ok());
+                if channel.is_some_and(|channel| self.shard.lost(&channel)) {
+                    self.bridge.shards.moved.notify_one();
+                }
+                return Ok(());
+            }
             _ => return Ok(()),
         };
         if let (Some(Some(channel)), Some(Some(payload))) = (parts.next(), parts.next()) {
@@ -75,34 +86,43 @@ impl Bridge {
         found.filter(|(_, kind)| *kind != Kind::Response || self.pending.is_waiting())
     }
 
-    /// A first connection that receives.
-    pub(super) async fn open(self: &Arc<Self>) -> Result<(Link, Arc<Pushes>), String> {
-        let pushes = Pushes::new(self.clone());
-        let link = Link::connect(&self.server, Some(pushes.clone())).await?;
+    /// A connection that receives.
+    pub(super) async fn open(self: &Arc<Self>, shard: &Arc<Shard>) -> Result<(Link, Arc<Pushes>), String> {
+        let pushes = Pushes::new(self.clone(), shard.clone());
+        let link = match &shard.endpoint {
+            Some(endpoint) => Link::to(&self.server, endpoint.clone(), Some(pushes.clone())).await?,
+            None => Link::connect(&self.server, Some(pushes.clone())).await?,
+        };
         Ok((link, pushes))
     }
 
-    /// Receives, for as long as the node runs.
-    pub(super) async fn subscribe(self: Arc<Self>, mut first: Option<(Link, Arc<Pushes>)>) {
+    /// Receives, for as long as the node runs, or the shard has slots.
+    pub(super) async fn subscribe(
+        self: Arc<Self>,
+        shard: Arc<Shard>,
+        mut first: Option<(Link, Arc<Pushes>)>,
+    ) {
         let mut backoff = Backoff::default();
         let mut is_reported = false;
         loop {
             let opened = match first.take() {
                 Some(opened) => Ok(opened),
-                None => self.open().await,
+                None => self.open(&shard).await,
             };
             let reason = match opened {
                 Ok((mut link, pushes)) => {
-                    let reason = self.receive(&mut link, &pushes, &mut is_reported, &mut backoff).await;
+                    let reason =
+                        self.receive(&mut link, &pushes, &shard, &mut is_reported, &mut backoff).await;
                     pushes.is_replaced.store(true, Ordering::Relaxed);
                     reason
                 }
                 Err(reason) => reason,
             };
-            *self.link.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            if self.counters.is_connected.swap(0, Ordering::Relaxed) == 1 {
+            if shard.sender().is_some() {
                 count(&self.counters.connection_losses);
             }
+            shard.reset(false);
+            self.shards.moved.notify_one();
             if !std::mem::replace(&mut is_reported, true) {
                 tracing::warn!(
                     prefix = self.prefix,
@@ -119,15 +139,15 @@ impl Bridge {
         &self,
         link: &mut Link,
         pushes: &Pushes,
+        shard: &Arc<Shard>,
         is_reported: &mut bool,
         backoff: &mut Backoff,
     ) -> String {
-        let mut subscribed = HashSet::new();
-        if let Err(reason) = self.subscribe_all(link, &mut subscribed).await {
+        shard.reset(true);
+        if let Err(reason) = self.subscribe_all(link, shard).await {
             return reason;
         }
-        *self.link.lock().unwrap_or_else(PoisonError::into_inner) = Some(link.sender());
-        self.counters.is_connected.store(1, Ordering::Relaxed);
+        shard.connected(link.sender());
         *backoff = Backoff::default();
         if std::mem::take(is_reported) {
             tracing::info!(prefix = self.prefix, "the connection to Redis is back");
@@ -136,21 +156,22 @@ impl Bridge {
         loop {
             tokio::select! {
                 reason = link.closed() => return reason,
-                () = self.interest_changed.notified() => {
-                    let changed: Vec<_> =
-                        self.namespaces.iter().flat_map(|namespace| namespace.changed_channels()).collect();
-                    if let Err(reason) = subscribe_changed(link, changed, &mut subscribed).await {
+                () = shard.changed.notified() => {
+                    if let Err(reason) = self.subscribe_changed(link, shard).await {
                         return reason;
                     }
                 }
                 _ = probe.tick() => {
-                    if pushes.silence() > SILENCE_MAX {
-                        return format!("nothing arrived for {} s", SILENCE_MAX.as_secs());
-                    }
-                    let mut pipeline = Pipeline::new();
-                    pipeline.cmd("PUBLISH").arg(&*self.probe).arg("");
                     let sent = async {
-                        link.send(&pipeline).await?;
+                        // A message to a channel without shards would go to all nodes of a cluster.
+                        if shard.endpoint.is_none() {
+                            if pushes.silence() > SILENCE_MAX {
+                                return Err(format!("nothing arrived for {} s", SILENCE_MAX.as_secs()));
+                            }
+                            let mut pipeline = Pipeline::new();
+                            pipeline.cmd("PUBLISH").arg(&*self.probe).arg("");
+                            link.send(&pipeline).await?;
+                        }
                         link.check().await
                     };
                     if let Err(reason) = sent.await {
@@ -161,25 +182,57 @@ impl Bridge {
         }
     }
 
-    /// Subscribes to all channels. `subscribed` are those of rooms.
-    async fn subscribe_all(&self, link: &Link, subscribed: &mut HashSet<Arc<str>>) -> Result<(), String> {
-        link.subscribe(std::slice::from_ref(&self.probe), true).await?;
-        let own: HashSet<_> =
-            self.namespaces.iter().flat_map(|namespace| namespace.protocol.channels()).collect();
-        let own: Vec<_> = own.into_iter().collect();
-        match self.adapter {
-            Adapter::Sharded => {
-                subscribe_sharded(link, &own, true).await?;
-                let rooms = self.namespaces.iter().flat_map(|namespace| namespace.room_channels());
-                subscribe_changed(link, rooms.map(|channel| (channel, true)).collect(), subscribed).await
-            }
-            Adapter::Classic | Adapter::Python => {
-                link.subscribe(&own, true).await?;
-                let patterns = self.namespaces.iter().filter_map(|namespace| namespace.protocol.pattern());
-                let patterns: Vec<String> = patterns.map(Into::into).collect();
-                if patterns.is_empty() { Ok(()) } else { link.subscribe_patterns(&patterns).await }
+    /// Subscribes to all channels.
+    async fn subscribe_all(&self, link: &Link, shard: &Arc<Shard>) -> Result<(), String> {
+        if shard.endpoint.is_none() {
+            link.subscribe(std::slice::from_ref(&self.probe), true).await?;
+        }
+        if self.adapter != Adapter::Sharded {
+            let own: HashSet<_> =
+                self.namespaces.iter().flat_map(|namespace| namespace.protocol.channels()).collect();
+            link.subscribe(&own.into_iter().collect::<Vec<_>>(), true).await?;
+            let patterns = self.namespaces.iter().filter_map(|namespace| namespace.protocol.pattern());
+            let patterns: Vec<String> = patterns.map(Into::into).collect();
+            if !patterns.is_empty() {
+                link.subscribe_patterns(&patterns).await?;
             }
         }
+        self.subscribe_changed(link, shard).await
+    }
+
+    /// Subscribes to the sharded channels of a shard that have changed, or not any more.
+    async fn subscribe_changed(&self, link: &Link, shard: &Arc<Shard>) -> Result<(), String> {
+        if self.adapter != Adapter::Sharded {
+            shard.take_changes();
+            shard.set_complete();
+            return Ok(());
+        }
+        let changes = match shard.take_changes() {
+            Changes::Some(changes) => changes,
+            Changes::All => {
+                let channels = self.namespaces.iter().flat_map(|namespace| {
+                    [namespace.protocol.channels(), namespace.room_channels()].concat()
+                });
+                shard.changes_to(channels.filter(|channel| self.shards.has(shard, channel)))
+            }
+        };
+        let (added, removed) = shard.apply(changes);
+        for batch in added.chunks(BATCH_MAX) {
+            let replies = link.subscribe_sharded(batch, true).await?;
+            for (channel, reply) in batch.iter().zip(replies) {
+                let Value::ServerError(error) = reply else { continue };
+                if shard.endpoint.is_none() || !matches!(error.code(), "MOVED" | "CLUSTERDOWN") {
+                    return Err(format!("sharded channels, which need Redis 7: {error}"));
+                }
+                shard.lost(channel);
+                self.shards.moved.notify_one();
+            }
+        }
+        for batch in removed.chunks(BATCH_MAX) {
+            link.subscribe_sharded(batch, false).await?;
+        }
+        shard.set_complete();
+        Ok(())
     }
 
     /// Publishes, for as long as the node runs.
@@ -213,37 +266,3 @@ impl Bridge {
 
 /// Channels of one batch.
 const BATCH_MAX: usize = 500;
-
-/// Subscribes to channels of rooms, or not any more.
-async fn subscribe_changed(
-    link: &Link,
-    changed: Vec<(Arc<str>, bool)>,
-    subscribed: &mut HashSet<Arc<str>>,
-) -> Result<(), String> {
-    let (mut added, mut removed) = (Vec::new(), Vec::new());
-    for (channel, is_wanted) in changed {
-        if is_wanted && subscribed.insert(channel.clone()) {
-            added.push(channel);
-        } else if !is_wanted && subscribed.remove(&channel) {
-            removed.push(channel);
-        }
-    }
-    subscribe_sharded(link, &added, true).await?;
-    subscribe_sharded(link, &removed, false).await
-}
-
-async fn subscribe_sharded(link: &Link, channels: &[Arc<str>], is_wanted: bool) -> Result<(), String> {
-    for batch in channels.chunks(BATCH_MAX) {
-        let mut pipeline = Pipeline::new();
-        for channel in batch {
-            pipeline.cmd(if is_wanted { "SSUBSCRIBE" } else { "SUNSUBSCRIBE" }).arg(&**channel);
-        }
-        let replies = link.send(&pipeline).await?;
-        if let Some(Value::ServerError(error)) =
-            replies.into_iter().find(|reply| matches!(reply, Value::ServerError(_)))
-        {
-            return Err(format!("sharded channels, which need Redis 7: {error}"));
-        }
-    }
-    Ok(())
-}

@@ -7,7 +7,6 @@ use stentor_edge::{Metric, MetricKind};
 /// Counters, from any thread.
 #[derive(Default)]
 pub(super) struct Counters {
-    pub(super) is_connected: AtomicU64,
     pub(super) connection_losses: AtomicU64,
     pub(super) sent: AtomicU64,
     pub(super) received: AtomicU64,
@@ -23,6 +22,7 @@ pub(super) struct Figures<'a> {
     pub(super) prefix: &'a str,
     /// Without the password.
     pub(super) redis: String,
+    pub(super) is_up: bool,
     pub(super) counters: &'a Counters,
     pub(super) inbox_bytes: usize,
     pub(super) outgoing_bytes: usize,
@@ -60,11 +60,11 @@ pub(super) fn metrics(bridges: &[Figures<'_>]) -> Vec<Metric> {
     });
     use MetricKind::{Counter, Gauge};
     vec![
-        one(
+        each(
             "bridge_up",
             "Whether the Redis of a `[[cluster.socketio]]` is connected and all its channels are subscribed.",
             Gauge,
-            |c| &c.is_connected,
+            |figures| figures.is_up.into(),
         ),
         one("bridge_connection_losses", "How often that connection was lost.", Counter, |c| {
             &c.connection_losses

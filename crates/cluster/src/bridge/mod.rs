@@ -23,11 +23,11 @@ mod plane;
 mod protocol;
 mod refused;
 mod sessions;
+mod shards;
 
 pub use broker::{Bridges, Connections};
 pub use plane::{BridgedPlane, alone};
 
-use crate::engine::redis::link;
 use crate::engine::redis::publisher::Outgoing;
 use crate::engine::redis::server::Server;
 use crate::engine::{Address, ConnectError, Identity, Limits};
@@ -42,6 +42,7 @@ use inbox::Inbox;
 use metrics::Counters;
 use namespace::Namespace;
 use pending::Pending;
+use shards::Shards;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -55,7 +56,7 @@ pub enum Adapter {
     /// `@socket.io/redis-adapter`, `createAdapter`.
     #[default]
     Classic,
-    /// `@socket.io/redis-adapter`, `createShardedAdapter`, on one Redis 7 server.
+    /// `@socket.io/redis-adapter`, `createShardedAdapter`, with Redis 7.
     Sharded,
     /// `python-socketio` from 5.14 on, `RedisManager`.
     Python,
@@ -112,8 +113,7 @@ pub struct Bridge {
     inbox: Inbox,
     pending: Pending,
     questions: Questions,
-    /// The connection that receives, for questions about Redis itself.
-    link: Mutex<Option<link::Sender>>,
+    shards: Shards,
     allowance: Allowance,
     /// Answers that are made at the same time.
     answers: Arc<Semaphore>,
@@ -149,7 +149,6 @@ impl Bridge {
         Ok(Arc::new(Self {
             prefix: options.prefix.clone(),
             address: options.address.clone(),
-            server: Arc::new(server),
             waits: options.wait,
             adapter: options.adapter,
             namespaces,
@@ -159,7 +158,8 @@ impl Bridge {
             inbox: Inbox::new(&options.limits, ledger.clone()),
             pending: Pending::default(),
             questions: (questions, Mutex::new(Some(receiver))),
-            link: Mutex::default(),
+            shards: Shards::new(options.adapter == Adapter::Sharded && server.is_cluster()),
+            server: Arc::new(server),
             allowance: Allowance::default(),
             answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
             interest_changed: Notify::new(),
@@ -171,6 +171,11 @@ impl Bridge {
             nobody: Room::plain(&format!("{:016x}", fastrand::u64(..)))
                 .map_err(|e| ConnectError(e.to_string()))?,
         }))
+    }
+
+    /// Whether its channels are spread over the primaries of a Redis Cluster.
+    fn is_spread(&self) -> bool {
+        self.adapter == Adapter::Sharded && self.server.is_cluster()
     }
 
     /// A message of this node leaves it.

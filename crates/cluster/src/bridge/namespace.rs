@@ -102,8 +102,7 @@ impl Namespace {
 
     /// The channels of the rooms that have members, and of sessions.
     pub(super) fn room_channels(&self) -> Vec<Arc<str>> {
-        let mut rooms = self.rooms();
-        rooms.changed.clear();
+        let rooms = self.rooms();
         let names = rooms.known.iter().chain(&rooms.sessions);
         names.filter_map(|room| Some(self.protocol.channel_of(room)?.into())).collect()
     }

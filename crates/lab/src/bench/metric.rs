@@ -52,6 +52,8 @@ macro_rules! metrics {
 metrics! {
     /// Server CPU per message, idle cost deducted.
     CpuPerMessage "cpu_per_message" "CPU/message" Micros Less "CPU per message"
+    /// Of servers of several nodes, the CPU of the node that takes most per publication: the one where it enters, or another.
+    CpuPerPublication "cpu_per_publication" "CPU/publication, node" Micros Less "CPU per publication and node"
     /// Server CPU per connection opened.
     CpuPerConnection "cpu_per_connection" "CPU/connection" Micros Less "CPU per connection"
     /// Median latency from the intended time of sending.
@@ -77,6 +79,8 @@ metrics! {
     Undelivered "undelivered" "undelivered" Percent Less "undelivered messages"
     /// Bytes that clients receive per message; of a feed, per version and client.
     BytesPerMessage "bytes_per_message" "bytes/message" Bytes Less "bytes per message"
+    /// Bytes to and from the Redis between nodes, per publication and node.
+    EngineBytes "engine_bytes" "engine bytes/node" Bytes Less "bytes through the engine per publication and node"
     /// Until the last client has its answer, or the last receiver a publication (the median publication's).
     LastReceiver "last_receiver" "last receiver" Millis Less "time to the last receiver"
     /// Requests that the HTTP API behind a server got.

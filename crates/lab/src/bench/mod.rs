@@ -9,6 +9,7 @@ mod case;
 mod curve;
 mod delivery;
 mod disturbance;
+mod engine;
 mod metric;
 mod overload;
 mod progress;

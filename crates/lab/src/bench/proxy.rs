@@ -30,9 +30,7 @@ impl Proxy {
         core: usize,
         certificate: Option<&Path>,
     ) -> Result<Self, Error> {
-        // nginx can't be asked which port it took; another one that takes it in between shows as a server that ends.
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-        let address = free.map_err(Error::io("a port for nginx"))?;
+        let address = free_address()?;
         let folder =
             std::env::temp_dir().join(format!("stentor-lab-nginx-{}-{}", process::id(), address.port()));
         fs::create_dir_all(&folder).map_err(Error::io("a folder for nginx"))?;
@@ -40,18 +38,8 @@ impl Proxy {
         fs::write(&config, configuration(address, upstream, certificate))
             .map_err(Error::io("a configuration for nginx"))?;
         // Its file with the process id is there once it listens.
-        let script = format!(
-            "(for i in $(seq 500); do [ -s nginx.pid ] && echo ready http://{address} && break; sleep 0.02; done) & \
-             exec nginx -p . -e stderr -c nginx.conf"
-        );
-        let script = format!("cd '{}' || exit 1; {script}", folder.display());
-        let command = ServerCommand {
-            name: "nginx".into(),
-            program: "sh".into(),
-            args: vec!["-c".into(), script],
-            core: Some(core),
-        };
-        match Server::start(&command) {
+        let run = "nginx -p . -e stderr -c nginx.conf";
+        match start_at(address, "nginx", &folder, "[ -s nginx.pid ]", run, core) {
             Ok(server) => Ok(Self { server, folder }),
             Err(error) => {
                 let _ = fs::remove_dir_all(&folder);
@@ -75,6 +63,34 @@ impl Drop for Proxy {
         // The server ends when it is dropped, after this, and needs none of its files for that.
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// One for a program that can't be asked which one it took. Another one that takes it in between shows as a server that ends.
+pub(super) fn free_address() -> Result<SocketAddr, Error> {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    free.map_err(Error::io("a free port"))
+}
+
+/// Starts such a program by the command `run`, in `folder`. It listens at `address` once the command `is_up` succeeds.
+pub(super) fn start_at(
+    address: SocketAddr,
+    name: &str,
+    folder: &Path,
+    is_up: &str,
+    run: &str,
+    core: usize,
+) -> Result<Server, Error> {
+    let script = format!(
+        "cd '{}' || exit 1; (for i in $(seq 500); do {is_up} && echo ready http://{address} && break; sleep 0.02; done) & \
+         exec {run}",
+        folder.display()
+    );
+    Server::start(&ServerCommand {
+        name: name.to_owned(),
+        program: "sh".into(),
+        args: vec!["-c".into(), script],
+        core: Some(core),
+    })
 }
 
 fn configuration(address: SocketAddr, upstream: SocketAddr, certificate: Option<&Path>) -> String {

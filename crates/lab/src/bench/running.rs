@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::engine::Engine;
 use super::overload::{Conductor, Phase};
 use super::proxy::Proxy;
 use super::sampler::{Sample, Sampler};
@@ -16,7 +17,7 @@ use super::{Application, Case, Contestant, Course, Options, delivery};
 use crate::Error;
 use crate::catalogue::Extra;
 use crate::document::Shape;
-use crate::generator::{Live, LoadSpec, Outcome, Protocol, Spec, Workers};
+use crate::generator::{Live, LoadSpec, Outcome, Protocol, Publisher, Spec, Workers};
 use crate::measure::{
     CallCounter, Calls, CpuClock, MachineTime, ProcessMemory, Server, bound_receive_buffers, kernel_bytes,
     pin_current, socket_bytes,
@@ -54,6 +55,8 @@ pub(super) struct Ran {
     pub(super) processes: usize,
     /// The names of what these have started.
     pub(super) started: Vec<String>,
+    /// Bytes through the Redis between several nodes, per publication and node.
+    pub(super) engine_bytes: Option<f64>,
     /// Of an overload, versions a second at the capacity, and the phases.
     pub(super) overload: Option<(f64, Vec<Phase>)>,
     /// Requests that the API behind a feed got, where there is one.
@@ -78,6 +81,7 @@ struct Servers {
     /// Those that connections come to.
     first: Vec<u32>,
     /// What those have started and is still there, a store between processes of a service: its CPU and memory are the server's.
+    /// Of several nodes, all but the first.
     started: Vec<u32>,
 }
 
@@ -102,14 +106,19 @@ impl Servers {
             });
         }
         let shared = case.is_shared_out();
-        let count = if shared { case.connections.div_ceil(contestant.holds()).max(1) } else { 1 };
+        let nodes = contestant.known().nodes;
+        let count = match shared && nodes == 1 {
+            true => case.connections.div_ceil(contestant.holds()).max(1),
+            false => nodes,
+        };
         let contestant = contestant.holding(case.connections.div_ceil(count));
         let mut command = contestant.command(application, protocol, setup.config.as_deref());
         command.args.extend(setup.args.iter().cloned());
         let own: Vec<Server> = (0..count).map(|_| Server::start(&command)).collect::<Result<_, _>>()?;
         let addresses = own.iter().map(Server::address).collect();
-        let first = own.iter().map(Server::pid).collect();
-        let started = own.iter().flat_map(Server::started).collect();
+        let mut first: Vec<u32> = own.iter().map(Server::pid).collect();
+        let mut started = if nodes > 1 { first.split_off(1) } else { Vec::new() };
+        started.extend(own.iter().flat_map(Server::started));
         Ok(Self { name, own, addresses, first, started })
     }
 
@@ -181,7 +190,15 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         Application::Echo | Application::Chat => None,
     };
     let extra = contestant.known().extra;
-    let setup = Setup::new(contestant.known(), source.as_ref().map_or("", Source::config))?;
+    let nodes = contestant.known().nodes;
+    let engine = (nodes > 1).then(|| Engine::start(options.generator_core)).transpose()?;
+    let mut config = source.as_ref().map_or("", Source::config).to_owned();
+    let of_stentor = engine.as_ref().filter(|_| contestant.known().is_stentor());
+    config.extend(of_stentor.map(Engine::config));
+    let mut setup = Setup::new(contestant.known(), &config)?;
+    if let (Some(engine), None) = (&engine, of_stentor) {
+        setup.args.extend(["--redis".to_owned(), engine.address().port().to_string()]);
+    }
     let mut servers = Servers::start(contestant, case, application, protocol, &setup)?;
     let proxy_certificate = setup.certificate.as_deref().filter(|_| extra == Extra::TlsByNginx);
     let proxy = (case.proxied || proxy_certificate.is_some())
@@ -213,7 +230,12 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         ..Spec::new(target, path, connections, load)
     };
     let mut spec = spec_of(case.connections, load.clone());
-    spec.targets_also = servers.addresses[1..].to_vec();
+    match load {
+        LoadSpec::Fanout { publisher: Publisher::Own, .. } if nodes > 1 => {
+            spec.entry = servers.addresses.last().copied();
+        }
+        _ => spec.targets_also = servers.addresses[1..].to_vec(),
+    }
     spec.document = document;
     spec.certificate.clone_from(&setup.certificate);
     spec.tokens.clone_from(&setup.tokens);
@@ -272,12 +294,19 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     }
     let counts = case.course == Course::Counted;
     let counter = counts.then(|| CallCounter::attach(&servers.all_pids()).ok()).flatten();
-    let ours = [servers.all_pids(), workers.pids(), beside.iter().flat_map(Workers::pids).collect()].concat();
+    let mut ours =
+        [servers.all_pids(), workers.pids(), beside.iter().flat_map(Workers::pids).collect()].concat();
+    ours.extend(engine.as_ref().map(Engine::pid));
+    let read_engine = || engine.as_ref().map_or(Ok(0), Engine::bytes);
+    let engine_before = read_engine()?;
     // What strace uses, or a server of which no process is known, can't be told from others.
     let machine = Machine::now(&ours, counter.is_none() && !servers.first.is_empty());
     conductor.iter().for_each(Conductor::begin);
     let result = workers.run();
     let (stolen_share, others_share) = machine.since();
+    let through_engine = read_engine()?.saturating_sub(engine_before) as f64;
+    let engine_bytes = engine.as_ref().and(load.publications());
+    let engine_bytes = engine_bytes.map(|publications| through_engine / (publications * nodes as u64) as f64);
     let frequency_mhz = frequency_mhz(options.server_core);
     let calls = counter.and_then(|counter| counter.stop().ok());
     drop(workers);
@@ -287,14 +316,15 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let beside = beside.map(|mut beside| beside.finish()).transpose().map_err(lost)?;
     drop(proxy);
     let processes = servers.first.len();
-    let started = servers.names_of_started();
-    servers.stop()?;
+    let started = if nodes > 1 { vec!["other nodes".to_owned()] } else { servers.names_of_started() };
     let mut upstream_requests = None;
+    // Before servers end: what a node fetched, another one would go on with.
     if let Some(source) = source {
         let served = source.stop();
         outcome.lag.merge(&served.lag);
         upstream_requests = Some(served.requests);
     }
+    servers.stop()?;
     Ok(Ran {
         load,
         outcome,
@@ -307,6 +337,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         peak_resident_bytes,
         processes,
         started,
+        engine_bytes,
         overload: conductor.map(|conductor| conductor.phases()),
         upstream_requests,
         calls,

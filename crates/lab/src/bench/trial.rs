@@ -239,6 +239,14 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
     let percentile = |percent| millis(outcome.latency.percentile(percent));
     let found = [
         (Metric::CpuPerMessage, per_message.map(|(all, _)| micros(all))),
+        (
+            Metric::CpuPerPublication,
+            per_message.and_then(|(all, started)| {
+                let entry = started.filter(|_| ran.engine_bytes.is_some())?;
+                Some(micros(entry.max(all.saturating_sub(entry))) * connections)
+            }),
+        ),
+        (Metric::EngineBytes, ran.engine_bytes),
         (Metric::CpuPerConnection, outcome.server_cpu_per_connection().map(micros)),
         (Metric::LatencyP50, timed.then(|| percentile(50.0))),
         (Metric::LatencyP99, timed.then(|| percentile(99.0))),

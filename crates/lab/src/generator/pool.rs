@@ -249,7 +249,9 @@ impl ConnectionPool {
     /// One more connection of the driver's for connection `number`.
     fn connect(&mut self, number: usize, behavior: ClientBehavior) -> Result<Line, Error> {
         let source = self.spec.source(number, self.round);
-        let conn = self.driver.connect(self.spec.target, source).map_err(Error::io("connecting"))?;
+        let entry = self.spec.entry.filter(|_| number + 1 == self.spec.connections);
+        let target = entry.unwrap_or(self.spec.target);
+        let conn = self.driver.connect(target, source).map_err(Error::io("connecting"))?;
         if self.slots.len() <= conn.index() {
             self.slots.resize(conn.index() + 1, u32::MAX);
         }

@@ -51,7 +51,7 @@ pub(super) fn run_and_hold(
     let mut outcome = Outcome::default();
     let sends = !matches!(
         spec.load,
-        LoadSpec::Fanout { publisher: Publisher::Server, .. }
+        LoadSpec::Fanout { publisher: Publisher::Server | Publisher::Elsewhere, .. }
             | LoadSpec::Receive { .. }
             | LoadSpec::Ask
             | LoadSpec::Idle { .. }

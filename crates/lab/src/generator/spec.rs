@@ -26,6 +26,8 @@ pub struct Spec {
     pub target: SocketAddr,
     /// Where more of its processes do, which share the connections out among them.
     pub targets_also: Vec<SocketAddr>,
+    /// Where the last connection goes, the one that publishes, if not to `target`.
+    pub entry: Option<SocketAddr>,
     /// What is spoken.
     pub protocol: Protocol,
     /// Path and query of the WebSocket; of Engine.IO and what is upon it without `EIO` (unless that isn't the usual one) and
@@ -82,6 +84,7 @@ impl Spec {
         Self {
             target,
             targets_also: Vec::new(),
+            entry: None,
             protocol: Protocol::WebSocket,
             path: path.to_owned(),
             certificate: None,
@@ -230,6 +233,11 @@ impl LoadSpec {
             Self::Misbehave { lasts, .. } | Self::Follow { lasts } => *lasts,
             _ => Duration::ZERO,
         }
+    }
+
+    /// How often somebody publishes, where that is known.
+    pub(crate) fn publications(&self) -> Option<u64> {
+        if let Self::Fanout { warm_up, count, .. } = self { Some(warm_up + count) } else { None }
     }
 
     /// How often all generators wait for each other in the middle of it.

@@ -230,6 +230,7 @@ fn parts(spec: &Spec) -> Vec<Spec> {
             let mut part = spec.clone();
             part.target = targets[nth % targets.len()];
             part.targets_also = Vec::new();
+            part.entry = spec.entry.filter(|_| nth + 1 == count);
             part.connections = spec.connections * (nth + 1) / count - spec.connections * nth / count;
             part.first_source = first_source;
             first_source = first_source.wrapping_add(part.sources() as u8);

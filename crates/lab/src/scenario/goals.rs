@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::{Effort, Scenario, cpu_budget, fanout, feed_capacity, idle, slow_readers};
 use crate::bench::Metric::{
-    self, BytesPerConnection, BytesPerMessage, CallsPerMessage, CpuPerConnection, CpuPerMessage, IdleCpu,
-    LastReceiver, LatencyP50, LatencyP99, MemoryGrowth, PeakMemory, Undelivered, UpstreamRequests,
+    self, BytesPerConnection, BytesPerMessage, CallsPerMessage, CpuPerConnection, CpuPerMessage,
+    CpuPerPublication, EngineBytes, IdleCpu, LastReceiver, LatencyP50, LatencyP99, MemoryGrowth, PeakMemory,
+    Undelivered, UpstreamRequests,
 };
 use crate::bench::{Case, Course, Target, bound, ratio};
 use crate::document::Shape;
@@ -52,6 +53,7 @@ fn cases(effort: Effort) -> Vec<Case> {
     cases.extend(tls(effort));
     cases.extend(tokens(effort));
     cases.push(deflate(effort));
+    cases.extend(nodes(effort));
     if effort == Effort::Quick {
         // Servers that no goal names.
         for Case { usual, targets, .. } in &mut cases {
@@ -143,6 +145,48 @@ fn tokens(effort: Effort) -> Vec<Case> {
         connecting("auth-connect-hs256", ", each with its own token, HS256", "stentor-epoll-hs256", 1.1),
         // 70 µs more than without, which takes 22 µs.
         connecting("auth-connect-es256", ", each with its own token, ES256", "stentor-epoll-es256", 4.2),
+    ]
+}
+
+/// Several nodes with a Redis on the generator's core: clients of one node, and publications at another one.
+fn nodes(effort: Effort) -> Vec<Case> {
+    let usual = &["stentor-epoll-2nodes", "stentor-epoll", "socketio4-2nodes"];
+    let clients = effort.of(2000, 2000, 200);
+    let fanout = Case::new(
+        "cluster-fanout",
+        format!("an event of 1,000 bytes at one node to {clients} Socket.IO clients of another, 10 a second"),
+        (clients, LoadSpec::to_all(1000, 10.0, effort.of(20, 10, 5), effort.of(60, 30, 15))),
+        Protocol::SocketIo,
+        TIMED,
+    );
+    let latency = Case::new(
+        "cluster-latency",
+        "an event of 1,000 bytes at one node to a Socket.IO client of another, 100 a second".to_owned(),
+        (2, LoadSpec::to_all(1000, 100.0, effort.of(100, 100, 20), effort.of(1000, 300, 50))),
+        Protocol::SocketIo,
+        &[LatencyP50, LatencyP99, CpuPerPublication, EngineBytes],
+    );
+    let added = [bound(LatencyP50, 1.0), bound(LatencyP99, 5.0), bound(CpuPerPublication, 60.0)];
+    let readers = effort.of(300, 300, 60);
+    let (warm_up, count) = (effort.of(3, 2, 1), effort.of(20, 12, 3));
+    let feed = Case::new(
+        "cluster-feed",
+        format!("a document of 165 kB with 20 changed values a second to {readers} clients of three nodes"),
+        (readers, LoadSpec::to_all(1000, 1.0, warm_up, count)),
+        Protocol::StentorV1,
+        &[EngineBytes, UpstreamRequests, CpuPerMessage, LatencyP50, LatencyP99],
+    );
+    // The document before the first version, the version when the load ends, and the one that is waited for.
+    let once = (warm_up + count + 3) as f64;
+    let feed =
+        Case { only: &["stentor-epoll-3nodes"], ..feed.by_feed(Some(Shape { bytes: 165_000, changes: 20 })) };
+    vec![
+        effort.case(fanout.goals(usual, cpu(&[("stentor-epoll", 1.05), ("socketio4-2nodes", 0.45)]))),
+        effort.steady_case(latency.goals(usual, added.to_vec())),
+        effort.steady_case(feed.goals(
+            &["stentor-epoll-3nodes"],
+            vec![bound(EngineBytes, 5000.0), bound(UpstreamRequests, once)],
+        )),
     ]
 }
 

@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::config::options::{BridgeOptions, ClusterOptions, Options};
+use stentor_cluster::bridge::Adapter;
 use stentor_cluster::engine::{Address, Kind};
 use stentor_cluster::frame::CONTENT_BYTES_MAX;
 
@@ -13,7 +14,7 @@ pub(super) fn guarantees(config: &Config) -> Vec<String> {
     let Options { edge, cluster, .. } = config.options();
     let mut sentences =
         cluster.engine.as_ref().map_or(Vec::new(), |engine| engine_guarantees(engine, &edge, &cluster));
-    for BridgeOptions { url, namespaces, .. } in &cluster.bridges {
+    for BridgeOptions { url, namespaces, adapter, .. } in &cluster.bridges {
         let Some(redis) = url.as_ref().or(cluster.engine.as_ref()) else { continue };
         sentences.push(format!(
             "{} shared over {redis}, with Socket.IO's servers and between nodes. Messages reach other servers at most once, and none while \
@@ -23,6 +24,19 @@ pub(super) fn guarantees(config: &Config) -> Vec<String> {
                 several => format!("The namespaces {} are", several.join(", ")),
             }
         ));
+        if redis.is_redis_cluster() {
+            sentences.push(match adapter {
+                Adapter::Sharded => {
+                    "Each of their channels belongs to one primary of the Redis Cluster. While that is away, messages of the channel don't \
+                     reach other servers. Messages of several channels, such as rooms, may overtake each other."
+                }
+                Adapter::Classic | Adapter::Python => {
+                    "The Redis Cluster forwards their messages to all of its nodes: more nodes don't carry more messages. Messages may be lost \
+                     while one is away."
+                }
+            }
+            .into());
+        }
         if edge.engine.recovery.is_some() {
             sentences.push("Socket.IO clients recover their sessions in shared namespaces on the node that served them only.".into());
         }

@@ -360,16 +360,6 @@ fn bridges(sources: &mut Sources) {
             let text = "this [[cluster.socketio]] has no url, and there is no Redis in [cluster] engine to use instead";
             sources.problem(location, text);
         }
-        let own = bridge.url.0.as_ref();
-        if let Some(address) = own.or(sources.config.cluster.engine.0.as_ref())
-            && address.is_redis_cluster()
-        {
-            let key = if own.is_some() { "url" } else { "namespaces" };
-            let location = sources.location(&format!("cluster.socketio[{n}]"), key);
-            let text = "this [[cluster.socketio]] uses a Redis Cluster, over which namespaces can't be shared; name a single Redis, or Sentinels, \
-                        in url";
-            sources.problem(location, text);
-        }
         for name in bridge.namespaces.iter().filter(|name| *name != "/") {
             if !sources.config.socketio.namespaces.contains(name) {
                 let text = format!(

@@ -772,11 +772,6 @@ fn namespaces_shared_with_other_servers() {
         "[cluster.socketio]\nprefix = \"a\"",
         "stentor.toml:1: write [[cluster.socketio]] with two brackets: the section may be repeated",
     );
-    check(
-        "[[cluster.socketio]]\nurl = \"redis+cluster://127.0.0.1\"",
-        "stentor.toml:2: this [[cluster.socketio]] uses a Redis Cluster, over which namespaces can't be shared; name a single Redis, or \
-         Sentinels, in url",
-    );
     let (_, warnings) = from_file(&shared("namespaces = [\"/b\"]")).load().unwrap();
     assert_eq!(
         warnings,

@@ -23,7 +23,7 @@ const EXPECTED: &str = "expected a URL such as redis://user:password@host:6379/0
 
 /// A server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Endpoint {
+pub(crate) struct Endpoint {
     pub(super) host: String,
     pub(super) port: u16,
 }

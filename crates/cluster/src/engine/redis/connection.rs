@@ -111,6 +111,18 @@ impl Connection {
         }
     }
 
+    /// See [`super::link::Link::subscribe_sharded`].
+    pub(super) async fn subscribe_sharded(
+        &self,
+        channels: &[Arc<str>],
+        is_interested: bool,
+    ) -> Result<Vec<Value>, String> {
+        match &self.commands {
+            Commands::Receiver(commands) => commands.subscribe_sharded(channels, is_interested).await,
+            Commands::Library(_) => Err("this connection receives no messages".into()),
+        }
+    }
+
     /// Waits until the connection is lost.
     pub(super) async fn closed(&mut self) -> String {
         let _ = (&mut self.driver).await;

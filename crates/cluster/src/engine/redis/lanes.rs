@@ -4,11 +4,10 @@ use super::Shared;
 use super::address::Endpoint;
 use super::link::Sender;
 use super::scripts::Call;
-use super::slots::{self, Ranges};
+use super::slots::{Owners, Ranges};
 use crate::engine::EngineError;
 use redis::Value;
-use std::collections::{HashMap, VecDeque};
-use std::ops::RangeInclusive;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stentor_edge::{Charge, Class, Ledger};
 use tokio::sync::{Notify, oneshot};
@@ -56,30 +55,9 @@ impl Lane {
     }
 }
 
-#[derive(Default)]
-struct Lanes {
-    by_endpoint: HashMap<Endpoint, Arc<Lane>>,
-    /// In the order of the slots.
-    ranges: Vec<(RangeInclusive<u16>, Arc<Lane>)>,
-}
-
-impl Lanes {
-    /// `None`: no primary has the slot.
-    fn of(&self, call: &Call) -> Option<&Arc<Lane>> {
-        if let [(range, lane)] = &self.ranges[..]
-            && *range == slots::ALL
-        {
-            return Some(lane);
-        }
-        let slot = slots::slot_of(call.keys.first()?);
-        let index = self.ranges.partition_point(|(range, _)| *range.end() < slot);
-        self.ranges.get(index).filter(|(range, _)| range.contains(&slot)).map(|(_, lane)| lane)
-    }
-}
-
 /// The requests of a node.
 pub(super) struct Requests {
-    lanes: Mutex<Lanes>,
+    lanes: Mutex<Owners<Lane>>,
     /// Requests without an answer.
     unanswered: Mutex<usize>,
     /// Their size. Changed while their number is locked.
@@ -147,10 +125,7 @@ impl Pending {
 impl Requests {
     /// `is_cluster`: there are no lanes before [`Self::assign`].
     pub(super) fn new(ledger: Arc<Ledger>, is_cluster: bool) -> Self {
-        let mut lanes = Lanes::default();
-        if !is_cluster {
-            lanes.ranges.push((slots::ALL, Arc::default()));
-        }
+        let lanes = if is_cluster { Owners::default() } else { Owners::only(Lane::default()) };
         Self {
             lanes: Mutex::new(lanes),
             unanswered: Mutex::default(),
@@ -166,26 +141,13 @@ impl Requests {
 
     /// The lane of the only primary.
     pub(super) fn only(&self) -> Option<Arc<Lane>> {
-        locked(&self.lanes).ranges.first().map(|(_, lane)| lane.clone())
+        locked(&self.lanes).iter().next().cloned()
     }
 
     /// Slots belong to these primaries. Returns new lanes, and the primaries that have none any more.
     pub(super) fn assign(&self, ranges: Ranges) -> (Vec<Arc<Lane>>, Vec<Endpoint>) {
-        let lanes = &mut *locked(&self.lanes);
-        let mut begun = Vec::new();
-        lanes.ranges.clear();
-        for (slots, endpoint) in ranges {
-            let lane = lanes.by_endpoint.entry(endpoint).or_insert_with_key(|endpoint| {
-                let lane = Arc::new(Lane { endpoint: Some(endpoint.clone()), ..Lane::default() });
-                begun.push(lane.clone());
-                lane
-            });
-            lanes.ranges.push((slots, lane.clone()));
-        }
-        let has_slots = |lane: &Arc<Lane>| lanes.ranges.iter().any(|(_, other)| Arc::ptr_eq(lane, other));
-        let ended: Vec<Endpoint> =
-            lanes.by_endpoint.extract_if(|_, lane| !has_slots(lane)).map(|(end, _)| end).collect();
-        (begun, ended)
+        let begin = |endpoint: &Endpoint| Lane { endpoint: Some(endpoint.clone()), ..Lane::default() };
+        locked(&self.lanes).assign(ranges, begin)
     }
 
     pub(super) fn push(&self, calls: Vec<Call>) -> Pending {
@@ -193,7 +155,7 @@ impl Requests {
         let lanes = locked(&self.lanes);
         let mut parts: Vec<Part> = Vec::new();
         for (number, call) in calls.into_iter().enumerate() {
-            let lane = lanes.of(&call);
+            let lane = call.keys.first().and_then(|key| lanes.of(key));
             let part =
                 parts.iter_mut().find(|(of, ..)| of.as_ref().map(Arc::as_ptr) == lane.map(Arc::as_ptr));
             match part {
@@ -221,7 +183,7 @@ impl Requests {
 
     /// What sends to this primary, if it has slots and is connected.
     pub(super) fn sender(&self, endpoint: &Endpoint) -> Option<Sender> {
-        let lane = locked(&self.lanes).by_endpoint.get(endpoint).cloned();
+        let lane = locked(&self.lanes).at(endpoint).cloned();
         lane.and_then(|lane| locked(&lane.sender).clone())
     }
 }

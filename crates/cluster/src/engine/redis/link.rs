@@ -52,7 +52,7 @@ impl Link {
     ///
     /// # Errors
     /// Why not, for people. No secrets.
-    pub(super) async fn to(
+    pub(crate) async fn to(
         server: &Arc<Server>,
         endpoint: Endpoint,
         pushes: Option<Arc<dyn AsyncPushSender>>,
@@ -185,6 +185,15 @@ impl Link {
         let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
         let command = if is_interested { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
         self.connection.subscribe(command, &channels).await
+    }
+
+    /// Subscribes to sharded channels, or unsubscribes. Returns the replies of the server, of which each subscription has one.
+    pub(crate) async fn subscribe_sharded(
+        &self,
+        channels: &[Arc<str>],
+        is_interested: bool,
+    ) -> Result<Vec<Value>, String> {
+        self.connection.subscribe_sharded(channels, is_interested).await
     }
 
     /// Waits until the connection is lost.

@@ -11,7 +11,7 @@
 //!
 //! Rooms expire a day after the last message's age limit, feeds a day after the last version or renewed lease.
 
-mod address;
+pub(crate) mod address;
 mod connection;
 mod lanes;
 pub(crate) mod link;
@@ -21,7 +21,7 @@ mod replies;
 mod requests;
 mod scripts;
 pub(crate) mod server;
-mod slots;
+pub(crate) mod slots;
 mod subscriber;
 
 mod names;

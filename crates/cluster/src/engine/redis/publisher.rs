@@ -72,20 +72,39 @@ impl Outgoing {
 
     /// A batch, if anything waits: its commands, and its size in bytes.
     fn take(&self) -> Option<(Pipeline, usize)> {
-        let mut waiting = self.waiting();
-        let (mut pipeline, mut bytes) = (Pipeline::new(), 0);
-        while pipeline.len() < BATCH_MESSAGES_MAX && bytes < BATCH_BYTES_MAX {
-            let Some((channel, payload)) = waiting.messages.pop_front() else { break };
-            bytes += bytes_of(&channel, &payload);
-            pipeline.cmd(self.command).arg(channel).arg([self.head, &payload[..]].concat());
-        }
-        (!pipeline.is_empty()).then_some((pipeline, bytes))
+        let mut pipeline = Pipeline::new();
+        let (_, bytes) = self.take_each(|channel, payload| self.add(&mut pipeline, &channel, &payload))?;
+        Some((pipeline, bytes))
     }
 
-    fn done(&self, batch: &Pipeline, bytes: usize) {
+    /// Takes a batch, if anything waits. Returns the number of its messages, and its size in bytes.
+    pub(crate) fn take_each(&self, mut take: impl FnMut(String, Bytes)) -> Option<(usize, usize)> {
         let mut waiting = self.waiting();
-        waiting.count -= batch.len();
+        let (mut count, mut bytes) = (0, 0);
+        while count < BATCH_MESSAGES_MAX && bytes < BATCH_BYTES_MAX {
+            let Some((channel, payload)) = waiting.messages.pop_front() else { break };
+            count += 1;
+            bytes += bytes_of(&channel, &payload);
+            take(channel, payload);
+        }
+        (count > 0).then_some((count, bytes))
+    }
+
+    /// Adds the command that publishes a message.
+    pub(crate) fn add(&self, pipeline: &mut Pipeline, channel: &str, payload: &Bytes) {
+        pipeline.cmd(self.command).arg(channel).arg([self.head, &payload[..]].concat());
+    }
+
+    /// A batch is no longer on its way.
+    pub(crate) fn done(&self, count: usize, bytes: usize) {
+        let mut waiting = self.waiting();
+        waiting.count -= count;
         self.charge.subtract(bytes);
+    }
+
+    /// Waits until a message is added.
+    pub(crate) async fn added(&self) {
+        self.added.notified().await;
     }
 }
 
@@ -107,7 +126,7 @@ pub(crate) async fn serve(outgoing: &Outgoing, link: &mut Link) -> String {
     loop {
         while let Some((batch, bytes)) = outgoing.take() {
             let result = link.send(&batch).await;
-            outgoing.done(&batch, bytes);
+            outgoing.done(batch.len(), bytes);
             match result {
                 Ok(replies) => {
                     let refused = replies.into_iter().find_map(|reply| match reply {
@@ -123,7 +142,7 @@ pub(crate) async fn serve(outgoing: &Outgoing, link: &mut Link) -> String {
             }
         }
         tokio::select! {
-            () = outgoing.added.notified() => {}
+            () = outgoing.added() => {}
             reason = link.closed() => return reason,
             _ = probe.tick() => {
                 if let Err(reason) = link.check().await {

@@ -21,12 +21,20 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// Commands that wait to be written.
 const COMMANDS_MAX: usize = 16;
 
+/// Which replies complete a command, or several.
+enum Expected {
+    /// So many.
+    Replies(usize),
+    /// One for each of so many channels, or one error for all.
+    Subscriptions(usize),
+    /// The first one that isn't an error.
+    Success,
+}
+
 /// A command, or several, whose replies are awaited.
 struct Pending {
     replies: Vec<Value>,
-    expected: usize,
-    /// Then one error is the answer for all channels.
-    is_subscription: bool,
+    expected: Expected,
     answer: oneshot::Sender<Vec<Value>>,
 }
 
@@ -55,17 +63,12 @@ impl Commands {
     /// # Errors
     /// The connection failed, or there was no answer in time.
     pub(super) async fn send(&self, pipeline: &Pipeline) -> Result<Vec<Value>, String> {
-        self.request(pipeline.get_packed_pipeline(), pipeline.len(), false).await
+        self.request(pipeline.get_packed_pipeline(), Expected::Replies(pipeline.len())).await
     }
 
-    async fn request(
-        &self,
-        packed: Vec<u8>,
-        expected: usize,
-        is_subscription: bool,
-    ) -> Result<Vec<Value>, String> {
+    async fn request(&self, packed: Vec<u8>, expected: Expected) -> Result<Vec<Value>, String> {
         let (answer, answered) = oneshot::channel();
-        let pending = Pending { replies: Vec::new(), expected, is_subscription, answer };
+        let pending = Pending { replies: Vec::new(), expected, answer };
         let sent = timeout(SILENCE_MAX, async {
             self.queue.send((packed, pending)).await.ok()?;
             answered.await.ok()
@@ -82,8 +85,27 @@ impl Commands {
     /// Subscribes or unsubscribes; `command` says which, and to what. Returns the first reply, which may be an error for all.
     pub(super) async fn subscribe(&self, command: &str, names: &[&str]) -> Result<Option<Value>, String> {
         let packed = redis::cmd(command).arg(names).get_packed_command();
-        let replies = self.request(packed, names.len(), true).await?;
+        let replies = self.request(packed, Expected::Subscriptions(names.len())).await?;
         Ok(replies.into_iter().next())
+    }
+
+    /// Subscribes to sharded channels, or unsubscribes: a command for each, as a cluster refuses those of several slots in one.
+    pub(super) async fn subscribe_sharded(
+        &self,
+        channels: &[Arc<str>],
+        is_interested: bool,
+    ) -> Result<Vec<Value>, String> {
+        let mut pipeline = Pipeline::new();
+        for channel in channels {
+            pipeline.cmd(if is_interested { "SSUBSCRIBE" } else { "SUNSUBSCRIBE" }).arg(&**channel);
+        }
+        if is_interested {
+            return self.send(&pipeline).await;
+        }
+        // The server also ends subscriptions on its own, when a slot leaves it, and then refuses the command: how many replies there
+        // are isn't known, but where they end.
+        pipeline.cmd("PUBSUB").arg("SHARDNUMSUB");
+        self.request(pipeline.get_packed_pipeline(), Expected::Success).await
     }
 }
 
@@ -167,7 +189,11 @@ fn garbage() -> String {
 /// Returns whether the connection is to go on.
 fn handle(value: Value, state: &Mutex<State>, pushes: &dyn AsyncPushSender) -> bool {
     let value = match value {
-        Value::Push { kind: kind @ (PushKind::Message | PushKind::PMessage | PushKind::SMessage), data } => {
+        Value::Push {
+            kind:
+                kind @ (PushKind::Message | PushKind::PMessage | PushKind::SMessage | PushKind::SUnsubscribe),
+            data,
+        } => {
             return pushes.send(PushInfo { kind, data }).is_ok();
         }
         Value::Push {
@@ -176,8 +202,7 @@ fn handle(value: Value, state: &Mutex<State>, pushes: &dyn AsyncPushSender) -> b
                 | PushKind::PSubscribe
                 | PushKind::SSubscribe
                 | PushKind::Unsubscribe
-                | PushKind::PUnsubscribe
-                | PushKind::SUnsubscribe,
+                | PushKind::PUnsubscribe,
             ..
         } => Value::Okay,
         Value::Push { .. } => return true,
@@ -185,10 +210,15 @@ fn handle(value: Value, state: &Mutex<State>, pushes: &dyn AsyncPushSender) -> b
     };
     let mut state = locked(state);
     let Some(pending) = state.pending.front_mut() else { return true };
-    // The server refuses all channels of a command at once.
-    let is_refusal = matches!(value, Value::ServerError(_)) && pending.replies.is_empty();
+    let is_refusal = matches!(value, Value::ServerError(_));
     pending.replies.push(value);
-    let is_done = pending.replies.len() == pending.expected || (is_refusal && pending.is_subscription);
+    let replies = pending.replies.len();
+    let is_done = match pending.expected {
+        Expected::Replies(expected) => replies == expected,
+        // The server refuses all channels of a command at once.
+        Expected::Subscriptions(expected) => replies == expected || (is_refusal && replies == 1),
+        Expected::Success => !is_refusal,
+    };
     if let Some(done) = is_done.then(|| state.pending.pop_front()).flatten() {
         // The caller may have stopped waiting.
         let _ = done.answer.send(done.replies);

@@ -2,13 +2,15 @@
 
 use super::address::{Address, Endpoint, Topology};
 use super::connection::{Connection, explain, text};
-use super::slots::{self, Ranges};
+use super::slots::{self, Nodes, Ranges};
 use crate::engine::Identity;
 use redis::{Pipeline, RedisConnectionInfo, Value};
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// How long a Sentinel, or a node of a cluster, may take to answer, before the next one is asked.
@@ -39,7 +41,7 @@ impl Server {
         Ok(Self { address, discovery: Mutex::default(), primaries: std::sync::Mutex::default() })
     }
 
-    pub(super) fn is_cluster(&self) -> bool {
+    pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.address.topology, Topology::Cluster(_))
     }
 
@@ -74,20 +76,46 @@ impl Server {
     ///
     /// # Errors
     /// Why it isn't known, for people. No secrets.
-    pub(super) async fn ranges(&self) -> Result<Ranges, String> {
+    pub(crate) async fn ranges(&self) -> Result<Ranges, String> {
+        let nodes = self.nodes().await?;
+        Ok(nodes.into_iter().filter_map(|(slots, nodes)| Some((slots, nodes.into_iter().next()?))).collect())
+    }
+
+    /// What each node of a cluster replies to a command, replicas included. `None` for a node that doesn't answer.
+    ///
+    /// # Errors
+    /// Why the nodes aren't known, for people. No secrets.
+    pub(crate) async fn ask_each(
+        self: &Arc<Self>,
+        pipeline: &Pipeline,
+    ) -> Result<Vec<Option<Value>>, String> {
+        let nodes: HashSet<_> = self.nodes().await?.into_iter().flat_map(|(_, nodes)| nodes).collect();
+        let mut asked = JoinSet::new();
+        for endpoint in nodes {
+            let (server, pipeline) = (self.clone(), pipeline.clone());
+            asked.spawn(timeout(TIMEOUT, async move {
+                let address = &server.address;
+                let connection = Connection::open(address, endpoint, &address.login, None).await.ok()?;
+                connection.send(&pipeline).await.ok()?.pop()
+            }));
+        }
+        Ok(asked.join_all().await.into_iter().map(|answer| answer.ok().flatten()).collect())
+    }
+
+    async fn nodes(&self) -> Result<Nodes, String> {
         let Topology::Cluster(seeds) = &self.address.topology else { return Ok(Vec::new()) };
         let nodes = [&self.primaries()[..], seeds].concat();
         let mut pipeline = Pipeline::new();
         pipeline.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
-        let ranges = self.ask("", &nodes, &self.address.login, &pipeline, ranges_of).await?;
+        let nodes = self.ask("", &nodes, &self.address.login, &pipeline, nodes_of).await?;
         let mut primaries: Vec<Endpoint> = Vec::new();
-        for (_, primary) in &ranges {
+        for primary in nodes.iter().filter_map(|(_, nodes)| nodes.first()) {
             if !primaries.contains(primary) {
                 primaries.push(primary.clone());
             }
         }
         *self.primaries() = primaries;
-        Ok(ranges)
+        Ok(nodes)
     }
 
     /// Whether this server is none to use any more. Unknown counts as no: a server serves on while its Sentinels are away.
@@ -162,7 +190,7 @@ fn primary_of(mut replies: Vec<Value>, name: &str) -> Result<Endpoint, String> {
 }
 
 /// Reads what a node of a cluster says about it and its slots.
-fn ranges_of(replies: Vec<Value>, node: &Endpoint) -> Result<Ranges, String> {
+fn nodes_of(replies: Vec<Value>, node: &Endpoint) -> Result<Nodes, String> {
     let Ok([info, slots]) = <[Value; 2]>::try_from(replies) else { return Err("it isn't Redis".into()) };
     if let Value::ServerError(error) = info {
         return Err(match error.code() {
@@ -173,5 +201,5 @@ fn ranges_of(replies: Vec<Value>, node: &Endpoint) -> Result<Ranges, String> {
     if !text(info).is_some_and(|info| info.contains("cluster_state:ok")) {
         return Err("the cluster is down, as this node sees it (CLUSTER INFO)".into());
     }
-    slots::ranges(slots, &node.host).ok_or_else(|| "it isn't a node of a Redis Cluster".into())
+    slots::nodes(slots, &node.host).ok_or_else(|| "it isn't a node of a Redis Cluster".into())
 }

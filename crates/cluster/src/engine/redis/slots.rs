@@ -5,13 +5,78 @@
 use super::address::Endpoint;
 use super::connection::text;
 use redis::Value;
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 /// All slots.
 pub(super) const ALL: RangeInclusive<u16> = 0..=16_383;
 
 /// Which primary has which slots.
 pub(super) type Ranges = Vec<(RangeInclusive<u16>, Endpoint)>;
+
+/// What there is for each primary that has slots. Without a cluster, one for all.
+pub(crate) struct Owners<T> {
+    by_endpoint: HashMap<Endpoint, Arc<T>>,
+    /// In the order of the slots.
+    ranges: Vec<(RangeInclusive<u16>, Arc<T>)>,
+}
+
+impl<T> Default for Owners<T> {
+    fn default() -> Self {
+        Self { by_endpoint: HashMap::new(), ranges: Vec::new() }
+    }
+}
+
+impl<T> Owners<T> {
+    /// One for all slots.
+    pub(crate) fn only(owner: T) -> Self {
+        Self { by_endpoint: HashMap::new(), ranges: vec![(ALL, Arc::new(owner))] }
+    }
+
+    /// That of a key or channel. `None`: no primary has the slot.
+    pub(crate) fn of(&self, key: &str) -> Option<&Arc<T>> {
+        if let [(range, owner)] = &self.ranges[..]
+            && *range == ALL
+        {
+            return Some(owner);
+        }
+        let slot = slot_of(key);
+        let index = self.ranges.partition_point(|(range, _)| *range.end() < slot);
+        self.ranges.get(index).filter(|(range, _)| range.contains(&slot)).map(|(_, owner)| owner)
+    }
+
+    /// That of this primary, if it has slots.
+    pub(super) fn at(&self, endpoint: &Endpoint) -> Option<&Arc<T>> {
+        self.by_endpoint.get(endpoint)
+    }
+
+    /// All of them; one that has several ranges more than once.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
+        self.ranges.iter().map(|(_, owner)| owner)
+    }
+
+    /// Slots belong to these primaries. Returns new ones, and the primaries that have none any more.
+    pub(crate) fn assign(
+        &mut self,
+        ranges: Ranges,
+        begin: impl Fn(&Endpoint) -> T,
+    ) -> (Vec<Arc<T>>, Vec<Endpoint>) {
+        let mut begun = Vec::new();
+        self.ranges.clear();
+        for (slots, endpoint) in ranges {
+            let owner = self.by_endpoint.entry(endpoint).or_insert_with_key(|endpoint| {
+                let owner = Arc::new(begin(endpoint));
+                begun.push(owner.clone());
+                owner
+            });
+            self.ranges.push((slots, owner.clone()));
+        }
+        let has_slots = |owner: &Arc<T>| self.ranges.iter().any(|(_, other)| Arc::ptr_eq(owner, other));
+        let ended = self.by_endpoint.extract_if(|_, owner| !has_slots(owner)).map(|(end, _)| end).collect();
+        (begun, ended)
+    }
+}
 
 /// The slot of a key or channel: that of what is in its first braces, if anything is.
 pub(super) fn slot_of(key: &str) -> u16 {
@@ -33,16 +98,19 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
+/// Which nodes have which slots, the primary before its replicas.
+pub(super) type Nodes = Vec<(RangeInclusive<u16>, Vec<Endpoint>)>;
+
 /// Reads an answer to `CLUSTER SLOTS`. `host` is where a node is that doesn't know its own address.
-pub(super) fn ranges(reply: Value, host: &str) -> Option<Ranges> {
+pub(super) fn nodes(reply: Value, host: &str) -> Option<Nodes> {
     let Value::Array(ranges) = reply else { return None };
-    let mut ranges = ranges.into_iter().map(|range| range_of(range, host)).collect::<Option<Ranges>>()?;
+    let mut ranges = ranges.into_iter().map(|range| nodes_of(range, host)).collect::<Option<Nodes>>()?;
     ranges.sort_unstable_by_key(|(slots, _)| *slots.start());
     Some(ranges)
 }
 
 /// `[first, last, [host, port, …], …]`, the primary before its replicas.
-fn range_of(range: Value, host: &str) -> Option<(RangeInclusive<u16>, Endpoint)> {
+fn nodes_of(range: Value, host: &str) -> Option<(RangeInclusive<u16>, Vec<Endpoint>)> {
     let number = |value| match value {
         Value::Int(number) => u16::try_from(number).ok(),
         _ => None,
@@ -50,11 +118,14 @@ fn range_of(range: Value, host: &str) -> Option<(RangeInclusive<u16>, Endpoint)>
     let Value::Array(parts) = range else { return None };
     let mut parts = parts.into_iter();
     let slots = number(parts.next()?)?..=number(parts.next()?)?;
-    let Some(Value::Array(primary)) = parts.next() else { return None };
-    let mut primary = primary.into_iter();
-    let named = text(primary.next()?).filter(|named| !named.is_empty());
-    let endpoint = Endpoint { host: named.unwrap_or_else(|| host.into()), port: number(primary.next()?)? };
-    Some((slots, endpoint))
+    let endpoint = |node| {
+        let Value::Array(node) = node else { return None };
+        let mut node = node.into_iter();
+        let named = text(node.next()?).filter(|named| !named.is_empty());
+        Some(Endpoint { host: named.unwrap_or_else(|| host.into()), port: number(node.next()?)? })
+    };
+    let nodes = parts.map(endpoint).collect::<Option<Vec<_>>>()?;
+    (!nodes.is_empty()).then_some((slots, nodes))
 }
 
 #[cfg(test)]
@@ -80,14 +151,17 @@ mod tests {
     fn answers_that_are_none_are_refused() {
         let text = |text: &str| Value::BulkString(text.into());
         let range = |first, last, host: &str| {
-            let primary = Value::Array(vec![text(host), Value::Int(7_000), text("id")]);
-            Value::Array(vec![Value::Int(first), Value::Int(last), primary])
+            let node = |host| Value::Array(vec![text(host), Value::Int(7_000), text("id")]);
+            Value::Array(vec![Value::Int(first), Value::Int(last), node(host), node("c")])
         };
         let at = |host: &str| Endpoint { host: host.into(), port: 7_000 };
         let reply = Value::Array(vec![range(100, 16_383, "b"), range(0, 99, "")]);
-        assert_eq!(ranges(reply, "a"), Some(vec![(0..=99, at("a")), (100..=16_383, at("b"))]));
+        let expected = vec![(0..=99, vec![at("a"), at("c")]), (100..=16_383, vec![at("b"), at("c")])];
+        assert_eq!(nodes(reply, "a"), Some(expected));
+        let no_node = Value::Array(vec![Value::Array(vec![Value::Int(0), Value::Int(1)])]);
+        assert_eq!(nodes(no_node, "a"), None);
         for wrong in [Value::Nil, Value::Array(vec![Value::Nil]), Value::Array(vec![range(-1, 3, "a")])] {
-            assert_eq!(ranges(wrong, "a"), None);
+            assert_eq!(nodes(wrong, "a"), None);
         }
     }
 }

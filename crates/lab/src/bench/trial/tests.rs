@@ -32,6 +32,7 @@ fn deliveries_among_heartbeats_cost_what_is_measured_or_nothing_is_said() {
             peak_resident_bytes: 0,
             processes: 1,
             started: vec!["redis".to_owned()],
+            engine_bytes: None,
             overload: None,
             upstream_requests: None,
             calls: None,

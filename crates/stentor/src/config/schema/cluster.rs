@@ -43,7 +43,7 @@ choice! {
     Adapter => stentor_cluster::bridge::Adapter {
         /// `createAdapter` of `@socket.io/redis-adapter`, and `@socket.io/redis-emitter`.
         Classic = "classic",
-        /// `createShardedAdapter` of `@socket.io/redis-adapter`, on one server with Redis 7.
+        /// `createShardedAdapter` of `@socket.io/redis-adapter`, with Redis 7.
         Sharded = "sharded",
         /// `RedisManager` of `python-socketio`, from 5.14 on.
         Python = "python",
@@ -77,8 +77,7 @@ section! {
     /// docs/cluster.md, "Sharing rooms with Socket.IO's own servers". Write one `[[cluster.socketio]]` per Redis and adapter. Messages
     /// to these namespaces reach other nodes of Stentor by this Redis as well, not by the engine.
     [cluster.socketio] Bridge => (bridge) {
-        /// URL of that Redis: `redis://[user:password@]host:port[/database]`, or `rediss://` for TLS. Empty: the engine in
-        /// `[cluster]`.
+        /// URL of that Redis, in a form that `engine` in `[cluster]` has for Redis. Empty: that engine.
         url: EngineUrl, [restart];
         /// How the names of the channels begin: the option `key` of `createAdapter`, `channelPrefix` of `createShardedAdapter`, or
         /// `channel` of `RedisManager`. Empty: what the packages have by default, `socket.io` or, for Python, `socketio`.

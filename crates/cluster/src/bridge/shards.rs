@@ -1,0 +1,314 @@
+//! Sharded channels on a Redis Cluster: each belongs to the primary that has its slot, to which a connection subscribes and publishes.
+//!
+//! Slots are read again every [`PROBE_INTERVAL`], and when a primary says that one has moved: it refuses what is subscribed or
+//! published there, and ends the subscriptions that it had. Messages of several channels may overtake each other.
+
+use super::Bridge;
+use super::protocol::Published;
+use crate::engine::PROBE_INTERVAL;
+use crate::engine::redis::address::Endpoint;
+use crate::engine::redis::link::Sender;
+use crate::engine::redis::slots::Owners;
+use redis::{Pipeline, Value};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+/// How long a moved slot is waited for before its primary is looked up again,
+const MOVED_DELAY: Duration = Duration::from_millis(100);
+/// and how often a message is published again meanwhile.
+const REDIRECTIONS_MAX: usize = 20;
+
+/// A server to which a bridge is connected.
+#[derive(Default)]
+pub(super) struct Shard {
+    /// `None`: whichever is the primary.
+    pub(super) endpoint: Option<Endpoint>,
+    state: Mutex<State>,
+    pub(super) changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Since its channels have been subscribed, while it is connected.
+    sender: Option<Sender>,
+    /// Sharded channels that are subscribed.
+    subscribed: HashSet<Arc<str>>,
+    /// Channels to subscribe to, or to unsubscribe from. Empty while it isn't connected.
+    changes: HashMap<Arc<str>, bool>,
+    takes_changes: bool,
+    /// Which channels it has is to be found out anew.
+    is_stale: bool,
+    /// All of its channels are subscribed.
+    is_complete: bool,
+}
+
+/// What has changed since the last time.
+pub(super) enum Changes {
+    /// Anything may have.
+    All,
+    /// Whether these channels are to be subscribed.
+    Some(HashMap<Arc<str>, bool>),
+}
+
+impl Shard {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection has begun (`true`), or is lost: nothing is subscribed.
+    pub(super) fn reset(&self, has_begun: bool) {
+        *self.state() = State { takes_changes: has_begun, is_stale: has_begun, ..State::default() };
+    }
+
+    pub(super) fn connected(&self, sender: Sender) {
+        self.state().sender = Some(sender);
+    }
+
+    pub(super) fn sender(&self) -> Option<Sender> {
+        self.state().sender.clone()
+    }
+
+    /// The slots have changed.
+    fn set_stale(&self) {
+        let state = &mut *self.state();
+        (state.is_stale, state.is_complete) = (true, false);
+        self.changed.notify_one();
+    }
+
+    /// All channels are subscribed, unless more has changed meanwhile.
+    pub(super) fn set_complete(&self) {
+        let state = &mut *self.state();
+        state.is_complete = !state.is_stale;
+    }
+
+    pub(super) fn take_changes(&self) -> Changes {
+        let state = &mut *self.state();
+        let changes = std::mem::take(&mut state.changes);
+        if std::mem::take(&mut state.is_stale) { Changes::All } else { Changes::Some(changes) }
+    }
+
+    /// Of changed channels, those to subscribe to, and those to unsubscribe from. They count as subscribed, or not, from now on.
+    pub(super) fn apply(&self, changes: HashMap<Arc<str>, bool>) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+        let State { subscribed, .. } = &mut *self.state();
+        let (mut added, mut removed) = (Vec::new(), Vec::new());
+        for (channel, is_wanted) in changes {
+            if is_wanted && subscribed.insert(channel.clone()) {
+                added.push(channel);
+            } else if !is_wanted && subscribed.remove(&channel) {
+                removed.push(channel);
+            }
+        }
+        (added, removed)
+    }
+
+    /// What changes if just these channels are to be subscribed.
+    pub(super) fn changes_to(&self, wanted: impl Iterator<Item = Arc<str>>) -> HashMap<Arc<str>, bool> {
+        let subscribed = self.state().subscribed.clone();
+        let mut changes: HashMap<_, _> = subscribed.into_iter().map(|channel| (channel, false)).collect();
+        changes.extend(wanted.map(|channel| (channel, true)));
+        changes
+    }
+
+    /// A channel isn't subscribed, though it is to be. Returns whether it counted as subscribed.
+    pub(super) fn lost(&self, channel: &str) -> bool {
+        let state = &mut *self.state();
+        let was_subscribed = state.subscribed.remove(channel);
+        if was_subscribed {
+            // Until the slots are known again.
+            (state.is_stale, state.is_complete) = (true, false);
+        }
+        was_subscribed
+    }
+}
+
+/// The servers of a bridge.
+pub(super) struct Shards {
+    owners: Mutex<Owners<Shard>>,
+    /// Slots are elsewhere.
+    pub(super) moved: Notify,
+}
+
+impl Shards {
+    /// `is_spread`: there are none before the slots of a cluster are known.
+    pub(super) fn new(is_spread: bool) -> Self {
+        let owners = if is_spread { Owners::default() } else { Owners::only(Shard::default()) };
+        Self { owners: Mutex::new(owners), moved: Notify::new() }
+    }
+
+    fn owners(&self) -> MutexGuard<'_, Owners<Shard>> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// That of a sharded channel, if a primary has its slot.
+    pub(super) fn of(&self, channel: &str) -> Option<Arc<Shard>> {
+        self.owners().of(channel).cloned()
+    }
+
+    pub(super) fn has(&self, shard: &Arc<Shard>, channel: &str) -> bool {
+        self.owners().of(channel).is_some_and(|owner| Arc::ptr_eq(owner, shard))
+    }
+
+    /// All of them; one that has several ranges of slots more than once.
+    pub(super) fn all(&self) -> Vec<Arc<Shard>> {
+        self.owners().iter().cloned().collect()
+    }
+
+    pub(super) fn are_up(&self) -> bool {
+        let shards = self.all();
+        !shards.is_empty() && shards.iter().all(|shard| shard.state().is_complete)
+    }
+}
+
+impl Bridge {
+    /// Tells shards which channels are to be subscribed, for as long as the node runs.
+    pub(super) async fn pass_interest(self: Arc<Self>) {
+        loop {
+            self.interest_changed.notified().await;
+            for (channel, is_wanted) in
+                self.namespaces.iter().flat_map(|namespace| namespace.changed_channels())
+            {
+                let Some(shard) = self.shards.of(&channel) else { continue };
+                let mut state = shard.state();
+                // Otherwise it subscribes to all of its channels when it is connected.
+                if state.takes_changes {
+                    state.changes.insert(channel, is_wanted);
+                    shard.changed.notify_one();
+                }
+            }
+        }
+    }
+
+    /// Connects to the primaries of a Redis Cluster and follows its slots, for as long as the node runs.
+    pub(super) async fn follow_slots(self: Arc<Self>) {
+        let mut tasks = JoinSet::new();
+        let mut handles: HashMap<Endpoint, AbortHandle> = HashMap::new();
+        let (mut ranges, mut has_moved, mut is_reported) = (Vec::new(), false, false);
+        loop {
+            match self.server.ranges().await {
+                Ok(now) => {
+                    is_reported = false;
+                    if now != ranges || has_moved {
+                        if !ranges.is_empty() && now != ranges {
+                            tracing::info!(prefix = self.prefix, "slots of the Redis Cluster have moved");
+                        }
+                        ranges.clone_from(&now);
+                        let begin = |endpoint: &Endpoint| Shard {
+                            endpoint: Some(endpoint.clone()),
+                            ..Shard::default()
+                        };
+                        let (begun, ended) = self.shards.owners().assign(now, begin);
+                        for shard in begun {
+                            let task = tasks.spawn(self.clone().subscribe(shard.clone(), None));
+                            handles.extend(shard.endpoint.clone().map(|endpoint| (endpoint, task)));
+                        }
+                        for endpoint in ended {
+                            handles.remove(&endpoint).inspect(AbortHandle::abort);
+                        }
+                        self.shards.all().iter().for_each(|shard| shard.set_stale());
+                    }
+                    has_moved = false;
+                }
+                Err(reason) if !std::mem::replace(&mut is_reported, true) => {
+                    tracing::warn!(
+                        prefix = self.prefix,
+                        reason,
+                        "the slots of the Redis Cluster aren't known"
+                    );
+                }
+                Err(_) => {}
+            }
+            // Those that have ended.
+            while tasks.try_join_next().is_some() {}
+            has_moved |= timeout(PROBE_INTERVAL, self.shards.moved.notified()).await.is_ok();
+            sleep(MOVED_DELAY).await;
+        }
+    }
+
+    /// Publishes to the primaries of a Redis Cluster, for as long as the node runs.
+    pub(super) async fn publish_sharded(self: Arc<Self>) {
+        self.publishes.store(true, Ordering::Relaxed);
+        let mut is_reported = false;
+        loop {
+            let mut batch = Vec::new();
+            let taken = self.outgoing.take_each(|channel, payload| batch.push((channel, payload)));
+            let Some((count, bytes)) = taken else {
+                self.outgoing.added().await;
+                continue;
+            };
+            let mut not_sent = 0;
+            for attempt in 0..REDIRECTIONS_MAX {
+                let (moved, failed) = self.publish_batch(batch).await;
+                batch = moved;
+                not_sent += failed.len();
+                if let Some(reason) = failed.first()
+                    && !std::mem::replace(&mut is_reported, true)
+                {
+                    tracing::warn!(
+                        prefix = self.prefix,
+                        reason,
+                        "a primary of the Redis Cluster takes no messages"
+                    );
+                }
+                if batch.is_empty() {
+                    break;
+                }
+                self.shards.moved.notify_one();
+                // Soon enough when the slots are known by now.
+                sleep(if attempt == 0 { MOVED_DELAY / 10 } else { MOVED_DELAY }).await;
+            }
+            not_sent += batch.len();
+            if not_sent == 0 {
+                is_reported = false;
+            }
+            self.counters.not_sent.fetch_add(not_sent as u64, Ordering::Relaxed);
+            self.outgoing.done(count, bytes);
+        }
+    }
+
+    /// Publishes messages once. Returns those whose slot has moved, and why others weren't taken.
+    async fn publish_batch(&self, batch: Vec<Published>) -> (Vec<Published>, Vec<String>) {
+        let (mut moved, mut failed) = (Vec::new(), Vec::new());
+        let mut parts: Vec<(Arc<Shard>, Vec<Published>)> = Vec::new();
+        for (channel, payload) in batch {
+            let Some(shard) = self.shards.of(&channel) else {
+                failed.push("no primary of the Redis Cluster has the slot".into());
+                continue;
+            };
+            match parts.iter_mut().find(|(of, _)| Arc::ptr_eq(of, &shard)) {
+                Some((_, messages)) => messages.push((channel, payload)),
+                None => parts.push((shard, vec![(channel, payload)])),
+            }
+        }
+        let mut sent = JoinSet::new();
+        for (shard, messages) in parts {
+            let Some(sender) = shard.sender() else {
+                failed.extend(messages.iter().map(|_| "it isn't connected".to_owned()));
+                continue;
+            };
+            let mut pipeline = Pipeline::with_capacity(messages.len());
+            messages.iter().for_each(|(channel, payload)| self.outgoing.add(&mut pipeline, channel, payload));
+            sent.spawn(async move { (sender.send(&pipeline).await, messages) });
+        }
+        while let Some(Ok((result, messages))) = sent.join_next().await {
+            match result {
+                Ok(replies) => {
+                    for (reply, message) in replies.into_iter().zip(messages) {
+                        match reply {
+                            Value::ServerError(error) if error.code() == "MOVED" => moved.push(message),
+                            Value::ServerError(error) => failed.push(error.to_string()),
+                            _ => {}
+                        }
+                    }
+                }
+                // Some of them may have been published.
+                Err(reason) => failed.extend(messages.iter().map(|_| reason.clone())),
+            }
+        }
+        (moved, failed)
+    }
+}
