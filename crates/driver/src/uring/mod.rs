@@ -32,7 +32,7 @@ use crate::listeners::Listeners;
 use crate::turn::{Clock, Turn};
 use crate::waker::Sleeper;
 use crate::{ConnId, Options, connection, descriptors};
-use flight::Flights;
+use flight::{Flights, State};
 use receive::Receives;
 use ring::{Completion, Ring, Target};
 use rings::{Descriptor, DirectLimits, Place, Rings};
@@ -100,6 +100,8 @@ pub(crate) struct Uring {
     /// How many listeners have been closed, so that a stale completion isn't taken for another one's.
     listeners_closed: u32,
     lone_sends_left: usize,
+    /// Sends submitted in this turn since completions were read.
+    sends_unread: usize,
     repolls_left: usize,
     /// Where small frames are put together.
     cork: Vec<u8>,
@@ -114,6 +116,8 @@ pub(crate) struct Socket {
     /// The socket may have an error to report.
     suspect: bool,
     flight: Option<OperationId>,
+    /// The kernel has taken what was sent, and [`Event::Sent`](crate::Event::Sent) is to come.
+    sent: bool,
     /// Only of a direct one.
     receive: Option<OperationId>,
 }
@@ -162,6 +166,7 @@ impl UringDriver {
             listeners_polled: 0,
             listeners_closed: 0,
             lone_sends_left: 0,
+            sends_unread: 0,
             repolls_left: 0,
             cork: Vec::new(),
         };
@@ -245,9 +250,15 @@ impl Uring {
             }
             Token::Listener(nth) => self.record_listener(nth, completion.more),
             Token::Send(flight) => {
-                if let Some(conn) = self.flights.complete(flight, completion.result()) {
-                    turn.enqueue(conn);
+                let Some(conn) = self.flights.complete(flight, completion.result()) else { return };
+                // Released at once, not when its connection is stepped: a message to all would hold one for each of them.
+                if self.flights.state(flight) == State::Completed {
+                    self.flights.end(flight);
+                    let socket = &mut turn.connections.at_mut(conn.0.index).socket;
+                    socket.flight = None;
+                    socket.sent = true;
                 }
+                turn.enqueue(conn);
             }
             Token::Receive(receive) => {
                 let Some((conn, full)) = self.receives.complete(receive, completion.result()) else { return };
@@ -311,6 +322,7 @@ impl Uring {
         // Should it fail, the next wait says so.
         let _ = self.rings.submit();
         self.record_completions(turn, usize::MAX);
+        self.sends_unread = 0;
     }
 
     fn await_room(&mut self, conn: ConnId, socket: &mut Socket) {
