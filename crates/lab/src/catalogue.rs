@@ -233,6 +233,8 @@ pub struct Known {
     pub(crate) nodes: usize,
     /// What it does beside.
     pub(crate) extra: Extra,
+    /// Of Stentor's, how many cores it uses; the generator has one of them, too, if they are several.
+    pub(crate) cores: usize,
     /// Sends whole documents where others send what changed: to show what that spares.
     pub(crate) documents: bool,
 }
@@ -265,6 +267,7 @@ impl Known {
             always: None,
             nodes: 1,
             extra: Extra::Nothing,
+            cores: 1,
             documents: false,
         }
     }
@@ -304,6 +307,7 @@ impl Known {
         match &self.peer {
             Some(peer) => &peer.manifest.about,
             None if self.running.is_some() => "a server that was running already",
+            None if self.cores > 1 => "this program, on epoll, on two cores",
             None if self.documents => "this program; clients of a feed get whole documents",
             None if self.always == Some(Protocol::WebSocket) => {
                 "this program, with clients on plain WebSocket"
@@ -329,7 +333,7 @@ impl Known {
     }
 }
 
-const STENTOR_SPEAKS: [Protocol; 13] = [
+const STENTOR_SPEAKS: [Protocol; 14] = [
     Protocol::WebSocket,
     Protocol::EngineIo,
     Protocol::EngineIo3,
@@ -343,6 +347,7 @@ const STENTOR_SPEAKS: [Protocol; 13] = [
     Protocol::Primus6,
     Protocol::Sse,
     Protocol::StentorV1,
+    Protocol::Rooms,
 ];
 
 /// All servers.
@@ -378,6 +383,7 @@ impl Catalogue {
             Known { args: Vec::new(), ..Known::stentor("stentor", "") },
             Known::stentor("stentor-epoll", "epoll"),
             Known::stentor("stentor-uring", "io_uring"),
+            Known { cores: 2, ..Known::stentor("stentor-epoll-2", "epoll") },
             plain("stentor-epoll-ws", "epoll"),
             plain("stentor-uring-ws", "io_uring"),
             Known { documents: true, ..plain("stentor-epoll-documents", "epoll") },
@@ -441,6 +447,7 @@ impl Catalogue {
                 always,
                 nodes: nodes.max(1),
                 extra,
+                cores: 1,
                 documents: false,
             });
         }

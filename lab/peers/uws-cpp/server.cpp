@@ -1,5 +1,5 @@
-// C++ uWebSockets as a peer: echo, chat (each message to everybody, sender included) and fanout (one
-// document of B bytes, H times a second, to everybody). Settings for speed: TLS and deflate only where
+// C++ uWebSockets as a peer: echo, chat (each message to everybody, sender included), rooms (each to one room) and fanout
+// (one document of B bytes, H times a second, to everybody). Settings for speed: TLS and deflate only where
 // they are asked for, and only in the build that has them (FULL); no time-outs, no pings, backpressure high enough that a client which reads never loses a message.
 #include "App.h"
 
@@ -9,7 +9,7 @@
 #include <ctime>
 #include <string>
 
-enum class Mode { Echo, Chat, Fanout };
+enum class Mode { Echo, Chat, Fanout, Rooms };
 
 static Mode mode = Mode::Echo;
 static int port = 0;
@@ -46,8 +46,24 @@ template <bool SSL> static void tick(us_timer_t *) {
     }
 }
 
+// Of `stentor.v1` what the lab's load of topics says, in which nothing is escaped: `{"type":"subscribe","room":"R"}`, and
+// `{"type":"publish","room":"R","data":"…"}`, which goes to the room as a message.
+template <bool SSL> static void room(uWS::WebSocket<SSL, true, Session> *ws, std::string_view message) {
+    constexpr std::string_view subscribe = "{\"type\":\"subscribe\",\"room\":\"", publish = "{\"type\":\"publish\",\"room\":\"";
+    if (message.starts_with(subscribe)) {
+        message.remove_prefix(subscribe.size());
+        ws->subscribe(message.substr(0, message.find('"')));
+    } else if (message.starts_with(publish)) {
+        message.remove_prefix(publish.size());
+        static std::string delivery;
+        delivery.assign("{\"type\":\"message\",\"room\":\"").append(message);
+        app<SSL>->publish(message.substr(0, message.find('"')), delivery, uWS::OpCode::TEXT, deflates);
+    }
+    ws->send("{\"type\":\"ok\"}", uWS::OpCode::TEXT);
+}
+
 static int usage() {
-    fputs("server --mode echo|chat|fanout --port N [--bytes B] [--hz H] [--backpressure BYTES]\n"
+    fputs("server --mode echo|chat|fanout|rooms --port N [--bytes B] [--hz H] [--backpressure BYTES]\n"
           "       [--certificate FILE --key FILE] [--deflate shared]\n", stderr);
     return 2;
 }
@@ -63,9 +79,13 @@ template <bool SSL> static int serve() {
         .closeOnBackpressureLimit = false,
         .resetIdleTimeoutOnSend = false,
         .sendPingsAutomatically = false,
-        .open = [](auto *ws) { if (mode != Mode::Echo) ws->subscribe("all"); },
+        .open = [](auto *ws) {
+            if (mode == Mode::Rooms) ws->send("{\"type\":\"welcome\"}", uWS::OpCode::TEXT);
+            else if (mode != Mode::Echo) ws->subscribe("all");
+        },
         .message = [](auto *ws, std::string_view message, uWS::OpCode op) {
             if (mode == Mode::Echo) ws->send(message, op, deflates);
+            else if (mode == Mode::Rooms) room<SSL>(ws, message);
             else if (mode == Mode::Chat) app<SSL>->publish("all", message, op, deflates);
         },
     });
@@ -93,6 +113,8 @@ int main(int argc, char **argv) {
         if (name == "--mode" && value == "echo") mode = Mode::Echo;
         else if (name == "--mode" && value == "chat") mode = Mode::Chat;
         else if (name == "--mode" && value == "fanout") mode = Mode::Fanout;
+        else if (name == "--mode" && value == "rooms") mode = Mode::Rooms;
+        else if (name == "--protocol") {}
         else if (name == "--port") port = atoi(value.c_str());
         else if (name == "--bytes") bytes = std::max(36, atoi(value.c_str()));
         else if (name == "--hz") hz = std::max(1, atoi(value.c_str()));

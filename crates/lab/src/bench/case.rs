@@ -137,6 +137,7 @@ impl Case {
             LoadSpec::EchoOpen { .. } | LoadSpec::EchoClosed { .. } | LoadSpec::Budget { .. } => {
                 Application::Echo
             }
+            LoadSpec::Topics { .. } => Application::Rooms,
             _ => Application::Chat,
         }
     }

@@ -187,12 +187,13 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let _pinned = pin_current(options.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
     let source = match application {
         Application::Feed => Some(source_of(case, &load, document)?),
-        Application::Echo | Application::Chat => None,
+        Application::Echo | Application::Chat | Application::Rooms => None,
     };
     let extra = contestant.known().extra;
+    let rooms = if application == Application::Rooms { "[rooms]\npublish = true\n" } else { "" };
     let nodes = contestant.known().nodes;
     let engine = (nodes > 1).then(|| Engine::start(options.generator_core)).transpose()?;
-    let mut config = source.as_ref().map_or("", Source::config).to_owned();
+    let mut config = source.as_ref().map_or(rooms, Source::config).to_owned();
     let of_stentor = engine.as_ref().filter(|_| contestant.known().is_stentor());
     config.extend(of_stentor.map(Engine::config));
     let mut setup = Setup::new(contestant.known(), &config)?;

@@ -25,6 +25,8 @@ pub enum Application {
     Echo,
     /// Each message to everybody.
     Chat,
+    /// Rooms of `stentor.v1`.
+    Rooms,
     /// A document of an upstream to everybody, version by version; only Stentor does that.
     Feed,
 }
@@ -35,7 +37,7 @@ impl Application {
             Self::Echo => "echo",
             Self::Chat => "chat",
             // The one that speaks `stentor.v1`.
-            Self::Feed => "rooms",
+            Self::Feed | Self::Rooms => "rooms",
         }
     }
 }
@@ -46,6 +48,7 @@ pub struct Contestant {
     known: Known,
     program: PathBuf,
     core: usize,
+    generator_core: usize,
     /// Of Stentor's.
     cores: usize,
 }
@@ -68,7 +71,8 @@ impl Contestant {
                 program.ok_or_else(|| Error::Usage(format!("{name} needs --stentor PATH")))?
             }
         };
-        Ok(Self { known, program, core: options.server_core, cores: 1 })
+        let (core, generator_core) = (options.server_core, options.generator_core);
+        Ok(Self { cores: known.cores, known, program, core, generator_core })
     }
 
     /// Its name.
@@ -90,7 +94,7 @@ impl Contestant {
     /// The path of `protocol` for `application`; feeds are for WebSocket and Server-Sent Events.
     pub fn path(&self, application: Application, protocol: Protocol) -> &str {
         match (application, protocol) {
-            (Application::Echo | Application::Chat, _) => self.known.path(protocol),
+            (Application::Echo | Application::Chat | Application::Rooms, _) => self.known.path(protocol),
             (Application::Feed, Protocol::Sse) => "/sse/bench",
             (Application::Feed, Protocol::StentorV1) => "/ws?feed=bench",
             (Application::Feed, _) => "/ws/bench",
@@ -115,7 +119,7 @@ impl Contestant {
     /// to.
     pub(super) fn holding(&self, connections: usize) -> Self {
         let direct = self.known.peer.is_none() && self.is_on_io_uring();
-        let cores = if direct { connections.div_ceil(DIRECT_MAX).clamp(1, CORES_MAX) } else { 1 };
+        let cores = if direct { connections.div_ceil(DIRECT_MAX).clamp(1, CORES_MAX) } else { self.cores };
         Self { cores, ..self.clone() }
     }
 
@@ -167,11 +171,20 @@ impl Contestant {
         args.extend(self.known.args.iter().map(String::as_str));
         let config = config.map(|path| path.to_string_lossy());
         args.extend(config.iter().flat_map(|path| ["--config", path.as_ref()]));
-        ServerCommand {
+        let mut command = ServerCommand {
             name: self.name().to_owned(),
             program: self.program.clone(),
             args: args.into_iter().map(str::to_owned).collect(),
             core: Some(self.core),
+        };
+        if self.known.cores > 1 {
+            // Otherwise it would share the core that this process is pinned to.
+            let cores = format!("{},{}", self.core, self.generator_core);
+            let program = std::mem::replace(&mut command.program, "taskset".into());
+            let before = ["-c".to_owned(), cores, program.to_string_lossy().into_owned()];
+            command.args.splice(..0, before);
+            command.core = None;
         }
+        command
     }
 }

@@ -67,7 +67,7 @@ impl Setup {
                 setup.tokens = Some(Tokens { key: TokenKey::Private(key.into()), differ: true });
             }
         }
-        if !config.is_empty() {
+        if !config.is_empty() && known.peer.is_none() {
             let path = setup.folder.join("stentor.toml");
             fs::write(&path, config).map_err(Error::io("writing a configuration"))?;
             setup.config = Some(path);

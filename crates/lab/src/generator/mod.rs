@@ -29,6 +29,7 @@ mod run;
 mod spec;
 mod tls;
 mod tokens;
+mod topics;
 mod worker;
 
 pub use chat::{ChatPlan, ChatStep};

@@ -58,6 +58,13 @@ pub(super) struct Message {
     pub at_ns: u64,
 }
 
+impl Message {
+    /// Whether it is the answer to a request of `stentor.v1`.
+    pub(super) fn is_answer(&self) -> bool {
+        self.head.is_none() && self.payload_bytes == 0 && self.clean
+    }
+}
+
 /// What a load does with what happens on the pool.
 pub(super) trait Load {
     /// A connection is open.
@@ -538,7 +545,8 @@ impl ConnectionPool {
         self.send(number, payload);
     }
 
-    fn send(&mut self, number: usize, payload: &[u8]) {
+    /// Sends this payload as it is.
+    pub(super) fn send(&mut self, number: usize, payload: &[u8]) {
         self.connections[number].client.send(&self.dialect, payload, &mut self.out);
         self.write_out(number);
     }

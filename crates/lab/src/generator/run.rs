@@ -10,7 +10,7 @@ use stentor_driver::Waker;
 use super::pool::{ConnectionPool, Load};
 use super::{
     LoadSpec, Outcome, Progress, Publisher, Spec, ask, bare, budget, chat, echo, fanout, follow, misbehave,
-    reconnect,
+    reconnect, topics,
 };
 use crate::Error;
 use crate::measure::pin_current;
@@ -110,6 +110,10 @@ fn run_on_open(
             fanout::run(pool, plan, outcome)?;
         }
         LoadSpec::Receive { bytes, measure } => fanout::receive(pool, bytes, measure, outcome)?,
+        LoadSpec::Topics { bytes, topics, subscribers, rate_hz, warm_up, measure } => {
+            let plan = topics::Plan { bytes, topics, subscribers, rate_hz, warm_up, measure };
+            topics::run(pool, plan, outcome)?;
+        }
         LoadSpec::Chat(plan) => chat::run(pool, &plan, outcome)?,
         LoadSpec::Ask => ask::run(pool, outcome)?,
         LoadSpec::Follow { lasts } => follow::run(pool, lasts, outcome)?,

@@ -162,6 +162,21 @@ pub enum LoadSpec {
         /// Who publishes.
         publisher: Publisher,
     },
+    /// The last connection publishes to topics in random order; the others are subscribed to as many of them each.
+    Topics {
+        /// Payload.
+        bytes: usize,
+        /// How many there are.
+        topics: usize,
+        /// Subscribers of each.
+        subscribers: usize,
+        /// Publications per second.
+        rate_hz: f64,
+        /// Before the measurement.
+        warm_up: Duration,
+        /// The measurement.
+        measure: Duration,
+    },
     /// The server publishes by itself; each connection receives what comes, from any number on.
     Receive {
         /// Payload.
@@ -222,9 +237,9 @@ impl LoadSpec {
     /// How long it takes at least, from its begin; zero where that isn't known.
     pub(crate) fn lasts(&self) -> Duration {
         match self {
-            Self::EchoOpen { warm_up, measure, .. } | Self::EchoClosed { warm_up, measure, .. } => {
-                *warm_up + *measure
-            }
+            Self::EchoOpen { warm_up, measure, .. }
+            | Self::EchoClosed { warm_up, measure, .. }
+            | Self::Topics { warm_up, measure, .. } => *warm_up + *measure,
             Self::Fanout { rate_hz, warm_up, count, .. } => {
                 Duration::from_secs_f64((warm_up + count) as f64 / rate_hz)
             }

@@ -54,6 +54,8 @@ fn cases(effort: Effort) -> Vec<Case> {
     cases.extend(tokens(effort));
     cases.push(deflate(effort));
     cases.extend(nodes(effort));
+    cases.extend(two_cores(effort));
+    cases.push(topics(effort));
     if effort == Effort::Quick {
         // Servers that no goal names.
         for Case { usual, targets, .. } in &mut cases {
@@ -109,6 +111,30 @@ fn tls(effort: Effort) -> Vec<Case> {
         effort.steady_case(
             idle.goals(&["stentor-epoll-tls", "uws-cpp-tls"], vec![bound(BytesPerConnection, 4500.0)]),
         ),
+    ]
+}
+
+/// Rooms with few members, of which many are published to.
+fn topics(effort: Effort) -> Case {
+    let (topics, rate_hz) = (effort.of(10_000, 10_000, 1000), effort.of(10_000.0, 10_000.0, 500.0));
+    let (readers, subscribers) = (effort.of(2000, 2000, 200), 10);
+    let (warm_up, measure) = (effort.span(2.0, 1.0, 0.5), effort.span(5.0, 3.0, 1.0));
+    let title = format!(
+        "{topics} topics with {subscribers} subscribers each, on {readers} connections; {rate_hz} publications of 100 bytes a \
+         second in random order"
+    );
+    let load = LoadSpec::Topics { bytes: 100, topics, subscribers, rate_hz, warm_up, measure };
+    let case = Case::new("topics", title, (readers + 1, load), Protocol::Rooms, TIMED);
+    effort.case(case.goals(&["stentor-epoll", "uws-cpp"], cpu(&[("uws-cpp", 0.8)])))
+}
+
+/// On two cores, of which the generator has one as well: the CPU counts, not the time.
+fn two_cores(effort: Effort) -> [Case; 2] {
+    let goals = || cpu(&[("stentor-epoll", 1.1)]);
+    let usual = &["stentor-epoll-2", "stentor-epoll"];
+    [
+        echo(effort, "two-cores-echo", " of two cores", effort.of(1000, 1000, 200)).goals(usual, goals()),
+        fanout(effort, "two-cores-fanout", " of two cores").goals(usual, goals()),
     ]
 }
 

@@ -25,6 +25,7 @@
 //! | `sse` | GET, the response's head | `data:` of an event, a JSON string; nothing can be sent |
 //! | `tcp` | none | a line |
 //! | `stentor-v1` | handshake, `welcome`, perhaps a snapshot | what makes a document into its next version |
+//! | `stentor-v1-rooms` | handshake, `welcome` | `message` of a room; sent as the load writes it |
 //!
 //! Clients of a feed whose document is known (`Spec::document`) are told of in `feed`.
 //!
@@ -49,6 +50,7 @@ mod lines;
 mod mqtt;
 mod nats;
 mod polling;
+mod rooms;
 mod session;
 mod socketio06;
 mod socketio09;
@@ -242,9 +244,11 @@ impl Dialect {
         };
         let (outbound, inbound) = match spec.protocol {
             // What is around a payload in Socket.IO 0.6 says how long it is, so it isn't always the same.
-            Protocol::WebSocket | Protocol::Tcp | Protocol::StentorV1 | Protocol::SocketIo06 => {
-                (Envelope::bare(), Envelope::bare())
-            }
+            Protocol::WebSocket
+            | Protocol::Tcp
+            | Protocol::StentorV1
+            | Protocol::Rooms
+            | Protocol::SocketIo06 => (Envelope::bare(), Envelope::bare()),
             Protocol::SocketIo09 | Protocol::SocketIo09Polling | Protocol::SocketIo07 => {
                 let event = |out: &mut Vec<u8>, payload: &str| {
                     let event = format!(r#"5:::{{"name":"message","args":["{payload}"]}}"#);

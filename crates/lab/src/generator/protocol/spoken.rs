@@ -75,6 +75,8 @@ protocols! {
     Tcp "tcp" ""
     /// `stentor.v1` over WebSocket, subscribed to a feed.
     StentorV1 "stentor-v1" "/ws"
+    /// `stentor.v1` over WebSocket, with rooms.
+    Rooms "stentor-v1-rooms" "/ws"
 }
 
 impl Protocol {

@@ -20,7 +20,7 @@ use super::hixie::{self, HixieHandshake, HixieReader};
 use super::mqtt::PacketReader;
 use super::session::{Heard, Session};
 use super::{
-    ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient, bayeux, mqtt, nats, socketio06,
+    ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient, bayeux, mqtt, nats, rooms, socketio06,
     socketio09,
 };
 
@@ -65,6 +65,8 @@ enum Cutter {
         end_with_frames: bool,
     },
     Packets(PacketReader),
+    /// Each is of a room, gathered where it comes in pieces.
+    Rooms(Vec<u8>),
     /// Each is of a feed whose document is known.
     Feed(Box<FeedReader>),
     /// Each is counted, in frames, of which this has come.
@@ -79,6 +81,20 @@ impl Cutter {
                 Some(feed) => reader.take(feed, bytes, ends, &mut ear.out.happened),
                 None => Err(Fault::Answer("there is no feed")),
             },
+            Self::Rooms(gathered) => {
+                if gathered.is_empty() && ends {
+                    ear.out.happened.push(rooms::hear(bytes)?);
+                    return Ok(());
+                }
+                if gathered.len() + bytes.len() > FRAME_BYTES_MAX {
+                    return Err(Fault::Answer("a frame that is too long"));
+                }
+                gathered.extend_from_slice(bytes);
+                if ends {
+                    ear.out.happened.push(rooms::hear(&std::mem::take(gathered))?);
+                }
+                Ok(())
+            }
             Self::Lines { end_with_frames } => {
                 let mut begin = 0;
                 for end in memchr_iter(b'\n', bytes) {
@@ -120,6 +136,7 @@ impl WebSocketClient {
                 (Protocol::SocketIo06, _) => Cutter::Counted(Vec::new()),
                 (Protocol::Centrifuge, _) => Cutter::Lines { end_with_frames: true },
                 (Protocol::Nats, _) => Cutter::Lines { end_with_frames: false },
+                (Protocol::Rooms, _) => Cutter::Rooms(Vec::new()),
                 (Protocol::Mqtt, _) => Cutter::Packets(PacketReader::default()),
                 _ => Cutter::Whole,
             },
