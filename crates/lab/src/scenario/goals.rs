@@ -194,7 +194,7 @@ fn nodes(effort: Effort) -> Vec<Case> {
     );
     let added = [bound(LatencyP50, 1.0), bound(LatencyP99, 5.0), bound(CpuPerPublication, 60.0)];
     let readers = effort.of(300, 300, 60);
-    let (warm_up, count) = (effort.of(3, 2, 1), effort.of(20, 12, 3));
+    let (warm_up, count) = (effort.of(3, 2, 1), effort.of(20, 10, 3));
     let feed = Case::new(
         "cluster-feed",
         format!("a document of 165 kB with 20 changed values a second to {readers} clients of three nodes"),
