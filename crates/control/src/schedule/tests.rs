@@ -76,7 +76,9 @@ impl Bench {
                 FeedUpdate::Document(document) | FeedUpdate::Patched(document, _) => {
                     format!("{key}={}", String::from_utf8_lossy(&document.body))
                 }
-                FeedUpdate::At { .. } => panic!("the control plane assigns no positions"),
+                FeedUpdate::At { .. } | FeedUpdate::Confirmed(_) => {
+                    panic!("the control plane assigns no positions")
+                }
                 FeedUpdate::State { state, .. } => format!("{key}:{}", state.as_str()),
                 FeedUpdate::Forget => format!("{key}:forget"),
                 FeedUpdate::Refuse(requester) => format!("{key}:refuse:{}", requester.session.to_bits()),

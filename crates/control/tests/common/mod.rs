@@ -139,7 +139,9 @@ impl FakePlane {
                 self.bases.lock().unwrap().insert(key.clone(), body.clone());
                 format!("{key}={body} by {operations}")
             }
-            FeedUpdate::At { .. } => panic!("the control plane assigns no positions"),
+            FeedUpdate::At { .. } | FeedUpdate::Confirmed(_) => {
+                panic!("the control plane assigns no positions")
+            }
             FeedUpdate::State { state, reason } => format!("{key}:{}:{reason}", state.as_str()),
             FeedUpdate::Forget => format!("{key}:forget"),
             FeedUpdate::Refuse(requester) => format!("{key}:refuse:{}", requester.session.to_bits()),

@@ -50,7 +50,9 @@ fn take_events(scheduler: &mut Scheduler, shadows: &mut BTreeMap<Key, Shadow>, c
                 shadow.document = Some(document.body);
                 shadow.state = Some(FeedState::Live);
             }
-            FeedUpdate::At { .. } => panic!("the control plane assigns no positions"),
+            FeedUpdate::At { .. } | FeedUpdate::Confirmed(_) => {
+                panic!("the control plane assigns no positions")
+            }
             FeedUpdate::State { state, .. } => {
                 if state == FeedState::NotFound {
                     shadow.document = None;
