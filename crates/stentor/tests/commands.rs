@@ -22,7 +22,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Commands that don't run here: how they begin, and why.
-const NOT_RUN: [(&str, &str); 20] = [
+const NOT_RUN: [(&str, &str); 21] = [
     (
         "make ",
         "`make test` runs this test; tests/make.rs covers `make run`, run-cluster.test.mjs `make run-cluster`; the others take minutes",
@@ -31,6 +31,7 @@ const NOT_RUN: [(&str, &str); 20] = [
     ("scripts/check-dependencies", "tests/dependencies.rs runs it"),
     ("lab/bench", "crates/lab/src/cli.rs checks the arguments; a run takes minutes"),
     ("lab/overload", "the same"),
+    ("lab/results", "the same"),
     ("stentor lab ", "the same"),
     ("stentor-lab ", "the same"),
     ("cd docs/results/", "a command of the lab follows"),
