@@ -639,7 +639,7 @@ async fn one_node_fetches_a_feed_and_all_nodes_show_it() {
     for node in [&a, &b, &c] {
         assert_eq!(node.shown(), expect);
     }
-    // Who comes late has it at once, and who fetched leaves it to another.
+    // A client that comes late gets it at once, and the node that fetched leaves it to another.
     c.want(&key, false);
     pass(Duration::from_millis(1)).await;
     c.want(&key, true);
@@ -683,7 +683,7 @@ async fn rooms_with_history_have_one_order_on_all_nodes() {
     let expect = [1, 2].map(|n| format!(r#"kept {n} Some("goal") {n} -["quiet", "aaaaaaaaaaaaaaaaaaaa"]"#));
     assert_eq!(shown[1..3], expect);
     assert_eq!((shown.len(), b.received()), (6, vec![]));
-    // Who comes later has what the engine keeps.
+    // A client that comes later gets what the engine keeps.
     c.join("kept");
     pass(Duration::from_millis(1)).await;
     assert_eq!(c.shown(), [r#"kept after 2 ["3", "4", "5"]"#]);

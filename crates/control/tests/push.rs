@@ -262,7 +262,7 @@ async fn compressed_documents_are_inflated_within_the_limit() {
     assert_eq!(rig.plane.next().await, "k=[3]");
 }
 
-/// Who pushes may go away before the answer; what was begun is done to its end.
+/// A client that pushes may go away before the answer; what it began is completed.
 #[tokio::test]
 async fn a_push_with_a_disconnected_sender_leaves_nothing_behind() {
     let rig = rig(|_| {});

@@ -671,13 +671,13 @@ fn clients_of_another_epoch_wait_until_the_engine_was_read_after_they_came() {
     rig.check(second, &[]);
     assert!(rig.document(at(8, 3), 1) && rig.document(at(8, 4), 1));
     rig.check(second, &[patch(4..=4)]);
-    // Who asks for the whole document has it at once.
+    // A client that asks for the whole document gets it at once.
     let impatient = join(&mut rig, at(9, 1));
     for core in [0, 1] {
         rig.node.hubs[core].handle_subscribe(impatient[core], &rig.feed, Policy::Latest, None).unwrap();
     }
     rig.check(impatient, &[whole(4)]);
-    // Who leaves is forgotten.
+    // A client that leaves is forgotten.
     let left = join(&mut rig, at(9, 1));
     for core in [0, 1] {
         rig.node.hubs[core].handle_close(left[core]);

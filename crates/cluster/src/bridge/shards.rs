@@ -18,9 +18,9 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-/// How long a moved slot is waited for before its primary is looked up again,
+/// Delay before the primary of a moved slot is looked up again,
 const MOVED_DELAY: Duration = Duration::from_millis(100);
-/// and how often a message is published again meanwhile.
+/// and how often a message is published again until it is found.
 const REDIRECTIONS_MAX: usize = 20;
 
 /// A server to which a bridge is connected.

@@ -211,7 +211,7 @@ impl Cluster {
         }
     }
 
-    /// Who fetches gives what the upstream has.
+    /// A node that fetches publishes what the upstream has.
     fn fetch(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         if !node.view.is_fetching {

@@ -48,7 +48,7 @@ impl Hooks {
     fn decide(&self, question: &Question<'_>) -> Decision {
         let publish;
         let (kind, topic) = match question.access {
-            // Who may not subscribe to a room may not know who has.
+            // A client that may not subscribe to a room may not know who has.
             Access::Subscribe(topic) | Access::Presence(topic) => (HookKind::Subscribe, topic),
             Access::Publish(room) => {
                 publish = Topic::Room(room.clone());

@@ -80,7 +80,7 @@ use self::websocket::WebSocketClient;
 use super::{LoadSpec, Spec};
 use crate::payload::{HEAD_BYTES, Head, SEQUENCE_DIGITS, TIMED_BYTES};
 
-/// Of a refusal, the bytes that are told.
+/// Bytes of a refused request's answer that an error message quotes.
 const TOLD_BYTES: usize = 100;
 
 /// Why a connection can't go on. All are the server's doing.
