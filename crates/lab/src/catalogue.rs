@@ -53,19 +53,15 @@ const MANIFEST: &str = "peer.toml";
 /// Beside the peers' folders, what tells people about them.
 const README: &str = "README.md";
 
-/// See the module's documentation.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Manifest {
-    /// One line for people.
-    pub about: String,
-    /// What it can do.
-    pub modes: Vec<String>,
+pub(crate) struct Manifest {
+    pub(crate) about: String,
+    pub(crate) modes: Vec<String>,
     #[serde(default)]
     versions: BTreeMap<String, Version>,
-    /// What was chosen.
     #[serde(default)]
-    pub settings: BTreeMap<String, String>,
+    pub(crate) settings: BTreeMap<String, String>,
     #[serde(default = "install_script")]
     install: PathBuf,
     #[serde(default = "run_script")]
@@ -95,10 +91,8 @@ struct Variant {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Extra {
-    /// Nothing.
     #[default]
     Nothing,
-    /// TLS.
     Tls,
     /// nginx does it, on the same core; what that uses is counted as the server's.
     TlsByNginx,
@@ -129,7 +123,7 @@ fn run_script() -> PathBuf {
 pub struct Peer {
     folder: PathBuf,
     /// What it says of itself.
-    pub manifest: Manifest,
+    pub(crate) manifest: Manifest,
     versions: OnceLock<BTreeMap<String, String>>,
 }
 
@@ -148,9 +142,14 @@ impl Peer {
         Ok(Self { folder: folder.to_owned(), manifest, versions: OnceLock::new() })
     }
 
+    /// Whether it can do this.
+    pub fn knows(&self, mode: &str) -> bool {
+        self.manifest.modes.iter().any(|known| known == mode)
+    }
+
     /// The versions of what matters. Commands that tell them are run the first time, so it has to be installed by then; of one that
     /// can't be found out it says why.
-    pub fn versions(&self) -> &BTreeMap<String, String> {
+    pub(crate) fn versions(&self) -> &BTreeMap<String, String> {
         self.versions.get_or_init(|| {
             let read = |(name, version): (&String, &Version)| (name.clone(), version.read(&self.folder));
             self.manifest.versions.iter().map(read).collect()
@@ -163,10 +162,7 @@ impl Peer {
     }
 
     /// Makes it ready to run; does nothing where it is. What it starts ends with this process.
-    ///
-    /// # Errors
-    /// If its script can't be run, or fails: with what it said.
-    pub fn install(&self) -> Result<(), Error> {
+    pub(crate) fn install(&self) -> Result<(), Error> {
         let failed = |what: String| Error::Server { name: self.name(), what };
         let script = self.folder.join(&self.manifest.install);
         let unusable = |error: std::io::Error| failed(format!("{} can't be run: {error}", script.display()));
@@ -187,19 +183,17 @@ impl Peer {
         Err(failed(format!("{} failed, {status}{needs}:\n{}", script.display(), said.trim_end())))
     }
 
-    /// Its folder's name.
     fn name(&self) -> String {
         name_of(&self.folder)
     }
 
-    /// What serves.
     pub(crate) fn program(&self) -> PathBuf {
         self.folder.join(&self.manifest.run)
     }
 }
 
 /// What a server is called that isn't started, but is there.
-pub const TARGET: &str = "target";
+pub(crate) const TARGET: &str = "target";
 
 /// Such a server.
 #[derive(Clone, Debug)]
@@ -231,7 +225,6 @@ pub struct Known {
     pub(crate) always: Option<Protocol>,
     /// Its processes, which share rooms and feeds by a Redis where they are several.
     pub(crate) nodes: usize,
-    /// What it does beside.
     pub(crate) extra: Extra,
     /// Of Stentor's, how many cores it uses; the generator has one of them, too, if they are several.
     pub(crate) cores: usize,
@@ -240,7 +233,6 @@ pub struct Known {
 }
 
 impl Known {
-    /// One that is there.
     pub(crate) fn running(running: &Running) -> Self {
         let path = running.path.clone().unwrap_or_else(|| running.protocol.usual_path().to_owned());
         Self {
@@ -278,7 +270,7 @@ impl Known {
     }
 
     /// Whether it can take part where `protocol` is spoken.
-    pub fn admits(&self, protocol: Protocol) -> bool {
+    pub(crate) fn admits(&self, protocol: Protocol) -> bool {
         self.always.is_some() || self.speaks().any(|spoken| spoken == protocol)
     }
 
@@ -291,7 +283,6 @@ impl Known {
         Ok(Self { name: format!("{}:{name}", self.name), always: Some(always), ..self.clone() })
     }
 
-    /// The path that it serves `protocol` at.
     pub(crate) fn path(&self, protocol: Protocol) -> &str {
         let found = self.speaks.iter().find(|(spoken, _)| *spoken == protocol);
         found.map_or(protocol.usual_path(), |(_, path)| path)
@@ -302,8 +293,7 @@ impl Known {
         self.peer.as_ref().map_or(Duration::ZERO, |peer| Duration::from_secs(peer.manifest.warm_up_s))
     }
 
-    /// One line for people.
-    pub fn about(&self) -> &str {
+    pub(crate) fn about(&self) -> &str {
         match &self.peer {
             Some(peer) => &peer.manifest.about,
             None if self.running.is_some() => "a server that was running already",
@@ -356,25 +346,19 @@ pub struct Catalogue {
     /// Stentor's first, then the peers by name.
     pub servers: Vec<Known>,
     /// Folders whose description isn't what it has to be.
-    pub unusable: Vec<Unusable>,
+    pub(crate) unusable: Vec<Unusable>,
     /// Where peers were looked for.
     peers: PathBuf,
 }
 
-/// A peer that can't take part.
 #[derive(Clone, Debug)]
-pub struct Unusable {
-    /// Its folder's name.
+pub(crate) struct Unusable {
     pub name: String,
-    /// The file, and what is wrong with it.
-    pub why: String,
+    pub(crate) why: String,
 }
 
 impl Catalogue {
     /// Stentor, and the peers of this folder.
-    ///
-    /// # Errors
-    /// If the folder can't be read. One that isn't there has no peers.
     pub fn read(peers: &Path) -> Result<Self, Error> {
         let plain =
             |name, driver| Known { always: Some(Protocol::WebSocket), ..Known::stentor(name, driver) };
@@ -456,10 +440,7 @@ impl Catalogue {
 
     /// The peers of these names, which may be those of folders, each once; all, where none is named. One of several servers in a
     /// folder stands for the folder.
-    ///
-    /// # Errors
-    /// As [`Self::find`], for each.
-    pub fn peers<'a>(&'a self, names: &'a [String]) -> Vec<(&'a str, Result<Arc<Peer>, Error>)> {
+    pub(crate) fn peers<'a>(&'a self, names: &'a [String]) -> Vec<(&'a str, Result<Arc<Peer>, Error>)> {
         let servers = self.servers.iter().filter(|known| known.peer.is_some()).map(|known| &known.name);
         let all = servers.chain(self.unusable.iter().map(|unusable| &unusable.name));
         let names: Vec<&String> = if names.is_empty() { all.collect() } else { names.iter().collect() };
@@ -481,15 +462,12 @@ impl Catalogue {
     }
 
     /// Where there is no peer, a line that says so.
-    pub fn lacks(&self) -> Option<String> {
+    pub(crate) fn lacks(&self) -> Option<String> {
         let lacks = self.unusable.is_empty() && self.servers.iter().all(|known| known.peer.is_none());
         lacks.then(|| format!("there are no peers in {} (--peers-dir)", self.peers.display()))
     }
 
     /// The server of this name.
-    ///
-    /// # Errors
-    /// [`Error::Server`] if it isn't described as it has to be, [`Error::Usage`] if there is none.
     pub fn find(&self, name: &str) -> Result<&Known, Error> {
         if let Some(known) = self.servers.iter().find(|known| known.name == name) {
             return Ok(known);
@@ -514,12 +492,10 @@ impl Unusable {
     }
 }
 
-/// The last part of a folder's path.
 fn name_of(folder: &Path) -> String {
     folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The protocol of this name.
 fn protocol(name: &str) -> Option<Protocol> {
     Protocol::ALL.iter().copied().find(|protocol| protocol.name() == name)
 }

@@ -17,48 +17,37 @@ use crate::generator::{LoadSpec, Protocol, Spec, Workers};
 use crate::measure::Server;
 
 /// What the generator may cost at most, as a multiple of the bare client.
-pub const RATIO_MAX: f64 = 1.2;
+pub(crate) const RATIO_MAX: f64 = 1.2;
 /// Publications a second of the fan-out.
 const RATE_HZ: f64 = 50.0;
 
-/// How it is measured.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// The server.
+pub(crate) struct Plan {
     pub against: String,
     /// How many connections, at most 10,000.
     pub connections: usize,
-    /// Runs of each.
     pub pairs: usize,
     /// The span that is measured, after a fifth of it.
     pub measure: Duration,
 }
 
-/// What was found, load by load.
 #[derive(Clone, Debug, Serialize)]
-pub struct Ceiling {
-    /// Load by load.
+pub(crate) struct Ceiling {
     pub rows: Vec<Row>,
 }
 
-/// One load.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// In words.
+pub(crate) struct Row {
     pub load: String,
     /// The generator's CPU per message, the median run's; microseconds.
     pub generator_us: f64,
-    /// The bare client's.
     pub bare_us: f64,
     /// The median of the ratios of runs with the same number.
     pub ratio: f64,
 }
 
 /// Measures; progress goes to `progress`, line by line.
-///
-/// # Errors
-/// If the server or a client fails.
-pub fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> Result<Ceiling, Error> {
+pub(crate) fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> Result<Ceiling, Error> {
     let catalogue = Catalogue::read(&options.peers)?;
     let contestant = Contestant::find(&plan.against, &catalogue, options)?;
     let mut rows = Vec::new();

@@ -27,7 +27,6 @@ use crate::scenario::{self, Record, Resume, SCENARIOS, Scenario};
 
 /// For `--congestion`: no network namespace.
 const SYSTEM: &str = "system";
-/// The name of the program.
 const NAME: &str = "stentor-lab";
 
 /// Measures realtime servers: a load generator, and alternating comparisons.
@@ -149,25 +148,21 @@ fn print(out: &mut dyn Write, what: impl Display) -> Result<(), Error> {
     write!(out, "{what}").map_err(Error::io("printing"))
 }
 
-/// A host and a port, for clap.
 fn address(text: &str) -> Result<SocketAddr, String> {
     let mut addresses = text.to_socket_addrs().map_err(|error| error.to_string())?;
     addresses.find(SocketAddr::is_ipv4).ok_or_else(|| "it has no IPv4 address".to_owned())
 }
 
-/// A count, for clap.
 fn at_least_one(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "it has to be a number from 1".to_owned())
 }
 
 impl RunOptions {
-    /// The server that runs already.
     fn target(&self) -> Option<Running> {
         let (path, pid) = (self.path.clone(), self.server_pid);
         self.target.map(|address| Running { address, pid, protocol: self.protocol, path })
     }
 
-    /// What was asked for.
     fn effort(&self) -> Option<Effort> {
         match (self.smoke, self.quick, self.full) {
             (true, _, _) => Some(Effort::Smoke),
@@ -313,7 +308,6 @@ fn run_scenario(
     }
 }
 
-/// The scenario of this name.
 fn scenario_called(name: &str) -> Result<&'static Scenario, Error> {
     SCENARIOS.iter().find(|scenario| scenario.name == name).ok_or_else(|| {
         let names: Vec<&str> = SCENARIOS.iter().map(|scenario| scenario.name).collect();

@@ -22,23 +22,15 @@ const DESCRIPTORS: u64 = 20_000;
 /// Runs of each server in a full run.
 const RUNS: usize = 6;
 
-/// What was found.
 #[derive(Debug)]
-pub struct Findings {
+pub(crate) struct Findings {
     rows: Vec<(&'static str, String, Result<(), String>)>,
     /// The smallest difference that a full run shows, percent.
     detectable_percent: f64,
 }
 
-impl Findings {
-    /// Whether nothing is in the way.
-    pub fn is_fit(&self) -> bool {
-        self.rows.iter().all(|(.., fit)| fit.is_ok())
-    }
-}
-
 /// Looks at this machine, for a server and a generator on these cores; takes five seconds.
-pub fn examine(server_core: usize, generator_core: usize, congestion: &str) -> Findings {
+pub(crate) fn examine(server_core: usize, generator_core: usize, congestion: &str) -> Findings {
     let machine = Machine::here();
     let mut rows: Vec<(&'static str, String, Result<(), String>)> = Vec::new();
     let mut check = |what, found: String, fit: bool, advice: &str| {

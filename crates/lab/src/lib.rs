@@ -18,10 +18,10 @@
 
 pub mod bench;
 pub mod catalogue;
-pub mod ceiling;
+mod ceiling;
 pub mod cli;
-pub mod clock;
-pub mod doctor;
+mod clock;
+mod doctor;
 pub mod document;
 pub mod generator;
 pub mod measure;

@@ -33,12 +33,10 @@ const SIGNS_OF_LINE: usize = 9;
 /// Characters of a name in the legend.
 const NAME_MAX: usize = 30;
 
-/// An axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
     /// What is to be read at it, with the unit.
     pub(crate) name: String,
-    /// How values lie on it.
     pub(crate) scale: Scale,
 }
 
@@ -51,33 +49,27 @@ impl Axis {
 /// What is drawn of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
-    /// Its name in the legend.
     pub(crate) name: String,
     /// Its number, which chooses colour, dashes and sign; the judged server's is 0.
     pub(crate) number: usize,
-    /// What is drawn, in order.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// A published figure.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Mark {
     /// Of whom, when, and what where the place alone doesn't tell.
     pub(crate) who: String,
-    /// Where it is.
     pub(crate) place: Place,
 }
 
 /// Where a published figure is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Place {
-    /// At a point.
     Point(f64, f64),
     /// Above a value across, from one value up to another.
     Span(f64, (f64, f64)),
     /// From one value up to another, wherever across. Both may be the same.
     Band(f64, f64),
-    /// At a value across.
     Across(f64),
 }
 
@@ -99,24 +91,19 @@ impl Place {
     }
 }
 
-/// One plot.
 #[derive(Clone, Debug)]
 pub(crate) struct Plot {
     /// What stands above it; it may be empty.
     pub(crate) title: String,
-    /// Its axes.
     pub(crate) across: Axis,
     pub(crate) up: Axis,
-    /// What was measured.
     pub(crate) lines: Vec<Line>,
-    /// What was published.
     pub(crate) marks: Vec<Mark>,
     /// Where something is decided. What is beyond twice that isn't told apart.
     pub(crate) limit: Option<f64>,
 }
 
 impl Plot {
-    /// One of what was measured.
     pub(crate) fn new(title: impl Into<String>, across: Axis, up: Axis, lines: Vec<Line>) -> Self {
         Self { title: title.into(), across, up, lines, marks: Vec::new(), limit: None }
     }

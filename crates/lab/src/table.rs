@@ -20,7 +20,6 @@ impl Table {
         self.0.push(row.into_iter().map(Into::into).collect());
     }
 
-    /// As Markdown.
     pub(crate) fn markdown(&self) -> String {
         let row = |cells: &Vec<String>| format!("| {} |\n", cells.join(" | "));
         let mut rows: Vec<String> = self.0.iter().map(row).collect();

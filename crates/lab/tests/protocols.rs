@@ -64,9 +64,7 @@ fn check(name: &str, protocols: &[Protocol]) {
             Server::start(&command).unwrap()
         };
         let path = contestant.path(Application::Echo, *protocol);
-        let knows = |mode: &str| {
-            known.peer.as_ref().is_none_or(|peer| peer.manifest.modes.iter().any(|known| known == mode))
-        };
+        let knows = |mode: &str| known.peer.as_ref().is_none_or(|peer| peer.knows(mode));
         if knows("echo") {
             let echoing = start(Application::Echo);
             let (warm_up, measure) = (Duration::from_millis(50), Duration::from_millis(150));

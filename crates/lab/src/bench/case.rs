@@ -13,10 +13,8 @@ use crate::generator::{LoadSpec, Misbehaviour, Protocol, Publisher};
 
 /// Something to compare servers by.
 #[derive(Clone, Debug)]
-pub struct Case {
-    /// For `--cases`.
+pub(crate) struct Case {
     pub name: &'static str,
-    /// For people.
     pub title: String,
     /// What happens on the connections. An open loop of echoes without a rate gets a share of what the slowest server can do.
     pub load: LoadSpec,
@@ -30,9 +28,7 @@ pub struct Case {
     pub document: Option<Shape>,
     /// What happens beside running the load once.
     pub course: Course,
-    /// Whether clients come through nginx.
     pub proxied: bool,
-    /// What the clients speak.
     pub protocol: Protocol,
     /// What they speak instead to servers that don't speak that, the first that fits.
     pub or: &'static [Protocol],
@@ -52,8 +48,7 @@ pub struct Case {
 
 /// What happens in a case beside running its load once.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Course {
-    /// Nothing.
+pub(crate) enum Course {
     Once,
     /// Nothing but that system calls are counted.
     Counted,
@@ -61,16 +56,13 @@ pub enum Course {
     Rested(Duration),
     /// It runs alone, and again beside clients that misbehave.
     Beside {
-        /// What they do.
         how: Misbehaviour,
-        /// How many they are.
         clients: usize,
         /// Publications of a fan-out without them at most.
         alone_max: u64,
     },
     /// It runs on more and more connections, to find the most that it holds on.
     Search {
-        /// Connections to begin with.
         first: usize,
         /// The search ends when what holds and what doesn't are within this share.
         within: f64,
@@ -114,9 +106,9 @@ impl Case {
 
     /// Whether this server takes part: not where it can't do or doesn't speak what the clients do, and one that is made for
     /// more connections than descriptors only there.
-    pub fn admits(&self, server: &Known) -> bool {
+    pub(crate) fn admits(&self, server: &Known) -> bool {
         let mode = self.plain_application().name();
-        if server.peer.as_ref().is_some_and(|peer| !peer.manifest.modes.iter().any(|known| known == mode)) {
+        if server.peer.as_ref().is_some_and(|peer| !peer.knows(mode)) {
             return false;
         }
         let name = server.name.as_str();
@@ -194,7 +186,6 @@ impl Case {
         Self { or, ..self }
     }
 
-    /// The same with this many connections begun per second.
     pub(crate) fn connecting_at(self, rate_hz: f64) -> Self {
         Self { connect_rate_hz: Some(rate_hz), ..self }
     }
@@ -213,8 +204,7 @@ impl Case {
 /// A figure to be reached: the metric of the first server, divided by that of `against` where there is one,
 /// is at most `bound`.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
-    /// Which figure.
+pub(crate) struct Target {
     pub metric: Metric,
     /// The other server; `None`: the figure itself.
     pub against: Option<&'static str>,
@@ -260,7 +250,6 @@ impl Effort {
         self.span(1.0, 0.5, 0.3)
     }
 
-    /// When comparisons are looked at.
     pub(super) fn rule(self) -> Rule {
         self.of(Rule::Fixed, Rule::Sequential, Rule::Fixed)
     }

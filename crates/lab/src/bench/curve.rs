@@ -20,23 +20,20 @@ macro_rules! curves {
     ($($(#[$doc:meta])* $name:ident $key:literal $title:literal $across:literal $up:literal)*) => {
         /// What is drawn over what.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-        pub enum Curve {
+        pub(crate) enum Curve {
             $($(#[$doc])* #[serde(rename = $key)] $name,)*
         }
 
         impl Curve {
-            /// All of them, in the order of a page.
-            pub const ALL: &[Self] = &[$(Self::$name),*];
+            pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// What is to be read at its axes: across, up.
-            pub fn axes(self) -> (&'static str, &'static str) {
+            pub(crate) fn axes(self) -> (&'static str, &'static str) {
                 match self {
                     $(Self::$name => ($across, $up),)*
                 }
             }
 
-            /// The question that it answers.
-            pub fn title(self) -> &'static str {
+            pub(crate) fn title(self) -> &'static str {
                 match self {
                     $(Self::$name => $title,)*
                 }
@@ -74,7 +71,7 @@ curves! {
 
 impl Curve {
     /// Whether it stands in spite of these doubts.
-    pub fn stands(self, doubts: &[Doubt]) -> bool {
+    pub(crate) fn stands(self, doubts: &[Doubt]) -> bool {
         let is_time = matches!(
             self,
             Self::Latency | Self::LatencyOverDeliveries | Self::AgeOverTime | Self::AgeOverClients
@@ -83,7 +80,7 @@ impl Curve {
     }
 
     /// A line to be drawn across, where something is decided by it.
-    pub fn limit(self) -> Option<f64> {
+    pub(crate) fn limit(self) -> Option<f64> {
         (self == Self::LatencyOverDeliveries).then_some(SATURATED_S * 1e3)
     }
 }

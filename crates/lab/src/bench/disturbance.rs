@@ -86,7 +86,7 @@ impl Repeats {
 }
 
 /// What disturbed these runs, and what to do about it.
-pub fn warnings(report: &Report) -> Vec<String> {
+pub(crate) fn warnings(report: &Report) -> Vec<String> {
     let runs = || report.cases.iter().flat_map(|case| &case.servers).flat_map(|server| &server.trials);
     let total = runs().count();
     let mut warnings = Vec::new();

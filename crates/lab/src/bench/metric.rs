@@ -2,22 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
-    /// Microseconds.
     Micros,
-    /// Milliseconds.
     Millis,
     /// Bytes; megabytes from a million on.
     Bytes,
-    /// A number of things.
     Count,
     /// A number of things with three decimals.
     Fraction,
-    /// Percent.
     Percent,
-    /// A multiple.
     Times,
 }
 
@@ -36,8 +30,7 @@ macro_rules! metrics {
         }
 
         impl Metric {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$name),*];
+            pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
 
             /// Its name in results, the heading of its column, its unit, whether more of it is better, and how a sentence names it.
             fn row(self) -> (&'static str, &'static str, Unit, bool, &'static str) {
@@ -106,49 +99,45 @@ metrics! {
 }
 
 impl Metric {
-    /// Its name in results.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         self.row().0
     }
 
-    /// The heading of its column.
-    pub fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         self.row().1
     }
 
-    /// Whether more of it is better.
-    pub fn larger_is_better(self) -> bool {
+    pub(crate) fn larger_is_better(self) -> bool {
         self.row().3
     }
 
     /// How a sentence names it.
-    pub fn phrase(self) -> &'static str {
+    pub(crate) fn phrase(self) -> &'static str {
         self.row().4
     }
 
-    /// The metric of this name in results.
-    pub fn of_name(name: &str) -> Option<Self> {
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|metric| metric.name() == name)
     }
 
     /// Whether it says what went wrong, so that an invalid run gives it nevertheless. System calls are counted in a run of their
     /// own, which has been audited.
-    pub fn is_its_own_doubt(self) -> bool {
+    pub(crate) fn is_its_own_doubt(self) -> bool {
         matches!(self, Self::Undelivered | Self::CallsPerMessage)
     }
 
     /// Whether it is a time that the generator measures, so that its lag is in it.
-    pub fn has_lag(self) -> bool {
+    pub(crate) fn has_lag(self) -> bool {
         matches!(self, Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver)
     }
 
     /// Whether a doubt about times invalidates it.
-    pub fn is_time(self) -> bool {
+    pub(crate) fn is_time(self) -> bool {
         self.has_lag() || matches!(self, Self::Deliveries | Self::AllBack | Self::ConnectP99)
     }
 
     /// As [`Self::label`], with the unit of the plain figure.
-    pub fn label_with_unit(self) -> String {
+    pub(crate) fn label_with_unit(self) -> String {
         let unit = match self.row().2 {
             Unit::Micros => ", µs",
             Unit::Millis => ", ms",
@@ -159,8 +148,7 @@ impl Metric {
         format!("{}{unit}", self.label())
     }
 
-    /// `value` with its unit.
-    pub fn format(self, value: f64) -> String {
+    pub(crate) fn format(self, value: f64) -> String {
         match self.row().2 {
             Unit::Micros => format!("{} µs", grouped(value, 2)),
             Unit::Millis if value < 10.0 => format!("{} ms", grouped(value, 3)),

@@ -25,18 +25,17 @@ mod source;
 mod stats;
 mod trial;
 
-pub use case::{Case, Course, Effort, Target};
-pub(crate) use case::{bound, ratio};
-pub use curve::Curve;
-pub use disturbance::warnings;
+pub use case::Effort;
+pub(crate) use case::{Case, Course, Target, bound, ratio};
+pub(crate) use curve::Curve;
+pub(crate) use disturbance::warnings;
 pub use metric::Metric;
 pub(crate) use metric::{grouped, separated};
 pub(crate) use overload::lasts as overload_lasts;
 pub use progress::Bar;
-pub use report::{Bound, CaseReport, Comparison, Report, ServerReport, Verdict};
+pub use report::{CaseReport, Report, ServerReport, Verdict};
 pub use servers::{Application, Contestant};
-pub use stats::{Interval, Rule, median, ratio_interval};
-pub(crate) use stats::{detectable, is_beyond, unpaired_resolution};
+pub(crate) use stats::{Interval, Rule, detectable, is_beyond, median, unpaired_resolution};
 pub(crate) use trial::LAG;
 pub use trial::Trial;
 
@@ -133,9 +132,6 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Installs the servers that [`run_cases`] takes with these options: in a network namespace it can't fetch anything. Returns
 /// those that can't be installed, for [`Options::left_out`].
-///
-/// # Errors
-/// If a server or case that was named is unknown.
 pub(crate) fn install_for(
     known: &[Case],
     options: &Options,
@@ -146,9 +142,6 @@ pub(crate) fn install_for(
 }
 
 /// The names of the servers that these options take for these cases.
-///
-/// # Errors
-/// If a case that was named is unknown.
 pub(crate) fn servers_of(known: &[Case], options: &Options) -> Result<Vec<String>, Error> {
     if !options.servers.is_empty() {
         return Ok(options.servers.clone());

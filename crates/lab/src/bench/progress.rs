@@ -41,7 +41,6 @@ impl Bar {
     }
 }
 
-/// See the module's documentation.
 pub(super) struct Progress<'a> {
     out: &'a mut dyn Write,
     /// Whether `out` is a terminal that takes control sequences.
@@ -70,7 +69,6 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Says a line.
     pub(super) fn say(&mut self, line: &str) {
         let at = self.begin.elapsed().as_secs();
         let clear = if self.is_terminal { "\r\x1b[K" } else { "" };
@@ -95,7 +93,6 @@ impl<'a> Progress<'a> {
         self.total = self.total.saturating_sub(runs);
     }
 
-    /// Says what a run gave.
     pub(super) fn made(&mut self, line: &str, took: Duration) {
         self.made += 1;
         self.took += took;

@@ -19,7 +19,6 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    /// Whether there is one.
     pub(super) fn is_installed() -> bool {
         Command::new("nginx").arg("-v").output().is_ok_and(|output| output.status.success())
     }
@@ -52,7 +51,6 @@ impl Proxy {
         self.server.pid()
     }
 
-    /// Where it listens.
     pub(super) fn address(&self) -> SocketAddr {
         self.server.address()
     }

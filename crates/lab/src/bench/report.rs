@@ -15,11 +15,10 @@ use crate::table::Table;
 /// Everything.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// The congestion control of all connections.
-    pub congestion: String,
+    pub(crate) congestion: String,
     /// Servers that were named and couldn't be installed.
     #[serde(default)]
-    pub missing: Vec<String>,
+    pub(crate) missing: Vec<String>,
     /// Case by case.
     pub cases: Vec<CaseReport>,
 }
@@ -27,19 +26,16 @@ pub struct Report {
 /// One case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CaseReport {
-    /// Its name.
-    pub name: String,
-    /// Its title.
-    pub title: String,
+    pub(crate) name: String,
+    pub(crate) title: String,
     /// Its metrics, the decisive one first.
     #[serde(deserialize_with = "known_metrics")]
-    pub metrics: Vec<Metric>,
+    pub(crate) metrics: Vec<Metric>,
     /// What an open loop offered all of them, messages a second.
     #[serde(default)]
-    pub rate_hz: Option<f64>,
-    /// On how many connections, where that is fixed.
+    pub(crate) rate_hz: Option<f64>,
     #[serde(default)]
-    pub connections: Option<usize>,
+    pub(crate) connections: Option<usize>,
     /// Server by server, the baseline first, and last that one again.
     pub servers: Vec<ServerReport>,
     /// The goals, and whether they were reached.
@@ -50,22 +46,20 @@ pub struct CaseReport {
 /// One server in one case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServerReport {
-    /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Medians of its valid runs.
     #[serde(default, deserialize_with = "known_keys")]
-    pub medians: BTreeMap<Metric, f64>,
+    pub(crate) medians: BTreeMap<Metric, f64>,
     /// The baseline's figure divided by this one's.
     #[serde(default, deserialize_with = "known_keys")]
-    pub comparisons: BTreeMap<Metric, Comparison>,
+    pub(crate) comparisons: BTreeMap<Metric, Comparison>,
     /// Every run.
     pub trials: Vec<Trial>,
 }
 
 /// The baseline against another server.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Comparison {
-    /// The ratio.
+pub(crate) struct Comparison {
     pub ratio: Interval,
     /// The minimum detectable difference: the smallest ratio above 1 that would be one, whose inverse is the largest below.
     /// `None` without an A/A test.
@@ -75,13 +69,13 @@ pub struct Comparison {
     pub differs: bool,
     /// Where a figure is a bound, because the generator was at its limit before the server: what the ratio is then.
     #[serde(default)]
-    pub bound: Option<Bound>,
+    pub(crate) bound: Option<Bound>,
 }
 
 /// What a ratio of bounds is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Bound {
+pub(crate) enum Bound {
     /// The true ratio is this or larger.
     AtLeast,
     /// The true ratio is this or smaller.
@@ -93,18 +87,16 @@ pub enum Bound {
 /// One goal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The figure.
     #[serde(deserialize_with = "metric_or_none")]
-    pub metric: Option<Metric>,
+    pub(crate) metric: Option<Metric>,
     /// Against whom; `None`: the figure itself.
     #[serde(default)]
-    pub against: Option<String>,
+    pub(crate) against: Option<String>,
     /// What it is to be at most; at least, where more of it is better.
-    pub bound: f64,
+    pub(crate) bound: f64,
     /// What was measured; `None`: there was no valid run of both.
-    pub measured: Option<f64>,
-    /// Whether it holds.
-    pub reached: bool,
+    pub(crate) measured: Option<f64>,
+    pub(crate) reached: bool,
 }
 
 /// The values whose keys this version knows.
@@ -118,7 +110,6 @@ where
     Ok(all.into_iter().filter_map(|(key, value)| Some((known(key)?, value))).collect())
 }
 
-/// The metrics that this version knows.
 pub(super) fn known_metrics<'de, D, C>(deserializer: D) -> Result<C, D::Error>
 where
     D: Deserializer<'de>,
@@ -136,20 +127,18 @@ fn known<T: DeserializeOwned>(name: String) -> Option<T> {
 }
 
 impl ServerReport {
-    /// The figures of its valid runs.
-    pub fn sound(&self, metric: Metric) -> Vec<f64> {
+    pub(crate) fn sound(&self, metric: Metric) -> Vec<f64> {
         self.trials.iter().filter_map(|trial| trial.sound(metric)).collect()
     }
 
     /// A curve of the median of its valid runs, in the order of running.
-    pub fn curve(&self, curve: Curve) -> Option<&[(f64, f64)]> {
+    pub(crate) fn curve(&self, curve: Curve) -> Option<&[(f64, f64)]> {
         let sound = self.trials.iter().filter(|trial| curve.stands(&trial.doubts));
         let runs: Vec<_> = sound.filter_map(|trial| trial.curves.get(&curve)).collect();
         runs.get(runs.len() / 2).map(|points| points.as_slice())
     }
 
-    /// The generator's lag in the median run, milliseconds.
-    pub fn lag_ms(&self) -> f64 {
+    pub(crate) fn lag_ms(&self) -> f64 {
         lag_ms(&self.trials)
     }
 }
@@ -236,13 +225,12 @@ impl CaseReport {
         }
     }
 
-    /// The runs of this server.
-    pub fn runs(&self, server: &str) -> Option<&ServerReport> {
+    pub(crate) fn runs(&self, server: &str) -> Option<&ServerReport> {
         self.servers.iter().find(|runs| runs.name == server)
     }
 
     /// The servers, each once: without the baseline's A/A test.
-    pub fn named(&self) -> impl Iterator<Item = &ServerReport> {
+    pub(crate) fn named(&self) -> impl Iterator<Item = &ServerReport> {
         let again = self.servers.first().map(|first| format!("{} again", first.name));
         self.servers.iter().filter(move |runs| Some(&runs.name) != again.as_ref())
     }
@@ -259,18 +247,16 @@ impl CaseReport {
         others.iter().all(|other| suffices(&ratios(&ours, &figures(other)), &of_itself))
     }
 
-    /// The verdict on each server, in sentences.
-    pub fn sentences(&self) -> Vec<String> {
+    pub(crate) fn sentences(&self) -> Vec<String> {
         sentence::of_case(self)
     }
 
-    /// The goals, each in a sentence.
-    pub fn goals(&self) -> Vec<String> {
+    pub(crate) fn goals(&self) -> Vec<String> {
         self.verdicts.iter().filter_map(sentence::of_goal).collect()
     }
 
     /// Why runs are invalid, or lack a figure.
-    pub fn remarks(&self) -> Vec<String> {
+    pub(crate) fn remarks(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for server in &self.servers {
             for (nth, trial) in server.trials.iter().enumerate() {

@@ -51,7 +51,6 @@ pub(super) struct Ran {
     pub(super) kernel_grown_bytes: u64,
     pub(super) samples: Vec<Sample>,
     pub(super) peak_resident_bytes: u64,
-    /// Processes of the server.
     pub(super) processes: usize,
     /// The names of what these have started.
     pub(super) started: Vec<String>,
@@ -122,12 +121,10 @@ impl Servers {
         Ok(Self { name, own, addresses, first, started })
     }
 
-    /// Those that connections come to, and what they have started.
     fn all_pids(&self) -> Vec<u32> {
         [&self.first[..], &self.started].concat()
     }
 
-    /// The names of what they have started.
     fn names_of_started(&self) -> Vec<String> {
         let read = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
         self.started.iter().filter_map(read).map(|name| name.trim().to_owned()).collect()

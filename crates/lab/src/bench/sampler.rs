@@ -13,7 +13,6 @@ pub(super) const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 /// Of how many looks one counts the memfds as well.
 const SAMPLES_PER_MEMFDS: usize = 4;
 
-/// Memory while a load runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub(super) resident_bytes: u64,
@@ -21,7 +20,6 @@ pub(super) struct Sample {
     pub(super) kernel_bytes: u64,
 }
 
-/// Looks at memory from a thread of its own.
 pub(super) struct Sampler {
     over: Arc<AtomicBool>,
     thread: thread::JoinHandle<Vec<Sample>>,

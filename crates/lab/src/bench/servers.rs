@@ -80,8 +80,7 @@ impl Contestant {
         &self.known.name
     }
 
-    /// What is known of it.
-    pub fn known(&self) -> &Known {
+    pub(crate) fn known(&self) -> &Known {
         &self.known
     }
 

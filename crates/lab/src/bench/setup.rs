@@ -16,7 +16,6 @@ const SECRET: &str = "a secret of the lab that is only for measurements";
 const PERMISSIONS: &str =
     "[[permissions]]\ntopics = [\"**\"]\nallow = [\"subscribe\", \"publish\", \"history\"]\n";
 
-/// See the module's documentation.
 pub(super) struct Setup {
     folder: PathBuf,
     /// Of Stentor's.

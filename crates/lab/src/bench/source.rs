@@ -56,7 +56,6 @@ impl Source {
         self.upstream.begin_in(idle + SOURCE_WAITS);
     }
 
-    /// Ends it; returns what it has done.
     pub(super) fn stop(self) -> Served {
         self.upstream.stop()
     }

@@ -10,14 +10,11 @@ const RESAMPLES: usize = 10_000;
 
 /// A ratio with its interval: of 99 % by the rule of `resolution` where A was run against A, else the bootstrap's of 95 %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
-    /// The median of the ratios.
+pub(crate) struct Interval {
     #[serde(deserialize_with = "number")]
     pub median: f64,
-    /// The least that it may be.
     #[serde(deserialize_with = "number")]
     pub low: f64,
-    /// The most.
     #[serde(deserialize_with = "number")]
     pub high: f64,
 }
@@ -36,15 +33,14 @@ impl Interval {
 
 /// How often a comparison is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub(crate) enum Rule {
     /// Once, when all runs are made.
     Fixed,
     /// After each round from the third on, until what it shows suffices (`suffices`). More looks need more certainty at each.
     Sequential,
 }
 
-/// The median; `None` of nothing.
-pub fn median(values: &[f64]) -> Option<f64> {
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     median_of_sorted(&sorted)
@@ -61,7 +57,7 @@ fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
 
 /// The median of `ours / theirs`, pair by pair, with the bootstrap interval that `seed` gives. Pairs where
 /// either is missing or theirs is 0 don't count; `None` where none is left.
-pub fn ratio_interval(ours: &[Option<f64>], theirs: &[Option<f64>], seed: u64) -> Option<Interval> {
+pub(crate) fn ratio_interval(ours: &[Option<f64>], theirs: &[Option<f64>], seed: u64) -> Option<Interval> {
     let ratios = ratios(ours, theirs);
     let middle = median(&ratios)?;
     let mut random = Rng::with_seed(seed);

@@ -41,17 +41,16 @@ pub struct Trial {
     /// Figures beside the table: shares of a core, counts.
     #[serde(default)]
     pub context: BTreeMap<String, f64>,
-    /// What is drawn.
     #[serde(default, deserialize_with = "known_keys")]
-    pub curves: BTreeMap<Curve, Vec<(f64, f64)>>,
+    pub(crate) curves: BTreeMap<Curve, Vec<(f64, f64)>>,
     /// Why the run, or its times, are invalid.
     pub doubts: Vec<Doubt>,
     /// A figure that couldn't be taken, and why. The others stand.
     #[serde(default)]
-    pub unmeasured: Option<String>,
+    pub(crate) unmeasured: Option<String>,
     /// Figures that the server could better: the generator was at its limit.
     #[serde(default, deserialize_with = "known_metrics")]
-    pub bounds: BTreeSet<Metric>,
+    pub(crate) bounds: BTreeSet<Metric>,
 }
 
 impl Trial {
@@ -62,7 +61,7 @@ impl Trial {
     }
 
     /// A figure, unless it is in doubt.
-    pub fn sound(&self, metric: Metric) -> Option<f64> {
+    pub(crate) fn sound(&self, metric: Metric) -> Option<f64> {
         if metric.is_its_own_doubt() {
             return self.figures.get(&metric).copied();
         }
@@ -73,12 +72,11 @@ impl Trial {
     }
 
     /// Whether it gave anything: else it counts as not measured.
-    pub fn is_measured(&self) -> bool {
+    pub(crate) fn is_measured(&self) -> bool {
         !self.figures.is_empty()
     }
 
-    /// One line.
-    pub fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let mut parts: Vec<String> = self
             .figures
             .iter()

@@ -184,7 +184,6 @@ pub(super) fn run_report(arguments: &ReportArguments, out: &mut dyn Write) -> Re
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the pages of a folder of results into it.
 fn report_folder(folder: &Path, out: &mut dyn Write) -> Result<ExitCode, Error> {
     let (found, unread) = Record::read_folder(folder)?;
     unread.iter().try_for_each(|why| print(out, format_args!("skipped: {why}\n")))?;
@@ -198,7 +197,6 @@ fn report_folder(folder: &Path, out: &mut dyn Write) -> Result<ExitCode, Error> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// The figure that results call so.
 fn metric_named(name: &str) -> Result<Metric, Error> {
     Metric::of_name(name).ok_or_else(|| {
         let names: Vec<&str> = Metric::ALL.iter().map(|metric| metric.name()).collect();

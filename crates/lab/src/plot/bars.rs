@@ -21,9 +21,6 @@ fn program(name: &str) -> &str {
 }
 
 /// A bar chart of a case: a figure of each server that has a valid run. Without `metric`, it is the decisive one.
-///
-/// # Errors
-/// If the case has no such figure.
 pub(crate) fn bars(case: &CaseReport, metric: Option<Metric>) -> Result<String, String> {
     let metric = metric.or(case.metrics.first().copied()).ok_or("the result has no figure")?;
     let baseline = case.servers.first().map(|server| server.name.as_str()).unwrap_or_default();

@@ -81,7 +81,6 @@ impl Ruler {
         ruler
     }
 
-    /// Where a value is.
     fn place(&self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear | Scale::Named(_) => value,
@@ -105,7 +104,6 @@ impl Ruler {
         self.range.start <= self.place(value) && self.place(value) <= self.range.end
     }
 
-    /// The labels, and their pixels.
     pub(super) fn labels(&self) -> impl Iterator<Item = (f64, &str)> {
         self.ticks.iter().map(|(place, label)| (self.pixel(*place), label.as_str()))
     }

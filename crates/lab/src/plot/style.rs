@@ -26,7 +26,6 @@ pub(super) const SIGNS: [&str; 8] = [
 #[cfg(test)]
 const STYLES: usize = 1 + COLOURS.len() * DASHES.len();
 
-/// How a line is drawn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Style {
     pub(super) colour: &'static str,
@@ -37,7 +36,6 @@ pub(super) struct Style {
 }
 
 impl Style {
-    /// Of the line with this number.
     pub(super) fn of(number: usize) -> Self {
         let Some(nth) = number.checked_sub(1) else {
             return Self { colour: JUDGED, dashes: DASHES[0], breadth: 4, radius: 5.0 };

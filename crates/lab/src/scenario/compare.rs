@@ -13,37 +13,28 @@ use crate::bench::{Metric, ServerReport, is_beyond, median, unpaired_resolution}
 use crate::catalogue::UNKNOWN;
 use crate::table::Table;
 
-/// See the module's documentation.
 #[derive(Clone, Debug)]
-pub struct ComparedResults {
-    /// What is to be known before the figures are read.
+pub(crate) struct ComparedResults {
     pub warnings: Vec<String>,
-    /// Figure by figure.
     pub rows: Vec<Row>,
 }
 
 /// One figure of one server in one case.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    /// The case's name.
+pub(crate) struct Row {
     pub case: String,
-    /// The server's name.
     pub server: String,
     /// Whether it is the case's decisive figure.
     pub is_decisive: bool,
-    /// Which figure.
     pub metric: Metric,
     /// Medians of the sound runs.
     pub old: Option<f64>,
-    /// Of the newer result.
     pub new: Option<f64>,
-    /// What is said of it.
     pub change: Change,
 }
 
-/// What became of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Change {
+pub(crate) enum Change {
     /// Better than before, by more than noise.
     Better,
     /// Worse than before, by more than noise.
@@ -57,17 +48,13 @@ pub enum Change {
 }
 
 impl Row {
-    /// New to old.
-    pub fn ratio(&self) -> Option<f64> {
+    pub(crate) fn ratio(&self) -> Option<f64> {
         Some(self.new? / self.old.filter(|old| *old > 0.0)?)
     }
 }
 
 /// Compares `new` with `old`.
-///
-/// # Errors
-/// If they aren't of the same scenario.
-pub fn compare(old: &Record, new: &Record) -> Result<ComparedResults, Error> {
+pub(crate) fn compare(old: &Record, new: &Record) -> Result<ComparedResults, Error> {
     let (one, other) = (&old.scenario.name, &new.scenario.name);
     if one != other {
         return Err(Error::Usage(format!("they are of different scenarios: {one} and {other}")));
@@ -215,7 +202,7 @@ impl ComparedResults {
     }
 
     /// A page with the same; it needs nothing else.
-    pub fn page(&self) -> String {
+    pub(crate) fn page(&self) -> String {
         page_of("Two results compared", &(boxed("warning", &self.warnings) + &self.table().html()))
     }
 }

@@ -11,10 +11,8 @@ use crate::Error;
 
 /// What a gate says, the worst of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Gate {
-    /// Nothing is worse.
+pub(crate) enum Gate {
     Held,
-    /// Something is worse.
     Slower,
     /// The judged server has no valid run of a decisive figure, in the baseline or now, or too few runs to tell a
     /// difference: nothing follows, also not that nothing is worse.
@@ -25,7 +23,7 @@ pub enum Gate {
 
 impl Gate {
     /// For the shell. 2 is the command line's own.
-    pub fn exit_code(self) -> u8 {
+    pub(crate) fn exit_code(self) -> u8 {
         match self {
             Self::Held => 0,
             Self::Failed => 1,
@@ -35,22 +33,15 @@ impl Gate {
     }
 }
 
-/// What was found, and why.
 #[derive(Clone, Debug)]
-pub struct Judgement {
-    /// In one word.
+pub(crate) struct Judgement {
     pub gate: Gate,
-    /// One line for each reason.
     pub reasons: Vec<String>,
-    /// What it follows from.
     pub compared: ComparedResults,
 }
 
 /// Judges `new` by `old`. `tolerance` is the share by which a figure may be worse.
-///
-/// # Errors
-/// If they aren't comparable: of different scenarios, or without a case and server in common.
-pub fn judge(old: &Record, new: &Record, tolerance: f64) -> Result<Judgement, Error> {
+pub(crate) fn judge(old: &Record, new: &Record, tolerance: f64) -> Result<Judgement, Error> {
     let compared = compare(old, new)?;
     let judged = new.report.cases.iter().find_map(|case| case.servers.first());
     let judged = judged.map(|server| server.name.clone()).unwrap_or_default();

@@ -15,9 +15,8 @@ use crate::bench::{CaseReport, Metric, median};
 use crate::plot::{Axis, Line, Plot, Scale};
 use crate::table::{Table, escaped};
 
-/// What to look for.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub(crate) struct Question {
     /// The server, as in the tables.
     pub server: String,
     /// The scenario; `None`: all.
@@ -28,18 +27,14 @@ pub struct Question {
     pub against: Option<String>,
 }
 
-/// See the module's documentation.
 #[derive(Clone, Debug)]
-pub struct History {
+pub(crate) struct History {
     server: String,
     against: Option<String>,
-    /// Case by case.
     cases: Vec<Series>,
-    /// Files that are no results.
     pub unread: Vec<String>,
 }
 
-/// One case over time.
 #[derive(Clone, Debug)]
 struct Series {
     scenario: String,
@@ -49,7 +44,6 @@ struct Series {
     points: Vec<Point>,
 }
 
-/// What one result says.
 #[derive(Clone, Debug)]
 struct Point {
     began: String,
@@ -60,10 +54,7 @@ struct Point {
 
 impl History {
     /// Reads the results in `folder`. Files of other kinds are passed over, and named in `unread` where they look like results.
-    ///
-    /// # Errors
-    /// If the folder can't be read, or nothing in it answers the question.
-    pub fn read(folder: &Path, question: &Question) -> Result<Self, Error> {
+    pub(crate) fn read(folder: &Path, question: &Question) -> Result<Self, Error> {
         let (kept, unread) =
             Record::read_folder(folder).map_err(|error| Error::Usage(format!("{error} (--results)")))?;
         let mut history = Self {
@@ -160,7 +151,6 @@ impl History {
         }
     }
 
-    /// The figure with its unit, or the ratio.
     fn format(&self, metric: Metric, figure: Option<f64>) -> String {
         match (figure, &self.against) {
             (None, _) => "–".to_owned(),
@@ -185,7 +175,7 @@ impl History {
     }
 
     /// A page with a plot and a table of each case; it needs nothing else.
-    pub fn page(&self) -> String {
+    pub(crate) fn page(&self) -> String {
         let of_case = |series: &Series| {
             let points = series.points.iter().enumerate();
             let points = points.filter_map(|(nth, point)| Some((nth as f64, point.figure?))).collect();

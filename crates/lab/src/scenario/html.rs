@@ -26,7 +26,7 @@ details::details-content{content-visibility:visible;block-size:auto}.answer,.war
 svg{min-width:0}.scroll{overflow:visible}table{font-size:7pt}th,td{padding:1pt 3pt}.figure,th[scope=row]{white-space:normal}}";
 
 /// A page of these results: of several the answers first, then each at length.
-pub fn page(results: &[Record]) -> String {
+pub(crate) fn page(results: &[Record]) -> String {
     if let [record] = results {
         let (at, answer, figures) = (measured_on(record), answer(record), at_length(record));
         let body = format!("{at}{answer}<h2>Figures</h2>{figures}");
@@ -60,7 +60,7 @@ fn gallery<'a>(results: impl Iterator<Item = (String, &'a Record)>) -> String {
 }
 
 /// The files of a folder of results, by name: a page and a chart of each, a list of them, and the same as Markdown.
-pub fn folder_pages(results: &[(String, Record)]) -> Vec<(String, String)> {
+pub(crate) fn folder_pages(results: &[(String, Record)]) -> Vec<(String, String)> {
     let stem = |file: &str| file.trim_end_matches(".json").to_owned();
     let links = results.iter().map(|(file, record)| (format!("{}.html", stem(file)), record));
     let mut files = vec![("index.html".to_owned(), page_of("Results", &gallery(links)))];
@@ -106,7 +106,6 @@ pub(super) fn boxed(class: &str, lines: &[String]) -> String {
     if lines.is_empty() { String::new() } else { format!("<div class=\"{class}\">{paragraphs}</div>") }
 }
 
-/// When it began, for a reader.
 fn moment(record: &Record) -> String {
     escaped(&record.began.replace('T', " ").replace('Z', " UTC"))
 }
@@ -123,7 +122,6 @@ fn measured_on(record: &Record) -> String {
     )
 }
 
-/// What disturbed the runs.
 fn disturbances(record: &Record) -> Vec<String> {
     let mut warnings = warnings(&record.report);
     if record.effort == Effort::Smoke {
@@ -186,7 +184,6 @@ fn of_case(scenario: &str, case: &CaseReport) -> String {
     )
 }
 
-/// How it was measured, folded.
 fn how(record: &Record) -> String {
     let (scenario, machine) = (&record.scenario, &record.machine);
     let mut servers = Table::new(["server", "what", "versions", "settings"]);
@@ -218,7 +215,6 @@ fn how(record: &Record) -> String {
     )
 }
 
-/// Plots one below the other.
 pub(super) fn drawn(plots: Vec<Plot>) -> String {
     plots.iter().map(|plot| inline(&plot::svg(plot))).collect()
 }

@@ -9,14 +9,10 @@ use crate::measure::cores;
 /// A machine's fingerprint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Machine {
-    /// The processor, as it calls itself.
+pub(crate) struct Machine {
     pub cpu: String,
-    /// How many cores this process may use.
     pub cores: usize,
-    /// Memory in bytes.
     pub memory_bytes: u64,
-    /// The kernel's release.
     pub kernel: String,
     /// Whether it is a virtual one, whose cores others may use at times.
     pub is_virtual: bool,
@@ -26,7 +22,7 @@ pub struct Machine {
 
 impl Machine {
     /// This one. What the kernel doesn't tell is empty.
-    pub fn here() -> Self {
+    pub(crate) fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let after = |text: &str, name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -46,14 +42,13 @@ impl Machine {
         }
     }
 
-    /// In a few words.
     pub(super) fn line(&self) -> String {
         let kind = if self.is_virtual { "virtual machine" } else { "machine" };
         format!("{kind} with {} cores ({})", self.cores, self.cpu)
     }
 
     /// In what the two differ, in words. What one of them doesn't say doesn't count.
-    pub fn differences(&self, other: &Self) -> Vec<String> {
+    pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
         let pairs = [
             ("processor", self.cpu.clone(), other.cpu.clone()),

@@ -6,15 +6,15 @@
 //! [`SCENARIOS`].
 
 mod chat_rtt;
-pub mod compare;
+pub(crate) mod compare;
 mod cpu_budget;
 mod drawn;
 mod echo_25k;
 mod fanout;
 mod feed_capacity;
-pub mod gate;
+pub(crate) mod gate;
 mod goals;
-pub mod history;
+pub(crate) mod history;
 mod html;
 mod idle;
 mod machine;
@@ -28,21 +28,19 @@ mod scale;
 mod slow_readers;
 mod storm;
 
-pub use html::{folder_pages, page};
-pub use machine::Machine;
-pub use record::{About, Record, Server};
-pub use run::{Resume, install, run};
+pub(crate) use html::{folder_pages, page};
+pub(crate) use machine::Machine;
+pub use record::Record;
+pub(crate) use run::install;
+pub use run::{Resume, run};
 
 use serde::Serialize;
 
 use crate::bench::{Case, Effort};
 
-/// A figure that was published.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Published {
-    /// Of whom.
+pub(crate) struct Published {
     pub who: &'static str,
-    /// Figure and unit.
     pub figure: &'static str,
 }
 
@@ -51,23 +49,19 @@ pub struct Published {
 pub struct Scenario {
     /// For the command line.
     pub name: &'static str,
-    /// What it asks.
-    pub question: &'static str,
-    /// The load model.
-    pub load: &'static str,
+    pub(crate) question: &'static str,
+    pub(crate) load: &'static str,
     /// What is measured, and its unit.
-    pub metric: &'static str,
+    pub(crate) metric: &'static str,
     /// Where the published figures are from.
-    pub source: &'static str,
-    /// What was published.
-    pub published: &'static [Published],
+    pub(crate) source: &'static str,
+    pub(crate) published: &'static [Published],
     /// What is done otherwise than there, and why.
-    pub repaired: &'static str,
+    pub(crate) repaired: &'static str,
     /// Who takes part where nobody is named.
-    pub peers: &'static [&'static str],
-    /// What is run.
+    pub(crate) peers: &'static [&'static str],
     #[serde(skip)]
-    pub cases: fn(Effort) -> Vec<Case>,
+    pub(crate) cases: fn(Effort) -> Vec<Case>,
 }
 
 /// All of them.

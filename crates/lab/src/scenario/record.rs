@@ -17,21 +17,16 @@ pub(super) const SCHEMA: u32 = 1;
 /// One run of a scenario.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
-    /// The number of this format.
-    pub schema: u32,
+    pub(crate) schema: u32,
     /// Which, with its texts and the published figures.
-    pub scenario: About,
-    /// How much time it had.
-    pub effort: Effort,
+    pub(crate) scenario: About,
+    pub(crate) effort: Effort,
     /// When it began, as ISO 8601 has it.
-    pub began: String,
-    /// How long it took, seconds.
+    pub(crate) began: String,
     #[serde(default)]
-    pub took_s: f64,
-    /// Where.
-    pub machine: Machine,
-    /// The servers.
-    pub servers: Vec<Server>,
+    pub(crate) took_s: f64,
+    pub(crate) machine: Machine,
+    pub(crate) servers: Vec<Server>,
     /// What was found.
     pub report: Report,
 }
@@ -43,7 +38,7 @@ pub(super) type Named = Vec<(String, Record)>;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "they are those of `Scenario`")]
-pub struct About {
+pub(crate) struct About {
     pub name: String,
     pub question: String,
     pub load: String,
@@ -57,22 +52,18 @@ pub struct About {
 /// A published figure, and whose it is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "they are those of `Published`")]
-pub struct Figure {
+pub(crate) struct Figure {
     pub who: String,
     pub figure: String,
 }
 
-/// A server that takes part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Server {
-    /// As in the tables.
+pub(crate) struct Server {
     pub name: String,
-    /// One line.
     #[serde(default)]
     pub about: String,
     /// Of what matters.
     pub versions: BTreeMap<String, String>,
-    /// What was chosen.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
 }
@@ -86,10 +77,7 @@ impl From<&Scenario> for About {
 
 impl Record {
     /// Reads a file that [`super::run()`] wrote.
-    ///
-    /// # Errors
-    /// If it isn't there, is none, or has a format that this version doesn't know.
-    pub fn read(path: &Path) -> Result<Self, Error> {
+    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
         let wrong = |what: String| Error::Usage(format!("{}: {what}", path.display()));
         let bytes = fs::read(path).map_err(|error| wrong(error.to_string()))?;
         let text =
@@ -98,9 +86,6 @@ impl Record {
     }
 
     /// Those in a folder with the names of their files, the oldest first, and which of its JSON files are none.
-    ///
-    /// # Errors
-    /// If the folder can't be read.
     pub(crate) fn read_folder(folder: &Path) -> Result<(Named, Vec<String>), Error> {
         let unreadable = |error: std::io::Error| Error::Usage(format!("{}: {error}", folder.display()));
         let (mut found, mut unread) = (Vec::new(), Vec::new());
@@ -144,35 +129,30 @@ impl Record {
     }
 
     /// Whether all servers that were to take part gave something in each of their cases.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         let servers = self.report.cases.iter().flat_map(|case| &case.servers);
         self.report.missing.is_empty()
             && servers.flat_map(|server| &server.trials).all(|trial| !trial.figures.is_empty())
     }
 
-    /// The servers, the baseline first.
-    pub fn server_names(&self) -> Vec<String> {
+    pub(crate) fn server_names(&self) -> Vec<String> {
         self.servers.iter().map(|server| server.name.clone()).collect()
     }
 
-    /// The cases, in order.
-    pub fn case_names(&self) -> Vec<String> {
+    pub(crate) fn case_names(&self) -> Vec<String> {
         self.report.cases.iter().map(|case| case.name.clone()).collect()
     }
 
-    /// The effort, as results call it.
     pub(super) fn effort_name(&self) -> String {
         format!("{:?}", self.effort).to_lowercase()
     }
 
-    /// The versions of a server, in one line.
     pub(super) fn version(&self, server: &str) -> Option<String> {
         let found = self.servers.iter().find(|known| known.name == server)?;
         Some(listed(&found.versions))
     }
 }
 
-/// The entries of a map in one line.
 pub(super) fn listed(map: &BTreeMap<String, String>) -> String {
     map.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
 }

@@ -32,10 +32,6 @@ pub enum Resume {
 /// Runs `scenario`, with `options.servers` or else its usual ones, and writes what was found to `results` after each run, so
 /// that nothing is lost if it is broken off: a signal ends the servers and generators with this process. Returns the record,
 /// and the page's path.
-///
-/// # Errors
-/// If a server is unknown, the kernel refuses something, or what is to be resumed is of something else. A server's failure is
-/// none, but stands in the record.
 pub fn run(
     scenario: &Scenario,
     options: &Options,
@@ -117,7 +113,6 @@ pub fn run(
     Ok((record, page))
 }
 
-/// The newest result of `scenario` in `folder`.
 fn newest(folder: &Path, scenario: &str) -> Result<PathBuf, Error> {
     let nothing =
         || Error::Usage(format!("there is no result of {scenario} in {} to resume", folder.display()));
@@ -196,17 +191,13 @@ fn tell(what: &str) {
     let _ = writeln!(std::io::stderr(), "lab: {what}");
 }
 
-/// Now, as ISO 8601 has it.
 fn now() -> String {
     UtcDateTime::now().truncate_to_second().format(&Rfc3339).unwrap_or_default()
 }
 
 /// Makes the servers ready that [`run`] takes with these options: in a network namespace it can't fetch anything. Returns who
 /// can't be, for [`Options::left_out`]; why is told.
-///
-/// # Errors
-/// If a server that was named is unknown.
-pub fn install(
+pub(crate) fn install(
     scenario: &Scenario,
     options: &Options,
     progress: &mut dyn Write,

@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use super::record::About;
 use super::*;
 use crate::catalogue::Catalogue;
 use crate::generator::LoadSpec;
