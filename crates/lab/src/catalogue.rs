@@ -323,7 +323,7 @@ impl Known {
     }
 }
 
-const STENTOR_SPEAKS: [Protocol; 14] = [
+const STENTOR_SPEAKS: [Protocol; 15] = [
     Protocol::WebSocket,
     Protocol::EngineIo,
     Protocol::EngineIo3,
@@ -338,6 +338,7 @@ const STENTOR_SPEAKS: [Protocol; 14] = [
     Protocol::Sse,
     Protocol::StentorV1,
     Protocol::Rooms,
+    Protocol::PublishApi,
 ];
 
 /// All servers.

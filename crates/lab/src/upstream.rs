@@ -11,8 +11,9 @@
 //! seldom misses versions, as it does with any API.
 //!
 //! It follows RFC 9112 by `stentor-wire`, each connection on a thread of its own. Deliberately absent: every path is the same
-//! document, bodies of requests are refused, and nothing is cached (no `Cache-Control`, no validators).
+//! document (but for `Content::Documents`), bodies of requests are refused, and nothing is cached (no `Cache-Control`, no validators).
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -44,6 +45,8 @@ pub enum Content {
     },
     /// A document that changes a little.
     Document(Shape),
+    /// One for each path, whose next version each request gets at once.
+    Documents(Shape),
 }
 
 /// How often there is a new version.
@@ -200,6 +203,7 @@ impl Drop for Upstream {
 enum Versions {
     Text(Vec<u8>),
     Document(Box<Document>),
+    Documents(Shape, HashMap<String, Document>),
 }
 
 impl Versions {
@@ -214,13 +218,27 @@ impl Versions {
                 Self::Text(text)
             }
             Content::Document(shape) => Self::Document(Box::new(Document::new(shape))),
+            Content::Documents(shape) => Self::Documents(shape, HashMap::new()),
         }
+    }
+
+    /// Where each path has a document: the next version of this one's, its first time the document before its first change.
+    fn next_of(&mut self, path: String) -> Option<Arc<[u8]>> {
+        let Self::Documents(shape, documents) = self else { return None };
+        let is_there = documents.contains_key(&path);
+        let document = documents.entry(path).or_insert_with(|| Document::new(*shape));
+        if is_there {
+            let sequence = document.version();
+            document.advance();
+            document.set_head(Head { sequence, intended_ns: monotonic_ns() });
+        }
+        Some(document.text().into())
     }
 
     /// What there is before version 0.
     fn before(&self) -> Vec<u8> {
         match self {
-            Self::Text(_) => NOTHING_YET.to_vec(),
+            Self::Text(_) | Self::Documents(..) => NOTHING_YET.to_vec(),
             Self::Document(document) => document.text().to_vec(),
         }
     }
@@ -233,6 +251,7 @@ impl Versions {
                 head.write(&mut text[1..end]);
                 text.clone()
             }
+            Self::Documents(..) => Vec::new(),
             Self::Document(document) => {
                 // Version n is the document after n + 1 changes.
                 while document.version() <= head.sequence {
@@ -277,8 +296,8 @@ impl Serving {
     /// Answers on one connection until it ends, or asks for what isn't answered here.
     fn serve(&self, mut stream: TcpStream) {
         let _ = stream.set_nodelay(true);
-        while let Some(at) = hear(&mut stream) {
-            let Some(body) = self.answer(at) else { break };
+        while let Some((at, path)) = hear(&mut stream) {
+            let Some(body) = self.answer(at, path) else { break };
             let mut answer = Vec::with_capacity(body.len() + 128);
             let length = body.len().to_string();
             let headers = [("Content-Type", "application/json"), ("Content-Length", &length)];
@@ -294,9 +313,12 @@ impl Serving {
     }
 
     /// What a request of this time is answered with, once that is due; `None`: it is over.
-    fn answer(&self, asked: Instant) -> Option<Arc<[u8]>> {
+    fn answer(&self, asked: Instant, path: String) -> Option<Arc<[u8]>> {
         let mut state = self.lock();
         state.served.requests += 1;
+        if let Some(next) = state.versions.next_of(path) {
+            return Some(next);
+        }
         let wanted = state.next;
         loop {
             if state.over {
@@ -342,8 +364,8 @@ impl Serving {
     }
 }
 
-/// When the next request has come; `None`: there is none, or one that isn't answered here.
-fn hear(stream: &mut TcpStream) -> Option<Instant> {
+/// When the next request has come, and its path; `None`: there is none, or one that isn't answered here.
+fn hear(stream: &mut TcpStream) -> Option<(Instant, String)> {
     let (limits, mut scanner) = (Limits::default(), HeadScanner::default());
     let (mut received, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
@@ -354,7 +376,7 @@ fn hear(stream: &mut TcpStream) -> Option<Instant> {
         let request = parse_request(&received[..end], &limits).ok()?;
         let is_plain = request.method() == "GET" && matches!(request.body(), BodyKind::Empty);
         // No pipelining: one answer is owed at a time.
-        return (is_plain && end == received.len()).then_some(at);
+        return (is_plain && end == received.len()).then(|| (at, request.target().to_owned()));
     }
 }
 

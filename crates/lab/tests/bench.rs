@@ -119,3 +119,21 @@ fn a_cold_document_is_fetched_once() {
     let trial = &report.cases[0].servers[0].trials[0];
     assert_eq!((trial.figures[&Metric::UpstreamRequests], trial.figures[&Metric::Undelivered]), (1.0, 0.0));
 }
+
+#[test]
+fn many_documents_are_fetched_and_verified() {
+    let Some((report, _)) = run_quickly("feed-many", &[]) else { return };
+    let trial = &report.cases[0].servers[0].trials[0];
+    check_honest(trial);
+    assert!(trial.figures[&Metric::CpuPerMessage] > 0.0, "{trial:?}");
+    // A snapshot of each of those that verify, and a version.
+    assert!(trial.context["documents verified"] >= 80.0, "{trial:?}");
+}
+
+#[test]
+fn publications_over_http_are_accepted() {
+    let Some((report, _)) = run_quickly("publish-api", &[]) else { return };
+    let trial = &report.cases[0].servers[0].trials[0];
+    check_honest(trial);
+    assert!(trial.figures[&Metric::CpuPerMessage] > 0.0, "{trial:?}");
+}

@@ -78,8 +78,8 @@ metrics! {
     LastReceiver "last_receiver" "last receiver" Millis Less "time to the last receiver"
     /// Requests that the HTTP API behind a server got.
     UpstreamRequests "upstream_requests" "upstream requests" Count Less "upstream requests"
-    /// Echoes a second in a closed loop.
-    Rate "rate" "echoes/s" Count More "round trips"
+    /// Echoes, or answered requests, a second in a closed loop.
+    Rate "rate" "round trips/s" Count More "round trips"
     /// Copies delivered a second with a mean latency under 200 ms.
     Deliveries "deliveries" "deliveries/s" Count More "deliveries"
     /// Connections that a budget of CPU lasted for.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::engine::Engine;
 use super::overload::{Conductor, Phase};
-use super::proxy::Proxy;
+use super::proxy::{Proxy, free_address};
 use super::sampler::{Sample, Sampler};
 use super::setup::Setup;
 use super::source::Source;
@@ -113,8 +113,15 @@ impl Servers {
         let contestant = contestant.holding(case.connections.div_ceil(count));
         let mut command = contestant.command(application, protocol, setup.config.as_deref());
         command.args.extend(setup.args.iter().cloned());
+        // What a server says is where clients connect, and this is where backends do.
+        let admin = (protocol == Protocol::PublishApi).then(free_address).transpose()?;
+        if let Some((value, admin)) =
+            command.args.iter_mut().skip_while(|arg| *arg != "--admin").nth(1).zip(admin)
+        {
+            *value = admin.to_string();
+        }
         let own: Vec<Server> = (0..count).map(|_| Server::start(&command)).collect::<Result<_, _>>()?;
-        let addresses = own.iter().map(Server::address).collect();
+        let addresses = admin.map_or_else(|| own.iter().map(Server::address).collect(), |admin| vec![admin]);
         let mut first: Vec<u32> = own.iter().map(Server::pid).collect();
         let mut started = if nodes > 1 { first.split_off(1) } else { Vec::new() };
         started.extend(own.iter().flat_map(Server::started));
@@ -163,6 +170,7 @@ fn source_of(case: &Case, load: &LoadSpec, document: Option<Shape>) -> Result<So
         (LoadSpec::Fanout { bytes, rate_hz, .. }, None) => {
             Source::new(Content::Text { bytes: *bytes }, *rate_hz)
         }
+        (LoadSpec::Receive { .. }, Some(shape)) => Source::many(shape),
         (LoadSpec::Follow { .. }, Some(shape)) => Source::paced(Content::Document(shape)),
         (LoadSpec::Ask, Some(shape)) => {
             let hesitates =
@@ -219,6 +227,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     // Who asks later isn't subscribed by the path.
     let path = match load {
         LoadSpec::Ask => contestant.path(Application::Chat, protocol),
+        LoadSpec::Receive { .. } if document.is_some() => "/ws?feed=bench/{}",
         _ => contestant.path(application, protocol),
     };
     let target = proxy.as_ref().map_or(servers.addresses[0], Proxy::address);
@@ -245,6 +254,8 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         Course::Rested(rest) => (rest, delivery::SLICES),
         // The load begins while idle connections would be looked at.
         Course::Overload(_) => (Duration::ZERO, 0),
+        // So it does where documents change by themselves.
+        _ if matches!(load, LoadSpec::Receive { .. }) => (Duration::ZERO, 0),
         _ => (options.effort.idle(), 0),
     };
     let lost = |error: Error| match error {

@@ -279,7 +279,8 @@ pub(super) fn receive(
     measure: Duration,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    let bytes = bytes.max(payload::TIMED_BYTES);
+    let document = pool.spec.document.map(|shape| Document::new(shape).text().len());
+    let bytes = document.unwrap_or(bytes.max(payload::TIMED_BYTES));
     let mut load = Listening { bytes, latency: Latencies::new(), delivered: 0 };
     let begin = pool.read_clocks();
     pool.turn_for(measure, &mut load)?;

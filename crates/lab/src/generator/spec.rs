@@ -31,7 +31,8 @@ pub struct Spec {
     /// What is spoken.
     pub protocol: Protocol,
     /// Path and query of the WebSocket; of Engine.IO and what is upon it without `EIO` (unless that isn't the usual one) and
-    /// `transport`, of SockJS and of older Socket.IO the prefix of the service.
+    /// `transport`, of SockJS and of older Socket.IO the prefix of the service. `{}` in that of a WebSocket stands for the number
+    /// of the connection.
     pub path: String,
     /// The certificate of a server that is spoken to over TLS.
     pub certificate: Option<PathBuf>,

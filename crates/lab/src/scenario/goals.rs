@@ -7,7 +7,7 @@ use super::{Effort, Scenario, cpu_budget, fanout, feed_capacity, idle, slow_read
 use crate::bench::Metric::{
     self, BytesPerConnection, BytesPerMessage, CallsPerMessage, CpuPerConnection, CpuPerMessage,
     CpuPerPublication, EngineBytes, IdleCpu, LastReceiver, LatencyP50, LatencyP99, MemoryGrowth, PeakMemory,
-    Undelivered, UpstreamRequests,
+    Rate, Undelivered, UpstreamRequests,
 };
 use crate::bench::{Case, Course, Target, bound, ratio};
 use crate::document::Shape;
@@ -55,7 +55,9 @@ fn cases(effort: Effort) -> Vec<Case> {
     cases.push(deflate(effort));
     cases.extend(nodes(effort));
     cases.extend(two_cores(effort));
-    cases.push(topics(effort));
+    cases.extend([topics(effort), publish(effort)]);
+    cases.push(many(effort, "feed-many", [1000, 1000, 100], Shape { bytes: 5000, changes: 3 }, 70.0));
+    cases.push(many(effort, "feed-165kB", [100, 100, 20], Shape { bytes: 165_000, changes: 20 }, 400.0));
     if effort == Effort::Quick {
         // Servers that no goal names.
         for Case { usual, targets, .. } in &mut cases {
@@ -126,6 +128,46 @@ fn topics(effort: Effort) -> Case {
     let load = LoadSpec::Topics { bytes: 100, topics, subscribers, rate_hz, warm_up, measure };
     let case = Case::new("topics", title, (readers + 1, load), Protocol::Rooms, TIMED);
     effort.case(case.goals(&["stentor-epoll", "uws-cpp"], cpu(&[("uws-cpp", 0.8)])))
+}
+
+/// What a backend publishes, by the CPU of all threads: those of the control plane take most of it.
+fn publish(effort: Effort) -> Case {
+    let (warm_up, measure) = (effort.span(2.0, 1.0, 0.5), effort.span(5.0, 3.0, 1.0));
+    let title =
+        "POST /api/v1/publish, a message of 64 bytes per request, on 64 connections, closed loop".to_owned();
+    let load = (64, LoadSpec::EchoClosed { bytes: 64, warm_up, measure });
+    let case = Case::new("publish-api", title, load, Protocol::PublishApi, &[CpuPerMessage, Rate]);
+    let goals = vec![bound(CpuPerMessage, 25.0)];
+    effort.steady_case(Case {
+        only: &["stentor-epoll", "stentor-uring"],
+        ..case.goals(&["stentor-epoll"], goals)
+    })
+}
+
+/// Documents with a subscriber each, all of which change once a second: fetched, compared, and sent as what changed.
+fn many(
+    effort: Effort,
+    name: &'static str,
+    [full, quick, smoke]: [usize; 3],
+    shape: Shape,
+    most_us: f64,
+) -> Case {
+    let documents = effort.of(full, quick, smoke);
+    let title = format!(
+        "{documents} documents of {} kB with {} changed values a second, one subscriber each",
+        shape.bytes / 1000,
+        shape.changes
+    );
+    let load = LoadSpec::Receive { bytes: shape.bytes, measure: effort.span(10.0, 4.0, 2.0) };
+    let metrics = &[CpuPerMessage, LatencyP50, LatencyP99, PeakMemory];
+    let case = Case::new(name, title, (documents, load), Protocol::StentorV1, metrics).by_feed(Some(shape));
+    // So that they are fetched one after the other from then on.
+    let case = case.connecting_at(documents as f64);
+    let goals = vec![bound(CpuPerMessage, most_us)];
+    effort.steady_case(Case {
+        only: &["stentor-epoll", "stentor-uring"],
+        ..case.goals(&["stentor-epoll"], goals)
+    })
 }
 
 /// On two cores, of which the generator has one as well: the CPU counts, not the time.

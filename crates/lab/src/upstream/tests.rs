@@ -1,9 +1,13 @@
 use super::*;
-use crate::document::BODY_AT;
+use crate::document::{BODY_AT, HEAD_AT};
 use crate::payload::is_padding;
 
 fn ask(stream: &mut TcpStream) -> Vec<u8> {
-    stream.write_all(b"GET /key HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+    ask_for(stream, "/key")
+}
+
+fn ask_for(stream: &mut TcpStream, path: &str) -> Vec<u8> {
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
     let mut answer = Vec::new();
     let mut byte = [0];
     while !answer.ends_with(b"\r\n\r\n") {
@@ -53,6 +57,26 @@ fn a_document_is_there_before_its_first_change() {
     for _ in 0..3 {
         expected.advance();
         assert_eq!(ask(&mut stream)[BODY_AT..], expected.text()[BODY_AT..]);
+    }
+}
+
+#[test]
+fn each_path_has_a_document_that_changes_with_each_request() {
+    let shape = Shape { bytes: 5000, changes: 3 };
+    let upstream = Upstream::start(Content::Documents(shape), Pacing::Every(1.0), Duration::ZERO).unwrap();
+    let mut stream = TcpStream::connect(upstream.address()).unwrap();
+    let begun_ns = monotonic_ns();
+    for path in ["/a", "/b"] {
+        let mut expected = Document::new(shape);
+        assert_eq!(ask_for(&mut stream, path), expected.text());
+        for sequence in 0..3 {
+            expected.advance();
+            let body = ask_for(&mut stream, path);
+            assert_eq!(body[BODY_AT..], expected.text()[BODY_AT..]);
+            let head = Head::read(&body[HEAD_AT..BODY_AT]).unwrap();
+            assert_eq!(head.sequence, sequence);
+            assert!((begun_ns..=monotonic_ns()).contains(&head.intended_ns));
+        }
     }
 }
 

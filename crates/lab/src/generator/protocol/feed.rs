@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | `websocket` | `/ws/KEY` | each version, as it is |
 //! | `stentor-v1` | `/ws?feed=KEY` | `welcome`, a snapshot, then deltas: open with the snapshot |
+//! | `stentor-v1` | `/ws?feed=KEY/{}` | the same of a feed of each client's own |
 //! | `stentor-v1` | `/ws` | `welcome`: open; it subscribes when it is told to send |
 //!
 //! Documents are compared to what they should be byte by byte, while they come. Messages of `stentor.v1` are the same for
@@ -150,6 +151,8 @@ pub(super) struct FeedReader {
     opened: bool,
     /// Whether the client is subscribed by its path.
     is_subscribed: bool,
+    /// The name of its feed, once it has come.
+    name: Option<String>,
     /// Epoch and offset of what it has.
     position: Option<(u64, u64)>,
     /// All that came, where it is to be verified.
@@ -165,7 +168,14 @@ impl FeedReader {
         let verifies = protocol == Protocol::StentorV1 && feed.verifying.get() < VERIFYING;
         feed.verifying.set(feed.verifying.get() + usize::from(verifies));
         let is_subscribed = path.contains("feed=");
-        Self { reading, opened: false, is_subscribed, position: None, log: verifies.then(Vec::new) }
+        Self {
+            reading,
+            opened: false,
+            is_subscribed,
+            name: None,
+            position: None,
+            log: verifies.then(Vec::new),
+        }
     }
 
     /// Takes the next bytes of a message, the last ones if it `ends` with them.
@@ -247,7 +257,9 @@ impl FeedReader {
             }
             Message::State { .. } => return Ok(()),
             Message::Error { message } => return Err(Fault::Ended(message.clone())),
-            Message::Snapshot { feed, .. } | Message::Delta { feed, .. } if feed != KEY => {
+            Message::Snapshot { feed, .. } | Message::Delta { feed, .. }
+                if !feed.starts_with(KEY) || self.name.get_or_insert_with(|| feed.clone()) != feed =>
+            {
                 return Err(Fault::Ended(format!("the feed {feed}")));
             }
             Message::Snapshot { epoch, offset, .. } => self.position = Some((*epoch, *offset)),

@@ -26,6 +26,7 @@
 //! | `tcp` | none | a line |
 //! | `stentor-v1` | handshake, `welcome`, perhaps a snapshot | what makes a document into its next version |
 //! | `stentor-v1-rooms` | handshake, `welcome` | `message` of a room; sent as the load writes it |
+//! | `publish-api` | none | the data of a message in a POST; its answer is the echo |
 //!
 //! Clients of a feed whose document is known (`Spec::document`) are told of in `feed`.
 //!
@@ -50,6 +51,7 @@ mod lines;
 mod mqtt;
 mod nats;
 mod polling;
+mod publish;
 mod rooms;
 mod session;
 mod socketio06;
@@ -74,6 +76,7 @@ use self::frames::Violation;
 use self::inflated::Inflated;
 use self::lines::LineClient;
 use self::polling::PollingClient;
+use self::publish::PublishingClient;
 pub use self::spoken::Protocol;
 use self::streaming::StreamingClient;
 use self::websocket::WebSocketClient;
@@ -269,6 +272,12 @@ impl Dialect {
                 }
                 _ => (Envelope::of(centrifuge::write_publication), Envelope::of(centrifuge::write_delivery)),
             },
+            Protocol::PublishApi => {
+                let message = |out: &mut Vec<u8>, payload: &str| {
+                    out.extend_from_slice(format!(r#"{{"room":"room","data":"{payload}"}}"#).as_bytes());
+                };
+                (Envelope::of(message), Envelope::bare())
+            }
             // What a client publishes says how long it is. Others' lines don't begin with a digit.
             Protocol::Nats => (Envelope::bare(), Envelope::of(nats::write_delivery).around_others()),
             Protocol::Mqtt => (Envelope::bare(), Envelope::of(mqtt::write_delivery)),
@@ -323,6 +332,7 @@ impl Dialect {
             }
             Protocol::SockJsStreaming | Protocol::Sse => Box::new(StreamingClient::new(self.protocol)),
             Protocol::Tcp => Box::new(LineClient::default()),
+            Protocol::PublishApi => Box::new(PublishingClient::default()),
             _ => Box::new(WebSocketClient::new(self)),
         }
     }
@@ -330,8 +340,9 @@ impl Dialect {
     /// The path of the client that has this key, with its token.
     fn path_of(&self, key: u128) -> Cow<'_, str> {
         // The lower half is the client's number.
-        let number = (key as u64 as usize).checked_rem(self.tokens.len());
-        match number.map(|number| &self.tokens[number]) {
+        let number = key as u64 as usize;
+        match number.checked_rem(self.tokens.len()).map(|number| &self.tokens[number]) {
+            None if self.path.contains("{}") => Cow::Owned(self.path.replace("{}", &number.to_string())),
             None => Cow::Borrowed(&self.path),
             Some(token) => {
                 let join = if self.path.contains('?') { '&' } else { '?' };

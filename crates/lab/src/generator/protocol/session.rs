@@ -98,9 +98,12 @@ impl Session {
     pub(super) fn hear_message(&mut self, message: &[u8]) -> Result<Heard, Fault> {
         match self.protocol {
             // Without an envelope there is no such message.
-            Protocol::WebSocket | Protocol::Tcp | Protocol::Sse | Protocol::StentorV1 | Protocol::Rooms => {
-                Ok(Heard::NOTHING)
-            }
+            Protocol::WebSocket
+            | Protocol::Tcp
+            | Protocol::Sse
+            | Protocol::StentorV1
+            | Protocol::Rooms
+            | Protocol::PublishApi => Ok(Heard::NOTHING),
             Protocol::SockJs | Protocol::SockJsStreaming => hear_frame(message),
             Protocol::SocketIo07 | Protocol::SocketIo09 | Protocol::SocketIo09Polling => {
                 socketio09::hear(message)

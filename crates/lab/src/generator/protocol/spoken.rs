@@ -77,6 +77,8 @@ protocols! {
     StentorV1 "stentor-v1" "/ws"
     /// `stentor.v1` over WebSocket, with rooms.
     Rooms "stentor-v1-rooms" "/ws"
+    /// Publishing over HTTP, at the admin API's address.
+    PublishApi "publish-api" "/api/v1/publish"
 }
 
 impl Protocol {

@@ -33,7 +33,7 @@ impl Pair {
         let request = parse_request(&asked, &http1::Limits::default()).unwrap();
         let mut answer = Vec::new();
         handshake::check_request(&request, None).unwrap().write_response(&mut answer, &[], None);
-        assert_eq!(request.target(), path);
+        assert_eq!(request.target(), path.replace("{}", "4711"));
         pair.hear(&answer).unwrap();
         pair
     }
@@ -163,6 +163,17 @@ fn deltas_are_carried_out_and_verified() {
     assert!(complaint("[1]").contains("stentor.v1"));
     let lost = r#"{"type":"state","feed":"bench","state":"not_found","reason":"gone"}"#;
     assert!(complaint(lost).contains("not_found: gone"));
+}
+
+#[test]
+fn each_client_may_have_a_feed_of_its_own() {
+    let mut pair = Pair::new(Protocol::StentorV1, "/ws?feed=bench/{}");
+    let own = |text: String, name: &str| text.replace("bench", name).into_bytes();
+    pair.hear_text(&own(snapshot(1, &document(0)), "bench/4711")).unwrap();
+    pair.hear_text(&own(delta(1, 2, &patch(0)), "bench/4711")).unwrap();
+    assert_eq!((pair.out.happened.len(), pair.client.verify(&pair.dialect)), (3, Some((0, 2))));
+    let other = pair.hear_text(&own(delta(2, 3, &patch(1)), "bench/4712"));
+    assert!(other.unwrap_err().to_string().contains("bench/4712"));
 }
 
 #[test]

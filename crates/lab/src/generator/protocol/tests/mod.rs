@@ -6,3 +6,4 @@ mod frames;
 mod handshakes;
 mod hixie;
 mod legacy_protocols;
+mod rooms;
