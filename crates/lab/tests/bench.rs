@@ -137,3 +137,13 @@ fn publications_over_http_are_accepted() {
     check_honest(trial);
     assert!(trial.figures[&Metric::CpuPerMessage] > 0.0, "{trial:?}");
 }
+
+#[test]
+fn who_joins_and_leaves_is_announced() {
+    let others = [("uws-cpp", "uws-cpp/build/server"), ("centrifuge", "centrifuge/build/server")];
+    let Some((report, _)) = run_quickly("presence", &others) else { return };
+    for server in &report.cases[0].servers {
+        check_honest(&server.trials[0]);
+        assert_eq!(server.trials[0].figures[&Metric::Undelivered], 0.0, "{:?}", server.trials[0]);
+    }
+}

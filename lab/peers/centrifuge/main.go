@@ -1,5 +1,5 @@
 // Centrifuge as a peer, by the interfaces of its tutorial: in chat, clients are subscribed to one channel as they connect, and what
-// one of them publishes goes to all. In echo, the answer of a call is its data.
+// one of them publishes goes to all; in rooms, who joins and leaves as well. In echo, the answer of a call is its data.
 package main
 
 import (
@@ -26,7 +26,7 @@ func check(err error) {
 }
 
 func main() {
-	mode := flag.String("mode", "echo", "echo or chat")
+	mode := flag.String("mode", "echo", "echo, chat or rooms")
 	port := flag.Int("port", 0, "0 picks one")
 	flag.Parse()
 	// As much as other peers queue for a client at most.
@@ -36,6 +36,10 @@ func main() {
 		reply := centrifuge.ConnectReply{Credentials: &centrifuge.Credentials{}}
 		if *mode == "chat" {
 			reply.Subscriptions = map[string]centrifuge.SubscribeOptions{channel: {}}
+		} else if *mode == "rooms" {
+			reply.Subscriptions = map[string]centrifuge.SubscribeOptions{
+				channel: {EmitPresence: true, EmitJoinLeave: true, PushJoinLeave: true},
+			}
 		}
 		return reply, nil
 	})

@@ -20,7 +20,10 @@ static std::string certificate, key;
 static bool deflates;
 template <bool SSL> static uWS::TemplatedApp<SSL> *app;
 
-struct Session {};
+// Whether it is in the room with presence.
+struct Session {
+    bool watches = false;
+};
 
 static unsigned long long monotonic_ns() {
     timespec now;
@@ -46,13 +49,23 @@ template <bool SSL> static void tick(us_timer_t *) {
     }
 }
 
-// Of `stentor.v1` what the lab's load of topics says, in which nothing is escaped: `{"type":"subscribe","room":"R"}`, and
-// `{"type":"publish","room":"R","data":"…"}`, which goes to the room as a message.
+// Notifies the members of the room with presence that one has joined or left.
+template <bool SSL> static void moved(bool joined) {
+    app<SSL>->publish("room", joined ? "{\"type\":\"presence\",\"room\":\"room\",\"joined\":[{\"session\":\"s\"}],\"left\":[]}"
+        : "{\"type\":\"presence\",\"room\":\"room\",\"joined\":[],\"left\":[{\"session\":\"s\"}]}", uWS::OpCode::TEXT, deflates);
+}
+
+// Of `stentor.v1` what the lab's loads of topics and of presence say, in which nothing is escaped: `{"type":"subscribe","room":"R"}`, for
+// one room also with `"presence":true`, and `{"type":"publish","room":"R","data":"…"}`, which goes to the room as a message.
 template <bool SSL> static void room(uWS::WebSocket<SSL, true, Session> *ws, std::string_view message) {
     constexpr std::string_view subscribe = "{\"type\":\"subscribe\",\"room\":\"", publish = "{\"type\":\"publish\",\"room\":\"";
     if (message.starts_with(subscribe)) {
         message.remove_prefix(subscribe.size());
         ws->subscribe(message.substr(0, message.find('"')));
+        if (message.ends_with("\"presence\":true}")) {
+            ws->getUserData()->watches = true;
+            moved<SSL>(true);
+        }
     } else if (message.starts_with(publish)) {
         message.remove_prefix(publish.size());
         static std::string delivery;
@@ -87,6 +100,9 @@ template <bool SSL> static int serve() {
             if (mode == Mode::Echo) ws->send(message, op, deflates);
             else if (mode == Mode::Rooms) room<SSL>(ws, message);
             else if (mode == Mode::Chat) app<SSL>->publish("all", message, op, deflates);
+        },
+        .close = [](auto *ws, int, std::string_view) {
+            if (ws->getUserData()->watches) moved<SSL>(false);
         },
     });
     server.listen("127.0.0.1", port, [](us_listen_socket_t *listener) {

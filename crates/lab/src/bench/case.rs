@@ -129,7 +129,7 @@ impl Case {
             LoadSpec::EchoOpen { .. } | LoadSpec::EchoClosed { .. } | LoadSpec::Budget { .. } => {
                 Application::Echo
             }
-            LoadSpec::Topics { .. } => Application::Rooms,
+            LoadSpec::Topics { .. } | LoadSpec::Presence { .. } => Application::Rooms,
             _ => Application::Chat,
         }
     }

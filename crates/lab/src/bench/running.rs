@@ -17,7 +17,7 @@ use super::{Application, Case, Contestant, Course, Options, delivery};
 use crate::Error;
 use crate::catalogue::Extra;
 use crate::document::Shape;
-use crate::generator::{Live, LoadSpec, Outcome, Protocol, Publisher, Spec, Workers};
+use crate::generator::{Live, LoadSpec, Outcome, Protocol, Publisher, Spec, WATCH, Workers};
 use crate::measure::{
     CallCounter, Calls, CpuClock, MachineTime, ProcessMemory, Server, bound_receive_buffers, kernel_bytes,
     pin_current, socket_bytes,
@@ -195,7 +195,11 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         Application::Echo | Application::Chat | Application::Rooms => None,
     };
     let extra = contestant.known().extra;
-    let rooms = if application == Application::Rooms { "[rooms]\npublish = true\n" } else { "" };
+    let rooms = if application == Application::Rooms {
+        "[rooms]\npublish = true\npresence = [\"room\"]\n"
+    } else {
+        ""
+    };
     let nodes = contestant.known().nodes;
     let engine = (nodes > 1).then(|| Engine::start(options.generator_core)).transpose()?;
     let mut config = source.as_ref().map_or(rooms, Source::config).to_owned();
@@ -244,6 +248,8 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         _ => spec.targets_also = servers.addresses[1..].to_vec(),
     }
     spec.document = document;
+    let watches = protocol == Protocol::Rooms && matches!(load, LoadSpec::Presence { .. });
+    spec.hello = watches.then(|| WATCH.to_owned());
     spec.certificate.clone_from(&setup.certificate);
     spec.tokens.clone_from(&setup.tokens);
     spec.deflate = extra == Extra::Deflate;
@@ -254,8 +260,8 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         Course::Rested(rest) => (rest, delivery::SLICES),
         // The load begins while idle connections would be looked at.
         Course::Overload(_) => (Duration::ZERO, 0),
-        // So it does where documents change by themselves.
-        _ if matches!(load, LoadSpec::Receive { .. }) => (Duration::ZERO, 0),
+        // So it does where documents change by themselves, and where those are announced who have just come.
+        _ if matches!(load, LoadSpec::Receive { .. } | LoadSpec::Presence { .. }) => (Duration::ZERO, 0),
         _ => (options.effort.idle(), 0),
     };
     let lost = |error: Error| match error {

@@ -36,7 +36,7 @@ impl Application {
         match self {
             Self::Echo => "echo",
             Self::Chat => "chat",
-            // The one that speaks `stentor.v1`.
+            // Of Stentor's, the one that speaks `stentor.v1`.
             Self::Feed | Self::Rooms => "rooms",
         }
     }

@@ -10,7 +10,7 @@ use stentor_driver::Waker;
 use super::pool::{ConnectionPool, Load};
 use super::{
     LoadSpec, Outcome, Progress, Publisher, Spec, ask, bare, budget, chat, echo, fanout, follow, misbehave,
-    reconnect, topics,
+    presence, reconnect, topics,
 };
 use crate::Error;
 use crate::measure::pin_current;
@@ -113,6 +113,9 @@ fn run_on_open(
         LoadSpec::Topics { bytes, topics, subscribers, rate_hz, warm_up, measure } => {
             let plan = topics::Plan { bytes, topics, subscribers, rate_hz, warm_up, measure };
             topics::run(pool, plan, outcome)?;
+        }
+        LoadSpec::Presence { moving, rate_hz, measure } => {
+            presence::run(pool, (moving, rate_hz, measure), outcome)?;
         }
         LoadSpec::Chat(plan) => chat::run(pool, &plan, outcome)?,
         LoadSpec::Ask => ask::run(pool, outcome)?,

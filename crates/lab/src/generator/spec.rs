@@ -178,6 +178,15 @@ pub enum LoadSpec {
         /// The measurement.
         measure: Duration,
     },
+    /// Members of a room that are notified of who joins and leaves.
+    Presence {
+        /// Those that leave and come back, one after the other; the others stay.
+        moving: usize,
+        /// So many a second.
+        rate_hz: f64,
+        /// The measurement.
+        measure: Duration,
+    },
     /// The server publishes by itself; each connection receives what comes, from any number on.
     Receive {
         /// Payload.
@@ -244,7 +253,7 @@ impl LoadSpec {
             Self::Fanout { rate_hz, warm_up, count, .. } => {
                 Duration::from_secs_f64((warm_up + count) as f64 / rate_hz)
             }
-            Self::Receive { measure, .. } => *measure,
+            Self::Receive { measure, .. } | Self::Presence { measure, .. } => *measure,
             Self::Idle { hold } => *hold,
             Self::Misbehave { lasts, .. } | Self::Follow { lasts } => *lasts,
             _ => Duration::ZERO,

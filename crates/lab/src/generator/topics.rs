@@ -148,3 +148,6 @@ pub(super) fn run(pool: &mut ConnectionPool, plan: Plan, outcome: &mut Outcome) 
     pool.audit.delivered = load.delivered;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -55,7 +55,7 @@ fn cases(effort: Effort) -> Vec<Case> {
     cases.push(deflate(effort));
     cases.extend(nodes(effort));
     cases.extend(two_cores(effort));
-    cases.extend([topics(effort), publish(effort)]);
+    cases.extend([topics(effort), presence(effort), publish(effort)]);
     cases.push(many(effort, "feed-many", [1000, 1000, 100], Shape { bytes: 5000, changes: 3 }, 70.0));
     cases.push(many(effort, "feed-165kB", [100, 100, 20], Shape { bytes: 165_000, changes: 20 }, 400.0));
     if effort == Effort::Quick {
@@ -128,6 +128,23 @@ fn topics(effort: Effort) -> Case {
     let load = LoadSpec::Topics { bytes: 100, topics, subscribers, rate_hz, warm_up, measure };
     let case = Case::new("topics", title, (readers + 1, load), Protocol::Rooms, TIMED);
     effort.case(case.goals(&["stentor-epoll", "uws-cpp"], cpu(&[("uws-cpp", 0.8)])))
+}
+
+/// A room whose members are notified of who joins and leaves. Stentor gathers that for 100 ms; others notify at once.
+fn presence(effort: Effort) -> Case {
+    let (members, moving, rate_hz) = (effort.of(500, 500, 100), 50, 50.0);
+    let title = format!("a room of {members} with presence: {rate_hz} clients a second leave and join");
+    let load = LoadSpec::Presence { moving, rate_hz, measure: effort.span(10.0, 4.0, 1.5) };
+    let metrics = &[CpuPerMessage, Undelivered];
+    let case =
+        Case::new("presence", title, (members, load), Protocol::Rooms, metrics).or(&[Protocol::Centrifuge]);
+    let goals = [("uws-cpp", 1.0), ("centrifuge", 1.0)];
+    let usual = ["stentor-epoll", "uws-cpp", "centrifuge"];
+    let goals = [cpu(&goals), vec![bound(Undelivered, 0.0)]].concat();
+    effort.steady_case(Case {
+        only: &["stentor-uring", "stentor-epoll", "uws-cpp", "centrifuge"],
+        ..case.goals(&usual, goals)
+    })
 }
 
 /// What a backend publishes, by the CPU of all threads: those of the control plane take most of it.

@@ -5,7 +5,7 @@
 //! from then on it is delivered to. `{}` is the server's ping, and the answer to it. The ids of commands needn't differ, so
 //! what is around a payload is always the same.
 //!
-//! Deliberately absent: subscribing by command, history, recovery, presence.
+//! Deliberately absent: subscribing by command, history, recovery; of presence, all but that somebody joined or left.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -29,6 +29,8 @@ struct Reply {
 #[derive(Deserialize)]
 struct Push {
     disconnect: Option<Value>,
+    join: Option<Value>,
+    leave: Option<Value>,
 }
 
 /// A line that isn't the load's.
@@ -42,6 +44,9 @@ pub(super) fn hear(line: &[u8]) -> Result<Heard, Fault> {
     }
     let reply: Reply =
         serde_json::from_slice(line).map_err(|_| Fault::Answer("a message that isn't Centrifuge's"))?;
+    if reply.push.as_ref().is_some_and(|push| push.join.is_some() || push.leave.is_some()) {
+        return Ok(Heard { changes: 1, ..Heard::NOTHING });
+    }
     let ended = reply.error.or_else(|| reply.push.and_then(|push| push.disconnect));
     match ended {
         Some(why) => Err(Fault::Ended(why.to_string())),

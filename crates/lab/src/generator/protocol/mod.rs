@@ -77,6 +77,7 @@ use self::inflated::Inflated;
 use self::lines::LineClient;
 use self::polling::PollingClient;
 use self::publish::PublishingClient;
+pub(crate) use self::rooms::WATCH;
 pub use self::spoken::Protocol;
 use self::streaming::StreamingClient;
 use self::websocket::WebSocketClient;
@@ -170,7 +171,7 @@ pub(super) enum ClientEvent {
     Payload {
         /// Its head; `None` where it has no such layout.
         head: Option<Head>,
-        /// Its length.
+        /// Its length; of a notice of presence, how many members joined and left.
         payload_bytes: u64,
         /// Whether padding and envelope are intact.
         clean: bool,

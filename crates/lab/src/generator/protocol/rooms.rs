@@ -1,9 +1,27 @@
-//! Rooms of `stentor.v1` (docs/protocol.md), of which peers speak a part: `welcome`, `ok`, and `message` with a payload in a string.
+//! Rooms of `stentor.v1` (docs/protocol.md), of which peers speak a part: `welcome`, `ok`, `message` with a payload in a string, and
+//! `presence`.
 
 use memchr::memmem;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::{ClientEvent, Fault};
 use crate::payload::{HEAD_BYTES, Head, is_intact};
+
+/// Subscribes to a room with presence.
+pub(crate) const WATCH: &str = r#"{"type":"subscribe","room":"room","presence":true}"#;
+
+/// Who came and went; a replaced member is another session of the same user.
+#[derive(Deserialize)]
+struct Presence {
+    joined: Vec<IgnoredAny>,
+    left: Vec<IgnoredAny>,
+    #[serde(default)]
+    replaced: Vec<IgnoredAny>,
+    /// Those that aren't listed.
+    #[serde(default)]
+    more: u64,
+}
 
 /// What a server's message says; an answer is a payload of no bytes.
 pub(super) fn hear(message: &[u8]) -> Result<ClientEvent, Fault> {
@@ -15,6 +33,13 @@ pub(super) fn hear(message: &[u8]) -> Result<ClientEvent, Fault> {
             payload_bytes: payload.len() as u64,
             clean: is_intact(payload),
         });
+    }
+    if message.starts_with(br#"{"type":"presence""#) {
+        let notice: Presence =
+            serde_json::from_slice(message).map_err(|_| Fault::Answer("a notice that isn't stentor.v1's"))?;
+        let listed = notice.joined.len() + notice.left.len() + 2 * notice.replaced.len();
+        let payload_bytes = listed as u64 + notice.more;
+        return Ok(ClientEvent::Payload { head: None, payload_bytes, clean: true });
     }
     if message.starts_with(br#"{"type":"welcome""#) {
         return Ok(ClientEvent::Opened);

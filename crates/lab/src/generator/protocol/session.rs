@@ -21,15 +21,17 @@ pub(super) struct Heard {
     pub(super) opened: bool,
     /// This is to be sent, as a message of its own.
     pub(super) say: Option<String>,
+    /// Members that joined or left a room.
+    pub(super) changes: u64,
 }
 
 impl Heard {
     /// Nothing is to be done.
-    pub(super) const NOTHING: Self = Self { opened: false, say: None };
-    pub(super) const OPENED: Self = Self { opened: true, say: None };
+    pub(super) const NOTHING: Self = Self { opened: false, say: None, changes: 0 };
+    pub(super) const OPENED: Self = Self { opened: true, say: None, changes: 0 };
 
     pub(super) fn say(text: String) -> Self {
-        Self { opened: false, say: Some(text) }
+        Self { say: Some(text), ..Self::NOTHING }
     }
 }
 

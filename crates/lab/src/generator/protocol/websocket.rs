@@ -314,6 +314,9 @@ impl Ear<'_> {
 
 fn deal(heard: Heard, dialect: &Dialect, out: &mut Out) {
     out.happened.extend(heard.opened.then_some(ClientEvent::Opened));
+    if heard.changes > 0 {
+        out.happened.push(ClientEvent::Payload { head: None, payload_bytes: heard.changes, clean: true });
+    }
     if let Some(text) = heard.say {
         write_message(dialect, text.as_bytes(), &mut out.main);
     }

@@ -68,6 +68,10 @@ fn centrifuge_connects_answers_pings_and_reads_line_by_line() {
         let frames = frame(Opcode::Text, lines.as_bytes());
         check_cuts(&mut pair, &frames, 1, &[first, second], b"{}");
     }
+    let moved = r#"{"push":{"channel":"room","join":{"info":{"client":"7e33"}}}}
+{"push":{"channel":"room","leave":{"info":{"client":"7e34"}}}}"#;
+    let one = ClientEvent::Payload { head: None, payload_bytes: 1, clean: true };
+    check_cuts(&mut pair, &frame(Opcode::Text, moved.as_bytes()), 1, &[one, one], b"");
     for (wrong, expect) in [
         (r#"{"id":1,"error":{"code":101,"message":"unauthorized"}}"#, "unauthorized"),
         (r#"{"push":{"disconnect":{"code":3008,"reason":"slow"}}}"#, "slow"),

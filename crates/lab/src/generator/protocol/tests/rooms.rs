@@ -28,6 +28,9 @@ fn messages_of_rooms_are_read_at_every_cut() {
     for (text, expect) in [
         (r#"{"type":"welcome","session":"c0ffee","ping_ms":25000}"#.to_owned(), ClientEvent::Opened),
         (r#"{"type":"ok","id":1}"#.to_owned(), payload(None, 0, true)),
+        // Of a notice of presence, how many members joined and left.
+        (r#"{"type":"presence","room":"7","version":1,"count":2,"joined":[{"session":"a"},{"session":"b"}],"left":[]}"#.to_owned(), payload(None, 2, true)),
+        (r#"{"type":"presence","room":"7","joined":[],"left":[{"session":"a"}],"replaced":[{"session":"c"}],"more":10}"#.to_owned(), payload(None, 13, true)),
         (message(&numbered()), payload(Some(HEAD), 100, true)),
         (message(&spoiled), payload(Some(HEAD), 100, false)),
         (message("short"), payload(None, 5, false)),
@@ -41,8 +44,12 @@ fn messages_of_rooms_are_read_at_every_cut() {
             assert_eq!(pair.out.happened, [expect], "{text}, cut at {cut}");
         }
     }
+    assert!(rooms::hear(br#"{"type":"presence","room":"7","joined":1}"#).is_err());
     let refused = r#"{"type":"error","code":"forbidden","message":"no","retry":false}"#;
-    assert_eq!(rooms::hear(refused.as_bytes()).unwrap_err().to_string(), format!("the server sent {refused}"));
+    assert_eq!(
+        rooms::hear(refused.as_bytes()).unwrap_err().to_string(),
+        format!("the server sent {refused}")
+    );
 }
 
 #[test]
