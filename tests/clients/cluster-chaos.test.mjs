@@ -2,7 +2,7 @@
 // course of events; `node chaos/world.mjs` runs for as long as is wanted.
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { continuous, followed, Order, ordered } from './chaos/check.mjs';
+import { continuous, followed, Order, ordered, timesForgotten } from './chaos/check.mjs';
 import { chaos } from './chaos/world.mjs';
 import { PATIENCE_MS } from './harness.mjs';
 import { missing as withoutNats } from './nats.mjs';
@@ -56,6 +56,22 @@ test('the checker finds what is out of order, and what clients disagree about', 
   order.saw({ ...at(7, 2), id: 'p:9' }, 'm');
   order.saw({ ...at(7, 3), id: 'p:8' }, 'm');
   assert.deepEqual([order.wrong.length, order.publishers(new Set()).length], [2, 2]);
+});
+
+test('a message is in two epochs only if the engine forgot while it was published', () => {
+  const forgotten = (publication, deaths) => timesForgotten({ from: 100, to: 200, outcome: 'ok', ...publication }, deaths, 50);
+  assert.deepEqual([[99], [100], [200], [201], [120, 150]].map((deaths) => forgotten({}, deaths)), [0, 1, 1, 0, 2]);
+  assert.deepEqual([forgotten({ outcome: '503 unavailable' }, [201]), forgotten({ outcome: 'unknown: TimeoutError' }, [201]), forgotten({ outcome: 'unknown: TimeoutError' }, [251])], [0, 1, 0]);
+  const once = (id) => (id === 'p:1' ? 1 : 0);
+  const repeated = (...seen) => {
+    const order = new Order();
+    for (const [epoch, offset, id = 'p:1'] of seen) order.saw({ epoch, offset, id }, 'm');
+    return order.repeated(once).length + order.wrong.length;
+  };
+  assert.deepEqual([repeated([7, 47], [8, 4]), repeated([7, 47, 'p:2'], [8, 4, 'p:2']), repeated([7, 47], [8, 4], [9, 1]), repeated([7, 47], [7, 48])], [0, 1, 1, 1]);
+  const received = (ids, unsure = []) => ordered(ids, 'm', new Set(unsure), once).length;
+  assert.deepEqual([received(['p:1', 'p:1', 'p:2']), received(['p:1', 'p:2', 'p:1']), received(['p:1', 'p:1', 'p:1']), received(['p:2', 'p:2'])], [0, 1, 1, 1]);
+  assert.deepEqual([received(['p:1', 'p:2', 'p:1'], ['p:1']), received(['p:1', 'p:1', 'p:1'], ['p:1'])], [0, 1]);
 });
 
 test('the checker finds feeds that go back or are broken', () => {

@@ -11,15 +11,21 @@ export class Order {
     const position = `${epoch}:${offset}`;
     const other = this.#messages.get(position);
     if (other !== undefined && other !== id) this.wrong.push(`${who} received ${id} at ${position}, others ${other}`);
-    const before = this.#positions.get(id);
-    if (before !== undefined && before !== position) this.wrong.push(`${id} is at ${before} and at ${position} (${who})`);
+    const positions = this.#positions.get(id) ?? new Map();
+    const before = positions.get(epoch);
+    if (before !== undefined && before !== offset) this.wrong.push(`${id} is at ${epoch}:${before} and at ${position} (${who})`);
     this.#messages.set(position, id);
-    this.#positions.set(id, position);
+    this.#positions.set(id, positions.set(epoch, offset));
   }
 
-  /** Where a message is, `[epoch, offset]`, if anybody received it. */
-  of(id) {
-    return this.#positions.get(id)?.split(':').map(Number);
+  /** Messages that are in more epochs than one, and than the engine forgot while they were published: `forgotten(id)` times. */
+  repeated(forgotten) {
+    return [...this.#positions].filter(([id, { size }]) => size > 1 + forgotten(id)).map(([id, positions]) => `${id} is at ${[...positions].map((at) => at.join(':')).join(' and ')}`);
+  }
+
+  /** Whether anybody received a message. */
+  has(id) {
+    return this.#positions.has(id);
   }
 
   /** Whether the messages of each publisher are in its order, within each epoch. */
@@ -34,25 +40,37 @@ export class Order {
 }
 
 /**
- * Whether each publisher's messages `publisher:number` are in its order, and none is there twice. Those of `unsure`, of which their publisher didn't
- * hear, may come late: it didn't wait for them.
+ * Whether each publisher's messages `publisher:number` are in its order, and none is there twice, but for those that the engine forgot while they were
+ * published: `forgotten(id)` times more. Those of `unsure`, of which their publisher didn't hear, may come late: it didn't wait for them.
  */
-export function ordered(ids, who, unsure = new Set()) {
+export function ordered(ids, who, unsure = new Set(), forgotten = () => 0) {
   const last = new Map();
   const wrong = [];
-  const late = new Set();
+  const counts = new Map();
   for (const id of ids) {
+    const count = (counts.get(id) ?? 0) + 1;
+    counts.set(id, count);
+    const isRepeated = count > 1 && count <= 1 + forgotten(id);
     if (unsure.has(id)) {
-      if (late.has(id)) wrong.push(`${who}: ${id} comes twice`);
-      late.add(id);
+      if (count > 1 && !isRepeated) wrong.push(`${who}: ${id} comes twice`);
       continue;
     }
     const [publisher, number] = [id.slice(0, id.lastIndexOf(':')), Number(id.slice(id.lastIndexOf(':') + 1))];
     const before = last.get(publisher) ?? -1;
-    if (number <= before) wrong.push(`${who}: ${id} comes after ${publisher}:${before}`);
+    if (number < before || (number === before && !isRepeated)) wrong.push(`${who}: ${id} comes after ${publisher}:${before}`);
     last.set(publisher, Math.max(number, before));
   }
   return wrong;
+}
+
+/**
+ * How often the engine died and forgot, at one of the moments `deaths`, while a message was published. Its node sends it again if the answer is lost:
+ * then it has a position in the epoch before and in the one after. A publisher that gave up doesn't know for how long its node goes on: up to
+ * `later_ms`.
+ */
+export function timesForgotten({ from, to, outcome }, deaths, later_ms) {
+  const end = outcome.startsWith('unknown') ? to + later_ms : to;
+  return deaths.filter((at) => from <= at && at <= end).length;
 }
 
 /**

@@ -93,7 +93,10 @@ export async function faults(world, random, note, ends) {
         link.swallows[direction] = false;
       });
     },
-    engine: () => during(engine, engine.stops ?? (loses ? 'the engine is killed and forgets' : 'the engine is killed'), between(random, 100, 3000), engine.stop, engine.start),
+    engine: () => during(engine, engine.stops ?? (loses ? 'the engine is killed and forgets' : 'the engine is killed'), between(random, 100, 3000), async () => {
+      await engine.stop();
+      world.deaths.push(Date.now());
+    }, engine.start),
     clients: async () => {
       if (busy.has(engine) || !engine.command) return;
       const kind = chosen(random, ['normal', 'pubsub']);

@@ -13,7 +13,7 @@ import { freePorts } from '../proxies.mjs';
 import { random as randomFrom } from '../proxy.mjs';
 import { nats } from '../nats.mjs';
 import { redis, sentinel } from '../redis.mjs';
-import { continuous, followed, Order, ordered } from './check.mjs';
+import { continuous, followed, Order, ordered, timesForgotten } from './check.mjs';
 import { follower, member, publish, publisher, socketIoMember } from './clients.mjs';
 import { faults, link } from './faults.mjs';
 
@@ -25,6 +25,8 @@ const CHANGE_MS = 200;
 const POLL_MS = 100;
 /** Everything is current this long after the last fault. */
 const SETTLE_MS = 10_000;
+/** How long a node may still send a message whose publisher gave up: it is stopped for up to 8 s, and then tries for 4 s. */
+const LATER_MS = 12_000;
 
 const config = (engine, name, upstream, history) => `
 [cluster]
@@ -123,7 +125,7 @@ export async function chaos({ seed, seconds, engine: kind = 'redis', history, lo
     const nodes = [];
     for (const name of NODES) nodes.push(await node(cleanup, name, engine, upstream, history));
     let finish;
-    const world = { engine, upstream, nodes, loses, isOver: false, isSettling: false, over: new Promise((resolve) => { finish = resolve; }) };
+    const world = { engine, upstream, nodes, loses, deaths: [], isOver: false, isSettling: false, over: new Promise((resolve) => { finish = resolve; }) };
     const members = ROOMS.flatMap((room) => [
       ...Array.from({ length: crowd }, (_, n) => member(world, own(), `member ${n} of ${room}`, room, ['/ws', '/sockjs/websocket'][n % 2])),
       ...['websocket', 'polling'].map((transport) => socketIoMember(world, own(), `${transport} of ${room}`, room, transport)),
@@ -163,6 +165,10 @@ export async function chaos({ seed, seconds, engine: kind = 'redis', history, lo
     const order = new Order();
     const publications = [...publishers.flatMap(({ log }) => log), ...marks];
     const unsure = new Set(publications.filter(({ outcome }) => outcome !== 'ok').map(({ id }) => id));
+    // An engine that keeps what it has, keeps the idempotency keys.
+    const deaths = loses || kind === 'sentinel' ? world.deaths : [];
+    const forgotten = new Map(publications.map((entry) => [entry.id, timesForgotten(entry, deaths, LATER_MS)]));
+    const timesOf = (id) => forgotten.get(id) ?? 0;
     for (const { name, log, protocol } of members) {
       if (history && protocol === 'stentor.v1') {
         wrong.push(...continuous(log, name));
@@ -172,18 +178,18 @@ export async function chaos({ seed, seconds, engine: kind = 'redis', history, lo
         let stay = [];
         for (const entry of [...log, { open: null }]) {
           if ('open' in entry) {
-            wrong.push(...ordered(stay, name, unsure));
+            wrong.push(...ordered(stay, name, unsure, timesOf));
             stay = [];
           } else if (entry.id) stay.push(entry.id);
         }
       }
     }
-    wrong.push(...order.wrong, ...order.publishers(unsure));
+    wrong.push(...order.wrong, ...order.publishers(unsure), ...order.repeated(timesOf));
     if (history && !loses) {
       // Who has received a message of a room receives all that follow, or hears of a gap: an engine that is killed begins another epoch.
       const isAnnounced = ({ room, from, to }) => members.some((one) => one.room === room && one.log.some(({ gap, at }) => gap && at > from && at < to + SETTLE_MS));
       const first = (room) => Math.min(...members.filter((one) => one.room === room).flatMap(({ log }) => log.find(({ id }) => id)?.at ?? Infinity));
-      const lost = publications.filter(({ id, room, from, to, outcome }) => outcome === 'ok' && from > first(room) && !order.of(id) && !isAnnounced({ room, from, to }));
+      const lost = publications.filter(({ id, room, from, to, outcome }) => outcome === 'ok' && from > first(room) && !order.has(id) && !isAnnounced({ room, from, to }));
       wrong.push(...lost.map(({ id, to }) => `${id} was accepted at ${((to - begun) / 1000).toFixed(1)} s, and nobody received it`));
     }
     if (!history) wrong.push(...localLosses(publications, members));
@@ -199,6 +205,7 @@ export async function chaos({ seed, seconds, engine: kind = 'redis', history, lo
       outcomes,
       messages: members.reduce((sum, { log }) => sum + log.filter(({ id }) => id).length, 0),
       stays: members.reduce((sum, { log }) => sum + log.filter(({ stay }) => stay).length, 0),
+      repeated: order.repeated(() => 0).length,
       gaps: members.reduce((sum, { log }) => sum + log.filter(({ gap }) => gap).length, 0),
       versions: followers.map(({ log }) => log.length),
       fetched: fetched.count, overlaps: upstream.overlaps, settled_ms,

@@ -205,7 +205,8 @@ pub enum Request {
         room: Room,
         /// The content.
         payload: Bytes,
-        /// A second request with the same key, within five minutes, has no effect and receives the same answer.
+        /// A second request with the same key, within five minutes, has no effect and receives the same answer, unless the engine has lost
+        /// its data.
         idempotency_key: Option<Arc<str>>,
         /// How much history is kept.
         limits: HistoryLimits,

@@ -5,7 +5,8 @@
 //! Otherwise a message that is sent again could follow one that was published after it.
 //!
 //! **Invariants.** Each message is decided once. It isn't sent any more when its time is over, so its publisher's next message
-//! follows it. Each attempt has the same idempotency key.
+//! follows it. Each attempt has the same idempotency key, so a message has one position in an epoch. An engine that has lost its data doesn't
+//! know the key: it stores the message again, in a new epoch.
 
 use crate::NodeId;
 use crate::engine::{EngineError, Reply, Request};

@@ -473,6 +473,32 @@ fn an_engine_that_forgets_or_goes_back_is_announced() {
     assert_eq!(updates, [START, head], "by a detour that announces a gap");
 }
 
+/// The node sends it again. An engine that forgot doesn't know the idempotency key any more.
+#[test]
+fn a_message_whose_answer_is_lost_has_one_position_per_epoch() {
+    for (forgets, positions) in [(false, 1), (true, 2)] {
+        let mut cluster = Cluster::new(2, 1);
+        cluster.set_interest(1, 0, true);
+        cluster.run_until_idle();
+        cluster.publish(0, 0, 0);
+        cluster.execute(0, true);
+        if forgets {
+            cluster.bus.forget();
+        }
+        cluster.run_until_idle();
+        assert!(cluster.nodes[0].publishers[0].waits.is_some(), "its answer is lost");
+        cluster.pass(Duration::from_millis(250));
+        cluster.run_until_idle();
+        assert!(cluster.nodes[0].publishers[0].waits.is_none() && cluster.refused == 0, "it is accepted");
+        let stored = cluster.truth[0].0.iter().filter(|(_, payload)| payload.starts_with(b"m 0 0 1"));
+        let epochs: Vec<Epoch> = stored.map(|(position, _)| position.epoch).collect();
+        assert_eq!(epochs.len(), positions);
+        assert_eq!(epochs.iter().collect::<HashSet<_>>().len(), positions);
+        let member = cluster.member(1, 0);
+        assert_eq!((member.received, member.gaps), (positions, positions - 1), "the new epoch is announced");
+    }
+}
+
 #[test]
 fn an_empty_room_is_confirmed_without_a_gap() {
     let mut cluster = Cluster::new(1, 1);

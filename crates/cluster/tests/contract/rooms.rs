@@ -121,11 +121,12 @@ pub(crate) async fn an_idempotency_key_has_one_effect(fixture: &impl Fixture) {
 pub(crate) async fn a_server_without_its_data_begins_another_epoch(fixture: &impl Fixture) {
     let before = Node::connect(fixture).await;
     let r = room("r");
-    let old = before.append(&r, "old").await;
+    let old = before.append_with(&r, "old", Some("k"), KEEP).await;
     fixture.forget().await;
     drop(before);
     let node = Node::connect(fixture).await;
-    let new = node.append(&r, "new").await;
+    // It doesn't know the idempotency key any more.
+    let new = node.append_with(&r, "new", Some("k"), KEEP).await;
     assert_eq!(new.offset, 1);
     assert_ne!(new.epoch, old.epoch);
     assert_eq!(node.history(&r, old, 10).await, (Some(new), vec!["new".into()], true));
