@@ -77,7 +77,7 @@ impl Link {
             replication_id: "".into(),
             known_scripts: Arc::default(),
         };
-        let info = link.info().await?;
+        let info = link.info(&["server", "replication"]).await?;
         let version = field(&info, "redis_version").unwrap_or_default();
         let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
         let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
@@ -119,7 +119,8 @@ impl Link {
 
     /// Checks that the server is still the same primary, and the one to use. It answers, so the connection works.
     pub(crate) async fn check(&self) -> Result<(), String> {
-        let info = self.info().await?;
+        // The section `server` would be most of the bytes.
+        let info = self.info(&["replication"]).await?;
         if primary_of(&info)? != &*self.replication_id {
             return Err("the server's data has changed".into());
         }
@@ -148,10 +149,12 @@ impl Link {
         }
     }
 
-    async fn info(&self) -> Result<String, String> {
+    async fn info(&self, sections: &[&str]) -> Result<String, String> {
         let mut pipeline = Pipeline::new();
         // Several sections in one command need Redis 7.
-        pipeline.cmd("INFO").arg("server").cmd("INFO").arg("replication");
+        for section in sections {
+            pipeline.cmd("INFO").arg(*section);
+        }
         let replies = self.send(&pipeline).await?;
         if let Some(Value::ServerError(error)) = replies.first() {
             return Err(explain(error.clone().into()));
