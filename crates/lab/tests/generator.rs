@@ -86,6 +86,12 @@ fn an_open_loop_sends_on_schedule_and_gets_everything_back() {
 }
 
 #[test]
+fn nothing_is_taken_off_where_idle_connections_are_not_looked_at() {
+    let outcome = check_honest(false, |spec| spec.idle = Duration::ZERO, echo(), None);
+    assert!(outcome.idle.wall.is_zero() && outcome.server_cpu_per_message().is_some(), "{:?}", outcome.idle);
+}
+
+#[test]
 fn masks_with_a_key() {
     check_honest(false, |spec| spec.mask = [0xde, 0xad, 0xbe, 0xef], echo(), None);
 }

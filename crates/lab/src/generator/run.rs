@@ -94,9 +94,12 @@ fn run_on_open(
 
     // What came while the others were waited for belongs to nobody.
     pool.turn_for(Duration::from_millis(20), &mut Ignore)?;
-    let begin = pool.read_clocks();
-    pool.turn_for(pool.spec.idle, &mut Ignore)?;
-    outcome.idle = begin.until(&pool.read_clocks());
+    // Of no time at all, a share of it says nothing.
+    if !pool.spec.idle.is_zero() {
+        let begin = pool.read_clocks();
+        pool.turn_for(pool.spec.idle, &mut Ignore)?;
+        outcome.idle = begin.until(&pool.read_clocks());
+    }
 
     match pool.spec.load.clone() {
         LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure } => {
