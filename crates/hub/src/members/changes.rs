@@ -67,3 +67,6 @@ impl Changes {
         self.count * (size_of::<(Room, SessionId)>() + 16)
     }
 }
+
+#[cfg(test)]
+mod tests;
