@@ -119,9 +119,7 @@ struct Serving {
 struct State {
     over: bool,
     clients: Vec<TcpStream>,
-    /// When version 0 is due, nanoseconds of CLOCK_MONOTONIC; `None`: not said yet.
-    begin_ns: Option<u64>,
-    /// Where only the newest version is answered: how often there is one.
+    /// When versions are due; `None`: not said yet.
     pace: Option<Pace>,
     versions: Versions,
     /// The version that is answered next; `None` before the first answer.
@@ -140,7 +138,6 @@ impl Upstream {
         let state = State {
             over: false,
             clients: Vec::new(),
-            begin_ns: None,
             pace: None,
             versions: Versions::new(content),
             next: None,
@@ -171,8 +168,10 @@ impl Upstream {
 
     /// Says when version 0 is due.
     pub fn begin_in(&self, span: Duration) {
-        let begin_ns = monotonic_ns() + span.as_nanos() as u64;
-        self.serving.change(|state| state.begin_ns = Some(begin_ns));
+        let base_ns = monotonic_ns() + span.as_nanos() as u64;
+        if let Pacing::Every(rate_hz) = self.serving.pacing {
+            self.serving.change(|state| state.pace = Some(Pace { first: 0, base_ns, rate_hz }));
+        }
     }
 
     /// Ends it; returns what it has done.
@@ -329,13 +328,11 @@ impl Serving {
                 return Some(Arc::clone(&state.last));
             }
             let now_ns = monotonic_ns();
-            let due = match (wanted, self.pacing) {
-                (None, _) => Some((0, self.clock.at_ns(asked) + self.hesitates.as_nanos() as u64)),
-                (Some(next), Pacing::Every(rate_hz)) => {
-                    state.begin_ns.map(|begin_ns| (next, begin_ns + (next as f64 / rate_hz * 1e9) as u64))
-                }
-                (Some(next), Pacing::Newest) => state.pace.map(|pace| {
-                    let number = pace.newest(now_ns).max(next);
+            let due = match wanted {
+                None => Some((0, self.clock.at_ns(asked) + self.hesitates.as_nanos() as u64)),
+                Some(next) => state.pace.map(|pace| {
+                    let skips = self.pacing == Pacing::Newest;
+                    let number = if skips { pace.newest(now_ns).max(next) } else { next };
                     (number, pace.due_ns(number))
                 }),
             };

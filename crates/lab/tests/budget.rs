@@ -8,7 +8,7 @@ mod server;
 use std::time::{Duration, Instant};
 
 use server::{Fault, Server};
-use stentor_lab::generator::{LoadSpec, Outcome, Spec, run};
+use stentor_lab::generator::{BudgetPlan, LoadSpec, Outcome, Spec, run};
 
 /// How often a generator may be too busy for the rate of connecting.
 const TRIES: usize = 10;
@@ -33,7 +33,7 @@ fn spend(spec: &Spec) -> (Outcome, Duration) {
 fn a_budget_ends_when_the_server_has_used_it() {
     let cpu = Duration::from_millis(400);
     let (often, seldom) = (Duration::from_millis(20), Duration::from_millis(200));
-    let budget = |every, cpu, one_by_one| LoadSpec::Budget { bytes: 17, every, cpu, one_by_one };
+    let budget = |every, cpu, one_by_one| LoadSpec::Budget(BudgetPlan { bytes: 17, every, cpu, one_by_one });
     let mut spec = Spec::new(([127, 0, 0, 1], 0).into(), "/ws", 5000, budget(often, cpu, false));
     spec.server_pids = vec![std::process::id()];
     spec.connect_rate_hz = 200.0;

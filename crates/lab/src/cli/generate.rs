@@ -8,7 +8,8 @@ use clap::{Args, ValueEnum};
 
 use crate::Error;
 use crate::generator::{
-    Cut, Invocation, Latencies, LoadSpec, Misbehaviour, Outcome, Protocol, Publisher, Spec, Workers,
+    BudgetPlan, Cut, Invocation, Latencies, LoadSpec, Misbehaviour, Outcome, Protocol, Publisher, Spec,
+    Workers,
 };
 use crate::measure::end_children_on_signal;
 
@@ -119,7 +120,8 @@ pub(super) fn generate(arguments: GenerateArguments, out: &mut dyn Write) -> Res
         Mode::Receive => LoadSpec::Receive { bytes, measure },
         Mode::Idle => LoadSpec::Idle { hold: measure },
         Mode::Budget => {
-            LoadSpec::Budget { bytes: 17, every: Duration::from_secs(1), cpu: measure, one_by_one: false }
+            let every = Duration::from_secs(1);
+            LoadSpec::Budget(BudgetPlan { bytes: 17, every, cpu: measure, one_by_one: false })
         }
         Mode::Reconnect => LoadSpec::Reconnect { cut: Cut::Finish, bytes, publisher: Publisher::Own },
         Mode::NeverRead => misbehave(Misbehaviour::NeverReads),

@@ -1,9 +1,8 @@
-//! Everybody asks for one thing at once, and is answered once.
+//! All clients ask for one thing at once, and each is answered once.
 
 use std::time::{Duration, Instant};
 
 use super::pool::{ConnectionPool, Load, Message};
-use super::{Latencies, Outcome};
 use crate::Error;
 
 /// How long the answers may take.
@@ -13,42 +12,38 @@ const BURST: usize = 64;
 
 struct Answers {
     begin_ns: u64,
-    latency: Latencies,
-    arrived: u64,
 }
 
 impl Load for Answers {
     fn message(&mut self, pool: &mut ConnectionPool, message: Message) {
         if message.head.is_none() || !message.clean {
             pool.audit.corrupt += 1;
-            return;
+        } else {
+            pool.deliver(&message, self.begin_ns);
         }
-        self.arrived += 1;
-        self.latency.record_ns(message.at_ns.saturating_sub(self.begin_ns));
     }
 }
 
-pub(super) fn run(pool: &mut ConnectionPool, outcome: &mut Outcome) -> Result<(), Error> {
+pub(super) fn run(pool: &mut ConnectionPool) -> Result<(), Error> {
     let before = pool.read_clocks();
     let begin = Instant::now();
-    let mut load = Answers { begin_ns: pool.ns(begin), latency: Latencies::new(), arrived: 0 };
+    let mut load = Answers { begin_ns: pool.ns(begin) };
     let open = pool.open_ones();
     for some in open.chunks(BURST) {
         for number in some {
-            pool.ask(*number);
+            pool.send(*number, &[]);
         }
         pool.turn(Some(Instant::now()), &mut load)?;
     }
-    // Asking took so long: what the last one's answer can't be faster by.
-    outcome.asking = begin.elapsed();
-    pool.turn_while(WITHIN, &mut load, |pool, load| {
-        load.arrived < open.len() as u64 && pool.audit.lost_connections == 0
-    })?;
-    outcome.load = before.until(&pool.read_clocks());
-    outcome.messages = load.arrived;
-    outcome.last_of_each_ns.push(load.latency.max().as_nanos() as u64);
-    outcome.latency = load.latency;
+    // The last answer can't be faster than asking.
+    pool.outcome.asking = begin.elapsed();
     pool.audit.expected = open.len() as u64;
-    pool.audit.delivered = load.arrived;
+    pool.turn_while(WITHIN, &mut load, |pool, _| {
+        pool.audit.delivered < pool.audit.expected && pool.audit.lost_connections == 0
+    })?;
+    let end = pool.read_clocks();
+    pool.outcome.measured(&before, &end);
+    let last = pool.outcome.latency.max();
+    pool.outcome.last_of_each_ns.push(last.as_nanos() as u64);
     Ok(())
 }

@@ -12,12 +12,10 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::pool::{ConnectionPool, Load, Message};
-use super::{Latencies, Outcome};
 use crate::Error;
 use crate::payload;
+use serde::{Deserialize, Serialize};
 
-/// How long echoes may be late after the end.
-const LATE: Duration = Duration::from_secs(5);
 /// How often the server's clock is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// From one point of the trace to the next.
@@ -29,27 +27,30 @@ const RATE_REACHED: f64 = 0.97;
 /// How long the budget may last beyond what connecting takes.
 const LASTS_MAX: Duration = Duration::from_secs(60);
 
-/// See [`super::LoadSpec::Budget`].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+/// Connections that are opened one after the other, each of which sends and is answered from then on, until the server has
+/// used so much CPU.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct BudgetPlan {
+    /// Payload, which may be too short for a time.
     pub bytes: usize,
+    /// From one message of a connection to its next.
     pub every: Duration,
+    /// The server's CPU time.
     pub cpu: Duration,
+    /// The next one is begun when the last one is up, instead of at the rate of the spec.
     pub one_by_one: bool,
 }
 
 struct Echoing {
-    plan: Plan,
+    plan: BudgetPlan,
     /// When the first message of each connection is due.
     first_due: Vec<Option<Instant>>,
     /// The next message of each open connection, in the order in which they are due.
     next: VecDeque<(Instant, usize)>,
-    latency: Latencies,
-    arrived: u64,
 }
 
 impl Load for Echoing {
-    fn opened(&mut self, _fleet: &mut ConnectionPool, number: usize) {
+    fn opened(&mut self, _pool: &mut ConnectionPool, number: usize) {
         let due = Instant::now() + self.plan.every;
         if self.first_due.len() <= number {
             self.first_due.resize(number + 1, None);
@@ -60,23 +61,16 @@ impl Load for Echoing {
 
     fn message(&mut self, pool: &mut ConnectionPool, message: Message) {
         let Some(head) = pool.check(&message, self.plan.bytes, |_| true) else { return };
-        self.arrived += 1;
         if let Some(Some(first)) = self.first_due.get(message.number) {
             let intended_ns = pool.ns(*first) + self.plan.every.as_nanos() as u64 * head.sequence;
-            self.latency.record_ns(message.at_ns.saturating_sub(intended_ns));
+            pool.deliver(&message, intended_ns);
         }
     }
 }
 
 impl Echoing {
     /// Sends what is due; returns when the next message is.
-    fn send_due(
-        &mut self,
-        pool: &mut ConnectionPool,
-        now: Instant,
-        payload: &mut [u8],
-        outcome: &mut Outcome,
-    ) -> Option<Instant> {
+    fn send_due(&mut self, pool: &mut ConnectionPool, now: Instant, payload: &mut [u8]) -> Option<Instant> {
         for _ in 0..BURST {
             let (due, number) = *self.next.front()?;
             if due > now {
@@ -84,7 +78,7 @@ impl Echoing {
             }
             self.next.pop_front();
             if pool.is_open(number) {
-                outcome.lag.record_ns(now.duration_since(due).as_nanos() as u64);
+                pool.outcome.lag.record_ns(now.duration_since(due).as_nanos() as u64);
                 pool.send_message(number, payload, pool.ns(due));
                 pool.audit.expected += 1;
                 self.next.push_back((due + self.plan.every, number));
@@ -94,7 +88,7 @@ impl Echoing {
     }
 }
 
-pub(super) fn run(pool: &mut ConnectionPool, plan: &Plan, outcome: &mut Outcome) -> Result<(), Error> {
+pub(super) fn run(pool: &mut ConnectionPool, plan: &BudgetPlan) -> Result<(), Error> {
     let rate_hz = pool.spec.connect_rate_hz;
     let connections_max = pool.spec.connections;
     if connections_max == 0 || (rate_hz <= 0.0 && !plan.one_by_one) || pool.spec.server_pids.is_empty() {
@@ -102,11 +96,9 @@ pub(super) fn run(pool: &mut ConnectionPool, plan: &Plan, outcome: &mut Outcome)
     }
     let mut payload = payload::blank_numbered(plan.bytes);
     let mut load = Echoing {
-        plan: Plan { bytes: payload.len(), ..*plan },
+        plan: BudgetPlan { bytes: payload.len(), ..*plan },
         first_due: Vec::with_capacity(connections_max),
         next: VecDeque::with_capacity(connections_max),
-        latency: Latencies::new(),
-        arrived: 0,
     };
     let each = if plan.one_by_one { Duration::ZERO } else { Duration::from_secs_f64(1.0 / rate_hz) };
     let begun_at = pool.read_clocks();
@@ -121,13 +113,13 @@ pub(super) fn run(pool: &mut ConnectionPool, plan: &Plan, outcome: &mut Outcome)
         if now >= next_look {
             next_look = now + LOOK_EVERY;
             let used = begun_at.until(&pool.read_clocks());
-            let point = || pool.progress(&begun_at, load.arrived);
-            if now >= next_point {
+            let is_over = used.server_cpu >= plan.cpu;
+            if now >= next_point || is_over {
                 next_point += TRACE_EVERY;
-                outcome.progress.push(point());
+                let point = pool.progress(&begun_at, pool.audit.delivered);
+                pool.outcome.progress.push(point);
             }
-            if used.server_cpu >= plan.cpu {
-                outcome.progress.push(point());
+            if is_over {
                 break used;
             }
             if now > deadline || pool.audit.lost_connections > 0 {
@@ -149,7 +141,7 @@ pub(super) fn run(pool: &mut ConnectionPool, plan: &Plan, outcome: &mut Outcome)
             next_connection += each;
             last_begun = now;
         }
-        let mut due = load.send_due(pool, now, &mut payload, outcome).unwrap_or(next_look).min(next_look);
+        let mut due = load.send_due(pool, now, &mut payload).unwrap_or(next_look).min(next_look);
         if !plan.one_by_one && pool.begun() < connections_max {
             due = due.min(next_connection);
         }
@@ -162,12 +154,9 @@ pub(super) fn run(pool: &mut ConnectionPool, plan: &Plan, outcome: &mut Outcome)
             "{reached_hz:.0} connections a second instead of {rate_hz:.0}"
         )));
     }
-    outcome.load = used;
-    outcome.connections = pool.open() as u64;
-    outcome.messages = load.arrived;
+    pool.outcome.load = used;
+    pool.outcome.connections = pool.open() as u64;
+    pool.outcome.messages = pool.audit.delivered;
     // What is under way comes back still.
-    pool.turn_while(LATE, &mut load, |pool, load| load.arrived < pool.audit.expected)?;
-    outcome.latency = load.latency;
-    pool.audit.delivered = load.arrived;
-    Ok(())
+    pool.turn_while(pool.spec.late, &mut load, |pool, _| pool.audit.delivered < pool.audit.expected)
 }

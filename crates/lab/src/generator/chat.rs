@@ -14,7 +14,7 @@
 use std::time::{Duration, Instant};
 
 use super::pool::{ConnectionPool, Load, Message};
-use super::{Latencies, Outcome, Span};
+use super::{Latencies, Span};
 use crate::Error;
 use crate::payload;
 use serde::{Deserialize, Serialize};
@@ -127,7 +127,7 @@ impl Load for Room {
     }
 }
 
-pub(super) fn run(pool: &mut ConnectionPool, plan: &ChatPlan, outcome: &mut Outcome) -> Result<(), Error> {
+pub(super) fn run(pool: &mut ConnectionPool, plan: &ChatPlan) -> Result<(), Error> {
     let clients = pool.open_ones();
     if clients.is_empty() || plan.rates_hz.iter().any(|rate_hz| *rate_hz <= 0.0) {
         return Err(Error::Generator("a chat needs clients, and rates above 0".into()));
@@ -135,14 +135,14 @@ pub(super) fn run(pool: &mut ConnectionPool, plan: &ChatPlan, outcome: &mut Outc
     let mut next = 0;
     let begun = pool.read_clocks();
     for rate_hz in &plan.rates_hz {
-        let step = run_step(pool, plan, &clients, *rate_hz, &mut next, outcome)?;
+        let step = run_step(pool, plan, &clients, *rate_hz, &mut next)?;
         let over = step.wrong > 0 || pool.audit.lost_connections > 0 || step.latency.mean() >= plan.mean_max;
-        outcome.steps.push(step);
+        pool.outcome.steps.push(step);
         if over {
             break;
         }
     }
-    outcome.load = begun.until(&pool.read_clocks());
+    pool.outcome.load = begun.until(&pool.read_clocks());
     Ok(())
 }
 
@@ -152,7 +152,6 @@ fn run_step(
     clients: &[usize],
     rate_hz: f64,
     next: &mut u64,
-    outcome: &mut Outcome,
 ) -> Result<ChatStep, Error> {
     let count = ((plan.step.as_secs_f64() * rate_hz).round() as usize).max(1);
     let before = pool.read_clocks();
@@ -190,9 +189,9 @@ fn run_step(
     for ((_, at_ns), intended_ns) in room.copies.iter().zip(&room.intended_ns) {
         last.record_ns(at_ns.saturating_sub(*intended_ns));
     }
-    outcome.latency.merge(&room.latency);
-    outcome.lag.merge(&room.lag);
-    outcome.messages += room.arrived;
+    pool.outcome.latency.merge(&room.latency);
+    pool.outcome.lag.merge(&room.lag);
+    pool.outcome.messages += room.arrived;
     Ok(ChatStep {
         rate_hz,
         offered_hz: rate_hz * clients.len() as f64,

@@ -7,9 +7,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::Publisher;
 use super::outcome::Reading;
 use super::pool::{ConnectionPool, Load, Message};
-use super::{Latencies, Outcome, Publisher};
 use crate::Error;
 use crate::document::Document;
 use crate::payload;
@@ -48,21 +48,16 @@ impl Plan {
 
 struct Receiving {
     plan: Plan,
-    latency: Latencies,
-    delivered: u64,
     /// Of each measured publication, the latencies of its receivers, nanoseconds.
     each_ns: Vec<Vec<u64>>,
     /// Deliveries of the last publication.
     of_final: usize,
-    /// Deliveries of any publication.
-    arrived: u64,
     /// When publication 0 was due, as the first one that came says; nanoseconds of CLOCK_MONOTONIC.
     begin_ns: Option<u64>,
 }
 
 impl Load for Receiving {
     fn message(&mut self, pool: &mut ConnectionPool, message: Message) {
-        self.arrived += 1;
         let plan = self.plan;
         let Some(head) = pool.check(&message, plan.bytes, |sequence| plan.measures(sequence)) else {
             return;
@@ -73,13 +68,14 @@ impl Load for Receiving {
         }
         self.of_final += usize::from(head.sequence + 1 == plan.total());
         if plan.measures(head.sequence) {
-            let latency_ns = message.at_ns.saturating_sub(head.intended_ns);
-            self.delivered += 1;
-            // Its own copy doesn't come from another node.
-            if pool.spec.entry.is_none() || message.number + 1 < pool.spec.connections {
-                self.latency.record_ns(latency_ns);
-                self.each_ns[(head.sequence - plan.warm_up) as usize].push(latency_ns);
+            if pool.spec.entry.is_some() && message.number + 1 == pool.spec.connections {
+                // The publisher's own copy doesn't come from another node.
+                pool.audit.delivered += 1;
+                return;
             }
+            pool.deliver(&message, head.intended_ns);
+            let each_ns = &mut self.each_ns[(head.sequence - plan.warm_up) as usize];
+            each_ns.push(message.at_ns.saturating_sub(head.intended_ns));
         }
     }
 }
@@ -93,15 +89,16 @@ struct Publishing {
     begin: Option<Instant>,
     /// Publications that were due.
     sent: u64,
-    /// The clocks, deliveries and bytes received so far.
-    first: Option<(Reading, u64, u64)>,
-    end: Option<(Reading, u64, u64)>,
+    /// The clocks before the first measured one.
+    first: Option<Reading>,
+    /// Whether the one after the last is due.
+    is_over: bool,
     /// Ends of slices that have come, the begin of the first one included; and the clocks at the last of them.
     cuts: u64,
     cut: Option<Reading>,
 }
 
-pub(super) fn run(pool: &mut ConnectionPool, mut plan: Plan, outcome: &mut Outcome) -> Result<(), Error> {
+pub(super) fn run(pool: &mut ConnectionPool, mut plan: Plan) -> Result<(), Error> {
     let payload = match pool.spec.deflate {
         // Padding would compress to nothing.
         true => payload::json(plan.bytes),
@@ -116,15 +113,8 @@ pub(super) fn run(pool: &mut ConnectionPool, mut plan: Plan, outcome: &mut Outco
     }
     pool.expect_from_zero();
     let readers = pool.open();
-    let mut load = Receiving {
-        plan,
-        latency: Latencies::new(),
-        delivered: 0,
-        each_ns: vec![Vec::new(); plan.count as usize],
-        of_final: 0,
-        arrived: 0,
-        begin_ns: None,
-    };
+    let mut load =
+        Receiving { plan, each_ns: vec![Vec::new(); plan.count as usize], of_final: 0, begin_ns: None };
     let period = plan.period();
     let lasts = period.mul_f64(plan.total() as f64);
     let mut deadline = Instant::now() + lasts + pool.spec.late + BEGIN_WITHIN;
@@ -142,11 +132,11 @@ pub(super) fn run(pool: &mut ConnectionPool, mut plan: Plan, outcome: &mut Outco
     loop {
         let now = Instant::now();
         let due = match &mut publishing {
-            Some(publishing) => publishing.step(pool, &load, now, outcome),
+            Some(publishing) => publishing.step(pool, &load, now),
             None => None,
         };
         let over =
-            load.of_final >= readers && publishing.as_ref().is_none_or(|publishing| publishing.end.is_some());
+            load.of_final >= readers && publishing.as_ref().is_none_or(|publishing| publishing.is_over);
         if over || now > deadline {
             break;
         }
@@ -157,34 +147,37 @@ pub(super) fn run(pool: &mut ConnectionPool, mut plan: Plan, outcome: &mut Outco
         pool.turn(Some(due.unwrap_or(deadline).min(now + Duration::from_millis(50))), &mut load)?;
     }
     match publishing {
-        Some(Publishing { first: Some(first), end: Some(end), .. }) => {
-            outcome.load = first.0.until(&end.0);
-            outcome.messages = end.1 - first.1;
-            outcome.received_bytes = end.2 - first.2;
-        }
+        Some(publishing) if publishing.is_over => {}
         Some(_) => return Err(Error::Generator("the publications were not finished in time".into())),
         None => {
-            outcome.load = follower_begin.until(&pool.read_clocks());
-            outcome.messages = load.delivered;
+            pool.outcome.load = follower_begin.until(&pool.read_clocks());
+            pool.outcome.messages = pool.audit.delivered;
         }
     }
-    outcome.latency = load.latency;
     for mut ns in load.each_ns {
         ns.sort_unstable();
         let last_ns = ns.last().copied().unwrap_or(0);
         let p99_ns = ns.get(ns.len() * 99 / 100).copied().unwrap_or(0);
-        outcome.p99_of_each_ns.push(p99_ns);
-        outcome.last_of_each_ns.push(last_ns);
-        outcome.overlapping += u64::from(u128::from(last_ns) > period.as_nanos());
+        pool.outcome.p99_of_each_ns.push(p99_ns);
+        pool.outcome.last_of_each_ns.push(last_ns);
+        pool.outcome.overlapping += u64::from(u128::from(last_ns) > period.as_nanos());
     }
     pool.audit.expected = readers as u64 * plan.count;
-    pool.audit.delivered = load.delivered;
     Ok(())
 }
 
 impl Publishing {
     fn new(payload: Vec<u8>) -> Self {
-        Self { publisher: None, payload, begin: None, sent: 0, first: None, end: None, cuts: 0, cut: None }
+        Self {
+            publisher: None,
+            payload,
+            begin: None,
+            sent: 0,
+            first: None,
+            is_over: false,
+            cuts: 0,
+            cut: None,
+        }
     }
 
     /// When the next slice begins, or the last one ends.
@@ -198,54 +191,44 @@ impl Publishing {
     }
 
     /// Ends the slices that are over.
-    fn cut_slices(
-        &mut self,
-        pool: &ConnectionPool,
-        plan: &Plan,
-        now: Instant,
-        outcome: &mut Outcome,
-    ) -> Option<Instant> {
+    fn cut_slices(&mut self, pool: &mut ConnectionPool, plan: &Plan, now: Instant) -> Option<Instant> {
         while let Some(at) = self.next_cut(plan, pool.spec.slices) {
             if now < at {
                 return Some(at.max(now + COARSE));
             }
             let clocks = pool.read_clocks();
-            outcome.slices.extend(self.cut.replace(clocks).map(|before| before.until(&clocks)));
+            pool.outcome.slices.extend(self.cut.replace(clocks).map(|before| before.until(&clocks)));
             self.cuts += 1;
         }
         None
     }
 
     /// Publishes what is due; returns when something is next.
-    fn step(
-        &mut self,
-        pool: &mut ConnectionPool,
-        load: &Receiving,
-        now: Instant,
-        outcome: &mut Outcome,
-    ) -> Option<Instant> {
+    fn step(&mut self, pool: &mut ConnectionPool, load: &Receiving, now: Instant) -> Option<Instant> {
         let plan = load.plan;
         if self.begin.is_none() {
             let ago = pool.ns(now).saturating_sub(load.begin_ns?);
             self.begin = now.checked_sub(Duration::from_nanos(ago) + READ_EARLY);
         }
         let begin = self.begin?;
-        let next_cut = self.cut_slices(pool, &plan, now, outcome);
+        let next_cut = self.cut_slices(pool, &plan, now);
         let due = begin + Duration::from_secs_f64(self.sent as f64 / plan.rate_hz);
-        if self.end.is_some() || now < due {
+        if self.is_over || now < due {
             let due = if self.publisher.is_some() { due } else { due.max(now + COARSE) };
             let due = next_cut.map_or(due, |cut| cut.min(due));
-            return self.end.is_none().then_some(due);
+            return (!self.is_over).then_some(due);
         }
         if self.sent == plan.total() {
-            self.end = Some((pool.read_clocks(), load.arrived, pool.received_bytes));
+            let end = pool.read_clocks();
+            pool.outcome.measured(self.first.as_ref()?, &end);
+            self.is_over = true;
             return None;
         }
         if self.sent == plan.warm_up {
-            self.first = Some((pool.read_clocks(), load.arrived, pool.received_bytes));
+            self.first = Some(pool.read_clocks());
         }
         if plan.measures(self.sent) && self.publisher.is_some() {
-            outcome.lag.record_ns(Instant::now().duration_since(due).as_nanos() as u64);
+            pool.outcome.lag.record_ns(Instant::now().duration_since(due).as_nanos() as u64);
         }
         let intended_ns = pool.ns(due);
         if let Some(publisher) = self.publisher {
@@ -255,39 +238,4 @@ impl Publishing {
         let due = due + plan.period();
         Some(next_cut.map_or(due, |cut| cut.min(due)))
     }
-}
-
-struct Listening {
-    bytes: usize,
-    latency: Latencies,
-    delivered: u64,
-}
-
-impl Load for Listening {
-    fn message(&mut self, pool: &mut ConnectionPool, message: Message) {
-        if let Some(head) = pool.check(&message, self.bytes, |_| true) {
-            self.delivered += 1;
-            self.latency.record_ns(message.at_ns.saturating_sub(head.intended_ns));
-        }
-    }
-}
-
-/// Receives what the server publishes by its own timer.
-pub(super) fn receive(
-    pool: &mut ConnectionPool,
-    bytes: usize,
-    measure: Duration,
-    outcome: &mut Outcome,
-) -> Result<(), Error> {
-    let document = pool.spec.document.map(|shape| Document::new(shape).text().len());
-    let bytes = document.unwrap_or(bytes.max(payload::TIMED_BYTES));
-    let mut load = Listening { bytes, latency: Latencies::new(), delivered: 0 };
-    let begin = pool.read_clocks();
-    pool.turn_for(measure, &mut load)?;
-    outcome.load = begin.until(&pool.read_clocks());
-    outcome.messages = load.delivered;
-    outcome.latency = load.latency;
-    pool.audit.delivered = load.delivered;
-    pool.audit.expected = load.delivered + pool.audit.gaps;
-    Ok(())
 }

@@ -4,7 +4,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::Outcome;
 use super::pool::{ConnectionPool, Load, Message};
 use crate::Error;
 use crate::document::Document;
@@ -31,7 +30,6 @@ struct Clients {
     bytes: usize,
     has: Vec<Option<Head>>,
     since: Following,
-    delivered: u64,
 }
 
 impl Load for Clients {
@@ -44,7 +42,7 @@ impl Load for Clients {
             None => {}
         }
         self.since.delivered += 1;
-        self.delivered += 1;
+        pool.audit.delivered += 1;
     }
 }
 
@@ -62,12 +60,11 @@ impl Clients {
     }
 }
 
-pub(super) fn run(pool: &mut ConnectionPool, lasts: Duration, outcome: &mut Outcome) -> Result<(), Error> {
+pub(super) fn run(pool: &mut ConnectionPool, lasts: Duration) -> Result<(), Error> {
     let shape =
         pool.spec.document.ok_or_else(|| Error::Generator("there is no document to follow".into()))?;
     let bytes = Document::new(shape).text().len();
-    let mut load =
-        Clients { bytes, has: vec![None; pool.begun()], since: Following::default(), delivered: 0 };
+    let mut load = Clients { bytes, has: vec![None; pool.begun()], since: Following::default() };
     let before = pool.read_clocks();
     let begin = Instant::now();
     for nth in 1.. {
@@ -76,11 +73,11 @@ pub(super) fn run(pool: &mut ConnectionPool, lasts: Duration, outcome: &mut Outc
             break;
         }
         pool.turn_for((begin + next).saturating_duration_since(Instant::now()), &mut load)?;
-        outcome.following.push(load.sample(pool));
+        let sample = load.sample(pool);
+        pool.outcome.following.push(sample);
     }
-    outcome.load = before.until(&pool.read_clocks());
-    outcome.messages = load.delivered;
-    pool.audit.delivered = load.delivered;
-    pool.audit.expected = load.delivered;
+    let end = pool.read_clocks();
+    pool.outcome.measured(&before, &end);
+    pool.audit.expected = pool.audit.delivered;
     Ok(())
 }

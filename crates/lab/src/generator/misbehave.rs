@@ -22,8 +22,6 @@ const LOOK: Duration = Duration::from_secs(2);
 const QUIET: Duration = Duration::from_millis(200);
 /// How long those that say nothing are given to be accepted.
 const ACCEPTED_WITHIN: Duration = Duration::from_millis(300);
-/// How long echoes may be late after the end.
-const LATE: Duration = Duration::from_secs(5);
 /// How long they all may take to come back.
 const BACK_WITHIN: Duration = Duration::from_secs(30);
 /// Payload of what is said in pieces.
@@ -83,15 +81,13 @@ struct Misbehaving {
     /// Connections that have been left or cut, and may come back.
     gone: Vec<usize>,
     payload: Vec<u8>,
-    arrived: u64,
     stopped: bool,
 }
 
 impl Misbehaving {
     fn say(&mut self, pool: &mut ConnectionPool, number: usize) {
-        let now_ns = pool.ns(Instant::now());
         pool.audit.expected += 1;
-        pool.send_message(number, &mut self.payload, now_ns);
+        pool.send_now(number, &mut self.payload);
     }
 }
 
@@ -115,7 +111,7 @@ impl Load for Misbehaving {
         }
         let bytes = self.payload.len();
         if pool.check(&message, bytes, |_| true).is_some() {
-            self.arrived += 1;
+            pool.audit.delivered += 1;
             if !self.stopped {
                 self.say(pool, message.number);
             }
@@ -129,13 +125,12 @@ pub(super) fn run(
     how: Misbehaviour,
     lasts: Duration,
     connected: &mut impl FnMut(&Outcome) -> Result<(), Error>,
-    outcome: &mut Outcome,
 ) -> Result<(), Error> {
     if how == Misbehaviour::Fragments && !pool.spec.protocol.sends() {
         return Err(Error::Usage(format!("clients of {} can't send", pool.spec.protocol.name())));
     }
     let payload = payload::blank(PIECES_OF_BYTES);
-    let mut load = Misbehaving { how, visits: 0, gone: Vec::new(), payload, arrived: 0, stopped: false };
+    let mut load = Misbehaving { how, visits: 0, gone: Vec::new(), payload, stopped: false };
     pool.behavior = how.behavior();
     match how {
         Misbehaviour::Churns { .. } => {}
@@ -152,8 +147,8 @@ pub(super) fn run(
             open_all(pool, &mut load)?;
         }
     }
-    outcome.connections = pool.begun() as u64 - pool.audit.lost_connections;
-    connected(outcome)?;
+    pool.outcome.connections = pool.begun() as u64 - pool.audit.lost_connections;
+    connected(&pool.outcome)?;
 
     let begin = pool.read_clocks();
     let end = Instant::now() + lasts;
@@ -173,7 +168,7 @@ pub(super) fn run(
         }
         _ => pool.turn_for(end.saturating_duration_since(Instant::now()), &mut load)?,
     }
-    outcome.load = begin.until(&pool.read_clocks());
+    pool.outcome.load = begin.until(&pool.read_clocks());
     load.stopped = true;
     match how {
         Misbehaviour::NeverReads | Misbehaviour::ReadsSlowly { .. } => {
@@ -187,16 +182,15 @@ pub(super) fn run(
             }
         }
         Misbehaviour::Fragments => {
-            pool.turn_while(LATE, &mut load, |pool, load| {
-                load.arrived < pool.audit.expected && pool.audit.lost_connections == 0
+            pool.turn_while(pool.spec.late, &mut load, |pool, _| {
+                pool.audit.delivered < pool.audit.expected && pool.audit.lost_connections == 0
             })?;
-            pool.audit.delivered = load.arrived;
         }
         _ => {}
     }
-    outcome.messages = load.visits.max(load.arrived);
+    pool.outcome.messages = load.visits.max(pool.audit.delivered);
     if !how.is_sound() {
-        outcome.cut_off = std::mem::take(&mut pool.audit.lost_connections);
+        pool.outcome.cut_off = std::mem::take(&mut pool.audit.lost_connections);
     }
     Ok(())
 }
@@ -226,7 +220,7 @@ fn churn(
         pool.turn(Some(next.min(end).max(now + Duration::from_micros(2_300))), load)?;
     }
     // Those under way arrive still.
-    pool.turn_while(LATE, load, |pool, load| {
+    pool.turn_while(pool.spec.late, load, |pool, load| {
         load.gone.len() as u64 + pool.audit.lost_connections < pool.begun() as u64
     })
 }

@@ -177,6 +177,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Measures from `begin` to `end`.
+    pub(super) fn measured(&mut self, begin: &Reading, end: &Reading) {
+        self.load = begin.until(end);
+        self.messages = end.arrived - begin.arrived;
+        self.received_bytes = end.received_bytes - begin.received_bytes;
+    }
+
     /// Adds what another process found: it connected before this one, and did the rest at the same time. So
     /// the costs of connecting add up, and what the server used under the load is counted once, by this one.
     pub fn merge(&mut self, other: &Self) {
@@ -325,6 +332,9 @@ pub(super) struct Reading {
     started: Duration,
     own: Duration,
     machine: MachineTime,
+    /// Messages and bytes that have come by then.
+    arrived: u64,
+    received_bytes: u64,
 }
 
 impl Probe {
@@ -338,7 +348,7 @@ impl Probe {
     }
 
     /// Now; `spun` is the time spent on active waiting so far.
-    pub(super) fn read(&self, spun: Duration) -> Reading {
+    pub(super) fn read(&self, spun: Duration, arrived: u64, received_bytes: u64) -> Reading {
         let used =
             |clocks: &[CpuClock]| clocks.iter().filter_map(|clock| clock.read().ok()).sum::<Duration>();
         let at_ns = crate::clock::monotonic_ns();
@@ -350,6 +360,8 @@ impl Probe {
             started,
             own: CpuClock::own().read().unwrap_or_default().saturating_sub(spun),
             machine: MachineTime::now().unwrap_or_default(),
+            arrived,
+            received_bytes,
         }
     }
 }

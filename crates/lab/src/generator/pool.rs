@@ -19,7 +19,7 @@ use stentor_driver::{ConnId, Driver, EpollDriver, Event, Options, Waker};
 use super::Spec;
 use super::line::{ClientBehavior, Line};
 use super::live::ProgressReporter;
-use super::outcome::{Audit, Probe, Progress, Reading};
+use super::outcome::{Audit, Outcome, Probe, Progress, Reading};
 use super::protocol::{Client, ClientEvent, Dialect, Lane, Out};
 use super::tls::{self, Tls};
 use crate::Error;
@@ -68,9 +68,9 @@ impl Message {
 /// What a load does with what happens on the pool.
 pub(super) trait Load {
     /// A connection is open.
-    fn opened(&mut self, _fleet: &mut ConnectionPool, _number: usize) {}
+    fn opened(&mut self, _pool: &mut ConnectionPool, _number: usize) {}
     /// A message arrived.
-    fn message(&mut self, _fleet: &mut ConnectionPool, _message: Message) {}
+    fn message(&mut self, _pool: &mut ConnectionPool, _message: Message) {}
 }
 
 /// Where a connection stands.
@@ -109,12 +109,15 @@ pub(super) struct ConnectionPool {
     slots: Vec<u32>,
     pub(super) spec: Spec,
     pub(super) audit: Audit,
+    /// What has been found so far, but for the audit.
+    pub(super) outcome: Outcome,
     /// Connections and the numbers that were skipped on them: empty unless a server is at fault.
     skipped: HashSet<(usize, u64)>,
     clock: Clock,
     probe: Probe,
-    /// Bytes received so far.
+    /// Bytes and messages received so far.
     pub(super) received_bytes: u64,
+    arrived: u64,
     /// CPU time spent on polls that found nothing.
     spun: Duration,
     /// The CPU clock after the last turn, if that was such a poll.
@@ -157,10 +160,12 @@ impl ConnectionPool {
             slots: Vec::new(),
             spec: spec.clone(),
             audit: Audit::default(),
+            outcome: Outcome::default(),
             skipped: HashSet::new(),
             clock: Clock::new(),
             probe,
             received_bytes: 0,
+            arrived: 0,
             spun: Duration::ZERO,
             idle_since: None,
             open: 0,
@@ -210,7 +215,7 @@ impl ConnectionPool {
     }
 
     pub(super) fn read_clocks(&self) -> Reading {
-        self.probe.read(self.spun)
+        self.probe.read(self.spun, self.arrived, self.received_bytes)
     }
 
     /// How far it has come since `begun`, with `messages` answered.
@@ -496,6 +501,7 @@ impl ConnectionPool {
                     if let Some(reporter) = &mut self.reporter {
                         reporter.hear(head.map(|head| head.intended_ns), at_ns);
                     }
+                    self.arrived += 1;
                     load.message(self, Message { number, head, payload_bytes, clean, at_ns });
                 }
             }
@@ -533,6 +539,11 @@ impl ConnectionPool {
         self.send_numbered(number, payload, sequence, intended_ns);
     }
 
+    /// The same, intended for now.
+    pub(super) fn send_now(&mut self, number: usize, payload: &mut [u8]) {
+        self.send_message(number, payload, self.ns(Instant::now()));
+    }
+
     /// The same with a number that the load gives.
     pub(super) fn send_numbered(
         &mut self,
@@ -545,15 +556,10 @@ impl ConnectionPool {
         self.send(number, payload);
     }
 
-    /// Sends this payload as it is.
+    /// Sends this payload as it is; clients of a feed whose document is known subscribe instead.
     pub(super) fn send(&mut self, number: usize, payload: &[u8]) {
         self.connections[number].client.send(&self.dialect, payload, &mut self.out);
         self.write_out(number);
-    }
-
-    /// Has a client ask for what it is to have.
-    pub(super) fn ask(&mut self, number: usize) {
-        self.send(number, &[]);
     }
 
     /// Compares the documents that clients made of what they were sent; returns how many, and counts the wrong ones.

@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::Outcome;
 use super::pool::{ConnectionPool, Load, Message};
 use crate::Error;
 
@@ -32,8 +31,9 @@ impl Load for Watching {
 /// See [`super::LoadSpec::Presence`].
 pub(super) fn run(
     pool: &mut ConnectionPool,
-    (moving, rate_hz, measure): (usize, f64, Duration),
-    outcome: &mut Outcome,
+    moving: usize,
+    rate_hz: f64,
+    measure: Duration,
 ) -> Result<(), Error> {
     let watchers = pool.begun().saturating_sub(moving);
     if watchers == 0 || moving == 0 || rate_hz <= 0.0 {
@@ -64,8 +64,8 @@ pub(super) fn run(
         }
         pool.turn(Some(due.max(Instant::now() + Duration::from_millis(1))), &mut load)?;
     }
-    outcome.load = before.until(&pool.read_clocks());
-    outcome.messages = moved;
+    pool.outcome.load = before.until(&pool.read_clocks());
+    pool.outcome.messages = moved;
     pool.audit.expected = expected;
     pool.audit.delivered = load.changes.min(expected);
     pool.audit.repeated += load.changes - pool.audit.delivered;

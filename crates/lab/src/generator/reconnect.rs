@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::fanout::{self, Plan};
 use super::pool::{ConnectionPool, Load};
 use super::run::meet;
-use super::{Cut, Latencies, Outcome, Publisher};
+use super::{Cut, Outcome, Publisher};
 use crate::Error;
 use crate::payload;
 
@@ -24,18 +24,17 @@ const WARM_UP: u64 = 1;
 
 struct ComingBack {
     begun: Vec<Instant>,
-    latency: Latencies,
     back: usize,
 }
 
 impl Load for ComingBack {
-    fn opened(&mut self, _fleet: &mut ConnectionPool, number: usize) {
+    fn opened(&mut self, pool: &mut ConnectionPool, number: usize) {
         self.back += 1;
-        self.latency.record_ns(self.begun[number].elapsed().as_nanos() as u64);
+        pool.outcome.back.record_ns(self.begun[number].elapsed().as_nanos() as u64);
     }
 }
 
-/// What it costs to come back is in `outcome.connect`, `back_in` and `back`, the publication in what a fan-out fills.
+/// What it costs to come back is in `connect`, `back_in` and `back`, the publication in what a fan-out fills.
 /// `connected` returns when all generators' clients are back; until then clients answer.
 pub(super) fn run(
     pool: &mut ConnectionPool,
@@ -43,16 +42,13 @@ pub(super) fn run(
     bytes: usize,
     publisher: Publisher,
     connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
-    outcome: &mut Outcome,
 ) -> Result<(), Error> {
     let there = pool.open_ones();
-    let mut load =
-        ComingBack { begun: vec![Instant::now(); pool.begun()], latency: Latencies::new(), back: 0 };
+    let mut load = ComingBack { begun: vec![Instant::now(); pool.begun()], back: 0 };
     if cut == Cut::Reset {
         there.iter().for_each(|number| pool.pause(*number));
         if let Some(last) = there.last() {
-            let now_ns = pool.ns(Instant::now());
-            pool.send_message(*last, &mut payload::blank(bytes), now_ns);
+            pool.send_now(*last, &mut payload::blank(bytes));
         }
         pool.turn_for(UNREAD_WITHIN, &mut load)?;
     }
@@ -60,25 +56,24 @@ pub(super) fn run(
     let begin = Instant::now();
     there.iter().for_each(|number| pool.cut(*number));
     pool.bring_back(&there, &mut load, |load, number| load.begun[number] = Instant::now())?;
-    outcome.asking = begin.elapsed();
+    pool.outcome.asking = begin.elapsed();
     let is_missing = |pool: &ConnectionPool, load: &ComingBack| {
         load.back + (pool.audit.lost_connections as usize) < there.len()
     };
     pool.turn_while(WITHIN, &mut load, is_missing)?;
-    outcome.back_in = begin.elapsed();
-    outcome.connect = before.until(&pool.read_clocks());
-    outcome.connections = load.back as u64;
+    pool.outcome.back_in = begin.elapsed();
+    pool.outcome.connect = before.until(&pool.read_clocks());
+    pool.outcome.connections = load.back as u64;
     if is_missing(pool, &load) {
-        let (back, within) = (load.back, outcome.back_in);
+        let (back, within) = (load.back, pool.outcome.back_in);
         return Err(Error::Generator(format!(
             "{back} of {} connections came back in {within:.1?}",
             there.len()
         )));
     }
-    outcome.back = std::mem::take(&mut load.latency);
-    meet(pool, connected, outcome)?;
+    meet(pool, connected)?;
     // What the server has to put away belongs to the storm's aftermath, not to the publication.
     pool.turn_for(pool.spec.idle, &mut load)?;
     let plan = Plan { bytes, rate_hz: RATE_HZ, warm_up: WARM_UP, count: COUNT, publisher };
-    fanout::run(pool, plan, outcome)
+    fanout::run(pool, plan)
 }

@@ -48,7 +48,6 @@ pub(super) fn run_and_hold(
         return done(bare::run(spec)?);
     }
     let mut pool = ConnectionPool::new(spec)?;
-    let mut outcome = Outcome::default();
     let sends = !matches!(
         spec.load,
         LoadSpec::Fanout { publisher: Publisher::Server | Publisher::Elsewhere, .. }
@@ -60,20 +59,18 @@ pub(super) fn run_and_hold(
     if sends && !spec.protocol.sends() {
         return Err(Error::Usage(format!("clients of {} can't send", spec.protocol.name())));
     }
-    // Those that open their connections themselves.
+    // These open their connections themselves.
     match spec.load {
-        LoadSpec::Budget { bytes, every, cpu, one_by_one } => {
-            connected(&outcome)?;
-            budget::run(&mut pool, &budget::Plan { bytes, every, cpu, one_by_one }, &mut outcome)?;
+        LoadSpec::Budget(plan) => {
+            connected(&pool.outcome)?;
+            budget::run(&mut pool, &plan)?;
         }
-        LoadSpec::Misbehave { how, lasts } => {
-            misbehave::run(&mut pool, how, lasts, &mut connected, &mut outcome)?;
-        }
-        _ => run_on_open(&mut pool, sends, &mut connected, &mut outcome)?,
+        LoadSpec::Misbehave { how, lasts } => misbehave::run(&mut pool, how, lasts, &mut connected)?,
+        _ => run_on_open(&mut pool, sends, &mut connected)?,
     }
-    outcome.verified = pool.verify();
-    outcome.audit = std::mem::take(&mut pool.audit);
-    done(outcome)
+    let verified = pool.verify();
+    let audit = std::mem::take(&mut pool.audit);
+    done(Outcome { verified, audit, ..std::mem::take(&mut pool.outcome) })
 }
 
 /// Opens all connections, and puts the load on them.
@@ -81,16 +78,15 @@ fn run_on_open(
     pool: &mut ConnectionPool,
     sends: bool,
     connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
-    outcome: &mut Outcome,
 ) -> Result<(), Error> {
     let begin = pool.read_clocks();
-    outcome.opening = open_all(pool, &mut Ignore)?;
-    outcome.connect = begin.until(&pool.read_clocks());
-    outcome.connections = pool.open() as u64;
+    pool.outcome.opening = open_all(pool, &mut Ignore)?;
+    pool.outcome.connect = begin.until(&pool.read_clocks());
+    pool.outcome.connections = pool.open() as u64;
     if let (0, Some(why), true) = (pool.open(), &pool.audit.first_loss, sends) {
         return Err(Error::Generator(format!("none of its connections opened; {why}")));
     }
-    meet(pool, connected, outcome)?;
+    meet(pool, connected)?;
 
     // What came while the others were waited for belongs to nobody.
     pool.turn_for(Duration::from_millis(20), &mut Ignore)?;
@@ -98,42 +94,34 @@ fn run_on_open(
     if !pool.spec.idle.is_zero() {
         let begin = pool.read_clocks();
         pool.turn_for(pool.spec.idle, &mut Ignore)?;
-        outcome.idle = begin.until(&pool.read_clocks());
+        pool.outcome.idle = begin.until(&pool.read_clocks());
     }
 
     match pool.spec.load.clone() {
         LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure } => {
-            echo::run_open(pool, bytes, rate_hz, warm_up, measure, outcome)?;
+            echo::open(pool, bytes, rate_hz, warm_up, measure)
         }
-        LoadSpec::EchoClosed { bytes, warm_up, measure } => {
-            echo::run_closed(pool, bytes, warm_up, measure, outcome)?;
-        }
+        LoadSpec::EchoClosed { bytes, warm_up, measure } => echo::closed(pool, bytes, warm_up, measure),
         LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher } => {
-            let plan = fanout::Plan { bytes, rate_hz, warm_up, count, publisher };
-            fanout::run(pool, plan, outcome)?;
+            fanout::run(pool, fanout::Plan { bytes, rate_hz, warm_up, count, publisher })
         }
-        LoadSpec::Receive { bytes, measure } => fanout::receive(pool, bytes, measure, outcome)?,
-        LoadSpec::Topics { bytes, topics, subscribers, rate_hz, warm_up, measure } => {
-            let plan = topics::Plan { bytes, topics, subscribers, rate_hz, warm_up, measure };
-            topics::run(pool, plan, outcome)?;
-        }
-        LoadSpec::Presence { moving, rate_hz, measure } => {
-            presence::run(pool, (moving, rate_hz, measure), outcome)?;
-        }
-        LoadSpec::Chat(plan) => chat::run(pool, &plan, outcome)?,
-        LoadSpec::Ask => ask::run(pool, outcome)?,
-        LoadSpec::Follow { lasts } => follow::run(pool, lasts, outcome)?,
+        LoadSpec::Receive { bytes, measure } => echo::receive(pool, bytes, measure),
+        LoadSpec::Topics(plan) => topics::run(pool, &plan),
+        LoadSpec::Presence { moving, rate_hz, measure } => presence::run(pool, moving, rate_hz, measure),
+        LoadSpec::Chat(plan) => chat::run(pool, &plan),
+        LoadSpec::Ask => ask::run(pool),
+        LoadSpec::Follow { lasts } => follow::run(pool, lasts),
         LoadSpec::Idle { hold } => {
             let begin = pool.read_clocks();
             pool.turn_for(hold, &mut Ignore)?;
-            outcome.load = begin.until(&pool.read_clocks());
+            pool.outcome.load = begin.until(&pool.read_clocks());
+            Ok(())
         }
         LoadSpec::Reconnect { cut, bytes, publisher } => {
-            reconnect::run(pool, cut, bytes, publisher, connected, outcome)?;
+            reconnect::run(pool, cut, bytes, publisher, connected)
         }
-        LoadSpec::Budget { .. } | LoadSpec::Misbehave { .. } => {}
+        LoadSpec::Budget(_) | LoadSpec::Misbehave { .. } => Ok(()),
     }
-    Ok(())
 }
 
 /// Waits until `connected` returns, and has clients answer meanwhile: whoever opens half a million connections waits for
@@ -141,15 +129,14 @@ fn run_on_open(
 pub(super) fn meet(
     pool: &mut ConnectionPool,
     connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
-    outcome: &Outcome,
 ) -> Result<(), Error> {
-    let waker = pool.waker();
+    let (waker, outcome) = (pool.waker(), pool.outcome.clone());
     let is_back = AtomicBool::new(false);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             // Also when a test's panics.
             let _woken = Woken { is_back: &is_back, waker };
-            connected(outcome)
+            connected(&outcome)
         });
         pool.untold(|pool| {
             while !is_back.load(Ordering::Acquire) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChatPlan, Misbehaviour, Protocol, Tokens};
+use super::{BudgetPlan, ChatPlan, Misbehaviour, Protocol, Tokens, TopicsPlan};
 use crate::document::Shape;
 
 /// Connections that one source address opens to one destination: beyond about this many the kernel searches
@@ -163,21 +163,8 @@ pub enum LoadSpec {
         /// Who publishes.
         publisher: Publisher,
     },
-    /// The last connection publishes to topics in random order; the others are subscribed to as many of them each.
-    Topics {
-        /// Payload.
-        bytes: usize,
-        /// How many there are.
-        topics: usize,
-        /// Subscribers of each.
-        subscribers: usize,
-        /// Publications per second.
-        rate_hz: f64,
-        /// Before the measurement.
-        warm_up: Duration,
-        /// The measurement.
-        measure: Duration,
-    },
+    /// Many topics with few subscribers each.
+    Topics(TopicsPlan),
     /// Members of a room that are notified of who joins and leaves.
     Presence {
         /// Those that leave and come back, one after the other; the others stay.
@@ -203,18 +190,8 @@ pub enum LoadSpec {
         /// How long.
         hold: Duration,
     },
-    /// Connections that are opened one after the other, and send and are answered from then on, until the server has used
-    /// so much CPU.
-    Budget {
-        /// Payload, which may be too short for a time.
-        bytes: usize,
-        /// From one message of a connection to its next.
-        every: Duration,
-        /// The server's CPU time.
-        cpu: Duration,
-        /// The next one is begun when the last one is up, instead of at the rate of the spec.
-        one_by_one: bool,
-    },
+    /// As many connections as so much CPU of the server's lasts for.
+    Budget(BudgetPlan),
     /// Everybody's connection is cut at once, and everybody comes back at once; then one publishes to all.
     Reconnect {
         /// How they are cut.
@@ -249,7 +226,7 @@ impl LoadSpec {
         match self {
             Self::EchoOpen { warm_up, measure, .. }
             | Self::EchoClosed { warm_up, measure, .. }
-            | Self::Topics { warm_up, measure, .. } => *warm_up + *measure,
+            | Self::Topics(TopicsPlan { warm_up, measure, .. }) => *warm_up + *measure,
             Self::Fanout { rate_hz, warm_up, count, .. } => {
                 Duration::from_secs_f64((warm_up + count) as f64 / rate_hz)
             }

@@ -31,16 +31,6 @@ pub struct Calls {
     pub processes: usize,
 }
 
-/// What strace says of a process that it was to attach to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attached {
-    Yes,
-    /// It is over.
-    Gone,
-    /// Whatever else.
-    No,
-}
-
 impl CallCounter {
     /// Begins to count in all of `pids`. An error where strace isn't installed, or may not trace one of them. One may be over, but
     /// not the first.
@@ -61,18 +51,15 @@ impl CallCounter {
         let mut left = pids.to_vec();
         while !left.is_empty() {
             let mut line = String::new();
-            let is_over = lines.read_line(&mut line)? == 0;
-            let told = left.iter().position(|pid| attached(&line, *pid).is_some());
-            let Some(pid) = told.map(|nth| left.swap_remove(nth)) else {
-                match is_over {
-                    true => return Err(io::Error::other("strace ended")),
-                    false => continue,
-                }
-            };
-            match attached(&line, pid) {
-                Some(Attached::Yes) => counter.processes += 1,
-                Some(Attached::Gone) if pid != first => {}
-                _ => return Err(io::Error::other(line.trim().to_owned())),
+            if lines.read_line(&mut line)? == 0 {
+                return Err(io::Error::other("strace ended"));
+            }
+            let Some(pid) = named(&line, &left) else { continue };
+            left.retain(|other| *other != pid);
+            if line.contains(" attached") {
+                counter.processes += 1;
+            } else if pid == first || !line.contains("No such process") {
+                return Err(io::Error::other(line.trim().to_owned()));
             }
         }
         // Read to the end, so that strace never blocks on a full pipe.
@@ -87,10 +74,8 @@ impl CallCounter {
     }
 
     fn end(&mut self, signal: Signal) -> io::Result<()> {
-        if let Some(pid) = i32::try_from(self.strace.id()).ok().and_then(Pid::from_raw)
-            && self.strace.try_wait()?.is_none()
-        {
-            kill_process(pid, signal)?;
+        if self.strace.try_wait()?.is_none() {
+            kill_process(Pid::from_child(&self.strace), signal)?;
             self.strace.wait()?;
         }
         Ok(())
@@ -104,18 +89,11 @@ impl Drop for CallCounter {
     }
 }
 
-/// What a line of strace's says of attaching to `pid`: "strace: Process 4711 attached", "strace: attach: ptrace(PTRACE_SEIZE,
-/// 4711): No such process". `None`: nothing.
-fn attached(line: &str, pid: u32) -> Option<Attached> {
+/// The one of `pids` that a line of strace's is about: "strace: Process 4711 attached", "strace: attach: ptrace(PTRACE_SEIZE,
+/// 4711): No such process".
+fn named(line: &str, pids: &[u32]) -> Option<u32> {
     let digits = |word: &str| word.trim_matches(|c: char| !c.is_ascii_digit()).parse().ok();
-    if !line.split_whitespace().any(|word| digits(word) == Some(pid)) {
-        return None;
-    }
-    Some(match line {
-        _ if line.contains(" attached") => Attached::Yes,
-        _ if line.contains("No such process") => Attached::Gone,
-        _ => Attached::No,
-    })
+    line.split_whitespace().filter_map(digits).find(|pid| pids.contains(pid))
 }
 
 /// Reads `strace -c`: lines of share, seconds, microseconds a call, calls, perhaps errors, and the name.

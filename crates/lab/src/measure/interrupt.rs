@@ -67,9 +67,6 @@ pub struct Ward(u32);
 
 impl Ward {
     /// Starts `command` in a process group of its own.
-    ///
-    /// # Errors
-    /// If it can't be started.
     pub fn spawn(command: &mut Command) -> io::Result<(Child, Self)> {
         // Locked before the child runs: a signal in between would otherwise end all children but this one.
         let mut children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -87,18 +87,12 @@ fn try_namespace(unshare: &[&str], script: &str) -> Result<(), String> {
 }
 
 /// Whether [`enter_namespace`] would be allowed, or why not.
-///
-/// # Errors
-/// If it wouldn't.
 pub fn is_fit_for_namespaces() -> Result<(), String> {
     try_namespace(&unshare_arguments(), "ip link set lo up")
 }
 
 /// Bounds the kernel's receive buffers, in the lab's own network namespace only. A system's bound may be 32 MB, and on loopback,
 /// where nothing is lost, buffers grow up to it.
-///
-/// # Errors
-/// If this is no such namespace, or the kernel refuses.
 pub fn bound_receive_buffers(bytes: usize) -> std::io::Result<()> {
     match is_in_namespace() {
         true => fs::write("/proc/sys/net/ipv4/tcp_rmem", format!("4096 {bytes} {bytes}")),

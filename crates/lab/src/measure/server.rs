@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -23,6 +23,8 @@ const END_WITHIN: Duration = Duration::from_secs(15);
 const LAST_WORDS_WITHIN: Duration = Duration::from_secs(5);
 /// How long one that still runs is given to turn out to be ending: its connections may be seen to end before it has.
 const ENDING_WITHIN: Duration = Duration::from_millis(250);
+/// How often it is looked whether something is over.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Lines of standard error kept for the error message.
 const LINES_KEPT: usize = 20;
 
@@ -45,7 +47,7 @@ pub struct Server {
     name: String,
     child: Child,
     address: SocketAddr,
-    said: Arc<Said>,
+    said: Said,
     _ward: Ward,
 }
 
@@ -61,11 +63,7 @@ impl Server {
             .map_err(|error| failed(format!("{} can't be run: {error}", command.program.display())))?;
         drop(pinned);
 
-        let said = Arc::new(Said::default());
-        if let Some(stderr) = child.stderr.take() {
-            let said = Arc::clone(&said);
-            thread::spawn(move || said.keep(stderr));
-        }
+        let said = Said::keep(child.stderr.take());
         let (tell, told) = channel();
         if let Some(stdout) = child.stdout.take() {
             thread::spawn(move || {
@@ -133,31 +131,30 @@ impl Server {
 
     /// Ends it: SIGTERM, and SIGKILL where that doesn't help. An error if it had ended by itself.
     pub fn stop(mut self) -> Result<(), Error> {
-        match self.child.try_wait() {
-            Ok(Some(status)) => Err(self.error(&format!("it ended by itself ({status})"))),
-            _ => {
-                self.end();
-                Ok(())
-            }
+        if let Ok(Some(status)) = self.child.try_wait() {
+            return Err(self.error(&format!("it ended by itself ({status})")));
         }
+        self.end();
+        Ok(())
     }
 
     fn end(&mut self) {
-        if !matches!(self.child.try_wait(), Ok(None)) {
+        if !self.runs() {
             return;
         }
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process_group(pid, Signal::TERM);
-        }
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::TERM);
         let deadline = Instant::now() + END_WITHIN;
-        while Instant::now() < deadline {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(5));
+        while self.runs() && Instant::now() < deadline {
+            thread::sleep(LOOK_EVERY);
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if self.runs() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+
+    fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
     }
 }
 
@@ -192,35 +189,38 @@ fn dying_with_us(command: &ServerCommand) -> Command {
     wrapped
 }
 
-/// What a server has said on standard error.
-#[derive(Debug, Default)]
+/// What a server has said on standard error: the last [`LINES_KEPT`] lines.
+#[derive(Debug)]
 struct Said {
-    /// At most `LINES_KEPT`.
-    lines: Mutex<VecDeque<String>>,
-    /// Whether it has closed standard error, and all that it had said is in `lines`.
-    all: Mutex<bool>,
-    is_all: Condvar,
+    lines: Arc<Mutex<VecDeque<String>>>,
+    /// Ends when the server has closed standard error, and all that it had said is in `lines`.
+    reader: JoinHandle<()>,
 }
 
 impl Said {
-    /// Keeps the last lines that come `from` there, until its end.
-    fn keep(&self, from: impl Read) {
-        for line in BufReader::new(from).lines().map_while(Result::ok) {
-            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-            if lines.len() == LINES_KEPT {
-                lines.pop_front();
+    /// Keeps what comes `from` there, until its end.
+    fn keep(from: Option<impl Read + Send + 'static>) -> Self {
+        let lines = Arc::new(Mutex::new(VecDeque::new()));
+        let shared = Arc::clone(&lines);
+        let reader = thread::spawn(move || {
+            for line in from.into_iter().flat_map(|from| BufReader::new(from).lines().map_while(Result::ok)) {
+                let mut lines = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                if lines.len() == LINES_KEPT {
+                    lines.pop_front();
+                }
+                lines.push_back(line);
             }
-            lines.push_back(line);
-        }
-        *self.all.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.is_all.notify_all();
+        });
+        Self { lines, reader }
     }
 
     /// Waits until all was said, or for so long; whether it was.
     fn is_all_within(&self, within: Duration) -> bool {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.is_all.wait_timeout_while(all, within, |all| !*all);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        let deadline = Instant::now() + within;
+        while !self.reader.is_finished() && Instant::now() < deadline {
+            thread::sleep(LOOK_EVERY);
+        }
+        self.reader.is_finished()
     }
 
     fn last_lines(&self) -> String {

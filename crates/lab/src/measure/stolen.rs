@@ -15,9 +15,6 @@ pub struct MachineTime {
 
 impl MachineTime {
     /// Until now.
-    ///
-    /// # Errors
-    /// If `/proc/stat` can't be read, or isn't what it should be.
     pub fn now() -> io::Result<Self> {
         Self::parse(&fs::read_to_string("/proc/stat")?).ok_or(io::ErrorKind::InvalidData.into())
     }

@@ -3,7 +3,7 @@
 use super::{Effort, Published, Scenario};
 use crate::bench::Metric::{Connections, CpuPerConnection, CpuPerMessage, LatencyP99};
 use crate::bench::{Case, ratio};
-use crate::generator::{CONNECTIONS_PER_PROCESS_MAX, LoadSpec, Protocol};
+use crate::generator::{BudgetPlan, CONNECTIONS_PER_PROCESS_MAX, LoadSpec, Protocol};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "cpu-budget",
@@ -60,7 +60,7 @@ fn budget(effort: Effort, name: &'static str, how: &str, rate_hz: Option<f64>) -
     let cpu = effort.span(5.0, 1.0, 0.1);
     // A smoke's budget lasts for some tenths of a second, and echoes are to be among what it is used for.
     let every = effort.span(1.0, 1.0, 0.2);
-    let load = LoadSpec::Budget { bytes: 17, every, cpu, one_by_one: rate_hz.is_none() };
+    let load = LoadSpec::Budget(BudgetPlan { bytes: 17, every, cpu, one_by_one: rate_hz.is_none() });
     let case = Case::new(
         name,
         format!("{how} until {cpu:?} of CPU are used"),

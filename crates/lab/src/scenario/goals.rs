@@ -11,7 +11,7 @@ use crate::bench::Metric::{
 };
 use crate::bench::{Case, Course, Target, bound, ratio};
 use crate::document::Shape;
-use crate::generator::{LoadSpec, Protocol};
+use crate::generator::{LoadSpec, Protocol, TopicsPlan};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "goals",
@@ -125,7 +125,7 @@ fn topics(effort: Effort) -> Case {
         "{topics} topics with {subscribers} subscribers each, on {readers} connections; {rate_hz} publications of 100 bytes a \
          second in random order"
     );
-    let load = LoadSpec::Topics { bytes: 100, topics, subscribers, rate_hz, warm_up, measure };
+    let load = LoadSpec::Topics(TopicsPlan { bytes: 100, topics, subscribers, rate_hz, warm_up, measure });
     let case = Case::new("topics", title, (readers + 1, load), Protocol::Rooms, TIMED);
     effort.case(case.goals(&["stentor-epoll", "uws-cpp"], cpu(&[("uws-cpp", 0.8)])))
 }

@@ -29,7 +29,7 @@ fn answers_each_version_once_and_not_before_its_time() {
     let mut stream = TcpStream::connect(upstream.address()).unwrap();
     assert_eq!(ask(&mut stream), b"null");
     upstream.begin_in(Duration::from_millis(20));
-    let begin_ns = upstream.serving.lock().begin_ns.unwrap();
+    let begin_ns = upstream.serving.lock().pace.unwrap().base_ns;
     for sequence in 0..5 {
         let body = ask(&mut stream);
         let intended_ns = begin_ns + sequence * 10_000_000;

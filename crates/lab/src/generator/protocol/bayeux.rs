@@ -78,8 +78,3 @@ pub(super) fn write_publication(out: &mut Vec<u8>, client_id: &str, text: &[u8])
         out.extend_from_slice(part);
     }
 }
-
-/// Appends what everybody is sent of a publication.
-pub(super) fn write_delivery(out: &mut Vec<u8>, text: &str) {
-    out.extend_from_slice(format!(r#"[{{"channel":"{CHANNEL}","data":"{text}"}}]"#).as_bytes());
-}

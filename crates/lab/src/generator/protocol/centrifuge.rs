@@ -1,7 +1,7 @@
 //! Centrifuge's client protocol as JSON over WebSocket (`client.proto` of github.com/centrifugal/protocol): what is said
 //! besides the load.
 //!
-//! A message has one reply or push or more, one a line. A client says `connect`; the server subscribes it to [`CHANNEL`], and
+//! A message has one reply or push or more, one a line. A client says `connect`; the server subscribes it to the channel `room`, and
 //! from then on it is delivered to. `{}` is the server's ping, and the answer to it. The ids of commands needn't differ, so
 //! what is around a payload is always the same.
 //!
@@ -13,11 +13,11 @@ use serde_json::Value;
 use super::Fault;
 use super::session::Heard;
 
-/// Where the load's messages are published.
-const CHANNEL: &str = "room";
 /// What a client says first.
 pub(super) const CONNECT: &str = r#"{"id":1,"connect":{}}"#;
 const PING: &str = "{}";
+/// A call whose answer is its data.
+pub(super) const CALL: &str = r#"{"id":2,"rpc":{"data":"*"}}"#;
 
 #[derive(Deserialize)]
 struct Reply {
@@ -53,21 +53,4 @@ pub(super) fn hear(line: &[u8]) -> Result<Heard, Fault> {
         None if reply.connect.is_some() => Ok(Heard::OPENED),
         None => Ok(Heard::NOTHING),
     }
-}
-
-/// Appends a call whose answer is its data.
-pub(super) fn write_call(out: &mut Vec<u8>, text: &str) {
-    out.extend_from_slice(format!(r#"{{"id":2,"rpc":{{"data":"{text}"}}}}"#).as_bytes());
-}
-
-/// Appends a publication to all.
-pub(super) fn write_publication(out: &mut Vec<u8>, text: &str) {
-    let publish = format!(r#"{{"id":2,"publish":{{"channel":"{CHANNEL}","data":"{text}"}}}}"#);
-    out.extend_from_slice(publish.as_bytes());
-}
-
-/// Appends what everybody is sent of a publication.
-pub(super) fn write_delivery(out: &mut Vec<u8>, text: &str) {
-    let push = format!(r#"{{"push":{{"channel":"{CHANNEL}","pub":{{"data":"{text}"}}}}}}"#);
-    out.extend_from_slice(push.as_bytes());
 }

@@ -1,15 +1,17 @@
 //! What a protocol puts around a payload, and taking it off again without parsing anything.
 //!
-//! An [`Envelope`] is what `stentor-wire` writes around a payload, cut where the payload stands: `42["message","` before
-//! and `"]` behind it, say. Payloads are what [`crate::payload`] says, so nothing in them is ever escaped, and a message
+//! An [`Envelope`] is what stands around a payload: `42["message","` before and `"]` behind it, say. Payloads are what [`crate::payload`] says, so nothing in them is ever escaped, and a message
 //! is compared where it lies: the envelope byte by byte, the payload by its checksum. What doesn't begin as the envelope does is
 //! handed out as it is, for those who know the protocol.
 //!
 //! Without an envelope a message that begins with `"` is a JSON string around the payload, as documents of feeds are: the
 //! quotes are checked, and count as its bytes.
 
+use std::borrow::Cow;
+
 use memchr::memmem;
 
+use super::ClientEvent;
 use crate::payload::{self, HEAD_BYTES, Head, TIMED_BYTES, is_padding};
 
 /// Bytes of a message without a payload: handshakes, heartbeats, events of other names.
@@ -21,57 +23,29 @@ const GATHERED_BYTES_MAX: usize = 16 << 20;
 /// Bytes of what may stand behind a payload.
 const TAIL_BYTES_MAX: usize = 7;
 
-/// Stands for the payload where an envelope is made.
-const MARK: &str = "PAYLOAD";
-
 /// What stands around payloads. See the module's documentation.
 ///
 /// Invariant: `close` has at most [`TAIL_BYTES_MAX`] bytes.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Envelope {
     open: Box<[u8]>,
     /// Between two payloads of one message; empty where there can't be two.
     between: Box<[u8]>,
     close: Box<[u8]>,
-    /// Whether quotes are looked for.
-    bare: bool,
-    /// Whether there are others of the same envelope, which don't begin with a digit.
-    around_others: bool,
+    /// Whether it is around other messages as well, which don't begin with a digit.
+    pub(super) around_others: bool,
     /// Of a payload's head, at most [`HEAD_BYTES`].
-    head_bytes: usize,
+    pub(super) head_bytes: usize,
 }
 
 impl Envelope {
-    /// None.
-    pub(super) fn bare() -> Self {
-        Self::bare_after("")
-    }
-
-    /// Nothing but what stands before.
-    pub(super) fn bare_after(open: &str) -> Self {
-        Self { open: open.as_bytes().into(), bare: true, head_bytes: HEAD_BYTES, ..Self::default() }
-    }
-
-    /// The same around payloads whose heads are so long.
-    pub(super) fn with_heads_of(self, head_bytes: usize) -> Self {
-        Self { head_bytes: head_bytes.min(HEAD_BYTES), ..self }
-    }
-
-    /// The same, which may also be around messages that are others, and known by not beginning with a digit.
-    pub(super) fn around_others(self) -> Self {
-        Self { around_others: true, ..self }
-    }
-
-    /// What `write` appends around the text that it is given.
-    pub(super) fn of(write: impl FnOnce(&mut Vec<u8>, &str)) -> Self {
-        let mut written = Vec::new();
-        write(&mut written, MARK);
-        let marks: Vec<usize> = memmem::find_iter(&written, MARK).collect();
-        let (first, last) = (marks[0], marks[marks.len() - 1]);
-        let between = written.get(first + MARK.len()..last).unwrap_or_default().into();
-        let close: Box<[u8]> = written[last + MARK.len()..].into();
+    /// `template` with a payload in the place of `*`; two of them, where a message may have several payloads.
+    pub(super) fn around(template: &str) -> Self {
+        let (open, rest) = template.split_once('*').unwrap_or((template, ""));
+        let (between, close) = rest.split_once('*').unwrap_or(("", rest));
         assert!(close.len() <= TAIL_BYTES_MAX, "{close:?}");
-        Self { open: written[..first].into(), between, close, head_bytes: HEAD_BYTES, ..Self::default() }
+        let [open, between, close] = [open, between, close].map(|part| part.as_bytes().into());
+        Self { open, between, close, around_others: false, head_bytes: HEAD_BYTES }
     }
 
     /// Appends a message with this payload.
@@ -90,19 +64,16 @@ impl Envelope {
         self.has_checksums() && self.between.is_empty()
     }
 
-    /// Hands out what a message is. Of a payload that came in pieces, it may lack those that were `streamed`.
-    fn read<E: From<TooLong>>(
+    /// Reads a whole message: one without a payload is returned. Of a payload that came in pieces, it may lack those that
+    /// were `streamed`.
+    fn read<'a>(
         &self,
-        message: &[u8],
+        message: Cow<'a, [u8]>,
         streamed: Option<Streamed>,
-        mut each: impl FnMut(Arrived<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let Some(payload) = self.payload_of(message) else {
-            return if message.len() > OTHER_BYTES_MAX {
-                Err(TooLong.into())
-            } else {
-                each(Arrived::Other(message))
-            };
+        happened: &mut Vec<ClientEvent>,
+    ) -> Result<Option<Cow<'a, [u8]>>, TooLong> {
+        let Some(payload) = self.payload_of(&message) else {
+            return if message.len() > OTHER_BYTES_MAX { Err(TooLong) } else { Ok(Some(message)) };
         };
         let quote = self.quote_of(payload);
         let close = if quote > 0 { b"\"" } else { &*self.close };
@@ -114,14 +85,11 @@ impl Envelope {
         while !self.between.is_empty()
             && let Some(at) = memmem::find(body, &self.between)
         {
-            each(self.arrived(&body[..at], None, true))?;
+            happened.push(self.event(&body[..at], None, true, 0));
             body = &body[at + self.between.len()..];
         }
-        let mut arrived = self.arrived(body, streamed, complete);
-        if let Arrived::Payload { payload_bytes, .. } = &mut arrived {
-            *payload_bytes += (quote + quote * usize::from(complete)) as u64;
-        }
-        each(arrived)
+        happened.push(self.event(body, streamed, complete, quote + quote * usize::from(complete)));
+        Ok(None)
     }
 
     /// What stands behind the envelope's begin; `None` where it isn't around a payload.
@@ -133,38 +101,29 @@ impl Envelope {
 
     /// The bytes of a quote before a payload's head.
     fn quote_of(&self, payload: &[u8]) -> usize {
-        usize::from(self.bare && payload.first() == Some(&b'"'))
+        usize::from(self.close.is_empty() && payload.first() == Some(&b'"'))
     }
 
-    fn arrived(&self, payload: &[u8], streamed: Option<Streamed>, complete: bool) -> Arrived<'static> {
+    fn event(
+        &self,
+        payload: &[u8],
+        streamed: Option<Streamed>,
+        complete: bool,
+        quote_bytes: usize,
+    ) -> ClientEvent {
         let (head, rest) = payload.split_at_checked(self.head_bytes).unwrap_or((b"", payload));
         let intact = match streamed {
             Some(Streamed { checksum, .. }) => payload::has_checksum(head, payload::append(checksum, rest)),
             None if self.has_checksums() => payload::is_intact(payload),
             None => !head.is_empty() && is_padding(rest),
         };
-        Arrived::Payload {
+        let streamed_bytes = streamed.map_or(0, |streamed| streamed.bytes);
+        ClientEvent::Payload {
             head: Head::read(head),
-            payload_bytes: payload.len() as u64 + streamed.map_or(0, |streamed| streamed.bytes),
+            payload_bytes: (payload.len() + quote_bytes) as u64 + streamed_bytes,
             clean: complete && intact,
         }
     }
-}
-
-/// A message that arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arrived<'a> {
-    /// One with a payload.
-    Payload {
-        /// Its head; `None` where it has no such layout.
-        head: Option<Head>,
-        /// Its length, without the envelope.
-        payload_bytes: u64,
-        /// Whether checksum, padding and envelope are intact.
-        clean: bool,
-    },
-    /// One in no envelope.
-    Other(&'a [u8]),
 }
 
 /// A message in no envelope was longer than [`OTHER_BYTES_MAX`].
@@ -190,16 +149,17 @@ pub(super) struct MessageReader {
 }
 
 impl MessageReader {
-    /// Takes the next bytes of a message, the last ones if it `ends` with them, and calls `each` for what has come.
-    pub(super) fn take<E: From<TooLong>>(
+    /// Takes the next bytes of a message, the last ones if it `ends` with them. Its payloads are appended to what
+    /// `happened`; a message without any is returned.
+    pub(super) fn take<'a>(
         &mut self,
         envelope: &Envelope,
-        bytes: &[u8],
+        bytes: &'a [u8],
         ends: bool,
-        each: impl FnMut(Arrived<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
+        happened: &mut Vec<ClientEvent>,
+    ) -> Result<Option<Cow<'a, [u8]>>, TooLong> {
         if ends && self.gathered.is_empty() {
-            return envelope.read(bytes, None, each);
+            return envelope.read(Cow::Borrowed(bytes), None, happened);
         }
         // With a quote.
         let start_bytes = envelope.open.len() + 1 + HEAD_BYTES;
@@ -209,14 +169,14 @@ impl MessageReader {
             let is_payload = self.gathered.starts_with(&envelope.open);
             let bytes_max = if is_payload { GATHERED_BYTES_MAX } else { OTHER_BYTES_MAX };
             if self.gathered.len() + rest.len() > bytes_max {
-                return Err(TooLong.into());
+                return Err(TooLong);
             }
             self.gathered.extend_from_slice(rest);
         }
         if !ends {
-            return Ok(());
+            return Ok(None);
         }
-        envelope.read(&std::mem::take(&mut self.gathered), self.streamed.take(), each)
+        envelope.read(Cow::Owned(std::mem::take(&mut self.gathered)), self.streamed.take(), happened)
     }
 
     /// Adds what came behind a payload's head to its checksum, where it is the only one of its message; false where it may not be.

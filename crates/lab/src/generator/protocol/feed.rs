@@ -21,6 +21,7 @@ use json_patch::Patch;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::websocket::Gathered;
 use super::{ClientEvent, Fault, Protocol};
 use crate::document::{BODY_AT, Document, HEAD_AT, Shape};
 use crate::payload::{self, Head};
@@ -31,8 +32,6 @@ pub(super) const VERIFYING: usize = 40;
 const KEY: &str = "bench";
 /// Subscribes to it.
 pub(super) const SUBSCRIBE: &[u8] = br#"{"type":"subscribe","feed":"bench"}"#;
-/// Bytes of a message.
-const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Messages that are known to have come: clients aren't further apart than that, or are parsed for again.
 const KEPT: usize = 32;
 /// Versions that are kept to be compared with: of an overload, those of some seconds.
@@ -139,9 +138,13 @@ impl Feed {
 #[derive(Debug)]
 enum Reading {
     /// Whole documents: the first bytes, then the version that it has to be, how much has come, and whether it is the same.
-    Document { start: Vec<u8>, version: Option<Rc<[u8]>>, len: usize, same: bool },
-    /// Messages, gathered.
-    Message(Vec<u8>),
+    Document {
+        start: Vec<u8>,
+        version: Option<Rc<[u8]>>,
+        len: usize,
+        same: bool,
+    },
+    Message(Gathered),
 }
 
 /// See the module's documentation.
@@ -162,7 +165,7 @@ pub(super) struct FeedReader {
 impl FeedReader {
     pub(super) fn new(protocol: Protocol, feed: &Feed, path: &str) -> Self {
         let reading = match protocol {
-            Protocol::StentorV1 => Reading::Message(Vec::new()),
+            Protocol::StentorV1 => Reading::Message(Gathered::default()),
             _ => Reading::Document { start: Vec::new(), version: None, len: 0, same: true },
         };
         let verifies = protocol == Protocol::StentorV1 && feed.verifying.get() < VERIFYING;
@@ -223,22 +226,11 @@ impl FeedReader {
                 }
                 Ok(())
             }
-            Reading::Message(gathered) => {
-                if gathered.len() + bytes.len() > MESSAGE_BYTES_MAX {
-                    return Err(Fault::Answer("a message that is too long"));
-                }
-                if !ends {
-                    gathered.extend_from_slice(bytes);
-                    return Ok(());
-                }
-                if gathered.is_empty() {
-                    return self.hear(feed, bytes, happened);
-                }
-                // Given up afterwards: the one snapshot is much longer than what follows.
-                let mut whole = std::mem::take(gathered);
-                whole.extend_from_slice(bytes);
-                self.hear(feed, &whole, happened)
-            }
+            // What was gathered is given up afterwards: the one snapshot is much longer than what follows.
+            Reading::Message(gathered) => match gathered.take(bytes, ends)? {
+                Some(message) => self.hear(feed, &message, happened),
+                None => Ok(()),
+            },
         }
     }
 

@@ -2,21 +2,27 @@
 
 use memchr::memchr;
 
-use super::envelope::{Arrived, Envelope, MessageReader, TooLong};
+use super::envelope::{Envelope, MessageReader};
 use super::{ClientEvent, Dialect, Fault, Lane, Out, ProtocolClient};
 
-/// Takes the next bytes of a stream of lines, and calls `each` for every message whose line has ended.
-pub(super) fn take_lines<E: From<TooLong>>(
+/// Takes the next bytes of a stream of lines, and calls `other` for every line without a payload.
+pub(super) fn take_lines(
     messages: &mut MessageReader,
     envelope: &Envelope,
     mut bytes: &[u8],
-    mut each: impl FnMut(Arrived<'_>) -> Result<(), E>,
-) -> Result<(), E> {
+    happened: &mut Vec<ClientEvent>,
+    mut other: impl FnMut(&[u8], &mut Vec<ClientEvent>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
     while let Some(end) = memchr(b'\n', bytes) {
-        messages.take(envelope, &bytes[..end], true, &mut each)?;
+        if let Some(line) = messages.take(envelope, &bytes[..end], true, happened)? {
+            other(&line, happened)?;
+        }
         bytes = &bytes[end + 1..];
     }
-    if bytes.is_empty() { Ok(()) } else { messages.take(envelope, bytes, false, each) }
+    if !bytes.is_empty() {
+        messages.take(envelope, bytes, false, happened)?;
+    }
+    Ok(())
 }
 
 /// Lines over TCP, and nothing else.
@@ -31,13 +37,8 @@ impl ProtocolClient for LineClient {
     }
 
     fn receive(&mut self, dialect: &Dialect, _lane: Lane, data: &[u8], out: &mut Out) -> Result<(), Fault> {
-        take_lines(&mut self.messages, &dialect.inbound, data, |arrived| {
-            // Without an envelope every line is a payload.
-            if let Arrived::Payload { head, payload_bytes, clean } = arrived {
-                out.happened.push(ClientEvent::Payload { head, payload_bytes, clean });
-            }
-            Ok(())
-        })
+        // Without an envelope every line is a payload.
+        take_lines(&mut self.messages, &dialect.inbound, data, &mut out.happened, |_, _| Ok(()))
     }
 
     fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out) {

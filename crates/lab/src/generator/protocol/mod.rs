@@ -1,39 +1,14 @@
 //! The client's side of each protocol, without any I/O: how a connection is opened, how a payload is put on the wire and
 //! taken off, and which heartbeats are answered. The loads know nothing of it.
 //!
-//! | protocol | opening | a payload on the wire |
-//! |---|---|---|
-//! | `websocket` | the handshake (RFC 6455) | a text message |
-//! | `engineio` | handshake, open packet | `4` and the payload |
-//! | `engineio3` | the same; from then on the client pings | the same |
-//! | `socketio` | handshake, open packet, CONNECT to `/` and its answer | event `message` with one string |
-//! | `socketio-polling` | the same in requests: GET, POST, GET | the same, in bodies |
-//! | `socketio2` | handshake, open packet, the server's CONNECT; the client pings | the same |
-//! | `socketio2-polling` | the same in requests: GET, GET | the same, in bodies |
-//! | `socketio09` | a session by GET, handshake, `1::` | `5:::` and an event `message` with one string, in JSON |
-//! | `socketio09-polling` | a session by GET, `1::` by GET | the same, in bodies |
-//! | `socketio07` | as `socketio09`, by the handshake of hixie-76 | the same, in frames of hixie-76 |
-//! | `socketio06` | the handshake of hixie-76, an id | `~m~`, its length, `~m~` and the payload |
-//! | `sockjs` | handshake, `o` | an array of one string |
-//! | `sockjs-streaming` | POST, prelude, `o` | the same, as a line; sent by POST |
-//! | `primus` | handshake | a JSON string |
-//! | `primus6` | the same; from then on the client pings | the same |
-//! | `bayeux` | handshake, three messages and their answers | the data of a message on `/room` |
-//! | `centrifuge` | handshake, `connect` and its answer | the data of a publication, or of a call and its answer |
-//! | `nats` | handshake, `INFO`, `CONNECT`, `SUB`, `PING`, `PONG` | a line behind `MSG` |
-//! | `mqtt` | handshake, CONNECT, CONNACK, SUBSCRIBE, SUBACK | the payload of a PUBLISH |
-//! | `sse` | GET, the response's head | `data:` of an event, a JSON string; nothing can be sent |
-//! | `tcp` | none | a line |
-//! | `stentor-v1` | handshake, `welcome`, perhaps a snapshot | what makes a document into its next version |
-//! | `stentor-v1-rooms` | handshake, `welcome` | `message` of a room; sent as the load writes it |
-//! | `publish-api` | none | the data of a message in a POST; its answer is the echo |
+//! [`Protocol`] lists the protocols, with what is around a payload. Its module says how each opens a connection.
 //!
 //! Clients of a feed whose document is known (`Spec::document`) are told of in `feed`.
 //!
 //! Pings of WebSocket and of Engine.IO are answered; the `h` of SockJS needs no answer. Where it is the client who pings,
 //! it does so as often as the server asks for ([`ProtocolClient::heartbeat_interval`]), and leaves it to the server to miss an answer.
 //! What a server says besides is passed over, if it is well-formed; where it ends the session, or isn't what the protocol
-//! allows, the connection counts as lost. To add a protocol: its [`Protocol`] in `spoken`, its envelopes and paths here,
+//! allows, the connection counts as lost. To add a protocol: its [`Protocol`] in `spoken`, its path here,
 //! what it hears in `session`, and an implementation of [`ProtocolClient`] where it is on no WebSocket.
 //!
 //! Deliberately absent: upgrades from one transport to another, binary messages, compressing what clients send.
@@ -63,12 +38,9 @@ mod websocket;
 use std::borrow::Cow;
 use std::time::Duration;
 
-use stentor_wire::engineio::{self, Packet, PacketKind, Version};
-use stentor_wire::http1;
-use stentor_wire::primus;
-use stentor_wire::socketio::{self, Head as EventHead, write_event};
-use stentor_wire::sockjs::{self, Frame, Wrapping};
+use stentor_wire::engineio::{self, Version};
 use stentor_wire::ws::handshake::ResponseError;
+use stentor_wire::{http1, socketio, sockjs};
 
 use self::envelope::{Envelope, TooLong};
 use self::feed::Feed;
@@ -239,84 +211,28 @@ impl Dialect {
             Protocol::SockJs | Protocol::SockJsStreaming => path.trim_end_matches('/').to_owned(),
             _ => path.clone(),
         };
-        let event = |out: &mut Vec<u8>, payload: &str| {
-            write_event(out, &EventHead::new("/"), "message", &[&format!("\"{payload}\"")]);
-        };
-        let engine = |out: &mut Vec<u8>, text: &str| {
-            let packet = Packet::text(PacketKind::Message, text);
-            engineio::encode_message(out, Version::V4, &packet, false);
-        };
-        let (outbound, inbound) = match spec.protocol {
-            // What is around a payload in Socket.IO 0.6 says how long it is, so it isn't always the same.
-            Protocol::WebSocket
-            | Protocol::Tcp
-            | Protocol::StentorV1
-            | Protocol::Rooms
-            | Protocol::SocketIo06 => (Envelope::bare(), Envelope::bare()),
-            Protocol::SocketIo09 | Protocol::SocketIo09Polling | Protocol::SocketIo07 => {
-                let event = |out: &mut Vec<u8>, payload: &str| {
-                    let event = format!(r#"5:::{{"name":"message","args":["{payload}"]}}"#);
-                    out.extend_from_slice(event.as_bytes());
-                };
-                (Envelope::of(event), Envelope::of(event))
-            }
-            Protocol::Primus | Protocol::Primus6 => {
-                // Its own strings stand in the same quotes.
-                let text = Envelope::of(primus::write_text).around_others();
-                (text.clone(), text)
-            }
-            // What a client publishes bears its name, see `session`.
-            Protocol::Bayeux => (Envelope::bare(), Envelope::of(bayeux::write_delivery)),
-            Protocol::Centrifuge => match spec.load {
-                LoadSpec::EchoOpen { .. } | LoadSpec::EchoClosed { .. } | LoadSpec::Budget { .. } => {
-                    (Envelope::of(centrifuge::write_call), Envelope::of(centrifuge::write_call))
-                }
-                _ => (Envelope::of(centrifuge::write_publication), Envelope::of(centrifuge::write_delivery)),
-            },
-            Protocol::PublishApi => {
-                let message = |out: &mut Vec<u8>, payload: &str| {
-                    out.extend_from_slice(format!(r#"{{"room":"room","data":"{payload}"}}"#).as_bytes());
-                };
-                (Envelope::of(message), Envelope::bare())
-            }
-            // What a client publishes says how long it is. Others' lines don't begin with a digit.
-            Protocol::Nats => (Envelope::bare(), Envelope::of(nats::write_delivery).around_others()),
-            Protocol::Mqtt => (Envelope::bare(), Envelope::of(mqtt::write_delivery)),
-            Protocol::Sse => (Envelope::bare(), Envelope::bare_after("data: ")),
-            Protocol::EngineIo | Protocol::EngineIo3 => (Envelope::of(engine), Envelope::of(engine)),
-            Protocol::SocketIo | Protocol::SocketIo2 => {
-                let whole = |out: &mut Vec<u8>, payload: &str| {
-                    let mut text = Vec::new();
-                    event(&mut text, payload);
-                    engine(out, &String::from_utf8_lossy(&text));
-                };
-                (Envelope::of(whole), Envelope::of(whole))
-            }
-            // Bodies are taken apart and put together packet by packet; what goes in is whole, what comes out is text.
-            Protocol::SocketIoPolling | Protocol::SocketIo2Polling => {
-                (Envelope::of(event), Envelope::of(event))
-            }
-            Protocol::SockJs | Protocol::SockJsStreaming => (
-                Envelope::of(|out, payload| sockjs::write_messages(out, &[payload])),
-                Envelope::of(|out, payload| {
-                    Wrapping::WebSocket.write(out, &Frame::Messages(&[payload, payload]));
-                }),
-            ),
-        };
-        let head_bytes = match spec.load {
+        let is_call = spec.protocol == Protocol::Centrifuge
+            && matches!(
+                spec.load,
+                LoadSpec::EchoOpen { .. } | LoadSpec::EchoClosed { .. } | LoadSpec::Budget(_)
+            );
+        let templates = if is_call { [centrifuge::CALL; 2] } else { spec.protocol.templates() };
+        let [outbound, mut inbound] = templates.map(Envelope::around);
+        inbound.head_bytes = match spec.load {
             // Too short for a time.
             LoadSpec::Budget { .. } => SEQUENCE_DIGITS,
             // Not written here.
             LoadSpec::Receive { .. } => TIMED_BYTES,
             _ => HEAD_BYTES,
         };
-        let inbound = inbound.with_heads_of(head_bytes);
-        let host = spec.target.to_string();
+        // Strings of Primus's own stand in the same quotes, and lines of NATS's are lines as well.
+        inbound.around_others =
+            matches!(spec.protocol, Protocol::Primus | Protocol::Primus6 | Protocol::Nats);
         Self {
             protocol: spec.protocol,
             outbound,
             inbound,
-            host,
+            host: spec.target.to_string(),
             path,
             tokens: Vec::new(),
             mask: spec.mask,

@@ -116,8 +116,3 @@ pub(super) fn write_publication(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(TOPIC.as_bytes());
     out.extend_from_slice(text);
 }
-
-/// Appends what everybody is sent of a publication, behind its length.
-pub(super) fn write_delivery(out: &mut Vec<u8>, text: &str) {
-    out.extend_from_slice(format!("{TOPIC}{text}").as_bytes());
-}

@@ -35,8 +35,3 @@ pub(super) fn write_publication(out: &mut Vec<u8>, text: &[u8]) {
         out.extend_from_slice(part);
     }
 }
-
-/// Appends the line that is the payload of what everybody is sent, without its last byte.
-pub(super) fn write_delivery(out: &mut Vec<u8>, text: &str) {
-    out.extend_from_slice(format!("{text}\r").as_bytes());
-}

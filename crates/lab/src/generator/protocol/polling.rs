@@ -17,7 +17,7 @@ use stentor_wire::engineio::{
 use stentor_wire::http1::write_request_head;
 
 use super::answer::{Answer, Requests, write_post};
-use super::envelope::{Arrived, MessageReader};
+use super::envelope::MessageReader;
 use super::session::{Heard, Session};
 use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient, socketio09};
 
@@ -110,15 +110,8 @@ impl PollingClient {
 
     /// Whether a packet is one of the load's.
     fn take_payload(&mut self, dialect: &Dialect, packet: &str, out: &mut Out) -> Result<bool, Fault> {
-        let mut is_payload = false;
-        self.messages.take(&dialect.inbound, packet.as_bytes(), true, |arrived| {
-            if let Arrived::Payload { head, payload_bytes, clean } = arrived {
-                out.happened.push(ClientEvent::Payload { head, payload_bytes, clean });
-                is_payload = true;
-            }
-            Ok::<(), Fault>(())
-        })?;
-        Ok(is_payload)
+        let other = self.messages.take(&dialect.inbound, packet.as_bytes(), true, &mut out.happened)?;
+        Ok(other.is_none())
     }
 
     fn deal(&mut self, heard: Heard, out: &mut Out) {

@@ -1,4 +1,7 @@
 //! What is said on a connection besides the load: openings and heartbeats.
+//!
+//! Engine.IO opens with the server's open packet; in version 3 the client pings from then on. Socket.IO joins the namespace
+//! `/` by CONNECT and its answer; over Engine.IO 3 the server sends its CONNECT unasked. SockJS opens with `o`.
 
 use std::time::Duration;
 

@@ -1,11 +1,12 @@
-//! The protocols by name: what a generator speaks, how command lines and descriptions of peers call it, and where it
-//! usually lives.
+//! The protocols by name: what a generator speaks, how command lines and descriptions of peers call it, where it usually
+//! lives, and what stands around a payload (`*`) that a client, or a server, sends. A template `*` alone may also mean that
+//! what is around a payload isn't always the same: lengths and names are written with each message.
 
 use serde::{Deserialize, Serialize};
 use stentor_wire::engineio;
 
 macro_rules! protocols {
-    ($($(#[$attribute:meta])* $name:ident $key:literal $path:literal)*) => {
+    ($($(#[$attribute:meta])* $name:ident $key:literal $path:literal $outbound:tt $inbound:tt)*) => {
         /// What a generator speaks.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
         pub enum Protocol {
@@ -25,60 +26,72 @@ macro_rules! protocols {
             pub fn usual_path(self) -> &'static str {
                 match self { $(Self::$name => $path),* }
             }
+
+            /// What stands around payloads of clients and of servers.
+            pub(super) fn templates(self) -> [&'static str; 2] {
+                match self { $(Self::$name => [$outbound, $inbound]),* }
+            }
         }
     };
 }
 
+/// Events of Socket.IO, in messages of Engine.IO's and in bodies, of old Socket.IO, and publications of Centrifuge.
+const EVENT: &str = r#"42["message","*"]"#;
+const POLLED: &str = r#"2["message","*"]"#;
+const EVENT_09: &str = r#"5:::{"name":"message","args":["*"]}"#;
+const PUBLISH: &str = r#"{"id":2,"publish":{"channel":"room","data":"*"}}"#;
+const PUSH: &str = r#"{"push":{"channel":"room","pub":{"data":"*"}}}"#;
+
 protocols! {
     /// Messages over WebSocket, nothing around them.
     #[default]
-    WebSocket "websocket" "/ws"
+    WebSocket "websocket" "/ws" "*" "*"
     /// Engine.IO 4 over WebSocket.
-    EngineIo "engineio" "/engine.io/"
+    EngineIo "engineio" "/engine.io/" "4*" "4*"
     /// Engine.IO 3, or 2, over WebSocket: the client pings.
-    EngineIo3 "engineio3" "/engine.io/"
+    EngineIo3 "engineio3" "/engine.io/" "4*" "4*"
     /// Socket.IO 5 over WebSocket: what Socket.IO 3 and 4 speak.
-    SocketIo "socketio" "/socket.io/"
+    SocketIo "socketio" "/socket.io/" EVENT EVENT
     /// Socket.IO 5 over long polling.
-    SocketIoPolling "socketio-polling" "/socket.io/"
+    SocketIoPolling "socketio-polling" "/socket.io/" POLLED POLLED
     /// Socket.IO 4, over Engine.IO 3, over WebSocket: what Socket.IO 1 and 2 speak.
-    SocketIo2 "socketio2" "/socket.io/"
+    SocketIo2 "socketio2" "/socket.io/" EVENT EVENT
     /// Socket.IO 4 over long polling.
-    SocketIo2Polling "socketio2-polling" "/socket.io/"
+    SocketIo2Polling "socketio2-polling" "/socket.io/" POLLED POLLED
     /// Socket.IO 0.8 and 0.9 over WebSocket.
-    SocketIo09 "socketio09" "/socket.io/"
+    SocketIo09 "socketio09" "/socket.io/" EVENT_09 EVENT_09
     /// Socket.IO 0.7 to 0.9 over `xhr-polling`.
-    SocketIo09Polling "socketio09-polling" "/socket.io/"
+    SocketIo09Polling "socketio09-polling" "/socket.io/" EVENT_09 EVENT_09
     /// Socket.IO 0.7 over WebSocket as it was then (hixie-76).
-    SocketIo07 "socketio07" "/socket.io/"
+    SocketIo07 "socketio07" "/socket.io/" EVENT_09 EVENT_09
     /// Socket.IO 0.6 over WebSocket as it was then (hixie-76).
-    SocketIo06 "socketio06" "/socket.io/"
+    SocketIo06 "socketio06" "/socket.io/" "*" "*"
     /// SockJS over WebSocket.
-    SockJs "sockjs" "/sockjs"
+    SockJs "sockjs" "/sockjs" r#"["*"]"# r#"a["*","*"]"#
     /// SockJS over `xhr_streaming`.
-    SockJsStreaming "sockjs-streaming" "/sockjs"
+    SockJsStreaming "sockjs-streaming" "/sockjs" r#"["*"]"# r#"a["*","*"]"#
     /// Primus 7 and 8, JSON over WebSocket.
-    Primus "primus" "/primus/"
+    Primus "primus" "/primus/" r#""*""# r#""*""#
     /// Primus up to 6, JSON over WebSocket: the client pings.
-    Primus6 "primus6" "/primus/"
+    Primus6 "primus6" "/primus/" r#""*""# r#""*""#
     /// Bayeux over WebSocket.
-    Bayeux "bayeux" "/faye"
+    Bayeux "bayeux" "/faye" "*" r#"[{"channel":"/room","data":"*"}]"#
     /// Centrifuge's protocol, JSON over WebSocket.
-    Centrifuge "centrifuge" "/connection/websocket"
+    Centrifuge "centrifuge" "/connection/websocket" PUBLISH PUSH
     /// NATS over WebSocket.
-    Nats "nats" "/"
+    Nats "nats" "/" "*" "*\r"
     /// MQTT 3.1.1 over WebSocket.
-    Mqtt "mqtt" "/mqtt"
+    Mqtt "mqtt" "/mqtt" "*" "\0\x04room*"
     /// Server-Sent Events.
-    Sse "sse" "/sse"
+    Sse "sse" "/sse" "*" "data: *"
     /// Lines over TCP.
-    Tcp "tcp" ""
+    Tcp "tcp" "" "*" "*"
     /// `stentor.v1` over WebSocket, subscribed to a feed.
-    StentorV1 "stentor-v1" "/ws"
+    StentorV1 "stentor-v1" "/ws" "*" "*"
     /// `stentor.v1` over WebSocket, with rooms.
-    Rooms "stentor-v1-rooms" "/ws"
+    Rooms "stentor-v1-rooms" "/ws" "*" "*"
     /// Publishing over HTTP, at the admin API's address.
-    PublishApi "publish-api" "/api/v1/publish"
+    PublishApi "publish-api" "/api/v1/publish" r#"{"room":"room","data":"*"}"# "*"
 }
 
 impl Protocol {

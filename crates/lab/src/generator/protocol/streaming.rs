@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use stentor_wire::http1::{BodyDecoder, write_request_head};
 
 use super::answer::{AnswerHead, Requests, write_post};
-use super::envelope::{Arrived, MessageReader};
+use super::envelope::MessageReader;
 use super::lines::take_lines;
 use super::session::Session;
 use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient};
@@ -111,16 +111,9 @@ impl ProtocolClient for StreamingClient {
             let decoded = body.decode(data)?;
             data = &data[decoded.consumed..];
             let Self { messages, session, .. } = self;
-            take_lines(messages, &dialect.inbound, decoded.data, |arrived| {
-                match arrived {
-                    Arrived::Payload { head, payload_bytes, clean } => {
-                        out.happened.push(ClientEvent::Payload { head, payload_bytes, clean });
-                    }
-                    Arrived::Other(line) => {
-                        out.happened.extend(session.hear_line(line)?.opened.then_some(ClientEvent::Opened));
-                    }
-                }
-                Ok::<(), Fault>(())
+            take_lines(messages, &dialect.inbound, decoded.data, &mut out.happened, |line, happened| {
+                happened.extend(session.hear_line(line)?.opened.then_some(ClientEvent::Opened));
+                Ok(())
             })?;
             if decoded.done {
                 self.body = None;

@@ -5,6 +5,7 @@
 //! connected (-GET-> Asking -id->) -request-> Upgrading -101-> messages …
 //! ```
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use memchr::memchr_iter;
@@ -12,20 +13,20 @@ use stentor_wire::http1::write_request_head;
 use stentor_wire::ws::{Opcode, encode};
 
 use super::answer::Answer;
-use super::envelope::{Arrived, MessageReader};
+use super::envelope::MessageReader;
 use super::feed::{FeedReader, SUBSCRIBE};
 use super::frames::{FrameReader, Piece};
 use super::handshake::Handshake;
 use super::hixie::{self, HixieHandshake, HixieReader};
 use super::mqtt::PacketReader;
-use super::session::{Heard, Session};
+use super::session::Session;
 use super::{
     ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient, bayeux, mqtt, nats, rooms, socketio06,
     socketio09,
 };
 
-/// Bytes of a frame with several messages.
-const FRAME_BYTES_MAX: usize = 16 << 20;
+/// Bytes of a message that is needed whole.
+const WHOLE_BYTES_MAX: usize = 16 << 20;
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -34,8 +35,8 @@ pub(in super::super) struct WebSocketClient {
     opening: Option<Box<Opening>>,
     frames: Frames,
     cutter: Cutter,
-    /// Of a compressed message that hasn't ended.
-    compressed: Vec<u8>,
+    /// Compressed messages.
+    compressed: Gathered,
     messages: MessageReader,
     session: Session,
 }
@@ -65,12 +66,30 @@ enum Cutter {
         end_with_frames: bool,
     },
     Packets(PacketReader),
-    /// Each is of a room, gathered where it comes in pieces.
-    Rooms(Vec<u8>),
+    /// Each is of a room.
+    Rooms(Gathered),
     /// Each is of a feed whose document is known.
     Feed(Box<FeedReader>),
-    /// Each is counted, in frames, of which this has come.
-    Counted(Vec<u8>),
+    /// Each is counted, in frames.
+    Counted(Gathered),
+}
+
+/// Gathers messages that are needed whole.
+#[derive(Debug, Default)]
+pub(super) struct Gathered(Vec<u8>);
+
+impl Gathered {
+    /// Takes the next bytes of a message; returns the whole of it once it `ends`.
+    pub(super) fn take<'a>(&mut self, bytes: &'a [u8], ends: bool) -> Result<Option<Cow<'a, [u8]>>, Fault> {
+        if self.0.len() + bytes.len() > WHOLE_BYTES_MAX {
+            return Err(Fault::Answer("a message that is too long"));
+        }
+        if ends && self.0.is_empty() {
+            return Ok(Some(Cow::Borrowed(bytes)));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(ends.then(|| Cow::Owned(std::mem::take(&mut self.0))))
+    }
 }
 
 impl Cutter {
@@ -82,16 +101,8 @@ impl Cutter {
                 None => Err(Fault::Answer("there is no feed")),
             },
             Self::Rooms(gathered) => {
-                if gathered.is_empty() && ends {
-                    ear.out.happened.push(rooms::hear(bytes)?);
-                    return Ok(());
-                }
-                if gathered.len() + bytes.len() > FRAME_BYTES_MAX {
-                    return Err(Fault::Answer("a frame that is too long"));
-                }
-                gathered.extend_from_slice(bytes);
-                if ends {
-                    ear.out.happened.push(rooms::hear(&std::mem::take(gathered))?);
+                if let Some(message) = gathered.take(bytes, ends)? {
+                    ear.out.happened.push(rooms::hear(&message)?);
                 }
                 Ok(())
             }
@@ -105,19 +116,13 @@ impl Cutter {
                 if ends || begin < bytes.len() { ear.take(&bytes[begin..], ends) } else { Ok(()) }
             }
             Self::Packets(packets) => packets.take(bytes, |bytes, ends| ear.take(bytes, ends)),
-            Self::Counted(frame) => {
-                if frame.len() + bytes.len() > FRAME_BYTES_MAX {
-                    return Err(Fault::Answer("a frame that is too long"));
-                }
-                frame.extend_from_slice(bytes);
-                if !ends {
-                    return Ok(());
-                }
-                socketio06::messages(&std::mem::take(frame), |message| match ear.session.is_open() {
+            Self::Counted(gathered) => match gathered.take(bytes, ends)? {
+                Some(frame) => socketio06::messages(&frame, |message| match ear.session.is_open() {
                     true if !message.starts_with('~') => ear.take(message.as_bytes(), true),
                     _ => ear.hear(message.as_bytes()),
-                })
-            }
+                }),
+                None => Ok(()),
+            },
         }
     }
 }
@@ -133,14 +138,14 @@ impl WebSocketClient {
             },
             cutter: match (protocol, &dialect.feed) {
                 (_, Some(feed)) => Cutter::Feed(Box::new(FeedReader::new(protocol, feed, &dialect.path))),
-                (Protocol::SocketIo06, _) => Cutter::Counted(Vec::new()),
+                (Protocol::SocketIo06, _) => Cutter::Counted(Gathered::default()),
                 (Protocol::Centrifuge, _) => Cutter::Lines { end_with_frames: true },
                 (Protocol::Nats, _) => Cutter::Lines { end_with_frames: false },
-                (Protocol::Rooms, _) => Cutter::Rooms(Vec::new()),
+                (Protocol::Rooms, _) => Cutter::Rooms(Gathered::default()),
                 (Protocol::Mqtt, _) => Cutter::Packets(PacketReader::default()),
                 _ => Cutter::Whole,
             },
-            compressed: Vec::new(),
+            compressed: Gathered::default(),
             messages: MessageReader::default(),
             session: Session::new(protocol),
         }
@@ -172,11 +177,10 @@ impl WebSocketClient {
         let mut ear = Ear { dialect, messages, session, out };
         let each = |piece: Piece<'_>| match piece {
             Piece::Data { bytes, ends } => cutter.take(bytes, ends, &mut ear),
-            Piece::Compressed { bytes, ends: true } if compressed.is_empty() => ear.inflate(bytes, cutter),
-            Piece::Compressed { bytes, ends } => {
-                compressed.extend_from_slice(bytes);
-                if ends { ear.inflate(&std::mem::take(compressed), cutter) } else { Ok(()) }
-            }
+            Piece::Compressed { bytes, ends } => match compressed.take(bytes, ends)? {
+                Some(message) => ear.inflate(&message, cutter),
+                None => Ok(()),
+            },
             Piece::Control { opcode, payload } => ear.control(opcode, payload),
         };
         match frames {
@@ -272,17 +276,8 @@ struct Ear<'a> {
 impl Ear<'_> {
     /// The next bytes of a message.
     fn take(&mut self, bytes: &[u8], ends: bool) -> Result<(), Fault> {
-        let Self { dialect, messages, session, out } = self;
-        messages.take(&dialect.inbound, bytes, ends, |arrived| match arrived {
-            Arrived::Payload { head, payload_bytes, clean } => {
-                out.happened.push(ClientEvent::Payload { head, payload_bytes, clean });
-                Ok(())
-            }
-            Arrived::Other(message) => {
-                deal(session.hear_message(message)?, dialect, out);
-                Ok(())
-            }
-        })
+        let other = self.messages.take(&self.dialect.inbound, bytes, ends, &mut self.out.happened)?;
+        other.map_or(Ok(()), |message| self.hear(&message))
     }
 
     /// A whole compressed message.
@@ -298,7 +293,15 @@ impl Ear<'_> {
 
     /// A message that isn't the load's.
     fn hear(&mut self, message: &[u8]) -> Result<(), Fault> {
-        deal(self.session.hear_message(message)?, self.dialect, self.out);
+        let heard = self.session.hear_message(message)?;
+        self.out.happened.extend(heard.opened.then_some(ClientEvent::Opened));
+        if heard.changes > 0 {
+            let payload_bytes = heard.changes;
+            self.out.happened.push(ClientEvent::Payload { head: None, payload_bytes, clean: true });
+        }
+        if let Some(text) = heard.say {
+            write_message(self.dialect, text.as_bytes(), &mut self.out.main);
+        }
         Ok(())
     }
 
@@ -309,16 +312,6 @@ impl Ear<'_> {
             _ => {}
         }
         Ok(())
-    }
-}
-
-fn deal(heard: Heard, dialect: &Dialect, out: &mut Out) {
-    out.happened.extend(heard.opened.then_some(ClientEvent::Opened));
-    if heard.changes > 0 {
-        out.happened.push(ClientEvent::Payload { head: None, payload_bytes: heard.changes, clean: true });
-    }
-    if let Some(text) = heard.say {
-        write_message(dialect, text.as_bytes(), &mut out.main);
     }
 }
 

@@ -1,8 +1,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::generator::protocol::envelope::{Arrived, Envelope, MessageReader, OTHER_BYTES_MAX, TooLong};
-use crate::generator::protocol::{Dialect, Protocol};
+use crate::generator::protocol::envelope::{Envelope, MessageReader, OTHER_BYTES_MAX, TooLong};
+use crate::generator::protocol::{ClientEvent, Dialect, Protocol};
 use crate::generator::{LoadSpec, Spec};
 use crate::payload::{Head, blank};
 
@@ -19,16 +19,15 @@ fn read(envelope: &Envelope, messages: &[&[u8]], piece: usize) -> Vec<Seen> {
     for message in messages {
         let pieces: Vec<&[u8]> = if message.is_empty() { vec![b""] } else { message.chunks(piece).collect() };
         for (nth, bytes) in pieces.iter().enumerate() {
-            let taken = reader.take::<TooLong>(envelope, bytes, nth + 1 == pieces.len(), |arrived| {
-                seen.push(match arrived {
-                    Arrived::Payload { head, payload_bytes, clean } => {
-                        Seen::Payload(head.map(|head| head.sequence), payload_bytes, clean)
-                    }
-                    Arrived::Other(other) => Seen::Other(String::from_utf8_lossy(other).into_owned()),
-                });
-                Ok(())
-            });
-            taken.unwrap();
+            let mut happened = Vec::new();
+            let other = reader.take(envelope, bytes, nth + 1 == pieces.len(), &mut happened).unwrap();
+            seen.extend(happened.into_iter().map(|event| match event {
+                ClientEvent::Payload { head, payload_bytes, clean } => {
+                    Seen::Payload(head.map(|head| head.sequence), payload_bytes, clean)
+                }
+                ClientEvent::Opened => panic!("a message opens nothing"),
+            }));
+            seen.extend(other.map(|other| Seen::Other(String::from_utf8_lossy(&other).into_owned())));
         }
     }
     seen
@@ -156,13 +155,12 @@ fn heads_without_a_checksum_are_taken_where_there_is_none() {
     long[36..44].fill(b'x');
     for (head_bytes, message) in [(36, &long[..]), (36, &long[..36]), (16, b"0000000000000007x")] {
         let bytes = message.len() as u64;
-        check(&Envelope::bare().with_heads_of(head_bytes), &[message], &[whole(7, bytes)]);
-        let mut reader = MessageReader::default();
-        let taken = reader.take(&Envelope::bare(), message, true, |arrived| {
-            assert!(matches!(arrived, Arrived::Payload { clean: false, .. }), "{arrived:?}");
-            Ok::<(), TooLong>(())
-        });
-        taken.unwrap();
+        let mut envelope = Envelope::around("*");
+        envelope.head_bytes = head_bytes;
+        check(&envelope, &[message], &[whole(7, bytes)]);
+        let mut happened = Vec::new();
+        MessageReader::default().take(&Envelope::around("*"), message, true, &mut happened).unwrap();
+        assert!(matches!(happened[..], [ClientEvent::Payload { clean: false, .. }]), "{happened:?}");
     }
 }
 
@@ -208,7 +206,7 @@ fn the_quotes_of_a_bare_string_count() {
         (string(b"xxxxx", b"x"), seen(51, false)),
         (string(b"xxxx\"", b"\""), seen(51, false)),
     ] {
-        check(&Envelope::bare(), &[&message], &[expect]);
+        check(&Envelope::around("*"), &[&message], &[expect]);
     }
 }
 
@@ -233,5 +231,5 @@ fn other_messages_come_out_as_they_are() {
     );
     let mut reader = MessageReader::default();
     let long = vec![b'0'; OTHER_BYTES_MAX + 1];
-    assert_eq!(reader.take(&envelope, &long, false, |_| Ok::<(), TooLong>(())), Err(TooLong));
+    assert_eq!(reader.take(&envelope, &long, false, &mut Vec::new()), Err(TooLong));
 }
