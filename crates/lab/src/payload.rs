@@ -79,11 +79,6 @@ pub fn json(bytes: usize) -> Vec<u8> {
     payload
 }
 
-/// The same with at least [`SEQUENCE_DIGITS`], for a load that knows the times itself.
-pub fn blank_numbered(bytes: usize) -> Vec<u8> {
-    vec![PADDING; bytes.max(SEQUENCE_DIGITS)]
-}
-
 /// Whether a payload has its checksum; one that is too short for one has not.
 #[inline]
 pub fn is_intact(payload: &[u8]) -> bool {

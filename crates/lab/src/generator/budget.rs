@@ -94,7 +94,7 @@ pub(super) fn run(pool: &mut ConnectionPool, plan: &BudgetPlan) -> Result<(), Er
     if connections_max == 0 || (rate_hz <= 0.0 && !plan.one_by_one) || pool.spec.server_pids.is_empty() {
         return Err(Error::Generator("a budget needs connections, a rate and the server's clock".into()));
     }
-    let mut payload = payload::blank_numbered(plan.bytes);
+    let mut payload = vec![payload::PADDING; plan.bytes.max(payload::SEQUENCE_DIGITS)];
     let mut load = Echoing {
         plan: BudgetPlan { bytes: payload.len(), ..*plan },
         first_due: Vec::with_capacity(connections_max),

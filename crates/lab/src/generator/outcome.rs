@@ -91,20 +91,9 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Messages whose fate is known: they came, sound or spoiled, or others came in their place.
+    /// Messages whose fate is known for sure: a corrupt one may be the one whose number is missing.
     pub(super) fn settled(&self) -> u64 {
-        self.delivered + self.spoiled_or_missing()
-    }
-
-    /// Of those, the ones that don't count as delivered.
-    fn spoiled_or_missing(&self) -> u64 {
-        self.gaps + self.wrong_length + self.corrupt
-    }
-
-    /// Of those, as many as are different ones for sure: a message whose number was changed is corrupt, and its own number is
-    /// missing.
-    pub(super) fn surely_spoiled_or_missing(&self) -> u64 {
-        self.gaps.max(self.wrong_length + self.corrupt)
+        self.delivered + self.gaps.max(self.wrong_length + self.corrupt)
     }
 
     fn merge(&mut self, other: &Self) {
@@ -268,13 +257,14 @@ impl Outcome {
             );
         }
         let audit = &self.audit;
+        let spoiled = audit.gaps + audit.wrong_length + audit.corrupt;
         for (count, what) in [
             (audit.gaps, "missing"),
             (audit.repeated, "repeated"),
             (audit.reordered, "out of order"),
             (audit.wrong_length, "of a wrong length"),
             (audit.corrupt, "corrupt"),
-            (audit.expected.saturating_sub(audit.settled()), "not delivered in time"),
+            (audit.expected.saturating_sub(audit.delivered + spoiled), "not delivered in time"),
         ] {
             if count > 0 {
                 doubt(false, format!("{count} messages {what}"));

@@ -153,6 +153,7 @@ impl ConnectionPool {
         if let Some(tokens) = &spec.tokens {
             dialect.tokens = tokens.make(spec.connections)?;
         }
+        let reporter = spec.live.map(ProgressReporter::new).transpose();
         let options = Options { events_per_turn: EVENTS_PER_TURN, ..Options::default() };
         Ok(Self {
             driver: EpollDriver::new(&options).map_err(Error::io("opening the driver"))?,
@@ -179,11 +180,7 @@ impl ConnectionPool {
             round: 0,
             keys: crate::clock::monotonic_ns(),
             refused: None,
-            reporter: spec
-                .live
-                .map(ProgressReporter::new)
-                .transpose()
-                .map_err(Error::io("the standard output"))?,
+            reporter: reporter.map_err(Error::io("the standard output"))?,
         })
     }
 
@@ -575,13 +572,9 @@ impl ConnectionPool {
     /// Sends what a client has to say.
     fn write_out(&mut self, number: usize) {
         let connection = &mut self.connections[number];
-        let unheard = match self.behavior {
-            ClientBehavior::Mute => true,
-            ClientBehavior::Silent => matches!(connection.stage, Stage::Open | Stage::Lost),
-            ClientBehavior::Good | ClientBehavior::Pieces | ClientBehavior::Sips => {
-                connection.stage == Stage::Lost
-            }
-        };
+        let unheard = connection.stage == Stage::Lost
+            || self.behavior == ClientBehavior::Mute
+            || self.behavior == ClientBehavior::Silent && connection.stage == Stage::Open;
         if !unheard && !self.out.main.is_empty() {
             connection.main.write(&mut self.driver, &self.out.main);
         }

@@ -82,8 +82,8 @@ pub(super) fn run_open<L: Load>(
             sent += 1;
             now = Instant::now();
         }
-        let settled = pool.audit.delivered + pool.audit.surely_spoiled_or_missing();
-        if sent == total && is_measured && settled >= pool.audit.expected || now > deadline {
+        let settled = pool.audit.settled() >= pool.audit.expected;
+        if sent == total && is_measured && settled || now > deadline {
             return Ok(());
         }
         pool.turn(Some(if sent < total { due_of(sent) } else { now + LOOK_EVERY }), load)?;

@@ -37,16 +37,17 @@ impl Tokens {
     pub(super) fn make(&self, clients: usize) -> Result<Vec<String>, Error> {
         let unusable = |what: String| Error::Usage(format!("the key of tokens: {what}"));
         let key = match &self.key {
-            TokenKey::Secret(secret) => Key::secret(None, secret.as_bytes())
-                .map_err(|error| unusable(error.to_string()))
-                .and_then(|key| {
-                    SigningKey::secret(&key, Algorithm::Hs256).map_err(|error| unusable(error.to_string()))
-                })?,
+            TokenKey::Secret(secret) => {
+                Key::secret(None, secret.as_bytes()).map_err(|error| error.to_string()).and_then(|key| {
+                    SigningKey::secret(&key, Algorithm::Hs256).map_err(|error| error.to_string())
+                })
+            }
             TokenKey::Private(file) => {
                 let text = fs::read_to_string(file).map_err(Error::io("the key of tokens"))?;
-                SigningKey::es256(None, &text).map_err(|error| unusable(error.to_string()))?
+                SigningKey::es256(None, &text).map_err(|error| error.to_string())
             }
-        };
+        }
+        .map_err(unusable)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let sign = |number: usize| {
             let sub = format!("client-{number}");

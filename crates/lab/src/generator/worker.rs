@@ -41,7 +41,7 @@ impl Invocation {
 
 #[derive(Serialize, Deserialize)]
 pub(super) enum Report {
-    Connected(Box<Outcome>),
+    Connected,
     Live(Live),
     Done(Box<Outcome>),
     Failed(String),
@@ -71,8 +71,8 @@ pub fn serve_worker(input: &mut (dyn BufRead + Send), output: &mut (dyn Write + 
         input.read_line(&mut line).map_err(Error::io(what))?;
         Ok::<String, Error>(line)
     };
-    let connected = |connected: &Outcome| {
-        say(&Report::Connected(Box::new(connected.clone())))?;
+    let connected = |_: &Outcome| {
+        say(&Report::Connected)?;
         let word = hear("waiting to begin")?;
         if word.trim_end() == BEGIN { Ok(()) } else { Err(Error::Generator("it was called off".into())) }
     };
@@ -162,7 +162,7 @@ impl Workers {
                 (Report::Done(outcome), None) => whole = Some(*outcome),
                 (Report::Done(outcome), Some(whole)) => whole.merge(&outcome),
                 (Report::Failed(why), _) => return Err(Error::Generator(why)),
-                (Report::Connected(_) | Report::Live(_), _) => {
+                (Report::Connected | Report::Live(_), _) => {
                     return Err(Error::Generator("a worker connected twice".into()));
                 }
             }
@@ -197,7 +197,7 @@ impl Worker {
     /// That it has come so far.
     fn hear_connected(&mut self, watch: &Watch) -> Result<(), Error> {
         match self.hear(watch)? {
-            Report::Connected(_) => Ok(()),
+            Report::Connected => Ok(()),
             Report::Failed(why) => Err(Error::Generator(why)),
             _ => Err(Error::Generator("a worker was done too early".into())),
         }

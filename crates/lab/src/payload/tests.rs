@@ -12,7 +12,7 @@ fn is_read_as_written() {
             assert!(is_padding(&payload[HEAD_BYTES..]));
             assert!(is_intact(&payload));
         }
-        let mut payload = blank_numbered(17);
+        let mut payload = vec![PADDING; 17];
         head.write(&mut payload);
         assert_eq!(Head::read(&payload[..SEQUENCE_DIGITS]), Some(Head { sequence, intended_ns: 0 }));
         assert!(is_padding(&payload[SEQUENCE_DIGITS..]));

@@ -10,16 +10,14 @@
 
 use serde::Deserialize;
 
-use super::Fault;
 use super::session::Heard;
+use super::{Fault, is_plain};
 
 /// Where the load's messages are published.
 pub(super) const CHANNEL: &str = "/room";
 /// What a client says first.
 pub(super) const HANDSHAKE: &str =
     r#"[{"channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["websocket"]}]"#;
-/// Bytes of a client's id.
-const ID_BYTES_MAX: usize = 128;
 
 #[derive(Deserialize)]
 struct Reply {
@@ -59,12 +57,6 @@ pub(super) fn hear(message: &[u8], client_id: &mut String) -> Result<Heard, Faul
         }
     }
     Ok(heard)
-}
-
-/// Whether an id goes into JSON as it is.
-fn is_plain(id: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    (1..=ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(plain)
 }
 
 fn connect(client_id: &str, more: &str) -> String {

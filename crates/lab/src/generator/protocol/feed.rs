@@ -218,11 +218,9 @@ impl FeedReader {
                         payload_bytes: *len as u64,
                         clean: *same && framed && payload::is_intact(&start[HEAD_AT..]),
                     });
-                    if !std::mem::replace(&mut self.opened, true) {
-                        happened.push(ClientEvent::Opened);
-                    }
                     start.clear();
                     (*version, *len, *same) = (None, 0, true);
+                    self.open(happened);
                 }
                 Ok(())
             }
@@ -237,17 +235,14 @@ impl FeedReader {
     fn hear(&mut self, feed: &Feed, text: &[u8], happened: &mut Vec<ClientEvent>) -> Result<(), Fault> {
         let seen = feed.message(text)?;
         match &seen.message {
-            Message::Welcome {} => {
-                if !self.is_subscribed {
-                    self.open(happened);
-                }
+            Message::Welcome {} if !self.is_subscribed => {
+                self.open(happened);
                 return Ok(());
             }
-            Message::Ok {} => return Ok(()),
             Message::State { state, reason } if state != "live" => {
                 return Err(Fault::Ended(format!("the state {state}: {reason}")));
             }
-            Message::State { .. } => return Ok(()),
+            Message::Welcome {} | Message::Ok {} | Message::State { .. } => return Ok(()),
             Message::Error { message } => return Err(Fault::Ended(message.clone())),
             Message::Snapshot { feed, .. } | Message::Delta { feed, .. }
                 if !feed.starts_with(KEY) || self.name.get_or_insert_with(|| feed.clone()) != feed =>

@@ -1,7 +1,5 @@
 //! The opening of a WebSocket.
 
-use std::fmt;
-
 use stentor_wire::ws::handshake::ClientHandshake;
 
 use super::answer::AnswerHead;
@@ -12,12 +10,6 @@ pub(super) struct Handshake {
     client: ClientHandshake,
     deflate: bool,
     answer: AnswerHead,
-}
-
-impl fmt::Debug for Handshake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handshake").finish_non_exhaustive()
-    }
 }
 
 impl Handshake {

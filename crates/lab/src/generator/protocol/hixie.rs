@@ -26,7 +26,6 @@ const PROOF_BYTES: usize = 16;
 const SPACES_MAX: u64 = 12;
 
 /// An opening that is under way.
-#[derive(Debug)]
 pub(super) struct HixieHandshake {
     proof: [u8; PROOF_BYTES],
     answer: AnswerHead,

@@ -1,8 +1,6 @@
 //! What servers compressed (RFC 7692), without context takeover. A server may send the same bytes to all, so what is the same as the
 //! last message of any client isn't inflated again: it is compared, which is an audit of every byte as well.
 
-use std::fmt;
-
 use stentor_wire::ws::Error;
 use stentor_wire::ws::deflate::Inflater;
 
@@ -14,12 +12,6 @@ const INFLATED_BYTES_MAX: usize = 1 << 24;
 pub(super) struct Inflated {
     compressed: Vec<u8>,
     inflater: Inflater,
-}
-
-impl fmt::Debug for Inflated {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inflated").finish_non_exhaustive()
-    }
 }
 
 impl Inflated {

@@ -59,6 +59,9 @@ use crate::payload::{HEAD_BYTES, Head, SEQUENCE_DIGITS, TIMED_BYTES};
 /// Bytes of a refused request's answer that an error message quotes.
 const TOLD_BYTES: usize = 100;
 
+/// Bytes of an id of a client's or a session's.
+const ID_BYTES_MAX: usize = 128;
+
 /// Why a connection can't go on. All are the server's doing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
@@ -125,7 +128,7 @@ pub(super) enum Lane {
 }
 
 /// What comes of a client: bytes to be sent, and what happened. Emptied by whoever sends them, and deals with it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Out {
     pub(super) main: Vec<u8>,
     pub(super) side: Vec<u8>,
@@ -272,6 +275,12 @@ impl Dialect {
     fn sockjs_session(&self, key: u128) -> String {
         format!("{}/{:03}/{key:032x}", self.path, key % 1000)
     }
+}
+
+/// Whether an id of a server's can go into JSON and into requests as it is.
+fn is_plain(id: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    (1..=ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(plain)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use stentor_wire::http1::write_request_head;
 use super::answer::{Answer, Requests, write_post};
 use super::envelope::MessageReader;
 use super::session::{Heard, Session};
-use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient, socketio09};
+use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient, is_plain, socketio09};
 
 /// Packets of an answer's body.
 const PACKETS_MAX: usize = 100_000;
@@ -42,7 +42,6 @@ enum Bodies {
 }
 
 /// See the module's documentation.
-#[derive(Debug)]
 pub(in super::super) struct PollingClient {
     stage: Stage,
     bodies: Bodies,
@@ -125,8 +124,7 @@ impl PollingClient {
             return Err(Fault::Answer("a session that doesn't begin with an open packet"));
         };
         let open = Open::parse(text)?;
-        // It goes into the request as it is.
-        if !open.sid.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte)) {
+        if !is_plain(&open.sid) {
             return Err(Fault::Answer("a session id that would have to be escaped"));
         }
         self.target = format!("{}&sid={}", dialect.path, open.sid);

@@ -99,10 +99,10 @@ impl Session {
         }
     }
 
-    /// A WebSocket message that isn't the load's.
+    /// A message, or a line of a stream, that isn't the load's.
     pub(super) fn hear_message(&mut self, message: &[u8]) -> Result<Heard, Fault> {
         match self.protocol {
-            // Without an envelope there is no such message.
+            // Without an envelope there is no such message; of events, these are comments and other fields.
             Protocol::WebSocket
             | Protocol::Tcp
             | Protocol::Sse
@@ -138,17 +138,6 @@ impl Session {
                 let message = ws::Kind::Text.message(message).ok_or(engineio::Error::BadUtf8)?;
                 self.hear_packet(engineio::decode_message(version, message, &mut scratch)?)
             }
-        }
-    }
-
-    /// A line of a streaming response that isn't the load's.
-    pub(super) fn hear_line(&self, line: &[u8]) -> Result<Heard, Fault> {
-        match self.protocol {
-            // The prelude of `xhr_streaming`, and the line that ends a frame.
-            Protocol::SockJsStreaming if line.iter().all(|byte| *byte == b'h') => Ok(Heard::NOTHING),
-            Protocol::SockJsStreaming => hear_frame(line),
-            // Comments, and the other fields of events.
-            _ => Ok(Heard::NOTHING),
         }
     }
 
@@ -220,6 +209,10 @@ fn hear_primus(protocol: Protocol, message: &[u8]) -> Result<Heard, Fault> {
 }
 
 fn hear_frame(message: &[u8]) -> Result<Heard, Fault> {
+    // The prelude of `xhr_streaming`, and the line that ends a frame.
+    if message.iter().all(|byte| *byte == b'h') {
+        return Ok(Heard::NOTHING);
+    }
     let text = str::from_utf8(message).map_err(|_| Fault::SockJs(sockjs::Error::BadFrame))?;
     match ServerFrame::parse(text, &sockjs::Limits::default())? {
         ServerFrame::Open => Ok(Heard::OPENED),

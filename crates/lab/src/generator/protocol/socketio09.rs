@@ -15,11 +15,9 @@
 //!
 //! Deliberately absent: endpoints other than the empty one, acks, the transports besides WebSocket and `xhr-polling`.
 
-use super::Fault;
 use super::session::Heard;
+use super::{Fault, is_plain};
 
-/// Bytes of a session's id.
-const ID_BYTES_MAX: usize = 128;
 /// Before and behind a packet's length.
 const MARK: &str = "\u{fffd}";
 const HEARTBEAT: &str = "2::";
@@ -29,8 +27,7 @@ pub(super) fn session_id(answer: &[u8]) -> Result<&str, Fault> {
     let answer = str::from_utf8(answer).map_err(|_| Fault::Answer("a session that isn't text"))?;
     let mut parts = answer.split(':');
     let (id, rest) = (parts.next().unwrap_or_default(), parts.count());
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    if id.is_empty() || id.len() > ID_BYTES_MAX || !id.bytes().all(plain) || rest != 3 {
+    if !is_plain(id) || rest != 3 {
         return Err(Fault::Answer("a session that isn't ID:HEARTBEAT:CLOSE:TRANSPORTS"));
     }
     Ok(id)

@@ -20,7 +20,6 @@ use super::session::Session;
 use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient};
 
 /// See the module's documentation.
-#[derive(Debug)]
 pub(in super::super) struct StreamingClient {
     session: Session,
     /// Path of the session, where there is one.
@@ -112,7 +111,7 @@ impl ProtocolClient for StreamingClient {
             data = &data[decoded.consumed..];
             let Self { messages, session, .. } = self;
             take_lines(messages, &dialect.inbound, decoded.data, &mut out.happened, |line, happened| {
-                happened.extend(session.hear_line(line)?.opened.then_some(ClientEvent::Opened));
+                happened.extend(session.hear_message(line)?.opened.then_some(ClientEvent::Opened));
                 Ok(())
             })?;
             if decoded.done {

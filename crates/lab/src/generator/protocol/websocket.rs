@@ -29,7 +29,6 @@ use super::{
 const WHOLE_BYTES_MAX: usize = 16 << 20;
 
 /// See the module's documentation.
-#[derive(Debug)]
 pub(in super::super) struct WebSocketClient {
     /// Until the server has agreed to the WebSocket.
     opening: Option<Box<Opening>>,
@@ -41,7 +40,6 @@ pub(in super::super) struct WebSocketClient {
     session: Session,
 }
 
-#[derive(Debug)]
 enum Opening {
     /// A GET on the side connection asks for a session. The key is the handshake's.
     Asking(Answer, u128),
@@ -49,7 +47,6 @@ enum Opening {
     UpgradingHixie(HixieHandshake),
 }
 
-#[derive(Debug)]
 enum Frames {
     /// Of RFC 6455.
     Rfc(FrameReader),
@@ -57,7 +54,6 @@ enum Frames {
 }
 
 /// How messages of the load's lie in those of WebSocket.
-#[derive(Debug)]
 enum Cutter {
     /// Each is one.
     Whole,
