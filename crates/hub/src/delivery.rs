@@ -307,12 +307,12 @@ impl<E: Encoder> Sessions<E> {
     }
 
     /// Moves waiting publications into flight: at least one if there is any, more while they fit into
-    /// `bytes_max` and `frames_max`.
+    /// `bytes_max` and `frames_max`. If another core is making a frame, the session waits for it with `waits`;
+    /// otherwise this core makes its own.
     pub(crate) fn take(
         &mut self,
         id: SessionId,
-        bytes_max: usize,
-        frames_max: usize,
+        (bytes_max, frames_max, waits): (usize, usize, bool),
         mut each: impl FnMut(&Arc<Publication<E::Frame>>, &E::Frame),
     ) {
         let Some(session) = self.slots.get_mut(id.index as usize) else { return };
@@ -341,6 +341,10 @@ impl<E: Encoder> Sessions<E> {
                 match self.arena.encode(form, session.format) {
                     Ok(Some(_)) => continue,
                     Ok(None) => {}
+                    Err(EncodingInProgress) if !waits => {
+                        self.arena.bytes_now(form, session.format);
+                        continue;
+                    }
                     Err(EncodingInProgress) => {
                         let publication = self.arena.publication(form);
                         self.encoding_waiters.add(publication, session.format, id, &mut session.is_listed);

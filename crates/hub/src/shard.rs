@@ -432,7 +432,12 @@ impl<E: Encoder> Hub<E> {
         frames_max: usize,
         each: impl FnMut(&Arc<Publication<E::Frame>>, &E::Frame),
     ) {
-        self.sessions.take(session, bytes_max, frames_max, each);
+        self.sessions.take(session, (bytes_max, frames_max, true), each);
+    }
+
+    /// Moves all pending deliveries of a session into flight, also those whose frame another core is making.
+    pub fn take_all(&mut self, session: SessionId, each: impl FnMut(&Arc<Publication<E::Frame>>, &E::Frame)) {
+        self.sessions.take(session, (usize::MAX, usize::MAX, false), each);
     }
 
     /// Everything in flight of a session has been taken by the kernel. Returns whether more is waiting.
@@ -448,6 +453,11 @@ impl<E: Encoder> Hub<E> {
     /// Pending encoded bytes of a session under byte-limited policies, in flight included.
     pub fn pending_bytes_of(&self, session: SessionId) -> usize {
         self.sessions.alive(session).map_or(0, |s| s.queue_bytes as usize)
+    }
+
+    /// The same, without what is in flight.
+    pub fn waiting_bytes_of(&self, session: SessionId) -> usize {
+        self.sessions.alive(session).map_or(0, |s| (s.queue_bytes - s.queue_bytes_in_flight) as usize)
     }
 
     /// Whether something has been taken for a session that the kernel doesn't have yet.

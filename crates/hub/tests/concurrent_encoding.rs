@@ -138,6 +138,26 @@ fn a_small_document_is_encoded_by_the_other_core_as_well() {
     assert_eq!(cores[0].take(first), [(bytes, 0)]);
 }
 
+/// Whoever ends a session sends it what is pending, and can't wait.
+#[test]
+fn all_is_taken_at_once_even_if_an_encoding_is_being_made() {
+    let bytes = OWN_ENCODING_BYTES_MAX + 1;
+    let (cores, meanwhile, [first, second]) = owed_document(bytes);
+    let other = cores[1].clone();
+    *meanwhile.borrow_mut() = Some(Box::new(move || {
+        assert_eq!(other.take(second), []);
+        let mut taken = Vec::new();
+        other.0.borrow_mut().take_all(second, |_, frame| taken.push(*frame));
+        assert_eq!(taken, [(bytes, 1)]);
+        assert!(!other.0.borrow_mut().handle_sent(second));
+        assert!(other.0.borrow().counters().balanced());
+    }));
+    assert_eq!(cores[0].take(first), [(bytes, 0)]);
+    cores[1].0.borrow_mut().handle_time(Instant::now());
+    assert!(!cores[1].0.borrow().awaits_encodings());
+    assert_eq!((cores[1].ready(), cores[1].take(second)), (vec![second], vec![]));
+}
+
 #[test]
 fn a_session_that_ends_while_it_waits_for_an_encoding_is_removed() {
     let (cores, meanwhile, [first, second]) = owed_document(OWN_ENCODING_BYTES_MAX + 1);

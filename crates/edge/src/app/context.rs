@@ -153,7 +153,7 @@ pub(crate) const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 /// Appends all pending deliveries of a session to `out`.
 pub(crate) fn take_at_once(hub: &mut Hub<Formats>, session: SessionId, out: &mut Vec<u8>) {
     let is_in_flight = hub.is_in_flight(session);
-    hub.take(session, usize::MAX, usize::MAX, |_, frame| out.extend_from_slice(&frame.bytes()));
+    hub.take_all(session, |_, frame| out.extend_from_slice(&frame.bytes()));
     // The kernel reports what was in flight before, and this with it.
     if !is_in_flight {
         hub.handle_sent(session);

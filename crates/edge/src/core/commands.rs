@@ -380,6 +380,7 @@ impl<D: Driver> Core<D> {
                 topics.len() * ROOM_STEPS
             }
             Work::Leave { topics, concerned, .. } => {
+                self.send_pending(session);
                 for topic in topics.iter() {
                     self.ex.unsubscribe(session, topic);
                 }
@@ -390,6 +391,7 @@ impl<D: Driver> Core<D> {
                 concerned.sessions += 1;
                 match self.owner_of(session) {
                     Some(Owner::Client(id)) if *close && id.kind() == ClientKind::EngineIo => {
+                        self.send_pending(session);
                         if let Some(client) = self.engineio.get_mut(id) {
                             client.close(&mut self.ex);
                         }

@@ -146,6 +146,9 @@ impl<D: Driver> Core<D> {
 
     /// Ends a session for a reason of ours.
     pub(super) fn disconnect(&mut self, session: SessionId, why: Disconnect) {
+        if why == Disconnect::ClosedByApplication {
+            self.send_pending(session);
+        }
         match self.owner_of(session) {
             Some(Owner::Connection(index)) => {
                 self.ex.count_disconnect(why);
@@ -159,6 +162,7 @@ impl<D: Driver> Core<D> {
     /// Ends a session because the application wants it so, in its words.
     pub(super) fn close_with(&mut self, session: SessionId, code: u16, reason: &str) {
         let why = Disconnect::ClosedByApplication;
+        self.send_pending(session);
         match self.owner_of(session) {
             Some(Owner::Connection(index)) => {
                 self.ex.count_disconnect(why);

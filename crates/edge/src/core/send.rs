@@ -12,9 +12,9 @@
 //! reason puts it in line for [`Core::resume_input`]: so it never waits for bytes that don't come.
 
 use super::Core;
-use super::table::{Held, Machine};
+use super::table::{Conn, Held, Machine};
 use crate::executor::{Executor, SEND_BYTES_MAX, SEND_FRAMES_MAX, SMALL_INPUT_BYTES};
-use crate::identity::ClientId;
+use crate::identity::{ClientId, ClientKind, Owner};
 use crate::protocols::client::ActiveTransport;
 use crate::protocols::clients::TableEntry;
 use crate::protocols::http::Waiting;
@@ -182,6 +182,39 @@ impl<D: Driver> Core<D> {
         }
         for session in client.sessions() {
             take(&mut self.ex, session, &mut self.frames);
+        }
+    }
+
+    /// Sends what was published before the application ends a session, or takes it out of a room. What its connection
+    /// can't take now is sent with the answers, unless it is more than [`crate::app::AT_ONCE_BYTES_MAX`].
+    pub(super) fn send_pending(&mut self, session: SessionId) {
+        if !self.ex.has_pending(session) {
+            return;
+        }
+        match self.owner_of(session) {
+            Some(Owner::Connection(index)) => self.flush(index),
+            Some(Owner::Client(id)) => self.flush_client(id),
+            Some(Owner::Socket(_)) | None => {}
+        }
+        if !self.ex.has_pending(session) {
+            return;
+        }
+        match self.owner_of(session) {
+            Some(Owner::Connection(index)) => {
+                if let Some(Conn { machine: Machine::WebSocket(_), .. }) = self.table.get(index) {
+                    let mut pending = self.ex.take_if_few(session);
+                    self.append_replies(index, &mut pending);
+                    self.flush(index);
+                }
+            }
+            Some(Owner::Client(id)) if id.kind() == ClientKind::EngineIo => {
+                if let Some(client) = self.engineio.get_mut(id) {
+                    let pending = self.ex.take_if_few(session);
+                    client.write(&mut self.ex, |_, out| out.extend_from_slice(&pending));
+                }
+            }
+            // Other receivers wait for frames of their own format.
+            Some(Owner::Client(_) | Owner::Socket(_)) | None => {}
         }
     }
 

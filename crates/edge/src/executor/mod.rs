@@ -25,8 +25,8 @@ pub(crate) use stentor_hub::SubscribeOptions;
 
 use crate::access::AccessLog;
 use crate::app::{
-    Acks, Action, Application, Arguments, Context, CoreContext, ENVELOPE_BYTES, HandlerScope, Identities,
-    NotSubscribed, Outlet, Questions, Refused, public_id, take_at_once,
+    AT_ONCE_BYTES_MAX, Acks, Action, Application, Arguments, Context, CoreContext, ENVELOPE_BYTES,
+    HandlerScope, Identities, NotSubscribed, Outlet, Questions, Refused, public_id, take_at_once,
 };
 use crate::budget::Budget;
 use crate::encode::{FeedEvents, Format, Formats};
@@ -437,14 +437,18 @@ impl Executor {
         self.hub.has_pending(session)
     }
 
-    /// Bytes of the pending deliveries of a session.
-    pub(crate) fn pending_bytes(&self, session: SessionId) -> usize {
-        self.hub.pending_bytes_of(session)
-    }
-
     /// Appends all pending deliveries of a session to what leaves for it now.
     pub(crate) fn take_at_once(&mut self, session: SessionId, out: &mut Vec<u8>) {
         take_at_once(&mut self.hub, session, out);
+    }
+
+    /// Takes all pending deliveries of a session, unless they are more than [`AT_ONCE_BYTES_MAX`].
+    pub(crate) fn take_if_few(&mut self, session: SessionId) -> Vec<u8> {
+        let mut out = Vec::new();
+        if self.hub.waiting_bytes_of(session) <= AT_ONCE_BYTES_MAX {
+            self.take_at_once(session, &mut out);
+        }
+        out
     }
 
     /// Sends an event to a socket that can be recovered. Returns whether it is one.

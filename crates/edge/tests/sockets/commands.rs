@@ -17,11 +17,16 @@ use stentor_wire::engineio::Version;
 fn answer<T: Send + 'static>(give: impl FnOnce(Done<T>)) -> Result<T, CommandError> {
     let (sender, receiver) = mpsc::channel();
     give(Done::new(move |answer| sender.send(answer).unwrap()));
-    receiver.recv_timeout(PATIENCE).unwrap()
+    let mut answer = None;
+    until("the answer", || {
+        answer = receiver.try_recv().ok();
+        answer.is_some()
+    });
+    answer.unwrap()
 }
 
 impl Server {
-    fn emit(&self, target: Target, data: &str) -> usize {
+    pub(crate) fn emit(&self, target: Target, data: &str) -> usize {
         let (event, data) = (Some("e".into()), Data::Json(data.to_owned().into()));
         let give = |done| self.plane().command(target, Command::Emit { event, data, volatile: false, done });
         answer(give).unwrap().sessions
@@ -52,30 +57,30 @@ impl Server {
     }
 }
 
-fn nobody() -> Target {
+pub(crate) fn nobody() -> Target {
     Target::of("/").unwrap()
 }
 
-fn room(name: &str) -> Target {
+pub(crate) fn room(name: &str) -> Target {
     nobody().room(name).unwrap()
 }
 
 /// A client, whatever it speaks.
-enum Link {
+pub(crate) enum Link {
     Ws(Ws),
     SockJs(Ws),
     Io(Io),
 }
 
-struct Client {
-    link: Link,
+pub(crate) struct Client {
+    pub(crate) link: Link,
     /// As its client knows it.
     id: String,
 }
 
 impl Client {
     /// Of each protocol one, in the main namespace.
-    fn all(server: &Server) -> Vec<Self> {
+    pub(crate) fn all(server: &Server) -> Vec<Self> {
         let mut clients = vec![Self::ws(server), Self::sockjs(server)];
         for (version, way) in [
             (Version::V4, Way::Socket),
@@ -88,20 +93,20 @@ impl Client {
         clients
     }
 
-    fn ws(server: &Server) -> Self {
+    pub(crate) fn ws(server: &Server) -> Self {
         let mut ws = server.ws("/ws");
         let id = ws.next_json()["session"].as_str().unwrap().to_owned();
         Self { link: Link::Ws(ws), id }
     }
 
-    fn sockjs(server: &Server) -> Self {
+    pub(crate) fn sockjs(server: &Server) -> Self {
         let mut ws = server.ws("/sockjs/000/s/websocket");
         assert_eq!(ws.next_text(), "o");
         let id = sockjs_message(&mut ws)["session"].as_str().unwrap().to_owned();
         Self { link: Link::SockJs(ws), id }
     }
 
-    fn io(server: &Server, version: Version, way: Way) -> Self {
+    pub(crate) fn io(server: &Server, version: Version, way: Way) -> Self {
         let mut io = Io::open(server.addr, "/socket.io/", version, way, "");
         let answer = io.connect("", Value::Null);
         let id =
@@ -109,7 +114,7 @@ impl Client {
         Self { link: Link::Io(io), id }
     }
 
-    fn id(&self) -> PublicId {
+    pub(crate) fn id(&self) -> PublicId {
         PublicId::parse(&self.id).unwrap()
     }
 
@@ -126,7 +131,7 @@ impl Client {
         }
     }
 
-    fn expect(&mut self, data: Value) {
+    pub(crate) fn expect(&mut self, data: Value) {
         assert_eq!(self.message(), json!(["e", data]));
     }
 }

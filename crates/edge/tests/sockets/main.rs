@@ -25,6 +25,7 @@ mod harness;
 mod http;
 mod identity;
 mod interest;
+mod last_messages;
 mod limits;
 mod origin;
 mod overload;

@@ -149,14 +149,8 @@ impl Client {
         if let Some(io) = self.socketio_mut() {
             io.disconnect_all(ex, engine, &mut packets);
         }
-        if let ActiveTransport::WebSocket(conn) = self.state.transport {
-            if !packets.is_empty() {
-                ex.push(Effect::Write { conn, bytes: packets });
-            }
-        } else {
-            // In the answer to one poll. The close packet is in that to the next.
-            self.state.queue.append(&mut packets);
-        }
+        // In the answer to one poll. The close packet is in that to the next.
+        self.state.queue.append(&mut packets);
         self.end(ex, End::Because(Disconnect::ClosedByApplication));
     }
 
@@ -172,6 +166,9 @@ impl Client {
         match std::mem::replace(&mut self.state.transport, ActiveTransport::None) {
             ActiveTransport::WebSocket(conn) if end.may_reconnect() => ex.push(Effect::CutSocket(conn)),
             ActiveTransport::WebSocket(conn) => {
+                if !last_words.is_empty() {
+                    ex.push(Effect::Write { conn, bytes: last_words });
+                }
                 let (code, reason) = match end {
                     End::Because(why) => (why.code(), why.reason()),
                     End::Fault => (1002, ""),

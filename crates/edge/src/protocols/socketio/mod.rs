@@ -15,7 +15,7 @@ pub(crate) use connect::id_of_version_3;
 
 use super::client::{ClientState, Next};
 use super::message::after_handler;
-use crate::app::{AT_ONCE_BYTES_MAX, Ack, Arguments, Envelope, Event, HandlerScope, Waiter};
+use crate::app::{Ack, Arguments, Envelope, Event, HandlerScope, Waiter};
 use crate::encode::{EngineWriter, Writer};
 use crate::executor::{Executor, Feeds};
 use crate::identity::{ClientId, End, Sid};
@@ -281,7 +281,7 @@ impl SocketIo {
     pub(crate) fn disconnect_all(&mut self, ex: &mut Executor, engine: EngineWriter, out: &mut Vec<u8>) {
         while let Some(socket) = self.sockets.first() {
             let (session, namespace) = (socket.session, socket.namespace().to_owned());
-            out.append(&mut take_before_answers(ex, socket));
+            out.append(&mut ex.take_if_few(socket.session));
             self.leave(ex, session);
             write_disconnect(engine, &namespace, out);
         }
@@ -328,11 +328,7 @@ fn fault(ex: &mut Executor, client: ClientId) -> Next {
 
 /// The deliveries that a recoverable socket has been sent already, which what is written to it now must not overtake.
 pub(crate) fn take_before_answers(ex: &mut Executor, socket: &Socket) -> Vec<u8> {
-    let mut out = Vec::new();
-    if socket.recovery.is_some() && ex.pending_bytes(socket.session) <= AT_ONCE_BYTES_MAX {
-        ex.take_at_once(socket.session, &mut out);
-    }
-    out
+    if socket.recovery.is_some() { ex.take_if_few(socket.session) } else { Vec::new() }
 }
 
 fn owned(attachments: Attachments<'_>) -> SmallVec<[Bytes; 1]> {
