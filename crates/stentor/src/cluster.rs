@@ -1,5 +1,7 @@
 //! A node's place in a cluster: from the configuration to a member that runs, and leaves.
 
+mod thread;
+
 use crate::config::options::{BridgeOptions, ClusterOptions};
 use anyhow::Context;
 use std::net::SocketAddr;
@@ -11,6 +13,7 @@ use stentor_cluster::engine::{
 };
 use stentor_cluster::{Cluster, ClusterPlane, NodeId, Options, Relays};
 use stentor_edge::{Broker, ControlPlane, DataPlane, Ledger, NodeTag, NoticeSink, Relay, RevocationList};
+use thread::ClusterThread;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -22,6 +25,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Joining {
     cluster: Option<JoinedCluster>,
     bridges: Option<(Arc<Bridges>, Connections)>,
+    thread: ClusterThread,
 }
 
 /// A node that is connected to its engine.
@@ -38,6 +42,7 @@ pub(crate) struct Member {
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     internal: Option<JoinHandle<()>>,
+    _thread: ClusterThread,
 }
 
 /// Connects a node with these planes to its engine and to Socket.IO's servers, if it has any. What it holds is counted in `ledger`.
@@ -49,22 +54,26 @@ pub(crate) async fn connect(
     revocations: Option<Arc<dyn RevocationList>>,
 ) -> anyhow::Result<Option<Joining>> {
     let bridges = bridges(&mut options, Limits::within(edge.limits.memory_bytes_max));
-    let cluster = connect_cluster(options, edge, control, ledger.clone(), revocations).await?;
+    if options.engine.is_none() && bridges.is_empty() {
+        return Ok(None);
+    }
+    let thread = ClusterThread::start()?;
+    let cluster = connect_cluster(&thread, options, edge, control, ledger.clone(), revocations).await?;
     let broker = cluster.as_ref().map(|joined| joined.cluster.clone() as Arc<dyn Broker>);
     let bridges = if bridges.is_empty() {
         None
     } else {
         let bridges = Bridges::new(&bridges, broker, &ledger);
-        let connect = async {
+        let connect = async move {
             let bridges = bridges?;
             let connections = bridges.connect().await?;
             Ok::<_, ConnectError>((bridges, connections))
         };
-        let connected = connect.await;
+        let connected = thread.spawn(connect).await?;
         let what = "can't share namespaces with Socket.IO's servers ([[cluster.socketio]])";
         Some(connected.context(what)?)
     };
-    Ok((cluster.is_some() || bridges.is_some()).then_some(Joining { cluster, bridges }))
+    Ok(Some(Joining { cluster, bridges, thread }))
 }
 
 /// The bridges to Socket.IO's servers.
@@ -92,6 +101,7 @@ fn bridges(options: &mut ClusterOptions, limits: Limits) -> Vec<bridge::Options>
 }
 
 async fn connect_cluster(
+    thread: &ClusterThread,
     options: ClusterOptions,
     edge: &stentor_edge::Options,
     control: &stentor_control::Options,
@@ -122,10 +132,11 @@ async fn connect_cluster(
     let limits = Limits::within(edge.limits.memory_bytes_max);
     let options =
         ConnectOptions { prefix, wait, ca_file, credentials_file, identity, limits, ledger: ledger.clone() };
-    let (engine, events) = connect_engine(node, &address, options)
-        .await
-        .with_context(|| format!("can't join the cluster at {address} ([cluster] engine)"))?;
-    tracing::info!(engine = %address, node = name, id = %node, "joined the cluster");
+    let what = format!("can't join the cluster at {address} ([cluster] engine)");
+    let shown = address.to_string();
+    let connect = async move { connect_engine(node, &address, options).await };
+    let (engine, events) = thread.spawn(connect).await?.context(what)?;
+    tracing::info!(engine = shown, node = name, id = %node, "joined the cluster");
     if secret.is_none() {
         tracing::warn!(
             "the cluster has no secret: whoever can write to its engine can send messages to clients; set secret in [cluster] \
@@ -235,14 +246,14 @@ impl Joining {
         let (mut plane, mut tasks, mut own) = (local.clone(), Vec::new(), None);
         if let Some(JoinedCluster { cluster, events, relays, internal }) = self.cluster {
             own = Some(relays.start(internal, local.clone()));
-            tasks.push(tokio::spawn(cluster.clone().run(events, local.clone(), stopped.clone())));
+            tasks.push(self.thread.spawn(cluster.clone().run(events, local.clone(), stopped.clone())));
             plane = Arc::new(ClusterPlane::new(plane, cluster));
         }
         if let Some((bridges, connections)) = self.bridges {
-            tasks.push(tokio::spawn(bridges.clone().run(connections, local.clone(), stopped)));
+            tasks.push(self.thread.spawn(bridges.clone().run(connections, local.clone(), stopped)));
             plane = Arc::new(BridgedPlane::new(local, plane, bridges));
         }
-        (plane, Member { stop, tasks, internal: own })
+        (plane, Member { stop, tasks, internal: own, _thread: self.thread })
     }
 }
 

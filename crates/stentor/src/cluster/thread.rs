@@ -1,0 +1,39 @@
+//! The thread that speaks with the engine.
+//!
+//! On the control plane's threads, a message would wake two of them each time that it enters or arrives: a worker of tokio's that finds
+//! work wakes another one to look for more. It would also wait behind what the admin port and feeds compute.
+
+use anyhow::Context;
+use std::future::Future;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// Runs tasks until it is dropped.
+pub(super) struct ClusterThread {
+    runtime: Handle,
+    _end: oneshot::Sender<()>,
+}
+
+impl ClusterThread {
+    pub(super) fn start() -> anyhow::Result<Self> {
+        let failed = "can't start the cluster's thread";
+        let runtime = Builder::new_current_thread().enable_all().build().context(failed)?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel();
+        let run = move || {
+            let _ = runtime.block_on(ended);
+            // Looking up a host's name may take long.
+            runtime.shutdown_background();
+        };
+        std::thread::Builder::new().name("cluster".into()).spawn(run).context(failed)?;
+        Ok(Self { runtime: handle, _end: end })
+    }
+
+    pub(super) fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.runtime.spawn(task)
+    }
+}
