@@ -81,6 +81,7 @@ impl Load for Receiving {
 }
 
 /// The publications in time: each sent when it is due, where the publisher is ours, and the clocks read.
+#[derive(Default)]
 struct Publishing {
     /// The connection that publishes; `None`: the server does it.
     publisher: Option<usize>,
@@ -123,9 +124,9 @@ pub(super) fn run(pool: &mut ConnectionPool, mut plan: Plan) -> Result<(), Error
             let begin = Instant::now() + Duration::from_millis(50);
             deadline = begin + lasts + pool.spec.late;
             let publisher = pool.open_ones().pop();
-            Some(Publishing { publisher, begin: Some(begin), ..Publishing::new(payload) })
+            Some(Publishing { publisher, begin: Some(begin), payload, ..Publishing::default() })
         }
-        Publisher::Server => Some(Publishing::new(payload)),
+        Publisher::Server => Some(Publishing { payload, ..Publishing::default() }),
         Publisher::Elsewhere => None,
     };
     let follower_begin = pool.read_clocks();
@@ -167,19 +168,6 @@ pub(super) fn run(pool: &mut ConnectionPool, mut plan: Plan) -> Result<(), Error
 }
 
 impl Publishing {
-    fn new(payload: Vec<u8>) -> Self {
-        Self {
-            publisher: None,
-            payload,
-            begin: None,
-            sent: 0,
-            first: None,
-            is_over: false,
-            cuts: 0,
-            cut: None,
-        }
-    }
-
     /// When the next slice begins, or the last one ends.
     fn next_cut(&self, plan: &Plan, slices: u32) -> Option<Instant> {
         let slices = u64::from(slices);

@@ -162,7 +162,7 @@ pub(super) fn run(
         }
         Misbehaviour::Storms { every } => {
             while Instant::now() < end {
-                storm(pool, &mut load)?;
+                pool.restart(BACK_WITHIN, &mut load, |_, _| ())?;
                 pool.turn_for(every.min(end.saturating_duration_since(Instant::now())), &mut load)?;
             }
         }
@@ -223,20 +223,4 @@ fn churn(
     pool.turn_while(pool.spec.late, load, |pool, load| {
         load.gone.len() as u64 + pool.audit.lost_connections < pool.begun() as u64
     })
-}
-
-/// All are cut off, and come back.
-fn storm(pool: &mut ConnectionPool, load: &mut Misbehaving) -> Result<(), Error> {
-    let there = pool.open_ones();
-    there.iter().for_each(|number| pool.cut(*number));
-    let lost = pool.audit.lost_connections;
-    pool.bring_back(&there, load, |_, _| ())?;
-    let is_missing = |pool: &ConnectionPool, _: &Misbehaving| {
-        pool.open() + ((pool.audit.lost_connections - lost) as usize) < there.len()
-    };
-    pool.turn_while(BACK_WITHIN, load, is_missing)?;
-    if !is_missing(pool, load) {
-        return Ok(());
-    }
-    Err(Error::Generator(format!("{} of {} connections came back", pool.open(), there.len())))
 }

@@ -37,9 +37,6 @@ const WAKE_EARLY: Duration = Duration::from_micros(1_200);
 /// `PAUSE` instructions after a poll that found nothing, so that a sibling hyperthread has the core's units.
 const PAUSES: usize = 64;
 
-/// Connections begun anew between two looks at what has come.
-const BACK_AT_ONCE: usize = 32;
-
 /// From one piece of what a connection says in pieces to its next.
 const PIECE_EVERY: Duration = Duration::from_millis(5);
 
@@ -370,25 +367,6 @@ impl ConnectionPool {
         let until = Instant::now() + within;
         while goes_on(self, load) && Instant::now() < until {
             self.turn(Some(Instant::now() + Duration::from_millis(5)), load)?;
-        }
-        Ok(())
-    }
-
-    /// Reconnects these connections in bursts. `begun` is called before each.
-    pub(super) fn bring_back<L: Load>(
-        &mut self,
-        numbers: &[usize],
-        load: &mut L,
-        mut begun: impl FnMut(&mut L, usize),
-    ) -> Result<(), Error> {
-        // From other addresses, so that none meets what is left of its last connection.
-        self.round = self.round.wrapping_add(1);
-        for some in numbers.chunks(BACK_AT_ONCE) {
-            for number in some {
-                begun(load, *number);
-                self.come_back(*number)?;
-            }
-            self.turn(Some(Instant::now()), load)?;
         }
         Ok(())
     }

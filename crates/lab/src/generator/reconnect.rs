@@ -24,12 +24,10 @@ const WARM_UP: u64 = 1;
 
 struct ComingBack {
     begun: Vec<Instant>,
-    back: usize,
 }
 
 impl Load for ComingBack {
     fn opened(&mut self, pool: &mut ConnectionPool, number: usize) {
-        self.back += 1;
         pool.outcome.back.record_ns(self.begun[number].elapsed().as_nanos() as u64);
     }
 }
@@ -44,7 +42,7 @@ pub(super) fn run(
     connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
 ) -> Result<(), Error> {
     let there = pool.open_ones();
-    let mut load = ComingBack { begun: vec![Instant::now(); pool.begun()], back: 0 };
+    let mut load = ComingBack { begun: vec![Instant::now(); pool.begun()] };
     if cut == Cut::Reset {
         there.iter().for_each(|number| pool.pause(*number));
         if let Some(last) = there.last() {
@@ -53,24 +51,11 @@ pub(super) fn run(
         pool.turn_for(UNREAD_WITHIN, &mut load)?;
     }
     let before = pool.read_clocks();
-    let begin = Instant::now();
-    there.iter().for_each(|number| pool.cut(*number));
-    pool.bring_back(&there, &mut load, |load, number| load.begun[number] = Instant::now())?;
-    pool.outcome.asking = begin.elapsed();
-    let is_missing = |pool: &ConnectionPool, load: &ComingBack| {
-        load.back + (pool.audit.lost_connections as usize) < there.len()
-    };
-    pool.turn_while(WITHIN, &mut load, is_missing)?;
-    pool.outcome.back_in = begin.elapsed();
+    let [asking, back_in] =
+        pool.restart(WITHIN, &mut load, |load, number| load.begun[number] = Instant::now())?;
+    (pool.outcome.asking, pool.outcome.back_in) = (asking, back_in);
     pool.outcome.connect = before.until(&pool.read_clocks());
-    pool.outcome.connections = load.back as u64;
-    if is_missing(pool, &load) {
-        let (back, within) = (load.back, pool.outcome.back_in);
-        return Err(Error::Generator(format!(
-            "{back} of {} connections came back in {within:.1?}",
-            there.len()
-        )));
-    }
+    pool.outcome.connections = pool.open() as u64;
     meet(pool, connected)?;
     // What the server has to put away belongs to the storm's aftermath, not to the publication.
     pool.turn_for(pool.spec.idle, &mut load)?;

@@ -56,14 +56,6 @@ pub fn serve_worker(input: &mut (dyn BufRead + Send), output: &mut (dyn Write + 
         line.push(b'\n');
         output.write_all(&line).and_then(|()| output.flush()).map_err(Error::io("reporting"))
     };
-    let mut line = String::new();
-    input.read_line(&mut line).map_err(Error::io("reading the task"))?;
-    let spec: Spec =
-        serde_json::from_str(&line).map_err(|error| Error::Usage(format!("the task: {error}")))?;
-    if spec.stands_back {
-        // Where that is forbidden it takes its share like all.
-        let _ = rustix::process::nice(LAST_IN_LINE);
-    }
     let input = Mutex::new(input);
     let hear = |what| {
         let mut line = String::new();
@@ -71,6 +63,13 @@ pub fn serve_worker(input: &mut (dyn BufRead + Send), output: &mut (dyn Write + 
         input.read_line(&mut line).map_err(Error::io(what))?;
         Ok::<String, Error>(line)
     };
+    let task = hear("reading the task")?;
+    let spec: Spec =
+        serde_json::from_str(&task).map_err(|error| Error::Usage(format!("the task: {error}")))?;
+    if spec.stands_back {
+        // Where that is forbidden it takes its share like all.
+        let _ = rustix::process::nice(LAST_IN_LINE);
+    }
     let connected = |_: &Outcome| {
         say(&Report::Connected)?;
         let word = hear("waiting to begin")?;

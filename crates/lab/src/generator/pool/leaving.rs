@@ -1,9 +1,14 @@
 //! Connections that end, and those that the load stops, ends and begins anew.
 
+use std::time::{Duration, Instant};
+
 use stentor_driver::Driver;
 
-use super::{ConnectionPool, Stage};
+use super::{ConnectionPool, Load, Stage};
 use crate::Error;
+
+/// Connections begun anew between two looks at what has come.
+const BACK_AT_ONCE: usize = 32;
 
 impl ConnectionPool {
     /// Stops reading from a connection.
@@ -41,6 +46,49 @@ impl ConnectionPool {
         assert_eq!(self.connections[number].stage, Stage::Lost, "a connection that is there can't come back");
         self.connections[number] = self.anew(number)?;
         Ok(())
+    }
+
+    /// Reconnects these connections in bursts. `begun` is called before each.
+    pub(in super::super) fn bring_back<L: Load>(
+        &mut self,
+        numbers: &[usize],
+        load: &mut L,
+        mut begun: impl FnMut(&mut L, usize),
+    ) -> Result<(), Error> {
+        // From other addresses, so that none meets what is left of its last connection.
+        self.round = self.round.wrapping_add(1);
+        for some in numbers.chunks(BACK_AT_ONCE) {
+            for number in some {
+                begun(load, *number);
+                self.come_back(*number)?;
+            }
+            self.turn(Some(Instant::now()), load)?;
+        }
+        Ok(())
+    }
+
+    /// Cuts all open connections, brings them back, and waits until all are open again, or lost. Returns how long it took
+    /// until all were begun, and until all were back.
+    pub(in super::super) fn restart<L: Load>(
+        &mut self,
+        within: Duration,
+        load: &mut L,
+        begun: impl FnMut(&mut L, usize),
+    ) -> Result<[Duration; 2], Error> {
+        let there = self.open_ones();
+        let lost = self.audit.lost_connections;
+        let begin = Instant::now();
+        there.iter().for_each(|number| self.cut(*number));
+        self.bring_back(&there, load, begun)?;
+        let asking = begin.elapsed();
+        let is_missing =
+            |pool: &Self, _: &L| pool.open() + ((pool.audit.lost_connections - lost) as usize) < there.len();
+        self.turn_while(within, load, is_missing)?;
+        if is_missing(self, load) {
+            let (back, all) = (self.open(), there.len());
+            return Err(Error::Generator(format!("{back} of {all} connections came back in {within:.1?}")));
+        }
+        Ok([asking, begin.elapsed()])
     }
 
     /// One is no more, for this reason.

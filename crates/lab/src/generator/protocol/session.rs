@@ -39,7 +39,7 @@ impl Heard {
 }
 
 /// One client's session.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Session {
     protocol: Protocol,
     /// How often the client says that it lives, where it has to.
@@ -57,7 +57,7 @@ impl Session {
             Protocol::Mqtt => Some(mqtt::HEARTBEAT_INTERVAL),
             _ => None,
         };
-        Self { protocol, heartbeat_interval, is_open: false, client_id: String::new() }
+        Self { protocol, heartbeat_interval, ..Self::default() }
     }
 
     /// Whether the load may begin as soon as there is a WebSocket.

@@ -20,6 +20,7 @@ use super::session::Session;
 use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient};
 
 /// See the module's documentation.
+#[derive(Default)]
 pub(in super::super) struct StreamingClient {
     session: Session,
     /// Path of the session, where there is one.
@@ -36,15 +37,7 @@ pub(in super::super) struct StreamingClient {
 
 impl StreamingClient {
     pub(super) fn new(protocol: Protocol) -> Self {
-        Self {
-            session: Session::new(protocol),
-            target: String::new(),
-            head: AnswerHead::default(),
-            body: None,
-            messages: MessageReader::default(),
-            side: Requests::default(),
-            queue: VecDeque::new(),
-        }
+        Self { session: Session::new(protocol), ..Self::default() }
     }
 
     fn ask(&self, dialect: &Dialect, out: &mut Vec<u8>) {
