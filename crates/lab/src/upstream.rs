@@ -98,6 +98,8 @@ pub struct Served {
     pub lag: Latencies,
     /// Requests that came.
     pub requests: u64,
+    /// Versions that were answered, and what is there before the first.
+    pub versions: u64,
 }
 
 /// A running upstream. Dropping it ends it.
@@ -142,7 +144,7 @@ impl Upstream {
             versions: Versions::new(content),
             next: None,
             last: Arc::default(),
-            served: Served { lag: Latencies::new(), requests: 0 },
+            served: Served { lag: Latencies::new(), requests: 0, versions: 0 },
         };
         let serving = Arc::new(Serving {
             pacing,
@@ -172,6 +174,11 @@ impl Upstream {
         if let Pacing::Every(rate_hz) = self.serving.pacing {
             self.serving.change(|state| state.pace = Some(Pace { first: 0, base_ns, rate_hz }));
         }
+    }
+
+    /// Versions that were answered so far.
+    pub(crate) fn versions(&self) -> u64 {
+        self.serving.lock().served.versions
     }
 
     /// Ends it; returns what it has done.
@@ -353,6 +360,7 @@ impl Serving {
                         Some(_) => state.versions.at(Head { sequence: number, intended_ns: due_ns }).into(),
                     };
                     state.next = Some(wanted.map_or(0, |_| number + 1));
+                    state.served.versions += 1;
                     self.changed.notify_all();
                     return Some(Arc::clone(&state.last));
                 }

@@ -175,9 +175,8 @@ fn servers_of_several_nodes_are_measured() {
     let bytes = figure(0, "engine_bytes") * 3.0;
     assert!((3000.0..6000.0).contains(&bytes), "{bytes}: {said}");
     assert!(figure(0, "cpu_per_publication") > 0.0, "{said}");
-    // The document, four versions, one at the end, and the one that is waited for: 7, and a few more where a busy machine makes
-    // the run longer. Each node on its own would send three times as many.
-    assert!((4.0..=14.0).contains(&figure(1, "upstream_requests")), "{said}");
+    // The document, four versions at least, and the one that is waited for. Each node on its own would send three times as many.
+    assert!(figure(1, "upstream_requests") >= 5.0 && figure(1, "upstream_ratio") <= 1.1, "{said}");
     let bytes = figure(1, "engine_bytes");
     assert!((500.0..50_000.0).contains(&bytes), "{bytes}: {said}");
     fs::remove_dir_all(&results).unwrap();

@@ -78,6 +78,8 @@ metrics! {
     LastReceiver "last_receiver" "last receiver" Millis Less "time to the last receiver"
     /// Requests that the HTTP API behind a server got.
     UpstreamRequests "upstream_requests" "upstream requests" Count Less "upstream requests"
+    /// Of several nodes, the same as a multiple of what one node sends: one for each version, and one for the next.
+    UpstreamRatio "upstream_ratio" "upstream requests/one node's" Times Less "upstream requests, relative to one node's,"
     /// Echoes, or answered requests, a second in a closed loop.
     Rate "rate" "round trips/s" Count More "round trips"
     /// Copies delivered a second with a mean latency under 200 ms.

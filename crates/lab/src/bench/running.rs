@@ -60,6 +60,8 @@ pub(super) struct Ran {
     pub(super) overload: Option<(f64, Vec<Phase>)>,
     /// Requests that the API behind a feed got, where there is one.
     pub(super) upstream_requests: Option<u64>,
+    /// With several nodes, as a multiple of what one node sends for as many versions.
+    pub(super) upstream_ratio: Option<f64>,
     /// System calls under the load, where they were counted.
     pub(super) calls: Option<Calls>,
     /// Of the time that the machine's cores requested during the load, what a hypervisor took, 0 to 1.
@@ -313,15 +315,19 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         [servers.all_pids(), workers.pids(), beside.iter().flat_map(Workers::pids).collect()].concat();
     ours.extend(engine.as_ref().map(Engine::pid));
     let read_engine = || engine.as_ref().map_or(Ok(0), Engine::bytes);
-    let engine_before = read_engine()?;
+    let read_versions = || source.as_ref().map(Source::versions);
+    let (engine_before, versions_before) = (read_engine()?, read_versions());
     // What strace uses, or a server of which no process is known, can't be told from others.
     let machine = Machine::now(&ours, counter.is_none() && !servers.first.is_empty());
     conductor.iter().for_each(Conductor::begin);
     let result = workers.run();
     let (stolen_share, others_share) = machine.since();
     let through_engine = read_engine()?.saturating_sub(engine_before) as f64;
-    let engine_bytes = engine.as_ref().and(load.publications());
-    let engine_bytes = engine_bytes.map(|publications| through_engine / (publications * nodes as u64) as f64);
+    // An API goes on with versions until the generators have ended.
+    let versions = read_versions().zip(versions_before).map(|(after, before)| (after - before).max(1));
+    let publications = engine.as_ref().and(load.publications());
+    let publications = publications.map(|publications| versions.unwrap_or(publications));
+    let engine_bytes = publications.map(|publications| through_engine / (publications * nodes as u64) as f64);
     let frequency_mhz = frequency_mhz(options.server_core);
     let calls = counter.and_then(|counter| counter.stop().ok());
     drop(workers);
@@ -332,12 +338,13 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     drop(proxy);
     let processes = servers.first.len();
     let started = if nodes > 1 { vec!["other nodes".to_owned()] } else { servers.names_of_started() };
-    let mut upstream_requests = None;
+    let (mut upstream_requests, mut upstream_ratio) = (None, None);
     // Before servers end: what a node fetched, another one would go on with.
     if let Some(source) = source {
         let served = source.stop();
         outcome.lag.merge(&served.lag);
         upstream_requests = Some(served.requests);
+        upstream_ratio = (nodes > 1).then(|| served.requests as f64 / (served.versions + 1) as f64);
     }
     servers.stop()?;
     Ok(Ran {
@@ -355,6 +362,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         engine_bytes,
         overload: conductor.map(|conductor| conductor.phases()),
         upstream_requests,
+        upstream_ratio,
         calls,
         stolen_share,
         others_share,

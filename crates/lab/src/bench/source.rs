@@ -65,6 +65,11 @@ impl Source {
         self.upstream.begin_in(idle + SOURCE_WAITS);
     }
 
+    /// Versions that were answered so far.
+    pub(super) fn versions(&self) -> u64 {
+        self.upstream.versions()
+    }
+
     pub(super) fn stop(self) -> Served {
         self.upstream.stop()
     }

@@ -253,6 +253,7 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         (Metric::IdleCpu, resting.map(|span| span.server_share() / connections * 1e6)),
         (Metric::BytesPerMessage, (received > 0.0 && outcome.messages > 0).then_some(received)),
         (Metric::UpstreamRequests, ran.upstream_requests.map(|requests| requests as f64)),
+        (Metric::UpstreamRatio, ran.upstream_ratio),
         (Metric::KernelPerConnection, Some(ran.kernel_grown_bytes as f64 / connections)),
         (Metric::MemoryGrowth, is_known.then(|| growth_percent_per_10_s(&ran.samples))),
         (Metric::PeakMemory, is_known.then_some((ran.peak_resident_bytes + shared) as f64)),

@@ -40,7 +40,7 @@ fn answers_each_version_once_and_not_before_its_time() {
         assert!(is_padding(&body[1 + HEAD_BYTES..999]));
     }
     let served = upstream.stop();
-    assert_eq!((served.lag.len(), served.requests), (5, 6));
+    assert_eq!((served.lag.len(), served.requests, served.versions), (5, 6, 6));
 }
 
 #[test]

@@ -35,6 +35,7 @@ fn deliveries_among_heartbeats_cost_what_is_measured_or_nothing_is_said() {
             engine_bytes: None,
             overload: None,
             upstream_requests: None,
+            upstream_ratio: None,
             calls: None,
             stolen_share: 0.0,
             others_share: 0.0,
