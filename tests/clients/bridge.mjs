@@ -16,11 +16,18 @@ export async function redisClient(t, url) {
   const client = isCluster ? createCluster({ rootNodes: hosts.split(',').map((host) => ({ url: `redis://${host}` })) }) : createClient({ url });
   client.on('error', () => {});
   await client.connect();
+  const answers = [];
+  client.answered = () => Promise.all(answers);
   // The packages don't expect that Redis is away, as it is at the end.
   for (const name of ['publish', 'sPublish', 'pSubscribe', 'subscribe', 'sSubscribe', 'pUnsubscribe', 'unsubscribe', 'sUnsubscribe']) {
     const command = client[name].bind(client);
     // A cluster that is closed looks for a node forever.
-    client[name] = async (...args) => client.isOpen && command(...args).catch(() => {});
+    const commandIfOpen = async (...args) => client.isOpen && command(...args).catch(() => {});
+    client[name] = (...args) => {
+      const answer = commandIfOpen(...args);
+      answers.push(answer);
+      return answer;
+    };
   }
   t.after(() => client.isOpen && client.disconnect());
   return client;
@@ -51,6 +58,8 @@ export async function nodeServer(t, engine, { adapter = createAdapter } = {}) {
       socket.on('shout', (...args) => socket.broadcast.emit('shout', ...args));
     });
   }
+  // The adapters don't wait until they have subscribed. A message that is published before is lost.
+  await sub.answered();
   listener.listen(0, '127.0.0.1');
   await once(listener, 'listening');
   t.after(() => io.close());

@@ -132,6 +132,8 @@ export async function redisCluster(t, { replicates = false } = {}) {
   }
   await all('the replicas are connected', nodes.slice(PRIMARIES), async (node) => (await node.command('INFO', 'replication')).includes('master_link_status:up'));
   await all('the cluster is up', nodes, async (node) => (await node.command('CLUSTER', 'INFO')).includes('cluster_state:ok'));
+  // A message is lost on its way to a node to which there is no link.
+  await all('the nodes are linked', nodes, async (node) => !/handshake|disconnected/.test(await node.command('CLUSTER', 'NODES')));
   const slotOf = async (channel) => Number((await nodes[0].command('CLUSTER', 'KEYSLOT', channel)).slice(1));
   // As each primary says of itself.
   const ownerOf = async (channel) => {
