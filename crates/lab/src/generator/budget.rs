@@ -1,12 +1,9 @@
 //! How many connections a budget of the server's CPU lasts for (siobench, 2011).
 //!
 //! Connections are begun one by one: each when the one before is up, as was published, or at the rate of the spec. Each
-//! sends a short message every so often, the first one that long after it opened, and the server echoes it. When the server
-//! has used its budget, the load ends: how many connections are open by then is the result. Where one begins when the last
-//! is up, a slow handshake is charged with more echoes; a fixed rate charges everybody the same. A server whose budget isn't
-//! used up by all connections there may be goes on echoing until it is, and could have had more.
-//!
-//! A message has no room for a time; but the load knows when each connection's n-th one was due.
+//! sends a short message every so often, and the server echoes it. The result is how many connections are open when the
+//! server has used its budget. One by one, a slow handshake is charged with more echoes; a fixed rate charges all servers
+//! the same. A message has no room for a time, but the load knows when each connection's n-th one was due.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,15 +1,12 @@
 //! One room in which everybody says something in turn, faster from step to step (the comparison of SockJS and Socket.IO
 //! servers of 2011, repaired).
 //!
-//! In each step messages are due at a fixed total rate, round robin over the clients, and everybody receives each of them,
-//! the sender included. The sender's own copy is timed, as in the published test, and, beyond it, the last receiver's. A
-//! step is over when all copies have come; the load is over after a step that wasn't in time, was too slow, or lost
-//! something. A generator without CPU left doesn't end it: that makes copies later and fewer, so what is delivered in time then
-//! is the least that the server can (unless it is so late that it says several things at once, which its lag tells). All copies are audited: of every receiver how many came, and the
-//! sum of their numbers.
-//!
-//! Messages are numbered over all senders, so a number says who sent it. Servers promise no order between senders, so none
-//! is checked.
+//! In each step messages are due at a fixed total rate, round robin over the clients, and each client receives all of them.
+//! The sender's own copy is timed, as in the published test, and the last receiver's. A step is over when all copies have
+//! come; the load is over after a step that wasn't in time, was too slow, or lost something. A busy generator makes copies
+//! later and fewer, so what is delivered is then a lower bound (unless it sends several messages at once, which its lag
+//! shows). The audit checks how many copies each receiver got, and the sum of their numbers. Messages are numbered over all
+//! senders, and servers promise no order between senders, so none is checked.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,4 @@
-//! What a generator tells while its load runs, once a second, for whoever watches. Nobody is told where nobody watches: then it
-//! costs nothing, and where somebody does, a look at the clock in each turn and a line a second.
+//! Progress of a running load, once a second, where somebody watches: then it costs a look at the clock in each turn.
 
 use std::fmt;
 use std::fs::File;

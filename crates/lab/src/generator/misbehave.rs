@@ -1,11 +1,9 @@
-//! Clients as no server wants them, to run beside others, in a generator of their own: what they do is bounded in count and in
-//! time, and their CPU isn't the measuring generator's.
+//! Misbehaving clients, to run beside others in a generator of their own, bounded in count and in time.
 //!
-//! Those whose connections are sound (they come and go, come back all at once, or send in pieces) are audited like others:
-//! losing one is the server's fault. With the others it may be its policy; how many it ends is counted (`cut_off`).
+//! Those whose connections are sound (they come and go, reconnect all at once, or send in pieces) are audited like others:
+//! losing one is the server's fault. The server may end the others by policy; `cut_off` counts them.
 //!
-//! Deliberately absent: peers whose kernel doesn't acknowledge any more (the cable is cut), which loopback can't show without
-//! filtering packets.
+//! Deliberately absent: clients whose kernel doesn't acknowledge any more, which loopback can't show without filtering packets.
 
 use std::time::{Duration, Instant};
 

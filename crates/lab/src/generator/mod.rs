@@ -5,8 +5,7 @@
 //! server that stalls can't hide it (no coordinated omission). The generator watches itself: its own CPU and
 //! its lag behind the schedule; see [`Outcome::doubts`]. Every run is bounded in count and in time.
 //!
-//! One generator holds what one process may (descriptors); [`Workers`] runs several in processes of their own,
-//! which is also how a bench keeps the generator's core and CPU clock apart from everything else.
+//! [`Workers`] runs generators in processes of their own, as many as the limit on file descriptors needs.
 //!
 //! Deliberately absent: gathering messages (`protocol::frames` and `protocol::envelope`), but for compressed ones.
 

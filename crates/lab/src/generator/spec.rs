@@ -48,8 +48,7 @@ pub struct Spec {
     pub connect_rate_hz: f64,
     /// Connections under way at once.
     pub connecting_max: usize,
-    /// A text message sent on each connection once it is open, such as a subscription. It is put where a payload is,
-    /// and not escaped there.
+    /// A payload sent on each connection once it is open, such as a subscription. It isn't escaped.
     pub hello: Option<String>,
     /// The key that frames are masked with (RFC 6455 section 5.3). Zero costs neither side more than it must.
     pub mask: [u8; 4],
@@ -57,11 +56,9 @@ pub struct Spec {
     pub idle: Duration,
     /// How long to wait, after the end of an echo or a fan-out, for what hasn't come yet; what comes later counts as missing.
     pub late: Duration,
-    /// Of a fan-out, into how many slices the time from one publication to the next is cut, to tell what the server used in each
-    /// ([`super::Outcome::slices`]); 0: it isn't.
+    /// Slices between two publications of a fan-out for [`super::Outcome::slices`]; 0: none.
     pub slices: u32,
-    /// What the document is like that clients are subscribed to; without one, documents are as [`crate::payload`] says.
-    /// Only `websocket` and `stentor-v1` clients can be subscribed to one.
+    /// The document that clients of `websocket` and `stentor-v1` are subscribed to; without, see [`crate::payload`].
     pub document: Option<Shape>,
     /// The load.
     pub load: LoadSpec,
@@ -111,8 +108,8 @@ impl Spec {
         }
     }
 
-    /// The address that connection `number` comes from: spread over 127.0.0.0/8 where the target is there. Those that come
-    /// back in `round` have another one than before, so that none meets what is left of its last connection.
+    /// The address that connection `number` comes from: spread over 127.0.0.0/8 where the target is there, and another one
+    /// in each `round`, so that no reconnection meets what is left of its last one.
     pub(crate) fn source(&self, number: usize, round: u8) -> Option<IpAddr> {
         let loopback = matches!(self.target.ip(), IpAddr::V4(address) if address.is_loopback());
         let nth = number / CONNECTIONS_PER_SOURCE_MAX;

@@ -1,9 +1,8 @@
 //! Generators in processes of their own.
 //!
-//! A worker reads its [`Spec`] as one line of JSON, connects, says so, waits for a line, runs the load (in which it may say once
-//! more that it has come so far, and wait for the others), says what it found, and holds its connections until its standard input ends, so that whoever watches the server can stop
-//! watching first. It ends as well when its standard input ends before, so it never outlives who started it by more than
-//! its own bounded load.
+//! A worker reads its [`Spec`] as one line of JSON, connects, reports that, waits for a line, runs the load (which may wait
+//! for the other workers once more), and reports its outcome. It holds its connections until its standard input ends, so
+//! that the server can be sampled until then. It also ends when its standard input ends before.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;

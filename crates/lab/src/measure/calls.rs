@@ -1,8 +1,7 @@
 //! System calls of processes, counted by strace(1).
 //!
-//! Each call then takes several times as long, so counting is a run of its own, at a rate low enough that nothing
-//! gathers: how many calls a delivery needs doesn't depend on how long they take, as long as the server is done with one
-//! publication before the next is due. `/proc/PID/io` won't do: it leaves out what goes through `send` and `recv`.
+//! Each call then takes several times as long, so counting is a run of its own, at a rate low enough that the server is done
+//! with one publication before the next is due. `/proc/PID/io` leaves out what goes through `send` and `recv`.
 
 use std::collections::BTreeMap;
 use std::fs;
