@@ -44,6 +44,20 @@ fn answers_each_version_once_and_not_before_its_time() {
 }
 
 #[test]
+fn a_version_counts_once_for_all_who_wait_for_it() {
+    let hesitates = Duration::from_millis(500);
+    let upstream = Upstream::start(Content::Text { bytes: 1000 }, Pacing::Every(1.0), hesitates).unwrap();
+    let address = upstream.address();
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(move || ask(&mut TcpStream::connect(address).unwrap()));
+        }
+    });
+    let served = upstream.stop();
+    assert_eq!((served.requests, served.versions), (3, 1));
+}
+
+#[test]
 fn a_document_is_there_before_its_first_change() {
     let shape = Shape { bytes: 5000, changes: 3 };
     let hesitates = Duration::from_millis(30);
