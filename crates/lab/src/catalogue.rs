@@ -3,8 +3,6 @@
 //! ```toml
 //! about = "npm ws 8 with bufferutil, Node 20"      # one line for people
 //! modes = ["echo", "chat", "fanout"]               # what `run --mode` knows
-//! install = "install"                              # the script that makes it ready; this is the default
-//! run = "run"                                      # the one that serves; this is the default
 //! installed = "node_modules/.package-lock.json"    # what is there once it is installed; left out: nothing has to be
 //! always = "tcp"                                   # speaks this whatever the others do: to show what that costs, or for want
 //!                                                  # of what they speak
@@ -62,10 +60,6 @@ pub(crate) struct Manifest {
     versions: BTreeMap<String, Version>,
     #[serde(default)]
     pub(crate) settings: BTreeMap<String, String>,
-    #[serde(default = "install_script")]
-    install: PathBuf,
-    #[serde(default = "run_script")]
-    run: PathBuf,
     installed: Option<PathBuf>,
     always: Option<String>,
     #[serde(default)]
@@ -75,13 +69,13 @@ pub(crate) struct Manifest {
     variants: Vec<Variant>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Variant {
     name: String,
     #[serde(default)]
     args: Vec<String>,
-    #[serde(default = "one")]
+    #[serde(default)]
     nodes: usize,
     #[serde(default)]
     extra: Extra,
@@ -104,18 +98,6 @@ pub(crate) enum Extra {
     Es256,
     /// Compresses by permessage-deflate, which its clients offer.
     Deflate,
-}
-
-fn one() -> usize {
-    1
-}
-
-fn install_script() -> PathBuf {
-    "install".into()
-}
-
-fn run_script() -> PathBuf {
-    "run".into()
 }
 
 /// A peer's folder.
@@ -164,7 +146,7 @@ impl Peer {
     /// Makes it ready to run; does nothing where it is. What it starts ends with this process.
     pub(crate) fn install(&self) -> Result<(), Error> {
         let failed = |what: String| Error::Server { name: self.name(), what };
-        let script = self.folder.join(&self.manifest.install);
+        let script = self.folder.join("install");
         let unusable = |error: std::io::Error| failed(format!("{} can't be run: {error}", script.display()));
         let mut command = Command::new(&script);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -188,7 +170,7 @@ impl Peer {
     }
 
     pub(crate) fn program(&self) -> PathBuf {
-        self.folder.join(&self.manifest.run)
+        self.folder.join("run")
     }
 }
 
@@ -217,6 +199,8 @@ pub struct Known {
     pub peer: Option<Arc<Peer>>,
     /// Where it runs already, and isn't started.
     pub running: Option<Running>,
+    /// One line for people.
+    pub(crate) about: String,
     /// Beside what all get.
     pub(crate) args: Vec<String>,
     /// What it serves, and at which path.
@@ -236,11 +220,12 @@ impl Known {
     pub(crate) fn running(running: &Running) -> Self {
         let path = running.path.clone().unwrap_or_else(|| running.protocol.usual_path().to_owned());
         Self {
+            about: "a server that was running already".to_owned(),
             args: Vec::new(),
             speaks: vec![(running.protocol, path)],
             always: Some(running.protocol),
             running: Some(running.clone()),
-            ..Self::stentor(TARGET, "")
+            ..Self::stentor(TARGET, "", "")
         }
     }
 
@@ -249,9 +234,10 @@ impl Known {
         self.peer.is_none() && self.running.is_none()
     }
 
-    fn stentor(name: &str, driver: &str) -> Self {
+    fn stentor(name: &str, driver: &str, more: &str) -> Self {
         Self {
             name: name.to_owned(),
+            about: format!("this program{more}"),
             peer: None,
             running: None,
             args: vec!["--driver".to_owned(), driver.to_owned()],
@@ -280,7 +266,8 @@ impl Known {
         let speaks: Vec<&str> = self.speaks().map(Protocol::name).collect();
         let refused = || format!("{} doesn't speak `{name}`, but {}", self.name, speaks.join(", "));
         let always = always.ok_or_else(|| Error::Usage(refused()))?;
-        Ok(Self { name: format!("{}:{name}", self.name), always: Some(always), ..self.clone() })
+        let (own, about) = (&self.name, format!("{}, with clients of that protocol", self.about));
+        Ok(Self { name: format!("{own}:{name}"), about, always: Some(always), ..self.clone() })
     }
 
     pub(crate) fn path(&self, protocol: Protocol) -> &str {
@@ -291,35 +278,6 @@ impl Known {
     /// How long it needs until it is as fast as it gets, where that is longer than what the cases do.
     pub(crate) fn warms_up(&self) -> Duration {
         self.peer.as_ref().map_or(Duration::ZERO, |peer| Duration::from_secs(peer.manifest.warm_up_s))
-    }
-
-    pub(crate) fn about(&self) -> &str {
-        match &self.peer {
-            Some(peer) => &peer.manifest.about,
-            None if self.running.is_some() => "a server that was running already",
-            None if self.cores > 1 => "this program, on epoll, on two cores",
-            None if self.documents => "this program; clients of a feed get whole documents",
-            None if self.always == Some(Protocol::WebSocket) => {
-                "this program, with clients on plain WebSocket"
-            }
-            None if self.always.is_some() => "this program, with clients of the protocol in its name",
-            None if self.nodes > 1 => "this program, on epoll, as several nodes with Redis between them",
-            None if self.extra == Extra::Tls && self.args.iter().any(|arg| arg == "io_uring") => {
-                "this program, on io_uring, over TLS"
-            }
-            None if self.extra == Extra::Tls => "this program, on epoll, over TLS",
-            None if self.extra == Extra::TlsByNginx => "this program, on epoll, behind nginx, which does TLS",
-            None if self.extra == Extra::KnownToken => {
-                "this program, with permissions; clients have the same token"
-            }
-            None if matches!(self.extra, Extra::Hs256 | Extra::Es256) => {
-                "this program, with permissions; each client has its own token, of the algorithm in its name"
-            }
-            None if self.extra == Extra::Deflate => "this program, on epoll, with permessage-deflate",
-            None if self.args.iter().any(|arg| arg == "epoll") => "this program, on epoll",
-            None if self.args.iter().any(|arg| arg == "io_uring") => "this program, on io_uring",
-            None => "this program",
-        }
     }
 }
 
@@ -361,26 +319,45 @@ pub(crate) struct Unusable {
 impl Catalogue {
     /// Stentor, and the peers of this folder.
     pub fn read(peers: &Path) -> Result<Self, Error> {
-        let plain =
-            |name, driver| Known { always: Some(Protocol::WebSocket), ..Known::stentor(name, driver) };
-        let extra = |name, extra| Known { extra, ..Known::stentor(name, "epoll") };
+        let own = Known::stentor;
+        let plain = |name, driver| Known {
+            always: Some(Protocol::WebSocket),
+            ..own(name, driver, ", with clients on plain WebSocket")
+        };
+        let extra = |name, driver, extra, more| Known { extra, ..own(name, driver, more) };
+        let nodes = |name, nodes| Known {
+            nodes,
+            ..own(name, "epoll", ", on epoll, as several nodes with Redis between them")
+        };
+        let documents = "this program; clients of a feed get whole documents".to_owned();
+        let token = ", with permissions; each client has its own token, of the algorithm in its name";
         let servers = vec![
-            Known { args: Vec::new(), ..Known::stentor("stentor", "") },
-            Known::stentor("stentor-epoll", "epoll"),
-            Known::stentor("stentor-uring", "io_uring"),
-            Known { cores: 2, ..Known::stentor("stentor-epoll-2", "epoll") },
+            Known { args: Vec::new(), ..own("stentor", "", "") },
+            own("stentor-epoll", "epoll", ", on epoll"),
+            own("stentor-uring", "io_uring", ", on io_uring"),
+            Known { cores: 2, ..own("stentor-epoll-2", "epoll", ", on epoll, on two cores") },
             plain("stentor-epoll-ws", "epoll"),
             plain("stentor-uring-ws", "io_uring"),
-            Known { documents: true, ..plain("stentor-epoll-documents", "epoll") },
-            extra("stentor-epoll-tls", Extra::Tls),
-            Known { extra: Extra::Tls, ..Known::stentor("stentor-uring-tls", "io_uring") },
-            extra("stentor-epoll-nginx-tls", Extra::TlsByNginx),
-            extra("stentor-epoll-auth", Extra::KnownToken),
-            extra("stentor-epoll-hs256", Extra::Hs256),
-            extra("stentor-epoll-es256", Extra::Es256),
-            extra("stentor-epoll-deflate", Extra::Deflate),
-            Known { nodes: 2, ..Known::stentor("stentor-epoll-2nodes", "epoll") },
-            Known { nodes: 3, ..Known::stentor("stentor-epoll-3nodes", "epoll") },
+            Known { documents: true, about: documents, ..plain("stentor-epoll-documents", "epoll") },
+            extra("stentor-epoll-tls", "epoll", Extra::Tls, ", on epoll, over TLS"),
+            extra("stentor-uring-tls", "io_uring", Extra::Tls, ", on io_uring, over TLS"),
+            extra(
+                "stentor-epoll-nginx-tls",
+                "epoll",
+                Extra::TlsByNginx,
+                ", on epoll, behind nginx, which does TLS",
+            ),
+            extra(
+                "stentor-epoll-auth",
+                "epoll",
+                Extra::KnownToken,
+                ", with permissions; clients have the same token",
+            ),
+            extra("stentor-epoll-hs256", "epoll", Extra::Hs256, token),
+            extra("stentor-epoll-es256", "epoll", Extra::Es256, token),
+            extra("stentor-epoll-deflate", "epoll", Extra::Deflate, ", on epoll, with permessage-deflate"),
+            nodes("stentor-epoll-2nodes", 2),
+            nodes("stentor-epoll-3nodes", 3),
         ];
         let mut catalogue = Self { servers, unusable: Vec::new(), peers: peers.to_owned() };
         let unreadable =
@@ -407,14 +384,11 @@ impl Catalogue {
     fn add(&mut self, folder: &Path) -> Result<(), String> {
         let peer = Arc::new(Peer::read(folder)?);
         let manifest = &peer.manifest;
-        let speaks: Vec<(Protocol, String)> = manifest
-            .protocols
-            .iter()
-            .filter_map(|(name, path)| Some((protocol(name)?, path.clone())))
-            .collect();
+        let path = |(name, path): (&String, &String)| Some((protocol(name)?, path.clone()));
+        let speaks: Vec<(Protocol, String)> = manifest.protocols.iter().filter_map(path).collect();
         let always = manifest.always.as_deref().and_then(protocol);
         let variants = match manifest.variants.is_empty() {
-            true => vec![Variant { name: peer.name(), args: Vec::new(), nodes: 1, extra: Extra::Nothing }],
+            true => vec![Variant { name: peer.name(), ..Variant::default() }],
             false => manifest.variants.clone(),
         };
         let is_there = |name: &str| self.servers.iter().any(|known| known.name == name);
@@ -422,18 +396,15 @@ impl Catalogue {
             return Err(format!("{}: there is another `{name}`", folder.join(MANIFEST).display()));
         }
         for Variant { name, args, nodes, extra } in variants {
-            let (peer, speaks) = (Some(Arc::clone(&peer)), speaks.clone());
             self.servers.push(Known {
-                name,
-                peer,
-                running: None,
+                about: manifest.about.clone(),
+                peer: Some(Arc::clone(&peer)),
                 args,
-                speaks,
+                speaks: speaks.clone(),
                 always,
                 nodes: nodes.max(1),
                 extra,
-                cores: 1,
-                documents: false,
+                ..Known::stentor(&name, "", "")
             });
         }
         Ok(())
@@ -474,7 +445,7 @@ impl Catalogue {
             return Ok(known);
         }
         if let Some(unusable) = self.unusable.iter().find(|unusable| unusable.name == name) {
-            return Err(unusable.error());
+            return Err(Error::Server { name: name.to_owned(), what: unusable.why.clone() });
         }
         let names: Vec<&str> = self.servers.iter().map(|known| known.name.as_str()).collect();
         let lacks = self.lacks().unwrap_or_else(|| "--peers-dir names their folder".to_owned());
@@ -484,12 +455,6 @@ impl Catalogue {
             what += &format!("\nnot usable: {}", unusable.why);
         }
         Err(Error::Usage(what))
-    }
-}
-
-impl Unusable {
-    fn error(&self) -> Error {
-        Error::Server { name: self.name.clone(), what: self.why.clone() }
     }
 }
 

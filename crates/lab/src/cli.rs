@@ -355,7 +355,7 @@ fn list_peers(folder: &PeersFolder, out: &mut dyn Write, progress: &mut dyn Writ
             _ => "",
         };
         let speaks: Vec<&str> = known.speaks().map(Protocol::name).collect();
-        let (name, about) = (&known.name, known.about());
+        let (name, about) = (&known.name, &known.about);
         print(out, format_args!("{name:width$}  {state}{about} [{}]\n", speaks.join(" ")))?;
     }
     if let Some(lacks) = catalogue.lacks() {

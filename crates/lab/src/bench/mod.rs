@@ -45,7 +45,6 @@ use std::time::{Duration, Instant};
 
 use self::disturbance::Repeats;
 use self::progress::Progress;
-use self::proxy::Proxy;
 use crate::Error;
 use crate::catalogue::{Catalogue, Running};
 use crate::generator::{Invocation, LoadSpec, Outcome};
@@ -137,8 +136,8 @@ pub(crate) fn install_for(
     options: &Options,
     progress: &mut dyn Write,
 ) -> Result<Vec<String>, Error> {
-    let mut say = |line: String| drop(writeln!(progress, "{line}"));
-    gather(&choose(known, &options.cases)?, options, &mut say).map(|gathered| gathered.left_out)
+    let chosen = choose(known, &options.cases)?;
+    gather(&chosen, options, &mut Progress::new(progress)).map(|gathered| gathered.left_out)
 }
 
 /// The names of the servers that these options take for these cases.
@@ -165,10 +164,9 @@ pub(crate) fn run_cases(
     keep: &mut dyn FnMut(&Report) -> Result<(), Error>,
 ) -> Result<Report, Error> {
     let chosen = choose(&known, &options.cases)?;
-    let mut progress = Progress::new(progress, 0);
+    let progress = &mut Progress::new(progress);
     let options = &Options { live: progress.live(), ..options.clone() };
-    let Gathered { contestants, missing, .. } =
-        gather(&chosen, options, &mut |line: String| progress.say(&line))?;
+    let Gathered { contestants, missing, .. } = gather(&chosen, options, progress)?;
     let servers = contestants.len();
     let runs_of =
         |case: &Case| options.pairs_of(case).0 * (servers + usize::from(options.has_again(case, servers)));
@@ -176,12 +174,12 @@ pub(crate) fn run_cases(
     progress.expect(if options.servers.is_empty() { 0 } else { chosen.iter().map(runs_of).sum() });
     let mut report = Report { congestion: options.congestion.clone(), missing, cases: Vec::new() };
     for mut case in chosen {
-        if case.proxied && !Proxy::is_installed() {
+        if case.proxied && !proxy::is_installed() {
             progress.say(&format!("{}: skipped, nginx isn't installed", case.name));
             progress.skip(runs_of(&case));
             continue;
         }
-        let fit = fitting(&case, &contestants, options, &mut |line: String| progress.say(&line));
+        let fit = fitting(&case, &contestants, options, progress);
         if fit.is_empty() {
             let takes = if case.only.is_empty() { &case.usual[..] } else { case.only };
             progress.say(&format!("{}: none of its servers is there: {}", case.name, takes.join(", ")));
@@ -198,7 +196,7 @@ pub(crate) fn run_cases(
         if case.offered_hz().is_some() {
             let offered = match options.echo_rate_hz.or(before.and_then(|before| before.rate_hz)) {
                 Some(rate_hz) => rate_hz,
-                None => offered_rate(&case, &fit, options, &mut |line: String| progress.say(&line))?,
+                None => offered_rate(&case, &fit, options, progress)?,
             };
             if let LoadSpec::EchoOpen { rate_hz, .. } = &mut case.load {
                 *rate_hz = offered;
@@ -206,7 +204,7 @@ pub(crate) fn run_cases(
         }
         let nth = report.cases.len();
         progress.skip((servers - fit.len()) * options.pairs_of(&case).0);
-        run_case(&case, &fit, options, before, &mut progress, &mut |found| {
+        run_case(&case, &fit, options, before, progress, &mut |found| {
             report.cases.truncate(nth);
             report.cases.push(found);
             // A signal's handler writes the last word.
@@ -232,7 +230,7 @@ fn fitting(
     case: &Case,
     contestants: &[Contestant],
     options: &Options,
-    say: &mut impl FnMut(String),
+    progress: &mut Progress<'_>,
 ) -> Vec<Contestant> {
     if options.servers.is_empty() {
         let named = |name: &&str| contestants.iter().find(|contestant| contestant.name() == *name);
@@ -240,15 +238,15 @@ fn fitting(
     }
     let mut fit = Vec::new();
     for contestant in contestants {
-        let why_not = match case.admits(contestant.known()) {
-            false => Some("it doesn't speak a protocol of this case".to_owned()),
-            true => (contestant.holds() < case.held())
-                .then(|| format!("a process of it holds {} connections", contestant.holds())),
+        let why = if !case.admits(contestant.known()) {
+            "it doesn't speak a protocol of this case".to_owned()
+        } else if contestant.holds() < case.held() {
+            format!("a process of it holds {} connections", contestant.holds())
+        } else {
+            fit.push(contestant.clone());
+            continue;
         };
-        match why_not {
-            None => fit.push(contestant.clone()),
-            Some(why) => say(format!("{}: without {}: {why}", case.name, contestant.name())),
-        }
+        progress.say(&format!("{}: without {}: {why}", case.name, contestant.name()));
     }
     fit
 }
@@ -264,7 +262,7 @@ struct Gathered {
 
 /// The servers that take part, installed, unless [`install_for`] has tried that before. Those that can't be are reported and left
 /// out.
-fn gather(chosen: &[Case], options: &Options, say: &mut impl FnMut(String)) -> Result<Gathered, Error> {
+fn gather(chosen: &[Case], options: &Options, progress: &mut Progress<'_>) -> Result<Gathered, Error> {
     let named = !options.servers.is_empty();
     let names = servers_of(chosen, options)?;
     if let Some(twice) = names.iter().enumerate().find(|(nth, name)| names[..*nth].contains(name)) {
@@ -281,7 +279,7 @@ fn gather(chosen: &[Case], options: &Options, say: &mut impl FnMut(String)) -> R
         let found = Contestant::find(&name, &catalogue, options).and_then(|contestant| {
             if let (Some(peer), None) = (&contestant.known().peer, &options.left_out) {
                 if !peer.is_installed() {
-                    say(format!("installing {name}"));
+                    progress.say(&format!("installing {name}"));
                 }
                 peer.install()?;
             }
@@ -291,7 +289,7 @@ fn gather(chosen: &[Case], options: &Options, say: &mut impl FnMut(String)) -> R
             Ok(contestant) => contestants.push(contestant),
             Err(error @ Error::Usage(_)) if named => return Err(error),
             Err(error) => {
-                say(format!("without {name}: {error}"));
+                progress.say(&format!("without {name}: {error}"));
                 left_out.push(name);
             }
         }
@@ -307,7 +305,7 @@ fn offered_rate(
     case: &Case,
     contestants: &[Contestant],
     options: &Options,
-    say: &mut impl FnMut(String),
+    progress: &mut Progress<'_>,
 ) -> Result<f64, Error> {
     let mut slowest = None;
     for contestant in contestants {
@@ -327,7 +325,7 @@ fn offered_rate(
     let mut report = |what: &str, rate_hz: f64, outcome: &Outcome| {
         let (server, own) = (outcome.load.server_share() * 100.0, outcome.load.own_share() * 100.0);
         let name = slowest.name();
-        say(format!(
+        progress.say(&format!(
             "{}: {name}, {what}: {rate_hz:.0} echoes/s (server {server:.0} %, generator {own:.0} % of a core)",
             case.name
         ));
@@ -339,7 +337,7 @@ fn offered_rate(
     let server = OFFERED_SHARE / open.load.server_share().max(1e-9);
     let generator = GENERATOR_SHARE / open.load.own_share().max(1e-9);
     let offered = (offered * server.min(generator).min(1.0)).round();
-    say(format!("{}: all are offered {offered:.0} a second", case.name));
+    progress.say(&format!("{}: all are offered {offered:.0} a second", case.name));
     Ok(offered)
 }
 

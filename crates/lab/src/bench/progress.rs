@@ -35,10 +35,6 @@ impl Bar {
             None => format!("{BEGIN}{bar}{END}"),
         }
     }
-
-    fn set(&self, bar: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = bar;
-    }
 }
 
 pub(super) struct Progress<'a> {
@@ -54,19 +50,12 @@ pub(super) struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// Of so many runs. `out` is taken for standard error, which is where progress goes.
-    pub(super) fn new(out: &'a mut dyn Write, total: usize) -> Self {
+    /// `out` is taken for standard error, which is where progress goes.
+    pub(super) fn new(out: &'a mut dyn Write) -> Self {
         let is_terminal =
             std::io::stderr().is_terminal() && std::env::var("TERM").is_ok_and(|term| term != "dumb");
-        Self {
-            out,
-            is_terminal,
-            begin: Instant::now(),
-            made: 0,
-            took: Duration::ZERO,
-            total,
-            bar: Bar::default(),
-        }
+        let (begin, bar) = (Instant::now(), Bar::default());
+        Self { out, is_terminal, begin, made: 0, took: Duration::ZERO, total: 0, bar }
     }
 
     pub(super) fn say(&mut self, line: &str) {
@@ -123,13 +112,14 @@ impl<'a> Progress<'a> {
         if !self.is_terminal {
             return;
         }
-        if self.made >= self.total {
-            return self.bar.set(String::new());
+        let mut bar = String::new();
+        if self.made < self.total {
+            let done = BAR * self.made / self.total;
+            let left = self.left().map(|left| format!(", {left}")).unwrap_or_default();
+            let (done, open) = ("█".repeat(done), "░".repeat(BAR - done));
+            bar = format!("{done}{open} {}/{}{left}", self.made, self.total);
         }
-        let done = BAR * self.made / self.total;
-        let bar = "█".repeat(done) + &"░".repeat(BAR - done);
-        let left = self.left().map(|left| format!(", {left}")).unwrap_or_default();
-        self.bar.set(format!("{bar} {}/{}{left}", self.made, self.total));
+        *self.bar.0.lock().unwrap_or_else(PoisonError::into_inner) = bar;
         let _ = write!(self.out, "{}", self.bar.line(None));
         let _ = self.out.flush();
     }

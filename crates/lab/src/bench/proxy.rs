@@ -3,8 +3,8 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
-use std::process::{self, Command};
+use std::path::Path;
+use std::process::Command;
 
 use crate::Error;
 use crate::measure::{Server, ServerCommand};
@@ -12,55 +12,23 @@ use crate::measure::{Server, ServerCommand};
 /// Connections of nginx, both sides together; it needs a descriptor for each.
 const CONNECTIONS_MAX: usize = 18_000;
 
-/// A running nginx in front of one server. Dropping it ends it.
-pub(super) struct Proxy {
-    server: Server,
-    folder: PathBuf,
+pub(super) fn is_installed() -> bool {
+    Command::new("nginx").arg("-v").output().is_ok_and(|output| output.status.success())
 }
 
-impl Proxy {
-    pub(super) fn is_installed() -> bool {
-        Command::new("nginx").arg("-v").output().is_ok_and(|output| output.status.success())
-    }
-
-    /// One in front of `upstream`, on its core; it speaks TLS where it has a certificate, whose key is beside it.
-    pub(super) fn start(
-        upstream: SocketAddr,
-        core: usize,
-        certificate: Option<&Path>,
-    ) -> Result<Self, Error> {
-        let address = free_address()?;
-        let folder =
-            std::env::temp_dir().join(format!("stentor-lab-nginx-{}-{}", process::id(), address.port()));
-        fs::create_dir_all(&folder).map_err(Error::io("a folder for nginx"))?;
-        let config = folder.join("nginx.conf");
-        fs::write(&config, configuration(address, upstream, certificate))
-            .map_err(Error::io("a configuration for nginx"))?;
-        // Its file with the process id is there once it listens.
-        let run = "nginx -p . -e stderr -c nginx.conf";
-        match start_at(address, "nginx", &folder, "[ -s nginx.pid ]", run, core) {
-            Ok(server) => Ok(Self { server, folder }),
-            Err(error) => {
-                let _ = fs::remove_dir_all(&folder);
-                Err(error)
-            }
-        }
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.server.pid()
-    }
-
-    pub(super) fn address(&self) -> SocketAddr {
-        self.server.address()
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        // The server ends when it is dropped, after this, and needs none of its files for that.
-        let _ = fs::remove_dir_all(&self.folder);
-    }
+/// One in front of `upstream`, on its core, with its files in `folder`; it speaks TLS where it has a certificate, whose key is
+/// beside it. Dropping it ends it.
+pub(super) fn start(
+    upstream: SocketAddr,
+    core: usize,
+    folder: &Path,
+    certificate: Option<&Path>,
+) -> Result<Server, Error> {
+    let address = free_address()?;
+    fs::write(folder.join("nginx.conf"), configuration(address, upstream, certificate))
+        .map_err(Error::io("a configuration for nginx"))?;
+    // Its file with the process id is there once it listens.
+    start_at(address, "nginx", folder, "[ -s nginx.pid ]", "nginx -p . -e stderr -c nginx.conf", core)
 }
 
 /// One for a program that can't be asked which one it took. Another one that takes it in between shows as a server that ends.
@@ -92,11 +60,11 @@ pub(super) fn start_at(
 }
 
 fn configuration(address: SocketAddr, upstream: SocketAddr, certificate: Option<&Path>) -> String {
-    let tls = certificate.map(|file| {
+    let tls = certificate.map_or(String::new(), |file| {
         let key = file.with_file_name("key.pem");
         format!("ssl_certificate {};\nssl_certificate_key {};\n", file.display(), key.display())
     });
-    let (ssl, tls) = if tls.is_some() { (" ssl", tls.unwrap_or_default()) } else { ("", String::new()) };
+    let ssl = if tls.is_empty() { "" } else { " ssl" };
     format!(
         "daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr error;\n\
          events {{ worker_connections {CONNECTIONS_MAX}; }}\n\

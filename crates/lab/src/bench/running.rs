@@ -7,13 +7,12 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::engine::Engine;
 use super::overload::{Conductor, Phase};
-use super::proxy::{Proxy, free_address};
+use super::proxy::free_address;
 use super::sampler::{Sample, Sampler};
 use super::setup::Setup;
 use super::source::Source;
-use super::{Application, Case, Contestant, Course, Options, delivery};
+use super::{Application, Case, Contestant, Course, Options, delivery, engine, proxy};
 use crate::Error;
 use crate::catalogue::Extra;
 use crate::document::Shape;
@@ -203,18 +202,19 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         ""
     };
     let nodes = contestant.known().nodes;
-    let engine = (nodes > 1).then(|| Engine::start(options.generator_core)).transpose()?;
+    let redis =
+        (nodes > 1).then(|| engine::start(options.generator_core, &std::env::temp_dir())).transpose()?;
     let mut config = source.as_ref().map_or(rooms, Source::config).to_owned();
-    let of_stentor = engine.as_ref().filter(|_| contestant.known().is_stentor());
-    config.extend(of_stentor.map(Engine::config));
+    let of_stentor = redis.as_ref().filter(|_| contestant.known().is_stentor());
+    config.extend(of_stentor.map(engine::config));
     let mut setup = Setup::new(contestant.known(), &config)?;
-    if let (Some(engine), None) = (&engine, of_stentor) {
-        setup.args.extend(["--redis".to_owned(), engine.address().port().to_string()]);
+    if let (Some(redis), None) = (&redis, of_stentor) {
+        setup.args.extend(["--redis".to_owned(), redis.address().port().to_string()]);
     }
     let mut servers = Servers::start(contestant, case, application, protocol, &setup)?;
     let proxy_certificate = setup.certificate.as_deref().filter(|_| extra == Extra::TlsByNginx);
     let proxy = (case.proxied || proxy_certificate.is_some())
-        .then(|| Proxy::start(servers.addresses[0], options.server_core, proxy_certificate))
+        .then(|| proxy::start(servers.addresses[0], options.server_core, &setup.folder, proxy_certificate))
         .transpose()?;
     // It does a part of what other servers do themselves.
     if let (Some(proxy), Extra::TlsByNginx) = (&proxy, extra) {
@@ -236,7 +236,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         LoadSpec::Receive { .. } if document.is_some() => "/ws?feed=bench/{}",
         _ => contestant.path(application, protocol),
     };
-    let target = proxy.as_ref().map_or(servers.addresses[0], Proxy::address);
+    let target = proxy.as_ref().map_or(servers.addresses[0], Server::address);
     let spec_of = |connections, load| Spec {
         protocol,
         core: Some(options.generator_core),
@@ -313,8 +313,8 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let counter = counts.then(|| CallCounter::attach(&servers.all_pids()).ok()).flatten();
     let mut ours =
         [servers.all_pids(), workers.pids(), beside.iter().flat_map(Workers::pids).collect()].concat();
-    ours.extend(engine.as_ref().map(Engine::pid));
-    let read_engine = || engine.as_ref().map_or(Ok(0), Engine::bytes);
+    ours.extend(redis.as_ref().map(Server::pid));
+    let read_engine = || redis.as_ref().map_or(Ok(0), engine::bytes);
     let read_versions = || source.as_ref().map(Source::versions);
     let (engine_before, versions_before) = (read_engine()?, read_versions());
     // What strace uses, or a server of which no process is known, can't be told from others.
@@ -325,7 +325,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let through_engine = read_engine()?.saturating_sub(engine_before) as f64;
     // An API goes on with versions until the generators have ended.
     let versions = read_versions().zip(versions_before).map(|(after, before)| (after - before).max(1));
-    let publications = engine.as_ref().and(load.publications());
+    let publications = redis.as_ref().and(load.publications());
     let publications = publications.map(|publications| versions.unwrap_or(publications));
     let engine_bytes = publications.map(|publications| through_engine / (publications * nodes as u64) as f64);
     let frequency_mhz = frequency_mhz(options.server_core);

@@ -17,7 +17,7 @@ const PERMISSIONS: &str =
     "[[permissions]]\ntopics = [\"**\"]\nallow = [\"subscribe\", \"publish\", \"history\"]\n";
 
 pub(super) struct Setup {
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     /// Of Stentor's.
     pub(super) config: Option<PathBuf>,
     /// Whose clients use TLS.

@@ -6,13 +6,13 @@ fn our_peers_are_described() {
     let catalogue = Catalogue::read(&peers).unwrap();
     assert!(catalogue.unusable.is_empty() && catalogue.lacks().is_none(), "{:?}", catalogue.unusable);
     for known in &catalogue.servers {
-        assert!(known.speaks().count() > 0 && !known.about().is_empty(), "{known:?}");
+        assert!(known.speaks().count() > 0 && !known.about.is_empty(), "{known:?}");
         if let Some(peer) = &known.peer {
             // One is there, or it says of what kind it would be.
             let versions = peer.versions().iter();
             let blank = |(_, version): &(&String, &String)| version.trim().is_empty();
             assert_eq!(versions.filter(blank).count(), 0, "{}", known.name);
-            for script in [&peer.manifest.install, &peer.manifest.run] {
+            for script in ["install", "run"] {
                 assert!(peer.folder.join(script).exists(), "{}", peer.folder.join(script).display());
             }
         }

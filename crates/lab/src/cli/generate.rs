@@ -77,12 +77,6 @@ pub(super) struct GenerateArguments {
     /// Connections begun per second.
     #[arg(long, default_value_t = 4000.0)]
     connect_rate: f64,
-    /// A text message sent on each connection once it is open.
-    #[arg(long)]
-    hello: Option<String>,
-    /// Mask with this key, 8 hexadecimal digits, instead of zero.
-    #[arg(long, value_parser = mask_key)]
-    mask: Option<[u8; 4]>,
     /// The server's process, to read its CPU clock.
     #[arg(long)]
     server_pid: Option<u32>,
@@ -92,10 +86,6 @@ pub(super) struct GenerateArguments {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-}
-
-fn mask_key(text: &str) -> Result<[u8; 4], String> {
-    u32::from_str_radix(text, 16).map(u32::to_be_bytes).map_err(|error| error.to_string())
 }
 
 pub(super) fn generate(arguments: GenerateArguments, out: &mut dyn Write) -> Result<(), Error> {
@@ -136,8 +126,6 @@ pub(super) fn generate(arguments: GenerateArguments, out: &mut dyn Write) -> Res
     let mut spec = Spec::new(arguments.target, path, arguments.connections, load);
     spec.protocol = arguments.protocol;
     spec.connect_rate_hz = arguments.connect_rate;
-    spec.hello = arguments.hello;
-    spec.mask = arguments.mask.unwrap_or_default();
     spec.server_pids = arguments.server_pid.into_iter().collect();
     spec.core = arguments.core;
     end_children_on_signal(|| ());

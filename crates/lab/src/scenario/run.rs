@@ -56,7 +56,7 @@ pub fn run(
         let own = own_versions(program);
         servers.push(Server {
             name,
-            about: known.about().to_owned(),
+            about: known.about.clone(),
             versions: peer.map_or(own, |peer| peer.versions().clone()),
             settings: peer.map(|peer| peer.manifest.settings.clone()).unwrap_or_default(),
         });

@@ -4,7 +4,7 @@ use super::*;
 fn what_is_left_is_told_where_there_is_no_bar() {
     let check = |is_terminal: bool, expect: &[&str]| {
         let mut out = Vec::new();
-        let mut progress = Progress::new(&mut out, 0);
+        let mut progress = Progress::new(&mut out);
         progress.is_terminal = is_terminal;
         progress.expect(6);
         progress.skip(2);
@@ -28,7 +28,8 @@ fn what_is_left_is_told_where_there_is_no_bar() {
 #[test]
 fn how_it_goes_stands_beside_the_bar() {
     let mut out = Vec::new();
-    let mut progress = Progress::new(&mut out, 2);
+    let mut progress = Progress::new(&mut out);
+    progress.expect(2);
     progress.is_terminal = false;
     assert!(progress.live().is_none());
     progress.is_terminal = true;
