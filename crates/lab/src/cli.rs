@@ -23,7 +23,7 @@ use crate::measure::{
     Namespace, congestion_control, end_children_on_signal, enter_namespace, exit_after_signal_by,
     is_in_namespace, left_out, take_priority,
 };
-use crate::scenario::{self, Record, Resume, SCENARIOS, Scenario};
+use crate::scenario::{self, Record, SCENARIOS, Scenario, tell};
 
 /// For `--congestion`: no network namespace.
 const SYSTEM: &str = "system";
@@ -331,19 +331,14 @@ fn run_record(
         target: run.target(),
         ..run.placing.options()?
     };
-    end_children_on_signal(|| tell_interrupted("nothing was measured yet"));
+    end_children_on_signal(|| tell("interrupted; nothing was measured yet"));
     if !is_in_namespace() {
         options.left_out = Some(scenario::install(scenario, &options, progress)?);
     }
     // A target isn't in a namespace of the lab's.
     let congestion = run.target.map_or(run.placing.congestion.as_str(), |_| SYSTEM);
     options.congestion = run.placing.enter(congestion, options.left_out.as_deref(), progress)?;
-    let resume = match &run.resume {
-        None => Resume::No,
-        Some(None) => Resume::Newest,
-        Some(Some(path)) => Resume::File(path.clone()),
-    };
-    scenario::run(scenario, &options, &run.results, &resume, progress)
+    scenario::run(scenario, &options, &run.results, run.resume.clone(), progress)
 }
 
 fn list_peers(folder: &PeersFolder, out: &mut dyn Write, progress: &mut dyn Write) -> Result<(), Error> {
@@ -375,7 +370,7 @@ fn install(arguments: &InstallArguments, progress: &mut dyn Write) -> Result<(),
     if let Some(unknown) = peers.iter().position(|(_, found)| matches!(found, Err(Error::Usage(_)))) {
         return peers.swap_remove(unknown).1.map(drop);
     }
-    end_children_on_signal(|| tell_interrupted("what was under way isn't installed"));
+    end_children_on_signal(|| tell("interrupted; what was under way isn't installed"));
     let mut failed = Vec::new();
     for (name, peer) in peers {
         let installed = peer.and_then(|peer| {
@@ -397,11 +392,6 @@ fn install(arguments: &InstallArguments, progress: &mut dyn Write) -> Result<(),
         true => Ok(()),
         false => Err(Error::Usage(format!("not installed: {}", failed.join(", ")))),
     }
-}
-
-/// What the signal's thread says at the end, which has nobody's `progress`.
-fn tell_interrupted(what: &str) {
-    let _ = writeln!(std::io::stderr(), "lab: interrupted; {what}");
 }
 
 #[cfg(test)]

@@ -33,18 +33,8 @@ const SIGNS_OF_LINE: usize = 9;
 /// Characters of a name in the legend.
 const NAME_MAX: usize = 30;
 
-#[derive(Clone, Debug)]
-pub(crate) struct Axis {
-    /// What is to be read at it, with the unit.
-    pub(crate) name: String,
-    pub(crate) scale: Scale,
-}
-
-impl Axis {
-    pub(crate) fn new(name: impl Into<String>, scale: Scale) -> Self {
-        Self { name: name.into(), scale }
-    }
-}
+/// What is to be read at an axis, with the unit, and how values lie on it.
+pub(crate) type Axis = (String, Scale);
 
 /// What is drawn of one server.
 #[derive(Clone, Debug)]
@@ -129,7 +119,7 @@ pub(crate) fn svg(plot: &Plot) -> String {
     let title = if plot.title.is_empty() { 0.0 } else { TITLE };
     let height = title + (HEIGHT + AXIS).max((entries + 1) as f64 * ENTRY);
     let (x, y) = rulers(plot, title + 8.0);
-    let label = escaped(&format!("{} over {}", plot.up.name, plot.across.name));
+    let label = escaped(&format!("{} over {}", plot.up.0, plot.across.0));
     let mut canvas =
         Canvas { out: opened(&label, WIDTH, height as usize), x, y, entry_at: title + 16.0, letters: b'a' };
     canvas.text((LEFT, 18.0), "font-size=\"14\" font-weight=\"bold\"", &plot.title);
@@ -159,8 +149,8 @@ fn rulers(plot: &Plot, top: f64) -> (Ruler, Ruler) {
         plot.marks.iter().filter_map(|mark| mark.place.up()).flat_map(|(low, high)| [low, high]).collect();
     let end = plot.limit.map(|limit| limit * 2.0);
     (
-        Ruler::new(&plot.across.scale, &measured(|point| point.0), &across, None, LEFT..RIGHT),
-        Ruler::new(&plot.up.scale, &measured(|point| point.1), &up, end, top + HEIGHT..top),
+        Ruler::new(&plot.across.1, &measured(|point| point.0), &across, None, LEFT..RIGHT),
+        Ruler::new(&plot.up.1, &measured(|point| point.1), &up, end, top + HEIGHT..top),
     )
 }
 
@@ -214,9 +204,9 @@ impl Canvas {
         }
         self.stroke(&[(LEFT, top), (LEFT, bottom), (RIGHT, bottom)], "#a0a8b0", 1, "none");
         let middle = f64::midpoint(bottom, top);
-        self.text((f64::midpoint(LEFT, RIGHT), bottom + 34.0), "text-anchor=\"middle\"", &plot.across.name);
+        self.text((f64::midpoint(LEFT, RIGHT), bottom + 34.0), "text-anchor=\"middle\"", &plot.across.0);
         let turned = format!("text-anchor=\"middle\" transform=\"rotate(-90 14 {middle})\"");
-        self.text((14.0, middle), &turned, &plot.up.name);
+        self.text((14.0, middle), &turned, &plot.up.0);
         if let Some(limit) = plot.limit.filter(|limit| self.y.holds(*limit))
             && let Some(at) = self.y.at(limit)
         {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use stentor_lab::bench::{Effort, Metric, Options, Report, Trial};
 use stentor_lab::generator::Invocation;
-use stentor_lab::scenario::{Resume, SCENARIOS, run};
+use stentor_lab::scenario::{SCENARIOS, run};
 
 /// The server that was built beside this test, if it was (`cargo test -p stentor-lab` alone doesn't).
 fn stentor() -> Option<PathBuf> {
@@ -46,7 +46,7 @@ fn run_quickly(case: &str, others: &[(&str, &str)]) -> Option<(Report, usize)> {
     };
     let goals = SCENARIOS.iter().find(|scenario| scenario.name == "goals").unwrap();
     let results = std::env::temp_dir().join(format!("stentor-lab-goals-{case}-{}", std::process::id()));
-    let (record, page) = run(goals, &options, &results, &Resume::No, &mut Vec::new()).unwrap();
+    let (record, page) = run(goals, &options, &results, None, &mut Vec::new()).unwrap();
     assert!(std::fs::read_to_string(page).unwrap().ends_with("</html>"));
     std::fs::remove_dir_all(&results).unwrap();
     assert_eq!(record.report.cases[0].servers.len(), servers.len());

@@ -43,29 +43,20 @@ macro_rules! curves {
 }
 
 curves! {
-    /// Percentiles of the latency.
     Latency "latency" "How long do messages take?" "percentile" "latency, ms"
-    /// Mean latency of a chat over deliveries a second.
     LatencyOverDeliveries "latency_over_deliveries" "When does the chat become slow?" "deliveries a second" "mean latency, ms"
     /// Of each publication, the 99th percentile of the age on arrival, over seconds.
     AgeOverTime "age_over_time" "How old are documents when they arrive?" "seconds" "age of data, p99, ms"
-    /// The 99th percentile of the same at each level of a search.
     AgeOverClients "age_over_clients" "How old are documents, by clients?" "clients" "age of data, p99, ms"
-    /// CPU time of the server over connections, since the first was begun.
     CpuOverConnections "cpu_over_connections" "What do connections cost in CPU?" "connections" "server CPU, ms"
     /// The server's resident memory over connections; of a search, the peak at each level, with memfds.
     MemoryOverConnections "memory_over_connections" "What do connections cost in memory?" "connections" "server's memory, MB"
-    /// By how much the kernel's memory grew with the connections, both ends.
     KernelOverConnections "kernel_over_connections" "What do connections cost the kernel?" "connections" "kernel memory, both ends, MB"
     /// The server's resident memory and its memfds over seconds of the load.
     MemoryOverTime "memory_over_time" "Does memory grow under the load?" "seconds" "server's memory, MB"
-    /// Age of what clients have, the median client's, over seconds of an overload.
     AgeMedian "age_median" "How old is what the median client has?" "seconds" "age, ms"
-    /// The same of the 99th percentile.
     AgeP99 "age_p99" "How old is what slow clients have?" "seconds" "age, p99, ms"
-    /// Documents delivered a second, over seconds of an overload.
     DeliveredOverTime "delivered_over_time" "How much is delivered?" "seconds" "documents a second"
-    /// The kernel's socket buffers, both ends, over seconds of an overload.
     KernelOverTime "kernel_over_time" "What waits in the kernel?" "seconds" "socket buffers, both ends, MB"
 }
 

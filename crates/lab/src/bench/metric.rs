@@ -26,7 +26,7 @@ macro_rules! metrics {
         /// A figure that a run gives.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum Metric {
-            $($(#[$doc])* #[serde(rename = $key)] $name,)*
+            $(#[doc = $phrase] $(#[$doc])* #[serde(rename = $key)] $name,)*
         }
 
         impl Metric {
@@ -47,15 +47,12 @@ metrics! {
     CpuPerMessage "cpu_per_message" "CPU/message" Micros Less "CPU per message"
     /// Of servers of several nodes, the CPU of the node that takes most per publication: the one where it enters, or another.
     CpuPerPublication "cpu_per_publication" "CPU/publication, node" Micros Less "CPU per publication and node"
-    /// Server CPU per connection opened.
     CpuPerConnection "cpu_per_connection" "CPU/connection" Micros Less "CPU per connection"
     /// Median latency from the intended time of sending.
     LatencyP50 "latency_p50" "p50" Millis Less "median latency"
-    /// 99th percentile of the same.
     LatencyP99 "latency_p99" "p99" Millis Less "p99 latency"
     /// Peak of the server's resident set and of its memfds.
     PeakMemory "peak_memory" "peak memory" Bytes Less "peak memory"
-    /// The server's private memory per connection.
     BytesPerConnection "bytes_per_connection" "memory/connection" Bytes Less "memory per connection"
     /// p99 of the readers beside slow clients, as a multiple of their p99 alone; of each, the median publication's, since the
     /// p99 of all is that of the worst of few.
@@ -66,17 +63,15 @@ metrics! {
     MemoryGrowth "memory_growth" "growth/10 s" Percent Less "memory growth"
     /// Server CPU per idle connection and second, heartbeats included.
     IdleCpu "idle_cpu" "CPU/connection/s" Micros Less "CPU per idle connection"
-    /// System calls of the server per message delivered.
     CallsPerMessage "calls_per_message" "calls/message" Fraction Less "system calls per message"
     /// Messages that didn't arrive, or not as they were sent.
     Undelivered "undelivered" "undelivered" Percent Less "undelivered messages"
-    /// Bytes that clients receive per message; of a feed, per version and client.
+    /// Of a feed, per version and client.
     BytesPerMessage "bytes_per_message" "bytes/message" Bytes Less "bytes per message"
     /// Bytes to and from the Redis between nodes, per publication and node.
     EngineBytes "engine_bytes" "engine bytes/node" Bytes Less "bytes through the engine per publication and node"
     /// Until the last client has its answer, or the last receiver a publication (the median publication's).
     LastReceiver "last_receiver" "last receiver" Millis Less "time to the last receiver"
-    /// Requests that the HTTP API behind a server got.
     UpstreamRequests "upstream_requests" "upstream requests" Count Less "upstream requests"
     /// Of several nodes, the same as a multiple of what one node sends: one for each version, and one for the next.
     UpstreamRatio "upstream_ratio" "upstream requests/one node's" Times Less "upstream requests, relative to one node's,"

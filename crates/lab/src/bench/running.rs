@@ -96,14 +96,8 @@ impl Servers {
     ) -> Result<Self, Error> {
         let name = contestant.name().to_owned();
         if let Some(running) = &contestant.known().running {
-            let first: Vec<u32> = running.pid.into_iter().collect();
-            return Ok(Self {
-                name,
-                own: Vec::new(),
-                addresses: vec![running.address],
-                first,
-                started: Vec::new(),
-            });
+            let (first, addresses) = (running.pid.into_iter().collect(), vec![running.address]);
+            return Ok(Self { name, own: Vec::new(), addresses, first, started: Vec::new() });
         }
         let shared = case.is_shared_out();
         let nodes = contestant.known().nodes;

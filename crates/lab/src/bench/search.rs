@@ -59,15 +59,8 @@ impl Search {
     }
 }
 
-/// Why a level didn't hold.
-enum Failure {
-    /// The server's doing, in words.
-    Server(String),
-    /// The generator's, or the machine's.
-    Generator(String),
-}
-
-fn failure(ran: &Ran, rate_hz: f64) -> Option<Failure> {
+/// Why a level didn't hold, in words that begin with [`LOWER_BOUND`] where that is the generator's or the machine's doing.
+fn failure(level: usize, ran: &Ran, rate_hz: f64) -> Option<String> {
     let outcome = &ran.outcome;
     let audit = &outcome.audit;
     let share = audit.delivered as f64 / audit.expected.max(1) as f64;
@@ -88,12 +81,12 @@ fn failure(ran: &Ran, rate_hz: f64) -> Option<Failure> {
         return None;
     };
     let own = outcome.load.own_share();
-    Some(match stolen(ran.stolen_share) {
-        Some(doubt) => Failure::Generator(format!("{what}, but {}", doubt.what)),
-        None if own > GENERATOR_SHARE_MAX => {
-            Failure::Generator(format!("{what}, but the generator used {:.0} % of its core", own * 100.0))
-        }
-        None => Failure::Server(what),
+    let busy = format!("the generator used {:.0} % of its core", own * 100.0);
+    let excuse =
+        stolen(ran.stolen_share).map(|doubt| doubt.what).or((own > GENERATOR_SHARE_MAX).then_some(busy));
+    Some(match excuse {
+        Some(excuse) => format!("{LOWER_BOUND}; {level}: {what}, but {excuse}"),
+        None => format!("{level}: {what}"),
     })
 }
 
@@ -122,19 +115,11 @@ pub(super) fn run(
                 let peak = ran.samples.iter().map(|sample| sample.resident_bytes + sample.memfd_bytes).max();
                 ages.push((level as f64, ran.outcome.latency.percentile(99.0).as_secs_f64() * 1e3));
                 memory.extend(peak.map(|bytes| (level as f64, bytes as f64 / 1e6)));
-                match failure(&ran, rate_hz) {
-                    None => {
-                        search.learn(level, true);
-                        best = Some(ran);
-                    }
-                    Some(Failure::Server(why)) => {
-                        search.learn(level, false);
-                        ended = Some(format!("{level}: {why}"));
-                    }
-                    Some(Failure::Generator(why)) => {
-                        search.learn(level, false);
-                        ended = Some(format!("{LOWER_BOUND}; {level}: {why}"));
-                    }
+                let failed = failure(level, &ran, rate_hz);
+                search.learn(level, failed.is_none());
+                match failed {
+                    None => best = Some(ran),
+                    why => ended = why,
                 }
             }
             // It ended, or so many couldn't connect.

@@ -151,19 +151,12 @@ impl Contestant {
         let app = application.name();
         let cores = self.cores.to_string();
         let mut args: Vec<&str> = match self.known.peer {
-            None => vec![
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--admin",
-                "127.0.0.1:0",
-                "--cores",
-                &cores,
-                "--app",
-                app,
-            ],
-            Some(_) => vec!["--mode", app, "--port", "0"],
+            None => "serve --listen 127.0.0.1:0 --admin 127.0.0.1:0".split(' ').collect(),
+            Some(_) => vec!["--port", "0", "--mode", app],
         };
+        if self.known.peer.is_none() {
+            args.extend(["--cores", &cores, "--app", app]);
+        }
         if self.known.peer.is_some() && self.known.speaks().count() > 1 {
             args.extend(["--protocol", protocol.name()]);
         }

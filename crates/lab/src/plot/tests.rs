@@ -2,7 +2,7 @@ use super::*;
 
 fn plot_of(scale: Scale, points: &[(f64, f64)], place: Place) -> String {
     let line = Line { name: "<one>".into(), number: 0, points: points.to_vec() };
-    let axis = |name: &str, scale| Axis::new(name, scale);
+    let axis = |name: &str, scale| (name.to_owned(), scale);
     let mut plot = Plot::new("", axis("across", Scale::Linear), axis("up", scale), vec![line]);
     plot.marks = vec![Mark { who: "then".into(), place }];
     svg(&plot)
@@ -32,7 +32,7 @@ fn the_judged_line_is_broadest_and_on_top_and_first_in_the_legend() {
         number,
         points: vec![(1.0, 1.0), (10.0, 5.0)],
     });
-    let axis = Axis::new("any", Scale::Linear);
+    let axis = ("any".to_owned(), Scale::Linear);
     let text = svg(&Plot::new("", axis.clone(), axis, lines.collect()));
     let strokes: Vec<&str> = (text.split("<polyline ").skip(1))
         .filter(|line| line.contains("stroke-width=\"2\"") || line.contains("stroke-width=\"4\""))
@@ -50,6 +50,6 @@ fn the_judged_line_is_broadest_and_on_top_and_first_in_the_legend() {
 #[test]
 fn nothing_is_no_picture() {
     let line = Line { name: "one".into(), number: 0, points: Vec::new() };
-    let axis = Axis::new("any", Scale::Linear);
+    let axis = ("any".to_owned(), Scale::Linear);
     assert_eq!(svg(&Plot::new("", axis.clone(), axis, vec![line])), "");
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use super::{Effort, Published, Scenario};
+use super::marks::MEMORY;
+use super::{Effort, Scenario};
 use crate::bench::Case;
 use crate::bench::Metric::Deliveries;
 use crate::generator::{ChatPlan, LoadSpec, Protocol};
 use crate::payload::HEAD_BYTES;
+use crate::plot::Place::Point;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "chat-rtt",
@@ -18,14 +20,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
     source: "SockJS against Socket.IO, December 2011: thousand deliveries/s with a mean under 200 ms, for 25, 100, 500, \
              1,000 and 2,000 clients.",
     published: &[
-        Published { who: "sockjs-node", figure: "50, 47, 50, 49, 44" },
-        Published { who: "Socket.IO 0.8.7", figure: "54, 51, 50, 47, 42" },
-        Published { who: "sockjs-tornado, CPython", figure: "55, 68, 56, 52, 70" },
-        Published { who: "sockjs-tornado, PyPy", figure: "171, 197, 160, 149, 146" },
-        Published {
-            who: "memory at 2000 clients: sockjs-node, tornado on CPython, on PyPy",
-            figure: "36, 52, 100 MB",
-        },
+        ("sockjs-node", "50, 47, 50, 49, 44", &[]),
+        ("Socket.IO 0.8.7", "54, 51, 50, 47, 42", &[]),
+        ("sockjs-tornado, CPython", "55, 68, 56, 52, 70", &[]),
+        ("sockjs-tornado, PyPy", "171, 197, 160, 149, 146", &[]),
+        ("sockjs-node", "36 MB at 2,000 clients", &[(MEMORY, "chat-2000", Point(2000.0, 36.0))]),
+        ("tornado CPython", "52 MB at 2,000 clients", &[(MEMORY, "chat-2000", Point(2000.0, 52.0))]),
+        ("tornado PyPy", "100 MB at 2,000 clients", &[(MEMORY, "chat-2000", Point(2000.0, 100.0))]),
     ],
     repaired: "Every copy is counted, not the senders' alone, and what was delivered is drawn, not what was offered. A message is \
                44 bytes with a number, a time and a checksum instead of `ID:EPOCH_MS`. Steps \

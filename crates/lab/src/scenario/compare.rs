@@ -48,6 +48,10 @@ pub(crate) enum Change {
 }
 
 impl Row {
+    pub(super) fn figure(&self, value: Option<f64>) -> String {
+        value.map_or("–".to_owned(), |value| self.metric.format(value))
+    }
+
     pub(crate) fn ratio(&self) -> Option<f64> {
         Some(self.new? / self.old.filter(|old| *old > 0.0)?)
     }
@@ -59,10 +63,8 @@ pub(crate) fn compare(old: &Record, new: &Record) -> Result<ComparedResults, Err
     if one != other {
         return Err(Error::Usage(format!("they are of different scenarios: {one} and {other}")));
     }
-    let mut warnings: Vec<String> = old.machine.differences(&new.machine);
-    for line in &mut warnings {
-        line.insert_str(0, "the machines differ: ");
-    }
+    let machines = old.machine.differences(&new.machine).into_iter();
+    let mut warnings: Vec<String> = machines.map(|line| format!("the machines differ: {line}")).collect();
     for (what, one, other) in [
         ("congestion control", &old.report.congestion, &new.report.congestion),
         ("effort", &old.effort_name(), &new.effort_name()),
@@ -79,15 +81,9 @@ pub(crate) fn compare(old: &Record, new: &Record) -> Result<ComparedResults, Err
     let mut rows = Vec::new();
     let mut uncontrolled = false;
     for case in &new.report.cases {
-        let Some(before) = old.report.cases.iter().find(|before| before.name == case.name) else {
-            warnings.push(format!("{} is only in the new one", case.name));
-            continue;
-        };
+        let Some(before) = old.case(&case.name) else { continue };
         for runs in case.named() {
-            let Some(runs_before) = before.runs(&runs.name) else {
-                warnings.push(format!("{}: {} is only in the new one", case.name, runs.name));
-                continue;
-            };
+            let Some(runs_before) = before.runs(&runs.name) else { continue };
             let drift_by = |metric| {
                 let same = case.named().filter(|other| other.name != runs.name && is_same(&other.name));
                 let ratios = same.filter_map(|other| ratio(before.runs(&other.name)?, other, metric));
@@ -108,15 +104,16 @@ pub(crate) fn compare(old: &Record, new: &Record) -> Result<ComparedResults, Err
             }
         }
     }
-    for case in &old.report.cases {
-        let now = new.report.cases.iter().find(|now| now.name == case.name);
-        match now {
-            None => warnings.push(format!("{} is only in the old one", case.name)),
-            Some(now) => warnings.extend(
-                case.named()
-                    .filter(|runs| now.runs(&runs.name).is_none())
-                    .map(|runs| format!("{}: {} is only in the old one", case.name, runs.name)),
-            ),
+    for (one, other, which) in [(new, old, "new"), (old, new, "old")] {
+        for case in &one.report.cases {
+            let Some(there) = other.case(&case.name) else {
+                warnings.push(format!("{} is only in the {which} one", case.name));
+                continue;
+            };
+            let lacking = case.named().filter(|runs| there.runs(&runs.name).is_none());
+            warnings.extend(
+                lacking.map(|runs| format!("{}: {} is only in the {which} one", case.name, runs.name)),
+            );
         }
     }
     if rows.is_empty() {
@@ -186,14 +183,12 @@ impl ComparedResults {
     pub(super) fn table(&self) -> Table {
         let mut table = Table::new(["case", "server", "figure", "old", "new", "ratio", "verdict"]);
         for row in &self.rows {
-            let figure =
-                |value: Option<f64>| value.map_or("–".to_owned(), |value| row.metric.format(value));
             table.push([
                 row.case.clone(),
                 row.server.clone(),
                 row.metric.label().to_owned(),
-                figure(row.old),
-                figure(row.new),
+                row.figure(row.old),
+                row.figure(row.new),
                 row.ratio().map_or("–".to_owned(), |ratio| format!("{ratio:.2}")),
                 row.change.to_string(),
             ]);

@@ -1,9 +1,11 @@
 //! Connections that a budget of CPU lasts for (siobench, 2011).
 
-use super::{Effort, Published, Scenario};
+use super::marks::CPU;
+use super::{Effort, Scenario};
 use crate::bench::Metric::{Connections, CpuPerConnection, CpuPerMessage, LatencyP99};
 use crate::bench::{Case, ratio};
 use crate::generator::{BudgetPlan, CONNECTIONS_PER_PROCESS_MAX, LoadSpec, Protocol};
+use crate::plot::Place::Point;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "cpu-budget",
@@ -15,11 +17,12 @@ pub(super) const SCENARIO: Scenario = Scenario {
     metric: "Connections by then; CPU per connect and per echo, µs, by least squares: cpu = a + b connects + c echoes.",
     source: "siobench, November 2011: 5,000 ms of CPU, the next client connects when the last one is up.",
     published: &[
-        Published { who: "TCP, Node 0.4", figure: "8,000 connections" },
-        Published { who: "Socket.IO 0.6.17", figure: "2,300" },
-        Published { who: "Socket.IO 0.7.11", figure: "1,800" },
-        Published { who: "Socket.IO 0.8.6", figure: "1,900" },
-        Published { who: "Socket.IO, xhr-polling", figure: "550 and 450" },
+        ("TCP, Node 0.4", "8,000 connections", &[(CPU, "", Point(8000.0, 5000.0))]),
+        ("Socket.IO 0.6.17", "2,300", &[(CPU, "", Point(2300.0, 5000.0))]),
+        ("Socket.IO 0.7.11", "1,800", &[(CPU, "", Point(1800.0, 5000.0))]),
+        ("Socket.IO 0.8.6", "1,900", &[(CPU, "", Point(1900.0, 5000.0))]),
+        ("xhr-polling", "550", &[(CPU, "", Point(550.0, 5000.0))]),
+        ("xhr-polling", "450", &[(CPU, "", Point(450.0, 5000.0))]),
     ],
     repaired: "One by one, a slow handshake is charged with more echoes, which a fixed rate of connecting (`budget`) repairs. Every \
                echo is audited and timed.",

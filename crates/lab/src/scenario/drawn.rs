@@ -4,7 +4,7 @@
 use super::marks::{Over, marks};
 use super::record::Record;
 use crate::bench::{CaseReport, Curve, ServerReport};
-use crate::plot::{Axis, Line, Plot, Scale};
+use crate::plot::{Line, Plot, Scale};
 
 /// Figures over connections that are drawn of a family of cases at most, the decisive one first.
 const OVERVIEWS_MAX: usize = 6;
@@ -15,7 +15,8 @@ pub(super) fn plots(scenario: &str, case: &CaseReport) -> Vec<Plot> {
         let (across, up) = curve.axes();
         let (of_across, of_up) = scales(curve);
         let lines = lines(&case.servers, |runs| runs.curve(curve).map(<[_]>::to_vec).unwrap_or_default());
-        let mut plot = Plot::new(curve.title(), Axis::new(across, of_across), Axis::new(up, of_up), lines);
+        let mut plot =
+            Plot::new(curve.title(), (across.to_owned(), of_across), (up.to_owned(), of_up), lines);
         plot.marks = marks(scenario, &case.name, Over::Curve(curve));
         plot.limit = curve.limit();
         plot
@@ -52,8 +53,8 @@ pub(super) fn overviews(kept: &Record) -> Vec<Plot> {
                 };
                 cases.iter().filter_map(figure).collect()
             });
-            let across = Axis::new("connections", Scale::Linear);
-            let up = Axis::new(metric.label_with_unit(), Scale::Linear);
+            let across = ("connections".to_owned(), Scale::Linear);
+            let up = (metric.label_with_unit(), Scale::Linear);
             let mut plot = Plot::new(format!("{} ({name})", metric.label()), across, up, lines);
             plot.marks = marks(&kept.scenario.name, name, Over::Connections(metric));
             plots.push(plot);

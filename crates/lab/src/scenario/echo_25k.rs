@@ -1,9 +1,11 @@
 //! Round trips on many connections (IncludeOS against node/ws, 2017).
 
-use super::{Effort, Published, Scenario};
+use super::marks::{LATENCY, MEMORY, RATE};
+use super::{Effort, Scenario};
 use crate::bench::Case;
 use crate::bench::Metric::{BytesPerConnection, CpuPerMessage, LatencyP50, LatencyP99, Rate};
 use crate::generator::{LoadSpec, Protocol};
+use crate::plot::Place::{Band, Point, Span};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "echo-25k",
@@ -13,11 +15,12 @@ pub(super) const SCENARIO: Scenario = Scenario {
     metric: "Echoes a second; server CPU per echo, µs; latency, ms; private memory per connection, bytes.",
     source: "IncludeOS against node/ws, October 2017: 25,005 connections, one message under way on each.",
     published: &[
-        Published { who: "node/ws", figure: "30,000–35,000 round trips/s, 680–750 ms, 680 MB" },
-        Published {
-            who: "IncludeOS",
-            figure: "100,000–105,000 round trips/s, 160–280 ms, 320 MB (whole machine)",
-        },
+        ("node/ws", "30,000–35,000 round trips/s", &[(RATE, "closed", Span(25_005.0, (30e3, 35e3)))]),
+        ("node/ws", "680–750 ms", &[(LATENCY, "-25k", Band(680.0, 750.0))]),
+        ("node/ws", "680 MB", &[(MEMORY, "-25k", Point(25_005.0, 680.0))]),
+        ("IncludeOS", "100,000–105,000 round trips/s", &[(RATE, "closed", Span(25_005.0, (100e3, 105e3)))]),
+        ("IncludeOS", "160–280 ms", &[(LATENCY, "-25k", Band(160.0, 280.0))]),
+        ("IncludeOS", "320 MB (whole machine)", &[(MEMORY, "-25k", Point(25_005.0, 320.0))]),
     ],
     repaired: "In a closed loop latency is nothing but connections divided by throughput, so it is measured in an open \
                loop, from the intended time of sending. Where a process may hold only 20,000 descriptors, a server that needs \

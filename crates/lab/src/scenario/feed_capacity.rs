@@ -1,12 +1,14 @@
 //! Clients of a live document (a sports site, 2014).
 
-use super::{Effort, Published, Scenario};
+use super::marks::CLIENTS;
+use super::{Effort, Scenario};
 use crate::bench::Metric::{
     self, BytesPerMessage, Clients, CpuPerMessage, LatencyP50, LatencyP99, MemoryGrowth, PeakMemory,
 };
 use crate::bench::{Case, Course};
 use crate::document::Shape;
 use crate::generator::{LoadSpec, Protocol};
+use crate::plot::Place::Across;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "feed-capacity",
@@ -17,14 +19,11 @@ pub(super) const SCENARIO: Scenario = Scenario {
     metric: "The most clients; server CPU per client and version, µs, fetching included; bytes per client and version; p99, ms; peak memory.",
     source: "A sports site's live feed, January 2014: Node 0.10, ws 0.4, Socket.IO 0.9, Engine.IO 0.7.12, Primus 1.5.0.",
     published: &[
-        Published { who: "Socket.IO 0.9, 165 kB a second", figure: "140 clients" },
-        Published { who: "Engine.IO 0.7.12, the same", figure: "230 clients" },
-        Published { who: "ws 0.4, the same", figure: "410 clients; at 415 the process dies" },
-        Published {
-            who: "Engine.IO, T2 against T1",
-            figure: "−20 % memory, −35 % CPU, −75 % event loop latency",
-        },
-        Published { who: "Engine.IO, T3 against T1", figure: "−25 % CPU" },
+        ("Socket.IO 0.9", "140 clients", &[(CLIENTS, "search", Across(140.0))]),
+        ("Engine.IO 0.7.12", "230 clients", &[(CLIENTS, "search", Across(230.0))]),
+        ("ws 0.4", "410 clients; at 415 the process dies", &[(CLIENTS, "search", Across(410.0))]),
+        ("Engine.IO, T2 against T1", "−20 % memory, −35 % CPU, −75 % event loop latency", &[]),
+        ("Engine.IO, T3 against T1", "−25 % CPU", &[]),
     ],
     repaired: "`stentor` sends what changed, as the original announced and never built; `stentor-epoll-documents` sends whole \
                documents; peers, which have no feeds, send a message of the same length from one client to all. Clients connect \

@@ -56,8 +56,7 @@ pub(crate) fn judge(old: &Record, new: &Record, tolerance: f64) -> Result<Judgem
     }
     for case in &new.report.cases {
         for server in &case.servers {
-            let nothing = server.trials.iter().find(|trial| trial.figures.is_empty());
-            if let Some(trial) = nothing {
+            if let Some(trial) = server.trials.iter().find(|trial| trial.figures.is_empty()) {
                 let why = trial.doubts.first().map_or("no reason known", |doubt| doubt.what.as_str());
                 say(Gate::Failed, format!("{}: {} gave nothing: {why}", case.name, server.name));
             }
@@ -69,9 +68,7 @@ pub(crate) fn judge(old: &Record, new: &Record, tolerance: f64) -> Result<Judgem
         match row.change {
             Change::Worse if is_within(row, tolerance) => {}
             Change::Worse => {
-                let figure =
-                    |value: Option<f64>| value.map_or("–".to_owned(), |value| row.metric.format(value));
-                say(Gate::Slower, format!("{name}: {} → {}", figure(row.old), figure(row.new)));
+                say(Gate::Slower, format!("{name}: {} → {}", row.figure(row.old), row.figure(row.new)));
             }
             Change::Unsound if row.is_decisive => {
                 say(Gate::Invalid, format!("{name}: {}", why_unsound(new, row)))
@@ -95,9 +92,7 @@ fn is_within(row: &Row, tolerance: f64) -> bool {
 
 /// What the first doubt about the runs now is, if it is theirs.
 fn why_unsound(new: &Record, row: &Row) -> String {
-    let case = new.report.cases.iter().find(|case| case.name == row.case);
-    let runs = case.and_then(|case| case.runs(&row.server));
-    match runs {
+    match new.case(&row.case).and_then(|case| case.runs(&row.server)) {
         Some(runs) if row.new.is_none() => {
             let doubt = runs.trials.iter().flat_map(|trial| &trial.doubts).next();
             format!("no valid run: {}", doubt.map_or("no reason known", |doubt| doubt.what.as_str()))

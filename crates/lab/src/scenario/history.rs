@@ -12,7 +12,7 @@ use super::html::{drawn, page_of};
 use super::record::Record;
 use crate::Error;
 use crate::bench::{CaseReport, Metric, median};
-use crate::plot::{Axis, Line, Plot, Scale};
+use crate::plot::{Line, Plot, Scale};
 use crate::table::{Table, escaped};
 
 #[derive(Clone, Debug)]
@@ -46,9 +46,8 @@ struct Series {
 
 #[derive(Clone, Debug)]
 struct Point {
-    began: String,
     figure: Option<f64>,
-    /// Its row in the table.
+    /// Its row in the table, which begins with the time.
     row: [String; 7],
 }
 
@@ -133,7 +132,7 @@ impl History {
             format!("{}, {} cores, {}", machine.cpu, machine.cores, machine.kernel),
             file.to_owned(),
         ];
-        let point = Point { began: kept.began.clone(), figure, row };
+        let point = Point { figure, row };
         let scenario = &kept.scenario.name;
         let there = self
             .cases
@@ -179,9 +178,9 @@ impl History {
         let of_case = |series: &Series| {
             let points = series.points.iter().enumerate();
             let points = points.filter_map(|(nth, point)| Some((nth as f64, point.figure?))).collect();
-            let begun = series.points.iter().map(|point| point.began.get(..10).unwrap_or_default());
-            let across = Axis::new("result", Scale::Named(begun.map(str::to_owned).collect()));
-            let up = Axis::new(self.heading(series.metric), Scale::Linear);
+            let begun = series.points.iter().map(|point| point.row[0].get(..10).unwrap_or_default());
+            let across = ("result".to_owned(), Scale::Named(begun.map(str::to_owned).collect()));
+            let up = (self.heading(series.metric), Scale::Linear);
             let line = Line { name: self.server.clone(), number: 0, points };
             let plot = Plot::new(self.heading(series.metric), across, up, vec![line]);
             let (scenario, title) = (escaped(&series.scenario), escaped(&series.title));

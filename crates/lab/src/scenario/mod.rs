@@ -31,18 +31,17 @@ mod storm;
 pub(crate) use html::{folder_pages, page};
 pub(crate) use machine::Machine;
 pub use record::Record;
-pub(crate) use run::install;
-pub use run::{Resume, run};
+pub use run::run;
+pub(crate) use run::{install, tell};
 
 use serde::Serialize;
 
+use self::marks::Over;
 use crate::bench::{Case, Effort};
+use crate::plot::Place;
 
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Published {
-    pub who: &'static str,
-    pub figure: &'static str,
-}
+/// Of whom, figure and unit, and where that is drawn: over which axes, and in cases whose names contain what.
+pub(crate) type Published = (&'static str, &'static str, &'static [(Over, &'static str, Place)]);
 
 /// See the module's documentation.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -55,6 +54,7 @@ pub struct Scenario {
     pub(crate) metric: &'static str,
     /// Where the published figures are from.
     pub(crate) source: &'static str,
+    #[serde(skip)]
     pub(crate) published: &'static [Published],
     /// What is done otherwise than there, and why.
     pub(crate) repaired: &'static str,

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Machine, Scenario};
+use super::{Machine, Published, Scenario};
 use crate::Error;
-use crate::bench::{Effort, Report, separated};
+use crate::bench::{CaseReport, Effort, Report, separated};
 
 /// The number of the schema; it grows when something changes its meaning or goes.
 pub(super) const SCHEMA: u32 = 1;
@@ -51,7 +51,6 @@ pub(crate) struct About {
 
 /// A published figure, and whose it is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "they are those of `Published`")]
 pub(crate) struct Figure {
     pub who: String,
     pub figure: String,
@@ -71,7 +70,10 @@ pub(crate) struct Server {
 impl From<&Scenario> for About {
     fn from(scenario: &Scenario) -> Self {
         // The same members; a test reads the texts of each scenario back.
-        serde_json::to_value(scenario).and_then(serde_json::from_value).unwrap_or_default()
+        let about = serde_json::to_value(scenario).and_then(serde_json::from_value).unwrap_or_default();
+        let figure =
+            |(who, figure, _): &Published| Figure { who: who.to_string(), figure: figure.to_string() };
+        Self { published: scenario.published.iter().map(figure).collect(), ..about }
     }
 }
 
@@ -137,6 +139,10 @@ impl Record {
 
     pub(crate) fn server_names(&self) -> Vec<String> {
         self.servers.iter().map(|server| server.name.clone()).collect()
+    }
+
+    pub(super) fn case(&self, name: &str) -> Option<&CaseReport> {
+        self.report.cases.iter().find(|case| case.name == name)
     }
 
     pub(crate) fn case_names(&self) -> Vec<String> {

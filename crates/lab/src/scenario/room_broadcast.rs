@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use super::{Effort, Published, Scenario};
+use super::marks::{AGE, EACH, LAST, LATENCY, MEMORY};
+use super::{Effort, Scenario};
 use crate::bench::Metric::{
     BytesPerConnection, CpuPerMessage, IdleCpu, LastReceiver, LatencyP50, LatencyP99,
 };
 use crate::bench::{Case, Course, bound};
 use crate::generator::{LoadSpec, Protocol};
+use crate::plot::Place::{Band, Point};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "room-broadcast",
@@ -18,16 +20,23 @@ pub(super) const SCENARIO: Scenario = Scenario {
              connection, bytes.",
     source: "Half a million notifications with Socket.IO, June 2017: 1 core, 1 GB, Redis adapter, nginx, Artillery.",
     published: &[
-        Published {
-            who: "Socket.IO, 1,800 connections",
-            figure: "73.9 kB a connection (system), 34 kB (Node)",
-        },
-        Published { who: "Socket.IO, CPU", figure: "7.9 % at most while connecting, 1.2 % when idle" },
-        Published {
-            who: "Socket.IO, a broadcast",
-            figure: "under 300 ms on average (half a round trip, one browser)",
-        },
-        Published { who: "the aim", figure: "1,300 connections, at most 300 ms" },
+        (
+            "Node, 1,800 connections",
+            "34 kB each",
+            &[(MEMORY, "room-1800", Point(1800.0, 61.2)), (EACH, "", Point(1800.0, 34e3))],
+        ),
+        (
+            "system",
+            "73.9 kB each",
+            &[(MEMORY, "room-1800", Point(1800.0, 133.02)), (EACH, "", Point(1800.0, 73.9e3))],
+        ),
+        ("Socket.IO, CPU", "7.9 % at most while connecting, 1.2 % when idle", &[]),
+        (
+            "a broadcast",
+            "under 300 ms on average (half a round trip, one browser)",
+            &[(LATENCY, "", Band(300.0, 300.0)), (AGE, "", Band(300.0, 300.0))],
+        ),
+        ("the aim", "1,300 connections, at most 300 ms", &[(LAST, "", Point(1300.0, 300.0))]),
     ],
     repaired: "There half a round trip of one browser was measured; here each message at every receiver. Clients connect at \
                4,000 a second instead of 5 (but in `room-1800-slowly`, full only, where the messages come once a second), and are in the \

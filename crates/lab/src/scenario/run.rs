@@ -18,25 +18,14 @@ use crate::bench::{Contestant, Options, Report, install_for, run_cases, servers_
 use crate::catalogue::{Catalogue, TARGET};
 use crate::measure::end_children_on_signal;
 
-/// Whether a run goes on with one that was broken off.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Resume {
-    /// It is a new one.
-    No,
-    /// With the newest result of that scenario.
-    Newest,
-    /// With this one.
-    File(PathBuf),
-}
-
 /// Runs `scenario`, with `options.servers` or else its usual ones, and writes what was found to `results` after each run, so
 /// that nothing is lost if it is broken off: a signal ends the servers and generators with this process. Returns the record,
-/// and the page's path.
+/// and the page's path. `resume`: goes on with a run that was broken off, which this file has, or else the newest of the scenario.
 pub fn run(
     scenario: &Scenario,
     options: &Options,
     results: &Path,
-    resume: &Resume,
+    resume: Option<Option<PathBuf>>,
     progress: &mut dyn Write,
 ) -> Result<(Record, PathBuf), Error> {
     let options = with_servers(scenario, options);
@@ -74,11 +63,7 @@ pub fn run(
         servers,
         report: Report { congestion: options.congestion.clone(), ..Report::default() },
     };
-    let resumed = match resume {
-        Resume::No => None,
-        Resume::Newest => Some(newest(results, scenario.name)?),
-        Resume::File(path) => Some(path.clone()),
-    };
+    let resumed = resume.map(|file| file.map_or_else(|| newest(results, scenario.name), Ok)).transpose()?;
     let json = match &resumed {
         Some(path) => path.clone(),
         None => reserve(results, &format!("{}-{}", scenario.name, time.replace([':', '-'], "")))?,
@@ -186,8 +171,8 @@ fn write_whole(path: &Path, text: &str) -> Result<(), Error> {
     fs::write(&draft, text).and_then(|()| fs::rename(&draft, path)).map_err(|error| unwritable(path, &error))
 }
 
-/// Says something when the rest of this process can't any more.
-fn tell(what: &str) {
+/// Says something from a signal's thread, which has nobody's `progress`.
+pub(crate) fn tell(what: &str) {
     let _ = writeln!(std::io::stderr(), "lab: {what}");
 }
 

@@ -3,12 +3,14 @@
 use std::fs;
 use std::time::Duration;
 
-use super::{Effort, Published, Scenario};
+use super::marks::LAST;
+use super::{Effort, Scenario};
 use crate::bench::Metric::{
     BytesPerConnection, CpuPerMessage, IdleCpu, KernelPerConnection, LastReceiver, PeakMemory, Undelivered,
 };
 use crate::bench::{Case, Course, bound};
 use crate::generator::{LoadSpec, Protocol};
+use crate::plot::Place::Span;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "scale",
@@ -23,11 +25,12 @@ pub(super) const SCENARIO: Scenario = Scenario {
     source: "Half a million notifications with Socket.IO, June 2017; Centrifugo's authors, February 2020 \
              (centrifugal.dev/blog/2020/02/10/million-connections-with-centrifugo).",
     published: &[
-        Published { who: "the aim", figure: "500,000 clients notified within 1–2 s" },
-        Published {
-            who: "Centrifugo, 20 servers with Redis, 40 CPUs in all",
-            figure: "1,000,000 clients, 500,000 deliveries a second, p99 200 ms, 30 kB a connection",
-        },
+        ("the aim", "500,000 clients notified within 1–2 s", &[(LAST, "", Span(500e3, (1000.0, 2000.0)))]),
+        (
+            "Centrifugo, 20 servers with Redis, 40 CPUs in all",
+            "1,000,000 clients, 500,000 deliveries a second, p99 200 ms, 30 kB a connection",
+            &[],
+        ),
     ],
     repaired: "Clients are on the same machine and share a core, so the last receiver is the generator's time as much as the \
                server's: CPU per delivery tells what the server needs. One core of Stentor's holds 255,000 \
