@@ -8,6 +8,7 @@ use std::fmt;
 use std::io::Write;
 use std::time::Duration;
 
+use clap::Args;
 use serde::Serialize;
 
 use crate::Error;
@@ -21,14 +22,20 @@ pub(crate) const RATIO_MAX: f64 = 1.2;
 /// Publications a second of the fan-out.
 const RATE_HZ: f64 = 50.0;
 
-#[derive(Clone, Debug)]
+#[derive(Args)]
 pub(crate) struct Plan {
-    pub against: String,
-    /// How many connections, at most 10,000.
-    pub connections: usize,
-    pub pairs: usize,
-    /// The span that is measured, after a fifth of it.
-    pub measure: Duration,
+    /// The server that both talk to.
+    #[arg(long, default_value = "bare-epoll")]
+    against: String,
+    /// How many connections.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    connections: u16,
+    /// Runs of each.
+    #[arg(long, default_value_t = 3)]
+    pairs: usize,
+    /// Seconds that are measured, after a fifth of it.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -51,10 +58,12 @@ pub(crate) fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> R
     let catalogue = Catalogue::read(&options.peers)?;
     let contestant = Contestant::find(&plan.against, &catalogue, options)?;
     let mut rows = Vec::new();
-    let warm_up = plan.measure / 5;
+    let measure =
+        Duration::try_from_secs_f64(plan.seconds).map_err(|error| Error::Usage(error.to_string()))?;
+    let warm_up = measure / 5;
     let times = |span: Duration| (span.as_secs_f64() * RATE_HZ).ceil() as u64;
-    let echo = LoadSpec::EchoClosed { bytes: 64, warm_up, measure: plan.measure };
-    let fanout = LoadSpec::to_all(1000, RATE_HZ, times(warm_up), times(plan.measure).max(1));
+    let echo = LoadSpec::EchoClosed { bytes: 64, warm_up, measure };
+    let fanout = LoadSpec::to_all(1000, RATE_HZ, times(warm_up), times(measure).max(1));
     for (title, load, application) in [
         ("echo of 64 bytes, closed loop".to_owned(), echo, Application::Echo),
         (format!("fan-out of 1000 bytes, {RATE_HZ:.0} a second"), fanout, Application::Chat),
@@ -64,7 +73,7 @@ pub(crate) fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> R
             for which in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
                 let server = Server::start(&contestant.command(application, Protocol::WebSocket, None))?;
                 let path = contestant.path(application, Protocol::WebSocket);
-                let mut spec = Spec::new(server.address(), path, plan.connections, load.clone());
+                let mut spec = Spec::new(server.address(), path, usize::from(plan.connections), load.clone());
                 spec.core = Some(options.generator_core);
                 spec.bare = which == 1;
                 let lost = |error: Error| server.error(&error.to_string());

@@ -219,9 +219,9 @@ pub fn main(
         Command::Run(RunArguments { scenario, run }) => {
             done(run_scenario(&scenario, Effort::Quick, &run, out, progress))
         }
-        Command::Report(arguments) => judge::run_report(&arguments, out),
-        Command::Compare(arguments) => judge::run_compare(&arguments, out),
-        Command::History(arguments) => judge::run_history(arguments, out),
+        Command::Report(arguments) => done(judge::run_report(&arguments, out)),
+        Command::Compare(arguments) => done(judge::run_compare(&arguments, out)),
+        Command::History(arguments) => done(judge::run_history(&arguments, out)),
         Command::Gate(arguments) => judge::run_gate(arguments, out, progress),
         Command::Doctor(placing) => {
             done(print(out, examine(placing.server_core, placing.generator_core, &placing.congestion)))
@@ -229,7 +229,7 @@ pub fn main(
         Command::Scenarios => done(list_scenarios(out)),
         Command::Peers(folder) => done(list_peers(&folder, out, progress)),
         Command::Install(arguments) => done(install(&arguments, progress)),
-        Command::Ceiling(arguments) => judge::run_ceiling(&arguments, out, progress),
+        Command::Ceiling(arguments) => done(judge::run_ceiling(&arguments, out, progress)),
         Command::Worker => done(serve_worker(&mut input, out)),
     };
     result.unwrap_or_else(|error| {

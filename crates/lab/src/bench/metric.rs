@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Micros,
@@ -113,8 +115,10 @@ impl Metric {
         self.row().4
     }
 
-    pub(crate) fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|metric| metric.name() == name)
+    pub(crate) fn of_name(name: &str) -> Result<Self, Error> {
+        let known: Vec<&str> = Self::ALL.iter().map(|metric| metric.name()).collect();
+        let found = Self::ALL.iter().copied().find(|metric| metric.name() == name);
+        found.ok_or_else(|| Error::unknown("figure", name, &known))
     }
 
     /// Whether it says what went wrong, so that an invalid run gives it nevertheless. System calls are counted in a run of their

@@ -137,7 +137,7 @@ pub(crate) fn install_for(
     progress: &mut dyn Write,
 ) -> Result<Vec<String>, Error> {
     let chosen = choose(known, &options.cases)?;
-    gather(&chosen, options, &mut Progress::new(progress)).map(|gathered| gathered.left_out)
+    gather(&chosen, options, &mut Progress::new(progress)).map(|(_, left_out)| left_out)
 }
 
 /// The names of the servers that these options take for these cases.
@@ -166,7 +166,8 @@ pub(crate) fn run_cases(
     let chosen = choose(&known, &options.cases)?;
     let progress = &mut Progress::new(progress);
     let options = &Options { live: progress.live(), ..options.clone() };
-    let Gathered { contestants, missing, .. } = gather(&chosen, options, progress)?;
+    let (contestants, left_out) = gather(&chosen, options, progress)?;
+    let missing = if options.servers.is_empty() { Vec::new() } else { left_out };
     let servers = contestants.len();
     let runs_of =
         |case: &Case| options.pairs_of(case).0 * (servers + usize::from(options.has_again(case, servers)));
@@ -251,18 +252,13 @@ fn fitting(
     fit
 }
 
-/// The servers that take part.
-struct Gathered {
-    contestants: Vec<Contestant>,
-    /// Those that can't be installed.
-    left_out: Vec<String>,
-    /// Those of them that were named.
-    missing: Vec<String>,
-}
-
 /// The servers that take part, installed, unless [`install_for`] has tried that before. Those that can't be are reported and left
-/// out.
-fn gather(chosen: &[Case], options: &Options, progress: &mut Progress<'_>) -> Result<Gathered, Error> {
+/// out, and named.
+fn gather(
+    chosen: &[Case],
+    options: &Options,
+    progress: &mut Progress<'_>,
+) -> Result<(Vec<Contestant>, Vec<String>), Error> {
     let named = !options.servers.is_empty();
     let names = servers_of(chosen, options)?;
     if let Some(twice) = names.iter().enumerate().find(|(nth, name)| names[..*nth].contains(name)) {
@@ -294,8 +290,7 @@ fn gather(chosen: &[Case], options: &Options, progress: &mut Progress<'_>) -> Re
             }
         }
     }
-    let missing = if named { left_out.clone() } else { Vec::new() };
-    Ok(Gathered { contestants, left_out, missing })
+    Ok((contestants, left_out))
 }
 
 /// What an open loop offers: 60 % of what the slowest server can do. A closed loop gives the order of magnitude, but it batches

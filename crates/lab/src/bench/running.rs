@@ -11,17 +11,15 @@ use super::overload::{Conductor, Phase};
 use super::proxy::free_address;
 use super::sampler::{Sample, Sampler};
 use super::setup::Setup;
-use super::source::Source;
-use super::{Application, Case, Contestant, Course, Options, delivery, engine, proxy};
+use super::{Application, Case, Contestant, Course, Options, delivery, engine, proxy, source};
 use crate::Error;
 use crate::catalogue::Extra;
-use crate::document::Shape;
 use crate::generator::{Live, LoadSpec, Outcome, Protocol, Publisher, Spec, WATCH, Workers};
 use crate::measure::{
     CallCounter, Calls, CpuClock, MachineTime, ProcessMemory, Server, bound_receive_buffers, kernel_bytes,
     pin_current, socket_bytes,
 };
-use crate::upstream::Content;
+use crate::upstream::Upstream;
 
 /// Payloads from which on memfds are counted.
 const LARGE_BYTES: usize = 10_000;
@@ -158,25 +156,6 @@ impl Servers {
     }
 }
 
-/// The HTTP API behind a server that is asked to publish what it fetches.
-fn source_of(case: &Case, load: &LoadSpec, document: Option<Shape>) -> Result<Source, Error> {
-    match (load, document) {
-        (LoadSpec::Fanout { rate_hz, .. }, Some(shape)) => Source::new(Content::Document(shape), *rate_hz),
-        (LoadSpec::Fanout { bytes, rate_hz, .. }, None) => {
-            Source::new(Content::Text { bytes: *bytes }, *rate_hz)
-        }
-        (LoadSpec::Receive { .. }, Some(shape)) => Source::many(shape),
-        (LoadSpec::Follow { .. }, Some(shape)) => Source::paced(Content::Document(shape)),
-        (LoadSpec::Ask, Some(shape)) => {
-            let hesitates =
-                if let Course::Cold(hesitates) = case.course { hesitates } else { Duration::ZERO };
-            Source::cold(Content::Document(shape), hesitates)
-        }
-        // One that is never said to begin: its first answer is all there is.
-        _ => Source::new(Content::Text { bytes: 0 }, 1.0),
-    }
-}
-
 /// Puts `contestant` through the load of `case`.
 pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options) -> Result<Ran, Error> {
     let application = case.application(contestant);
@@ -185,20 +164,17 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let document = case.document.filter(|_| application == Application::Feed);
     // Whatever this process does itself must not run on the server's core.
     let _pinned = pin_current(options.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
-    let source = match application {
-        Application::Feed => Some(source_of(case, &load, document)?),
-        Application::Echo | Application::Chat | Application::Rooms => None,
+    let (upstream, mut config) = match application {
+        Application::Feed => {
+            source::start(case, &load, document).map(|(upstream, config)| (Some(upstream), config))?
+        }
+        Application::Rooms => (None, "[rooms]\npublish = true\npresence = [\"room\"]\n".to_owned()),
+        Application::Echo | Application::Chat => (None, String::new()),
     };
     let extra = contestant.known().extra;
-    let rooms = if application == Application::Rooms {
-        "[rooms]\npublish = true\npresence = [\"room\"]\n"
-    } else {
-        ""
-    };
     let nodes = contestant.known().nodes;
     let redis =
         (nodes > 1).then(|| engine::start(options.generator_core, &std::env::temp_dir())).transpose()?;
-    let mut config = source.as_ref().map_or(rooms, Source::config).to_owned();
     let of_stentor = redis.as_ref().filter(|_| contestant.known().is_stentor());
     config.extend(of_stentor.map(engine::config));
     let mut setup = Setup::new(contestant.known(), &config)?;
@@ -267,7 +243,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let sockets_before_bytes = socket_bytes().map_err(Error::io("the kernel's sockets"))?;
     let mut beside = match case.course {
         Course::Beside { how, clients, .. } => {
-            let feed = if source.is_some() { FEED_LONGER } else { Duration::ZERO };
+            let feed = if upstream.is_some() { FEED_LONGER } else { Duration::ZERO };
             let lasts = spec.idle + load.lasts() + BESIDE_LONGER + feed;
             let spec = Spec {
                 first_source: BESIDE_SOURCE,
@@ -281,8 +257,9 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     };
     let before = servers.memory()?;
     let kernel_grown_from = kernel_bytes().map_err(Error::io("the kernel's memory"))?;
-    let conductor = overload.zip(source.as_ref());
-    let conductor = conductor.map(|(phase, source)| Conductor::new(source.pacer(), case.connections, phase));
+    let conductor = overload.zip(upstream.as_ref());
+    let conductor =
+        conductor.map(|(phase, upstream)| Conductor::new(upstream.pacer(), case.connections, phase));
     let (bar, conducting) = (options.live.clone(), conductor.clone());
     let watch = (bar.is_some() || conducting.is_some()).then(|| {
         Box::new(move |live: &Live| {
@@ -297,8 +274,8 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let connected = servers.memory()?;
     let kernel_grown_to = kernel_bytes().map_err(Error::io("the kernel's memory"))?;
     let sampler = Sampler::start(servers.first.clone(), servers.started.clone(), large);
-    if let (Some(source), LoadSpec::Fanout { .. }) = (&source, &load) {
-        source.begin_after(spec.idle);
+    if let (Some(upstream), LoadSpec::Fanout { .. }) = (&upstream, &load) {
+        upstream.begin_in(spec.idle + source::WAITS);
     }
     if let Some(beside) = &mut beside {
         beside.begin()?;
@@ -309,7 +286,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         [servers.all_pids(), workers.pids(), beside.iter().flat_map(Workers::pids).collect()].concat();
     ours.extend(redis.as_ref().map(Server::pid));
     let read_engine = || redis.as_ref().map_or(Ok(0), engine::bytes);
-    let read_versions = || source.as_ref().map(Source::versions);
+    let read_versions = || upstream.as_ref().map(Upstream::versions);
     let (engine_before, versions_before) = (read_engine()?, read_versions());
     // What strace uses, or a server of which no process is known, can't be told from others.
     let machine = Machine::now(&ours, counter.is_none() && !servers.first.is_empty());
@@ -334,8 +311,8 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let started = if nodes > 1 { vec!["other nodes".to_owned()] } else { servers.names_of_started() };
     let (mut upstream_requests, mut upstream_ratio) = (None, None);
     // Before servers end: what a node fetched, another one would go on with.
-    if let Some(source) = source {
-        let served = source.stop();
+    if let Some(upstream) = upstream {
+        let served = upstream.stop();
         outcome.lag.merge(&served.lag);
         upstream_requests = Some(served.requests);
         upstream_ratio = (nodes > 1).then(|| served.requests as f64 / (served.versions + 1) as f64);

@@ -2,75 +2,47 @@
 
 use std::time::Duration;
 
+use super::{Case, Course};
 use crate::Error;
 use crate::document::Shape;
-use crate::upstream::{Content, Pacer, Pacing, Served, Upstream};
+use crate::generator::LoadSpec;
+use crate::upstream::{Content, Pacing, Upstream};
 
 /// How long after the generators' look at idle connections the first version of a feed is due.
-const SOURCE_WAITS: Duration = Duration::from_millis(700);
+pub(super) const WAITS: Duration = Duration::from_millis(700);
 
-/// Of a feed whose API holds its answer until there is a new version.
-const AT_ONCE: &str = "poll_interval = \"1ms\"";
-
-/// What a server with a feed fetches, and the configuration that tells it where.
-pub(super) struct Source {
-    upstream: Upstream,
-    config: String,
-}
-
-impl Source {
-    /// One whose versions follow each other at `rate_hz` once they [`begin`](Self::begin_after). A server asks for the next
-    /// one as soon as it has one.
-    pub(super) fn new(content: Content, rate_hz: f64) -> Result<Self, Error> {
-        Self::start(content, Pacing::Every(rate_hz), Duration::ZERO, AT_ONCE)
-    }
-
-    /// One with a single version, which isn't asked for again; the answer takes `hesitates`.
-    pub(super) fn cold(content: Content, hesitates: Duration) -> Result<Self, Error> {
-        Self::start(content, Pacing::Every(1.0), hesitates, "poll_interval = \"1h\"")
-    }
-
-    /// One whose rate is set while it runs, by [`Self::pacer`].
-    pub(super) fn paced(content: Content) -> Result<Self, Error> {
-        Self::start(content, Pacing::Newest, Duration::ZERO, AT_ONCE)
-    }
-
-    /// One with a document for each key, of which each is asked for once a second and has changed by then.
-    pub(super) fn many(shape: Shape) -> Result<Self, Error> {
-        let settings = "poll_interval = \"1s\"\nrequests_per_second_max = 10_000";
-        Self::start(Content::Documents(shape), Pacing::Every(1.0), Duration::ZERO, settings)
-    }
-
-    pub(super) fn pacer(&self) -> Pacer {
-        self.upstream.pacer()
-    }
-
-    fn start(content: Content, pacing: Pacing, hesitates: Duration, settings: &str) -> Result<Self, Error> {
-        let upstream = Upstream::start(content, pacing, hesitates)?;
-        let address = upstream.address();
-        let config = format!(
-            "[[feeds]]\nname = \"bench\"\nurl = \"http://{address}\"\n{settings}\ntimeout = \"1h\"\n\
-             read_timeout = \"1h\"\n"
-        );
-        Ok(Self { upstream, config })
-    }
-
-    /// The configuration of a server whose feed `bench` is this document.
-    pub(super) fn config(&self) -> &str {
-        &self.config
-    }
-
-    /// Says that the generators begin now, and look at idle connections for `idle` first.
-    pub(super) fn begin_after(&self, idle: Duration) {
-        self.upstream.begin_in(idle + SOURCE_WAITS);
-    }
-
-    /// Versions that were answered so far.
-    pub(super) fn versions(&self) -> u64 {
-        self.upstream.versions()
-    }
-
-    pub(super) fn stop(self) -> Served {
-        self.upstream.stop()
-    }
+/// The one for this load, and the configuration of a server whose feed `bench` it is.
+pub(super) fn start(
+    case: &Case,
+    load: &LoadSpec,
+    document: Option<Shape>,
+) -> Result<(Upstream, String), Error> {
+    // It holds its answer until there is a new version.
+    let at_once = "poll_interval = \"1ms\"";
+    let (pacing, hesitates, settings) = match (load, case.course) {
+        (LoadSpec::Fanout { rate_hz, .. }, _) => (Pacing::Every(*rate_hz), Duration::ZERO, at_once),
+        (LoadSpec::Follow { .. }, _) => (Pacing::Newest, Duration::ZERO, at_once),
+        // Each document is asked for once a second, and has changed by then.
+        (LoadSpec::Receive { .. }, _) => {
+            let settings = "poll_interval = \"1s\"\nrequests_per_second_max = 10_000";
+            (Pacing::Every(1.0), Duration::ZERO, settings)
+        }
+        // A single version, which isn't asked for again.
+        (LoadSpec::Ask, Course::Cold(hesitates)) => (Pacing::Every(1.0), hesitates, "poll_interval = \"1h\""),
+        // It is never said to begin: its first answer is all there is.
+        _ => (Pacing::Every(1.0), Duration::ZERO, at_once),
+    };
+    let content = match (load, document) {
+        (LoadSpec::Receive { .. }, Some(shape)) => Content::Documents(shape),
+        (_, Some(shape)) => Content::Document(shape),
+        (LoadSpec::Fanout { bytes, .. }, None) => Content::Text { bytes: *bytes },
+        _ => Content::Text { bytes: 0 },
+    };
+    let upstream = Upstream::start(content, pacing, hesitates)?;
+    let address = upstream.address();
+    let config = format!(
+        "[[feeds]]\nname = \"bench\"\nurl = \"http://{address}\"\n{settings}\ntimeout = \"1h\"\n\
+         read_timeout = \"1h\"\n"
+    );
+    Ok((upstream, config))
 }

@@ -4,7 +4,6 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 
@@ -46,27 +45,17 @@ pub(super) struct ReportArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "page")]
     chart: Option<PathBuf>,
     /// The figure of the chart, as results call it (such as cpu_per_message) [default: the decisive one].
-    #[arg(long, requires = "chart")]
-    metric: Option<String>,
+    #[arg(long, requires = "chart", value_parser = Metric::of_name)]
+    metric: Option<Metric>,
 }
 
 #[derive(Args)]
 pub(super) struct HistoryArguments {
-    /// The server, as results call it.
-    #[arg(default_value = "stentor")]
-    server: String,
+    #[command(flatten)]
+    question: Question,
     /// The folder of the results.
     #[arg(long, default_value = "results")]
     results: PathBuf,
-    /// Of this scenario only.
-    #[arg(long)]
-    scenario: Option<String>,
-    /// This figure, as results call it (such as latency_p99) [default: the decisive one of each case].
-    #[arg(long)]
-    metric: Option<String>,
-    /// Divided by the same figure of this server, which takes out what the machine was like.
-    #[arg(long)]
-    against: Option<String>,
     /// Also write a page with plots to this file.
     #[arg(long)]
     page: Option<PathBuf>,
@@ -100,18 +89,8 @@ fn percentage(text: &str) -> Result<f64, String> {
 
 #[derive(Args)]
 pub(super) struct CeilingArguments {
-    /// The server that both talk to.
-    #[arg(long, default_value = "bare-epoll")]
-    against: String,
-    /// How many connections.
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=10_000))]
-    connections: u16,
-    /// Runs of each.
-    #[arg(long, default_value_t = 3)]
-    pairs: usize,
-    /// Seconds that are measured.
-    #[arg(long, default_value_t = 3.0)]
-    seconds: f64,
+    #[command(flatten)]
+    plan: Plan,
     /// Also write what was found to this file, as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -123,37 +102,29 @@ pub(super) fn run_ceiling(
     arguments: &CeilingArguments,
     out: &mut dyn Write,
     progress: &mut dyn Write,
-) -> Result<ExitCode, Error> {
-    let measure =
-        Duration::try_from_secs_f64(arguments.seconds).map_err(|error| Error::Usage(error.to_string()))?;
+) -> Result<(), Error> {
     let mut options = arguments.placing.options()?;
     options.congestion = arguments.placing.enter(&arguments.placing.congestion, None, progress)?;
     end_children_on_signal(|| ());
-    let plan = Plan {
-        against: arguments.against.clone(),
-        connections: usize::from(arguments.connections),
-        pairs: arguments.pairs,
-        measure,
-    };
-    let ceiling = ceiling::run(&plan, &options, progress)?;
+    let ceiling = ceiling::run(&arguments.plan, &options, progress)?;
     print(out, &ceiling)?;
     if let Some(path) = &arguments.json {
         let text = serde_json::to_string(&ceiling).map_err(|error| Error::Usage(error.to_string()))?;
         fs::write(path, text + "\n").map_err(Error::io("writing --json"))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-pub(super) fn run_compare(arguments: &CompareArguments, out: &mut dyn Write) -> Result<ExitCode, Error> {
+pub(super) fn run_compare(arguments: &CompareArguments, out: &mut dyn Write) -> Result<(), Error> {
     let compared = compare(&Record::read(&arguments.old)?, &Record::read(&arguments.new)?)?;
     print(out, &compared)?;
     if let Some(page) = &arguments.page {
         fs::write(page, compared.page()).map_err(Error::io("writing --page"))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-pub(super) fn run_report(arguments: &ReportArguments, out: &mut dyn Write) -> Result<ExitCode, Error> {
+pub(super) fn run_report(arguments: &ReportArguments, out: &mut dyn Write) -> Result<(), Error> {
     if let [folder] = &arguments.results[..]
         && folder.is_dir()
     {
@@ -165,12 +136,10 @@ pub(super) fn run_report(arguments: &ReportArguments, out: &mut dyn Write) -> Re
         let [kept] = &kept[..] else {
             return Err(Error::Usage("--chart needs exactly one result".into()));
         };
-        let metric = arguments.metric.as_deref().map(metric_named).transpose()?;
         let case = kept.report.cases.first().ok_or_else(|| Error::Usage("the result has no case".into()))?;
-        let svg = bars(case, metric).map_err(Error::Usage)?;
+        let svg = bars(case, arguments.metric).map_err(Error::Usage)?;
         fs::write(path, svg).map_err(Error::io("writing --chart"))?;
-        print(out, format_args!("{}\n", path.display()))?;
-        return Ok(ExitCode::SUCCESS);
+        return print(out, format_args!("{}\n", path.display()));
     }
     let path = match (&arguments.page, &arguments.results[..]) {
         (Some(page), _) => page.clone(),
@@ -180,11 +149,10 @@ pub(super) fn run_report(arguments: &ReportArguments, out: &mut dyn Write) -> Re
     fs::write(&path, page(&kept)).map_err(|error| {
         Error::Usage(format!("{}: {error} (--page says where the page goes)", path.display()))
     })?;
-    print(out, format_args!("{}\n", path.display()))?;
-    Ok(ExitCode::SUCCESS)
+    print(out, format_args!("{}\n", path.display()))
 }
 
-fn report_folder(folder: &Path, out: &mut dyn Write) -> Result<ExitCode, Error> {
+fn report_folder(folder: &Path, out: &mut dyn Write) -> Result<(), Error> {
     let (found, unread) = Record::read_folder(folder)?;
     unread.iter().try_for_each(|why| print(out, format_args!("skipped: {why}\n")))?;
     if found.is_empty() {
@@ -193,31 +161,16 @@ fn report_folder(folder: &Path, out: &mut dyn Write) -> Result<ExitCode, Error> 
     for (name, text) in folder_pages(&found) {
         fs::write(folder.join(name), text).map_err(Error::io("writing the pages"))?;
     }
-    print(out, format_args!("{}\n", folder.join("index.html").display()))?;
-    Ok(ExitCode::SUCCESS)
+    print(out, format_args!("{}\n", folder.join("index.html").display()))
 }
 
-fn metric_named(name: &str) -> Result<Metric, Error> {
-    Metric::of_name(name).ok_or_else(|| {
-        let names: Vec<&str> = Metric::ALL.iter().map(|metric| metric.name()).collect();
-        Error::unknown("figure", name, &names)
-    })
-}
-
-pub(super) fn run_history(arguments: HistoryArguments, out: &mut dyn Write) -> Result<ExitCode, Error> {
-    let metric = arguments.metric.as_deref().map(metric_named);
-    let question = Question {
-        server: arguments.server,
-        scenario: arguments.scenario,
-        metric: metric.transpose()?,
-        against: arguments.against,
-    };
-    let history = History::read(&arguments.results, &question)?;
+pub(super) fn run_history(arguments: &HistoryArguments, out: &mut dyn Write) -> Result<(), Error> {
+    let history = History::read(&arguments.results, &arguments.question)?;
     print(out, &history)?;
-    if let Some(page) = arguments.page {
-        fs::write(&page, history.page()).map_err(Error::io("writing --page"))?;
+    if let Some(page) = &arguments.page {
+        fs::write(page, history.page()).map_err(Error::io("writing --page"))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 pub(super) fn run_gate(

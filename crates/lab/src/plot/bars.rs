@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
+use super::opened;
 use super::style::Style;
-use super::{WIDTH, opened};
 use crate::bench::{CaseReport, Metric, ServerReport};
 use crate::table::escaped;
 
@@ -35,7 +35,7 @@ pub(crate) fn bars(case: &CaseReport, metric: Option<Metric>) -> Result<String, 
     let better = if metric.larger_is_better() { "Longer" } else { "Shorter" };
     let (title, label) = (escaped(&case.title), metric.label());
     let height = HEADING + bars.len() * ROW + 10;
-    let mut out = opened(&format!("{label} of each server: {title}"), WIDTH, height);
+    let mut out = opened(&format!("{label} of each server: {title}"), height);
     // Writing to a string doesn't fail.
     let _ = write!(
         out,

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
+use clap::Args;
+
 use super::html::{drawn, page_of};
 use super::record::Record;
 use crate::Error;
@@ -15,16 +17,20 @@ use crate::bench::{CaseReport, Metric, median};
 use crate::plot::{Line, Plot, Scale};
 use crate::table::{Table, escaped};
 
-#[derive(Clone, Debug)]
+#[derive(Args)]
 pub(crate) struct Question {
-    /// The server, as in the tables.
-    pub server: String,
-    /// The scenario; `None`: all.
-    pub scenario: Option<String>,
-    /// The figure; `None`: each case's decisive one.
-    pub metric: Option<Metric>,
-    /// The server whose figure it is divided by.
-    pub against: Option<String>,
+    /// The server, as results call it.
+    #[arg(default_value = "stentor")]
+    server: String,
+    /// Of this scenario only.
+    #[arg(long)]
+    scenario: Option<String>,
+    /// This figure, as results call it (such as latency_p99) [default: the decisive one of each case].
+    #[arg(long, value_parser = Metric::of_name)]
+    metric: Option<Metric>,
+    /// Divided by the same figure of this server, which takes out what the machine was like.
+    #[arg(long)]
+    against: Option<String>,
 }
 
 #[derive(Clone, Debug)]

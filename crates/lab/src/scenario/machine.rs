@@ -24,18 +24,13 @@ impl Machine {
     /// This one. What the kernel doesn't tell is empty.
     pub(crate) fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let after = |text: &str, name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name));
-            line.unwrap_or_default().trim_start_matches([' ', '\t', ':']).trim().to_owned()
-        };
-        let memory = after(&read("/proc/meminfo"), "MemTotal");
-        let kilobytes: u64 = memory.trim_end_matches(" kB").parse().unwrap_or(0);
+        let cpuinfo = read("/proc/cpuinfo");
         Self {
-            cpu: after(&read("/proc/cpuinfo"), "model name"),
+            cpu: after(&cpuinfo, "model name").to_owned(),
             cores: cores(),
-            memory_bytes: kilobytes * 1024,
+            memory_bytes: memory_bytes("MemTotal"),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            is_virtual: after(&read("/proc/cpuinfo"), "flags").split(' ').any(|flag| flag == "hypervisor"),
+            is_virtual: after(&cpuinfo, "flags").split(' ').any(|flag| flag == "hypervisor"),
             clock_source: read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
                 .trim()
                 .to_owned(),
@@ -61,4 +56,16 @@ impl Machine {
             pairs.into_iter().filter(|(_, one, two)| one != two && !one.is_empty() && !two.is_empty());
         differing.map(|(what, one, two)| format!("{what}: {one} / {two}")).collect()
     }
+}
+
+/// What stands behind a name in a file of the kernel's.
+fn after<'a>(text: &'a str, name: &str) -> &'a str {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_default().trim_start_matches([' ', '\t', ':']).trim()
+}
+
+/// Of memory, this figure of the kernel's; where it doesn't tell, 0.
+pub(super) fn memory_bytes(name: &str) -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    after(&text, name).trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
 }

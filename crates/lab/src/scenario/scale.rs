@@ -1,8 +1,8 @@
 //! Up to half a million clients of one process.
 
-use std::fs;
 use std::time::Duration;
 
+use super::machine::memory_bytes;
 use super::marks::LAST;
 use super::{Effort, Scenario};
 use crate::bench::Metric::{
@@ -60,16 +60,8 @@ const CONNECTION_BYTES: usize = 16 << 10;
 /// What a delivery takes at most, a slow server's and a slow machine's too: messages are so far apart that each has time.
 const DELIVERY_MAX: Duration = Duration::from_micros(80);
 
-/// Memory that could be had now, bytes; where the kernel doesn't tell, none.
-fn available_bytes() -> usize {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kilobytes = line.and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok());
-    kilobytes.unwrap_or(0) * 1024
-}
-
 fn cases(effort: Effort) -> Vec<Case> {
-    let most = available_bytes().saturating_sub(MEMORY_KEPT_BYTES) / CONNECTION_BYTES;
+    let most = (memory_bytes("MemAvailable") as usize).saturating_sub(MEMORY_KEPT_BYTES) / CONNECTION_BYTES;
     let level = |(name, connections): (&'static str, usize)| {
         let every = DELIVERY_MAX.mul_f64(connections as f64).max(Duration::from_millis(500));
         let load = LoadSpec::to_all(1000, 1.0 / every.as_secs_f64(), 1, effort.of(3, 3, 2));

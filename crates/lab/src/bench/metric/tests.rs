@@ -4,9 +4,9 @@ use super::*;
 fn each_is_called_as_results_call_it() {
     for metric in Metric::ALL {
         assert_eq!(serde_json::to_value(metric).unwrap(), metric.name());
-        assert_eq!(Metric::of_name(metric.name()), Some(*metric));
+        assert_eq!(Metric::of_name(metric.name()).ok(), Some(*metric));
     }
-    assert_eq!(Metric::of_name("fog"), None);
+    assert_eq!(Metric::of_name("fog").ok(), None);
     assert!(Metric::Rate.larger_is_better() && !Metric::LatencyP99.larger_is_better());
 }
 
