@@ -8,8 +8,8 @@
 //! - [`catalogue`]: which servers there are;
 //! - [`measure`]: servers as pinned processes, their CPU time and memory;
 //! - [`mod@bench`]: alternating runs of servers against each other, and the table that comes of them;
-//! - [`doctor`]: whether a machine is fit to measure on;
-//! - [`ceiling`]: what the generator costs itself, beside a bare client;
+//! - `doctor`: whether a machine is fit to measure on;
+//! - `ceiling`: what the generator costs itself, beside a bare client;
 //! - [`scenario`]: published comparisons, run by the bench, with what is needed to understand them.
 //!
 //! Deliberately absent: any judgement by throughput, and any reading of a server's internals.

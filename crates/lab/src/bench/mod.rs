@@ -81,7 +81,7 @@ pub struct Options {
     pub left_out: Option<Vec<String>>,
     /// Where the progress of a run is shown: on a terminal.
     pub live: Option<Bar>,
-    /// A server that isn't started: [`TARGET`](crate::catalogue::TARGET).
+    /// A server that isn't started: `catalogue::TARGET`.
     pub target: Option<Running>,
 }
 
