@@ -32,7 +32,8 @@ package:
 	scripts/package
 
 # Cargo uses all cores, independently of make's jobs.
-CARGO = env -u MAKEFLAGS -u MFLAGS cargo
+OWN_JOBS = env -u MAKEFLAGS -u MFLAGS
+CARGO = $(OWN_JOBS) cargo
 
 # What only compiles gives way to tests, which mostly wait.
 NICE = nice -n 10
@@ -70,15 +71,15 @@ programs:
 	$(CARGO) build --quiet --workspace --bins --examples --tests
 
 rust-test: programs
-	scripts/run-tests
+	$(OWN_JOBS) scripts/run-tests
 
 # The data plane's tests over real sockets again, on io_uring if it works. (Without the variable: epoll.)
 uring-test: programs
-	scripts/run-tests --io-uring
+	$(OWN_JOBS) scripts/run-tests --io-uring
 
 # Other implementations of JSON Patch apply ours.
 delta-test: programs
-	env -u MAKEFLAGS -u MFLAGS tests/delta/run
+	$(OWN_JOBS) tests/delta/run
 
 # The island of unsafe code under AddressSanitizer, which needs a nightly compiler.
 sanitize:

@@ -1,4 +1,4 @@
-//! Up to half a million clients of one process.
+//! Up to a million clients of one process.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     question: "How many clients does one process hold, what does each cost, and how long until all have a notification?",
     load: "10,000, 25,000, 50,000, 100,000 … connections that are in a room and do nothing; then a message of 1,000 bytes goes to \
            all of them, three times. What the server uses between the messages is taken off that, and where it scatters as much as the messages \
-           cost, their CPU isn't told. Full goes on as far as memory reaches, to 500,000; peers take part as far as one process \
+           cost, their CPU isn't told. Full goes on as far as memory reaches, to 1,000,000; peers take part as far as one process \
            has descriptors.",
     metric: "The last receiver (of the median message), ms; server CPU per delivery, µs; memory per connection, bytes: the \
              server's private pages, and the kernel's (slab and socket buffers, both ends of a connection); server CPU per idle \
