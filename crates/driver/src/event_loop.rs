@@ -89,8 +89,13 @@ impl<K: Kernel> EventLoop<K> {
             }
             // Only a timer has moved nearer within the wheel, or a wake came late.
         }
-        self.kernel.begin_turn(&mut self.turn)?;
+        self.kernel.begin_turn();
+        self.kernel.read_ahead(&mut self.turn)?;
         self.turn.queue_left = self.turn.queue.len();
+        self.turn.queue_later = 0;
+        if self.turn.queue_left > self.turn.options.events_per_turn {
+            self.turn.divide();
+        }
         self.turn.accepts_left = self.turn.options.accepts_per_turn;
         self.turn.current = None;
         Ok(())
@@ -100,7 +105,7 @@ impl<K: Kernel> EventLoop<K> {
     #[inline]
     fn is_over(&mut self) -> bool {
         let turn = &self.turn;
-        turn.queue_left == 0
+        turn.queue_left + turn.queue_later == 0
             && turn.current.is_none()
             && !turn.woken
             && !self.kernel.may_accept()
@@ -115,7 +120,13 @@ impl<K: Kernel> EventLoop<K> {
         loop {
             let (conn, was_queued) = match self.turn.current.take() {
                 Some(conn) => (conn, false),
-                None if self.turn.queue_left == 0 => break,
+                None if self.turn.queue_left == 0 => {
+                    if self.turn.queue_later == 0 {
+                        break;
+                    }
+                    self.step_more();
+                    continue;
+                }
                 None => {
                     self.turn.queue_left -= 1;
                     (self.turn.queue.pop_front()?, true)
@@ -140,6 +151,16 @@ impl<K: Kernel> EventLoop<K> {
             return Some(event);
         }
         self.kernel.clock(|clock| clock.timers.pop_due()).map(Event::Timer)
+    }
+
+    /// Goes on with the next part of the queue.
+    #[cold]
+    fn step_more(&mut self) {
+        let Self { turn, kernel } = self;
+        // Should it fail, the next wait says so.
+        let _ = kernel.read_ahead(turn);
+        turn.queue_left = turn.queue_later;
+        turn.divide();
     }
 
     /// The next event of the connection that is being stepped: after [`Event::Received`] there is none in this turn.

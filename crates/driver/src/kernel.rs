@@ -54,7 +54,13 @@ pub(crate) trait Kernel {
     }
 
     /// Prepares a turn after its events have been recorded.
-    fn begin_turn(&mut self, _turn: &mut Turn<Self::Socket>) -> io::Result<()> {
+    fn begin_turn(&mut self) {}
+
+    /// Prepares to read the connections that are stepped next: as many at the front of the queue as events are gathered in a turn.
+    ///
+    /// # Errors
+    /// The kernel's, where it can't go on.
+    fn read_ahead(&mut self, _turn: &mut Turn<Self::Socket>) -> io::Result<()> {
         Ok(())
     }
 

@@ -76,8 +76,10 @@ pub(crate) struct Turn<S> {
     pub(crate) now: Instant,
     pub(crate) connections: Slab<Connection<S>>,
     pub(crate) queue: VecDeque<ConnId>,
-    /// How many of the queue belong to this turn.
+    /// How many of the queue are stepped now: a part of those that belong to this turn.
     pub(crate) queue_left: usize,
+    /// How many come after these in this turn.
+    pub(crate) queue_later: usize,
     /// The connection being stepped.
     pub(crate) current: Option<ConnId>,
     pub(crate) accepts_left: usize,
@@ -96,6 +98,7 @@ impl<S> Turn<S> {
             connections: Slab::new(),
             queue: VecDeque::new(),
             queue_left: 0,
+            queue_later: 0,
             current: None,
             accepts_left: 0,
             woken: false,
@@ -112,6 +115,15 @@ impl<S> Turn<S> {
     pub(crate) fn open(&mut self, conn: ConnId) -> Option<&mut Connection<S>> {
         let connection = self.connections.get_mut(conn.0)?;
         (connection.state.phase != Phase::Finishing).then_some(connection)
+    }
+
+    /// Leaves all but the first part of what is to be stepped for later: a kernel reads a part ahead, and holds what its
+    /// connections have sent.
+    #[cold]
+    pub(crate) fn divide(&mut self) {
+        let all = self.queue_left;
+        self.queue_left = all.min(self.options.events_per_turn);
+        self.queue_later = all - self.queue_left;
     }
 
     /// Queues a connection unless it is queued already.

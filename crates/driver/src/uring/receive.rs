@@ -114,6 +114,12 @@ impl Receives {
         }
     }
 
+    /// Receives under way, and what has been received and waits for its connection's step.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.receives.len()
+    }
+
     /// Receives that the kernel may write to.
     pub(super) fn submitted(&self) -> usize {
         self.submitted
