@@ -174,6 +174,10 @@ impl<D: Driver> Core<D> {
             let next = if drain.is_empty() { now } else { drain.next_timeout().min(drain.window_ends) };
             self.driver.timer_set(next, Timer::Drain.token());
         } else if !self.ex.finishing || !self.ex.draining {
+            // A slot may end with the window, and the timer be a little late.
+            for target in std::mem::take(&mut drain.targets) {
+                self.end_target(target, &mut drain.random);
+            }
             self.ex.draining = true;
             self.ex.finishing = true;
             self.finish_drain(&mut drain);
