@@ -26,15 +26,21 @@ function changed(text, changes) {
   return text;
 }
 
+// Each process begins elsewhere and gives no port twice: what it gives is taken only later, by a server that starts.
+const [FIRST_PORT, PORTS] = [10_000, 20_000];
+let given = Math.floor(Math.random() * PORTS);
+
 /** Ports that were free a moment ago. The kernel gives none of them to somebody else: it takes those from 32,768 on (ip(7)). */
 export async function freePorts(count) {
-  const servers = [];
-  while (servers.length < count) {
-    const server = net.createServer().listen(10_000 + Math.floor(Math.random() * 20_000), '127.0.0.1');
-    if (await once(server, 'listening').catch(() => false)) servers.push(server);
+  const ports = [];
+  while (ports.length < count) {
+    given = (given + 1) % PORTS;
+    const server = net.createServer().listen(FIRST_PORT + given, '127.0.0.1');
+    if (!(await once(server, 'listening').catch(() => false))) continue;
+    ports.push(server.address().port);
+    server.close();
+    await once(server, 'close');
   }
-  const ports = servers.map((server) => server.address().port);
-  await Promise.all(servers.map((server) => { server.close(); return once(server, 'close'); }));
   return ports;
 }
 

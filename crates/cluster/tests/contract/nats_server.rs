@@ -45,8 +45,7 @@ impl NatsServer {
 
     /// Three that are a cluster, or `None` with a message.
     pub(crate) fn start_cluster() -> Option<[Self; 3]> {
-        let listeners = [(); 3].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-        let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
+        let ports = [(); 3].map(|()| crate::redis_server::free_port());
         let routes = ports.map(|port| format!("nats://127.0.0.1:{port}")).join(", ");
         let [a, b, c] = ports.map(|port| {
             Self::start(&format!(
@@ -57,7 +56,7 @@ impl NatsServer {
     }
 
     fn with(folder: tempfile::TempDir, configuration: &str) -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = crate::redis_server::free_port();
         let mut file = std::fs::File::create(folder.path().join("conf")).unwrap();
         write!(file, "listen: \"127.0.0.1:{port}\"\n{configuration}\n").unwrap();
         let server = Self { port, folder, child: Mutex::new(None) };
