@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, unlinkSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -26,16 +26,36 @@ function changed(text, changes) {
   return text;
 }
 
-// Each process begins elsewhere and gives no port twice: what it gives is taken only later, by a server that starts.
+// Programs of the tests run side by side, and a port is taken only later, by a server that starts: a file says whose it is meanwhile.
+// crates/cluster/tests/contract/ports.rs does the same.
 const [FIRST_PORT, PORTS] = [10_000, 20_000];
-let given = Math.floor(Math.random() * PORTS);
+const claims = path.join(tmpdir(), 'stentor-test-ports');
+let next = Math.floor(Math.random() * PORTS);
 
-/** Ports that were free a moment ago. The kernel gives none of them to somebody else: it takes those from 32,768 on (ip(7)). */
+/** Whether a port is now this process's. One of a process that has ended is for the next that asks. */
+function claim(port) {
+  const file = path.join(claims, `${port}`);
+  mkdirSync(claims, { recursive: true });
+  try {
+    writeFileSync(file, `${process.pid}`, { flag: 'wx' });
+    return true;
+  } catch {
+    try {
+      if (!existsSync(`/proc/${readFileSync(file, 'utf8')}`)) unlinkSync(file);
+    } catch {
+      // Somebody else has removed it.
+    }
+    return false;
+  }
+}
+
+/** Free ports that no other test is given. The kernel gives none of them to an outgoing connection: it takes those from 32,768 on (ip(7)). */
 export async function freePorts(count) {
   const ports = [];
   while (ports.length < count) {
-    given = (given + 1) % PORTS;
-    const server = net.createServer().listen(FIRST_PORT + given, '127.0.0.1');
+    next = (next + 1) % PORTS;
+    if (!claim(FIRST_PORT + next)) continue;
+    const server = net.createServer().listen(FIRST_PORT + next, '127.0.0.1');
     if (!(await once(server, 'listening').catch(() => false))) continue;
     ports.push(server.address().port);
     server.close();

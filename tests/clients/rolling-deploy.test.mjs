@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
-import { logged, serve, upstream, within } from './harness.mjs';
+import { PATIENCE_MS, logged, serve, upstream, within } from './harness.mjs';
 import { KINDS, lost, now, start } from './members.mjs';
 import { freePorts, haproxy, missing as missingProxy } from './proxies.mjs';
 import { missing as withoutRedis, redis, until } from './redis.mjs';
@@ -109,7 +109,7 @@ function perSecond(times, begins) {
 async function assertNothingLost(logs, last, api) {
   const newest = api.newest();
   const wrong = () => logs.flatMap((log) => lost(log, KINDS[log.kind].topic === 'feed' ? newest : last));
-  for (const end = now() + 10_000; wrong().length > 0 && now() < end;) await passed(100);
+  for (const end = now() + PATIENCE_MS; wrong().length > 0 && now() < end;) await passed(100);
   const sentences = wrong();
   assert.deepEqual(sentences.slice(0, 20), [], `${sentences.length} in all`);
 }

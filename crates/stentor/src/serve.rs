@@ -18,8 +18,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 use stentor_edge::{Drain, StaticRoute};
 
+/// How long a takeover waits for the cores to stop accepting. The new process waits 5 s.
+const STOP_LISTENING_WITHIN: Duration = Duration::from_secs(4);
 /// Fewer file descriptors than this cause a warning. The default of many shells and service managers is 1,024.
 const DESCRIPTORS_FEW: u64 = 4096;
 
@@ -123,8 +126,9 @@ pub(crate) async fn serve(
     if !config.server.takeover_socket.is_empty() {
         let (listener, unpublished) = TakeoverListener::open(Path::new(&config.server.takeover_socket))?;
         let admin = control.admin_listener();
+        let sockets = Arc::new(sockets);
         let open_sockets = {
-            let admin = admin.clone();
+            let (sockets, admin) = (sockets.clone(), admin.clone());
             // None when it no longer listens, in the last phase of a drain.
             move || (sockets.iter().filter_map(Weak::upgrade).collect(), admin.socket())
         };
@@ -132,6 +136,11 @@ pub(crate) async fn serve(
             // An error: this process is about to exit.
             let _ = sender.blocking_send(TAKEOVER);
             admin.close();
+            // A process that drains refuses what it still accepts: no client that the other one has been announced to should meet it.
+            let deadline = Instant::now() + STOP_LISTENING_WITHIN;
+            while sockets.iter().any(|socket| socket.strong_count() > 0) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         };
         let serve = move || listener.serve(open_sockets, stop);
         std::thread::Builder::new().name("takeover".into()).spawn(serve)?;

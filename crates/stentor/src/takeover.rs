@@ -7,7 +7,7 @@
 //!     │ ◀── a byte with each socket (SCM_RIGHTS) ─ │
 //!     │ ◀── END ────────────────────────────────── │
 //!     │ starts, and accepts clients                │ still accepts clients, even if it drains
-//!     │ ── CONFIRMED ────────────────────────────▶ │ stops listening, and drains
+//!     │ ── CONFIRMED ────────────────────────────▶ │ stops listening (waits until all cores have), and drains
 //!     │ ◀── CONFIRMED ──────────────────────────── │
 //!     │ listens at server.takeover_socket, ready   │ exits
 //! ```

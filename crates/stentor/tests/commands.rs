@@ -6,16 +6,16 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
 mod pages;
+#[path = "../../cluster/tests/contract/ports.rs"]
+mod ports;
 
 use pages::{blocks, pages, root};
 use std::fmt::Write;
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 /// No page takes longer.
@@ -169,18 +169,6 @@ fn script(text: &str) -> Option<String> {
     runs.then_some(script)
 }
 
-/// A port that no other page uses, below those that the kernel gives to outgoing connections.
-fn free_port() -> String {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 15_000 + u16::try_from(std::process::id() % 10_000).unwrap();
-    loop {
-        let port = first + NEXT.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port.to_string();
-        }
-    }
-}
-
 /// Copies a text file with other ports.
 fn copy(from: &Path, to: &Path, replace: &impl Fn(&str) -> String) {
     fs::create_dir_all(to.parent().unwrap()).unwrap();
@@ -202,7 +190,7 @@ impl Drop for Group {
 fn run(page: &str, script: &str, config: &str) -> Result<(), String> {
     let (root, dir) = (root(), tempfile::tempdir().unwrap());
     let dir = dir.path();
-    let ports = [(); 3].map(|()| free_port());
+    let ports = [(); 3].map(|()| ports::free_port().to_string());
     let folder = format!("{}/", dir.display());
     let replace = |text: &str| {
         // By way of marks, because a port can contain another one's digits.

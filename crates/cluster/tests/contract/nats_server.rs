@@ -78,7 +78,7 @@ impl NatsServer {
         let started = Instant::now();
         while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
             let log = || std::fs::read_to_string(self.folder.path().join("log")).unwrap();
-            assert!(started.elapsed() < Duration::from_secs(10), "nats-server doesn't start: {}", log());
+            assert!(started.elapsed() < Duration::from_secs(60), "nats-server doesn't start: {}", log());
             std::thread::sleep(Duration::from_millis(5));
         }
     }

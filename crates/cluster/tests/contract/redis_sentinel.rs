@@ -88,7 +88,7 @@ async fn a_connection_serves_while_no_sentinel_answers() {
         let appended_at = Instant::now();
         node.append(&r, "x").await;
         assert_eq!(node.message().await.2, "x");
-        assert!(appended_at.elapsed() < Duration::from_secs(2), "{:?}", appended_at.elapsed());
+        assert!(appended_at.elapsed() < Duration::from_secs(4), "{:?}", appended_at.elapsed());
         sleep_ms(50).await;
     }
 }

@@ -433,13 +433,13 @@ fn a_late_answer_is_refused_at_its_deadline() {
     let mut ws = node.server.ws("/ws");
     ws.next_json();
     let begun = Instant::now();
-    for id in 0..5 {
+    for id in 0..20 {
         ws.send_json(json!({"type": "subscribe", "room": "later", "id": id}));
         assert_eq!(ws.next_json()["code"], "unavailable");
         node.asked("later");
     }
-    // Not at the next second.
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    // Not each at the next second.
+    assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
     node.check_empty();
 }
 

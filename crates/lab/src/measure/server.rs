@@ -15,8 +15,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::{Ward, pin_current};
 use crate::Error;
 
-/// How long a server may take to say `ready`.
-const READY_WITHIN: Duration = Duration::from_secs(30);
+/// How long a server may take to say `ready`. Under valgrind, on a machine that builds, 30 s weren't enough.
+const READY_WITHIN: Duration = Duration::from_secs(120);
 /// How long it may take to end after SIGTERM, before SIGKILL.
 const END_WITHIN: Duration = Duration::from_secs(15);
 /// How long the last lines of one that ended may take to be read. Less is enough, unless a child of its own holds standard error.
@@ -89,7 +89,7 @@ impl Server {
                         return Ok(server);
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => return Err(server.error("it isn't ready after 30 s")),
+                Err(RecvTimeoutError::Timeout) => return Err(server.error(&format!("it isn't ready after {} s", READY_WITHIN.as_secs()))),
                 Err(RecvTimeoutError::Disconnected) => {
                     // Why, it may have said in its last moment.
                     server.said.is_all_within(LAST_WORDS_WITHIN);
