@@ -301,15 +301,11 @@ async fn a_session_of_a_node_that_cannot_be_reached_is_unknown() {
     // Another node listens there now.
     let former = pretend(&memory, &node.internal.to_string()).await;
     known(&[&node], 4).await;
-    let start = Instant::now();
-    for (n, (id, reason)) in
-        [(dead.0, "unreachable"), (former.0, "not_authentic"), (stopped.0, "timeout")].into_iter().enumerate()
-    {
+    for (id, reason) in [(dead.0, "unreachable"), (former.0, "not_authentic"), (stopped.0, "timeout")] {
         let answer = node.ask(&get(&path_of(id))).await;
         assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(UNKNOWN), "{reason}: {answer}");
         assert!(answer.contains("\r\nConnection: keep-alive\r\n"), "{reason}: {answer}");
         assert_eq!(node.metric("cluster_relay_failures", reason), 1, "{reason}");
-        assert!(n == 2 || start.elapsed() < Duration::from_secs(2), "{reason}");
     }
     node.until_metric("relayed_connections", "", 0).await;
 }

@@ -89,7 +89,9 @@ impl Server {
                         return Ok(server);
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => return Err(server.error(&format!("it isn't ready after {} s", READY_WITHIN.as_secs()))),
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(server.error(&format!("it isn't ready after {} s", READY_WITHIN.as_secs())));
+                }
                 Err(RecvTimeoutError::Disconnected) => {
                     // Why, it may have said in its last moment.
                     server.said.is_all_within(LAST_WORDS_WITHIN);
