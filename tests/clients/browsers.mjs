@@ -3,16 +3,17 @@
 // Playwright is at the newest version whose WebDriver BiDi commands Debian's firefox-esr knows: 1.65 sends one that it doesn't.
 import { existsSync } from 'node:fs';
 import { chromium, firefox } from 'playwright-core';
+import { PATIENCE_MS } from './harness.mjs';
 
 const chromiumFlags = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 const browsers = {
   Chromium: {
     executablePath: ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync),
-    launch: (executablePath) => chromium.launch({ executablePath, args: chromiumFlags }),
+    launch: (executablePath) => chromium.launch({ executablePath, args: chromiumFlags, timeout: PATIENCE_MS }),
   },
   Firefox: {
     executablePath: ['/usr/bin/firefox-esr', '/usr/bin/firefox'].find(existsSync),
-    launch: (executablePath) => firefox.launch({ executablePath, channel: 'moz-firefox' }),
+    launch: (executablePath) => firefox.launch({ executablePath, channel: 'moz-firefox', timeout: PATIENCE_MS }),
   },
 };
 
@@ -23,7 +24,12 @@ export const browserNames = Object.keys(browsers);
 export const missing = (name) => !browsers[name].executablePath && `${name} is not installed: run scripts/setup-tests`;
 
 /** Starts a browser of its own, which the caller closes. */
-export const launch = (name) => browsers[name].launch(browsers[name].executablePath);
+export async function launch(name) {
+  const browser = await browsers[name].launch(browsers[name].executablePath);
+  // Pages of `newPage` have a context of their own, too. Playwright's default of 30 s is short for a busy machine.
+  browser.on('context', (context) => context.setDefaultTimeout(PATIENCE_MS));
+  return browser;
+}
 
 /** Gives the tests of a file one browser of each name: `await shared('Firefox')` starts it on first use. They end after the tests. */
 export function sharedBrowsers({ after }) {

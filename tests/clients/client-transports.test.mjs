@@ -14,6 +14,7 @@ import { io } from 'socket.io-client';
 import WebSocket from 'ws';
 import { connect } from '../../clients/js/src/index.js';
 import { event, feedsFrom, PATIENCE_MS, serve, upstream, within } from './harness.mjs';
+import { freePorts } from './proxies.mjs';
 import { proxy, random } from './proxy.mjs';
 
 const TRANSPORTS = ['websocket', 'sse', 'polling', 'socket.io', 'sockjs'];
@@ -203,12 +204,23 @@ describe('the state is `open` only while the server answers', { concurrency: tru
     connection.on('state', (state) => all.push(state));
     return all;
   };
+  /** The port of a server that ends with the test, and its connections. */
+  async function listen(t, server) {
+    const open = new Set();
+    server.on('connection', (socket) => open.add(socket)).listen(0, '127.0.0.1');
+    t.after(() => {
+      server.close();
+      for (const socket of open) socket.destroy();
+    });
+    await event(server, 'listening');
+    return server.address().port;
+  }
   const isTriedTwice = (all) => until(() => all.filter((state) => state === 'waiting').length > 1 || all.includes('refused') || all.includes('open'), () => all.join());
 
   for (const transport of TRANSPORTS) {
     test(`${transport}: no server, a server that refuses, one that closes, one that is silent`, async (t) => {
       const servers = {
-        // Nothing listens on the port of a closed server.
+        // Its port is nobody's while this runs.
         absent: undefined,
         refusing: http.createServer((_, response) => response.writeHead(403).end('no\n')).on('upgrade', (_, socket) => socket.end('HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n')),
         failing: http.createServer((_, response) => response.writeHead(502).end()).on('upgrade', (_, socket) => socket.destroy()),
@@ -216,16 +228,7 @@ describe('the state is `open` only while the server answers', { concurrency: tru
         silent: net.createServer((socket) => socket.resume().on('error', () => {})),
       };
       await Promise.all(Object.entries(servers).map(async ([name, server]) => {
-        const listening = (server ?? net.createServer()).listen(0, '127.0.0.1');
-        await event(listening, 'listening');
-        const { port } = listening.address();
-        const open = new Set();
-        listening.on('connection', (socket) => open.add(socket));
-        t.after(() => {
-          listening.close();
-          for (const socket of open) socket.destroy();
-        });
-        if (!server) await new Promise((resolve) => { listening.close(resolve); });
+        const [port] = server ? [await listen(t, server)] : await freePorts(1);
         for (const subscribes of [false, true]) {
           const connection = client(t, `http://127.0.0.1:${port}`, { transport });
           if (subscribes) connection.feed('a');

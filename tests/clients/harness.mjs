@@ -14,10 +14,10 @@ export const binary = process.env.STENTOR_BIN ?? path.join(root, 'target/debug/s
 const fixtureCommand = process.env.STENTOR_FIXTURE?.split(' ') ?? [path.join(path.dirname(binary), 'examples/conformance')];
 
 /** How long anything may take. Far more than it does, so that a slow machine fails no test. */
-export const PATIENCE_MS = 60_000;
+export const PATIENCE_MS = 120_000;
 
 /** How long one test may take, unless it says otherwise: much less than the runner gives its file, so that a test that hangs fails by its name. */
-const TEST_TIMEOUT_MS = 150_000;
+const TEST_TIMEOUT_MS = 300_000;
 
 /**
  * What an attempt gives, of which one in five has to succeed: for what a client has to do before the fixture's short heartbeats

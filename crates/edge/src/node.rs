@@ -87,8 +87,8 @@ pub struct Started {
 const SOCKETS_OF_CORE_MAX: usize = 256;
 
 /// How long an address in use is retried. After a process was killed, the kernel still closes its sockets: those held
-/// by its io_uring took up to 80 ms (Linux 6.18).
-const LISTEN_RETRY: Duration = Duration::from_secs(1);
+/// by its io_uring took up to 80 ms (Linux 6.18), and more than a second where each core had six threads to run.
+const LISTEN_RETRY: Duration = Duration::from_secs(3);
 /// Delay between two tries.
 const LISTEN_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 

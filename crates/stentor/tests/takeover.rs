@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
+#[path = "../../cluster/tests/contract/ports.rs"]
+mod ports;
+
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -28,9 +31,8 @@ impl Drop for Server {
     }
 }
 
-/// A free port. Nobody else gets it before the server, as the kernel hands ports out in a random order.
 fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    format!("127.0.0.1:{}", ports::free_port())
 }
 
 struct Place {
