@@ -121,7 +121,7 @@ impl Counters {
             ),
             gauge(
                 "cluster_registry_age_seconds",
-                "How long ago the engine last told which nodes are alive.",
+                "Time since the engine last listed the nodes that are alive.",
                 gauges.registry_age_seconds,
             ),
             gauge(

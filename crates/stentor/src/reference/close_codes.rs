@@ -74,16 +74,21 @@ fn cause(disconnect: Disconnect) -> &'static str {
             "A Socket.IO client joined no namespace within `socketio.connect_timeout`."
         }
         Disconnect::ClosedByApplication => {
-            "The application ended the session. The applications of `--app` never do."
+            "Your backend disconnected the session, by the admin API or by a hook's answer."
         }
         Disconnect::NotFound => "In raw mode, the feed doesn't exist.",
-        Disconnect::NotAllowed => "The handshake names a feed that the client may not subscribe to.",
+        Disconnect::NotAllowed => {
+            "A `connect` hook refused the client, or its handshake names a feed that it may not subscribe to."
+        }
         Disconnect::TokenRevoked => "The client's token, or every token of its user, was revoked.",
         Disconnect::TokenRefused => {
             "The client presented no token where one is needed, or one that is invalid."
         }
         Disconnect::TokenExpired => "The client's token has expired, and the client presented no newer one.",
-        Disconnect::TooManyRequests => "The client exceeded a limit on requests.",
+        Disconnect::TooManyRequests => {
+            "The client exceeded `[session_limits]` with the policy `close`, presented 100 refused tokens, or signed in as a \
+             user who has reached `user_limits.sessions_max`."
+        }
         Disconnect::ProtocolError => "A Socket.IO or Primus client sent an invalid or unexpected packet.",
         Disconnect::Shutdown => "The server received SIGTERM or SIGINT, and the session's slot has come.",
         Disconnect::SlowConsumer => "More than `limits.send_buffer_bytes_max` is queued for the client.",

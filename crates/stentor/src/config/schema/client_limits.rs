@@ -47,9 +47,9 @@ fields! {
 section! {
     /// Proxies in front of the server, so that it knows its clients' addresses: docs/limits.md.
     [proxies] Proxies => (edge.proxies) {
-        /// Addresses and networks of proxies, such as `10.0.0.0/8`, whose word is taken for who their clients are. The client's address is
+        /// Addresses and networks of proxies, such as `10.0.0.0/8`, that are trusted to name their clients. The client's address is
         /// the last hop in `header` that isn't in one of these networks. List only proxies that set or append to the
-        /// header, and that clients can't avoid. Empty: the address of the connection is the client's.
+        /// header, and that clients can't bypass. Empty: the address of the connection is the client's.
         trusted: Vec<String> = Vec::new() => edge.proxies.trusted;
         /// The header in which they name the client. Only this one is read: a proxy that sets one passes the other on as the client wrote it.
         header: ForwardedHeader;
@@ -59,9 +59,9 @@ section! {
 }
 
 section! {
-    /// What one address may take: one of IPv4, or a /64 network of IPv6. 0: no limit. Set `proxies.trusted` first, else all clients behind
-    /// a proxy are one address. What is above is answered with 429 and `Retry-After`. Counting connections, or sessions, at all needs a
-    /// restart, and so does counting them no more; other changes apply at a reload.
+    /// Limits of one address: an IPv4 address, or a /64 network of IPv6. 0: no limit. Set `proxies.trusted` first; otherwise all clients
+    /// behind a proxy share one address. Connections and sessions above a limit are answered with 429 and `Retry-After`. Switching the
+    /// first limit of connections or of sessions on, or the last one off, needs a restart; other changes apply at a reload.
     [address_limits] AddressLimits => (edge.address_limits) {
         /// Open connections. Behind an HTTP proxy: WebSockets, streams and requests that wait.
         connections_max: usize, in 0..=100_000_000;
@@ -82,7 +82,7 @@ section! {
 }
 
 section! {
-    /// What one user may take, on this node: the issuer and subject of a token. 0: no limit. Anonymous clients have no limit.
+    /// Limits of one user on this node: the issuer and subject of a token. 0: no limit. Anonymous clients have no limit.
     /// Switching the limit on or off needs a restart.
     [user_limits] UserLimits => (edge.user_limits) {
         /// Open sessions. Further ones are refused with `too_many_requests`. A disconnected Socket.IO session counts as long as it can be
@@ -95,7 +95,7 @@ section! {
 }
 
 section! {
-    /// What one session may send. 0: no limit. The first limit needs a restart, and so does switching the last one off; other changes
+    /// Limits of what one session sends. 0: no limit. Switching the first limit on, or the last one off, needs a restart; other changes
     /// apply at a reload, also to sessions that are open.
     [session_limits] SessionLimits => (edge.session_limits) {
         /// Messages and Socket.IO events per second.
@@ -106,7 +106,7 @@ section! {
         bytes_per_second: Bytes, in Bytes(0)..=Bytes::mib(4095);
         /// A session that has been silent may send as much at once as the rates allow in this time.
         burst: Duration, in ms(1)..=HOUR;
-        /// What happens to what is above.
+        /// What happens to a message above a limit: docs/limits.md.
         policy: LimitPolicy;
     }
 }

@@ -15,8 +15,8 @@ section! {
         engine: EngineUrl, [restart];
         /// The node's name in the logs and answers of all nodes. Empty: the host name.
         node: String, [restart];
-        /// A text of at least 16 bytes that all nodes share. Messages that don't prove it are refused, so that whoever else
-        /// may write to the engine can't speak for a node. Set it in the environment, not in the file.
+        /// A text of at least 16 bytes that all nodes share. Messages that aren't signed with it are refused, so that others who can
+        /// write to the engine can't act as a node. Set it in the environment, not in the file.
         secret: Token, [restart];
         /// Address of the internal listener. Other nodes pass requests of polling clients through to it whose sessions are on this
         /// node. Port 0 picks a free port. An address that other machines reach needs `secret`; let no client reach it.
