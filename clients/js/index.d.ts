@@ -172,7 +172,7 @@ export interface Presence<I = Json> {
 export declare class StentorError extends Error {
   /**
    * A code of docs/protocol.md, or `connection_lost`, `queue_full`, `closed`, `not_supported`, `no_library`, `no_transport`,
-   * `origin_refused` (the server refuses pages of this origin: see `[origins] allow`).
+   * `no_token` (`getToken` failed), `origin_refused` (the server refuses pages of this origin: see `[origins] allow`).
    */
   readonly code: string;
   /** Whether a retry may succeed. */
