@@ -19,7 +19,7 @@ use crate::session_id::SessionId;
 use crate::shard::Hub;
 use crate::subscription::{Flags, Member, NO_TOPIC, SubscribeOptions};
 use crate::topic::{Room, Topic};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
@@ -117,30 +117,32 @@ impl<E: Encoder> Hub<E> {
         let direct = self.sessions.direct(session).ok_or(ResumeError::NotSuspended)?;
         let here = self.missed(session, direct, since).ok_or(ResumeError::NotCovered)?;
         let ids: HashSet<u64> = missed.iter().map(|message| message.id).collect();
-        // Messages to one session have different ids on each node.
-        let mut sent_alone: Vec<(Option<Arc<str>>, Data)> = Vec::new();
-        let mut all: Vec<(Member, Arc<Publication<E::Frame>>)> = Vec::with_capacity(missed.len());
-        for MissedMessage { id, is_direct, event, data } in missed {
-            if is_direct {
-                sent_alone.push((event.clone(), data.clone()));
+        // Messages to one session have different ids on each node, so each is counted by what it says.
+        let mut sent_alone: HashMap<(&Option<Arc<str>>, &Data), usize> = HashMap::new();
+        for MissedMessage { event, data, .. } in missed.iter().filter(|message| message.is_direct) {
+            *sent_alone.entry((event, data)).or_default() += 1;
+        }
+        let new = here.iter().filter_map(|(member, publication)| {
+            let id = publication.id();
+            if ids.contains(&id) || known.contains(&id) {
+                return None;
             }
+            if *member == direct
+                && let Body::Message { event, data, .. } = publication.body()
+                && let Some(count) = sent_alone.get_mut(&(event, data)).filter(|count| **count > 0)
+            {
+                *count -= 1;
+                return None;
+            }
+            Some(publication.clone())
+        });
+        let new: Vec<_> = new.collect();
+        let mut all: Vec<(Member, Arc<Publication<E::Frame>>)> = Vec::with_capacity(missed.len() + new.len());
+        for MissedMessage { id, event, data, .. } in missed {
             let body = Body::Message { room: room.clone(), event, data, position: None };
             all.push((direct, self.make(body, false, NonZeroU64::new(id))));
         }
-        for (member, publication) in here {
-            let id = publication.id();
-            if ids.contains(&id) || known.contains(&id) {
-                continue;
-            }
-            if member == direct
-                && let Body::Message { event, data, .. } = publication.body()
-                && let Some(at) = sent_alone.iter().position(|(e, d)| (e, d) == (event, data))
-            {
-                sent_alone.swap_remove(at);
-                continue;
-            }
-            all.push((direct, publication));
-        }
+        all.extend(new.into_iter().map(|publication| (direct, publication)));
         if !self.sessions.fit(session, all.iter()) {
             return Err(ResumeError::TooMuch);
         }

@@ -129,6 +129,44 @@ fn a_session_that_moves_gets_everything_once_and_in_order() {
     );
 }
 
+/// What a node was told to send to one session: one of a few texts, so that equal ones are frequent.
+fn texts(random: &mut fastrand::Rng) -> Vec<String> {
+    (0..random.usize(..12)).map(|_| ["a", "b", "c"][random.usize(..3)].to_owned()).collect()
+}
+
+#[test]
+fn of_equal_messages_to_one_session_as_many_arrive_as_either_node_had() {
+    for seed in 0..500 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut first, mut second) = (node(1), node(2));
+        let session = member(&mut first);
+        publish(&mut [&mut first], 1, "seen");
+        take(&mut first, session);
+        assert!(first.hubs[0].handle_suspend(session));
+        let there = expected(&mut second);
+        let (on_first, on_second) = (texts(&mut random), texts(&mut random));
+        on_first.iter().for_each(|text| send(&mut first, session, text));
+        on_second.iter().for_each(|text| send(&mut second, there, text));
+        // A room's message that says the same is another message.
+        publish(&mut [&mut second], 2, "a");
+        let handed_over = depart(&mut first, session, Some(1));
+        assert_eq!(arrive(&mut second, there, Some(1), handed_over), Ok(()));
+
+        let mut had = on_first.clone();
+        let is_new = |text: &&String| match had.iter().position(|other| other == *text) {
+            Some(at) => {
+                had.swap_remove(at);
+                false
+            }
+            None => true,
+        };
+        let mut all = on_first.clone();
+        all.extend(on_second.iter().filter(is_new).cloned());
+        all.push("a".into());
+        assert_eq!(take(&mut second, there).0, all, "seed {seed}: {on_first:?}, {on_second:?}");
+    }
+}
+
 #[test]
 fn a_client_that_has_received_nothing_moves_too() {
     let (mut first, mut second) = (node(1), node(2));

@@ -103,7 +103,7 @@ pub struct Document {
 }
 
 /// Data of a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Data {
     /// One valid JSON value in UTF-8.
     Json(Bytes),
