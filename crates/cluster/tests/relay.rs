@@ -5,6 +5,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -372,4 +373,29 @@ async fn many_strangers_are_bounded_and_gone_soon() {
     let answer = b.ask(&post(&path, "4hello")).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     drop(strangers);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_are_served_while_silent_strangers_have_all_places() {
+    let memory = Memory::default();
+    let (a, b) = (Node::start(&memory, SECRET).await, Node::start(&memory, SECRET).await);
+    known(&[&a, &b], 2).await;
+    let path = open(&a).await;
+    let mut strangers = VecDeque::new();
+    for n in 0..5 {
+        // Each place is taken when one more stranger is too many.
+        let evicted = a.metric("cluster_internal_refused", "too_many");
+        while a.metric("cluster_internal_refused", "too_many") == evicted {
+            strangers.push_back(TcpStream::connect(a.internal).await.unwrap());
+            if strangers.len() > 300 {
+                strangers.pop_front();
+            }
+        }
+        let answer = b.ask(&post(&path, &format!("4message {n}"))).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        let answer = b.ask(&get(&path)).await;
+        assert!(answer.ends_with(&format!("4message {n}")), "{answer}");
+    }
+    assert_eq!(b.metric("cluster_relay_failures", ""), 0);
+    assert_eq!(a.metric("relays_received", ""), 10);
 }

@@ -1,42 +1,58 @@
 //! The internal listener: takes connections that other nodes pass through.
+//!
+//! Whoever reaches it may connect, so connections that haven't proved themselves are bounded. Another one takes the place of the
+//! oldest of them: a node proves itself within a round trip, while one that is silent grows old. So nobody can hold all places.
 
 use super::handshake::HandshakeError;
 use super::metrics::{Refusal, count};
 use super::{HANDSHAKE_TIMEOUT, Relays};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{ClientConnection, DataPlane, Handover};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
-/// Connections that haven't proved themselves yet. Further ones are closed.
+/// Maximum number of connections that haven't proved themselves yet.
 pub(super) const STRANGERS_MAX: usize = 256;
 /// A pause after an error such as too few file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Takes connections, for ever.
 pub(super) async fn run(relays: &Arc<Relays>, listener: TcpListener, plane: &Arc<dyn DataPlane>) {
-    let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+    let places = Arc::new(Semaphore::new(STRANGERS_MAX));
+    // One per connection, the oldest first. Dropping it ends the handshake; it is closed when the handshake has ended.
+    let mut strangers: VecDeque<oneshot::Sender<()>> = VecDeque::new();
     loop {
         let Ok((socket, _)) = listener.accept().await else {
             sleep(ACCEPT_RETRY).await;
             continue;
         };
-        let Ok(permit) = strangers.clone().try_acquire_owned() else {
-            relays.counters.count_refusal(Refusal::TooMany);
-            continue;
-        };
+        if strangers.len() == STRANGERS_MAX {
+            strangers.retain(|stranger| !stranger.is_closed());
+        }
+        if strangers.len() == STRANGERS_MAX {
+            strangers.pop_front();
+        }
+        // At once, or as soon as one that has ended is gone.
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let (stranger, evicted) = oneshot::channel();
+        strangers.push_back(stranger);
         let (relays, plane) = (relays.clone(), plane.clone());
         tokio::spawn(async move {
-            match timeout(HANDSHAKE_TIMEOUT, take(&relays, socket)).await.unwrap_or(Err(Refusal::TimedOut)) {
+            let taken = tokio::select! {
+                taken = timeout(HANDSHAKE_TIMEOUT, take(&relays, socket)) => taken.unwrap_or(Err(Refusal::TimedOut)),
+                _ = evicted => Err(Refusal::TooMany),
+            };
+            match taken {
                 Ok(connection) => {
                     count(&relays.counters.received);
                     plane.adopt(connection, Handover::Relayed);
                 }
                 Err(refusal) => relays.counters.count_refusal(refusal),
             }
-            drop(permit);
+            drop(place);
         });
     }
 }

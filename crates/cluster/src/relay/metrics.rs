@@ -32,7 +32,7 @@ impl Failure {
 /// Why the internal listener closed a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Too many connections haven't proved themselves yet.
+    /// It was the oldest of too many connections that hadn't proved themselves yet.
     TooMany,
     /// It doesn't know the secret.
     NotAuthentic,
