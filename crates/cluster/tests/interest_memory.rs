@@ -3,17 +3,22 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // Tests may panic, and say what they found.
 
+#[path = "contract/nats_server.rs"]
+#[allow(dead_code)] // The contract uses more of it.
+mod nats_server;
 #[path = "contract/redis_server.rs"]
 #[allow(dead_code)] // The contract uses more of it.
 mod redis_server;
 
 use cap::Cap;
+use nats_server::NatsServer;
 use redis_server::RedisServer;
 use std::alloc::System;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use stentor_cluster::engine::nats::Nats;
 use stentor_cluster::engine::redis::Redis;
-use stentor_cluster::engine::{ConnectOptions, Engine, Limits, Request};
+use stentor_cluster::engine::{ConnectOptions, Engine, EventReceiver, Limits, Request};
 use stentor_cluster::{Cluster, NodeId, Options};
 use stentor_edge::{Broker, FeedSource, Ledger};
 use stentor_hub::{Epoch, Position, Room, Topic};
@@ -48,9 +53,11 @@ fn cluster_options(ledger: Arc<Ledger>) -> Options {
     }
 }
 
-#[tokio::test]
-async fn a_room_with_members_takes_little_memory() {
-    let Some(server) = RedisServer::start(&[]) else { return };
+/// What 100,000 rooms take on the heap, each.
+async fn bytes_per_room<E: Engine + 'static>(
+    name: &str,
+    connect: impl AsyncFnOnce(NodeId, &ConnectOptions) -> (E, EventReceiver),
+) -> usize {
     let node = NodeId::draw();
     let ledger = Arc::new(Ledger::new(1 << 30));
     let options = ConnectOptions {
@@ -62,7 +69,7 @@ async fn a_room_with_members_takes_little_memory() {
         limits: Limits::default(),
         ledger: ledger.clone(),
     };
-    let (engine, events) = Redis::connect(node, &server.url(), &options).await.unwrap();
+    let (engine, events) = connect(node, &options).await;
     let engine: Arc<dyn Engine> = Arc::new(engine);
     let cluster = Cluster::new(node, cluster_options(ledger), engine.clone(), &events, 0);
     // The node's cores have the names already.
@@ -78,6 +85,23 @@ async fn a_room_with_members_takes_little_memory() {
         established(&engine, topic).await;
     }
     let bytes = (ALLOCATOR.allocated() - before) / ROOMS;
-    eprintln!("{bytes} bytes per room; established in {:?}", begun.elapsed());
-    assert!(bytes <= ROOM_BYTES_MAX, "{bytes} bytes per room");
+    eprintln!("{name}: {bytes} bytes per room; established in {:?}", begun.elapsed());
+    bytes
+}
+
+#[tokio::test]
+async fn a_room_with_members_takes_little_memory() {
+    if let Some(server) = RedisServer::start(&[]) {
+        let connect = async |node, options: &ConnectOptions| {
+            Redis::connect(node, &server.url(), options).await.unwrap()
+        };
+        let bytes = bytes_per_room("Redis", connect).await;
+        assert!(bytes <= ROOM_BYTES_MAX, "{bytes} bytes per room");
+    }
+    if let Some(server) = NatsServer::start("") {
+        let connect =
+            async |node, options: &ConnectOptions| Nats::connect(node, &server.url(), options).await.unwrap();
+        let bytes = bytes_per_room("NATS", connect).await;
+        assert!(bytes <= ROOM_BYTES_MAX, "{bytes} bytes per room");
+    }
 }

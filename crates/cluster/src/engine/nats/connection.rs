@@ -199,7 +199,7 @@ fn handle_message(shared: &Arc<Shared>, message: Incoming) {
         }
         _ => {}
     }
-    let Some(channel) = shared.interest.channel(&message.subject) else { return };
+    let Some(channel) = shared.interest.channel(message.sid) else { return };
     if let Channel::Topic(Topic::Feed(key)) = &channel
         && let Some(sequence) = message.header("Nats-Sequence").and_then(|sequence| sequence.parse().ok())
     {
@@ -241,7 +241,7 @@ async fn transmit(
         batch.clear();
         let mut written = Written::default();
         // What is asked or published takes effect after the interest that was set before.
-        if shared.interest.take(&mut batch, BATCH_BYTES_MAX) {
+        if shared.interest.take(&shared.names, &mut batch, BATCH_BYTES_MAX) {
             shared.calls.take(&mut batch, BATCH_BYTES_MAX);
             // Not before the node knows that it receives again.
             if shared.session.borrow().is_some() {

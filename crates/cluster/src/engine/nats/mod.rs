@@ -203,7 +203,7 @@ impl Nats {
             is_lost: AtomicBool::new(false),
         });
         for channel in [Channel::Node(node), Channel::Nodes] {
-            shared.interest.set(shared.names.channel(&channel), channel, true);
+            shared.interest.set(channel, true);
         }
         let (sender, first) = oneshot::channel();
         let mut task = JoinSet::new();
@@ -325,7 +325,7 @@ impl Engine for Nats {
         if let (Channel::Topic(Topic::Feed(key)), false) = (&channel, is_interested) {
             self.shared.state().seen.remove(key);
         }
-        self.shared.interest.set(self.shared.names.channel(&channel), channel, is_interested);
+        self.shared.interest.set(channel, is_interested);
         self.shared.wake.notify_one();
     }
 

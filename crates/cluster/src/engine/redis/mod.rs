@@ -39,6 +39,7 @@ pub(super) use connection::{explain_alert, explain_tls};
 use lanes::{Permit, Requests};
 pub(super) use link::Backoff;
 use link::Link;
+pub(super) use names::ChannelName;
 use names::Names;
 use publisher::Outgoing;
 use redis::aio::AsyncPushSender;

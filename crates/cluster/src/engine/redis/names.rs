@@ -9,7 +9,7 @@ use stentor_hub::{Key, Room, Topic};
 
 /// A channel whose names aren't copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum ChannelName<'a> {
+pub(in crate::engine) enum ChannelName<'a> {
     Room { namespace: &'a str, name: &'a str },
     Feed(&'a str),
     Node(NodeId),
