@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // Tests may panic; clippy knows only functions marked as such.
 
+mod bridge_cluster;
 mod feeds;
 mod memory;
 mod messages;

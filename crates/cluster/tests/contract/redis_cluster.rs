@@ -21,9 +21,9 @@ const SLOTS: usize = 16_384;
 const CLUSTER_PERMISSIONS: &str = "+asking +cluster|info +cluster|slots +cluster|links";
 
 /// Three primaries, each with replicas.
-struct RedisCluster {
+pub(crate) struct RedisCluster {
     /// The primaries come first.
-    nodes: Vec<RedisServer>,
+    pub(crate) nodes: Vec<RedisServer>,
     prefix: Mutex<String>,
 }
 
@@ -36,6 +36,10 @@ impl RedisCluster {
     fn with_timeout(replicas: usize, node_timeout: &str) -> Option<Self> {
         // The names of keys are checked without a cluster.
         let user = [permissions(), CLUSTER_PERMISSIONS].join(" ").replace("stentor:*", "*");
+        Self::with_user(replicas, node_timeout, &user)
+    }
+
+    pub(crate) fn with_user(replicas: usize, node_timeout: &str, user: &str) -> Option<Self> {
         let start = |_| {
             let bus = free_port().to_string();
             let cluster =
@@ -83,6 +87,11 @@ impl RedisCluster {
     fn url(&self) -> String {
         // The first one can't be reached.
         format!("redis+cluster://stentor:password@127.0.0.1:1,127.0.0.1:{}", self.nodes[1].port)
+    }
+
+    /// The address, beginning with one of the servers.
+    pub(crate) fn url_at(&self, server: usize) -> String {
+        format!("redis+cluster://stentor:password@127.0.0.1:{}", self.nodes[server].port)
     }
 
     /// The slot of a room, and the number of the primary that has it at the start.
