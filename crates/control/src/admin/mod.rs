@@ -16,6 +16,7 @@ mod publish;
 mod push;
 pub(crate) mod reason;
 mod reload;
+mod repoll;
 mod revocations;
 mod status;
 
@@ -39,6 +40,7 @@ use hyper_util::service::TowerToHyperService;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use reason::Reason;
+use repoll::repoll;
 use serde::Serialize;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -282,14 +284,17 @@ async fn answer(
         .max_headers(HEADERS_MAX)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        // The next request is for the process that has taken over.
-        () = async { tokio::select! { () = stopped(&mut closed) => {} () = stopped(&mut stop) => {} } } => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let ended = repoll(async {
+        tokio::select! {
+            ended = connection.as_mut() => ended,
+            // The next request is for the process that has taken over.
+            () = async { tokio::select! { () = stopped(&mut closed) => {} () = stopped(&mut stop) => {} } } => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
         }
-    };
+    })
+    .await;
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection to the admin port failed");
     }

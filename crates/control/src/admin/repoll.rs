@@ -1,0 +1,140 @@
+//! Polls a future that has woken itself again at once.
+//!
+//! hyper hands the body of a request to its handler over a channel within one task, and so wakes the task that runs. tokio lets such
+//! a task run again later, and wakes another thread to look for work. Its only work is to find out that there is none: half
+//! of the wake-ups that a request costs the control plane.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// How often a future is polled in a turn of its task. One that still wakes itself leaves others their turn.
+const POLLS_MAX: usize = 4;
+
+/// The future waits to be woken.
+const WAITING: u8 = 0;
+/// The future is polled, and hasn't been woken since.
+const POLLED: u8 = 1;
+/// The future is to be polled again.
+const WOKEN: u8 = 2;
+
+struct Wakes {
+    state: AtomicU8,
+    /// Wakes the task.
+    task: Mutex<Waker>,
+}
+
+impl Wakes {
+    fn set_task(&self, waker: &Waker) {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner).clone_from(waker);
+    }
+}
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.state.swap(WOKEN, Ordering::AcqRel) == WAITING {
+            self.task.lock().unwrap_or_else(PoisonError::into_inner).wake_by_ref();
+        }
+    }
+}
+
+/// Runs a future.
+pub(super) async fn repoll<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let wakes = Arc::new(Wakes { state: AtomicU8::new(POLLED), task: Mutex::new(Waker::noop().clone()) });
+    let waker = Waker::from(wakes.clone());
+    poll_fn(|task| {
+        wakes.set_task(task.waker());
+        for _ in 0..POLLS_MAX {
+            wakes.state.store(POLLED, Ordering::Release);
+            if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                return Poll::Ready(output);
+            }
+            let wait = wakes.state.compare_exchange(POLLED, WAITING, Ordering::AcqRel, Ordering::Acquire);
+            if wait.is_ok() {
+                return Poll::Pending;
+            }
+        }
+        task.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::sync::atomic::AtomicUsize;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Polls a future that wakes itself so often, once. Returns how often it was polled, and its task woken.
+    fn polled_once(wakes: usize) -> (usize, usize) {
+        let (count, polls) = (Arc::new(Count::default()), Cell::new(0));
+        let future = poll_fn(|context| {
+            polls.set(polls.get() + 1);
+            if polls.get() <= wakes {
+                context.waker().wake_by_ref();
+            }
+            Poll::<()>::Pending
+        });
+        let waker = Waker::from(count.clone());
+        assert!(pin!(repoll(future)).poll(&mut Context::from_waker(&waker)).is_pending());
+        (polls.get(), count.0.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn a_future_that_wakes_itself_is_polled_again_without_its_task() {
+        assert_eq!([0, 1, 2, 3].map(polled_once), [(1, 0), (2, 0), (3, 0), (4, 0)]);
+        assert_eq!(polled_once(usize::MAX), (4, 1), "others have their turn");
+    }
+
+    #[test]
+    fn wakes_in_between_wake_the_task_once_until_it_runs() {
+        let (count, inner) = (Arc::new(Count::default()), Cell::new(None));
+        let future = poll_fn(|context| {
+            inner.set(Some(context.waker().clone()));
+            Poll::<()>::Pending
+        });
+        let mut future = pin!(repoll(future));
+        let waker = Waker::from(count.clone());
+        for turn in 1..4 {
+            assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            let woken = inner.take().unwrap();
+            woken.wake_by_ref();
+            woken.wake();
+            assert_eq!(count.0.load(Ordering::Relaxed), turn);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn no_wake_of_another_thread_is_lost() {
+        let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
+        let received = tokio::spawn(repoll(async move {
+            let mut received = 0;
+            while receiver.recv().await.is_some() {
+                received += 1;
+            }
+            received
+        }));
+        for _ in 0..10_000 {
+            sender.send(()).await.unwrap();
+        }
+        drop(sender);
+        assert_eq!(received.await.unwrap(), 10_000);
+    }
+}
