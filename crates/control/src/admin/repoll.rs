@@ -52,7 +52,8 @@ pub(super) async fn repoll<F: Future>(future: F) -> F::Output {
     poll_fn(|task| {
         wakes.set_task(task.waker());
         for _ in 0..POLLS_MAX {
-            wakes.state.store(POLLED, Ordering::Release);
+            // Not a store: what was done before a wake that this overwrites has to be seen by the poll, as that wake wakes nobody.
+            wakes.state.swap(POLLED, Ordering::AcqRel);
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 return Poll::Ready(output);
             }
