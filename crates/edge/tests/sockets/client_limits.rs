@@ -150,6 +150,8 @@ fn sessions_of_an_address_over_all_protocols() {
     }
     server.until_metric("sessions_limited", |value| value == 9);
     let _other = ws_of(addr, "192.0.2.2").unwrap();
+    // It may be counted after it has been answered.
+    server.until_metric("sessions", |value| value == 4);
     // Polls of a session that is there aren't new ones.
     drop(stream);
     server.until_metric("sessions", |value| value == 3);
