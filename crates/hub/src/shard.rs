@@ -273,14 +273,29 @@ impl<E: Encoder> Hub<E> {
     /// Ends a subscription. Nothing of the topic is sent from now on except what is in flight. Returns whether
     /// there was one.
     pub fn handle_unsubscribe(&mut self, session: SessionId, topic: &Topic) -> bool {
-        let Some(index) = self.topics.find(topic) else { return false };
-        let Some(member) = self.subscription_to(session, index) else { return false };
-        self.leave(member, Absence::Unsubscribed);
+        let Some(member) = self.end_subscription(session, topic) else { return false };
         self.sessions.unsubscribe(member);
+        true
+    }
+
+    /// Takes a session out of a room. It still receives what was published before, as with Socket.IO. The subscription to
+    /// another topic ends as by [`Hub::handle_unsubscribe`]. Returns whether there was one.
+    pub fn handle_leave(&mut self, session: SessionId, topic: &Topic) -> bool {
+        match topic {
+            Topic::Room(_) => self.end_subscription(session, topic).is_some(),
+            Topic::Feed(_) | Topic::Presence(_) => self.handle_unsubscribe(session, topic),
+        }
+    }
+
+    /// Ends a subscription, but for what waits in it.
+    fn end_subscription(&mut self, session: SessionId, topic: &Topic) -> Option<Member> {
+        let index = self.topics.find(topic)?;
+        let member = self.subscription_to(session, index)?;
+        self.leave(member, Absence::Unsubscribed);
         if let (Some(_), Topic::Room(room)) = (&self.presence, topic) {
             self.handle_unsubscribe(session, &Topic::Presence(room.clone()));
         }
-        true
+        Some(member)
     }
 
     /// Sends a message to sessions of this core, in order with their other deliveries, under [`Policy::Queue`]. Unless it
@@ -448,6 +463,13 @@ impl<E: Encoder> Hub<E> {
     /// Whether deliveries wait for a session.
     pub fn has_pending(&self, session: SessionId) -> bool {
         self.sessions.has_pending(session)
+    }
+
+    /// Whether a publication of this topic waits for a session.
+    pub fn has_pending_of(&self, session: SessionId, topic: &Topic) -> bool {
+        let index = self.topics.find(topic).filter(|_| self.has_pending(session));
+        let member = index.and_then(|index| self.subscription_to(session, index));
+        member.is_some_and(|member| self.sessions.subscription(member).waiting > 0)
     }
 
     /// Pending encoded bytes of a session under byte-limited policies, in flight included.

@@ -1,8 +1,8 @@
 //! What the handlers of an application may do.
 
 use super::actions::{Acks, Action, Sent, Waiter};
+use super::{AT_ONCE_BYTES_MAX, Outlet, Questions, Refused, renews, take_at_once};
 use super::{Ack, Arguments, Connect, Envelope, Event, Message, NotPublished, NotSubscribed, RequestId};
-use super::{Outlet, Questions, Refused, renews};
 use crate::budget::Budget;
 use crate::encode::{Formats, Writer, json_string};
 use crate::identity::{Owner, Service};
@@ -145,20 +145,6 @@ pub struct Context<'a> {
 
 /// About how many bytes a message takes besides its data, where it is counted before it is encoded.
 pub(crate) const ENVELOPE_BYTES: usize = 64;
-
-/// Pending deliveries up to this size are sent together with the answers to the client, so that no answer overtakes
-/// them. A session with more is a slow consumer: its deliveries are sent step by step.
-pub(crate) const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
-
-/// Appends all pending deliveries of a session to `out`.
-pub(crate) fn take_at_once(hub: &mut Hub<Formats>, session: SessionId, out: &mut Vec<u8>) {
-    let is_in_flight = hub.is_in_flight(session);
-    hub.take_all(session, |_, frame| out.extend_from_slice(&frame.bytes()));
-    // The kernel reports what was in flight before, and this with it.
-    if !is_in_flight {
-        hub.handle_sent(session);
-    }
-}
 
 impl<'a> Context<'a> {
     /// The time of this turn of the core.
@@ -526,10 +512,23 @@ impl<'a> Context<'a> {
         take_at_once(self.hub, session, self.out);
     }
 
-    /// Ends a subscription and says whether there was one.
+    /// Ends a subscription and says whether there was one. The session still receives what was published to a room before.
     pub fn unsubscribe(&mut self, session: SessionId, topic: &Topic) -> bool {
         self.questions.identities.revoke_grant(session, topic);
-        self.hub.handle_unsubscribe(session, topic)
+        self.hub.handle_leave(session, topic)
+    }
+
+    /// Ends a subscription at the request of the client, which is answered next. What was published to a room before is sent
+    /// before the answer, unless it is much. Nothing of the topic is sent after it.
+    pub(crate) fn end_subscription(&mut self, session: SessionId, topic: &Topic) {
+        if matches!(topic, Topic::Room(_))
+            && self.hub.has_pending_of(session, topic)
+            && self.hub.waiting_bytes_of(session) <= AT_ONCE_BYTES_MAX
+        {
+            take_at_once(self.hub, session, self.out);
+        }
+        self.questions.identities.revoke_grant(session, topic);
+        self.hub.handle_unsubscribe(session, topic);
     }
 
     /// Publishes to a room, on all cores and nodes. All publications of clients pass through here, so this function checks for

@@ -7,6 +7,7 @@
 //! namespace that it is connected to, which sends and gets events.
 
 mod actions;
+mod at_once;
 mod chat;
 mod context;
 mod echo;
@@ -29,9 +30,8 @@ pub use crate::message::{Arguments, Envelope, Message};
 pub use context::Context;
 
 pub(crate) use actions::{Acks, Action, Sent, Waiter};
-pub(crate) use context::{
-    AT_ONCE_BYTES_MAX, CoreContext, ENVELOPE_BYTES, HandlerScope, public_id, take_at_once,
-};
+pub(crate) use at_once::{AT_ONCE_BYTES_MAX, take_at_once};
+pub(crate) use context::{CoreContext, ENVELOPE_BYTES, HandlerScope, public_id};
 pub(crate) use identities::{ClientIdentity, Due, Identities, is_same_principal, renews};
 pub(crate) use limited::Limited;
 pub(crate) use outlet::Outlet;

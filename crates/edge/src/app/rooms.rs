@@ -131,9 +131,7 @@ impl RoomsApp {
                     ctx.watch(session, room, watches)?;
                 }
             }
-            "unsubscribe" => {
-                ctx.unsubscribe(session, &topic(incoming)?);
-            }
+            "unsubscribe" => ctx.end_subscription(session, &topic(incoming)?),
             "presence" => {
                 let Topic::Room(room) = topic(incoming)? else {
                     return Err(refusal("bad_request", "presence needs \"room\""));

@@ -380,9 +380,8 @@ impl<D: Driver> Core<D> {
                 topics.len() * ROOM_STEPS
             }
             Work::Leave { topics, concerned, .. } => {
-                self.send_pending(session);
                 for topic in topics.iter() {
-                    self.ex.unsubscribe(session, topic);
+                    self.ex.leave(session, topic);
                 }
                 concerned.sessions += 1;
                 topics.len() * ROOM_STEPS

@@ -186,6 +186,12 @@ impl Executor {
         self.hub.handle_unsubscribe(session, topic)
     }
 
+    /// Takes a session out of a room. It still receives what was published before.
+    pub(crate) fn leave(&mut self, session: SessionId, topic: &Topic) -> bool {
+        self.questions.identities.revoke_grant(session, topic);
+        self.hub.handle_leave(session, topic)
+    }
+
     /// The next notice of the hub. A subscription that has ended isn't the client's any more.
     pub(crate) fn poll_notice(&mut self) -> Option<Notice> {
         let notice = self.hub.poll_notice()?;

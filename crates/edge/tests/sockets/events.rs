@@ -271,3 +271,33 @@ fn a_reply_reaches_rooms_after_its_client_has_gone() {
         node.check_empty();
     });
 }
+
+/// Over HTTP, a frame of SockJS depends on the request that carries it.
+#[test]
+fn a_client_of_sockjs_over_http_receives_what_a_reply_emits_to_it() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, |_| {});
+        let mut http = node.server.http();
+        let mut ask = |resource: &str, body: &str| {
+            let (path, length) = (format!("/sockjs/000/x/{resource}"), body.len());
+            http.send(format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}"));
+            http.response().text().to_owned()
+        };
+        assert_eq!(ask("xhr", ""), "o\n");
+        assert!(ask("xhr", "").contains("welcome"));
+        let backend = &node.backend;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let emit = vec![emit(None, false, "<\u{2028}>")];
+                let reply = EventReply { ack: "2".into(), emit, ..EventReply::default() };
+                backend.reply("sockjs / a [null] 0 true", Ok(reply));
+            });
+            assert_eq!(ask("xhr_send", &json!([r#"{"type":"event","event":"a","id":1}"#]).to_string()), "");
+        });
+        let messages = ask("xhr", "");
+        let messages: Vec<String> = serde_json::from_str(messages.strip_prefix('a').unwrap()).unwrap();
+        assert_eq!(messages[0], r#"{"type":"ok","id":1,"data":2}"#);
+        let message: Value = serde_json::from_str(&messages[1]).unwrap();
+        assert_eq!(message, json!({"type": "message", "event": "<\u{2028}>", "data": 1}));
+    });
+}

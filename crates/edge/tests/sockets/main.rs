@@ -26,6 +26,7 @@ mod http;
 mod identity;
 mod interest;
 mod last_messages;
+mod leaving;
 mod limits;
 mod origin;
 mod overload;

@@ -339,9 +339,14 @@ impl World {
             Some(topic) => *topic,
             None => self.some_topic(),
         };
-        self.log(format!("unsubscribe {session} from {topic}"));
+        let keeps = self.random.one_in(2);
+        self.log(format!("unsubscribe {session} from {topic}, what waits stays: {keeps}"));
         let s = &self.shadow.sessions[session];
         let (core, id, name) = (s.core, s.id, self.shadow.topics[topic].topic.clone());
+        if keeps {
+            let was = self.hubs[core].handle_leave(id, &name);
+            return assert_eq!(was, self.shadow.leave(session, topic));
+        }
         let was = self.hubs[core].handle_unsubscribe(id, &name);
         assert_eq!(was, self.shadow.unsubscribe(session, topic));
     }
@@ -906,6 +911,7 @@ fn the_hub_matches_the_model() {
         "slow consumer",
         "tail lost",
         "taken back",
+        "left with something waiting",
         "the new format can't say it",
         "told after all",
         "too far behind for patches",

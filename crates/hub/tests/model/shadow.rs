@@ -205,7 +205,7 @@ impl ShadowTopic {
 pub(crate) enum Status {
     Pending,
     Active,
-    /// By itself (`Lost`, refused): what waits is still to come.
+    /// By itself (`Lost`, refused), or out of a room: what waits is still to come.
     Ended,
     /// Unsubscribed: nothing may come any more.
     Left,
@@ -642,6 +642,21 @@ impl Shadow {
             self.replay(session, uid, self.owed_here(topic, core, since));
         }
         Ok(())
+    }
+
+    /// Out of a room. What waits of it still comes.
+    pub(crate) fn leave(&mut self, session: usize, topic: usize) -> bool {
+        if self.topics[topic].is_feed() {
+            return self.unsubscribe(session, topic);
+        }
+        let s = &mut self.sessions[session];
+        let Some(uid) = s.live_subs().find(|s| s.topic == topic).map(|s| s.uid) else { return false };
+        s.sub(uid).status = Status::Ended;
+        s.ideal = None;
+        if s.waiting_for(uid) > 0 {
+            self.saw("left with something waiting");
+        }
+        true
     }
 
     pub(crate) fn unsubscribe(&mut self, session: usize, topic: usize) -> bool {
