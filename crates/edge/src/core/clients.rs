@@ -237,6 +237,14 @@ impl<D: Driver> Core<D> {
         }
     }
 
+    /// Drops what waits for a client that has ended.
+    pub(super) fn drop_queue(&mut self, id: ClientId) {
+        match id.kind() {
+            ClientKind::EngineIo => drop(self.engineio.get_mut(id).map(TableEntry::take_queue)),
+            ClientKind::SockJs => drop(self.sockjs.get_mut(id).map(TableEntry::take_queue)),
+        }
+    }
+
     /// A connection that names a client has ended; `unsent`: with something that the kernel hasn't taken.
     pub(super) fn client_connection_lost(&mut self, conn: ConnId, id: ClientId, unsent: bool) {
         match id.kind() {

@@ -287,6 +287,11 @@ impl<D: Driver> Core<D> {
     }
 
     fn end_client_for_memory(&mut self, id: ClientId) {
+        if self.client_state(id).is_some_and(|state| state.ended) {
+            // All that it holds is what its next poll would get before the end.
+            self.drop_queue(id);
+            return;
+        }
         let conn = self.client_state(id).and_then(|state| state.transport.conn());
         self.end_client(id, End::Because(Disconnect::Overloaded));
         let index = conn.and_then(|conn| self.table.index_of(conn));

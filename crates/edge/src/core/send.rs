@@ -185,8 +185,8 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Sends what was published before the application ends a session, or takes it out of a room. What its connection
-    /// can't take now is sent with the answers, unless it is more than [`crate::app::AT_ONCE_BYTES_MAX`].
+    /// Sends what was published before the application ends a session. What its connection can't take now is sent with
+    /// the answers, unless it is more than [`crate::app::AT_ONCE_BYTES_MAX`].
     pub(super) fn send_pending(&mut self, session: SessionId) {
         if !self.ex.has_pending(session) {
             return;
@@ -213,8 +213,13 @@ impl<D: Driver> Core<D> {
                     client.write(&mut self.ex, |_, out| out.extend_from_slice(&pending));
                 }
             }
-            // Other receivers wait for frames of their own format.
-            Some(Owner::Client(_) | Owner::Socket(_)) | None => {}
+            Some(Owner::Client(id)) => {
+                if let Some(client) = self.sockjs.get_mut(id) {
+                    let pending = self.ex.take_if_few(session);
+                    client.keep(&mut self.ex, &pending);
+                }
+            }
+            Some(Owner::Socket(_)) | None => {}
         }
     }
 

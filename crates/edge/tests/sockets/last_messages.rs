@@ -3,11 +3,11 @@
 //! On the virtual clock, so that a core finds the message and the command in the same turn each time.
 
 use super::commands::{Client, Link, nobody, room};
-use crate::harness::{Server, Way, on_one_and_three, pace, until};
+use crate::harness::{Http, Server, Way, on_one_and_three, pace, until};
 use serde_json::{Value, json};
 use std::sync::mpsc;
 use std::time::Duration;
-use stentor_edge::{Command, Concerned, Done, Publish};
+use stentor_edge::{Command, Concerned, Done, PublicId, Publish};
 use stentor_hub::{Data, Room, Rooms};
 use stentor_wire::engineio::Version;
 
@@ -140,4 +140,93 @@ fn a_client_that_reads_slowly_receives_it_too() {
             server.check_balance();
         }
     });
+}
+
+/// A client of SockJS over HTTP.
+struct SockJs<'s> {
+    server: &'s Server,
+    path: String,
+    id: PublicId,
+}
+
+impl<'s> SockJs<'s> {
+    fn open(server: &'s Server, name: &str) -> Self {
+        let mut this =
+            Self { server, path: format!("/sockjs/000/{name}"), id: PublicId::parse(NOBODY).unwrap() };
+        assert_eq!(this.receive("xhr"), "o\n");
+        let welcome = this.receive("xhr");
+        let messages: Vec<String> = serde_json::from_str(welcome.strip_prefix('a').unwrap()).unwrap();
+        let welcome: Value = serde_json::from_str(&messages[0]).unwrap();
+        this.id = PublicId::parse(welcome["session"].as_str().unwrap()).unwrap();
+        this
+    }
+
+    fn request(&self, transport: &str) -> Http {
+        let method = if transport.starts_with("xhr") { "POST" } else { "GET" };
+        let mut http = self.server.http();
+        let path = &self.path;
+        http.send(format!("{method} {path}/{transport} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"));
+        http
+    }
+
+    /// The body of the answer.
+    fn receive(&self, transport: &str) -> String {
+        self.request(transport).response().text().to_owned()
+    }
+}
+
+/// An id of no session.
+const NOBODY: &str = "AAAAAAAAAAAAAAAAAAAA";
+/// The frame with what is published last.
+const LAST: &str = r#"a["{\"type\":\"message\",\"room\":\"a\",\"event\":\"e\",\"data\":\"last\"}"]"#;
+
+#[test]
+fn a_client_of_sockjs_without_a_request_receives_it_with_the_next_one() {
+    on_one_and_three(|cores| {
+        let server = Server::simulated(cores, |_| {});
+        let clients: Vec<_> = ["x", "j", "s"].map(|name| SockJs::open(&server, name)).into();
+        let all = || clients.iter().fold(nobody(), |target, client| target.session(client.id));
+        assert_eq!(server.join_rooms(all(), &["a"]), Concerned::sessions(clients.len()));
+        assert_eq!(publish_and_act(&server, cores, "a", Act::Disconnect), clients.len());
+        server.until_metric("sessions", |sessions| sessions == 0);
+        server.until_metric("memory_bytes{poll_records}", |bytes| bytes > 0);
+        let script = |frame: &str| format!("/**/cb({});\r\n", Value::from(frame));
+        // A poll gets one frame, a stream both.
+        assert_eq!(clients[0].receive("xhr"), format!("{LAST}\n"));
+        assert_eq!(clients[1].receive("jsonp?c=cb"), script(LAST));
+        let mut stream = clients[2].request("xhr_streaming");
+        stream.stream_head();
+        stream.next_chunk();
+        assert_eq!(stream.next_chunk(), format!("{LAST}\n"));
+        assert!(stream.next_chunk().starts_with("c[4403,"));
+        assert_eq!(stream.chunk(), None);
+        for _ in 0..2 {
+            assert!(clients[0].receive("xhr").starts_with("c[4403,"));
+            assert!(clients[1].receive("jsonp?c=cb").starts_with(r#"/**/cb("c[4403,"#));
+        }
+        // Of a client that doesn't come again, nothing is left.
+        server.until_metric("sockjs_sessions", |sessions| sessions == 0);
+        server.until_metric("memory_bytes{poll_records}", |bytes| bytes == 0);
+        server.check_balance();
+    });
+}
+
+/// What waits for clients that have ended is no reason to end others.
+#[test]
+fn what_clients_of_sockjs_would_receive_last_is_dropped_when_memory_is_short() {
+    const CLIENTS: usize = 200;
+    const DATA_BYTES: usize = 50_000;
+    const BUDGET: usize = CLIENTS * DATA_BYTES / 2;
+    let server = Server::simulated(1, |options| {
+        options.limits.memory_bytes_max = BUDGET;
+        options.sockjs[0].disconnect_delay = Duration::from_secs(3600);
+    });
+    for n in 0..CLIENTS {
+        let client = SockJs::open(&server, &format!("s{n}"));
+        assert_eq!(server.join_rooms(nobody().session(client.id), &["a"]), Concerned::sessions(1));
+    }
+    publish(&server, "a", &format!("\"{}\"", "x".repeat(DATA_BYTES)));
+    assert_eq!(publish_and_act(&server, 1, "a", Act::Disconnect), CLIENTS);
+    server.until_metric("memory_bytes{poll_records}", |bytes| bytes < BUDGET as u64);
+    server.check_balance();
 }

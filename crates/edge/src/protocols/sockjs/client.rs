@@ -107,6 +107,12 @@ impl Client {
         ex.push(Effect::FlushClient(self.state.id));
     }
 
+    /// Keeps messages for a receiver, which gets them before it is told how the client ended.
+    pub(crate) fn keep(&mut self, ex: &mut Executor, records: &[u8]) {
+        self.state.queue.extend_from_slice(records);
+        self.charge(ex);
+    }
+
     /// Ends the client if too much waits for it after a flush.
     pub(crate) fn check_queue(&mut self, ex: &mut Executor) {
         if self.state.queue.len() > ex.options().limits.send_buffer_bytes_max {
