@@ -50,22 +50,29 @@ pub(super) struct OwnerLost;
 /// take this node for dead as well: nginx gives it no requests for 10 s after one.
 const NOT_ANSWERED: &[u8] = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// Whether the client waits for the beginning of an answer.
+/// What the owner answers before a request's body: not its answer.
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// The request that a tunnel is for, and its answer. There is one of each: the owner ends the connection after it. What the client sends
+/// once the answer has begun is no request that could be answered: more bytes would become a part of that answer.
 #[derive(Default)]
 struct Exchange {
-    awaits_answer: bool,
-    /// There are no further requests.
-    is_upgraded: bool,
+    has_request: bool,
+    has_answer: bool,
 }
 
 impl Exchange {
     fn sent(&mut self) {
-        self.awaits_answer = !self.is_upgraded;
+        self.has_request = true;
     }
 
     fn received(&mut self, bytes: &[u8]) {
-        self.is_upgraded |= self.awaits_answer && bytes.starts_with(b"HTTP/1.1 101");
-        self.awaits_answer = false;
+        self.has_answer |= bytes != CONTINUE;
+    }
+
+    /// Whether the client waits for the beginning of the answer.
+    fn awaits_answer(&self) -> bool {
+        self.has_request && !self.has_answer
     }
 }
 
@@ -132,7 +139,7 @@ pub(super) async fn run(
     buffered: impl Fn(usize),
 ) -> Result<(), OwnerLost> {
     let (mut up, mut down) = (Flow { pending: input, ..Flow::default() }, Flow::default());
-    let mut exchange = Exchange { awaits_answer: !up.pending.is_empty(), ..Exchange::default() };
+    let mut exchange = Exchange { has_request: !up.pending.is_empty(), has_answer: false };
     let mut held = up.pending.len();
     // When something has to have moved.
     let mut deadline: Option<Pin<Box<Sleep>>> = None;
@@ -159,7 +166,7 @@ pub(super) async fn run(
                     })
             {
                 match step {
-                    Step::Moved if down.ended && exchange.awaits_answer && !up.ended => {
+                    Step::Moved if down.ended && exchange.awaits_answer() && !up.ended => {
                         return Poll::Ready(Err(OwnerLost));
                     }
                     Step::Moved => {}
@@ -206,7 +213,7 @@ pub(super) async fn run(
         ended = carry => ended,
         _ = gone.changed() => Err(OwnerLost),
     };
-    if ended.is_err() && exchange.awaits_answer {
+    if ended.is_err() && exchange.awaits_answer() {
         let answer = async {
             client.write_all(NOT_ANSWERED).await?;
             client.shutdown().await
