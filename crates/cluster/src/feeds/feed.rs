@@ -358,6 +358,12 @@ impl Feed {
         self.must_store = !self.is_fetched() && self.newest.is_some();
     }
 
+    /// Whether the holder of the lease with this term needs a greater one, because its next version begins a new epoch. If another replica
+    /// lags and becomes the primary, only terms tell that the epoch before it is older.
+    pub(super) fn needs_new_term(&self, term: u64) -> bool {
+        self.is_lost && self.newest.as_ref().is_some_and(|newest| newest.term >= term)
+    }
+
     /// The engine keeps nothing.
     pub(super) fn set_log_lost(&mut self) {
         self.log_end = None;

@@ -1,6 +1,6 @@
 //! What the machine for feeds does with the engine's answers.
 
-use super::feed::{Role, Storing};
+use super::feed::{Feed, Role, Storing};
 use super::request::{Answer, Asked, DecodedLog, FeedRequest, Output, Ticket};
 use super::{
     ACQUIRE_INTERVAL, CHECK_INTERVAL, Feeds, LEASE_MARGIN, LEASE_TTL, PUSH_RETRY_DELAY, Purpose,
@@ -133,9 +133,21 @@ impl Feeds {
             Role::Loading if feed.needs_lease() => self.acquire(now, key),
             Role::Loading => feed.role = Role::Following { acquire_at: now },
             Role::Holding { lease, .. } if lease.term < feed.term_seen => self.lose(now, key),
+            Role::Holding { lease, .. } if feed.needs_new_term(lease.term) => self.begin_term(now, key),
             Role::Holding { .. } => self.store(now, key),
             Role::Following { .. } | Role::Acquiring => {}
         }
+    }
+
+    /// The holder of the lease asks for a new one, which has a greater term.
+    fn begin_term(&mut self, now: Instant, key: &Key) {
+        let Some(lease) = self.feeds.get(key).and_then(Feed::lease) else { return };
+        self.request(now, Purpose::Release, 0, FeedRequest::Release { key: key.clone(), lease });
+        self.end_lease(key);
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        feed.give_up_storing();
+        (feed.next, feed.is_informed) = (None, false);
+        self.acquire(now, key);
     }
 
     fn handle_stored(&mut self, now: Instant, key: &Key) {

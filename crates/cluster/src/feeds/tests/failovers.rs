@@ -99,3 +99,44 @@ fn what_a_second_replica_has_is_not_newer() {
         assert_eq!(cluster.newest(index), Some(4));
     }
 }
+
+/// The holder lives on, but reads the log after the first failover: the replica still has version 1 of the first epoch, under a lease that
+/// the holder had all the while.
+#[test]
+fn what_a_second_replica_has_is_not_newer_under_the_same_holder() {
+    let mut cluster = lagging();
+    cluster.want(2, true);
+    cluster.run_until_idle();
+    cluster.bus.fail_over();
+    (0..3).for_each(|index| cluster.connect(index));
+    cluster.upstream = 3;
+    cluster.fetch(0);
+    while let Some((index, ticket, request)) = cluster.requests.pop_front() {
+        if let FeedRequest::Store(_) = request {
+            let lost = Answer::Failed(EngineError::Unavailable("away".into()));
+            cluster.nodes[index].feeds.handle_reply(cluster.now, ticket, lost);
+            cluster.collect(index);
+            break;
+        }
+        cluster.answer_one(index, ticket, request);
+        cluster.collect(index);
+    }
+    cluster.run_for(Duration::from_secs(1));
+    let epoch_of =
+        |cluster: &Cluster, index: usize| cluster.nodes[index].view.shown.last().map(|(at, _)| at.epoch);
+    assert_eq!((cluster.holders(), cluster.newest(1), cluster.newest(2)), (vec![0], Some(3), Some(3)));
+    let second = epoch_of(&cluster, 1);
+    assert_ne!(second, cluster.nodes[1].view.shown.first().map(|(at, _)| at.epoch), "a new epoch");
+    cluster.bus.fail_over();
+    (0..3).for_each(|index| cluster.connect(index));
+    cluster.run_for(Duration::from_secs(1));
+    for index in 1..3 {
+        assert_eq!((cluster.newest(index), epoch_of(&cluster, index)), (Some(3), second));
+    }
+    cluster.upstream = 4;
+    cluster.run_for(LEASE_TTL + ACQUIRE_INTERVAL);
+    for index in 1..3 {
+        check_order(&cluster.nodes[index].view.shown);
+        assert_eq!(cluster.newest(index), Some(4));
+    }
+}
