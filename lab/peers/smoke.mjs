@@ -1,6 +1,6 @@
 // Shows that each peer does what the lab expects of it, with the client that its users have (npm `ws`,
 // `socket.io-client`, `engine.io-client`, `sockjs-client`, `primus`, `faye`; lines over a socket): echo of every length, chat
-// to everybody, documents in sequence, SIGTERM. Peers whose clients don't run on this Node aren't here. Run after the
+// to everybody, SIGTERM. Peers whose clients don't run on this Node aren't here. Run after the
 // install scripts:
 //     node lab/peers/smoke.mjs [PEER …]
 import { spawn } from 'node:child_process';
@@ -12,8 +12,7 @@ import { fileURLToPath } from 'node:url';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const from = (peer, name) => createRequire(`${here}${peer}/`)(name);
-const everything = { echo, chat, fanout };
-const messages = { echo, chat };
+const modes = { echo, chat };
 const peers = {
   'bare-epoll': { run: ['bare', '--io', 'epoll'] },
   'bare-sendfile': { run: ['bare', '--io', 'sendfile'] },
@@ -25,60 +24,56 @@ const peers = {
   'bun-uws': { run: ['bun-uws'] },
   'py-websockets': { run: ['py-websockets'] },
   'py-picows': { run: ['py-picows'] },
-  nchan: { run: ['nchan'], shows: messages },
+  nchan: { run: ['nchan'] },
   ws04: { run: ['ws04'] },
   'rust-tungstenite': { run: ['rust-tungstenite'] },
   'rust-fastws': { run: ['rust-fastws'] },
   'go-gws': { run: ['go-gws'] },
   'go-gorilla': { run: ['go-gorilla'] },
   'go-gobwas': { run: ['go-gobwas'] },
-  socketio4: { run: ['socketio4'], client: socketIo('websocket'), shows: messages },
-  'socketio4, websocket': { run: ['socketio4', '--protocol', 'socketio'], client: socketIo('websocket'), shows: messages },
-  'socketio4, polling': { run: ['socketio4', '--protocol', 'socketio-polling'], client: socketIo('polling'), shows: messages },
-  'socketio4, engine.io': { run: ['socketio4', '--protocol', 'engineio'], client: engineIo, shows: messages },
-  'socketio2, websocket': { run: ['socketio2', '--protocol', 'socketio2'], client: socketIo('websocket', 'socketio2'), shows: messages },
-  'socketio2, polling': { run: ['socketio2', '--protocol', 'socketio2-polling'], client: socketIo('polling', 'socketio2'), shows: messages },
-  'socketio2, engine.io': { run: ['socketio2', '--protocol', 'engineio3'], client: engineIo3, shows: messages },
-  'socketio1, websocket': { run: ['socketio1', '--protocol', 'socketio2'], client: socketIo('websocket', 'socketio1'), shows: messages },
-  'socketio1, polling': { run: ['socketio1', '--protocol', 'socketio2-polling'], client: socketIo('polling', 'socketio1'), shows: messages },
-  'socketio09, websocket': { run: ['socketio09', '--protocol', 'socketio09'], client: socketIo09('websocket'), shows: everything },
-  'socketio09, polling': { run: ['socketio09', '--protocol', 'socketio09-polling'], client: socketIo09('xhr-polling'), shows: messages },
-  'socketio08, websocket': { run: ['socketio08', '--protocol', 'socketio09'], client: socketIo09('websocket'), shows: messages },
-  'socketio08, polling': { run: ['socketio08', '--protocol', 'socketio09-polling'], client: socketIo09('xhr-polling'), shows: messages },
-  engineio07: { run: ['engineio07'], client: engineIo3, shows: everything },
-  primus15: { run: ['primus15'], client: primus('primus15'), shows: everything },
-  primus8: { run: ['primus8'], client: primus('primus8'), shows: messages },
-  faye: { run: ['faye'], client: bayeux, shows: messages },
-  sockjs02: { run: ['sockjs02'], client: sockJs('websocket'), shows: messages },
-  sockjs03old: { run: ['sockjs03old'], client: sockJs('websocket'), shows: messages },
-  'socketio4-bun': { run: ['socketio4-bun'], client: socketIo('websocket'), shows: messages },
-  'socketio4-bun, polling': { run: ['socketio4-bun'], client: socketIo('polling'), shows: messages },
-  'java-nettysio': { run: ['java-nettysio'], client: socketIo('websocket'), shows: messages },
-  'socketio4-redis': { run: ['socketio4-redis'], client: socketIo('websocket'), shows: messages },
+  socketio4: { run: ['socketio4'], client: socketIo('websocket') },
+  'socketio4, websocket': { run: ['socketio4', '--protocol', 'socketio'], client: socketIo('websocket') },
+  'socketio4, polling': { run: ['socketio4', '--protocol', 'socketio-polling'], client: socketIo('polling') },
+  'socketio4, engine.io': { run: ['socketio4', '--protocol', 'engineio'], client: engineIo },
+  'socketio2, websocket': { run: ['socketio2', '--protocol', 'socketio2'], client: socketIo('websocket', 'socketio2') },
+  'socketio2, polling': { run: ['socketio2', '--protocol', 'socketio2-polling'], client: socketIo('polling', 'socketio2') },
+  'socketio2, engine.io': { run: ['socketio2', '--protocol', 'engineio3'], client: engineIo3 },
+  'socketio1, websocket': { run: ['socketio1', '--protocol', 'socketio2'], client: socketIo('websocket', 'socketio1') },
+  'socketio1, polling': { run: ['socketio1', '--protocol', 'socketio2-polling'], client: socketIo('polling', 'socketio1') },
+  'socketio09, websocket': { run: ['socketio09', '--protocol', 'socketio09'], client: socketIo09('websocket') },
+  'socketio09, polling': { run: ['socketio09', '--protocol', 'socketio09-polling'], client: socketIo09('xhr-polling') },
+  'socketio08, websocket': { run: ['socketio08', '--protocol', 'socketio09'], client: socketIo09('websocket') },
+  'socketio08, polling': { run: ['socketio08', '--protocol', 'socketio09-polling'], client: socketIo09('xhr-polling') },
+  engineio07: { run: ['engineio07'], client: engineIo3 },
+  primus15: { run: ['primus15'], client: primus('primus15') },
+  primus8: { run: ['primus8'], client: primus('primus8') },
+  faye: { run: ['faye'], client: bayeux },
+  sockjs02: { run: ['sockjs02'], client: sockJs('websocket') },
+  sockjs03old: { run: ['sockjs03old'], client: sockJs('websocket') },
+  'socketio4-bun': { run: ['socketio4-bun'], client: socketIo('websocket') },
+  'socketio4-bun, polling': { run: ['socketio4-bun'], client: socketIo('polling') },
+  'java-nettysio': { run: ['java-nettysio'], client: socketIo('websocket') },
+  'socketio4-redis': { run: ['socketio4-redis'], client: socketIo('websocket') },
   'socketio2-redis, websocket': {
     run: ['socketio2-redis', '--protocol', 'socketio2'],
     client: socketIo('websocket', 'socketio2-redis'),
-    shows: messages,
   },
   'socketio2-redis, polling': {
     run: ['socketio2-redis', '--protocol', 'socketio2-polling'],
     client: socketIo('polling', 'socketio2-redis'),
-    shows: messages,
   },
-  socketioxide: { run: ['socketioxide', '--protocol', 'socketio'], client: socketIo('websocket'), shows: messages },
-  'socketioxide, polling': { run: ['socketioxide', '--protocol', 'socketio-polling'], client: socketIo('polling'), shows: messages },
-  'sockjs-node': { run: ['sockjs-node'], client: sockJs('websocket'), shows: messages },
+  socketioxide: { run: ['socketioxide', '--protocol', 'socketio'], client: socketIo('websocket') },
+  'socketioxide, polling': { run: ['socketioxide', '--protocol', 'socketio-polling'], client: socketIo('polling') },
+  'sockjs-node': { run: ['sockjs-node'], client: sockJs('websocket') },
   'sockjs-node, xhr_streaming': {
     run: ['sockjs-node', '--protocol', 'sockjs-streaming'],
     client: sockJs('xhr-streaming'),
-    shows: messages,
   },
-  'sockjs-tornado-pypy45': { run: ['sockjs-tornado-pypy45'], client: sockJs('websocket'), shows: messages },
-  'sockjs-tornado': { run: ['sockjs-tornado'], client: sockJs('websocket'), shows: messages },
+  'sockjs-tornado-pypy45': { run: ['sockjs-tornado-pypy45'], client: sockJs('websocket') },
+  'sockjs-tornado': { run: ['sockjs-tornado'], client: sockJs('websocket') },
   'sockjs-tornado, xhr_streaming': {
     run: ['sockjs-tornado', '--protocol', 'sockjs-streaming'],
     client: sockJs('xhr-streaming'),
-    shows: messages,
   },
   tcp: { run: ['tcp'], client: lines },
   'tcp-node08': { run: ['tcp-old', '--node', '0.8'], client: lines },
@@ -280,29 +275,11 @@ async function chat(client) {
   for (const one of all) one.terminate();
 }
 
-async function fanout(client) {
-  const all = await Promise.all(Array.from({ length: 20 }, () => client()));
-  for (const one of all) {
-    let last = -1;
-    for (let i = 0; i < 10; i++) {
-      const text = String(await one.next());
-      const seq = Number(text.slice(0, 16));
-      const age = Number(process.hrtime.bigint() - BigInt(text.slice(16, 36))) / 1e6;
-      if (text.length !== 20000 || (last >= 0 && seq !== last + 1)) throw new Error(`${text.length} ${last} ${seq}`);
-      if (!(age >= 0 && age < 2000)) throw new Error(`age ${age} ms`);
-      last = seq;
-    }
-    one.terminate();
-  }
-}
-
 for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(1));
 const chosen = process.argv.length > 2 ? process.argv.slice(2) : Object.keys(peers);
 for (const peer of chosen) {
-  const shows = peers[peer].shows ?? everything;
-  for (const [mode, test] of Object.entries(shows)) {
-    const rest = mode === 'fanout' ? ['--bytes', '20000', '--hz', '20'] : [];
-    await withServer(peer, ['--mode', mode, ...rest], test);
+  for (const [mode, test] of Object.entries(modes)) {
+    await withServer(peer, ['--mode', mode], test);
   }
-  console.log(`${peer}: ${Object.keys(shows).join(', ')}`);
+  console.log(`${peer}: ${Object.keys(modes).join(', ')}`);
 }

@@ -89,16 +89,6 @@ fn check(name: &str, protocols: &[Protocol]) {
             check_load(&chatting, path, *protocol, load, Some(count * CONNECTIONS as u64));
         }
         chatting.stop().unwrap();
-        if known.peer.is_some() && knows("fanout") {
-            let mut command = contestant.command(Application::Chat, *protocol, None);
-            command.core = None;
-            command.args.iter_mut().filter(|arg| *arg == "chat").for_each(|arg| *arg = "fanout".to_owned());
-            command.args.extend(["--bytes", "5000", "--hz", "50"].map(str::to_owned));
-            let publishing = Server::start(&command).unwrap();
-            let load = LoadSpec::Receive { bytes: 5000, measure: Duration::from_millis(300) };
-            assert!(check_load(&publishing, path, *protocol, load, None) > 0, "{name} publishes nothing");
-            publishing.stop().unwrap();
-        }
     }
 }
 

@@ -14,15 +14,13 @@
 
 enum { CONNECTIONS_MAX = 20000, FRAME_BYTES_MAX = 16 << 20, HEAD_BYTES_MAX = 8192 };
 
-enum mode { ECHO, CHAT, FANOUT };
+enum mode { ECHO, CHAT };
 enum io { IO_EPOLL, IO_SENDFILE, IO_URING, IO_DIRECT };
 
 struct options {
     enum mode mode;
     enum io io;
     int port;
-    size_t bytes;     // payload of a fanout document, at least 36
-    unsigned hz;      // fanout documents a second
     int lowat_bytes;  // TCP_NOTSENT_LOWAT on the listener, 0: not set
     unsigned rings;   // direct only
 };
@@ -51,8 +49,6 @@ struct frame *frame_of_bytes(const uint8_t *bytes, size_t len);
 void frame_release(struct frame *frame);
 // An unmasked text frame around `payload`; in a memfd where `in_memfd`.
 struct frame *frame_of_payload(const uint8_t *payload, size_t len, uint8_t opcode, bool in_memfd);
-// The fanout document number `seq`, due at `due_ns`.
-struct frame *frame_of_document(uint64_t seq, uint64_t due_ns, bool in_memfd);
 
 // One client frame at `bytes`: its payload is unmasked in place. Returns the bytes it takes, 0 where more
 // are needed, -1 where it is none or too large; `needed` is the size of the whole once known, else 0.
@@ -69,10 +65,7 @@ struct frame *ws_accept(const uint8_t *bytes, size_t len, size_t *head_len);
 bool partial_append(struct partial **partial, const uint8_t *bytes, size_t len);
 void partial_consume(struct partial **partial, size_t len);
 
-uint64_t monotonic_ns(void);
 int listen_at(int port, bool reuse_port);
-int document_timer(void);      // a timerfd that ticks `hz` times a second
-uint64_t document_due(uint64_t seq);
 void announce(int listener);   // prints the ready line
 void die(const char *what);
 

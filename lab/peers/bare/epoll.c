@@ -22,8 +22,7 @@ struct conn {
 
 static struct conn conns[CONNECTIONS_MAX];
 static int top;  // one past the highest descriptor seen
-static int epoll_fd, listener, timer = -1;
-static uint64_t documents;
+static int epoll_fd, listener;
 static uint8_t receive_buffer[RECEIVE_BYTES];
 
 static void end(int fd) {
@@ -111,7 +110,7 @@ static ssize_t take(int fd, uint8_t *bytes, size_t len) {
         ssize_t taken = ws_frame(bytes + done, len - done, &head);
         if (taken < 0 || (taken > 0 && head.opcode == 8)) return end(fd), -1;
         if (taken == 0) return (ssize_t)done;
-        if (options.mode == CHAT && head.opcode <= 2)
+        if (head.opcode <= 2)
             broadcast(frame_of_payload(bytes + done + head.head, head.payload, head.opcode,
                                        options.io == IO_SENDFILE));
         if (c->state == FREE) return -1;
@@ -158,24 +157,12 @@ static void accept_all(void) {
     }
 }
 
-static void tick(void) {
-    uint64_t ticks;
-    if (read(timer, &ticks, sizeof ticks) != sizeof ticks) return;
-    for (; ticks; ticks--, documents++)
-        broadcast(frame_of_document(documents, document_due(documents), options.io == IO_SENDFILE));
-}
-
 void run_epoll(void) {
     listener = listen_at(options.port, false);
     epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (epoll_fd < 0) die("epoll_create1");
     struct epoll_event event = {.events = EPOLLIN, .data.fd = listener};
     if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, listener, &event) < 0) die("epoll_ctl");
-    if (options.mode == FANOUT) {
-        timer = document_timer();
-        event.data.fd = timer;
-        if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, timer, &event) < 0) die("epoll_ctl");
-    }
     announce(listener);
     static struct epoll_event events[EVENTS];
     for (;;) {
@@ -184,8 +171,6 @@ void run_epoll(void) {
             int fd = events[i].data.fd;
             if (fd == listener) {
                 accept_all();
-            } else if (fd == timer) {
-                tick();
             } else if (conns[fd].state != FREE) {
                 bool waited = conns[fd].out != NULL;
                 if (waited && events[i].events & EPOLLOUT && !flush(fd)) continue;

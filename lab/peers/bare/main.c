@@ -13,23 +13,14 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
-struct options options = {.mode = ECHO, .io = IO_EPOLL, .bytes = 1000, .hz = 20, .rings = 10};
+struct options options = {.mode = ECHO, .io = IO_EPOLL, .rings = 10};
 uint64_t skipped;
-static uint64_t started_ns;
 
 void die(const char *what) {
     fprintf(stderr, "bare: %s: %s\n", what, strerror(errno));
     exit(1);
-}
-
-uint64_t monotonic_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 int listen_at(int port, bool reuse_port) {
@@ -57,20 +48,6 @@ void announce(int listener) {
     fflush(stdout);
 }
 
-uint64_t document_due(uint64_t seq) { return started_ns + (seq + 1) * 1000000000u / options.hz; }
-
-int document_timer(void) {
-    int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | (options.io >= IO_URING ? 0 : TFD_NONBLOCK));
-    if (fd < 0) die("timerfd");
-    started_ns = monotonic_ns();
-    uint64_t first = document_due(0), period = 1000000000u / options.hz;
-    struct itimerspec spec = {
-        .it_interval = {.tv_sec = (time_t)(period / 1000000000u), .tv_nsec = (long)(period % 1000000000u)},
-        .it_value = {.tv_sec = (time_t)(first / 1000000000u), .tv_nsec = (long)(first % 1000000000u)}};
-    if (timerfd_settime(fd, TFD_TIMER_ABSTIME, &spec, NULL) < 0) die("timerfd_settime");
-    return fd;
-}
-
 static void on_term(int signal) {
     (void)signal;
     char line[64];
@@ -86,13 +63,12 @@ static int choice(const char *value, const char *const *names) {
 }
 
 static void usage(void) {
-    fputs("bare --mode echo|chat|fanout --port N [--io epoll|sendfile|uring|direct] [--bytes B] [--hz H]\n"
-          "     [--lowat BYTES] [--rings N]\n", stderr);
+    fputs("bare --mode echo|chat --port N [--io epoll|sendfile|uring|direct] [--lowat BYTES] [--rings N]\n", stderr);
     exit(2);
 }
 
 int main(int argc, char **argv) {
-    static const char *const modes[] = {"echo", "chat", "fanout", NULL};
+    static const char *const modes[] = {"echo", "chat", NULL};
     static const char *const ios[] = {"epoll", "sendfile", "uring", "direct", NULL};
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc) usage();
@@ -101,8 +77,6 @@ int main(int argc, char **argv) {
         if (!strcmp(name, "--mode") && mode >= 0) options.mode = (enum mode)mode;
         else if (!strcmp(name, "--io") && io >= 0) options.io = (enum io)io;
         else if (!strcmp(name, "--port")) options.port = number;
-        else if (!strcmp(name, "--bytes")) options.bytes = number < 36 ? 36 : (size_t)number;
-        else if (!strcmp(name, "--hz") && number > 0) options.hz = (unsigned)number;
         else if (!strcmp(name, "--lowat")) options.lowat_bytes = number;
         else if (!strcmp(name, "--rings") && number > 0 && number <= 16) options.rings = (unsigned)number;
         else usage();

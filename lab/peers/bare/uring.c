@@ -19,7 +19,7 @@
 
 enum { SUBMIT_MAX = 1024, COMPLETIONS = 32768, BUFFER_BYTES = 4096, FILES_PER_RING = 14000 };
 enum { RINGS_MAX = 16, GROUP = 1 };
-enum kind { ACCEPT, RECEIVE, SEND, SHUTDOWN, CLOSE, TICK };
+enum kind { ACCEPT, RECEIVE, SEND, SHUTDOWN, CLOSE };
 
 struct conn {
     uint8_t state;
@@ -42,8 +42,6 @@ struct ring {
 
 static struct ring rings[RINGS_MAX];
 static unsigned rings_count;
-static int timer = -1;
-static uint64_t documents, ticks;
 
 static uint64_t tag(enum kind kind, unsigned slot) { return (uint64_t)kind << 32 | slot; }
 
@@ -77,12 +75,6 @@ static void arm_receive(struct ring *ring, unsigned slot) {
     sqe->flags |= IOSQE_BUFFER_SELECT;
     sqe->buf_group = GROUP;
     ring->conns[slot].receiving = true;
-}
-
-static void arm_timer(struct ring *ring) {
-    struct io_uring_sqe *sqe = entry(ring);
-    io_uring_prep_read(sqe, timer, &ticks, sizeof ticks, 0);
-    sqe->user_data = tag(TICK, 0);
 }
 
 static void give_back(struct ring *ring, int buffer) {
@@ -183,7 +175,7 @@ static ssize_t take(struct ring *ring, unsigned slot, uint8_t *bytes, size_t len
         ssize_t taken = ws_frame(bytes + done, len - done, &head);
         if (taken < 0 || (taken > 0 && head.opcode == 8)) return -1;
         if (taken == 0) return (ssize_t)done;
-        if (options.mode == CHAT && head.opcode <= 2)
+        if (head.opcode <= 2)
             broadcast(frame_of_payload(bytes + done + head.head, head.payload, head.opcode, false));
         done += (size_t)taken;
     }
@@ -280,11 +272,6 @@ static void turn(struct ring *ring) {
             case ACCEPT: on_accept(ring, res, flags); break;
             case RECEIVE: on_receive(ring, slot, res, flags); break;
             case SEND: on_send(ring, slot, res); break;
-            case TICK:
-                for (; ticks; ticks--, documents++)
-                    broadcast(frame_of_document(documents, document_due(documents), false));
-                arm_timer(ring);
-                break;
             case SHUTDOWN:
             case CLOSE: break;
             }
@@ -338,10 +325,6 @@ void run_uring(void) {
     announce(rings[0].listener);
     for (unsigned r = 1; r < rings_count; r++) rings[r].listener = listen_at(options.port, true);
     for (unsigned r = 0; r < rings_count; r++) ring_open(&rings[r]);
-    if (options.mode == FANOUT) {
-        timer = document_timer();
-        arm_timer(&rings[0]);
-    }
     if (rings_count == 1) {
         for (;;) {
             io_uring_submit_and_wait(&rings[0].io, 1);

@@ -61,19 +61,6 @@ struct frame *frame_of_payload(const uint8_t *payload, size_t len, uint8_t opcod
     return in_memfd ? into_memfd(frame) : frame;
 }
 
-struct frame *frame_of_document(uint64_t seq, uint64_t due_ns, bool in_memfd) {
-    static uint8_t *document;
-    if (!document) {
-        document = malloc(options.bytes + 1);
-        if (!document) die("malloc");
-        memset(document, 'x', options.bytes);
-    }
-    char head[37];
-    snprintf(head, sizeof head, "%016llu%020llu", (unsigned long long)seq, (unsigned long long)due_ns);
-    memcpy(document, head, 36);
-    return frame_of_payload(document, options.bytes, 1, in_memfd);
-}
-
 ssize_t ws_frame(uint8_t *bytes, size_t len, struct ws_head *head) {
     head->needed = 0;
     if (len < 2) return 0;

@@ -1,5 +1,4 @@
-// npm `engine.io` 0.7 as a peer, by the documented interface: a message back to who sent it, or to everybody, or a
-// document to everybody, again and again.
+// npm `engine.io` 0.7 as a peer, by the documented interface: a message back to who sent it, or to everybody.
 'use strict';
 var elder = require('../elder.js');
 var engineIo = require('engine.io');
@@ -15,10 +14,8 @@ function toAll(text) {
 engine.on('connection', function (socket) {
   socket.on('message', function (text) {
     if (options.mode === 'echo') socket.send(text);
-    else if (options.mode === 'chat') toAll(text);
+    else toAll(text);
   });
 });
 
-elder.listen('engineio07', http, options.port, function () {
-  if (options.mode === 'fanout') elder.fanout(options, toAll);
-});
+elder.listen('engineio07', http, options.port);

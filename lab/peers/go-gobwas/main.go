@@ -1,6 +1,5 @@
-// gobwas/ws as a peer: echo, chat (each message to everybody, sender included) and fanout (one document of B bytes, H times
-// a second, to everybody), by the documented interface, a goroutine for each connection. What goes to everybody is a frame
-// compiled once.
+// gobwas/ws as a peer: echo and chat (each message to everybody, sender included), by the documented interface, a goroutine
+// for each connection. What goes to everybody is a frame compiled once.
 package main
 
 import (
@@ -12,9 +11,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"syscall"
-	"time"
-	"unsafe"
 
 	"github.com/gobwas/ws"
 	"github.com/gobwas/ws/wsutil"
@@ -112,7 +108,7 @@ func (c *client) read(mode string) {
 			if _, err := frame.WriteTo(c.conn); err != nil {
 				return
 			}
-		} else if mode == "chat" {
+		} else {
 			toAll(header.OpCode, message.Bytes())
 		}
 	}
@@ -145,31 +141,9 @@ func toAll(opcode ws.OpCode, payload []byte) {
 	}
 }
 
-func monotonicNs() int64 {
-	var now syscall.Timespec
-	const clockMonotonic = 1
-	syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&now)), 0)
-	return now.Nano()
-}
-
-func fanout(bytes, hz int) {
-	started := monotonicNs()
-	for sent := int64(0); ; sent++ {
-		due := started + sent*int64(time.Second)/int64(hz)
-		time.Sleep(time.Duration(due - monotonicNs()))
-		document := fmt.Appendf(make([]byte, 0, bytes), "%016d%020d", sent, due)
-		for len(document) < bytes {
-			document = append(document, 'x')
-		}
-		toAll(ws.OpText, document)
-	}
-}
-
 func main() {
-	mode := flag.String("mode", "echo", "echo, chat or fanout")
+	mode := flag.String("mode", "echo", "echo or chat")
 	port := flag.Int("port", 0, "0 picks one")
-	bytes := flag.Int("bytes", 1000, "of a document")
-	hz := flag.Int("hz", 20, "documents a second")
 	flag.Parse()
 	// Its backlog is the system's greatest, and TCP_NODELAY is on.
 	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", *port))
@@ -178,9 +152,6 @@ func main() {
 		os.Exit(1)
 	}
 	fmt.Printf("ready http://%s\n", listener.Addr())
-	if *mode == "fanout" {
-		go fanout(max(36, *bytes), max(1, *hz))
-	}
 	for {
 		conn, err := listener.Accept()
 		if err != nil {

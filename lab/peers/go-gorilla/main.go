@@ -1,5 +1,5 @@
-// gorilla/websocket as a peer: echo, chat (each message to everybody, sender included) and fanout (one document of B bytes,
-// H times a second, to everybody), by the documented interface. What goes to everybody is a prepared message.
+// gorilla/websocket as a peer: echo and chat (each message to everybody, sender included), by the documented interface. What
+// goes to everybody is a prepared message.
 package main
 
 import (
@@ -10,9 +10,6 @@ import (
 	"net/http"
 	"os"
 	"sync"
-	"syscall"
-	"time"
-	"unsafe"
 
 	"github.com/gorilla/websocket"
 )
@@ -96,7 +93,7 @@ func (c *client) read(mode string) {
 			if c.conn.WriteMessage(kind, message.Bytes()) != nil {
 				return
 			}
-		} else if mode == "chat" {
+		} else {
 			toAll(kind, message.Bytes())
 		}
 	}
@@ -115,31 +112,9 @@ func toAll(kind int, payload []byte) {
 	}
 }
 
-func monotonicNs() int64 {
-	var now syscall.Timespec
-	const clockMonotonic = 1
-	syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&now)), 0)
-	return now.Nano()
-}
-
-func fanout(bytes, hz int) {
-	started := monotonicNs()
-	for sent := int64(0); ; sent++ {
-		due := started + sent*int64(time.Second)/int64(hz)
-		time.Sleep(time.Duration(due - monotonicNs()))
-		document := fmt.Appendf(make([]byte, 0, bytes), "%016d%020d", sent, due)
-		for len(document) < bytes {
-			document = append(document, 'x')
-		}
-		toAll(websocket.TextMessage, document)
-	}
-}
-
 func main() {
-	mode := flag.String("mode", "echo", "echo, chat or fanout")
+	mode := flag.String("mode", "echo", "echo or chat")
 	port := flag.Int("port", 0, "0 picks one")
-	bytes := flag.Int("bytes", 1000, "of a document")
-	hz := flag.Int("hz", 20, "documents a second")
 	flag.Parse()
 	// Its backlog is the system's greatest, and TCP_NODELAY is on.
 	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", *port))
@@ -148,9 +123,6 @@ func main() {
 		os.Exit(1)
 	}
 	fmt.Printf("ready http://%s\n", listener.Addr())
-	if *mode == "fanout" {
-		go fanout(max(36, *bytes), max(1, *hz))
-	}
 	upgrader := websocket.Upgrader{
 		ReadBufferSize:  readBytes,
 		WriteBufferPool: &sync.Pool{},

@@ -1,5 +1,5 @@
-// gws as a peer: echo, chat (each message to everybody, sender included) and fanout (one document of B bytes, H times a
-// second, to everybody), by the documented interface. Its broadcaster frames a message once and queues it at each client.
+// gws as a peer: echo and chat (each message to everybody, sender included), by the documented interface. Its broadcaster
+// frames a message once and queues it at each client.
 package main
 
 import (
@@ -8,9 +8,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"syscall"
-	"time"
-	"unsafe"
 
 	"github.com/lxzan/gws"
 )
@@ -28,7 +25,7 @@ var (
 
 type handler struct {
 	gws.BuiltinEventHandler
-	echoes, chats bool
+	echoes bool
 }
 
 func (h *handler) OnOpen(client *gws.Conn) {
@@ -51,7 +48,7 @@ func (h *handler) OnMessage(client *gws.Conn, message *gws.Message) {
 	defer message.Close()
 	if h.echoes {
 		_ = client.WriteMessage(message.Opcode, message.Bytes())
-	} else if h.chats {
+	} else {
 		toAll(message.Opcode, message.Bytes())
 	}
 }
@@ -66,31 +63,9 @@ func toAll(opcode gws.Opcode, payload []byte) {
 	}
 }
 
-func monotonicNs() int64 {
-	var now syscall.Timespec
-	const clockMonotonic = 1
-	syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&now)), 0)
-	return now.Nano()
-}
-
-func fanout(bytes, hz int) {
-	started := monotonicNs()
-	for sent := int64(0); ; sent++ {
-		due := started + sent*int64(time.Second)/int64(hz)
-		time.Sleep(time.Duration(due - monotonicNs()))
-		document := fmt.Appendf(make([]byte, 0, bytes), "%016d%020d", sent, due)
-		for len(document) < bytes {
-			document = append(document, 'x')
-		}
-		toAll(gws.OpcodeText, document)
-	}
-}
-
 func main() {
-	mode := flag.String("mode", "echo", "echo, chat or fanout")
+	mode := flag.String("mode", "echo", "echo or chat")
 	port := flag.Int("port", 0, "0 picks one")
-	bytes := flag.Int("bytes", 1000, "of a document")
-	hz := flag.Int("hz", 20, "documents a second")
 	flag.Parse()
 	// Its backlog is the system's greatest, and TCP_NODELAY is on.
 	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", *port))
@@ -99,10 +74,7 @@ func main() {
 		os.Exit(1)
 	}
 	fmt.Printf("ready http://%s\n", listener.Addr())
-	if *mode == "fanout" {
-		go fanout(max(36, *bytes), max(1, *hz))
-	}
-	server := gws.NewServer(&handler{echoes: *mode == "echo", chats: *mode == "chat"}, &gws.ServerOption{
+	server := gws.NewServer(&handler{echoes: *mode == "echo"}, &gws.ServerOption{
 		ReadBufferSize:     readBytes,
 		ReadMaxPayloadSize: payloadBytesMax,
 	})

@@ -1,5 +1,5 @@
 // npm `primus` 1.5 with its transformer `websockets` as a peer, by the documented interface: a message back to who sent
-// it, or to everybody, or a document to everybody, again and again.
+// it, or to everybody.
 'use strict';
 var elder = require('../elder.js');
 var Primus = require('primus');
@@ -11,13 +11,8 @@ var primus = new Primus(http, { transformer: 'websockets' });
 primus.on('connection', function (spark) {
   spark.on('data', function (data) {
     if (options.mode === 'echo') spark.write(data);
-    else if (options.mode === 'chat') primus.write(data);
+    else primus.write(data);
   });
 });
 
-elder.listen('primus15', http, options.port, function () {
-  if (options.mode !== 'fanout') return;
-  elder.fanout(options, function (document) {
-    primus.write(document);
-  });
-});
+elder.listen('primus15', http, options.port);

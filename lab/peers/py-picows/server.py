@@ -1,10 +1,8 @@
-"""PyPI `picows` on uvloop as a peer: echo, chat (each message to everybody, sender included) and fanout (one document of B
-bytes, H times a second, to everybody), by the documented interface."""
+"""PyPI `picows` on uvloop as a peer: echo and chat (each message to everybody, sender included), by the documented
+interface."""
 
 import argparse
-import asyncio
 import sys
-import time
 
 import uvloop
 from picows import WSCloseCode, WSListener, WSMsgType, ws_create_server
@@ -13,10 +11,8 @@ BYTES_MAX = 16 * 1024 * 1024
 READ_BYTES = 4096
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--mode", default="echo", choices=["echo", "chat", "fanout"])
+parser.add_argument("--mode", default="echo", choices=["echo", "chat"])
 parser.add_argument("--port", type=int, default=0)
-parser.add_argument("--bytes", type=int, default=1000)
-parser.add_argument("--hz", type=int, default=20)
 options = parser.parse_args()
 
 clients = set()
@@ -44,7 +40,7 @@ class Chat(WSListener):
         if frame.msg_type == WSMsgType.CLOSE:
             transport.send_close(WSCloseCode.OK)
             transport.disconnect()
-        elif frame.msg_type in (WSMsgType.TEXT, WSMsgType.BINARY) and options.mode == "chat":
+        elif frame.msg_type in (WSMsgType.TEXT, WSMsgType.BINARY):
             if frame.fin:
                 to_all(frame.msg_type, frame.get_payload_as_bytes())
             else:
@@ -55,18 +51,6 @@ def to_all(kind, message):
     # Sending may end a connection, which leaves the set.
     for client in tuple(clients):
         client.send(kind, message)
-
-
-async def fanout():
-    size, hz = max(36, options.bytes), max(1, options.hz)
-    started = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-    sent = 0
-    while True:
-        due = started + sent * 1_000_000_000 // hz
-        late = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - due
-        await asyncio.sleep(max(0, -late / 1e9))
-        to_all(WSMsgType.TEXT, b"%016d%020d" % (sent, due) + b"x" * (size - 36))
-        sent += 1
 
 
 async def main():
@@ -81,8 +65,6 @@ async def main():
         websocket_handshake_timeout=None,
     )
     print(f"ready http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
-    if options.mode == "fanout":
-        await fanout()
     await server.serve_forever()
 
 

@@ -1,10 +1,8 @@
-"""PyPI `websockets` on uvloop as a peer: echo, chat (each message to everybody, sender included) and fanout (one document of
-B bytes, H times a second, to everybody), by the documented interface: what goes to everybody goes through `broadcast`."""
+"""PyPI `websockets` on uvloop as a peer: echo and chat (each message to everybody, sender included), by the documented
+interface: what goes to everybody goes through `broadcast`."""
 
 import argparse
-import asyncio
 import sys
-import time
 from contextlib import suppress
 
 import uvloop
@@ -14,10 +12,8 @@ from websockets.exceptions import ConnectionClosed
 BYTES_MAX = 16 * 1024 * 1024
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--mode", default="echo", choices=["echo", "chat", "fanout"])
+parser.add_argument("--mode", default="echo", choices=["echo", "chat"])
 parser.add_argument("--port", type=int, default=0)
-parser.add_argument("--bytes", type=int, default=1000)
-parser.add_argument("--hz", type=int, default=20)
 options = parser.parse_args()
 
 clients = set()
@@ -40,18 +36,6 @@ async def chat(client):
         clients.discard(client)
 
 
-async def fanout():
-    size, hz = max(36, options.bytes), max(1, options.hz)
-    started = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-    sent = 0
-    while True:
-        due = started + sent * 1_000_000_000 // hz
-        late = time.clock_gettime_ns(time.CLOCK_MONOTONIC) - due
-        await asyncio.sleep(max(0, -late / 1e9))
-        broadcast(clients, b"%016d%020d" % (sent, due) + b"x" * (size - 36), text=True)
-        sent += 1
-
-
 async def main():
     server = await serve(
         echo if options.mode == "echo" else chat,
@@ -64,8 +48,6 @@ async def main():
         ping_interval=None,
     )
     print(f"ready http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
-    if options.mode == "fanout":
-        await fanout()
     await server.serve_forever()
 
 

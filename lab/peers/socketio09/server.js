@@ -1,5 +1,4 @@
-// npm `socket.io` 0.9 as a peer, by the documented interface: the event `message` back to who sent it, or to everybody, or a
-// document to everybody, again and again.
+// npm `socket.io` 0.9 as a peer, by the documented interface: the event `message` back to who sent it, or to everybody.
 'use strict';
 var elder = require('../elder.js');
 var socketIo = require('socket.io');
@@ -16,13 +15,8 @@ var io = socketIo.listen(http, {
 io.sockets.on('connection', function (socket) {
   socket.on('message', function (text) {
     if (options.mode === 'echo') socket.emit('message', text);
-    else if (options.mode === 'chat') io.sockets.emit('message', text);
+    else io.sockets.emit('message', text);
   });
 });
 
-elder.listen('socketio09', http, options.port, function () {
-  if (options.mode !== 'fanout') return;
-  elder.fanout(options, function (document) {
-    io.sockets.emit('message', document);
-  });
-});
+elder.listen('socketio09', http, options.port);

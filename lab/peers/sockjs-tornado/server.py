@@ -1,5 +1,5 @@
-"""PyPI `sockjs-tornado` on tornado 6 and asyncio, as a peer: echo and chat (each message to everybody, sender
-included), by the documented interface."""
+"""PyPI `sockjs-tornado` on tornado 6 and asyncio, or on tornado 4.5 and PyPy (`sockjs-tornado-pypy45`), as a peer: echo and chat
+(each message to everybody, sender included), by the documented interface."""
 
 import argparse
 import os

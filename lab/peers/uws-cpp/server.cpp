@@ -1,20 +1,16 @@
-// C++ uWebSockets as a peer: echo, chat (each message to everybody, sender included), rooms (each to one room) and fanout
-// (one document of B bytes, H times a second, to everybody). Settings for speed: TLS and deflate only where
+// C++ uWebSockets as a peer: echo, chat (each message to everybody, sender included) and rooms (each to one room). Settings
+// for speed: TLS and deflate only where
 // they are asked for, and only in the build that has them (FULL); no time-outs, no pings, backpressure high enough that a client which reads never loses a message.
 #include "App.h"
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <ctime>
 #include <string>
 
-enum class Mode { Echo, Chat, Fanout, Rooms };
+enum class Mode { Echo, Chat, Rooms };
 
 static Mode mode = Mode::Echo;
 static int port = 0;
-static size_t bytes = 1000;
-static int hz = 20;
 static unsigned backpressure_bytes = 16u << 20;
 static std::string certificate, key;
 static bool deflates;
@@ -24,30 +20,6 @@ template <bool SSL> static uWS::TemplatedApp<SSL> *app;
 struct Session {
     bool watches = false;
 };
-
-static unsigned long long monotonic_ns() {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000000000ull + now.tv_nsec;
-}
-
-static unsigned long long started_ns, sent;
-
-// A timer counts in milliseconds, so it ticks each one and sends what is due.
-template <bool SSL> static void tick(us_timer_t *) {
-    unsigned long long now = monotonic_ns();
-    for (;;) {
-        unsigned long long due = started_ns + sent * 1000000000ull / hz;
-        if (due > now) return;
-        static std::string document;
-        document.assign(bytes, 'x');
-        char head[37];
-        snprintf(head, sizeof head, "%016llu%020llu", sent, due);
-        memcpy(document.data(), head, 36);
-        app<SSL>->publish("all", document, uWS::OpCode::TEXT, deflates);
-        sent++;
-    }
-}
 
 // Notifies the members of the room with presence that one has joined or left.
 template <bool SSL> static void moved(bool joined) {
@@ -76,7 +48,7 @@ template <bool SSL> static void room(uWS::WebSocket<SSL, true, Session> *ws, std
 }
 
 static int usage() {
-    fputs("server --mode echo|chat|fanout|rooms --port N [--bytes B] [--hz H] [--backpressure BYTES]\n"
+    fputs("server --mode echo|chat|rooms --port N [--backpressure BYTES]\n"
           "       [--certificate FILE --key FILE] [--deflate shared]\n", stderr);
     return 2;
 }
@@ -99,7 +71,7 @@ template <bool SSL> static int serve() {
         .message = [](auto *ws, std::string_view message, uWS::OpCode op) {
             if (mode == Mode::Echo) ws->send(message, op, deflates);
             else if (mode == Mode::Rooms) room<SSL>(ws, message);
-            else if (mode == Mode::Chat) app<SSL>->publish("all", message, op, deflates);
+            else app<SSL>->publish("all", message, op, deflates);
         },
         .close = [](auto *ws, int, std::string_view) {
             if (ws->getUserData()->watches) moved<SSL>(false);
@@ -113,11 +85,6 @@ template <bool SSL> static int serve() {
         printf("ready http://127.0.0.1:%d\n", us_socket_local_port(SSL, (us_socket_t *) listener));
         fflush(stdout);
     });
-    if (mode == Mode::Fanout) {
-        us_timer_t *timer = us_create_timer((us_loop_t *) uWS::Loop::get(), 0, 0);
-        started_ns = monotonic_ns();
-        us_timer_set(timer, tick<SSL>, 1, 1);
-    }
     server.run();
     return 0;
 }
@@ -128,12 +95,9 @@ int main(int argc, char **argv) {
         if (value.empty()) return usage();
         if (name == "--mode" && value == "echo") mode = Mode::Echo;
         else if (name == "--mode" && value == "chat") mode = Mode::Chat;
-        else if (name == "--mode" && value == "fanout") mode = Mode::Fanout;
         else if (name == "--mode" && value == "rooms") mode = Mode::Rooms;
         else if (name == "--protocol") {}
         else if (name == "--port") port = atoi(value.c_str());
-        else if (name == "--bytes") bytes = std::max(36, atoi(value.c_str()));
-        else if (name == "--hz") hz = std::max(1, atoi(value.c_str()));
         else if (name == "--backpressure") backpressure_bytes = strtoul(value.c_str(), nullptr, 10);
 #ifdef FULL
         else if (name == "--certificate") certificate = value;

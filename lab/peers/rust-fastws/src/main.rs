@@ -1,9 +1,8 @@
-//! fastwebsockets as a peer: echo, chat (each message to everybody, sender included) and fanout (one document of B bytes, H
-//! times a second, to everybody), by the documented interface, on hyper and one thread of tokio.
+//! fastwebsockets as a peer: echo and chat (each message to everybody, sender included), by the documented interface, on hyper
+//! and one thread of tokio.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use fastwebsockets::upgrade::{UpgradeFut, upgrade};
@@ -14,7 +13,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use rustix::time::{ClockId, clock_gettime};
 use tokio::net::TcpSocket;
 use tokio::sync::Mutex;
 use tokio::sync::broadcast::Sender;
@@ -24,11 +22,10 @@ const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 /// A client that is more messages behind is let go.
 const BEHIND_MAX: usize = 4096;
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Mode {
     Echo,
     Chat,
-    Fanout,
 }
 
 /// A message for everybody.
@@ -39,34 +36,28 @@ struct Shared {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut mode, mut port, mut bytes, mut hz) = (Mode::Echo, 0, 1000, 20);
+    let (mut mode, mut port) = (Mode::Echo, 0);
     let mut args = std::env::args().skip(1);
     while let Some(name) = args.next() {
         let value = args.next().unwrap_or_default();
         match (name.as_str(), value.as_str()) {
             ("--mode", "echo") => mode = Mode::Echo,
             ("--mode", "chat") => mode = Mode::Chat,
-            ("--mode", "fanout") => mode = Mode::Fanout,
             ("--port", _) => port = value.parse()?,
-            ("--bytes", _) => bytes = value.parse::<usize>()?.max(36),
-            ("--hz", _) => hz = value.parse::<u64>()?.max(1),
             _ => return Err(format!("there is no option {name} {value}").into()),
         }
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(mode, port, bytes, hz))
+    runtime.block_on(serve(mode, port))
 }
 
-async fn serve(mode: Mode, port: u16, bytes: usize, hz: u64) -> Result<(), Box<dyn std::error::Error>> {
+async fn serve(mode: Mode, port: u16) -> Result<(), Box<dyn std::error::Error>> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
     socket.bind(SocketAddr::from(([127, 0, 0, 1], port)))?;
     let listener = socket.listen(BACKLOG)?;
     println!("ready http://{}", listener.local_addr()?);
     let all = Sender::new(BEHIND_MAX);
-    if mode == Mode::Fanout {
-        tokio::spawn(publish(all.clone(), bytes, hz));
-    }
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
@@ -91,7 +82,7 @@ async fn answer(
     tokio::spawn(tokio::task::unconstrained(async move {
         match mode {
             Mode::Echo => echo(upgraded).await.ok(),
-            Mode::Chat | Mode::Fanout => share(upgraded, mode, all).await.ok(),
+            Mode::Chat => share(upgraded, all).await.ok(),
         }
     }));
     Ok(response)
@@ -111,7 +102,7 @@ async fn echo(upgraded: UpgradeFut) -> Result<(), WebSocketError> {
     }
 }
 
-async fn share(upgraded: UpgradeFut, mode: Mode, all: Sender<Shared>) -> Result<(), WebSocketError> {
+async fn share(upgraded: UpgradeFut, all: Sender<Shared>) -> Result<(), WebSocketError> {
     let (mut reader, writer) = upgraded.await?.split(tokio::io::split);
     reader.set_max_message_size(PAYLOAD_BYTES_MAX);
     let mut reader = FragmentCollectorRead::new(reader);
@@ -124,7 +115,7 @@ async fn share(upgraded: UpgradeFut, mode: Mode, all: Sender<Shared>) -> Result<
             let frame = reader.read_frame(&mut reply).await?;
             match frame.opcode {
                 OpCode::Close => return Ok(()),
-                OpCode::Text | OpCode::Binary if mode == Mode::Chat => {
+                OpCode::Text | OpCode::Binary => {
                     let payload = match frame.payload {
                         Payload::Bytes(bytes) => bytes.freeze(),
                         other => Bytes::copy_from_slice(&other),
@@ -147,20 +138,4 @@ async fn share(upgraded: UpgradeFut, mode: Mode, all: Sender<Shared>) -> Result<
         ended = reading => ended,
         ended = writing => ended,
     }
-}
-
-async fn publish(all: Sender<Shared>, bytes: usize, hz: u64) {
-    let started = monotonic();
-    for sent in 0_u64.. {
-        let due = started + Duration::from_nanos(sent * 1_000_000_000 / hz);
-        tokio::time::sleep(due.saturating_sub(monotonic())).await;
-        let mut document = format!("{sent:016}{:020}", due.as_nanos());
-        document.extend(std::iter::repeat_n('x', bytes - document.len()));
-        all.send(Shared { opcode: OpCode::Text, payload: document.into() }).ok();
-    }
-}
-
-fn monotonic() -> Duration {
-    let now = clock_gettime(ClockId::Monotonic);
-    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
 }

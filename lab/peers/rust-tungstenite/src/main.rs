@@ -1,11 +1,9 @@
-//! tungstenite as a peer: echo, chat (each message to everybody, sender included) and fanout (one document of B bytes, H
-//! times a second, to everybody), by the documented interface, on one thread of tokio.
+//! tungstenite as a peer: echo and chat (each message to everybody, sender included), by the documented interface, on one
+//! thread of tokio.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
-use rustix::time::{ClockId, clock_gettime};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::broadcast::{Receiver, Sender};
@@ -24,38 +22,31 @@ const BEHIND_MAX: usize = 4096;
 enum Mode {
     Echo,
     Chat,
-    Fanout,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut mode, mut port, mut bytes, mut hz) = (Mode::Echo, 0, 1000, 20);
+    let (mut mode, mut port) = (Mode::Echo, 0);
     let mut args = std::env::args().skip(1);
     while let Some(name) = args.next() {
         let value = args.next().unwrap_or_default();
         match (name.as_str(), value.as_str()) {
             ("--mode", "echo") => mode = Mode::Echo,
             ("--mode", "chat") => mode = Mode::Chat,
-            ("--mode", "fanout") => mode = Mode::Fanout,
             ("--port", _) => port = value.parse()?,
-            ("--bytes", _) => bytes = value.parse::<usize>()?.max(36),
-            ("--hz", _) => hz = value.parse::<u64>()?.max(1),
             _ => return Err(format!("there is no option {name} {value}").into()),
         }
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(mode, port, bytes, hz))
+    runtime.block_on(serve(mode, port))
 }
 
-async fn serve(mode: Mode, port: u16, bytes: usize, hz: u64) -> Result<(), Box<dyn std::error::Error>> {
+async fn serve(mode: Mode, port: u16) -> Result<(), Box<dyn std::error::Error>> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
     socket.bind(SocketAddr::from(([127, 0, 0, 1], port)))?;
     let listener = socket.listen(BACKLOG)?;
     println!("ready http://{}", listener.local_addr()?);
     let all = Sender::new(BEHIND_MAX);
-    if mode == Mode::Fanout {
-        tokio::spawn(publish(all.clone(), bytes, hz));
-    }
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
@@ -83,7 +74,7 @@ async fn client(stream: TcpStream, mode: Mode, all: Sender<Message>) -> Result<(
     loop {
         tokio::select! {
             message = socket.next() => match message.transpose()? {
-                Some(message) if mode == Mode::Chat && (message.is_text() || message.is_binary()) => {
+                Some(message) if message.is_text() || message.is_binary() => {
                     // Nobody there is no failure.
                     all.send(message).ok();
                 }
@@ -112,20 +103,4 @@ async fn forward(
             Err(TryRecvError::Lagged(_) | TryRecvError::Closed) => return Err(Error::ConnectionClosed),
         }
     }
-}
-
-async fn publish(all: Sender<Message>, bytes: usize, hz: u64) {
-    let started = monotonic();
-    for sent in 0_u64.. {
-        let due = started + Duration::from_nanos(sent * 1_000_000_000 / hz);
-        tokio::time::sleep(due.saturating_sub(monotonic())).await;
-        let mut document = format!("{sent:016}{:020}", due.as_nanos());
-        document.extend(std::iter::repeat_n('x', bytes - document.len()));
-        all.send(Message::text(document)).ok();
-    }
-}
-
-fn monotonic() -> Duration {
-    let now = clock_gettime(ClockId::Monotonic);
-    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
 }
