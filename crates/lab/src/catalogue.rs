@@ -61,10 +61,10 @@ pub(crate) struct Manifest {
     #[serde(default)]
     pub(crate) settings: BTreeMap<String, String>,
     installed: Option<PathBuf>,
-    always: Option<String>,
+    always: Option<Protocol>,
     #[serde(default)]
     warm_up_s: u64,
-    protocols: BTreeMap<String, String>,
+    protocols: BTreeMap<Protocol, String>,
     #[serde(default)]
     variants: Vec<Variant>,
 }
@@ -115,9 +115,6 @@ impl Peer {
         let wrong = |what: &str| format!("{}: {}", file.display(), what.trim_end());
         let text = fs::read_to_string(&file).map_err(|error| wrong(&error.to_string()))?;
         let manifest: Manifest = toml::from_str(&text).map_err(|error| wrong(&error.to_string()))?;
-        for name in manifest.protocols.keys().chain(&manifest.always) {
-            protocol(name).ok_or_else(|| wrong(&format!("there is no protocol `{name}`")))?;
-        }
         if let Some((name, _)) = manifest.versions.iter().find(|(_, version)| !version.is_sound()) {
             return Err(wrong(&format!("the command of the version of `{name}` is empty")));
         }
@@ -204,7 +201,7 @@ pub struct Known {
     /// Beside what all get.
     pub(crate) args: Vec<String>,
     /// What it serves, and at which path.
-    speaks: Vec<(Protocol, String)>,
+    speaks: BTreeMap<Protocol, String>,
     /// Speaks this in cases of other protocols: to show what those cost.
     pub(crate) always: Option<Protocol>,
     /// Its processes, which share rooms and feeds by a Redis where they are several.
@@ -222,7 +219,7 @@ impl Known {
         Self {
             about: "a server that was running already".to_owned(),
             args: Vec::new(),
-            speaks: vec![(running.protocol, path)],
+            speaks: BTreeMap::from([(running.protocol, path)]),
             always: Some(running.protocol),
             running: Some(running.clone()),
             ..Self::stentor(TARGET, "", "")
@@ -237,11 +234,11 @@ impl Known {
     fn stentor(name: &str, driver: &str, more: &str) -> Self {
         Self {
             name: name.to_owned(),
-            about: format!("this program{more}"),
+            about: format!("Stentor{more}"),
             peer: None,
             running: None,
             args: vec!["--driver".to_owned(), driver.to_owned()],
-            speaks: STENTOR_SPEAKS.map(|protocol| (protocol, protocol.usual_path().to_owned())).to_vec(),
+            speaks: STENTOR_SPEAKS.map(|protocol| (protocol, protocol.usual_path().to_owned())).into(),
             always: None,
             nodes: 1,
             extra: Extra::Nothing,
@@ -252,17 +249,17 @@ impl Known {
 
     /// What it serves.
     pub fn speaks(&self) -> impl Iterator<Item = Protocol> {
-        self.speaks.iter().map(|(protocol, _)| *protocol)
+        self.speaks.keys().copied()
     }
 
     /// Whether it can take part where `protocol` is spoken.
     pub(crate) fn admits(&self, protocol: Protocol) -> bool {
-        self.always.is_some() || self.speaks().any(|spoken| spoken == protocol)
+        self.always.is_some() || self.speaks.contains_key(&protocol)
     }
 
     /// The same server, with clients that speak this and nothing else.
     pub(crate) fn speaking(&self, name: &str) -> Result<Self, Error> {
-        let always = protocol(name).filter(|protocol| self.speaks().any(|spoken| spoken == *protocol));
+        let always = self.speaks().find(|spoken| spoken.name() == name);
         let speaks: Vec<&str> = self.speaks().map(Protocol::name).collect();
         let refused = || format!("{} doesn't speak `{name}`, but {}", self.name, speaks.join(", "));
         let always = always.ok_or_else(|| Error::Usage(refused()))?;
@@ -271,8 +268,7 @@ impl Known {
     }
 
     pub(crate) fn path(&self, protocol: Protocol) -> &str {
-        let found = self.speaks.iter().find(|(spoken, _)| *spoken == protocol);
-        found.map_or(protocol.usual_path(), |(_, path)| path)
+        self.speaks.get(&protocol).map_or(protocol.usual_path(), String::as_str)
     }
 
     /// How long it needs until it is as fast as it gets, where that is longer than what the cases do.
@@ -329,7 +325,7 @@ impl Catalogue {
             nodes,
             ..own(name, "epoll", ", on epoll, as several nodes with Redis between them")
         };
-        let documents = "this program; clients of a feed get whole documents".to_owned();
+        let documents = "Stentor; clients of a feed get whole documents".to_owned();
         let token = ", with permissions; each client has its own token, of the algorithm in its name";
         let servers = vec![
             Known { args: Vec::new(), ..own("stentor", "", "") },
@@ -384,9 +380,6 @@ impl Catalogue {
     fn add(&mut self, folder: &Path) -> Result<(), String> {
         let peer = Arc::new(Peer::read(folder)?);
         let manifest = &peer.manifest;
-        let path = |(name, path): (&String, &String)| Some((protocol(name)?, path.clone()));
-        let speaks: Vec<(Protocol, String)> = manifest.protocols.iter().filter_map(path).collect();
-        let always = manifest.always.as_deref().and_then(protocol);
         let variants = match manifest.variants.is_empty() {
             true => vec![Variant { name: peer.name(), ..Variant::default() }],
             false => manifest.variants.clone(),
@@ -400,8 +393,8 @@ impl Catalogue {
                 about: manifest.about.clone(),
                 peer: Some(Arc::clone(&peer)),
                 args,
-                speaks: speaks.clone(),
-                always,
+                speaks: manifest.protocols.clone(),
+                always: manifest.always,
                 nodes: nodes.max(1),
                 extra,
                 ..Known::stentor(&name, "", "")
@@ -460,10 +453,6 @@ impl Catalogue {
 
 fn name_of(folder: &Path) -> String {
     folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-fn protocol(name: &str) -> Option<Protocol> {
-    Protocol::ALL.iter().copied().find(|protocol| protocol.name() == name)
 }
 
 #[cfg(test)]

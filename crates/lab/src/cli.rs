@@ -20,8 +20,8 @@ use crate::catalogue::{Catalogue, Running};
 use crate::doctor::examine;
 use crate::generator::{Invocation, Protocol, serve_worker};
 use crate::measure::{
-    Namespace, congestion_control, end_children_on_signal, enter_namespace, exit_after_signal_by,
-    is_in_namespace, left_out, take_priority,
+    congestion_control, end_children_on_signal, enter_namespace, exit_after_signal_by, is_in_namespace,
+    left_out, take_priority,
 };
 use crate::scenario::{self, Record, SCENARIOS, Scenario, tell};
 
@@ -262,17 +262,12 @@ impl Placing {
         let congestion = if congestion == SYSTEM {
             congestion_control()
         } else {
-            match enter_namespace(congestion, left_out.unwrap_or_default()) {
-                Namespace::Inside(name) => name,
-                Namespace::Refused(why) => {
-                    let system = congestion_control();
-                    let _ = writeln!(
-                        progress,
-                        "no network namespace ({why}); congestion control {system} for all"
-                    );
-                    system
-                }
-            }
+            enter_namespace(congestion, left_out.unwrap_or_default()).unwrap_or_else(|why| {
+                let system = congestion_control();
+                let _ =
+                    writeln!(progress, "no network namespace ({why}); congestion control {system} for all");
+                system
+            })
         };
         if self.nice != 0 {
             take_priority(self.nice).map_err(Error::io("setting the priority (--nice)"))?;
@@ -309,10 +304,7 @@ fn run_scenario(
 }
 
 fn scenario_called(name: &str) -> Result<&'static Scenario, Error> {
-    SCENARIOS.iter().find(|scenario| scenario.name == name).ok_or_else(|| {
-        let names: Vec<&str> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
-        Error::unknown("scenario", name, &names)
-    })
+    crate::named("scenario", name, SCENARIOS, |scenario| scenario.name)
 }
 
 /// Runs a scenario; returns what was found, and where the page is.

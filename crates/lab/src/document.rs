@@ -96,7 +96,7 @@ impl Document {
     }
 
     /// Writes the head.
-    pub fn set_head(&mut self, head: Head) {
+    pub(crate) fn set_head(&mut self, head: Head) {
         head.write(&mut self.text[HEAD_AT..BODY_AT]);
     }
 

@@ -25,11 +25,11 @@ mod doctor;
 pub mod document;
 pub mod generator;
 pub mod measure;
-pub mod payload;
+mod payload;
 mod plot;
 pub mod scenario;
 mod table;
-pub mod upstream;
+mod upstream;
 
 use std::io;
 
@@ -61,19 +61,24 @@ pub enum Error {
 }
 
 impl Error {
-    /// There is no `what` of this name, but these.
-    pub(crate) fn unknown(what: &str, name: &str, known: &[&str]) -> Self {
-        Self::Usage(format!(
-            "there is no {what} `{name}`; there are {}{}",
-            known.join(", "),
-            suggestion(name, known)
-        ))
-    }
-
     /// For `map_err`: an [`Error::Io`] about `what`.
     pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { what, source }
     }
+}
+
+/// The one of these that is called `name`; an error says which there are.
+pub(crate) fn named<'a, T>(
+    what: &str,
+    name: &str,
+    all: &'a [T],
+    name_of: impl Fn(&T) -> &'static str,
+) -> Result<&'a T, Error> {
+    all.iter().find(|one| name_of(one) == name).ok_or_else(|| {
+        let known: Vec<&str> = all.iter().map(name_of).collect();
+        let near = suggestion(name, &known);
+        Error::Usage(format!("there is no {what} `{name}`; there are {}{near}", known.join(", ")))
+    })
 }
 
 /// A question after the name that was meant, where one of these is near.

@@ -10,9 +10,8 @@
 //! | 36 | 8, hexadecimal, lower case | CRC-32 (of IEEE 802.3, as zlib has it) of all other bytes of the payload |
 //! | 44 | | `x`, up to the length wanted |
 //!
-//! A payload too short for that has the number alone, and whoever sent it knows the time. What peers publish by themselves
-//! (`fanout`, see `lab/peers`) ends its head before the checksum. A [`crate::document`] has a head whose checksum covers just the
-//! head: everything else in it is known, and compared.
+//! A payload too short for that has the number alone, and whoever sent it knows the time. A [`crate::document`] has a head whose
+//! checksum covers just the head: everything else in it is known, and compared.
 //!
 //! What it costs, on the machine of docs/benchmarks.md: 21 ns a message of 64 bytes, 74 ns of 1,000, 190 ns of 5,000, 3.7 µs of
 //! 165,000, about what comparing the padding takes, in whose place it is computed where a message comes in one piece.
@@ -20,24 +19,24 @@
 use crate::document::{Document, Shape};
 
 /// Bytes before the padding.
-pub const HEAD_BYTES: usize = 44;
+pub(crate) const HEAD_BYTES: usize = 44;
 
 /// Of these, those before the checksum.
-pub const TIMED_BYTES: usize = 36;
+pub(crate) const TIMED_BYTES: usize = 36;
 
 /// Of these, the number's; and the shortest payload.
-pub const SEQUENCE_DIGITS: usize = 16;
+pub(crate) const SEQUENCE_DIGITS: usize = 16;
 
 /// What the padding consists of.
-pub const PADDING: u8 = b'x';
+pub(crate) const PADDING: u8 = b'x';
 
 /// The first bytes of a payload, read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub(crate) struct Head {
     /// Number of the message in its series, from 0.
-    pub sequence: u64,
+    pub(crate) sequence: u64,
     /// When it should have been sent, nanoseconds of CLOCK_MONOTONIC; 0 in a payload without.
-    pub intended_ns: u64,
+    pub(crate) intended_ns: u64,
 }
 
 impl Head {
@@ -46,7 +45,7 @@ impl Head {
     ///
     /// # Panics
     /// If `payload` is shorter than [`SEQUENCE_DIGITS`].
-    pub fn write(&self, payload: &mut [u8]) {
+    pub(crate) fn write(&self, payload: &mut [u8]) {
         write_digits(&mut payload[..SEQUENCE_DIGITS], self.sequence);
         if payload.len() >= HEAD_BYTES {
             write_digits(&mut payload[SEQUENCE_DIGITS..TIMED_BYTES], self.intended_ns);
@@ -55,10 +54,10 @@ impl Head {
         }
     }
 
-    /// Reads it back, one with or without a time, with or without a checksum, which isn't looked at; `None` where something
-    /// else stands there.
-    pub fn read(bytes: &[u8]) -> Option<Self> {
-        if !matches!(bytes.len(), SEQUENCE_DIGITS | TIMED_BYTES | HEAD_BYTES) {
+    /// Reads it back, without a look at the checksum; one of [`SEQUENCE_DIGITS`] has no time. `None` where something else stands
+    /// there.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+        if !matches!(bytes.len(), SEQUENCE_DIGITS | HEAD_BYTES) {
             return None;
         }
         let (sequence, rest) = bytes.split_at(SEQUENCE_DIGITS);
@@ -68,12 +67,12 @@ impl Head {
 }
 
 /// A payload of `bytes` bytes (at least [`HEAD_BYTES`]) whose head is still to be written.
-pub fn blank(bytes: usize) -> Vec<u8> {
+pub(crate) fn blank(bytes: usize) -> Vec<u8> {
     vec![PADDING; bytes.max(HEAD_BYTES)]
 }
 
 /// The same with the rows of a [`crate::document`] in place of padding, for servers that compress.
-pub fn json(bytes: usize) -> Vec<u8> {
+pub(crate) fn json(bytes: usize) -> Vec<u8> {
     let mut payload = Document::new(Shape { bytes: bytes.max(HEAD_BYTES), changes: 0 }).text().to_vec();
     payload.truncate(bytes.max(HEAD_BYTES));
     payload
@@ -81,19 +80,19 @@ pub fn json(bytes: usize) -> Vec<u8> {
 
 /// Whether a payload has its checksum; one that is too short for one has not.
 #[inline]
-pub fn is_intact(payload: &[u8]) -> bool {
+pub(crate) fn is_intact(payload: &[u8]) -> bool {
     let Some((head, rest)) = payload.split_at_checked(HEAD_BYTES) else { return false };
     has_checksum(head, append(append(0, &head[..TIMED_BYTES]), rest))
 }
 
 /// Whether `head`, of [`HEAD_BYTES`], says that this is the checksum.
-pub fn has_checksum(head: &[u8], checksum: u32) -> bool {
+pub(crate) fn has_checksum(head: &[u8], checksum: u32) -> bool {
     head.get(TIMED_BYTES..) == Some(&hexadecimal(checksum)[..])
 }
 
 /// The checksum of what had this one (0: nothing), and `bytes` behind it.
 #[inline]
-pub fn append(checksum: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn append(checksum: u32, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(checksum);
     hasher.update(bytes);
     hasher.finalize()
@@ -105,7 +104,7 @@ fn hexadecimal(number: u32) -> [u8; HEAD_BYTES - TIMED_BYTES] {
 
 /// Whether `bytes` is nothing but padding. Written so that it vectorises: it runs over every byte received.
 #[inline]
-pub fn is_padding(bytes: &[u8]) -> bool {
+pub(crate) fn is_padding(bytes: &[u8]) -> bool {
     bytes.iter().fold(0, |difference, byte| difference | (byte ^ PADDING)) == 0
 }
 

@@ -37,7 +37,7 @@ const NOTHING_YET: &[u8] = b"null";
 
 /// What is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
+pub(crate) enum Content {
     /// A string of so many bytes, quotes included.
     Text {
         /// At least what the head and the quotes need.
@@ -51,7 +51,7 @@ pub enum Content {
 
 /// How often there is a new version.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pacing {
+pub(crate) enum Pacing {
     /// So many a second from [`Upstream::begin_in`] on, each of which is answered.
     Every(f64),
     /// As `Upstream::pacer` says; only the newest is answered.
@@ -93,17 +93,17 @@ impl Pace {
 
 /// What an upstream has done.
 #[derive(Clone, Debug)]
-pub struct Served {
+pub(crate) struct Served {
     /// How late each version was answered that was waited for.
-    pub lag: Latencies,
+    pub(crate) lag: Latencies,
     /// Requests that came.
-    pub requests: u64,
+    pub(crate) requests: u64,
     /// Versions that were answered, and what is there before the first.
-    pub versions: u64,
+    pub(crate) versions: u64,
 }
 
 /// A running upstream. Dropping it ends it.
-pub struct Upstream {
+pub(crate) struct Upstream {
     address: SocketAddr,
     serving: Arc<Serving>,
     thread: Option<JoinHandle<()>>,
@@ -133,7 +133,7 @@ struct State {
 
 impl Upstream {
     /// Starts one on loopback, with versions of `content`. Its first answer takes `hesitates`.
-    pub fn start(content: Content, pacing: Pacing, hesitates: Duration) -> Result<Self, Error> {
+    pub(crate) fn start(content: Content, pacing: Pacing, hesitates: Duration) -> Result<Self, Error> {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::io("the upstream's address"))?;
         let address = listener.local_addr().map_err(Error::io("the upstream's address"))?;
@@ -159,7 +159,7 @@ impl Upstream {
     }
 
     /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
@@ -169,7 +169,7 @@ impl Upstream {
     }
 
     /// Says when version 0 is due.
-    pub fn begin_in(&self, span: Duration) {
+    pub(crate) fn begin_in(&self, span: Duration) {
         let base_ns = monotonic_ns() + span.as_nanos() as u64;
         if let Pacing::Every(rate_hz) = self.serving.pacing {
             self.serving.change(|state| state.pace = Some(Pace { first: 0, base_ns, rate_hz }));
@@ -182,7 +182,7 @@ impl Upstream {
     }
 
     /// Ends it; returns what it has done.
-    pub fn stop(mut self) -> Served {
+    pub(crate) fn stop(mut self) -> Served {
         self.end();
         self.serving.lock().served.clone()
     }

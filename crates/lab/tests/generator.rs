@@ -92,11 +92,6 @@ fn nothing_is_taken_off_where_idle_connections_are_not_looked_at() {
 }
 
 #[test]
-fn masks_with_a_key() {
-    check_honest(false, |spec| spec.mask = [0xde, 0xad, 0xbe, 0xef], echo(), None);
-}
-
-#[test]
 fn a_closed_loop_has_one_message_under_way_on_each() {
     // The first message of each counts, however long it takes.
     let load =

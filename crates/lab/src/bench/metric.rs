@@ -116,9 +116,7 @@ impl Metric {
     }
 
     pub(crate) fn of_name(name: &str) -> Result<Self, Error> {
-        let known: Vec<&str> = Self::ALL.iter().map(|metric| metric.name()).collect();
-        let found = Self::ALL.iter().copied().find(|metric| metric.name() == name);
-        found.ok_or_else(|| Error::unknown("figure", name, &known))
+        crate::named("figure", name, Self::ALL, |metric| metric.name()).copied()
     }
 
     /// Whether it says what went wrong, so that an invalid run gives it nevertheless. System calls are counted in a run of their

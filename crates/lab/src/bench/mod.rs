@@ -217,12 +217,7 @@ pub(crate) fn run_cases(
 
 /// The cases of these names.
 fn choose(known: &[Case], names: &[String]) -> Result<Vec<Case>, Error> {
-    let find = |name: &String| {
-        known.iter().find(|case| case.name == *name).cloned().ok_or_else(|| {
-            let known: Vec<&str> = known.iter().map(|case| case.name).collect();
-            Error::unknown("case", name, &known)
-        })
-    };
+    let find = |name: &String| crate::named("case", name, known, |case| case.name).cloned();
     if names.is_empty() { Ok(known.to_vec()) } else { names.iter().map(find).collect() }
 }
 

@@ -3,8 +3,6 @@
 //! The capacity is what is delivered while far too much is offered. The phases offer multiples of it. A server with a policy that
 //! keeps the newest value only skips versions, disconnects nobody, keeps its memory, and is as up to date afterwards as before.
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::time::Duration;
 
 use super::running::Ran;
@@ -34,17 +32,16 @@ pub(super) struct Phase {
 }
 
 /// Sets what is offered, as the generator reports how the load goes.
-#[derive(Clone)]
-pub(super) struct Conductor(Rc<RefCell<State>>);
-
-struct State {
+pub(super) struct Conductor {
     pacer: Pacer,
     clients: f64,
     phase: Duration,
     began_ns: u64,
     delivered_hz: Vec<f64>,
-    capacity_hz: f64,
-    phases: Vec<Phase>,
+    /// Versions a second that all can be sent.
+    pub(super) capacity_hz: f64,
+    /// Those that came.
+    pub(super) phases: Vec<Phase>,
 }
 
 /// How long all of it takes.
@@ -54,41 +51,24 @@ pub(crate) fn lasts(phase: Duration) -> Duration {
 
 impl Conductor {
     pub(super) fn new(pacer: Pacer, clients: usize, phase: Duration) -> Self {
-        Self(Rc::new(RefCell::new(State {
-            pacer,
-            clients: clients.max(1) as f64,
-            phase,
-            began_ns: 0,
-            delivered_hz: Vec::new(),
-            capacity_hz: 0.0,
-            phases: Vec::new(),
-        })))
+        let clients = clients.max(1) as f64;
+        let (delivered_hz, phases) = (Vec::new(), Vec::new());
+        Self { pacer, clients, phase, began_ns: 0, delivered_hz, capacity_hz: 0.0, phases }
     }
 
     /// The load begins.
-    pub(super) fn begin(&self) {
-        let mut state = self.0.borrow_mut();
-        state.began_ns = monotonic_ns();
-        state.pacer.set_rate_hz(SATURATING_HZ);
+    pub(super) fn begin(&mut self) {
+        self.began_ns = monotonic_ns();
+        self.pacer.set_rate_hz(SATURATING_HZ);
     }
 
     /// A second of the load has passed.
-    pub(super) fn hear(&self, live: &Live) {
-        let mut state = self.0.borrow_mut();
-        let began_ns = state.began_ns;
-        if began_ns > 0 {
-            state.step(Duration::from_nanos(monotonic_ns() - began_ns), live.delivered_hz);
+    pub(super) fn hear(&mut self, live: &Live) {
+        if self.began_ns > 0 {
+            self.step(Duration::from_nanos(monotonic_ns() - self.began_ns), live.delivered_hz);
         }
     }
 
-    /// Versions a second that all can be sent, and the phases that came.
-    pub(super) fn phases(&self) -> (f64, Vec<Phase>) {
-        let state = self.0.borrow();
-        (state.capacity_hz, state.phases.clone())
-    }
-}
-
-impl State {
     fn step(&mut self, at: Duration, delivered_hz: f64) {
         if at < SATURATES {
             self.delivered_hz.extend((at >= SATURATED_AFTER).then_some(delivered_hz));

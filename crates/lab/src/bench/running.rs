@@ -3,7 +3,9 @@
 //! Where a server's process can't hold the connections of a case, several of its processes share them out, and what they use
 //! is added up; the same machinery starts those who misbehave beside a load, in generators of their own, and the proxy between.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -257,14 +259,14 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     };
     let before = servers.memory()?;
     let kernel_grown_from = kernel_bytes().map_err(Error::io("the kernel's memory"))?;
-    let conductor = overload.zip(upstream.as_ref());
-    let conductor =
-        conductor.map(|(phase, upstream)| Conductor::new(upstream.pacer(), case.connections, phase));
+    let conductor = overload.zip(upstream.as_ref()).map(|(phase, upstream)| {
+        Rc::new(RefCell::new(Conductor::new(upstream.pacer(), case.connections, phase)))
+    });
     let (bar, conducting) = (options.live.clone(), conductor.clone());
     let watch = (bar.is_some() || conducting.is_some()).then(|| {
         Box::new(move |live: &Live| {
             bar.iter().for_each(|bar| bar.tell(live));
-            conducting.iter().for_each(|conductor| conductor.hear(live));
+            conducting.iter().for_each(|conductor| conductor.borrow_mut().hear(live));
         }) as Box<dyn Fn(&Live)>
     });
     let mut workers = Workers::connect_watched(&options.invocation, &spec, watch).map_err(lost)?;
@@ -290,7 +292,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let (engine_before, versions_before) = (read_engine()?, read_versions());
     // What strace uses, or a server of which no process is known, can't be told from others.
     let machine = Machine::now(&ours, counter.is_none() && !servers.first.is_empty());
-    conductor.iter().for_each(Conductor::begin);
+    conductor.iter().for_each(|conductor| conductor.borrow_mut().begin());
     let result = workers.run();
     let (stolen_share, others_share) = machine.since();
     let through_engine = read_engine()?.saturating_sub(engine_before) as f64;
@@ -331,7 +333,10 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         processes,
         started,
         engine_bytes,
-        overload: conductor.map(|conductor| conductor.phases()),
+        overload: conductor.map(|conductor| {
+            let conductor = conductor.borrow();
+            (conductor.capacity_hz, conductor.phases.clone())
+        }),
         upstream_requests,
         upstream_ratio,
         calls,

@@ -76,8 +76,8 @@ fn a_bad_description_is_told_and_the_others_are_there() {
         assert!(error.contains("no server `one-of-one`") && error.contains(expect), "{error}");
     };
     check("about = 1", "about");
-    check(&format!("{sound}[protocols]\nsmoke = \"/\""), "no protocol `smoke`");
-    check(&format!("{sound}always = \"fog\"\n[protocols]"), "no protocol `fog`");
+    check(&format!("{sound}[protocols]\nsmoke = \"/\""), "unknown variant `smoke`");
+    check(&format!("{sound}always = \"fog\"\n[protocols]"), "unknown variant `fog`");
     check(&format!("{sound}[protocols]\n[versions]\nx = 1"), "a version, or { command");
     check(&format!("{sound}[protocols]\n[versions]\nx = {{ comand = [] }}"), "a version, or { command");
     check(&format!("{sound}[protocols]\n[versions]\nx = {{ command = [] }}"), "version of `x` is empty");

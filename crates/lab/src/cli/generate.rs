@@ -21,8 +21,6 @@ enum Mode {
     EchoClosed,
     /// One connection publishes, all receive.
     Fanout,
-    /// Receive what the server publishes.
-    Receive,
     /// Hold connections.
     Idle,
     /// Cut all connections and come back at once; then one publishes.
@@ -62,7 +60,7 @@ pub(super) struct GenerateArguments {
     /// How many connections.
     #[arg(long, default_value_t = 100)]
     connections: usize,
-    /// Payload in bytes, at least 44; with `receive`, what the server was told.
+    /// Payload in bytes, at least 44.
     #[arg(long, default_value_t = 64)]
     bytes: usize,
     /// Messages, publications or connections a second.
@@ -83,9 +81,6 @@ pub(super) struct GenerateArguments {
     /// The core to be pinned to.
     #[arg(long)]
     core: Option<usize>,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
 }
 
 pub(super) fn generate(arguments: GenerateArguments, out: &mut dyn Write) -> Result<(), Error> {
@@ -107,7 +102,6 @@ pub(super) fn generate(arguments: GenerateArguments, out: &mut dyn Write) -> Res
             count: count(measure).max(1),
             publisher: Publisher::Own,
         },
-        Mode::Receive => LoadSpec::Receive { bytes, measure },
         Mode::Idle => LoadSpec::Idle { hold: measure },
         Mode::Budget => {
             let every = Duration::from_secs(1);
@@ -130,12 +124,7 @@ pub(super) fn generate(arguments: GenerateArguments, out: &mut dyn Write) -> Res
     spec.core = arguments.core;
     end_children_on_signal(|| ());
     let outcome = Workers::connect(&Invocation::current()?, &spec)?.run()?;
-    let text = if arguments.json {
-        serde_json::to_string(&outcome).map_err(|error| Error::Usage(error.to_string()))? + "\n"
-    } else {
-        describe(&outcome)
-    };
-    out.write_all(text.as_bytes()).map_err(Error::io("printing"))
+    super::print(out, describe(&outcome))
 }
 
 fn describe(outcome: &Outcome) -> String {

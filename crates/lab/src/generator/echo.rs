@@ -1,4 +1,4 @@
-//! Echo, open and closed loop, and receiving what the server publishes by itself.
+//! Echo, open and closed loop, and receiving the versions of a document.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -96,10 +96,11 @@ pub(super) fn closed(
     Ok(())
 }
 
-/// Receives what the server publishes by its own timer.
-pub(super) fn receive(pool: &mut ConnectionPool, bytes: usize, measure: Duration) -> Result<(), Error> {
-    let document = pool.spec.document.map(|shape| Document::new(shape).text().len());
-    let bytes = document.unwrap_or(bytes.max(payload::TIMED_BYTES));
+/// See [`super::LoadSpec::Receive`].
+pub(super) fn receive(pool: &mut ConnectionPool, measure: Duration) -> Result<(), Error> {
+    let shape =
+        pool.spec.document.ok_or_else(|| Error::Generator("there is no document to receive".into()))?;
+    let bytes = Document::new(shape).text().len();
     let mut load = Timed { bytes, measured_ns: 0..u64::MAX };
     let begin = pool.read_clocks();
     pool.turn_for(measure, &mut load)?;

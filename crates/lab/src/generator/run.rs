@@ -18,6 +18,9 @@ use crate::measure::pin_current;
 /// How long connections may take beyond what their rate needs.
 const CONNECT_SLACK: Duration = Duration::from_secs(30);
 
+/// Connections under way at once.
+const CONNECTING_MAX: usize = 256;
+
 /// Looks at what the server takes while connections are opened.
 const OPENING_POINTS: usize = 20;
 
@@ -105,7 +108,7 @@ fn run_on_open(
         LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher } => {
             fanout::run(pool, fanout::Plan { bytes, rate_hz, warm_up, count, publisher })
         }
-        LoadSpec::Receive { bytes, measure } => echo::receive(pool, bytes, measure),
+        LoadSpec::Receive { measure } => echo::receive(pool, measure),
         LoadSpec::Topics(plan) => topics::run(pool, &plan),
         LoadSpec::Presence { moving, rate_hz, measure } => presence::run(pool, moving, rate_hz, measure),
         LoadSpec::Chat(plan) => chat::run(pool, &plan),
@@ -175,11 +178,7 @@ pub(super) fn open_all(pool: &mut ConnectionPool, load: &mut impl Load) -> Resul
             )));
         }
         let mut burst = 0;
-        while next <= now
-            && burst < 16
-            && pool.begun() < total
-            && pool.begun() - settled < pool.spec.connecting_max
-        {
+        while next <= now && burst < 16 && pool.begun() < total && pool.begun() - settled < CONNECTING_MAX {
             pool.begin()?;
             next += every;
             burst += 1;

@@ -46,12 +46,8 @@ pub struct Spec {
     pub first_source: u8,
     /// Connections begun per second.
     pub connect_rate_hz: f64,
-    /// Connections under way at once.
-    pub connecting_max: usize,
     /// A payload sent on each connection once it is open, such as a subscription. It isn't escaped.
     pub hello: Option<String>,
-    /// The key that frames are masked with (RFC 6455 section 5.3). Zero costs neither side more than it must.
-    pub mask: [u8; 4],
     /// How long to watch the connections doing nothing, before the load.
     pub idle: Duration,
     /// How long to wait, after the end of an echo or a fan-out, for what hasn't come yet; what comes later counts as missing.
@@ -91,9 +87,7 @@ impl Spec {
             connections,
             first_source: 0,
             connect_rate_hz: 4000.0,
-            connecting_max: 256,
             hello: None,
-            mask: [0; 4],
             idle: Duration::from_secs(1),
             late: LATE,
             slices: 0,
@@ -171,10 +165,8 @@ pub enum LoadSpec {
         /// The measurement.
         measure: Duration,
     },
-    /// The server publishes by itself; each connection receives what comes, from any number on.
+    /// Each connection receives the versions of the document that it is subscribed to, from any number on.
     Receive {
-        /// Payload.
-        bytes: usize,
         /// The measurement.
         measure: Duration,
     },
@@ -227,7 +219,7 @@ impl LoadSpec {
             Self::Fanout { rate_hz, warm_up, count, .. } => {
                 Duration::from_secs_f64((warm_up + count) as f64 / rate_hz)
             }
-            Self::Receive { measure, .. } | Self::Presence { measure, .. } => *measure,
+            Self::Receive { measure } | Self::Presence { measure, .. } => *measure,
             Self::Idle { hold } => *hold,
             Self::Misbehave { lasts, .. } | Self::Follow { lasts } => *lasts,
             _ => Duration::ZERO,

@@ -16,6 +16,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::server::group_of;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -92,7 +93,11 @@ fn end_children() {
         let _ = kill_process_group(*group, Signal::TERM);
     }
     let deadline = Instant::now() + END_WITHIN;
-    let is_there = |group: &Pid| test_kill_process_group(*group).is_ok() && !is_zombie(*group);
+    // One that only waits to be waited for is over.
+    let is_there = |group: &Pid| {
+        let leader = group.as_raw_nonzero().get().unsigned_abs();
+        test_kill_process_group(*group).is_ok() && group_of(leader).is_some()
+    };
     while groups.iter().any(is_there) && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(5));
     }
@@ -100,11 +105,4 @@ fn end_children() {
         let _ = kill_process_group(group, Signal::KILL);
     }
     std::mem::forget(children);
-}
-
-/// Whether its leader has ended, and only waits to be waited for.
-fn is_zombie(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    // After the name, which may hold anything but is in parentheses.
-    stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
 }

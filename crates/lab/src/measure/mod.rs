@@ -17,8 +17,8 @@ pub use cpu::CpuClock;
 pub use interrupt::{Ward, end_children_on_signal, exit_after_signal_by, is_over};
 pub use memory::{ProcessMemory, kernel_bytes, memfd_bytes, resident_bytes, socket_bytes};
 pub use namespace::{
-    Namespace, bound_receive_buffers, congestion_control, enter_namespace, is_fit_for_namespaces,
-    is_in_namespace, left_out,
+    bound_receive_buffers, congestion_control, enter_namespace, is_fit_for_namespaces, is_in_namespace,
+    left_out,
 };
 pub use pin::{Pinned, cores, pin_current, take_priority};
 pub use server::{Server, ServerCommand};

@@ -15,15 +15,6 @@ const INSIDE: &str = "STENTOR_LAB_CONGESTION";
 /// The same: who was left out before, separated by commas.
 const LEFT_OUT: &str = "STENTOR_LAB_LEFT_OUT";
 
-/// What became of [`enter_namespace`].
-#[derive(Debug)]
-pub enum Namespace {
-    /// This process is in one whose loopback uses the named congestion control.
-    Inside(String),
-    /// There is none; the reason, in words.
-    Refused(String),
-}
-
 /// Whether this process is in such a namespace, where there is no way out.
 pub fn is_in_namespace() -> bool {
     env::var_os(INSIDE).is_some()
@@ -36,18 +27,16 @@ pub fn left_out() -> Option<Vec<String>> {
 }
 
 /// Runs this program again, with the same arguments, in a network namespace whose loopback uses
-/// `congestion` (such as `cubic`); returns only in there, or where that is not allowed. Who is `left_out` is told in there.
-pub fn enter_namespace(congestion: &str, left_out: &[String]) -> Namespace {
+/// `congestion` (such as `cubic`). Returns only in there, with the name of that, or where it is not allowed, with the reason. Who is
+/// `left_out` is told in there.
+pub fn enter_namespace(congestion: &str, left_out: &[String]) -> Result<String, String> {
     if let Ok(inside) = env::var(INSIDE) {
-        return Namespace::Inside(inside);
+        return Ok(inside);
     }
     if !congestion.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_') {
-        return Namespace::Refused(format!("`{congestion}` is no name of a congestion control"));
+        return Err(format!("`{congestion}` is no name of a congestion control"));
     }
-    let program = match env::current_exe() {
-        Ok(program) => program,
-        Err(error) => return Namespace::Refused(format!("this program's path is unknown: {error}")),
-    };
+    let program = env::current_exe().map_err(|error| format!("this program's path is unknown: {error}"))?;
     let unshare = unshare_arguments();
     let routes = format!(
         "ip link set lo up && \
@@ -55,9 +44,7 @@ pub fn enter_namespace(congestion: &str, left_out: &[String]) -> Namespace {
          ip route change local 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1 congctl {congestion}"
     );
     // Tried first without consequence, so that a refusal leaves this process as it was.
-    if let Err(why) = try_namespace(&unshare, &routes) {
-        return Namespace::Refused(why);
-    }
+    try_namespace(&unshare, &routes)?;
     let error = Command::new("unshare")
         .args(&unshare)
         .args(["sh", "-c", &format!("{routes} && exec \"$0\" \"$@\"")])
@@ -66,7 +53,7 @@ pub fn enter_namespace(congestion: &str, left_out: &[String]) -> Namespace {
         .env(INSIDE, congestion)
         .env(LEFT_OUT, left_out.join(","))
         .exec();
-    Namespace::Refused(format!("unshare can't be run: {error}"))
+    Err(format!("unshare can't be run: {error}"))
 }
 
 fn unshare_arguments() -> Vec<&'static str> {

@@ -168,7 +168,7 @@ impl Drop for Server {
 
 /// The process group of `pid`, the fifth field of proc_pid_stat(5); `None` where there is no such process, or it is over. Its name
 /// may have blanks and parentheses in it.
-fn group_of(pid: u32) -> Option<u32> {
+pub(super) fn group_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let (state, _parent) = (fields.next()?, fields.next()?);

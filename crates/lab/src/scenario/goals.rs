@@ -175,7 +175,7 @@ fn many(
         shape.bytes / 1000,
         shape.changes
     );
-    let load = LoadSpec::Receive { bytes: shape.bytes, measure: effort.span(10.0, 4.0, 2.0) };
+    let load = LoadSpec::Receive { measure: effort.span(10.0, 4.0, 2.0) };
     let metrics = &[CpuPerMessage, LatencyP50, LatencyP99, PeakMemory];
     let case = Case::new(name, title, (documents, load), Protocol::StentorV1, metrics).by_feed(Some(shape));
     // So that they are fetched one after the other from then on.

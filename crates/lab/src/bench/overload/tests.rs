@@ -26,16 +26,16 @@ fn phases_follow_the_capacity() {
     let shape = Shape { bytes: 100, changes: 1 };
     let upstream = Upstream::start(Content::Document(shape), Pacing::Newest, Duration::ZERO).unwrap();
     let phase = Duration::from_secs(3);
-    let conductor = Conductor::new(upstream.pacer(), 10, phase);
+    let mut conductor = Conductor::new(upstream.pacer(), 10, phase);
     conductor.begin();
     let mut at = Duration::ZERO;
     while at < lasts(phase) {
         at += Duration::from_secs(1);
         // What comes before the server is saturated doesn't count.
         let delivered_hz = if at < SATURATED_AFTER { 9000.0 } else { 100.0 };
-        conductor.0.borrow_mut().step(at, delivered_hz);
+        conductor.step(at, delivered_hz);
     }
-    let (capacity_hz, phases) = conductor.phases();
+    let Conductor { capacity_hz, phases, .. } = conductor;
     assert!((capacity_hz - 9.0).abs() < 1e-9, "{capacity_hz}");
     assert_eq!(phases.iter().map(|phase| phase.multiple).collect::<Vec<f64>>(), OFFERED);
     assert!(phases.iter().all(|phase| phase.from_ns <= phase.to_ns), "{phases:?}");

@@ -5,7 +5,7 @@ fn the_first_line_is_the_version_or_why_there_is_none() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let check = |command: &[&str], expect: &str| {
         let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
-        assert_eq!(ask(&command, folder, Duration::from_secs(60)), expect, "{command:?}");
+        assert_eq!(ask(&command, folder), expect, "{command:?}");
     };
     let shell = |script: &str, expect: &str| check(&["sh", "-c", script], expect);
     shell("echo; echo ' v 1.2 '; echo more", "v 1.2");
@@ -15,21 +15,11 @@ fn the_first_line_is_the_version_or_why_there_is_none() {
     shell("cat Cargo.toml | head -1", "[package]");
     shell("printf 'a\\033[1mb\\377'", "a [1mb\u{fffd}");
     shell("printf x; exec sleep 0", "x");
-    // More than is kept, and than a pipe holds.
-    shell("yes | tr -d '\\n' | head -c 200000", &format!("{}…", "y".repeat(199)));
+    // More than is kept.
+    shell("yes | tr -d '\\n' | head -c 2000", &format!("{}…", "y".repeat(199)));
     check(&["stentor-nobody", "--version"], "unknown: stentor-nobody can't be run");
     shell("exit 3", "unknown: sh fails");
     shell("echo no such option >&2; exit 2", "unknown: sh fails: no such option");
     shell("true", "unknown: sh says nothing");
     check(&[], "unknown: nothing is said to be run");
-}
-
-#[test]
-fn one_that_does_not_end_is_ended() {
-    let within = Duration::from_secs(1);
-    let command = ["sh", "-c", "echo 1.2; sleep 600"].map(str::to_owned);
-    assert_eq!(ask(&command, Path::new("/"), within), "unknown: sh doesn't end within 1 s");
-    // What it has left behind, with its pipe, isn't waited for either.
-    let command = ["sh", "-c", "sleep 600 & echo 1.2"].map(str::to_owned);
-    assert!(ask(&command, Path::new("/"), within).starts_with("unknown: sh "));
 }

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use memchr::memmem;
 
 use super::ClientEvent;
-use crate::payload::{self, HEAD_BYTES, Head, TIMED_BYTES, is_padding};
+use crate::payload::{self, HEAD_BYTES, Head, SEQUENCE_DIGITS, TIMED_BYTES, is_padding};
 
 /// Bytes of a message without a payload: handshakes, heartbeats, events of other names.
 pub(super) const OTHER_BYTES_MAX: usize = 64 * 1024;
@@ -34,8 +34,8 @@ pub(super) struct Envelope {
     close: Box<[u8]>,
     /// Whether it is around other messages as well, which don't begin with a digit.
     pub(super) around_others: bool,
-    /// Of a payload's head, at most [`HEAD_BYTES`].
-    pub(super) head_bytes: usize,
+    /// Whether payloads have room for a time and a checksum, and not for their number alone.
+    pub(super) has_checksums: bool,
 }
 
 impl Envelope {
@@ -45,7 +45,7 @@ impl Envelope {
         let (between, close) = rest.split_once('*').unwrap_or(("", rest));
         assert!(close.len() <= TAIL_BYTES_MAX, "{close:?}");
         let [open, between, close] = [open, between, close].map(|part| part.as_bytes().into());
-        Self { open, between, close, around_others: false, head_bytes: HEAD_BYTES }
+        Self { open, between, close, around_others: false, has_checksums: true }
     }
 
     /// Appends a message with this payload.
@@ -55,13 +55,9 @@ impl Envelope {
         }
     }
 
-    fn has_checksums(&self) -> bool {
-        self.head_bytes == HEAD_BYTES
-    }
-
     /// Whether its payloads needn't be whole to be looked at.
     fn is_streamed(&self) -> bool {
-        self.has_checksums() && self.between.is_empty()
+        self.has_checksums && self.between.is_empty()
     }
 
     /// Reads a whole message: one without a payload is returned. Of a payload that came in pieces, it may lack those that
@@ -111,10 +107,11 @@ impl Envelope {
         complete: bool,
         quote_bytes: usize,
     ) -> ClientEvent {
-        let (head, rest) = payload.split_at_checked(self.head_bytes).unwrap_or((b"", payload));
+        let head_bytes = if self.has_checksums { HEAD_BYTES } else { SEQUENCE_DIGITS };
+        let (head, rest) = payload.split_at_checked(head_bytes).unwrap_or((b"", payload));
         let intact = match streamed {
             Some(Streamed { checksum, .. }) => payload::has_checksum(head, payload::append(checksum, rest)),
-            None if self.has_checksums() => payload::is_intact(payload),
+            None if self.has_checksums => payload::is_intact(payload),
             None => !head.is_empty() && is_padding(rest),
         };
         let streamed_bytes = streamed.map_or(0, |streamed| streamed.bytes);

@@ -54,7 +54,7 @@ pub use self::spoken::Protocol;
 use self::streaming::StreamingClient;
 use self::websocket::WebSocketClient;
 use super::{LoadSpec, Spec};
-use crate::payload::{HEAD_BYTES, Head, SEQUENCE_DIGITS, TIMED_BYTES};
+use crate::payload::Head;
 
 /// Bytes of a refused request's answer that an error message quotes.
 const TOLD_BYTES: usize = 100;
@@ -111,7 +111,6 @@ pub(super) struct Dialect {
     path: String,
     /// Of all clients, or one for each.
     pub(super) tokens: Vec<String>,
-    mask: [u8; 4],
     /// Whether clients of a WebSocket require permessage-deflate.
     deflate: bool,
     /// Where clients are subscribed to one whose document is known.
@@ -221,13 +220,7 @@ impl Dialect {
             );
         let templates = if is_call { [centrifuge::CALL; 2] } else { spec.protocol.templates() };
         let [outbound, mut inbound] = templates.map(Envelope::around);
-        inbound.head_bytes = match spec.load {
-            // Too short for a time.
-            LoadSpec::Budget { .. } => SEQUENCE_DIGITS,
-            // Not written here.
-            LoadSpec::Receive { .. } => TIMED_BYTES,
-            _ => HEAD_BYTES,
-        };
+        inbound.has_checksums = !matches!(spec.load, LoadSpec::Budget { .. });
         // Strings of Primus's own stand in the same quotes, and lines of NATS's are lines as well.
         inbound.around_others =
             matches!(spec.protocol, Protocol::Primus | Protocol::Primus6 | Protocol::Nats);
@@ -238,7 +231,6 @@ impl Dialect {
             host: spec.target.to_string(),
             path,
             tokens: Vec::new(),
-            mask: spec.mask,
             deflate: spec.deflate,
             feed: spec.document.map(Feed::new),
         }

@@ -8,15 +8,14 @@ use stentor_wire::engineio;
 macro_rules! protocols {
     ($($(#[$attribute:meta])* $name:ident $key:literal $path:literal $outbound:tt $inbound:tt)*) => {
         /// What a generator speaks.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
+        )]
         pub enum Protocol {
             $($(#[$attribute])* #[serde(rename = $key)] #[value(name = $key)] $name,)*
         }
 
         impl Protocol {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$name),*];
-
             /// The name on command lines.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => $key),* }

@@ -25,6 +25,9 @@ use super::{
     socketio09,
 };
 
+/// The key that frames are masked with (RFC 6455 section 5.3). Zero costs neither side more than it must.
+const MASK: Option<[u8; 4]> = Some([0; 4]);
+
 /// Bytes of a message that is needed whole.
 const WHOLE_BYTES_MAX: usize = 16 << 20;
 
@@ -150,7 +153,7 @@ impl WebSocketClient {
     fn upgrade(&mut self, dialect: &Dialect, key: u128, path: &str, out: &mut Vec<u8>) {
         self.opening = Some(Box::new(match &self.frames {
             Frames::Rfc(_) => Opening::Upgrading(Handshake::begin(dialect, key, path, out)),
-            Frames::Hixie(_) => Opening::UpgradingHixie(HixieHandshake::begin(dialect, key, path, out)),
+            Frames::Hixie(_) => Opening::UpgradingHixie(HixieHandshake::begin(dialect, path, out)),
         }));
     }
 
@@ -304,7 +307,7 @@ impl Ear<'_> {
     fn control(&mut self, opcode: u8, payload: &[u8]) -> Result<(), Fault> {
         match opcode {
             8 => return Err(Fault::Ended("a close frame".to_owned())),
-            9 => encode(&mut self.out.main, Opcode::Pong, payload, false, Some(self.dialect.mask)),
+            9 => encode(&mut self.out.main, Opcode::Pong, payload, false, MASK),
             _ => {}
         }
         Ok(())
@@ -321,7 +324,7 @@ fn write_message(dialect: &Dialect, text: &[u8], out: &mut Vec<u8>) {
         Protocol::SocketIo07 => hixie::write_text(out, text),
         protocol => {
             let opcode = if protocol.is_binary() { Opcode::Binary } else { Opcode::Text };
-            encode(out, opcode, text, false, Some(dialect.mask));
+            encode(out, opcode, text, false, MASK);
         }
     }
 }
