@@ -9,7 +9,6 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
 
 use crate::Error;
 use crate::bench::{Application, Contestant, Options, median};
@@ -38,12 +37,12 @@ pub(crate) struct Plan {
     seconds: f64,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ceiling {
     pub rows: Vec<Row>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub load: String,
     /// The generator's CPU per message, the median run's; microseconds.

@@ -100,11 +100,11 @@ impl Plot {
 }
 
 /// The begin of a picture, on white.
-fn opened(label: &str, height: usize) -> String {
+fn opened(label: &str, width: u32, height: usize) -> String {
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"{label}\" width=\"{WIDTH}\" height=\"{height}\" \
-         viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"13\" fill=\"#3c424a\">\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"{label}\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"13\" fill=\"#3c424a\">\n\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
     )
 }
 
@@ -121,13 +121,16 @@ pub(crate) fn svg(plot: &Plot) -> String {
     let (x, y) = rulers(plot, title + 8.0);
     let label = escaped(&format!("{} over {}", plot.up.0, plot.across.0));
     let mut canvas =
-        Canvas { out: opened(&label, height as usize), x, y, entry_at: title + 16.0, letters: b'a' };
+        Canvas { out: opened(&label, WIDTH, height as usize), x, y, entry_at: title + 16.0, letters: b'a' };
     canvas.text((LEFT, 18.0), "font-size=\"14\" font-weight=\"bold\"", &plot.title);
     canvas.axes(plot);
     // The judged server's, the first, over all others.
     let drawn = || plot.lines.iter().filter(|line| !line.points.is_empty());
     drawn().rev().for_each(|line| canvas.line(line));
     drawn().for_each(|line| canvas.line_entry(line));
+    for line in plot.lines.iter().filter(|line| line.points.is_empty()) {
+        canvas.entry(&format!("{}: no valid figures", line.name), 0.0, "");
+    }
     if !plot.marks.is_empty() {
         canvas.entry("published:", 0.0, "");
     }

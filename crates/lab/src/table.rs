@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+/// The heading of a column that belongs to the one before it: a page has both in one cell, so that it fits on a phone.
+pub(crate) const RATIO: &str = "ratio";
 /// Longer cells are text, also where they begin with a digit.
 const FIGURE_BYTES_MAX: usize = 30;
 
@@ -34,6 +36,12 @@ impl Table {
         for (nth, row) in self.0.iter().enumerate() {
             out.push_str("<tr>");
             for (column, cell) in row.iter().enumerate() {
+                if self.0[0].get(column).is_some_and(|heading| heading == RATIO) {
+                    if nth > 0 && !cell.is_empty() {
+                        out += &format!("<small>{}</small>", escaped(cell));
+                    }
+                    continue;
+                }
                 let is_figure = cell.len() <= FIGURE_BYTES_MAX
                     && cell.starts_with(|first: char| first.is_ascii_digit() || "–≤≥".contains(first));
                 out.push_str(match (nth, column) {

@@ -1,5 +1,5 @@
 //! Pages made again from results: of one that was written before there were ages, connections and the marks of a virtual machine
-//! in them (November 2026), and of several at once.
+//! in them (November 2026), and of a folder.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -8,17 +8,16 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Makes a page of so many times the old result; returns whether it was made, what was said, and the page.
-fn report(times: usize, arguments: &[&str]) -> (bool, String, String) {
-    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/results/chat-rtt.json");
+/// Makes a page of a result; returns whether it was made, what was said, and the page.
+fn report(result: &str) -> (bool, String, String) {
+    let result = Path::new(env!("CARGO_MANIFEST_DIR")).join(result);
     // Tests run at once, each with a page of its own.
     static PAGES: AtomicU32 = AtomicU32::new(0);
     let (process, number) = (std::process::id(), PAGES.fetch_add(1, Ordering::Relaxed));
     let page = std::env::temp_dir().join(format!("stentor-lab-report-{process}-{number}.html"));
     let output = Command::new(env!("CARGO_BIN_EXE_stentor-lab"))
         .arg("report")
-        .args(std::iter::repeat_n(old, times))
-        .args(arguments)
+        .arg(result)
         .arg("--page")
         .arg(&page)
         .output()
@@ -31,7 +30,7 @@ fn report(times: usize, arguments: &[&str]) -> (bool, String, String) {
 
 #[test]
 fn an_old_result_still_has_a_page() {
-    let (success, said, page) = report(1, &[]);
+    let (success, said, page) = report("tests/results/chat-rtt.json");
     assert!(success && said.contains(".html"), "{said}");
     let position = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
     // In this order: the answer, the table, the plot with what was published, and how it was measured.
@@ -42,14 +41,6 @@ fn an_old_result_still_has_a_page() {
     for loads in ["http", "src=", "<link", "<script", "url("] {
         assert!(!page.contains(loads), "{loads}");
     }
-}
-
-#[test]
-fn several_results_are_one_page() {
-    let (success, said, page) = report(2, &[]);
-    assert!(success, "{said}");
-    assert!(page.contains("<h1>2 results</h1>") && page.contains("id=\"r1\""), "{page}");
-    assert_eq!(page.matches("<svg ").count(), 4);
 }
 
 #[test]
@@ -106,7 +97,7 @@ fn the_published_chart_is_made_from_its_result() {
 
 #[test]
 fn what_is_no_result_is_told() {
-    let (success, said, page) = report(1, &[concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+    let (success, said, page) = report("Cargo.toml");
     assert!(!success && said.contains("Cargo.toml: no result of a scenario") && page.is_empty(), "{said}");
 }
 

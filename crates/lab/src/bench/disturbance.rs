@@ -110,7 +110,7 @@ pub(crate) fn warnings(report: &Report) -> Vec<String> {
     let generator = [
         "The generator used",
         "its core",
-        "Its figures are bounds there. Use fewer connections, a lower rate (--echo-rate) or a faster core (--generator-core).",
+        "Those servers could do more: their rates are lower bounds. Use fewer connections, a lower rate (--echo-rate) or a faster core (--generator-core).",
     ];
     warn(GENERATOR, OWN_CPU_MAX, generator);
     let mhz: Vec<f64> = runs().filter_map(|run| run.context.get(FREQUENCY).copied()).collect();

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::sentence;
 use super::stats::{Rule, is_difference, median, ratio_interval, ratios, resolution, suffices};
 use super::{Case, Curve, Interval, LAG, Metric, Trial, separated};
-use crate::table::Table;
+use crate::table::{RATIO, Table};
 
 /// Everything.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -276,15 +276,16 @@ impl CaseReport {
     pub(crate) fn table(&self) -> Table {
         // One server alone has no ratios.
         let alone = self.servers.len() < 2;
-        let columns = self.metrics.iter().flat_map(|metric| [metric.label(), "ratio"]);
-        let columns = columns.filter(|name| !alone || *name != "ratio");
+        let columns = self.metrics.iter().flat_map(|metric| [metric.label(), RATIO]);
+        let columns = columns.filter(|name| !alone || *name != RATIO);
         let mut table = Table::new(std::iter::once("server").chain(columns).chain(["valid runs"]));
         for server in &self.servers {
             let mut row = vec![server.name.clone()];
             for metric in &self.metrics {
                 row.push(server.medians.get(metric).map_or("–".to_owned(), |value| metric.format(*value)));
                 if !alone {
-                    row.push(server.comparisons.get(metric).map_or(String::new(), Comparison::to_string));
+                    let cell = |comparison: &Comparison| comparison.cell(*metric);
+                    row.push(server.comparisons.get(metric).map_or(String::new(), cell));
                 }
             }
             let sound = self.metrics.first().map_or(0, |main| server.sound(*main).len());
@@ -295,23 +296,37 @@ impl CaseReport {
     }
 }
 
-impl fmt::Display for Comparison {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Comparison {
+    /// Whether the first server is better by this difference; `None` where that isn't known, or can't be said of the metric.
+    pub(super) fn is_better(&self, metric: Metric) -> Option<bool> {
+        let is_more = self.ratio.median > 1.0;
+        (self.differs && metric != Metric::CutOff).then_some(is_more == metric.larger_is_better())
+    }
+
+    fn cell(&self, metric: Metric) -> String {
         let sign = match self.bound {
             Some(Bound::AtLeast) => "≥ ",
             Some(Bound::AtMost) => "≤ ",
-            Some(Bound::Neither) => "bounds: ",
+            Some(Bound::Neither) => "both bounds: ",
             None => "",
         };
         let Interval { median, low, high } = self.ratio;
-        let mark = if self.differs { "*" } else { "" };
-        write!(f, "{sign}{median:.2} ({low:.2}–{high:.2}){mark}")
+        let word = match self.is_better(metric) {
+            Some(true) => " better",
+            Some(false) => " worse",
+            None if self.differs => " differs",
+            None => "",
+        };
+        format!("{sign}{median:.2}× ({low:.2}–{high:.2}){word}")
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "Ratio: the first server's figure divided by this one's; * marks a difference.")?;
+        writeln!(
+            f,
+            "Ratio: the first server's figure divided by this one's, and whether that is better or worse."
+        )?;
         for case in &self.cases {
             writeln!(f, "\n{case}")?;
         }

@@ -1,4 +1,4 @@
-//! Verdicts in sentences: "stentor serves 2.1× ws8's round trips (1.8–2.4×) at 0.45× its CPU per message; p99 latency
+//! Verdicts in sentences: "Better than ws8: stentor serves 2.1× its round trips (1.8–2.4×) at 0.45× its CPU per message; p99 latency
 //! inconclusive: the generator was busy".
 
 use super::report::{Bound, CaseReport, Comparison, ServerReport, Verdict};
@@ -47,7 +47,7 @@ fn of_server(case: &CaseReport, first: &ServerReport, other: &ServerReport) -> S
     }
     let (ours, theirs) = (&first.name, &other.name);
     let mut sentence = match &shown[..] {
-        [] => format!("{ours} and {theirs}: no difference shown"),
+        [] => format!("No difference shown between {ours} and {theirs}"),
         [(main, comparison), rest @ ..] => {
             let verb = match main {
                 Metric::Rate => "serves",
@@ -60,7 +60,12 @@ fn of_server(case: &CaseReport, first: &ServerReport, other: &ServerReport) -> S
                 Metric::Deliveries => "messages",
                 metric => metric.phrase(),
             };
-            let mut sentence = format!("{ours} {verb} {} {theirs}'s {what}", multiple(comparison));
+            let mut sentence = match direction(&shown, case.metrics.first() == Some(main)) {
+                Some(direction) => {
+                    format!("{direction} {theirs}: {ours} {verb} {} its {what}", multiple(comparison))
+                }
+                None => format!("{ours} {verb} {} {theirs}'s {what}", multiple(comparison)),
+            };
             let Interval { low, high, .. } = comparison.ratio;
             match comparison.bound {
                 None => sentence += &format!(" ({}–{}×)", short(low), short(high)),
@@ -76,14 +81,28 @@ fn of_server(case: &CaseReport, first: &ServerReport, other: &ServerReport) -> S
             sentence
         }
     };
-    for open in undecided(&open, first, other) {
+    for open in undecided(case, &open, first, other) {
         sentence += &format!("; {open}");
     }
     sentence
 }
 
+/// How the first server compares by these metrics, of which one `is_decisive` or none; `None` where they are neither good nor bad.
+fn direction(shown: &[(Metric, &Comparison)], is_decisive: bool) -> Option<&'static str> {
+    let has = |better: bool| shown.iter().any(|(metric, shown)| shown.is_better(*metric) == Some(better));
+    match (has(true), has(false), is_decisive) {
+        (true, false, true) => Some("Better than"),
+        (true, false, false) => Some("Partly better than"),
+        (false, true, true) => Some("Worse than"),
+        (false, true, false) => Some("Partly worse than"),
+        (true, true, _) => Some("Better and worse than"),
+        (false, false, _) => None,
+    }
+}
+
 /// Which of these metrics don't differ by much, and then, by reason, which aren't decided.
 fn undecided(
+    case: &CaseReport,
     open: &[(Metric, Option<&Comparison>)],
     first: &ServerReport,
     other: &ServerReport,
@@ -100,7 +119,7 @@ fn undecided(
                 Some(reason(culprit, *metric))
             }
             Some(Comparison { bound: Some(_), .. }) => Some("the generator was at its limit".to_owned()),
-            Some(Comparison { resolution: None, .. }) => Some("too few runs".to_owned()),
+            Some(Comparison { resolution: None, .. }) => Some(few(case, *metric, other)),
             Some(Comparison { resolution: Some(least), ratio, .. }) => {
                 let (percent, ratio) = ((least - 1.0) * 100.0, ratio.median);
                 if *least <= 1.1 {
@@ -127,6 +146,15 @@ fn undecided(
     };
     alike.extend(causes.iter().map(said));
     alike
+}
+
+/// Why there are too few runs to compare the first server, which was measured again, with this one.
+fn few(case: &CaseReport, metric: Metric, other: &ServerReport) -> String {
+    let mut compared = case.servers.first().into_iter().chain([other]).chain(case.servers.last());
+    match compared.find(|server| server.sound(metric).len() < server.trials.len()) {
+        Some(server) => format!("too few valid runs ({}: {})", server.name, reason(server, metric)),
+        None => "too few runs".to_owned(),
+    }
 }
 
 /// "one, two and three".

@@ -34,11 +34,9 @@ pub(super) struct CompareArguments {
 
 #[derive(Args)]
 pub(super) struct ReportArguments {
-    /// The results, JSON files; several, of one scenario or of different ones, come on one page. Of a folder each result gets a
-    /// page and a chart beside it, and `index.html` and `README.md` list them.
-    #[arg(required = true)]
-    results: Vec<PathBuf>,
-    /// Where the page goes [default: beside the result, if it is one; several: report.html].
+    /// A result, a JSON file, or a folder: each result in it gets a page and a chart, and `index.html` and `README.md` list them.
+    result: PathBuf,
+    /// Where the page goes [default: beside the result].
     #[arg(long)]
     page: Option<PathBuf>,
     /// Write a bar chart of the first case of one result to this SVG file, and no page.
@@ -91,9 +89,6 @@ fn percentage(text: &str) -> Result<f64, String> {
 pub(super) struct CeilingArguments {
     #[command(flatten)]
     plan: Plan,
-    /// Also write what was found to this file, as JSON.
-    #[arg(long)]
-    json: Option<PathBuf>,
     #[command(flatten)]
     placing: Placing,
 }
@@ -107,12 +102,7 @@ pub(super) fn run_ceiling(
     options.congestion = arguments.placing.enter(&arguments.placing.congestion, None, progress)?;
     end_children_on_signal(|| ());
     let ceiling = ceiling::run(&arguments.plan, &options, progress)?;
-    print(out, &ceiling)?;
-    if let Some(path) = &arguments.json {
-        let text = serde_json::to_string(&ceiling).map_err(|error| Error::Usage(error.to_string()))?;
-        fs::write(path, text + "\n").map_err(Error::io("writing --json"))?;
-    }
-    Ok(())
+    print(out, &ceiling)
 }
 
 pub(super) fn run_compare(arguments: &CompareArguments, out: &mut dyn Write) -> Result<(), Error> {
@@ -125,27 +115,17 @@ pub(super) fn run_compare(arguments: &CompareArguments, out: &mut dyn Write) -> 
 }
 
 pub(super) fn run_report(arguments: &ReportArguments, out: &mut dyn Write) -> Result<(), Error> {
-    if let [folder] = &arguments.results[..]
-        && folder.is_dir()
-    {
-        return report_folder(folder, out);
+    if arguments.result.is_dir() {
+        return report_folder(&arguments.result, out);
     }
-    let kept = arguments.results.iter().map(|path| Record::read(path));
-    let kept: Vec<Record> = kept.collect::<Result<_, _>>()?;
+    let kept = Record::read(&arguments.result)?;
     if let Some(path) = &arguments.chart {
-        let [kept] = &kept[..] else {
-            return Err(Error::Usage("--chart needs exactly one result".into()));
-        };
         let case = kept.report.cases.first().ok_or_else(|| Error::Usage("the result has no case".into()))?;
         let svg = bars(case, arguments.metric).map_err(Error::Usage)?;
         fs::write(path, svg).map_err(Error::io("writing --chart"))?;
         return print(out, format_args!("{}\n", path.display()));
     }
-    let path = match (&arguments.page, &arguments.results[..]) {
-        (Some(page), _) => page.clone(),
-        (None, [one]) => one.with_extension("html"),
-        (None, _) => PathBuf::from("report.html"),
-    };
+    let path = arguments.page.clone().unwrap_or_else(|| arguments.result.with_extension("html"));
     fs::write(&path, page(&kept)).map_err(|error| {
         Error::Usage(format!("{}: {error} (--page says where the page goes)", path.display()))
     })?;

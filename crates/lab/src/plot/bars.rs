@@ -1,5 +1,6 @@
 //! One figure of all servers of a case as a bar chart, for the top of a page of results. Rows are in ascending order of the
-//! figure, in the colours of the lines of a page; the baseline's names, over every protocol, are bold. The A/A row is left out.
+//! figure, in the colours of the lines of a page; the baseline's names, over every protocol, are bold. The A/A row is left out. It
+//! is as narrow as a phone needs it.
 
 use std::fmt::Write;
 
@@ -8,12 +9,13 @@ use super::style::Style;
 use crate::bench::{CaseReport, Metric, ServerReport};
 use crate::table::escaped;
 
-/// Pixels: the column of names, the longest bar, and the height of a row.
-const NAMES: u32 = 210;
-const BAR_MAX: f64 = 480.0;
+/// Pixels: all of it, the column of names, the longest bar, and the height of a row.
+const WIDTH: u32 = 540;
+const NAMES: u32 = 190;
+const BAR_MAX: f64 = 240.0;
 const ROW: usize = 24;
-/// Pixels above the first row: the heading in two lines.
-const HEADING: usize = 56;
+/// Pixels above the first row.
+const HEADING: usize = 34;
 
 /// The server without its protocol.
 fn program(name: &str) -> &str {
@@ -35,12 +37,11 @@ pub(crate) fn bars(case: &CaseReport, metric: Option<Metric>) -> Result<String, 
     let better = if metric.larger_is_better() { "Longer" } else { "Shorter" };
     let (title, label) = (escaped(&case.title), metric.label());
     let height = HEADING + bars.len() * ROW + 10;
-    let mut out = opened(&format!("{label} of each server: {title}"), height);
+    let mut out = opened(&format!("{label} of each server: {title}"), WIDTH, height);
     // Writing to a string doesn't fail.
-    let _ = write!(
+    let _ = writeln!(
         out,
-        "<text x=\"12\" y=\"22\" font-size=\"15\" font-weight=\"bold\">{title}</text>\n\
-         <text x=\"12\" y=\"42\">{label}. {better} is better.</text>\n"
+        "<text x=\"12\" y=\"22\"><tspan font-size=\"15\" font-weight=\"bold\">{label}.</tspan> {better} is better.</text>"
     );
     for (nth, (number, server, value)) in bars.iter().enumerate() {
         let (name, top) = (server.name.as_str(), HEADING + nth * ROW);

@@ -48,6 +48,15 @@ fn the_judged_line_is_broadest_and_on_top_and_first_in_the_legend() {
 }
 
 #[test]
+fn a_server_without_figures_is_named() {
+    let line = |name: &str, points| Line { name: name.to_owned(), number: 0, points };
+    let lines = vec![line("one", vec![(1.0, 1.0)]), line("two", Vec::new())];
+    let axis = ("any".to_owned(), Scale::Linear);
+    let text = svg(&Plot::new("", axis.clone(), axis, lines));
+    assert!(text.contains(">two: no valid figures<") && !text.contains("one: no"), "{text}");
+}
+
+#[test]
 fn nothing_is_no_picture() {
     let line = Line { name: "one".into(), number: 0, points: Vec::new() };
     let axis = ("any".to_owned(), Scale::Linear);

@@ -3,7 +3,7 @@
 //! that one made again is the same.
 
 use super::drawn::{overviews, plots};
-use super::record::{About, Record, listed};
+use super::record::{About, Record, Server, listed};
 use crate::bench::{CaseReport, Effort, warnings};
 use crate::plot::{self, Plot};
 use crate::table::{Table, escaped};
@@ -11,63 +11,44 @@ use crate::table::{Table, escaped};
 const STYLE: &str = ":root{color-scheme:light dark;--text:light-dark(#1b1f24,#e6e9ed);--page:light-dark(#fff,#14171a);\
 --faint:light-dark(#4d5661,#a9b2bc);--rule:light-dark(#d5dae0,#3a414a);--link:light-dark(#0b5394,#8ec5ff);\
 --answer:light-dark(#f2f6fb,#1a2430);--warning:light-dark(#fff4e5,#33240f);--focus:light-dark(#0072b2,#56b4e9)}\
-body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:var(--text);background:var(--page)}\
+body{font:16px/1.5 system-ui,sans-serif;max-width:66rem;margin:2rem auto;padding:0 1rem;color:var(--text);background:var(--page)}\
 h1,h2,h3{line-height:1.2}h2{margin-top:3rem;border-bottom:2px solid var(--rule)}a{color:var(--link)}\
 body,dd{overflow-wrap:anywhere}table{border-collapse:collapse;font-size:.9rem;overflow-wrap:normal}.scroll{overflow-x:auto;margin:1rem 0}\
 th,td{padding:.3rem .6rem;text-align:left;border-bottom:1px solid var(--rule);vertical-align:top}\
 .figure{font-variant-numeric:tabular-nums;text-align:right;white-space:nowrap}th[scope=row]{white-space:nowrap}\
 .answer,.warning{padding:.6rem 1rem;margin:1rem 0;border-left:4px solid var(--focus);background:var(--answer)}\
 .warning{border-color:#9a3b00;background:var(--warning)}.answer p,.warning p{margin:.3rem 0}\
-dt{font-weight:600}dd{margin:0 0 .6rem}small,.meta{color:var(--faint)}summary{cursor:pointer;font-weight:600;padding:.4rem 0}\
+td small{display:block}dt{font-weight:600}dd{margin:0 0 .6rem}small,.meta{color:var(--faint)}summary{cursor:pointer;font-weight:600;padding:.4rem 0}\
 svg{max-width:100%;height:auto;display:block}:focus-visible{outline:3px solid var(--focus);outline-offset:2px}\
-@media(max-width:30rem){body{margin:.5rem auto;padding:0 .6rem}th,td{padding:.3rem .4rem}h1{font-size:1.4rem}svg{min-width:34rem}}\
+@media(max-width:30rem){body{margin:.5rem auto;padding:0 .6rem}th,td{padding:.3rem .4rem}h1{font-size:1.4rem}svg:not([width=\"540\"]){min-width:34rem}}\
 @media print{:root{color-scheme:light}@page{margin:12mm}body{max-width:none;margin:0;padding:0}h2,h3{break-after:avoid}\
 details::details-content{content-visibility:visible;block-size:auto}.answer,.warning,svg,tr{break-inside:avoid}\
 svg{min-width:0}.scroll{overflow:visible}table{font-size:7pt}th,td{padding:1pt 3pt}.figure,th[scope=row]{white-space:normal}}";
 
-/// A page of these results: of several the answers first, then each at length.
-pub(crate) fn page(results: &[Record]) -> String {
-    if let [record] = results {
-        let (at, answer, figures) = (measured_on(record), answer(record), at_length(record));
-        let body = format!("{at}{answer}<h2>Figures</h2>{figures}");
-        return page_of(&record.scenario.question, &body);
-    }
-    let links = (0..results.len()).map(|nth| format!("#r{nth}"));
-    let mut body = gallery(links.zip(results));
-    for (nth, record) in results.iter().enumerate() {
-        let (name, began) = (escaped(&record.scenario.name), moment(record));
-        body += &format!("<h2 id=\"r{nth}\">{name}, {began}</h2>{}", at_length(record));
-    }
-    page_of(&format!("{} results", results.len()), &body)
-}
-
-/// Of each result the answer and a chart of its first case, with a link to the rest.
-fn gallery<'a>(results: impl Iterator<Item = (String, &'a Record)>) -> String {
-    let entry = |(link, record): (String, &Record)| {
-        let (name, question) = (escaped(&record.scenario.name), escaped(&record.scenario.question));
-        // On the page itself it comes below.
-        let first = record.report.cases.first().filter(|_| !link.starts_with('#'));
-        let chart = first.and_then(|case| plot::bars(case, None).ok());
-        format!(
-            "<h2><a href=\"{}\">{name}</a>: {question}</h2>{}{}{}",
-            escaped(&link),
-            measured_on(record),
-            answer(record),
-            inline(&chart.unwrap_or_default())
-        )
-    };
-    results.map(entry).collect()
+/// The page of a result.
+pub(crate) fn page(record: &Record) -> String {
+    let (at, answer, figures) = (measured_on(record), answer(record), at_length(record));
+    page_of(&record.scenario.question, &format!("{at}{answer}<h2>Figures</h2>{figures}"))
 }
 
 /// The files of a folder of results, by name: a page and a chart of each, a list of them, and the same as Markdown.
 pub(crate) fn folder_pages(results: &[(String, Record)]) -> Vec<(String, String)> {
     let stem = |file: &str| file.trim_end_matches(".json").to_owned();
-    let links = results.iter().map(|(file, record)| (format!("{}.html", stem(file)), record));
-    let mut files = vec![("index.html".to_owned(), page_of("Results", &gallery(links)))];
+    let (mut files, mut gallery) = (Vec::new(), String::new());
     let mut list = "# Results\n\nMade by `stentor lab report` from the JSON files.\n".to_owned();
     for (file, record) in results {
         let About { name, question, load, .. } = &record.scenario;
         let Record { took_s, machine, .. } = record;
+        let chart = record.report.cases.first().and_then(|case| plot::bars(case, None).ok());
+        gallery += &format!(
+            "<h2><a href=\"{}.html\">{}</a>: {}</h2>{}{}{}",
+            escaped(&stem(file)),
+            escaped(name),
+            escaped(question),
+            measured_on(record),
+            answer(record),
+            inline(chart.as_deref().unwrap_or_default())
+        );
         list += &format!(
             "\n## {name}: {question}\n\n{}, {took_s:.0} s, {}. {load}\n",
             moment(record),
@@ -78,16 +59,16 @@ pub(crate) fn folder_pages(results: &[(String, Record)]) -> Vec<(String, String)
             let lines: String =
                 case.sentences().iter().chain(&case.goals()).map(|line| format!("- {line}\n")).collect();
             list += &format!("\n### {}\n\n{lines}\n", case.title);
-            if let (0, Ok(chart)) = (nth, plot::bars(case, None)) {
+            if let (0, Some(chart)) = (nth, &chart) {
                 let chart_file = format!("{}.svg", stem(file));
                 list += &format!("![{}]({chart_file})\n\n", case.title);
-                files.push((chart_file, chart));
+                files.push((chart_file, chart.clone()));
             }
             list += &case.table().markdown();
         }
-        files.push((format!("{}.html", stem(file)), page(std::slice::from_ref(record))));
+        files.push((format!("{}.html", stem(file)), page(record)));
     }
-    files.push(("README.md".to_owned(), list));
+    files.extend([("index.html".to_owned(), page_of("Results", &gallery)), ("README.md".to_owned(), list)]);
     files
 }
 
@@ -102,7 +83,9 @@ pub(super) fn page_of(title: &str, body: &str) -> String {
 
 /// Paragraphs in a box of this class; nothing where there are none.
 pub(super) fn boxed(class: &str, lines: &[String]) -> String {
-    let paragraphs: String = lines.iter().map(|line| format!("<p>{}</p>", escaped(line))).collect();
+    // A number stays with its unit.
+    let line = |line: &String| format!("<p>{}</p>", escaped(line).replace(" %", "\u{a0}%"));
+    let paragraphs: String = lines.iter().map(line).collect();
     if lines.is_empty() { String::new() } else { format!("<div class=\"{class}\">{paragraphs}</div>") }
 }
 
@@ -138,14 +121,25 @@ fn disturbances(record: &Record) -> Vec<String> {
 fn answer(record: &Record) -> String {
     let of_case = |case: &CaseReport| {
         let lines: Vec<String> = case.sentences().into_iter().chain(case.goals()).collect();
-        format!("<p><b>{}</b></p>{}", escaped(&case.title), boxed("answer", &lines))
+        format!("<p><b>{}</b></p>{}", heading(case), boxed("answer", &lines))
     };
     let answers: String = record.report.cases.iter().map(of_case).collect();
     format!(
-        "{}{answers}<p><small>A range in brackets holds the ratio with 99 % certainty. Inconclusive: the runs scatter too \
-         much to show a difference of that size; it doesn't mean equal.</small></p>",
-        boxed("warning", &disturbances(record))
+        "{}{}{answers}<p><small>2× means twice as much. The range in brackets is the 99 % interval of the ratio. Inconclusive doesn't \
+         mean equal: the sentence says why nothing is shown, or how large a difference would have to be.</small></p>",
+        boxed("warning", &disturbances(record)),
+        servers(record)
     )
+}
+
+/// Who took part, in words.
+fn servers(record: &Record) -> String {
+    let one = |server: &Server| match server.about.as_str() {
+        "" => format!("<b>{}</b>", escaped(&server.name)),
+        about => format!("<b>{}</b> ({})", escaped(&server.name), escaped(about)),
+    };
+    let all: Vec<String> = record.servers.iter().map(one).collect();
+    format!("<p class=\"meta\">Servers: {}.</p>", all.join(", "))
 }
 
 fn at_length(record: &Record) -> String {
@@ -167,21 +161,34 @@ fn at_length(record: &Record) -> String {
 }
 
 fn of_case(scenario: &str, case: &CaseReport) -> String {
-    let remarks: String = case.remarks().iter().map(|line| format!("<li>{}", escaped(line))).collect();
-    let remarks = match case.remarks().len() {
+    let first = case.servers.first().map(|server| escaped(&server.name)).unwrap_or_default();
+    let again = match case.named().count() < case.servers.len() {
+        true => format!(" “{first} again” is the same server measured a second time, which shows the noise."),
+        false => String::new(),
+    };
+    let lines: Vec<String> = case.remarks().iter().map(|line| format!("<li>{}", escaped(line))).collect();
+    let remarks = match lines.len() {
         0 => String::new(),
-        count => {
-            format!("<details><summary>{count} remarks on single runs</summary><ul>{remarks}</ul></details>")
-        }
+        count => format!(
+            "<details><summary>{count} remarks: why runs or figures are invalid</summary><ul>{}</ul></details>",
+            lines.concat()
+        ),
     };
     format!(
-        "<h3>{}</h3>{}{}<p><small>Ratio: the first server's figure divided by this one's, the median of pairs of runs, with its \
-         interval. * marks a difference.</small></p>{}{remarks}",
-        escaped(&case.title),
+        "<h3>{}</h3>{}{}<p><small>Figures are medians of the valid runs. Below them: {first}'s figure divided by this server's, with the \
+         99 % interval; “better” and “worse” mark differences larger than the noise.{again}</small></p>{}{remarks}",
+        heading(case),
         inline(&plot::bars(case, None).unwrap_or_default()),
         case.table().html(),
         drawn(plots(scenario, case)),
     )
+}
+
+/// The title of a case as that of a section.
+fn heading(case: &CaseReport) -> String {
+    let mut rest = case.title.chars();
+    let first = rest.next().into_iter().flat_map(char::to_uppercase);
+    escaped(&first.chain(rest.as_str().chars()).collect::<String>())
 }
 
 fn how(record: &Record) -> String {

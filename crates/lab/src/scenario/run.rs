@@ -91,7 +91,7 @@ pub fn run(
         record.took_s = took_s + clock.elapsed().as_secs_f64();
         let text = serde_json::to_string_pretty(&record).map_err(|error| Error::Usage(error.to_string()))?;
         write_whole(&json, &(text + "\n"))?;
-        write_whole(&page, &html::page(std::slice::from_ref(&record)))
+        write_whole(&page, &html::page(&record))
     };
     let ended = run_cases(cases, &options, &before, progress, &mut keep).and_then(|report| keep(&report));
     ended.inspect_err(|_| unreserve(&json))?;

@@ -52,7 +52,7 @@ fn disturbances_are_warned_of_with_what_to_do() {
         &[
             "took up to 12 % of the CPU that the cores requested (steal) in 1 of 2 runs. Use",
             "used up to 40 % of a core in 1 of 2 runs. Stop them",
-            "used up to 90 % of its core in 1 of 2 runs. Its figures are bounds",
+            "used up to 90 % of its core in 1 of 2 runs. Those servers could do more: their rates are lower bounds",
         ],
     );
     check(

@@ -40,26 +40,26 @@ fn verdicts_are_sentences() {
     check(
         runs(&fast, false, busy),
         runs(&slow, false, None),
-        "stentor serves 2.1× ws8's round trips (2.0–2.2×) at 0.45× its CPU per message; p99 latency inconclusive: the generator \
-         was busy.",
+        "Better than ws8: stentor serves 2.1× its round trips (2.0–2.2×) at 0.45× its CPU per message; p99 latency inconclusive: \
+         the generator was busy.",
     );
     check(
         runs(&fast, true, None),
         runs(&slow, false, None),
-        "stentor serves at least 2.1× ws8's round trips (the generator was at its limit) at 0.45× its CPU per message; p99 \
-         latency within 1 % (1.00×).",
+        "Better than ws8: stentor serves at least 2.1× its round trips (the generator was at its limit) at 0.45× its CPU per \
+         message; p99 latency within 1 % (1.00×).",
     );
     // A bound can't show the opposite.
     check(
         runs(&slow, true, None),
         runs(&fast, false, None),
-        "stentor uses 2.2× ws8's CPU per message (2.2–2.3×); p99 latency within 1 % (1.00×); round trips inconclusive: the \
+        "Partly worse than ws8: stentor uses 2.2× its CPU per message (2.2–2.3×); p99 latency within 1 % (1.00×); round trips inconclusive: the \
          generator was at its limit.",
     );
     check(
         runs(&slow, true, None),
         runs(&slow, true, None),
-        "stentor and ws8: no difference shown; CPU per message within 1 % (1.00×); p99 latency within 1 % (1.00×); round trips \
+        "No difference shown between stentor and ws8; CPU per message within 1 % (1.00×); p99 latency within 1 % (1.00×); round trips \
          inconclusive: the generator was at its limit.",
     );
     let noisy = [(1000.0, 10.0, 1.0), (3500.0, 14.0, 1.0), (300.0, 7.0, 1.0)];
@@ -78,7 +78,20 @@ fn verdicts_are_sentences() {
     check(
         runs(&fast[..1], false, None),
         runs(&slow[..1], false, None),
-        "stentor and ws8: no difference shown; round trips, CPU per message and p99 latency inconclusive: too few runs.",
+        "No difference shown between stentor and ws8; round trips, CPU per message and p99 latency inconclusive: too few runs.",
+    );
+    check(
+        [runs(&fast[..1], false, None), runs(&fast[..2], false, busy)].concat(),
+        runs(&slow, false, None),
+        "Better than ws8: stentor serves 2.1× its round trips (2.1–2.1×) at 0.45× its CPU per message; p99 latency inconclusive: \
+         too few valid runs (stentor: the generator was busy).",
+    );
+    let dear = [(2100.0, 42.0, 1.0), (2080.0, 42.4, 1.0), (2120.0, 41.6, 1.0)];
+    check(
+        runs(&dear, false, None),
+        runs(&slow, false, None),
+        "Better and worse than ws8: stentor serves 2.1× its round trips (2.0–2.2×) at 4.2× its CPU per message; p99 latency within \
+         1 % (1.00×).",
     );
     check(Vec::new(), runs(&slow, false, None), "stentor: no valid run (round trips wasn't measured).");
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::scenario::compare::tests::{kept, raw};
+use crate::scenario::compare::tests::raw;
 
 #[test]
 fn the_verdict_comes_first_and_nothing_is_loaded() {
@@ -9,10 +9,11 @@ fn the_verdict_comes_first_and_nothing_is_loaded() {
         serde_json::json!([[0.0, 1.0], [99.0, 2.0], [100.0, 9.0]]);
     result["report"]["cases"][0]["servers"][0]["trials"][0]["curves"]["of_the_future"] =
         serde_json::json!([[0.0, 1.0]]);
-    let page = page(&[Record::parse(&result.to_string()).unwrap()]);
+    let page = page(&Record::parse(&result.to_string()).unwrap());
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
-    // The answer, a chart of the decisive figure, the table, a chart of the curve, and, folded, how it was measured.
+    // Who takes part, the answer, a chart of the decisive figure, the table, a chart of the curve, and, folded, how it was measured.
     let order = [
+        "Servers: <b>stentor</b>",
         "class=\"answer\"",
         "<svg role=\"img\" aria-label=\"CPU/message",
         "<table",
@@ -22,14 +23,4 @@ fn the_verdict_comes_first_and_nothing_is_loaded() {
     assert!(order.map(at).is_sorted(), "{page}");
     assert_eq!(page.matches("<svg").count(), 2, "{page}");
     assert!(!page.contains("http") && page.ends_with("</html>"), "{page}");
-}
-
-#[test]
-fn several_results_stand_on_one_page() {
-    let of = |version| kept(version, &[4.0], &[8.0]);
-    let page = page(&[of("0.1.0"), of("0.2.0")]);
-    assert!(
-        page.contains("<h1>2 results</h1>") && page.contains("href=\"#r1\"") && page.contains("id=\"r1\"")
-    );
-    assert!(page.contains("stentor 0.1.0") && page.contains("stentor 0.2.0"), "{page}");
 }
