@@ -36,12 +36,14 @@ pub(crate) fn bars(case: &CaseReport, metric: Option<Metric>) -> Result<String, 
     }
     let better = if metric.larger_is_better() { "Longer" } else { "Shorter" };
     let (title, label) = (escaped(&case.title), metric.label());
+    // Of more a phrase has no unit.
+    let name = if metric.larger_is_better() { label } else { metric.phrase().trim_end_matches(',') };
     let height = HEADING + bars.len() * ROW + 10;
     let mut out = opened(&format!("{label} of each server: {title}"), WIDTH, height);
     // Writing to a string doesn't fail.
     let _ = writeln!(
         out,
-        "<text x=\"12\" y=\"22\"><tspan font-size=\"15\" font-weight=\"bold\">{label}.</tspan> {better} is better.</text>"
+        "<text x=\"12\" y=\"22\"><tspan font-size=\"15\" font-weight=\"bold\">{name}.</tspan> {better} is better.</text>"
     );
     for (nth, (number, server, value)) in bars.iter().enumerate() {
         let (name, top) = (server.name.as_str(), HEADING + nth * ROW);
