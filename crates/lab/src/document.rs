@@ -5,7 +5,7 @@
 //! {"head":"NNNNNNNNNNNNNNNNTTTTTTTTTTTTTTTTTTTTCCCCCCCC","rows":[{"id":0,"name":"row 0","price":527110,"low":…},…]}
 //! ```
 //!
-//! `head` is that of [`crate::payload`], so a version is numbered and timed; its checksum is of the number and the time, since all
+//! `head` is that of `crate::payload`, so a version is numbered and timed; its checksum is of the number and the time, since all
 //! the rest follows from the number. All values have six digits, so all versions
 //! of a document have one length, and the text is minified, so a server that passes documents on sends it as it is.
 //!

@@ -4,7 +4,7 @@
 //! command line. Its parts:
 //!
 //! - [`generator`]: many WebSocket connections and the load on them, audited message by message;
-//! - [`upstream`]: the HTTP API of servers that fetch what they push;
+//! - `upstream`: the HTTP API of servers that fetch what they push;
 //! - [`catalogue`]: which servers there are;
 //! - [`measure`]: servers as pinned processes, their CPU time and memory;
 //! - [`mod@bench`]: alternating runs of servers against each other, and the table that comes of them;

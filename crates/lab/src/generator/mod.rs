@@ -1,7 +1,7 @@
 //! The load generator: N connections on one thread, a load on them, and an audit of every message. What they speak is
 //! [`Protocol`]'s to choose; the loads are the same for all.
 //!
-//! Latency counts from the *intended* time of sending, which travels in the payload ([`crate::payload`]), so a
+//! Latency counts from the *intended* time of sending, which travels in the payload (`crate::payload`), so a
 //! server that stalls can't hide it (no coordinated omission). The generator watches itself: its own CPU and
 //! its lag behind the schedule; see [`Outcome::doubts`]. Every run is bounded in count and in time.
 //!

@@ -54,7 +54,7 @@ pub struct Spec {
     pub late: Duration,
     /// Slices between two publications of a fan-out for [`super::Outcome::slices`]; 0: none.
     pub slices: u32,
-    /// The document that clients of `websocket` and `stentor-v1` are subscribed to; without, see [`crate::payload`].
+    /// The document that clients of `websocket` and `stentor-v1` are subscribed to; without, see `crate::payload`.
     pub document: Option<Shape>,
     /// The load.
     pub load: LoadSpec,
@@ -118,7 +118,7 @@ impl Spec {
     }
 }
 
-/// The load on open connections. Payloads are as [`crate::payload`] says.
+/// The load on open connections. Payloads are as `crate::payload` says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum LoadSpec {
     /// Messages at a fixed total rate, round robin, whatever comes back.
