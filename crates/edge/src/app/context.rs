@@ -512,8 +512,10 @@ impl<'a> Context<'a> {
         take_at_once(self.hub, session, self.out);
     }
 
-    /// Ends a subscription and says whether there was one. The session still receives what was published to a room before.
+    /// Ends a subscription and says whether there was one. The session still receives what was published to a room before: in
+    /// front of the answer to its client, unless it is much.
     pub fn unsubscribe(&mut self, session: SessionId, topic: &Topic) -> bool {
+        self.send_pending_of(session, topic);
         self.questions.identities.revoke_grant(session, topic);
         self.hub.handle_leave(session, topic)
     }
@@ -521,14 +523,19 @@ impl<'a> Context<'a> {
     /// Ends a subscription at the request of the client, which is answered next. What was published to a room before is sent
     /// before the answer, unless it is much. Nothing of the topic is sent after it.
     pub(crate) fn end_subscription(&mut self, session: SessionId, topic: &Topic) {
+        self.send_pending_of(session, topic);
+        self.questions.identities.revoke_grant(session, topic);
+        self.hub.handle_unsubscribe(session, topic);
+    }
+
+    /// Sends what waits for a session if some of it is of this room, and it isn't much.
+    fn send_pending_of(&mut self, session: SessionId, topic: &Topic) {
         if matches!(topic, Topic::Room(_))
             && self.hub.has_pending_of(session, topic)
             && self.hub.waiting_bytes_of(session) <= AT_ONCE_BYTES_MAX
         {
             take_at_once(self.hub, session, self.out);
         }
-        self.questions.identities.revoke_grant(session, topic);
-        self.hub.handle_unsubscribe(session, topic);
     }
 
     /// Publishes to a room, on all cores and nodes. All publications of clients pass through here, so this function checks for
