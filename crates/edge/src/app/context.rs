@@ -471,7 +471,9 @@ impl<'a> Context<'a> {
             Refused::Pending => Denial::UNAVAILABLE,
         })?;
         for room in leave {
-            self.unsubscribe(session, &room.into());
+            let room = room.into();
+            self.send_pending_of(session, &room);
+            self.unsubscribe(session, &room);
         }
         let joined = join.iter().try_for_each(|room| self.join(session, room, Policy::Queue));
         if disconnect {
@@ -512,10 +514,8 @@ impl<'a> Context<'a> {
         take_at_once(self.hub, session, self.out);
     }
 
-    /// Ends a subscription and says whether there was one. The session still receives what was published to a room before: in
-    /// front of the answer to its client, unless it is much.
+    /// Ends a subscription and says whether there was one. The session still receives what was published to a room before.
     pub fn unsubscribe(&mut self, session: SessionId, topic: &Topic) -> bool {
-        self.send_pending_of(session, topic);
         self.questions.identities.revoke_grant(session, topic);
         self.hub.handle_leave(session, topic)
     }
@@ -528,8 +528,9 @@ impl<'a> Context<'a> {
         self.hub.handle_unsubscribe(session, topic);
     }
 
-    /// Sends what waits for a session if some of it is of this room, and it isn't much.
-    fn send_pending_of(&mut self, session: SessionId, topic: &Topic) {
+    /// Sends what waits for the session that is handled now, in front of the answer to its client, if some of it is of this room,
+    /// and it isn't much.
+    pub(crate) fn send_pending_of(&mut self, session: SessionId, topic: &Topic) {
         if matches!(topic, Topic::Room(_))
             && self.hub.has_pending_of(session, topic)
             && self.hub.waiting_bytes_of(session) <= AT_ONCE_BYTES_MAX

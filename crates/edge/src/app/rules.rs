@@ -77,7 +77,10 @@ impl Rule {
             joined.map_err(|error| Failure::Denied(error.into_denial()))?;
         }
         if !self.leave.is_empty() {
-            ctx.unsubscribe(session, &room(&self.leave)?.into());
+            let room = room(&self.leave)?.into();
+            // The acknowledgement follows.
+            ctx.send_pending_of(session, &room);
+            ctx.unsubscribe(session, &room);
         }
         let target = match (self.broadcast_all, self.broadcast.is_empty()) {
             (true, _) => Some(Room::all_members(namespace).map_err(Failure::Room)?),
