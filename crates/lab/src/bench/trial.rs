@@ -47,7 +47,7 @@ pub struct Trial {
     pub doubts: Vec<Doubt>,
     /// A figure that couldn't be taken, and why. The others stand.
     #[serde(default)]
-    pub(crate) unmeasured: Option<String>,
+    pub unmeasured: Option<String>,
     /// Figures that the server could better: the generator was at its limit.
     #[serde(default, deserialize_with = "known_metrics")]
     pub(crate) bounds: BTreeSet<Metric>,
