@@ -2,7 +2,7 @@
 
 use crate::encode::{Format, Formats, FrameTarget, Writer, sockjs_frame};
 use crate::message::Message;
-use stentor_hub::{Hub, SessionId};
+use stentor_hub::{Hub, SessionId, Topic};
 use stentor_wire::sockjs::Wrapping;
 
 /// Pending deliveries up to this size are sent together with the answers to the client, so that no answer overtakes
@@ -24,7 +24,20 @@ pub(crate) fn take_at_once(hub: &mut Hub<Formats>, session: SessionId, out: &mut
     }
 }
 
-/// The same for a client of SockJS over HTTP. Its frames depend on the request that carries them, which may be another one
+/// The same if something of this room waits, and not much in all.
+pub(crate) fn take_before_leave(
+    hub: &mut Hub<Formats>,
+    session: SessionId,
+    topic: &Topic,
+    out: &mut Vec<u8>,
+) {
+    let waits = matches!(topic, Topic::Room(_)) && hub.has_pending_of(session, topic);
+    if waits && hub.waiting_bytes_of(session) <= AT_ONCE_BYTES_MAX {
+        take_at_once(hub, session, out);
+    }
+}
+
+/// The same as [`take_at_once`] for a client of SockJS over HTTP. Its frames depend on the request that carries them, which may be another one
 /// then: so they become messages again. `xhr` has the shortest frames.
 fn take_records(hub: &mut Hub<Formats>, session: SessionId, xhr: Format, out: &mut Vec<u8>) {
     let Some(before) = hub.format(session) else { return };

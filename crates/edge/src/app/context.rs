@@ -1,7 +1,7 @@
 //! What the handlers of an application may do.
 
 use super::actions::{Acks, Action, Sent, Waiter};
-use super::{AT_ONCE_BYTES_MAX, Outlet, Questions, Refused, renews, take_at_once};
+use super::{AT_ONCE_BYTES_MAX, Outlet, Questions, Refused, renews, take_at_once, take_before_leave};
 use super::{Ack, Arguments, Connect, Envelope, Event, Message, NotPublished, NotSubscribed, RequestId};
 use crate::budget::Budget;
 use crate::encode::{Formats, Writer, json_string};
@@ -531,12 +531,7 @@ impl<'a> Context<'a> {
     /// Sends what waits for the session that is handled now, in front of the answer to its client, if some of it is of this room,
     /// and it isn't much.
     pub(crate) fn send_pending_of(&mut self, session: SessionId, topic: &Topic) {
-        if matches!(topic, Topic::Room(_))
-            && self.hub.has_pending_of(session, topic)
-            && self.hub.waiting_bytes_of(session) <= AT_ONCE_BYTES_MAX
-        {
-            take_at_once(self.hub, session, self.out);
-        }
+        take_before_leave(self.hub, session, topic, self.out);
     }
 
     /// Publishes to a room, on all cores and nodes. All publications of clients pass through here, so this function checks for
