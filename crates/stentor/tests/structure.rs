@@ -19,7 +19,7 @@ const CRATES: [(&str, &[&str]); 9] = [
     ("hub", &["json", "delta"]),
     ("edge", &["json", "wire", "hub", "driver"]),
     ("control", &["json", "auth", "delta", "hub", "edge"]),
-    ("cluster", &["json", "delta", "wire", "hub", "edge"]),
+    ("cluster", &["json", "wire", "hub", "edge"]),
 ];
 
 /// Crates whose modules are checked for cycles.

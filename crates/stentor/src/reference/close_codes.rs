@@ -87,7 +87,7 @@ fn cause(disconnect: Disconnect) -> &'static str {
         Disconnect::TokenExpired => "The client's token has expired, and the client presented no newer one.",
         Disconnect::TooManyRequests => {
             "The client exceeded `[session_limits]` with the policy `close`, presented 100 refused tokens, or signed in as a \
-             user who has reached `user_limits.sessions_max`."
+             user with `user_limits.sessions_max` sessions."
         }
         Disconnect::ProtocolError => "A Socket.IO or Primus client sent an invalid or unexpected packet.",
         Disconnect::Shutdown => "The server received SIGTERM or SIGINT, and the session's slot has come.",
