@@ -12,6 +12,7 @@ use stentor_cluster::engine::{
     ConnectError, ConnectOptions, EventReceiver, Limits, connect as connect_engine,
 };
 use stentor_cluster::{Cluster, ClusterPlane, NodeId, Options, Relays};
+use stentor_cluster_settings::Identity;
 use stentor_edge::{Broker, ControlPlane, DataPlane, Ledger, NodeTag, NoticeSink, Relay, RevocationList};
 use thread::ClusterThread;
 use tokio::net::TcpListener;
@@ -20,6 +21,11 @@ use tokio::task::JoinHandle;
 
 /// Time for telling the other nodes that this one leaves.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The data plane `local` with the metrics that a cluster and bridges add, for the reference.
+pub(crate) fn with_all_metrics(local: Arc<dyn DataPlane>) -> anyhow::Result<Arc<dyn DataPlane>> {
+    Ok(Arc::new(bridge::alone(Arc::new(stentor_cluster::alone(local)))?))
+}
 
 /// A node that is connected to its engine, or to Socket.IO's servers, and has no data plane yet.
 pub(crate) struct Joining {
@@ -76,9 +82,15 @@ pub(crate) async fn connect(
     Ok(Some(Joining { cluster, bridges, thread }))
 }
 
+/// The certificate by which the node identifies itself in TLS. `None`: the configuration names no files.
+fn identity(options: &ClusterOptions) -> Option<Identity> {
+    let files = options.certificate_file.clone().zip(options.key_file.clone());
+    files.map(|(certificate_file, key_file)| Identity { certificate_file, key_file })
+}
+
 /// The bridges to Socket.IO's servers.
 fn bridges(options: &mut ClusterOptions, limits: Limits) -> Vec<bridge::Options> {
-    let identity = options.identity();
+    let identity = identity(options);
     let ClusterOptions { engine, ca_file, wait, bridges, .. } = options;
     let bridges = std::mem::take(bridges).into_iter();
     bridges
@@ -108,7 +120,7 @@ async fn connect_cluster(
     ledger: Arc<Ledger>,
     revocations: Option<Arc<dyn RevocationList>>,
 ) -> anyhow::Result<Option<JoinedCluster>> {
-    let identity = options.identity();
+    let identity = identity(&options);
     let ClusterOptions {
         engine,
         node: name,

@@ -1,9 +1,13 @@
 //! Log lines, to standard error. Standard output is for what was asked: the `ready` line, a summary.
 //!
 //! A separate thread writes them, so that a core never waits for the reader of the log. If the log isn't read, up to
-//! [`LINES_MAX`] lines are queued; further ones are dropped and counted.
+//! [`BYTES_MAX`] bytes are queued; further lines are dropped and counted.
+
+mod queue;
 
 use crate::config::schema::{LogFormat, LogLevel};
+use anyhow::Context;
+use queue::{DroppedLines, LineQueue, QueueGuard};
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal;
 use std::panic::PanicHookInfo;
@@ -12,25 +16,24 @@ use std::thread;
 use stentor_control::ProcessCounter;
 use stentor_edge::ACCESS_LOG;
 use tracing::{Metadata, Subscriber};
-use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, registry, reload};
 
-/// Maximum number of queued log lines.
-const LINES_MAX: usize = 1024;
+/// Maximum size of the queued log lines.
+const BYTES_MAX: usize = 256 << 10;
 /// The same for the access log, which has a queue of its own, so that it never displaces a warning.
-const ACCESS_LINES_MAX: usize = 16_384;
+const ACCESS_BYTES_MAX: usize = 4 << 20;
 
 /// The log. When it is dropped, queued lines are written, unless that takes longer than a second.
 #[must_use]
 pub(crate) struct Log {
-    dropped: ErrorCounter,
-    access_dropped: Option<ErrorCounter>,
+    dropped: DroppedLines,
+    access_dropped: Option<DroppedLines>,
     level: LevelHandle,
-    _writers: Vec<WorkerGuard>,
+    _writers: Vec<QueueGuard>,
 }
 
 impl Log {
@@ -42,8 +45,8 @@ impl Log {
     /// Counts the lines that were dropped, for `/metrics`.
     pub(crate) fn dropped_lines(&self) -> Vec<ProcessCounter> {
         let (dropped, access_dropped) = (self.dropped.clone(), self.access_dropped.clone());
-        let access_lines = move || access_dropped.as_ref().map_or(0, ErrorCounter::dropped_lines);
-        dropped_lines(move || dropped.dropped_lines() as u64, move || access_lines() as u64)
+        let access_lines = move || access_dropped.as_ref().map_or(0, DroppedLines::count);
+        dropped_lines(move || dropped.count(), access_lines)
     }
 }
 
@@ -93,18 +96,9 @@ pub(crate) fn dropped_lines(
     ]
 }
 
-/// A thread that writes lines to standard error, and its queue.
-fn writer(name: &str, lines_max: usize) -> (NonBlocking, WorkerGuard) {
-    NonBlockingBuilder::default()
-        .lossy(true)
-        .buffered_lines_limit(lines_max)
-        .thread_name(name)
-        .finish(std::io::stderr())
-}
-
 /// How lines are written.
 fn lines<S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync>(
-    writer: NonBlocking,
+    writer: LineQueue,
     format: LogFormat,
 ) -> Box<dyn Layer<S> + Send + Sync> {
     let lines = tracing_subscriber::fmt::layer()
@@ -125,15 +119,17 @@ fn is_access(metadata: &Metadata<'_>) -> bool {
 
 /// Begins to write log lines, panics among them, and those of the access log if it is on. Called once.
 pub(crate) fn start(format: LogFormat, level: LogLevel, access_log: bool) -> anyhow::Result<Log> {
-    let (log, guard) = writer("log", LINES_MAX);
+    let writer =
+        |name, bytes_max| queue::start(name, bytes_max, std::io::stderr()).context("can't start logging");
+    let (log, dropped, guard) = writer("log", BYTES_MAX)?;
     let (filter, handle) = reload::Layer::new(filter(level));
-    let access = access_log.then(|| writer("access-log", ACCESS_LINES_MAX));
-    let access_dropped = access.as_ref().map(|(access, _)| access.error_counter());
-    let (dropped, level) = (log.error_counter(), LevelHandle(handle));
+    let access = access_log.then(|| writer("access-log", ACCESS_BYTES_MAX)).transpose()?;
+    let access_dropped = access.as_ref().map(|(_, dropped, _)| dropped.clone());
+    let level = LevelHandle(handle);
     let others = filter_fn(|metadata| !is_access(metadata));
     // Lines of requests have no level that could be chosen.
     let requests = filter_fn(is_access).with_max_level_hint(LevelFilter::INFO);
-    let (access, access_guard) = access.unzip();
+    let (access, access_guard) = access.map(|(access, _, guard)| (access, guard)).unzip();
     let access = access.map(|access| lines(access, format).with_filter(requests));
     let _writers = [Some(guard), access_guard].into_iter().flatten().collect();
     registry()

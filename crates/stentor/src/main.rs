@@ -10,6 +10,7 @@ compile_error!("Stentor runs on Linux only; elsewhere, use WSL2 or a container."
 
 mod check;
 mod cli;
+#[cfg_attr(not(feature = "engines"), path = "cluster/absent.rs")]
 mod cluster;
 mod config;
 mod demo;

@@ -52,8 +52,8 @@ const NOT_RUN: [(&str, &str); 21] = [
 /// Commands that keep running: how they begin, and what they print when they are ready.
 const SERVERS: [(&str, &str); 6] = [
     ("stentor serve", "ready http"),
-    ("./target/release/stentor serve", "ready http://"),
-    ("MATCH_API_TOKEN=let-me-in ./target/release/stentor serve", "ready http://"),
+    ("./target/demo/stentor serve", "ready http://"),
+    ("MATCH_API_TOKEN=let-me-in ./target/demo/stentor serve", "ready http://"),
     ("python3 examples/live/api.py", "http://127.0.0.1:"),
     ("python3 -m http.server", "Serving HTTP on"),
     ("kubectl port-forward", "Forwarding from"),
@@ -203,9 +203,9 @@ fn run(page: &str, script: &str, config: &str) -> Result<(), String> {
         copy(&root.join("examples").join(file), &dir.join("examples").join(file), &replace);
     }
     fs::write(dir.join("stentor.toml"), replace(config)).unwrap();
-    fs::create_dir_all(dir.join("target/release")).unwrap();
+    fs::create_dir_all(dir.join("target/demo")).unwrap();
     let binary = env!("CARGO_BIN_EXE_stentor");
-    symlink(binary, dir.join("target/release/stentor")).unwrap();
+    symlink(binary, dir.join("target/demo/stentor")).unwrap();
     fs::create_dir_all(dir.join("bin")).unwrap();
     symlink(binary, dir.join("bin/stentor")).unwrap();
 

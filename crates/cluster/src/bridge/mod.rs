@@ -32,8 +32,7 @@ use crate::engine::redis::publisher::Outgoing;
 use crate::engine::redis::server::Server;
 use crate::engine::{Address, ConnectError, Identity, Limits};
 use crate::metrics::count;
-use crate::socketio::{Event, Parser, Selection, channels, python};
-pub use crate::socketio::{Parser as ClassicParser, sharded::Mode as SubscriptionMode};
+use crate::socketio::{Event, Parser, Selection};
 use crate::space::Space;
 use answers::{ANSWERS_MAX, Allowance};
 use commands::{QUESTIONS_MAX, Questions};
@@ -46,31 +45,10 @@ use shards::Shards;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use stentor_cluster_settings::{Adapter, SubscriptionMode};
 use stentor_edge::{Broadcast as Message, Busy, Ledger};
 use stentor_hub::Room;
 use tokio::sync::{Notify, Semaphore, mpsc};
-
-/// How Socket.IO's servers speak to each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Adapter {
-    /// `@socket.io/redis-adapter`, `createAdapter`.
-    #[default]
-    Classic,
-    /// `@socket.io/redis-adapter`, `createShardedAdapter`, with Redis 7.
-    Sharded,
-    /// `python-socketio` from 5.14 on, `RedisManager`.
-    Python,
-}
-
-impl Adapter {
-    /// How channels begin unless the servers are configured otherwise.
-    pub fn default_prefix(self) -> &'static str {
-        match self {
-            Self::Classic | Self::Sharded => channels::PREFIX,
-            Self::Python => python::CHANNEL,
-        }
-    }
-}
 
 /// How to share namespaces.
 #[derive(Clone, Debug)]

@@ -2,20 +2,11 @@
 
 use super::nats::Nats;
 use super::redis::Redis;
-use super::{Address, Engine, EventReceiver, Kind, Limits};
+use super::{Address, Engine, EventReceiver, Identity, Kind, Limits};
 use crate::NodeId;
 use std::path::PathBuf;
 use std::sync::Arc;
 use stentor_edge::Ledger;
-
-/// A certificate and its key, in PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The certificate, followed by those of its authorities if need be.
-    pub certificate_file: PathBuf,
-    /// Its private key.
-    pub key_file: PathBuf,
-}
 
 /// How to connect.
 #[derive(Clone, Debug)]

@@ -16,16 +16,15 @@
 //!
 //! An answer [`EngineError::Unavailable`] leaves open whether the request had an effect.
 
-mod address;
 mod connect;
 mod events;
 pub mod memory;
 pub mod nats;
 pub mod redis;
 
-pub use address::{Address, Kind};
-pub use connect::{ConnectError, ConnectOptions, Connected, Identity, connect};
+pub use connect::{ConnectError, ConnectOptions, Connected, connect};
 pub use events::{EventReceiver, EventSender, EventsWaiting, events};
+pub use stentor_cluster_settings::{Address, Identity, Kind};
 
 use crate::NodeId;
 use bytes::Bytes;

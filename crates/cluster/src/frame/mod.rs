@@ -28,6 +28,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::sync::Arc;
 use std::time::Duration;
+pub use stentor_cluster_settings::CONTENT_BYTES_MAX;
 use stentor_edge::Broadcast;
 use stentor_hub::{Data, Room, Rooms, Topic};
 
@@ -264,8 +265,8 @@ impl Frames {
     }
 }
 
-/// The largest content of a message that fits into a frame, whatever its names are.
-pub const CONTENT_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - (1 << 20);
+// Names and the signature fit into the rest of a frame.
+const _: () = assert!(CONTENT_BYTES_MAX + (1 << 20) <= PAYLOAD_BYTES_MAX);
 
 impl Writer {
     fn message(&mut self, message: &Broadcast) {

@@ -7,8 +7,7 @@
 //! | `socket.io-request#/chat#` | requests |
 //! | `socket.io-response#/chat#`, `socket.io-response#/chat#UID#` | answers |
 
-/// The default prefix of the packages.
-pub const PREFIX: &str = "socket.io";
+pub use stentor_cluster_settings::REDIS_ADAPTER_PREFIX as PREFIX;
 
 /// The channels of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -32,6 +32,7 @@ pub use request::{Request, RequestBody, Target};
 pub use response::{RemoteSession, Response, ResponseBody, SessionDetails};
 
 use crate::engine::PAYLOAD_BYTES_MAX;
+pub use stentor_cluster_settings::ClassicParser as Parser;
 
 /// Maximum number of rooms that a message names, and of rooms that it excludes.
 pub const ROOMS_MAX: usize = 4096;
@@ -42,16 +43,6 @@ pub const ATTACHMENTS_MAX: usize = 1000;
 
 /// Maximum length of a name: of an event, a room, a server, a request. Answers repeat some of them for each client.
 pub const NAME_BYTES_MAX: usize = 4096;
-
-/// The option `parser` of `createAdapter` and of emitters: what they write where there may be binary data. Both are read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Parser {
-    /// The default.
-    #[default]
-    MessagePack,
-    /// `JSON.stringify`, without binary data.
-    Json,
-}
 
 /// Why a payload was refused. Its sender is at fault, except for [`TooLarge`](Self::TooLarge) when encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -14,8 +14,7 @@ use std::sync::Arc;
 use stentor_hub::Data;
 use stentor_json as json;
 
-/// The channel unless a server is configured otherwise.
-pub const CHANNEL: &str = "socketio";
+pub use stentor_cluster_settings::PYTHON_CHANNEL as CHANNEL;
 
 /// The first byte of pickle from protocol 2 on.
 const PICKLE: u8 = 0x80;

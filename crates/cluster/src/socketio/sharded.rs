@@ -17,29 +17,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
-
-/// Which rooms have a channel of their own. All servers have to agree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// None: servers receive all messages of the namespace.
-    Static,
-    /// Those that aren't named as a socket may be: with 20 characters. This is what servers do by default.
-    #[default]
-    Dynamic,
-    /// All, including those of single sockets.
-    DynamicPrivate,
-}
-
-impl Mode {
-    /// Whether a room has a channel of its own.
-    pub fn has_channel(self, room: &str) -> bool {
-        match self {
-            Self::Static => false,
-            Self::Dynamic => room.encode_utf16().count() != 20,
-            Self::DynamicPrivate => true,
-        }
-    }
-}
+pub use stentor_cluster_settings::SubscriptionMode as Mode;
 
 /// What one server tells others.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,9 @@ use crate::redis_server::RedisServer;
 use crate::sleep_ms;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use stentor_cluster::bridge::{Adapter, Bridges, ClassicParser, Options, SubscriptionMode};
+use stentor_cluster::bridge::{Bridges, Options};
 use stentor_cluster::engine::{Address, Limits};
+use stentor_cluster_settings::{Adapter, ClassicParser, SubscriptionMode};
 use stentor_edge::{
     Broadcast, Broker, Busy, Command, CommandInbox, DataPlane, Denial, Done, Drain, FeedUpdate, Ledger,
     Metric, Publish, RoomList, RoomUpdate, RoomsQuery, Target, Ticket, Wanted,

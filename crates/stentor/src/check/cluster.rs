@@ -2,9 +2,7 @@
 
 use crate::config::Config;
 use crate::config::options::{BridgeOptions, ClusterOptions, Options};
-use stentor_cluster::bridge::Adapter;
-use stentor_cluster::engine::{Address, Kind};
-use stentor_cluster::frame::CONTENT_BYTES_MAX;
+use stentor_cluster_settings::{Adapter, Address, CONTENT_BYTES_MAX, Kind};
 
 /// Messages of a room over which a client resumes on NATS (docs/cluster.md, "NATS").
 const NATS_HISTORY_MAX: usize = 4_096;

@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use stentor_cluster::bridge::{Adapter, ClassicParser, SubscriptionMode};
-use stentor_cluster::engine::{Address, Identity};
+use stentor_cluster_settings::{Adapter, Address, ClassicParser, SubscriptionMode};
 use stentor_control::{AuthOptions, HookOptions, IssuerOptions, UpstreamOptions};
 use stentor_edge::{CertificateFiles, DriverChoice, ListenerOptions, Recovery, SockJs, TlsOptions};
 use stentor_hub::HistoryLimits;
@@ -75,14 +74,6 @@ pub(crate) struct Options {
     pub(crate) hook: HookOptions,
     /// All of them.
     pub(crate) hooks: Vec<HookOptions>,
-}
-
-impl ClusterOptions {
-    /// What the node identifies itself by in TLS.
-    pub(crate) fn identity(&self) -> Option<Identity> {
-        let files = self.certificate_file.clone().zip(self.key_file.clone());
-        files.map(|(certificate_file, key_file)| Identity { certificate_file, key_file })
-    }
 }
 
 impl Options {

@@ -8,7 +8,7 @@ use super::value::{Bytes, EngineUrl};
 use super::{Config, SourceLocation, Sources};
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
-use stentor_cluster::engine::Kind;
+use stentor_cluster_settings::Kind;
 use stentor_control::{Route, TOKEN_BYTES_MIN};
 use stentor_edge::LISTENERS_MAX;
 
@@ -247,6 +247,18 @@ fn cluster(sources: &mut Sources) {
         let text = "certificate_file and key_file in [cluster] need each other";
         sources.problem(sources.location("cluster", "certificate_file"), text);
     }
+    if let Some(engine) = &sources.config.cluster.engine.0
+        && let Some(text) = missing_engine(engine.kind())
+    {
+        sources.problem(sources.location("cluster", "engine"), format!("engine in [cluster]: {text}"));
+    }
+}
+
+/// The problem of a build without this engine.
+fn missing_engine(kind: Kind) -> Option<String> {
+    let command = "cargo build --release --package stentor";
+    (!cfg!(feature = "engines"))
+        .then(|| format!("this build has no {kind}; `{command}` builds a program that has it"))
 }
 
 fn socketio(sources: &mut Sources) {
@@ -351,6 +363,10 @@ fn bridges(sources: &mut Sources) {
         }
     }
     for (n, bridge) in bridges.iter().enumerate() {
+        if let Some(text) = missing_engine(Kind::Redis) {
+            let location = sources.location(&format!("cluster.socketio[{n}]"), "namespaces");
+            sources.problem(location, format!("[[cluster.socketio]]: {text}"));
+        }
         let is_redis = |url: &EngineUrl| url.0.as_ref().is_some_and(|address| address.kind() == Kind::Redis);
         if bridge.url.0.is_some() && !is_redis(&bridge.url) {
             let location = sources.location(&format!("cluster.socketio[{n}]"), "url");

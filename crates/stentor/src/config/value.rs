@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
-use stentor_cluster::engine::Address;
+use stentor_cluster_settings::Address;
 use stentor_control::{HookSecret, TOKEN_BYTES_MIN, upstream_header};
 use stentor_edge::{Hosts, Networks, Origins, Template};
 use toml::de::DeValue;

@@ -1,10 +1,9 @@
 //! docs/metrics.md, generated from a sample of `/metrics`.
 
 use super::sentence;
-use crate::logging;
+use crate::{cluster, logging};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::sync::Arc;
 use stentor_control::{Signals, sample_metrics};
 
 const HEAD: &str = "\
@@ -64,8 +63,7 @@ const SECTIONS: [(&str, &[&str]); 7] = [
 
 pub(super) fn markdown() -> anyhow::Result<String> {
     let data_plane = stentor_edge::idle(stentor_edge::Options::default(), Signals::new());
-    let data_plane = Arc::new(stentor_cluster::alone(data_plane));
-    let data_plane = Arc::new(stentor_cluster::bridge::alone(data_plane)?);
+    let data_plane = cluster::with_all_metrics(data_plane)?;
     let text = sample_metrics(data_plane, logging::dropped_lines(|| 0, || 0))?;
     let metrics = parse(&text);
     let mut page = String::from(HEAD);

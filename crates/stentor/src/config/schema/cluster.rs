@@ -40,7 +40,7 @@ section! {
 
 choice! {
     /// How Socket.IO's servers speak to each other.
-    Adapter => stentor_cluster::bridge::Adapter {
+    Adapter => stentor_cluster_settings::Adapter {
         /// `createAdapter` of `@socket.io/redis-adapter`, and `@socket.io/redis-emitter`.
         Classic = "classic",
         /// `createShardedAdapter` of `@socket.io/redis-adapter`, with Redis 7.
@@ -52,7 +52,7 @@ choice! {
 
 choice! {
     /// The option `subscriptionMode` of `createShardedAdapter`.
-    SubscriptionMode => stentor_cluster::bridge::SubscriptionMode {
+    SubscriptionMode => stentor_cluster_settings::SubscriptionMode {
         /// One channel per namespace.
         Static = "static",
         /// And one per room.
@@ -64,7 +64,7 @@ choice! {
 
 choice! {
     /// The option `parser` of `createAdapter` and of emitters.
-    ClassicParser => stentor_cluster::bridge::ClassicParser {
+    ClassicParser => stentor_cluster_settings::ClassicParser {
         /// The packages' default.
         MessagePack = "msgpack",
         /// `JSON.stringify` and `JSON.parse`.

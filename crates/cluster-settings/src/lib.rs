@@ -1,6 +1,79 @@
-//! The address of an engine, as it is configured.
+//! Settings of engines and bridges. A crate of its own, so that a build without engines reads and checks them, too.
+#![forbid(unsafe_code)]
 
 use std::fmt;
+use std::path::PathBuf;
+
+/// Maximum size of a message's content that reaches other nodes: a frame of 16 MiB, less 1 MiB for names and the signature.
+pub const CONTENT_BYTES_MAX: usize = 15 << 20;
+/// Start of the channels' names of `@socket.io/redis-adapter`, unless the servers are configured otherwise.
+pub const REDIS_ADAPTER_PREFIX: &str = "socket.io";
+/// Channel of `python-socketio`, unless the servers are configured otherwise.
+pub const PYTHON_CHANNEL: &str = "socketio";
+
+/// A certificate and its key, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The certificate, followed by those of its authorities if need be.
+    pub certificate_file: PathBuf,
+    /// Its private key.
+    pub key_file: PathBuf,
+}
+
+/// How Socket.IO's servers speak to each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Adapter {
+    /// `@socket.io/redis-adapter`, `createAdapter`.
+    #[default]
+    Classic,
+    /// `@socket.io/redis-adapter`, `createShardedAdapter`, with Redis 7.
+    Sharded,
+    /// `python-socketio` from 5.14 on, `RedisManager`.
+    Python,
+}
+
+impl Adapter {
+    /// How channels begin unless the servers are configured otherwise.
+    pub fn default_prefix(self) -> &'static str {
+        match self {
+            Self::Classic | Self::Sharded => REDIS_ADAPTER_PREFIX,
+            Self::Python => PYTHON_CHANNEL,
+        }
+    }
+}
+
+/// The option `subscriptionMode` of `createShardedAdapter`: which rooms have a channel of their own. All servers have to agree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SubscriptionMode {
+    /// None: servers receive all messages of the namespace.
+    Static,
+    /// Those that aren't named as a socket may be: with 20 characters. This is what servers do by default.
+    #[default]
+    Dynamic,
+    /// All, including those of single sockets.
+    DynamicPrivate,
+}
+
+impl SubscriptionMode {
+    /// Whether a room has a channel of its own.
+    pub fn has_channel(self, room: &str) -> bool {
+        match self {
+            Self::Static => false,
+            Self::Dynamic => room.encode_utf16().count() != 20,
+            Self::DynamicPrivate => true,
+        }
+    }
+}
+
+/// The option `parser` of `createAdapter` and of emitters: what they write where there may be binary data. Both are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClassicParser {
+    /// The default.
+    #[default]
+    MessagePack,
+    /// `JSON.stringify`, without binary data.
+    Json,
+}
 
 /// Which kind of engine a URL names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +82,15 @@ pub enum Kind {
     Redis,
     /// `nats://` or `tls://`.
     Nats,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Redis => "Redis",
+            Self::Nats => "NATS",
+        })
+    }
 }
 
 /// The URL of an engine. It is displayed without the password in it.

@@ -1,0 +1,66 @@
+//! A node's place in a cluster, in a build without engines: there is none. The configuration has refused all that needs one.
+
+use crate::config::options::ClusterOptions;
+use std::convert::Infallible;
+use std::sync::Arc;
+use stentor_edge::{Broker, ControlPlane, DataPlane, Ledger, NodeTag, NoticeSink, Relay, RevocationList};
+
+/// A node that is connected to its engine.
+pub(crate) struct Joining(Infallible);
+
+/// A node of a cluster.
+pub(crate) struct Member(Infallible);
+
+pub(crate) async fn connect(
+    _: ClusterOptions,
+    _: &stentor_edge::Options,
+    _: &stentor_control::Options,
+    _: Arc<Ledger>,
+    _: Option<Arc<dyn RevocationList>>,
+) -> anyhow::Result<Option<Joining>> {
+    Ok(None)
+}
+
+pub(crate) fn with_all_metrics(local: Arc<dyn DataPlane>) -> anyhow::Result<Arc<dyn DataPlane>> {
+    Ok(local)
+}
+
+impl Joining {
+    pub(crate) fn broker(&self) -> Option<Arc<dyn Broker>> {
+        match self.0 {}
+    }
+
+    pub(crate) fn has_bridges(&self) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) fn observe_sessions(&self, _: Option<Arc<dyn NoticeSink>>) -> Option<Arc<dyn NoticeSink>> {
+        match self.0 {}
+    }
+
+    pub(crate) fn node_tag(&self) -> NodeTag {
+        match self.0 {}
+    }
+
+    pub(crate) fn node_id(&self) -> Option<String> {
+        match self.0 {}
+    }
+
+    pub(crate) fn relay(&self) -> Option<Arc<dyn Relay>> {
+        match self.0 {}
+    }
+
+    pub(crate) fn observe(&self, _: Arc<dyn ControlPlane>) -> Arc<dyn ControlPlane> {
+        match self.0 {}
+    }
+
+    pub(crate) fn start(self, _: Arc<dyn DataPlane>) -> (Arc<dyn DataPlane>, Member) {
+        match self.0 {}
+    }
+}
+
+impl Member {
+    pub(crate) async fn leave(self) {
+        match self.0 {}
+    }
+}
