@@ -6,8 +6,8 @@ import { setTimeout as passed } from 'node:timers/promises';
 import { createClient, createCluster } from 'redis';
 import { Server } from 'socket.io';
 import { io as connect } from 'socket.io-client';
-import { event, serve, within } from './harness.mjs';
-import { until } from './redis.mjs';
+import { admin } from './admin.mjs';
+import { event, serve, until, within } from './harness.mjs';
 
 /** A Redis client of Node that ends with the test. */
 export async function redisClient(t, url) {
@@ -93,21 +93,6 @@ ${more}`;
   const server = await serve(t, { config });
   await until('all bridges are up', async () => !/^stentor_bridge_up\{.*\} 0$/m.test(await (await fetch(`${server.admin}/metrics`)).text()));
   return { ...server, url: server.http };
-}
-
-/** The sum of a metric's samples whose labels have all this text. */
-export async function metric(server, name, labels = '') {
-  const text = await (await fetch(`${server.admin}/metrics`)).text();
-  const samples = text.split('\n').filter((line) => line.match(new RegExp(`^stentor_${name}(\\{| )`)) && line.includes(labels));
-  return samples.length === 0 ? NaN : samples.reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0);
-}
-
-/** A request to the admin API that succeeds. */
-export async function admin(server, path, body) {
-  const response = await fetch(`${server.admin}/api/v1/${path}`, body && { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
-  const answer = await response.json();
-  if (response.status !== 200) throw new Error(`${path}: ${response.status} ${JSON.stringify(answer)}`);
-  return answer;
 }
 
 /** Until `members` clients of all servers are members of each room, as a node of Stentor says: it answers a client that joins before all of its cores know. */

@@ -1,13 +1,15 @@
 // Starts the demo, and opens its page.
+import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { launch } from './browsers.mjs';
-import { binary, PATIENCE_MS } from './harness.mjs';
+import { binary, modules, PATIENCE_MS } from './harness.mjs';
 
 /** A folder with the client libraries that the page uses. */
-export const libraries = path.join(path.dirname(fileURLToPath(import.meta.url)), 'node_modules');
+export const libraries = modules;
 
 /** Starts the demo on free ports, until the end of the test. */
 export async function startDemo(t, ...args) {
@@ -54,4 +56,32 @@ export async function demo(t, browser, args, viewport) {
 /** Waits until a page is in the room. */
 export async function inRoom(page, client) {
   await page.waitForFunction((text) => document.querySelector('#roomstate').textContent === text, `in “lobby” with ${client}`, { timeout: PATIENCE_MS });
+}
+
+/** The demo's page shows live matches by every transport, and the documents that are replayed. */
+export async function showsMatches(t, browser) {
+  const versions = mkdtempSync(path.join(tmpdir(), 'stentor-'));
+  t.after(() => rmSync(versions, { recursive: true }));
+  const matches = (n) => ({ matches: Array.from({ length: 30 }, (_, i) => ({ team1: `Home ${i}`, team2: `Away ${i}`, date: '2026-06-11', score: { ft: [i === 7 ? n : 0, 1] } })) });
+  // More than are replayed before the test ends, so that the page sees one change, however late it is there.
+  for (let n = 1; n <= 400; n++) writeFileSync(path.join(versions, `${String(n).padStart(3, '0')}.json`), JSON.stringify(matches(n)));
+  const { page, errors, more } = await demo(t, browser, ['--replay', versions, '--speed', '2', '--libraries', libraries], { width: 1280, height: 860 });
+  await more(2);
+  // 5 scoreboards of 5 kB and a match of 165 kB in deltas. With the first documents, it would be more than half at first.
+  const share = parseFloat(await page.locator('#share').textContent());
+  assert.ok(share > 0 && share < 25, `deltas are ${share} % of full size`);
+  assert.match(await page.locator('#score').innerText(), /\d+\D+\d+/);
+  assert.equal(await page.locator('#missing').isVisible(), false, 'both libraries are there');
+  assert.match(await page.locator('#instead').innerText(), /^instead of 1\d\d kB$/, 'deltas');
+  await more(1);
+  assert.ok(await page.locator('#operations li').count() > 1);
+  for (const [name, label] of [['sse', 'SSE'], ['polling', 'Polling'], ['socket.io', 'Socket.IO'], ['sockjs', 'SockJS'], ['websocket', 'WebSocket']]) {
+    await page.locator(`label[for="transport-${name}"]`).click();
+    await page.waitForFunction((text) => document.querySelector('#linktext').textContent === text, `live over ${label}`, { timeout: PATIENCE_MS });
+    await more(2);
+  }
+  // What changed last comes first: without a change seen, it would be the last of the 30.
+  await page.waitForFunction(() => /^Home 7\d+ : 1Away 7/.test(document.querySelector('#results li')?.textContent), null, { timeout: PATIENCE_MS });
+  assert.equal(await page.locator('#replay').isVisible(), true);
+  assert.deepEqual(errors, []);
 }

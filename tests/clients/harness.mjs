@@ -1,6 +1,6 @@
 // Starts the real binary or the fixture server, an upstream to feed it, and gives tests something to wait on.
 import { spawn } from 'node:child_process';
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import http from 'node:http';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -8,7 +8,10 @@ import path from 'node:path';
 import { setTimeout as passed } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 
-const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
+/** The checkout. */
+export const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
+/** The packages from the registry. */
+export const modules = path.join(root, 'tests/clients/node_modules');
 export const binary = process.env.STENTOR_BIN ?? path.join(root, 'target/debug/stentor');
 // The conformance example: what the public suites expect of a server. STENTOR_FIXTURE names another program for it.
 const fixtureCommand = process.env.STENTOR_FIXTURE?.split(' ') ?? [path.join(path.dirname(binary), 'examples/conformance')];
@@ -20,19 +23,19 @@ export const PATIENCE_MS = 120_000;
 const TEST_TIMEOUT_MS = 300_000;
 
 /**
- * What an attempt gives, of which one in five has to succeed: for what a client has to do before the fixture's short heartbeats
- * end its session, where a busy machine may be slower than they are. What is broken fails each time; of what fails now and then
- * the log tells.
+ * Waits until something holds that no event tells: a metric, a list of the admin API, the state of a library; gives what `holds`
+ * gave. `what` says what was waited for, or makes the text of it. It is the only loop of the tests that looks again after a while.
  */
-export async function oneInFive(attempt) {
-  for (let left = 4; ; left--) {
-    try {
-      return await attempt();
-    } catch (error) {
-      if (left === 0) throw error;
-      console.error(`once more: ${error.message}`);
+export function until(what, holds) {
+  let isOver = false;
+  const look = async () => {
+    for (;;) {
+      const found = await holds();
+      if (found || isOver) return found;
+      await passed(20);
     }
-  }
+  };
+  return within(look(), what).finally(() => { isOver = true; });
 }
 
 /** Runs `stentor` to its end: { code, stdout, stderr }. */
@@ -67,27 +70,31 @@ export const statusOf = (server, target, headers) => new Promise((resolve, rejec
 });
 
 /** The first line of a server's log for which `wanted` holds, which may come after what is on standard output or on the wire. */
-export async function logged({ log }, wanted, what = 'a line') {
-  for (const end = Date.now() + PATIENCE_MS; Date.now() < end; await passed(10)) {
-    const found = log.map((text) => JSON.parse(text)).find(wanted);
-    if (found) return found;
-  }
-  throw new Error(`the log has not told ${what}:\n${log.join('\n')}`);
+export function logged({ log }, wanted, what = 'a line') {
+  const search = async () => {
+    for (let at = 0; ;) {
+      for (; at < log.length; at += 1) {
+        const line = JSON.parse(log[at]);
+        if (wanted(line)) return line;
+      }
+      await once(log.lines, 'line');
+    }
+  };
+  return within(search(), () => `${what} in the log:\n${log.join('\n')}`);
 }
 
 /**
- * Says `ready` every 50 ms until everybody has heard one: a core knows of the others' members a moment after those were told
- * that they are. `heard` are promises; more of it may come after they have been kept.
+ * Says `ready` until everybody has heard one: a core knows of the others' members a moment after those were told that they are.
+ * `heard` are promises; more of it may come after they have been kept.
  */
 export async function introduced(say, heard) {
   let all = false;
-  const known = within(Promise.all(heard), 'ready').then(() => { all = true; });
-  // Awaited below.
-  known.catch(() => {});
-  while (!all) {
-    await say();
-    await Promise.race([known, passed(50)]);
-  }
+  const known = Promise.all(heard).then(() => { all = true; });
+  const said = until('all have heard `ready`', async () => {
+    if (!all) await say();
+    return all;
+  });
+  await Promise.all([known, said]);
 }
 
 /**
@@ -106,11 +113,12 @@ async function start(t, command, args, timeout_ms = TEST_TIMEOUT_MS) {
   const closed = once(child, 'close');
   // A command that isn't there is told below.
   closed.catch(() => {});
-  const log = [];
+  const log = Object.assign([], { lines: new EventEmitter() });
   let stderr = '';
   child.stderr.on('data', (chunk) => {
     stderr += chunk;
     for (let end; (end = stderr.indexOf('\n')) >= 0; stderr = stderr.slice(end + 1)) log.push(stderr.slice(0, end));
+    log.lines.emit('line');
   });
   // What is thrown in a timer fails the test that has set it. Some servers run for a whole file.
   const hangs = t.name && setTimeout(() => { throw new Error(`not within ${timeout_ms} ms, log of ${command}:\n${log.join('\n')}`); }, timeout_ms);
@@ -138,10 +146,12 @@ async function start(t, command, args, timeout_ms = TEST_TIMEOUT_MS) {
   return { child, closed, log, address };
 }
 
-/** The promise's value, or a failure that says what was waited for. */
+/** The promise's value, or a failure that says what was waited for: a text, or a function that makes it then. */
 export function within(promise, what, time_ms = PATIENCE_MS) {
   let timer;
-  const late = new Promise((_, reject) => { timer = setTimeout(() => reject(new Error(`${what}: not within ${time_ms} ms`)), time_ms); });
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`not within ${time_ms} ms: ${typeof what === 'function' ? what() : what}`)), time_ms);
+  });
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 

@@ -44,13 +44,6 @@ export async function connected(t, server, options = {}, namespace = '') {
 
 export const ask = (socket, ...event) => socket.timeout(PATIENCE_MS).emitWithAck(...event);
 
-/** The samples of a metric by their labels. */
-export async function metric(server, name) {
-  const text = await (await fetch(`${server.admin}/metrics`)).text();
-  const samples = text.split('\n').filter((line) => line.startsWith(`stentor_${name}{`) || line.startsWith(`stentor_${name} `));
-  return Object.fromEntries(samples.map((line) => [line.match(/\{(.*)\}/)?.[1] ?? '', Number(line.split(' ').at(-1))]));
-}
-
 /** A client of `stentor.v1`, over anything that looks like a WebSocket and that was created just now. */
 export async function plain(t, socket) {
   const received = queue();

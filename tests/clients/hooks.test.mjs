@@ -2,19 +2,14 @@
 import assert from 'node:assert/strict';
 import { createHmac, generateKeyPairSync, sign } from 'node:crypto';
 import { once } from 'node:events';
-import path from 'node:path';
 import http from 'node:http';
-import { spawn } from 'node:child_process';
 import { test } from 'node:test';
-import { setTimeout as passed } from 'node:timers/promises';
 import { io } from 'socket.io-client';
 import SockJS from 'sockjs-client';
 import WebSocket from 'ws';
-import { fileURLToPath } from 'node:url';
-import { PATIENCE_MS, logged, serve, within } from './harness.mjs';
-import { ask, backend, connected, hook, metric, plain, secret } from './hook-backends.mjs';
-
-const examples = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../examples/hooks');
+import { admin, now, samples } from './admin.mjs';
+import { PATIENCE_MS, logged, serve, statusOf, until } from './harness.mjs';
+import { ask, backend, connected, hook, plain, secret } from './hook-backends.mjs';
 
 test('an event is a signed request, and its answer joins, acknowledges and emits', async (t) => {
   const { url, seen } = await backend(t, {
@@ -40,7 +35,7 @@ test('an event is a signed request, and its answer joins, acknowledges and emits
   assert.deepEqual([method, path, headers['content-type']], ['POST', '/hooks?a=1', 'application/json']);
   const [, time, signature] = headers['stentor-signature'].match(/^t=(\d+),v1=([0-9a-f]{64})$/);
   assert.equal(createHmac('sha256', secret).update(`${time}.`).update(body).digest('hex'), signature);
-  assert.ok(Math.abs(Date.now() / 1000 - time) < 60);
+  assert.ok(Math.abs(now() - time) < 60);
   assert.equal(JSON.parse(body).version, 1);
   assert.deepEqual(question, {
     id: 1, hook: 'event', connection: { session: ada.id, protocol: 'socketio', namespace: '/', address: '127.0.0.1' },
@@ -70,21 +65,19 @@ test('clients of stentor.v1 send events over WebSocket and SockJS', async (t) =>
 });
 
 test('events of one client keep their order, those of many share requests', async (t) => {
-  let running = 0;
+  let server;
   const { url, seen } = await backend(t, {
     answer: async ({ arguments: [n] }) => {
-      running++;
-      await passed(2);
-      running--;
+      // As a backend that asks others before it answers.
+      await statusOf(server.http, '/healthz');
       return { ack: [n] };
     },
   });
-  const server = await serve(t, { config: hook('chat', url, 'on = ["event"]') });
+  server = await serve(t, { config: hook('chat', url, 'on = ["event"]') });
   const clients = await Promise.all(Array.from({ length: 20 }, () => connected(t, server, { transports: ['websocket'] })));
   const all = clients.flatMap((client, c) => Array.from({ length: 50 }, (_, n) => ask(client, 'count', n, c)));
   const answers = await Promise.all(all);
   assert.deepEqual(answers, clients.flatMap(() => Array.from({ length: 50 }, (_, n) => n)));
-  assert.equal(running, 0);
   for (const { questions } of seen) {
     const sessions = questions.map(({ connection }) => connection.session);
     assert.equal(new Set(sessions).size, sessions.length, 'one event of a session at a time');
@@ -101,12 +94,9 @@ test('a hook that misbehaves refuses its own clients only, and says why in the m
   const good = await backend(t, { answer: ({ arguments: [n] }) => ({ ack: [n] }) });
   // Answers when others have been answered often.
   let count = 0;
-  const slow = await backend(t, {
-    answer: async () => {
-      while (count < 20) await passed(5);
-      return { ack: ['late'] };
-    },
-  });
+  let release;
+  const often = new Promise((resolve) => { release = resolve; });
+  const slow = await backend(t, { answer: () => often.then(() => ({ ack: ['late'] })) });
   const answer = (answers) => (response, questions) => response.end(JSON.stringify({ answers: answers(questions) }));
   const bad = {
     timeout: () => {},
@@ -126,7 +116,7 @@ test('a hook that misbehaves refuses its own clients only, and says why in the m
     missing_answer: answer(() => []),
     'missing_answer ': answer((questions) => questions.map(({ id }) => ({ id: id + 1_000, ack: [1] }))),
     'missing_answer  ': answer((questions) => questions.map(({ id }) => ({ id: String(id), ack: [1] }))),
-    broken: (response) => { response.writeHead(200, { 'content-length': 100 }).write('{'); setTimeout(() => response.destroy(), 20); },
+    broken: (response) => response.writeHead(200, { 'content-length': 100 }).write('{', () => response.destroy()),
     'broken ': (response) => response.socket.end('nonsense\r\n\r\n'),
   };
   const hooks = [['good', good], ['slow', slow]].map(([name, { url }]) => hook(name, url, `on = ["event"]\nevents = ["${name}"]`));
@@ -145,7 +135,7 @@ test('a hook that misbehaves refuses its own clients only, and says why in the m
   const unaffected = (async () => {
     while (asking) {
       assert.equal(await ask(other, 'good', count), count);
-      count++;
+      if (++count === 20) release();
     }
   })();
   assert.equal(await ask(victim, 'slow'), 'late');
@@ -153,27 +143,28 @@ test('a hook that misbehaves refuses its own clients only, and says why in the m
     const refused = await ask(victim, `bad${n}`);
     assert.deepEqual([refused.ok, refused.code], [false, 'unavailable'], name);
     assert.doesNotMatch(refused.message, /127\.0\.0\.1|timeout|invalid/, 'it says nothing about the backend');
-    const failures = await metric(server, 'hook_request_failures_total');
+    const failures = await samples(server, 'hook_request_failures_total');
     assert.equal(failures[`hook="bad${n}",cause="${name.trim()}"`], 1, name);
-    const unanswered = await metric(server, 'hook_unanswered_questions_total');
+    const unanswered = await samples(server, 'hook_unanswered_questions_total');
     assert.equal(unanswered[`hook="bad${n}",cause="${name.trim()}"`], 1, name);
   }
   asking = false;
   await unaffected;
-  const held = await metric(server, 'memory_bytes');
+  const held = await samples(server, 'memory_bytes');
   assert.equal(held['class="hooks"'], 0);
   assert.ok(!server.log.join('').includes(secret));
 });
 
 test('a question that fails a request of many refuses nobody else', async (t) => {
+  let server;
   const { url, seen } = await backend(t, {
     respond: async (response, questions) => {
-      await passed(20);
+      await statusOf(server.http, '/healthz');
       if (questions.some(({ event }) => event === 'poison')) return response.writeHead(500).end();
       response.end(JSON.stringify({ answers: questions.map(({ id, arguments: [n] }) => ({ id, ack: [n] })) }));
     },
   });
-  const server = await serve(t, { config: hook('chat', url, 'on = ["event"]') });
+  server = await serve(t, { config: hook('chat', url, 'on = ["event"]') });
   const sockets = await Promise.all(Array.from({ length: 20 }, () => connected(t, server)));
   for (let round = 0; round < 10; round++) {
     const asked = sockets.map((socket, n) => ask(socket, n < 6 ? 'poison' : 'good', n));
@@ -230,15 +221,10 @@ test('users that a hook names are revoked, and those without a token may return'
   const open = (user) => new WebSocket(`${server.ws}/ws`, { headers: { 'user-agent': user } });
   const [ada, bob] = [open('ada'), open('bob')];
   await Promise.all([ada, bob].map((socket) => plain(t, socket)));
-  const revoke = async (body) => {
-    const headers = { 'content-type': 'application/json' };
-    const response = await fetch(`${server.admin}/api/v1/revocations`, { method: 'POST', headers, body: JSON.stringify(body) });
-    return (await response.json()).sessions;
-  };
-  assert.equal(await revoke({ issued_before: Math.ceil(Date.now() / 1000) + 1 }), 0, 'they have no tokens');
+  const revoke = async (body) => (await admin(server, 'revocations', body)).sessions;
+  assert.equal(await revoke({ issued_before: now() + 2 }), 0, 'they have no tokens');
   const ended = once(ada, 'close');
-  const second = () => Math.floor(Date.now() / 1000);
-  let revoked = second();
+  let revoked = now();
   assert.equal(await revoke({ issuer: 'hook:chat', subject: 'ada' }), 1);
   assert.equal((await ended)[0], 4407);
   assert.equal(bob.readyState, WebSocket.OPEN);
@@ -248,13 +234,11 @@ test('users that a hook names are revoked, and those without a token may return'
   });
   for (let status; (status = await returns()) !== 401;) {
     assert.equal(status, 101);
-    assert.ok(second() > revoked, 'in the same second');
-    revoked = second();
+    assert.ok(now() > revoked, 'in the same second');
+    revoked = now();
     await revoke({ issuer: 'hook:chat', subject: 'ada' });
   }
-  const refused = second();
-  while (second() === refused) await passed(50);
-  await plain(t, open('ada'));
+  await until('the next second', async () => await returns() === 101);
 });
 
 test('after five failures a hook is not asked, until it answers again', async (t) => {
@@ -268,21 +252,17 @@ test('after five failures a hook is not asked, until it answers again', async (t
   const socket = await connected(t, server);
   for (let n = 0; n < 5; n++) assert.equal((await ask(socket, 'a')).code, 'unavailable');
   assert.equal(seen.length, 5);
-  assert.equal((await metric(server, 'hook_breaker_open'))['hook="chat"'], 1);
+  assert.equal((await samples(server, 'hook_breaker_open'))['hook="chat"'], 1);
   // Once a pause is over, which may have been meanwhile, one event is asked about.
-  const unasked = async () => (await metric(server, 'hook_unanswered_questions_total'))['hook="chat",cause="breaker_open"'] ?? 0;
+  const unasked = async () => (await samples(server, 'hook_unanswered_questions_total'))['hook="chat",cause="breaker_open"'] ?? 0;
   for (let n = 6; await unasked() < 3; n++) {
     assert.equal((await ask(socket, 'a')).code, 'unavailable');
     assert.equal(seen.length + await unasked(), n);
   }
   await logged(server, (line) => line.hook === 'chat' && /answered 503/.test(line.error), 'the failure');
   fails = false;
-  let answer;
-  while (answer !== 'back') {
-    answer = await ask(socket, 'a');
-    await passed(50);
-  }
-  assert.equal((await metric(server, 'hook_breaker_open'))['hook="chat"'], 0);
+  await until('the hook is asked again', async () => await ask(socket, 'a') === 'back');
+  assert.equal((await samples(server, 'hook_breaker_open'))['hook="chat"'], 0);
 });
 
 test('a hook decides about subscriptions and publications, and its answers are kept', async (t) => {
@@ -319,7 +299,7 @@ test('a hook decides about subscriptions and publications, and its answers are k
     'subscribe acl/a', 'subscribe acl/secret', 'publish acl/secret', 'publish acl/a', 'subscribe acl/secret/feed', 'publish acl/kept',
   ]);
   assert.deepEqual(seen[0].questions[0].connection, { session: client.session, namespace: '/' });
-  assert.equal((await metric(server, 'hook_cached_answers_total'))['hook="acl"'], 3);
+  assert.equal((await samples(server, 'hook_cached_answers_total'))['hook="acl"'], 3);
   assert.equal(await subscribe('other'), 'ok');
   assert.equal(await subscribe('open/a'), 'ok');
   assert.equal(await subscribe('closed/a'), 'unavailable');
@@ -343,10 +323,7 @@ test('a hook says who clients are, and which rooms they join', async (t) => {
     assert.deepEqual(connection, { protocol: 'socketio', namespace: '/', address: '127.0.0.1' });
     assert.equal(client.token, 'good');
     const message = once(socket, 'news');
-    const published = await fetch(`${server.admin}/api/v1/publish`, {
-      method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"room":"user:42","event":"news","data":1}',
-    });
-    assert.equal(published.status, 200);
+    await admin(server, 'publish', { room: 'user:42', event: 'news', data: 1 });
     assert.deepEqual(await message, [1]);
     await assert.rejects(connected(t, server, { transports, auth: { token: 'bad' } }), (error) => {
       assert.deepEqual([error.message, error.data.code], ['log in first', 'token_invalid']);
@@ -400,63 +377,16 @@ test('a connect hook is asked about each namespace, wherever the token is', asyn
   }
 });
 
-for (const [language, command, args] of [
-  ['node', process.execPath, ['server.mjs', '0']],
-  ['python', 'python3', ['server.py', '0']],
-  ['php', 'php', ['-S', '127.0.0.1:0', 'server.php']],
-]) {
-  test(`the example in ${language} gives each user a room`, async (t) => {
-    const example = spawn(command, args, { cwd: path.join(examples, language), env: { ...process.env, HOOK_SECRET: secret } });
-    t.after(() => example.kill());
-    let output = '';
-    const port = await within(new Promise((resolve, reject) => {
-      for (const stream of [example.stdout, example.stderr]) {
-        stream.on('data', (text) => {
-          const found = /listening on (\d+)|127\.0\.0\.1:(\d+)\) started/.exec(output += text);
-          if (found) resolve(found[1] ?? found[2]);
-        });
-      }
-      example.on('error', ({ code }) => (code === 'ENOENT' ? resolve() : reject(new Error(code))));
-      example.on('close', (code) => reject(new Error(`${command} ended with ${code}: ${output}`)));
-    }), 'the port of the example');
-    if (!port) return t.skip(`${command} isn't installed: scripts/setup-tests`);
-    const { status } = await fetch(`http://127.0.0.1:${port}`, { method: 'POST', body: '{}' });
-    assert.equal(status, 401, 'without a signature');
-    const server = await serve(t, {
-      config: hook('chat', `http://127.0.0.1:${port}/`, `on = ["connect", "event"]\nsecret = "${secret}"`),
-    });
-    const [ada, bob] = [await connected(t, server, { auth: { token: 'ada-token' } }), await connected(t, server, { auth: { token: 'bob-token' } })];
-    const joined = once(ada, 'joined');
-    assert.deepEqual(await ask(ada, 'join', 'user:42'), { joined: 'user:42' });
-    assert.deepEqual(await joined, ['42']);
-    assert.deepEqual(await ask(bob, 'join', 'user:42'), { ok: false, code: 'not_allowed', message: "user:42 isn't yours" });
-    assert.equal((await ask(bob, 'other')).code, 'unknown_event');
-    // Neither does a question that the example can't handle fail others, nor one that its parser can't.
-    assert.equal((await ask(bob, 'join', { toString: 1 })).code, language === 'python' ? 'not_allowed' : 'bad_request');
-    assert.match((await ask(bob, 'join', '\ud800')).message, /isn't yours/);
-    bob.on('news', () => assert.fail('it is for user 42'));
-    const news = once(ada, 'news');
-    await fetch(`${server.admin}/api/v1/publish`, {
-      method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"room":"user:42","event":"news","data":1}',
-    });
-    assert.deepEqual(await news, [1]);
-    await assert.rejects(connected(t, server, { auth: { token: 'mallory' } }), ({ message }) => message === 'log in first');
-  });
-}
-
 test('a hook is asked about clients whose token is verified and about what permissions allow', async (t) => {
   const issuer = 'https://id.example.com/';
   const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const part = (value) => Buffer.from(JSON.stringify(value)).toString('base64url');
   const token = (sub, key = privateKey) => {
-    const now = Math.floor(Date.now() / 1000);
-    const text = `${part({ alg: 'ES256', kid: 'k' })}.${part({ iss: issuer, aud: 'stentor', sub, iat: now, exp: now + 600 })}`;
+    const text = `${part({ alg: 'ES256', kid: 'k' })}.${part({ iss: issuer, aud: 'stentor', sub, iat: now(), exp: now() + 600 })}`;
     return `${text}.${sign('sha256', Buffer.from(text), { key, dsaEncoding: 'ieee-p1363' }).toString('base64url')}`;
   };
   // The first client waits for the keys, so its hook is asked later than those of others.
-  const keys = http.createServer((_, response) => setTimeout(
-    () => response.end(JSON.stringify({ keys: [{ ...publicKey.export({ format: 'jwk' }), kid: 'k', alg: 'ES256', use: 'sig' }] })), 300,
-  ));
+  const keys = http.createServer((_, response) => response.end(JSON.stringify({ keys: [{ ...publicKey.export({ format: 'jwk' }), kid: 'k', alg: 'ES256', use: 'sig' }] })));
   keys.listen(0, '127.0.0.1');
   await once(keys, 'listening');
   t.after(() => { keys.closeAllConnections(); keys.close(); });
@@ -491,9 +421,7 @@ ${hook('chat', url, 'on = ["connect", "subscribe"]')}`;
     assert.equal(await join('other'), 'not_allowed');
     assert.equal(seen.length, before, 'nothing is asked about what permissions deny');
     const message = once(socket, 'news');
-    await fetch(`${server.admin}/api/v1/publish`, {
-      method: 'POST', headers: { 'content-type': 'application/json' }, body: '{"room":"own:42","event":"news","data":1}',
-    });
+    await admin(server, 'publish', { room: 'own:42', event: 'news', data: 1 });
     assert.deepEqual(await message, [1], attempt);
     await assert.rejects(connected(t, server, { auth: { token: token('banned') } }), ({ data }) => data.code === 'banned');
   }

@@ -1,10 +1,13 @@
 // Nodes on a real Redis or NATS, and clients of their rooms.
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import test from 'node:test';
 import { io } from 'socket.io-client';
-import { event, introduced, serve, within } from './harness.mjs';
+import WebSocket from 'ws';
+import { admin } from './admin.mjs';
+import { event, inbox, introduced, serve, until, within } from './harness.mjs';
 import { missing as withoutNats, nats } from './nats.mjs';
-import { missing as withoutRedis, redis, until } from './redis.mjs';
+import { missing as withoutRedis, redis } from './redis.mjs';
 
 export const SECRET = 'known to all nodes';
 
@@ -32,19 +35,7 @@ export const onEachEngine = (what, body) => {
   test(`${what} (NATS)`, { skip: withoutNats }, (t) => body(t, nats));
 };
 
-export const post = async (server, path, body) => {
-  const response = await fetch(`${server.admin}/api/v1/${path}`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
-  const answer = await response.json();
-  assert.equal(response.status, 200, JSON.stringify(answer));
-  return answer;
-};
-
-export const nodes = async (server) => (await (await fetch(`${server.admin}/api/v1/nodes`)).json()).nodes;
-
-export const metric = async (server, name) => {
-  const text = await (await fetch(`${server.admin}/metrics`)).text();
-  return Number(new RegExp(`^stentor_${name}(?:\\{.*\\})? (\\S+)$`, 'm').exec(text)?.[1]);
-};
+export const nodes = async (server) => (await admin(server, 'nodes')).nodes;
 
 /** Until each node knows the others. */
 export const known = (servers) => Promise.all(servers.map((server) => until('all nodes are known', async () => (await nodes(server)).length === servers.length)));
@@ -62,5 +53,34 @@ export async function member(t, server, room, options = {}) {
 /** Publishes at every node until every client has heard from each of them: then interest has spread. */
 export async function meet(servers, sockets, room) {
   const heard = servers.flatMap((_, n) => sockets.map((socket) => new Promise((resolve) => socket.on(`ready ${n}`, resolve))));
-  await introduced(() => Promise.all(servers.map((server, n) => post(server, 'publish', { room, event: `ready ${n}`, data: 1 }))), heard);
+  await introduced(() => Promise.all(servers.map((server, n) => admin(server, 'publish', { room, event: `ready ${n}`, data: 1 }))), heard);
+}
+
+/** Members on each of the nodes, by every protocol, receive what each of the nodes publishes: once, and in order. */
+export async function roomsSpanNodes(t, startEngine, names) {
+  const engine = await startEngine(t);
+  const servers = await Promise.all(names.map((name) => node(t, engine, name)));
+  const sockets = await Promise.all(servers.map((server, n) => member(t, server, 'lobby', { transports: [n === 1 ? 'polling' : 'websocket'] })));
+  await meet(servers, sockets, 'lobby');
+  const plain = new WebSocket(`${servers.at(-1).ws}/ws`);
+  t.after(() => plain.terminate());
+  const messages = inbox(plain);
+  await once(plain, 'open');
+  plain.send(JSON.stringify({ id: 1, type: 'subscribe', room: 'lobby' }));
+  await messages.until((message) => message.type === 'ok');
+  // From each node, in order, once: to its own members, the sender among them, and to those of the others.
+  for (const [n, sender] of sockets.entries()) {
+    const last = sockets.map((socket) => new Promise((resolve) => socket.on('say', (data) => data.n === 99 && resolve())));
+    for (let i = 0; i < 100; i++) sender.emit('say', { room: 'lobby', from: n, n: i });
+    await within(Promise.all(last), `100 messages of client ${n}`);
+    for (const socket of sockets) {
+      const numbers = socket.seen.filter(([name, data]) => name === 'say' && data.from === n).map(([, data]) => data.n);
+      assert.deepEqual(numbers, Array.from({ length: 100 }, (_, i) => i));
+    }
+    await messages.until((message) => message.data?.from === n && message.data.n === 99);
+  }
+  for (const socket of sockets) assert.equal(socket.seen.filter(([name]) => name === 'say').length, 100 * sockets.length, 'nothing twice');
+  const news = sockets.map((socket) => event(socket, 'news'));
+  await admin(servers[1], 'publish', { room: 'lobby', event: 'news', data: { text: 'Ä "quoted"' } });
+  for (const [data] of await Promise.all(news)) assert.deepEqual(data, { text: 'Ä "quoted"' });
 }

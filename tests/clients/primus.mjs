@@ -11,3 +11,6 @@ export const Primus = generator.Socket;
 
 /** The client for pages, as text. */
 export const library = generator.library();
+
+/** Values that come back as they were. */
+export const VALUES = ['text', '', 'é😀\u2028', 7, true, { a: [null, { b: 'c' }] }, [], 'x'.repeat(50_000)];

@@ -1,17 +1,18 @@
 // Engine.IO 4 and 3 on the wire: behaviours 9 to 17 of the protocol list, then published attacks, each by its id.
-// The fixture's profile `protocol-patient`: an echo, payloads up to 1,000,000 bytes. What is about heartbeats has `protocol`:
-// pings every 300 ms, 200 ms to answer.
+// The fixture's profile `protocol-patient`: an echo, payloads up to 1,000,000 bytes. `protocol-pings` pings every 300 ms and waits long
+// for an answer, `protocol` 200 ms.
 import assert from 'node:assert/strict';
 import { readdirSync } from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
 import test, { after } from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
-import { fixture, oneInFive, serve, within } from './harness.mjs';
+import { fixture, serve, within } from './harness.mjs';
 import { exchange, openWebSocket, Peer, Polling, request, SEPARATOR, upgradeHead } from './wire.mjs';
 
 const server = await fixture({ after }, 'protocol-patient');
-const pinging = await fixture({ after }, 'protocol');
+const pinging = await fixture({ after }, 'protocol-pings');
+const impatient = await fixture({ after }, 'protocol');
 const base = `${server.http}/engine.io/`;
 
 /** Fails unless a request was refused with this code. */
@@ -36,16 +37,16 @@ const gone = async (polling) => refused(await polling.get(), 1);
 
 test('9: the handshake has five keys; over WebSocket there is nothing to upgrade to', async () => {
   const keys = ['sid', 'upgrades', 'pingInterval', 'pingTimeout', 'maxPayload'];
-  const { handshake, opened } = await Polling.open(pinging);
+  const { handshake, opened } = await Polling.open(server);
   assert.deepEqual(Object.keys(handshake).sort(), keys.toSorted());
-  assert.deepEqual({ ...handshake, sid: '' }, { sid: '', upgrades: ['websocket'], pingInterval: 300, pingTimeout: 200, maxPayload: 1_000_000 });
+  assert.deepEqual({ ...handshake, sid: '' }, { sid: '', upgrades: ['websocket'], pingInterval: 25_000, pingTimeout: 60_000, maxPayload: 1_000_000 });
   assert.equal(opened.body[0], '0');
-  const peer = await openWebSocket(pinging);
+  const peer = await openWebSocket(server);
   assert.deepEqual(Object.keys(peer.handshake).sort(), keys.toSorted());
   assert.deepEqual(peer.handshake.upgrades, []);
   peer.socket.close();
   // Version 3: the length in characters before the packet, and four keys at least.
-  const three = await Polling.open(pinging, { eio: 3 });
+  const three = await Polling.open(server, { eio: 3 });
   const [, length, packet] = /^(\d+):(0.*)$/s.exec(three.opened.body);
   assert.equal(Number(length), packet.length);
   for (const key of keys.slice(0, 4)) assert.ok(key in three.handshake, key);
@@ -208,37 +209,36 @@ test('14: a message before the probe closes the WebSocket only', async () => {
 });
 
 test('15: in version 4 the server pings; a client that pings, or does not answer, is closed', async () => {
-  await oneInFive(async () => {
-    const peer = await openWebSocket(pinging, { pong: false });
-    for (let n = 0; n < 3; n++) {
-      assert.equal(await peer.next(), '2');
-      peer.send('3');
-    }
-    peer.socket.close();
-  });
+  const answering = await openWebSocket(pinging, { pong: false });
+  for (let n = 0; n < 3; n++) {
+    assert.equal(await answering.next(), '2');
+    answering.send('3');
+  }
+  answering.socket.close();
   const peer = await openWebSocket(server, { pong: false });
   peer.send('2');
   assert.equal((await peer.end()).closed, 1002);
   const polling = await Polling.open(server);
   await polling.post('2').catch(() => {});
   await gone(polling);
-  const silent = await openWebSocket(pinging, { pong: false });
+  const silent = await openWebSocket(impatient, { pong: false });
   const { before } = await silent.end();
   assert.deepEqual(before, ['2']);
 });
 
 test('15: in version 3 the client pings, and the server never does', async () => {
-  await oneInFive(async () => {
-    const peer = await openWebSocket(pinging, { eio: 3, pong: false });
-    for (let n = 0; n < 3; n++) {
-      // Longer than the interval at which a server of version 4 would ping.
-      await passed(350);
-      peer.send('2');
-      assert.equal(await peer.next(), '3');
-    }
-    // Without pings the session ends.
-    await peer.end();
-  });
+  const peer = await openWebSocket(pinging, { eio: 3, pong: false });
+  const later = await openWebSocket(pinging);
+  for (let n = 0; n < 3; n++) {
+    // The server pings a session of version 4 that is younger.
+    await later.pinged();
+    peer.send('2');
+    assert.equal(await peer.next(), '3');
+  }
+  for (const { socket } of [peer, later]) socket.close();
+  // Without pings the session ends.
+  const silent = await openWebSocket(impatient, { eio: 3, pong: false });
+  assert.deepEqual((await silent.end()).before, []);
   const polling = await Polling.open(server, { eio: 3 });
   assert.equal((await polling.post('1:2')).body, 'ok');
   assert.equal((await polling.get()).body, '1:3');

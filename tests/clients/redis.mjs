@@ -6,6 +6,7 @@ import net from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as passed } from 'node:timers/promises';
+import { until } from './harness.mjs';
 import { freePorts } from './proxies.mjs';
 
 /** Where a program is, if it is installed. Servers are also where only an administrator's shell looks. */
@@ -157,11 +158,4 @@ export async function redisCluster(t, { replicates = false } = {}) {
   };
   const url = `redis+cluster://${nodes.slice(0, PRIMARIES).map(({ port }) => `127.0.0.1:${port}`).join(',')}`;
   return { url, nodes, command: nodes[0].command, ownerOf, moveSlotOf };
-}
-
-/** Waits until something is so; nothing tells when. */
-export async function until(what, holds, time_ms = 30_000) {
-  for (const end = Date.now() + time_ms; !(await holds()); await passed(50)) {
-    if (Date.now() > end) throw new Error(`in vain: ${what}`);
-  }
 }

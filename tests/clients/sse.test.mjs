@@ -1,11 +1,9 @@
-// Server-Sent Events with npm's `eventsource` and with Chromium's and Firefox's own: snapshots, several feeds, and coming back.
+// Server-Sent Events with npm's `eventsource`: snapshots, several feeds, and coming back.
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { EventSource } from 'eventsource';
-import { browserNames, launch, missing } from './browsers.mjs';
-import { feedsFrom, PATIENCE_MS, queue, serve, upstream } from './harness.mjs';
+import { feedsFrom, queue, serve, upstream } from './harness.mjs';
 import { proxy } from './proxy.mjs';
-
 
 /** A server with feeds, and an upstream whose documents the test sets. */
 async function feeds(t, config = '') {
@@ -65,36 +63,3 @@ test('a client that comes back gets what it lacks, and nothing that it has', asy
   api.documents.set('b', { n: 3 });
   assert.deepEqual((await next()).data, { n: 3 });
 });
-
-for (const browser of browserNames) {
-  test(`in ${browser}, which comes back by itself; from another origin only where it is allowed`, { skip: missing(browser) }, async (t) => {
-    // It ends before the servers do, which wait for its idle connections.
-    const instance = await launch(browser);
-    t.after(() => instance.close());
-    const { api, server } = await feeds(t);
-    const way = await proxy(t, server.http);
-    api.documents.set('a', { n: 1 });
-    api.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
-    /** In the page: how a source begins, with the first document that comes. */
-    const begin = (url) => new Promise((resolve) => {
-      const source = new EventSource(url);
-      window.heard = [];
-      source.addEventListener('snapshot', ({ data }) => { window.heard.push(JSON.parse(data).n); resolve('open'); });
-      source.onerror = () => { if (source.readyState === EventSource.CLOSED) resolve('refused'); };
-    });
-
-    const page = await instance.newPage();
-    await page.goto(`${way.url}/healthz`);
-    assert.equal(await page.evaluate(begin, `${way.url}/sse/a`), 'open');
-    way.cut();
-    api.documents.set('a', { n: 2 });
-    await page.waitForFunction(() => window.heard.length === 2, null, { timeout: PATIENCE_MS });
-    assert.deepEqual(await page.evaluate(() => window.heard), [1, 2]);
-
-    await page.goto(`${api.url}/page`);
-    assert.equal(await page.evaluate(begin, `${server.http}/sse/a`), 'refused');
-    const open = await feeds(t, `[origins]\nallow = ["${api.url}"]\n`);
-    open.api.documents.set('a', { n: 1 });
-    assert.equal(await page.evaluate(begin, `${open.server.http}/sse/a`), 'open');
-  });
-}

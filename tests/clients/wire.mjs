@@ -92,7 +92,10 @@ export class Peer {
     this.socket = new WebSocket(url, options);
     const put = (item) => (this.waiting.length ? this.waiting.shift()(item) : this.received.push(item));
     this.socket.on('message', (data, binary) => {
-      if (pong && !binary && data.toString() === '2') this.socket.send('3');
+      if (pong && !binary && data.toString() === '2') {
+        this.socket.send('3');
+        this.socket.emit('pinged');
+      }
       else put({ data: binary ? data : data.toString() });
     });
     this.socket.on('close', (code, reason) => put({ closed: code, reason: reason.toString() }));
@@ -112,6 +115,9 @@ export class Peer {
     this.socket.ping();
     return within(new Promise((resolve) => this.socket.once('pong', resolve)), 'a pong');
   }
+
+  /** Resolves once the next ping of Engine.IO has been answered. */
+  pinged() { return within(new Promise((resolve) => this.socket.once('pinged', resolve)), 'a ping'); }
 
   /** The next event: { data }, { closed, reason } or { refused, body }. */
   event(what = 'a message') {

@@ -37,15 +37,15 @@ const NOT_RUN: [(&str, &str); 21] = [
     ("cd docs/results/", "a command of the lab follows"),
     ("target/release/stentor-attack ", "tests/attack checks the arguments; a run takes minutes"),
     ("node lab/peers/", "needs an installed server of the lab"),
-    ("npm install --prefix examples/from-node", "tests/clients/bridge-example.test.mjs runs the example"),
+    ("npm install --prefix examples/from-node", "tests/clients/all/bridge-example.test.mjs runs the example"),
     ("redis-server ", "the same"),
     ("node examples/from-node/", "the same"),
     ("haproxy -f examples/from-node/", "the same"),
     ("STENTOR_CONFIG=examples/from-node/", "the same"),
-    ("docker ", "needs a container runtime; tests/clients/deploy.test.mjs covers the environment"),
+    ("docker ", "needs a container runtime; tests/clients/all/deploy.test.mjs covers the environment"),
     ("kubectl ", "needs a cluster"),
     ("helm ", "needs a cluster"),
-    ("systemctl ", "needs systemd; tests/clients/deploy.test.mjs covers the unit"),
+    ("systemctl ", "needs systemd; tests/clients/all/deploy.test.mjs covers the unit"),
     ("sudo ", "changes the machine"),
 ];
 

@@ -6,6 +6,7 @@
 //!   message, permessage-deflate.
 //! - `protocol`: the suites of the Engine.IO and Socket.IO protocols ([`protocol`]), which expect short heartbeats.
 //! - `protocol-patient`: the same with the usual heartbeats, for tests of something else: a slow machine ends none of them.
+//! - `protocol-pings`: the same with frequent heartbeats, and a minute to answer each.
 //! - `engineio-client`, `engineio3-client`: the suites of Engine.IO's clients ([`engineio`]).
 //! - `socketio-client`: the suites of Socket.IO's clients ([`socketio`]).
 //! - `sockjs`: the runnable specification of SockJS, and its client's suite ([`sockjs`]).
@@ -75,8 +76,9 @@ fn main() {
             options.engine.open_delay = protocol::PAUSE;
             Some(Arc::new(|_| Box::new(protocol::Protocol::default())))
         }
-        "protocol-patient" => {
-            options.heartbeat = heartbeat(25_000, 20_000);
+        "protocol-patient" | "protocol-pings" => {
+            let interval = if profile == "protocol-pings" { 300 } else { 25_000 };
+            options.heartbeat = heartbeat(interval, 60_000);
             options.origins = every_origin;
             options.engine.open_delay = protocol::PAUSE;
             Some(Arc::new(|_| Box::new(protocol::Protocol::default())))
@@ -105,8 +107,8 @@ fn main() {
         }
         other => {
             return fail(&format!(
-                "unknown profile {other}; known are websocket, protocol, protocol-patient, engineio-client, \
-                 engineio3-client, socketio-client, sockjs"
+                "unknown profile {other}; known are websocket, protocol, protocol-patient, protocol-pings, \
+                 engineio-client, engineio3-client, socketio-client, sockjs"
             ));
         }
     };

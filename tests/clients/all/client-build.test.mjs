@@ -1,0 +1,133 @@
+// @stentor/client as it is shipped: the build for script tags, the types, the examples of its README.
+import assert from 'node:assert/strict';
+import { execFile, execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import test from 'node:test';
+import { feedsFrom, root, serve, upstream } from '../harness.mjs';
+
+const library = path.join(root, 'clients/js');
+const skip = !existsSync(path.join(library, 'node_modules')) && 'run scripts/setup-tests';
+
+const node = (cwd, ...args) => new Promise((resolve) => {
+  execFile(process.execPath, args, { cwd, timeout: 250_000 }, (error, stdout, stderr) => resolve({ status: error ? error.code ?? error.signal : 0, output: stdout + stderr }));
+});
+
+/** A folder in which `@stentor/client` and what the tests use can be imported. */
+function project(t) {
+  const folder = mkdtempSync(path.join(root, 'tests/clients/.project-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  mkdirSync(path.join(folder, 'node_modules/@stentor'), { recursive: true });
+  symlinkSync(library, path.join(folder, 'node_modules/@stentor/client'));
+  return folder;
+}
+
+test('the build that is checked in is what its sources make, and small', { skip }, async () => {
+  const { status, output } = await node(library, 'build.mjs', '--check');
+  assert.equal(status, 0, output);
+});
+
+test('the server has it at /stentor.js', async (t) => {
+  const server = await serve(t);
+  const response = await fetch(`${server.http}/stentor.js`);
+  assert.equal(response.headers.get('content-type'), 'text/javascript; charset=utf-8');
+  assert.equal(await response.text(), readFileSync(path.join(library, 'dist/stentor.js'), 'utf8'));
+});
+
+test('nothing is needed at run time', () => {
+  assert.equal(JSON.parse(readFileSync(path.join(library, 'package.json'))).dependencies, undefined);
+});
+
+test('the package installs into an empty project, and its types fit what people write', { skip }, async (t) => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-project-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const npm = (cwd, ...args) => execFileSync('npm', [...args, '--offline', '--no-audit', '--no-fund', '--loglevel=error'], { cwd, encoding: 'utf8' });
+  const [{ filename, files }] = JSON.parse(npm(library, 'pack', '--json', '--pack-destination', folder));
+  assert.deepEqual(files.map((file) => file.path.split('/')[0]).filter((name, at, all) => all.indexOf(name) === at).sort(), ['README.md', 'dist', 'index.d.ts', 'package.json', 'src']);
+  writeFileSync(path.join(folder, 'package.json'), '{ "private": true, "type": "module" }');
+  npm(folder, 'install', path.join(folder, filename));
+  assert.deepEqual(readdirSync(path.join(folder, 'node_modules')).filter((name) => !name.startsWith('.')), ['@stentor']);
+
+  const check = async (source, expect, options = ['--module', 'nodenext']) => {
+    writeFileSync(path.join(folder, 'use.ts'), source);
+    const all = ['--noEmit', '--strict', '--target', 'es2022', ...options, 'use.ts'];
+    const { status, output } = await node(folder, path.join(library, 'node_modules/typescript/bin/tsc'), ...all);
+    assert.equal(status === 0, output === '', `${status}: ${output}`);
+    assert.match(output, expect, source);
+  };
+  const everything = `
+    import { connect, applyPatch, Connection, StentorError } from '@stentor/client';
+    import type {
+      Change, ConnectOptions, ConnectionDetails, ConnectionState, Feed, FeedState, Json, Member, Operation, Presence, Room, RoomMessage,
+      SubscribeOptions, Transport, Unsubscribe,
+    } from '@stentor/client';
+    interface Score { home: number; away: number }
+    const transport: Transport[] = ['websocket', 'sse', 'polling', 'socket.io', 'sockjs'];
+    const options: ConnectOptions = {
+      transport, io: {}, ioOptions: { auth: {} }, SockJS: class {}, WebSocket: class {}, fetch, connectTimeoutMs: 1, preferredRetryMs: 1,
+      heartbeatTimeoutMs: 1, backoff: { initialMs: 100, maxMs: 200 }, queueMax: 1, queueCharsMax: 1,
+    };
+    const stentor: Connection = connect('https://live.example.com', options);
+    connect(); connect(null); connect(new URL('https://live.example.com'), { transport: 'sse' });
+    const subscribeOptions: SubscribeOptions = { rate: 2, delta: true, policy: 'latest' };
+    const feed: Feed<Score> = stentor.feed<Score>('scores/8', subscribeOptions);
+    const known: [string, Score | undefined, FeedState, string, number | undefined, number | undefined] =
+      [feed.key, feed.document, feed.state, feed.reason, feed.epoch, feed.offset];
+    const off: Unsubscribe = feed.on('change', (score, change: Change) => {
+      const goals: number = score.home + score.away + change.epoch + change.offset + (change.chars ?? 0);
+      if (change.kind === 'delta') for (const { op, path } of change.patch) console.log(op, path, goals, change.base);
+    });
+    feed.on('state', (state, reason) => { if (state === 'not_found') console.log(reason.length); });
+    stentor.on('state', (state: ConnectionState, { transport, session, reason, code, retryMs }: ConnectionDetails) => {
+      if (state === 'waiting') console.log(transport, session, reason, code, retryMs);
+    });
+    stentor.on('error', ({ code, message, retry }: StentorError) => console.log(code.length, message, retry));
+    stentor.publish('lobby', { text: 'hello' }, 'said').catch((error: StentorError) => console.log(error.code));
+    const accepted: Promise<void> = stentor.publish('lobby');
+    const room: Room<{ text: string }> = stentor.room<{ text: string }>('lobby');
+    room.on('message', ({ text }, { event, epoch, offset, encoding }: RoomMessage) => console.log(room.name, text, event, epoch, offset, encoding));
+    const presence: Presence<{ name: string }> = room.presence<{ name: string }>();
+    presence.on('join', ({ session, user, info, since }: Member<{ name: string }>) => console.log(session.length, user, info?.name, since + 1));
+    presence.on('change', () => console.log(presence.room, presence.isCurrent, presence.count, presence.members.map(({ user }) => user)));
+    presence.on('error', ({ code }) => console.log(code));
+    presence.close();
+    console.log(stentor.state === 'open', stentor.transport, stentor.session, known, accepted);
+    stentor.use('socket.io'); stentor.use(transport); stentor.reconnect();
+    off(); feed.close(); room.close(); stentor.close();
+    const patch: Operation[] = [{ op: 'remove', path: '/a' }, { op: 'move', from: '/b', path: '/c' }, { op: 'add', path: '/d', value: 1 }];
+    const document: Json = applyPatch({ a: 1, b: 2 }, patch);
+    console.log(document);
+  `;
+  await check(everything, /^$/);
+  await check(everything, /^$/, ['--module', 'esnext', '--moduleResolution', 'bundler']);
+  await check(`import { connect } from '@stentor/client'; connect('x', { transport: 'pigeon' });`, /TS2322/);
+  await check(`import { connect } from '@stentor/client'; connect().feed('x').document = 1;`, /TS2540/);
+  // Each type and value that index.d.ts exports is used above.
+  const exported = [...readFileSync(path.join(library, 'index.d.ts'), 'utf8').matchAll(/^export (?:declare )?\w+ (\w+)/gm)].map(([, name]) => name);
+  assert.ok(exported.length > 15 && exported.every((name) => new RegExp(`\\b${name}\\b`).test(everything)), exported.join());
+  // What the types promise is there.
+  const values = `import * as all from '@stentor/client'; console.log(Object.keys(all).sort().join());`;
+  writeFileSync(path.join(folder, 'values.js'), values);
+  assert.equal((await node(folder, 'values.js')).output, 'Connection,Feed,Presence,Room,StentorError,applyPatch,connect\n');
+});
+
+test('the examples of the README run', async (t) => {
+  const examples = [...readFileSync(path.join(library, 'README.md'), 'utf8').matchAll(/^```js\n(.*?)^```/gms)].map(([, text]) => text);
+  assert.ok(examples.length >= 3, `${examples.length} examples`);
+  const api = await upstream(t);
+  let minute = 0;
+  api.documents.set('scores/8/live', (_, response) => {
+    response.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify({ score: [1, 0], minute: ++minute, text: 'long enough for a change to be shorter'.repeat(9) }));
+  });
+  const server = await serve(t, { config: `${feedsFrom(api.url)}\n[rooms]\npublish = true\n` });
+  const folder = project(t);
+  for (const example of examples) {
+    const file = path.join(folder, 'example.mjs');
+    writeFileSync(file, example.replaceAll('http://127.0.0.1:8000', server.http));
+    const { status, output } = await node(folder, file);
+    assert.equal(status, 0, `${example}\n${output}`);
+    // What an example says that it prints, in comments.
+    for (const [, printed] of example.matchAll(/\/\/ → (.*)/g)) assert.ok(output.includes(printed), `${example}\n${output}`);
+  }
+});

@@ -1,0 +1,70 @@
+// `make run` installs the client libraries of the demo page, and starts without them if it can't.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, utimesSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import test from 'node:test';
+import { root } from '../harness.mjs';
+
+
+/** Copies the script and the list of packages to an empty folder. */
+function clone(t) {
+  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  for (const file of ['scripts/install-demo-libraries', 'examples/demo-libraries/package.json', 'examples/demo-libraries/package-lock.json']) {
+    cpSync(path.join(root, file), path.join(folder, file));
+  }
+  return folder;
+}
+
+function install(folder, environment) {
+  const { status, stdout, stderr } = spawnSync(path.join(folder, 'scripts/install-demo-libraries'), {
+    env: { ...process.env, ...environment }, encoding: 'utf8', timeout: 240_000,
+  });
+  assert.equal(status, 0, stderr);
+  assert.equal(stdout, '');
+  return stderr;
+}
+
+const modules = (folder) => path.join(folder, 'examples/demo-libraries/node_modules');
+
+test('without npm, the demo starts without the libraries and the reason is printed', (t) => {
+  const folder = clone(t);
+  const programs = path.join(folder, 'bin');
+  mkdirSync(programs);
+  for (const name of ['sh', 'dirname', 'find']) {
+    symlinkSync(spawnSync('sh', ['-c', `command -v ${name}`], { encoding: 'utf8' }).stdout.trim(), path.join(programs, name));
+  }
+  assert.equal(install(folder, { PATH: programs }),
+    "The demo starts without Socket.IO and SockJS: their client libraries are installed with npm, and npm isn't installed.\n");
+  assert.equal(existsSync(modules(folder)), false);
+});
+
+/** Nothing listens on port 1, and npm's cache is empty. */
+const offline = (folder) => ({ npm_config_registry: 'http://127.0.0.1:1/', npm_config_cache: path.join(folder, 'cache') });
+
+test('without a network, the demo starts without the libraries and the reason is printed', (t) => {
+  const folder = clone(t);
+  assert.match(install(folder, offline(folder)), /The demo starts without Socket\.IO and SockJS: npm can't install their client libraries\. For the reason, run `npm ci` in .*\/examples\/demo-libraries\.\n$/);
+  assert.equal(existsSync(modules(folder)), false);
+});
+
+test('installed libraries are not installed again until the versions change', (t) => {
+  const folder = clone(t);
+  mkdirSync(modules(folder));
+  const lock = path.join(folder, 'examples/demo-libraries/package-lock.json');
+  cpSync(lock, path.join(modules(folder), '.package-lock.json'));
+  assert.equal(install(folder, offline(folder)), '');
+  const later = new Date(Date.now() + 3_600_000);
+  utimesSync(lock, later, later);
+  assert.match(install(folder, offline(folder)), /^Installing /);
+});
+
+test('the demo and the tests use the same versions', () => {
+  const read = (file) => JSON.parse(readFileSync(path.join(root, file), 'utf8'));
+  const tested = read('tests/clients/package.json').devDependencies;
+  const { dependencies } = read('examples/demo-libraries/package.json');
+  assert.deepEqual(Object.keys(dependencies), ['socket.io-client', 'sockjs-client']);
+  for (const [name, version] of Object.entries(dependencies)) assert.equal(version, tested[name], name);
+});

@@ -1,0 +1,173 @@
+// The pages and programs that README.md and the guides show, in a browser and in Node: they do what their page says.
+// The shell commands of the pages run in crates/stentor/tests/commands.rs.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import http from 'node:http';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import test, { after } from 'node:test';
+import { EventSource } from 'eventsource';
+import { io } from 'socket.io-client';
+import SockJS from 'sockjs-client';
+import { missing, sharedBrowsers } from '../browsers.mjs';
+import { PATIENCE_MS, applied, binary, feedsFrom, queue, root, serve, upstream } from '../harness.mjs';
+import { freePorts } from '../proxies.mjs';
+
+const read = (name) => readFileSync(path.join(root, name), 'utf8');
+const shared = sharedBrowsers({ after });
+
+/** The here-document of a page's shell block. */
+const heredoc = (page, end) => new RegExp(`<<'${end}'\\n(.*?)^${end}$`, 'ms').exec(page)[1];
+const blocks = (page, language) => [...page.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, 'gms'))].map(([, text]) => text);
+
+/** A web server with one page, which may be set later. */
+async function website(t) {
+  const site = { html: '' };
+  const server = http.createServer((_, response) => response.setHeader('Content-Type', 'text/html').end(site.html));
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => server.close());
+  site.origin = `http://127.0.0.1:${server.address().port}`;
+  return site;
+}
+
+async function open(t, address) {
+  const context = await (await shared('Chromium')).newContext();
+  t.after(() => context.close());
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  page.on('pageerror', (error) => { throw error; });
+  await page.goto(address);
+  return page;
+}
+
+test('the chat of the README: two tabs and a backend', { skip: missing('Chromium') }, async (t) => {
+  const readme = read('README.md');
+  const site = await website(t);
+  const server = await serve(t, { config: heredoc(readme, 'TOML').replace('http://127.0.0.1:3000', site.origin) });
+  site.html = heredoc(readme, 'HTML').replaceAll('http://127.0.0.1:8000', server.http);
+  const tabs = await Promise.all([1, 2].map(() => open(t, site.origin)));
+  const [, body] = /-d '(\{"room".*?\})'$/m.exec(readme);
+  const { text } = JSON.parse(body).data;
+  const publish = () => fetch(`${server.admin}/api/v1/publish`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body });
+  const listed = (tab, what) => tab.locator('#log li', { hasText: what });
+  // A tab subscribes some time after it has loaded.
+  for (const tab of tabs) {
+    while (await listed(tab, text).count() === 0) {
+      await publish();
+      await tab.waitForTimeout(50);
+    }
+  }
+  await tabs[0].fill('#say', 'hi from the first tab');
+  await tabs[0].press('#say', 'Enter');
+  for (const tab of tabs) await listed(tab, 'hi from the first tab').waitFor();
+});
+
+test('the page of "Live JSON in five minutes": ten tabs, one request a second', { skip: missing('Chromium') }, async (t) => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-live-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  cpSync(path.join(root, 'examples/live'), folder, { recursive: true });
+  const [port] = await freePorts(1);
+  const origin = `http://127.0.0.1:${port}`;
+  const api = spawn('python3', [path.join(folder, 'api.py'), String(port)], { stdio: ['ignore', 'pipe', 'ignore'] });
+  t.after(() => api.kill());
+  await once(api.stdout, 'data');
+  const server = await serve(t, {
+    config: read('examples/live/stentor.toml').replaceAll('http://127.0.0.1:3000', origin),
+    command: ['env', 'MATCH_API_TOKEN=let-me-in', binary],
+  });
+  writeFileSync(path.join(folder, 'page.html'), read('examples/live/page.html').replaceAll('http://127.0.0.1:8000', server.http));
+
+  const began = performance.now();
+  const tabs = await Promise.all(Array.from({ length: 10 }, () => open(t, origin)));
+  for (const tab of tabs) {
+    await tab.locator('#score', { hasText: /^\d+ : \d+, minute \d+$/ }).waitFor();
+    await tab.locator('#bytes', { hasText: /^delta: received \d+ characters/ }).waitFor();
+  }
+  const [, received, whole] = /received (\d+) characters; the document has (\d+)/.exec(await tabs[0].locator('#bytes').textContent());
+  assert.ok(Number(received) < Number(whole), `${received} of ${whole}`);
+  const metrics = await (await fetch(`${server.admin}/metrics`)).text();
+  const fetches = [...metrics.matchAll(/^stentor_feed_fetches_total\{.*\} (\d+)$/gm)].reduce((sum, [, count]) => sum + Number(count), 0);
+  const seconds = (performance.now() - began) / 1000;
+  assert.ok(fetches > 0 && fetches <= seconds + 2, `${fetches} requests in ${seconds} s`);
+
+  api.kill();
+  await tabs[0].waitForFunction(() => document.title.startsWith('stale: '));
+});
+
+test('the programs of socketio.md and fallbacks.md print what their pages say', async (t) => {
+  const key = 'scores/8/live';
+  const api = await upstream(t);
+  let minute = 0;
+  api.documents.set(key, (_, response) => {
+    response.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify({ minute: ++minute, text: 'long enough for a change to be shorter'.repeat(90) }));
+  });
+  const server = await serve(t, { config: feedsFrom(api.url) });
+  const echo = await serve(t, { args: ['--app', 'echo'] });
+  const printed = queue();
+  const given = {
+    io, SockJS, EventSource, epoch: 1, offset: 1,
+    applyPatch: (document, patch) => ({ newDocument: patch.reduce(applied, document) }),
+    console: { log: (...values) => printed.put(values) },
+  };
+  /** Runs a program; `result` names what it declares. */
+  const start = (code, { http }, result, more = {}) => {
+    const names = { ...given, ...more };
+    const body = `${code.replace(/^import .*\n/, '').replaceAll('http://127.0.0.1:8000', http)}\nreturn ${result};`;
+    return new Function(...Object.keys(names), body)(...Object.values(names));
+  };
+  const [hello, feed, options, presence, renewing, ...otherIo] = blocks(read('docs/socketio.md'), 'js');
+  const [sockjs, stream, deltas, ...others] = blocks(read('docs/fallbacks.md'), 'js');
+  assert.deepEqual([otherIo, others], [[], []], 'programs that this test does not run');
+
+  const greeter = start(hello, echo, 'socket');
+  t.after(() => greeter.close());
+  assert.deepEqual([await printed.next(), await printed.next()], [[{ from: 'me' }], [{ from: 'me' }]]);
+
+  const socket = io(server.http);
+  t.after(() => socket.close());
+  start(feed, server, 'undefined', { socket });
+  assert.deepEqual(await printed.next('an acknowledgement'), [{ ok: true }]);
+  const [name, document] = await printed.next('a document');
+  assert.equal(name, key);
+  assert.ok(document.minute > 0);
+  start(options, server, 'undefined', { socket });
+  while ((await printed.next('a delta, which has no data'))[1] !== undefined);
+  socket.close();
+
+  const rooms = await serve(t, { config: '[rooms]\npresence = ["chat/"]\n\n[[rules]]\nevent = "join"\njoin = ["{}"]\nack = true\n' });
+  const member = io(rooms.http, { forceNew: true });
+  t.after(() => member.close());
+  assert.deepEqual(await member.emitWithAck('join', 'chat/7'), { ok: true });
+  start(presence, rooms, 'undefined', { socket: member });
+  // The client sees itself in the list, or in a notice after it.
+  const seen = [];
+  while (!JSON.stringify(seen).includes(member.id)) seen.push(await printed.next('the client among the members'));
+  assert.equal(seen.find(([first]) => typeof first === 'boolean')?.[0], true);
+  member.close();
+
+  const renewed = start(renewing, echo, 'socket', { getToken: async () => 'a token' });
+  t.after(() => renewed.close());
+  if (!renewed.connected) await once(renewed, 'connect');
+  renewed.close();
+
+  const sock = start(sockjs, server, 'sock');
+  t.after(() => sock.close());
+  for (;;) {
+    const [text] = await printed.next('a welcome');
+    if (typeof text === 'string' && JSON.parse(text).type === 'welcome') break;
+  }
+  sock.close();
+
+  const events = start(stream, server, 'events');
+  t.after(() => events.close());
+  const first = await printed.next('a snapshot');
+  assert.ok(first[0].minute > 0);
+  events.close();
+
+  const follower = start(deltas, server, '{ events, kept: () => kept }');
+  t.after(() => follower.events.close());
+  while (!(follower.kept()?.minute > first[0].minute + 3)) await once(follower.events, 'delta');
+});

@@ -1,0 +1,96 @@
+// `make run-cluster`: three nodes, an engine and HAProxy by one command; the demo's page goes on when a node dies.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import test from 'node:test';
+import { browserNames, launch, missing as missingBrowser } from '../browsers.mjs';
+import { errorsOf, inRoom, libraries } from '../demo.mjs';
+import { PATIENCE_MS, binary, root, until, within } from '../harness.mjs';
+import { missing as withoutNats } from '../nats.mjs';
+import { missing as missingProxy } from '../proxies.mjs';
+import { missing as missingRedis } from '../redis.mjs';
+
+const script = path.join(root, 'scripts/run-cluster');
+const skip = missingRedis || missingProxy('haproxy') || missingBrowser(browserNames[0]);
+
+/** Starts the cluster: { url, nodes, engine, end }. */
+async function start(t, ...args) {
+  const child = spawn(script, [...args, '--libraries', libraries, binary], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const closed = once(child, 'close');
+  const end = async () => { child.kill('SIGTERM'); await closed; };
+  t.after(end);
+  let said = '';
+  child.stdout.on('data', (chunk) => (said += chunk));
+  child.stderr.on('data', (chunk) => (said += chunk));
+  await until('the cluster runs', () => {
+    if (child.exitCode !== null) throw new Error(said);
+    return /^ready http/m.test(said);
+  }, PATIENCE_MS);
+  const nodes = [...said.matchAll(/^node (\w) +pid (\d+) +(\S+) +admin (\S+)$/mg)].map(([, name, pid, http, admin]) => ({ name, pid: Number(pid), http, admin }));
+  return { url: /^ready (\S+)$/m.exec(said)[1], nodes, logs: /^logs +(\S+)$/m.exec(said)[1], end };
+}
+
+const connections = async ({ admin }) => {
+  const { nodes } = await (await fetch(`${admin}/api/v1/nodes`)).json();
+  return nodes.find((node) => node.this).connections;
+};
+
+const runs = (pid) => existsSync(`/proc/${pid}`);
+
+test("the demo's page goes on when the node that serves it is killed", { skip }, async (t) => {
+  const { url, nodes, logs, end } = await start(t);
+  assert.deepEqual(nodes.map(({ name }) => name), ['a', 'b', 'c']);
+  const browser = await launch(browserNames[0]);
+  t.after(() => browser.close());
+  const page = await browser.newPage();
+  const errors = errorsOf(page);
+  await page.goto(`${url}/`);
+  await inRoom(page, 'stentor.js');
+  const count = async () => parseInt(await page.locator('#count').textContent(), 10);
+  const more = async (n) => {
+    const least = (await count()) + n;
+    await page.waitForFunction((least) => parseInt(document.querySelector('#count').textContent, 10) >= least, least, { timeout: PATIENCE_MS });
+  };
+  await more(3);
+  const clock = async () => (await page.locator('#score').innerText()).replace(/\s+/g, ' ');
+  const before = await clock();
+  // Twice, so that at most one node is left that has served the page.
+  for (let alive = nodes; alive.length > 1;) {
+    const served = await Promise.all(alive.map(connections));
+    const victim = alive[served.indexOf(Math.max(...served))];
+    process.kill(victim.pid, 'SIGKILL');
+    alive = alive.filter((node) => node !== victim);
+    await within(more(5), 'the page goes on');
+    await inRoom(page, 'stentor.js');
+  }
+  assert.equal((await clock()).split(' ')[0], before.split(' ')[0], 'the same match');
+  assert.deepEqual(errors.filter((error) => !/WebSocket connection|ERR_|Failed to load resource/.test(error)), []);
+  await end();
+  await until('nobody is left behind', () => !nodes.some(({ pid }) => runs(pid)) && !existsSync(logs));
+});
+
+test('it runs on NATS, too', { skip: withoutNats || missingProxy('haproxy') }, async (t) => {
+  const { url, nodes, end } = await start(t, '--engine', 'nats');
+  await until('the nodes know each other', async () => (await (await fetch(`${nodes[0].admin}/api/v1/nodes`)).json()).nodes.length === 3);
+  // Through the balancer, each time at another node.
+  for (let n = 0; n < 3; n++) {
+    const document = await (await fetch(`${url}/feed/scoreboard/1`)).json();
+    assert.equal(typeof document, 'object');
+  }
+  await end();
+});
+
+test('what is missing is named with what to install', { skip: !existsSync('/usr/bin/env') }, async () => {
+  const child = spawn('/usr/bin/env', ['PATH=/nowhere', process.env.PYTHON ?? '/usr/bin/python3', '-c', `
+import runpy, shutil, sys
+shutil.which = lambda *_, **__: None
+sys.argv = ['run-cluster', '/bin/true']
+runpy.run_path(${JSON.stringify(script)}, run_name='__main__')`], { stdio: ['ignore', 'ignore', 'pipe'] });
+  let said = '';
+  child.stderr.on('data', (chunk) => (said += chunk));
+  const [code] = await once(child, 'close');
+  assert.equal(code, 1);
+  assert.match(said, /^run-cluster needs haproxy: install the package haproxy/);
+});
