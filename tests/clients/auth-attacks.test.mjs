@@ -5,11 +5,10 @@ import { createHmac, generateKeyPairSync, sign } from 'node:crypto';
 import http from 'node:http';
 import { once } from 'node:events';
 import test from 'node:test';
+import { now as seconds, SECRET } from './admin.mjs';
 import { serve, within } from './harness.mjs';
 
-const SECRET = '0123456789abcdef0123456789abcdef';
 const encode = (value) => Buffer.from(typeof value === 'string' ? value : JSON.stringify(value)).toString('base64url');
-const seconds = () => Math.floor(Date.now() / 1000);
 const claims = (more) => ({ iss: 'sound', sub: '42', aud: 'stentor', iat: seconds(), exp: seconds() + 600, ...more });
 const hmac = (header, payload, secret = SECRET) => {
   const message = `${encode({ alg: 'HS256', ...header })}.${encode(payload)}`;

@@ -1,15 +1,13 @@
 // docs/close-codes.md is true: a server sends its codes and reasons, in the form that each protocol has.
 import assert from 'node:assert/strict';
-import { createHmac } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import http from 'node:http';
-import path from 'node:path';
 import test from 'node:test';
-import { fileURLToPath } from 'node:url';
 import WebSocket from 'ws';
-import { event, feedsFrom, inbox, serve, upstream } from './harness.mjs';
+import { issuer, now, token as sign } from './admin.mjs';
+import { event, feedsFrom, inbox, root, serve, upstream } from './harness.mjs';
 
-const page = readFileSync(path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../docs/close-codes.md'), 'utf8');
+const page = readFileSync(`${root}/docs/close-codes.md`, 'utf8');
 /** The rows of a section's table, by cells. */
 const table = (heading) => {
   const rows = page.split(`\n## ${heading}\n`)[1].split('\n## ')[0].split('\n').filter((line) => line.startsWith('|')).slice(2);
@@ -20,15 +18,8 @@ const stentor = new Map(table('Codes of Stentor').map(([code, , , reason]) => [N
 const sockjs = new Map(table('Codes of SockJS').map(([code, reason]) => [Number(code), reason]));
 const standard = new Set(table('Codes of the WebSocket protocol').map(([code]) => Number(code)));
 
-const SECRET = '0123456789abcdef0123456789abcdef';
-const ISSUER = `[[auth.issuers]]\nissuer = "i"\nalgorithms = ["HS256"]\nkeys = [{ secret = "${SECRET}" }]\n`;
 /** A token of user 42 that expires in so many seconds. */
-function token(seconds) {
-  const now = Math.floor(Date.now() / 1000);
-  const claims = { iss: 'i', sub: '42', iat: now - 10, exp: now + seconds };
-  const text = [{ alg: 'HS256' }, claims].map((part) => Buffer.from(JSON.stringify(part)).toString('base64url')).join('.');
-  return `${text}.${createHmac('sha256', SECRET).update(text).digest('base64url')}`;
-}
+const token = (seconds) => sign({ sub: '42', iat: now() - 10, exp: now() + seconds });
 
 // Codes that this test doesn't provoke, and why.
 const ELSEWHERE = new Map([
@@ -62,7 +53,7 @@ test('a server closes with the codes and reasons of the page', async (t) => {
   const raw = (...bytes) => (socket) => socket._socket.write(Buffer.from(bytes));
 
   // Pages can't read the status of a refused handshake, so theirs are accepted.
-  const guarded = await serve(t, { config: ISSUER });
+  const guarded = await serve(t, { config: issuer });
   const page = { at: guarded, origin: guarded.http };
   const revoke = { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: '{"subject":"42"}' };
   await closes(4408, '/ws', undefined, page);

@@ -64,6 +64,13 @@ export async function serve(t, { args = [], config, listen = '127.0.0.1:0', admi
   return { http: address, ws: address.replace('http', 'ws'), admin: `http://${admin}`, child, closed, log, configFile };
 }
 
+/** Tells of a time in milliseconds whether it lies between this call and now, to the second. */
+export function clock() {
+  const second = (ms) => Math.floor(ms / 1000);
+  const begun = Date.now();
+  return (ms) => second(begun) <= second(ms) && second(ms) <= second(Date.now());
+}
+
 /** The status of a GET request to a server on this machine, with any headers: `fetch` doesn't allow a `Host`. */
 export const statusOf = (server, target, headers) => new Promise((resolve, reject) => {
   http.get({ host: '127.0.0.1', port: new URL(server).port, path: target, headers }, (response) => resolve(response.resume().statusCode)).on('error', reject);

@@ -7,20 +7,22 @@ import { echoed, TEXTS, use } from './sockjs.mjs';
 
 const server = await fixture({ after }, 'sockjs');
 
+const by = (options) => within(use({ SockJS, ...options }), 'the end of the session');
+
 for (const transport of ['websocket', 'xhr-streaming', 'eventsource', 'xhr-polling']) {
   test(`Node by ${transport}`, async () => {
-    const result = await use({ SockJS, url: `${server.http}/echo`, transports: [transport], texts: TEXTS });
+    const result = await by({ url: `${server.http}/echo`, transports: [transport], texts: TEXTS });
     assert.deepEqual(result, echoed(transport));
   });
 
   test(`Node by ${transport}: many messages, in order`, async () => {
     const texts = Array.from({ length: 500 }, (_, n) => `message ${n}`);
-    const result = await use({ SockJS, url: `${server.http}/echo`, transports: [transport], texts });
+    const result = await by({ url: `${server.http}/echo`, transports: [transport], texts });
     assert.deepEqual(result.received, texts);
   });
 
   test(`Node by ${transport}: the server says goodbye`, async () => {
-    const result = await use({ SockJS, url: `${server.http}/close`, transports: [transport], texts: [], count: -1 });
+    const result = await by({ url: `${server.http}/close`, transports: [transport], texts: [], count: -1 });
     assert.deepEqual(result, { transport, received: [], closed: [3000, 'Go away!', true] });
   });
 }
@@ -39,6 +41,6 @@ test('Node by broadcast: all transports hear each other', async () => {
 });
 
 test('Node: without WebSocket on the server the next transport is taken', async () => {
-  const result = await use({ SockJS, url: `${server.http}/disabled_websocket_echo`, texts: ['x'] });
+  const result = await by({ url: `${server.http}/disabled_websocket_echo`, texts: ['x'] });
   assert.equal(result.transport, 'xhr-streaming');
 });

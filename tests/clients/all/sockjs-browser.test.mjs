@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import test, { after } from 'node:test';
 import { browserNames, missing, sharedBrowsers } from '../browsers.mjs';
-import { fixture, modules, serve, upstream } from '../harness.mjs';
+import { fixture, modules, serve, upstream, within } from '../harness.mjs';
 import { echoed, TEXTS, use } from '../sockjs.mjs';
 
 const build = path.join(modules, 'sockjs-client/dist/sockjs.min.js');
@@ -13,6 +13,8 @@ const build = path.join(modules, 'sockjs-client/dist/sockjs.min.js');
 const shared = sharedBrowsers({ after });
 
 const server = await fixture({ after }, 'sockjs');
+
+const run = (opened, options) => within(opened.evaluate(use, options), 'the end of the session');
 
 async function page(t, browser, address) {
   const opened = await (await shared(browser)).newPage();
@@ -39,7 +41,7 @@ for (const browser of browserNames) {
     const noHtmlfile = browser === 'Firefox' && transport === 'htmlfile' && "sockjs-client's htmlfile works in Firefox with no server";
     test(`${browser} by ${transport}`, { skip: missing(browser) || noHtmlfile }, async (t) => {
       const opened = await page(t, browser, `${server.http}/echo`);
-      const result = await opened.evaluate(use, { url: `${server.http}/echo`, transports: [transport], texts: TEXTS });
+      const result = await run(opened, { url: `${server.http}/echo`, transports: [transport], texts: TEXTS });
       assert.deepEqual(result, echoed(transport));
     });
   }
@@ -49,7 +51,7 @@ for (const browser of browserNames) {
     elsewhere.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
     const opened = await page(t, browser, `${elsewhere.url}/page`);
     for (const transport of ['websocket', 'xhr-streaming', 'xhr-polling', 'jsonp-polling']) {
-      const result = await opened.evaluate(use, { url: `${server.http}/echo`, transports: [transport], texts: TEXTS });
+      const result = await run(opened, { url: `${server.http}/echo`, transports: [transport], texts: TEXTS });
       assert.deepEqual(result, echoed(transport));
     }
   });
@@ -57,7 +59,7 @@ for (const browser of browserNames) {
   test(`${browser} from another origin, in frames`, { skip: missing(browser) }, async (t) => {
     const { opened, own } = await frames(t, browser, true);
     for (const transport of ['iframe-eventsource', 'iframe-htmlfile', 'iframe-xhr-polling']) {
-      const result = await opened.evaluate(use, { url: `${own.http}/echo`, transports: [transport], texts: TEXTS });
+      const result = await run(opened, { url: `${own.http}/echo`, transports: [transport], texts: TEXTS });
       assert.deepEqual(result, echoed(transport));
     }
   });
