@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const NOT_RUN: [(&str, &str); 21] = [
     (
         "make ",
-        "`make test` runs this test; tests/make.rs covers `make run`, run-cluster.test.mjs `make run-cluster`; the others take minutes",
+        "`make test` runs this test; tests/make.rs covers `make run`, all/run-cluster.test.mjs `make run-cluster`; the others take minutes",
     ),
     ("cargo ", "the build of this test is a build; the others take minutes or need a nightly compiler"),
     ("scripts/check-dependencies", "tests/dependencies.rs runs it"),
