@@ -203,7 +203,7 @@ figures! {
     /// Questions to the authorizer whose answers are not known yet.
     decisions_pending: Gauge = "decisions_pending",
     /// Questions to the authorizer that were refused: too many were open (limits.decisions_max), or no answer came in time
-    /// (limits.decision_timeout).
+    /// (limits.decision_timeout). In a cluster, also clients that joined a room before the engine said where its history ends.
     decisions_unanswered: Counter = "decisions_unanswered",
     /// Open connections that ended because the client broke TLS.
     tls_errors: Counter = "tls_errors",

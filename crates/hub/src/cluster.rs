@@ -8,7 +8,8 @@
 //!              poll_subscribed: the last one has left
 //! ```
 //!
-//! While the history of a room is unknown, sessions join it, but nothing with a position is delivered. Sessions that
+//! While the history of a room is unknown, nothing with a position is delivered. Sessions that name no position join when it is known
+//! ([`crate::preparation`]). One that joins earlier receives nothing that the history has. Sessions that
 //! named their position wait in [`Awaiting`](crate::awaiting::Awaiting), on their own core, for what followed it. So do those whose position is
 //! newer than what this node knows, or of another epoch: they come from a node that knows more, or are late, which only the
 //! engine can tell ([`Hub::poll_unconfirmed`]). And those that named a version of a feed that hasn't come from another node yet,
@@ -103,6 +104,7 @@ impl<E: Encoder> Hub<E> {
                     self.positioned(now, index, room, position, event, data);
                 }
                 self.share_history(index, room, false);
+                self.report_prepared(index, room);
                 return;
             }
             Some(newest) if newest.covers(after) => {}

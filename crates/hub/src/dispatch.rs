@@ -103,6 +103,11 @@ pub enum Dispatch<F> {
     Gap(Room),
     /// From the home core: a feed was as new as in the engine when that was read for the given time.
     Confirmed(Key, u64),
+    /// To the home core: the sender prepares a room with history, as if it had members. `Prepared` answers, with the same
+    /// number, as soon as the home core knows the history.
+    Prepare(Room, NonZeroU64),
+    /// From the home core: it knows the history of a room that the receiver prepares.
+    Prepared(Room, NonZeroU64),
     /// The sender knows too many topics to accept this one. Answers a `Join`, with its session, or an `Interest`:
     /// then the receiver's members would miss what the sender's core publishes.
     Refused(Topic, Option<SessionId>),
@@ -152,6 +157,8 @@ impl<F> Dispatch<F> {
             | Self::Leave(..)
             | Self::Presence(..)
             | Self::Gap(..)
+            | Self::Prepare(..)
+            | Self::Prepared(..)
             | Self::Confirmed(..) => 0,
         };
         DISPATCH_BYTES + carried

@@ -152,7 +152,7 @@ impl<E: Encoder> Hub<E> {
         while let Some(changed) = self.changed_topics.pop_front() {
             let Some(index) = self.topics.find(&changed) else { continue };
             let Some(topic) = self.topics.at_mut(index) else { continue };
-            let has_subscribers = !topic.members.is_empty() || !topic.interested.is_empty();
+            let has_subscribers = topic.is_in_use();
             topic.reporting = false;
             let now = if has_subscribers { Reported::With } else { Reported::Without };
             if std::mem::replace(&mut topic.reported, now) == now {

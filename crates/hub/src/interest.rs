@@ -65,9 +65,12 @@ impl<E: Encoder> Hub<E> {
                 let Some(index) = self.topics.find(&topic) else { return };
                 if let Some(state) = self.topics.at_mut(index) {
                     state.interested.set(from, false);
+                    state.forget_preparing(from);
                 }
                 self.release_if_unused(index);
             }
+            Dispatch::Prepare(room, number) => self.handle_preparation(from, room, number),
+            Dispatch::Prepared(room, number) => self.handle_prepared(&room, number),
             Dispatch::Publish(topic, publication, options) => {
                 self.handle_broadcast(now, &topic, &publication, &options);
             }
@@ -161,7 +164,7 @@ impl<E: Encoder> Hub<E> {
     /// removes a topic that is no longer needed.
     pub(crate) fn release_if_unused(&mut self, index: u32) {
         let Some(state) = self.topics.at_mut(index) else { return };
-        if !state.members.is_empty() || state.is_joining() {
+        if !state.members.is_empty() || state.is_joining() || state.is_held() {
             return;
         }
         match state.home() {
@@ -173,8 +176,7 @@ impl<E: Encoder> Hub<E> {
             }
             Some(home) if home != self.core => {
                 state.forget_current();
-                if state.joined {
-                    state.joined = false;
+                if std::mem::take(&mut state.joined) | state.end_preparation() {
                     self.outgoing.push(home, Dispatch::Leave(state.topic.clone()));
                 }
             }

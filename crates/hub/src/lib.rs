@@ -9,7 +9,7 @@
 //! | `shard`, `options`, `notice`, `select` | the interface: options, inputs, outputs |
 //! | `interest`, `dispatch`, `outgoing` | which cores have members of which topics, and the messages between cores |
 //! | `broadcast`, `feed`, `recipients` | the path of a publication |
-//! | `cluster`, `awaiting` | what other nodes have ordered |
+//! | `cluster`, `awaiting`, `preparation` | what other nodes have ordered |
 //! | `topics`, `session`, `subscription`, `subscriptions` | the tables |
 //! | `delivery`, `outbox`, `publication_arena`, `encoding_waiters`, `rates` | pending deliveries: the hot path |
 //! | `recovery`, `log`, `suspension`, `join_positions` | suspended sessions |
@@ -48,6 +48,7 @@ mod outbox;
 mod outgoing;
 mod paged_slab;
 mod patches;
+mod preparation;
 mod presence;
 mod publication;
 mod publication_arena;

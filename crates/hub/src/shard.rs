@@ -49,6 +49,10 @@ pub struct Hub<E: Encoder> {
     pub(crate) awaiting: Awaiting,
     /// Rooms with members whose positions can't be placed, by index.
     pub(crate) to_confirm: BTreeSet<u32>,
+    /// Number of requests to prepare a room that this core has sent. It is the shard's, because a topic that a core has left is forgotten.
+    pub(crate) preparations: u64,
+    /// Rooms that this core has prepared.
+    pub(crate) prepared: VecDeque<Room>,
     /// Requesters of feeds of this home core that have no state yet.
     pub(crate) requesters: VecDeque<(Key, Requester)>,
     pub(crate) notices: VecDeque<Notice>,
@@ -82,6 +86,8 @@ impl<E: Encoder> Hub<E> {
             reports_rooms: options.reports_rooms,
             awaiting: Awaiting::default(),
             to_confirm: BTreeSet::new(),
+            preparations: 0,
+            prepared: VecDeque::new(),
             requesters: VecDeque::new(),
             notices: VecDeque::new(),
             suspended: HashMap::with_hasher(Seeded(seed)),
@@ -392,14 +398,15 @@ impl<E: Encoder> Hub<E> {
         freed
     }
 
-    /// Whether nothing waits for [`Hub::poll_ready`], [`Hub::poll_terminating`], [`Hub::poll_notice`], [`Hub::poll_subscribed`]
-    /// or [`Hub::poll_unconfirmed`]: one look instead of five, in turns that didn't concern the hub.
+    /// Whether nothing waits for [`Hub::poll_ready`], [`Hub::poll_terminating`], [`Hub::poll_notice`], [`Hub::poll_subscribed`],
+    /// [`Hub::poll_unconfirmed`] or [`Hub::poll_prepared`]: one look instead of six, in turns that didn't concern the hub.
     #[inline]
     pub fn is_quiet(&self) -> bool {
         self.notices.is_empty()
             && self.changed_topics.is_empty()
             && self.requesters.is_empty()
             && self.to_confirm.is_empty()
+            && self.prepared.is_empty()
             && self.sessions.is_quiet()
     }
 

@@ -13,6 +13,7 @@ use hashbrown::HashTable;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, DefaultHasher, Hasher};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -43,11 +44,13 @@ pub fn core_of(seed: [u64; 2], cores: usize, topic: &Topic) -> CoreId {
 const IDLE_MAX: usize = 1024;
 
 /// What a topic's home core keeps: its stream's position and history.
-struct StreamState<F> {
+pub(crate) struct StreamState<F> {
     newest: Position,
     /// False for a room of several nodes until this one has its history from them.
     is_known: bool,
     history: Option<History<F>>,
+    /// Cores that prepare the room, with the numbers of their requests, while it isn't known.
+    pub(crate) preparing: Vec<(CoreId, NonZeroU64)>,
 }
 
 /// What a core knows of a topic that has a home core. It is allocated apart: most rooms are plain.
@@ -57,10 +60,22 @@ pub(crate) struct Homed<F> {
     /// The number of `Join`s sent (wraps around), and of those without an answer.
     pub(crate) joins_sent: u32,
     pub(crate) joins_unanswered: u32,
+    pub(crate) preparation: Preparation,
     /// The newest version of a feed: at its home core as long as the control plane keeps it, at a follower while
     /// `joined`.
     pub(crate) current: Current<F>,
     stream: Option<StreamState<F>>,
+}
+
+/// The state of a room that one core prepares ([`Hub::handle_prepare`](crate::Hub::handle_prepare)).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Preparation {
+    /// Calls that weren't released.
+    pub(crate) holds: u32,
+    /// For a follower: the number of its request to the home core, since it last sent `Leave`.
+    pub(crate) asked: Option<NonZeroU64>,
+    /// For a follower: whether the home core knows the history until the follower sends `Leave`.
+    pub(crate) is_ready: bool,
 }
 
 /// What the last report said of a topic.
@@ -136,11 +151,21 @@ impl<F> TopicState<F> {
         self.homed.as_ref().is_some_and(|homed| homed.joins_unanswered > 0)
     }
 
+    /// Whether this core prepares it for sessions to come.
+    pub(crate) fn is_held(&self) -> bool {
+        self.homed.as_ref().is_some_and(|homed| homed.preparation.holds > 0)
+    }
+
+    /// Whether it has subscribers, as far as this core knows.
+    pub(crate) fn is_in_use(&self) -> bool {
+        !self.members.is_empty() || !self.interested.is_empty() || self.is_held()
+    }
+
     fn stream(&self) -> Option<&StreamState<F>> {
         self.homed.as_ref()?.stream.as_ref()
     }
 
-    fn stream_mut(&mut self) -> Option<&mut StreamState<F>> {
+    pub(crate) fn stream_mut(&mut self) -> Option<&mut StreamState<F>> {
         self.homed.as_mut()?.stream.as_mut()
     }
 
@@ -345,7 +370,14 @@ impl<F> Topics<F> {
         }
         let homed = self.home_of(topic).map(|core| {
             let stream = (core == self.options.core).then(|| self.new_stream(topic));
-            Box::new(Homed { core, joins_sent: 0, joins_unanswered: 0, current: Current::default(), stream })
+            Box::new(Homed {
+                core,
+                joins_sent: 0,
+                joins_unanswered: 0,
+                preparation: Preparation::default(),
+                current: Current::default(),
+                stream,
+            })
         });
         let state = TopicState {
             topic: topic.clone(),
@@ -374,14 +406,14 @@ impl<F> Topics<F> {
             Topic::Feed(_) | Topic::Presence(_) => None,
         };
         let is_known = !(self.options.external_positions && limits.is_some());
-        StreamState { newest, is_known, history: limits.map(History::new) }
+        StreamState { newest, is_known, history: limits.map(History::new), preparing: Vec::new() }
     }
 
     /// Removes a topic without members, interested cores, outstanding answers, anything to send to new members, and a
     /// report to correct.
     pub(crate) fn remove_if_idle(&mut self, index: u32) {
         let Some(state) = self.at(index) else { return };
-        let idle = state.members.is_empty() && !state.is_joining() && state.interested.is_empty();
+        let idle = !state.is_in_use() && !state.is_joining();
         let has_nothing = state.current().is_none_or(Current::is_empty) && !state.has_past();
         if idle && has_nothing && state.reported == Reported::Without {
             let Some(state) = self.slots.try_remove(index as usize) else { return };

@@ -167,6 +167,57 @@ fn members_with_newer_positions_wait_until_this_node_has_caught_up() {
     assert_eq!(rig.confirm(), 0);
 }
 
+/// While a session waits for its room's position, the room has a subscriber for other nodes, and no member.
+#[test]
+fn a_core_prepares_a_room_for_a_session() {
+    for core in [0, 1] {
+        let mut rig = rig();
+        let (room, topic) = (rig.room.clone(), rig.topic.clone());
+        assert!(!rig.node.hubs[core].handle_prepare(&room));
+        rig.node.run_until_idle();
+        assert_eq!(rig.node.hubs[0].poll_subscribed(), Some((topic.clone(), true)));
+        assert_eq!((rig.node.hubs[core].poll_prepared(), rig.node.hubs[core].member_count(&room)), (None, 0));
+        rig.history(at(7, 3), [4, 5]);
+        assert_eq!(rig.node.hubs[core].poll_prepared(), Some(room.clone()));
+        // Further sessions don't wait.
+        assert!(rig.node.hubs[core].handle_prepare(&room));
+        let session = rig.join(core, None);
+        rig.node.hubs[core].handle_release(&room);
+        rig.node.run_until_idle();
+        assert_eq!(rig.node.hubs[0].poll_subscribed(), None);
+        assert!(rig.positioned(at(7, 6)));
+        assert_eq!(rig.node.take(core, session), ["m6"]);
+        assert!(rig.node.hubs[core].handle_unsubscribe(session, &topic));
+        rig.node.run_until_idle();
+        assert_eq!(rig.node.hubs[0].poll_subscribed(), Some((topic, false)));
+        // One that gives up leaves nothing behind.
+        assert!(!rig.node.hubs[core].handle_prepare(&room));
+        rig.node.hubs[core].handle_release(&room);
+        rig.node.run_until_idle();
+        assert_eq!(rig.node.hubs[0].poll_subscribed(), None);
+        assert_eq!(rig.node.hubs.iter().map(|hub| hub.footprint().topics).sum::<usize>(), 0);
+    }
+}
+
+/// The home core answers, and then forgets the history, because the core that has asked has left the room.
+#[test]
+fn an_answer_to_an_earlier_preparation_is_ignored() {
+    let mut rig = rig();
+    let room = rig.room.clone();
+    assert!(!rig.node.hubs[1].handle_prepare(&room));
+    rig.node.pass(1, 0);
+    assert!(rig.node.hubs[0].poll_subscribed().is_some());
+    rig.node.hubs[0].handle_history(rig.node.now, &room, at(7, 3), Vec::new());
+    rig.node.hubs[1].handle_release(&room);
+    rig.node.pass(1, 0);
+    assert!(rig.node.hubs[0].poll_subscribed().is_some_and(|(_, has_subscribers)| !has_subscribers));
+    assert!(!rig.node.hubs[1].handle_prepare(&room));
+    rig.node.run_until_idle();
+    assert_eq!(rig.node.hubs[1].poll_prepared(), None);
+    rig.history(at(7, 5), []);
+    assert_eq!(rig.node.hubs[1].poll_prepared(), Some(room));
+}
+
 #[test]
 fn this_node_assigns_no_position() {
     let mut rig = rig();

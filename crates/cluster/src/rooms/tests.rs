@@ -1,5 +1,6 @@
 //! Rooms with history of several nodes on a simulated engine, against what the engine has really appended.
 
+mod clients;
 mod driver;
 mod model;
 

@@ -341,31 +341,10 @@ impl<'a> Context<'a> {
         since: Option<Position>,
     ) -> Result<(), NotSubscribed> {
         self.authorize(session, Access::Subscribe(topic))?;
-        let since = self.allowed_position(session, topic, since)?;
+        let since = self.position_for(session, topic, since)?;
         self.hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)?;
         self.questions.identities.grant(session, topic);
         Ok(())
-    }
-
-    /// The position from which a client may receive what was published before. One that may not read the history of a room receives
-    /// what is published from now on, and is told that messages may be missing.
-    fn allowed_position(
-        &mut self,
-        session: SessionId,
-        topic: &Topic,
-        since: Option<Position>,
-    ) -> Result<Option<Position>, Refused> {
-        if since.is_none() || !self.has_identities() || !matches!(topic, Topic::Room(_)) {
-            return Ok(since);
-        }
-        match self.authorize(session, Access::History(topic)) {
-            Ok(()) => Ok(since),
-            Err(Refused::Denied(_)) => {
-                self.actions.push(Action::NoHistory { session, topic: topic.clone() });
-                Ok(None)
-            }
-            Err(Refused::Pending) => Err(Refused::Pending),
-        }
     }
 
     /// Asks whether a session's client may do something that isn't a function here, as [`Access::Presence`].
@@ -376,7 +355,7 @@ impl<'a> Context<'a> {
         Ok(self.authorize(session, access)?)
     }
 
-    fn authorize(&mut self, session: SessionId, access: Access<'_>) -> Result<(), Refused> {
+    pub(super) fn authorize(&mut self, session: SessionId, access: Access<'_>) -> Result<(), Refused> {
         let core = self.core;
         let id = || public_id(self.hub, self.recovery, core, session);
         self.questions.authorize(core.now, session, id, access, self.scope.waits)
@@ -448,6 +427,7 @@ impl<'a> Context<'a> {
         }
         let namespace = self.namespace().unwrap_or("/").to_owned();
         let (id, protocol) = (self.public_id(session), self.scope.writer.protocol());
+        self.prepare_reply().map_err(|_| Denial::UNAVAILABLE)?;
         let Event { name, arguments, ack } = *event;
         let wants_ack = ack.is_some();
         let identity = self.questions.identities.get(session).cloned();
@@ -475,7 +455,7 @@ impl<'a> Context<'a> {
             self.send_pending_of(session, &room);
             self.unsubscribe(session, &room);
         }
-        let joined = join.iter().try_for_each(|room| self.join(session, room, Policy::Queue));
+        let joined = join.iter().try_for_each(|room| self.join_prepared(session, room));
         if disconnect {
             self.close(session, Disconnect::ClosedByApplication);
         }

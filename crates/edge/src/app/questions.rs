@@ -13,6 +13,7 @@
 //! answer is [`Denial::UNAVAILABLE`].
 
 mod identify;
+mod prepare;
 mod reviews;
 
 use super::Identities;
@@ -22,6 +23,7 @@ use crate::ports::{
     Access, Authorizer, Decision, Denial, EventReply, EventSink, Identity, PublicId, Question, SocketName,
     SocketQuestion, Ticket,
 };
+use prepare::Preparations;
 use reviews::Reviews;
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -63,6 +65,8 @@ enum Asked {
     History(Topic),
     /// A message to a room that the engine orders: which one of those that the handler has published.
     Submit(u32),
+    /// Whether the engine has said where the history of a room ends.
+    Position(Room),
     /// A socket that another node has.
     Socket(Box<SocketName>),
     /// What the application behind the server does for an event.
@@ -151,6 +155,7 @@ pub(crate) struct Questions {
     /// Connections that needn't wait any more.
     decided: VecDeque<ConnId>,
     reviews: Reviews,
+    preparations: Preparations,
     open_max: usize,
     timeout: Duration,
     /// Questions that weren't answered in time or had no place.
@@ -182,6 +187,7 @@ impl Questions {
             clients: HashMap::new(),
             decided: VecDeque::new(),
             reviews: Reviews::default(),
+            preparations: Preparations::default(),
             open_max,
             timeout,
             unanswered: 0,
@@ -553,9 +559,12 @@ impl Questions {
             return;
         }
         let Some(waiting) = self.waiting.remove(&conn) else { return };
-        for Deferred { number, reply, .. } in waiting.questions {
+        for Deferred { asked, number, reply, .. } in waiting.questions {
             if self.open.remove(&number).is_some() {
                 self.charge.subtract(QUESTION_BYTES);
+            }
+            if let Asked::Position(room) = asked {
+                self.preparations.forget(room, number);
             }
             reply.into_iter().for_each(|reply| self.charge.subtract(reply.bytes()));
         }
@@ -576,9 +585,9 @@ impl Questions {
         self.decided.pop_front()
     }
 
-    /// Whether [`Self::poll_decided`] and [`Self::poll_withdrawn`] have nothing.
+    /// Whether [`Self::poll_decided`], [`Self::poll_withdrawn`] and [`Self::poll_released`] have nothing.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
-        self.decided.is_empty() && self.reviews.withdrawn.is_empty()
+        self.decided.is_empty() && self.reviews.withdrawn.is_empty() && self.preparations.is_quiet()
     }
 }

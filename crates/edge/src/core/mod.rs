@@ -475,6 +475,10 @@ impl<D: Driver> Core<D> {
                 self.handle_notice(&notice);
             } else if let Some((session, _, why)) = self.ex.hub.poll_terminating() {
                 self.disconnect(session, why);
+            } else if let Some(room) = self.ex.hub.poll_prepared() {
+                self.ex.questions.prepared(&room);
+            } else if let Some(room) = self.ex.questions.poll_released() {
+                self.ex.hub.handle_release(&room);
             } else if let Some(conn) = self.ex.questions.poll_decided() {
                 self.resume_decided(conn);
             } else if let Some((session, topic, denial)) = self.ex.questions.poll_withdrawn() {

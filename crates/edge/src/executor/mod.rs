@@ -357,7 +357,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Asks whether a client may connect to a namespace.
+    /// Asks whether a client may connect to a namespace, and prepares the rooms that it joins then.
     ///
     /// # Errors
     /// Why not, or that it isn't known yet.
@@ -366,7 +366,13 @@ impl Executor {
         identity: Option<&Identity>,
         namespace: &str,
     ) -> Result<(), Refused> {
-        self.questions.authorize_connect(self.context.now, identity, namespace)
+        let now = self.context.now;
+        self.questions.authorize_connect(now, identity, namespace)?;
+        let rooms = identity.into_iter().flat_map(|identity| identity.join.iter());
+        let prepared = rooms.filter(|room| room.namespace() == namespace);
+        let prepared = prepared.map(|room| self.questions.prepare(now, &mut self.hub, room).map(|_| ()));
+        // All of them are prepared at a time.
+        prepared.fold(Ok(()), Result::and)
     }
 
     /// Subscribes a session to the feeds of its first request, and closes it if that isn't possible. Where it isn't known

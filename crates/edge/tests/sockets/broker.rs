@@ -92,6 +92,14 @@ impl Recorder {
     }
 }
 
+/// With rooms that keep history.
+fn with_recorder(options: &mut Options, recorder: Arc<Recorder>) {
+    options.broker = Some(recorder);
+    options.rooms.publish = true;
+    let history = HistoryLimits { publications_max: 10, bytes_max: 10_000, age_max: Duration::from_secs(60) };
+    options.rooms.history = vec![("h".into(), history)];
+}
+
 fn node(cores: usize, set: impl FnOnce(&mut Options)) -> (Server, Arc<Recorder>) {
     node_with(cores, Recorder::default(), set)
 }
@@ -100,11 +108,7 @@ fn node_with(cores: usize, recorder: Recorder, set: impl FnOnce(&mut Options)) -
     let recorder = Arc::new(recorder);
     let broker = recorder.clone();
     let server = Server::start(cores, move |options| {
-        options.broker = Some(broker);
-        options.rooms.publish = true;
-        let history =
-            HistoryLimits { publications_max: 10, bytes_max: 10_000, age_max: Duration::from_secs(60) };
-        options.rooms.history = vec![("h".into(), history)];
+        with_recorder(options, broker);
         let first = || vec![Template::parse("{}").unwrap()];
         options.rooms.rules =
             vec![Rule { event: "say".into(), broadcast: first(), ack: true, ..Rule::default() }];
@@ -341,11 +345,14 @@ fn the_engine_orders_rooms_with_history() {
         let mut ids = Vec::new();
         for ws in &mut clients {
             ids.push(PublicId::parse(ws.next_json()["session"].as_str().unwrap()).unwrap());
-            ws.ask(json!({"type": "subscribe", "room": "h"}));
+            ws.send_json(json!({"type": "subscribe", "room": "h", "id": "in"}));
         }
         until("interest", || recorder.subscribed().contains(&Topic::Room(room.clone())));
         let after = Position { epoch: Epoch::NONE, offset: 0 };
         server.plane().update_room(&room, RoomUpdate::History { after, messages: Vec::new() }).unwrap();
+        for ws in &mut clients {
+            ws.expect_json(json!({"type": "ok", "id": "in"}));
+        }
         let taken = || {
             let mut taken = None;
             until("a message", || {
@@ -429,6 +436,92 @@ fn the_engine_orders_rooms_with_history() {
         again.next_json();
         again.ask(json!({"type": "subscribe", "room": "h", "epoch": 7, "offset": 4}));
         assert_eq!([5, 6].map(|_| next(&mut again)), [5, 6].map(|n| json!(n)));
+    });
+}
+
+fn end_of_history(server: &Server, room: &Room, offset: u64) {
+    let after = Position { epoch: Epoch(7), offset };
+    server.plane().update_room(room, RoomUpdate::History { after, messages: Vec::new() }).unwrap();
+}
+
+/// Clients that subscribe to a room whose history isn't read yet, and publish at once: all that follows the `ok` arrives.
+#[test]
+fn the_answer_to_a_subscription_is_a_position_in_the_rooms_history() {
+    on_one_and_three(|cores| {
+        let recorder = Arc::new(Recorder { orders_history: true.into(), ..Recorder::default() });
+        let server = Server::simulated(cores, |options| with_recorder(options, recorder.clone()));
+        let room = Room::plain("h").unwrap();
+        let mut clients: Vec<Ws> = (0..4).map(|_| server.ws("/ws")).collect();
+        clients.iter_mut().for_each(|ws| drop(ws.next_json()));
+        for (head, rejoins) in [(5, true), (20, false)] {
+            for ws in &mut clients {
+                ws.send_json(json!({"type": "subscribe", "room": "h", "id": "in"}));
+                ws.send_json(json!({"type": "publish", "room": "h", "data": 1, "id": "out"}));
+            }
+            until("interest", || recorder.subscribed().contains(&room.clone().into()));
+            server.until_metric("decisions_pending", |pending| pending == 4);
+            assert_eq!(recorder.ordered.lock().unwrap().len(), 0, "published before the position is known");
+            end_of_history(&server, &room, head);
+            for ws in &mut clients {
+                ws.expect_json(json!({"type": "ok", "id": "in"}));
+            }
+            until("messages", || recorder.ordered.lock().unwrap().len() == 4);
+            let messages = std::mem::take(&mut *recorder.ordered.lock().unwrap());
+            for (offset, (message, ticket)) in (head + 1..).zip(messages) {
+                let position = Position { epoch: Epoch(7), offset };
+                let (except_rooms, except_sessions) = (Vec::new(), Vec::new());
+                let (event, data) = (None, message.data);
+                let update = RoomUpdate::Message { position, event, data, except_rooms, except_sessions };
+                server.plane().update_room(&room, update).unwrap();
+                server.plane().decide(ticket.unwrap(), Ok(())).unwrap();
+            }
+            for ws in &mut clients {
+                let seen: Vec<Value> = (0..5).map(|_| ws.next_json()).collect();
+                let offsets: Vec<u64> =
+                    seen.iter().filter_map(|message| message["offset"].as_u64()).collect();
+                assert_eq!(offsets, (head + 1..=head + 4).collect::<Vec<_>>(), "{seen:?}");
+            }
+            // The room is known: nobody waits.
+            let mut late = server.ws("/ws");
+            late.next_json();
+            late.ask(json!({"type": "subscribe", "room": "h"}));
+            drop(late);
+            if rejoins {
+                clients.iter_mut().for_each(|ws| ws.ask(json!({"type": "unsubscribe", "room": "h"})));
+                until("the end of interest", || recorder.subscribed().is_empty());
+            }
+        }
+        // A client that leaves while it waits leaves nothing behind.
+        let mut gone = server.ws("/ws");
+        gone.next_json();
+        gone.send_json(json!({"type": "subscribe", "room": "h2"}));
+        until("interest", || recorder.subscribed().len() == 2);
+        drop(gone);
+        until("the end of interest", || recorder.subscribed().len() == 1);
+        server.until_metric("decisions_pending", |pending| pending == 0);
+    });
+}
+
+/// The engine is away for longer than a client waits.
+#[test]
+fn a_client_that_joins_a_room_without_a_position_is_told_that_messages_may_be_missing() {
+    on_one_and_three(|cores| {
+        let recorder = Arc::new(Recorder { orders_history: true.into(), ..Recorder::default() });
+        let server = Server::simulated(cores, |options| with_recorder(options, recorder.clone()));
+        let room = Room::plain("h").unwrap();
+        let mut clients: Vec<Ws> = (0..3).map(|_| server.ws("/ws")).collect();
+        for ws in &mut clients {
+            ws.next_json();
+            ws.ask(json!({"type": "subscribe", "room": "h"}));
+        }
+        server.until_metric("decisions_unanswered", |unanswered| unanswered == 3);
+        assert!(recorder.subscribed().contains(&room.clone().into()));
+        end_of_history(&server, &room, 5);
+        until("a question", || recorder.unconfirmed.lock().unwrap().pop() == Some(room.clone().into()));
+        server.plane().update_room(&room, RoomUpdate::Confirmed).unwrap();
+        for ws in &mut clients {
+            assert_eq!(ws.next_json()["code"], "history_expired");
+        }
     });
 }
 

@@ -41,6 +41,10 @@ pub struct Position {
 }
 
 impl Position {
+    /// The position of a client in a room, while it isn't known. The client gets a [`Notice::Gap`](crate::Notice::Gap), as with a
+    /// position that the room's history doesn't have. New messages follow.
+    pub const UNKNOWN: Self = Self { epoch: Epoch::NONE, offset: u64::MAX };
+
     /// Whether a publication at `other` isn't news after one at this position.
     pub(crate) fn covers(self, other: Self) -> bool {
         self.epoch == other.epoch && self.offset >= other.offset

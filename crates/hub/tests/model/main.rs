@@ -519,7 +519,11 @@ impl World {
                     None => self.shadow.interest_refused(topic, to),
                 }
             }
-            Dispatch::History(..) | Dispatch::Gap(_) | Dispatch::Confirmed(..) => {
+            Dispatch::History(..)
+            | Dispatch::Gap(_)
+            | Dispatch::Confirmed(..)
+            | Dispatch::Prepare(..)
+            | Dispatch::Prepared(..) => {
                 unreachable!("no other node")
             }
             Dispatch::Leave(topic) => {

@@ -1,0 +1,128 @@
+//! Rooms that are prepared for a session before it joins, on a node that is one of several.
+//!
+//! While the home core doesn't know the history of a room, it has no position in it: a message that is published after a session has
+//! joined can't be told from an older one that is read with the history. So a core prepares the room first. It counts as
+//! interested then, which makes the node read the history, and it has no member. A session that joins when the room is
+//! prepared has the newest position that the home core knows, and receives all that follows.
+//!
+//! ```text
+//!  follower:  Prepare(n) ──►             home core, which reads the history if it doesn't know it
+//!             ready  ◄── Prepared(n)
+//!             Join ──►                   the position of the session
+//! ```
+//!
+//! **Invariant.** A follower is ready only while the home core has it in `interested` without interruption since it knew the
+//! history. An answer to a request before the last one is ignored: the follower has left the room in between.
+
+use crate::dispatch::{CoreId, Dispatch};
+use crate::encoder::Encoder;
+use crate::shard::Hub;
+use crate::topic::{Room, Topic};
+use crate::topics::TopicState;
+use std::num::NonZeroU64;
+
+impl<F> TopicState<F> {
+    /// A follower leaves the topic. Returns whether it has prepared it.
+    pub(crate) fn end_preparation(&mut self) -> bool {
+        let Some(homed) = &mut self.homed else { return false };
+        std::mem::take(&mut homed.preparation).asked.is_some()
+    }
+
+    /// At the home core: a follower has left the topic.
+    pub(crate) fn forget_preparing(&mut self, follower: CoreId) {
+        if let Some(stream) = self.stream_mut() {
+            stream.preparing.retain(|(core, _)| *core != follower);
+        }
+    }
+}
+
+impl<E: Encoder> Hub<E> {
+    /// A session of this core is about to join a room. Returns whether it can join now and will receive everything that is published
+    /// from then on. This is so for all rooms whose positions no other node assigns.
+    ///
+    /// Otherwise [`Hub::poll_prepared`] reports the room when it is so. Until [`Hub::handle_release`], the room is
+    /// kept as if it had a subscriber.
+    pub fn handle_prepare(&mut self, room: &Room) -> bool {
+        let topic = Topic::Room(room.clone());
+        if !self.external_positions || self.topics.home_of(&topic).is_none() {
+            return true;
+        }
+        // Without a place for the room, the session can't join.
+        let Some(index) = self.topics.find_or_insert(&topic) else { return true };
+        let core = self.core;
+        let Some(state) = self.topics.at_mut(index) else { return true };
+        let is_known = state.newest().is_some();
+        let Some(homed) = &mut state.homed else { return true };
+        let (home, preparation) = (homed.core, &mut homed.preparation);
+        if is_known || preparation.is_ready {
+            return true;
+        }
+        preparation.holds += 1;
+        if home == core {
+            self.subscribers_changed(index);
+        } else if preparation.asked.is_none() {
+            self.preparations += 1;
+            preparation.asked = NonZeroU64::new(self.preparations);
+            let prepare = preparation.asked.map(|number| Dispatch::Prepare(room.clone(), number));
+            prepare.into_iter().for_each(|prepare| self.outgoing.push(home, prepare));
+        }
+        false
+    }
+
+    /// Takes back one call of [`Hub::handle_prepare`] that returned `false`.
+    pub fn handle_release(&mut self, room: &Room) {
+        let Some(index) = self.room_index(room) else { return };
+        let homed = self.topics.at_mut(index).and_then(|state| state.homed.as_mut());
+        let Some(homed) = homed.filter(|homed| homed.preparation.holds > 0) else { return };
+        homed.preparation.holds -= 1;
+        self.release_if_unused(index);
+    }
+
+    /// The next room of those for which [`Hub::handle_prepare`] returned `false` that sessions of this core can join.
+    pub fn poll_prepared(&mut self) -> Option<Room> {
+        self.prepared.pop_front()
+    }
+
+    /// A follower prepares a room with its home here.
+    pub(crate) fn handle_preparation(&mut self, from: CoreId, room: Room, number: NonZeroU64) {
+        let index = self.topics.find_or_insert(&Topic::Room(room.clone()));
+        let state = index.and_then(|index| self.topics.at_mut(index));
+        if let Some(state) = state {
+            state.interested.set(from, true);
+            if state.newest().is_none()
+                && let Some(stream) = state.stream_mut()
+            {
+                stream.preparing.push((from, number));
+                index.into_iter().for_each(|index| self.subscribers_changed(index));
+                return;
+            }
+        }
+        // Without a place for the room, the home core refuses the session that joins.
+        self.outgoing.push(from, Dispatch::Prepared(room, number));
+    }
+
+    /// The home core knows the history of a room that this follower prepares.
+    pub(crate) fn handle_prepared(&mut self, room: &Room, number: NonZeroU64) {
+        let Some(index) = self.room_index(room) else { return };
+        let homed = self.topics.at_mut(index).and_then(|state| state.homed.as_mut());
+        let Some(preparation) = homed.map(|homed| &mut homed.preparation) else { return };
+        if preparation.asked == Some(number) {
+            preparation.is_ready = true;
+            if preparation.holds > 0 {
+                self.prepared.push_back(room.clone());
+            }
+        }
+    }
+
+    /// The home core knows the history of a room from now on.
+    pub(crate) fn report_prepared(&mut self, index: u32, room: &Room) {
+        let Some(state) = self.topics.at_mut(index) else { return };
+        if state.is_held() {
+            self.prepared.push_back(room.clone());
+        }
+        let preparing = state.stream_mut().map(|stream| std::mem::take(&mut stream.preparing));
+        for (core, number) in preparing.into_iter().flatten() {
+            self.outgoing.push(core, Dispatch::Prepared(room.clone(), number));
+        }
+    }
+}
