@@ -1,6 +1,6 @@
 # The commands of this project: `make run` starts the demo, `make run-cluster` three nodes of it, `make check` runs the quick
 # tests, `make test` runs every test.
-.PHONY: run build run-cluster check test package setup setup-clients clippy lint programs rust-test uring-test delta-test sanitize fuzz-build package-test client-test live-fuzz attack bench-cluster bench
+.PHONY: run build run-cluster check test package setup setup-clients clippy lint programs rust-test delta-test sanitize fuzz-build package-test client-test live-fuzz attack bench-cluster bench
 
 # `make run PORT=9000` sets the demo's port. The admin port is the next one, unless ADMIN_PORT is set.
 PORT ?= 8000
@@ -48,11 +48,11 @@ NICE = nice -n 10
 test:
 	@scripts/setup-tests system
 	@$(MAKE) --no-print-directory --output-sync=target --jobs=2 setup-clients lint programs
-	@$(MAKE) --no-print-directory --output-sync=target --jobs=3 client-test rust-test package-test uring-test live-fuzz sanitize fuzz-build delta-test
+	@$(MAKE) --no-print-directory --output-sync=target --jobs=3 client-test rust-test package-test live-fuzz sanitize fuzz-build delta-test
 
 # The inner loop: unit tests and simulations, under two minutes after a change to one crate.
 check: clippy
-	$(CARGO) test --quiet --workspace --lib --bins --test simulation --test 'threats*'
+	$(CARGO) test --quiet --workspace --lib --bins --test edge --test 'threats*'
 
 # Installs missing dependencies of the tests.
 setup:
@@ -77,10 +77,6 @@ programs:
 
 rust-test: programs
 	$(OWN_JOBS) scripts/run-tests
-
-# The data plane's tests over real sockets again, on io_uring if it works. (Without the variable: epoll.)
-uring-test: programs
-	$(OWN_JOBS) scripts/run-tests --io-uring
 
 # Other implementations of JSON Patch apply ours.
 delta-test: programs

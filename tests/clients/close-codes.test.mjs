@@ -23,8 +23,8 @@ const token = (seconds) => sign({ sub: '42', iat: now() - 10, exp: now() + secon
 
 // Codes that this test doesn't provoke, and why.
 const ELSEWHERE = new Map([
-  [4403, 'no application of the binary ends sessions; crates/edge/tests/sockets/app.rs'],
-  [4501, 'crates/edge/tests/sockets/backpressure.rs fills a send buffer'],
+  [4403, 'no application of the binary ends sessions; crates/edge/tests/edge/app.rs'],
+  [4501, 'crates/edge/tests/edge/backpressure.rs fills a send buffer'],
 ]);
 
 test('a server closes with the codes and reasons of the page', async (t) => {

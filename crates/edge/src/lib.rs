@@ -16,7 +16,8 @@
 //! | `hub` | `SessionId`, `Policy`, `SubscribeOptions`, `Position`, `SubscribeError`, `Disconnect`, `Notice` | sessions in [`Application`] and [`Context`] |
 //! | `hub` | `CoreId`, `Requester`, `HistoryLimits`, `Hub`, `Encoder` | [`Core`], [`AppFactory`], [`Wanted`] and [`Rooms`] |
 //! | `wire` | `Request` | the request in [`Application`] and [`Context`] |
-//! | `driver` | `Driver` | [`Core`] and [`simulated`], which run over every driver |
+//! | `driver` | `Driver` | [`Core`], which runs over every driver |
+//! | `driver` | `SimDriver`, `World` | [`simulated`] |
 
 mod access;
 mod app;
@@ -66,7 +67,7 @@ pub use ledger::{Charge, Class, Ledger};
 pub use limits::{AddressLimits, LimitPolicy, SessionLimits, UserLimits};
 pub use metrics::tls::{CERTIFICATE_EXPIRY, expiries};
 pub use networks::{NetworkError, Networks};
-pub use node::{AppFactory, CoreFailed, DriverChoice, Node, StartError, Started, idle, simulated};
+pub use node::{AppFactory, CoreFailed, DriverChoice, Node, Simulated, StartError, Started, idle, simulated};
 pub use options::{
     App, CustomProtocol, Deflate, EngineIo, Heartbeat, LISTENERS_MAX, Limits, ListenerOptions, Options,
     Primus, Recovery, SameSite, SockJs, Sse, StaticRoute, Tokens,

@@ -18,6 +18,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use stentor_driver::mailbox;
+use stentor_driver::sim::{SimDriver, World};
 use stentor_driver::{
     Capacity, Driver, EpollDriver, Kind, ListenOptions, UringDriver, Waker, listening_socket,
 };
@@ -169,15 +170,38 @@ fn connect_all(wakers: &[Waker], messages_max: usize) -> Vec<Mailboxes> {
     all
 }
 
-/// The cores of a node over drivers of the caller's, all on the caller's thread: for simulations. Each
-/// driver listens already; the caller runs [`Core::turn`] of each.
-pub fn simulated<D: Driver>(
+/// A node in a simulated world. The caller runs [`Core::turn`] of each core, all on one thread.
+pub struct Simulated {
+    /// The cores.
+    pub cores: Vec<Core<SimDriver>>,
+    /// The control plane's handle.
+    pub plane: Arc<dyn DataPlane>,
+    /// All addresses, as [`Options::all_listeners`] has them.
+    pub addrs: Vec<SocketAddr>,
+}
+
+/// Starts a node of `options.cores` cores in `world`, with the built-in application that the options name, or another one.
+///
+/// # Errors
+/// An address is in use.
+pub fn simulated(
+    world: &World,
     options: Options,
     seed: [u64; 2],
     control: Arc<dyn ControlPlane>,
-    drivers: Vec<D>,
-) -> (Vec<Core<D>>, Arc<dyn DataPlane>) {
-    let apps = apps(&options, None);
+    app: Option<AppFactory>,
+) -> io::Result<Simulated> {
+    let (apps, driver_options) = (apps(&options, app), driver_options(&options, options.cores));
+    let listeners = options.all_listeners();
+    let mut addrs: Vec<_> = listeners.iter().map(|listener| listener.address).collect();
+    let mut drivers = Vec::with_capacity(options.cores);
+    for _ in 0..options.cores {
+        let mut driver = world.driver_with(&driver_options);
+        for addr in &mut addrs {
+            *addr = driver.listen(*addr, &ListenOptions::default())?;
+        }
+        drivers.push(driver);
+    }
     let shared = Arc::new(Shared::new(options, drivers.len(), seed, control));
     let wakers: Vec<Waker> = drivers.iter().map(Driver::waker).collect();
     let mailboxes = connect_all(&wakers, shared.initial.options.limits.mailbox_messages_max);
@@ -190,7 +214,18 @@ pub fn simulated<D: Driver>(
             Core::new(driver, core, shared.clone(), mailboxes, apps(core))
         })
         .collect();
-    (cores, shared)
+    Ok(Simulated { cores, plane: shared, addrs })
+}
+
+/// The options of the drivers of a node.
+fn driver_options(options: &Options, cores: usize) -> stentor_driver::Options {
+    // Nothing here asks when exactly something arrived.
+    let mut driver_options =
+        stentor_driver::Options { receive_times: false, ..stentor_driver::Options::default() };
+    // A small part of the maximum, so that a connection is read from before it can be evicted.
+    let part = options.limits.connections_max / cores / ACCEPTS_PART;
+    driver_options.accepts_per_turn = driver_options.accepts_per_turn.min(part).max(1);
+    driver_options
 }
 
 /// The data plane of a node with one core that doesn't run: for a list of its metrics.
@@ -267,12 +302,7 @@ impl Node {
                  --driver epoll"
             )));
         }
-        // Nothing here asks when exactly something arrived.
-        let mut driver_options =
-            stentor_driver::Options { receive_times: false, ..stentor_driver::Options::default() };
-        // A small part of the maximum, so that a connection is read from before it can be evicted.
-        let part = options.limits.connections_max / cores / ACCEPTS_PART;
-        driver_options.accepts_per_turn = driver_options.accepts_per_turn.min(part).max(1);
+        let driver_options = driver_options(&options, cores);
         let shared = Arc::new(Shared::new(options, cores, seed, control));
         if choice != DriverChoice::Epoll && probe.kind == Kind::IoUring {
             let make = move || UringDriver::new(&driver_options);

@@ -26,7 +26,7 @@ fn patient(options: &mut Options) {
 /// Bytes of live heap for each of many idle clients; of a client's own there is only a descriptor. Each client has what it
 /// waits for before the next one comes, so the figure is the same on a busy machine. The bounds are some 10 % above it.
 fn check(what: &str, bytes_max: usize, client: impl Fn(&Server, usize) -> TcpStream) {
-    let server = Server::start(1, patient);
+    let server = Server::on_sockets(1, patient);
     server.document("k", "1");
     // Warm: what grows with the first clients.
     let warm: Vec<TcpStream> = (0..100).map(|n| client(&server, n)).collect();
@@ -43,7 +43,7 @@ fn begun(server: &Server, request: String, chunks: usize) -> TcpStream {
     http.send(request);
     http.stream_head();
     (0..chunks).for_each(|_| drop(http.next_chunk()));
-    http.into_stream()
+    http.into_stream().into_tcp()
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn idle_clients() {
     check("a SockJS session on a WebSocket, subscribed", 384, |server, n| {
         let mut ws = Ws::open(server.addr, &format!("/sockjs/feed/k/0/{n}/websocket"), &[], false).unwrap();
         assert_eq!((ws.next_text(), ws.next_text()), ("o".into(), r#"a["1"]"#.into()));
-        ws.stream().try_clone().unwrap()
+        ws.stream().tcp().try_clone().unwrap()
     });
     // 567, 584.
     check("a client of Server-Sent Events", 640, |server, _| {
@@ -62,7 +62,7 @@ fn idle_clients() {
     check("a client of Primus", 384, |server, _| {
         let mut ws = Ws::open(server.addr, "/primus/?feed=k&format=raw", &[], false).unwrap();
         assert_eq!(ws.next_text(), "1");
-        ws.stream().try_clone().unwrap()
+        ws.stream().tcp().try_clone().unwrap()
     });
     // 909, 925.
     check("a SockJS session on a stream", 1_024, |server, n| {

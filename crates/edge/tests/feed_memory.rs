@@ -8,11 +8,10 @@ mod harness;
 
 use bytes::Bytes;
 use cap::Cap;
-use harness::{PATIENCE, Server, Ws};
+use harness::{Server, Ws, until};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt as _;
-use std::time::{Duration, Instant};
 use stentor_edge::FeedUpdate;
 use stentor_hub::{Document, Patch};
 
@@ -104,7 +103,7 @@ fn holds(text: &[u8], what: &[u8]) -> bool {
 
 #[test]
 fn a_kept_key_takes_two_documents_its_patches_and_a_frame_for_each_format() {
-    let server = Server::start(1, |options| options.limits.subscriptions_max = KEYS);
+    let server = Server::on_sockets(1, |options| options.limits.subscriptions_max = KEYS);
     // Warm: threads, allocator, sockets.
     let mut documents = vec![give(&server, KEYS)];
     let mut ws = server.ws("/ws");
@@ -119,10 +118,7 @@ fn a_kept_key_takes_two_documents_its_patches_and_a_frame_for_each_format() {
         let most = 2 * DOCUMENT_BYTES + patches + formats * DOCUMENT_BYTES;
         let taken = || held_bytes().saturating_sub(before) / KEYS;
         // A client may have the last byte before the server lets go of what it sent.
-        let deadline = Instant::now() + PATIENCE;
-        while taken() > most && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("the server to let go", || taken() <= most);
         let taken = taken();
         eprintln!("{what}: {taken} bytes a key, of which patches {patches}; at most {most}");
         assert!(taken > DOCUMENT_BYTES && taken <= most, "{what}: {taken} bytes a key, and at most {most}");

@@ -6,7 +6,7 @@
 mod harness;
 
 use harness::ws::frame;
-use harness::{Http, PATIENCE, Server, Ws, pace};
+use harness::{Http, PATIENCE, Server, Ws};
 use std::io::Write;
 use std::time::{Duration, Instant};
 use stentor_edge::{App, StaticRoute};
@@ -26,7 +26,7 @@ fn check_rests(what: &str) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let before = ticks();
-        pace(Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(200));
         let busy = ticks() - before;
         // One quiet stretch shows that nothing spins.
         if busy <= 2 {
@@ -39,7 +39,7 @@ fn check_rests(what: &str) {
 #[test]
 fn who_waits_costs_nothing() {
     for app in [App::Echo, App::Chat] {
-        let server = Server::start(3, |options| {
+        let server = Server::on_sockets(3, |options| {
             options.app = app;
             options.limits.request_timeout = HOUR;
             options.limits.close_timeout = HOUR;
@@ -75,9 +75,9 @@ fn who_waits_costs_nothing() {
         let payload = Deflater::new(9).deflate(&vec![b'x'; 1_000_000], 15).to_vec();
         let mut deaf: Vec<Ws> = (0..3).map(|_| Ws::open(server.addr, "/ws", &[], true).unwrap()).collect();
         for ws in &mut deaf {
-            ws.stream().set_nonblocking(true).unwrap();
+            ws.stream().tcp().set_nonblocking(true).unwrap();
             let burst = frame(Opcode::Text, &payload, true, true).repeat(50);
-            let _ = ws.stream().write(&burst);
+            let _ = ws.stream().tcp().write(&burst);
         }
         check_rests("clients that wait in all ways");
         server.drain(HOUR);

@@ -53,10 +53,10 @@ fn until_it_rests(server: &Server) {
 #[test]
 fn little_input_never_takes_much_memory() {
     // Warm: threads, allocator, kernel's caches.
-    Server::start(1, patient).check_serves();
+    Server::on_sockets(1, patient).check_serves();
 
     // 1,600 requests in one read, each for a page of 1 MB.
-    let server = Server::start(1, |options| {
+    let server = Server::on_sockets(1, |options| {
         patient(options);
         let body = vec![b'p'; MB].into();
         options.routes = vec![StaticRoute { path: "/".into(), content_type: "text/html".into(), body }];
@@ -72,7 +72,7 @@ fn little_input_never_takes_much_memory() {
     drop(server);
 
     // 64 messages in one read, each of 1 MB once inflated; an echo that nobody reads.
-    let server = Server::start(1, |options| {
+    let server = Server::on_sockets(1, |options| {
         patient(options);
         options.app = App::Echo;
     });
@@ -90,7 +90,7 @@ fn little_input_never_takes_much_memory() {
     drop(server);
 
     // The same to a room whose other member doesn't read.
-    let server = Server::start(1, |options| {
+    let server = Server::on_sockets(1, |options| {
         patient(options);
         options.app = App::Chat;
         options.limits.close_timeout = Duration::from_millis(10);
@@ -108,7 +108,7 @@ fn little_input_never_takes_much_memory() {
     drop(server);
 
     // CVE-2026-48779: fragments of a byte each, on many connections.
-    let server = Server::start(1, |options| {
+    let server = Server::on_sockets(1, |options| {
         patient(options);
         options.app = App::Echo;
     });
@@ -127,7 +127,7 @@ fn little_input_never_takes_much_memory() {
     drop(server);
 
     // CVE-2022-35922, CVE-2016-10542: sizes that are only declared.
-    let server = Server::start(1, |options| {
+    let server = Server::on_sockets(1, |options| {
         patient(options);
         options.app = App::Echo;
         options.limits.message_bytes_max = 64 * MB;
@@ -145,7 +145,7 @@ fn little_input_never_takes_much_memory() {
     drop(server);
 
     // 300 versions of a document for clients that never read.
-    let server = Server::start(1, patient);
+    let server = Server::on_sockets(1, patient);
     server.document("k", "0");
     let clients: Vec<Ws> = (0..50).map(|_| server.ws("/ws/k")).collect();
     let peak = growth(|| {
@@ -161,7 +161,7 @@ fn little_input_never_takes_much_memory() {
     drop(server);
 
     // Idle connections that have had a large request each own nothing of it.
-    let server = Server::start(1, patient);
+    let server = Server::on_sockets(1, patient);
     let filler = format!("X: {}\r\n", "y".repeat(15_000));
     let mut clients: Vec<Http> = Vec::new();
     let peak = growth(|| {

@@ -52,7 +52,7 @@ fn growth(server: &Server, is_tls: bool) -> (usize, Vec<TcpStream>) {
 #[test]
 fn an_idle_connection_stays_within_its_memory() {
     let certificates = Certificates::new(&["localhost"]);
-    let server = Server::start(1, |options| {
+    let server = Server::on_sockets(1, |options| {
         options.tls = Some(certificates.handle());
         let address = ([127, 0, 0, 1], 0).into();
         options.listeners = vec![stentor_edge::ListenerOptions { address, ..Default::default() }];

@@ -30,13 +30,10 @@ const FILE_PIECE_BYTES: usize = 64 * 1024;
 pub struct SimDriver(EventLoop<Sim>);
 
 impl SimDriver {
-    pub(super) fn new(net: Rc<RefCell<Network>>) -> Self {
-        let (index, options) = {
-            let mut net = net.borrow_mut();
-            (net.add_driver(), net.options().driver.clone())
-        };
+    pub(super) fn new(net: Rc<RefCell<Network>>, options: &crate::Options) -> Self {
+        let index = net.borrow_mut().add_driver();
         let kernel = Sim { net, index, sleeper: Sleeper::simulated(), owned: Meter::default() };
-        Self(EventLoop::new(&options, kernel))
+        Self(EventLoop::new(options, kernel))
     }
 
     pub(super) fn index(&self) -> usize {

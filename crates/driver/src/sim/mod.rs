@@ -76,7 +76,13 @@ impl World {
 
     /// A driver in this world. Dropping it closes its connections.
     pub fn driver(&self) -> SimDriver {
-        SimDriver::new(Rc::clone(&self.0))
+        let options = self.0.borrow().options().driver.clone();
+        self.driver_with(&options)
+    }
+
+    /// As [`World::driver`], with options of its own.
+    pub fn driver_with(&self, options: &crate::Options) -> SimDriver {
+        SimDriver::new(Rc::clone(&self.0), options)
     }
 
     /// The time.
@@ -116,6 +122,13 @@ impl World {
     pub fn reset(&self, driver: &SimDriver, conn: ConnId) {
         if let Some(socket) = driver.socket(conn) {
             self.0.borrow_mut().reset_both(socket);
+        }
+    }
+
+    /// Ends the sending side of a connection of `driver`, which can still receive. Does nothing for a dead id.
+    pub fn finish_sending(&self, driver: &SimDriver, conn: ConnId) {
+        if let Some(socket) = driver.socket(conn) {
+            self.0.borrow_mut().shut(socket);
         }
     }
 

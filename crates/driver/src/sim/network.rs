@@ -403,9 +403,7 @@ impl Network {
         let Some(socket) = self.sockets.get_mut(key) else { return Read::End };
         let len = socket.incoming.len().min(buffer.len());
         if len > 0 {
-            for (to, from) in buffer.iter_mut().zip(socket.incoming.drain(..len)) {
-                *to = from;
-            }
+            take(&mut socket.incoming, &mut buffer[..len]);
             // The window has opened.
             if let Some(other) = socket.other {
                 self.pump(other);
@@ -508,7 +506,8 @@ impl Network {
             }
             let len = self.random.usize(1..=len_max);
             let socket = self.sockets.at_mut(key.index);
-            let bytes = socket.outgoing.drain(..len).collect();
+            let mut bytes = vec![0; len];
+            take(&mut socket.outgoing, &mut bytes);
             socket.in_transit += len;
             self.later_from(key, from, NetworkEvent::Segment { from: key, to: other, bytes });
         }
@@ -553,4 +552,13 @@ impl Network {
             self.drivers[driver].notices.push(conn);
         }
     }
+}
+
+/// Moves the first bytes of a queue into a buffer, as many as it holds.
+fn take(queue: &mut VecDeque<u8>, buffer: &mut [u8]) {
+    let (first, second) = queue.as_slices();
+    let (begin, end) = buffer.split_at_mut(first.len().min(buffer.len()));
+    begin.copy_from_slice(&first[..begin.len()]);
+    end.copy_from_slice(&second[..end.len()]);
+    queue.drain(..buffer.len());
 }

@@ -216,7 +216,7 @@ impl<D: Driver> Core<D> {
     }
 
     /// Whether the node drains and nothing is left to do here, or the time for it is over.
-    pub(crate) fn is_finished(&mut self) -> bool {
+    pub fn is_finished(&mut self) -> bool {
         self.is_drained()
     }
 

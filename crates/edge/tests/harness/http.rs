@@ -2,7 +2,7 @@
 
 use super::Stream;
 use std::io::{ErrorKind, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use stentor_wire::http1::{BodyDecoder, BodyKind, HeadScanner, Limits, parse_response};
 
 pub(crate) struct Http {
@@ -39,14 +39,14 @@ impl Http {
         Self { stream: stream.into(), buffer: Vec::new() }
     }
 
-    pub(crate) fn stream(&self) -> &TcpStream {
-        self.stream.tcp()
+    pub(crate) fn stream(&mut self) -> &mut Stream {
+        &mut self.stream
     }
 
     /// The stream, of which nothing is read and kept.
-    pub(crate) fn into_stream(self) -> TcpStream {
+    pub(crate) fn into_stream(self) -> Stream {
         assert!(self.buffer.is_empty());
-        self.stream.into_tcp()
+        self.stream
     }
 
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
@@ -72,7 +72,7 @@ impl Http {
     }
 
     pub(crate) fn finish_sending(&mut self) {
-        self.stream.tcp().shutdown(Shutdown::Write).unwrap();
+        self.stream.finish_sending();
     }
 
     /// Reads what there is, past the answers.

@@ -298,15 +298,27 @@ impl Io {
 
     /// Sends packets that are text, together.
     pub(crate) fn send_all(&mut self, packets: &[&str]) {
+        self.begin_send(packets);
+        self.end_send();
+    }
+
+    /// The same without waiting for the answer to a POST, which comes when all of it has been handled.
+    pub(crate) fn begin_send(&mut self, packets: &[&str]) {
         let target = self.target("polling");
         match &mut self.link {
             Link::Socket(ws) => packets.iter().for_each(|packet| ws.send_text(packet)),
             Link::Polling { post: http, .. } => {
                 let body = body(self.version, packets);
                 http.send(post(&target, "text/plain;charset=UTF-8", body.as_bytes()));
-                let answer = http.response();
-                assert_eq!((answer.status, answer.text()), (200, "ok"));
             }
+        }
+    }
+
+    /// The answer to the POST of `begin_send`.
+    pub(crate) fn end_send(&mut self) {
+        if let Link::Polling { post: http, .. } = &mut self.link {
+            let answer = http.response();
+            assert_eq!((answer.status, answer.text()), (200, "ok"));
         }
     }
 
@@ -335,17 +347,24 @@ impl Io {
 
     /// Sends a message that is bytes.
     pub(crate) fn send_binary(&mut self, bytes: &[u8]) {
+        self.begin_send_binary(bytes);
+        self.end_send();
+    }
+
+    /// The same without waiting for the answer to a POST.
+    pub(crate) fn begin_send_binary(&mut self, bytes: &[u8]) {
         let target = self.target("polling");
         match (&mut self.link, self.version) {
             (Link::Socket(ws), Version::V4) => ws.send_binary(bytes),
             (Link::Socket(ws), Version::V3) => ws.send_binary(&[&[4], bytes].concat()),
-            (Link::Polling { .. }, Version::V4) => self.send(&format!("b{}", STANDARD.encode(bytes))),
+            (Link::Polling { .. }, Version::V4) => {
+                self.begin_send(&[&format!("b{}", STANDARD.encode(bytes))])
+            }
             (Link::Polling { post: http, .. }, Version::V3) => {
                 let mut body = Vec::new();
                 PayloadEncoder::new(PayloadFormat::Octets, &mut body)
                     .push(&stentor_wire::engineio::Packet::binary(bytes));
                 http.send(post(&target, "application/octet-stream", &body));
-                assert_eq!(http.response().text(), "ok");
             }
         }
     }

@@ -1,6 +1,7 @@
-//! A node on a port of its own, and clients that talk to it over real sockets.
+//! A node, on the virtual clock or over real sockets, and clients that talk to it.
 //!
-//! Everything waits for an event, at most [`PATIENCE`]; time never decides whether a test passes.
+//! Tests run on the virtual clock, all of a test on its thread. Real sockets are for tests of the kernel's part, and of real
+//! threads. Everything waits for an event, at most [`PATIENCE`]; time never decides whether a test passes.
 
 #![allow(dead_code)] // Each test file uses its part.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests may panic; clippy knows only functions marked as such.
@@ -16,6 +17,8 @@ pub(crate) mod ws;
 pub(crate) use http::{Http, Response};
 #[allow(unused_imports)]
 pub(crate) use io::{Io, Packet, VERSIONS, WAYS, Way};
+#[allow(unused_imports)]
+pub(crate) use simulated::{advance, pass};
 pub(crate) use stream::Stream;
 #[allow(unused_imports)]
 pub(crate) use ws::{Seen, Ws};
@@ -24,25 +27,18 @@ use bytes::Bytes;
 use std::collections::HashMap;
 use std::io::Read;
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use stentor_delta::{self as delta, Delta, Differ, Seed};
 use stentor_edge::{
-    AppFactory, ControlPlane, CoreFailed, DataPlane, Drain, DriverChoice, FeedUpdate, Node, Options, Publish,
-    Wanted,
+    AppFactory, CommandError, ControlPlane, CoreFailed, DataPlane, Done, Drain, DriverChoice, FeedUpdate,
+    Node, Options, Publish, Wanted,
 };
 use stentor_hub::{Data, Document, FeedState, Key, Patch, Room};
 
 /// How long anything may take. Far more than it does, so that a slow machine fails no test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Which driver the node has: epoll, or with `STENTOR_DRIVER=io_uring` that one where it works.
-fn driver() -> DriverChoice {
-    match std::env::var("STENTOR_DRIVER").as_deref() {
-        Ok("io_uring") => DriverChoice::Auto,
-        _ => DriverChoice::Epoll,
-    }
-}
 
 /// Reads what is there. A signal for the thread (the end of a ring, too) is no answer.
 pub(crate) fn read(mut stream: impl Read, bytes: &mut [u8]) -> std::io::Result<usize> {
@@ -57,72 +53,83 @@ pub(crate) fn read(mut stream: impl Read, bytes: &mut [u8]) -> std::io::Result<u
 /// A control plane that only takes notes.
 #[derive(Default)]
 pub(crate) struct Control {
-    calls: Mutex<Calls>,
-    called: Condvar,
-}
-
-#[derive(Default)]
-struct Calls {
-    wanted: u64,
-    space: u64,
+    spaces: AtomicU64,
 }
 
 impl ControlPlane for Control {
-    fn wanted(&self) {
-        self.calls.lock().unwrap().wanted += 1;
-        self.called.notify_all();
-    }
+    fn wanted(&self) {}
 
     fn space(&self) {
-        self.calls.lock().unwrap().space += 1;
-        self.called.notify_all();
+        self.spaces.fetch_add(1, Ordering::SeqCst);
     }
+}
+
+enum Host {
+    /// The number of a node of this thread's simulation.
+    Simulated(u64),
+    Sockets(Option<Node>),
 }
 
 /// A node, drained when it is dropped.
 pub(crate) struct Server {
-    node: Option<Node>,
+    host: Host,
     plane: Arc<dyn DataPlane>,
     control: Arc<Control>,
     levels: Mutex<HashMap<Key, bool>>,
     versions: Mutex<HashMap<String, Bytes>>,
     recovers: bool,
     pub addr: SocketAddr,
-    /// All addresses; of a simulated node, none.
     pub addrs: Vec<SocketAddr>,
 }
 
 impl Server {
-    /// A node with as many cores, its other options set by `set`.
+    /// A node on the virtual clock of this thread, with as many cores, its other options set by `set`.
     pub(crate) fn start(cores: usize, set: impl FnOnce(&mut Options)) -> Self {
-        Self::with_app(cores, None, set)
+        Self::simulated(cores, None, set)
     }
 
-    /// A node on the virtual clock of this thread.
-    pub(crate) fn simulated(cores: usize, set: impl FnOnce(&mut Options)) -> Self {
-        let mut options = Options { cores, ..Options::default() };
-        set(&mut options);
-        let control = Arc::new(Control::default());
-        let recovers = options.engine.recovery.is_some();
-        let (plane, addr) = simulated::start(cores, options, control.clone());
-        let (levels, versions) = (Mutex::default(), Mutex::default());
-        Self { node: None, plane, control, levels, versions, recovers, addr, addrs: Vec::new() }
+    /// As `start`, with an application of the test's.
+    pub(crate) fn with_app(cores: usize, app: AppFactory, set: impl FnOnce(&mut Options)) -> Self {
+        Self::simulated(cores, Some(app), set)
     }
 
-    /// A node with an application of the test's.
-    pub(crate) fn with_app(cores: usize, app: Option<AppFactory>, set: impl FnOnce(&mut Options)) -> Self {
+    fn simulated(cores: usize, app: Option<AppFactory>, set: impl FnOnce(&mut Options)) -> Self {
+        Self::new(cores, set, |options, control| {
+            let (number, node) = simulated::start(options, control, app);
+            (Host::Simulated(number), node.plane, node.addrs)
+        })
+    }
+
+    /// A node over real sockets, on epoll.
+    pub(crate) fn on_sockets(cores: usize, set: impl FnOnce(&mut Options)) -> Self {
+        Self::on_driver(DriverChoice::Epoll, cores, None, set)
+    }
+
+    /// A node over real sockets, with an application of the test's or none.
+    pub(crate) fn on_driver(
+        driver: DriverChoice,
+        cores: usize,
+        app: Option<AppFactory>,
+        set: impl FnOnce(&mut Options),
+    ) -> Self {
+        Self::new(cores, set, |options, control| {
+            let node = Node::start(options, driver, control, app).unwrap();
+            let (plane, addrs) = (node.plane(), node.started().addrs.clone());
+            (Host::Sockets(Some(node)), plane, addrs)
+        })
+    }
+
+    fn new(
+        cores: usize,
+        set: impl FnOnce(&mut Options),
+        start: impl FnOnce(Options, Arc<Control>) -> (Host, Arc<dyn DataPlane>, Vec<SocketAddr>),
+    ) -> Self {
         let mut options = Options { listen: ([127, 0, 0, 1], 0).into(), cores, ..Options::default() };
-        if tls::is_everywhere() {
-            options.tls = Some(tls::Certificates::new(&["localhost"]).handle());
-        }
         set(&mut options);
-        let control = Arc::new(Control::default());
-        let recovers = options.engine.recovery.is_some();
-        let node = Node::start(options, driver(), control.clone(), app).unwrap();
-        let (plane, started) = (node.plane(), node.started().clone());
+        let (control, recovers) = (Arc::new(Control::default()), options.engine.recovery.is_some());
+        let (host, plane, addrs) = start(options, control.clone());
         let (levels, versions) = (Mutex::default(), Mutex::default());
-        let (addr, addrs) = (started.addr, started.addrs);
-        Self { node: Some(node), plane, control, levels, versions, recovers, addr, addrs }
+        Self { host, plane, control, levels, versions, recovers, addr: addrs[0], addrs }
     }
 
     /// Whether it keeps what lost Socket.IO clients miss.
@@ -150,25 +157,13 @@ impl Server {
 
     /// Waits until `key` is wanted, or no longer.
     pub(crate) fn wait_wanted(&self, key: &str, level: bool) {
-        let key = Key::parse(key).unwrap();
-        let deadline = Instant::now() + PATIENCE;
-        let mut levels = self.levels.lock().unwrap();
-        loop {
-            let calls = self.control.calls.lock().unwrap();
+        let feed = Key::parse(key).unwrap();
+        until(&format!("{key} to be wanted = {level}"), || {
+            let mut levels = self.levels.lock().unwrap();
             levels
                 .extend(self.plane.take_wanted().into_iter().map(|Wanted { key, wanted, .. }| (key, wanted)));
-            if levels.get(&key).copied().unwrap_or(false) == level {
-                return;
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "{key} never became wanted = {level}");
-            if self.node.is_some() {
-                drop(self.control.called.wait_timeout(calls, left).unwrap());
-            } else {
-                drop(calls);
-                simulated::advance();
-            }
-        }
+            levels.get(&feed).copied().unwrap_or(false) == level
+        });
     }
 
     /// Forgets a feed at each report that it has no subscribers, as the control plane does, until no topic is left. There may
@@ -189,7 +184,7 @@ impl Server {
 
     /// How often the control plane was told that there is space.
     pub(crate) fn spaces(&self) -> u64 {
-        self.control.calls.lock().unwrap().space
+        self.control.spaces.load(Ordering::SeqCst)
     }
 
     /// Waits until the control plane has been told of space more often than `before`.
@@ -320,26 +315,41 @@ impl Server {
         self.plane.drain(Drain::within(within));
     }
 
-    /// Waits until the node has ended, and says how long that took.
-    pub(crate) fn join(mut self) -> Duration {
-        let begun = Instant::now();
-        self.node.take().unwrap().join().unwrap();
-        begun.elapsed()
+    /// Stops a core of a node on the virtual clock, as if its application were busy, or lets it continue.
+    pub(crate) fn stop_core(&self, core: usize, is_stopped: bool) {
+        let Host::Simulated(number) = self.host else { panic!("this needs a simulation") };
+        simulated::stop_core(number, core, is_stopped);
     }
 
-    /// Waits until a core has failed.
+    /// Waits until the node has ended.
+    pub(crate) fn join(mut self) {
+        match &mut self.host {
+            Host::Simulated(number) => assert!(simulated::join(*number), "the node doesn't end"),
+            Host::Sockets(node) => node.take().unwrap().join().unwrap(),
+        }
+    }
+
+    /// Waits until a core has failed, over real sockets.
     pub(crate) fn wait_failed(mut self) -> CoreFailed {
-        self.node.take().unwrap().join().expect_err("the node was drained")
+        let Host::Sockets(node) = &mut self.host else { panic!("cores of a simulation don't fail") };
+        node.take().unwrap().join().expect_err("the node was drained")
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let Some(node) = self.node.take() else { return simulated::stop() };
         self.plane.drain(Drain::default());
-        if let Err(error) = node.join() {
-            // Twice would abort, and hide the first.
-            assert!(std::thread::panicking(), "{error}");
+        // A second panic would abort, and hide the first.
+        let is_panicking = std::thread::panicking();
+        match &mut self.host {
+            Host::Simulated(number) => {
+                assert!(is_panicking || simulated::join(*number), "the node doesn't end");
+                simulated::remove(*number);
+            }
+            Host::Sockets(node) => {
+                let joined = node.take().map_or(Ok(()), Node::join);
+                assert!(is_panicking || joined.is_ok(), "{joined:?}");
+            }
         }
     }
 }
@@ -351,6 +361,29 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(now() < deadline, "waited in vain for {what}");
         pause();
     }
+}
+
+/// Waits for what is sent.
+pub(crate) fn receive<T>(receiver: &mpsc::Receiver<T>) -> T {
+    let mut received = None;
+    until("something to be sent", || {
+        received = receiver.try_recv().ok();
+        received.is_some()
+    });
+    received.unwrap()
+}
+
+/// Waits for the answer to a command.
+pub(crate) fn answer<T: Send + 'static>(command: impl FnOnce(Done<T>)) -> Result<T, CommandError> {
+    let (sender, receiver) = mpsc::channel();
+    command(Done::new(move |answer| sender.send(answer).unwrap()));
+    receive(&receiver)
+}
+
+/// The Unix time of the node, in milliseconds.
+pub(crate) fn unix_millis() -> u64 {
+    let ahead = now().saturating_duration_since(Instant::now());
+    (SystemTime::now() + ahead).duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
 /// The time that passes for the node.
@@ -368,13 +401,6 @@ fn pause() {
 pub(crate) fn on_one_and_three(test: impl Fn(usize)) {
     for cores in [1, 3] {
         test(cores);
-    }
-}
-
-/// Makes a client slow. That it is slow enough for what the test wants to show, the test checks.
-pub(crate) fn pace(duration: Duration) {
-    if !simulated::pass(duration) {
-        std::thread::sleep(duration);
     }
 }
 
@@ -407,9 +433,9 @@ impl Server {
 pub(crate) fn meet(clients: &mut [Ws], send: impl Fn(&mut Ws, &str), receive: impl Fn(&mut Ws) -> String) {
     let count = clients.len();
     let mut met = vec![vec![false; count]; count];
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = now() + PATIENCE;
     for round in 0.. {
-        assert!(Instant::now() < deadline, "some clients never meet");
+        assert!(now() < deadline, "some clients never meet");
         for (n, client) in clients.iter_mut().enumerate() {
             send(client, &format!("{n} meets in round {round}"));
         }

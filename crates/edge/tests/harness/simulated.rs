@@ -1,75 +1,117 @@
 //! Nodes on the virtual clock: the same clients, over a simulated network. Time passes only while somebody waits, so no
 //! client is too slow for a timeout, however busy the machine is.
 //!
-//! The simulation belongs to the thread of its test. While there is one, clients connect to it.
+//! A simulation belongs to the thread of its test, and holds all nodes and clients of this thread. It begins with the first
+//! node and ends with the last of them.
 
 use super::PATIENCE;
-use std::cell::RefCell;
+use fastrand::Rng;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_driver::sim::{self, SimDriver, World};
-use stentor_driver::{ConnId, Driver, Event, ListenOptions, Sending};
-use stentor_edge::{ControlPlane, Core, DataPlane, Options, simulated};
+use stentor_driver::{ConnId, Driver, Event, Sending};
+use stentor_edge::{AppFactory, ControlPlane, Core, Options, Simulated, simulated};
 
-/// What a client's socket has received.
+/// How long the clock runs where no timer is set and nothing is on its way.
+const IDLE_STEP: Duration = Duration::from_secs(1);
+
+/// What a socket takes of the server before it is full. Less than a kernel takes, so that slow clients show sooner.
+const SEND_BUFFER_BYTES: usize = 256 * 1024;
+
+/// A client's socket: what it has received, and what it is to send.
+#[derive(Default)]
 struct Socket {
-    conn: ConnId,
+    is_connected: bool,
     received: Vec<u8>,
+    waiting: Vec<u8>,
+    in_flight: bool,
+    /// The server has finished sending.
     finished: bool,
     /// The connection is gone.
     closed: bool,
-    in_flight: bool,
+}
+
+struct Node {
+    /// The cores, without those that have finished, with their numbers.
+    cores: Vec<(usize, Core<SimDriver>)>,
+    stopped: Option<usize>,
 }
 
 struct Simulation {
-    number: u64,
     world: World,
-    cores: Vec<Core<SimDriver>>,
+    random: Rng,
+    nodes: HashMap<u64, Node>,
     clients: SimDriver,
-    addr: SocketAddr,
-    sockets: Vec<Socket>,
+    sockets: HashMap<ConnId, Socket>,
 }
 
 thread_local! {
     static SIMULATION: RefCell<Option<Simulation>> = const { RefCell::new(None) };
-    static STARTED: RefCell<u64> = const { RefCell::new(0) };
-}
-
-/// Starts the node of this thread.
-pub(super) fn start(
-    cores: usize,
-    options: Options,
-    control: Arc<dyn ControlPlane>,
-) -> (Arc<dyn DataPlane>, SocketAddr) {
-    let world = World::new(1, sim::Options::default());
-    let mut addr = SocketAddr::from(([127, 0, 0, 1], 8000));
-    let drivers = (0..cores).map(|_| {
-        let mut driver = world.driver();
-        addr = driver.listen(addr, &ListenOptions::default()).unwrap();
-        driver
-    });
-    let drivers = drivers.collect();
-    let (cores, plane) = simulated(options, [1, 2], control, drivers);
-    let number = STARTED.with_borrow_mut(|started| {
-        *started += 1;
-        *started
-    });
-    let clients = world.driver();
-    let simulation = Simulation { number, world, cores, clients, addr, sockets: Vec::new() };
-    let before = SIMULATION.replace(Some(simulation));
-    assert!(before.is_none(), "one simulation at a time");
-    (plane, addr)
-}
-
-/// Ends the node of this thread.
-pub(super) fn stop() {
-    SIMULATION.take();
+    /// Nodes started, each of which has a seed of its own.
+    static STARTED: Cell<u64> = const { Cell::new(0) };
 }
 
 fn with<R>(run: impl FnOnce(&mut Simulation) -> R) -> Option<R> {
     SIMULATION.with_borrow_mut(|simulation| simulation.as_mut().map(run))
+}
+
+/// Starts a node. Returns its number as well.
+pub(super) fn start(
+    options: Options,
+    control: Arc<dyn ControlPlane>,
+    app: Option<AppFactory>,
+) -> (u64, Simulated) {
+    SIMULATION.with_borrow_mut(|simulation| {
+        let simulation = simulation.get_or_insert_with(|| {
+            let options = sim::Options { send_buffer_bytes: SEND_BUFFER_BYTES, ..sim::Options::default() };
+            let world = World::new(1, options);
+            let clients = world.driver();
+            let (nodes, sockets) = (HashMap::new(), HashMap::new());
+            Simulation { world, random: Rng::with_seed(1), nodes, clients, sockets }
+        });
+        let number = STARTED.get() + 1;
+        STARTED.set(number);
+        let mut node = simulated(&simulation.world, options, [number, 2], control, app).unwrap();
+        let cores = std::mem::take(&mut node.cores).into_iter().enumerate().collect();
+        simulation.nodes.insert(number, Node { cores, stopped: None });
+        (number, node)
+    })
+}
+
+/// Lets a node run until all of its cores have finished. False if they don't.
+pub(super) fn join(number: u64) -> bool {
+    with(|simulation| {
+        let until = simulation.world.now() + PATIENCE;
+        while !simulation.nodes[&number].cores.is_empty() && simulation.world.now() < until {
+            simulation.step();
+        }
+        simulation.nodes[&number].cores.is_empty()
+    })
+    .unwrap()
+}
+
+/// Stops a core, or lets it continue.
+pub(super) fn stop_core(number: u64, core: usize, is_stopped: bool) {
+    with(|simulation| simulation.nodes.get_mut(&number).unwrap().stopped = is_stopped.then_some(core))
+        .unwrap();
+}
+
+/// Removes a node.
+pub(super) fn remove(number: u64) {
+    drop(with(|simulation| simulation.nodes.remove(&number)));
+    end_if_unused();
+}
+
+fn end_if_unused() {
+    let is_unused =
+        |simulation: &mut Simulation| simulation.nodes.is_empty() && simulation.sockets.is_empty();
+    if with(is_unused) == Some(true) {
+        SIMULATION.take();
+    }
 }
 
 /// The virtual time.
@@ -78,51 +120,92 @@ pub(super) fn now() -> Option<Instant> {
 }
 
 /// Lets the next thing happen. Returns whether there is a simulation.
-pub(super) fn advance() -> bool {
+pub(crate) fn advance() -> bool {
     with(Simulation::step).is_some()
 }
 
-/// Lets time pass. Returns whether there is a simulation.
-pub(super) fn pass(duration: Duration) -> bool {
-    with(|simulation| simulation.world.clone().run_for(duration, || simulation.turn())).is_some()
+/// Lets time pass.
+pub(crate) fn pass(duration: Duration) {
+    with(|simulation| simulation.run_for(duration)).expect("a node on the virtual clock");
 }
 
 impl Simulation {
-    fn socket(&mut self, conn: ConnId) -> &mut Socket {
-        self.sockets.iter_mut().find(|socket| socket.conn == conn).unwrap()
-    }
-
     fn step(&mut self) {
-        if !self.turn() {
-            self.world.step();
+        if !self.turn() && !self.world.step() {
+            self.run_for(IDLE_STEP);
         }
     }
 
+    fn run_for(&mut self, duration: Duration) {
+        self.world.clone().run_for(duration, || self.turn());
+    }
+
+    /// A turn of everybody, beginning with a core that the seed chooses.
     fn turn(&mut self) -> bool {
         let mut had_something = false;
-        for core in &mut self.cores {
-            had_something |= core.turn(Some(Duration::ZERO)).unwrap();
+        for node in self.nodes.values_mut() {
+            node.cores.retain_mut(|(_, core)| !core.is_finished());
+            let first = self.random.usize(..=node.cores.len());
+            let (before, after) = node.cores.split_at_mut(first);
+            for (_, core) in
+                after.iter_mut().chain(before).filter(|(number, _)| node.stopped != Some(*number))
+            {
+                had_something |= core.turn(Some(Duration::ZERO)).unwrap();
+            }
         }
         self.clients.wait(Some(Duration::ZERO)).unwrap();
         while let Some(event) = self.clients.next_event() {
             had_something = true;
-            match event {
-                Event::Received { conn, data, .. } => {
-                    self.socket(conn).received.extend_from_slice(&data);
-                    self.clients.recycle(data);
-                }
-                Event::PeerFinished(conn) => self.socket(conn).finished = true,
-                Event::Sent(conn) => self.socket(conn).in_flight = false,
-                Event::Closed { conn, .. } => self.socket(conn).closed = true,
-                _ => {}
-            }
+            self.client_event(event);
         }
         had_something
     }
 
+    fn client_event(&mut self, event: Event) {
+        let (Event::Connected(conn)
+        | Event::Received { conn, .. }
+        | Event::PeerFinished(conn)
+        | Event::Sent(conn)
+        | Event::Closed { conn, .. }) = event
+        else {
+            return;
+        };
+        let Some(socket) = self.sockets.get_mut(&conn) else { return };
+        match event {
+            Event::Received { data, .. } => {
+                socket.received.extend_from_slice(&data);
+                self.clients.recycle(data);
+            }
+            Event::Connected(_) => socket.is_connected = true,
+            Event::PeerFinished(_) => socket.finished = true,
+            Event::Sent(_) => {
+                socket.in_flight = false;
+                self.flush(conn);
+            }
+            _ => socket.closed = true,
+        }
+    }
+
+    fn socket(&mut self, conn: ConnId) -> &mut Socket {
+        self.sockets.get_mut(&conn).unwrap()
+    }
+
+    fn flush(&mut self, conn: ConnId) {
+        let Some(socket) = self.sockets.get_mut(&conn) else { return };
+        if !socket.in_flight && !socket.waiting.is_empty() {
+            let bytes = std::mem::take(&mut socket.waiting);
+            socket.in_flight = self.clients.send_bytes(conn, &bytes) == Sending::InFlight;
+        }
+    }
+
     /// Steps until something is so. An error if it isn't in time.
-    fn step_until(&mut self, conn: ConnId, holds: impl Fn(&Socket) -> bool) -> io::Result<&mut Socket> {
-        let until = self.world.now() + PATIENCE;
+    fn step_until(
+        &mut self,
+        conn: ConnId,
+        patience: Duration,
+        holds: impl Fn(&Socket) -> bool,
+    ) -> io::Result<&mut Socket> {
+        let until = self.world.now() + patience;
         while !holds(self.socket(conn)) {
             if self.world.now() > until {
                 return Err(ErrorKind::TimedOut.into());
@@ -134,68 +217,81 @@ impl Simulation {
 }
 
 /// A client's socket in the simulation of its thread.
-pub(crate) struct Stream {
-    simulation: u64,
-    conn: ConnId,
-}
+pub(crate) struct Stream(ConnId);
 
 impl Stream {
-    /// Connects to the node of this thread, if there is one.
-    pub(super) fn connect() -> Option<Self> {
+    /// Connects in the simulation of this thread, if there is one.
+    pub(super) fn connect(addr: SocketAddr, source: Option<IpAddr>) -> Option<io::Result<Self>> {
         with(|simulation| {
-            let conn = simulation.clients.connect(simulation.addr, None).unwrap();
+            let conn = simulation.clients.connect(addr, source)?;
             simulation.clients.pause(conn);
-            let (received, finished) = (Vec::new(), false);
-            let socket = Socket { conn, received, finished, closed: false, in_flight: false };
-            simulation.sockets.push(socket);
-            Self { simulation: simulation.number, conn }
+            simulation.sockets.insert(conn, Socket::default());
+            let socket =
+                simulation.step_until(conn, PATIENCE, |socket| socket.is_connected || socket.closed)?;
+            if socket.closed {
+                simulation.sockets.remove(&conn);
+                return Err(ErrorKind::ConnectionRefused.into());
+            }
+            Ok(Self(conn))
         })
     }
 
-    fn with<R>(&self, run: impl FnOnce(&mut Simulation) -> R) -> Option<R> {
-        with(|simulation| (simulation.number == self.simulation).then(|| run(simulation))).flatten()
+    fn with<R>(&self, run: impl FnOnce(&mut Simulation, ConnId) -> R) -> R {
+        with(|simulation| run(simulation, self.0)).expect("a thread keeps its clients")
     }
 
     /// Reads what has arrived, or waits for it. A client that isn't reading receives nothing.
     pub(super) fn read(&mut self, bytes: &mut [u8], is_peek: bool) -> io::Result<usize> {
-        let read = |simulation: &mut Simulation| {
-            simulation.clients.resume(self.conn);
+        self.with(|simulation, conn| {
+            simulation.clients.resume(conn);
             let has_news = |socket: &Socket| !socket.received.is_empty() || socket.finished || socket.closed;
-            let socket = simulation.step_until(self.conn, has_news)?;
+            let socket = simulation.step_until(conn, PATIENCE, has_news)?;
             let count = socket.received.len().min(bytes.len());
             bytes[..count].copy_from_slice(&socket.received[..count]);
             let is_reset = count == 0 && socket.closed && !socket.finished;
             if !is_peek {
                 socket.received.drain(..count);
             }
-            simulation.clients.pause(self.conn);
+            simulation.clients.pause(conn);
             if is_reset { Err(ErrorKind::ConnectionReset.into()) } else { Ok(count) }
-        };
-        self.with(read).expect("the node is there")
+        })
     }
 
-    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let write = |simulation: &mut Simulation| {
-            if simulation.socket(self.conn).closed {
-                return Err(ErrorKind::BrokenPipe.into());
-            }
-            simulation.socket(self.conn).in_flight = true;
-            if simulation.clients.send_bytes(self.conn, bytes) == Sending::Done {
-                simulation.socket(self.conn).in_flight = false;
-            }
-            let socket = simulation.step_until(self.conn, |socket| !socket.in_flight || socket.closed)?;
-            if socket.in_flight { Err(ErrorKind::BrokenPipe.into()) } else { Ok(bytes.len()) }
-        };
-        self.with(write).expect("the node is there")
+    /// Sends without waiting.
+    pub(super) fn enqueue(&self, bytes: &[u8]) {
+        self.with(|simulation, conn| {
+            simulation.socket(conn).waiting.extend_from_slice(bytes);
+            simulation.flush(conn);
+            simulation.turn();
+        });
+    }
+
+    /// Waits until everything is sent, at most for `patience`.
+    pub(super) fn wait_sent(&self, patience: Duration) -> io::Result<()> {
+        self.with(|simulation, conn| {
+            let socket =
+                simulation.step_until(conn, patience, |socket| !socket.in_flight || socket.closed)?;
+            if socket.closed { Err(ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+        })
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.with(|simulation, conn| !simulation.socket(conn).closed)
+    }
+
+    pub(super) fn finish_sending(&self) {
+        self.wait_sent(PATIENCE).unwrap();
+        self.with(|simulation, conn| simulation.world.finish_sending(&simulation.clients, conn));
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        let conn = self.conn;
-        self.with(|simulation| {
+        let conn = self.0;
+        with(|simulation| {
             simulation.clients.close(conn);
-            simulation.sockets.retain(|socket| socket.conn != conn);
+            simulation.sockets.remove(&conn);
         });
+        end_if_unused();
     }
 }

@@ -1,10 +1,10 @@
-//! The socket of a client: a real one, or one of a simulation.
+//! The socket of a client: one of a simulation, or a real one; with TLS or without.
 
-use super::tls::{self, TlsStream};
+use super::tls::TlsStream;
 use super::{PATIENCE, simulated};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
 
 pub(crate) enum Stream {
     Tcp(TcpStream),
@@ -13,27 +13,28 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Connects to the simulation of this thread, or else to `addr`.
+    /// Connects in the simulation of this thread, or over a real socket where there is none.
     pub(crate) fn connect(addr: SocketAddr) -> io::Result<Self> {
-        if let Some(stream) = simulated::Stream::connect() {
-            return Ok(Self::Simulated(stream));
+        if let Some(stream) = simulated::Stream::connect(addr, None) {
+            return stream.map(Self::Simulated);
         }
         let stream = TcpStream::connect(addr)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
-        if tls::is_everywhere() {
-            let config = Arc::new(tls::client(rustls::DEFAULT_VERSIONS));
-            return Ok(Self::Tls(Box::new(TlsStream::open(stream, config, "localhost")?)));
-        }
         Ok(Self::Tcp(stream))
+    }
+
+    /// Connects from an address of the client's, in a simulation.
+    pub(crate) fn connect_from(source: IpAddr, addr: SocketAddr) -> Self {
+        Self::Simulated(simulated::Stream::connect(addr, Some(source)).unwrap().unwrap())
     }
 
     /// The real one.
     pub(crate) fn tcp(&self) -> &TcpStream {
         match self {
             Self::Tcp(stream) => stream,
-            Self::Tls(stream) => &stream.tcp,
+            Self::Tls(stream) => stream.stream.tcp(),
             Self::Simulated(_) => panic!("this needs a real socket"),
         }
     }
@@ -45,13 +46,61 @@ impl Stream {
         }
     }
 
+    fn simulated(&self) -> &simulated::Stream {
+        match self {
+            Self::Simulated(stream) => stream,
+            Self::Tls(stream) => stream.stream.simulated(),
+            Self::Tcp(_) => panic!("this needs a simulation"),
+        }
+    }
+
     /// As `read`, but leaves what it reads.
     pub(crate) fn peek(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.peek(bytes),
-            Self::Tls(stream) => stream.tcp.peek(bytes),
+            Self::Tls(stream) => stream.stream.peek(bytes),
             Self::Simulated(stream) => stream.read(bytes, true),
         }
+    }
+
+    /// Sends in a simulation without waiting: what the server doesn't take now leaves when it does.
+    pub(crate) fn enqueue(&self, bytes: &[u8]) {
+        self.simulated().enqueue(bytes);
+    }
+
+    /// Sends in a simulation for as long as the server reads. Returns how often; what was sent last leaves when the server
+    /// reads again.
+    pub(crate) fn send_until_stalled(&self, mut next: impl FnMut(usize) -> Vec<u8>) -> usize {
+        let mut sent = 0;
+        loop {
+            self.enqueue(&next(sent));
+            sent += 1;
+            match self.simulated().wait_sent(Duration::from_secs(1)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => return sent,
+                Err(error) => panic!("the server closes the connection: {error}"),
+            }
+        }
+    }
+
+    /// Whether a connection of a simulation wasn't reset.
+    pub(crate) fn is_open(&self) -> bool {
+        self.simulated().is_open()
+    }
+
+    pub(crate) fn finish_sending(&mut self) {
+        match self {
+            Self::Simulated(stream) => stream.finish_sending(),
+            _ => self.tcp().shutdown(Shutdown::Write).unwrap(),
+        }
+    }
+
+    /// All that the server sends until it closes or resets the connection.
+    pub(crate) fn read_all(&mut self) -> Vec<u8> {
+        let mut all = Vec::new();
+        // A reset after the answer ends it as well.
+        let _ = self.read_to_end(&mut all);
+        all
     }
 }
 
@@ -82,7 +131,10 @@ impl Write for Stream {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
             Self::Tls(stream) => stream.write(bytes),
-            Self::Simulated(stream) => stream.write(bytes),
+            Self::Simulated(stream) => {
+                stream.enqueue(bytes);
+                stream.wait_sent(PATIENCE).map(|()| bytes.len())
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! TLS: certificates for tests, and a client's stream.
 
+use super::Stream;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -7,15 +8,9 @@ use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, SupportedProtocolVersion,
 };
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use stentor_edge::{CertificateFiles, TlsHandle, TlsOptions};
 use tempfile::TempDir;
-
-/// Whether servers speak TLS, and clients too: with `STENTOR_TLS=1`.
-pub(crate) fn is_everywhere() -> bool {
-    std::env::var("STENTOR_TLS").is_ok_and(|value| value == "1")
-}
 
 /// Files with certificates, removed when this is dropped.
 pub(crate) struct Certificates {
@@ -97,27 +92,27 @@ impl ServerCertVerifier for AnyCertificate {
 
 /// A client's side of a connection.
 pub(crate) struct TlsStream {
-    pub(crate) tcp: TcpStream,
+    pub(crate) stream: Stream,
     pub(crate) session: ClientConnection,
 }
 
 impl TlsStream {
     /// Does the handshake.
-    pub(crate) fn open(tcp: TcpStream, config: Arc<ClientConfig>, name: &str) -> io::Result<Self> {
+    pub(crate) fn open(stream: impl Into<Stream>, config: Arc<ClientConfig>, name: &str) -> io::Result<Self> {
         let name = ServerName::try_from(name.to_owned()).unwrap();
-        let mut stream =
-            Self { tcp, session: ClientConnection::new(config, name).map_err(io::Error::other)? };
-        while stream.session.is_handshaking() {
-            stream.session.complete_io(&mut stream.tcp)?;
+        let session = ClientConnection::new(config, name).map_err(io::Error::other)?;
+        let mut this = Self { stream: stream.into(), session };
+        while this.session.is_handshaking() {
+            this.session.complete_io(&mut this.stream)?;
         }
-        Ok(stream)
+        Ok(this)
     }
 }
 
 impl Read for TlsStream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match rustls::Stream::new(&mut self.session, &mut self.tcp).read(bytes) {
-            // Whoever cuts a connection off sends no notice.
+        match rustls::Stream::new(&mut self.session, &mut self.stream).read(bytes) {
+            // A peer that is cut off sends no notice.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
             result => result,
         }
@@ -126,10 +121,10 @@ impl Read for TlsStream {
 
 impl Write for TlsStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        rustls::Stream::new(&mut self.session, &mut self.tcp).write(bytes)
+        rustls::Stream::new(&mut self.session, &mut self.stream).write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        rustls::Stream::new(&mut self.session, &mut self.tcp).flush()
+        rustls::Stream::new(&mut self.session, &mut self.stream).flush()
     }
 }

@@ -4,7 +4,7 @@ use super::{PATIENCE, Stream, now};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use stentor_wire::http1::{HeadScanner, Limits, parse_response};
 use stentor_wire::ws::{self, Connection, Deflater, Event, Message, Opcode, Role, Shared, handshake};
 
@@ -61,6 +61,16 @@ impl Ws {
         Self::answered(stream, Some(&handshake))
     }
 
+    /// Sends a handshake, to be `answered`.
+    pub(crate) fn begin_open(addr: SocketAddr, target: &str) -> Stream {
+        let mut stream = Stream::connect(addr).unwrap();
+        let mut request = Vec::new();
+        let handshake = handshake::ClientHandshake::new([7; 16], false);
+        handshake.write_request(&mut request, &addr.to_string(), target, &[]);
+        stream.write_all(&request).unwrap();
+        stream
+    }
+
     /// Reads the answer to a handshake that was sent over `stream`. Without `handshake` it isn't checked.
     pub(crate) fn answered(
         stream: impl Into<Stream>,
@@ -102,8 +112,8 @@ impl Ws {
         self.answers_pings = false;
     }
 
-    pub(crate) fn stream(&self) -> &TcpStream {
-        self.stream.tcp()
+    pub(crate) fn stream(&mut self) -> &mut Stream {
+        &mut self.stream
     }
 
     fn feed(&mut self, input: &mut [u8]) {

@@ -1,0 +1,569 @@
+//! What leaves a node through the broker: each publication once, none that another node published, and which topics have
+//! subscribers.
+
+use crate::harness::{Io, Server, Way, Ws, answer, on_one_and_three, until};
+use bytes::Bytes;
+use fastrand::Rng;
+use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use stentor_edge::{
+    Broadcast, Broker, Busy, Command, CommandError, Concerned, Denial, Done, FeedUpdate, Options, PublicId,
+    Publish, RoomUpdate, Rule, Target, Template, Ticket,
+};
+use stentor_hub::{Data, Document, Epoch, HistoryLimits, Key, Position, Room, Rooms, Topic};
+
+/// Takes down what it is given.
+#[derive(Debug, Default)]
+struct Recorder {
+    published: Mutex<Vec<Broadcast>>,
+    levels: Mutex<HashMap<Topic, bool>>,
+    /// Messages to rooms with history, with their tickets.
+    ordered: Mutex<Vec<(Broadcast, Option<Ticket>)>>,
+    /// Rooms and feeds with members who wait.
+    unconfirmed: Mutex<Vec<Topic>>,
+    orders_history: AtomicBool,
+    is_busy: AtomicBool,
+}
+
+impl Broker for Recorder {
+    fn publish(&self, message: &Broadcast) -> Result<(), Busy> {
+        if self.is_busy.load(Ordering::SeqCst) {
+            return Err(Busy);
+        }
+        self.published.lock().unwrap().push(message.clone());
+        Ok(())
+    }
+
+    fn orders_history(&self) -> bool {
+        self.orders_history.load(Ordering::SeqCst)
+    }
+
+    fn publish_with_history(&self, message: &Broadcast, ticket: Option<Ticket>) -> Result<(), Busy> {
+        if self.is_busy.load(Ordering::SeqCst) {
+            return Err(Busy);
+        }
+        self.ordered.lock().unwrap().push((message.clone(), ticket));
+        Ok(())
+    }
+
+    fn confirm_history(&self, room: &Room) {
+        self.unconfirmed.lock().unwrap().push(room.clone().into());
+    }
+
+    fn confirm_feed(&self, key: &Key) -> u64 {
+        self.unconfirmed.lock().unwrap().push(key.clone().into());
+        5
+    }
+
+    fn set_interest(&self, topic: &Topic, has_subscribers: bool) {
+        self.levels.lock().unwrap().insert(topic.clone(), has_subscribers);
+    }
+}
+
+impl Recorder {
+    /// The published messages as `rooms-exceptions: data`, sorted.
+    fn published(&self) -> Vec<String> {
+        let published = self.published.lock().unwrap();
+        let mut all: Vec<String> = published
+            .iter()
+            .map(|message| {
+                let names = |rooms: Vec<&str>| rooms.join("+");
+                let rooms = names(message.rooms.iter().map(Room::name).collect());
+                let except = names(message.except_rooms.iter().map(Room::name).collect());
+                let (Data::Json(json) | Data::Arguments { json, .. }) = &message.data else {
+                    panic!("{message:?}")
+                };
+                format!("{rooms}-{except}: {}", std::str::from_utf8(json).unwrap())
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
+    /// The topics that have subscribers.
+    fn subscribed(&self) -> HashSet<Topic> {
+        let levels = self.levels.lock().unwrap();
+        levels.iter().filter(|(_, level)| **level).map(|(topic, _)| topic.clone()).collect()
+    }
+}
+
+/// With rooms that keep history.
+fn with_recorder(options: &mut Options, recorder: Arc<Recorder>) {
+    options.broker = Some(recorder);
+    options.rooms.publish = true;
+    let history = HistoryLimits { publications_max: 10, bytes_max: 10_000, age_max: Duration::from_secs(60) };
+    options.rooms.history = vec![("h".into(), history)];
+}
+
+fn node(cores: usize, set: impl FnOnce(&mut Options)) -> (Server, Arc<Recorder>) {
+    node_with(cores, Recorder::default(), set)
+}
+
+fn node_with(cores: usize, recorder: Recorder, set: impl FnOnce(&mut Options)) -> (Server, Arc<Recorder>) {
+    let recorder = Arc::new(recorder);
+    let broker = recorder.clone();
+    let server = Server::start(cores, move |options| {
+        with_recorder(options, broker);
+        let first = || vec![Template::parse("{}").unwrap()];
+        options.rooms.rules =
+            vec![Rule { event: "say".into(), broadcast: first(), ack: true, ..Rule::default() }];
+        set(options);
+    });
+    (server, recorder)
+}
+
+fn broadcast(rooms: &[&str], data: &str) -> Broadcast {
+    Broadcast {
+        id: 0,
+        rooms: Rooms::new("/", rooms.iter().copied()).unwrap(),
+        except_rooms: Vec::new(),
+        except_sessions: Vec::new(),
+        event: None,
+        data: Data::Json(data.to_owned().into()),
+        volatile: false,
+    }
+}
+
+/// Emits a message of the control plane.
+fn emit(server: &Server, target: Target, data: &str) -> Result<Concerned, CommandError> {
+    let data = Data::Json(data.to_owned().into());
+    answer(|done| server.plane().command(target, Command::Emit { event: None, data, volatile: false, done }))
+}
+
+#[test]
+fn each_publication_leaves_once() {
+    on_one_and_three(|cores| {
+        let (server, recorder) = node(cores, |_| {});
+        let mut clients = server.ws_on_each_core("/ws");
+        let mut expect = Vec::new();
+        for (n, ws) in clients.iter_mut().enumerate() {
+            ws.next_json();
+            ws.ask(json!({"type": "subscribe", "room": "many"}));
+            ws.ask(json!({"type": "publish", "room": format!("r{n}"), "data": n}));
+            expect.push(format!("r{n}-: {n}"));
+        }
+        let mut io = Io::socket(&server, Way::Polling);
+        io.connect("", Value::Null);
+        io.ask("say", &["said".into()]);
+        expect.push(r#"said-: "said""#.into());
+        server.publish("api", "1");
+        expect.push("api-: 1".into());
+        let target = Target::of("/").unwrap().room("a").unwrap().room("b").unwrap().except_room("c").unwrap();
+        assert_eq!(emit(&server, target, "2").unwrap().sessions, 0);
+        expect.push("a+b-c: 2".into());
+        expect.sort();
+        until("everything to leave", || recorder.published().len() >= expect.len());
+        assert_eq!(recorder.published(), expect);
+
+        // What another node has published reaches every member, and doesn't go out again.
+        server.plane().receive(broadcast(&["other", "many"], "3")).unwrap();
+        for ws in &mut clients {
+            ws.expect_json(json!({"type": "message", "room": "other", "data": 3}));
+        }
+        let mut except = broadcast(&["many"], "4");
+        except.except_rooms = vec![Room::plain("many").unwrap()];
+        server.plane().receive(except).unwrap();
+        server.plane().receive(broadcast(&["many"], "5")).unwrap();
+        for ws in &mut clients {
+            ws.expect_json(json!({"type": "message", "room": "many", "data": 5}));
+        }
+        assert_eq!(recorder.published(), expect);
+    });
+}
+
+/// Sessions that another node leaves out, named by their ids.
+#[test]
+fn a_session_can_be_left_out_by_another_node() {
+    on_one_and_three(|cores| {
+        let (server, recorder) = node(cores, |_| {});
+        let (other, _) = node(1, |_| {});
+        let mut ws = [(); 2].map(|()| server.ws("/ws"));
+        let ids = ws.each_mut().map(|ws| {
+            let id = ws.next_json()["session"].as_str().unwrap().to_owned();
+            ws.ask(json!({"type": "subscribe", "room": "r"}));
+            id
+        });
+        let id = PublicId::parse(&ids[0]).unwrap();
+        let mut message = broadcast(&["r"], "1");
+        message.except_sessions = vec![id];
+        server.plane().receive(message).unwrap();
+        ws[1].expect_json(json!({"type": "message", "room": "r", "data": 1}));
+        server.publish("r", "2");
+        ws[0].expect_json(json!({"type": "message", "room": "r", "data": 2}));
+        // The other node can't decode the id, so it passes it on; this one can, and doesn't.
+        for (node, expect) in [(&other, vec![id]), (&server, vec![])] {
+            let target = Target::of("/").unwrap().room("r").unwrap().except_session(id);
+            emit(node, target, "3").unwrap();
+            if node.addr == server.addr {
+                let published = recorder.published.lock().unwrap();
+                assert_eq!(published.last().unwrap().except_sessions, expect);
+            }
+        }
+    });
+}
+
+/// Joins, leaves and disconnects from a seed, against a model of who is subscribed to what.
+#[test]
+fn interest_is_a_level_per_node() {
+    let seed = std::env::var("STENTOR_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+    for cores in [1, 2, 3] {
+        let mut random = Rng::with_seed(seed);
+        let (server, recorder) = node(cores, |_| {});
+        let names = ["a", "b", "h1", "h2"];
+        let topics = |n: usize| match n {
+            0..4 => (json!({"room": names[n]}), Topic::Room(Room::plain(names[n]).unwrap())),
+            _ => (json!({"feed": format!("f{n}")}), Topic::Feed(Key::parse(&format!("f{n}")).unwrap())),
+        };
+        let mut clients: Vec<(Ws, HashSet<Topic>)> = Vec::new();
+        for step in 0..300 {
+            match random.usize(..10) {
+                0 if clients.len() < 8 => {
+                    let mut ws = server.ws("/ws");
+                    ws.next_json();
+                    clients.push((ws, HashSet::new()));
+                }
+                1 if !clients.is_empty() => {
+                    let gone = random.usize(..clients.len());
+                    drop(clients.swap_remove(gone));
+                }
+                _ if clients.is_empty() => {}
+                _ => {
+                    let client = random.usize(..clients.len());
+                    let (ws, subscribed) = &mut clients[client];
+                    let (mut message, topic) = topics(random.usize(..6));
+                    let joins = random.bool();
+                    message["type"] = if joins { "subscribe" } else { "unsubscribe" }.into();
+                    ws.ask(message);
+                    if joins {
+                        subscribed.insert(topic);
+                    } else {
+                        subscribed.remove(&topic);
+                    }
+                }
+            }
+            // Now and then all is quiet: between, changes may undo each other.
+            if step % 10 == 9 {
+                let model: HashSet<Topic> =
+                    clients.iter().flat_map(|(_, subscribed)| subscribed).cloned().collect();
+                until(&format!("the levels {model:?} (STENTOR_SEED={seed}, {cores} cores)"), || {
+                    recorder.subscribed() == model
+                });
+            }
+        }
+        drop(clients);
+        until("nobody to be subscribed", || recorder.subscribed().is_empty());
+        until("topics to be dropped", || server.metric("topics") == 0);
+    }
+}
+
+#[test]
+fn a_busy_broker_loses_nothing() {
+    const MESSAGES: usize = 200;
+    on_one_and_three(|cores| {
+        let (server, recorder) = node(cores, |_| {});
+        let mut listener = server.ws("/ws");
+        listener.next_json();
+        listener.ask(json!({"type": "subscribe", "room": "r"}));
+        recorder.is_busy.store(true, Ordering::SeqCst);
+        let mut publishers: Vec<Ws> = (0..4).map(|_| server.ws("/ws")).collect();
+        for (n, ws) in publishers.iter_mut().enumerate() {
+            ws.next_json();
+            ws.send_json(json!({"type": "publish", "room": "r", "data": [n, 0], "id": 0}));
+        }
+        // Members here receive what was published; each publisher waits after its first message.
+        let data = |ws: &mut Ws| {
+            let message = ws.next_json();
+            let number = |at: usize| message["data"][at].as_u64().unwrap() as usize;
+            (number(0), number(1))
+        };
+        let mut first: Vec<_> = (0..4).map(|_| data(&mut listener)).collect();
+        first.sort_unstable();
+        assert_eq!(first, [(0, 0), (1, 0), (2, 0), (3, 0)]);
+        server.until_metric("connections_paused", |paused| paused == 4);
+        assert_eq!(server.metric("broker_waiting_messages"), 4);
+        assert!(server.metric("memory_bytes{broker}") > 0);
+        for ws in &mut publishers {
+            ws.expect_json(json!({"type": "ok", "id": 0}));
+        }
+        for (n, ws) in publishers.iter_mut().enumerate() {
+            for i in 1..MESSAGES {
+                ws.send_json(json!({"type": "publish", "room": "r", "data": [n, i], "id": i}));
+            }
+        }
+        // The control plane waits too, but for what other nodes publish.
+        let api = Publish { room: Room::plain("r").unwrap(), event: None, data: Data::Json("1".into()) };
+        assert_eq!(server.plane().publish(api.clone()), Err(Busy));
+        let target = || Target::of("/").unwrap().room("r").unwrap();
+        assert_eq!(emit(&server, target(), "1"), Err(CommandError::Busy));
+        server.plane().receive(broadcast(&["r"], "[9,9]")).unwrap();
+        assert_eq!(data(&mut listener), (9, 9));
+        assert_eq!(recorder.published(), [""; 0]);
+
+        let spaces = server.spaces();
+        recorder.is_busy.store(false, Ordering::SeqCst);
+        server.wait_space(spaces);
+        until("the control plane to be served again", || server.plane().publish(api.clone()).is_ok());
+        until("everything to leave", || recorder.published().len() == 4 * MESSAGES + 1);
+        // In order, as each published it; and the same to the member here.
+        let mut next = [0; 4];
+        for message in &*recorder.published.lock().unwrap() {
+            let Data::Json(json) = &message.data else { panic!("{message:?}") };
+            if let Ok([n, i]) = serde_json::from_slice::<[usize; 2]>(json) {
+                assert_eq!(i, std::mem::replace(&mut next[n], i + 1));
+            }
+        }
+        assert_eq!(next, [MESSAGES; 4]);
+        let mut left = 4 * (MESSAGES - 1) + 1;
+        while left > 0 {
+            listener.next_json();
+            left -= 1;
+        }
+        server.until_metric("broker_waiting_messages", |waiting| waiting == 0);
+        server.until_metric("memory_bytes{broker}", |bytes| bytes == 0);
+        server.until_metric("connections_paused", |paused| paused == 0);
+    });
+}
+
+/// A room with history that the engine orders: a message is delivered when it comes back, and its publisher waits for the
+/// engine's word.
+#[test]
+fn the_engine_orders_rooms_with_history() {
+    on_one_and_three(|cores| {
+        let recorder = Recorder { orders_history: true.into(), ..Recorder::default() };
+        let (server, recorder) = node_with(cores, recorder, |_| {});
+        let room = Room::plain("h").unwrap();
+        let mut clients = server.ws_on_each_core("/ws");
+        let mut ids = Vec::new();
+        for ws in &mut clients {
+            ids.push(PublicId::parse(ws.next_json()["session"].as_str().unwrap()).unwrap());
+            ws.send_json(json!({"type": "subscribe", "room": "h", "id": "in"}));
+        }
+        until("interest", || recorder.subscribed().contains(&Topic::Room(room.clone())));
+        let after = Position { epoch: Epoch::NONE, offset: 0 };
+        server.plane().update_room(&room, RoomUpdate::History { after, messages: Vec::new() }).unwrap();
+        for ws in &mut clients {
+            ws.expect_json(json!({"type": "ok", "id": "in"}));
+        }
+        let taken = || {
+            let mut taken = None;
+            until("a message", || {
+                taken = recorder.ordered.lock().unwrap().pop();
+                taken.is_some()
+            });
+            taken.unwrap()
+        };
+        // Three messages of one client: the second isn't handled before the engine has the first.
+        for id in 1..=3 {
+            clients[0].send_json(json!({"type": "publish", "room": "h", "data": id, "id": id}));
+        }
+        let (message, ticket) = taken();
+        assert_eq!((message.rooms, message.data), (room.clone().into(), Data::Json("1".into())));
+        server.plane().decide(ticket.unwrap(), Ok(())).unwrap();
+        clients[0].expect_json(json!({"type": "ok", "id": 1}));
+        let refused = Denial { retry: true, ..Denial::new("unavailable", "the engine is away") };
+        server.plane().decide(taken().1.unwrap(), Err(refused)).unwrap();
+        let expect = json!({"type": "error", "id": 2, "code": "unavailable", "message": "the engine is away", "retry": true});
+        clients[0].expect_json(expect);
+        // A busy engine's message waits, and its publisher with it.
+        let (message, ticket) = taken();
+        server.plane().decide(ticket.unwrap(), Ok(())).unwrap();
+        clients[0].expect_json(json!({"type": "ok", "id": 3}));
+        recorder.is_busy.store(true, Ordering::SeqCst);
+        clients[1].send_json(json!({"type": "publish", "room": "h", "data": 4, "id": 4}));
+        server.until_metric("broker_waiting_messages", |waiting| waiting == 1);
+        recorder.is_busy.store(false, Ordering::SeqCst);
+        server.plane().decide(taken().1.unwrap(), Ok(())).unwrap();
+        clients[1].expect_json(json!({"type": "ok", "id": 4}));
+        // Nobody waits for a message of the control plane.
+        server.publish("h", "5");
+        assert_eq!(taken().1, None);
+        // One that isn't for all members says so.
+        let left_out = ids[1];
+        let target = Target::of("/").unwrap().room("h").unwrap().except_room("quiet").unwrap();
+        let (event, data) = (None, Data::Json(Bytes::from_static(b"6")));
+        server.plane().command(
+            target.except_session(left_out),
+            Command::Emit { event, data, volatile: false, done: Done::new(|_| ()) },
+        );
+        let (whisper, ticket) = taken();
+        let quiet = vec![Room::plain("quiet").unwrap()];
+        assert_eq!((whisper.except_rooms, whisper.except_sessions, ticket), (quiet, vec![left_out], None));
+        // Nothing was delivered yet. What comes back is, in the engine's order, and once, but to who is left out.
+        let positioned_except = |offset, data: &Data, except_sessions| {
+            let position = Position { epoch: Epoch(7), offset };
+            let (event, data, except_rooms) = (None, data.clone(), Vec::new());
+            let update = RoomUpdate::Message { position, event, data, except_rooms, except_sessions };
+            server.plane().update_room(&room, update).unwrap();
+        };
+        let positioned = |offset, data: &Data| positioned_except(offset, data, Vec::new());
+        positioned(1, &message.data);
+        positioned(1, &message.data);
+        positioned(2, &Data::Json("1".into()));
+        for ws in &mut clients {
+            for (offset, data) in [(1, 3), (2, 1)] {
+                let message = ws.next_json();
+                assert_eq!([&message["offset"], &message["data"]], [&json!(offset), &json!(data)]);
+            }
+        }
+        assert_eq!(recorder.published(), [""; 0]);
+        server.until_metric("decisions_pending", |pending| pending == 0);
+        // A client that comes from another node has a message more than this one, which asks the engine.
+        let mut ahead = server.ws("/ws");
+        ahead.next_json();
+        ahead.ask(json!({"type": "subscribe", "room": "h", "epoch": 7, "offset": 3}));
+        until("a question", || recorder.unconfirmed.lock().unwrap().pop() == Some(room.clone().into()));
+        for offset in [3, 4] {
+            positioned(offset, &Data::Json(offset.to_string().into()));
+        }
+        server.plane().update_room(&room, RoomUpdate::Confirmed).unwrap();
+        assert_eq!(ahead.next_json()["data"], 4);
+        positioned_except(5, &Data::Json("5".into()), vec![left_out]);
+        positioned(6, &Data::Json("6".into()));
+        let next = |ws: &mut Ws| ws.next_json()["data"].clone();
+        assert_eq!([3, 4, 5, 6].map(|_| next(&mut clients[0])), [3, 4, 5, 6].map(|n| json!(n)));
+        assert_eq!([3, 4, 6].map(|_| next(&mut clients[1])), [3, 4, 6].map(|n| json!(n)));
+        // Who resumes receives all that is kept.
+        let mut again = server.ws("/ws");
+        again.next_json();
+        again.ask(json!({"type": "subscribe", "room": "h", "epoch": 7, "offset": 4}));
+        assert_eq!([5, 6].map(|_| next(&mut again)), [5, 6].map(|n| json!(n)));
+    });
+}
+
+fn end_of_history(server: &Server, room: &Room, offset: u64) {
+    let after = Position { epoch: Epoch(7), offset };
+    server.plane().update_room(room, RoomUpdate::History { after, messages: Vec::new() }).unwrap();
+}
+
+/// Clients that subscribe to a room whose history isn't read yet, and publish at once: all that follows the `ok` arrives.
+#[test]
+fn the_answer_to_a_subscription_is_a_position_in_the_rooms_history() {
+    on_one_and_three(|cores| {
+        let recorder = Arc::new(Recorder { orders_history: true.into(), ..Recorder::default() });
+        let server = Server::simulated(cores, |options| with_recorder(options, recorder.clone()));
+        let room = Room::plain("h").unwrap();
+        let mut clients: Vec<Ws> = (0..4).map(|_| server.ws("/ws")).collect();
+        clients.iter_mut().for_each(|ws| drop(ws.next_json()));
+        for (head, rejoins) in [(5, true), (20, false)] {
+            for ws in &mut clients {
+                ws.send_json(json!({"type": "subscribe", "room": "h", "id": "in"}));
+                ws.send_json(json!({"type": "publish", "room": "h", "data": 1, "id": "out"}));
+            }
+            until("interest", || recorder.subscribed().contains(&room.clone().into()));
+            server.until_metric("decisions_pending", |pending| pending == 4);
+            assert_eq!(recorder.ordered.lock().unwrap().len(), 0, "published before the position is known");
+            end_of_history(&server, &room, head);
+            for ws in &mut clients {
+                ws.expect_json(json!({"type": "ok", "id": "in"}));
+            }
+            until("messages", || recorder.ordered.lock().unwrap().len() == 4);
+            let messages = std::mem::take(&mut *recorder.ordered.lock().unwrap());
+            for (offset, (message, ticket)) in (head + 1..).zip(messages) {
+                let position = Position { epoch: Epoch(7), offset };
+                let (except_rooms, except_sessions) = (Vec::new(), Vec::new());
+                let (event, data) = (None, message.data);
+                let update = RoomUpdate::Message { position, event, data, except_rooms, except_sessions };
+                server.plane().update_room(&room, update).unwrap();
+                server.plane().decide(ticket.unwrap(), Ok(())).unwrap();
+            }
+            for ws in &mut clients {
+                let seen: Vec<Value> = (0..5).map(|_| ws.next_json()).collect();
+                let offsets: Vec<u64> =
+                    seen.iter().filter_map(|message| message["offset"].as_u64()).collect();
+                assert_eq!(offsets, (head + 1..=head + 4).collect::<Vec<_>>(), "{seen:?}");
+            }
+            // The room is known: nobody waits.
+            let mut late = server.ws("/ws");
+            late.next_json();
+            late.ask(json!({"type": "subscribe", "room": "h"}));
+            drop(late);
+            if rejoins {
+                clients.iter_mut().for_each(|ws| ws.ask(json!({"type": "unsubscribe", "room": "h"})));
+                until("the end of interest", || recorder.subscribed().is_empty());
+            }
+        }
+        // A client that leaves while it waits leaves nothing behind.
+        let mut gone = server.ws("/ws");
+        gone.next_json();
+        gone.send_json(json!({"type": "subscribe", "room": "h2"}));
+        until("interest", || recorder.subscribed().len() == 2);
+        drop(gone);
+        until("the end of interest", || recorder.subscribed().len() == 1);
+        server.until_metric("decisions_pending", |pending| pending == 0);
+    });
+}
+
+/// The engine is away for longer than a client waits.
+#[test]
+fn a_client_that_joins_a_room_without_a_position_is_told_that_messages_may_be_missing() {
+    on_one_and_three(|cores| {
+        let recorder = Arc::new(Recorder { orders_history: true.into(), ..Recorder::default() });
+        let server = Server::simulated(cores, |options| with_recorder(options, recorder.clone()));
+        let room = Room::plain("h").unwrap();
+        let mut clients: Vec<Ws> = (0..3).map(|_| server.ws("/ws")).collect();
+        for ws in &mut clients {
+            ws.next_json();
+            ws.ask(json!({"type": "subscribe", "room": "h"}));
+        }
+        server.until_metric("decisions_unanswered", |unanswered| unanswered == 3);
+        assert!(recorder.subscribed().contains(&room.clone().into()));
+        end_of_history(&server, &room, 5);
+        until("a question", || recorder.unconfirmed.lock().unwrap().pop() == Some(room.clone().into()));
+        server.plane().update_room(&room, RoomUpdate::Confirmed).unwrap();
+        for ws in &mut clients {
+            assert_eq!(ws.next_json()["code"], "history_expired");
+        }
+    });
+}
+
+/// A client with a version of another epoch waits until the engine was read after it came, on whichever core it is.
+#[test]
+fn clients_of_a_feed_wait_until_the_engine_confirms_what_their_node_has() {
+    on_one_and_three(|cores| {
+        let recorder = Recorder { orders_history: true.into(), ..Recorder::default() };
+        let (server, recorder) = node_with(cores, recorder, |_| {});
+        let mut clients = server.ws_on_each_core("/ws");
+        for ws in &mut clients {
+            ws.next_json();
+            ws.ask(json!({"type": "subscribe", "feed": "k"}));
+        }
+        let version = |epoch, offset| FeedUpdate::At {
+            position: Position { epoch: Epoch(epoch), offset },
+            document: Document {
+                body: offset.to_string().into(),
+                json: true,
+                content_type: "application/json".into(),
+            },
+            patches: Vec::new(),
+        };
+        server.update("k", version(7, 1));
+        for ws in &mut clients {
+            assert_eq!(ws.next_json()["data"], 1);
+        }
+        let feed = Topic::Feed(Key::parse("k").unwrap());
+        // Some of them are on cores other than the feed's home.
+        let mut moved: Vec<Ws> = (0..4).map(|_| server.ws("/ws")).collect();
+        for ws in &mut moved {
+            ws.next_json();
+            ws.ask(json!({"type": "subscribe", "feed": "k", "epoch": 8, "offset": 2}));
+            until("a question", || recorder.unconfirmed.lock().unwrap().pop() == Some(feed.clone()));
+        }
+        // A read that began before they asked proves nothing.
+        server.update("k", FeedUpdate::Confirmed(5));
+        server.update("k", version(8, 3));
+        server.update("k", FeedUpdate::Confirmed(6));
+        for ws in clients.iter_mut().chain(&mut moved) {
+            assert_eq!(ws.next_json()["data"], 3);
+        }
+        let mut old = server.ws("/ws");
+        old.next_json();
+        old.ask(json!({"type": "subscribe", "feed": "k", "epoch": 7, "offset": 1}));
+        until("a question", || recorder.unconfirmed.lock().unwrap().pop() == Some(feed.clone()));
+        server.update("k", FeedUpdate::Confirmed(6));
+        assert_eq!(old.next_json()["data"], 3);
+    });
+}

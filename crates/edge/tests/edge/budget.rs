@@ -1,0 +1,333 @@
+//! The memory budget holds whatever clients do: attacks S1 to S3 and S9, over real sockets. Each fills one class of
+//! the ledger against a small budget, while a well-behaved client must be served as usual.
+
+use crate::harness::io::post;
+use crate::harness::{Http, Io, PATIENCE, Server, Stream, Way, Ws, now, pass, until};
+use serde_json::json;
+use std::time::Duration;
+use stentor_edge::{App, Busy, Options, Publish};
+use stentor_hub::{Data, Room};
+use stentor_wire::ws::{Deflater, Opcode};
+
+const MIB: usize = 1 << 20;
+const BUDGET: usize = 16 * MIB;
+/// The overshoot that one turn of each core may cause: inputs of the connections that it handles in the turn.
+const SLACK: usize = 4 * MIB;
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn server(set: impl FnOnce(&mut Options)) -> Server {
+    Server::start(2, |options| {
+        options.limits.memory_bytes_max = BUDGET;
+        options.heartbeat.interval = HOUR;
+        options.limits.idle_timeout = HOUR;
+        options.limits.message_timeout = HOUR;
+        options.limits.close_timeout = Duration::from_millis(100);
+        options.rooms.publish = true;
+        set(options);
+    })
+}
+
+/// A well-behaved client of a room, and one that publishes to it.
+struct Canary(Ws);
+
+impl Canary {
+    fn new(server: &Server) -> Self {
+        let mut ws = server.ws("/ws");
+        assert_eq!(ws.next_json()["type"], "welcome");
+        ws.ask(json!({"type": "subscribe", "room": "canary"}));
+        Self(ws)
+    }
+
+    /// Checks that a message still reaches it.
+    fn sings(&mut self, server: &Server) {
+        server.publish("canary", "1");
+        assert_eq!(self.0.next_json()["data"], 1);
+    }
+}
+
+/// Runs an attack by steps; between them the budget must hold and the canary be served. At the end `class` has held
+/// something, inputs were refused or sessions ended, and once the attackers have gone all of it is given back.
+fn check<A>(server: &Server, classes: &[&str], attack: impl FnOnce(&mut dyn FnMut()) -> Vec<A>) {
+    let mut canary = Canary::new(server);
+    let mut most = 0;
+    let mut seen = vec![0; classes.len()];
+    let attackers = attack(&mut || {
+        let bytes = server.metric("memory_bytes");
+        assert!(bytes as usize <= BUDGET + SLACK, "{bytes} bytes are held");
+        most = most.max(bytes);
+        for (seen, class) in seen.iter_mut().zip(classes) {
+            *seen = server.metric(&format!("memory_bytes{{{class}}}")).max(*seen);
+        }
+        canary.sings(server);
+    });
+    assert!(most as usize > BUDGET / 2, "the attack holds only {most} bytes");
+    for (seen, class) in seen.iter().zip(classes) {
+        assert!(*seen as usize > BUDGET / 4, "of {class} only {seen} bytes are counted");
+    }
+    let refused = server.metric("memory_inputs_refused")
+        + server.metric("connections_refused")
+        + server.disconnects("overloaded");
+    assert!(refused > 0, "nothing was refused");
+    drop(attackers);
+    for class in ["receive_buffers", "messages", "bodies", "attachments", "replies", "poll_records"] {
+        server.until_metric(&format!("memory_bytes{{{class}}}"), |bytes| bytes < 64 * 1024);
+    }
+    canary.sings(server);
+    server.check_balance();
+}
+
+/// Sends as much as is taken. Returns whether the connection is open.
+fn push(stream: &mut Stream, bytes: &[u8]) -> bool {
+    stream.enqueue(bytes);
+    pass(Duration::from_millis(10));
+    stream.is_open()
+}
+
+/// The head of a masked frame of `bytes` bytes, and no more of it.
+fn frame_head(opcode: Opcode, bytes: u64) -> Vec<u8> {
+    let mut head = vec![0x80 | opcode as u8, 0xff];
+    head.extend_from_slice(&bytes.to_be_bytes());
+    head.extend_from_slice(&[0; 4]);
+    head
+}
+
+/// S3: messages that never end.
+#[test]
+fn unfinished_messages() {
+    let server = server(|options| options.app = App::Rooms);
+    check(&server, &["messages"], |step| {
+        let begun = [frame_head(Opcode::Text, 1_000_000), vec![b'x'; 900_000]].concat();
+        (0..60)
+            .filter_map(|_| {
+                let mut ws = Ws::open_if_accepted(server.addr, "/ws", false).ok()?;
+                push(ws.stream(), &begun);
+                step();
+                Some(ws)
+            })
+            .collect()
+    });
+}
+
+/// S3: bodies that never end.
+#[test]
+fn unfinished_bodies() {
+    let server = server(|_| {});
+    check(&server, &["bodies"], |step| {
+        (0..60)
+            .map(|n| {
+                let mut http = server.http();
+                // Sessions are refused as well while memory is short.
+                if let Some(open) = http.get_if_open("/engine.io/?EIO=4&transport=polling")
+                    && open.status == 200
+                {
+                    let text = open.text().to_owned();
+                    let sid = text.split(r#""sid":""#).nth(1).unwrap().split('"').next().unwrap().to_owned();
+                    let length = if n % 2 == 0 { "Content-Length: 1000000\r\n" } else { "Transfer-Encoding: chunked\r\n" };
+                    http.send_if_open(format!(
+                        "POST /engine.io/?EIO=4&transport=polling&sid={sid} HTTP/1.1\r\nHost: a\r\n{length}\r\n"
+                    ));
+                    let body = vec![b'4'; 900_000];
+                    if n % 2 == 0 {
+                        push(http.stream(), &body);
+                    } else {
+                        push(http.stream(), &[b"dbba0\r\n", &body[..]].concat());
+                    }
+                }
+                step();
+                http
+            })
+            .collect()
+    });
+}
+
+/// S3: Socket.IO packets whose attachments never come.
+#[test]
+fn unfinished_attachments() {
+    let server = server(|_| {});
+    check(&server, &["attachments"], |step| {
+        let attachment = vec![7; 300_000];
+        (0..80)
+            .filter_map(|_| {
+                let mut ws =
+                    Ws::open_if_accepted(server.addr, "/socket.io/?EIO=4&transport=websocket", false).ok()?;
+                ws.next_text();
+                ws.send_text("40");
+                ws.next_text();
+                let placeholders = r#"{"_placeholder":true,"num":0},{"_placeholder":true,"num":1},{"_placeholder":true,"num":2},{"_placeholder":true,"num":3}"#;
+                ws.send_text(&format!(r#"454-["say",{placeholders}]"#));
+                for _ in 0..3 {
+                    ws.send_frame_if_open(Opcode::Binary, &attachment);
+                }
+                step();
+                Some(ws)
+            })
+            .collect()
+    });
+}
+
+/// S3: answers for clients that poll no more.
+#[test]
+fn answers_that_are_not_polled_for() {
+    let server = server(|options| {
+        options.app = App::Echo;
+        options.sockjs = Vec::new();
+    });
+    let (mut refused, mut seen) = (0, 0);
+    let text = "4".to_owned() + &"x".repeat(900_000);
+    for _ in 0..60 {
+        let mut http = server.http();
+        let Some(open) = http.get_if_open("/engine.io/?EIO=4&transport=polling") else {
+            refused += 1;
+            continue;
+        };
+        let sid = open.text().split(r#""sid":""#).nth(1).unwrap().split('"').next().unwrap().to_owned();
+        http.send_if_open(post(
+            &format!("/engine.io/?EIO=4&transport=polling&sid={sid}"),
+            "text/plain",
+            text.as_bytes(),
+        ));
+        let bytes = server.metric("memory_bytes") as usize;
+        assert!(bytes <= BUDGET + SLACK, "{bytes} bytes are held");
+        seen = seen.max(server.metric("memory_bytes{poll_records}"));
+    }
+    until("poll records to be counted", || {
+        server.metric("memory_bytes{poll_records}") as usize > BUDGET / 4 || seen as usize > BUDGET / 4
+    });
+    refused += server.metric("memory_inputs_refused") + server.disconnects("overloaded");
+    assert!(refused > 0, "nothing was refused");
+    // Nobody polls them: the sessions time out, or are closed to free memory.
+    until("room for others", || server.metric("memory_bytes") as usize <= BUDGET);
+}
+
+/// S3: very many rooms.
+#[test]
+fn rooms() {
+    let server = server(|options| options.limits.subscriptions_max = 5_000);
+    check(&server, &["rooms"], |step| {
+        (0..20)
+            .filter_map(|n| {
+                let mut ws = Ws::open_if_accepted(server.addr, "/ws", false).ok()?;
+                for batch in 0..5 {
+                    let mut burst = Vec::new();
+                    for m in 0..1_000 {
+                        let room = format!(r#"{{"type":"subscribe","room":"{n}/{batch}/{m}"}}"#);
+                        burst.extend(crate::harness::ws::frame(Opcode::Text, room.as_bytes(), true, false));
+                    }
+                    if !push(ws.stream(), &burst) {
+                        break;
+                    }
+                    if ws.read_some(1_000) == 0 {
+                        break;
+                    }
+                }
+                step();
+                Some(ws)
+            })
+            .collect()
+    });
+}
+
+/// Messages that inflate to a thousand times their size, to an echo that isn't read.
+#[test]
+fn inflated_echoes() {
+    let server = server(|options| options.app = App::Echo);
+    let payload = Deflater::new(9).deflate(&vec![b'x'; 1_000_000], 15).to_vec();
+    let bomb = crate::harness::ws::frame(Opcode::Binary, &payload, true, true);
+    let mut most = 0;
+    let attackers: Vec<Ws> = (0..100)
+        .filter_map(|_| {
+            let mut ws = Ws::open_if_accepted(server.addr, "/ws", true).ok()?;
+            for _ in 0..8 {
+                push(ws.stream(), &bomb);
+            }
+            most = most.max(server.metric("memory_bytes") as usize);
+            Some(ws)
+        })
+        .collect();
+    assert!(most <= BUDGET + SLACK, "{most} bytes were held");
+    until("room", || server.metric("memory_bytes") as usize <= BUDGET);
+    drop(attackers);
+    server.until_metric("memory_bytes{replies}", |bytes| bytes == 0);
+    server.check_serves();
+}
+
+/// S9: many sessions exceed the budget at once. They end within seconds, not one per second.
+#[test]
+fn many_slow_sessions_at_once_are_ended_in_seconds() {
+    let server = server(|options| options.limits.send_buffer_bytes_max = 100 * MIB);
+    let mut canary = Canary::new(&server);
+    let slow: Vec<Ws> = (0..400)
+        .map(|n| {
+            let mut ws = server.ws("/ws");
+            ws.next_json();
+            ws.ask(json!({"type": "subscribe", "room": format!("slow/{n}")}));
+            ws
+        })
+        .collect();
+    let message = Data::Json(format!("\"{}\"", "x".repeat(200_000)).into());
+    let publish = |n: usize| {
+        let room = Room::plain(&format!("slow/{n}")).unwrap();
+        server.plane().publish(Publish { room, event: None, data: message.clone() })
+    };
+    // The kernel's memory for each client isn't the process's, so several rounds are needed.
+    let deadline = now() + PATIENCE;
+    'filling: for n in (0..slow.len()).cycle() {
+        while publish(n) == Err(Busy) {
+            if server.disconnects("overloaded") > 0 {
+                break 'filling;
+            }
+            assert!(now() < deadline, "nothing overflows");
+            pass(Duration::from_millis(1));
+        }
+        let bytes = server.metric("memory_bytes") as usize;
+        // The mailbox to the other core, and its content above the budget, are additional.
+        assert!(bytes <= 2 * BUDGET + SLACK, "{bytes} bytes are held");
+    }
+    let begun = now();
+    until("room", || server.metric("memory_bytes") as usize <= BUDGET);
+    let took = now() - begun;
+    assert!(took < Duration::from_secs(20), "it took {took:?}");
+    until("publications to be taken again", || publish(0) != Err(Busy));
+    canary.sings(&server);
+    drop(slow);
+    server.check_balance();
+}
+
+/// A client that fills the budget once locks nobody out: after two seconds above 95 %, the largest holders are
+/// closed.
+#[test]
+fn a_full_budget_locks_nobody_out() {
+    let server = server(|_| {});
+    let mut attackers = Vec::new();
+    // Large inputs that would exceed 95 % are refused, and small ones are not.
+    let mut fill = |bytes: usize, is_full: &dyn Fn() -> bool| {
+        let begun = [frame_head(Opcode::Text, 1_000_000), vec![b'x'; bytes]].concat();
+        until("memory to be short", || {
+            if let Ok(mut ws) = Ws::open_if_accepted(server.addr, "/ws", false) {
+                push(ws.stream(), &begun);
+                attackers.push(ws);
+            }
+            is_full()
+        });
+    };
+    fill(900_000, &|| server.metric("memory_inputs_refused") > 0);
+    fill(12_000, &|| server.metric("memory_bytes") as usize > BUDGET / 100 * 95);
+    // No client leaves, but there is room again for a new client with a large message.
+    until("a newcomer to be served", || {
+        let Ok(mut ws) = Ws::open_if_accepted(server.addr, "/ws", false) else { return false };
+        ws.send_text(&format!(r#"{{"type":"publish","room":"r","data":"{}"}}"#, "y".repeat(100_000)));
+        ws.answers_ok()
+    });
+    assert!(server.disconnects("overloaded") > 0);
+}
+
+#[test]
+fn gauges_cover_what_is_configured() {
+    let server = server(|_| {});
+    assert_eq!(server.metric("memory_bytes_max") as usize, BUDGET);
+    let _polling = Io::engine(&server, Way::Polling);
+    let _http: Vec<Http> = (0..10).map(|_| server.http()).collect();
+    let _ws = server.ws("/ws");
+    server.until_metric("memory_bytes{connections}", |bytes| bytes > 1_000);
+    server.until_metric("memory_bytes{sessions}", |bytes| bytes > 0);
+}

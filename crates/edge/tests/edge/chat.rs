@@ -1,0 +1,112 @@
+//! `--app chat`: what a client sends goes to everybody, the sender included, across cores.
+
+use crate::harness::{Server, Ws, meet, on_one_and_three};
+use std::collections::HashMap;
+use stentor_edge::App;
+
+fn chat(cores: usize) -> (Server, Vec<Ws>) {
+    chat_on(Server::start(cores, |options| options.app = App::Chat))
+}
+
+fn chat_on(server: Server) -> (Server, Vec<Ws>) {
+    let mut clients = server.ws_on_each_core("/ws");
+    meet(&mut clients, |ws, text| ws.send_text(text), Ws::next_text);
+    (server, clients)
+}
+
+fn check_order((server, mut clients): (Server, Vec<Ws>)) {
+    const EACH: usize = 200;
+    for n in 0..EACH {
+        for (speaker, ws) in clients.iter_mut().enumerate() {
+            ws.send_text(&format!("{speaker} {n}"));
+        }
+    }
+    let count = clients.len();
+    for ws in &mut clients {
+        let mut next: HashMap<usize, usize> = HashMap::new();
+        for _ in 0..count * EACH {
+            let text = ws.next_text();
+            let (speaker, n) = text.split_once(' ').unwrap();
+            let next = next.entry(speaker.parse().unwrap()).or_default();
+            assert_eq!(n.parse(), Ok(*next), "of speaker {speaker}");
+            *next += 1;
+        }
+        assert_eq!(ws.fence(), []);
+    }
+    drop(clients);
+    server.check_empty();
+    assert_eq!(server.metric("mailbox_overflow_messages"), 0);
+}
+
+#[test]
+fn everybody_hears_everybody_in_the_order_of_each_speaker() {
+    on_one_and_three(|cores| check_order(chat(cores)));
+}
+
+#[test]
+fn threads_keep_the_order_of_each_speaker() {
+    check_order(chat_on(Server::on_sockets(3, |options| options.app = App::Chat)));
+}
+
+#[test]
+fn text_stays_text_and_bytes_stay_bytes() {
+    let (server, mut clients) = chat(3);
+    let large = "ü".repeat(100_000);
+    clients[0].send_text(&large);
+    clients[0].send_binary(&[0xff; 100_000]);
+    clients[0].send_text("");
+    for ws in &mut clients {
+        assert_eq!(ws.next_text(), large);
+        assert_eq!(ws.next_binary(), [0xff; 100_000]);
+        assert_eq!(ws.next_text(), "");
+    }
+    drop(clients);
+    server.check_empty();
+}
+
+#[test]
+fn who_leaves_hears_nothing_and_the_others_go_on() {
+    on_one_and_three(|cores| {
+        let (server, mut clients) = chat(cores);
+        let mut left = clients.pop().unwrap();
+        left.send_close(1000, "");
+        assert_eq!(left.expect_close().0, 1000);
+        drop(clients.remove(0));
+        let count = clients.len() as u64;
+        server.until_metric("sessions", |sessions| sessions == count);
+        // A core records its metrics at the end of a turn: the turns that delivered the first messages are over.
+        for ws in &mut clients {
+            assert_eq!(ws.fence(), []);
+        }
+        let due = server.metric("deliveries_due");
+        clients[0].send_text("still here");
+        for ws in &mut clients {
+            assert_eq!(ws.next_text(), "still here");
+        }
+        server.until_metric("deliveries_due", |now| now == due + count);
+    });
+}
+
+/// A burst of one turn is more than an outbox holds: nobody who reads is taken for slow.
+#[test]
+fn a_burst_dooms_nobody_who_reads() {
+    let server = Server::start(1, |options| {
+        options.app = App::Chat;
+        options.limits.send_buffer_bytes_max = 32 * 1024;
+    });
+    let mut clients: Vec<Ws> = (0..4).map(|_| server.ws("/ws")).collect();
+    meet(&mut clients, |ws, text| ws.send_text(text), Ws::next_text);
+    // One write, one read of the server: 60 kB, hence twice an outbox.
+    let message = vec![b'm'; 1000];
+    let burst = crate::harness::ws::frame(stentor_wire::ws::Opcode::Binary, &message, true, false).repeat(60);
+    for _ in 0..20 {
+        clients[0].send_raw(&burst);
+        for ws in &mut clients {
+            for _ in 0..60 {
+                assert_eq!(ws.next_binary(), message);
+            }
+        }
+    }
+    assert_eq!(server.disconnects("slow_consumer"), 0);
+    server.check_balance();
+}

@@ -1,0 +1,576 @@
+//! Commands for sessions over real sockets: who gets what, who is listed, and what happens at the limits.
+
+use crate::harness::{Io, Packet, Server, Way, Ws, answer, on_one_and_three, receive, until};
+use serde_json::{Value, json};
+use std::sync::mpsc;
+use std::time::Duration;
+use stentor_edge::{
+    Command, CommandError, Concerned, Done, Options, PublicId, Publish, Recovery, RoomList, RoomsQuery,
+    SessionList, Target,
+};
+use stentor_hub::{Data, Room, Rooms};
+use stentor_wire::engineio::Version;
+
+impl Server {
+    pub(crate) fn emit(&self, target: Target, data: &str) -> usize {
+        let (event, data) = (Some("e".into()), Data::Json(data.to_owned().into()));
+        let give = |done| self.plane().command(target, Command::Emit { event, data, volatile: false, done });
+        answer(give).unwrap().sessions
+    }
+
+    pub(crate) fn join_rooms(&self, target: Target, rooms: &[&str]) -> Concerned {
+        let rooms = Rooms::new(target.namespace(), rooms.iter().copied()).unwrap();
+        answer(|done| self.plane().command(target, Command::Join { rooms, done })).unwrap()
+    }
+
+    pub(crate) fn leave_rooms(&self, target: Target, rooms: &[&str]) -> Concerned {
+        let rooms = Rooms::new(target.namespace(), rooms.iter().copied()).unwrap();
+        answer(|done| self.plane().command(target, Command::Leave { rooms, done })).unwrap()
+    }
+
+    fn disconnect(&self, target: Target, close: bool) -> usize {
+        answer(|done| self.plane().command(target, Command::Disconnect { close, done })).unwrap().sessions
+    }
+
+    fn list(&self, target: Target, limit: usize) -> SessionList {
+        answer(|done| self.plane().command(target, Command::Sessions { limit, done })).unwrap()
+    }
+
+    fn rooms(&self, namespace: &str, prefix: &str, after: &str, limit: usize) -> RoomList {
+        let query =
+            RoomsQuery { namespace: namespace.into(), prefix: prefix.into(), after: after.into(), limit };
+        answer(|done| self.plane().list_rooms(query, done)).unwrap()
+    }
+}
+
+pub(crate) fn nobody() -> Target {
+    Target::of("/").unwrap()
+}
+
+pub(crate) fn room(name: &str) -> Target {
+    nobody().room(name).unwrap()
+}
+
+/// A client, whatever it speaks.
+pub(crate) enum Link {
+    Ws(Ws),
+    SockJs(Ws),
+    Io(Io),
+}
+
+pub(crate) struct Client {
+    pub(crate) link: Link,
+    /// As its client knows it.
+    id: String,
+}
+
+impl Client {
+    /// Of each protocol one, in the main namespace.
+    pub(crate) fn all(server: &Server) -> Vec<Self> {
+        let mut clients = vec![Self::ws(server), Self::sockjs(server)];
+        for (version, way) in [
+            (Version::V4, Way::Socket),
+            (Version::V4, Way::Polling),
+            (Version::V3, Way::Socket),
+            (Version::V3, Way::Polling),
+        ] {
+            clients.push(Self::io(server, version, way));
+        }
+        clients
+    }
+
+    pub(crate) fn ws(server: &Server) -> Self {
+        let mut ws = server.ws("/ws");
+        let id = ws.next_json()["session"].as_str().unwrap().to_owned();
+        Self { link: Link::Ws(ws), id }
+    }
+
+    pub(crate) fn sockjs(server: &Server) -> Self {
+        let mut ws = server.ws("/sockjs/000/s/websocket");
+        assert_eq!(ws.next_text(), "o");
+        let id = sockjs_message(&mut ws)["session"].as_str().unwrap().to_owned();
+        Self { link: Link::SockJs(ws), id }
+    }
+
+    pub(crate) fn io(server: &Server, version: Version, way: Way) -> Self {
+        let mut io = Io::open(server.addr, "/socket.io/", version, way, "");
+        let answer = io.connect("", Value::Null);
+        let id =
+            if version == Version::V4 { answer["sid"].as_str().unwrap().to_owned() } else { io.sid.clone() };
+        Self { link: Link::Io(io), id }
+    }
+
+    pub(crate) fn id(&self) -> PublicId {
+        PublicId::parse(&self.id).unwrap()
+    }
+
+    /// Event and data of the next message.
+    fn message(&mut self) -> Value {
+        let plain = |message: Value| {
+            assert_eq!(message["type"], "message", "{message}");
+            json!([message["event"], message["data"]])
+        };
+        match &mut self.link {
+            Link::Ws(ws) => plain(ws.next_json()),
+            Link::SockJs(ws) => plain(sockjs_message(ws)),
+            Link::Io(io) => io.event(),
+        }
+    }
+
+    pub(crate) fn expect(&mut self, data: Value) {
+        assert_eq!(self.message(), json!(["e", data]));
+    }
+}
+
+fn sockjs_message(ws: &mut Ws) -> Value {
+    let frame = ws.next_text();
+    let messages: Vec<String> = serde_json::from_str(frame.strip_prefix('a').unwrap()).unwrap();
+    serde_json::from_str(&messages[0]).unwrap()
+}
+
+/// Emits to each of them alone: what comes next is this, so nothing came before.
+fn fence(server: &Server, clients: &mut [Client]) {
+    let target = clients.iter().fold(nobody(), |target, client| target.session(client.id()));
+    assert_eq!(server.emit(target, r#""fence""#), clients.len());
+    clients.iter_mut().for_each(|client| client.expect(json!("fence")));
+}
+
+#[test]
+fn sessions_of_all_protocols_join_get_one_copy_and_leave() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut clients = Client::all(&server);
+        let named = clients.iter().fold(nobody(), |target, client| target.session(client.id()));
+        let all = Concerned::sessions(clients.len());
+        assert_eq!(server.join_rooms(named.clone(), &["a", "b"]), all);
+        assert_eq!(server.join_rooms(named.clone(), &["a"]), all, "again");
+        // Members of both, and named as well.
+        let several = named.clone().room("a").unwrap().room("b").unwrap().room("empty").unwrap();
+        assert_eq!(server.list(several.clone(), 100).count, clients.len());
+        assert_eq!(server.list(several.clone(), 100).sessions.len(), clients.len());
+        assert_eq!(server.emit(several, "1"), clients.len());
+        assert_eq!(server.emit(room("a").room("b").unwrap(), "2"), clients.len());
+        assert_eq!(server.emit(room("a"), r#"{"n":3}"#), clients.len());
+        for client in &mut clients {
+            client.expect(json!(1));
+            client.expect(json!(2));
+            client.expect(json!({"n": 3}));
+        }
+        // A member of both leaves one, and stays in the other.
+        assert_eq!(server.leave_rooms(named.clone(), &["a", "empty"]), all);
+        assert_eq!(server.emit(room("a"), "4"), 0);
+        assert_eq!(server.emit(room("a").room("b").unwrap(), "5"), clients.len());
+        clients.iter_mut().for_each(|client| client.expect(json!(5)));
+        fence(&server, &mut clients);
+        server.check_balance();
+    });
+}
+
+/// Also on other cores: they are told before whoever waits for the answer.
+#[test]
+fn a_membership_has_begun_when_it_is_answered() {
+    let server = Server::start(3, |options| options.limits.subscriptions_max = 10_000);
+    let clients = server.ws_on_each_core("/ws");
+    let ids = clients.into_iter().map(|mut ws| {
+        let id = ws.next_json()["session"].as_str().unwrap().to_owned();
+        (ws, PublicId::parse(&id).unwrap())
+    });
+    let clients: Vec<_> = ids.collect();
+    for n in 0..1_000 {
+        let (_, id) = &clients[n % clients.len()];
+        let name = format!("r{n}");
+        assert_eq!(server.join_rooms(nobody().session(*id), &[&name]).sessions, 1);
+        assert_eq!(server.emit(room(&name), "1"), 1, "{name}");
+    }
+}
+
+#[test]
+fn exceptions_are_left_out_of_messages_and_commands() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut clients = Client::all(&server);
+        let named = clients.iter().fold(nobody(), |target, client| target.session(client.id()));
+        server.join_rooms(named.clone(), &["a"]);
+        for (n, client) in clients.iter().enumerate() {
+            if n % 2 == 0 {
+                server.join_rooms(nobody().session(client.id()), &["even"]);
+            }
+        }
+        let odd = clients.len() / 2;
+        assert_eq!(server.emit(room("a").except_room("even").unwrap(), "1"), odd);
+        assert_eq!(server.emit(named.clone().except_room("even").unwrap(), "2"), odd);
+        for client in clients.iter_mut().skip(1).step_by(2) {
+            client.expect(json!(1));
+            client.expect(json!(2));
+        }
+        // Each protocol's ids work as exceptions.
+        for n in 0..clients.len() {
+            let target = room("a").room("even").unwrap().except_session(clients[n].id());
+            assert_eq!(server.emit(target, "3"), clients.len() - 1);
+            for (other, client) in clients.iter_mut().enumerate() {
+                if other != n {
+                    client.expect(json!(3));
+                }
+            }
+        }
+        let but_even = room("a").except_room("even").unwrap().except_session(clients[1].id());
+        assert_eq!(server.join_rooms(but_even, &["few"]).sessions, odd - 1);
+        assert_eq!(server.emit(room("few"), "4"), odd - 1);
+        clients.iter_mut().skip(3).step_by(2).for_each(|client| client.expect(json!(4)));
+        fence(&server, &mut clients);
+    });
+}
+
+#[test]
+fn sessions_and_rooms_are_listed() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let clients = Client::all(&server);
+        let named = clients.iter().fold(nobody(), |target, client| target.session(client.id()));
+        server.join_rooms(named.clone(), &["a"]);
+        server.join_rooms(nobody().session(clients[0].id()), &["b/1", "b/2"]);
+        let list = server.list(room("a").room("b/1").unwrap(), 100);
+        assert_eq!((list.count, list.sessions.len()), (clients.len(), clients.len()));
+        for (client, protocol) in
+            clients.iter().zip(["websocket", "sockjs", "socketio", "socketio", "socketio", "socketio"])
+        {
+            let info = list.sessions.iter().find(|info| info.id == client.id).unwrap();
+            let mut rooms = info.rooms.clone();
+            rooms.sort();
+            let expect: &[&str] = if client.id == clients[0].id { &["a", "b/1", "b/2"] } else { &["a"] };
+            assert_eq!(
+                (info.protocol, &rooms[..]),
+                (protocol, &expect.iter().map(|s| s.to_string()).collect::<Vec<_>>()[..])
+            );
+        }
+        let sockets = nobody().everybody();
+        let list = server.list(sockets, 2);
+        assert_eq!((list.count, list.sessions.len()), (4, 2));
+        assert_eq!(server.list(named, 0).count, clients.len());
+        assert_eq!(server.list(room("nowhere"), 100), SessionList::default());
+
+        let all = |names: &[(&str, usize)]| {
+            names.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect::<Vec<_>>()
+        };
+        let RoomList { rooms, truncated, .. } = server.rooms("/", "", "", 100);
+        assert_eq!((rooms, truncated), (all(&[("a", 6), ("b/1", 1), ("b/2", 1)]), false));
+        let RoomList { rooms, truncated, .. } = server.rooms("/", "", "", 2);
+        assert_eq!((rooms, truncated), (all(&[("a", 6), ("b/1", 1)]), true));
+        assert_eq!(server.rooms("/", "", "b/1", 2).rooms, all(&[("b/2", 1)]));
+        assert_eq!(server.rooms("/", "b/", "", 2).rooms, all(&[("b/1", 1), ("b/2", 1)]));
+        assert_eq!(server.rooms("/other", "", "", 2), RoomList::default());
+    });
+}
+
+#[test]
+fn many_rooms_are_listed_page_by_page() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.limits.subscriptions_max = 10_000);
+        let mut clients = server.ws_on_each_core("/ws");
+        for (n, client) in clients.iter_mut().enumerate() {
+            client.next_json();
+            for room in 0..500 {
+                client.ask(json!({"type": "subscribe", "room": format!("r{room:03}")}));
+                if n == 0 {
+                    client.ask(json!({"type": "subscribe", "room": format!("own{room:03}")}));
+                }
+            }
+        }
+        let (mut all, mut after) = (Vec::new(), String::new());
+        loop {
+            let page = server.rooms("/", "", &after, 7);
+            after = page.rooms.last().unwrap().0.clone();
+            all.extend(page.rooms);
+            if !page.truncated {
+                break;
+            }
+        }
+        let own = (0..500).map(|n| (format!("own{n:03}"), 1));
+        let shared = (0..500).map(|n| (format!("r{n:03}"), clients.len()));
+        assert_eq!(all, own.chain(shared).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn sessions_are_disconnected() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.rooms.namespaces = vec!["/chat".into()]);
+        let mut clients = Client::all(&server);
+        for client in &clients {
+            assert_eq!(server.disconnect(nobody().session(client.id()), false), 1);
+        }
+        for client in &mut clients {
+            match &mut client.link {
+                Link::Ws(ws) => assert_eq!(ws.expect_close().0, 4403),
+                Link::SockJs(ws) => assert!(ws.next_text().starts_with("c[4403")),
+                // The connection stays: the client connects again.
+                Link::Io(io) => {
+                    io.expect("41");
+                    if io.version() == Version::V4 {
+                        assert!(io.connect("", Value::Null)["sid"].is_string());
+                    }
+                }
+            }
+        }
+        for client in clients {
+            if let Link::Io(io) = client.link {
+                io.leave_abruptly();
+            }
+        }
+        server.check_empty();
+
+        for (way, waits) in [(Way::Socket, false), (Way::Polling, true), (Way::Polling, false)] {
+            let mut io = Io::socket(&server, way);
+            io.connect("/chat", Value::Null);
+            let id = io.connect("", Value::Null)["sid"].as_str().unwrap().to_owned();
+            if waits {
+                io.begin_poll();
+            }
+            assert_eq!(server.disconnect(nobody().session(PublicId::parse(&id).unwrap()), true), 1);
+            let told = [io.next_text(), io.next_text()];
+            assert_eq!(told, ["41/chat,", "41"], "{way:?}");
+            let end = io.expect_end();
+            assert_eq!(end, if way == Way::Socket { 4403 } else { 0 });
+        }
+        server.check_empty();
+    });
+}
+
+#[test]
+fn commands_stay_in_their_namespace() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.rooms.namespaces = vec!["/chat".into()]);
+        for version in crate::harness::VERSIONS {
+            let mut io = Io::open(server.addr, "/socket.io/", version, Way::Socket, "");
+            let main = io.connect("", Value::Null)["sid"].as_str().unwrap_or(&io.sid.clone()).to_owned();
+            let chat = io.connect("/chat", Value::Null)["sid"].as_str().map(str::to_owned);
+            let chat = chat.unwrap_or_else(|| format!("/chat#{}", io.sid));
+            let of_chat = || Target::of("/chat").unwrap();
+            let [main, chat_id] = [&main, &chat].map(|id| PublicId::parse(id).unwrap());
+            if version == Version::V4 {
+                // Protocol 4 has one id for all namespaces.
+                assert_eq!(server.emit(of_chat().session(main), "0"), 0);
+                assert_eq!(server.join_rooms(nobody().session(chat_id), &["r"]).sessions, 0);
+                assert_eq!(server.disconnect(of_chat().session(main), true), 0);
+            }
+            assert_eq!(server.join_rooms(of_chat().session(chat_id), &["r"]).sessions, 1);
+            assert_eq!(server.emit(room("r"), "1"), 0);
+            assert_eq!(server.emit(of_chat().room("r").unwrap(), "2"), 1);
+            assert_eq!(io.next_text(), r#"42/chat,["e",2]"#);
+            assert_eq!(server.emit(of_chat().everybody(), "3"), 1);
+            assert_eq!(io.next_text(), r#"42/chat,["e",3]"#);
+            assert_eq!(server.list(of_chat().everybody(), 9).sessions[0].id, chat);
+            assert_eq!(server.disconnect(of_chat().everybody(), false), 1);
+            io.expect("41/chat,");
+            assert_eq!(server.emit(nobody().everybody(), "4"), 1);
+            assert_eq!(io.event(), json!(["e", 4]));
+        }
+    });
+}
+
+#[test]
+fn unknown_ids_name_nobody() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut client = Client::ws(&server);
+        let other_node = Server::start(1, |_| {});
+        let foreign = Client::ws(&other_node).id();
+        let gone = Client::ws(&server);
+        let made_up = (0..8).map(|n| PublicId::parse(&format!("{n}AAAAAAAAAAAAAAAAAAA")).unwrap());
+        let ids: Vec<PublicId> = made_up.chain([foreign, gone.id()]).collect();
+        drop(gone);
+        server.until_metric("sessions", |sessions| sessions == 1);
+        let target = ids.iter().fold(nobody(), |target, id| target.session(*id).except_session(*id));
+        assert_eq!(server.emit(target.clone(), "1"), 0);
+        let target = ids.iter().fold(nobody(), |target, id| target.session(*id));
+        assert_eq!(server.emit(target.clone(), "1"), 0);
+        assert_eq!(server.join_rooms(target.clone(), &["r"]), Concerned::default());
+        assert_eq!(server.leave_rooms(target.clone(), &["r"]), Concerned::default());
+        assert_eq!(server.disconnect(target.clone(), true), 0);
+        assert_eq!(server.list(target.clone(), 10), SessionList::default());
+        // The others are still found.
+        assert_eq!(server.emit(target.session(client.id()), "2"), 1);
+        client.expect(json!(2));
+    });
+}
+
+#[test]
+fn a_session_with_as_many_rooms_as_it_may_have_is_reported() {
+    let server = Server::start(1, |options| options.limits.subscriptions_max = 2);
+    let [one, other] = [Client::ws(&server), Client::ws(&server)];
+    assert_eq!(server.join_rooms(nobody().session(one.id()), &["a", "b"]).sessions, 1);
+    let both = nobody().session(one.id()).session(other.id());
+    assert_eq!(
+        server.join_rooms(both.clone(), &["a", "c"]),
+        Concerned { sessions: 1, refused: 1, ..Concerned::default() }
+    );
+    assert_eq!(server.join_rooms(both, &["a"]), Concerned::sessions(2));
+}
+
+#[test]
+fn a_volatile_message_skips_who_does_not_read() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut clients = [Client::ws(&server), Client::ws(&server)];
+        let named = clients.iter().fold(nobody(), |target, client| target.session(client.id()));
+        server.join_rooms(named.clone(), &["a"]);
+        let large = format!("\"{}\"", "x".repeat(300_000));
+        let volatile = |target: Target, data: &str| {
+            let (event, data) = (Some("e".into()), Data::Json(data.to_owned().into()));
+            let give =
+                |done| server.plane().command(target, Command::Emit { event, data, volatile: true, done });
+            assert_eq!(answer(give).unwrap().sessions, 2);
+        };
+        // Until the kernel takes no more for the one that doesn't read.
+        let (mut sent, skipped) = (0, || server.metric("deliveries_dropped"));
+        while skipped() == 0 {
+            volatile(room("a"), &large);
+            sent += 1;
+            clients[0].message();
+            assert!(sent < 1_000, "the client's socket takes everything");
+        }
+        // What is answered in a later turn comes after the figures of those before.
+        server.join_rooms(named.clone(), &["a"]);
+        let before = skipped();
+        volatile(named.clone(), "1");
+        assert_eq!(clients[0].message(), json!(["e", 1]));
+        until("the message to be skipped", || skipped() == before + 1);
+        assert_eq!(server.emit(room("a"), "2"), 2);
+        clients[0].expect(json!(2));
+        let mut seen = 0;
+        while clients[1].message() != json!(["e", 2]) {
+            seen += 1;
+        }
+        assert!(seen < sent, "{seen} of {sent}");
+        server.check_balance();
+    });
+}
+
+#[test]
+fn a_recovered_socket_keeps_its_id_and_gets_what_was_sent_to_it_alone() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.engine.recovery = Some(Recovery::default()));
+        let mut io = Io::socket(&server, Way::Socket);
+        let connected = io.connect("", Value::Null);
+        let (sid, pid) = (connected["sid"].clone(), connected["pid"].clone());
+        let id = PublicId::parse(sid.as_str().unwrap()).unwrap();
+        assert_eq!(server.join_rooms(nobody().session(id), &["a"]).sessions, 1);
+        assert_eq!(server.emit(nobody().session(id), "1"), 1);
+        let Packet::Text(event) = io.next() else { panic!() };
+        let event: Value = serde_json::from_str(event.strip_prefix("42").unwrap()).unwrap();
+        assert_eq!((&event[0], &event[1]), (&json!("e"), &json!(1)));
+        io.cut();
+        server.until_metric("socketio_recovery_sockets", |suspended| suspended == 1);
+        // While it is gone: messages are kept for it, it isn't listed.
+        assert_eq!(server.emit(nobody().session(id), "2"), 1);
+        assert_eq!(server.emit(room("a"), "3"), 1);
+        assert_eq!(server.list(room("a"), 9).count, 0);
+        let mut io = Io::socket(&server, Way::Socket);
+        io.send(&format!("40{}", json!({"pid": pid, "offset": event[2]})));
+        let missed = [io.next_text(), io.next_text()];
+        assert!(missed[0].starts_with(r#"42["e",2,"#) && missed[1].starts_with(r#"42["e",3,"#), "{missed:?}");
+        let connected: Value = serde_json::from_str(io.next_text().strip_prefix("40").unwrap()).unwrap();
+        assert_eq!(connected["sid"], sid);
+        // It ends also while its client is gone.
+        io.cut();
+        server.until_metric("socketio_recovery_sockets", |suspended| suspended == 1);
+        assert_eq!(server.disconnect(nobody().session(id), false), 1);
+        server.until_metric("sessions", |sessions| sessions == 0);
+        let mut io = Io::socket(&server, Way::Socket);
+        let connected = io.connect("", json!({"pid": pid, "offset": event[2]}));
+        assert_ne!(connected["sid"], sid);
+    });
+}
+
+/// A core that has nothing else to do works on its commands slice by slice.
+#[test]
+fn work_for_many_sessions_is_divided_among_turns() {
+    const CLIENTS: usize = 400;
+    let server = Server::start(1, |_| {});
+    let mut clients: Vec<Ws> = (0..CLIENTS).map(|_| server.ws("/ws?room=a")).collect();
+    for client in &mut clients {
+        client.next_json();
+        client.ask(json!({"type": "subscribe", "room": "a"}));
+    }
+    let yields = || server.metric("command_yields");
+    assert_eq!(server.emit(room("a"), "1"), CLIENTS);
+    let before = yields();
+    // 128 steps each, of 8,192 per turn.
+    assert_eq!(server.disconnect(room("a"), false), CLIENTS);
+    until("the slices to be counted", || yields() >= before + (CLIENTS as u64 * 128 / 8_192) - 1);
+    for client in &mut clients {
+        assert_eq!(client.skip_to_close(), 4403);
+    }
+    server.check_empty();
+}
+
+#[test]
+fn a_full_inbox_refuses_a_command_as_a_whole() {
+    let server = Server::start(3, |options: &mut Options| options.limits.inbox_bytes_max = 4_000_000);
+    let client = Client::ws(&server);
+    server.join_rooms(nobody().session(client.id()), &["a"]);
+    let (sender, receiver) = mpsc::channel();
+    let message = || Data::Json(format!("\"{}\"", "x".repeat(500_000)).into());
+    let (mut given, mut accepted) = (0, 0);
+    // Faster than they are taken.
+    let busy = loop {
+        for _ in 0..64 {
+            let (sender, target) = (sender.clone(), room("a").session(client.id()));
+            let done = Done::new(move |answer: Result<Concerned, _>| sender.send(answer).unwrap());
+            server
+                .plane()
+                .command(target, Command::Emit { event: None, data: message(), volatile: true, done });
+            given += 1;
+        }
+        let answers: Vec<_> = (0..64).map(|_| receive(&receiver)).collect();
+        assert!(
+            answers
+                .iter()
+                .all(|answer| matches!(answer, Ok(Concerned { sessions: 1, .. }) | Err(CommandError::Busy)))
+        );
+        let busy = answers.iter().filter(|answer| answer.is_err()).count();
+        accepted += 64 - busy as u64;
+        if busy > 0 {
+            break busy;
+        }
+        assert!(given < 100_000, "the inbox is never full");
+    };
+    assert!(busy < given);
+    // What was refused was done by no core, and holds nothing.
+    server.until_metric("deliveries_due", |due| due == accepted);
+    server.until_metric("inbox_bytes", |bytes| bytes == 0);
+    server.until_metric("memory_bytes{inboxes}", |bytes| bytes == 0);
+    assert_eq!(server.list(room("a"), 0).count, 1);
+}
+
+#[test]
+fn publications_and_commands_of_one_caller_to_one_room_keep_their_order() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut clients = Client::all(&server);
+        let named = clients.iter().fold(nobody(), |target, client| target.session(client.id()));
+        server.join_rooms(named, &["a"]);
+        for n in 0..20 {
+            let (room, data) = (Room::plain("a").unwrap(), Data::Json((2 * n).to_string().into()));
+            server.plane().publish(Publish { room, event: Some("e".into()), data }).unwrap();
+            assert_eq!(server.emit(self::room("a"), &(2 * n + 1).to_string()), clients.len());
+        }
+        for client in &mut clients {
+            (0..40).for_each(|n| client.expect(json!(n)));
+        }
+    });
+}
+
+#[test]
+fn a_node_that_stops_answers() {
+    let server = Server::start(1, |_| {});
+    let _client = Client::ws(&server);
+    server.drain(Duration::ZERO);
+    let plane = server.plane_handle();
+    server.join();
+    let (sender, receiver) = mpsc::channel();
+    let done = Done::new(move |answer: Result<Concerned, _>| sender.send(answer).unwrap());
+    plane.command(room("a"), Command::Disconnect { close: false, done });
+    drop(plane);
+    assert_eq!(receive(&receiver), Err(CommandError::Stopped));
+}

@@ -1,0 +1,453 @@
+//! Permissions that the authorizer decides later: what needs one waits, and so does what the client sends after it.
+
+use crate::harness::io::post;
+use crate::harness::{Http, Io, PATIENCE, Packet, Server, Way, Ws, now, on_one_and_three, until};
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use stentor_edge::{
+    Access, Authorizer, Command, Decision, Denial, Done, Options, PublicId, Question, Rule, Target, Template,
+    Ticket,
+};
+use stentor_hub::Topic;
+
+/// Answers later to questions about names that begin with `later`, at once to others.
+#[derive(Debug, Default)]
+struct Later(Mutex<Vec<(String, Ticket)>>);
+
+impl Authorizer for Later {
+    fn authorize(&self, question: &Question<'_>) -> Decision {
+        let name = match question.access {
+            Access::Subscribe(Topic::Feed(key)) => key.as_str(),
+            Access::Subscribe(Topic::Room(room)) | Access::Publish(room) => room.name(),
+            Access::Connect { namespace } => namespace.trim_start_matches('/'),
+            other => panic!("nobody asks for {other:?} yet"),
+        };
+        if !name.starts_with("later") {
+            return Decision::Allow;
+        }
+        self.0.lock().unwrap().push((name.to_owned(), question.ticket));
+        Decision::Pending
+    }
+}
+
+struct Node {
+    server: Server,
+    authorizer: Arc<Later>,
+}
+
+impl Node {
+    fn start(cores: usize, set: impl FnOnce(&mut Options)) -> Self {
+        let authorizer = Arc::new(Later::default());
+        let port = authorizer.clone();
+        let server = Server::start(cores, move |options| {
+            options.authorizer = Some(port);
+            options.rooms.publish = true;
+            options.limits.decision_timeout = PATIENCE;
+            options.rooms.namespaces = vec!["/later".into()];
+            let rule = |event: &str| Rule { event: event.into(), ack: true, ..Rule::default() };
+            let first = || vec![Template::parse("{}").unwrap()];
+            options.rooms.rules = vec![
+                Rule { join: first(), ..rule("join") },
+                Rule { broadcast: first(), ..rule("say") },
+                Rule { join: first(), broadcast: first(), ..rule("both") },
+            ];
+            set(options);
+        });
+        Self { server, authorizer }
+    }
+
+    /// Nothing is asked, kept or charged any more.
+    fn check_empty(&self) {
+        assert!(self.authorizer.0.lock().unwrap().is_empty(), "asked more than once");
+        self.server.until_metric("decisions_pending", |pending| pending == 0);
+        self.server.until_metric("memory_bytes{decisions}", |bytes| bytes == 0);
+        self.server.check_balance();
+    }
+
+    /// The ticket of the oldest open question about `name`, once it has been asked.
+    fn asked(&self, name: &str) -> Ticket {
+        let mut ticket = None;
+        until(&format!("a question about {name}"), || {
+            let mut asked = self.authorizer.0.lock().unwrap();
+            let at = asked.iter().position(|(asked, _)| asked == name);
+            ticket = at.map(|at| asked.remove(at).1);
+            ticket.is_some()
+        });
+        ticket.unwrap()
+    }
+
+    fn allow(&self, name: &str) {
+        self.server.plane().decide(self.asked(name), Ok(())).unwrap();
+    }
+
+    fn deny(&self, name: &str) {
+        let denial = Denial::new("not_allowed", "this is secret");
+        self.server.plane().decide(self.asked(name), Err(denial)).unwrap();
+    }
+}
+
+fn ok(id: u64) -> Value {
+    json!({"type": "ok", "id": id})
+}
+
+#[test]
+fn a_plain_message_waits_with_what_follows() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, |_| {});
+        let mut ws = node.server.ws("/ws");
+        ws.next_json();
+        // In one segment, so that all of it is there when the first is handled.
+        let messages = [
+            json!({"type": "subscribe", "room": "later/a", "id": 1}),
+            json!({"type": "subscribe", "room": "now", "id": 2}),
+            json!({"type": "publish", "room": "later/b", "data": 1, "id": 3}),
+            json!({"type": "publish", "room": "now", "data": 2, "id": 4}),
+            json!({"type": "subscribe", "feed": "later/c", "id": 5}),
+            json!({"type": "ping", "id": 6}),
+        ];
+        let bytes: Vec<u8> = messages
+            .iter()
+            .flat_map(|message| {
+                let text = message.to_string();
+                crate::harness::ws::frame(stentor_wire::ws::Opcode::Text, text.as_bytes(), true, false)
+            })
+            .collect();
+        ws.send_raw(&bytes);
+        node.allow("later/a");
+        ws.expect_json(ok(1));
+        ws.expect_json(ok(2));
+        node.deny("later/b");
+        let denied = json!({"type": "error", "id": 3, "code": "not_allowed", "message": "this is secret", "retry": false});
+        ws.expect_json(denied);
+        ws.expect_json(ok(4));
+        ws.expect_json(json!({"type": "message", "room": "now", "data": 2}));
+        node.allow("later/c");
+        ws.expect_json(ok(5));
+        ws.expect_json(ok(6));
+        node.server.publish("later/a", "3");
+        ws.expect_json(json!({"type": "message", "room": "later/a", "data": 3}));
+        drop(ws);
+        node.check_empty();
+    });
+}
+
+/// Messages in other envelopes: Primus, and several SockJS messages in one frame.
+#[test]
+fn wrapped_messages_wait() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, |_| {});
+        let subscribe = json!({"type": "subscribe", "room": "later", "id": 1});
+        let ping = json!({"type": "ping", "id": 2});
+        let mut primus = node.server.ws("/primus");
+        primus.next_json();
+        primus.send_json(subscribe.clone());
+        primus.send_json(ping.clone());
+        node.allow("later");
+        primus.expect_json(ok(1));
+        primus.expect_json(ok(2));
+
+        let mut sockjs = node.server.ws("/sockjs/0/a/websocket");
+        assert_eq!(sockjs.next_text(), "o");
+        assert!(sockjs.next_text().contains("welcome"));
+        // The first message of a frame, and a later one.
+        for before in [vec![], vec![json!({"type": "ping", "id": 0}).to_string()]] {
+            let mut messages = before.clone();
+            messages.extend([subscribe.to_string(), ping.to_string()]);
+            sockjs.send_json(json!(messages));
+            for _ in &before {
+                assert!(sockjs.next_text().contains(r#"\"ok\",\"id\":0"#));
+            }
+            node.deny("later");
+            assert!(sockjs.next_text().contains("not_allowed"));
+            assert!(sockjs.next_text().contains(r#"\"ok\",\"id\":2"#));
+        }
+        drop((primus, sockjs));
+        node.check_empty();
+    });
+}
+
+#[test]
+fn sockjs_messages_over_http_wait() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, |_| {});
+        let session = "/sockjs/0/x";
+        let poll = |http: &mut Http| {
+            http.send(post(&format!("{session}/xhr"), "text/plain", b""));
+            http.response().text().to_owned()
+        };
+        let mut down = node.server.http();
+        assert_eq!(poll(&mut down), "o\n");
+        assert!(poll(&mut down).contains("welcome"));
+        let send = |messages: &[Value]| {
+            let messages: Vec<String> = messages.iter().map(Value::to_string).collect();
+            post(&format!("{session}/xhr_send"), "text/plain", json!(messages).to_string().as_bytes())
+        };
+        // The second request must not overtake the first, which has answers to wait for.
+        let mut up = [node.server.http(), node.server.http()];
+        let subscribe = |room: &str, id: u64| json!({"type": "subscribe", "room": room, "id": id});
+        up[0].send(send(&[subscribe("later/a", 1), subscribe("later/b", 2)]));
+        let first = node.asked("later/a");
+        up[1].send(send(&[subscribe("now", 3)]));
+        node.server.until_metric("http_requests", |requests| requests >= 4);
+        node.server.plane().decide(first, Ok(())).unwrap();
+        node.deny("later/b");
+        let mut answers = String::new();
+        while answers.matches(r#"\"id\""#).count() < 3 {
+            answers += &poll(&mut down);
+        }
+        let at = |id: u64| answers.find(&format!(r#"\"id\":{id}"#)).unwrap();
+        assert!(at(1) < at(2) && at(2) < at(3) && answers.contains("not_allowed"), "{answers}");
+        up.iter_mut().for_each(|http| assert_eq!(http.response().status, 204));
+        node.check_empty();
+    });
+}
+
+#[test]
+fn socketio_events_wait() {
+    for way in [Way::Socket, Way::Polling] {
+        on_one_and_three(|cores| {
+            let node = Node::start(cores, |_| {});
+            let mut io = Io::socket(&node.server, way);
+            io.connect("", Value::Null);
+            io.begin_send(&[
+                r#"421["join","later/a"]"#,
+                r#"422["both","later/b"]"#,
+                r#"423["say","now"]"#,
+                r#"424["join","later/c"]"#,
+            ]);
+            node.allow("later/a");
+            // Once to join, once to publish.
+            node.allow("later/b");
+            node.deny("later/b");
+            node.allow("later/c");
+            io.end_send();
+            let refused = r#"[{"ok":false,"code":"not_allowed","message":"this is secret"}]"#;
+            for id in 1..=4 {
+                let expect = if id == 2 { refused } else { r#"[{"ok":true}]"# };
+                assert_eq!(io.next_text(), format!("43{id}{expect}"), "{way:?}");
+            }
+            // With an attachment, whose packet is put together from two.
+            io.send(r#"451-["say","later/a",{"_placeholder":true,"num":0}]"#);
+            io.begin_send_binary(b"bytes");
+            node.allow("later/a");
+            io.end_send();
+            assert_eq!(io.next_text(), r#"451-["say","later/a",{"_placeholder":true,"num":0}]"#);
+            assert_eq!(io.next(), Packet::Binary(b"bytes".into()));
+            io.leave();
+            node.check_empty();
+        });
+    }
+}
+
+#[test]
+fn a_namespace_waits() {
+    for way in [Way::Socket, Way::Polling] {
+        on_one_and_three(|cores| {
+            let node = Node::start(cores, |_| {});
+            let mut io = Io::socket(&node.server, way);
+            io.begin_send(&["40/later,", "40"]);
+            node.deny("later");
+            io.end_send();
+            io.expect(r#"44/later,{"message":"this is secret","data":{"code":"not_allowed","retry":false}}"#);
+            assert!(io.next_text().starts_with(r#"40{"sid":"#));
+            io.begin_send(&["40/later,", r#"421["subscribe","k"]"#]);
+            node.allow("later");
+            io.end_send();
+            assert!(io.next_text().starts_with(r#"40/later,{"sid":"#));
+            io.expect(r#"431[{"ok":true}]"#);
+            io.leave();
+            node.check_empty();
+        });
+    }
+}
+
+#[test]
+fn routes_to_a_feed_wait() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, |_| {});
+        let get = |target: &str| {
+            let mut http = node.server.http();
+            http.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            http
+        };
+        for (target, key) in [("/feed/later/1", "later/1"), ("/sse/later/2", "later/2")] {
+            let mut http = get(target);
+            node.deny(key);
+            assert_eq!(http.response().status, 403, "{target}");
+            // The connection goes on.
+            assert_eq!(http.get("/healthz").status, 200);
+        }
+        let mut document = get("/feed/later/1");
+        node.allow("later/1");
+        node.server.wait_wanted("later/1", true);
+        node.server.document("later/1", "1");
+        assert_eq!(document.response().text(), "1");
+        // Several at once, in whatever order the answers come.
+        let mut events = get("/sse?feed=later/3&feed=later/2&feed=now");
+        node.allow("later/3");
+        node.allow("later/2");
+        events.stream_head();
+        assert!(events.next_chunk().starts_with("retry"));
+        node.server.document("later/3", "3");
+        assert!(events.next_chunk().contains("later/3"));
+        drop(events);
+
+        let mut raw = node.server.ws("/ws/later/4");
+        node.deny("later/4");
+        assert_eq!(raw.skip_to_close(), 4406);
+        let mut raw = node.server.ws("/ws/later/4");
+        node.allow("later/4");
+        node.server.wait_wanted("later/4", true);
+        node.server.document("later/4", "4");
+        assert_eq!(raw.next_text(), "4");
+        // What the client sends waits for the feeds of its query.
+        let mut ws = node.server.ws("/ws?feed=later/5");
+        ws.send_json(json!({"type": "unsubscribe", "feed": "later/5", "id": 1}));
+        assert_eq!(ws.next_json()["type"], "welcome");
+        node.allow("later/5");
+        ws.expect_json(ok(1));
+        node.server.wait_wanted("later/5", false);
+        let mut poll = node.server.http();
+        let xhr = || post("/sockjs/feed/later/6/0/x/xhr", "text/plain", b"");
+        poll.send(xhr());
+        assert_eq!(poll.response().text(), "o\n");
+        node.deny("later/6");
+        poll.send(xhr());
+        assert_eq!(poll.response().text(), "c[4406,\"the client may not subscribe to this\"]\n");
+        let mut io = Io::open(
+            node.server.addr,
+            "/socket.io/",
+            stentor_wire::engineio::Version::V4,
+            Way::Socket,
+            "&feed=later/7",
+        );
+        io.send_all(&["40", r#"421["unsubscribe","later/7"]"#]);
+        assert!(io.next_text().starts_with(r#"40{"sid":"#));
+        node.allow("later/7");
+        io.expect(r#"431[{"ok":true}]"#);
+        node.server.wait_wanted("later/7", false);
+        drop((raw, ws, io));
+        node.check_empty();
+    });
+}
+
+/// Asks later whether anybody may connect.
+#[derive(Debug, Default)]
+struct Door(Mutex<Vec<Ticket>>);
+
+impl Authorizer for Door {
+    fn authorize(&self, question: &Question<'_>) -> Decision {
+        let Access::Connect { .. } = question.access else { return Decision::Allow };
+        self.0.lock().unwrap().push(question.ticket);
+        Decision::Pending
+    }
+}
+
+#[test]
+fn connecting_waits() {
+    on_one_and_three(|cores| {
+        let door = Arc::new(Door::default());
+        let port = door.clone();
+        let server = Server::start(cores, move |options| options.authorizer = Some(port));
+        let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                       Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+        let requests = [
+            (format!("GET /ws HTTP/1.1\r\nHost: a\r\n{upgrade}\r\n"), 101),
+            ("GET /engine.io/?EIO=4&transport=polling HTTP/1.1\r\nHost: a\r\n\r\n".into(), 200),
+            ("GET /socket.io/?EIO=3&transport=polling HTTP/1.1\r\nHost: a\r\n\r\n".into(), 200),
+            ("POST /sockjs/0/x/xhr HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n".into(), 200),
+        ];
+        for (request, expect) in requests {
+            for answer in [Err(Denial::new("not_allowed", "go away")), Ok(())] {
+                let mut http = server.http();
+                http.send(&request);
+                until("a question", || !door.0.lock().unwrap().is_empty());
+                let ticket = door.0.lock().unwrap().pop().unwrap();
+                let expect = if answer.is_ok() { expect } else { 403 };
+                server.plane().decide(ticket, answer).unwrap();
+                assert_eq!(http.response().status, expect, "{request}");
+                assert!(door.0.lock().unwrap().is_empty(), "asked again: {request}");
+            }
+        }
+    });
+}
+
+#[test]
+fn nobody_is_left_waiting() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, |options| options.limits.decision_timeout = Duration::from_millis(1));
+        let mut ws = node.server.ws("/ws");
+        ws.next_json();
+        ws.send_json(json!({"type": "subscribe", "room": "later", "id": 1}));
+        let late = node.asked("later");
+        let answer = ws.next_json();
+        assert_eq!((&answer["code"], &answer["retry"]), (&json!("unavailable"), &json!(true)));
+        // Too late, and the ticket of no question.
+        for answer in [Ok(()), Err(Denial::UNAVAILABLE)] {
+            node.server.plane().decide(late, answer).unwrap();
+        }
+        assert_eq!(node.server.http().get("/feed/later/1").status, 503);
+        node.asked("later/1");
+        node.server.publish("later", "1");
+        ws.ask(json!({"type": "ping"}));
+        node.server.until_metric("decisions_unanswered", |unanswered| unanswered == 2);
+        node.check_empty();
+    });
+}
+
+#[test]
+fn a_late_answer_is_refused_at_its_deadline() {
+    let node = Node::start(1, |options| options.limits.decision_timeout = Duration::from_millis(20));
+    let mut ws = node.server.ws("/ws");
+    ws.next_json();
+    let begun = now();
+    for id in 0..20 {
+        ws.send_json(json!({"type": "subscribe", "room": "later", "id": id}));
+        assert_eq!(ws.next_json()["code"], "unavailable");
+        node.asked("later");
+    }
+    // Not each at the next second.
+    let took = now() - begun;
+    assert!(took < Duration::from_secs(12), "{took:?}");
+    node.check_empty();
+}
+
+#[test]
+fn a_flood_of_questions_is_refused() {
+    let node = Node::start(1, |options| options.limits.decisions_max = 3);
+    let mut ids = Vec::new();
+    let mut clients: Vec<Ws> = (0..6)
+        .map(|n| {
+            let mut ws = node.server.ws("/ws");
+            ids.push(PublicId::parse(ws.next_json()["session"].as_str().unwrap()).unwrap());
+            ws.send_json(json!({"type": "subscribe", "room": format!("later/{n}"), "id": n}));
+            node.server.until_metric("messages_received", |messages| messages == n + 1);
+            ws
+        })
+        .collect();
+    for ws in &mut clients[3..] {
+        assert_eq!(ws.next_json()["code"], "unavailable");
+    }
+    assert!(node.server.metric("memory_bytes{decisions}") > 0);
+    // A session that ends makes room, and the answer for it has no effect.
+    let gone = node.asked("later/0");
+    let command = Command::Disconnect { close: true, done: Done::new(|_| ()) };
+    node.server.plane().command(Target::of("/").unwrap().session(ids[0]), command);
+    assert_eq!(clients.remove(0).skip_to_close(), 4403);
+    node.server.until_metric("sessions", |sessions| sessions == 5);
+    node.server.plane().decide(gone, Ok(())).unwrap();
+    let mut last = clients.pop().unwrap();
+    node.asked("later/5");
+    last.send_json(json!({"type": "subscribe", "room": "later/5", "id": 7}));
+    node.allow("later/5");
+    last.expect_json(ok(7));
+    for n in [1, 2] {
+        node.allow(&format!("later/{n}"));
+        clients[n - 1].expect_json(ok(n as u64));
+    }
+    for n in [3, 4] {
+        node.asked(&format!("later/{n}"));
+    }
+    node.check_empty();
+}

@@ -1,0 +1,540 @@
+//! Feeds over real sockets to clients that apply deltas: each step is checked, and the end is the newest version.
+
+use crate::harness::{Http, Server, Ws, now, on_one_and_three};
+use serde_json::{Value, json};
+use std::time::Duration;
+use stentor_delta::{ApplyLimits, apply};
+use stentor_edge::{FeedUpdate, Options, SockJs};
+use stentor_hub::{Document, FeedState, Patch};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Nothing but what a test is about ends a session.
+fn patient(options: &mut Options) {
+    options.heartbeat.interval = HOUR;
+    options.limits.message_timeout = HOUR;
+}
+
+/// What a client keeps of a feed.
+#[derive(Default)]
+struct Kept {
+    epoch: u64,
+    offset: u64,
+    document: Value,
+}
+
+impl Kept {
+    /// Takes a message; says of which type it was.
+    fn take(&mut self, message: &Value) -> String {
+        let number = |name: &str| message[name].as_u64().unwrap();
+        let kind = message["type"].as_str().unwrap();
+        match kind {
+            "snapshot" => {
+                let same = number("epoch") == self.epoch;
+                assert!(!same || number("offset") >= self.offset, "an older one after a newer one");
+                self.document = message["data"].clone();
+            }
+            "delta" => {
+                assert_eq!((number("epoch"), number("base")), (self.epoch, self.offset));
+                assert!(number("offset") > self.offset);
+                let document = serde_json::to_vec(&self.document).unwrap();
+                let patch = serde_json::to_vec(&message["patch"]).unwrap();
+                let document = apply(&document, &patch, ApplyLimits::default()).unwrap();
+                self.document = serde_json::from_slice(&document).unwrap();
+            }
+            other => return other.to_owned(),
+        }
+        (self.epoch, self.offset) = (number("epoch"), number("offset"));
+        kind.to_owned()
+    }
+
+    /// Takes what comes until it is the version of this offset; says of which types it was.
+    fn until(&mut self, ws: &mut Ws, offset: u64) -> Vec<String> {
+        let mut kinds = Vec::new();
+        while self.offset < offset {
+            kinds.push(self.take(&ws.next_json()));
+        }
+        assert_eq!(self.offset, offset);
+        kinds
+    }
+}
+
+fn client(server: &Server, subscribe: Value) -> Ws {
+    let mut ws = server.ws("/ws");
+    assert_eq!(ws.next_json()["type"], "welcome");
+    ws.ask(subscribe);
+    ws
+}
+
+/// Version `n` of a small document.
+fn version(n: u64) -> String {
+    json!({"list": (0..20).map(|i| json!({"id": i, "n": if n % 20 == i { n } else { 0 }})).collect::<Vec<_>>(),
+        "n": n, "same": "x".repeat(2000)})
+    .to_string()
+}
+
+#[test]
+fn a_client_that_reads_gets_one_delta_per_version() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut clients: Vec<(Ws, Kept)> = (0..4)
+            .map(|_| (client(&server, json!({"type": "subscribe", "feed": "k"})), Kept::default()))
+            .collect();
+        let mut queue =
+            (client(&server, json!({"type": "subscribe", "feed": "k", "policy": "queue"})), Kept::default());
+        server.wait_wanted("k", true);
+        for n in 1..=30 {
+            server.version("k", &version(n));
+            for (ws, kept) in clients.iter_mut().chain([&mut queue]) {
+                let kinds = kept.until(ws, n);
+                assert_eq!(kinds, [if n == 1 { "snapshot" } else { "delta" }]);
+                assert_eq!(kept.document, serde_json::from_str::<Value>(&version(n)).unwrap());
+            }
+        }
+        // A core says what it did when the turn ends, and clients may read before that.
+        server.until_metric("feed_snapshots", |taken| taken == 5);
+        server.until_metric("feed_deltas", |taken| taken == 5 * 29);
+        server.until_metric("feed_patches", |patches| patches > 0);
+        assert!(server.metric("feed_patch_bytes") < 10_000);
+        drop((clients, queue));
+        server.wait_wanted("k", false);
+        server.update("k", FeedUpdate::Forget);
+        server.check_empty();
+        server.until_metric("memory_bytes{publications}", |bytes| bytes == 0);
+        server.until_metric("feed_patches", |patches| patches == 0);
+    });
+}
+
+/// Version `n` of a document of ten long texts, of which one is another each time, and the patch from the last.
+fn long(n: u64) -> (String, Patch) {
+    let text = |n: u64| format!("{n} {}", "x".repeat(40_000));
+    let document = |n: u64| json!((0..10).map(|i| text((n + 9 - i) / 10)).collect::<Vec<_>>()).to_string();
+    // Of the texts the one changes whose number is the tens digit's.
+    let changed = (n + 9) % 10;
+    let operations =
+        json!([{"op": "replace", "path": format!("/{changed}"), "value": text((n + 9 - changed) / 10)}]);
+    (document(n), Patch { base: document(n - 1).into(), operations: operations.to_string().into() })
+}
+
+#[test]
+fn a_client_that_stalls_gets_patches_from_what_it_has() {
+    // How far clients fall behind depends on the machine: perhaps so far that the whole document is shorter, for all three.
+    on_one_and_three(|cores| assert!((0..5).any(|_| stalled_clients_get_joined_patches(cores))));
+}
+
+/// Stalls three clients, checks what they receive, and returns whether any of it was made of several patches.
+fn stalled_clients_get_joined_patches(cores: usize) -> bool {
+    let server = Server::start(cores, patient);
+    let publish = |n: u64| {
+        let (body, patch) = long(n);
+        let document = Document { body: body.into(), json: true, content_type: "application/json".into() };
+        server.update("k", FeedUpdate::Patched(document, patch));
+        // One turn each.
+        server.until_metric("inbox_messages", |waiting| waiting == 0);
+    };
+    publish(1);
+    let mut slow: Vec<Ws> = (0..3).map(|_| server.ws("/ws?feed=k")).collect();
+    for ws in &mut slow {
+        assert_eq!(ws.next_json()["type"], "welcome");
+    }
+    server.until_metric("feed_snapshots", |taken| taken == 3);
+    let mut last = 1;
+    while server.metric("deliveries_conflated") < 12 {
+        last += 1;
+        publish(last);
+        assert!(last < 5_000);
+    }
+    // The others were stalled earlier, perhaps for so long that the whole document is shorter.
+    for ws in &mut slow {
+        let mut kept = Kept::default();
+        let kinds = kept.until(ws, last);
+        assert!(kinds.len() < last as usize, "{kinds:?}");
+        assert_eq!(kept.document, serde_json::from_str::<Value>(&long(last).0).unwrap());
+    }
+    server.check_balance();
+    server.metric("feed_deltas_joined") > 0
+}
+
+#[test]
+fn a_client_that_comes_back_gets_what_it_missed() {
+    on_one_and_three(|cores| {
+        let mut kept = Kept::default();
+        for life in 0..2 {
+            let server = Server::start(cores, |options| options.limits.feed_patches_max = 5);
+            let since = |kept: &Kept| json!({"type": "subscribe", "feed": "k", "epoch": kept.epoch, "offset": kept.offset});
+            server.version("k", &version(1));
+            server.version("k", &version(2));
+            let mut ws = client(&server, since(&kept));
+            let first = ws.next_json();
+            assert_eq!(
+                (kept.take(&first), &first["reason"]),
+                ("snapshot".into(), &json!("epoch")),
+                "life {life}"
+            );
+            for (missed, expect) in [(0, None), (1, Some("delta")), (5, Some("delta")), (6, Some("snapshot"))]
+            {
+                drop(ws);
+                for n in 0..missed {
+                    server.version("k", &version(kept.offset + 1 + n));
+                }
+                // Until the home core has them: a client that comes before receives them one by one.
+                let newest = version(kept.offset + missed);
+                crate::harness::until("the versions", || server.http().get("/feed/k").text() == newest);
+                ws = client(&server, since(&kept));
+                if let Some(expect) = expect {
+                    let message = ws.next_json();
+                    assert_eq!(kept.take(&message), expect, "{missed} missed");
+                    let reason = message["reason"].as_str();
+                    assert_eq!(reason, (expect == "snapshot").then_some("history"), "{missed} missed");
+                }
+                assert_eq!(ws.fence(), []);
+                assert_eq!(kept.document, serde_json::from_str::<Value>(&version(kept.offset)).unwrap());
+            }
+            assert_eq!(kept.offset, 14);
+        }
+    });
+}
+
+#[test]
+fn whole_documents_for_those_who_want_no_deltas() {
+    let server = Server::start(1, |_| {});
+    let mut whole = client(&server, json!({"type": "subscribe", "feed": "k", "delta": false}));
+    let mut raw = server.ws("/ws/k");
+    server.wait_wanted("k", true);
+    for n in 1..4 {
+        server.version("k", &version(n));
+        assert_eq!(whole.next_json()["type"], "snapshot");
+        assert_eq!(raw.next_json()["n"], n);
+    }
+    // Changed while subscribed: what it has counts.
+    let mut kept =
+        Kept { offset: 3, document: serde_json::from_str(&version(3)).unwrap(), ..Kept::default() };
+    server.version("k", &version(4));
+    kept.epoch = whole.next_json()["epoch"].as_u64().unwrap();
+    (kept.offset, kept.document) = (4, serde_json::from_str(&version(4)).unwrap());
+    whole.ask(json!({"type": "subscribe", "feed": "k", "epoch": kept.epoch, "offset": 4}));
+    server.version("k", &version(5));
+    assert_eq!(kept.until(&mut whole, 5), ["delta"]);
+    // Without a place: the document again.
+    whole.ask(json!({"type": "subscribe", "feed": "k"}));
+    assert_eq!(kept.take(&whole.next_json()), "snapshot");
+}
+
+#[test]
+fn a_rate_bounds_how_often_news_comes() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, patient);
+        server.version("k", &version(1));
+        let mut slow = client(&server, json!({"type": "subscribe", "feed": "k", "rate": 20}));
+        let mut kept = Kept::default();
+        assert_eq!(kept.until(&mut slow, 1), ["snapshot"]);
+        // As many as it takes to see that most were left out.
+        let (mut last, begun, mut seen) = (1, now(), 0);
+        while seen < 5 {
+            last += 1;
+            server.version("k", &version(last));
+            server.state("k", FeedState::Live, "");
+            if last % 50 == 0 {
+                kept.take(&slow.next_json());
+                seen += 1;
+            }
+        }
+        kept.until(&mut slow, last);
+        let kinds = server.metric("feed_deltas") + server.metric("feed_deltas_joined");
+        let took = now() - begun;
+        let bound = took.as_millis() as u64 / 50 + 2;
+        assert!(kinds + server.metric("feed_snapshots") <= bound + 1, "{kinds} in {took:?}");
+        assert_eq!(kept.document, serde_json::from_str::<Value>(&version(last)).unwrap());
+        // Another rate while subscribed: from now on everything.
+        let change = json!({"type": "subscribe", "feed": "k", "epoch": kept.epoch, "offset": kept.offset});
+        slow.ask(change);
+        for n in last + 1..last + 20 {
+            server.version("k", &version(n));
+            assert_eq!(kept.until(&mut slow, n), ["delta"]);
+        }
+        // Nothing is held for who has gone.
+        slow.ask(json!({"type": "subscribe", "feed": "k", "rate": 0.001, "epoch": kept.epoch, "offset": kept.offset}));
+        server.version("k", "true");
+        assert_eq!(kept.take(&slow.next_json()), "snapshot");
+        server.version("k", "false");
+        server.until_metric("deliveries_pending", |pending| pending == 1);
+        drop(slow);
+        server.check_empty();
+    });
+}
+
+/// A Socket.IO client over a WebSocket of its own.
+fn socketio(server: &Server) -> Ws {
+    let mut ws = server.ws("/socket.io/?EIO=4&transport=websocket");
+    assert!(ws.next_text().starts_with('0'));
+    ws.send_text("40");
+    assert!(ws.next_text().starts_with("40"));
+    ws
+}
+
+fn event(ws: &mut Ws) -> Value {
+    let text = ws.next_text();
+    let mut event: Value = serde_json::from_str(text.strip_prefix("42").unwrap()).unwrap();
+    assert_eq!(event[0], "feed");
+    event[1].take()
+}
+
+#[test]
+fn socketio_clients_get_the_same_objects() {
+    let server = Server::start(1, |_| {});
+    let mut kept = Kept::default();
+    server.version("k", &version(1));
+    // Who doesn't know of deltas gets none.
+    let mut old = socketio(&server);
+    old.send_text(r#"421["subscribe","k"]"#);
+    assert_eq!(old.next_text(), r#"431[{"ok":true}]"#);
+    assert_eq!(event(&mut old)["type"], "snapshot");
+    let mut ws = socketio(&server);
+    ws.send_text(r#"421["subscribe","k",{"delta":true}]"#);
+    assert_eq!(ws.next_text(), r#"431[{"ok":true}]"#);
+    assert_eq!(kept.take(&event(&mut ws)), "snapshot");
+    server.version("k", &version(2));
+    assert_eq!(kept.take(&event(&mut ws)), "delta");
+    let whole = event(&mut old);
+    assert_eq!((&whole["type"], whole["data"]["n"].as_u64()), (&json!("snapshot"), Some(2)));
+    let mut back = socketio(&server);
+    let since = json!({"epoch": kept.epoch, "offset": 1, "rate": 5, "policy": "latest", "delta": true});
+    back.send_text(&format!(r#"42["subscribe","k",{since}]"#));
+    assert_eq!(event(&mut back)["type"], "delta");
+    let mut late = socketio(&server);
+    let since = json!({"epoch": kept.epoch.wrapping_add(1) as u32, "offset": 1, "delta": true});
+    late.send_text(&format!(r#"42["subscribe","k",{since}]"#));
+    let document = event(&mut late);
+    assert_eq!((&document["type"], &document["reason"]), (&json!("snapshot"), &json!("epoch")));
+    for (options, expect) in [
+        (json!({"rate": 0}), "bad_rate"),
+        (json!({"rate": 5, "policy": "queue"}), "bad_rate"),
+        (json!({"policy": "slowly"}), "bad_policy"),
+        (json!({"offset": -1}), "bad_request"),
+    ] {
+        back.send_text(&format!(r#"427["subscribe","k",{options}]"#));
+        let answer = back.next_text();
+        assert!(answer.starts_with("437[") && answer.contains(expect), "{answer}");
+    }
+    // By the query as well.
+    let mut ws = server.ws("/socket.io/?EIO=4&transport=websocket&feed=k&delta=1&rate=100");
+    assert!(ws.next_text().starts_with('0'));
+    ws.send_text("40");
+    assert!(ws.next_text().starts_with("40"));
+    assert_eq!(event(&mut ws)["type"], "snapshot");
+    server.version("k", &version(3));
+    assert_eq!(event(&mut ws)["type"], "delta");
+    // Who wants the document as a string wants all of it.
+    let server = Server::start(1, |options| options.engine.feed_as_string = true);
+    let mut ws = socketio(&server);
+    ws.send_text(r#"42["subscribe","k",{"delta":true}]"#);
+    for n in 1..4 {
+        server.version("k", &version(n));
+        assert_eq!(event(&mut ws), version(n));
+    }
+}
+
+/// A stream of events of `/sse?feed=k` that has begun.
+fn events(server: &Server, query: &str, header: &str) -> Http {
+    let mut http = server.http();
+    http.send(format!("GET /sse?feed=k{query} HTTP/1.1\r\nHost: a\r\n{header}\r\n"));
+    assert_eq!(http.stream_head().status, 200);
+    assert!(http.next_chunk().starts_with("retry: "));
+    http
+}
+
+/// The id of an event, and its other lines.
+fn event_of(http: &mut Http) -> (String, Vec<String>) {
+    let chunk = http.next_chunk();
+    let mut lines = chunk.lines().filter(|line| !line.is_empty()).map(str::to_owned);
+    let id = lines.next().unwrap().strip_prefix("id: ").unwrap().to_owned();
+    (id, lines.collect())
+}
+
+#[test]
+fn streams_of_events_carry_deltas_for_those_who_ask() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.limits.feed_patches_max = 2);
+        server.version("k", &version(1));
+        let mut whole = events(&server, "", "");
+        let mut http = events(&server, "&delta=1", "");
+        let (first, lines) = event_of(&mut http);
+        assert_eq!(lines, ["event: snapshot", &format!("data: {}", version(1))]);
+        assert_eq!(event_of(&mut whole).1, lines);
+        let mut kept =
+            Kept { offset: 1, document: serde_json::from_str(&version(1)).unwrap(), ..Kept::default() };
+        kept.epoch = u64::from_str_radix(first.split('!').nth(1).unwrap(), 16).unwrap();
+        let delta = |lines: &[String]| {
+            assert_eq!(lines[0], "event: delta");
+            serde_json::from_str::<Value>(lines[1].strip_prefix("data: ").unwrap()).unwrap()
+        };
+        let mut last = first.clone();
+        for n in 2..4 {
+            server.version("k", &version(n));
+            let (id, lines) = event_of(&mut http);
+            assert_eq!(id, format!("k!{:x}!{n:x}", kept.epoch));
+            assert_eq!(kept.take(&delta(&lines)), "delta");
+            assert_eq!(kept.document, serde_json::from_str::<Value>(&version(n)).unwrap());
+            last = id;
+            assert_eq!(event_of(&mut whole).1[0], "event: snapshot");
+        }
+        // Who comes back says the id, as a browser does or in the address; the browser knows better.
+        let header = |id: &str| format!("Last-Event-ID: {id}\r\n");
+        let in_query = |id: &str| format!("&delta=1&lastEventId={}", id.replace('!', "%21"));
+        let from_1 = [
+            events(&server, "&delta=1", &header(&first)),
+            events(&server, &in_query(&first), ""),
+            events(&server, &in_query("k!1!1"), &header(&first)),
+        ];
+        for mut http in from_1 {
+            let (id, lines) = event_of(&mut http);
+            assert_eq!((&id, delta(&lines)["base"].as_u64()), (&last, Some(1)));
+        }
+        let reset = |reason: &str| {
+            ["event: reset".to_owned(), format!(r#"data: {{"feed":"k","reason":"{reason}"}}"#)]
+        };
+        let (id, lines) = event_of(&mut events(&server, &in_query("k!1!1"), ""));
+        assert_eq!((&id, &lines[0][..], &lines[2..]), (&last, "event: snapshot", &reset("epoch")[..]));
+        server.version("k", &version(4));
+        // Until it is there, a core without it would answer with what it has.
+        event_of(&mut http);
+        event_of(&mut whole);
+        let (_, lines) = event_of(&mut events(&server, "&delta=1", &header(&first)));
+        assert_eq!((&lines[0][..], &lines[2..]), ("event: snapshot", &reset("history")[..]));
+        // Without deltas a document is nothing to explain.
+        assert_eq!(event_of(&mut events(&server, "", &header(&first))).1.len(), 2);
+        for query in ["&delta=yes", "&rate=0", "&policy=x", "&rate=2&policy=queue"] {
+            let mut http = server.http();
+            http.send(format!("GET /sse?feed=k{query} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            assert_eq!(http.response().status, 400, "{query}");
+        }
+    });
+}
+
+#[test]
+fn several_feeds_share_deltas_too() {
+    let server = Server::start(1, |_| {});
+    server.version("a", &version(1));
+    server.version("k", &version(1));
+    let mut http = events(&server, "&feed=a&delta=1", "");
+    // The id, then the event that all share.
+    let mut both = || (http.next_chunk(), http.next_chunk());
+    assert!(both().1.starts_with("event: snapshot\n") && both().1.starts_with("event: snapshot\n"));
+    for (key, n) in [("a", 2), ("k", 2), ("k", 3)] {
+        server.version(key, &version(n));
+        let (id, event) = both();
+        assert!(id.starts_with(&format!("id: {key}!")) && id.split(';').count() == 2, "{id}");
+        assert!(
+            event.starts_with(&format!(r#"event: delta{}data: {{"type":"delta","feed":"{key}","#, '\n')),
+            "{event}"
+        );
+    }
+}
+
+#[test]
+fn the_terms_of_a_query_hold_for_bodies_only_as_well() {
+    let server = Server::start(1, patient);
+    server.version("k", "1");
+    let mut slow = server.ws("/ws/k?rate=0.001");
+    let mut all = server.ws("/ws?feed=k&format=raw&policy=queue");
+    assert_eq!((slow.next_text(), all.next_text()), ("1".into(), "1".into()));
+    for n in 2..5 {
+        server.version("k", &n.to_string());
+        assert_eq!(all.next_text(), n.to_string());
+    }
+    // The newest waits for its time.
+    server.until_metric("deliveries_conflated", |conflated| conflated == 2);
+    server.until_metric("deliveries_pending", |pending| pending == 1);
+    let refused = Ws::open(server.addr, "/ws/k?rate=fast", &[], false);
+    assert!(refused.is_err());
+}
+
+/// By polls: each is a request of its own.
+#[test]
+fn clients_that_poll_get_deltas() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.sockjs = vec![SockJs::at("/sockjs")]);
+        server.version("k", &version(1));
+        let ask = json!({"type": "subscribe", "feed": "k"}).to_string();
+        let exchange = |request: String| {
+            let mut http = server.http();
+            http.send(request);
+            let response = http.response();
+            assert!(response.status == 200 || response.status == 204);
+            String::from_utf8(response.body).unwrap()
+        };
+        let get = |target: &str| exchange(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let post = |target: &str, body: &str| {
+            let length = body.len();
+            exchange(format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}"))
+        };
+        let open = get("/engine.io/?EIO=4&transport=polling");
+        let sid = serde_json::from_str::<Value>(&open[1..open.find('\x1e').unwrap_or(open.len())]).unwrap();
+        let engine = format!("/engine.io/?EIO=4&transport=polling&sid={}", sid["sid"].as_str().unwrap());
+        assert_eq!(post(&engine, &format!("4{ask}")), "ok");
+        assert_eq!(post("/sockjs/000/one/xhr", ""), "o\n");
+        post("/sockjs/000/one/xhr_send", &json!([ask]).to_string());
+        let from_engine = || {
+            let body = get(&engine);
+            let packets = body.split('\x1e').map(|packet| packet[1..].to_owned());
+            packets.collect::<Vec<_>>()
+        };
+        let from_sockjs = || {
+            let body = post("/sockjs/000/one/xhr", "");
+            serde_json::from_str::<Vec<String>>(body.strip_prefix('a').unwrap().trim_end()).unwrap()
+        };
+        let polls: [&dyn Fn() -> Vec<String>; 2] = [&from_engine, &from_sockjs];
+        let mut kept = [Kept::default(), Kept::default()];
+        for n in 1..5 {
+            if n > 1 {
+                server.version("k", &version(n));
+            }
+            for (poll, kept) in polls.iter().zip(&mut kept) {
+                while kept.offset < n {
+                    for text in poll() {
+                        let kind = kept.take(&serde_json::from_str(&text).unwrap());
+                        assert!(n == 1 || kind == "delta", "{kind}");
+                    }
+                }
+                assert_eq!(kept.document, serde_json::from_str::<Value>(&version(n)).unwrap());
+            }
+        }
+    });
+}
+
+/// Asking over and over again, with places that never were, costs the server one document at a time.
+#[test]
+fn who_asks_again_and_again_is_owed_one_document() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, patient);
+        let body = json!({"text": "x".repeat(200_000)}).to_string();
+        server.version("k", &body);
+        let mut greedy = client(&server, json!({"type": "subscribe", "feed": "k"}));
+        server.wait_wanted("k", true);
+        let asked = 300;
+        for n in 0..asked {
+            greedy.send_json(json!({"type": "subscribe", "feed": "k", "epoch": n % 2, "offset": n}));
+            // The document, and the same with a reason, each once for all; and what is in flight.
+            assert!(server.metric("memory_bytes{frames}") < 4 * body.len() as u64);
+            assert!(server.metric("deliveries_pending") <= 2);
+        }
+        // What it is sent is less than what it asked for, unless it reads as fast as it asks.
+        let mut kept = Kept::default();
+        let (mut ok, mut documents) = (0, 0);
+        while ok < asked || documents == 0 {
+            let message = greedy.next_json();
+            match message["type"].as_str().unwrap() {
+                "ok" => ok += 1,
+                _ => {
+                    kept.take(&message);
+                    documents += 1;
+                }
+            }
+        }
+        assert!(documents <= asked + 1, "{documents}");
+        drop(greedy);
+        server.wait_wanted("k", false);
+        server.update("k", FeedUpdate::Forget);
+        server.check_empty();
+    });
+}

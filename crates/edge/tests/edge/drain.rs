@@ -1,0 +1,272 @@
+//! A node that ends: everybody is told, nothing hangs, and it ends in time.
+
+use crate::harness::{Http, Server, Stream, Ws, on_one_and_three, pass};
+use std::time::Duration;
+use stentor_edge::{App, Drain, StaticRoute};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn request(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+/// Clients of `server` that are surely on it, not in a listener's queue.
+fn known<const N: usize>(server: &Server, make: impl Fn() -> Ws) -> [Ws; N] {
+    let clients = std::array::from_fn(|_| make());
+    server.until_metric("sessions", |sessions| sessions == N as u64);
+    clients
+}
+
+#[test]
+fn clients_are_told_when_to_come_back() {
+    on_one_and_three(|cores| {
+        let _other = Server::start(1, |_| {});
+        let server = Server::start(cores, |options| options.app = App::Chat);
+        let mut clients: [Ws; 12] = known(&server, || server.ws("/ws"));
+        let mut idle: Vec<Http> = (0..6).map(|_| server.http()).collect();
+        for http in &mut idle {
+            assert_eq!(http.get("/healthz").status, 200);
+        }
+        assert!(server.plane().is_ready());
+        server.drain(HOUR);
+        assert!(!server.plane().is_ready());
+        for ws in &mut clients {
+            assert_eq!(ws.expect_close(), (4500, "the server is shutting down".into()));
+        }
+        for http in &mut idle {
+            http.expect_end();
+        }
+        assert_eq!(server.disconnects("shutdown"), 12);
+        let addr = server.addr;
+        drop((clients, idle));
+        // With nobody left it ends, long before the time is over.
+        server.join();
+        assert!(Stream::connect(addr).is_err(), "it still listens");
+    });
+}
+
+#[test]
+fn idle_connections_are_not_waited_for() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.limits.close_timeout = HOUR);
+        let mut idle: Vec<Http> = (0..6).map(|_| server.http()).collect();
+        let (answered, new) = idle.split_at_mut(3);
+        for http in &mut *answered {
+            assert_eq!(http.get("/healthz").status, 200);
+        }
+        let mut events = server.http();
+        events.send(request("/sse/k"));
+        assert_eq!(events.stream_head().status, 200);
+        events.next_chunk();
+        server.until_metric("connections", |connections| connections == 7);
+        server.drain(HOUR);
+        // It ends though nobody closes his side, as browsers don't.
+        server.join();
+        for http in answered.iter_mut().chain(new) {
+            http.expect_end();
+        }
+        events.expect_end();
+    });
+}
+
+#[test]
+fn nobody_at_all() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        server.drain(HOUR);
+        server.join();
+    });
+}
+
+#[test]
+fn requests_that_wait_are_answered_as_the_last_ones() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.limits.request_timeout = HOUR);
+        let mut clients: Vec<Http> = (0..6).map(|_| server.http()).collect();
+        for (n, http) in clients.iter_mut().enumerate() {
+            http.send(request(&format!("/feed/{n}")));
+            http.send(request("/healthz"));
+            server.wait_wanted(&n.to_string(), true);
+        }
+        server.drain(HOUR);
+        for (n, http) in clients.iter_mut().enumerate() {
+            server.document(&n.to_string(), &n.to_string());
+            let answer = http.response();
+            assert_eq!((answer.text(), answer.header("connection")), (&*n.to_string(), "close"));
+            http.expect_end();
+        }
+        drop(clients);
+        server.join();
+    });
+}
+
+#[test]
+fn requests_that_wait_in_vain_are_answered_before_the_end() {
+    let check = |cores: usize, time: Duration| {
+        let server = Server::start(cores, |options| {
+            options.limits.request_timeout = HOUR;
+            options.limits.header_timeout = HOUR;
+        });
+        let mut clients: Vec<Http> = (0..6).map(|_| server.http()).collect();
+        for (n, http) in clients.iter_mut().enumerate() {
+            http.send(request(&format!("/feed/{n}")));
+            server.wait_wanted(&n.to_string(), true);
+        }
+        let mut half = server.http();
+        half.send("GET / HTTP/1.1\r\n");
+        let bytes = 6 * request("/feed/0").len() as u64 + 16;
+        server.until_metric("received_bytes", |received| received == bytes);
+        // Half of it is for those who wait, half for the answers to leave.
+        server.drain(time);
+        for http in &mut clients {
+            let answer = http.response();
+            assert_eq!((answer.status, answer.text()), (503, "the server is shutting down\n"));
+            http.expect_end();
+        }
+        assert_eq!(half.response().status, 408);
+        half.expect_end();
+        drop((clients, half));
+        server.until_metric("connections", |connections| connections == 0);
+    };
+    on_one_and_three(|cores| check(cores, Duration::from_secs(20)));
+}
+
+#[test]
+fn what_begins_while_it_drains_is_refused() {
+    let server = Server::start(1, |_| {});
+    let check = |request: &str, status: u16, retry_after: &str| {
+        let mut http = server.http();
+        let (begin, end) = request.split_at(10);
+        http.send(begin);
+        (http, end.to_owned(), status, retry_after.to_owned())
+    };
+    let upgrade = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let begun =
+        [check(&request("/readyz"), 503, ""), check(upgrade, 503, "1"), check(&request("/no"), 404, "")];
+    let bytes = 10 * begun.len() as u64;
+    server.until_metric("received_bytes", |received| received == bytes);
+    server.drain(HOUR);
+    server.until_metric("connections", |connections| connections == 3);
+    for (mut http, end, status, retry_after) in begun {
+        http.send(end);
+        let answer = http.response();
+        assert_eq!((answer.status, answer.header("retry-after")), (status, &*retry_after));
+        assert_eq!(answer.header("connection"), "close");
+        http.expect_end();
+    }
+    server.join();
+}
+
+#[test]
+fn clients_that_do_not_read_hold_nothing_up() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| {
+            options.app = App::Echo;
+            options.limits.close_timeout = HOUR;
+            options.routes = vec![StaticRoute {
+                path: "/huge".into(),
+                content_type: "text/plain".into(),
+                body: vec![b'x'; 32 << 20].into(),
+            }];
+        });
+        server.document("k", &format!("\"{}\"", "x".repeat(32 << 20)));
+        let mut sockets: [Ws; 4] = known(&server, || server.ws("/ws?feed=k"));
+        for ws in &mut sockets {
+            ws.send_text("hello");
+        }
+        let mut http = server.http();
+        http.send(request("/huge"));
+        server.until_metric("http_requests", |requests| requests == 5);
+        server.drain(Duration::from_millis(100));
+        server.join();
+        drop((sockets, http));
+    });
+}
+
+#[test]
+fn a_second_drain_may_be_shorter() {
+    let server = Server::start(3, |options| options.limits.request_timeout = HOUR);
+    let mut http = server.http();
+    http.send(request("/feed/k"));
+    server.wait_wanted("k", true);
+    server.drain(HOUR);
+    server.drain(Duration::ZERO);
+    server.join();
+    http.rest();
+}
+
+/// A drain whose window is long, as clients of a listening server see it.
+const SLOW: Drain = Drain {
+    delay: Duration::from_secs(5),
+    window: Duration::from_secs(30),
+    timeout: Duration::from_secs(10),
+    listens: true,
+};
+
+#[test]
+fn sessions_end_evenly_over_the_window() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.heartbeat.interval = HOUR);
+        let mut clients: [Ws; 60] = known(&server, || client(&server));
+        assert_eq!(server.http().get("/readyz").status, 200);
+        server.plane().drain(SLOW);
+        // Load balancers learn of it at once, and others are still served.
+        let mut http = server.http();
+        assert_eq!((http.get("/readyz").status, http.get("/healthz").status), (503, 200));
+        let late = server.ws("/ws");
+        pass(Duration::from_millis(4_500));
+        assert_eq!(server.disconnects("shutdown"), 0);
+        pass(Duration::from_millis(500));
+        let mut ended = 0;
+        for second in 1..=30_u64 {
+            pass(Duration::from_secs(1));
+            let now = server.disconnects("shutdown");
+            // 61 in 30 s: each core's are off by one at most.
+            let even = 61 * second / 30;
+            assert!(now.abs_diff(even) <= 2 * cores as u64, "{now} of {even} after {second} s");
+            assert!(now - ended <= 2 + 2 * cores as u64, "{} in second {second}", now - ended);
+            ended = now;
+        }
+        assert_eq!(server.disconnects("shutdown"), 61);
+        let told: Vec<u64> = clients.iter_mut().map(goodbye).collect();
+        assert!(told.iter().all(|ms| *ms <= 1_000), "{told:?}");
+        assert!(told.iter().filter(|ms| **ms < 500).count().abs_diff(30) < 20, "{told:?}");
+        drop((clients, late, http));
+    });
+}
+
+fn client(server: &Server) -> Ws {
+    let mut ws = server.ws("/ws");
+    assert_eq!(ws.next_json()["type"], "welcome");
+    ws
+}
+
+/// When a client of `stentor.v1` is to reconnect.
+fn goodbye(ws: &mut Ws) -> u64 {
+    let message = ws.next_json();
+    assert_eq!((&message["type"], &message["code"]), (&"disconnect".into(), &4500.into()), "{message}");
+    assert_eq!(ws.expect_close(), (4500, "the server is shutting down".into()));
+    message["reconnect_after_ms"].as_u64().unwrap()
+}
+
+#[test]
+fn in_the_window_no_session_begins_and_those_there_are_served() {
+    let server = Server::start(1, |options| options.rooms.publish = true);
+    let mut subscriber = client(&server);
+    subscriber.ask(serde_json::json!({"type": "subscribe", "room": "r"}));
+    server.plane().drain(Drain { delay: Duration::ZERO, ..SLOW });
+    server.until_metric("drain_sessions_pending", |pending| pending == 1);
+    server.publish("r", "1");
+    let mut refused = server.http();
+    refused.send(request("/sse/k"));
+    let answer = refused.response();
+    assert_eq!((answer.status, answer.header("retry-after")), (503, "1"));
+    refused.expect_end();
+    let message = subscriber.next_json();
+    assert_eq!((&message["type"], &message["data"]), (&"message".into(), &1.into()), "{message}");
+    // A second drain cuts the window short.
+    server.plane().drain(Drain::within(HOUR));
+    goodbye(&mut subscriber);
+    server.until_metric("connections", |connections| connections == 0);
+}

@@ -1,0 +1,235 @@
+//! Each protocol once over real sockets, on epoll and on io_uring; and what only a kernel or real threads can show.
+
+use crate::harness::io::post;
+use crate::harness::tls::{Certificates, TlsStream, client};
+use crate::harness::{Http, Io, Server, WAYS, Ws, meet};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_edge::{
+    App, Application, Connect, Context, DriverChoice, Envelope, Message, Options, StaticRoute,
+};
+use stentor_hub::SessionId;
+use stentor_wire::http1::Request;
+use stentor_wire::ws::handshake::ClientHandshake;
+
+const CORES: usize = 2;
+const PAGE_BYTES: usize = 8 << 20;
+
+/// Runs a test on each driver that works here.
+fn on_drivers(test: impl Fn(DriverChoice)) {
+    test(DriverChoice::Epoll);
+    match stentor_driver::probe().fallback_reason {
+        None => test(DriverChoice::IoUring),
+        Some(reason) => eprintln!("skipped on io_uring: {reason}"),
+    }
+}
+
+fn check(set: impl Fn(&mut Options), test: impl Fn(&Server)) {
+    on_drivers(|driver| {
+        let server = Server::on_driver(driver, CORES, None, &set);
+        test(&server);
+        server.until_metric("connections", |connections| connections == 0);
+        server.check_balance();
+    });
+}
+
+fn get(server: &Server, target: &str) -> Http {
+    let mut http = server.http();
+    http.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    http
+}
+
+#[test]
+fn websocket() {
+    check(
+        |options| options.app = App::Chat,
+        |server| {
+            let mut clients = server.ws_on_each_core("/ws");
+            meet(&mut clients, Ws::send_text, Ws::next_text);
+            let large = "x".repeat(900_000);
+            clients[0].send_text(&large);
+            for ws in &mut clients {
+                assert_eq!(ws.next_text(), large);
+            }
+            let mut deflating = Ws::open(server.addr, "/ws", &[], true).unwrap();
+            deflating.send_deflated(&large);
+            assert_eq!(deflating.next_text(), large);
+            deflating.send_close(1000, "");
+            assert_eq!(deflating.expect_close().0, 1000);
+        },
+    );
+}
+
+#[test]
+fn stentor_v1() {
+    check(
+        |options| options.rooms.publish = true,
+        |server| {
+            let mut clients = server.ws_on_each_core("/ws?feed=k");
+            server.document("k", "1");
+            for ws in &mut clients {
+                assert_eq!(ws.next_json()["type"], "welcome");
+                assert_eq!(ws.next_json()["data"], 1);
+                ws.ask(json!({"type": "subscribe", "room": "r"}));
+            }
+            server.publish("r", "2");
+            for ws in &mut clients {
+                ws.expect_json(json!({"type": "message", "room": "r", "data": 2}));
+            }
+        },
+    );
+}
+
+#[test]
+fn engineio_and_socketio() {
+    check(
+        |options| options.app = App::Echo,
+        |server| {
+            for way in WAYS {
+                let mut io = Io::engine(server, way);
+                io.send("4text");
+                io.expect("4text");
+                io.send_binary(&[0xff; 100_000]);
+                assert_eq!(io.next(), crate::harness::Packet::Binary(vec![0xff; 100_000]));
+                io.leave();
+                let mut io = Io::socket(server, way);
+                io.connect("", Value::Null);
+                io.send(r#"42["say",1]"#);
+                io.expect(r#"42["say",1]"#);
+                io.leave();
+            }
+        },
+    );
+}
+
+#[test]
+fn sockjs() {
+    check(
+        |options| options.app = App::Echo,
+        |server| {
+            let mut ws = server.ws("/sockjs/0/a/websocket");
+            assert_eq!(ws.next_text(), "o");
+            ws.send_text(r#"["text"]"#);
+            assert_eq!(ws.next_text(), r#"a["text"]"#);
+            let (mut poll, mut send) = (server.http(), server.http());
+            poll.send(post("/sockjs/0/b/xhr", "text/plain", b""));
+            assert_eq!(poll.response().text(), "o\n");
+            poll.send(post("/sockjs/0/b/xhr", "text/plain", b""));
+            send.send(post("/sockjs/0/b/xhr_send", "text/plain", br#"["text"]"#));
+            assert_eq!((send.response().status, poll.response().text()), (204, "a[\"text\"]\n"));
+        },
+    );
+}
+
+#[test]
+fn server_sent_events_and_polling() {
+    check(
+        |_| {},
+        |server| {
+            let mut events = get(server, "/sse/k");
+            events.stream_head();
+            assert!(events.next_chunk().starts_with("retry"));
+            let mut waiting = get(server, "/feed/k");
+            server.wait_wanted("k", true);
+            server.document("k", "1");
+            assert!(events.next_chunk().ends_with("data: 1\n\n"));
+            let answer = waiting.response();
+            let mut waiting =
+                get(server, &format!("/feed/k?wait={}", answer.header("etag").trim_matches('"')));
+            server.until_metric("http_requests", |requests| requests == 3);
+            server.document("k", "2");
+            assert_eq!((answer.text(), waiting.response().text()), ("1", "2"));
+        },
+    );
+}
+
+#[test]
+fn primus() {
+    check(
+        |options| options.app = App::Echo,
+        |server| {
+            let mut ws = server.ws("/primus/?_primuscb=P");
+            ws.send_json(json!({"a": [1]}));
+            ws.expect_json(json!({"a": [1]}));
+        },
+    );
+}
+
+/// A page that is larger than all buffers, also to a client that is slow, and over TLS.
+#[test]
+fn http_and_tls() {
+    let pages = |options: &mut Options| {
+        let body = (0..PAGE_BYTES).map(|at| (at % 251) as u8).collect();
+        options.routes = vec![StaticRoute { path: "/page".into(), content_type: "text/html".into(), body }];
+        options.app = App::Echo;
+    };
+    let is_page = |body: &[u8]| {
+        body.len() == PAGE_BYTES && body.iter().enumerate().all(|(at, byte)| *byte == (at % 251) as u8)
+    };
+    check(pages, |server| {
+        let mut slow = get(server, "/page");
+        let mut http = get(server, "/page");
+        assert!(is_page(&http.response().body));
+        assert!(is_page(&slow.response().body));
+        assert_eq!(http.get("/healthz").text(), "ok\n");
+    });
+    let certificates = Certificates::new(&["localhost"]);
+    let with_tls = |options: &mut Options| {
+        pages(options);
+        options.tls = Some(certificates.handle());
+    };
+    check(with_tls, |server| {
+        let config = Arc::new(client(rustls::DEFAULT_VERSIONS));
+        let open = || {
+            let stream = crate::harness::Stream::connect(server.addr).unwrap();
+            TlsStream::open(stream, config.clone(), "localhost").unwrap()
+        };
+        assert!(is_page(&Http::over(open()).get("/page").body));
+        let mut stream = open();
+        let handshake = ClientHandshake::new([7; 16], false);
+        let mut request = Vec::new();
+        handshake.write_request(&mut request, "localhost", "/ws", &[]);
+        stream.write_all(&request).unwrap();
+        let mut ws = Ws::answered(stream, Some(&handshake)).unwrap();
+        let large = "x".repeat(900_000);
+        ws.send_text(&large);
+        assert_eq!(ws.next_text(), large);
+    });
+}
+
+#[test]
+fn a_drain_ends_a_node() {
+    on_drivers(|driver| {
+        let server = Server::on_driver(driver, CORES, None, |_| {});
+        let mut clients = server.ws_on_each_core("/ws");
+        server.drain(Duration::from_secs(3600));
+        clients.iter_mut().for_each(|ws| assert_eq!(ws.skip_to_close(), 4500));
+        let addr = server.addr;
+        drop(clients);
+        server.join();
+        assert!(std::net::TcpStream::connect(addr).is_err(), "it still listens");
+    });
+}
+
+struct Panics;
+
+impl Application for Panics {
+    fn connect(&mut self, _: &mut Context<'_>, _: &Request<'_>) -> Connect {
+        panic!("on purpose")
+    }
+    fn opened(&mut self, _: &mut Context<'_>, _: SessionId, _: Envelope) {}
+    fn message(&mut self, _: &mut Context<'_>, _: SessionId, _: Message<'_>) {}
+    fn closed(&mut self, _: &mut Context<'_>, _: SessionId) {}
+    fn timer(&mut self, _: &mut Context<'_>, _: u64) {}
+}
+
+/// The library doesn't end the process.
+#[test]
+fn a_core_that_panics_is_reported_while_the_others_go_on() {
+    let server = Server::on_driver(DriverChoice::Epoll, 2, Some(Arc::new(|_| Box::new(Panics))), |_| {});
+    let _stream = Ws::begin_open(server.addr, "/ws");
+    let failed = server.wait_failed();
+    assert_eq!(failed.to_string(), format!("core {} has panicked", failed.core));
+}

@@ -1,0 +1,1049 @@
+//! Engine.IO over real sockets: sessions that share connections, upgrades, budgets, bodies, ends. Public attacks are in
+//! `threats_io.rs`, Socket.IO in `socketio.rs`.
+
+use crate::harness::io::{packets, post};
+use crate::harness::{Http, Io, Packet, Response, Seen, Server, VERSIONS, WAYS, Way, Ws, on_one_and_three};
+use fastrand::Rng;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_edge::{
+    App, AppFactory, Application, Connect, Context, Envelope, Message, Options, Origins, RequestId,
+};
+use stentor_hub::{Data, Emit, Policy, Room, SessionId};
+use stentor_wire::engineio::Version;
+use stentor_wire::http1::Request;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn echo(cores: usize) -> Server {
+    with(cores, App::Echo, |_| {})
+}
+
+/// A server whose heartbeats disturb nobody.
+fn with(cores: usize, app: App, set: impl FnOnce(&mut Options)) -> Server {
+    Server::start(cores, |options| {
+        options.app = app;
+        options.heartbeat.interval = HOUR;
+        set(options);
+    })
+}
+
+fn get(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+fn refusal(answer: &Response) -> (u16, u64) {
+    let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    (answer.status, body["code"].as_u64().unwrap())
+}
+
+/// Checks that a session isn't known any more.
+fn check_gone(server: &Server, target: &str) {
+    assert_eq!(refusal(&server.http().get(target)), (400, 1));
+}
+
+fn check_empty(server: &Server) {
+    server.until_metric("engineio_sessions", |clients| clients == 0);
+    server.check_empty();
+}
+
+// ---- connections that sessions share ----
+
+/// What a proxy does: few connections, many sessions, each request over any connection that is free.
+struct Proxy {
+    conns: Vec<Http>,
+    /// Which of them waits for the answer to a poll.
+    waits: Vec<bool>,
+}
+
+impl Proxy {
+    fn free(&self, random: &mut Rng) -> usize {
+        let free: Vec<usize> = (0..self.conns.len()).filter(|conn| !self.waits[*conn]).collect();
+        free[random.usize(..free.len())]
+    }
+}
+
+struct Shared {
+    io: Io,
+    sent: u32,
+    received: u32,
+    poll: Option<usize>,
+}
+
+impl Shared {
+    fn take(&mut self, response: &Response) {
+        for packet in packets(self.io.version(), response) {
+            self.received += 1;
+            assert_eq!(packet, Packet::Text(format!("4{}", self.received)), "in order, each once");
+        }
+    }
+}
+
+#[test]
+fn sessions_share_connections_of_all_cores() {
+    let mut handed_over = 0;
+    for seed in 0..6 {
+        for cores in [1, 3] {
+            let mut random = Rng::with_seed(seed);
+            let server = with(cores, App::Echo, |options| {
+                // At times hardly any room between the cores.
+                options.limits.mailbox_messages_max = if seed % 2 == 0 { 1 } else { 4_096 };
+            });
+            let mut sessions: Vec<Shared> = (0..9)
+                .map(|n| {
+                    let version = VERSIONS[n % 2];
+                    let io = Io::open(server.addr, "/engine.io/", version, Way::Polling, "");
+                    Shared { io, sent: 0, received: 0, poll: None }
+                })
+                .collect();
+            let mut proxy = Proxy { conns: (0..8).map(|_| server.http()).collect(), waits: vec![false; 8] };
+            for _ in 0..250 {
+                let n = random.usize(..sessions.len());
+                let session = &mut sessions[n];
+                let is_owed = session.sent > session.received;
+                let waiting = proxy.waits.iter().filter(|waits| **waits).count();
+                match (session.poll, random.usize(..3)) {
+                    // A poll that is answered at once, or waits.
+                    (None, 0) if is_owed || waiting < 6 => {
+                        let conn = proxy.free(&mut random);
+                        proxy.conns[conn].send(get(&session.io.target("polling")));
+                        if is_owed {
+                            let answer = proxy.conns[conn].response();
+                            session.take(&answer);
+                        } else {
+                            proxy.waits[conn] = true;
+                            session.poll = Some(conn);
+                        }
+                    }
+                    _ => {
+                        let conn = proxy.free(&mut random);
+                        let several: Vec<String> = (0..1 + random.usize(..3))
+                            .map(|_| {
+                                session.sent += 1;
+                                format!("4{}", session.sent)
+                            })
+                            .collect();
+                        let several: Vec<&str> = several.iter().map(String::as_str).collect();
+                        let body = crate::harness::io::body(session.io.version(), &several);
+                        let request = post(&session.io.target("polling"), "text/plain", body.as_bytes());
+                        // At times in pieces: the head here, the body where the session is.
+                        let cut = if random.usize(..2) == 0 {
+                            request.len()
+                        } else {
+                            random.usize(..request.len())
+                        };
+                        proxy.conns[conn].send(&request[..cut]);
+                        if cut < request.len() {
+                            server.check_serves();
+                        }
+                        proxy.conns[conn].send(&request[cut..]);
+                        assert_eq!(proxy.conns[conn].response().text(), "ok");
+                        if let Some(poll) = session.poll.take() {
+                            let answer = proxy.conns[poll].response();
+                            proxy.waits[poll] = false;
+                            session.take(&answer);
+                        }
+                    }
+                }
+            }
+            handed_over += server.metric("connections_migrated");
+            drop((proxy, sessions));
+            server.check_serves();
+        }
+    }
+    // How many depends on which cores the kernel gives the connections to, and on how full the mailboxes were.
+    assert!(handed_over > 150, "{handed_over}");
+}
+
+#[test]
+fn requests_to_sessions_of_several_cores_in_one_pipeline() {
+    on_one_and_three(|cores| {
+        let server = echo(cores);
+        let sessions: Vec<Io> = (0..8).map(|_| Io::engine(&server, Way::Polling)).collect();
+        let mut http = server.http();
+        let mut requests = Vec::new();
+        for (n, io) in sessions.iter().enumerate() {
+            requests.extend(post(&io.target("polling"), "text/plain", format!("4{n}").as_bytes()));
+            requests.extend(get(&io.target("polling")).into_bytes());
+        }
+        http.send(&requests);
+        for n in 0..sessions.len() {
+            assert_eq!(http.response().text(), "ok");
+            assert_eq!(http.response().text(), format!("4{n}"));
+        }
+    });
+}
+
+// ---- the upgrade ----
+
+/// The number of a packet of the chat, `None` for what isn't one.
+fn number(packet: &Packet) -> Option<u32> {
+    match packet {
+        Packet::Text(text) => text.strip_prefix('4')?.parse().ok(),
+        _ => None,
+    }
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_while_a_client_moves_to_a_websocket() {
+    for seed in 0..8 {
+        on_one_and_three(|cores| {
+            let mut random = Rng::with_seed(seed);
+            let server = with(cores, App::Chat, |options| {
+                // That polls are released while it moves would be another reason for their ends.
+                options.engine.upgrade_timeout = HOUR;
+            });
+            let version = VERSIONS[random.usize(..2)];
+            let mut publisher = server.ws("/ws");
+            let mut io = Io::open(server.addr, "/engine.io/", version, Way::Polling, "");
+            // Until they know of each other.
+            for met in 1.. {
+                io.send("4met");
+                io.expect("4met");
+                let seen = publisher.fence();
+                if seen.contains(&Seen::Text("met".into())) {
+                    break;
+                }
+                assert!(met < 100_000, "they never meet");
+            }
+            let (mut sent, mut received) = (0, 0);
+            let mut publish = |random: &mut Rng| {
+                for _ in 0..random.usize(..4) {
+                    sent += 1;
+                    publisher.send_text(&sent.to_string());
+                }
+                publisher.fence();
+                sent
+            };
+            let mut take = |packet: &Packet| {
+                if let Some(n) = number(packet) {
+                    received += 1;
+                    assert_eq!(n, received, "seed {seed}: in order, each once");
+                }
+                received
+            };
+            let polls = random.usize(..2) == 0;
+            if polls {
+                io.begin_poll();
+            }
+            publish(&mut random);
+            let mut ws = io.begin_upgrade();
+            publish(&mut random);
+            ws.send_text("2probe");
+            assert_eq!(ws.next_text(), "3probe");
+            publish(&mut random);
+            if polls {
+                // Answered by a message, or released.
+                for packet in packets(version, &io.end_poll()) {
+                    take(&packet);
+                }
+            }
+            publish(&mut random);
+            if random.usize(..2) == 0 {
+                io.begin_poll();
+                for packet in packets(version, &io.end_poll()) {
+                    take(&packet);
+                }
+            }
+            publish(&mut random);
+            io.end_upgrade(ws);
+            let last = publish(&mut random);
+            publisher.send_text("end");
+            loop {
+                match io.next() {
+                    Packet::Text(end) if end == "4end" => break,
+                    packet => {
+                        take(&packet);
+                    }
+                }
+            }
+            assert_eq!(take(&Packet::End(0)), last, "seed {seed}");
+            // What polls from now on isn't the client; a second WebSocket neither. It goes on.
+            assert_eq!(refusal(&server.http().get(&io.target("polling"))), (400, 3));
+            assert_eq!(io.begin_upgrade().expect_close().0, 1000);
+            io.send("4after");
+            io.expect("4after");
+            drop((io, publisher));
+            check_empty(&server);
+        });
+    }
+}
+
+#[test]
+fn an_upgrade_that_comes_to_nothing_leaves_the_session_polled() {
+    on_one_and_three(|cores| {
+        let time = Duration::from_secs(1);
+        let server = Server::start(cores, |options| {
+            options.app = App::Echo;
+            options.heartbeat.interval = HOUR;
+            options.engine.upgrade_timeout = time;
+        });
+        let mut io = Io::engine(&server, Way::Polling);
+        // Silence, another message than the probe, and the end of the connection.
+        assert_eq!(io.begin_upgrade().expect_close().0, 1000);
+        let mut ws = io.begin_upgrade();
+        ws.send_text("4hello");
+        assert_eq!(ws.expect_close().0, 1000);
+        let mut ws = io.begin_upgrade();
+        ws.send_text("5");
+        assert_eq!(ws.expect_close().0, 1000);
+        let mut ws = io.begin_upgrade();
+        ws.send_text("2probe");
+        assert_eq!(ws.next_text(), "3probe");
+        // Two at once: the first one counts.
+        assert_eq!(io.begin_upgrade().expect_close().0, 1000);
+        drop(ws);
+        io.send("4polled");
+        io.expect("4polled");
+        io.cut();
+    });
+}
+
+#[test]
+fn a_waiting_poll_is_released_while_the_client_moves() {
+    let server = echo(1);
+    for version in VERSIONS {
+        let mut io = Io::open(server.addr, "/engine.io/", version, Way::Polling, "");
+        io.begin_poll();
+        let mut ws = io.begin_upgrade();
+        ws.send_text("2probe");
+        assert_eq!(ws.next_text(), "3probe");
+        for _ in 0..3 {
+            assert_eq!(packets(version, &io.end_poll()), [Packet::Text("6".into())]);
+            io.begin_poll();
+        }
+        // Announced while a poll waits: that ends as well.
+        io.end_upgrade_waiting(ws);
+        io.send("4hello");
+        io.expect("4hello");
+    }
+    check_empty(&server);
+}
+
+#[test]
+fn a_websocket_for_a_session_that_has_ended_is_refused() {
+    let server = with(1, App::Chat, |options| {
+        options.limits.send_buffer_bytes_max = 1_000;
+        options.limits.close_timeout = HOUR;
+    });
+    let io = Io::engine(&server, Way::Polling);
+    let mut publisher = server.ws("/ws");
+    publisher.send_text(&"x".repeat(600));
+    publisher.send_text(&"x".repeat(600));
+    server.until_metric("disconnects", |ended| ended > 0);
+    // Nobody would watch over it.
+    assert_eq!(Ws::open(server.addr, &io.target("websocket"), &[], false).err(), Some(400));
+    // The next poll is told, and the one after that finds nothing.
+    assert_eq!(server.http().get(&io.target("polling")).status, 503);
+    check_gone(&server, &io.target("polling"));
+}
+
+// ---- budgets ----
+
+#[test]
+fn a_client_that_doesnt_poll_stays_in_its_budget() {
+    on_one_and_three(|cores| {
+        let server = with(cores, App::Chat, |options| options.limits.send_buffer_bytes_max = 10_000);
+        let mut others = server.ws_on_each_core("/ws");
+        crate::harness::meet(&mut others, |ws, text| ws.send_text(text), Ws::next_text);
+        let idle = VERSIONS.map(|version| Io::open(server.addr, "/engine.io/", version, Way::Polling, ""));
+        let text = "x".repeat(1_000);
+        for sent in 1.. {
+            // Those of other cores may not know of them at first.
+            assert!(sent < 1_000, "nobody is ended");
+            let busy = others.len();
+            others[sent % busy].send_text(&text);
+            for ws in &mut others {
+                assert_eq!(ws.next_text().len(), 1_000);
+            }
+            assert!(server.metric("send_buffer_bytes") <= 2 * 10_000);
+            if server.disconnects("slow_consumer") == 2 {
+                break;
+            }
+        }
+        server.until_metric("send_buffer_bytes", |bytes| bytes == 0);
+        server.until_metric("memory_bytes{frames}", |bytes| bytes == 0);
+        for mut io in idle {
+            assert_eq!(io.expect_end(), 503);
+        }
+        drop(others);
+        check_empty(&server);
+    });
+}
+
+#[test]
+fn answers_that_arent_polled_for_stay_in_their_budget() {
+    let server = with(1, App::Echo, |options| options.limits.send_buffer_bytes_max = 10_000);
+    let mut io = Io::engine(&server, Way::Polling);
+    let packet = format!("4{}", "x".repeat(999));
+    for _ in 0..9 {
+        io.send(&packet);
+    }
+    // One body that asks for more than there may be, too.
+    io.send_all(&[&*packet, &*packet, &*packet]);
+    assert_eq!(server.disconnects("slow_consumer"), 1);
+    assert_eq!(io.expect_end(), 503);
+    drop(io);
+    check_empty(&server);
+}
+
+/// What clients of Engine.IO say goes to all plain WebSockets.
+struct Crowd(Room);
+
+impl Application for Crowd {
+    fn opened(&mut self, ctx: &mut Context<'_>, session: SessionId, _: Envelope) {
+        if ctx.request().is_some_and(|request| request.path() == "/ws") {
+            ctx.join(session, &self.0, Policy::Queue).unwrap();
+        }
+    }
+
+    fn message(&mut self, ctx: &mut Context<'_>, _: SessionId, message: Message<'_>) {
+        if let Message::Text(text) = message {
+            let _ = ctx.publish(&self.0, None, Data::Text(text.to_owned().into()), Emit::default());
+        }
+    }
+}
+
+#[test]
+fn a_long_body_dooms_nobody_who_reads() {
+    for cores in [1, 3] {
+        let crowd: AppFactory = Arc::new(|_| Box::new(Crowd(Room::plain("all").unwrap())));
+        let server = Server::with_app(cores, crowd, |options| {
+            options.heartbeat.interval = HOUR;
+            options.limits.send_buffer_bytes_max = 100_000;
+            options.limits.mailbox_messages_max = 64;
+        });
+        let mut readers = server.ws_on_each_core("/ws");
+        crate::harness::meet(&mut readers, |ws, text| ws.send_text(text), Ws::next_text);
+        let mut io = Io::engine(&server, Way::Polling);
+        // Frames of three bytes: more than an outbox holds, less than that and the kernel's buffers.
+        let messages = 45_000;
+        io.send_all(&vec!["4y"; messages]);
+        for ws in &mut readers {
+            for _ in 0..messages {
+                assert_eq!(ws.next_text(), "y");
+            }
+        }
+        assert_eq!(server.disconnects("slow_consumer"), 0);
+    }
+}
+
+#[test]
+fn big_documents_reach_clients_that_poll() {
+    on_one_and_three(|cores| {
+        let server = with(cores, App::Rooms, |_| {});
+        let document = |n: usize| format!("\"{}{}\"", n, "x".repeat(5 << 20));
+        server.document("big", &document(0));
+        for way in [Way::Polling, Way::Moved] {
+            let mut clients: Vec<Io> = (0..3)
+                .map(|_| Io::open(server.addr, "/engine.io/", Version::V4, way, "&feed=big&format=raw"))
+                .collect();
+            for io in &mut clients {
+                assert!(io.next_text() == format!("4{}", document(0)));
+            }
+            // Of several versions the newest is enough.
+            for n in 1..4 {
+                server.document("big", &document(n));
+            }
+            for io in &mut clients {
+                while io.next_text() != format!("4{}", document(3)) {}
+            }
+            server.document("big", &document(0));
+            for io in &mut clients {
+                assert!(io.next_text() == format!("4{}", document(0)));
+            }
+            clients.into_iter().for_each(Io::leave);
+        }
+        server.update("big", stentor_edge::FeedUpdate::Forget);
+        check_empty(&server);
+    });
+}
+
+// ---- ends ----
+
+#[test]
+fn every_client_is_told_when_the_server_goes_away() {
+    on_one_and_three(|cores| {
+        let server = echo(cores);
+        let mut waiting: Vec<Io> = (0..4).map(|_| Io::engine(&server, Way::Polling)).collect();
+        let absent: Vec<Io> = (0..4).map(|_| Io::engine(&server, Way::Polling)).collect();
+        let mut sockets: Vec<Io> =
+            [Way::Socket, Way::Moved].iter().map(|way| Io::socket(&server, *way)).collect();
+        sockets.iter_mut().for_each(|io| drop(io.connect("", json!(null))));
+        let moving = Io::engine(&server, Way::Polling);
+        let mut probe = moving.begin_upgrade();
+        probe.send_text("2probe");
+        assert_eq!(probe.next_text(), "3probe");
+        let before = server.metric("http_requests");
+        waiting.iter_mut().for_each(Io::begin_poll);
+        server.until_metric("http_requests", |requests| requests == before + 4);
+        server.drain(HOUR);
+        for io in &mut waiting {
+            let answer = io.end_poll();
+            let headers = (answer.header("retry-after"), answer.header("connection"));
+            assert_eq!((answer.status, headers), (503, ("1", "close")));
+        }
+        for io in &mut sockets {
+            assert_eq!(io.expect_end(), 1006);
+        }
+        assert_eq!(probe.next(), Seen::End);
+        drop((waiting, absent, sockets, moving, probe));
+        server.join();
+    });
+}
+
+#[test]
+fn a_client_that_gives_up_its_poll_is_gone() {
+    on_one_and_three(|cores| {
+        let server = echo(cores);
+        for version in VERSIONS {
+            for way in [0, 1] {
+                let io = Io::open(server.addr, "/engine.io/", version, Way::Polling, "");
+                server.until_metric("engineio_sessions", |clients| clients == 1);
+                let target = io.target("polling");
+                let mut poll = server.http();
+                poll.send(get(&target));
+                if way == 0 {
+                    poll.finish_sending();
+                    poll.expect_end();
+                } else {
+                    drop(poll);
+                }
+                server.until_metric("engineio_sessions", |clients| clients == 0);
+                check_gone(&server, &target);
+                drop(io);
+                // A connection that it posts over is none that carries it.
+                let mut io = Io::open(server.addr, "/engine.io/", version, Way::Polling, "");
+                io.send("4one");
+                let half = post(&io.target("polling"), "text/plain", b"1234567");
+                io.posts().send(&half[..half.len() - 3]);
+                io.posts().finish_sending();
+                io.posts().expect_end();
+                io.expect("4one");
+                io.cut();
+                server.until_metric("engineio_sessions", |clients| clients == 0);
+            }
+        }
+        check_empty(&server);
+    });
+}
+
+#[test]
+fn a_client_that_gives_up_an_answer_on_its_way_is_gone() {
+    let server = with(1, App::Rooms, |_| {});
+    server.document("big", &format!("\"{}\"", "x".repeat(32 << 20)));
+    let io = Io::open(server.addr, "/engine.io/", Version::V4, Way::Polling, "&feed=big&format=raw");
+    let mut poll = server.http();
+    poll.send(get(&io.target("polling")));
+    // It begins to arrive, and most of it can't be with the kernel.
+    let mut first = [0; 1];
+    crate::harness::read(poll.stream(), &mut first).unwrap();
+    server.until_metric("engineio_sessions", |clients| clients == 1);
+    drop(poll);
+    server.until_metric("engineio_sessions", |clients| clients == 0);
+    check_gone(&server, &io.target("polling"));
+}
+
+#[test]
+fn two_polls_at_once_end_the_session() {
+    on_one_and_three(|cores| {
+        let server = echo(cores);
+        for version in VERSIONS {
+            let mut io = Io::open(server.addr, "/engine.io/", version, Way::Polling, "");
+            let before = server.metric("http_requests");
+            io.begin_poll();
+            server.until_metric("http_requests", |requests| requests > before);
+            assert_eq!(refusal(&server.http().get(&io.target("polling"))), (400, 3));
+            assert_eq!(packets(version, &io.end_poll()), [Packet::Text("1".into())]);
+            check_gone(&server, &io.target("polling"));
+        }
+        check_empty(&server);
+    });
+}
+
+#[test]
+fn a_client_that_says_goodbye_is_gone_at_once() {
+    on_one_and_three(|cores| {
+        let server = echo(cores);
+        for version in VERSIONS {
+            for way in WAYS {
+                let mut io = Io::open(server.addr, "/engine.io/", version, way, "");
+                if way == Way::Polling {
+                    let before = server.metric("http_requests");
+                    io.begin_poll();
+                    server.until_metric("http_requests", |requests| requests > before);
+                    io.send("1");
+                    assert_eq!(packets(version, &io.end_poll()), [Packet::Text("6".into())]);
+                    check_gone(&server, &io.target("polling"));
+                } else {
+                    io.send("1");
+                    assert_eq!(io.expect_end(), 1000);
+                }
+                drop(io);
+                check_empty(&server);
+            }
+        }
+    });
+}
+
+// ---- bodies ----
+
+#[test]
+fn bodies_come_in_every_shape() {
+    on_one_and_three(|cores| {
+        let server = with(cores, App::Echo, |options| options.limits.message_bytes_max = 1_000);
+        let mut io = Io::engine(&server, Way::Polling);
+        let target = io.target("polling");
+        let head = format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n");
+        // In chunks, each byte by itself.
+        let chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n3\r\n4ch\r\n4\r\nunks\r\n0\r\n\r\n");
+        let conn = io.posts();
+        for byte in chunked.bytes() {
+            conn.send([byte]);
+        }
+        assert_eq!(conn.response().text(), "ok");
+        // Asked for first.
+        conn.send(format!("{head}Expect: 100-continue\r\nContent-Length: 4\r\n\r\n"));
+        assert_eq!(conn.response().status, 100);
+        conn.send("4exp");
+        assert_eq!(conn.response().text(), "ok");
+        // Several requests in one write.
+        let three = [b"4a", b"4b", b"4c"].map(|body| post(&target, "text/plain", body)).concat();
+        conn.send(&three);
+        for _ in 0..3 {
+            assert_eq!(conn.response().text(), "ok");
+        }
+        for expect in ["4chunks", "4exp", "4a", "4b", "4c"] {
+            io.expect(expect);
+        }
+        // Too long by what it says, and by what comes: the connection ends, the session doesn't.
+        let mut http = server.http();
+        http.send(format!("{head}Content-Length: 1001\r\n\r\n"));
+        let answer = http.response();
+        assert_eq!((answer.status, answer.text(), answer.header("connection")), (413, "", "close"));
+        http.expect_end();
+        let mut http = server.http();
+        http.send(format!("{head}Transfer-Encoding: chunked\r\n\r\n3e9\r\n{}", "x".repeat(1001)));
+        assert_eq!(http.response().status, 413);
+        http.rest();
+        let mut http = server.http();
+        http.send(format!("{head}Transfer-Encoding: chunked\r\n\r\nnonsense\r\n"));
+        assert_eq!(http.response().status, 400);
+        http.expect_end();
+        io.send(&format!("4{}", "x".repeat(999)));
+        assert_eq!(io.next_text().len(), 1_000);
+        // A body of nothing is none of the protocol's, and ends it.
+        io.posts().send(post(&target, "text/plain", b""));
+        assert_eq!(refusal(&io.posts().response()), (400, 3));
+        check_gone(&server, &target);
+        drop(io);
+        check_empty(&server);
+    });
+}
+
+#[test]
+fn a_body_that_doesnt_end_has_its_time() {
+    let server = with(1, App::Echo, |options| options.limits.idle_timeout = Duration::from_millis(50));
+    let io = Io::engine(&server, Way::Polling);
+    let request = post(&io.target("polling"), "text/plain", b"4hello");
+    let mut http = server.http();
+    http.send(&request[..request.len() - 1]);
+    http.expect_end();
+    assert_eq!(server.metric("engineio_sessions"), 1);
+}
+
+#[test]
+fn bad_bodies_end_the_session() {
+    on_one_and_three(|cores| {
+        let server = with(cores, App::Echo, |options| options.engine.packets_max = 3);
+        for (version, body) in [
+            (Version::V4, "abc"),
+            (Version::V4, "4a\u{1e}"),
+            (Version::V4, "4a\u{1e}4b\u{1e}4c\u{1e}4d"),
+            (Version::V4, "b~~~~"),
+            (Version::V3, "abc"),
+            (Version::V3, "9:4a"),
+            (Version::V3, "2:4a2:4b2:4c2:4d"),
+        ] {
+            let mut io = Io::open(server.addr, "/engine.io/", version, Way::Polling, "");
+            let before = server.metric("http_requests");
+            io.begin_poll();
+            server.until_metric("http_requests", |requests| requests > before);
+            let request = post(&io.target("polling"), "text/plain", body.as_bytes());
+            io.posts().send(&request);
+            assert_eq!(refusal(&io.posts().response()), (400, 3), "{body}");
+            assert_eq!(packets(version, &io.end_poll()), [Packet::Text("1".into())], "{body}");
+            check_gone(&server, &io.target("polling"));
+        }
+        check_empty(&server);
+    });
+}
+
+#[test]
+fn bytes_travel_both_ways() {
+    on_one_and_three(|cores| {
+        let server = echo(cores);
+        for version in VERSIONS {
+            for way in WAYS {
+                let mut io = Io::open(server.addr, "/engine.io/", version, way, "");
+                for bytes in [&b""[..], b"\0", b"4", b"\x04\x1e\xff", &[0x80; 100_000]] {
+                    io.send_binary(bytes);
+                    assert_eq!(io.next(), Packet::Binary(bytes.to_vec()), "{version:?} {way:?}");
+                }
+                for text in ["", "é€😀", "\u{2028}\"\\", "\0"] {
+                    io.send(&format!("4{text}"));
+                    io.expect(&format!("4{text}"));
+                }
+                // Who can't read bytes gets base64.
+                let mut io = Io::open(server.addr, "/engine.io/", version, Way::Polling, "&b64=1");
+                io.send_binary(b"\x00\xff");
+                io.begin_poll();
+                let expect = if version == Version::V4 { "bAP8=" } else { "6:b4AP8=" };
+                assert_eq!(io.end_poll().text(), expect);
+            }
+        }
+    });
+}
+
+#[test]
+fn scripts_and_forms() {
+    on_one_and_three(|cores| {
+        let server = echo(cores);
+        for version in VERSIONS {
+            let number = if version == Version::V4 { 4 } else { 3 };
+            let base = format!("/engine.io/?EIO={number}&transport=polling&j=7");
+            let mut http = server.http();
+            let script = |answer: &Response| {
+                assert_eq!(answer.header("content-type"), "text/javascript; charset=UTF-8");
+                let text = answer.text().strip_prefix("___eio[7](").unwrap().strip_suffix(");").unwrap();
+                serde_json::from_str::<String>(text).unwrap()
+            };
+            let open = script(&http.get(&base));
+            let open = &open[open.find('{').unwrap()..];
+            let open: serde_json::Value = serde_json::from_str(open).unwrap();
+            assert_eq!(open["upgrades"], json!(["websocket"]));
+            let target = format!("{base}&sid={}", open["sid"].as_str().unwrap());
+            // As a form has it: percent-encoded, with line breaks doubled by the client.
+            let payload =
+                if version == Version::V4 { "4a%3D%26+%C3%A9%5Cn" } else { "7:4a%3D%26+%C3%A9%5Cn" };
+            let form = "application/x-www-form-urlencoded";
+            http.send(post(&target, form, format!("d={payload}").as_bytes()));
+            assert_eq!(http.response().text(), "ok");
+            let answer = script(&http.get(&target));
+            assert!(answer.ends_with("4a=& é\n"), "{answer:?}");
+            http.send(post(&target, form, b"e=4a"));
+            assert_eq!(refusal(&http.response()), (400, 3));
+            check_gone(&server, &target);
+        }
+        for bad in ["", "-1", "x", "%3Cscript%3E", "4294967296"] {
+            let answer = server.http().get(&format!("/engine.io/?EIO=4&transport=polling&j={bad}"));
+            assert_eq!(refusal(&answer), (400, 3), "{bad}");
+        }
+    });
+}
+
+// ---- pages of other origins, cookies ----
+
+#[test]
+fn pages_of_allowed_origins_may_read_and_others_may_not() {
+    let server = with(3, App::Echo, |options| {
+        options.origins = Origins::parse(&["https://*.example.com"]).unwrap();
+    });
+    let handshake = "/engine.io/?EIO=4&transport=polling";
+    let ask = |method: &str, target: &str, origin: &str, more: &str| {
+        let mut http = server.http();
+        http.send(format!("{method} {target} HTTP/1.1\r\nHost: a\r\nOrigin: {origin}\r\n{more}\r\n"));
+        http.response()
+    };
+    let good = "https://www.example.com";
+    let answer = ask("GET", handshake, good, "");
+    let allowed = |answer: &Response| {
+        let headers = ["access-control-allow-origin", "access-control-allow-credentials"];
+        headers.map(|name| answer.header(name).to_owned())
+    };
+    assert_eq!((answer.status, allowed(&answer)), (200, [good.to_owned(), "true".to_owned()]));
+    assert!(answer.header("vary").eq_ignore_ascii_case("origin"));
+    let open: serde_json::Value = serde_json::from_str(&answer.text()[1..]).unwrap();
+    let target = format!("{handshake}&sid={}", open["sid"].as_str().unwrap());
+    let body = "Content-Type: text/plain\r\nContent-Length: 3\r\n\r\n4hi";
+    let mut http = server.http();
+    http.send(format!("POST {target} HTTP/1.1\r\nHost: a\r\nOrigin: {good}\r\n{body}"));
+    let answer = http.response();
+    assert_eq!((answer.text(), allowed(&answer)), ("ok", [good.to_owned(), "true".to_owned()]));
+    let answer = ask("GET", &target, good, "");
+    assert_eq!((answer.text(), allowed(&answer)), ("4hi", [good.to_owned(), "true".to_owned()]));
+    // Errors can be read, too.
+    let answer = ask("GET", "/engine.io/?EIO=4&transport=x", good, "");
+    assert_eq!((refusal(&answer), allowed(&answer)), ((400, 0), [good.to_owned(), "true".to_owned()]));
+    // The browser asks before.
+    let asks = "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: x-token\r\n";
+    let answer = ask("OPTIONS", &target, good, asks);
+    assert_eq!((answer.status, allowed(&answer)), (204, [good.to_owned(), "true".to_owned()]));
+    assert_eq!(answer.header("access-control-allow-headers"), "x-token");
+    assert_eq!(answer.header("access-control-allow-methods"), "GET,POST");
+    for method in ["GET", "POST", "OPTIONS"] {
+        let answer = ask(method, &target, "https://evil.test", "Content-Length: 0\r\n");
+        // A page may read why it is refused, if it asks with a POST.
+        let reads = if method == "POST" { "https://evil.test" } else { "" };
+        assert_eq!((answer.status, allowed(&answer)), (403, [reads.to_owned(), String::new()]));
+    }
+    let upgrade = format!("{handshake}&x=").replace("polling", "websocket");
+    assert_eq!(Ws::open(server.addr, &upgrade, &[("Origin", good)], false).err(), None);
+    assert_eq!(Ws::open(server.addr, &upgrade, &[("Origin", "https://evil.test")], false).err(), Some(403));
+}
+
+/// Lets in by the query: at once, later or never.
+struct Porter {
+    waiting: Vec<(RequestId, bool)>,
+}
+
+impl Application for Porter {
+    fn connect(&mut self, ctx: &mut Context<'_>, request: &Request<'_>) -> Connect {
+        let headers = vec![
+            ("Set-Cookie".to_owned(), "a=1; Path=/".to_owned()),
+            ("Set-Cookie".to_owned(), "b=2".to_owned()),
+        ];
+        let refusal = Connect::Refuse { status: 403, message: "not you".into() };
+        match request.query() {
+            query if query.contains("never") => refusal,
+            query if query.contains("later") => {
+                self.waiting.push((ctx.request_id().unwrap(), query.contains("later=yes")));
+                Connect::Pending
+            }
+            query if query.contains("answer") => {
+                // One that connects answers those that wait.
+                for (request, admitted) in self.waiting.drain(..) {
+                    let answer =
+                        if admitted { Connect::AcceptWith(headers.clone()) } else { refusal.clone() };
+                    ctx.admit(request, answer);
+                }
+                Connect::Accept
+            }
+            _ => Connect::AcceptWith(headers),
+        }
+    }
+
+    fn message(&mut self, ctx: &mut Context<'_>, session: SessionId, message: Message<'_>) {
+        ctx.send(session, message);
+    }
+}
+
+fn porter(set: impl FnOnce(&mut Options)) -> Server {
+    Server::with_app(1, Arc::new(|_| Box::new(Porter { waiting: Vec::new() })), set)
+}
+
+fn cookies(response: &Response) -> Vec<&str> {
+    let headers = response.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
+    headers.map(|(_, value)| value.as_str()).collect()
+}
+
+#[test]
+fn headers_of_the_first_answer() {
+    let server = porter(|options| options.engine.cookie = Some("io".into()));
+    let answer = server.http().get("/engine.io/?EIO=4&transport=polling");
+    let open: serde_json::Value = serde_json::from_str(&answer.text()[1..]).unwrap();
+    let sid = open["sid"].as_str().unwrap();
+    let own = format!("io={sid}; Path=/; HttpOnly; SameSite=Lax");
+    assert_eq!(cookies(&answer), ["a=1; Path=/", "b=2", &own]);
+    // The first only.
+    let target = format!("/engine.io/?EIO=4&transport=polling&sid={sid}");
+    let mut http = server.http();
+    http.send(post(&target, "text/plain", b"4x"));
+    assert_eq!(cookies(&http.response()), <[&str; 0]>::default());
+    assert_eq!(cookies(&http.get(&target)), <[&str; 0]>::default());
+    let ws = server.ws("/engine.io/?EIO=4&transport=websocket");
+    let cookies: Vec<&str> = ws.head.lines().filter(|line| line.starts_with("Set-Cookie: ")).collect();
+    assert_eq!(cookies[..2], ["Set-Cookie: a=1; Path=/", "Set-Cookie: b=2"]);
+    assert!(cookies[2].starts_with("Set-Cookie: io="));
+}
+
+#[test]
+fn admission_may_take_its_time() {
+    let server = porter(|_| {});
+    let polling = "/engine.io/?EIO=4&transport=polling";
+    let upgrade = |query: &str| {
+        format!(
+            "GET /engine.io/?EIO=4&transport=websocket&{query} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
+             Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: \
+             dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+    };
+    let received = server.metric("received_bytes");
+    let mut bytes = 0;
+    let mut begin = |request: String| {
+        let mut http = server.http();
+        http.send(&request);
+        bytes += request.len() as u64;
+        server.until_metric("received_bytes", |now| now == received + bytes);
+        http
+    };
+    // The second request waits for the first one's admission.
+    let two = get(&format!("{polling}&later=yes")) + &get("/healthz");
+    let mut polled = [begin(two), begin(get(&format!("{polling}&later=no")))];
+    let [yes, no] = [begin(upgrade("later=yes")), begin(upgrade("later=no"))];
+    // Who has finished sending still gets an answer, but no WebSocket that nobody would watch over.
+    let mut last = begin(get(&format!("{polling}&later=yes&last")));
+    let mut half = begin(upgrade("later=yes&half"));
+    last.finish_sending();
+    half.finish_sending();
+    assert_eq!(server.http().get(&format!("{polling}&answer")).status, 200);
+    let answer = polled[0].response();
+    assert_eq!((answer.status, cookies(&answer)), (200, vec!["a=1; Path=/", "b=2"]));
+    assert_eq!(polled[0].response().text(), "ok\n");
+    assert_eq!(refusal(&polled[1].response()), (403, 4));
+    let mut ws = Ws::answered(yes.into_stream(), None).ok().unwrap();
+    assert!(ws.head.contains("Set-Cookie: a=1"));
+    assert!(ws.next_text().starts_with("0{"));
+    ws.send_text("4hello");
+    assert_eq!(ws.next_text(), "4hello");
+    assert_eq!(Ws::answered(no.into_stream(), None).err(), Some(403));
+    assert_eq!(last.response().status, 200);
+    last.expect_end();
+    assert!(half.rest().starts_with(b"HTTP/1.1 101"));
+    // Three that poll, one that has a WebSocket.
+    server.until_metric("engineio_sessions", |clients| clients == 4);
+    assert_eq!(refusal(&server.http().get(&format!("{polling}&never"))), (403, 4));
+}
+
+#[test]
+fn admission_that_never_comes_has_its_time() {
+    let server = porter(|options| options.limits.request_timeout = Duration::from_millis(50));
+    for transport in ["polling", "websocket"] {
+        let target = format!("/engine.io/?EIO=4&transport={transport}&later=yes");
+        let status = if transport == "polling" {
+            server.http().get(&target).status
+        } else {
+            Ws::open(server.addr, &target, &[], false).err().unwrap()
+        };
+        assert_eq!(status, 504);
+    }
+    // Answered after that, nothing comes of it.
+    assert_eq!(server.http().get("/engine.io/?EIO=4&transport=polling&answer").status, 200);
+    server.until_metric("engineio_sessions", |clients| clients == 1);
+}
+
+// ---- heartbeats ----
+
+fn heartbeats(interval: Duration, timeout: Duration) -> impl Fn(&mut Options) {
+    move |options| {
+        options.app = App::Echo;
+        options.heartbeat.interval = interval;
+        options.heartbeat.timeout = timeout;
+    }
+}
+
+#[test]
+fn the_server_pings_clients_of_version_4_and_ends_those_that_dont_answer() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, heartbeats(Duration::from_millis(20), HOUR));
+        for way in WAYS {
+            let mut io = Io::engine(&server, way);
+            assert_eq!((&io.open["pingInterval"], &io.open["pingTimeout"]), (&json!(20), &json!(3_600_000)));
+            for _ in 0..3 {
+                io.expect_ping();
+                io.send("3");
+            }
+            io.send("4alive");
+            io.expect("4alive");
+            io.send("1");
+        }
+        check_empty(&server);
+        let time = Duration::from_secs(1);
+        let server = Server::start(cores, heartbeats(time, time));
+        for way in WAYS {
+            let mut io = Io::engine(&server, way);
+            io.ignore_pings();
+            let before = server.disconnects("heartbeat_timeout");
+            io.expect_ping();
+            if way == Way::Polling {
+                crate::harness::until("the end of a silent client", || {
+                    server.disconnects("heartbeat_timeout") > before
+                });
+                check_gone(&server, &io.target("polling"));
+            } else {
+                // Without a Close frame, so that it reconnects.
+                assert_eq!(io.expect_end(), 1006);
+            }
+            assert_eq!(server.disconnects("heartbeat_timeout"), before + 1);
+        }
+        check_empty(&server);
+    });
+}
+
+#[test]
+fn clients_of_version_3_ping_and_who_doesnt_is_ended() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, heartbeats(HOUR, HOUR));
+        for way in WAYS {
+            let mut io = Io::open(server.addr, "/engine.io/", Version::V3, way, "");
+            io.send("2");
+            io.expect("3");
+            io.send("2hello");
+            io.expect("3hello");
+            // What only the other side may say.
+            io.send("3");
+            let code = io.expect_end();
+            assert!(code == 1002 || code == 400, "{code}");
+        }
+        let time = Duration::from_secs(1);
+        let server = Server::start(cores, heartbeats(time, time));
+        for way in WAYS {
+            let before = server.disconnects("heartbeat_timeout");
+            let mut io = Io::open(server.addr, "/engine.io/", Version::V3, way, "");
+            if way == Way::Polling {
+                crate::harness::until("the end of a silent client", || {
+                    server.disconnects("heartbeat_timeout") > before
+                });
+                check_gone(&server, &io.target("polling"));
+            } else {
+                // Without a Close frame, so that it reconnects.
+                assert_eq!(io.expect_end(), 1006);
+            }
+        }
+        check_empty(&server);
+    });
+}
+
+#[test]
+fn only_one_side_pings() {
+    on_one_and_three(|cores| {
+        let server = echo(cores);
+        for way in WAYS {
+            let mut io = Io::engine(&server, way);
+            io.send("2");
+            let code = io.expect_end();
+            assert!(code == 1002 || code == 400, "{code}");
+            let mut io = Io::engine(&server, way);
+            // A pong that nobody asked for is none of anybody's business.
+            io.send("3");
+            io.send("4still here");
+            io.expect("4still here");
+        }
+    });
+}
+
+#[test]
+fn a_message_over_the_limit_ends_a_websocket_with_1009() {
+    let server = with(1, App::Echo, |options| options.limits.message_bytes_max = 1_000);
+    let mut io = Io::engine(&server, Way::Moved);
+    io.send(&format!("4{}", "x".repeat(1_000)));
+    let closed = io.ws().next();
+    assert_eq!(closed, Seen::Closed(1009, String::new()));
+    check_empty(&server);
+}
+
+#[test]
+fn clients_that_are_too_old_are_told_what_is_spoken() {
+    let server = echo(1);
+    for (target, says) in [
+        ("/socket.io/1/?t=1", "use socket.io-client 1 or newer"),
+        ("/socket.io/1/websocket/1234", "use socket.io-client 1 or newer"),
+        ("/socket.io/?EIO=2&transport=polling", "protocols 4 and 3 are spoken here"),
+        ("/engine.io/?EIO=1&transport=websocket", "protocols 4 and 3 are spoken here"),
+    ] {
+        let answer = server.http().get(target);
+        assert_eq!(answer.status, 400, "{target}");
+        assert!(answer.text().contains(says), "{target}: {}", answer.text());
+    }
+}

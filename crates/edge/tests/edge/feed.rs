@@ -1,0 +1,469 @@
+//! `GET /feed/KEY`: held until there is an answer, on the core that is the key's home.
+
+use crate::harness::{Http, Server, on_one_and_three, until};
+use std::time::Duration;
+use stentor_edge::{FeedUpdate, Origins};
+use stentor_hub::{Document, FeedState, Requester};
+
+fn request(target: &str, headers: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: a.test\r\n{headers}\r\n")
+}
+
+#[test]
+fn a_cold_key_holds_the_answer_until_there_is_a_document() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut http = server.http();
+        http.send(request("/feed/matches/8", ""));
+        server.wait_wanted("matches/8", true);
+        server.document("matches/8", r#"{"goals":1}"#);
+        let answer = http.response();
+        assert_eq!((answer.status, answer.text()), (200, r#"{"goals":1}"#));
+        assert_eq!(answer.header("content-type"), "application/json");
+        assert_eq!(answer.header("cache-control"), "no-cache");
+        assert_eq!(answer.header("vary"), "Origin");
+        // A page from an upstream is no page of this server: its scripts don't run, and its origin is its own.
+        assert_eq!(answer.header("content-security-policy"), "sandbox");
+        assert_eq!(answer.header("x-content-type-options"), "nosniff");
+        assert!(!answer.header("etag").is_empty());
+        server.wait_wanted("matches/8", false);
+        // Now it is known, until it is forgotten.
+        assert_eq!(http.get("/feed/matches/8").text(), r#"{"goals":1}"#);
+        server.wait_wanted("matches/8", false);
+        server.update("matches/8", FeedUpdate::Forget);
+        server.until_metric("topics", |topics| topics == 0);
+        http.send(request("/feed/matches/8", ""));
+        server.wait_wanted("matches/8", true);
+        // Forgetting what is wanted again does nothing.
+        server.update("matches/8", FeedUpdate::Forget);
+        server.document("matches/8", "2");
+        assert_eq!(http.response().text(), "2");
+        drop(http);
+        server.wait_wanted("matches/8", false);
+        server.update("matches/8", FeedUpdate::Forget);
+        server.check_empty();
+    });
+}
+
+#[test]
+fn what_is_no_json_is_served_as_it_is() {
+    let server = Server::start(1, |_| {});
+    let body = vec![0xff; 200_000];
+    let document =
+        Document { body: body.clone().into(), json: false, content_type: "application/x-bytes".into() };
+    server.update("k", FeedUpdate::Document(document));
+    let answer = server.http().get("/feed/k");
+    assert_eq!((answer.status, answer.header("content-type")), (200, "application/x-bytes"));
+    assert!(answer.body == body);
+    server.document("k", "");
+    assert_eq!(server.http().get("/feed/k").body, b"");
+}
+
+#[test]
+fn a_key_that_is_lost_is_answered_404() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut waiting: Vec<Http> = (0..6).map(|_| server.http()).collect();
+        for http in &mut waiting {
+            http.send(request("/feed/nobody", ""));
+        }
+        server.wait_wanted("nobody", true);
+        server.state("nobody", FeedState::NotFound, "the upstream says 404");
+        for http in &mut waiting {
+            let answer = http.response();
+            assert_eq!((answer.status, answer.text()), (404, "the upstream says 404\n"));
+            assert_eq!(answer.header("cache-control"), "no-store");
+            assert_eq!(http.get("/healthz").status, 200);
+        }
+        server.until_metric("http_request_errors", |errors| errors == 6);
+        // Until the control plane forgets, it stays lost; then it is asked anew.
+        assert_eq!(waiting[0].get("/feed/nobody").status, 404);
+        server.wait_wanted("nobody", false);
+        server.update("nobody", FeedUpdate::Forget);
+        server.until_metric("topics", |topics| topics == 0);
+        waiting[0].send(request("/feed/nobody", ""));
+        server.wait_wanted("nobody", true);
+        server.document("nobody", "1");
+        assert_eq!(waiting[0].response().text(), "1");
+    });
+}
+
+#[test]
+fn a_failed_first_fetch_is_answered_502_with_its_cause() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut waiting: Vec<Http> = (0..6).map(|_| server.http()).collect();
+        for http in &mut waiting {
+            http.send(request("/feed/k", ""));
+        }
+        server.wait_wanted("k", true);
+        server.state("k", FeedState::Stale, "the upstream answered 500");
+        for http in &mut waiting {
+            let answer = http.response();
+            assert_eq!((answer.status, answer.text()), (502, "the upstream answered 500\n"));
+            assert_eq!(answer.header("cache-control"), "no-store");
+            assert_eq!(answer.header("content-security-policy"), "sandbox");
+            assert_eq!(http.get("/healthz").status, 200);
+        }
+        server.until_metric("http_request_errors", |errors| errors == 6);
+        // The cause is known until the next fetch, so no request waits for that fetch.
+        assert_eq!(waiting[0].get("/feed/k").status, 502);
+        server.state("k", FeedState::Stale, "the upstream answered 401");
+        until_text(&mut waiting[1], "/feed/k", "the upstream answered 401\n");
+        server.document("k", "1");
+        until_text(&mut waiting[2], "/feed/k", "1");
+        // A feed with a document is answered with it, stale or not.
+        server.state("k", FeedState::Stale, "the upstream answered 500");
+        assert_eq!(waiting[3].get("/feed/k").status, 200);
+    });
+}
+
+/// A requester of a key without a state, as reported to the control plane.
+fn requester(server: &Server, key: &str) -> Requester {
+    let mut found = None;
+    until("a requester", || {
+        let all = server.plane().take_wanted();
+        let wanted = all.iter().find(|wanted| wanted.key.as_str() == key && wanted.wanted);
+        found = wanted.and_then(|wanted| wanted.requesters.first().copied());
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+#[test]
+fn a_key_can_be_refused_to_one_session_alone() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut http = server.http();
+        http.send(request("/feed/cold", ""));
+        let first = requester(&server, "cold");
+        assert_eq!(first.source, u64::from(u32::from_be_bytes([127, 0, 0, 1])));
+        // Other requesters of the same key are reported too, on any core.
+        let mut others = Vec::new();
+        let mut requesters = vec![first];
+        for _ in 0..6 {
+            others.push(server.ws("/ws?feed=cold"));
+            let next = requester(&server, "cold");
+            assert!(!requesters.contains(&next));
+            requesters.push(next);
+        }
+        server.update("cold", FeedUpdate::Refuse(first));
+        let answer = http.response();
+        assert_eq!(answer.status, 429, "{}", answer.text());
+        assert!(answer.text().contains("limits.cold_keys_max"), "{}", answer.text());
+        // A WebSocket learns it by an error without an id.
+        server.update("cold", FeedUpdate::Refuse(requesters[1]));
+        let mut refused = others.remove(0);
+        assert_eq!(refused.next_json()["type"], "welcome");
+        let error = refused.next_json();
+        assert_eq!(
+            (&error["code"], &error["retry"]),
+            (&"too_many_cold_keys".into(), &true.into()),
+            "{error}"
+        );
+        // The others wait on.
+        server.document("cold", "1");
+        for ws in &mut others {
+            assert_eq!(ws.next_json()["type"], "welcome");
+            assert_eq!(ws.next_json()["type"], "snapshot");
+        }
+        // A known key is refused to nobody.
+        server.update("cold", FeedUpdate::Refuse(requesters[2]));
+        server.document("cold", "2");
+        assert_eq!(others[0].next_json()["offset"], 2);
+    });
+}
+
+/// Asks until the answer has this text: an update of the control plane takes a moment.
+fn until_text(http: &mut Http, target: &str, text: &str) {
+    until(&format!("{target} to be {text:?}"), || http.get(target).text() == text);
+}
+
+#[test]
+fn a_key_that_ended_without_a_document_is_answered_404() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut http = server.http();
+        http.send(request("/feed/never", ""));
+        server.wait_wanted("never", true);
+        server.state("never", FeedState::Complete, "the upstream says 410");
+        let answer = http.response();
+        assert_eq!((answer.status, answer.text()), (404, "the upstream says 410\n"));
+        // Who comes later isn't kept waiting either.
+        assert_eq!(http.get("/feed/never").status, 404);
+        // With a document, that is the answer.
+        server.document("once", "1");
+        let tag = http.get("/feed/once").header("etag").to_owned();
+        server.state("once", FeedState::Complete, "the upstream says 410");
+        assert_eq!(http.get("/feed/once").text(), "1");
+        assert_eq!(server.http().get("/feed/once").text(), "1");
+        http.send(request("/feed/once", &format!("If-None-Match: {tag}\r\n")));
+        assert_eq!(http.response().status, 304);
+    });
+}
+
+#[test]
+fn an_upstream_that_does_not_answer_in_time_is_told_504() {
+    let time = Duration::from_millis(50);
+    let server = Server::start(3, |options| options.limits.request_timeout = time);
+    let mut http = server.http();
+    for key in ["a", "b", "c", "d"] {
+        let answer = http.get(&format!("/feed/{key}"));
+        assert_eq!((answer.status, answer.header("connection")), (504, "keep-alive"));
+        assert_eq!(answer.header("cache-control"), "no-store");
+        server.wait_wanted(key, false);
+    }
+    assert_eq!(http.get("/healthz").status, 200);
+    server.document("a", "1");
+    assert_eq!(http.get("/feed/a").text(), "1");
+}
+
+#[test]
+fn entity_tags_and_head() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        server.document("k", "[1,2]");
+        let mut http = server.http();
+        let tag = http.get("/feed/k").header("etag").to_owned();
+        let check = |http: &mut Http, if_none_match: &str, status: u16, body: &str| {
+            http.send(request("/feed/k", &format!("If-None-Match: {if_none_match}\r\n")));
+            let answer = http.response();
+            assert_eq!((answer.status, answer.text()), (status, body), "{if_none_match}");
+            answer.header("etag").to_owned()
+        };
+        assert_eq!(check(&mut http, &tag, 304, ""), tag);
+        check(&mut http, &format!("\"other\", W/{tag}"), 304, "");
+        check(&mut http, "*", 304, "");
+        check(&mut http, "\"other\"", 200, "[1,2]");
+        http.send("HEAD /feed/k HTTP/1.1\r\nHost: a\r\n\r\n");
+        let head = http.response_to(true);
+        assert_eq!((head.status, head.header("content-length"), head.header("etag")), (200, "5", &*tag));
+        // The same bytes are the same version; others aren't.
+        server.document("k", "[1,2]");
+        check(&mut http, &tag, 304, "");
+        server.document("k", "[1,3]");
+        assert_ne!(check(&mut http, &tag, 200, "[1,3]"), tag);
+    });
+}
+
+#[test]
+fn wait_holds_the_answer_until_there_is_another_version() {
+    on_one_and_three(|cores| {
+        let time = Duration::from_millis(100);
+        let server = Server::start(cores, |options| options.limits.request_timeout = time);
+        let mut http = server.http();
+        server.document("k", "1");
+        let tag = http.get("/feed/k").header("etag").to_owned();
+        // Nothing new: as soon as the time is over, and the client asks again.
+        let answer = http.get(&format!("/feed/k?wait={}", tag.replace('"', "%22")));
+        assert_eq!((answer.status, answer.header("etag")), (304, &*tag));
+        let bare = tag.trim_matches('"');
+        assert_eq!(http.get(&format!("/feed/k?wait={bare}")).status, 304);
+        assert_eq!(http.get("/feed/k?wait=other").text(), "1");
+    });
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut http = server.http();
+        server.document("k", "1");
+        let tag = http.get("/feed/k").header("etag").trim_matches('"').to_owned();
+        server.wait_wanted("k", false);
+        http.send(request(&format!("/feed/k?wait={tag}"), ""));
+        server.wait_wanted("k", true);
+        server.document("k", "2");
+        let answer = http.response();
+        assert_eq!((answer.status, answer.text()), (200, "2"));
+        assert_ne!(answer.header("etag").trim_matches('"'), tag);
+        // The end of a feed ends the wait.
+        let tag = answer.header("etag").trim_matches('"').to_owned();
+        server.wait_wanted("k", false);
+        http.send(request(&format!("/feed/k?wait={tag}"), ""));
+        server.wait_wanted("k", true);
+        server.state("k", FeedState::NotFound, "gone");
+        let answer = http.response();
+        assert_eq!((answer.status, answer.header("etag")), (404, ""));
+    });
+}
+
+#[test]
+fn pages_of_other_origins_read_if_they_are_allowed() {
+    let server = Server::start(1, |options| {
+        options.origins = Origins::parse(&["https://*.example.com"]).unwrap();
+    });
+    server.document("k", "1");
+    let check = |origin: &str, status: u16, allowed: &str| {
+        let mut http = server.http();
+        http.send(request("/feed/k", origin));
+        let answer = http.response();
+        assert_eq!(answer.status, status, "{origin}");
+        assert_eq!(answer.header("access-control-allow-origin"), allowed, "{origin}");
+        assert_eq!(answer.header("vary"), "Origin", "{origin}");
+        // Without it a page couldn't say what it has.
+        let exposed = if allowed.is_empty() { "" } else { "ETag, Retry-After, WWW-Authenticate" };
+        assert_eq!(answer.header("access-control-expose-headers"), exposed, "{origin}");
+    };
+    check("", 200, "");
+    check("Origin: http://a.test\r\n", 200, "http://a.test");
+    check("Origin: https://www.example.com\r\n", 200, "https://www.example.com");
+    check("Origin: https://evilexample.com\r\n", 403, "");
+    check("Origin: null\r\n", 403, "");
+    check("Origin: \r\n", 403, "");
+    check("Origin: https://www.example.com\u{e9}\r\n", 403, "");
+    assert_eq!(server.metric("origins_refused"), 4);
+    // An error is readable for those pages too.
+    server.state("lost", FeedState::NotFound, "no");
+    let mut http = server.http();
+    http.send(request("/feed/lost", "Origin: https://www.example.com\r\n"));
+    assert_eq!(http.response().header("access-control-allow-origin"), "https://www.example.com");
+}
+
+/// Keep-alive connections whose requests belong to different cores: nothing is lost or reordered.
+#[test]
+fn a_connection_moves_to_the_core_of_each_request() {
+    moves(Server::start(3, |_| {}), 100);
+}
+
+#[test]
+fn a_connection_moves_between_threads() {
+    moves(Server::on_sockets(3, |_| {}), 100);
+}
+
+/// Rings that are full most of the time: then a request is answered where it is.
+#[test]
+fn a_connection_that_can_not_move_is_served_where_it_is() {
+    moves(Server::start(3, |options| options.limits.mailbox_messages_max = 1), 10);
+}
+
+fn moves(server: Server, moves_min: u64) {
+    let keys: Vec<String> = (0..40).map(|n| format!("k/{n}")).collect();
+    for key in &keys {
+        server.document(key, &format!("\"document of {key}\""));
+    }
+    let check = |http: &mut Http, key: &str| {
+        let answer = http.response();
+        assert_eq!((answer.status, answer.text()), (200, &*format!("\"document of {key}\"")));
+    };
+    // One after the other.
+    let mut clients: Vec<Http> = (0..6).map(|_| server.http()).collect();
+    for key in &keys {
+        for http in &mut clients {
+            http.send(request(&format!("/feed/{key}"), ""));
+        }
+        for http in &mut clients {
+            check(http, key);
+        }
+    }
+    let moved = server.metric("connections_migrated");
+    assert!(moved > moves_min, "{moved} moves for 6 connections, 40 keys and 3 cores");
+    // Pipelined, together with requests that any core answers.
+    for http in &mut clients {
+        for key in &keys {
+            http.send(request(&format!("/feed/{key}"), "") + &request("/healthz", ""));
+        }
+    }
+    for http in &mut clients {
+        for key in &keys {
+            check(http, key);
+            assert_eq!(http.response().text(), "ok\n");
+        }
+    }
+    // In pieces.
+    let all: String = keys.iter().map(|key| request(&format!("/feed/{key}"), "")).collect();
+    let http = &mut clients[0];
+    for byte in all.as_bytes().chunks(7) {
+        http.send(byte);
+    }
+    for key in &keys {
+        check(http, key);
+    }
+    server.until_metric("connections", |connections| connections == 6);
+    drop(clients);
+    for key in &keys {
+        server.wait_wanted(key, false);
+        server.update(key, FeedUpdate::Forget);
+    }
+    server.check_empty();
+}
+
+/// What belongs to one request never reaches another one on the same connection, cold or not, answered at
+/// once or late.
+#[test]
+fn cold_keys_pipelined_over_one_connection_are_answered_in_order() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut http = server.http();
+        let keys: Vec<String> = (0..30).map(|n| format!("cold{n}")).collect();
+        http.send(keys.iter().map(|key| request(&format!("/feed/{key}"), "")).collect::<String>());
+        http.send("HEAD /nothing HTTP/1.1\r\nHost: a\r\n\r\n");
+        for (n, key) in keys.iter().enumerate() {
+            server.wait_wanted(key, true);
+            match n % 3 {
+                0 => server.document(key, &n.to_string()),
+                1 => server.state(key, FeedState::NotFound, "lost"),
+                _ => server.document(key, &format!("\"{}\"", "x".repeat(300_000))),
+            }
+            let answer = http.response();
+            match n % 3 {
+                0 => assert_eq!((answer.status, answer.text()), (200, &*n.to_string())),
+                1 => assert_eq!((answer.status, answer.text()), (404, "lost\n")),
+                _ => assert_eq!((answer.status, answer.body.len()), (200, 300_002)),
+            }
+            server.wait_wanted(key, false);
+        }
+        assert_eq!(http.response_to(true).status, 404);
+    });
+}
+
+/// While a request waits, those behind it wait in a bounded buffer, then in the kernel.
+#[test]
+fn pipelining_behind_a_request_that_waits_is_bounded() {
+    let server = Server::start(1, |options| options.limits.request_timeout = Duration::from_secs(3600));
+    let mut http = server.http();
+    http.send(request("/feed/cold", ""));
+    server.wait_wanted("cold", true);
+    let sent = http.stream().send_until_stalled(|sent| {
+        assert!(sent < 2_000, "the server reads on");
+        request("/healthz", "").repeat(1_000).into()
+    });
+    // Some heads at most, and a read.
+    let received = server.metric("received_bytes");
+    assert!(received < 200_000, "{received} bytes were read");
+    server.document("cold", "1");
+    assert_eq!(http.response().text(), "1");
+    for _ in 0..(1_000 * sent).min(20_000) {
+        assert_eq!(http.response().text(), "ok\n");
+    }
+}
+
+#[test]
+fn keys_in_paths_are_decoded_once() {
+    let server = Server::start(1, |_| {});
+    server.document("a-b/c", "1");
+    let mut http = server.http();
+    assert_eq!(http.get("/feed/a%2Db/c").text(), "1");
+    for bad in ["/feed/a-b%2Fc", "/feed/a-b%2fc", "/feed/a%252Db/c", "/feed/%2e%2e/c", "/feed//c", "/feed/c/"]
+    {
+        assert_eq!(http.get(bad).status, 400, "{bad}");
+    }
+}
+
+#[test]
+fn wanted_is_a_level_of_all_clients_together() {
+    let server = Server::start(3, |_| {});
+    let mut clients: Vec<Http> = (0..6).map(|_| server.http()).collect();
+    for http in &mut clients {
+        http.send(request("/feed/shared", ""));
+    }
+    let mut socket = server.ws("/ws?feed=shared");
+    assert_eq!(socket.next_json()["type"], "welcome");
+    server.wait_wanted("shared", true);
+    server.document("shared", "1");
+    for http in &mut clients {
+        assert_eq!(http.response().text(), "1");
+    }
+    assert_eq!(socket.next_json()["data"], 1);
+    // One is left.
+    server.wait_wanted("shared", true);
+    assert!(server.plane().take_wanted().iter().all(|wanted| wanted.wanted));
+    socket.send_close(1000, "");
+    server.wait_wanted("shared", false);
+}

@@ -1,0 +1,572 @@
+//! Tokens: where they come from, what each protocol says of those that are refused, how they expire, are renewed and revoked.
+
+mod forged;
+mod grants;
+mod handshakes;
+mod pending;
+mod rechecks;
+mod recovery;
+mod reviews;
+mod user_limits;
+
+use crate::harness::io::post;
+use crate::harness::{Io, Response, Server, Way, Ws, answer, on_one_and_three, unix_millis};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use stentor_edge::{
+    Access, Authentication, Authenticator, Authorizer, Concerned, Credentials, Decision, Denial, Identity,
+    IdentityFilter, Options, Origins, Principal, Question, Recheck, RecheckAction, Rule, Template, Ticket,
+};
+use stentor_hub::{Room, Topic};
+use stentor_wire::engineio::Version;
+
+/// Who is let in: the token `SUB`, `SUB.IAT` or `SUB.IAT.EXP` is SUB's; `bad` and `expired` are refused; what begins with
+/// `later` isn't known yet. Without a token, `nobody` may be let in.
+#[derive(Debug, Default)]
+struct Issuer {
+    lets_anonymous_in: bool,
+    asked: Mutex<Vec<String>>,
+    later: Mutex<Vec<Ticket>>,
+    generation: AtomicU64,
+    rules: Arc<Rules>,
+}
+
+/// What users may do.
+#[derive(Debug, Default)]
+struct Rules {
+    revoked: Mutex<HashSet<String>>,
+    /// Namespaces to which nobody may connect.
+    closed: Mutex<HashSet<String>>,
+    /// Topics that nobody may subscribe or publish to any more.
+    forbidden: Mutex<HashSet<String>>,
+    questions: AtomicU64,
+    /// What decides is down: 1, it says so; 2, it doesn't answer.
+    down: AtomicU64,
+    /// Questions about topics that begin with `public-later`, which are answered later.
+    later: Mutex<Vec<Ticket>>,
+}
+
+/// Decides for one user: topics that begin with `public`, and its own.
+#[derive(Debug)]
+struct User(Option<String>, Arc<Rules>);
+
+impl Authorizer for User {
+    fn authorize(&self, question: &Question<'_>) -> Decision {
+        let Self(user, rules) = self;
+        let subject =
+            question.identity.unwrap().principal.as_ref().map(|principal| principal.subject.to_string());
+        assert_eq!(subject, *user);
+        rules.questions.fetch_add(1, Ordering::Relaxed);
+        if matches!(question.access, Access::Subscribe(_)) {
+            match rules.down.load(Ordering::Relaxed) {
+                1 => return Decision::Deny(Denial::UNAVAILABLE),
+                2 => return Decision::Pending,
+                _ => {}
+            }
+        }
+        let name = match question.access {
+            Access::Connect { namespace: "/" } => return Decision::Allow,
+            Access::Connect { namespace } => namespace.trim_start_matches('/'),
+            Access::History(_) => return deny("not_allowed"),
+            Access::Subscribe(Topic::Feed(key)) => key.as_str(),
+            Access::Subscribe(Topic::Room(room)) | Access::Publish(room) => room.name(),
+            Access::Presence(_) | Access::Subscribe(Topic::Presence(_)) => return deny("not_allowed"),
+        };
+        if name.starts_with("public-later") && !rules.forbidden.lock().unwrap().contains(name) {
+            rules.later.lock().unwrap().push(question.ticket);
+            return Decision::Pending;
+        }
+        let is_own = user.as_ref().is_some_and(|user| name.ends_with(&**user));
+        let is_forbidden = rules.forbidden.lock().unwrap().contains(name);
+        if (is_own || name.starts_with("public")) && !is_forbidden {
+            Decision::Allow
+        } else {
+            deny("not_allowed")
+        }
+    }
+
+    fn is_cacheable(&self, access: Access<'_>) -> bool {
+        matches!(access, Access::Publish(_))
+    }
+}
+
+fn deny(code: &'static str) -> Decision {
+    Decision::Deny(Denial::new(code, "refused by the test"))
+}
+
+impl Issuer {
+    fn identity(&self, token: &str) -> Identity {
+        let mut parts = token.split('.');
+        let user = parts.next().unwrap().to_owned();
+        let principal = Principal { issuer: "https://id.example.com".into(), subject: user.as_str().into() };
+        Identity {
+            token_principal: Some(principal.clone()),
+            principal: Some(principal),
+            issued_at: parts.next().map(|at| at.parse().unwrap()),
+            expires_at: parts.next().map(|at| at.parse().unwrap()),
+            join: vec![Room::plain("lobby").unwrap(), Room::new("/elsewhere", "lobby").unwrap()],
+            ..Identity::anonymous(Arc::new(User(Some(user), self.rules.clone())))
+        }
+    }
+}
+
+impl Authenticator for Issuer {
+    fn authenticate(&self, ticket: Ticket, credentials: &Credentials<'_>) -> Authentication {
+        let shown = format!("{credentials:?}");
+        if credentials.client.namespace.is_some_and(|name| self.rules.closed.lock().unwrap().contains(name)) {
+            return Authentication::Refused(Denial::new("not_allowed", "closed"));
+        }
+        let Some(token) = credentials.token else {
+            if self.lets_anonymous_in {
+                let nobody = Identity::anonymous(Arc::new(User(None, self.rules.clone())));
+                return Authentication::Accepted(Arc::new(nobody));
+            }
+            return Authentication::Refused(Denial::TOKEN_MISSING);
+        };
+        // A short one may be a part of the client's port.
+        assert!(token.len() <= 5 || !shown.contains(token), "{shown} shows the token");
+        self.asked.lock().unwrap().push(format!("{}:{token}", credentials.client.protocol));
+        if token.starts_with("later") {
+            self.later.lock().unwrap().push(ticket);
+            return Authentication::Pending;
+        }
+        match token {
+            "bad" => Authentication::Refused(Denial::new("token_invalid", "the signature is wrong")),
+            "expired" => Authentication::Refused(Denial::new("token_expired", "the token has expired")),
+            token => Authentication::Accepted(Arc::new(self.identity(token))),
+        }
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    fn is_revoked(&self, identity: &Identity) -> bool {
+        let Some(principal) = &identity.principal else { return false };
+        self.rules.revoked.lock().unwrap().contains(&*principal.subject)
+    }
+}
+
+/// A node that knows this issuer.
+struct Node {
+    server: Server,
+    issuer: Arc<Issuer>,
+}
+
+impl Node {
+    fn start(cores: usize, issuer: Issuer, set: impl FnOnce(&mut Options)) -> Self {
+        let issuer = Arc::new(issuer);
+        let port = issuer.clone();
+        let server = Server::start(cores, move |options| {
+            options.authenticator = Some(port);
+            options.tokens.cookie = Some("session".into());
+            options.origins = Origins::parse(&["https://app.example.com"]).unwrap();
+            options.rooms.namespaces = vec!["/public".into(), "/secret".into()];
+            let room = || vec![Template::parse("{}").unwrap()];
+            options.rooms.rules = vec![
+                Rule { event: "join".into(), join: room(), ack: true, ..Rule::default() },
+                Rule { event: "leave".into(), leave: room(), ack: true, ..Rule::default() },
+            ];
+            set(options);
+        });
+        Self { server, issuer }
+    }
+
+    fn recheck(&self, filter: IdentityFilter, action: RecheckAction) -> Concerned {
+        answer(|done| self.plane().recheck(Recheck { filter, action }, done)).unwrap()
+    }
+
+    fn revoke(&self, user: &str) -> Concerned {
+        self.issuer.rules.revoked.lock().unwrap().insert(user.into());
+        self.issuer.generation.fetch_add(1, Ordering::Relaxed);
+        self.recheck(IdentityFilter::default(), RecheckAction::Authorize)
+    }
+
+    fn forbid(&self, topic: &str) -> Concerned {
+        self.issuer.rules.forbidden.lock().unwrap().insert(topic.into());
+        self.issuer.generation.fetch_add(1, Ordering::Relaxed);
+        self.recheck(IdentityFilter::default(), RecheckAction::Authorize)
+    }
+
+    /// `GET target` with headers.
+    fn get(&self, target: &str, headers: &[(&str, &str)]) -> Response {
+        let mut http = self.http();
+        http.send(request(target, headers));
+        http.response()
+    }
+}
+
+impl std::ops::Deref for Node {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+fn request(target: &str, headers: &[(&str, &str)]) -> String {
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    format!("GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n")
+}
+
+fn unix_seconds() -> u64 {
+    unix_millis() / 1_000
+}
+
+const PAGE: (&str, &str) = ("Origin", "https://app.example.com");
+
+/// Subscribes to a room and says what the answer is.
+fn subscribe(ws: &mut Ws, room: &str) -> Value {
+    ws.send_json(json!({"type": "subscribe", "room": room}));
+    let answer = ws.next_json();
+    if answer["type"] == "ok" { json!("ok") } else { answer["code"].clone() }
+}
+
+#[test]
+fn a_token_comes_from_a_header_a_subprotocol_the_query_or_a_cookie() {
+    let node = Node::start(1, Issuer::default(), |_| {});
+    let open = |target: &str, headers: &[(&str, &str)]| Ws::open(node.addr, target, headers, false);
+    let with: [(&str, &[(&str, &str)]); 6] = [
+        ("/ws", &[("Authorization", "Bearer 42")]),
+        ("/ws", &[("Sec-WebSocket-Protocol", "stentor.bearer.42, stentor.v1")]),
+        ("/ws?token=42", &[]),
+        ("/ws", &[("Cookie", "a=b; session=42"), PAGE]),
+        // The same one twice.
+        ("/ws?token=42", &[("Authorization", "bearer 42")]),
+        // A browser sends its cookie whatever the page has said.
+        ("/ws?token=42", &[("Cookie", "session=bad"), PAGE]),
+    ];
+    for (target, headers) in with {
+        let mut ws = open(target, headers).unwrap();
+        assert_eq!(ws.next_json()["type"], "welcome", "{target} {headers:?}");
+        assert_eq!(subscribe(&mut ws, "user:42"), "ok");
+        assert_eq!(subscribe(&mut ws, "user:43"), "not_allowed");
+        let selects = ws.head.to_ascii_lowercase().contains("sec-websocket-protocol: stentor.v1");
+        assert_eq!(selects, headers.iter().any(|(name, _)| *name == "Sec-WebSocket-Protocol"));
+        assert!(!ws.head.contains("bearer"), "{}", ws.head);
+    }
+    let without: [(&str, &[(&str, &str)]); 6] = [
+        ("/ws", &[]),
+        ("/ws?token=", &[]),
+        ("/ws", &[("Authorization", "Basic NDI6")]),
+        // A program needs no cookie, and a page that isn't named may not use the user's.
+        ("/ws", &[("Cookie", "session=42")]),
+        ("/ws?token=42", &[("Authorization", "Bearer 43")]),
+        ("/ws?token=42&token=43", &[]),
+    ];
+    for (target, headers) in without {
+        assert_eq!(open(target, headers).err(), Some(401), "{target} {headers:?}");
+    }
+    // What a client claims in a message or a query isn't a header of its transport.
+    assert_eq!(open("/ws?Authorization=Bearer%2042", &[]).err(), Some(401));
+}
+
+#[test]
+fn a_cookie_of_any_page_is_not_a_token() {
+    let node = Node::start(1, Issuer::default(), |options| options.origins = Origins::parse(&["*"]).unwrap());
+    let cookie = ("Cookie", "session=42");
+    let open = |headers: &[(&str, &str)]| {
+        let mut ws = Ws::open(node.addr, "/ws", headers, false).unwrap();
+        let first = ws.next();
+        matches!(first, crate::harness::Seen::Text(_))
+    };
+    assert!(!open(&[cookie, ("Origin", "https://evil.example.com")]));
+    let own = format!("http://{}", node.addr);
+    assert!(open(&[cookie, ("Origin", &own)]));
+    // An EventSource of the server's own page has no Origin.
+    node.document("public", "1");
+    let site = |site: &str| node.get("/feed/public", &[cookie, ("Sec-Fetch-Site", site)]).status;
+    assert_eq!((site("same-origin"), site("cross-site")), (200, 401));
+}
+
+#[test]
+fn refusals_are_what_clients_of_each_protocol_understand() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, Issuer::default(), |_| {});
+        for (token, page_code) in [("", 4408), ("?token=bad", 4408), ("?token=expired", 4505)] {
+            for path in ["/ws", "/ws/public", "/primus/", "/sockjs/websocket"] {
+                let target = format!("{path}{token}");
+                assert_eq!(Ws::open(node.addr, &target, &[], false).err(), Some(401), "{target}");
+                // A page can't read a status.
+                let mut ws = Ws::open(node.addr, &target, &[PAGE], false).unwrap();
+                assert_eq!(ws.skip_to_close(), page_code, "{target}");
+            }
+            let mut ws =
+                Ws::open(node.addr, &format!("/sockjs/0/x/websocket{token}"), &[PAGE], false).unwrap();
+            assert!(ws.next_text().starts_with(&format!("c[{page_code},")));
+            assert_eq!(ws.skip_to_close(), page_code);
+            for path in ["/feed/public", "/sse/public", "/engine.io/"] {
+                let query = if path == "/engine.io/" { "EIO=4&transport=polling&" } else { "" };
+                let target = format!("{path}?{query}{}", token.trim_start_matches('?'));
+                let response = node.get(&target, &[PAGE]);
+                assert_eq!(response.status, 401, "{target}");
+                let challenge = match token {
+                    "" => "Bearer".to_owned(),
+                    _ => format!(
+                        "Bearer error=\"invalid_token\", error_description=\"token_{}\"",
+                        token.trim_start_matches("?token=").replace("bad", "invalid")
+                    ),
+                };
+                assert_eq!(response.header("www-authenticate"), challenge, "{target}");
+                assert!(
+                    response.header("access-control-expose-headers").contains("WWW-Authenticate")
+                        || path == "/sse/public"
+                );
+            }
+            for transport in ["xhr", "xhr_streaming", "eventsource", "htmlfile?c=a&", "jsonp?c=a&"] {
+                let joined = if transport.ends_with('&') { token.replace('?', "") } else { token.to_owned() };
+                let target = format!("/sockjs/0/{}/{transport}{joined}", transport.len());
+                let mut http = node.http();
+                if transport.starts_with("xhr") {
+                    http.send(post(&target, "text/plain", b""));
+                } else {
+                    http.send(request(&target, &[]));
+                }
+                let text = http.response().text().to_owned();
+                assert!(text.contains(&format!("c[{page_code},")), "{target}: {text}");
+            }
+        }
+        // Socket.IO: its client connects first, and presents its token then.
+        let mut io = Io::socket(&node, Way::Socket);
+        io.send("40");
+        io.expect(r#"44{"message":"a token is needed","data":{"code":"token_missing","retry":false}}"#);
+        io.send(r#"40{"token":"bad"}"#);
+        io.expect(r#"44{"message":"the signature is wrong","data":{"code":"token_invalid","retry":false}}"#);
+        io.send(r#"40/secret,{"token":"42"}"#);
+        io.expect(
+            r#"44/secret,{"message":"refused by the test","data":{"code":"not_allowed","retry":false}}"#,
+        );
+        assert!(io.connect("/public", json!({"token": "42"}))["sid"].is_string());
+        let mut old = Io::open(node.addr, "/socket.io/", Version::V3, Way::Socket, "&token=bad");
+        assert!(old.next_text().starts_with("44"));
+        let mut old = Io::open(node.addr, "/socket.io/", Version::V3, Way::Socket, "&token=42");
+        assert_eq!(old.next_text(), "40");
+        // Those that were refused opened no session.
+        drop((io, old));
+        node.until_metric("tokens_refused", |refused| refused > 30);
+        node.until_metric("identities", |identities| identities == 0);
+    });
+}
+
+#[test]
+fn rooms_of_an_identity_are_joined_and_publishing_is_a_permission() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, Issuer::default(), |_| {});
+        let mut ws = node.ws("/ws?token=42");
+        ws.next_json();
+        ws.fence();
+        node.publish("lobby", "1");
+        assert_eq!(ws.next_json()["data"], 1);
+        let mut io = Io::socket(&node, Way::Socket);
+        io.connect("", json!({"token": "42"}));
+        assert_eq!(io.ask("join", &[json!("user:42")]), json!([{"ok": true}]));
+        assert_eq!(io.ask("join", &[json!("user:43")])[0]["code"], "not_allowed");
+        let questions = || node.issuer.rules.questions.load(Ordering::Relaxed);
+        ws.ask(json!({"type": "publish", "room": "public", "data": 1}));
+        let before = questions();
+        ws.ask(json!({"type": "publish", "room": "public", "data": 1}));
+        assert_eq!(questions(), before, "decisions about a room are kept");
+        node.forbid("public");
+        ws.send_json(json!({"type": "publish", "room": "public", "data": 1}));
+        assert_eq!(ws.next_json()["code"], "not_allowed");
+        // Who may not read the history of a room is subscribed from now on.
+        ws.send_json(json!({"type": "subscribe", "room": "user:42", "epoch": 1, "offset": 0}));
+        ws.expect_json(json!({"type": "ok"}));
+        assert_eq!(ws.next_json()["code"], "history_expired");
+    });
+}
+
+#[test]
+fn a_session_ends_when_its_token_does_unless_it_is_renewed() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, Issuer::default(), |_| {});
+        let exp = unix_seconds() + 3;
+        let target = |path: &str| format!("{path}token=42.1.{exp}");
+        let mut plain = node.ws(&target("/ws?"));
+        let mut renewed = node.ws(&target("/ws?"));
+        let mut raw = node.ws(&target("/ws?format=raw&"));
+        let mut io = Io::socket(&node, Way::Socket);
+        let mut renewed_io = Io::socket(&node, Way::Socket);
+        for io in [&mut io, &mut renewed_io] {
+            io.connect("", json!({"token": format!("42.1.{exp}")}));
+        }
+        node.document("public", "1");
+        let mut sse = node.http();
+        sse.send(request(&target("/sse/public?"), &[]));
+        assert_eq!(sse.stream_head().status, 200);
+        let mut poll = node.http();
+        let tag = node.get("/feed/public?token=42", &[]).header("etag").to_owned();
+        poll.send(request(&target(&format!("/feed/public?wait={tag}&")), &[]));
+        for ws in [&mut plain, &mut renewed] {
+            ws.next_json();
+            assert_eq!(subscribe(ws, "user:42"), "ok");
+        }
+        for ws in [&mut plain, &mut renewed] {
+            let expiring = ws.next_json();
+            assert_eq!(expiring["type"], "token_expiring");
+            assert!((1..=1_600).contains(&expiring["expires_in_ms"].as_u64().unwrap()), "{expiring}");
+        }
+        for io in [&mut io, &mut renewed_io] {
+            assert_eq!(io.event()[0], "stentor:token_expiring");
+        }
+        renewed.ask(json!({"type": "auth", "token": format!("42.2.{}", exp + 60)}));
+        renewed.send_json(json!({"type": "auth", "token": "43"}));
+        assert_eq!(renewed.next_json()["code"], "not_allowed", "of another user");
+        let token = json!({"token": format!("42.2.{}", exp + 60)});
+        assert_eq!(renewed_io.ask("stentor:auth", &[token]), json!([{"ok": true}]));
+        assert_eq!(renewed_io.ask("stentor:auth", &[json!({"token": "bad"})])[0]["code"], "token_invalid");
+        assert_eq!(plain.expect_close(), (4505, "the token has expired; reconnect with a new one".into()));
+        let late = i128::from(unix_millis()) - i128::from(exp) * 1_000;
+        assert!((0..500).contains(&late), "the session ended {late} ms after its token");
+        assert_eq!(raw.skip_to_close(), 4505);
+        // Without a Close frame: its client returns.
+        assert_eq!(io.expect_end(), 1006);
+        assert!(!sse.rest().ends_with(b"0\r\n\r\n"), "its client wouldn't return");
+        let response = poll.response();
+        assert_eq!(response.status, 401);
+        assert!(response.header("www-authenticate").contains("token_expired"));
+        // Nobody else is concerned.
+        renewed.ask(json!({"type": "ping"}));
+        assert_eq!(renewed_io.ask("join", &[json!("user:42")]), json!([{"ok": true}]));
+        assert_eq!(node.disconnects("token_expired"), 4);
+        node.until_metric("identities", |identities| identities == 2);
+    });
+}
+
+#[test]
+fn requests_of_a_polling_session_may_renew_its_token_but_not_change_its_user() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, Issuer::default(), |_| {});
+        for path in ["/engine.io/", "/socket.io/"] {
+            let mut io = Io::open(node.addr, path, Version::V4, Way::Polling, "&token=42.1");
+            if path == "/socket.io/" {
+                io.connect("", Value::Null);
+            }
+            let target = io.target("polling");
+            let send = |token: &str| {
+                let mut http = node.http();
+                let packet = if path == "/socket.io/" { "42[\"a\"]" } else { "4{\"type\":\"ping\"}" };
+                http.send(post(&format!("{target}{token}"), "text/plain", packet.as_bytes()));
+                http.response().status
+            };
+            let asked = || node.issuer.asked.lock().unwrap().len();
+            let before = asked();
+            assert_eq!(send(""), 200, "the session's own");
+            assert_eq!(send("&token=42.1"), 200, "the same token");
+            assert_eq!(asked(), before, "which isn't verified again");
+            assert_eq!(send("&token=43.2"), 403, "another user's");
+            assert_eq!(send("&token=bad"), 401);
+            assert_eq!(send("&token=42.2"), 200, "a newer one");
+            assert_eq!(send("&token=42.1"), 200, "an older one changes nothing");
+        }
+        let send = |path: &str| {
+            let mut http = node.http();
+            http.send(post(path, "text/plain", b"[\"{}\"]"));
+            http.response().status
+        };
+        let mut http = node.http();
+        http.send(post("/sockjs/0/poll/xhr?token=42.1", "text/plain", b""));
+        assert_eq!(http.response().text(), "o\n");
+        for (query, status) in
+            [("", 204), ("?token=42.1", 204), ("?token=43", 403), ("?token=bad", 401), ("?token=42.2", 204)]
+        {
+            assert_eq!(send(&format!("/sockjs/0/poll/xhr_send{query}")), status, "{query}");
+        }
+    });
+}
+
+#[test]
+fn an_anonymous_session_may_become_a_users_by_its_own_message_only() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, Issuer { lets_anonymous_in: true, ..Issuer::default() }, |_| {});
+        let mut ws = node.ws("/ws");
+        ws.next_json();
+        assert_eq!(subscribe(&mut ws, "user:42"), "not_allowed");
+        ws.ask(json!({"type": "auth", "token": "42"}));
+        assert_eq!(subscribe(&mut ws, "user:42"), "ok");
+        // Whoever opened a session for somebody else knows its id.
+        let io = Io::engine(&node, Way::Polling);
+        let mut http = node.http();
+        http.send(post(&format!("{}&token=42", io.target("polling")), "text/plain", b"4{}"));
+        assert_eq!(http.response().status, 403);
+    });
+}
+
+#[test]
+fn revoked_users_are_disconnected_and_changed_permissions_end_subscriptions() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, Issuer::default(), |_| {});
+        let mut other = node.ws("/ws?token=43");
+        let mut ws = node.ws("/ws?token=42");
+        for (ws, user) in [(&mut other, 43), (&mut ws, 42)] {
+            ws.next_json();
+            for room in [format!("user:{user}"), "public".into()] {
+                assert_eq!(subscribe(ws, &room), "ok");
+            }
+        }
+        let mut io = Io::socket(&node, Way::Socket);
+        io.connect("", json!({"token": "42"}));
+        assert_eq!(io.ask("join", &[json!("public")]), json!([{"ok": true}]));
+        assert_eq!(node.forbid("public"), Concerned { sessions: 3, ..Concerned::default() });
+        for ws in [&mut other, &mut ws] {
+            let notice = ws.next_json();
+            assert_eq!(
+                (&notice["code"], &notice["room"]),
+                (&json!("not_allowed"), &json!("public")),
+                "{notice}"
+            );
+        }
+        let event = io.event();
+        assert_eq!(
+            (&event[0], &event[1]["room"]),
+            (&json!("stentor:unsubscribed"), &json!("public")),
+            "{event}"
+        );
+        node.publish("public", "1");
+        node.publish("user:42", "2");
+        // A room that the identity names isn't asked about.
+        node.publish("lobby", "3");
+        let mut received = [ws.next_json()["data"].as_u64(), ws.next_json()["data"].as_u64()];
+        received.sort_unstable();
+        assert_eq!(received, [Some(2), Some(3)]);
+        io.event();
+
+        let revoked = node.revoke("42");
+        assert_eq!(revoked, Concerned { sessions: 3, refused: 2, ..Concerned::default() });
+        assert_eq!(ws.expect_close(), (4407, "the token was revoked".into()));
+        // By a packet after which its client doesn't return.
+        io.expect("41");
+        other.fence();
+        let of =
+            |subject: &str| IdentityFilter { subject: Some(subject.into()), ..IdentityFilter::default() };
+        assert_eq!(node.recheck(of("44"), RecheckAction::Disconnect), Concerned::default());
+        assert_eq!(node.recheck(of("43"), RecheckAction::Renew).sessions, 1);
+        // What was published before comes first.
+        while other.next_json()["type"] != "token_expiring" {}
+        assert_eq!(node.recheck(of("43"), RecheckAction::Disconnect).refused, 1);
+        assert_eq!(other.skip_to_close(), 4407);
+        // A list that came from another node ends the sessions that it names, and no others.
+        let mut late = node.ws("/ws?token=43");
+        late.next_json();
+        let end_revoked = || node.recheck(IdentityFilter::default(), RecheckAction::EndRevoked);
+        assert_eq!(end_revoked(), Concerned::default());
+        node.issuer.rules.revoked.lock().unwrap().insert("43".into());
+        assert_eq!(end_revoked(), Concerned { sessions: 1, refused: 1, ..Concerned::default() });
+        assert_eq!(late.skip_to_close(), 4407);
+        // Without a namespace, it would stay connected for a while.
+        io.leave();
+        node.until_metric("memory_bytes{identities}", |bytes| bytes == 0);
+    });
+}
+
+#[test]
+fn without_an_authenticator_tokens_mean_nothing() {
+    let server = Server::start(1, |_| {});
+    let mut ws = server.ws("/ws?token=bad");
+    ws.next_json();
+    assert_eq!(subscribe(&mut ws, "user:42"), "ok");
+    ws.ask(json!({"type": "auth", "token": "bad"}));
+    assert_eq!(server.metric("identities"), 0);
+}

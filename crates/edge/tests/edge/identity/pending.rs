@@ -1,0 +1,97 @@
+//! Answers that come later, perhaps when tokens have been revoked or rules have changed.
+
+use super::{Issuer, Node, request};
+use crate::harness::{Io, Way, Ws, on_one_and_three, until};
+use serde_json::json;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use stentor_edge::{Denial, Identity, Ticket};
+
+fn taken(tickets: &Mutex<Vec<Ticket>>) -> Ticket {
+    let mut ticket = None;
+    until("a question", || {
+        ticket = tickets.lock().unwrap().pop();
+        ticket.is_some()
+    });
+    ticket.unwrap()
+}
+
+#[test]
+fn an_identity_may_come_later() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, Issuer::default(), |_| {});
+        node.document("public", "1");
+        let identify = |answer: Result<Arc<Identity>, Denial>| {
+            node.plane().identify(taken(&node.issuer.later), answer).unwrap();
+        };
+        let known = || Ok(Arc::new(node.issuer.identity("42")));
+        let mut get = node.http();
+        get.send(request("/feed/public?token=later1", &[]));
+        identify(known());
+        assert_eq!(get.response().status, 200);
+        get.send(request("/feed/public?token=later2", &[]));
+        identify(Err(Denial::new("token_invalid", "no")));
+        assert_eq!(get.response().status, 401);
+        let upgrade = Ws::begin_open(node.addr, "/ws?token=later3");
+        identify(known());
+        let mut ws = Ws::answered(upgrade, None).unwrap();
+        assert_eq!(ws.next_json()["type"], "welcome");
+        let mut io = Io::socket(&node, Way::Socket);
+        io.send(r#"40{"token":"later4"}"#);
+        identify(known());
+        let answer = io.next_text();
+        assert!(answer.starts_with(r#"40{"sid""#), "{answer}");
+        ws.send_json(json!({"type": "auth", "id": 1, "token": "later5"}));
+        ws.send_json(json!({"type": "ping", "id": 2}));
+        identify(Err(Denial::new("token_revoked", "no")));
+        ws.expect_json(
+            json!({"type": "error", "id": 1, "code": "token_revoked", "message": "no", "retry": false}),
+        );
+        ws.expect_json(json!({"type": "ok", "id": 2}));
+        assert_eq!(node.issuer.asked.lock().unwrap().len(), 5, "each token is asked about once");
+    });
+}
+
+/// The answer that an identity is good comes, but the user has been revoked since the question.
+#[test]
+fn a_user_may_be_revoked_while_the_answer_is_awaited() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, Issuer::default(), |_| {});
+        let mut ws = Ws::open(node.addr, "/ws?token=42.1", &[], false).unwrap();
+        assert_eq!(ws.next_json()["type"], "welcome");
+        ws.send_json(json!({"type": "auth", "id": 1, "token": "later"}));
+        let ticket = taken(&node.issuer.later);
+        node.issuer.rules.revoked.lock().unwrap().insert("42".into());
+        node.plane().identify(ticket, Ok(Arc::new(node.issuer.identity("42.2")))).unwrap();
+        let answer = ws.next_json();
+        assert_eq!(
+            (&answer["type"], &answer["code"]),
+            (&json!("error"), &json!("token_revoked")),
+            "{answer}"
+        );
+    });
+}
+
+/// What was allowed by the old rules is asked again by the new ones.
+#[test]
+fn rules_may_change_while_an_answer_is_awaited() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, Issuer::default(), |_| {});
+        let mut ws = Ws::open(node.addr, "/ws?token=42", &[], false).unwrap();
+        assert_eq!(ws.next_json()["type"], "welcome");
+        let mut ask = |id: u64, changes: bool| {
+            ws.send_json(json!({"type": "subscribe", "id": id, "room": "public-later"}));
+            let ticket = taken(&node.issuer.rules.later);
+            if changes {
+                node.issuer.rules.forbidden.lock().unwrap().insert("public-later".into());
+                node.issuer.generation.fetch_add(1, Ordering::Relaxed);
+            }
+            node.plane().decide(ticket, Ok(())).unwrap();
+            let answer = ws.next_json();
+            assert_eq!(answer["id"], id, "{answer}");
+            answer["type"].clone()
+        };
+        assert_eq!(ask(1, false), "ok");
+        assert_eq!(ask(2, true), "error");
+    });
+}

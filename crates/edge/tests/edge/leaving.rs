@@ -1,0 +1,263 @@
+//! Messages published to a room before a session leaves it, in the same turn: the session receives them, and none that follow.
+
+use crate::harness::{Http, Io, Server, VERSIONS, WAYS, Way, Ws, on_one_and_three};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use stentor_edge::{Application, Context, Event, Message};
+use stentor_hub::{Data, Policy, Room, SessionId};
+use stentor_wire::engineio::Version;
+
+/// More than is ever sent at once with an answer.
+const LARGE_BYTES: usize = 100_000;
+
+/// Publishes to a room, takes all of its sessions out of it, and publishes again; then to a room in which they stay.
+struct Leaver {
+    policy: Policy,
+    sessions: Vec<SessionId>,
+}
+
+fn room(name: &str) -> Room {
+    Room::plain(name).unwrap()
+}
+
+impl Leaver {
+    fn enter(&mut self, ctx: &mut Context<'_>, session: SessionId) {
+        if !self.sessions.contains(&session) {
+            self.sessions.push(session);
+        }
+        ctx.join(session, &room("left"), self.policy).unwrap();
+        ctx.join(session, &room("kept"), Policy::Queue).unwrap();
+        ctx.send(session, Message::Text("entered"));
+    }
+
+    fn act(&self, ctx: &mut Context<'_>) {
+        let publish = |ctx: &mut Context<'_>, name: &str, text: &str| {
+            ctx.publish(&room(name), None, Data::Text(text.to_owned().into()), Default::default()).unwrap();
+        };
+        publish(ctx, "left", &"x".repeat(LARGE_BYTES));
+        publish(ctx, "left", "last");
+        for session in &self.sessions {
+            assert!(ctx.unsubscribe(*session, &room("left").into()));
+            assert!(!ctx.unsubscribe(*session, &room("left").into()));
+        }
+        publish(ctx, "left", "never");
+        publish(ctx, "kept", "end");
+    }
+}
+
+impl Application for Leaver {
+    fn message(&mut self, ctx: &mut Context<'_>, session: SessionId, message: Message<'_>) {
+        match message {
+            Message::Text("enter") => self.enter(ctx, session),
+            _ => self.act(ctx),
+        }
+    }
+
+    fn event(&mut self, ctx: &mut Context<'_>, session: SessionId, event: &Event<'_>) {
+        match event.name {
+            "enter" => self.enter(ctx, session),
+            _ => self.act(ctx),
+        }
+    }
+}
+
+/// A client, by how it receives messages.
+enum Client {
+    Ws(Ws),
+    SockJsWs(Ws),
+    Xhr(Http, &'static str),
+    Engine(Io),
+    Socket(Io),
+}
+
+fn post(target: &str, body: &str) -> String {
+    format!("POST {target} HTTP/1.1\r\nHost: a.test\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+/// The messages of a SockJS frame.
+fn messages(frame: &str) -> Vec<String> {
+    serde_json::from_str(frame.strip_prefix('a').unwrap_or_else(|| panic!("{frame}"))).unwrap()
+}
+
+impl Client {
+    fn all(server: &Server) -> Vec<Self> {
+        let mut all = vec![Self::Ws(server.ws("/ws")), Self::sockjs_ws(server), Self::xhr(server)];
+        for way in WAYS {
+            all.push(Self::Engine(Io::engine(server, way)));
+            for version in VERSIONS {
+                let mut io = Io::open(server.addr, "/socket.io/", version, way, "");
+                io.connect("", Value::Null);
+                all.push(Self::Socket(io));
+            }
+        }
+        all
+    }
+
+    fn sockjs_ws(server: &Server) -> Self {
+        let mut ws = server.ws("/sockjs/000/w/websocket");
+        assert_eq!(ws.next_text(), "o");
+        Self::SockJsWs(ws)
+    }
+
+    fn xhr(server: &Server) -> Self {
+        let (mut http, session) = (server.http(), "/sockjs/000/x");
+        http.send(post(&format!("{session}/xhr"), ""));
+        assert_eq!(http.response().text(), "o\n");
+        Self::Xhr(http, session)
+    }
+
+    /// Sends messages together, as far as the protocol can.
+    fn send_all(&mut self, texts: &[&str]) {
+        match self {
+            Self::Ws(ws) => {
+                let frame = |text: &&str| {
+                    crate::harness::ws::frame(stentor_wire::ws::Opcode::Text, text.as_bytes(), true, false)
+                };
+                ws.send_raw(&texts.iter().flat_map(frame).collect::<Vec<u8>>());
+            }
+            Self::SockJsWs(ws) => ws.send_text(&json!(texts).to_string()),
+            Self::Xhr(http, session) => {
+                http.send(post(&format!("{session}/xhr_send"), &json!(texts).to_string()));
+                assert_eq!(http.response().status, 204);
+            }
+            Self::Engine(io) => {
+                let packets: Vec<String> = texts.iter().map(|text| format!("4{text}")).collect();
+                io.send_all(&packets.iter().map(|packet| &**packet).collect::<Vec<_>>());
+            }
+            Self::Socket(io) => {
+                let packets: Vec<String> = texts.iter().map(|text| format!("42{}", json!([text]))).collect();
+                io.send_all(&packets.iter().map(|packet| &**packet).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    /// The next messages; over HTTP, those of a frame.
+    fn receive(&mut self) -> Vec<String> {
+        match self {
+            Self::Ws(ws) => vec![ws.next_text()],
+            Self::SockJsWs(ws) => messages(&ws.next_text()),
+            Self::Xhr(http, session) => {
+                http.send(post(&format!("{session}/xhr"), ""));
+                messages(http.response().text())
+            }
+            Self::Engine(io) => vec![io.next_text().strip_prefix('4').unwrap().to_owned()],
+            Self::Socket(io) => vec![io.event()[1].as_str().unwrap().to_owned()],
+        }
+    }
+
+    fn expect_all(&mut self, expect: &[&str]) {
+        let mut received = Vec::new();
+        while received.len() < expect.len() {
+            received.extend(self.receive());
+        }
+        let short = |texts: &[String]| -> Vec<String> {
+            texts.iter().map(|text| text.chars().take(80).collect()).collect()
+        };
+        assert!(received == expect, "{:?}", short(&received));
+    }
+}
+
+fn leaver(policy: Policy) -> Server {
+    Server::with_app(1, Arc::new(move |_| Box::new(Leaver { policy, sessions: Vec::new() })), |_| {})
+}
+
+#[test]
+fn a_session_receives_what_a_handler_publishes_before_it_takes_it_out_of_the_room() {
+    let large = "x".repeat(LARGE_BYTES);
+    for (policy, expect) in [
+        (Policy::Queue, &[&large, "last", "end"][..]),
+        (Policy::DropOldest, &[&large, "last", "end"]),
+        (Policy::Latest, &["last", "end"]),
+    ] {
+        let server = leaver(policy);
+        let mut clients = Client::all(&server);
+        for client in &mut clients {
+            client.send_all(&["enter"]);
+            client.expect_all(&["entered"]);
+        }
+        clients[0].send_all(&["act"]);
+        clients.iter_mut().for_each(|client| client.expect_all(expect));
+        server.check_balance();
+    }
+}
+
+/// A room keeps its slot in a session until what was published has left. There are few slots, each is used again.
+#[test]
+fn slots_of_rooms_that_were_left_are_used_again() {
+    let server = Server::with_app(
+        1,
+        Arc::new(move |_| Box::new(Leaver { policy: Policy::Queue, sessions: Vec::new() })),
+        |options| options.limits.subscriptions_max = 3,
+    );
+    let mut ws = server.ws("/ws");
+    let large = "x".repeat(LARGE_BYTES);
+    for _ in 0..10 {
+        // The room that is kept has been joined already.
+        ws.send_text("enter");
+        ws.send_text("act");
+        for expect in ["entered", &*large, "last", "end"] {
+            assert!(ws.next_text() == expect);
+        }
+    }
+    server.check_balance();
+}
+
+/// In `stentor.v1`, it comes before the answer, and nothing of the room after it.
+#[test]
+fn a_client_that_unsubscribes_receives_what_it_has_published_before() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.rooms.publish = true);
+        let mut clients = vec![
+            Client::Ws(server.ws("/ws")),
+            Client::sockjs_ws(&server),
+            Client::xhr(&server),
+            Client::Engine(Io::engine(&server, Way::Socket)),
+            Client::Engine(Io::engine(&server, Way::Polling)),
+        ];
+        for client in &mut clients {
+            let welcome = client.receive();
+            assert!(welcome[0].starts_with(r#"{"type":"welcome""#), "{welcome:?}");
+            client.send_all(&[
+                r#"{"type":"subscribe","room":"r"}"#,
+                r#"{"type":"publish","room":"r","data":"\u2028<\"1"}"#,
+                r#"{"type":"unsubscribe","room":"r"}"#,
+                r#"{"type":"publish","room":"r","data":2}"#,
+            ]);
+            let message = r#"{"type":"message","room":"r","data":"\u2028<\"1"}"#;
+            let ok = r#"{"type":"ok"}"#;
+            client.expect_all(&[ok, ok, message, ok, ok]);
+        }
+        server.check_balance();
+    });
+}
+
+/// The events arrive together, so the room is left before the earlier message has been sent.
+#[test]
+fn a_rule_that_leaves_keeps_what_an_earlier_event_has_published() {
+    for version in [Version::V4, Version::V3] {
+        for way in WAYS {
+            let server = Server::start(1, |options| {
+                let rule = |event: &str| stentor_edge::Rule { event: event.into(), ..Default::default() };
+                let template = |text| vec![stentor_edge::Template::parse(text).unwrap()];
+                options.rooms.rules = vec![
+                    stentor_edge::Rule { join: template("{}"), ..rule("join") },
+                    stentor_edge::Rule {
+                        broadcast: template("{}"),
+                        broadcast_as: Some("said".into()),
+                        ..rule("say")
+                    },
+                    stentor_edge::Rule { leave: template("{}"), ..rule("leave") },
+                ];
+            });
+            let mut io = Io::open(server.addr, "/socket.io/", version, way, "");
+            io.connect("", Value::Null);
+            let event = |name: &str, text: &str| format!("42{}", json!([name, "r", text]));
+            let events = [event("join", ""), event("say", "one"), event("leave", ""), event("say", "two")];
+            io.send_all(&events.iter().map(|event| &**event).collect::<Vec<_>>());
+            assert_eq!(io.event(), json!(["said", "r", "one"]));
+            io.send_all(&[&event("join", ""), &event("say", "three")]);
+            assert_eq!(io.event(), json!(["said", "r", "three"]));
+            server.check_balance();
+        }
+    }
+}

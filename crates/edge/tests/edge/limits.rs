@@ -1,0 +1,228 @@
+//! Every limit of [`Limits`](stentor_edge::Limits) does what it says. Those that need more to be shown are
+//! tested where their story is:
+//!
+//! | limit | test |
+//! |---|---|
+//! | `message_timeout` | `websocket.rs`: `a_message_that_does_not_end_in_time_ends_the_session` |
+//! | `fragments_max` | `websocket.rs`: `as_many_fragments_as_the_limit_says` |
+//! | `body_bytes_max` | `http.rs`: `bodies_that_are_too_large_or_broken_end_the_connection_after_one_answer` |
+//! | `header_timeout`, `idle_timeout` | `http.rs`: `a_head_that_does_not_end_is_answered_408` and those after it |
+//! | `request_timeout` | `feed.rs`: `an_upstream_that_does_not_answer_in_time_is_told_504` |
+//! | `close_timeout`, `send_buffer_bytes_max`, `replies_bytes_max`, `mailbox_messages_max` | `backpressure.rs`, `memory.rs` |
+
+use crate::harness::{Http, Server, Ws};
+use serde_json::json;
+use std::time::Duration;
+use stentor_edge::{App, Busy, FeedUpdate, Publish};
+use stentor_hub::{Data, Document, Key, Room};
+
+fn client(server: &Server) -> Ws {
+    let mut ws = server.ws("/ws");
+    assert_eq!(ws.next_json()["type"], "welcome");
+    ws
+}
+
+#[test]
+fn message_bytes_max() {
+    let server = Server::start(1, |options| {
+        options.app = App::Echo;
+        options.limits.message_bytes_max = 1000;
+    });
+    let mut ws = server.ws("/ws");
+    ws.send_text(&"x".repeat(1000));
+    assert_eq!(ws.next_text().len(), 1000);
+    ws.send_text(&"x".repeat(1001));
+    assert_eq!(ws.expect_close().0, 1009);
+    server.check_serves();
+    server.check_empty();
+}
+
+#[test]
+fn head_bytes_max_and_headers_max() {
+    let server = Server::start(1, |options| {
+        options.limits.header_bytes_max = 500;
+        options.limits.headers_max = 5;
+    });
+    let check = |headers: &str, status: u16| {
+        let mut http = server.http();
+        http.send(format!("GET /healthz HTTP/1.1\r\nHost: a\r\n{headers}\r\n"));
+        assert_eq!(http.response().status, status, "{headers:.20}");
+    };
+    check(&"X: y\r\n".repeat(4), 200);
+    check(&"X: y\r\n".repeat(5), 431);
+    check(&format!("X: {}\r\n", "y".repeat(440)), 200);
+    check(&format!("X: {}\r\n", "y".repeat(500)), 431);
+    server.check_empty();
+}
+
+#[test]
+fn json_depth_max() {
+    let server = Server::start(1, |options| {
+        options.rooms.publish = true;
+        options.limits.json_depth_max = 10;
+    });
+    let mut ws = client(&server);
+    let publish =
+        |n: usize| format!(r#"{{"type":"publish","room":"r","data":{}{}}}"#, "[".repeat(n), "]".repeat(n));
+    ws.send_text(&publish(10));
+    assert_eq!(ws.next_json()["type"], "ok");
+    for n in [11, 100_000] {
+        ws.send_text(&publish(n));
+        assert_eq!(ws.next_json()["code"], "too_deep");
+    }
+}
+
+#[test]
+fn subscriptions_max() {
+    let server = Server::start(1, |options| options.limits.subscriptions_max = 3);
+    let mut ws = client(&server);
+    ws.ask(json!({"type": "subscribe", "room": "a"}));
+    ws.ask(json!({"type": "subscribe", "feed": "a"}));
+    ws.ask(json!({"type": "subscribe", "room": "b"}));
+    ws.ask(json!({"type": "subscribe", "room": "b"}));
+    for _ in 0..2 {
+        ws.send_json(json!({"type": "subscribe", "room": "c"}));
+        assert_eq!(ws.next_json()["code"], "too_many_subscriptions");
+    }
+    ws.ask(json!({"type": "unsubscribe", "room": "a"}));
+    ws.ask(json!({"type": "subscribe", "room": "c"}));
+    // In the query as well.
+    let mut ws = server.ws("/ws?feed=a&feed=b&feed=c&feed=d");
+    assert_eq!(ws.next_json()["type"], "welcome");
+    assert_eq!(ws.expect_close().0, 4401);
+}
+
+#[test]
+fn topics_max() {
+    let server = Server::start(1, |options| options.limits.topics_max = 2);
+    let mut ws = client(&server);
+    ws.ask(json!({"type": "subscribe", "room": "a"}));
+    ws.ask(json!({"type": "subscribe", "feed": "a"}));
+    ws.send_json(json!({"type": "subscribe", "room": "b"}));
+    let error = ws.next_json();
+    assert_eq!((&error["code"], &error["retry"]), (&json!("too_many_topics"), &json!(true)));
+    // Requests are told too, in their order, and can go on.
+    let mut http = server.http();
+    http.send("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\nGET /feed/b HTTP/1.1\r\nHost: a\r\n\r\n");
+    http.send("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!([http.response().status, http.response().status, http.response().status], [200, 503, 200]);
+    let mut refused = server.ws("/ws?feed=b");
+    assert_eq!(refused.next_json()["type"], "welcome");
+    assert_eq!(refused.expect_close().0, 4502);
+    assert_eq!(server.ws("/ws/b").expect_close().0, 4502);
+    // What is given up makes room.
+    ws.ask(json!({"type": "unsubscribe", "room": "a"}));
+    ws.ask(json!({"type": "subscribe", "room": "b"}));
+}
+
+#[test]
+fn connections_max() {
+    let server = Server::start(1, |options| {
+        options.app = App::Echo;
+        options.limits.connections_max = 5;
+    });
+    let clients: Vec<Ws> = (0..5).map(|_| server.ws("/ws")).collect();
+    for _ in 0..10 {
+        let mut refused = Http::connect(server.addr);
+        assert_eq!(refused.rest(), b"");
+    }
+    assert_eq!(server.metric("connections_refused"), 10);
+    server.until_metric("connections", |open| open == 5);
+    for mut ws in clients {
+        ws.send_text("still here");
+        assert_eq!(ws.next_text(), "still here");
+    }
+    server.check_empty();
+    server.check_serves();
+}
+
+/// Over the budget for memory: the control plane is told to wait, and then that it may go on; clients are
+/// told to publish later; and who is owed the most is let go.
+#[test]
+fn memory_bytes_max() {
+    let server = Server::start(1, |options| {
+        options.rooms.publish = true;
+        options.limits.memory_bytes_max = 2_000_000;
+        options.limits.send_buffer_bytes_max = 100_000_000;
+        options.heartbeat.interval = Duration::from_secs(3600);
+        options.limits.close_timeout = Duration::from_millis(10);
+    });
+    let mut slow = client(&server);
+    slow.ask(json!({"type": "subscribe", "room": "r"}));
+    let mut other = client(&server);
+    let spaces = server.spaces();
+    let room = Room::plain("r").unwrap();
+    let data = Data::Json(format!("\"{}\"", "x".repeat(100_000)).into());
+    let mut published = 0;
+    let publish = || server.plane().publish(Publish { room: room.clone(), event: None, data: data.clone() });
+    // The slow one may end before anything has to be refused.
+    while publish() != Err(Busy) && server.disconnects("overloaded") == 0 {
+        published += 1;
+        server.until_metric("inbox_messages", |waiting| waiting == 0);
+        assert!(published < 1000, "the budget is not held");
+    }
+    other.send_json(json!({"type": "publish", "room": "r", "data": 1}));
+    let error = other.next_json();
+    // Unless the slow one has ended already.
+    assert!(error["code"] == "overloaded" || server.disconnects("overloaded") == 1, "{error}");
+    server.until_metric("memory_overloads", |overloads| overloads > 0);
+    server.until_metric("memory_bytes{publications}", |bytes| bytes == 0);
+    assert_eq!(server.disconnects("overloaded"), 1);
+    drop(slow);
+    // Nobody has to ask whether there is room again: each publication that is taken in tells.
+    server.wait_space(spaces + published - 1);
+    other.ask(json!({"type": "publish", "room": "r", "data": 1}));
+}
+
+/// What the control plane wants of a core that is busy waits in a bounded mailbox.
+#[test]
+fn inbox_messages_max_and_inbox_bytes_max() {
+    let check = |messages_max: usize, bytes_max: usize, len: usize, expect: usize| {
+        let server = Server::start(1, |options| {
+            options.limits.inbox_messages_max = messages_max;
+            options.limits.inbox_bytes_max = bytes_max;
+        });
+        server.stop_core(0, true);
+        let spaces = server.spaces();
+        let key = Key::parse("k").unwrap();
+        let document = |n: usize| {
+            let body = format!("{n:len$}");
+            let content_type = "text/plain".into();
+            FeedUpdate::Document(Document { body: body.into(), json: false, content_type })
+        };
+        let taken = (0..1000).take_while(|n| server.plane().update_feed(&key, document(*n)).is_ok()).count();
+        assert_eq!(taken, expect);
+        assert_eq!(server.metric("inbox_messages"), expect as u64);
+        assert_eq!(server.metric("inbox_bytes"), (expect * len) as u64);
+        assert_eq!(server.spaces(), spaces);
+        server.stop_core(0, false);
+        server.wait_space(spaces);
+        assert_eq!(server.metric("inbox_bytes"), 0);
+        assert_eq!(server.http().get("/feed/k").text().trim(), (expect - 1).to_string());
+        server.update("k", document(1000));
+    };
+    check(10, 1 << 20, 100, 10);
+    check(1000, 1000, 100, 10);
+    // One that is larger than the mailbox by itself goes in alone.
+    check(1000, 1000, 5000, 1);
+}
+
+/// S1 of the attacks on Stentor: an error repeats what the client sent, escaped to many times its length.
+#[test]
+fn an_error_text_is_short_whatever_was_sent() {
+    let server = Server::start(1, |_| {});
+    let mut ws = client(&server);
+    let hostile = "\u{7f}\\u0001\\\"é".repeat(50_000);
+    for message in [
+        format!(r#"{{"type":"ping","epoch":"{hostile}"}}"#),
+        format!(r#"{{"type":"{hostile}"}}"#),
+        format!(r#"{{"type":"subscribe","feed":"{hostile}"}}"#),
+        format!(r#"{{"type":"subscribe","room":"r","policy":"{hostile}"}}"#),
+        hostile,
+    ] {
+        ws.send_text(&message);
+        let answer = ws.next_text();
+        let sent = answer.split(r#""message":""#).nth(1).unwrap().rsplit_once(r#"","retry""#).unwrap().0;
+        assert!(sent.len() <= 256, "{} bytes", sent.len());
+    }
+}

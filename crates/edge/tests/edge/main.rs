@@ -1,0 +1,52 @@
+//! The data plane as its clients see it, on the virtual clock; what is the kernel's part, over real sockets. Tests that measure
+//! the memory or the processor time of their process have programs of their own.
+
+// Tests may panic, and say what they found; clippy knows only functions marked as such.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, clippy::print_stdout)]
+
+mod app;
+mod authorizer;
+mod backpressure;
+mod broker;
+mod budget;
+mod calls;
+mod chat;
+mod client_limits;
+mod commands;
+mod compatibility;
+mod custom_protocol;
+mod decisions;
+mod deltas;
+mod drain;
+mod drivers;
+mod encoding;
+mod engineio;
+mod events;
+mod feed;
+#[path = "../harness/mod.rs"]
+mod harness;
+mod http;
+mod identity;
+mod interest;
+mod last_messages;
+mod leaving;
+mod limits;
+mod origin;
+mod overload;
+mod presence;
+mod primus;
+mod protocol;
+mod recovery;
+mod replicas;
+mod rooms;
+mod settings;
+mod simulation;
+mod socketio;
+mod sockjs;
+mod sse;
+mod threats;
+mod threats_attachments;
+mod threats_io;
+mod tls;
+mod turns;
+mod websocket;

@@ -1,0 +1,188 @@
+//! Primus over real sockets.
+
+use crate::harness::{Seen, Server, Ws, on_one_and_three};
+use serde_json::{Value, json};
+use std::time::Duration;
+use stentor_edge::{App, Heartbeat};
+use stentor_hub::FeedState;
+
+/// A client's connection.
+fn connect(server: &Server, query: &str) -> Ws {
+    server.ws(&format!("/primus/?_primuscb=P{query}"))
+}
+
+fn say(ws: &mut Ws, value: &Value) {
+    ws.send_text(&value.to_string());
+}
+
+#[test]
+fn echoes_values_as_they_are() {
+    let server = Server::start(1, |options| options.app = App::Echo);
+    let mut ws = connect(&server, "");
+    for value in
+        [json!("text"), json!(""), json!({"a": [1, null]}), json!([1]), json!(7), json!(true), json!("{}")]
+    {
+        say(&mut ws, &value);
+        ws.expect_json(value);
+    }
+    // What old browsers take for the end of a line is escaped.
+    ws.send_text("{\"a\":\"\u{2028}\"}");
+    assert_eq!(ws.next_text(), r#"{"a":"\u2028"}"#);
+    ws.send_text(" \n\"spaces\" ");
+    assert_eq!(ws.next_text(), r#""spaces""#);
+    // The protocol's own, and what is none of it.
+    say(&mut ws, &json!("primus::pong::1"));
+    say(&mut ws, &json!("primus::unknown::1"));
+    say(&mut ws, &json!("primus::id::"));
+    let id = ws.next_json();
+    assert!(id.as_str().unwrap().strip_prefix("primus::id::").unwrap().len() == 20, "{id}");
+    say(&mut ws, &json!("primus::id::"));
+    ws.expect_json(id);
+}
+
+#[test]
+fn what_is_no_json_ends_the_connection_for_good() {
+    let server = Server::start(1, |options| options.app = App::Echo);
+    for bad in ["", "{", "[1] 2", "nope", &"[".repeat(200)] {
+        let mut ws = connect(&server, "");
+        ws.send_text(bad);
+        ws.expect_json(json!("primus::server::close"));
+        assert_eq!(ws.expect_close().0, 4405, "{bad:?}");
+    }
+    let mut ws = connect(&server, "");
+    ws.send_binary(b"\"x\"");
+    ws.expect_json(json!("primus::server::close"));
+    assert_eq!(ws.expect_close().0, 4405);
+    drop(ws);
+    server.check_empty();
+}
+
+#[test]
+fn rooms_reach_all_and_nobody_sends_others_away() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.rooms.publish = true);
+        let mut primus = connect(&server, "");
+        assert_eq!(primus.next_json()["type"], "welcome");
+        let mut plain = server.ws("/ws");
+        assert_eq!(plain.next_json()["type"], "welcome");
+        // As a value, and as a string of one.
+        say(&mut primus, &json!({"id": 1, "type": "subscribe", "room": "r"}));
+        primus.expect_json(json!({"type": "ok", "id": 1}));
+        say(&mut primus, &json!("{\"id\":2,\"type\":\"ping\"}"));
+        primus.expect_json(json!({"type": "ok", "id": 2}));
+        plain.ask(json!({"type": "subscribe", "room": "r"}));
+        say(&mut primus, &json!({"id": 3, "type": "publish", "room": "r", "data": {"x": [1]}}));
+        let mut got = [primus.next_json(), primus.next_json()];
+        got.sort_by_key(|message| message["type"].to_string());
+        let message = json!({"type": "message", "room": "r", "data": {"x": [1]}});
+        assert_eq!(got, [message.clone(), json!({"type": "ok", "id": 3})]);
+        if cores == 1 {
+            plain.expect_json(message);
+        }
+    });
+    // Bodies only: what a client would take for the protocol's own is left out.
+    let server = Server::start(1, |options| options.app = App::Chat);
+    let mut primus = connect(&server, "");
+    let mut plain = server.ws("/ws");
+    for text in ["primus::server::close", "{\"a\":1}", "primus", "last"] {
+        plain.send_text(text);
+        assert_eq!(plain.next_text(), text);
+    }
+    for text in ["{\"a\":1}", "primus", "last"] {
+        primus.expect_json(json!(text));
+    }
+    plain.send_binary(b"\xff");
+    primus.expect_json(json!("/w=="));
+    server.publish("chat", r#"{"json":[true]}"#);
+    primus.expect_json(json!({"json": [true]}));
+    server.publish("chat", r#""\u0070rimus::server::close""#);
+    server.publish("chat", "1");
+    primus.expect_json(json!(1));
+    say(&mut primus, &json!({"to": "all"}));
+    primus.expect_json(json!("{\"to\":\"all\"}"));
+}
+
+#[test]
+fn feeds_by_resource_id() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        server.document("a/b", r#"{"n":1}"#);
+        let mut ws = connect(&server, "&resourceId=a%2Fb");
+        assert_eq!(ws.next_json()["type"], "welcome");
+        let snapshot = ws.next_json();
+        assert_eq!((&snapshot["type"], &snapshot["data"]), (&json!("snapshot"), &json!({"n": 1})));
+        let mut raw = connect(&server, "&feed=a/b&format=raw");
+        raw.expect_json(json!({"n": 1}));
+        server.document("a/b", r#""primus::server::close""#);
+        server.document("a/b", "[2]");
+        // One that clients would take for the protocol's own is left out.
+        raw.expect_json(json!([2]));
+        server.state("a/b", FeedState::NotFound, "gone");
+        raw.expect_json(json!("primus::server::close"));
+        assert_eq!(raw.expect_close().0, 4404);
+    });
+}
+
+#[test]
+fn pings_both_ways_round() {
+    let time = Duration::from_millis(50);
+    let server = Server::start(1, |options| {
+        options.app = App::Echo;
+        options.primus.ping_interval = time;
+        options.heartbeat = Heartbeat { interval: time * 6 / 5, timeout: time * 6 / 5 };
+    });
+    let ping =
+        |seen: &Value| seen.as_str().unwrap().strip_prefix("primus::ping::").unwrap().parse::<u64>().unwrap();
+    // Version 7 and 8: pinged at a fixed pass, and ended when it doesn't answer.
+    let mut ws = connect(&server, "");
+    let mut last = 0;
+    for _ in 0..5 {
+        let time = ping(&ws.next_json());
+        assert!(time >= last);
+        last = time;
+        say(&mut ws, &json!(format!("primus::pong::{time}")));
+    }
+    ping(&ws.next_json());
+    // 4503: it may come back, and isn't told not to.
+    assert_eq!(ws.expect_close().0, 4503);
+    // Up to version 6: it pings, and is never pinged.
+    let mut old = connect(&server, "");
+    for n in 0..20 {
+        say(&mut old, &json!(format!("primus::ping::{n}")));
+        old.expect_json(json!(format!("primus::pong::{n}")));
+        crate::harness::pass(time * 2 / 5);
+    }
+    assert_eq!(old.expect_close().0, 4503);
+    // A WebSocket's own ping is no part of it.
+    assert_eq!(connect(&server, "").fence(), Vec::<Seen>::new());
+}
+
+#[test]
+fn other_paths() {
+    let server = Server::start(1, |options| options.app = App::Echo);
+    let spec = server.http().get("/primus/spec");
+    let spec: Value = serde_json::from_str(spec.text()).unwrap();
+    assert_eq!((&spec["pathname"], &spec["pingInterval"]), (&json!("/primus"), &json!(30_000)));
+    assert_eq!((&spec["parser"], &spec["transformer"]), (&json!("json"), &json!("websockets")));
+    for (target, status) in
+        [("/primus", 426), ("/primus/", 426), ("/primus/primus.js", 404), ("/primus/x", 404)]
+    {
+        assert_eq!(server.http().get(target).status, status, "{target}");
+    }
+    server.ws("/primus").fence();
+    let evil = [("Origin", "http://evil.test")];
+    assert_eq!(Ws::open(server.addr, "/primus/", &evil, false).err(), Some(403));
+}
+
+#[test]
+fn draining_lets_clients_come_back() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.app = App::Echo);
+        let mut ws = connect(&server, "");
+        assert_eq!(ws.fence(), []);
+        server.drain(Duration::from_secs(3600));
+        assert_eq!(ws.expect_close().0, 4500);
+        drop(ws);
+        server.join();
+    });
+}

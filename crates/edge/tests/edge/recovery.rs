@@ -1,0 +1,641 @@
+//! Socket.IO clients that lose their connection and come back: each event once, in order, by every transport, from every
+//! core.
+
+use crate::harness::{Io, Packet, Server, WAYS, Way, on_one_and_three};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use fastrand::Rng;
+use serde_json::{Value, json};
+use std::time::Duration;
+use stentor_edge::{App, Options, Recovery, Rule, Template};
+use stentor_wire::engineio::Version;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// `join` joins a room; `echo` comes back.
+fn server_with(cores: usize, recovery: Recovery, set: impl FnOnce(&mut Options)) -> Server {
+    Server::start(cores, |options| {
+        recovers(options, recovery);
+        set(options);
+    })
+}
+
+fn recovers(options: &mut Options, recovery: Recovery) {
+    options.app = App::Rooms;
+    options.heartbeat.interval = HOUR;
+    options.engine.recovery = Some(recovery);
+    options.rooms.namespaces = vec!["/n".into()];
+    let join = vec![Template::parse("{}").unwrap()];
+    options.rooms.rules = vec![
+        Rule { event: "join".into(), join, ack: true, ..Rule::default() },
+        Rule { event: "echo".into(), echo: true, ack: true, ..Rule::default() },
+    ];
+}
+
+fn server(cores: usize) -> Server {
+    server_with(cores, Recovery::default(), |_| {})
+}
+
+/// What a client remembers of itself.
+#[derive(Clone, Debug)]
+struct Memory {
+    sid: Value,
+    pid: Value,
+    /// The last string at the end of an event.
+    offset: Option<String>,
+}
+
+impl Memory {
+    fn auth(&self) -> Value {
+        match &self.offset {
+            Some(offset) => json!({"pid": self.pid, "offset": offset}),
+            None => json!({"pid": self.pid}),
+        }
+    }
+
+    /// As socket.io-client does it: any string at the end of an event is the offset. What is left is said.
+    fn heard(&mut self, mut event: Value) -> Value {
+        if let Some(offset) = event.as_array_mut().unwrap().pop_if(|last| last.is_string()) {
+            self.offset = offset.as_str().map(str::to_owned);
+        }
+        event
+    }
+}
+
+/// A client that is connected and a member of room `r`.
+fn member(server: &Server, way: Way) -> (Io, Memory) {
+    let mut io = Io::socket(server, way);
+    let answer = io.connect("", json!(null));
+    let memory = Memory { sid: answer["sid"].clone(), pid: answer["pid"].clone(), offset: None };
+    assert!(memory.sid.is_string() && memory.pid.is_string());
+    assert_eq!(io.ask("join", &[json!("r")]), json!([{"ok": true}]));
+    (io, memory)
+}
+
+/// The client's connections are gone, and the server has noticed: so many sockets are lost now.
+fn lose(server: &Server, io: Io, lost: u64) {
+    lose_until(server, io, || server.metric("socketio_recovery_sockets") == lost);
+}
+
+/// The client's connections are gone; waits until the server shows it so.
+fn lose_until(server: &Server, io: Io, shows: impl Fn() -> bool) {
+    let target = io.target("polling");
+    let is_polled = io.is_polled();
+    io.cut();
+    crate::harness::until("the loss to be noticed", || {
+        // An answer may have been on its way: polls that are given up, until one had to wait.
+        if is_polled {
+            let mut http = server.http();
+            http.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        }
+        shows()
+    });
+}
+
+/// Reads up to the answer to CONNECT: what was missed, and whether it is who it was.
+fn read_answer(io: &mut Io, memory: &mut Memory) -> (Vec<Value>, bool) {
+    let mut missed = Vec::new();
+    loop {
+        let text = io.next_text();
+        if let Some(answer) = text.strip_prefix("40") {
+            let answer: Value = serde_json::from_str(answer).unwrap();
+            let recovered = answer["pid"] == memory.pid;
+            assert_eq!(answer["sid"] == memory.sid, recovered);
+            return (missed, recovered);
+        }
+        missed.push(memory.heard(serde_json::from_str(text.strip_prefix("42").unwrap()).unwrap()));
+    }
+}
+
+fn come_back(server: &Server, way: Way, memory: &mut Memory) -> (Io, Vec<Value>, bool) {
+    let mut io = Io::socket(server, way);
+    io.send(&format!("40{}", memory.auth()));
+    let (missed, recovered) = read_answer(&mut io, memory);
+    (io, missed, recovered)
+}
+
+fn messages(numbers: std::ops::Range<u32>) -> Vec<Value> {
+    numbers.map(|n| json!(["message", n])).collect()
+}
+
+fn publish(server: &Server, numbers: std::ops::Range<u32>) {
+    numbers.for_each(|n| server.publish("r", &n.to_string()));
+}
+
+/// Publishes until the client's core is known to have a member of the room. Nothing of that is remembered.
+fn be_known(server: &Server, io: &mut Io) {
+    server.publish("r", "\"first\"");
+    crate::harness::until("the first one", || {
+        server.publish("r", "\"first\"");
+        server.metric("deliveries_due") > 0
+    });
+    server.publish("r", "\"last\"");
+    while io.event()[1] != "last" {}
+}
+
+/// Reads events up to the last of these: then they have been delivered to all on its core.
+fn hear(io: &mut Io, memory: &mut Memory, expect: &[Value]) {
+    for one in expect {
+        assert_eq!(memory.heard(io.event()), *one);
+    }
+}
+
+#[test]
+fn a_client_that_has_had_nothing_yet_and_one_that_comes_back_twice() {
+    for way in WAYS {
+        let server = server(1);
+        let (io, mut memory) = member(&server, way);
+        let mut witness = member(&server, Way::Socket);
+        lose(&server, io, 1);
+        let mut at = 0;
+        for round in 0..4 {
+            publish(&server, at..at + 3);
+            hear(&mut witness.0, &mut witness.1, &messages(at..at + 3));
+            let (mut io, missed, recovered) = come_back(&server, WAYS[round % 3], &mut memory);
+            assert!(recovered, "{way:?} {round}");
+            assert_eq!(missed, messages(at..at + 3));
+            // It is still a member, and hears what is said to it alone.
+            publish(&server, at + 3..at + 5);
+            hear(&mut io, &mut memory, &messages(at + 3..at + 5));
+            io.send(r#"42["echo","text"]"#);
+            let event = io.event();
+            assert_eq!(event[1], "text");
+            memory.heard(event);
+            hear(&mut witness.0, &mut witness.1, &messages(at + 3..at + 5));
+            at += 5;
+            lose(&server, io, 1);
+        }
+        // And once with nothing missed.
+        let (io, missed, recovered) = come_back(&server, way, &mut memory);
+        assert_eq!((missed, recovered), (vec![], true));
+        assert_eq!(server.metric("socketio_recoveries"), 5);
+        io.leave();
+    }
+}
+
+#[test]
+fn what_was_said_to_it_alone_isnt_lost() {
+    for way in WAYS {
+        let server = server(1);
+        let (mut io, mut memory) = member(&server, way);
+        let mut witness = member(&server, Way::Socket);
+        server.until_metric("messages_received", |received| received == 4);
+        // Of several events it has had the first one only.
+        let before = server.metric("messages_received");
+        for n in 0..3 {
+            io.send(&format!(r#"42["echo",{n}]"#));
+        }
+        server.until_metric("messages_received", |received| received >= before + 3);
+        publish(&server, 0..1);
+        hear(&mut witness.0, &mut witness.1, &messages(0..1));
+        assert_eq!(memory.heard(io.event()), json!(["echo", 0]));
+        lose(&server, io, 1);
+        let (mut io, missed, recovered) = come_back(&server, way, &mut memory);
+        assert!(recovered);
+        assert_eq!(missed, [json!(["echo", 1]), json!(["echo", 2]), json!(["message", 0])]);
+        // A string of its own is none of the server's places.
+        io.send(r#"42["echo","0000000000000000"]"#);
+        let event = io.event();
+        assert_eq!((&event[1], event.as_array().unwrap().len()), (&json!("0000000000000000"), 3));
+        memory.heard(event);
+        lose(&server, io, 1);
+        assert!(come_back(&server, way, &mut memory).2);
+    }
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_while_a_room_is_busy() {
+    for seed in 0..5 {
+        on_one_and_three(|cores| {
+            let mut random = Rng::with_seed(seed);
+            let server = server(cores);
+            let (mut io, mut memory) = member(&server, WAYS[random.usize(..3)]);
+            be_known(&server, &mut io);
+            let mut expect = 0;
+            let total = 600;
+            let mut published = 0;
+            let mut first = true;
+            while expect < total {
+                let some = random.usize(..40) as u32;
+                let until = (published + some).min(total);
+                publish(&server, published..until);
+                published = until;
+                for _ in 0..random.usize(..60) {
+                    if expect == published {
+                        break;
+                    }
+                    assert_eq!(memory.heard(io.event()), json!(["message", expect]), "seed {seed}");
+                    expect += 1;
+                }
+                // Without an offset it can't tell what it had of the beginning.
+                if (first && expect == 0) || random.usize(..3) == 0 && expect < total {
+                    first &= expect == 0;
+                    if first {
+                        continue;
+                    }
+                    lose(&server, io, 1);
+                    let until = (published + random.usize(..40) as u32).min(total);
+                    publish(&server, published..until);
+                    published = until;
+                    let (back, missed, recovered) = come_back(&server, WAYS[random.usize(..3)], &mut memory);
+                    assert!(recovered, "seed {seed}, {cores} cores, after {expect}");
+                    for one in missed {
+                        assert_eq!(one, json!(["message", expect]), "seed {seed}");
+                        expect += 1;
+                    }
+                    io = back;
+                }
+            }
+            io.leave();
+        });
+    }
+}
+
+#[test]
+fn who_is_back_before_it_is_missed_is_who_it_was() {
+    for (before, after) in WAYS.iter().flat_map(|before| WAYS.map(|after| (*before, after))) {
+        on_one_and_three(|cores| {
+            let server = server(cores);
+            let (mut io, mut memory) = member(&server, before);
+            let other = io.connect("/n", json!(null));
+            let other = Memory { sid: other["sid"].clone(), pid: other["pid"].clone(), offset: None };
+            be_known(&server, &mut io);
+            for round in 0..3 {
+                let at = round * 3;
+                publish(&server, at..at + 3);
+                hear(&mut io, &mut memory, &messages(at..at + 1));
+                // As clients of polling mostly are found.
+                if io.is_polled() && round != 1 {
+                    io.begin_poll();
+                }
+                let (mut back, missed, recovered) = come_back(&server, after, &mut memory);
+                assert!(recovered, "{before:?} {after:?} {cores} {round}");
+                // What has not come to its core yet comes as if nothing had been.
+                let had = at + 1 + missed.len() as u32;
+                assert_eq!(missed, messages(at + 1..had));
+                assert!(cores > 1 || had == at + 3);
+                hear(&mut back, &mut memory, &messages(had..at + 3));
+                // The connection of before ends, perhaps with something of that.
+                let mut also = messages(at + 1..at + 3).into_iter();
+                let code = loop {
+                    match io.next() {
+                        Packet::Text(event) => {
+                            let event: Value =
+                                serde_json::from_str(event.strip_prefix("42").unwrap()).unwrap();
+                            let expect = also.next().unwrap();
+                            assert_eq!(event.as_array().unwrap()[..2], expect.as_array().unwrap()[..]);
+                        }
+                        Packet::End(code) => break code,
+                        other @ Packet::Binary(_) => panic!("{other:?}"),
+                    }
+                };
+                assert_eq!(code, if io.is_polled() { 400 } else { 1000 });
+                // Its other namespace was lost with it, and comes back as well.
+                back.send(&format!("40/n,{}", other.auth()));
+                let answer = back.next_text();
+                let answer: Value = serde_json::from_str(answer.strip_prefix("40/n,").unwrap()).unwrap();
+                assert_eq!((&answer["sid"], &answer["pid"]), (&other.sid, &other.pid));
+                io = back;
+            }
+            // Who shows its own, or another namespace's, has lost nothing.
+            io.send("41/n,");
+            let fresh = io.connect("/n", memory.auth());
+            assert!(fresh["pid"] != memory.pid && fresh["pid"] != other.pid);
+            let mut stranger = Io::socket(&server, after);
+            stranger.send(&format!("40/n,{}", memory.auth()));
+            assert!(stranger.next_text().starts_with("40/n,"));
+            publish(&server, 9..10);
+            hear(&mut io, &mut memory, &messages(9..10));
+            io.leave();
+            stranger.leave();
+            server.until_metric("socketio_recovery_sockets", |suspended| suspended == 3);
+        });
+    }
+}
+
+#[test]
+fn who_is_back_needs_no_room_among_those_who_wait() {
+    let server = server_with(1, Recovery { sessions_max: 0, ..Recovery::default() }, |_| {});
+    let (mut io, _) = member(&server, Way::Socket);
+    let other = io.connect("/n", json!(null));
+    let mut back = Io::socket(&server, Way::Socket);
+    let answer = back.connect("/n", json!({"pid": other["pid"]}));
+    assert_eq!(answer["sid"], other["sid"]);
+    assert_eq!(io.expect_end(), 1000);
+    back.cut();
+    server.check_empty();
+}
+
+#[test]
+fn another_namespaces_pid_is_none() {
+    let server = server(1);
+    let (mut io, mut memory) = member(&server, Way::Socket);
+    let other = io.connect("/n", json!(null));
+    let mut other = Memory { sid: other["sid"].clone(), pid: other["pid"].clone(), offset: None };
+    assert_ne!(other.pid, memory.pid);
+    lose(&server, io, 2);
+    // Each for the other: fresh starts, and the real ones are still to be had.
+    let mut io = Io::socket(&server, Way::Socket);
+    io.send(&format!("40{}", other.auth()));
+    assert!(!read_answer(&mut io, &mut memory).1);
+    let answer = io.connect("/n", memory.auth());
+    assert!(answer["pid"] != other.pid && answer["pid"] != memory.pid);
+    io.leave();
+    let (mut io, _, recovered) = come_back(&server, Way::Socket, &mut memory);
+    assert!(recovered);
+    assert_eq!(io.connect("/n", other.auth())["sid"], other.sid);
+    // And one of another namespace that is in use.
+    assert!(!come_back(&server, Way::Polling, &mut other).2);
+    assert_eq!(io.ask("join", &[json!("r")]), json!([{"ok": true}]));
+}
+
+#[test]
+fn who_cant_be_recovered_begins_anew() {
+    on_one_and_three(|cores| {
+        let check = |what: &str,
+                     recovery: Recovery,
+                     set: &dyn Fn(&mut Options),
+                     act: &dyn Fn(&Server, &mut Memory)| {
+            for way in WAYS {
+                let server = server_with(cores, recovery, set);
+                let (mut io, mut memory) = member(&server, way);
+                io.send(r#"42["echo",1]"#);
+                memory.heard(io.event());
+                // Who is kept for a moment only may not be seen suspended.
+                let (shows, left) = if recovery.age_max < Recovery::default().age_max {
+                    ("sessions", 0)
+                } else {
+                    ("socketio_recovery_sockets", 1)
+                };
+                lose_until(&server, io, || server.metric(shows) == left);
+                act(&server, &mut memory);
+                let (mut io, missed, recovered) = come_back(&server, way, &mut memory.clone());
+                assert_eq!((missed, recovered), (vec![], false), "{what} {way:?}");
+                // It is a member of nothing, and served.
+                assert_eq!(io.ask("join", &[json!("r")]), json!([{"ok": true}]));
+                server.until_metric("socketio_recovery_sockets", |suspended| suspended == 0);
+                // Tried again it isn't there.
+                assert!(!come_back(&server, way, &mut memory).2);
+            }
+        };
+        let nothing = |_: &mut Options| {};
+        let one = Recovery::default();
+        check("an unknown offset", one, &nothing, &|_, memory| {
+            memory.offset = Some("0123456789abcdef".into())
+        });
+        check("no offset at all", one, &nothing, &|_, memory| memory.offset = Some("what?".into()));
+        check("a long one", one, &nothing, &|_, memory| memory.offset = Some("0".repeat(1_000)));
+        let short = Recovery { age_max: Duration::from_millis(10), ..one };
+        check("too late", short, &nothing, &|_, _| {});
+        let small = Recovery { bytes_max: 1_000, ..one };
+        check("a log too small", small, &nothing, &|server, _| {
+            // The core that keeps the socket is among those that deliver this.
+            let mut members: Vec<_> = (0..6 * cores).map(|_| member(server, Way::Socket)).collect();
+            for (io, _) in &mut members {
+                for n in 0..20 {
+                    io.send(&format!(r#"42["echo",{n}]"#));
+                }
+                for _ in 0..20 {
+                    io.event();
+                }
+            }
+            members.into_iter().for_each(|(mut io, _)| io.send("41"));
+        });
+    });
+}
+
+#[test]
+fn who_leaves_or_breaks_the_protocol_isnt_kept() {
+    for way in WAYS {
+        for last in ["41", "42[]"] {
+            let server = server(1);
+            let (mut io, mut memory) = member(&server, way);
+            io.send(last);
+            if last == "41" {
+                io.leave();
+            } else {
+                io.expect_end();
+                drop(io);
+            }
+            server.until_metric("connections", |connections| connections == 0);
+            let suspended = (server.metric("engineio_sessions"), server.metric("socketio_recovery_sockets"));
+            assert_eq!(suspended, (0, 0), "{way:?} {last}");
+            assert!(!come_back(&server, way, &mut memory).2);
+        }
+    }
+}
+
+#[test]
+fn as_many_are_kept_as_may_be() {
+    let time = Duration::from_millis(300);
+    let recovery = Recovery { sessions_max: 2, age_max: time, ..Recovery::default() };
+    let server = Server::start(1, |options| recovers(options, recovery));
+    let clients: Vec<_> = (0..5).map(|_| member(&server, Way::Socket)).collect();
+    clients.into_iter().for_each(|(io, _)| io.cut());
+    server.until_metric("engineio_sessions", |clients| clients == 0);
+    server.until_metric("socketio_recovery_sockets", |suspended| suspended == 2);
+    server.until_metric("sessions", |sessions| sessions == 2);
+    server.until_metric("socketio_recovery_sockets", |suspended| suspended == 0);
+    server.check_empty();
+}
+
+// ---- several cores ----
+
+fn core_of(sid: &Value, cores: usize) -> usize {
+    usize::from(URL_SAFE_NO_PAD.decode(sid.as_str().unwrap()).unwrap()[0]) % cores
+}
+
+/// A fresh client on another core than the one that keeps a lost socket, or on that one.
+fn elsewhere(server: &Server, way: Way, memory: &Memory, other: bool) -> Io {
+    let home = core_of(&memory.pid, 3);
+    for _ in 0..1_000 {
+        let io = Io::socket(server, way);
+        if (core_of(&io.sid.clone().into(), 3) != home) == other {
+            return io;
+        }
+        io.leave();
+    }
+    panic!("the kernel doesn't spread connections");
+}
+
+/// A member on the core that keeps a lost socket: what it has received, that socket has missed.
+fn member_beside(server: &Server, memory: &Memory) -> (Io, Memory) {
+    for _ in 0..1_000 {
+        let (mut io, other) = member(server, Way::Socket);
+        if core_of(&other.pid, 3) == core_of(&memory.pid, 3) {
+            return (io, other);
+        }
+        io.send("41");
+        io.leave();
+    }
+    panic!("the kernel doesn't spread connections");
+}
+
+#[test]
+fn who_comes_back_to_another_core_is_moved_to_its_own() {
+    for way in WAYS {
+        for posted in 0..4 {
+            let server = server(3);
+            let (io, mut memory) = member(&server, Way::Socket);
+            let mut witness = member_beside(&server, &memory);
+            lose(&server, io, 1);
+            // Until the cores know of each other's members. What is published before has no deliveries.
+            let mut at = 0;
+            crate::harness::until("deliveries", || {
+                publish(&server, at..at + 1);
+                at += 1;
+                server.metric("deliveries_due") >= 20
+            });
+            publish(&server, at..at + 1);
+            while witness.1.heard(witness.0.event()) != json!(["message", at]) {}
+            let mut io = elsewhere(&server, way, &memory, true);
+            let connect = format!("40{}", memory.auth());
+            match (way, posted) {
+                // With a poll that waits, by the body of one POST, and with a probe under way.
+                (Way::Polling, 1) => {
+                    io.begin_poll();
+                    io.send(&connect);
+                }
+                (Way::Polling, 2) => io.send_all(&[&connect, "40/n,", r#"421["echo",5]"#]),
+                (Way::Polling, 3) => {
+                    let mut ws = io.begin_upgrade();
+                    ws.send_text("2probe");
+                    assert_eq!(ws.next_text(), "3probe");
+                    io.send(&connect);
+                    io.end_upgrade(ws);
+                }
+                (_, 2) => {
+                    let frames = [&*connect, "40/n,", r#"421["echo",5]"#].map(|text| {
+                        crate::harness::ws::frame(
+                            stentor_wire::ws::Opcode::Text,
+                            text.as_bytes(),
+                            true,
+                            false,
+                        )
+                    });
+                    io.ws().send_raw(&frames.concat());
+                }
+                (_, 3) => {
+                    // In pieces, the end of it after the move.
+                    let frame = crate::harness::ws::frame(
+                        stentor_wire::ws::Opcode::Text,
+                        connect.as_bytes(),
+                        true,
+                        false,
+                    );
+                    let next = crate::harness::ws::frame(
+                        stentor_wire::ws::Opcode::Text,
+                        br#"421["echo",5]"#,
+                        true,
+                        false,
+                    );
+                    let all = [frame, next].concat();
+                    let cut = all.len() - 9;
+                    io.ws().send_raw(&all[..cut]);
+                    server.check_serves();
+                    io.ws().send_raw(&all[cut..]);
+                }
+                _ => io.send(&connect),
+            }
+            let (missed, recovered) = read_answer(&mut io, &mut memory);
+            assert!(recovered, "{way:?} {posted}");
+            assert_eq!(missed.last(), Some(&json!(["message", at])));
+            let numbers: Vec<u64> = missed.iter().map(|event| event[1].as_u64().unwrap()).collect();
+            assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");
+            if posted == 2 {
+                assert!(io.next_text().starts_with("40/n,"));
+            }
+            if posted == 2 || posted == 3 && way != Way::Polling {
+                assert_eq!(memory.heard(io.event()), json!(["echo", 5]));
+                io.expect(r#"431[{"ok":true}]"#);
+            }
+            // It lives on there, over any connection, and may still move to a WebSocket.
+            publish(&server, at + 1..at + 3);
+            hear(&mut io, &mut memory, &messages(at + 1..at + 3));
+            if way == Way::Polling && posted != 3 {
+                io.send(r#"42["echo",6]"#);
+                io.upgrade();
+                assert_eq!(memory.heard(io.event()), json!(["echo", 6]));
+            }
+            let target = io.target("polling");
+            io.leave();
+            // Nothing of it is left, where it was or where it began.
+            drop(witness);
+            server.until_metric("engineio_sessions", |clients| clients == 0);
+            assert_eq!(server.http().get(&target).status, 400);
+        }
+    }
+}
+
+#[test]
+fn a_moved_client_that_is_polled_shares_connections_with_others() {
+    for seed in 0..3 {
+        let mut random = Rng::with_seed(seed);
+        let server = server_with(3, Recovery::default(), |options| options.limits.mailbox_messages_max = 2);
+        let mut all: Vec<(Io, Memory, u32)> = Vec::new();
+        for n in 0..9 {
+            let (io, mut memory) = member(&server, WAYS[random.usize(..3)]);
+            lose(&server, io, 1);
+            let mut io = elsewhere(&server, Way::Polling, &memory, n % 3 > 0);
+            io.send(&format!("40{}", memory.auth()));
+            assert!(read_answer(&mut io, &mut memory).1);
+            all.push((io, memory, 0));
+        }
+        let mut conns: Vec<_> = (0..4).map(|_| server.http()).collect();
+        for _ in 0..150 {
+            let n = random.usize(..all.len());
+            let (io, memory, count) = &mut all[n];
+            *count += 1;
+            let body = format!(r#"42["echo",{count}]"#);
+            let conn = &mut conns[random.usize(..4)];
+            conn.send(crate::harness::io::post(&io.target("polling"), "text/plain", body.as_bytes()));
+            assert_eq!(conn.response().text(), "ok");
+            let conn = &mut conns[random.usize(..4)];
+            let answer = conn.get(&io.target("polling"));
+            let [Packet::Text(event)] = &crate::harness::io::packets(Version::V4, &answer)[..] else {
+                panic!()
+            };
+            let event = serde_json::from_str(event.strip_prefix("42").unwrap()).unwrap();
+            assert_eq!(memory.heard(event), json!(["echo", count]));
+        }
+        all.into_iter().for_each(|(io, ..)| io.leave());
+        server.until_metric("engineio_sessions", |clients| clients == 0);
+    }
+}
+
+#[test]
+fn a_client_moves_once_and_only_at_its_beginning() {
+    let server = server(3);
+    let (io, mut first) = member(&server, Way::Socket);
+    let (second_io, mut second) = member(&server, Way::Socket);
+    lose(&server, io, 1);
+    lose(&server, second_io, 2);
+    // Something has happened on it: it stays, and begins anew.
+    let mut io = elsewhere(&server, Way::Socket, &first, true);
+    io.connect("/n", json!(null));
+    io.send(&format!("40{}", first.auth()));
+    assert!(!read_answer(&mut io, &mut first.clone()).1);
+    io.leave();
+    // A pid that nobody has, of another core: it goes there in vain.
+    let mut io = elsewhere(&server, Way::Polling, &first, true);
+    let mut made_up = Memory {
+        sid: json!(""),
+        pid: json!(URL_SAFE_NO_PAD.encode([core_of(&first.pid, 3) as u8; 15])),
+        offset: None,
+    };
+    io.send(&format!("40{}", made_up.auth()));
+    assert!(!read_answer(&mut io, &mut made_up).1);
+    assert_eq!(io.ask("join", &[json!("x")]), json!([{"ok": true}]));
+    // From there it doesn't go on to another.
+    io.send("41");
+    io.send(&format!("40{}", second.auth()));
+    let (_, recovered) = read_answer(&mut io, &mut second);
+    assert_eq!(recovered, core_of(&second.pid, 3) == core_of(&first.pid, 3));
+    io.leave();
+    // The first one can still be had.
+    let mut io = elsewhere(&server, Way::Moved, &first, true);
+    io.send(&format!("40{}", first.auth()));
+    assert!(read_answer(&mut io, &mut first).1);
+    io.leave();
+    server.until_metric("engineio_sessions", |clients| clients == 0);
+}

@@ -1,0 +1,717 @@
+//! SockJS over real sockets: every transport, how sessions begin and end, what they cost, and published attacks. What
+//! the public suites check in detail (headers, bodies of errors) is left to them.
+
+use crate::harness::{Http, Response, Seen, Server, on_one_and_three, until};
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_edge::{
+    App, Application, Connect, Context, DriverChoice, Envelope, Message, Node, Options, Origins, SockJs,
+};
+use stentor_hub::{FeedState, SessionId};
+use stentor_wire::http1::Request;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn post(target: &str, body: &str) -> String {
+    format!("POST {target} HTTP/1.1\r\nHost: a.test\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+fn asked(http: &mut Http, request: &str) -> Response {
+    http.send(request);
+    http.response()
+}
+
+/// The body of a poll.
+fn poll(http: &mut Http, session: &str) -> String {
+    let answer = asked(http, &post(&format!("{session}/xhr"), ""));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.text().to_owned()
+}
+
+/// The status of sending.
+fn send(http: &mut Http, session: &str, messages: &str) -> u16 {
+    asked(http, &post(&format!("{session}/xhr_send"), messages)).status
+}
+
+/// A stream, its prelude read.
+fn stream(server: &Server, session: &str, transport: &str) -> Http {
+    let mut http = server.http();
+    let method = if transport == "xhr_streaming" { "POST" } else { "GET" };
+    http.send(format!(
+        "{method} {session}/{transport} HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0\r\n\r\n"
+    ));
+    http.stream_head();
+    http.next_chunk();
+    http
+}
+
+/// A frame as a transport wraps it.
+fn wrapped(transport: &str, frame: &str) -> String {
+    let script = frame.replace('\\', r"\\").replace('"', r#"\""#);
+    let script = if transport.starts_with("htm") { script.replace('<', r"\u003c") } else { script };
+    match &transport[..3] {
+        "xhr" => format!("{frame}\n"),
+        "eve" => format!("data: {frame}\r\n\r\n"),
+        "htm" => format!("<script>\np(\"{script}\");\n</script>\r\n"),
+        _ => format!("/**/cb(\"{script}\");\r\n"),
+    }
+}
+
+const STREAMS: [&str; 3] = ["xhr_streaming", "eventsource", "htmlfile?c=cb"];
+
+fn echo(cores: usize) -> Server {
+    Server::start(cores, |options| options.app = App::Echo)
+}
+
+/// Everything that clients cost is given back, at once where nobody has to be told anything.
+fn check_empty(server: &Server) {
+    server.until_metric("sockjs_sessions", |sessions| sessions == 0);
+    server.check_empty();
+}
+
+const BRIEF: Duration = Duration::from_millis(20);
+
+/// Where nobody has to come back.
+fn brief(options: &mut Options) {
+    options.sockjs[0].disconnect_delay = BRIEF;
+}
+
+#[test]
+fn every_stream_carries_both_ways() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| {
+            options.app = App::Echo;
+            brief(options);
+        });
+        for (n, transport) in STREAMS.iter().enumerate() {
+            let session = format!("/sockjs/000/s{n}");
+            let mut down = stream(&server, &session, transport);
+            assert_eq!(down.next_chunk(), wrapped(transport, "o"));
+            // Not on the connection, nor perhaps on the core, of the stream.
+            let mut up = server.http();
+            assert_eq!(send(&mut up, &session, r#"["a","\u2028\"<"]"#), 204);
+            assert_eq!(down.next_chunk(), wrapped(transport, r#"a["a","\u2028\"<"]"#));
+            assert_eq!(send(&mut up, &session, r#"["b"]"#), 204);
+            assert_eq!(down.next_chunk(), wrapped(transport, r#"a["b"]"#));
+        }
+        check_empty(&server);
+    });
+}
+
+#[test]
+fn polls_get_everything_that_waits_in_one_frame() {
+    on_one_and_three(|cores| {
+        let server = echo(cores);
+        let mut http = server.http();
+        assert_eq!(poll(&mut http, "/sockjs/0/x"), "o\n");
+        // Pipelined, and answered in order.
+        let send = |n| post("/sockjs/0/x/xhr_send", &format!(r#"["{n}"]"#));
+        http.send([send(1), send(2), send(3), post("/sockjs/0/x/xhr", "")].concat());
+        for _ in 0..3 {
+            assert_eq!(http.response().status, 204);
+        }
+        assert_eq!(http.response().text(), "a[\"1\",\"2\",\"3\"]\n");
+        let mut http = server.http();
+        let first = http.get("/sockjs/0/j/jsonp?c=cb");
+        assert_eq!(first.text(), wrapped("jsonp", "o"));
+        let form = "d=%5B%22x%22%5D";
+        let sent = asked(
+            &mut http,
+            &format!(
+                "POST /sockjs/0/j/jsonp_send HTTP/1.1\r\nHost: a\r\nContent-Type: \
+                 application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+                form.len()
+            ),
+        );
+        assert_eq!((sent.status, sent.text()), (200, "ok"));
+        assert_eq!(http.get("/sockjs/0/j/jsonp?c=cb").text(), wrapped("jsonp", r#"a["x"]"#));
+        // One that waits is answered when something is there.
+        http.send("GET /sockjs/0/j/jsonp?callback=cb HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut up = server.http();
+        let text = "POST /sockjs/1/j/jsonp_send HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n[\"y\"]";
+        assert_eq!(asked(&mut up, text).status, 200);
+        assert_eq!(http.response().text(), wrapped("jsonp", r#"a["y"]"#));
+    });
+}
+
+#[test]
+fn a_publication_reaches_every_transport() {
+    let server = Server::start(1, |options| options.app = App::Chat);
+    let mut plain = server.ws("/ws");
+    let mut ws = server.ws("/sockjs/0/w/websocket");
+    assert_eq!(ws.next_text(), "o");
+    let mut raw = server.ws("/sockjs/websocket");
+    let mut streams: Vec<Http> = STREAMS
+        .iter()
+        .enumerate()
+        .map(|(n, transport)| stream(&server, &format!("/sockjs/0/{n}"), transport))
+        .collect();
+    for (http, transport) in streams.iter_mut().zip(STREAMS) {
+        assert_eq!(http.next_chunk(), wrapped(transport, "o"));
+    }
+    // HTTP/1.0 has no chunks.
+    let mut old = server.http();
+    old.send("POST /sockjs/0/old/xhr_streaming HTTP/1.0\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(old.endless_head().header("connection"), "close");
+    assert_eq!(&old.next_bytes(2_049 + 2)[2_048..], "\no\n");
+    let mut polls: Vec<Http> = (0..2).map(|_| server.http()).collect();
+    assert_eq!(poll(&mut polls[0], "/sockjs/0/p"), "o\n");
+    assert_eq!(polls[1].get("/sockjs/0/q/jsonp?c=cb").text(), wrapped("jsonp", "o"));
+    for large in [false, true] {
+        // From 16 kB on frames live in files of memory.
+        let text = if large { "é\"".repeat(10_000) } else { "é\"%<".to_owned() };
+        plain.send_text(&text);
+        let json = serde_json::to_string(&[&text]).unwrap();
+        assert_eq!((plain.next_text(), raw.next_text()), (text.clone(), text));
+        assert_eq!(ws.next_text(), format!("a{json}"));
+        let expect = |transport: &str| match &transport[..3] {
+            "eve" => wrapped(transport, &format!("a{}", json.replace('%', "%25"))),
+            _ => wrapped(transport, &format!("a{json}")),
+        };
+        for (http, transport) in streams.iter_mut().zip(STREAMS) {
+            assert_eq!(http.next_chunk(), expect(transport));
+        }
+        assert_eq!(old.next_bytes(expect("xhr").len()), expect("xhr"));
+        assert_eq!(poll(&mut polls[0], "/sockjs/0/p"), expect("xhr"));
+        assert_eq!(polls[1].get("/sockjs/0/q/jsonp?c=cb").text(), expect("jsonp"));
+    }
+}
+
+/// More in one body than may be published, or answered, at once: in turns, and nothing is lost.
+#[test]
+fn long_bodies_are_taken_in_turns() {
+    on_one_and_three(|cores| {
+        for app in [App::Echo, App::Chat] {
+            let server = Server::start(cores, |options| {
+                options.app = app;
+                options.limits.send_buffer_bytes_max = 60_000;
+                options.sockjs[0].response_bytes_max = usize::MAX;
+            });
+            let mut down = stream(&server, "/sockjs/0/x", "xhr_streaming");
+            assert_eq!(down.next_chunk(), "o\n");
+            // More than twice what a session may be owed, and less than the kernel takes for a client that isn't
+            // scheduled meanwhile.
+            let messages: Vec<String> = (0..150).map(|n| format!("{n:01000}")).collect();
+            let mut up = server.http();
+            let request = post("/sockjs/0/x/xhr_send", &serde_json::to_string(&messages).unwrap());
+            up.stream().enqueue(request.as_bytes());
+            let mut got: Vec<String> = Vec::new();
+            while got.len() < messages.len() {
+                let frame = down.next_chunk();
+                let list = frame.trim_end().strip_prefix('a');
+                let list = list.unwrap_or_else(|| panic!("{frame} after {}", got.len()));
+                got.extend(serde_json::from_str::<Vec<String>>(list).unwrap());
+            }
+            assert!(got == messages);
+            assert_eq!(up.response().status, 204);
+        }
+    });
+}
+
+#[test]
+fn feeds_by_their_key() {
+    on_one_and_three(|cores| {
+        let time = Duration::from_secs(1);
+        let server = Server::start(cores, |options| options.sockjs[0].disconnect_delay = time);
+        server.document("a/b", r#"{"n":1}"#);
+        let mut down = stream(&server, "/sockjs/feed/a/b/0/s", "xhr_streaming");
+        assert_eq!(down.next_chunk(), "o\n");
+        assert_eq!(down.next_chunk(), "a[\"{\\\"n\\\":1}\"]\n");
+        let mut ws = server.ws("/sockjs/feed/a/b/0/s/websocket");
+        assert_eq!((ws.next_text(), ws.next_text()), ("o".into(), r#"a["{\"n\":1}"]"#.into()));
+        let mut http = server.http();
+        assert_eq!(poll(&mut http, "/sockjs/feed/a/b/0/p"), "o\n");
+        assert_eq!(poll(&mut http, "/sockjs/feed/a/b/0/p"), "a[\"{\\\"n\\\":1}\"]\n");
+        server.document("a/b", "2");
+        assert_eq!(down.next_chunk(), "a[\"2\"]\n");
+        assert_eq!(ws.next_text(), r#"a["2"]"#);
+        // The same id under another key, or under none, is another session; and nothing is accepted.
+        assert_eq!(poll(&mut http, "/sockjs/feed/a/c/0/s"), "o\n");
+        assert_eq!(poll(&mut http, "/sockjs/0/s"), "o\n");
+        assert_eq!(send(&mut http, "/sockjs/feed/a/b/0/s", r#"["x"]"#), 204);
+        assert_eq!(down.next_chunk(), "c[4400,\"this connection accepts no messages\"]\n");
+        assert_eq!(down.chunk(), None);
+        ws.send_text(r#"["x"]"#);
+        assert_eq!(ws.next_text(), r#"c[4400,"this connection accepts no messages"]"#);
+        assert_eq!(ws.expect_close().0, 4400);
+        let mut lost = stream(&server, "/sockjs/feed/gone/0/l", "xhr_streaming");
+        assert_eq!(lost.next_chunk(), "o\n");
+        server.wait_wanted("gone", true);
+        server.state("gone", FeedState::NotFound, "404");
+        assert_eq!(lost.next_chunk(), "c[4404,\"there is no such feed\"]\n");
+        assert_eq!(http.get("/sockjs/feed/a%2fb/0/s/eventsource").status, 400);
+        drop((down, ws, http, lost));
+        server.until_metric("sockjs_sessions", |sessions| sessions == 0);
+        server.until_metric("sessions", |sessions| sessions == 0);
+        server.check_balance();
+    });
+}
+
+#[test]
+fn sessions_end_when_nobody_comes() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| {
+            options.app = App::Chat;
+            brief(options);
+        });
+        let mut http = server.http();
+        assert_eq!(poll(&mut http, "/sockjs/0/x"), "o\n");
+        until("the end of the session", || send(&mut server.http(), "/sockjs/0/x", r#"["late"]"#) == 404);
+        server.until_metric("sessions", |sessions| sessions == 0);
+        // The name is free again.
+        assert_eq!(poll(&mut http, "/sockjs/0/x"), "o\n");
+        drop(http);
+        check_empty(&server);
+    });
+}
+
+#[test]
+fn a_lost_receiver_ends_its_session_and_a_second_doesnt() {
+    on_one_and_three(|cores| {
+        let server = echo(cores);
+        let mut http = server.http();
+        let mut down = stream(&server, "/sockjs/0/x", "xhr_streaming");
+        assert_eq!(down.next_chunk(), "o\n");
+        assert_eq!(poll(&mut http, "/sockjs/0/x"), "c[2010,\"Another connection still open\"]\n");
+        let mut second = stream(&server, "/sockjs/0/x", "eventsource");
+        assert_eq!(second.next_chunk(), "data: c[2010,\"Another connection still open\"]\r\n\r\n");
+        assert_eq!(second.chunk(), None);
+        // The connection of a stream that has ended can be used again.
+        second.send(post("/sockjs/0/x/xhr_send", r#"["still here"]"#));
+        assert_eq!(second.response().status, 204);
+        assert_eq!(down.next_chunk(), "a[\"still here\"]\n");
+        drop(down);
+        until("the end of the session", || server.metric("sessions") == 0);
+        for _ in 0..2 {
+            assert_eq!(poll(&mut http, "/sockjs/0/x"), "c[1002,\"Connection interrupted\"]\n");
+        }
+        // So does a poll that waits, also where its client only finishes sending.
+        assert_eq!(poll(&mut http, "/sockjs/0/y"), "o\n");
+        let mut waiting = server.http();
+        let requests = server.metric("http_requests");
+        waiting.send(post("/sockjs/0/y/xhr", ""));
+        server.until_metric("http_requests", |n| n > requests);
+        waiting.finish_sending();
+        waiting.expect_end();
+        until("the end of the session", || server.metric("sessions") == 0);
+        assert_eq!(poll(&mut http, "/sockjs/0/y"), "c[1002,\"Connection interrupted\"]\n");
+    });
+}
+
+#[test]
+fn heartbeats() {
+    let server = Server::start(1, |options| options.sockjs[0].heartbeat = Duration::from_millis(20));
+    for (n, transport) in STREAMS.iter().enumerate() {
+        let mut down = stream(&server, &format!("/sockjs/0/{n}"), transport);
+        assert_eq!(down.next_chunk(), wrapped(transport, "o"));
+        let welcome = down.next_chunk();
+        assert!(welcome.contains("welcome"), "{welcome}");
+        for _ in 0..3 {
+            assert_eq!(down.next_chunk(), wrapped(transport, "h"));
+        }
+    }
+    let mut http = server.http();
+    assert_eq!(poll(&mut http, "/sockjs/0/p"), "o\n");
+    assert!(poll(&mut http, "/sockjs/0/p").contains("welcome"));
+    assert_eq!(poll(&mut http, "/sockjs/0/p"), "h\n");
+}
+
+#[test]
+fn a_response_ends_when_it_has_carried_enough() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.sockjs[0].response_bytes_max = 1_000);
+        server.document("k", &format!("{:?}", "x".repeat(900)));
+        let mut down = stream(&server, "/sockjs/feed/k/0/s", "xhr_streaming");
+        assert_eq!(down.next_chunk(), "o\n");
+        assert_eq!(down.next_chunk().len(), 900 + 10);
+        // The one that is too much still fits, as in sockjs-node.
+        server.document("k", &format!("{:?}", "y".repeat(5_000)));
+        assert_eq!(down.next_chunk().len(), 5_000 + 10);
+        assert_eq!(down.chunk(), None);
+        server.document("k", "\"next\"");
+        // The session goes on, on the same connection if need be.
+        down.send(post("/sockjs/feed/k/0/s/xhr_streaming", ""));
+        down.stream_head();
+        assert_eq!(down.next_chunk().len(), 2_049);
+        assert_eq!(down.next_chunk(), "a[\"\\\"next\\\"\"]\n");
+    });
+}
+
+#[test]
+fn draining_says_goodbye() {
+    on_one_and_three(|cores| {
+        let server = echo(cores);
+        let mut down = stream(&server, "/sockjs/0/x", "eventsource");
+        assert_eq!(down.next_chunk(), "data: o\r\n\r\n");
+        let mut waiting = server.http();
+        assert_eq!(poll(&mut waiting, "/sockjs/0/y"), "o\n");
+        let requests = server.metric("http_requests");
+        waiting.send(post("/sockjs/0/y/xhr", ""));
+        server.until_metric("http_requests", |n| n > requests);
+        let mut ws = server.ws("/sockjs/0/x/websocket");
+        assert_eq!(ws.next_text(), "o");
+        server.drain(HOUR);
+        assert_eq!(down.next_chunk(), "data: c[4500,\"the server is shutting down\"]\r\n\r\n");
+        assert_eq!(down.chunk(), None);
+        down.expect_end();
+        assert_eq!(waiting.response().text(), "c[4500,\"the server is shutting down\"]\n");
+        waiting.expect_end();
+        assert_eq!(ws.next_text(), "c[4500,\"the server is shutting down\"]");
+        assert_eq!(ws.expect_close().0, 4500);
+        drop((down, waiting, ws));
+        server.join();
+    });
+}
+
+/// Whoever doesn't read is ended, and what it was owed is given back.
+#[test]
+fn slow_readers() {
+    let server = Server::start(1, |options| {
+        options.app = App::Chat;
+        options.limits.send_buffer_bytes_max = 100_000;
+        options.limits.close_timeout = Duration::from_millis(100);
+        options.sockjs[0].disconnect_delay = HOUR;
+        options.sockjs[0].response_bytes_max = usize::MAX;
+    });
+    let mut down = stream(&server, "/sockjs/0/x", "xhr_streaming");
+    assert_eq!(down.next_chunk(), "o\n");
+    // Nobody polls here.
+    assert_eq!(poll(&mut server.http(), "/sockjs/0/y"), "o\n");
+    let mut speaker = server.ws("/ws");
+    let text = "x".repeat(10_000);
+    // Far more than the kernel keeps for them.
+    for _ in 0..10_000 {
+        speaker.send_text(&text);
+        speaker.next_text();
+        if server.disconnects("slow_consumer") == 2 {
+            break;
+        }
+    }
+    assert_eq!(server.disconnects("slow_consumer"), 2);
+    let mut http = server.http();
+    let told = poll(&mut http, "/sockjs/0/y");
+    assert_eq!(told, "c[4501,\"the client reads too slowly: its send buffer is full\"]\n");
+    drop((down, speaker, http));
+    server.until_metric("send_buffer_bytes", |bytes| bytes == 0);
+    server.until_metric("memory_bytes{frames}", |bytes| bytes == 0);
+    // The same where it is answers that wait.
+    let server = Server::start(1, |options| {
+        options.app = App::Echo;
+        options.limits.send_buffer_bytes_max = 100_000;
+    });
+    let mut http = server.http();
+    assert_eq!(poll(&mut http, "/sockjs/0/y"), "o\n");
+    let body = format!("[{:?}]", "x".repeat(60_000));
+    for _ in 0..2 {
+        assert_eq!(send(&mut http, "/sockjs/0/y", &body), 204);
+    }
+    assert_eq!(server.disconnects("slow_consumer"), 1);
+}
+
+/// Tells what it is called with, and does what it is told.
+struct Puppet;
+
+impl Application for Puppet {
+    fn connect(&mut self, ctx: &mut Context<'_>, request: &Request<'_>) -> Connect {
+        match (ctx.prefix(), request.query()) {
+            (_, "no") => Connect::Refuse { status: 403, message: "not you".into() },
+            (Some("/late"), _) => {
+                ctx.admit(ctx.request_id().unwrap(), Connect::Accept);
+                Connect::Pending
+            }
+            (prefix, _) => Connect::AcceptWith(vec![("X-Prefix".into(), prefix.unwrap_or("none").into())]),
+        }
+    }
+
+    fn opened(&mut self, ctx: &mut Context<'_>, session: SessionId, _: Envelope) {
+        let prefix = ctx.prefix().unwrap_or("none").to_owned();
+        ctx.send(session, Message::Text(&format!("opened {prefix}")));
+    }
+
+    fn message(&mut self, ctx: &mut Context<'_>, session: SessionId, message: Message<'_>) {
+        match message {
+            Message::Text("bytes") => ctx.send(session, Message::Binary(b"\xff\x00")),
+            Message::Text("event") => ctx.emit(session, "e", Default::default()),
+            Message::Text("later") => ctx.after(Duration::from_millis(1), 7),
+            Message::Text("bye") => {
+                ctx.send(session, Message::Text("last"));
+                ctx.close_with(session, 3456, "bye");
+            }
+            _ => assert_eq!(message, Message::Text("nothing")),
+        }
+    }
+
+    fn closed(&mut self, ctx: &mut Context<'_>, _: SessionId) {
+        assert!(ctx.prefix().is_some());
+    }
+
+    fn timer(&mut self, ctx: &mut Context<'_>, token: u64) {
+        assert_eq!((token, ctx.prefix()), (7, Some("/one")));
+    }
+}
+
+#[test]
+fn the_application_is_told_the_prefix_and_has_its_say() {
+    on_one_and_three(|cores| {
+        let server = Server::with_app(cores, Arc::new(|_| Box::new(Puppet)), |options| {
+            options.sockjs = vec![
+                SockJs::at("/one"),
+                SockJs { app: Some(App::Echo), ..SockJs::at("/one/echo") },
+                SockJs { websocket: false, ..SockJs::at("/late") },
+            ];
+        });
+        let mut http = server.http();
+        let first = asked(&mut http, &post("/one/0/x/xhr", ""));
+        assert_eq!((first.text(), first.header("x-prefix")), ("o\n", "/one"));
+        assert_eq!(poll(&mut http, "/one/0/x"), "a[\"opened /one\"]\n");
+        assert_eq!(
+            send(&mut http, "/one/0/x", r#"["bytes","event","later","nothing","bye","not handled"]"#),
+            204
+        );
+        // What was said before the end is said first.
+        assert_eq!(poll(&mut http, "/one/0/x"), "a[\"/wA=\",\"[\\\"e\\\"]\",\"last\"]\n");
+        assert_eq!(poll(&mut http, "/one/0/x"), "c[3456,\"bye\"]\n");
+        let mut ws = server.ws("/one/0/x/websocket");
+        assert_eq!((ws.next_text(), ws.next_text()), ("o".into(), "a[\"opened /one\"]".into()));
+        ws.send_text(r#"["bye"]"#);
+        assert_eq!((ws.next_text(), ws.next_text()), ("a[\"last\"]".into(), "c[3456,\"bye\"]".into()));
+        assert_eq!(ws.expect_close(), (3456, "bye".into()));
+        let mut raw = server.ws("/one/websocket");
+        assert_eq!(raw.next_text(), "opened /one");
+        raw.send_text("bye");
+        assert_eq!((raw.next_text(), raw.expect_close()), ("last".into(), (3456, "bye".into())));
+        // An application of its own, and one that takes its time.
+        assert_eq!(poll(&mut http, "/one/echo/0/x"), "o\n");
+        assert_eq!(send(&mut http, "/one/echo/0/x", r#"["x"]"#), 204);
+        assert_eq!(poll(&mut http, "/one/echo/0/x"), "a[\"x\"]\n");
+        assert_eq!(poll(&mut http, "/late/0/x"), "o\n");
+        assert_eq!(poll(&mut http, "/late/0/x"), "a[\"opened /late\"]\n");
+        assert_eq!(http.get("/one/0/new/eventsource?no").status, 403);
+        assert_eq!(http.get("/late/0/x/websocket").status, 404);
+    });
+}
+
+#[test]
+fn prefixes_that_are_none_are_refused() {
+    let control = || Arc::new(crate::harness::Control::default());
+    for bad in [vec![""], vec!["/"], vec!["x"], vec!["/x/"], vec!["/x?"], vec!["/x", "/y", "/x"]] {
+        let sockjs = bad.into_iter().map(SockJs::at).collect();
+        let options = Options { listen: ([127, 0, 0, 1], 0).into(), cores: 1, sockjs, ..Options::default() };
+        assert!(Node::start(options, DriverChoice::Epoll, control(), None).is_err());
+    }
+}
+
+#[test]
+fn a_session_is_found_from_every_core() {
+    let server = Server::start(3, |options| {
+        options.app = App::Echo;
+        // All of them are there at the end.
+        options.sockjs[0].disconnect_delay = HOUR;
+    });
+    let mut connections: Vec<Http> = (0..12).map(|_| server.http()).collect();
+    for session in (0..20).map(|n| format!("/sockjs/0/{n}")) {
+        assert_eq!(poll(&mut connections[0], &session), "o\n");
+        for (n, http) in connections.iter_mut().enumerate() {
+            assert_eq!(send(http, &session, &format!("[\"{n}\"]")), 204);
+        }
+        let all: Vec<String> = (0..12).map(|n| format!("\"{n}\"")).collect();
+        assert_eq!(poll(&mut connections[11], &session), format!("a[{}]\n", all.join(",")));
+    }
+    // Each core owns some.
+    assert!(server.by_core("sockjs_sessions").iter().all(|sessions| *sessions > 0));
+    assert!(server.metric("connections_migrated") > 0);
+}
+
+#[test]
+fn foreign_origins_are_refused_by_default() {
+    let server = echo(1);
+    for path in ["/sockjs", "/sockjs/info", "/sockjs/0/x/eventsource", "/sockjs/0/x/xhr", "/sockjs/websocket"]
+    {
+        let mut http = server.http();
+        http.send(format!(
+            "GET {path} HTTP/1.1\r\nHost: a.test\r\nOrigin: http://evil.test\r\nCookie: a=b\r\n\r\n"
+        ));
+        let answer = http.response();
+        assert_eq!((answer.status, answer.header("access-control-allow-origin")), (403, ""), "{path}");
+    }
+    let mut http = server.http();
+    http.send("GET /sockjs/info HTTP/1.1\r\nHost: a.test\r\nOrigin: http://a.test\r\n\r\n");
+    assert_eq!(http.response().header("access-control-allow-origin"), "http://a.test");
+}
+
+#[test]
+fn the_page_for_frames_is_for_pages_that_may_connect() {
+    // What is said in the frame has the server's own origin, so it mustn't be in a frame of just any page.
+    for (list, expect) in [
+        (&[][..], "frame-ancestors 'self'"),
+        (&["https://a.test"], "frame-ancestors 'self' https://a.test"),
+        (&["*"], ""),
+    ] {
+        let server = Server::start(1, |options| options.origins = Origins::parse(list).unwrap());
+        let page = server.http().get("/sockjs/iframe-1.6.1.html");
+        assert_eq!((page.status, page.header("content-security-policy")), (200, expect));
+        // Nothing of it comes from somebody else.
+        assert!(page.text().contains("<script src=\"/sockjs.min.js\"></script>"), "{}", page.text());
+    }
+}
+
+#[test]
+fn streams_ask_proxies_not_to_wait() {
+    let server = echo(1);
+    for transport in STREAMS {
+        let mut http = server.http();
+        let method = if transport == "xhr_streaming" { "POST" } else { "GET" };
+        http.send(format!(
+            "{method} /sockjs/0/{transport:.3}/{transport} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
+        ));
+        assert_eq!(http.stream_head().header("x-accel-buffering"), "no", "{transport}");
+    }
+    let poll = asked(&mut server.http(), &post("/sockjs/0/y/xhr", ""));
+    assert_eq!((poll.text(), poll.header("x-accel-buffering")), ("o\n", ""));
+}
+
+/// The fixture is served after what was done to it, and nothing of it is left.
+fn survives(server: &Server) {
+    let mut http = server.http();
+    assert_eq!(poll(&mut http, "/sockjs/0/alive"), "o\n");
+    assert_eq!(send(&mut http, "/sockjs/0/alive", r#"["alive"]"#), 204);
+    assert_eq!(poll(&mut http, "/sockjs/0/alive"), "a[\"alive\"]\n");
+    drop(http);
+    check_empty(server);
+}
+
+fn attacked(attack: impl Fn(&Server)) {
+    let time = Duration::from_secs(1);
+    let server = Server::start(1, |options| {
+        options.app = App::Echo;
+        options.sockjs[0].disconnect_delay = time;
+    });
+    attack(&server);
+    survives(&server);
+}
+
+#[test]
+fn cve_2020_7693_upgrades_of_other_paths() {
+    attacked(|server| {
+        for path in [
+            "/sockjs",
+            "/sockjs/",
+            "/sockjs/info",
+            "/sockjs/iframe.html",
+            "/sockjs/a/b/xhr",
+            "/sockjs/a/b/xhr_send",
+        ] {
+            for method in ["GET", "POST", "OPTIONS"] {
+                let mut http = server.http();
+                http.send(format!(
+                    "{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+                ));
+                assert_eq!(http.response().status, 400, "{method} {path}");
+                http.expect_end();
+            }
+        }
+    });
+}
+
+#[test]
+fn cve_2020_8823_callbacks_with_code() {
+    attacked(|server| {
+        for transport in ["htmlfile", "jsonp"] {
+            for callback in
+                ["%3Cscript%3Ealert(1)%3C/script%3E", "a;alert(1)//", "a%0d%0aX:%20y", "", &"a".repeat(33)]
+            {
+                let answer = server.http().get(&format!("/sockjs/a/b/{transport}?c={callback}"));
+                assert_eq!((answer.status, answer.header("x")), (500, ""));
+                assert_eq!(answer.text(), "invalid \"callback\" parameter\n");
+            }
+        }
+    });
+}
+
+#[test]
+fn hostile_bodies_and_messages() {
+    attacked(|server| {
+        let mut http = server.http();
+        assert_eq!(poll(&mut http, "/sockjs/0/x"), "o\n");
+        // Before it is buffered.
+        let too_large = "POST /sockjs/0/x/xhr_send HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n";
+        assert_eq!(asked(&mut server.http(), too_large).status, 413);
+        for body in [
+            "[".repeat(500_000),
+            "[\"\\ud800".repeat(10),
+            "{\"a\":1}".into(),
+            "[1]".into(),
+            "[[\"a\"]]".into(),
+        ] {
+            assert_eq!(send(&mut http, "/sockjs/0/x", &body), 500);
+        }
+        assert_eq!(send(&mut http, "/sockjs/0/x", &format!("[{}\"\"]", "\"\",".repeat(100_000))), 413);
+        for message in [&b"[\"a"[..], b"{}", b"[1]", b"\xff"] {
+            let mut ws = server.ws("/sockjs/0/x/websocket");
+            assert_eq!(ws.next_text(), "o");
+            match std::str::from_utf8(message) {
+                Ok(text) => ws.send_text(text),
+                Err(_) => ws.send_binary(message),
+            }
+            assert_eq!(ws.expect_close(), (3000, "Broken framing.".into()));
+        }
+        drop(http);
+    });
+}
+
+#[test]
+fn hostile_session_ids() {
+    attacked(|server| {
+        let mut http = server.http();
+        let ids =
+            ["__proto__", "constructor", "%00", "%2e%2e", "%0d%0aX:%20y", "é", "'\"<>", &"x".repeat(256)];
+        for id in ids {
+            if id.is_ascii() {
+                assert_eq!(poll(&mut http, &format!("/sockjs/0/{id}")), "o\n", "{id}");
+                assert_eq!(send(&mut http, &format!("/sockjs/0/{id}"), "[]"), 204, "{id}");
+            }
+        }
+        assert_eq!(asked(&mut http, &post(&format!("/sockjs/0/{}/xhr", "x".repeat(257)), "")).status, 404);
+        // Many that differ little; each costs the same, and all go.
+        for n in 0..3_000 {
+            assert_eq!(poll(&mut http, &format!("/sockjs/0/{n:0200}")), "o\n");
+        }
+        drop(http);
+    });
+}
+
+#[test]
+fn a_page_in_pieces() {
+    struct Pages;
+    impl Application for Pages {
+        fn page(&mut self, _: &mut Context<'_>, request: &Request<'_>) -> Option<stentor_edge::Page> {
+            let later =
+                vec![(Duration::from_millis(5), "two".into()), (Duration::from_millis(5), "three".into())];
+            (request.path() == "/page").then(|| stentor_edge::Page {
+                status: 200,
+                content_type: "text/plain".into(),
+                headers: vec![("X-A".into(), "b".into())],
+                body: "one".into(),
+                later,
+            })
+        }
+
+        fn message(&mut self, _: &mut Context<'_>, _: SessionId, _: Message<'_>) {}
+    }
+    let server = Server::with_app(1, Arc::new(|_| Box::new(Pages)), |_| {});
+    let mut http = server.http();
+    // Requests behind it wait.
+    http.send("GET /page HTTP/1.1\r\nHost: a\r\n\r\nGET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(http.stream_head().header("x-a"), "b");
+    let pieces: Vec<String> = std::iter::from_fn(|| http.chunk()).collect();
+    assert_eq!(pieces, ["one", "two", "three"]);
+    assert_eq!(http.response().text(), "ok\n");
+    let mut old = server.http();
+    old.send("GET /page HTTP/1.0\r\n\r\n");
+    old.endless_head();
+    assert_eq!(old.next_bytes(11), "onetwothree");
+    old.expect_end();
+    assert_eq!(http.get("/other").status, 404);
+    assert_eq!(server.ws("/ws").fence(), Vec::<Seen>::new());
+}

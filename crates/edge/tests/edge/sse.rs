@@ -1,0 +1,263 @@
+//! Server-Sent Events over real sockets.
+
+use crate::harness::{Http, Server, on_one_and_three, pass};
+use std::time::Duration;
+use stentor_edge::{FeedUpdate, Origins};
+use stentor_hub::{Document, FeedState};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Bytes of what a stream begins with: four digits of milliseconds.
+const RETRY_BYTES: usize = "retry: 3000\n".len();
+
+/// The start of a stream: `retry`, about 3 s. It is a line of the first event's block, because clients such as
+/// httpx-sse and r3labs/sse deliver a block that contains nothing else.
+fn check_retry(text: &str) {
+    let ms = text.strip_prefix("retry: ").and_then(|rest| rest.strip_suffix("\n")).map(str::parse);
+    assert!(matches!(ms, Some(Ok(1500..4500))), "{text:?}");
+}
+
+fn request(target: &str, headers: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: a.test\r\n{headers}\r\n")
+}
+
+/// A stream that has begun.
+fn stream(server: &Server, target: &str, headers: &str) -> Http {
+    let mut http = server.http();
+    http.send(request(target, headers));
+    assert_eq!(http.stream_head().header("content-type"), "text/event-stream");
+    check_retry(&http.next_chunk());
+    http
+}
+
+/// The id and the rest of an event.
+fn event(text: &str) -> (&str, &str) {
+    let (id, rest) =
+        text.strip_prefix("id: ").unwrap_or_else(|| panic!("no id: {text}")).split_once('\n').unwrap();
+    (id, rest)
+}
+
+#[test]
+fn one_feed() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut cold = stream(&server, "/sse/a/b", "");
+        server.wait_wanted("a/b", true);
+        server.document("a/b", "{\"n\":1}");
+        let first = cold.next_chunk();
+        let (id, rest) = event(&first);
+        assert_eq!(rest, "event: snapshot\ndata: {\"n\":1}\n\n");
+        assert!(id.starts_with("a/b!") && id.ends_with("!1"), "{id}");
+        // Both see the same bytes.
+        let mut warm = stream(&server, "/sse?feed=a/b", "");
+        assert_eq!(warm.next_chunk(), first);
+        server.document("a/b", "2");
+        let second = cold.next_chunk();
+        assert_eq!(warm.next_chunk(), second);
+        let (newest, rest) = event(&second);
+        assert_eq!(rest, "event: snapshot\ndata: 2\n\n");
+        server.state("a/b", FeedState::Stale, "500");
+        let stale = "event: state\ndata: {\"feed\":\"a/b\",\"state\":\"stale\",\"reason\":\"500\"}\n\n";
+        assert_eq!((cold.next_chunk(), warm.next_chunk()), (stale.into(), stale.into()));
+        // Whoever has the newest gets nothing but what it can't have seen; whoever hasn't, or makes it up, the document.
+        let mut resumed = stream(&server, "/sse/a/b", &format!("Last-Event-ID: {newest}\r\n"));
+        assert_eq!(resumed.next_chunk(), stale);
+        for old in [id, "a/b!0!2", "", "a/b!1", "b!1!1", "\u{e9}", "a/b!ffffffffff!1"] {
+            let mut resumed = stream(&server, "/sse/a/b", &format!("Last-Event-ID: {old}\r\n"));
+            assert_eq!(event(&resumed.next_chunk()).1, "event: snapshot\ndata: 2\n\n", "{old:?}");
+            assert_eq!(resumed.next_chunk(), stale);
+        }
+        drop((cold, warm, resumed));
+        server.wait_wanted("a/b", false);
+        server.update("a/b", FeedUpdate::Forget);
+        server.check_empty();
+    });
+}
+
+#[test]
+fn several_feeds_share_their_events() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        server.document("a", "1");
+        server.document("b", "\"x\"");
+        let mut http = stream(&server, "/sse?feed=b&resourceId=a&feed=b", "");
+        let mut last = String::new();
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            let line = http.next_chunk();
+            let data = http.next_chunk();
+            let (id, rest) = event(&line);
+            assert_eq!(rest, "");
+            seen.push((id.split('!').next().unwrap().to_owned(), data));
+            last = id.to_owned();
+        }
+        seen.sort();
+        let expect = [("a", "event: snapshot\ndata: 1\n\n"), ("b", "event: snapshot\ndata: \"x\"\n\n")];
+        assert_eq!(seen, expect.map(|(key, data)| (key.to_owned(), data.to_owned())));
+        assert_eq!(last.split(';').count(), 2, "{last}");
+        // Only what has changed comes again; its id names that feed first, and the other one too.
+        server.document("a", "2");
+        let mut both = || (http.next_chunk(), http.next_chunk());
+        assert_eq!(both().1, "event: snapshot\ndata: 2\n\n");
+        let mut again = stream(&server, "/sse?feed=a&feed=b", &format!("Last-Event-ID: {last}\r\n"));
+        let line = again.next_chunk();
+        let (id, _) = event(&line);
+        assert!(id.starts_with("a!") && id.contains(";b!"), "{id}");
+        assert_eq!(again.next_chunk(), "event: snapshot\ndata: 2\n\n");
+        server.document("b", "3");
+        assert!(event(&again.next_chunk()).0.starts_with("b!"));
+        assert_eq!(again.next_chunk(), "event: snapshot\ndata: 3\n\n");
+    });
+}
+
+#[test]
+fn documents_of_several_lines_and_of_bytes() {
+    let server = Server::start(1, |_| {});
+    let text = |body: &'static [u8]| {
+        FeedUpdate::Document(Document { body: body.into(), json: false, content_type: "text/plain".into() })
+    };
+    let mut http = stream(&server, "/sse/k", "");
+    server.wait_wanted("k", true);
+    for (body, data) in [
+        (&b"one\ntwo\r\nthree\rfour"[..], "data: one\ndata: two\ndata: three\ndata: four\n\n"),
+        (b"", "data: \n\n"),
+        (b"\xff\x00", "data: /wA=\n\n"),
+    ] {
+        server.update("k", text(body));
+        assert_eq!(event(&http.next_chunk()).1, format!("event: snapshot\n{data}"));
+    }
+    // A large one lives in a file of memory.
+    let large = format!("\"{}\"", "x".repeat(100_000));
+    server.document("k", &large);
+    assert_eq!(event(&http.next_chunk()).1, format!("event: snapshot\ndata: {large}\n\n"));
+}
+
+#[test]
+fn http_1_0_has_no_chunks() {
+    let server = Server::start(1, |_| {});
+    server.document("a", "1");
+    server.document("b", "2");
+    let mut http = server.http();
+    http.send("GET /sse/a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    assert_eq!(http.endless_head().header("connection"), "close");
+    check_retry(&http.next_bytes(RETRY_BYTES));
+    assert_eq!(http.next_bytes(6), "id: a!");
+    drop(http);
+    server.until_metric("sessions", |sessions| sessions == 0);
+}
+
+#[test]
+fn a_feed_that_is_lost_ends_the_stream_when_it_was_the_last() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut http = stream(&server, "/sse?feed=a&feed=b", "");
+        server.wait_wanted("a", true);
+        server.wait_wanted("b", true);
+        let lost = |key| {
+            format!(
+                "event: state\ndata: {{\"feed\":\"{key}\",\"state\":\"not_found\",\"reason\":\"404\"}}\n\n"
+            )
+        };
+        server.state("a", FeedState::NotFound, "404");
+        assert_eq!(http.next_chunk(), lost("a"));
+        server.document("b", "1");
+        assert!(event(&http.next_chunk()).0.starts_with("b!"));
+        http.next_chunk();
+        server.state("b", FeedState::NotFound, "404");
+        assert_eq!(http.next_chunk(), "retry: 60000\n");
+        assert_eq!(http.next_chunk(), lost("b"));
+        assert_eq!(http.chunk(), None);
+        // The connection can be used again.
+        assert_eq!(http.get("/healthz").status, 200);
+        server.until_metric("sessions", |sessions| sessions == 0);
+    });
+}
+
+#[test]
+fn heartbeats_and_the_end_of_a_client() {
+    let server = Server::start(1, |options| options.heartbeat.interval = Duration::from_millis(20));
+    let mut http = stream(&server, "/sse/k", "");
+    for _ in 0..3 {
+        assert_eq!(http.next_chunk(), ": \n");
+    }
+    http.finish_sending();
+    server.until_metric("sessions", |sessions| sessions == 0);
+    drop(http);
+    server.check_empty();
+}
+
+/// Only the newest version waits, whatever comes; and who takes nothing for the time of two heartbeats is let go.
+#[test]
+fn who_doesnt_read() {
+    let server = Server::start(1, |options| options.heartbeat.interval = Duration::from_millis(200));
+    let http = stream(&server, "/sse/k", "");
+    server.wait_wanted("k", true);
+    let mut n = 0;
+    while server.metric("sessions") > 0 {
+        n += 1;
+        server.document("k", &format!("\"{n}{}\"", "x".repeat(500_000)));
+        pass(Duration::from_millis(10));
+        assert!(server.metric("memory_bytes{frames}") < 16 << 20);
+    }
+    drop(http);
+    server.until_metric("connections", |connections| connections == 0);
+    server.check_balance();
+}
+
+#[test]
+fn draining_cuts_streams_so_that_clients_return() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        server.document("k", "1");
+        let mut http = stream(&server, "/sse/k", "");
+        http.next_chunk();
+        let mut cold = stream(&server, "/sse/cold", "");
+        server.drain(HOUR);
+        // No last chunk: r3labs/sse would take it as final.
+        http.expect_end();
+        cold.expect_end();
+        drop(cold);
+        drop(http);
+        server.join();
+    });
+}
+
+#[test]
+fn what_is_refused() {
+    let server = Server::start(1, |options| {
+        options.origins = Origins::parse(&["http://good.test"]).unwrap();
+        options.limits.subscriptions_max = 2;
+    });
+    let status = |request: String| {
+        let mut http = server.http();
+        http.send(request);
+        http.response().status
+    };
+    for (target, expect) in [
+        ("/sse", 400),
+        ("/sse/", 400),
+        ("/sse?feed=", 400),
+        ("/sse/a%2fb", 400),
+        ("/sse/../admin", 400),
+        ("/sse?feed=..%2fadmin", 400),
+        ("/sse?feed=a&feed=b&feed=c", 400),
+    ] {
+        assert_eq!(status(request(target, "")), expect, "{target}");
+    }
+    assert_eq!(status(request("/sse/k", "Origin: http://evil.test\r\n")), 403);
+    assert_eq!(status(request("/sse/k", "Upgrade: websocket\r\nConnection: Upgrade\r\n")), 400);
+    assert_eq!(status("POST /sse/k HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n".into()), 405);
+    let mut http = server.http();
+    http.send("OPTIONS /sse/k HTTP/1.1\r\nHost: a\r\nOrigin: http://good.test\r\nAccess-Control-Request-Headers: x\r\n\r\n");
+    let preflight = http.response();
+    assert_eq!((preflight.status, preflight.header("access-control-allow-headers")), (204, "x"));
+    http.send(request("/sse/k", "Origin: http://good.test\r\n"));
+    let head = http.stream_head();
+    assert_eq!(head.header("access-control-allow-origin"), "http://good.test");
+    assert_eq!(head.header("access-control-allow-credentials"), "true");
+    assert_eq!((head.header("cache-control"), head.header("x-accel-buffering")), ("no-store", "no"));
+    // An id that ends the line ends the request: nothing of it comes back.
+    let mut http = stream(&server, "/sse/k", "Last-Event-ID: k!1!1;k!1!1\r\nX: y\r\n");
+    server.document("k", "1");
+    assert!(event(&http.next_chunk()).0.starts_with("k!"));
+}

@@ -1,0 +1,612 @@
+//! WebSocket over real sockets: RFC 6455 and 7692, heartbeats, limits, and the two routes.
+
+use crate::harness::ws::frame;
+use crate::harness::{Http, Seen, Server, Ws, meet, now, on_one_and_three, pass};
+use serde_json::json;
+use std::time::Duration;
+use stentor_edge::{App, Options};
+use stentor_hub::{Document, FeedState};
+use stentor_wire::ws::{Deflater, Opcode};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn echo(options: &mut Options) {
+    options.app = App::Echo;
+}
+
+fn handshake(target: &str, headers: &str) -> String {
+    format!(
+        "GET {target} HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{headers}\r\n"
+    )
+}
+
+#[test]
+fn handshakes() {
+    let server = Server::start(1, echo);
+    let check = |request: &str, status: u16| {
+        let mut http = server.http();
+        http.send(request);
+        let answer = http.response();
+        assert_eq!(answer.status, status, "{request}");
+        answer
+    };
+    let good = handshake("/ws", "");
+    assert_eq!(check(&good, 101).header("sec-websocket-extensions"), "");
+    check(&good.replace("websocket", "WebSocket"), 101);
+    check(&good.replace("/ws", "/ws/"), 101);
+    check(&good.replace("Upgrade: websocket\r\n", ""), 426);
+    check(&good.replace("Connection: keep-alive, Upgrade\r\n", ""), 400);
+    check(&good.replace("GET", "POST"), 405);
+    check(&good.replace("HTTP/1.1", "HTTP/1.0"), 400);
+    assert_eq!(check(&good.replace(": 13", ": 12"), 400).header("sec-websocket-version"), "13");
+    check(&good.replace("Sec-WebSocket-Version: 13\r\n", ""), 400);
+    check(&good.replace("dGhlIHNhbXBsZSBub25jZQ==", "c2hvcnQ="), 400);
+    check(&good.replace("dGhlIHNhbXBsZSBub25jZQ==", ""), 400);
+    check(&handshake("/ws", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"), 400);
+    check(&handshake("/ws", "Content-Length: 3\r\n"), 400);
+    check(&handshake("/ws?feed=..", ""), 400);
+    check(&handshake("/ws/a%2Fb", ""), 400);
+    check(&handshake("/ws", "Origin: http://evil.test\r\n"), 403);
+    check(&handshake("/ws", "Origin: http://a\r\n"), 101);
+    check(&handshake("/wss", ""), 404);
+    // A subprotocol is no reason to refuse, and none is taken.
+    let answer = check(&handshake("/ws", "Sec-WebSocket-Protocol: chat, superchat\r\n"), 101);
+    assert_eq!(answer.header("sec-websocket-protocol"), "");
+    server.check_empty();
+}
+
+#[test]
+fn messages_come_back_whatever_their_size_and_kind() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, echo);
+        let mut clients: Vec<Ws> = (0..4).map(|_| server.ws("/ws")).collect();
+        for len in [0, 1, 125, 126, 127, 65_535, 65_536, 65_537, 1_000_000] {
+            let text = "é".repeat(len / 2) + &"x".repeat(len % 2);
+            for ws in &mut clients {
+                ws.stream().enqueue(&frame(Opcode::Text, text.as_bytes(), true, false));
+                ws.stream().enqueue(&frame(Opcode::Binary, &vec![0xff; len], true, false));
+            }
+            for ws in &mut clients {
+                assert_eq!(ws.next_text(), text, "{len}");
+                assert_eq!(ws.next_binary(), vec![0xff; len], "{len}");
+            }
+        }
+        drop(clients);
+        server.check_empty();
+    });
+}
+
+#[test]
+fn many_messages_at_once_come_back_in_order() {
+    let server = Server::start(1, echo);
+    let mut ws = server.ws("/ws");
+    let all: Vec<u8> =
+        (0..2000).flat_map(|n: u32| frame(Opcode::Binary, &n.to_be_bytes(), true, false)).collect();
+    ws.send_raw(&all);
+    for n in 0..2000_u32 {
+        assert_eq!(ws.next_binary(), n.to_be_bytes());
+    }
+    assert_eq!(server.metric("messages_received"), 2000);
+}
+
+#[test]
+fn a_session_may_come_in_any_pieces() {
+    let server = Server::start(1, echo);
+    let mut bytes = frame(Opcode::Text, "grüße".as_bytes(), true, false);
+    bytes.extend(frame(Opcode::Binary, b"ab", false, false));
+    bytes.extend(frame(Opcode::Ping, b"!", true, false));
+    bytes.extend(frame(Opcode::Continuation, &[7; 200], true, false));
+    let check = |ws: &mut Ws| {
+        assert_eq!(ws.next_text(), "grüße");
+        assert_eq!(ws.next(), Seen::Pong(b"!".to_vec()));
+        assert_eq!(ws.next_binary()[..3], *b"ab\x07");
+    };
+    let mut ws = server.ws("/ws");
+    for split in 0..=bytes.len() {
+        ws.send_raw(&bytes[..split]);
+        ws.send_raw(&bytes[split..]);
+        check(&mut ws);
+    }
+    for byte in &bytes {
+        ws.send_raw(&[*byte]);
+    }
+    check(&mut ws);
+}
+
+#[test]
+fn as_many_fragments_as_the_limit_says() {
+    let server = Server::start(1, |options| {
+        echo(options);
+        options.limits.fragments_max = 65_536;
+    });
+    let mut ws = server.ws("/ws");
+    let fragments = |count: usize| {
+        let mut bytes = frame(Opcode::Text, b"x", false, false);
+        bytes.extend(frame(Opcode::Continuation, b"x", false, false).repeat(count - 2));
+        bytes.extend(frame(Opcode::Continuation, b"x", true, false));
+        bytes
+    };
+    ws.send_raw(&fragments(65_536));
+    assert_eq!(ws.next_text(), "x".repeat(65_536));
+    ws.send_if_open(&fragments(65_537));
+    assert_eq!(ws.expect_close(), (1009, String::new()));
+    server.check_serves();
+    server.check_empty();
+}
+
+/// PROTOCOLS: a violation is answered at once with its code; what was good before it is answered first; the
+/// server ends the connection.
+#[test]
+fn violations() {
+    let server = Server::start(1, |options| {
+        echo(options);
+        options.limits.message_bytes_max = 1000;
+        // A server that waits for the client to close would wait that long.
+        options.limits.close_timeout = HOUR;
+    });
+    let check = |bytes: &[u8], code: u16| {
+        let mut ws = server.ws("/ws");
+        let mut sent = frame(Opcode::Text, b"before", true, false);
+        sent.extend_from_slice(bytes);
+        ws.send_raw(&sent);
+        assert_eq!(ws.next_text(), "before");
+        assert_eq!(ws.expect_close(), (code, String::new()), "{bytes:x?}");
+    };
+    let errors_before = server.metric("protocol_errors");
+    // Reserved bits and opcodes; no mask.
+    for first in [0xc1, 0xa1, 0x91, 0xf1, 0x83, 0x87, 0x8b, 0x8f] {
+        check(&[first, 0x80, 0, 0, 0, 0], 1002);
+    }
+    check(&[0x81, 0x01, b'x'], 1002);
+    // Control frames: too long, fragmented.
+    check(&frame(Opcode::Ping, &[0; 126], true, false), 1002);
+    check(&frame(Opcode::Ping, b"", false, false), 1002);
+    check(&frame(Opcode::Close, b"", false, false), 1002);
+    check(&frame(Opcode::Pong, &[0; 126], true, false), 1002);
+    // Continuations out of place.
+    check(&frame(Opcode::Continuation, b"x", true, false), 1002);
+    check(&frame(Opcode::Text, b"x", false, false).repeat(2), 1002);
+    // Lengths: as soon as they are told, before anything is allocated.
+    check(&frame(Opcode::Text, &[b'x'; 1001], true, false)[..4], 1009);
+    check(&[0x82, 0xff, 0, 0, 0, 0, 0x80, 0, 0, 0], 1009);
+    check(&[0x82, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], 1009);
+    check(&[0x82, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0], 1002);
+    let mut two = frame(Opcode::Binary, &[0; 600], false, false);
+    two.extend(frame(Opcode::Continuation, &[0; 600], true, false));
+    check(&two, 1009);
+    // UTF-8: as soon as it is seen, in a half-received frame too.
+    check(&frame(Opcode::Text, b"\xff", true, false), 1007);
+    check(&frame(Opcode::Text, b"\xc3", true, false), 1007);
+    check(&frame(Opcode::Text, b"\xed\xa0\x80", true, false), 1007);
+    let mut half = b"ab\xff".to_vec();
+    half.resize(100, b'x');
+    check(&frame(Opcode::Text, &half, true, false)[..9], 1007);
+    let mut fragments = frame(Opcode::Text, b"ok\xe2", false, false);
+    fragments.extend(frame(Opcode::Continuation, b"x", false, false));
+    check(&fragments, 1007);
+    // Close frames: payload, code, reason.
+    check(&frame(Opcode::Close, b"\x03", true, false), 1002);
+    check(&frame(Opcode::Close, b"\x03\xe8\xff", true, false), 1007);
+    for code in [0_u16, 999, 1004, 1005, 1006, 1016, 1100, 2000, 2999, 5000, 65_535] {
+        check(&frame(Opcode::Close, &code.to_be_bytes(), true, false), 1002);
+    }
+    // Compression that wasn't agreed on.
+    check(&frame(Opcode::Text, b"x", true, true), 1002);
+    assert!(server.metric("protocol_errors") >= errors_before + 30);
+    server.check_serves();
+    server.check_empty();
+}
+
+#[test]
+fn a_close_is_answered_and_ends_the_connection_at_once() {
+    let server = Server::start(1, |options| {
+        echo(options);
+        options.limits.close_timeout = HOUR;
+    });
+    for code in [1000, 1001, 1002, 1003, 1007, 1011, 1014, 3000, 3999, 4000, 4999] {
+        let mut ws = server.ws("/ws");
+        ws.send_text("last");
+        ws.send_close(code, "good bye");
+        assert_eq!(ws.next_text(), "last");
+        assert_eq!(ws.expect_close(), (code, "good bye".into()));
+    }
+    let mut ws = server.ws("/ws");
+    ws.send_frame(Opcode::Close, b"", true, false);
+    assert_eq!(ws.expect_close().0, 1005);
+    // What follows a close frame is nothing.
+    let mut ws = server.ws("/ws");
+    let mut bytes = frame(Opcode::Close, &1000_u16.to_be_bytes(), true, false);
+    bytes.extend(frame(Opcode::Text, b"after", true, false));
+    ws.send_raw(&bytes);
+    assert_eq!(ws.expect_close().0, 1000);
+    server.check_empty();
+}
+
+#[test]
+fn pings_are_answered_at_once_and_pongs_ignored() {
+    let server = Server::start(1, echo);
+    let mut ws = server.ws("/ws");
+    ws.send_frame(Opcode::Ping, &[b'p'; 125], true, false);
+    assert_eq!(ws.next(), Seen::Pong(vec![b'p'; 125]));
+    ws.send_frame(Opcode::Pong, b"unasked", true, false);
+    ws.send_frame(Opcode::Text, b"a", false, false);
+    ws.send_frame(Opcode::Ping, b"between", true, false);
+    assert_eq!(ws.next(), Seen::Pong(b"between".to_vec()));
+    ws.send_frame(Opcode::Continuation, b"b", true, false);
+    assert_eq!(ws.next_text(), "ab");
+    assert_eq!(ws.fence(), []);
+}
+
+#[test]
+fn a_message_that_does_not_end_in_time_ends_the_session() {
+    let time = Duration::from_millis(50);
+    let server = Server::start(1, |options| {
+        echo(options);
+        options.limits.message_timeout = time;
+    });
+    let check = |bytes: &[u8]| {
+        let mut ws = server.ws("/ws");
+        ws.send_raw(bytes);
+        let (code, reason) = ws.expect_close();
+        assert_eq!((code, &*reason), (4504, "the message was not complete in time"));
+    };
+    check(&frame(Opcode::Text, b"never", true, false)[..8]);
+    check(&frame(Opcode::Text, b"never", true, false)[..1]);
+    check(&frame(Opcode::Text, b"never", false, false));
+    assert_eq!(server.disconnects("message_timeout"), 3);
+    // Signs of life don't help: pings are no part of the message.
+    let mut ws = server.ws("/ws");
+    ws.send_frame(Opcode::Text, b"never", false, false);
+    let code = loop {
+        ws.send_if_open(&frame(Opcode::Ping, b"", true, false));
+        match ws.next() {
+            Seen::Pong(_) => {}
+            Seen::Closed(code, _) => break code,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(code, 4504);
+    server.check_empty();
+}
+
+/// The time runs for each message, also where each read ends in the middle of the next one.
+#[test]
+fn a_stream_of_messages_may_last() {
+    let time = Duration::from_millis(200);
+    let server = Server::start(1, |options| {
+        echo(options);
+        options.limits.message_timeout = time;
+    });
+    let mut ws = server.ws("/ws");
+    let message = frame(Opcode::Text, b"message", true, false);
+    let (head, tail) = message.split_at(5);
+    ws.send_raw(head);
+    let begun = now();
+    while (now() - begun) < time * 4 {
+        ws.send_raw(&[tail, head].concat());
+        assert_eq!(ws.next_text(), "message");
+    }
+}
+
+#[test]
+fn a_silent_client_is_asked_and_then_let_go() {
+    on_one_and_three(|cores| {
+        let time = Duration::from_millis(100);
+        let server = Server::start(cores, |options| {
+            echo(options);
+            options.heartbeat.interval = time / 4;
+            options.heartbeat.timeout = time;
+            // If the timer of the handshake were the next one to fire, nothing would come.
+            options.limits.header_timeout = HOUR;
+        });
+        let mut dead = server.ws("/ws");
+        dead.ignore_pings();
+        let (code, reason) = dead.expect_close();
+        assert_eq!((code, &*reason), (4503, "the heartbeat was not answered"));
+        // Who answers stays.
+        let mut alive = server.ws("/ws");
+        for _ in 0..10 {
+            assert_eq!(alive.next(), Seen::Ping);
+        }
+        alive.send_text("here");
+        while alive.next() != Seen::Text("here".into()) {}
+        assert_eq!(server.disconnects("heartbeat_timeout"), 1);
+        drop(alive);
+        server.check_empty();
+    });
+}
+
+/// Proxies end what is silent: pings come as often as they are asked for, however long the answer may take.
+#[test]
+fn pings_dont_wait_for_the_end_of_patience() {
+    let server = Server::start(1, |options| {
+        echo(options);
+        options.heartbeat.interval = Duration::from_millis(30);
+        options.heartbeat.timeout = HOUR;
+    });
+    let mut ws = server.ws("/ws");
+    for _ in 0..5 {
+        assert_eq!(ws.next(), Seen::Ping);
+    }
+}
+
+/// The answer may also come when the next ping would have been due.
+#[test]
+fn a_client_that_answers_late_is_pinged_again() {
+    let interval = Duration::from_millis(30);
+    let server = Server::start(1, |options| {
+        echo(options);
+        options.heartbeat.interval = interval;
+        options.heartbeat.timeout = HOUR;
+    });
+    let mut ws = server.ws("/ws");
+    ws.ignore_pings();
+    assert_eq!(ws.next(), Seen::Ping);
+    pass(2 * interval);
+    ws.send_text("late");
+    assert_eq!(ws.next(), Seen::Text("late".into()));
+    assert_eq!(ws.next(), Seen::Ping);
+}
+
+/// A client that takes longer for a document than heartbeats last is alive while it reads.
+#[test]
+fn a_slow_reader_is_alive_while_it_reads() {
+    let time = Duration::from_millis(400);
+    let server = Server::start(1, |options| {
+        options.heartbeat.interval = time;
+        options.heartbeat.timeout = time;
+    });
+    let document =
+        Document { body: vec![b'd'; 32 << 20].into(), json: false, content_type: "text/plain".into() };
+    server.update("big", stentor_edge::FeedUpdate::Document(document));
+    let mut http = server.http();
+    http.send(handshake("/ws/big", ""));
+    assert_eq!(http.response().status, 101);
+    let begun = now();
+    let mut bytes = vec![0; 256 * 1024];
+    let mut left: usize = (32 << 20) + 10;
+    // Some may have come with the handshake, so a little may be missing at the end.
+    while left > 1 << 20 {
+        let n = http.read(&mut bytes);
+        assert!(n > 0, "cut off with {left} bytes left after {:?}", (now() - begun));
+        left -= n;
+        pass(time / 26);
+    }
+    assert!((now() - begun) > 2 * time, "too fast to show anything");
+    assert_eq!(server.disconnects("heartbeat_timeout"), 0);
+}
+
+#[test]
+fn a_client_that_goes_without_a_word_is_forgotten() {
+    let server = Server::start(1, echo);
+    let mut ws = server.ws("/ws");
+    ws.stream().finish_sending();
+    server.check_empty();
+    drop(server.ws("/ws"));
+    server.check_empty();
+}
+
+#[test]
+fn offers_of_compression() {
+    let server = Server::start(1, echo);
+    let plain = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
+    let check = |offer: &str, expect: &str| {
+        let mut http = server.http();
+        http.send(handshake("/ws", &format!("Sec-WebSocket-Extensions: {offer}\r\n")));
+        let answer = http.response();
+        assert_eq!((answer.status, answer.header("sec-websocket-extensions")), (101, expect), "{offer}");
+    };
+    check("permessage-deflate", plain);
+    check("permessage-deflate; client_max_window_bits", plain);
+    check("permessage-deflate; server_no_context_takeover", plain);
+    for bits in 9..=15 {
+        check(
+            &format!("permessage-deflate; server_max_window_bits={bits}"),
+            &format!("{plain}; server_max_window_bits={bits}"),
+        );
+    }
+    check("permessage-deflate; server_max_window_bits=8", "");
+    check("permessage-deflate; server_max_window_bits=16", "");
+    check("permessage-deflate; server_max_window_bits=8, permessage-deflate", plain);
+    check("permessage-deflate; unknown=1, permessage-deflate", plain);
+    check("permessage-deflate; client_max_window_bits; client_max_window_bits", "");
+    check("x-webkit-deflate-frame", "");
+    let off = Server::start(1, |options| options.deflate.enabled = false);
+    let ws = Ws::open(off.addr, "/ws", &[], true).unwrap();
+    assert!(!ws.head.to_ascii_lowercase().contains("extensions"));
+}
+
+#[test]
+fn compressed_messages_are_read_and_publications_compressed() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.app = App::Chat);
+        let deflating = Ws::open(server.addr, "/ws", &[], true).unwrap();
+        let plain = server.ws("/ws");
+        let mut small_window = server.http();
+        let offer = "Sec-WebSocket-Extensions: permessage-deflate; server_max_window_bits=9\r\n";
+        small_window.send(handshake("/ws", offer));
+        let small_window = Ws::answered(small_window.into_stream(), None).unwrap();
+        let mut clients = [deflating, plain, small_window];
+        meet(&mut clients, Ws::send_text, Ws::next_text);
+        let text = "compressible ".repeat(1000);
+        clients[0].send_deflated(&text);
+        for ws in &mut clients {
+            assert!(ws.next_text() == text);
+        }
+        let [mut deflating, plain, small_window] = clients;
+        // A short message goes as it is; so does one that wouldn't become shorter.
+        deflating.send_deflated("short");
+        assert_eq!(deflating.next_text(), "short");
+        let (before, _) = (server.metric("memory_bytes{frames}"), ());
+        assert!(before < 100_000);
+        drop((deflating, plain, small_window));
+        server.check_empty();
+    });
+}
+
+#[test]
+fn a_compressed_message_that_is_too_large_or_broken_ends_the_session() {
+    let server = Server::start(1, |options| {
+        echo(options);
+        options.limits.message_bytes_max = 100_000;
+    });
+    let check = |payload: &[u8], code: u16| {
+        let mut ws = Ws::open(server.addr, "/ws", &[], true).unwrap();
+        ws.send_frame(Opcode::Text, payload, true, true);
+        assert_eq!(ws.expect_close().0, code);
+    };
+    let deflated = |len: usize| Deflater::new(9).deflate(&vec![b'x'; len], 15).to_vec();
+    check(&deflated(100_001), 1009);
+    check(&deflated(50 << 20), 1009);
+    check(b"\xff\xff\xff", 1007);
+    check(&deflated(1000)[..3], 1007);
+    check(Deflater::new(9).deflate(b"\xff", 15), 1007);
+    let mut ws = Ws::open(server.addr, "/ws", &[], true).unwrap();
+    ws.send_frame(Opcode::Text, &deflated(100_000), true, true);
+    assert_eq!(ws.next_text().len(), 100_000);
+    // In fragments; an empty one; one that isn't compressed on a connection that compresses.
+    let bytes = deflated(5000);
+    ws.send_frame(Opcode::Text, &bytes[..4], false, true);
+    ws.send_frame(Opcode::Continuation, &bytes[4..], true, false);
+    assert_eq!(ws.next_text().len(), 5000);
+    ws.send_frame(Opcode::Text, &[0], true, true);
+    assert_eq!(ws.next_text(), "");
+    ws.send_text("plain");
+    assert_eq!(ws.next_text(), "plain");
+    drop(ws);
+    server.check_serves();
+    server.check_empty();
+}
+
+#[test]
+fn a_key_in_the_path_gives_its_bodies_and_takes_nothing() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut clients: Vec<Ws> = (0..6).map(|_| server.ws("/ws/match/8")).collect();
+        server.wait_wanted("match/8", true);
+        server.document("match/8", "{\"goals\":0}");
+        for ws in &mut clients {
+            assert_eq!(ws.next_text(), "{\"goals\":0}");
+        }
+        // A client that comes later has the newest at once.
+        let mut late = server.ws("/ws/match%2D8?format=raw");
+        server.wait_wanted("match-8", true);
+        server.document("match-8", "1");
+        assert_eq!(late.next_text(), "1");
+        let mut later = server.ws("/ws/match-8");
+        assert_eq!(later.next_text(), "1");
+        // What is no text goes as binary.
+        let bytes = Document { body: vec![0xff, 0].into(), json: false, content_type: "x/y".into() };
+        server.update("match-8", stentor_edge::FeedUpdate::Document(bytes));
+        assert_eq!(later.next_binary(), [0xff, 0]);
+        // A change of state has no body.
+        server.state("match-8", FeedState::Stale, "fails");
+        server.document("match-8", "2");
+        assert_eq!(later.next_text(), "2");
+        assert_eq!(later.fence(), []);
+        later.send_text("hello");
+        assert_eq!(later.expect_close(), (4400, "this connection accepts no messages".into()));
+        drop(late);
+        drop(clients);
+        server.wait_wanted("match/8", false);
+        server.wait_wanted("match-8", false);
+    });
+}
+
+#[test]
+fn an_unknown_key_closes_with_4404() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut clients: Vec<Ws> =
+            ["/ws/no", "/ws/no", "/ws/no", "/ws?feed=no&format=raw"].map(|target| server.ws(target)).into();
+        server.wait_wanted("no", true);
+        server.state("no", FeedState::NotFound, "404");
+        for ws in &mut clients {
+            assert_eq!(ws.expect_close(), (4404, "there is no such feed".into()));
+        }
+        server.wait_wanted("no", false);
+        // Known to be lost: at once.
+        assert_eq!(server.ws("/ws/no").expect_close().0, 4404);
+        assert_eq!(server.disconnects("not_found"), 5);
+        server.update("no", stentor_edge::FeedUpdate::Forget);
+        server.check_empty();
+    });
+}
+
+#[test]
+fn feeds_in_the_query() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        server.document("a/b", "1");
+        server.document("c", "2");
+        // Both names mean the same; %2F in a query is how libraries write a slash.
+        let mut ws = server.ws("/ws?feed=a%2Fb&x=y&resourceId=c");
+        assert_eq!(ws.next_json()["type"], "welcome");
+        let mut got = [ws.next_json(), ws.next_json()].map(|m| (m["feed"].clone(), m["data"].clone()));
+        got.sort_by_key(|(feed, _)| feed.to_string());
+        assert_eq!(got, [(json!("a/b"), json!(1)), (json!("c"), json!(2))]);
+        let mut raw = server.ws("/ws?resourceId=c&format=raw");
+        assert_eq!(raw.next_text(), "2");
+        server.document("c", "3");
+        assert_eq!(raw.next_text(), "3");
+        assert_eq!(ws.next_json()["data"], 3);
+    });
+    // Applications without an envelope send bodies.
+    let server = Server::start(1, echo);
+    server.document("k", "1");
+    let mut ws = server.ws("/ws?feed=k");
+    assert_eq!(ws.next_text(), "1");
+    ws.send_text("hi");
+    assert_eq!(ws.next_text(), "hi");
+}
+
+#[test]
+fn versions_reach_all_subscribers_in_order() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        server.document("k", "0");
+        let mut clients: Vec<Ws> = (0..12).map(|_| server.ws("/ws/k")).collect();
+        for ws in &mut clients {
+            assert_eq!(ws.next_text(), "0");
+        }
+        // Slowly: each has each one. (Fast, some would be left out.)
+        for n in 1..50 {
+            server.document("k", &n.to_string());
+            for ws in &mut clients {
+                assert_eq!(ws.next_text(), n.to_string());
+            }
+        }
+        // Fast: the last one comes, and none goes back.
+        for n in 50..=500 {
+            server.document("k", &n.to_string());
+        }
+        for ws in &mut clients {
+            let mut last = 49;
+            while last < 500 {
+                let next: i32 = ws.next_text().parse().unwrap();
+                assert!(next > last);
+                last = next;
+            }
+        }
+        server.check_balance();
+    });
+}
+
+#[test]
+fn connections_of_both_kinds_share_a_port() {
+    let server = Server::start(3, echo);
+    let sockets: Vec<Ws> = (0..50).map(|_| server.ws("/ws")).collect();
+    let clients: Vec<Http> = (0..50).map(|_| server.http()).collect();
+    for mut http in clients {
+        assert_eq!(http.get("/healthz").status, 200);
+    }
+    for mut ws in sockets {
+        ws.send_text("x");
+        assert_eq!(ws.next_text(), "x");
+        ws.send_close(1000, "");
+        ws.expect_close();
+    }
+    server.check_empty();
+    assert_eq!(server.metric("connections_accepted"), 100);
+}
