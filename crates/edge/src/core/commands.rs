@@ -21,6 +21,7 @@ use crate::shared::ControlCommand;
 use crate::shared::tasks::{Call, RecheckTask, RoomsTask, SessionsTask, Task, Work};
 use std::collections::VecDeque;
 use std::mem;
+use std::time::Instant;
 use stentor_driver::Driver;
 use stentor_hub::{Data, Disconnect, Emit, FeedState, Key, Policy, Room, SessionId, Tally, Topic};
 use stentor_wire::engineio::Version;
@@ -45,6 +46,16 @@ pub(super) struct Tasks {
     /// Commands taken in this turn.
     received: Vec<ControlCommand>,
     unfinished: VecDeque<(Box<Task>, usize)>,
+    joined: Vec<Joined>,
+}
+
+/// A task whose sessions have joined rooms. Its caller waits for the positions of these rooms: what is published after the answer
+/// reaches the sessions.
+struct Joined {
+    task: Box<Task>,
+    bytes: usize,
+    rooms: Vec<Room>,
+    until: Instant,
 }
 
 impl<D: Driver> Core<D> {
@@ -215,9 +226,50 @@ impl<D: Driver> Core<D> {
                 self.tasks.unfinished.push_front((task, bytes));
                 break;
             }
+            let rooms = self.unprepared_rooms(&task);
+            if !rooms.is_empty() {
+                let until = self.ex.context.now + self.ex.options().limits.decision_timeout;
+                self.tasks.joined.push(Joined { task, bytes, rooms, until });
+                continue;
+            }
             self.finish(*task, &mut steps);
             self.ex.shared.inboxes[self.ex.context.core].task_finished(bytes);
             self.pump_if_much_was_published();
+        }
+    }
+
+    /// The rooms that a task's sessions have joined, and whose positions this core doesn't know yet.
+    fn unprepared_rooms(&mut self, task: &Task) -> Vec<Room> {
+        let Task::Sessions(SessionsTask { work: Work::Join { topics, concerned, .. }, .. }) = task else {
+            return Vec::new();
+        };
+        let topics = topics.iter().filter(|_| *concerned != Concerned::default());
+        let rooms = topics.filter_map(|topic| if let Topic::Room(room) = topic { Some(room) } else { None });
+        rooms.filter(|room| !self.ex.hub.handle_prepare(room)).cloned().collect()
+    }
+
+    /// This core knows the position of a room.
+    pub(super) fn handle_prepared(&mut self, room: &Room) {
+        self.ex.questions.prepared(room);
+        for joined in &mut self.tasks.joined {
+            if let Some(at) = joined.rooms.iter().position(|other| other == room) {
+                joined.rooms.swap_remove(at);
+                self.ex.hub.handle_release(room);
+            }
+        }
+        self.finish_joined();
+    }
+
+    /// Answers the callers of tasks whose rooms have positions, and those that have waited for too long.
+    pub(super) fn finish_joined(&mut self) {
+        let now = self.ex.context.now;
+        let is_finished = |joined: &mut Joined| joined.rooms.is_empty() || joined.until <= now;
+        for Joined { task, bytes, rooms, .. } in
+            self.tasks.joined.extract_if(.., is_finished).collect::<Vec<_>>()
+        {
+            rooms.iter().for_each(|room| self.ex.hub.handle_release(room));
+            self.finish(*task, &mut 0);
+            self.ex.shared.inboxes[self.ex.context.core].task_finished(bytes);
         }
     }
 

@@ -419,6 +419,7 @@ impl<D: Driver> Core<D> {
         self.mind_addresses();
         // Those that are answered are forgotten, whatever the time is that they had.
         self.ex.questions.expire(self.ex.context.now);
+        self.finish_joined();
         self.ex.questions.retry_reviews(self.ex.context.now);
         self.review_sessions();
         self.ex.end_unclaimed_arrivals();
@@ -476,7 +477,7 @@ impl<D: Driver> Core<D> {
             } else if let Some((session, _, why)) = self.ex.hub.poll_terminating() {
                 self.disconnect(session, why);
             } else if let Some(room) = self.ex.hub.poll_prepared() {
-                self.ex.questions.prepared(&room);
+                self.handle_prepared(&room);
             } else if let Some(room) = self.ex.questions.poll_released() {
                 self.ex.hub.handle_release(&room);
             } else if let Some(conn) = self.ex.questions.poll_decided() {

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_edge::{
-    Broadcast, Broker, Busy, Command, CommandError, Concerned, Denial, Done, FeedUpdate, Options, PublicId,
-    Publish, RoomUpdate, Rule, Target, Template, Ticket,
+    Broadcast, Broker, Busy, ClientEvent, Command, CommandError, Concerned, Denial, Done, EventReply,
+    EventSink, FeedUpdate, Options, PublicId, Publish, RoomUpdate, Rule, Target, Template, Ticket,
 };
 use stentor_hub::{Data, Document, Epoch, HistoryLimits, Key, Position, Room, Rooms, Topic};
 
@@ -87,6 +87,21 @@ impl Recorder {
     fn subscribed(&self) -> HashSet<Topic> {
         let levels = self.levels.lock().unwrap();
         levels.iter().filter(|(_, level)| **level).map(|(topic, _)| topic.clone()).collect()
+    }
+}
+
+/// Takes any event, and keeps the ticket of the last one.
+#[derive(Debug, Default)]
+struct LastEvent(Mutex<Option<Ticket>>);
+
+impl EventSink for LastEvent {
+    fn takes(&self, _namespace: &str, _name: &str, _is_known: bool) -> bool {
+        true
+    }
+
+    fn handle(&self, event: &ClientEvent<'_>) -> Result<(), Denial> {
+        *self.0.lock().unwrap() = Some(event.ticket);
+        Ok(())
     }
 }
 
@@ -493,6 +508,63 @@ fn the_answer_to_a_subscription_is_a_position_in_the_rooms_history() {
         until("interest", || recorder.subscribed().len() == 2);
         drop(gone);
         until("the end of interest", || recorder.subscribed().len() == 1);
+        server.until_metric("decisions_pending", |pending| pending == 0);
+    });
+}
+
+/// The backend lets sessions join, by a command or by its reply to an event.
+#[test]
+fn the_answer_to_a_join_is_a_position_in_the_rooms_history() {
+    on_one_and_three(|cores| {
+        let recorder = Arc::new(Recorder { orders_history: true.into(), ..Recorder::default() });
+        let events = Arc::new(LastEvent::default());
+        let server = Server::simulated(cores, |options| {
+            with_recorder(options, recorder.clone());
+            options.events = Some(events.clone());
+        });
+        let rooms = ["h1", "h2"].map(|name| Room::plain(name).unwrap());
+        let mut clients: Vec<Ws> = (0..3).map(|_| server.ws("/ws")).collect();
+        let ids = clients.iter_mut().map(|ws| PublicId::parse(ws.next_json()["session"].as_str().unwrap()));
+        let target = ids.fold(Target::of("/").unwrap(), |target, id| target.session(id.unwrap()));
+        let (sender, answer) = mpsc::channel();
+        let done = Done::new(move |answer| sender.send(answer).unwrap());
+        let both = Rooms::new("/", ["h1", "h2"]).unwrap();
+        server.plane().command(target, Command::Join { rooms: both, done });
+        for room in &rooms {
+            until("interest", || recorder.subscribed().contains(&room.clone().into()));
+            assert!(answer.try_recv().is_err(), "answered before the positions are known");
+            end_of_history(&server, room, 5);
+        }
+        let mut concerned = None;
+        until("an answer", || {
+            concerned = answer.try_recv().ok();
+            concerned.is_some()
+        });
+        assert_eq!(concerned.unwrap().unwrap().sessions, 3);
+        clients[0].send_json(json!({"type": "event", "event": "e", "id": 1}));
+        let mut ticket = None;
+        until("an event", || {
+            ticket = events.0.lock().unwrap().take();
+            ticket.is_some()
+        });
+        let room = Room::plain("h3").unwrap();
+        let reply = EventReply { join: vec![rooms[0].clone(), room.clone()], ..EventReply::default() };
+        server.plane().reply(ticket.unwrap(), Ok(reply)).unwrap();
+        until("interest", || recorder.subscribed().contains(&room.clone().into()));
+        // An answer would come first.
+        let position = Position { epoch: Epoch(7), offset: 6 };
+        let (except_rooms, except_sessions, event) = (Vec::new(), Vec::new(), None);
+        let update = RoomUpdate::Message {
+            position,
+            event,
+            data: Data::Json("1".into()),
+            except_rooms,
+            except_sessions,
+        };
+        server.plane().update_room(&rooms[0], update).unwrap();
+        assert_eq!(clients[0].next_json()["offset"], 6);
+        end_of_history(&server, &room, 5);
+        clients[0].expect_json(json!({"type": "ok", "id": 1}));
         server.until_metric("decisions_pending", |pending| pending == 0);
     });
 }
