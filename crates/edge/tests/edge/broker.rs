@@ -459,7 +459,7 @@ fn end_of_history(server: &Server, room: &Room, offset: u64) {
 fn the_answer_to_a_subscription_is_a_position_in_the_rooms_history() {
     on_one_and_three(|cores| {
         let recorder = Arc::new(Recorder { orders_history: true.into(), ..Recorder::default() });
-        let server = Server::simulated(cores, |options| with_recorder(options, recorder.clone()));
+        let server = Server::start(cores, |options| with_recorder(options, recorder.clone()));
         let room = Room::plain("h").unwrap();
         let mut clients: Vec<Ws> = (0..4).map(|_| server.ws("/ws")).collect();
         clients.iter_mut().for_each(|ws| drop(ws.next_json()));
@@ -574,7 +574,7 @@ fn the_answer_to_a_join_is_a_position_in_the_rooms_history() {
 fn a_client_that_joins_a_room_without_a_position_is_told_that_messages_may_be_missing() {
     on_one_and_three(|cores| {
         let recorder = Arc::new(Recorder { orders_history: true.into(), ..Recorder::default() });
-        let server = Server::simulated(cores, |options| with_recorder(options, recorder.clone()));
+        let server = Server::start(cores, |options| with_recorder(options, recorder.clone()));
         let room = Room::plain("h").unwrap();
         let mut clients: Vec<Ws> = (0..3).map(|_| server.ws("/ws")).collect();
         for ws in &mut clients {
