@@ -52,7 +52,7 @@ test:
 
 # The inner loop: unit tests and simulations, under two minutes after a change to one crate.
 check: clippy
-	$(CARGO) test --quiet --workspace --lib --bins --test edge --test 'threats*'
+	$(CARGO) test --quiet --workspace --lib --bins --test edge --test wire
 
 # Installs missing dependencies of the tests.
 setup:

@@ -22,15 +22,15 @@ const MESSAGE = '{"room":"lobby","event":"news","data":{"text":"hello"}}';
 
 // Answers that this test doesn't provoke, and the test that does.
 const ELSEWHERE = new Map([
-  ['503 stopped', 'crates/control/tests/commands.rs: a data plane that stops'],
+  ['503 stopped', 'crates/control/tests/control/commands.rs: a data plane that stops'],
   ['503 busy', 'crates/control/tests: a data plane that accepts nothing'],
   ['409 in_progress', 'crates/control/src/admin/idempotency.rs'],
   ['503 too_many_idempotency_keys', 'crates/control/src/admin/idempotency.rs'],
   ['503 unavailable', 'cluster.test.mjs: a cluster without its engine'],
-  ['409 no_auth', 'crates/control/tests/auth.rs'],
+  ['409 no_auth', 'crates/control/tests/control/auth.rs'],
   ['500 internal', 'a bug in Stentor'],
   ['400 tls', 'admin-tls.test.mjs: a port that uses TLS'],
-  ['503 not ready', 'crates/control/tests/admin.rs: a data plane that is not ready'],
+  ['503 not ready', 'crates/control/tests/control/admin.rs: a data plane that is not ready'],
 ]);
 
 /** Sends a request: { status, headers, type, text }. `cut`: the body never ends. */

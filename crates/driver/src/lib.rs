@@ -4,7 +4,7 @@
 //! receive buffers, sends owned frames, keeps timers and can be woken by other threads. It knows no
 //! protocol. The data plane and the load generator stand on the same interface.
 //!
-//! **Contract**, the same for every implementation and checked by one test suite (`tests/suite/`):
+//! **Contract**, the same for every implementation and checked by one test suite (`tests/driver/suite/`):
 //!
 //! - [`Driver::wait`] collects events, [`Driver::next_event`] returns them. A turn is one `wait` and then
 //!   `next_event` until it returns `None`.
@@ -27,7 +27,7 @@
 //! The drivers: [`UringDriver`] where [`probe()`] allows it, [`EpollDriver`] elsewhere, and [`sim`] for tests.
 //! They share one event loop (`event_loop`).
 //! To add one: a module that implements `kernel::Kernel`, its [`Kind`] in `probe`, its kind of socket in `detached`, one
-//! line in `tests/suite/main.rs`.
+//! line in `tests/driver/suite.rs`.
 //!
 //! The process must ignore SIGPIPE (as Rust's runtime arranges), because `sendfile` raises it.
 //!

@@ -173,7 +173,7 @@ fn run_fuzz(args: &FuzzArgs) -> anyhow::Result<bool> {
 mod tests {
     use super::*;
 
-    /// The other commands run in crates/stentor/tests/commands.rs.
+    /// The other commands run in crates/stentor/tests/slow/commands.rs.
     #[test]
     fn commands_in_documents_are_valid() {
         let page = include_str!("../../../docs/attacks.md");

@@ -1,5 +1,5 @@
 // The pages and programs that README.md and the guides show, in a browser and in Node: they do what their page says.
-// The shell commands of the pages run in crates/stentor/tests/commands.rs.
+// The shell commands of the pages run in crates/stentor/tests/slow/commands.rs.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -11,7 +11,7 @@ fn command(line: &str) -> Option<Vec<&str>> {
     }
 }
 
-/// The other commands run in crates/stentor/tests/commands.rs.
+/// The other commands run in crates/stentor/tests/slow/commands.rs.
 #[test]
 fn commands_in_documents_are_valid() {
     let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");

@@ -1,0 +1,209 @@
+//! Commands for sessions over the admin port: what reaches the data plane, what is answered, and what is refused.
+
+use crate::common::*;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use stentor_control::{AdminOptions, FeedsOptions};
+
+const ID: &str = "nSp4eVh0Zr_L3kW9tQ2b";
+
+fn rig(change: impl FnOnce(&mut AdminOptions)) -> Rig {
+    let mut options = AdminOptions::default();
+    change(&mut options);
+    Rig::new(FeedsOptions::default(), options)
+}
+
+impl Rig {
+    /// The status and text of the answer to a command.
+    async fn command(&self, name: &str, body: &str) -> (u16, String) {
+        let request = format!(
+            "POST /api/v1/{name} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+             content-type: application/json; charset=utf-8\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let (status, text) = exchange(self.control.admin_addr(), request.as_bytes()).await;
+        (status, text.trim_end().to_owned())
+    }
+
+    /// The commands that the data plane got since the last call.
+    fn commands(&self) -> Vec<String> {
+        std::mem::take(&mut *self.plane.commands.lock().unwrap())
+    }
+}
+
+#[tokio::test]
+async fn commands_reach_the_data_plane_and_are_answered() {
+    let rig = rig(|_| {});
+    let check = async |name: &str, body: &str, answer: &str, parts: &[&str]| {
+        assert_eq!(rig.command(name, body).await, (200, answer.to_owned()), "{body}");
+        let commands = rig.commands();
+        let [command] = &commands[..] else { panic!("{commands:?}") };
+        for part in parts {
+            assert!(command.contains(part), "no {part} in {command}");
+        }
+    };
+    let three = r#"{"sessions":3}"#;
+    check(
+        "emit",
+        r#"{"rooms":["a","b"],"except":{"rooms":["c"]},"event":"e","data":{"x": 1.0},"volatile":true}"#,
+        three,
+        &[
+            r#"Some("e")"#,
+            r#"Json(b"{\"x\": 1.0}"), true"#,
+            r#"name: "a""#,
+            r#"name: "b""#,
+            r#"except_rooms: [Room { namespace: "/", name: "c" }]"#,
+        ],
+    )
+    .await;
+    check(
+        "emit",
+        r#"{"namespace":"/","data":null}"#,
+        three,
+        &[r#"rooms: [Room { namespace: "/", name: "" }]"#, "false"],
+    )
+    .await;
+    let only = format!(r#"{{"sessions":["{ID}"],"namespace":"/n","join":["a","a"]}}"#);
+    check(
+        "join",
+        &only,
+        r#"{"sessions":2,"refused":1}"#,
+        &["join", "rooms: [], sessions: [Id(", r#"Room { namespace: "/n", name: "a" }"#],
+    )
+    .await;
+    check("leave", r#"{"rooms":["a"],"leave":["b"]}"#, three, &["leave"]).await;
+    check("disconnect", r#"{"rooms":["a"]}"#, three, &[r#"("disconnect", false)"#]).await;
+    check(
+        "disconnect",
+        &format!(r#"{{"sessions":["/n#{ID}"],"close":true}}"#),
+        three,
+        &[r#"("disconnect", true)"#],
+    )
+    .await;
+    let listed = r#"{"sessions":[{"id":"id","protocol":"socketio","rooms":["a"],"send_buffer_bytes":0}],"count":7,"truncated":true}"#;
+    check("sessions", r#"{"rooms":["a"]}"#, listed, &[r#"("sessions", 100)"#]).await;
+    check("sessions", r#"{"rooms":["a"],"limit":0}"#, listed, &[r#"("sessions", 0)"#]).await;
+
+    let check = async |query: &str, answer: &str, part: &str| {
+        let (status, text) = rig.admin(&format!("/api/v1/rooms{query}")).await;
+        assert_eq!((status, text.trim_end()), (200, answer), "{query}");
+        assert!(rig.commands()[0].contains(part), "{query}");
+    };
+    let all = r#"{"rooms":[{"name":"a","sessions":2},{"name":"b","sessions":1}]}"#;
+    let more = r#"{"rooms":[{"name":"a","sessions":2},{"name":"b","sessions":1}],"next":"b"}"#;
+    check("", all, r#"{ namespace: "/", prefix: "", after: "", limit: 100 }"#).await;
+    check(
+        "?namespace=%2Fn&prefix=a+b%26&after=%C3%A9&limit=2",
+        more,
+        r#"{ namespace: "/n", prefix: "a b&", after: "é", limit: 2 }"#,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn invalid_commands_are_refused_and_explained() {
+    let rig = rig(|options| options.message_bytes_max = 100_000);
+    let check = async |name: &str, body: &str, status: u16, code: &str, message: &str| {
+        let (found, text) = rig.command(name, body).await;
+        assert_eq!(found, status, "{body}: {text}");
+        assert!(
+            text.starts_with(&format!(r#"{{"code":"{code}","message":""#)) && text.contains(message),
+            "{body}: {text}"
+        );
+    };
+    let bad = async |name: &str, body: &str, message: &str| check(name, body, 400, "command", message).await;
+    for name in ["emit", "join", "leave", "disconnect", "sessions"] {
+        bad(name, "", "a JSON object").await;
+        bad(name, "[]", "a JSON object").await;
+        bad(name, "{", "EOF").await;
+        bad(name, r#"{"rooms":["a"],"namespce":"/x"}"#, "unknown field `namespce`").await;
+        // As for `publish`: it must not be everybody.
+        bad(name, r#"{"room":"a","namespace":"/"}"#, "unknown field `room`").await;
+        bad(name, r#"{"rooms":["a"],"except":{"room":"a"}}"#, "unknown field `room`").await;
+        bad(name, r#"{"rooms":"a"}"#, "expected a sequence").await;
+        bad(name, r#"{"rooms":["a"],"rooms":["b"]}"#, "duplicate field `rooms`").await;
+    }
+    for (name, own) in [
+        ("emit", r#""data":1"#),
+        ("join", r#""join":["a"]"#),
+        ("leave", r#""leave":["a"]"#),
+        ("disconnect", r#""close":true"#),
+        ("sessions", r#""limit":1"#),
+    ] {
+        bad(name, &format!("{{{own}}}"), "is missing").await;
+        bad(name, &format!(r#"{{"rooms":[],{own}}}"#), "are empty").await;
+        bad(name, &format!(r#"{{"namespace":"/","sessions":[],"rooms":[],{own}}}"#), "are empty").await;
+        bad(name, &format!(r#"{{"rooms":[""],{own}}}"#), "the room's name is empty").await;
+        bad(
+            name,
+            &format!(r#"{{"rooms":["a"],"except":{{"rooms":["{}"]}},{own}}}"#, "r".repeat(257)),
+            "longer than 256 bytes",
+        )
+        .await;
+        bad(name, &format!(r#"{{"namespace":"",{own}}}"#), "a namespace has 1 to 256 bytes").await;
+        bad(name, &format!(r#"{{"sessions":["me"],{own}}}"#), r#"\"me\" is no session id"#).await;
+        let many = vec![r#""a""#; 1_001].join(",");
+        bad(name, &format!(r#"{{"rooms":[{many}],{own}}}"#), "at most 1000").await;
+        let others = [
+            ("\"data\":1", "data"),
+            ("\"join\":[\"a\"]", "join"),
+            ("\"close\":true", "close"),
+            ("\"limit\":1", "limit"),
+        ];
+        for (other, field) in others.into_iter().filter(|(other, _)| *other != own) {
+            bad(name, &format!(r#"{{"rooms":["a"],{own},{other}}}"#), &format!("`{field}` has no meaning"))
+                .await;
+        }
+    }
+    bad("emit", r#"{"rooms":["a"]}"#, "missing field `data`").await;
+    bad(
+        "emit",
+        &format!(r#"{{"rooms":["a"],"data":1,"event":"{}"}}"#, "e".repeat(257)),
+        "longer than 256 bytes",
+    )
+    .await;
+    bad(
+        "emit",
+        &format!(r#"{{"rooms":["a"],"data":{}1{}}}"#, "[".repeat(129), "]".repeat(129)),
+        "deeper than 128",
+    )
+    .await;
+    bad("join", r#"{"rooms":["a"]}"#, "missing field `join`").await;
+    bad("join", r#"{"rooms":["a"],"join":[]}"#, "1 to 1000 rooms").await;
+    bad("leave", r#"{"rooms":["a"],"leave":[""]}"#, "the room's name is empty").await;
+    bad("sessions", r#"{"rooms":["a"],"limit":1001}"#, "at most 1000").await;
+    bad("sessions", r#"{"rooms":["a"],"limit":-1}"#, "invalid value").await;
+    check("emit", &" ".repeat(100_001), 413, "too_long", "limits.message_bytes_max").await;
+    for query in [
+        "x=1",
+        "limit=0",
+        "limit=1001",
+        "limit=a",
+        "prefix=%2",
+        "after=%ff",
+        &format!("after={}", "a".repeat(257)),
+    ] {
+        let (status, text) = rig.admin(&format!("/api/v1/rooms?{query}")).await;
+        assert_eq!(status, 400, "{query}");
+        assert!(text.contains(r#""code":"query""#), "{text}");
+    }
+    assert_eq!(rig.commands(), [""; 0]);
+    assert!(rig.metric("stentor_admin_refusals_total{reason=\"command\"}").await > Some(100.0));
+}
+
+#[tokio::test]
+async fn a_full_inbox_delays_commands_or_is_reported() {
+    let rig = rig(|options| options.busy_timeout = Duration::from_millis(50));
+    rig.plane.busy.store(1, Ordering::SeqCst);
+    assert_eq!(rig.command("disconnect", r#"{"rooms":["a"]}"#).await.0, 200);
+    assert_eq!(rig.commands().len(), 1);
+    rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
+    let (status, text) = rig.command("disconnect", r#"{"rooms":["a"]}"#).await;
+    assert_eq!(status, 503);
+    assert!(text.starts_with(r#"{"code":"busy""#), "{text}");
+    assert_eq!(rig.commands(), [""; 0]);
+    rig.plane.busy.store(0, Ordering::SeqCst);
+    rig.plane.stops.store(true, Ordering::SeqCst);
+    let (status, text) = rig.command("disconnect", r#"{"rooms":["a"]}"#).await;
+    assert_eq!((status, text.starts_with(r#"{"code":"stopped""#)), (503, true), "{text}");
+}

@@ -1,0 +1,455 @@
+//! A fake data plane, and upstreams on loopback that do what a test tells them.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper::{Request, Response, body::Incoming};
+use hyper_util::rt::TokioIo;
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use stentor_control::{AdminOptions, Auth, Control, FeedsOptions, Options, Signals, UpstreamOptions};
+use stentor_edge::{
+    Busy, Command, CommandError, CommandInbox, Concerned, ControlPlane, DataPlane, Denial, Done, FeedUpdate,
+    Histogram, HistogramSample, Identity, Metric, MetricKind, Publish, Recheck, RoomList, RoomsQuery,
+    SessionDetails, SessionInfo, SessionList, Target, Wanted,
+};
+use stentor_hub::Key;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+/// No test waits longer for what must come.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(done) => done,
+        Err(_) => panic!("waited in vain for {what}"),
+    }
+}
+
+/// Records what the control plane does with it.
+pub(crate) struct FakePlane {
+    pub(crate) signals: Arc<Signals>,
+    wanted: Mutex<Vec<Wanted>>,
+    updates: Mutex<VecDeque<(Key, FeedUpdate)>>,
+    /// The last documents that a test looked at.
+    bases: Mutex<HashMap<Key, String>>,
+    pub(crate) published: Mutex<Vec<Publish>>,
+    /// The other commands, as Rust shows their parts.
+    pub(crate) commands: Mutex<Vec<String>>,
+    pub(crate) rechecks: Mutex<Vec<Recheck>>,
+    /// So many calls are refused as busy.
+    pub(crate) busy: AtomicUsize,
+    pub(crate) refusals: AtomicUsize,
+    pub(crate) ready: AtomicBool,
+    /// Commands aren't answered.
+    pub(crate) stops: AtomicBool,
+    /// Answers to credentials: who the client is, or the code of the refusal.
+    pub(crate) identified: Mutex<Vec<String>>,
+    /// From now on each look at its wishes, at its metrics panics.
+    pub(crate) broken_wanted: AtomicBool,
+    pub(crate) broken_metrics: AtomicBool,
+    changed: Notify,
+}
+
+impl FakePlane {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            signals: Signals::new(),
+            wanted: Mutex::default(),
+            updates: Mutex::default(),
+            bases: Mutex::default(),
+            published: Mutex::default(),
+            commands: Mutex::default(),
+            rechecks: Mutex::default(),
+            busy: AtomicUsize::new(0),
+            refusals: AtomicUsize::new(0),
+            ready: AtomicBool::new(true),
+            stops: AtomicBool::new(false),
+            identified: Mutex::default(),
+            broken_wanted: AtomicBool::new(false),
+            broken_metrics: AtomicBool::new(false),
+            changed: Notify::new(),
+        })
+    }
+
+    pub(crate) fn want(&self, key: &str, wanted: bool) {
+        let requesters = Vec::new();
+        self.wanted.lock().unwrap().push(Wanted { key: Key::parse(key).unwrap(), wanted, requesters });
+        self.signals.wanted();
+    }
+
+    fn is_busy(&self) -> bool {
+        let busy = self.busy.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
+        if busy {
+            self.refusals.fetch_add(1, Ordering::SeqCst);
+            self.changed.notify_waiters();
+        }
+        busy
+    }
+
+    /// Waits until `found` finds something.
+    pub(crate) async fn until<T>(&self, what: &str, mut found: impl FnMut(&Self) -> Option<T>) -> T {
+        let look = async {
+            loop {
+                let mut changed = std::pin::pin!(self.changed.notified());
+                changed.as_mut().enable();
+                if let Some(found) = found(self) {
+                    return found;
+                }
+                changed.await;
+            }
+        };
+        patiently(what, look).await
+    }
+
+    /// The next update of any key, as `key=document`, `key=document by patch` or `key:state:reason`.
+    pub(crate) async fn next(&self) -> String {
+        let (key, update) = self.until("an update", |plane| plane.updates.lock().unwrap().pop_front()).await;
+        match update {
+            FeedUpdate::Document(document) => {
+                let body = String::from_utf8_lossy(&document.body).into_owned();
+                self.bases.lock().unwrap().insert(key.clone(), body.clone());
+                format!("{key}={body}")
+            }
+            FeedUpdate::Patched(document, patch) => {
+                let [body, base, operations] = [&document.body, &patch.base, &patch.operations]
+                    .map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+                assert_eq!(self.bases.lock().unwrap().get(&key), Some(&base), "for another document");
+                self.bases.lock().unwrap().insert(key.clone(), body.clone());
+                format!("{key}={body} by {operations}")
+            }
+            FeedUpdate::At { .. } | FeedUpdate::Confirmed(_) => {
+                panic!("the control plane assigns no positions")
+            }
+            FeedUpdate::State { state, reason } => format!("{key}:{}:{reason}", state.as_str()),
+            FeedUpdate::Forget => format!("{key}:forget"),
+            FeedUpdate::Refuse(requester) => format!("{key}:refuse:{}", requester.session.to_bits()),
+        }
+    }
+
+    /// Whether there are wishes that the control plane hasn't taken.
+    pub(crate) fn has_wanted(&self) -> bool {
+        !self.wanted.lock().unwrap().is_empty()
+    }
+
+    pub(crate) fn has_updates(&self) -> bool {
+        !self.updates.lock().unwrap().is_empty()
+    }
+}
+
+impl CommandInbox for FakePlane {
+    fn publish(&self, message: Publish) -> Result<(), Busy> {
+        if self.is_busy() {
+            return Err(Busy);
+        }
+        self.published.lock().unwrap().push(message);
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    fn receive(&self, _: stentor_edge::Broadcast) -> Result<(), Busy> {
+        Ok(())
+    }
+
+    fn update_room(&self, _: &stentor_hub::Room, _: stentor_edge::RoomUpdate) -> Result<(), Busy> {
+        Ok(())
+    }
+
+    fn decide(&self, _: stentor_edge::Ticket, _: Result<(), stentor_edge::Denial>) -> Result<(), Busy> {
+        Ok(())
+    }
+
+    fn identify(&self, _: stentor_edge::Ticket, answer: Result<Arc<Identity>, Denial>) -> Result<(), Busy> {
+        let text = match answer {
+            Ok(identity) => identity.principal.as_ref().unwrap().subject.to_string(),
+            Err(denial) => denial.code.into_owned(),
+        };
+        self.identified.lock().unwrap().push(text);
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    fn recheck(&self, recheck: Recheck, done: Done<Concerned>) {
+        self.commands.lock().unwrap().push(format!("{recheck:?}"));
+        self.rechecks.lock().unwrap().push(recheck);
+        done.answer(Ok(Concerned::sessions(3)));
+    }
+
+    fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
+        if self.is_busy() {
+            return Err(Busy);
+        }
+        self.updates.lock().unwrap().push_back((key.clone(), update));
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    fn command(&self, target: Target, command: Command) {
+        if self.stops.load(Ordering::SeqCst) {
+            return;
+        }
+        let busy = self.is_busy();
+        let note = |command: &dyn std::fmt::Debug| {
+            if !busy {
+                self.commands.lock().unwrap().push(format!("{command:?} {target:?}"));
+            }
+        };
+        let concerned = Concerned::sessions(3);
+        let (done, concerned) = match command {
+            Command::Emit { event, data, volatile, done } => {
+                note(&(event, data, volatile));
+                (done, concerned)
+            }
+            Command::Call { done, .. } => (done, concerned),
+            Command::Join { rooms, done } => {
+                note(&("join", rooms));
+                (done, Concerned { sessions: 2, refused: 1, ..Concerned::default() })
+            }
+            Command::Leave { rooms, done } => {
+                note(&("leave", rooms));
+                (done, concerned)
+            }
+            Command::Disconnect { close, done } => {
+                note(&("disconnect", close));
+                (done, concerned)
+            }
+            Command::Sessions { limit, done } => {
+                note(&("sessions", limit));
+                let info = SessionInfo {
+                    id: "id".into(),
+                    protocol: "socketio",
+                    rooms: vec!["a".into()],
+                    handshake: None,
+                    details: SessionDetails::default(),
+                };
+                let list = SessionList::new(vec![info], 7);
+                return done.answer(if busy { Err(CommandError::Busy) } else { Ok(list) });
+            }
+        };
+        done.answer(if busy { Err(CommandError::Busy) } else { Ok(concerned) });
+    }
+
+    fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
+        self.commands.lock().unwrap().push(format!("{query:?}"));
+        done.answer(Ok(RoomList {
+            rooms: vec![("a".into(), 2), ("b".into(), 1)],
+            truncated: query.limit == 2,
+            missing_nodes: Vec::new(),
+        }));
+    }
+}
+
+impl DataPlane for FakePlane {
+    fn take_wanted(&self) -> Vec<Wanted> {
+        assert!(!self.broken_wanted.load(Ordering::SeqCst), "broken on purpose");
+        let wanted = std::mem::take(&mut *self.wanted.lock().unwrap());
+        self.changed.notify_waiters();
+        wanted
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        assert!(!self.broken_metrics.load(Ordering::SeqCst), "broken on purpose");
+        vec![
+            Metric {
+                name: "connections",
+                help: "Open connections",
+                kind: MetricKind::Gauge,
+                samples: vec![(vec![("core", "0".into())], 17), (vec![("core", "1".into())], 18)],
+            },
+            Metric {
+                name: "sent_bytes",
+                help: "Bytes sent",
+                kind: MetricKind::Counter,
+                samples: vec![(vec![], u64::MAX)],
+            },
+        ]
+    }
+
+    fn histograms(&self) -> Vec<Histogram> {
+        let labels = vec![("core", "0".into())];
+        let sample = HistogramSample { labels, buckets: vec![5, 2, 1], sum: 1.5 };
+        let (name, help) = ("turn_cpu_seconds", "Processor time");
+        vec![Histogram { name, help, bounds: &[0.001, 0.5], samples: vec![sample] }]
+    }
+
+    fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::SeqCst)
+    }
+
+    fn drain(&self, _: stentor_edge::Drain) {}
+}
+
+/// A control plane on a fake data plane.
+pub(crate) struct Rig {
+    pub(crate) plane: Arc<FakePlane>,
+    pub(crate) control: Control,
+}
+
+impl Rig {
+    pub(crate) fn new(feeds: FeedsOptions, admin: AdminOptions) -> Self {
+        let plane = FakePlane::new();
+        let admin = AdminOptions { listen: SocketAddr::new(admin.listen.ip(), 0), ..admin };
+        Self::start(plane, Options { feeds, admin, ..Options::default() })
+    }
+
+    /// With clients whose tokens are checked.
+    pub(crate) fn auth(auth: &Arc<Auth>) -> Self {
+        let admin = AdminOptions { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..AdminOptions::default() };
+        let options = Options { admin, auth: Some(auth.clone()), ..Options::default() };
+        Self::start(FakePlane::new(), options)
+    }
+
+    fn start(plane: Arc<FakePlane>, options: Options) -> Self {
+        let control =
+            Control::start(&Handle::current(), options, plane.clone(), plane.signals.clone()).unwrap();
+        Self { plane, control }
+    }
+
+    pub(crate) fn feeds(upstreams: Vec<UpstreamOptions>) -> Self {
+        Self::new(feeds(upstreams), AdminOptions::default())
+    }
+
+    /// What the admin port answers to a GET: the status line's code, and the body.
+    pub(crate) async fn admin(&self, path: &str) -> (u16, String) {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        exchange(self.control.admin_addr(), head.as_bytes()).await
+    }
+
+    /// What the admin port answers to a POST of JSON.
+    pub(crate) async fn post(&self, path: &str, body: &str) -> (u16, String) {
+        let (length, fields) =
+            (body.len(), "host: localhost\r\nconnection: close\r\ncontent-type: application/json");
+        let text = format!("POST {path} HTTP/1.1\r\n{fields}\r\ncontent-length: {length}\r\n\r\n{body}");
+        exchange(self.control.admin_addr(), text.as_bytes()).await
+    }
+
+    /// The value of a line of `/metrics`.
+    pub(crate) async fn metric(&self, line: &str) -> Option<f64> {
+        let (status, text) = self.admin("/metrics").await;
+        assert_eq!(status, 200);
+        text.lines().find_map(|l| l.strip_prefix(line)?.trim().parse().ok())
+    }
+}
+
+/// Sends bytes, reads all that comes, and gives status and body.
+pub(crate) async fn exchange(to: SocketAddr, bytes: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(to).await.unwrap();
+    let _ = stream.write_all(bytes).await;
+    answer(&mut stream).await
+}
+
+/// Reads to the end, and gives status and body. Status 0: closed without an answer.
+pub(crate) async fn answer(stream: &mut TcpStream) -> (u16, String) {
+    let mut text = Vec::new();
+    let _ = patiently("an answer", stream.read_to_end(&mut text)).await;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    let body = text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default();
+    (status, body)
+}
+
+/// Fast retries, short time-outs.
+pub(crate) fn feeds(upstreams: Vec<UpstreamOptions>) -> FeedsOptions {
+    FeedsOptions {
+        upstreams,
+        backoff_initial: Duration::from_millis(10),
+        backoff_max: Duration::from_millis(10),
+        not_found_retry_interval: Duration::from_millis(50),
+        ..FeedsOptions::default()
+    }
+}
+
+/// An upstream that is asked every 10 ms.
+pub(crate) fn upstream(name: &str, addr: SocketAddr) -> UpstreamOptions {
+    UpstreamOptions {
+        name: name.into(),
+        prefix: format!("{name}/"),
+        url: format!("http://{addr}/api"),
+        poll_interval: Duration::from_millis(10),
+        timeout: PATIENCE,
+        read_timeout: PATIENCE,
+        ..UpstreamOptions::default()
+    }
+}
+
+/// An HTTP server whose handler is given each request with its number, from 0.
+pub(crate) async fn http<F, Fut>(handler: F) -> SocketAddr
+where
+    F: Fn(usize, Request<Incoming>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (handler, count) = (Arc::new(handler), Arc::new(AtomicUsize::new(0)));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (handler, count) = (handler.clone(), count.clone());
+            tokio::spawn(async move {
+                let service = service_fn(|request| {
+                    let answer = handler(count.fetch_add(1, Ordering::SeqCst), request);
+                    async { Ok::<_, Infallible>(answer.await) }
+                });
+                let connection = hyper::server::conn::http1::Builder::new();
+                let _ = connection.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    addr
+}
+
+/// A server that writes what it is told, honest or not: `script` is given the connection after each request's
+/// head was read, with the request's number; returning false closes it.
+pub(crate) async fn raw<F, Fut>(script: F) -> SocketAddr
+where
+    F: Fn(usize, TcpStream) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Option<TcpStream>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (script, count) = (Arc::new(script), Arc::new(AtomicUsize::new(0)));
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (script, count) = (script.clone(), count.clone());
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while let Ok(byte) = stream.read_u8().await {
+                    head.push(byte);
+                    if head.ends_with(b"\r\n\r\n") {
+                        head.clear();
+                        match script(count.fetch_add(1, Ordering::SeqCst), stream).await {
+                            Some(back) => stream = back,
+                            None => return,
+                        }
+                    }
+                }
+            });
+        }
+    });
+    addr
+}
+
+/// A plain answer with a JSON body.
+pub(crate) fn ok(body: &str) -> Response<Full<Bytes>> {
+    Response::builder()
+        .header("content-type", "application/json")
+        .body(Full::from(Bytes::copy_from_slice(body.as_bytes())))
+        .unwrap()
+}
+
+/// An answer of nothing but a status and header fields.
+pub(crate) fn bare(status: u16, fields: &[(&str, &str)]) -> Response<Full<Bytes>> {
+    let response = Response::builder().status(status);
+    fields
+        .iter()
+        .fold(response, |response, (name, value)| response.header(*name, *value))
+        .body(Full::default())
+        .unwrap()
+}

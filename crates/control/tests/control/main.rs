@@ -1,0 +1,12 @@
+//! The control plane over loopback, in front of a fake data plane.
+
+// Tests may panic; clippy knows only functions marked as such.
+#![allow(clippy::unwrap_used)]
+
+mod admin;
+mod auth;
+mod commands;
+mod common;
+mod feeds;
+mod push;
+mod tls;

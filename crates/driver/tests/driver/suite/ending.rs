@@ -1,0 +1,225 @@
+//! The ways in which a connection ends.
+
+use super::pair::{Pair, Seen, pattern};
+use std::io::ErrorKind;
+use std::time::Duration;
+use stentor_driver::{Driver, Frame, Meter, Sending};
+
+/// For lingers that must not run out.
+const LONG: Duration = Duration::from_secs(3600);
+
+pub(crate) fn the_end_of_the_peer_is_told_once<D: Driver>(mut pair: Pair<D>) {
+    let (far, near) = pair.connected();
+    pair.client.send(near, [Frame::from_static(b"last words")]);
+    pair.client.finish(near, LONG);
+    pair.until(|pair| pair.server.saw(&Seen::PeerFinished(far)));
+    assert_eq!(pair.server.bytes(far), b"last words");
+    pair.barrier();
+    assert_eq!(pair.server.count(&Seen::PeerFinished(far)), 1);
+    assert_eq!(pair.server.closed(far), None);
+    assert_eq!(pair.server.driver.connections(), 1);
+}
+
+pub(crate) fn a_half_closed_peer_can_still_be_sent_to<D: Driver>(mut pair: Pair<D>) {
+    // The trait has no half-close of its own: `finish` is one, whose other half discards what it gets.
+    let (far, near) = pair.connected();
+    pair.client.finish(near, LONG);
+    pair.until(|pair| pair.server.saw(&Seen::PeerFinished(far)));
+    let sending = pair.server.send(far, [Frame::owned(pattern(pair.large_bytes, 1))]);
+    pair.until(|pair| sending == Sending::Done || pair.server.saw(&Seen::Sent(far)));
+    assert_eq!(pair.client.closed(near), None);
+    pair.server.finish(far, LONG);
+    pair.until(|pair| pair.server.closed(far) == Some(None) && pair.client.closed(near) == Some(None));
+    assert_eq!((pair.server.driver.connections(), pair.client.driver.connections()), (0, 0));
+}
+
+pub(crate) fn a_pause_delays_the_end<D: Driver>(mut pair: Pair<D>) {
+    let (far, near) = pair.connected();
+    pair.server.driver.pause(far);
+    pair.client.send(near, [Frame::from_static(b"bye")]);
+    pair.client.close(near);
+    pair.barrier();
+    assert!(!pair.server.saw(&Seen::PeerFinished(far)) && pair.server.bytes(far).is_empty());
+    pair.server.driver.resume(far);
+    pair.until(|pair| pair.server.saw(&Seen::PeerFinished(far)));
+    assert_eq!(pair.server.bytes(far), b"bye");
+}
+
+pub(crate) fn finish_sends_what_is_in_flight<D: Driver>(mut pair: Pair<D>) {
+    let (far, near) = pair.connected();
+    pair.client.driver.pause(near);
+    let bytes = pattern(pair.large_bytes, 2);
+    assert_eq!(pair.server.send(far, [Frame::owned(bytes.clone())]), Sending::InFlight);
+    pair.server.finish(far, LONG);
+    // To the caller it is dead from now on.
+    assert_eq!(pair.server.driver.in_flight_bytes(far), 0);
+    assert_eq!(pair.server.send(far, [Frame::from_static(b"too late")]), Sending::Done);
+    assert!(pair.server.detach(far).is_none());
+    assert_eq!(pair.server.driver.connections(), 1);
+    pair.barrier();
+    pair.client.driver.resume(near);
+    pair.until(|pair| pair.client.saw(&Seen::PeerFinished(near)));
+    assert!(pair.client.bytes(near) == bytes);
+    assert_eq!(pair.server.closed(far), None, "it waits for the peer's end");
+    pair.client.send(near, [Frame::from_static(b"discarded")]);
+    pair.client.close(near);
+    pair.until(|pair| pair.server.closed(far).is_some());
+    assert_eq!(pair.server.closed(far), Some(None));
+    assert!(pair.server.bytes(far).is_empty() && !pair.server.saw(&Seen::Sent(far)));
+    assert_eq!(pair.server.driver.connections(), 0);
+}
+
+pub(crate) fn finish_after_the_peer_is_immediate<D: Driver>(mut pair: Pair<D>) {
+    let (far, near) = pair.connected();
+    pair.client.finish(near, LONG);
+    pair.until(|pair| pair.server.saw(&Seen::PeerFinished(far)));
+    pair.server.finish(far, LONG);
+    pair.until(|pair| pair.server.closed(far) == Some(None) && pair.client.closed(near) == Some(None));
+}
+
+pub(crate) fn finish_discards_what_arrives<D: Driver>(mut pair: Pair<D>) {
+    let (far, near) = pair.connected();
+    pair.server.driver.pause(far);
+    assert_eq!(pair.client.send(near, [Frame::owned(pattern(pair.large_bytes, 3))]), Sending::InFlight);
+    pair.server.finish(far, LONG);
+    pair.until(|pair| pair.client.saw(&Seen::Sent(near)) && pair.client.saw(&Seen::PeerFinished(near)));
+    pair.client.close(near);
+    pair.until(|pair| pair.server.closed(far) == Some(None));
+}
+
+pub(crate) fn finish_gives_up_on_a_peer_that_never_reads<D: Driver>(mut pair: Pair<D>) {
+    let meter = Meter::default();
+    let (far, near) = pair.connected();
+    pair.client.driver.pause(near);
+    let frame = Frame::shared(&[&pattern(pair.large_bytes, 4)], &meter);
+    assert_eq!(pair.server.send(far, [frame]), Sending::InFlight);
+    let begun = pair.server.driver.now();
+    pair.server.finish(far, Duration::from_millis(120));
+    pair.until(|pair| pair.server.closed(far).is_some());
+    assert_eq!(pair.server.closed(far), Some(None));
+    assert!(pair.server.driver.now() - begun >= Duration::from_millis(120));
+    assert_eq!((pair.server.driver.connections(), meter.bytes()), (0, 0));
+    // What was cut off must not look complete.
+    pair.client.driver.resume(near);
+    pair.until(|pair| pair.client.closed(near) == Some(Some(ErrorKind::ConnectionReset)));
+    assert!(!pair.client.saw(&Seen::PeerFinished(near)));
+}
+
+pub(crate) fn finish_gives_up_on_a_peer_that_never_ends<D: Driver>(mut pair: Pair<D>) {
+    let (far, near) = pair.connected();
+    pair.server.send(far, [Frame::from_static(b"all of it")]);
+    pair.server.finish(far, Duration::from_millis(50));
+    pair.until(|pair| pair.server.closed(far) == Some(None));
+    pair.until(|pair| pair.client.saw(&Seen::PeerFinished(near)));
+    assert_eq!(pair.client.bytes(near), b"all of it");
+    assert_eq!(pair.client.closed(near), None);
+}
+
+pub(crate) fn close_tells_the_peer_and_nobody_else<D: Driver>(mut pair: Pair<D>) {
+    let (far, near) = pair.connected();
+    pair.server.close(far);
+    assert_eq!(pair.server.driver.connections(), 0);
+    pair.until(|pair| pair.client.saw(&Seen::PeerFinished(near)));
+    pair.barrier();
+    assert_eq!(pair.server.closed(far), None);
+}
+
+pub(crate) fn a_reset_closes<D: Driver>(mut pair: Pair<D>) {
+    let (far, near) = pair.connected();
+    // A close with bytes unread is a reset.
+    pair.client.driver.pause(near);
+    pair.server.send(far, [Frame::from_static(b"unread")]);
+    pair.barrier();
+    pair.client.close(near);
+    pair.until(|pair| pair.server.closed(far).is_some());
+    assert_eq!(pair.server.closed(far), Some(Some(ErrorKind::ConnectionReset)));
+    assert!(!pair.server.saw(&Seen::PeerFinished(far)));
+    assert_eq!(pair.server.driver.connections(), 0);
+}
+
+pub(crate) fn a_reset_reaches_a_paused_connection<D: Driver>(mut pair: Pair<D>) {
+    let (far, near) = pair.connected();
+    pair.client.driver.pause(near);
+    pair.server.driver.pause(far);
+    pair.server.send(far, [Frame::from_static(b"unread")]);
+    pair.barrier();
+    pair.client.close(near);
+    pair.until(|pair| pair.server.closed(far) == Some(Some(ErrorKind::ConnectionReset)));
+}
+
+pub(crate) fn a_reset_reaches_a_connection_paused_while_it_is_read<D: Driver>(mut pair: Pair<D>) {
+    let (far, near) = pair.connected();
+    pair.client.driver.pause(near);
+    pair.server.send(far, [Frame::from_static(b"unread")]);
+    pair.barrier();
+    // The server learns of the bytes and of the reset at once, and has read some of the bytes.
+    pair.client.driver.send_bytes(near, &pattern(pair.large_bytes / 8, 6));
+    pair.pass(Duration::from_millis(20));
+    pair.client.close(near);
+    pair.pass(Duration::from_millis(20));
+    pair.server.turn(Some(Duration::ZERO));
+    pair.server.driver.pause(far);
+    pair.until(|pair| pair.server.closed(far) == Some(Some(ErrorKind::ConnectionReset)));
+}
+
+pub(crate) fn a_reset_ends_what_is_in_flight<D: Driver>(mut pair: Pair<D>) {
+    let meter = Meter::default();
+    let (far, near) = pair.connected();
+    pair.client.driver.pause(near);
+    let frame = Frame::shared(&[&pattern(pair.large_bytes, 5)], &meter);
+    assert_eq!(pair.server.send(far, [frame]), Sending::InFlight);
+    pair.barrier();
+    pair.client.close(near);
+    pair.until(|pair| pair.server.closed(far).is_some());
+    assert!(matches!(
+        pair.server.closed(far),
+        Some(Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe))
+    ));
+    assert!(!pair.server.saw(&Seen::Sent(far)));
+    assert_eq!(meter.bytes(), 0);
+}
+
+pub(crate) fn a_failed_send_is_told_later<D: Driver>(mut pair: Pair<D>) {
+    let (far, near) = pair.connected();
+    pair.server.send(far, [Frame::from_static(b"unread")]);
+    pair.client.driver.pause(near);
+    pair.barrier();
+    pair.client.close(near);
+    // The server may know of the reset by now or not: it sends until it does.
+    let mut in_flight = false;
+    pair.until(|pair| {
+        if pair.server.closed(far).is_none() && !in_flight {
+            in_flight = pair.server.send(far, [Frame::from_static(b"anybody?")]) == Sending::InFlight;
+        }
+        pair.server.closed(far).is_some()
+    });
+    assert!(matches!(
+        pair.server.closed(far),
+        Some(Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe))
+    ));
+    assert!(!pair.server.saw(&Seen::Sent(far)));
+}
+
+pub(crate) fn a_stale_id_does_nothing<D: Driver>(mut pair: Pair<D>) {
+    let addr = pair.server.listen("127.0.0.1:0");
+    let (old, old_near) = pair.connect(addr);
+    pair.server.close(old);
+    pair.client.close(old_near);
+    let (far, near) = pair.connect(addr);
+    assert_ne!(old, far);
+    assert_eq!(old.index(), far.index(), "the index is free again");
+    let driver = &mut pair.server.driver;
+    assert_eq!(driver.send(old, &mut vec![Frame::from_static(b"ghost")]), Sending::Done);
+    assert_eq!(driver.send_bytes(old, b"ghost"), Sending::Done);
+    assert_eq!(driver.in_flight_bytes(old), 0);
+    driver.pause(old);
+    driver.resume(old);
+    driver.finish(old, Duration::ZERO);
+    driver.close(old);
+    assert!(driver.detach(old).is_none());
+    assert_eq!(driver.connections(), 1);
+    pair.client.send(near, [Frame::from_static(b"alive")]);
+    pair.until(|pair| pair.server.bytes(far) == b"alive");
+    pair.server.send(far, [Frame::from_static(b"too")]);
+    pair.until(|pair| pair.client.bytes(near) == b"too");
+}

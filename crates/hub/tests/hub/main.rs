@@ -1,0 +1,16 @@
+//! The hub: one test per rule, and a random test against a model. What measures memory has a program of its own.
+
+// Tests may panic, and say which seed failed; clippy knows only functions marked as such.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod attendance;
+mod cluster;
+mod concurrent_encoding;
+mod feeds;
+mod handover;
+mod model;
+mod node;
+mod presence;
+mod protocol;
+mod select;
+mod sockets;

@@ -1,0 +1,510 @@
+//! Presence of rooms, against the truth: which sessions are members.
+
+use crate::node::Node;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_hub::{
+    Absence, MemberId, MembersPage, OutgoingPresence, Policy, PresenceChange, PresenceMessage,
+    PresenceNotice, PresenceOptions, RecoveryLimits, Room, RoomMember, SessionId, Topic, User,
+};
+
+const CORES: usize = 3;
+const MS: Duration = Duration::from_millis(1);
+const GRACE: Duration = Duration::from_secs(5);
+
+fn options(has_other_nodes: bool) -> PresenceOptions {
+    PresenceOptions {
+        rooms: vec!["chat".to_owned()],
+        members_max: 1_000,
+        grace: GRACE,
+        interval: 100 * MS,
+        has_other_nodes,
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n as u64) as usize
+    }
+}
+
+/// A client that watches a room, as docs/protocol.md tells it to.
+#[derive(Default)]
+struct Watcher {
+    members: BTreeSet<MemberId>,
+    version: Option<u64>,
+    count: usize,
+    /// Ids that it was notified of: joined and replaced, left and replaced.
+    joins: usize,
+    leaves: usize,
+    replaced: usize,
+    notices: usize,
+}
+
+impl Watcher {
+    fn page(&mut self, page: &MembersPage) {
+        self.members = page.members.iter().map(|member| member.id).collect();
+        (self.version, self.count) = (page.version, page.count);
+        assert!(!page.has_more);
+    }
+
+    /// Returns whether it has to read the members again.
+    fn notice(&mut self, notice: &PresenceNotice) -> bool {
+        let Some(version) = self.version else { return true };
+        if notice.version <= version {
+            return false;
+        }
+        assert_eq!(notice.version, version + 1, "no notice is missing");
+        self.notices += 1;
+        for member in &notice.joined {
+            self.joins += 1;
+            assert!(self.members.insert(member.id), "joined twice");
+        }
+        for (member, before) in &notice.replaced {
+            self.replaced += 1;
+            assert!(self.members.remove(before), "replaced nobody");
+            assert!(self.members.insert(member.id), "joined twice");
+        }
+        for member in &notice.left {
+            self.leaves += 1;
+            assert!(self.members.remove(&member.id), "left twice");
+        }
+        (self.version, self.count) = (Some(notice.version), notice.count);
+        notice.more > 0
+    }
+}
+
+/// Nodes that share an engine, which may lose messages.
+struct Cluster {
+    nodes: Vec<Node>,
+    wire: VecDeque<(usize, Option<u64>, OutgoingPresence)>,
+    /// By node, core and session.
+    records: BTreeMap<(usize, usize, u64), Arc<RoomMember>>,
+    next: u32,
+    room: Room,
+    /// One watcher per node, or none.
+    watchers: Vec<Option<(usize, SessionId, Watcher)>>,
+    loss_percent: usize,
+    random: Random,
+    /// Nodes that don't reach others.
+    cut: BTreeSet<usize>,
+}
+
+impl Cluster {
+    fn new(nodes: usize, seed: u64) -> Self {
+        let node = |_| {
+            Node::with(CORES, |hub| {
+                hub.presence = Some(options(nodes > 1));
+                hub.recovery = Some(RecoveryLimits { bytes_max: 1 << 20, age_max: Duration::from_secs(600) });
+            })
+        };
+        let mut nodes: Vec<Node> = (0..nodes).map(node).collect();
+        let now = nodes[0].now;
+        nodes.iter_mut().for_each(|node| node.now = now);
+        Self {
+            watchers: nodes.iter().map(|_| None).collect(),
+            nodes,
+            wire: VecDeque::new(),
+            records: BTreeMap::new(),
+            next: 0,
+            room: Room::plain("chat").unwrap(),
+            loss_percent: 0,
+            random: Random(seed),
+            cut: BTreeSet::new(),
+        }
+    }
+
+    fn open(&mut self, node: usize, core: usize, user: Option<usize>) -> SessionId {
+        let session = self.nodes[node].open(core);
+        self.next += 1;
+        let mut id = [0; 15];
+        id[..4].copy_from_slice(&self.next.to_be_bytes());
+        let user = user.map(|user| User { issuer: "i".into(), subject: format!("u{user}").into() });
+        let member =
+            RoomMember { id: MemberId(id), user, info: Some("{}".into()), since_ms: self.next.into() };
+        self.records.insert((node, core, session.to_bits()), Arc::new(member));
+        session
+    }
+
+    fn id(&self, node: usize, core: usize, session: SessionId) -> MemberId {
+        self.records[&(node, core, session.to_bits())].id
+    }
+
+    fn join(&mut self, node: usize, core: usize, session: SessionId) {
+        let topic = Topic::Room(self.room.clone());
+        self.nodes[node].hubs[core].handle_subscribe(session, &topic, Policy::Queue, None).unwrap();
+    }
+
+    fn leave(&mut self, node: usize, core: usize, session: SessionId) {
+        let topic = Topic::Room(self.room.clone());
+        self.nodes[node].hubs[core].handle_unsubscribe(session, &topic);
+    }
+
+    fn watch(&mut self, node: usize, core: usize) {
+        let session = self.nodes[node].open(core);
+        let topic = Topic::Presence(self.room.clone());
+        self.nodes[node].hubs[core].handle_subscribe(session, &topic, Policy::Queue, None).unwrap();
+        self.watchers[node] = Some((core, session, Watcher::default()));
+        self.run_until_idle(node);
+        self.read(node);
+    }
+
+    /// The watcher of a node reads the members.
+    fn read(&mut self, node: usize) {
+        let now = self.nodes[node].now;
+        let home = self.nodes[node].hubs[0].presence_core(&self.room);
+        let page = self.nodes[node].hubs[home].present_members(now, &self.room, None, 1_000, true);
+        if let Some((_, _, watcher)) = &mut self.watchers[node] {
+            watcher.page(&page);
+        }
+    }
+
+    /// Everything that is to be done at this time on a node.
+    fn run_until_idle(&mut self, node: usize) {
+        let now = self.nodes[node].now;
+        loop {
+            let mut busy = false;
+            for core in 0..CORES {
+                let hub = &mut self.nodes[node].hubs[core];
+                for change in hub.take_membership_changes() {
+                    busy = true;
+                    let member = &self.records[&(node, core, change.session.to_bits())];
+                    let presence = match change.absence {
+                        None => PresenceChange::Joined(member.clone()),
+                        Some(absence) => PresenceChange::Left(member.id, absence),
+                    };
+                    hub.handle_presence(now, change.room, presence);
+                }
+                hub.handle_time(now);
+                hub.handle_presence_time(now);
+                // It checks its sums in tests.
+                if self.random.below(20) == 0 {
+                    let _ = hub.presence_stats();
+                }
+                while let Some(message) = hub.poll_presence_message() {
+                    busy = true;
+                    let lost = self.random.below(100) < self.loss_percent;
+                    if !lost {
+                        self.wire.push_back((node, message.to, message));
+                    }
+                }
+                while let Some(notice) = hub.poll_presence_notice() {
+                    busy = true;
+                    hub.publish_presence(now, &notice.room.clone(), Bytes::from_static(b"notice"));
+                    let again = self.watchers[node].as_mut().is_some_and(|(_, _, w)| w.notice(&notice));
+                    if again {
+                        let home = hub.presence_core(&self.room);
+                        assert_eq!(home, core);
+                        let page = hub.present_members(now, &self.room, None, 1_000, true);
+                        if let Some((_, _, watcher)) = &mut self.watchers[node] {
+                            watcher.page(&page);
+                        }
+                    }
+                }
+            }
+            self.nodes[node].run_until_idle();
+            if !busy {
+                return;
+            }
+        }
+    }
+
+    /// Delivers what is on the wire, and what follows from it.
+    fn exchange(&mut self) {
+        for node in 0..self.nodes.len() {
+            self.run_until_idle(node);
+        }
+        while let Some((from, to, OutgoingPresence { room, message, .. })) = self.wire.pop_front() {
+            for node in 0..self.nodes.len() {
+                let is_for = to.is_none_or(|to| to == node as u64 + 1);
+                if node == from || !is_for || self.cut.contains(&node) != self.cut.contains(&from) {
+                    continue;
+                }
+                let mut message = message.clone();
+                if let PresenceMessage::Watch { have } = &mut message {
+                    have.retain(|(of, _)| *of == node as u64 + 1);
+                }
+                let hub = &mut self.nodes[node];
+                let (now, home) = (hub.now, hub.hubs[0].presence_core(&room));
+                hub.hubs[home].handle_presence_message(now, &room, from as u64 + 1, message);
+                self.run_until_idle(node);
+            }
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let end = self.nodes[0].now + time;
+        while self.nodes[0].now < end {
+            let step = 50 * MS;
+            self.nodes.iter_mut().for_each(|node| node.now += step);
+            self.exchange();
+        }
+    }
+
+    /// Every watcher knows exactly the members.
+    fn check(&self, truth: &BTreeSet<MemberId>, context: &str) {
+        for (node, watcher) in self.watchers.iter().enumerate() {
+            let Some((_, _, watcher)) = watcher else { continue };
+            assert_eq!(watcher.members, *truth, "{context}: node {node}");
+            assert_eq!(watcher.count, truth.len(), "{context}: node {node}");
+        }
+    }
+}
+
+#[test]
+fn every_watcher_knows_the_members_when_nothing_changes_any_more() {
+    for seed in 0..150 {
+        run(seed);
+    }
+}
+
+fn run(seed: u64) {
+    let mut random = Random(seed ^ 0xabcd);
+    let nodes = 1 + random.below(3);
+    let mut cluster = Cluster::new(nodes, seed);
+    let mut sessions: Vec<(usize, usize, SessionId, bool, bool)> = Vec::new();
+    for node in 0..nodes {
+        if node == 0 || random.below(3) > 0 {
+            cluster.watch(node, random.below(CORES));
+        }
+    }
+    cluster.loss_percent = [0, 0, 10, 50][random.below(4)];
+    for _ in 0..150 {
+        match random.below(10) {
+            0..=3 => {
+                let (node, core) = (random.below(nodes), random.below(CORES));
+                let user = Some(random.below(6)).filter(|user| *user < 5);
+                let session = cluster.open(node, core, user);
+                cluster.join(node, core, session);
+                sessions.push((node, core, session, true, false));
+            }
+            n if !sessions.is_empty() => {
+                let at = random.below(sessions.len());
+                let (node, core, session, joined, suspended) = &mut sessions[at];
+                match n {
+                    4 => {
+                        cluster.nodes[*node].hubs[*core].handle_close(*session);
+                        sessions.swap_remove(at);
+                    }
+                    5 => {
+                        cluster.leave(*node, *core, *session);
+                        *joined = false;
+                    }
+                    6 => {
+                        cluster.join(*node, *core, *session);
+                        *joined = true;
+                    }
+                    7 if !*suspended => {
+                        *suspended = cluster.nodes[*node].hubs[*core].handle_suspend(*session);
+                    }
+                    8 if *suspended => {
+                        *suspended = cluster.nodes[*node].hubs[*core].handle_resume(*session, None).is_err();
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+        if random.below(4) == 0 {
+            // At any time, whatever hasn't been notified of yet.
+            let node = random.below(nodes);
+            cluster.run_until_idle(node);
+            cluster.read(node);
+        }
+        if random.below(3) == 0 {
+            cluster.pass(Duration::from_millis(random.below(700) as u64));
+        }
+        if nodes > 1 && random.below(40) == 0 {
+            cluster.cut = if cluster.cut.is_empty() { [random.below(nodes)].into() } else { [].into() };
+            cluster.pass(Duration::from_secs(random.below(50) as u64));
+        }
+    }
+    cluster.loss_percent = 0;
+    cluster.cut.clear();
+    // A lost message is noticed at the next `Watch`; a node that doesn't answer, after 25 s.
+    cluster.pass(Duration::from_secs(60));
+    let present = sessions.iter().filter(|(_, _, _, joined, suspended)| *joined && !suspended);
+    let truth = present.map(|(node, core, session, ..)| cluster.id(*node, *core, *session)).collect();
+    cluster.check(&truth, &format!("seed {seed}"));
+    for (node, core, session, ..) in sessions {
+        cluster.nodes[node].hubs[core].handle_close(session);
+    }
+    cluster.pass(Duration::from_secs(60));
+    cluster.check(&BTreeSet::new(), &format!("seed {seed}, in the end"));
+    for node in &cluster.nodes {
+        let members: usize = node.hubs.iter().map(|hub| hub.presence_stats().members).sum();
+        assert_eq!(members, 0, "seed {seed}: nobody is remembered");
+    }
+}
+
+#[test]
+fn a_user_who_returns_within_the_grace_takes_the_place_of_the_old_session() {
+    let mut cluster = Cluster::new(2, 1);
+    cluster.watch(0, 0);
+    let first = cluster.open(0, 1, Some(7));
+    cluster.join(0, 1, first);
+    cluster.pass(Duration::from_secs(1));
+    cluster.nodes[0].hubs[1].handle_close(first);
+    cluster.pass(GRACE - 500 * MS);
+    // On another node.
+    let second = cluster.open(1, 0, Some(7));
+    cluster.join(1, 0, second);
+    cluster.pass(GRACE * 2);
+    let truth = [cluster.id(1, 0, second)].into();
+    cluster.check(&truth, "returned");
+    let watcher = &cluster.watchers[0].as_ref().unwrap().2;
+    assert_eq!((watcher.joins, watcher.leaves, watcher.replaced), (1, 0, 1));
+    // It doesn't return this time.
+    cluster.nodes[1].hubs[0].handle_close(second);
+    cluster.pass(GRACE - 500 * MS);
+    cluster.check(&truth, "within the grace");
+    cluster.pass(Duration::from_secs(1));
+    cluster.check(&BTreeSet::new(), "after the grace");
+}
+
+#[test]
+fn a_session_that_moves_to_another_node_stays() {
+    let mut cluster = Cluster::new(3, 1);
+    cluster.watch(0, 0);
+    let before = cluster.open(1, 1, None);
+    cluster.join(1, 1, before);
+    cluster.pass(Duration::from_secs(1));
+    let after = cluster.nodes[2].open(0);
+    let member = cluster.records[&(1, 1, before.to_bits())].clone();
+    cluster.records.insert((2, 0, after.to_bits()), member);
+    cluster.join(2, 0, after);
+    cluster.pass(Duration::from_secs(1));
+    cluster.nodes[1].hubs[1].handle_close(before);
+    cluster.pass(Duration::from_secs(20));
+    cluster.check(&[cluster.id(1, 1, before)].into(), "moved");
+    let watcher = &cluster.watchers[0].as_ref().unwrap().2;
+    assert_eq!((watcher.joins, watcher.leaves, watcher.replaced), (1, 0, 0));
+}
+
+#[test]
+fn an_anonymous_session_and_one_that_leaves_on_purpose_are_gone_at_once() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.watch(0, 0);
+    let anonymous = cluster.open(0, 1, None);
+    let user = cluster.open(0, 2, Some(1));
+    cluster.join(0, 1, anonymous);
+    cluster.join(0, 2, user);
+    cluster.pass(200 * MS);
+    cluster.check(&[cluster.id(0, 1, anonymous), cluster.id(0, 2, user)].into(), "joined");
+    cluster.nodes[0].hubs[1].handle_close(anonymous);
+    cluster.leave(0, 2, user);
+    cluster.pass(200 * MS);
+    cluster.check(&BTreeSet::new(), "left");
+}
+
+#[test]
+fn a_dead_nodes_members_leave() {
+    let mut cluster = Cluster::new(3, 1);
+    cluster.watch(0, 0);
+    let session = cluster.open(1, 1, Some(1));
+    cluster.join(1, 1, session);
+    let other = cluster.open(2, 1, Some(2));
+    cluster.join(2, 1, other);
+    cluster.pass(Duration::from_secs(1));
+    cluster.check(&[cluster.id(1, 1, session), cluster.id(2, 1, other)].into(), "both");
+    // The registry reports one; the other doesn't answer any more.
+    let now = cluster.nodes[0].now;
+    cluster.cut = [0].into();
+    cluster.nodes[0].hubs.iter_mut().for_each(|hub| hub.handle_lost_node(now, 2));
+    cluster.pass(GRACE + 200 * MS);
+    cluster.check(&[cluster.id(2, 1, other)].into(), "after the grace");
+    cluster.pass(Duration::from_secs(40));
+    cluster.check(&BTreeSet::new(), "after the silence");
+}
+
+#[test]
+fn ten_thousand_joins_are_coalesced() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.watch(0, 0);
+    for n in 0..10_000 {
+        let session = cluster.open(0, n % CORES, Some(n));
+        cluster.join(0, n % CORES, session);
+        if n % 100 == 0 {
+            cluster.pass(50 * MS);
+        }
+    }
+    cluster.pass(Duration::from_secs(1));
+    let (core, session, watcher) = cluster.watchers[0].as_ref().unwrap();
+    let (core, session) = (*core, *session);
+    assert_eq!(watcher.count, 10_000);
+    assert_eq!(watcher.members.len(), 1_000, "others are counted only");
+    // Once per 100 ms.
+    let notices = cluster.nodes[0].take(core, session).len();
+    assert!((40..=60).contains(&notices), "{notices} notices in 6 s");
+}
+
+#[test]
+fn a_list_passes_over_no_members_that_are_only_counted() {
+    let mut cluster = Cluster::new(1, 1);
+    cluster.watch(0, 0);
+    let open = |cluster: &mut Cluster, n: usize| (n % CORES, cluster.open(0, n % CORES, None));
+    let sessions: Vec<_> = (0..10_000).map(|n| open(&mut cluster, n)).collect();
+    sessions.iter().for_each(|(core, session)| cluster.join(0, *core, *session));
+    cluster.pass(Duration::from_secs(1));
+    let home = cluster.nodes[0].hubs[0].presence_core(&cluster.room);
+    let list = |cluster: &mut Cluster, after, limit, for_watcher| {
+        let node = &mut cluster.nodes[0];
+        node.hubs[home].present_members(node.now, &cluster.room, after, limit, for_watcher)
+    };
+    for for_watcher in [true, false] {
+        let page = list(&mut cluster, None, 1_000, for_watcher);
+        assert_eq!((page.members.len(), page.has_more, page.count), (1_000, false, 10_000));
+        assert!(page.visited <= 2_000, "{}", page.visited);
+        let last = page.members.last().map(|member| member.id);
+        assert_eq!(list(&mut cluster, last, 1_000, for_watcher).visited, 0, "9,000 follow");
+        assert!(list(&mut cluster, None, 10, for_watcher).visited <= 21);
+    }
+    // All leave, and watchers aren't notified yet.
+    sessions.iter().for_each(|(core, session)| cluster.leave(0, *core, *session));
+    cluster.run_until_idle(0);
+    let page = list(&mut cluster, None, 1_000, true);
+    assert_eq!((page.members.len(), page.has_more), (1_000, false), "they are gone with the next notice");
+    assert!(page.visited <= 2_000, "{}", page.visited);
+    cluster.pass(Duration::from_secs(1));
+    cluster.check(&BTreeSet::new(), "all have left");
+}
+
+#[test]
+fn who_joins_and_leaves_in_a_loop_waits_once_per_room() {
+    let mut node = Node::with(2, |hub| hub.presence = Some(options(false)));
+    let session = node.open(0);
+    for _ in 0..50 {
+        for n in 0..1_000 {
+            let room = Topic::Room(Room::plain(&format!("chat/{n}")).unwrap());
+            node.hubs[0].handle_subscribe(session, &room, Policy::Queue, None).unwrap();
+            node.hubs[0].handle_unsubscribe(session, &room);
+        }
+    }
+    assert_eq!(node.hubs[0].take_membership_changes(), [], "everything was undone");
+    let room = Room::plain("chat/1").unwrap();
+    node.hubs[0].handle_subscribe(session, &room.clone().into(), Policy::Queue, None).unwrap();
+    assert_eq!(node.hubs[0].take_membership_changes().len(), 1);
+    node.hubs[0].handle_close(session);
+    let changes = node.hubs[0].take_membership_changes();
+    assert_eq!(changes.len(), 1);
+    assert_eq!(changes[0].absence, Some(Absence::Ended));
+}
+
+#[test]
+fn rooms_without_presence_cost_nothing() {
+    let mut node = Node::with(1, |hub| hub.presence = Some(options(false)));
+    let session = node.open(0);
+    let room = Room::plain("other").unwrap();
+    assert!(!node.hubs[0].has_presence(&room) && node.hubs[0].has_presence(&Room::plain("chat7").unwrap()));
+    node.hubs[0].handle_subscribe(session, &room.into(), Policy::Queue, None).unwrap();
+    assert_eq!(node.hubs[0].take_membership_changes(), []);
+}

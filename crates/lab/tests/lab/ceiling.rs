@@ -1,0 +1,45 @@
+//! `ceiling` from the command line, on a fake server: that it prints both figures. What they are depends on the build and on how
+//! busy this machine is.
+
+use std::process::Command;
+
+use crate::fakes::{self, Folder};
+use crate::server::Fault;
+
+#[test]
+fn generator_and_bare_client_stand_side_by_side() {
+    let folder = Folder::new("ceiling");
+    folder.peer("honest", Fault::None, 7).peer("babbling", Fault::Babbles, 7);
+    let core = usize::from(stentor_lab::measure::cores() > 1).to_string();
+    let run = |against: &str, seconds: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_stentor-lab"))
+            .args([
+                "ceiling",
+                "--against",
+                against,
+                "--pairs",
+                "1",
+                "--seconds",
+                seconds,
+                "--connections",
+                "20",
+            ])
+            .args(["--congestion", "system", "--generator-core", &core, "--peers-dir"])
+            .arg(folder.path("peers"))
+            .output();
+        fakes::said(output.unwrap())
+    };
+    // On a busy machine none may come in so short a time.
+    let (mut code, mut said) = run("honest", "0.2");
+    for seconds in ["1", "5"] {
+        if code == 1 && said.contains("no message came") {
+            (code, said) = run("honest", seconds);
+        }
+    }
+    assert_eq!(code, 0, "{said}");
+    for told in ["echo of 64 bytes", "fan-out of 1000 bytes", "bare client ", "≤ 1.2"] {
+        assert!(said.contains(told), "{told}: {said}");
+    }
+    let (code, said) = run("babbling", "0.2");
+    assert_eq!(code, 1, "{said}");
+}

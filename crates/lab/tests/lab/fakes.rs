@@ -1,0 +1,103 @@
+//! Servers with a fault for the lab to compare: folders with `peer.toml` and a `run` that starts `fake-server`. And the
+//! lab's own program, run on them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::server::Fault;
+
+/// A folder for peers and results, gone when dropped.
+pub(crate) struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("stentor-lab-{name}-{}", std::process::id()));
+        fs::create_dir_all(folder.join("peers")).unwrap();
+        Self(folder)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A peer whose `install` and `run` are these lines of shell.
+    pub(crate) fn script(&self, name: &str, install: &str, run: &str) -> &Self {
+        let folder = self.path("peers").join(name);
+        fs::create_dir_all(&folder).unwrap();
+        let manifest = format!(
+            "about = \"a fake\"\nmodes = [\"echo\", \"chat\"]\n[versions]\n{name} = \"1\"\n[protocols]\nwebsocket = \"/\"\n"
+        );
+        fs::write(folder.join("peer.toml"), manifest).unwrap();
+        for (file, text) in [("install", install), ("run", run)] {
+            let path = folder.join(file);
+            fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        self
+    }
+
+    /// A peer that serves, with a fault in every `every`th delivery.
+    pub(crate) fn peer(&self, name: &str, fault: Fault, every: u64) -> &Self {
+        self.script(name, "exit 0", &serve(fault, every))
+    }
+
+    /// The lab with these arguments, on these peers, with results here.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stentor-lab"));
+        let core = usize::from(stentor_lab::measure::cores() > 1).to_string();
+        command
+            .args(arguments)
+            .arg("--peers-dir")
+            .arg(self.path("peers"))
+            .arg("--results")
+            .arg(self.path("results"))
+            .args(["--congestion", "system", "--generator-core", &core]);
+        command
+    }
+
+    /// The lab with these arguments on these peers, for commands that measure nothing.
+    pub(crate) fn tell(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stentor-lab"));
+        command.args(arguments).arg("--peers-dir").arg(self.path("peers"));
+        command
+    }
+
+    /// Runs it to its end: the exit code, and what it said.
+    pub(crate) fn run(&self, arguments: &[&str]) -> (i32, String) {
+        said(self.command(arguments).output().unwrap())
+    }
+
+    /// The results that were kept, oldest first.
+    pub(crate) fn results(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(self.path("results")) else { return Vec::new() };
+        let paths = entries.map(|entry| entry.unwrap().path());
+        let mut json: Vec<PathBuf> =
+            paths.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect();
+        json.sort();
+        json
+    }
+}
+
+/// The line of a `run` that serves.
+pub(crate) fn serve(fault: Fault, every: u64) -> String {
+    format!("exec {} $2 {fault:?} {every}", env!("CARGO_BIN_EXE_fake-server"))
+}
+
+pub(crate) fn said(output: Output) -> (i32, String) {
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&said).into_owned())
+}
+
+pub(crate) fn read(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}

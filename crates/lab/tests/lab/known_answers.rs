@@ -1,0 +1,148 @@
+//! Servers that are at fault on purpose: the lab names each fault, and how often it happened. What it must find is what the
+//! server itself counted.
+
+use std::time::{Duration, Instant};
+
+use crate::server::{Fault, Server};
+use stentor_lab::generator::{Audit, LoadSpec, Outcome, Publisher, Spec, run};
+
+const CONNECTIONS: usize = 20;
+/// Deliveries from one fault to the next.
+const EVERY: u64 = 1000;
+/// How late what comes may be on a busy machine. Where it is seen what is missing, and that the last one has come, nobody waits.
+const LATE: Duration = Duration::from_secs(60);
+
+/// 5,000 echoes, without a warm-up: each of them counts.
+fn echo() -> LoadSpec {
+    let measure = Duration::from_secs(1);
+    LoadSpec::EchoOpen { bytes: 100, rate_hz: 5000.0, warm_up: Duration::ZERO, measure }
+}
+
+/// 5,000 deliveries.
+fn fanout() -> LoadSpec {
+    LoadSpec::Fanout { bytes: 100, rate_hz: 500.0, warm_up: 0, count: 250, publisher: Publisher::Own }
+}
+
+fn measure(server: &Server, load: LoadSpec, late: Duration) -> Outcome {
+    let mut spec = Spec::new(server.address, "/ws", CONNECTIONS, load);
+    (spec.idle, spec.late) = (Duration::from_millis(10), late);
+    run(&spec, |_| Ok(())).unwrap()
+}
+
+/// The audit of a server that is at fault every thousandth time, by echo and by fan-out; `expect` is the same with as many
+/// faults as the server counted. Of all that may be wrong it says `doubt`, and nothing else.
+fn check(fault: Fault, doubt: &str, expect: impl Fn(u64) -> Audit) {
+    for (chat, load) in [(false, echo()), (true, fanout())] {
+        let server = Server::start_with(chat, fault, EVERY);
+        let outcome = measure(&server, load, LATE);
+        let faults = server.faults();
+        assert_eq!(faults, 5, "{fault:?}");
+        let audit = &outcome.audit;
+        assert_eq!(audit.expected, 5000, "{fault:?}");
+        assert_eq!(*audit, Audit { expected: 5000, ..expect(faults) }, "{fault:?}, chat: {chat}");
+        let told: Vec<String> = outcome
+            .doubts()
+            .into_iter()
+            // How busy this machine is isn't the server's fault.
+            .filter(|doubt| !doubt.latency_only && !doubt.what.contains("its core"))
+            .map(|doubt| doubt.what)
+            .filter(|what| !what.contains("weren't out"))
+            .collect();
+        let expect = if doubt.is_empty() { Vec::new() } else { vec![format!("5 messages {doubt}")] };
+        assert_eq!(told, expect, "{fault:?}, chat: {chat}");
+    }
+}
+
+#[test]
+fn an_honest_server_is_not_accused() {
+    check(Fault::None, "", |_| Audit { delivered: 5000, ..Audit::default() });
+}
+
+#[test]
+fn one_that_drops_every_thousandth() {
+    check(Fault::Drops, "missing", |faults| Audit {
+        delivered: 5000 - faults,
+        gaps: faults,
+        ..Audit::default()
+    });
+}
+
+#[test]
+fn one_that_swaps_two() {
+    check(Fault::Swaps, "out of order", |faults| Audit {
+        delivered: 5000,
+        reordered: faults,
+        ..Audit::default()
+    });
+}
+
+#[test]
+fn one_that_changes_a_byte() {
+    check(Fault::Corrupts, "corrupt", |faults| Audit {
+        delivered: 5000 - faults,
+        corrupt: faults,
+        ..Audit::default()
+    });
+}
+
+#[test]
+fn one_that_cuts_a_byte_off() {
+    check(Fault::Shortens, "of a wrong length", |faults| Audit {
+        delivered: 5000 - faults,
+        wrong_length: faults,
+        ..Audit::default()
+    });
+}
+
+#[test]
+fn one_that_repeats() {
+    check(Fault::Repeats, "repeated", |faults| Audit {
+        delivered: 5000,
+        repeated: faults,
+        ..Audit::default()
+    });
+}
+
+/// Whose number can't be read is missing, too: nobody knows which one it was.
+#[test]
+fn one_that_changes_a_number() {
+    let server = Server::start_with(false, Fault::Renumbers, EVERY);
+    let outcome = measure(&server, echo(), LATE);
+    let audit = &outcome.audit;
+    assert_eq!((audit.corrupt, audit.gaps, audit.delivered), (5, 5, 4995), "{audit:?}");
+}
+
+/// Each byte of a payload, twice: digits that stay digits, of the number, the time and the checksum, and what is behind them. A
+/// number that isn't the one that had to come is nobody's, so that one is missing, too.
+#[test]
+fn one_that_flips_a_bit_anywhere() {
+    for (chat, load) in [(false, echo()), (true, fanout())] {
+        let server = Server::start_with(chat, Fault::Flips, 25);
+        // A copy of the last publication is changed, and is waited for.
+        let late = if chat { Duration::from_secs(5) } else { LATE };
+        let outcome = measure(&server, load, late);
+        assert_eq!(server.faults(), 200);
+        let expect =
+            Audit { expected: 5000, delivered: 4800, corrupt: 200, gaps: 2 * 16, ..Audit::default() };
+        assert_eq!(outcome.audit, expect, "chat: {chat}");
+        assert!(outcome.latency.max() < Duration::from_secs(60), "{:?}", outcome.latency.max());
+    }
+}
+
+/// 200 ms of each second hit a fifth of the messages: their 95th percentile is what the p99 of all shows. A loop in which
+/// the generator waits for the server would show next to nothing of it.
+#[test]
+fn one_that_stalls() {
+    let server = Server::start(false, Fault::Stalls);
+    let measure_for = Duration::from_secs(2);
+    let load =
+        LoadSpec::EchoOpen { bytes: 100, rate_hz: 500.0, warm_up: Duration::ZERO, measure: measure_for };
+    let begun = Instant::now();
+    let outcome = measure(&server, load, LATE);
+    let took = begun.elapsed();
+    let p99 = outcome.latency.percentile(99.0);
+    assert!(p99 >= Duration::from_millis(150), "{p99:?}");
+    assert!(p99 < took, "{p99:?} {took:?}");
+    let audit = &outcome.audit;
+    assert_eq!((audit.delivered, audit.expected), (1000, 1000), "{audit:?}");
+}

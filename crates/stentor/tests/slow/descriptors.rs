@@ -1,0 +1,152 @@
+//! An attacker opens silent connections until no file descriptors are left.
+
+use crate::process::{PATIENCE, Server, Subscriber, answer, ask, start_limited};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Connections that the attacker holds.
+const HELD: usize = 600;
+/// How often everything is asked for during the attack.
+const ROUNDS: usize = 20;
+/// Far more than the 100 ms that half of the answers may take on a machine with nothing else to do.
+const HALF_WITHIN: Duration = Duration::from_secs(2);
+
+/// An upstream that returns a different document each time.
+fn upstream() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        static VERSION: AtomicU64 = AtomicU64::new(0);
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone()?);
+                let mut line = String::new();
+                while reader.read_line(&mut line)? > 0 {
+                    if line == "\r\n" {
+                        let body = VERSION.fetch_add(1, Ordering::Relaxed).to_string();
+                        let length = body.len();
+                        write!(&stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}")?;
+                    }
+                    line.clear();
+                }
+                std::io::Result::Ok(())
+            });
+        }
+    });
+    url
+}
+
+fn metric(server: &Server, name: &str) -> u64 {
+    let (_, text) = answer(ask(&server.admin, "GET", "/metrics", ""));
+    let samples = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+    samples.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+/// The status of a request. A client that is slow to send it may have to make room as well, and tries again.
+fn status(addr: &str) -> u16 {
+    let request = || {
+        let mut stream = TcpStream::connect(addr)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line)?;
+        line.get(9..12).and_then(|status| status.parse().ok()).ok_or(std::io::ErrorKind::UnexpectedEof.into())
+    };
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match request() {
+            Ok(status) => return status,
+            Err::<u16, std::io::Error>(error) => assert!(Instant::now() < until, "no answer: {error}"),
+        }
+    }
+}
+
+/// Opens connections and says nothing; the oldest makes room where it holds enough.
+fn attack(addr: &str, ends: &AtomicBool) {
+    let mut held = VecDeque::new();
+    while !ends.load(Ordering::Relaxed) {
+        if let Ok(stream) = TcpStream::connect(addr) {
+            held.push_back(stream);
+        }
+        if held.len() > HELD {
+            held.pop_front();
+        }
+    }
+}
+
+/// Ends the attack, also where the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// `evicts`: whether there is no other way to have room.
+fn check(driver: &str, descriptors_max: u32, connections_max: usize, evicts: bool) {
+    let url = upstream();
+    let server = start_limited(
+        descriptors_max,
+        &format!(
+            "[server]\ndriver = \"{driver}\"\n[limits]\nconnections_max = {connections_max}\n\
+             [[feeds]]\nname = \"n\"\nprefix = \"n/\"\nurl = \"{url}\"\npoll_interval = \"100ms\"\n"
+        ),
+    );
+    let mut running = Subscriber::events(&server.addr, "/sse/n/1");
+    running.data();
+    let ends = AtomicBool::new(false);
+    let mut took = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| attack(&server.addr, &ends));
+        let _ends = Ends(&ends);
+        let begun = Instant::now();
+        while evicts && metric(&server, "stentor_connections_evicted_total") == 0 {
+            assert!(begun.elapsed() < PATIENCE, "{driver}: nothing is evicted");
+        }
+        let mut timed = |work: &mut dyn FnMut()| {
+            let begun = Instant::now();
+            work();
+            took.push(begun.elapsed());
+        };
+        for _ in 0..ROUNDS {
+            for addr in [&server.addr, &server.admin] {
+                timed(&mut || assert_eq!(status(addr), 200));
+            }
+            running.data();
+        }
+    });
+    took.sort();
+    let (half, most) = (took[took.len() / 2], took[took.len() - 1]);
+    eprintln!("{driver}, {descriptors_max} descriptors: half within {half:?}, all within {most:?}");
+    assert!(half < HALF_WITHIN, "{driver}: {took:?}");
+    assert_eq!(metric(&server, "stentor_connections_evicted_total") > 0, evicts);
+    let open = metric(&server, "process_open_fds");
+    assert!(open < descriptors_max.into(), "{open}");
+}
+
+#[test]
+fn silent_connections_are_evicted_for_active_ones() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    check("epoll", 300, 1_000_000, true);
+    check("epoll", 4096, 300, true);
+    // Where io_uring doesn't work, this is epoll once more.
+    check("auto", 4096, 300, true);
+}
+
+/// Direct descriptors of io_uring count for no limit.
+#[test]
+fn io_uring_evicts_no_connection() {
+    let server = start_limited(300, "[server]\ndriver = \"auto\"\n");
+    if server.driver != "io_uring" {
+        return;
+    }
+    let clients: Vec<_> = (0..500).map(|_| Subscriber::open(&server.addr, "/ws")).collect();
+    let evicts_none = metric(&server, "stentor_connections_evicted_total");
+    assert_eq!((clients.len(), evicts_none), (500, 0));
+}

@@ -1,0 +1,105 @@
+//! Failing upstreams: waiting clients, the log and the metrics receive the cause at once.
+
+use crate::process::{self, Subscriber, answer, ask, until_metric};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The fault of the response for a key, the reason that clients receive, and the kind of failure.
+const FAILURES: [(&str, &str, &str); 5] = [
+    ("500", "the upstream answered 500", "server_error"),
+    ("401", "the upstream answered 401", "unauthorized"),
+    ("html", "the upstream's document is not JSON", "not_json"),
+    ("cut", "the upstream's document is not valid JSON", "invalid_json"),
+    ("down", "the upstream can't be reached", "connect"),
+];
+
+fn respond(mut stream: TcpStream, is_well: &AtomicBool) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    let key = line.split(' ').nth(1)?.rsplit('/').next()?.to_owned();
+    while line != "\r\n" {
+        line.clear();
+        reader.read_line(&mut line).ok()?;
+    }
+    let (status, content_type, body) = match key.as_str() {
+        _ if is_well.load(Ordering::SeqCst) => ("200 OK", "application/json", "1"),
+        "500" => ("500 Internal Server Error", "application/json", "{\"error\":true}"),
+        "401" => ("401 Unauthorized", "application/json", "{}"),
+        "html" => ("200 OK", "text/html; charset=utf-8", "<title>Sign in</title>"),
+        _ => ("200 OK", "application/json", "{\"home\": 1, \"aw"),
+    };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).ok()?;
+    stream.write_all(body.as_bytes()).ok()
+}
+
+fn upstream(is_well: Arc<AtomicBool>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let is_well = is_well.clone();
+            std::thread::spawn(move || respond(stream, &is_well));
+        }
+    });
+    addr
+}
+
+#[test]
+fn waiting_subscribers_receive_the_cause_at_once() {
+    let is_well = Arc::new(AtomicBool::new(false));
+    let addr = upstream(is_well.clone());
+    // Bound without listening it refuses, and nobody else gets the port.
+    let closed = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    closed.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let down = closed.local_addr().unwrap().as_socket().unwrap();
+    // A client that is answered only when its time is over waits for ten minutes: the test fails by its own patience.
+    let server = process::start(&format!(
+        "[limits]\nrequest_timeout = \"10min\"\n\
+         [feeds_limits]\nbackoff_initial = \"20ms\"\nbackoff_max = \"20ms\"\n\
+         [[feeds]]\nname = \"api\"\nprefix = \"api/\"\nurl = \"http://{addr}\"\npoll_interval = \"1h\"\n\
+         [[feeds]]\nname = \"down\"\nprefix = \"down/\"\nurl = \"http://{down}\"\n"
+    ));
+    let key = |what: &str| if what == "down" { "down/down".into() } else { format!("api/{what}") };
+    let mut subscribers = Vec::new();
+    for (what, reason, failure) in FAILURES {
+        let key = key(what);
+        assert_eq!(answer(ask(&server.addr, "GET", &format!("/feed/{key}"), "")), (502, reason.to_owned()));
+        let state = format!(r#"{{"type":"state","feed":"{key}","state":"stale","reason":"{reason}"}}"#);
+        let mut socket = Subscriber::open(&server.addr, &format!("/ws?feed={key}"));
+        assert!(socket.hear().contains(r#""type":"welcome""#));
+        assert_eq!(socket.hear(), state);
+        let mut events = Subscriber::events(&server.addr, &format!("/sse/{key}"));
+        let event = events.data();
+        assert!(event.contains(r#""state":"stale""#) && event.contains(reason), "{event}");
+        subscribers.push((socket, events));
+        let name = if what == "down" { "down" } else { "api" };
+        let keys = format!("stentor_feed_failing_keys{{upstream=\"{name}\",failure=\"{failure}\"}}");
+        until_metric(&server.admin, &keys, |keys| keys == 1.0);
+        // It goes on to fail, and is logged once.
+        let fetches =
+            format!("stentor_feed_fetches_total{{upstream=\"{name}\",outcome=\"failed_{failure}\"}}");
+        until_metric(&server.admin, &fetches, |fetches| fetches >= 3.0);
+        let line = ["fetches fail", &format!("upstream=\"{name}\""), &format!("failure=\"{failure}\"")];
+        assert_eq!(server.until_logged(&line, 1), 1, "{failure}");
+    }
+    is_well.store(true, Ordering::SeqCst);
+    for ((what, _, failure), (socket, _)) in FAILURES.iter().zip(&mut subscribers) {
+        if *what == "down" {
+            continue;
+        }
+        assert!(socket.hear().contains(r#""type":"snapshot""#), "{what}");
+        server.until_logged(&["fetches no longer fail", &format!("failure=\"{failure}\"")], 1);
+        assert_eq!(
+            answer(ask(&server.addr, "GET", &format!("/feed/{}", key(what)), "")),
+            (200, "1".to_owned())
+        );
+    }
+    assert_eq!(server.until_logged(&["fetches fail"], FAILURES.len()), FAILURES.len());
+}

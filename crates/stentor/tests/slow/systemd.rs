@@ -1,0 +1,154 @@
+//! What systemd and Stentor tell each other, with the test in systemd's place.
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// No part of a test takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server that is killed when the test ends.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn start_reload_and_shutdown_are_notified() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let next = || {
+        let mut text = [0; 256];
+        let length = manager.recv(&mut text).unwrap();
+        String::from_utf8(text[..length].to_vec()).unwrap()
+    };
+    let server = Command::new(env!("CARGO_BIN_EXE_stentor"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cores", "1"])
+        .env("STENTOR_SERVER_DRAIN_DELAY", "3s")
+        .env("NOTIFY_SOCKET", &path)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut server = Server(server);
+    let pid = Pid::from_child(&server.0);
+    assert_eq!(next(), "READY=1");
+    kill_process(pid, Signal::HUP).unwrap();
+    let reloading = next();
+    let since =
+        reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap_or_else(|| panic!("{reloading:?}"));
+    assert!(since.parse::<u64>().unwrap() > 0);
+    assert_eq!(next(), "READY=1");
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(next(), "STOPPING=1");
+    // It reloads also while it drains, but isn't ready any more.
+    kill_process(pid, Signal::HUP).unwrap();
+    assert_eq!(server.0.wait().unwrap().code(), Some(0));
+    manager.set_nonblocking(true).unwrap();
+    let further = manager.recv(&mut [0; 256]).map_err(|error| error.kind());
+    assert_eq!(further, Err(std::io::ErrorKind::WouldBlock));
+}
+
+/// A server on sockets that are open already, as the first descriptors of `LISTEN_FDS`.
+fn activated(sockets: &[(&str, &TcpListener)], cores: &str) -> Server {
+    let mut script = String::new();
+    for (at, (_, socket)) in sockets.iter().enumerate() {
+        fcntl_setfd(socket, FdFlags::empty()).unwrap();
+        // By way of high numbers, as the sockets may have those of each other.
+        script = format!("exec {}<&{}; {script} exec {}<&{};", 50 + at, socket.as_raw_fd(), 3 + at, 50 + at);
+    }
+    let names = sockets.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(":");
+    script += "export LISTEN_PID=$$; exec \"$0\" \"$@\"";
+    let server = Command::new("bash")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_stentor"), "serve", "--cores", cores])
+        // Not used: the sockets have addresses.
+        .args(["--listen", "127.0.0.1:1", "--admin", "127.0.0.1:2"])
+        .env("LISTEN_FDS", sockets.len().to_string())
+        .env("LISTEN_FDNAMES", names)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    for (_, socket) in sockets {
+        fcntl_setfd(socket, FdFlags::CLOEXEC).unwrap();
+    }
+    Server(server.unwrap())
+}
+
+/// A request that waits in the queue of the socket until somebody accepts it.
+fn ask(socket: &TcpListener, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(socket.local_addr().unwrap()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    stream
+}
+
+fn status(mut stream: TcpStream) -> String {
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split_whitespace().nth(1).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn sockets_of_systemd_are_served_and_their_queues_outlive_a_restart() {
+    let [clients, admin] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    for cores in ["1", "2"] {
+        // Both wait for the server.
+        let early = [ask(&clients, "/healthz"), ask(&admin, "/metrics")];
+        let mut server = activated(&[("admin", &admin), ("stentor.socket", &clients)], cores);
+        for stream in early {
+            assert_eq!(status(stream), "200", "{cores} cores");
+        }
+        kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
+        assert_eq!(server.0.wait().unwrap().code(), Some(0));
+    }
+}
+
+/// While the old process drains, nobody is refused: connections wait for the new one.
+#[test]
+fn connections_wait_while_a_process_on_sockets_of_systemd_drains() {
+    let clients = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut server = activated(&[("stentor.socket", &clients)], "2");
+    // A WebSocket lasts until its slot in the window of 5 s.
+    let mut stream = TcpStream::connect(clients.local_addr().unwrap()).unwrap();
+    write!(stream, "GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n")
+        .unwrap();
+    write!(stream, "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+        .unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.read_exact(&mut [0; 12]).unwrap();
+    kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
+    // Until nobody accepts any more.
+    let waiting = loop {
+        let stream = ask(&clients, "/readyz");
+        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        match stream.peek(&mut [0]) {
+            Ok(_) => assert!(server.0.try_wait().unwrap().is_none(), "it accepts until its end"),
+            Err(_) => break stream,
+        }
+    };
+    waiting.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(server.0.wait().unwrap().code(), Some(0));
+    let _next = activated(&[("stentor.socket", &clients)], "1");
+    assert_eq!(status(waiting), "200");
+}
+
+#[test]
+fn more_sockets_than_listeners_are_an_error() {
+    let [one, other] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let mut server = activated(&[("a", &one), ("b", &other)], "1");
+    let mut errors = String::new();
+    server.0.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert!(errors.contains("LISTEN_FDS: 2 sockets for clients"), "{errors}");
+    assert_eq!(server.0.wait().unwrap().code(), Some(1));
+}

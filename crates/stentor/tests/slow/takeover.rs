@@ -1,0 +1,223 @@
+//! A new process takes the listening sockets over while clients connect.
+
+use crate::redis_server;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+/// No part of a test takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between the connections of a storm's thread, so that their number is bounded.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// A server that is killed when the test ends.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_address() -> String {
+    format!("127.0.0.1:{}", redis_server::free_port())
+}
+
+struct Place {
+    _dir: tempfile::TempDir,
+    socket: PathBuf,
+    listen: String,
+    admin: String,
+    drain_window: &'static str,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("takeover");
+        Self { _dir: dir, socket, listen: free_address(), admin: free_address(), drain_window: "1s" }
+    }
+
+    fn command(&self, cores: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stentor"));
+        command
+            .args(["serve", "--listen", &self.listen, "--admin", &self.admin, "--cores", cores])
+            .env("STENTOR_SERVER_TAKEOVER_SOCKET", &self.socket)
+            .env("STENTOR_SERVER_DRAIN_WINDOW", self.drain_window)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts a server and waits until it accepts clients, and another one could take over.
+    fn start(&self, cores: &str) -> Server {
+        let mut server = Server(self.command(cores).spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(server.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, format!("ready http://{}\n", self.listen));
+        let mut log = BufReader::new(server.0.stderr.as_mut().unwrap()).lines();
+        assert!(log.any(|line| line.unwrap().contains("a new process can take over")), "its log ended");
+        server
+    }
+
+    /// Opens a session, which a process that drains refuses.
+    fn ask(&self) -> std::io::Result<String> {
+        ask(&self.listen, "/socket.io/?EIO=4&transport=polling")
+    }
+}
+
+/// The status of the response.
+fn ask(addr: &str, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(addr)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.split_whitespace().nth(1).unwrap_or("no answer").to_owned())
+}
+
+/// Exits with 0, having drained.
+fn assert_drained(mut server: Server) {
+    assert_eq!(server.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn no_connection_of_a_storm_is_refused_or_reset() {
+    let place = Arc::new(Place::new());
+    let mut running = place.start("2");
+    let (answered, answers) = mpsc::channel();
+    let storm: Vec<_> = (0..4)
+        .map(|_| {
+            let (over, is_over) = mpsc::channel::<()>();
+            let (place, answered) = (place.clone(), answered.clone());
+            let connect = move || {
+                while is_over.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
+                    assert_eq!(place.ask().unwrap(), "200");
+                    answered.send(()).unwrap();
+                }
+            };
+            (over, std::thread::spawn(connect))
+        })
+        .collect();
+    let wait = |connections| (0..connections).for_each(|_| answers.recv_timeout(PATIENCE).unwrap());
+    // More, fewer, and as many cores as sockets.
+    for cores in ["3", "1", "2"] {
+        wait(200);
+        let next = place.start(cores);
+        assert_drained(std::mem::replace(&mut running, next));
+        assert_eq!(ask(&place.admin, "/healthz").unwrap(), "200");
+    }
+    wait(200);
+    for (over, thread) in storm {
+        drop(over);
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn the_running_server_goes_on_if_the_new_one_fails_or_sends_garbage() {
+    let place = Place::new();
+    let mut running = place.start("2");
+    assert_eq!(std::fs::metadata(&place.socket).unwrap().mode() & 0o777, 0o600);
+
+    // Its certificate can't be read after it has got the sockets: it never confirms.
+    let asks = |bytes: &[u8]| {
+        let mut stream = UnixStream::connect(&place.socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        // A reset, if something was left to read.
+        let _ = stream.read_to_end(&mut answer);
+        answer
+    };
+    assert_eq!(asks(b"stentor takeover 9\n"), b"");
+    assert_eq!(asks(&[0; 4096]), b"");
+    assert_eq!(asks(b""), b"");
+    // Two sockets for clients, one for the admin port; then it leaves, or confirms with nonsense.
+    assert_eq!(asks(b"stentor takeover 1\n"), b"cca.");
+    assert_eq!(asks(b"stentor takeover 1\nx"), b"cca.");
+
+    // Another admin address, which is in use: the new one fails when it has the sockets.
+    let used = TcpListener::bind("127.0.0.1:0").unwrap();
+    let admin = used.local_addr().unwrap().to_string();
+    let mut failing = Command::new(env!("CARGO_BIN_EXE_stentor"));
+    failing.args(["serve", "--listen", &place.listen, "--admin", &admin]);
+    failing.env("STENTOR_SERVER_TAKEOVER_SOCKET", &place.socket).stderr(Stdio::null());
+    assert_eq!(failing.status().unwrap().code(), Some(1));
+
+    for _ in 0..50 {
+        assert_eq!(place.ask().unwrap(), "200");
+    }
+    assert!(running.0.try_wait().unwrap().is_none());
+    // And hands over to one that works.
+    let next = place.start("1");
+    assert_drained(running);
+    kill_process(Pid::from_child(&next.0), Signal::TERM).unwrap();
+    assert_drained(next);
+}
+
+#[test]
+fn a_server_that_drains_hands_over_and_drains_on() {
+    let place = Place { drain_window: "4s", ..Place::new() };
+    let mut running = place.start("2");
+    // Its client stays until its slot in the window.
+    let _session = place.ask().unwrap();
+    let mut admin = TcpStream::connect(&place.admin).unwrap();
+    admin.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    admin.write_all(request).unwrap();
+    assert!(admin.read(&mut [0; 4096]).unwrap() > 0);
+
+    kill_process(Pid::from_child(&running.0), Signal::TERM).unwrap();
+    while ask(&place.admin, "/readyz").unwrap() == "200" {}
+    let next = place.start("1");
+    assert_eq!(place.ask().unwrap(), "200");
+    // The admin API belongs to the next one, so what is open to this one ends.
+    assert_eq!(admin.read(&mut [0]).unwrap(), 0);
+    assert!(running.0.try_wait().unwrap().is_none(), "it drains on");
+    assert_drained(running);
+    drop(next);
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "why it is skipped")]
+fn another_user_gets_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    let place = Place::new();
+    let _running = place.start("1");
+    open_to_everybody(&place.socket);
+    let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(sys.argv[1]); \
+                  s.sendall(b'stentor takeover 1\\n'); print(len(s.recv(100)))";
+    let other = Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "/usr/bin/python3", "-c", script])
+        .arg(&place.socket)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&other.stdout);
+    let failed = String::from_utf8_lossy(&other.stderr);
+    assert!(
+        said == "0\n" || failed.contains("ConnectionReset") || failed.contains("BrokenPipe"),
+        "{said} {failed}"
+    );
+    assert_eq!(place.ask().unwrap(), "200");
+}
+
+/// So that only the peer's credentials are left to refuse it.
+fn open_to_everybody(socket: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let permissions = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(socket, permissions.clone()).unwrap();
+    std::fs::set_permissions(socket.parent().unwrap(), permissions).unwrap();
+}

@@ -1,0 +1,363 @@
+//! The binary as people meet it: what it prints, where, and the exit code.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// The binary, with nothing of ours in its environment.
+fn stentor() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stentor"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("STENTOR_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+struct Said {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn run(command: &mut Command) -> Said {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Said { code: status.code(), out: text(stdout), err: text(stderr) }
+}
+
+/// Runs `check` on a file of this text, in a directory of its own.
+fn check_file(text: &str) -> Said {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("stentor.toml"), text).unwrap();
+    run(stentor().current_dir(dir.path()).args(["check", "stentor.toml"]))
+}
+
+#[test]
+fn version() {
+    let said = run(stentor().arg("--version"));
+    assert_eq!(
+        (said.code, said.out.as_str()),
+        (Some(0), concat!("stentor ", env!("CARGO_PKG_VERSION"), "\n"))
+    );
+}
+
+#[test]
+fn unknown_flags_are_refused() {
+    let said = run(stentor().args(["serve", "--lisen", "127.0.0.1:1"]));
+    assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
+    assert!(said.err.contains("'--listen'"), "{}", said.err);
+}
+
+/// The binary in a folder of its own.
+fn alone() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let program = dir.path().join("stentor");
+    std::fs::hard_link(env!("CARGO_BIN_EXE_stentor"), &program).unwrap();
+    (dir, program)
+}
+
+#[test]
+fn the_lab_is_the_program_beside_it() {
+    let (dir, program) = alone();
+    symlink("/bin/sh", dir.path().join("stentor-lab")).unwrap();
+    let said = run(Command::new(program).args(["lab", "-c", "echo $0 $1; exit 7", "run", "--help"]));
+    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(7), "run --help\n", ""));
+}
+
+#[test]
+fn a_missing_lab_is_reported_with_the_build_command() {
+    let (dir, program) = alone();
+    let said = run(Command::new(program).args(["lab", "--help"]));
+    let lab = dir.path().join("stentor-lab");
+    assert_eq!((said.code, said.out.as_str()), (Some(1), ""));
+    let begin = format!("error: `stentor lab` runs {}, which isn't there", lab.display());
+    assert!(said.err.starts_with(&begin) && said.err.contains("--package stentor-lab"), "{}", said.err);
+}
+
+#[test]
+fn check_accepts_a_valid_file() {
+    let said = check_file("");
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    assert_eq!(said.out, "stentor.toml is valid.\n\nAll settings have their defaults.\n\nNo feeds.\n");
+
+    let said = check_file(
+        "[server]\nlisten = \"0.0.0.0:80\"\nadmin_token = \"0123456789abcdef\"\n\
+         [limits]\nmessage_bytes_max = 2000000\n\
+         [[feeds]]\nname = \"scores\"\nprefix = \"scores/\"\nurl = \"https://api.example.com/v1\"\ntimeout = \"2s\"\n\
+         [feeds.headers]\nAuthorization = \"Bearer hunter2\"\n\
+         [[feeds]]\nname = \"rest\"\nurl = \"http://localhost\"\n",
+    );
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    assert_eq!(
+        said.out,
+        "stentor.toml is valid.\n\n\
+         Changed settings:\n  \
+           [server] listen = \"0.0.0.0:80\"\n  \
+           [server] admin_token = (secret)\n  \
+           [limits] message_bytes_max = \"2MB\"\n\n\
+         Feeds:\n  \
+           scores: scores/… from https://api.example.com/v1\n    \
+             timeout = \"2s\"\n    \
+             headers = { authorization = (secret) }\n  \
+           rest: every key from http://localhost\n"
+    );
+}
+
+#[test]
+fn check_hides_secrets_and_prints_warnings() {
+    let said = check_file(
+        "[rooms]\nhistory_length = 100\nhistory_bytes_max = \"4MiB\"\n\
+         [[feeds]]\nname = \"centre\"\nkey = \"m/{id}\"\nurl = \"http://api/{id}?token=hunter2\"\n\
+         headers = { Authorization = \"Bearer ${TOKEN}\" }\n",
+    );
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    assert_eq!(
+        said.out,
+        "stentor.toml is valid.\n\n\
+         Changed settings:\n  \
+           [rooms] history_length = 100\n  \
+           [rooms] history_bytes_max = \"4MiB\"\n\n\
+         Feeds:\n  \
+           centre: m/{id} from http://api/{id}?…\n    \
+             headers = { authorization = (secret with ${TOKEN}) }\n\n\
+         warning: stentor.toml:3: history_bytes_max in [rooms] is \"4MiB\", more than the \"1MiB\" that may be queued for a session \
+         (send_buffer_bytes_max in [limits]): a client that resumes and missed that much is disconnected (4501)\n"
+    );
+}
+
+#[test]
+fn check_says_what_sharing_namespaces_means() {
+    let said = check_file(
+        "[socketio]\nnamespaces = [\"/a\"]\nrecovery_ttl = \"1min\"\n[[cluster.socketio]]\nurl = \"redis://:topsecret@10.0.0.1\"\n\
+         namespaces = [\"/\", \"/a\"]\nadapter = \"sharded\"",
+    );
+    assert_eq!((said.code, &*said.err), (Some(0), ""));
+    assert!(!said.out.contains("topsecret"), "{}", said.out);
+    for line in [
+        "  /, /a\n    url = \"redis://…@10.0.0.1\"\n    adapter = \"sharded\"\n",
+        "  The namespaces /, /a are shared over redis://…@10.0.0.1, with Socket.IO's servers and between nodes. Messages reach other \
+         servers at most once, and none while this Redis is away. Whoever can write to it can send messages to clients.\n",
+        "  Socket.IO clients recover their sessions in shared namespaces on the node that served them only.\n",
+    ] {
+        assert!(said.out.contains(line), "{}", said.out);
+    }
+    for (adapter, line) in [
+        (
+            "sharded",
+            "  Each of their channels belongs to one primary of the Redis Cluster. While that is away, messages of the channel don't reach \
+             other servers. Messages of several channels, such as rooms, may overtake each other.\n",
+        ),
+        (
+            "classic",
+            "  The Redis Cluster forwards their messages to all of its nodes: more nodes don't carry more messages. Messages may be lost while \
+             one is away.\n",
+        ),
+    ] {
+        let said = check_file(&format!(
+            "[[cluster.socketio]]\nurl = \"redis+cluster://10.0.0.1\"\nnamespaces = [\"/\"]\nadapter = \"{adapter}\"\n"
+        ));
+        assert!(said.out.contains(line), "{adapter}: {}{}", said.out, said.err);
+    }
+}
+
+#[test]
+fn check_shows_rules_and_prefixes() {
+    let said = check_file(
+        "[[rules]]\nevent = \"join_room\"\njoin = [\"{}\"]\nack = true\n\
+         [[sockjs]]\nprefix = \"/chat\"\napp = \"chat\"\n[[sockjs]]\nprefix = \"/sockjs\"\n",
+    );
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    assert_eq!(
+        said.out,
+        "stentor.toml is valid.\n\n\
+         All other settings have their defaults.\n\n\
+         No feeds.\n\n\
+         Rules:\n  \
+           join_room\n    \
+             join = [\"{}\"]\n    \
+             ack = true\n\n\
+         SockJS:\n  \
+           /chat\n    \
+             app = \"chat\"\n  \
+           /sockjs\n"
+    );
+}
+
+#[test]
+fn check_says_what_a_cluster_means() {
+    let meaning = |file: &str| {
+        let said = check_file(file);
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
+        said.out
+            .split_once("\nWith other nodes:\n")
+            .map(|(_, meaning)| meaning.to_owned())
+            .unwrap_or_default()
+    };
+    assert_eq!(meaning("[cluster]\nnode = \"a\"\n"), "");
+    let local = meaning("[cluster]\nengine = \"redis://:hunter2@127.0.0.1\"\n");
+    assert_eq!(
+        local,
+        "  Nodes share rooms, feeds and sessions over one Redis server, redis://…@127.0.0.1.\n  \
+           The file has no secret. Unless STENTOR_CLUSTER_SECRET is set, whoever can write to the engine can send messages to \
+           clients, and commands to nodes.\n  \
+           If the engine is away, the node doesn't start. Set wait to let it wait.\n  \
+           While the engine is away later, clients of one node still receive each other's messages.\n  \
+           Rooms keep no history: a client misses what is published while it, or its node, is disconnected.\n  \
+           Socket.IO clients start a new session when they reconnect (recovery_ttl in [socketio] is 0).\n"
+    );
+    let remote = meaning(
+        "[cluster]\nengine = \"redis+sentinel://a,127.0.0.1/m\"\nsecret = \"0123456789abcdef\"\nwait = true\n\
+         [rooms]\nhistory_length = 9\n[limits]\nmessage_bytes_max = \"20MiB\"\n[socketio]\nrecovery_ttl = \"1min\"\n",
+    );
+    for sentence in [
+        "the Redis server that Sentinels name, redis+sentinel://a,127.0.0.1/m.",
+        "The connection to a isn't encrypted. Use rediss+sentinel:// to encrypt it.",
+        "nodes without the secret are refused.",
+        "at its start, but waits.",
+        "Rooms keep 9 messages in the engine, in one order",
+        "Each restart and failover begins a new epoch",
+        "Messages of more than 15 MiB reach clients of their own node only.",
+        "recover their sessions on any node",
+        "set listen in [cluster], or let the load balancer",
+    ] {
+        assert!(remote.contains(sentence), "{sentence}: {remote}");
+    }
+    let cluster = meaning("[cluster]\nengine = \"rediss+cluster://a:1,b:2\"\n");
+    assert!(
+        cluster.contains("over a Redis Cluster, rediss+cluster://a:1,b:2.") && !cluster.contains("encrypted")
+    );
+    let nats = meaning("[cluster]\nengine = \"nats://a\"\n[rooms]\nhistory_length = 5000\n");
+    assert!(nats.contains("Use tls:// to encrypt") && nats.contains("at most 4096 of them."), "{nats}");
+}
+
+#[test]
+fn check_reports_all_mistakes() {
+    let said = check_file("[server]\nlisen = \"127.0.0.1:1\"\ncores = \"many\"\n");
+    assert_eq!((said.code, said.out.as_str()), (Some(1), ""));
+    assert_eq!(
+        said.err,
+        "stentor.toml:2: unknown key \"lisen\" in [server]; did you mean \"listen\"?\n\
+         stentor.toml:3: cores in [server]: expected a whole number, found \"many\"\n"
+    );
+    let said = run(stentor().args(["check", "/nonexistent.toml"]));
+    assert_eq!(said.code, Some(1));
+    assert_eq!(said.err, "/nonexistent.toml: cannot be read: No such file or directory (os error 2)\n");
+}
+
+#[test]
+fn serve_reports_mistakes_of_file_and_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("stentor.toml"), "[rooms]\npublish = 1\n").unwrap();
+    let serve = || {
+        let mut command = stentor();
+        command.current_dir(dir.path()).env("STENTOR_SERVER_APP", "games").arg("serve");
+        command
+    };
+    let expect = "stentor.toml:2: publish in [rooms]: expected true or false, found the number 1\n\
+                  STENTOR_SERVER_APP: expected \"rooms\" or \"echo\" or \"chat\", found \"games\"\n";
+    let by_flag = run(serve().args(["--config", "stentor.toml"]));
+    assert_eq!((by_flag.code, by_flag.out.as_str(), by_flag.err.as_str()), (Some(1), "", expect));
+    let by_environment = run(serve().env("STENTOR_CONFIG", "stentor.toml"));
+    assert_eq!((by_environment.code, by_environment.err.as_str()), (Some(1), expect));
+}
+
+#[test]
+fn keys_prints_the_reference() {
+    let said = run(stentor().arg("keys"));
+    assert_eq!(said.code, Some(0));
+    assert!(said.out.starts_with("# Configuration\n"));
+}
+
+#[test]
+fn demo_names_what_it_cannot_replay() {
+    let said = run(stentor().args(["demo", "--replay", "/nonexistent"]));
+    assert_eq!(said.code, Some(1));
+    assert_eq!(
+        said.err,
+        "error: --replay /nonexistent: can't be read: No such file or directory (os error 2)\n"
+    );
+}
+
+/// An admin API that answers one request with `answer`; returns its address and, in the end, the request.
+fn admin(answer: &'static str) -> (String, std::thread::JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    let handle = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = Vec::new();
+        let mut buffer = [0; 4096];
+        while !request.ends_with(b"}") {
+            let n = stream.read(&mut buffer).unwrap();
+            assert_ne!(n, 0, "the request ends early: {}", String::from_utf8_lossy(&request));
+            request.extend_from_slice(&buffer[..n]);
+        }
+        stream.write_all(answer.as_bytes()).unwrap();
+        String::from_utf8(request).unwrap()
+    });
+    (addr, handle)
+}
+
+/// What the admin API of [`admin`] was asked. If nobody has connected, the test fails rather than waits.
+fn request_of(addr: &str, server: std::thread::JoinHandle<String>) -> String {
+    drop(TcpStream::connect(addr));
+    server.join().unwrap()
+}
+
+#[test]
+fn publish() {
+    let (addr, server) = admin("HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{\"published\":1}");
+    let said =
+        run(stentor().args(["publish", "--admin", &format!("http://{addr}"), "--room", "news", "{\"n\":1}"]));
+    let request = request_of(&addr, server);
+    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(0), "", ""));
+    assert!(request.starts_with("POST /api/v1/publish HTTP/1.1\r\n"), "{request}");
+    assert!(request.contains(&format!("host: {addr}\r\n")), "{request}");
+    assert!(request.contains("content-type: application/json\r\n"), "{request}");
+    assert!(!request.to_lowercase().contains("authorization"), "{request}");
+    assert!(request.ends_with("\r\n\r\n{\"room\":\"news\",\"data\":{\"n\":1}}"), "{request}");
+}
+
+#[test]
+fn publish_with_a_token() {
+    let (addr, server) = admin("HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{\"published\":1}");
+    let mut command = stentor();
+    command.env("STENTOR_SERVER_ADMIN_TOKEN", "0123456789abcdef");
+    let said = run(command.args(["publish", "--admin", &addr, "--room", "r", "--event", "e", "hello"]));
+    let request = request_of(&addr, server);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    assert!(request.contains("authorization: Bearer 0123456789abcdef\r\n"), "{request}");
+    assert!(request.ends_with("{\"room\":\"r\",\"event\":\"e\",\"data\":\"hello\"}"), "{request}");
+}
+
+#[test]
+fn a_refused_publish_is_reported() {
+    fn check(answer: &'static str, expect: &str) {
+        let (addr, server) = admin(answer);
+        let said = run(stentor().args(["publish", "--admin", &addr, "--room", "r", "hello"]));
+        request_of(&addr, server);
+        assert_eq!((said.code, said.out.as_str()), (Some(1), ""));
+        assert_eq!(said.err, expect.replace("ADDR", &addr));
+    }
+    check(
+        "HTTP/1.1 400 Bad Request\r\nContent-Length: 26\r\n\r\n{\"message\":\"no such room\"}",
+        "error: http://ADDR refused the message (400): no such room\n",
+    );
+    check(
+        "HTTP/1.1 401 Unauthorized\r\nContent-Length: 22\r\n\r\n{\"message\":\"no token\"}",
+        "error: http://ADDR wants a token, or another one than given: no token\n",
+    );
+}
+
+#[test]
+fn publish_to_an_unreachable_server_is_reported() {
+    // Bound and closed again: a port where nobody listens.
+    let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let said = run(stentor().args(["publish", "--admin", &format!("http://{addr}"), "--room", "r", "hello"]));
+    assert_eq!(said.code, Some(1));
+    let expect = format!("error: no server answers at http://{addr} (");
+    assert!(said.err.starts_with(&expect) && said.err.contains("refused"), "{}", said.err);
+}

@@ -1,0 +1,316 @@
+//! The documents are true: every path that they name exists, every link leads somewhere, every reader finds the answers.
+
+use crate::pages::{pages, root};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Words in backticks that begin with one of the workspace's folders.
+fn paths(text: &str) -> impl Iterator<Item = &str> {
+    let folders = ["crates/", "lab/", "docs/", "tests/", "fuzz/", "scripts/", "clients/", "examples/"];
+    text.split('`').skip(1).step_by(2).filter(move |word| {
+        folders.iter().any(|folder| word.starts_with(folder))
+            && !word.contains([' ', '*', '{', '…', '<'])
+            && !word.contains("NAME")
+    })
+}
+
+#[test]
+fn documents_name_paths_that_exist() {
+    let root = root();
+    let mut named = 0;
+    let mut missing = Vec::new();
+    for document in pages() {
+        let text = fs::read_to_string(root.join(&document)).unwrap();
+        for path in paths(&text) {
+            named += 1;
+            if !root.join(path).exists() {
+                missing.push(format!("{document}: {path}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    assert!(named > 20, "only {named} paths were found: the documents are not read right");
+}
+
+/// The crates of ours in a manifest's `[dependencies]`.
+fn dependencies(manifest: &str) -> BTreeSet<&str> {
+    let section =
+        manifest.split("\n[").find_map(|section| section.strip_prefix("dependencies]\n")).unwrap_or_default();
+    section.lines().filter_map(|line| line.strip_prefix("stentor-")?.split(['.', ' ', '=']).next()).collect()
+}
+
+/// Each crate uses only what the table in ARCHITECTURE.md allows.
+#[test]
+fn crates_use_what_the_table_allows() {
+    let architecture = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let rows: Vec<Vec<&str>> = architecture
+        .lines()
+        .filter(|line| line.starts_with("| `crates/"))
+        .map(|line| line.split('|').map(str::trim).collect())
+        .collect();
+    let crates: BTreeSet<&str> =
+        rows.iter().map(|row| row[1].trim_matches('`').trim_start_matches("crates/")).collect();
+    let folders = fs::read_dir(root().join("crates")).unwrap();
+    let folders: BTreeSet<String> =
+        folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(crates.iter().eq(folders.iter()), "the table has {crates:?}, there are {folders:?}");
+    for row in &rows {
+        let name = row[1].trim_matches('`');
+        let manifest = fs::read_to_string(root().join(name).join("Cargo.toml")).unwrap();
+        let used = dependencies(&manifest);
+        let (all, cell) = row[3].strip_prefix("all but ").map_or((false, row[3]), |rest| (true, rest));
+        let words = cell.split(|character: char| !(character.is_ascii_lowercase() || character == '-'));
+        let named: BTreeSet<&str> = words.filter(|word| crates.contains(word)).collect();
+        if all {
+            assert!(used.is_disjoint(&named), "{name} uses {used:?}");
+        } else {
+            assert!(used.is_subset(&named), "{name} uses {used:?}, but may use only {named:?}");
+        }
+    }
+}
+
+/// What follows the `#` of a link to a heading, as GitHub makes it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim_matches(['#', ' ']).chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+}
+
+/// The lines of a page outside of code blocks.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut in_code = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        !in_code && !is_fence
+    })
+}
+
+/// The links of a page to files of the project: path from the root and anchor, which may be empty.
+fn links(document: &str) -> Vec<(String, String)> {
+    let root = root();
+    let here = root.join(document);
+    let text = fs::read_to_string(&here).unwrap();
+    let mut links = Vec::new();
+    for link in
+        prose(&text).flat_map(|line| line.split("](").skip(1).filter_map(|rest| rest.split(')').next()))
+    {
+        if link.starts_with("http") {
+            continue;
+        }
+        let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+        let there = if path.is_empty() { here.clone() } else { here.parent().unwrap().join(path) };
+        // A path that doesn't exist stays as it is written.
+        let there = there.canonicalize().unwrap_or(there);
+        let there = there.strip_prefix(&root).unwrap_or(&there);
+        links.push((there.to_str().unwrap().to_owned(), anchor.to_owned()));
+    }
+    links
+}
+
+fn has_anchor(document: &str, wanted: &str) -> bool {
+    let text = fs::read_to_string(root().join(document)).unwrap();
+    prose(&text).any(|line| line.starts_with('#') && anchor(line) == wanted)
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let (mut found, mut broken) = (0, Vec::new());
+    for document in pages() {
+        for (path, anchor) in links(&document) {
+            found += 1;
+            if !root().join(&path).exists() || !(anchor.is_empty() || has_anchor(&path, &anchor)) {
+                broken.push(format!("{document}: {path}#{anchor}"));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert!(found > 80, "only {found} links were found: the documents are not read right");
+}
+
+/// Readers, and the sections that answer their questions.
+const READERS: [(&str, &[&str]); 5] = [
+    (
+        "a frontend developer with Socket.IO clients",
+        &[
+            "docs/from-socketio.md#what-moves-as-it-is",
+            "docs/from-socketio.md#what-does-not-move",
+            "docs/from-socketio.md#run-both-side-by-side",
+            "docs/socketio.md#differences-from-socketios-own-server",
+            "docs/socketio.md#connection-state-recovery",
+            "clients/js/README.md#transports",
+            "docs/close-codes.md#by-protocol",
+        ],
+    ),
+    (
+        "a backend developer with a JSON API",
+        &[
+            "docs/live-in-five-minutes.md",
+            "docs/feeds.md#from-key-to-url",
+            "docs/feeds.md#responses-of-your-api",
+            "docs/feeds.md#pushing-documents",
+            "docs/admin-api.md#post-apiv1publish",
+            "docs/openapi.json",
+            "docs/security.md#permissions",
+            "docs/permissions.md#revoke-a-token",
+        ],
+    ),
+    (
+        "an operator",
+        &[
+            "docs/operate.md#start-and-stop",
+            "docs/operate.md#limits",
+            "docs/operate.md#capacity",
+            "docs/metrics.md#alerts",
+            "docs/deploy/README.md#behind-nginx",
+            "docs/deploy/README.md#containers",
+            "docs/security.md#checklist-before-you-expose-a-server",
+            "docs/configuration.md",
+        ],
+    ),
+    (
+        "a reader of benchmarks",
+        &[
+            "docs/benchmarks.md#run-it",
+            "docs/benchmarks.md#fairness",
+            "docs/lab.md#how-differences-are-determined",
+            "docs/results/README.md#repeat-it",
+            "lab/peers/README.md",
+        ],
+    ),
+    (
+        "a contributor",
+        &[
+            "ARCHITECTURE.md#code-map",
+            "CONTRIBUTING.md#rules",
+            "CONTRIBUTING.md#recipes",
+            "CONTRIBUTING.md#to-add-a-metric-or-a-flag",
+            "docs/attacks.md#fuzzing-the-live-server",
+            "docs/conformance.md#how-the-suites-are-run",
+        ],
+    ),
+];
+
+/// Links that a reader follows from the README until an answer.
+const CLICKS_MAX: usize = 3;
+
+#[test]
+fn every_reader_finds_the_answers_within_three_clicks() {
+    // By page or section: the number of links to it.
+    let mut clicks = HashMap::from([("README.md".to_owned(), 0)]);
+    let mut pages = VecDeque::from(["README.md".to_owned()]);
+    while let Some(page) = pages.pop_front() {
+        let next = clicks[&page] + 1;
+        for (path, anchor) in links(&page) {
+            if !anchor.is_empty() {
+                clicks.entry(format!("{path}#{anchor}")).or_insert(next);
+            }
+            if !clicks.contains_key(&path) {
+                clicks.insert(path.clone(), next);
+                if path.ends_with(".md") {
+                    pages.push_back(path);
+                }
+            }
+        }
+    }
+    let mut far = Vec::new();
+    for (reader, answers) in READERS {
+        for answer in answers {
+            match clicks.get(*answer) {
+                Some(clicks) if *clicks <= CLICKS_MAX => {}
+                Some(clicks) => far.push(format!("{reader} needs {clicks} links to reach {answer}")),
+                None => far.push(format!("no link leads {reader} to {answer}")),
+            }
+        }
+    }
+    assert!(far.is_empty(), "{}", far.join("\n"));
+}
+
+/// The README is read in one go.
+#[test]
+fn the_readme_is_short() {
+    let lines = fs::read_to_string(root().join("README.md")).unwrap().lines().count();
+    assert!(lines <= 150, "README.md has {lines} lines");
+}
+
+/// Every file below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// Comments name the documents that there are.
+#[test]
+fn comments_name_documents_that_exist() {
+    let (mut named, mut missing) = (0, Vec::new());
+    let sources =
+        files(&root().join("crates")).into_iter().filter(|path| path.extension() == Some("rs".as_ref()));
+    for source in sources {
+        let text = fs::read_to_string(&source).unwrap();
+        for line in text.lines().filter(|line| line.trim_start().starts_with("//")) {
+            let words = line.split(|c: char| !(c.is_alphanumeric() || "./_-".contains(c)));
+            for word in words.map(|word| word.trim_end_matches('.')).filter(|word| word.ends_with(".md")) {
+                named += 1;
+                let beside = source.ancestors().any(|folder| folder.join(word).exists());
+                if !beside {
+                    missing.push(format!("{}: {word}", source.display()));
+                }
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    assert!(named > 10, "only {named} documents were named: the comments are not read right");
+}
+
+/// What the page shows is what the example has, and what `check` takes.
+#[test]
+fn the_example_of_five_minutes_is_the_one_in_its_page() {
+    let root = root();
+    let read = |name: &str| fs::read_to_string(root.join(name)).unwrap();
+    let (page, file) = (read("docs/live-in-five-minutes.md"), read("examples/live/stentor.toml"));
+    let shown = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    assert!(file.ends_with(&format!("\n\n{shown}")), "{shown}");
+    let checked = std::process::Command::new(env!("CARGO_BIN_EXE_stentor"))
+        .args(["check", "examples/live/stentor.toml"])
+        .current_dir(&root)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(checked.stdout).unwrap();
+    assert!(checked.status.success(), "{said}");
+    assert!(said.contains("matches: matches/{id}/live from http://127.0.0.1:3000/match/{id}\n"), "{said}");
+    assert!(said.contains("headers = { authorization = (secret with ${MATCH_API_TOKEN}) }"), "{said}");
+}
+
+/// Settings in brackets after a word of what is said to people, as in `too long (limits.body_bytes_max)`.
+fn settings(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let named = text.split(" (").skip(1).filter_map(|rest| rest.split(')').next()?.split_once('.'));
+    named.filter(|(section, key)| {
+        let is_name =
+            |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        is_name(section) && is_name(key) && key.ends_with("_max")
+    })
+}
+
+/// Who is told that a limit was reached looks for it in the configuration.
+#[test]
+fn messages_name_settings_that_exist() {
+    let reference = fs::read_to_string(root().join("docs/configuration.md")).unwrap();
+    let exists = |section: &str, key: &str| {
+        let table = reference.split("\n## ").find(|table| table.starts_with(&format!("`[{section}]`")));
+        table.is_some_and(|table| table.contains(&format!("\n| `{key}` |")))
+    };
+    let (mut named, mut missing) = (0, Vec::new());
+    for path in
+        ["crates/control/src", "crates/edge/src"].iter().flat_map(|folder| files(&root().join(folder)))
+    {
+        let text = fs::read_to_string(&path).unwrap();
+        for (section, key) in settings(&text) {
+            named += 1;
+            if !exists(section, key) {
+                missing.push(format!("{}: {section}.{key}", path.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    assert!(named > 10, "only {named} settings were found: the messages are not read right");
+}

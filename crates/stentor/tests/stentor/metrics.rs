@@ -1,0 +1,99 @@
+//! What `/metrics` of the admin port says, through the binary.
+
+use crate::process::{PATIENCE, Server, Subscriber, answer, ask, start};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Instant;
+
+fn metrics(server: &Server) -> String {
+    let (status, text) = answer(ask(&server.admin, "GET", "/metrics", ""));
+    assert_eq!(status, 200, "{text}");
+    text
+}
+
+/// The sum over all cores.
+fn sum(metrics: &str, name: &str) -> u64 {
+    let samples = metrics.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+    let values: Vec<u64> = samples.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect();
+    assert!(!values.is_empty(), "no {name}: {metrics}");
+    values.iter().sum()
+}
+
+/// Of what is published, as much is kept as fits.
+#[test]
+fn memory_kept_for_recovery_is_reported() {
+    let server = start("[socketio]\nrecovery_ttl = \"1h\"\nrecovery_bytes_max = 1000\n");
+    let mut client = Subscriber::open(&server.addr, "/socket.io/?EIO=4&transport=websocket");
+    assert!(client.hear().starts_with('0'));
+    client.say("40");
+    assert!(client.hear().starts_with("40"));
+    let nothing = metrics(&server);
+    for name in ["publications", "bytes", "evicted_total"] {
+        assert_eq!(sum(&nothing, &format!("stentor_socketio_recovery_{name}")), 0);
+    }
+    for n in 0..5 {
+        let message = format!("{{\"namespace\":\"/\",\"event\":\"news\",\"data\":{n}}}");
+        let (status, text) = answer(ask(&server.admin, "POST", "/api/v1/publish", &message));
+        assert_eq!(status, 200, "{text}");
+        assert!(client.hear().starts_with("42[\"news\","));
+    }
+    let begun = Instant::now();
+    // It is looked at once a second, by one core after the other.
+    let told = loop {
+        let told = metrics(&server);
+        let figures = ["socketio_recovery_evicted_total", "socketio_recovery_publications", "inbox_messages"];
+        if figures.map(|name| sum(&told, &format!("stentor_{name}"))) == [2, 3, 0] {
+            break told;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{told}");
+        std::thread::yield_now();
+    };
+    // Each counts 320 bytes besides its body.
+    let bytes = sum(&told, "stentor_socketio_recovery_bytes");
+    assert!((961..=1000).contains(&bytes), "{bytes}");
+    assert_eq!(sum(&told, "stentor_inbox_bytes"), 0);
+}
+
+/// Documents name only metrics that exist, and docs/metrics.md lists every metric of a running server.
+#[test]
+fn documents_name_metrics_that_exist() {
+    let server = start("[[feeds]]\nname = \"api\"\nurl = \"http://127.0.0.1:9\"\n");
+    // Metrics by outcome or reason appear with their first event.
+    let _asked = ask(&server.addr, "GET", "/feed/k", "");
+    let (status, _) = answer(ask(&server.admin, "POST", "/api/v1/publish", "{"));
+    assert_eq!(status, 400);
+    let begun = Instant::now();
+    let metrics = loop {
+        let metrics = metrics(&server);
+        if metrics.contains("# TYPE stentor_feed_fetches ") {
+            break metrics;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{metrics}");
+        std::thread::yield_now();
+    };
+    let read = |document| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
+        std::fs::read_to_string(path).unwrap()
+    };
+    let reference = read("docs/metrics.md");
+    let listed: BTreeSet<&str> =
+        reference.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let types = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    for (name, kind) in types.map(|line| line.split_once(' ').unwrap()) {
+        let name = if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
+        assert!(reference.contains(&format!("\n| `{name}` | {kind} | ")), "{name} isn't in docs/metrics.md");
+    }
+    let (mut named, mut missing) = (0, Vec::new());
+    for document in ["docs/configuration.md", "docs/feeds.md", "docs/operate.md", "docs/security.md"] {
+        let text = read(document);
+        let words = text.split(|c: char| !(c.is_ascii_lowercase() || c == '_'));
+        for word in words.filter(|word| word.starts_with("stentor_")) {
+            named += 1;
+            if !listed.contains(word) {
+                missing.push(format!("{document}: {word}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}\n{listed:?}", missing.join("\n"));
+    assert!(named > 15, "only {named} metrics were named: the documents are not read right");
+}

@@ -1,0 +1,300 @@
+//! `serve` and `demo` as processes: the ready line, signals, an address in use.
+
+use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// No part of a test takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server that is killed when the test ends.
+struct Server {
+    child: Child,
+    addr: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts the binary and waits for its ready line.
+fn start(args: &[&str]) -> Server {
+    start_with(args, Stdio::null())
+}
+
+fn start_with(args: &[&str], stderr: Stdio) -> Server {
+    start_at("127.0.0.1:0", "127.0.0.1:0", args, stderr)
+}
+
+fn start_at(listen: &str, admin: &str, args: &[&str], stderr: Stdio) -> Server {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_stentor"))
+        .args(args)
+        .env("STENTOR_SERVER_LOG_LEVEL", "debug")
+        .args(["--listen", listen, "--admin", admin, "--cores", "1"])
+        .stdout(Stdio::piped())
+        .stderr(stderr)
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let addr = line.strip_prefix("ready http://").and_then(|rest| rest.strip_suffix('\n'));
+    let addr = addr.unwrap_or_else(|| panic!("no ready line: {line:?}")).to_string();
+    Server { child, addr }
+}
+
+impl Server {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn end(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+#[test]
+fn each_signal_drains_and_exits_with_0() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut server = start(&["serve"]);
+        TcpStream::connect(&server.addr).unwrap();
+        server.signal(signal);
+        assert_eq!(server.end(), Some(0), "{signal:?}");
+    }
+}
+
+/// The status and the body of an answer of the admin port.
+fn reload(admin: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(admin).unwrap();
+    write!(stream, "POST /api/v1/reload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), body.to_owned())
+}
+
+/// The status of a page of another origin that wants to connect.
+fn connect_from(origin: &str, addr: &str) -> u16 {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    write!(stream, "GET /primus/spec HTTP/1.1\r\nHost: a\r\nOrigin: {origin}\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer[9..12].parse().unwrap()
+}
+
+#[test]
+fn a_reload_applies_everything_or_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stentor.toml");
+    let write = |text: &str| std::fs::write(&file, text).unwrap();
+    write("");
+    let mut server = start_with(&["serve", "--config", file.to_str().unwrap()], Stdio::piped());
+    let mut log = BufReader::new(server.child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut until_logged = |text: &str| log.find(|line| line.contains(text)).unwrap();
+    let admin = until_logged("the admin port is open").split("admin_addr=").nth(1).unwrap().to_owned();
+    let admin = admin.split_whitespace().next().unwrap();
+    let from = |origin: &str| connect_from(origin, &server.addr);
+    assert_eq!(from("https://b.test"), 403);
+
+    let good = "[origins]\nallow = [\"https://b.test\"]\n";
+    for (mistake, expect) in [
+        ("[origins", "stentor.toml"),
+        ("[limits]\nmessage_bytes_max = \"0\"\n", "message_bytes_max"),
+        (
+            "[feeds_limits]\nca_file = \"/nowhere.pem\"\n[[feeds]]\nname = \"a\"\nurl = \"https://a.test\"\n",
+            "/nowhere.pem",
+        ),
+    ] {
+        write(&format!("{good}{mistake}"));
+        let (status, body) = reload(admin);
+        assert_eq!(status, 422, "{body}");
+        assert!(body.contains(expect) && body.contains("\"configuration\""), "{body}");
+        until_logged("nothing has changed");
+        assert_eq!(from("https://b.test"), 403);
+    }
+
+    // A key that needs a restart is reported, and doesn't keep the others from being applied.
+    write(&format!("{good}[server]\ndrain_window = \"1s\"\n[heartbeat]\ninterval = \"7s\"\n"));
+    let expect = r#"{"applied":["server.drain_window","origins.allow"],"restart_needed":["heartbeat.interval"],"warnings":[]}"#;
+    assert_eq!(reload(admin), (200, format!("{expect}\n")));
+    assert_eq!(from("https://b.test"), 200);
+    until_logged("the configuration was reloaded");
+
+    write("");
+    server.signal(Signal::HUP);
+    until_logged("the configuration was reloaded");
+    assert_eq!(connect_from("https://b.test", &server.addr), 403);
+    assert_eq!(reload(admin).1, "{\"applied\":[],\"restart_needed\":[],\"warnings\":[]}\n");
+    server.signal(Signal::TERM);
+    assert_eq!(server.end(), Some(0));
+}
+
+/// The kernel closes the sockets of an io_uring after the process has ended.
+#[test]
+fn a_restart_right_after_sigkill_finds_the_address_free() {
+    let mut addr = "127.0.0.1:0".to_owned();
+    for _ in 0..5 {
+        let mut server = start_at(&addr, "127.0.0.1:0", &["serve"], Stdio::null());
+        let clients: Vec<_> = (0..100).map(|_| TcpStream::connect(&server.addr).unwrap()).collect();
+        addr.clone_from(&server.addr);
+        server.signal(Signal::KILL);
+        assert_eq!(server.end(), None);
+        drop(clients);
+    }
+}
+
+/// The pipe that the log goes to is full from the start, so that not even the first line can be written.
+#[test]
+fn an_unread_log_stalls_nothing_and_lost_lines_are_counted() {
+    let (unread, mut full) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&full, true).unwrap();
+    for bytes in [4096, 1] {
+        while full.write(&vec![b'.'; bytes]).is_ok() {}
+    }
+    rustix::io::ioctl_fionbio(&full, false).unwrap();
+    // On an address where no other test listens: the log would name it.
+    let admin = TcpListener::bind("127.77.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut server = start_at("127.0.0.1:0", &admin, &["serve"], full.into());
+    assert!(ask(&server.addr, "GET /healthz HTTP/1.1").starts_with("HTTP/1.1 200 "));
+    let until = Instant::now() + PATIENCE;
+    let dropped = || {
+        let metrics = ask(&admin, "GET /metrics HTTP/1.1");
+        let value = metrics.lines().find_map(|line| line.strip_prefix("stentor_log_lines_dropped_total "));
+        value.unwrap_or_else(|| panic!("{metrics}")).parse::<u64>().unwrap()
+    };
+    while dropped() == 0 {
+        assert!(Instant::now() < until, "no line was lost");
+        // Each is logged.
+        (0..100).for_each(|_| _ = ask(&admin, "this is no request"));
+    }
+    assert!(ask(&server.addr, "GET /healthz HTTP/1.1").starts_with("HTTP/1.1 200 "));
+    server.signal(Signal::TERM);
+    assert_eq!(server.end(), Some(0));
+    drop(unread);
+}
+
+fn ask(addr: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "{request}\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn the_server_waits_for_an_address_that_is_soon_released() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        drop(taken);
+    });
+    let server = start_at(&addr, "127.0.0.1:0", &["serve"], Stdio::null());
+    assert_eq!(server.addr, addr);
+}
+
+#[test]
+fn a_closed_log_does_not_stop_the_server() {
+    let mut server = start_with(&["serve"], Stdio::piped());
+    drop(server.child.stderr.take());
+    server.signal(Signal::TERM); // which is logged
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn a_low_descriptor_limit_is_reported_with_a_remedy() {
+    let check = |limit: u64, is_told: bool| {
+        let mut child = Command::new("sh")
+            .args([
+                "-c",
+                &format!("ulimit -n {limit} && exec \"$0\" \"$@\""),
+                env!("CARGO_BIN_EXE_stentor"),
+                "serve",
+            ])
+            .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cores", "1"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It would be logged before this line.
+        let mut said = String::new();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        while !said.contains(" no feeds are configured") {
+            assert_ne!(log.read_line(&mut said).unwrap(), 0, "{said}");
+        }
+        let _ = child.kill();
+        child.wait().unwrap();
+        let told = said.lines().find(|line| line.contains("LimitNOFILE=") && line.contains("`ulimit -n"));
+        assert_eq!(told.is_some(), is_told, "{limit}: {said}");
+        if let Some(told) = told {
+            let field = |name: &str| {
+                told.split(name).nth(1).unwrap().split(' ').next().unwrap().parse::<u64>().unwrap()
+            };
+            // At least: io_uring holds more than there are descriptors.
+            assert!(
+                field("file_descriptors_max=") == limit && field("connections_max=") >= limit / 2,
+                "{told}"
+            );
+        }
+    };
+    check(64, true);
+    if getrlimit(Resource::Nofile).maximum.is_none_or(|most| most >= 4096) {
+        check(4096, false);
+    }
+}
+
+#[test]
+fn the_demo_serves_and_shuts_down() {
+    let mut server = start(&["demo"]);
+    TcpStream::connect(&server.addr).unwrap();
+    server.signal(Signal::TERM);
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn an_address_in_use_names_the_flag() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    check_in_use(&taken.local_addr().unwrap().to_string());
+    // Another Stentor would let us share its port.
+    let mut other = start(&["serve"]);
+    check_in_use(&other.addr);
+    other.signal(Signal::TERM);
+    assert_eq!(other.end(), Some(0));
+}
+
+fn check_in_use(addr: &str) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_stentor"))
+        .args(["serve", "--listen", addr, "--admin", "127.0.0.1:0"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let expect = format!(
+        "error: --listen {addr}: address in use; choose another with --listen or stop the other process\n"
+    );
+    assert!(said.ends_with(&expect), "{said}");
+}
+
+#[test]
+fn the_client_library_is_served() {
+    let library = include_str!("../../../../clients/js/dist/stentor.js");
+    for command in ["serve", "demo"] {
+        let server = start(&[command]);
+        let mut stream = TcpStream::connect(&server.addr).unwrap();
+        stream.write_all(b"GET /stentor.js HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        assert!(head.contains("\r\nContent-Type: text/javascript; charset=utf-8\r\n"), "{head}");
+        assert_eq!(body, library);
+    }
+}

@@ -1,0 +1,332 @@
+//! The shape of the code: which crates and modules may use which, and how long a file may be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The longest file, in lines, without its tests.
+const LINES_MAX: usize = 600;
+
+/// The crates that each crate may use, besides itself. The lab and the binary may use what is said in ARCHITECTURE.md.
+const CRATES: [(&str, &[&str]); 10] = [
+    ("json", &[]),
+    ("auth", &[]),
+    ("delta", &["json"]),
+    ("driver", &[]),
+    ("wire", &["json"]),
+    ("hub", &["json", "delta"]),
+    ("edge", &["json", "wire", "hub", "driver"]),
+    ("control", &["json", "auth", "delta", "hub", "edge"]),
+    ("cluster-settings", &[]),
+    ("cluster", &["cluster-settings", "json", "wire", "hub", "edge"]),
+];
+
+/// Crates whose modules are checked for cycles.
+const ACYCLIC: [&str; 11] = [
+    "json",
+    "auth",
+    "delta",
+    "wire",
+    "hub",
+    "driver",
+    "edge",
+    "control",
+    "cluster-settings",
+    "cluster",
+    "stentor",
+];
+
+/// Loops of Rust tests that look again after a while, because nothing tells when: the file, and what for. At most
+/// [`RETRIES_MAX`]; a test that waits for its own timing instead fails on a busy machine.
+const RETRIES: [(&str, &str); 4] = [
+    ("cluster/tests/contract/main.rs", "engines end interest, entries and histories without a word"),
+    ("control/tests/control/feeds.rs", "the interval of an upstream is only there to be scraped"),
+    ("edge/tests/harness/mod.rs", "cores publish metrics at the end of a turn, without a word"),
+    ("stentor/tests/process/mod.rs", "the metrics of a process are only there to be scraped"),
+];
+const RETRIES_MAX: usize = 4;
+
+/// Other places of Rust tests that let time pass: the file, and who is slow there.
+const SLOW: [(&str, &str); 10] = [
+    ("cluster/tests/contract/messages.rs", "a node that doesn't read its events"),
+    ("cluster/tests/contract/nats_server.rs", "a nats-server that starts"),
+    ("cluster/tests/contract/proxy.rs", "a slow network"),
+    ("cluster/tests/contract/redis_server.rs", "a redis-server that starts"),
+    ("control/tests/control/feeds.rs", "an upstream that answers late"),
+    ("control/tests/control/feeds.rs", "an upstream that sends byte by byte"),
+    ("edge/tests/idle.rs", "a server that rests, whose processor time is measured"),
+    ("lab/tests/server/mod.rs", "a server that stalls, which the lab has to notice"),
+    ("stentor/tests/slow/fair_fetches.rs", "an API"),
+    ("stentor/tests/stentor/serve.rs", "a process that releases the address late"),
+];
+
+fn source(krate: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(krate).join("src")
+}
+
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The code of a file without comments and without its tests.
+fn code(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
+    let lines = text.lines().map(|line| line.split("//").next().unwrap());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The modules of a crate with their code, by path: `core::send`. The crate itself is the empty path.
+fn modules(krate: &str) -> BTreeMap<String, String> {
+    let (root, mut found) = (source(krate), Vec::new());
+    files(&root, &mut found);
+    let is_test = |path: &PathBuf| path.strip_prefix(&root).unwrap().iter().any(|part| part == "tests");
+    found.retain(|path| !is_test(path) && !path.ends_with("tests.rs"));
+    let named = found.iter().map(|path| {
+        let relative = path.strip_prefix(&root).unwrap().with_extension("");
+        let mut parts: Vec<_> = relative.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+        if matches!(parts.last().map(String::as_str), Some("mod" | "lib" | "main")) {
+            parts.pop();
+        }
+        (parts.join("::"), code(path))
+    });
+    named.collect()
+}
+
+/// The longest prefix of `path` that names a module.
+fn module_of(path: &[&str], all: &BTreeMap<String, String>) -> Option<String> {
+    (1..=path.len()).rev().map(|len| path[..len].join("::")).find(|name| all.contains_key(name))
+}
+
+/// The absolute path that starts with `crate`, `self` or `super` in `module`.
+fn absolute<'a>(module: &'a str, path: &[&'a str]) -> Option<Vec<&'a str>> {
+    let mut base: Vec<&str> = module.split("::").filter(|part| !part.is_empty()).collect();
+    let mut rest = path;
+    match *rest.first()? {
+        "crate" => base.clear(),
+        "self" => {}
+        "super" => {
+            while rest.get(1) == Some(&"super") {
+                base.pop();
+                rest = &rest[1..];
+            }
+            base.pop();
+        }
+        _ => return None,
+    }
+    base.extend(&rest[1..]);
+    Some(base)
+}
+
+/// The modules that a module names, by `use` or by path.
+fn uses(module: &str, code: &str, all: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    for start in ["crate::", "super::", "self::"] {
+        for (at, _) in code.match_indices(start) {
+            if code[..at].ends_with(is_name) {
+                continue;
+            }
+            let rest = &code[at..];
+            let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+            let path = rest[..end].trim_end_matches(':');
+            let mut paths = vec![path.to_owned()];
+            // A group: each of its names.
+            if let Some(group) = rest[end..].strip_prefix('{').and_then(|group| group.split(';').next()) {
+                let names = group.split([',', '{', '}']).map(str::trim).filter(|name| !name.is_empty());
+                paths.extend(names.map(|name| format!("{path}::{name}")));
+            }
+            for path in &paths {
+                let parts: Vec<&str> = path.split("::").filter(|part| !part.is_empty()).collect();
+                let target = absolute(module, &parts).and_then(|path| module_of(&path, all));
+                found.extend(target.filter(|target| target != module));
+            }
+        }
+    }
+    found
+}
+
+/// A cycle among modules with the same parent, if there is one.
+fn cycle(graph: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
+    for start in graph.keys() {
+        let (mut path, mut seen) = (vec![start.clone()], BTreeSet::new());
+        if visit(graph, start, &mut path, &mut seen) {
+            return Some(path);
+        }
+    }
+    None
+}
+
+/// Continues `path` until it is back at `start`.
+fn visit(
+    graph: &BTreeMap<String, BTreeSet<String>>,
+    start: &String,
+    path: &mut Vec<String>,
+    seen: &mut BTreeSet<String>,
+) -> bool {
+    let last = path.last().cloned().unwrap_or_default();
+    for next in graph.get(&last).into_iter().flatten() {
+        if next == start {
+            path.push(next.clone());
+            return true;
+        }
+        if seen.insert(next.clone()) {
+            path.push(next.clone());
+            if visit(graph, start, path, seen) {
+                return true;
+            }
+            path.pop();
+        }
+    }
+    false
+}
+
+#[test]
+fn modules_with_the_same_parent_use_each_other_in_one_direction() {
+    for krate in ACYCLIC {
+        let all = modules(krate);
+        let edges: BTreeMap<&String, BTreeSet<String>> =
+            all.iter().map(|(module, code)| (module, uses(module, code, &all))).collect();
+        let parent = |module: &str| module.rsplit_once("::").map_or("", |(parent, _)| parent).to_owned();
+        let parents: BTreeSet<String> = all.keys().map(|module| parent(module)).collect();
+        for above in parents {
+            let children: Vec<&String> =
+                all.keys().filter(|module| !module.is_empty() && parent(module) == above).collect();
+            let child_of = |module: &str| {
+                children.iter().find(|child| module == **child || module.starts_with(&format!("{child}::")))
+            };
+            let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+            for (module, targets) in &edges {
+                let Some(from) = child_of(module) else { continue };
+                let others = targets.iter().filter_map(|target| child_of(target)).filter(|to| *to != from);
+                graph.entry((*from).clone()).or_default().extend(others.map(|to| (*to).clone()));
+            }
+            let found = cycle(&graph);
+            assert_eq!(found, None, "crates/{krate}: modules under {above:?} use each other in a cycle");
+        }
+    }
+}
+
+#[test]
+fn crates_use_only_those_below_them() {
+    for (krate, allowed) in CRATES {
+        let manifest = source(krate).join("../Cargo.toml");
+        let text = fs::read_to_string(manifest).unwrap();
+        let dependencies = text.split("[dependencies]").nth(1).unwrap_or_default();
+        let dependencies = dependencies.split("\n[").next().unwrap();
+        let used = dependencies.lines().filter_map(|line| line.strip_prefix("stentor-"));
+        for used in used.map(|line| line.split(['.', ' ', '=']).next().unwrap()) {
+            assert!(allowed.contains(&used), "crates/{krate} may not use crates/{used}");
+        }
+    }
+}
+
+#[test]
+fn protocols_name_neither_the_core_nor_the_driver_nor_the_hub() {
+    let protocols = modules("edge").into_iter().filter(|(module, _)| module.starts_with("protocols"));
+    for (module, code) in protocols {
+        for name in ["stentor_driver", "stentor_hub", "crate::core", "Hub<"] {
+            assert!(!code.contains(name), "crates/edge: {module} names {name}");
+        }
+    }
+}
+
+#[test]
+fn files_are_short() {
+    for krate in ACYCLIC.into_iter().chain(["lab"]) {
+        for (module, code) in modules(krate) {
+            let lines = code.lines().count();
+            assert!(lines <= LINES_MAX, "crates/{krate}: {module} has {lines} lines; it needs a boundary");
+        }
+    }
+}
+
+/// The public part of a module's code: items, fields, variants and signatures.
+fn public(code: &str) -> String {
+    let (mut found, mut lines) = (String::new(), code.lines());
+    while let Some(line) = lines.next() {
+        let item = line.trim_start();
+        if !item.starts_with("pub ") || item.starts_with("pub use") {
+            continue;
+        }
+        // Neither an initial value nor a private field is part of the type.
+        let visible = item.split(" = ").next().unwrap().split("(pub(crate)").next();
+        found.push_str(visible.unwrap());
+        found.push('\n');
+        let is_open = |kind: &str| item.starts_with(kind) && line.ends_with('{');
+        let indent = line.len() - item.len();
+        let mut rest = lines.clone().take_while(|line| !line.starts_with(&format!("{:indent$}}}", "")));
+        if is_open("pub enum") || is_open("pub trait") {
+            found.extend(rest.map(|line| format!("{line}\n")));
+        } else if item.contains("fn ") && !line.ends_with(['{', ';', '}', ',']) {
+            let end = rest.position(|line| line.ends_with(['{', ';'])).map_or(0, |at| at + 1);
+            found.extend(lines.clone().take(end).map(|line| format!("{line}\n")));
+        }
+    }
+    found
+}
+
+#[test]
+fn public_items_of_edge_name_only_documented_types_of_other_crates() {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let names = |text: &str| -> BTreeSet<String> {
+        let names = text.split(|c| !is_name(c)).filter(|name| name.starts_with(char::is_uppercase));
+        names.map(str::to_owned).collect()
+    };
+    let mut found = BTreeSet::new();
+    for code in modules("edge").values() {
+        let public = public(code);
+        for krate in ["hub", "wire", "driver"] {
+            let path = format!("stentor_{krate}::");
+            for import in code.split(&format!("\nuse {path}")).skip(1) {
+                let imported = names(import.split(';').next().unwrap());
+                let used = names(&public).into_iter().filter(|name| imported.contains(name));
+                found.extend(used.map(|name| format!("{krate} {name}")));
+            }
+            let named = public.split(&path).skip(1).filter_map(|rest| rest.split(|c| !is_name(c)).next());
+            found.extend(named.map(|name| format!("{krate} {name}")));
+        }
+    }
+    let text = fs::read_to_string(source("edge").join("lib.rs")).unwrap();
+    let rows = text.lines().filter_map(|line| line.strip_prefix("//! | `"));
+    let documented = rows.flat_map(|row| {
+        let (krate, types) = row.split_once("` | ").unwrap();
+        let types = types.split(" | ").next().unwrap().split('`').skip(1).step_by(2);
+        types.map(|name| format!("{krate} {name}")).collect::<Vec<_>>()
+    });
+    assert_eq!(found, documented.collect(), "the table in crates/edge/src/lib.rs is out of date");
+}
+
+#[test]
+fn tests_wait_for_events_and_not_for_time() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
+    let mut found = Vec::new();
+    files(&crates, &mut found);
+    let mut sleeps = Vec::new();
+    for path in found {
+        let name = path.strip_prefix(&crates).unwrap().to_str().unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let tests = match name.split_once("/src/") {
+            Some((_, inside)) if !inside.contains("tests") => {
+                text.split_once("\nmod tests {").map(|(_, tests)| tests)
+            }
+            _ if name.contains("/examples/") || name.ends_with("structure.rs") => None,
+            _ => Some(&*text),
+        };
+        let lines = tests.unwrap_or_default().lines().map(|line| line.split("//").next().unwrap());
+        let count = lines.filter(|line| line.contains("::sleep(") || line.contains(" sleep(")).count();
+        sleeps.extend(vec![name.to_owned(); count]);
+    }
+    let mut listed: Vec<_> = RETRIES.iter().chain(&SLOW).map(|(file, _)| (*file).to_owned()).collect();
+    sleeps.sort();
+    listed.sort();
+    assert_eq!(sleeps, listed, "wait for an event: CONTRIBUTING.md, Rules");
+    assert!(RETRIES.len() <= RETRIES_MAX);
+}
