@@ -38,21 +38,19 @@ const ACYCLIC: [&str; 11] = [
 
 /// Loops of Rust tests that look again after a while, because nothing tells when: the file, and what for. At most
 /// [`RETRIES_MAX`]; a test that waits for its own timing instead fails on a busy machine.
-const RETRIES: [(&str, &str); 4] = [
+const RETRIES: [(&str, &str); 3] = [
     ("cluster/tests/contract/main.rs", "engines end interest, entries and histories without a word"),
-    ("control/tests/control/feeds.rs", "the interval of an upstream is only there to be scraped"),
     ("edge/tests/harness/mod.rs", "cores publish metrics at the end of a turn, without a word"),
     ("stentor/tests/process/mod.rs", "the metrics of a process are only there to be scraped"),
 ];
-const RETRIES_MAX: usize = 4;
+const RETRIES_MAX: usize = 3;
 
 /// Other places of Rust tests that let time pass: the file, and who is slow there.
-const SLOW: [(&str, &str); 10] = [
+const SLOW: [(&str, &str); 9] = [
     ("cluster/tests/contract/messages.rs", "a node that doesn't read its events"),
     ("cluster/tests/contract/nats_server.rs", "a nats-server that starts"),
     ("cluster/tests/contract/proxy.rs", "a slow network"),
     ("cluster/tests/contract/redis_server.rs", "a redis-server that starts"),
-    ("control/tests/control/feeds.rs", "an upstream that answers late"),
     ("control/tests/control/feeds.rs", "an upstream that sends byte by byte"),
     ("edge/tests/idle.rs", "a server that rests, whose processor time is measured"),
     ("lab/tests/server/mod.rs", "a server that stalls, which the lab has to notice"),
