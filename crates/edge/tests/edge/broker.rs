@@ -7,7 +7,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use stentor_edge::{
     Broadcast, Broker, Busy, ClientEvent, Command, CommandError, Concerned, Denial, Done, EventReply,
@@ -518,7 +518,7 @@ fn the_answer_to_a_join_is_a_position_in_the_rooms_history() {
     on_one_and_three(|cores| {
         let recorder = Arc::new(Recorder { orders_history: true.into(), ..Recorder::default() });
         let events = Arc::new(LastEvent::default());
-        let server = Server::simulated(cores, |options| {
+        let server = Server::start(cores, |options| {
             with_recorder(options, recorder.clone());
             options.events = Some(events.clone());
         });

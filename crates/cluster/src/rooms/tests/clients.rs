@@ -106,7 +106,7 @@ impl Cluster {
             is_up: true,
             random: fastrand::Rng::with_seed(seed),
         };
-        if seed % 2 == 0 {
+        if seed.is_multiple_of(2) {
             cluster.bus.begin_rooms_when_read();
         }
         for id in 1..=NODES as u64 {
@@ -212,7 +212,7 @@ impl Cluster {
         let payload = Bytes::from(format!("m{}", self.published));
         let node = &mut self.nodes[index];
         // With or without somebody who waits for the engine.
-        let publisher = (self.published % 2 == 0).then_some(());
+        let publisher = self.published.is_multiple_of(2).then_some(());
         let _ = node.rooms.handle_publish(self.now, &room(i), payload, publisher, None);
         self.collect(index);
     }
