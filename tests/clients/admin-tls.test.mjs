@@ -3,19 +3,17 @@
 import assert from 'node:assert/strict';
 import { execFile, execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import https from 'node:https';
 import net from 'node:net';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test, { after } from 'node:test';
 import tls from 'node:tls';
 import { promisify } from 'node:util';
 import { now } from './admin.mjs';
-import { run, serve, until, within } from './harness.mjs';
+import { run, serve, temporary, until, within } from './harness.mjs';
 
-const folder = mkdtempSync(path.join(tmpdir(), 'stentor-admin-tls-'));
-after(() => rmSync(folder, { recursive: true, force: true }));
+const folder = temporary({ after });
 const [key, certificate] = [path.join(folder, 'key.pem'), path.join(folder, 'certificate.pem')];
 
 /** Writes a new certificate to the same files. */

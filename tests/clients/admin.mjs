@@ -11,6 +11,19 @@ export async function admin(server, path, body) {
   return answer;
 }
 
+/** Publishes messages with one request, in order. */
+export async function publish(server, ...messages) {
+  const body = messages.map((message) => JSON.stringify(message)).join('\n');
+  const response = await fetch(`${server.admin}/api/v1/publish`, { method: 'POST', headers: { 'Content-Type': 'application/x-ndjson' }, body });
+  assert.deepEqual(await response.json(), { published: messages.length });
+}
+
+/** Pushes a document. */
+export async function push(server, key, document) {
+  const request = { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(document) };
+  assert.equal((await fetch(`${server.admin}/api/v1/feeds/${key}`, request)).status, 200);
+}
+
 /** The samples of a metric by their labels, without the braces. */
 export async function samples(server, name) {
   const text = await (await fetch(`${server.admin}/metrics`)).text();

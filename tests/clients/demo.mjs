@@ -2,11 +2,10 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { launch } from './browsers.mjs';
-import { binary, modules, PATIENCE_MS } from './harness.mjs';
+import { PATIENCE_MS, binary, modules, temporary } from './harness.mjs';
 
 /** A folder with the client libraries that the page uses. */
 export const libraries = modules;
@@ -60,8 +59,7 @@ export async function inRoom(page, client) {
 
 /** The demo's page shows live matches by every transport, and the documents that are replayed. */
 export async function showsMatches(t, browser) {
-  const versions = mkdtempSync(path.join(tmpdir(), 'stentor-'));
-  t.after(() => rmSync(versions, { recursive: true }));
+  const versions = temporary(t);
   const matches = (n) => ({ matches: Array.from({ length: 30 }, (_, i) => ({ team1: `Home ${i}`, team2: `Away ${i}`, date: '2026-06-11', score: { ft: [i === 7 ? n : 0, 1] } })) });
   // More than are replayed before the test ends, so that the page sees one change, however late it is there.
   for (let n = 1; n <= 400; n++) writeFileSync(path.join(versions, `${String(n).padStart(3, '0')}.json`), JSON.stringify(matches(n)));

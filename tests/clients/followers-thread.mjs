@@ -1,7 +1,7 @@
 // A thread with some of a test's followers: runs them to their end, and tells what became of each.
 import { isDeepStrictEqual } from 'node:util';
 import { parentPort, workerData } from 'node:worker_threads';
-import { setTimeout as after } from 'node:timers/promises';
+import { setTimeout as passed } from 'node:timers/promises';
 import { Follower } from './followers.mjs';
 import { within } from './harness.mjs';
 
@@ -15,7 +15,7 @@ const followers = clients.map((client) => new Follower(url, client, versions, se
 const failures = [];
 await Promise.all(followers.map(async (follower) => {
   // Not all at once.
-  await after(begin_ms * Math.random());
+  await passed(begin_ms * Math.random());
   await within(follower.run(), 'the last version', ENDED_WITHIN_MS).catch((error) => failures.push(`${follower.protocol}: ${error.stack}`));
 }));
 const ends = followers.map(({ protocol, kept, cuts, resumed }) => ({

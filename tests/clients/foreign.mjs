@@ -1,12 +1,11 @@
 // Runs the clients of other languages: foreign/README.md has their commands and reports.
 import { spawn } from 'node:child_process';
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { fileURLToPath } from 'node:url';
-import { PATIENCE_MS } from './harness.mjs';
+import { root, within } from './harness.mjs';
 
-const here = path.dirname(fileURLToPath(import.meta.url));
+const here = path.join(root, 'tests/clients');
 const at = (...parts) => path.join(here, ...parts);
 
 const java = (project, name) => {
@@ -52,16 +51,15 @@ export function startClient(t, name, ...args) {
   let rest = '';
   let reports = [];
   // Several may wait for reports of different types.
-  const waiting = new Set();
-  const wake = () => waiting.forEach((resolve) => resolve());
+  const changes = new EventEmitter().setMaxListeners(0);
   child.stderr.on('data', (chunk) => (stderr = (stderr + chunk).slice(-20_000)));
   child.stdout.setEncoding('utf8').on('data', (chunk) => {
     const lines = (rest + chunk).split('\n');
     rest = lines.pop();
     reports.push(...lines.map((line) => JSON.parse(line)));
-    wake();
+    changes.emit('change');
   });
-  child.on('close', () => { ended = true; wake(); });
+  child.on('close', () => { ended = true; changes.emit('change'); });
   child.on('error', (error) => { stderr += error.message; });
   child.stdin.on('error', () => {});
   t.after(async () => {
@@ -72,22 +70,17 @@ export function startClient(t, name, ...args) {
   const matches = (report, wanted) => Object.entries(wanted).every(([key, value]) => (typeof value === 'function' ? value(report[key]) : report[key] === value));
   return {
     send: (message) => child.stdin.write(`${JSON.stringify(message)}\n`),
-    async next(wanted, time_ms = PATIENCE_MS) {
-      for (const end = Date.now() + time_ms; ;) {
-        const index = reports.findIndex((report) => matches(report, wanted));
-        if (index >= 0) return reports.splice(index, 1)[0];
-        const left_ms = end - Date.now();
-        if (ended || left_ms <= 0) {
-          const had = JSON.stringify(reports).slice(-2_000);
-          const problem = ended ? 'the client ended' : `not within ${time_ms} ms`;
-          throw new Error(`no report ${JSON.stringify(wanted)}: ${problem}; reports: ${had}; standard error: ${stderr.slice(-4_000)}`);
+    next(wanted) {
+      const taken = async () => {
+        for (;;) {
+          const index = reports.findIndex((report) => matches(report, wanted));
+          if (index >= 0) return reports.splice(index, 1)[0];
+          if (ended) throw new Error(`the client ended: ${awaited()}`);
+          await once(changes, 'change');
         }
-        await new Promise((resolve) => {
-          const timer = setTimeout(() => go(), left_ms);
-          const go = () => { clearTimeout(timer); waiting.delete(go); resolve(); };
-          waiting.add(go);
-        });
-      }
+      };
+      const awaited = () => `a report ${JSON.stringify(wanted)}; reports: ${JSON.stringify(reports).slice(-2_000)}; standard error: ${stderr.slice(-4_000)}`;
+      return within(taken(), awaited);
     },
     /** Drops the reports of a type that nobody has taken. */
     forget: (type) => { reports = reports.filter((report) => report.type !== type); },

@@ -38,6 +38,13 @@ export function until(what, holds) {
   return within(look(), what).finally(() => { isOver = true; });
 }
 
+/** A folder that ends with the test, or with the file's tests for `temporary({ after })`. */
+export function temporary(t) {
+  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
 /** Runs `stentor` to its end: { code, stdout, stderr }. */
 export async function run(...args) {
   const child = spawn(binary, args, { stdio: ['ignore', 'pipe', 'pipe'] });
@@ -51,14 +58,13 @@ export async function run(...args) {
 
 /** Starts `stentor serve` on free ports and waits for its line; ends it with the test. `command` runs it otherwise. */
 export async function serve(t, { args = [], config, listen = '127.0.0.1:0', admin: adminAt = '127.0.0.1:0', command: [command, ...before] = [binary], timeout_ms } = {}) {
-  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-'));
+  const folder = temporary(t);
   const all = [...before, 'serve', '--listen', listen, '--admin', adminAt, '--log', 'json', ...args];
   const configFile = path.join(folder, 'stentor.toml');
   if (config) {
     writeFileSync(configFile, config);
     all.push('--config', configFile);
   }
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
   const { child, closed, log, address } = await start(t, command, all, timeout_ms);
   const { admin } = await logged({ log }, (line) => line.admin, 'its admin address');
   return { http: address, ws: address.replace('http', 'ws'), admin: `http://${admin}`, child, closed, log, configFile };

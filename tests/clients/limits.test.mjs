@@ -39,26 +39,6 @@ test('connections of an address: a flood is refused, and others are served at on
   await until('the address is served', async () => (await request(`${at}/healthz`, { from: '127.0.0.3' }).catch(() => ({}))).status === 200);
 });
 
-test('messages of a session: a flood is answered with errors, and others are served', async (t) => {
-  const server = await serve(t, { args: ['--cores', '1'], config: '[session_limits]\nmessages_per_second = 100\npublications_per_second = 20\n[rooms]\npublish = true\n' });
-  const [good, bad] = [await websocket(t, server.ws), await websocket(t, server.ws)];
-  const codes = {};
-  bad.on('message', (text) => { const { type, code } = JSON.parse(text); codes[code ?? type] = (codes[code ?? type] ?? 0) + 1; });
-  let isServed = false;
-  const flood = (async () => {
-    while (!isServed) {
-      for (let n = 0; n < 300; n++) bad.send(JSON.stringify({ type: n % 2 ? 'publish' : 'ping', id: n, room: 'r', data: n }));
-      bad.ping();
-      await event(bad, 'pong');
-    }
-  })();
-  await untilMetric(server, 'messages_limited_total', (value) => value > 5_000);
-  await answers(good);
-  isServed = true;
-  await flood;
-  assert.ok(codes.too_many_requests > 5_000 && codes.ok >= 100, JSON.stringify(codes));
-});
-
 test('socket.io-client: errors in acknowledgements, and no new session above the limit', async (t) => {
   const server = await serve(t, { config: `
 [address_limits]
@@ -88,14 +68,6 @@ ack = true
   await within(new Promise((resolve) => third.once('connect_error', resolve)), 'the refusal');
   assert.equal((await request(`${server.http}/socket.io/?EIO=4&transport=polling`)).status, 429);
   await untilMetric(server, 'sessions_limited_total', (value) => value >= 2);
-});
-
-test('a session that sends too much is closed with 4506', async (t) => {
-  const server = await serve(t, { config: '[session_limits]\nbytes_per_second = "10kB"\npolicy = "close"\n' });
-  const socket = await websocket(t, server.ws);
-  for (let n = 0; n < 20; n++) socket.send(JSON.stringify({ type: 'ping', x: 'x'.repeat(1_000) }));
-  const [code] = await event(socket, 'close', PATIENCE_MS);
-  assert.equal(code, 4506);
 });
 
 const hasIpv6 = await new Promise((resolve) => { const probe = net.createServer().once('error', () => resolve(false)).listen(0, '::1', () => probe.close(() => resolve(true))); });

@@ -8,6 +8,7 @@ import { io as io4 } from 'socket.io-client';
 import io2 from 'socket.io-client-2';
 import io3 from 'socket.io-client-3';
 import WebSocket from 'ws';
+import { publish } from './admin.mjs';
 import { event, feedsFrom, inbox, introduced, run, serve, upstream, within } from './harness.mjs';
 
 const versions = { 4.8: io4, 3.1: io3, 2.5: io2 };
@@ -76,15 +77,6 @@ async function plain(t, server, subscription) {
   socket.send(JSON.stringify({ id: 1, type: 'subscribe', ...subscription }));
   await messages.until((message) => message.type === 'ok');
   return messages;
-}
-
-async function publish(server, ...publications) {
-  const answer = await fetch(`${server.admin}/api/v1/publish`, {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/x-ndjson' },
-    body: publications.map((one) => JSON.stringify(one)).join('\n'),
-  });
-  assert.deepEqual(await answer.json(), { published: publications.length });
 }
 
 test('a publication reaches every member of a room, on every protocol, in order', async (t) => {

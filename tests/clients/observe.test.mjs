@@ -7,7 +7,7 @@ import test from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { io } from 'socket.io-client';
 import WebSocket from 'ws';
-import { admin, issuer, samples, token } from './admin.mjs';
+import { admin, issuer, push, samples, token } from './admin.mjs';
 import { event, logged, serve, statusOf, until } from './harness.mjs';
 
 /** Waits until `read` gives what is expected. */
@@ -26,7 +26,7 @@ test('sessions are counted by protocol while they last', async (t) => {
   const counts = (own = {}) => Object.fromEntries(['websocket', 'primus', 'engineio', 'socketio', 'sockjs', 'sse']
     .map((name) => [`protocol="${name}"`, own[name] ?? 0]));
   await untilEqual(read, counts());
-  assert.equal((await fetch(`${server.admin}/api/v1/feeds/game`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: '1' })).status, 200);
+  await push(server, 'game', 1);
   const sockets = [await plain(t, server), await plain(t, server)];
   const polling = io(server.http, { forceNew: true, transports: ['polling'] });
   t.after(() => polling.close());
@@ -111,7 +111,7 @@ to = "anyone"
   assert.deepEqual(await line('/sockjs/000/*/xhr'), { ...common, method: 'POST', path: '/sockjs/000/*/xhr', status: 200 });
 
   // A stream that waits, and one that is cut off.
-  assert.equal((await fetch(`${server.admin}/api/v1/feeds/game`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: '1' })).status, 200);
+  await push(server, 'game', 1);
   const stream = http.get(`${server.http}/sse/game?secret-4`, { headers });
   const [response] = await once(stream, 'response');
   await once(response, 'data');

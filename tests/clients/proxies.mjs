@@ -6,9 +6,9 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, unlinkSync, w
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { root, until } from './harness.mjs';
 
-export const deploy = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../docs/deploy');
+export const deploy = path.join(root, 'docs/deploy');
 
 // Debian puts them where only root's PATH leads.
 const program = (name) => [...(process.env.PATH ?? '').split(':'), '/usr/sbin', '/usr/local/sbin'].map((folder) => path.join(folder, name)).find(existsSync);
@@ -88,14 +88,13 @@ async function start(t, name, args, folder, ports) {
   });
   for (const port of ports) {
     // Neither says when it is ready.
-    for (let tries = 0; ; tries++) {
-      if (ended || tries > 500) throw new Error(`${name} doesn't start:\n${said}`);
+    await until(() => `${name} listens:\n${said}`, async () => {
+      assert.ok(!ended, `${name} doesn't start:\n${said}`);
       const socket = net.connect(port, '127.0.0.1');
       const connected = await new Promise((resolve) => { socket.once('connect', () => resolve(true)); socket.once('error', () => resolve(false)); });
       socket.destroy();
-      if (connected) break;
-      await new Promise((resolve) => setTimeout(resolve, 20));
-    }
+      return connected;
+    });
   }
   const [plain, tls] = ports;
   return { http: `http://127.0.0.1:${plain}`, ws: `ws://127.0.0.1:${plain}`, https: `https://localhost:${tls}`, wss: `wss://localhost:${tls}`, said: () => said };

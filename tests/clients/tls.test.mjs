@@ -2,10 +2,9 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import http from 'node:http';
 import https from 'node:https';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test, { after } from 'node:test';
 import tls from 'node:tls';
@@ -15,11 +14,10 @@ import { io } from 'socket.io-client';
 import SockJS from 'sockjs-client';
 import WebSocket from 'ws';
 import { now } from './admin.mjs';
-import { feedsFrom, queue, serve, upstream, within } from './harness.mjs';
+import { feedsFrom, queue, serve, temporary, upstream, within } from './harness.mjs';
 import { Primus } from './primus.mjs';
 
-const folder = mkdtempSync(path.join(tmpdir(), 'stentor-tls-'));
-after(() => rmSync(folder, { recursive: true, force: true }));
+const folder = temporary({ after });
 
 /** Makes a certificate: the lines of the configuration, and its text. */
 function certificate(name) {

@@ -10,7 +10,8 @@ import { io as io4 } from 'socket.io-client';
 import io2 from 'socket.io-client-2';
 import SockJS from 'sockjs-client';
 import WebSocket from 'ws';
-import { event, feedsFrom, introduced, within } from './harness.mjs';
+import { publish as messages } from './admin.mjs';
+import { event, feedsFrom, introduced, until, within } from './harness.mjs';
 import { Primus } from './primus.mjs';
 
 const PUBLISHED = 120;
@@ -294,18 +295,13 @@ export async function exercise(t, { server, api, at, room, way, idle_ms = 0, nod
   // The test's failure is told below.
   for (const feed of feeds) feed.catch(() => {});
   await passed(idle_ms);
-  const send = (all) => fetch(`${server.admin}/api/v1/publish`, {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/x-ndjson' },
-    body: all.map((data) => JSON.stringify({ room, event: 'tick', data })).join('\n'),
-  });
+  const send = (all) => messages(server, ...all.map((data) => ({ room, event: 'tick', data })));
   if (nodes) await introduced(() => send([{ room, n: -1 }]), members.filter(Boolean).map(({ member }) => member.met));
 
   const publish = async () => {
     for (let n = 0; n < PUBLISHED; n += 3) {
       const batch = [n, n + 1, n + 2].map((one) => ({ room, n: one, last: one === PUBLISHED - 1, filler: 'x'.repeat(one % 10 === 0 ? 6_000 : 10) }));
-      const answer = await send(batch);
-      assert.deepEqual(await answer.json(), { published: 3 });
+      await send(batch);
       api.documents.set(room, { n: Math.min(n / 3, VERSIONS) });
       // Polls come and go meanwhile.
       await passed(10);
@@ -327,8 +323,7 @@ export async function exercise(t, { server, api, at, room, way, idle_ms = 0, nod
     if (!expected) continue;
     const used = typeof transport === 'function' ? transport : () => transport;
     // All may have been heard before an upgrade is done.
-    for (const end = Date.now() + TIME_MS; used() !== expected && Date.now() < end;) await passed(20);
-    assert.equal(used(), expected, name);
+    await until(() => `${name} uses ${expected}, not ${used()}`, () => used() === expected);
   }
   await within(Promise.all(feeds), 'the last version of the feed', TIME_MS);
 }

@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import test from 'node:test';
 import WebSocket from 'ws';
+import { publish } from './admin.mjs';
 import { feedsFrom, inbox, introduced, run, serve, upstream, within } from './harness.mjs';
 
 async function connect(url, options) {
@@ -137,13 +138,7 @@ test('many publications in one request, in order', async (t) => {
   socket.send(JSON.stringify({ id: 1, type: 'subscribe', room: 'r' }));
   await messages.until((m) => m.type === 'ok');
   await introduced(() => run('publish', '--admin', server.admin, '--room', 'r', '"ready"'), [messages.until((m) => m.data === 'ready')]);
-  const lines = Array.from({ length: 2_000 }, (_, n) => JSON.stringify({ room: 'r', data: n })).join('\n');
-  const answer = await fetch(`${server.admin}/api/v1/publish`, {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/x-ndjson' },
-    body: lines,
-  });
-  assert.deepEqual(await answer.json(), { published: 2_000 });
+  await publish(server, ...Array.from({ length: 2_000 }, (_, data) => ({ room: 'r', data })));
   assert.equal((await messages.until((m) => m.data !== 'ready')).data, 0);
   for (let n = 1; n < 2_000; n++) assert.equal((await messages.json()).data, n);
   const metrics = await (await fetch(`${server.admin}/metrics`)).text();

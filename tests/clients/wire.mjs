@@ -8,10 +8,10 @@ import { within } from './harness.mjs';
 /** What separates packets in a polling body of Engine.IO 4. */
 export const SEPARATOR = '\x1e';
 
-/** One HTTP request on a connection of its own: { status, headers, bytes, body }; `body` is `bytes` as text. `left` is called when it has been sent. */
-export function request(url, { method = 'GET', headers = {}, body, signal, agent = false, left = () => {} } = {}) {
+/** One HTTP request on a connection of its own: { status, headers, bytes, body }; `body` is `bytes` as text. */
+export function request(url, { method = 'GET', headers = {}, body } = {}) {
   const sent = new Promise((resolve, reject) => {
-    const outgoing = http.request(url, { method, headers, signal, agent }, (response) => {
+    const outgoing = http.request(url, { method, headers, agent: false }, (response) => {
       const chunks = [];
       response.on('data', (chunk) => chunks.push(chunk));
       response.on('error', reject);
@@ -21,7 +21,7 @@ export function request(url, { method = 'GET', headers = {}, body, signal, agent
       });
     });
     outgoing.on('upgrade', () => reject(new Error('the request was upgraded')));
-    outgoing.on('error', reject).on('finish', left);
+    outgoing.on('error', reject);
     outgoing.end(body);
   });
   // A test that doesn't look at this answer any more mustn't end the process by its failure.
@@ -65,17 +65,7 @@ export class Polling {
     return polling;
   }
 
-  get(options) { return request(this.url, options); }
-
-  /** A poll that waits at the server: its answer comes as `{ answer }`. Of a server with one core, which reads it before the second request. */
-  async waiting(options) {
-    const answer = await new Promise((resolve) => { const poll = this.get({ ...options, left: () => resolve({ answer: poll }) }); });
-    await this.settled();
-    return answer;
-  }
-
-  /** Resolves when a server with one core has read what was sent, and what was ended, before. */
-  settled() { return request(new URL('/nowhere', this.url)); }
+  get() { return request(this.url); }
 
   post(body, headers = { 'Content-Type': 'text/plain;charset=UTF-8' }) { return request(this.url, { method: 'POST', headers, body }); }
 
@@ -119,12 +109,6 @@ export class Peer {
   }
 
   send(...messages) { for (const message of messages) this.socket.send(message); }
-
-  /** Resolves once the server has read all that was sent so far: when a WebSocket ping has come back. */
-  settled() {
-    this.socket.ping();
-    return within(new Promise((resolve) => this.socket.once('pong', resolve)), 'a pong');
-  }
 
   /** Resolves once the next ping of Engine.IO has been answered. */
   pinged() { return within(new Promise((resolve) => this.socket.once('pinged', resolve)), 'a ping'); }

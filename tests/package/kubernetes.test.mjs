@@ -2,12 +2,11 @@
 // with which Stentor runs.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { binary, serve, statusOf } from '../clients/harness.mjs';
+import { binary, serve, statusOf, temporary } from '../clients/harness.mjs';
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const manifests = path.resolve(here, '../../docs/deploy/kubernetes');
@@ -43,8 +42,7 @@ test('the manifests fit the schemas of Kubernetes 1.30 and 1.37, and a typing er
     const { status, stdout, stderr } = validate(version, ...files);
     assert.equal(status, 0, stdout + stderr);
   }
-  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-'));
-  t.after(() => rmSync(folder, { recursive: true }));
+  const folder = temporary(t);
   const wrong = path.join(folder, 'deployment.yaml');
   writeFileSync(wrong, readFileSync(path.join(manifests, 'deployment.yaml'), 'utf8').replace('readinessProbe:', 'readynessProbe:'));
   assert.notEqual(validate('1.37', wrong).status, 0);

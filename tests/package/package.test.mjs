@@ -3,13 +3,12 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, mkdirSync, readdirSync, readFileSync, readlinkSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { gunzipSync } from 'node:zlib';
 import { fileURLToPath } from 'node:url';
-import { binary, logged, serve } from '../clients/harness.mjs';
+import { binary, logged, serve, temporary } from '../clients/harness.mjs';
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const root = path.resolve(here, '../..');
@@ -33,8 +32,7 @@ function run(command, ...args) {
 }
 
 function folder(t) {
-  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-package-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = temporary(t);
   return folder;
 }
 

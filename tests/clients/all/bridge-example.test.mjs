@@ -3,12 +3,11 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { cpSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, readFileSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { metric } from '../admin.mjs';
-import { binary, modules, root, until } from '../harness.mjs';
+import { binary, modules, root, temporary, until } from '../harness.mjs';
 import { freePorts, missing as missingProxy } from '../proxies.mjs';
 import { missing as missingRedis } from '../redis.mjs';
 
@@ -23,8 +22,7 @@ function commands() {
 
 /** A copy of the example on ports of its own, whose packages are those of these tests. */
 async function example(t) {
-  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-from-node-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = temporary(t);
   const own = path.join(folder, 'examples/from-node');
   cpSync(path.join(root, 'examples/from-node'), own, { recursive: true, filter: (name) => !name.includes('node_modules') });
   const ports = await freePorts(PORTS.length);

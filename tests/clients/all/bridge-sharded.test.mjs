@@ -36,27 +36,6 @@ async function met(servers, clients, room) {
   await settled(servers, clients);
 }
 
-test('messages reach the clients of all servers, once', { skip }, async (t) => {
-  const { servers, node, own, clients, ids, seen } = await all(t);
-  const news = ['news', { text: 'Ä', bytes: Buffer.from([0, 255]), at: new Date(0) }];
-  const expected = [['news', { ...news[1], at: new Date(0).toJSON() }]];
-  assert.deepEqual(await seen(() => node.to('red').emit(...news)), times4(expected));
-  assert.deepEqual(await seen(() => node.emit(...news)), times4(expected));
-  assert.deepEqual(await seen(() => admin(own, 'publish', { room: 'red', event: 'news', data: 1 })), times4([['news', 1]]));
-  assert.deepEqual(await seen(() => admin(own, 'publish', { namespace: '/', event: 'news', data: 1 })), times4([['news', 1]]));
-  const without = [[], [['news', 1]], [], [['news', 1]]];
-  assert.deepEqual(await seen(() => node.to('red').to('blue').except([ids[0], ids[2]]).emit('news', 1)), without);
-  assert.deepEqual(await seen(() => admin(own, 'emit', { rooms: ['red', 'blue'], except: { sessions: [ids[0], ids[2]] }, event: 'news', data: 1 })), without);
-  for (const [n, socket] of clients.entries()) {
-    const only = times4([]).map((each, i) => (i === n ? [['personal', n]] : each));
-    assert.deepEqual(await seen(() => node.to(socket.id).emit('personal', n)), only);
-    assert.deepEqual(await seen(() => admin(own, 'emit', { sessions: [socket.id], event: 'personal', data: n })), only);
-    const others = times4([['say', { room: 'red', n }]]).map((each, i) => (i === n ? [] : each));
-    assert.deepEqual(await seen(() => socket.emitWithAck('say', { room: 'red', n })), others);
-  }
-  assert.equal(servers.length, 4);
-});
-
 test('the channels of rooms come and go with their members', { skip }, async (t) => {
   const { engine, servers, clients, node } = await all(t);
   const publish = await redisClient(t, engine.url);
@@ -72,26 +51,4 @@ test('the channels of rooms come and go with their members', { skip }, async (t)
   await until('the connection is replaced', async () => (await metric(servers[2], 'bridge_connection_losses_total')) === 1
     && (await metric(servers[2], 'bridge_up')) === 1 && (await metric(servers[3], 'bridge_up')) === 1);
   await met(servers, clients, 'red');
-});
-
-test('servers ask each other', { skip }, async (t) => {
-  const { node, other, own, clients, ids } = await all(t);
-  assert.deepEqual(sorted((await soon(node.in('red').fetchSockets())).map(({ id }) => id)), sorted(ids));
-  assert.deepEqual(sorted((await soon(node.fetchSockets())).map(({ id }) => id)), sorted(ids));
-  other.on('question', (n, answer) => answer(n + 1));
-  assert.deepEqual(sorted(await soon(node.serverSideEmitWithAck('question', 1))), sorted([2, null, null]));
-  for (const [n, socket] of clients.entries()) socket.on('question', (bytes, done) => done([n, bytes]));
-  const answers = await soon(node.timeout(3_000).to('red').emitWithAck('question', Buffer.from([1])));
-  assert.deepEqual(answers.sort(([a], [b]) => a - b), [0, 1, 2, 3].map((n) => [n, Buffer.from([1])]));
-  const list = await soon(admin(own, 'sessions', { rooms: ['red'] }));
-  assert.deepEqual([list.count, sorted(list.sessions.map(({ id }) => id)), list.missing_nodes], [4, sorted(ids), undefined]);
-  node.in(ids[2]).socketsJoin('blue');
-  await admin(own, 'join', { sessions: [ids[0]], join: ['blue'] });
-  await until('both have joined', async () => (await admin(own, 'sessions', { rooms: ['blue'] })).count === 2);
-  const ended = [0, 2].map((n) => event(clients[n], 'disconnect'));
-  await admin(own, 'disconnect', { rooms: ['blue'] });
-  await Promise.all(ended);
-  const last = [1, 3].map((n) => event(clients[n], 'disconnect'));
-  other.in('red').disconnectSockets();
-  await Promise.all(last);
 });

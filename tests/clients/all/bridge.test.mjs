@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import test from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
-import { admin, metric } from '../admin.mjs';
+import { admin, metric, publish } from '../admin.mjs';
 import { client, joined, nodeServer, received, redisClient, settled, stentor } from '../bridge.mjs';
 import { root, until } from '../harness.mjs';
 import { missing, redis } from '../redis.mjs';
@@ -98,9 +98,8 @@ test('messages of one server keep their order', { skip }, async (t) => {
   // To a client by its id, too.
   const [, , there] = (await seen(() => numbers.forEach(([, n]) => node.io.to(n % 2 ? 'red' : red[2].id).emit('n', n)))).red;
   assert.deepEqual(there, numbers);
-  const lines = numbers.map(([, n]) => JSON.stringify({ room: 'red', event: 'n', data: n })).join('\n');
-  const publish = () => fetch(`${own.admin}/api/v1/publish`, { method: 'POST', headers: { 'Content-Type': 'application/x-ndjson' }, body: lines });
-  assert.deepEqual((await seen(publish)).red, times4(numbers));
+  const lines = numbers.map(([, n]) => ({ room: 'red', event: 'n', data: n }));
+  assert.deepEqual((await seen(() => publish(own, ...lines))).red, times4(numbers));
 });
 
 test('binary data, dates and several arguments arrive as they would from a Node server', { skip }, async (t) => {
@@ -184,9 +183,7 @@ test('while Redis is away each server serves its own clients, and all of them wh
   await admin(servers[1], 'publish', { room: 'red', event: 'near', data: 1 });
   await until('the client here has it', () => here.seen.some(([name]) => name === 'near'));
   // Nobody here waits for Redis, however much is published meanwhile.
-  const lines = Array.from({ length: 40_000 }, (_, n) => JSON.stringify({ room: 'red', event: 'n', data: n })).join('\n');
-  const many = await fetch(`${servers[1].admin}/api/v1/publish`, { method: 'POST', headers: { 'Content-Type': 'application/x-ndjson' }, body: lines });
-  assert.deepEqual(await many.json(), { published: 40_000 });
+  await publish(servers[1], ...Array.from({ length: 40_000 }, (_, n) => ({ room: 'red', event: 'n', data: n })));
   await until('the client here has all', () => here.seen.filter(([name]) => name === 'n').length === 40_000);
   assert.ok((await metric(servers[1], 'bridge_messages_not_sent_total')) > 0);
   await engine.start();
@@ -203,14 +200,14 @@ test('what strangers publish has no effect but in a counter', { skip }, async (t
   const engine = await redis(t);
   const [own, other] = await Promise.all([stentor(t, engine), stentor(t, engine)]);
   const clients = await Promise.all([own, other].map((server) => client(t, server, ['red'])));
-  const publish = await redisClient(t, engine.url);
+  const redisItself = await redisClient(t, engine.url);
   const { encode } = (await import('notepack.io')).default;
-  const broadcast = (room, packet, options) => publish.publish(`socket.io#/#${room}`, encode(['foreign', packet, options]));
+  const broadcast = (room, packet, options) => redisItself.publish(`socket.io#/#${room}`, encode(['foreign', packet, options]));
   const event = (data, nsp = '/') => ({ type: 2, data, nsp });
   const counts = async () => Object.fromEntries(await Promise.all(['malformed', 'obsolete', 'room_name', 'namespace', 'reserved_event', 'unknown_type']
     .map(async (reason) => [reason, await metric(own, 'bridge_messages_refused_total', `reason="${reason}"`)])));
-  await publish.publish('socket.io#/#', Buffer.from([0xc1]));
-  await publish.publish('socket.io#/#', encode([event(['old']), { rooms: [] }]));
+  await redisItself.publish('socket.io#/#', Buffer.from([0xc1]));
+  await redisItself.publish('socket.io#/#', encode([event(['old']), { rooms: [] }]));
   // A name that Stentor has no room for isn't left out: without it, the message would be for everybody.
   await broadcast('', event(['long']), { rooms: ['x'.repeat(257)], except: [] });
   await broadcast('', event(['long']), { rooms: [], except: ['x'.repeat(257)] });

@@ -2,10 +2,9 @@
 import assert from 'node:assert/strict';
 import { execFile, execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test from 'node:test';
-import { feedsFrom, root, serve, upstream } from '../harness.mjs';
+import { feedsFrom, root, serve, temporary, upstream } from '../harness.mjs';
 
 const library = path.join(root, 'clients/js');
 const skip = !existsSync(path.join(library, 'node_modules')) && 'run scripts/setup-tests';
@@ -40,8 +39,7 @@ test('nothing is needed at run time', () => {
 });
 
 test('the package installs into an empty project, and its types fit what people write', { skip }, async (t) => {
-  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-project-'));
-  t.after(() => rmSync(folder, { recursive: true }));
+  const folder = temporary(t);
   const npm = (cwd, ...args) => execFileSync('npm', [...args, '--offline', '--no-audit', '--no-fund', '--loglevel=error'], { cwd, encoding: 'utf8' });
   const [{ filename, files }] = JSON.parse(npm(library, 'pack', '--json', '--pack-destination', folder));
   assert.deepEqual(files.map((file) => file.path.split('/')[0]).filter((name, at, all) => all.indexOf(name) === at).sort(), ['README.md', 'dist', 'index.d.ts', 'package.json', 'src']);

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import WebSocket from 'ws';
-import { metric } from '../admin.mjs';
+import { admin, metric } from '../admin.mjs';
 import { applied, feedsFrom, inbox, until, upstream, within } from '../harness.mjs';
 import { node, onEachEngine } from '../nodes.mjs';
 
@@ -84,7 +84,7 @@ onEachEngine('one node fetches a feed for all, and another one when it dies', as
   assert.deepEqual([...leases].sort(), [0, 0, 1]);
   // One fetch per interval for all nodes, not one for each.
   const holder = leases.indexOf(1);
-  const fetched = await Promise.all(servers.map(async (server) => (await (await fetch(`${server.admin}/api/v1/status`)).json()).upstreams[0].fetches));
+  const fetched = await Promise.all(servers.map(async (server) => (await admin(server, 'status')).upstreams[0].fetches));
   assert.ok(fetched.every((count, n) => n === holder || count === 0), JSON.stringify(fetched));
   assert.equal(fetched[holder] <= requests.get('game'), true);
   servers[holder].child.kill('SIGKILL');

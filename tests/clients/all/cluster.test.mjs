@@ -1,12 +1,11 @@
 // Three nodes on a real Redis or NATS, with real clients on each: rooms, commands of the admin API, a node that dies, an engine that is away.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import test from 'node:test';
 import WebSocket from 'ws';
 import { admin, issuer, metric, token } from '../admin.mjs';
-import { event, inbox, introduced, run, serve, until, within } from '../harness.mjs';
+import { event, inbox, introduced, run, serve, temporary, until, within } from '../harness.mjs';
 import { config, known, meet, member, node, nodes, onEachEngine, roomsSpanNodes } from '../nodes.mjs';
 import { missing as withoutRedis, redis } from '../redis.mjs';
 
@@ -28,7 +27,7 @@ onEachEngine('commands of the admin API concern the sessions of all nodes', asyn
   assert.deepEqual(await admin(servers[0], 'emit', { sessions: [sockets[2].id], event: 'personal', data: 7 }), { sessions: 1 });
   assert.deepEqual(await personal, [7]);
   assert.deepEqual(await admin(servers[0], 'leave', { rooms: ['green'], except: { sessions: [sockets[1].id] }, leave: ['green'] }), { sessions: 2 });
-  const { rooms } = await (await fetch(`${servers[2].admin}/api/v1/rooms`)).json();
+  const { rooms } = await admin(servers[2], 'rooms');
   assert.deepEqual(rooms, [{ name: 'green', sessions: 1 }, { name: 'red', sessions: 3 }]);
   const ended = sockets.map((socket) => event(socket, 'disconnect'));
   assert.deepEqual(await admin(servers[1], 'disconnect', { rooms: ['red'], close: true }), { sessions: 3 });
@@ -105,8 +104,7 @@ onEachEngine('strangers on the same engine are refused, and other clusters are a
 test('an engine that is not there is a clear error, and no secret is in it', { skip: withoutRedis }, async (t) => {
   const engine = await redis(t);
   const start = (url) => run('serve', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--config', url);
-  const folder = mkdtempSync(`${tmpdir()}/stentor-`);
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = temporary(t);
   const wrong = [
     ['redis://127.0.0.1:1', /can't join the cluster at redis:\/\/127\.0\.0\.1:1/],
     [`redis://nobody:topsecret@127.0.0.1:${engine.port}`, /can't join the cluster at redis:\/\/…@127\.0\.0\.1/],

@@ -4,11 +4,10 @@
 // STENTOR_DAY_S is how long it takes: 600 for ten minutes.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { createHmac, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
@@ -16,24 +15,18 @@ import tls from 'node:tls';
 import { io } from 'socket.io-client';
 import WebSocket from 'ws';
 import { connect } from '../../../clients/js/src/index.js';
-import { feedsFrom, logged, serve, until, upstream } from '../harness.mjs';
+import { issuer, now, token as sign } from '../admin.mjs';
+import { feedsFrom, logged, serve, temporary, until, upstream } from '../harness.mjs';
 
 const DAY_S = Number(process.env.STENTOR_DAY_S ?? 24);
 const TIMEOUT_MS = (DAY_S + 120) * 1000;
 const HOURS = 6;
 const TOKEN_S = 8;
-const SECRET = '0123456789abcdef0123456789abcdef';
-const ISSUER = 'https://id.example.com/';
 // The certificates are of the test.
 process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0';
 process.removeAllListeners('warning');
 
-function token(sub) {
-  const part = (value) => Buffer.from(JSON.stringify(value)).toString('base64url');
-  const iat = Math.floor(Date.now() / 1000);
-  const text = `${part({ alg: 'HS256', typ: 'JWT' })}.${part({ iss: ISSUER, sub, jti: randomUUID(), iat, exp: iat + TOKEN_S })}`;
-  return `${text}.${createHmac('sha256', SECRET).update(text).digest('base64url')}`;
-}
+const token = (sub) => sign({ sub, jti: randomUUID(), exp: now() + TOKEN_S });
 
 /** Writes a new certificate to the same files. */
 const rotate = ({ key, certificate }) => execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2',
@@ -74,8 +67,7 @@ function forgetful(server, name) {
 }
 
 test(`a day in ${DAY_S} s`, { timeout: TIMEOUT_MS }, async (t) => {
-  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-day-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = temporary(t);
   const files = { key: path.join(folder, 'key.pem'), certificate: path.join(folder, 'certificate.pem') };
   rotate(files);
   const api = await upstream(t);
@@ -101,10 +93,7 @@ history_length = 1000
 [session_limits]
 publications_per_second = 20
 [auth]
-[[auth.issuers]]
-issuer = "${ISSUER}"
-algorithms = ["HS256"]
-keys = [{ secret = "${SECRET}" }]
+${issuer}
 [[permissions]]
 topics = ["lobby", "noise", "scores"]
 allow = ["subscribe", "publish", "history"]

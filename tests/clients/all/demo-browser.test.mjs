@@ -1,20 +1,18 @@
 // The demo's page in real browsers: matches over every transport, missing libraries, and on a phone. demo.test.mjs has Chromium's matches.
 import assert from 'node:assert/strict';
-import { cpSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync } from 'node:fs';
 import path from 'node:path';
 import test, { describe } from 'node:test';
 import { browserNames, missing } from '../browsers.mjs';
 import { demo, libraries, showsMatches } from '../demo.mjs';
-import { PATIENCE_MS } from '../harness.mjs';
+import { PATIENCE_MS, temporary } from '../harness.mjs';
 
 test('live matches in Firefox, by every transport', { skip: missing('Firefox') }, (t) => showsMatches(t, 'Firefox'));
 
 for (const browser of browserNames) {
   describe(`in ${browser}`, { concurrency: true, skip: missing(browser) }, () => {
     test("the demo's page shows which client library is missing", async (t) => {
-      const some = mkdtempSync(path.join(tmpdir(), 'stentor-'));
-      t.after(() => rmSync(some, { recursive: true }));
+      const some = temporary(t);
       cpSync(path.join(libraries, 'socket.io-client'), path.join(some, 'socket.io-client'), { recursive: true });
       const { page, errors } = await demo(t, browser, ['--libraries', some], { width: 1280, height: 860 });
       await page.locator('#missing').waitFor({ state: 'visible', timeout: PATIENCE_MS });

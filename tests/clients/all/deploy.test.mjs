@@ -2,12 +2,11 @@
 // under the unit's filter of system calls, and where io_uring is forbidden.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import WebSocket from 'ws';
-import { binary, event, feedsFrom, inbox, logged, root, run, serve, statusOf, upstream } from '../harness.mjs';
+import { binary, event, feedsFrom, inbox, logged, root, run, serve, statusOf, temporary, upstream } from '../harness.mjs';
 import { deploy } from '../proxies.mjs';
 
 const unit = path.join(deploy, 'stentor.service');
@@ -52,8 +51,7 @@ async function largeFeed(t) {
 }
 
 test('systemd accepts the unit', { skip: noSystemd }, (t) => {
-  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-unit-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = temporary(t);
   const page = readFileSync(path.join(deploy, '../deploys.md'), 'utf8');
   const units = [...page.matchAll(/\/etc\/systemd\/system\/(\S+)`:\n\n```ini\n(.*?)^```$/gms)].map(([, name, more]) => [name.replace('@', '@blue'), more]);
   assert.equal(units.length, 2);

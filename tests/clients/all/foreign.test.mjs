@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import test, { after, describe } from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
 import { bytes, missing, startClient } from '../foreign.mjs';
-import { feedsFrom, fixture, serve, upstream } from '../harness.mjs';
+import { feedsFrom, fixture, serve, until, upstream } from '../harness.mjs';
 
 // They mostly wait.
 const AT_ONCE = 12;
@@ -103,10 +103,10 @@ async function usesHandlers(client, transport, can) {
   }
   if (can.tells_transport) {
     const wanted = transport === 'polling' ? 'polling' : 'websocket';
-    for (let name; name !== wanted; await passed(20)) {
+    await until(`the transport ${wanted}`, async () => {
       client.send({ do: 'transport' });
-      ({ name } = await client.next({ type: 'transport' }));
-    }
+      return (await client.next({ type: 'transport' })).name === wanted;
+    });
   }
   client.send({ do: 'disconnect' });
   client.send({ do: 'connect', url: handlers.http, namespaces: ['/no'] });

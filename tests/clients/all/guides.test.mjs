@@ -3,16 +3,15 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test, { after } from 'node:test';
 import { EventSource } from 'eventsource';
 import { io } from 'socket.io-client';
 import SockJS from 'sockjs-client';
 import { missing, sharedBrowsers } from '../browsers.mjs';
-import { PATIENCE_MS, applied, binary, feedsFrom, queue, root, serve, upstream } from '../harness.mjs';
+import { PATIENCE_MS, applied, binary, feedsFrom, queue, root, serve, temporary, until, upstream } from '../harness.mjs';
 import { freePorts } from '../proxies.mjs';
 
 const read = (name) => readFileSync(path.join(root, name), 'utf8');
@@ -55,10 +54,10 @@ test('the chat of the README: two tabs and a backend', { skip: missing('Chromium
   const listed = (tab, what) => tab.locator('#log li', { hasText: what });
   // A tab subscribes some time after it has loaded.
   for (const tab of tabs) {
-    while (await listed(tab, text).count() === 0) {
+    await until('the tab lists a message', async () => {
       await publish();
-      await tab.waitForTimeout(50);
-    }
+      return await listed(tab, text).count() > 0;
+    });
   }
   await tabs[0].fill('#say', 'hi from the first tab');
   await tabs[0].press('#say', 'Enter');
@@ -66,8 +65,7 @@ test('the chat of the README: two tabs and a backend', { skip: missing('Chromium
 });
 
 test('the page of "Live JSON in five minutes": ten tabs, one request a second', { skip: missing('Chromium') }, async (t) => {
-  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-live-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = temporary(t);
   cpSync(path.join(root, 'examples/live'), folder, { recursive: true });
   const [port] = await freePorts(1);
   const origin = `http://127.0.0.1:${port}`;

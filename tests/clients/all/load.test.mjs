@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
 import { io } from 'socket.io-client';
+import { publish } from '../admin.mjs';
 import { serve, within } from '../harness.mjs';
 
 const CLIENTS = 1_800;
@@ -50,12 +51,7 @@ test(`${CLIENTS} clients, ${BROADCASTS} broadcasts of ${CHARACTERS} characters`,
 
   for (let number = 0; number < BROADCASTS; number++) {
     const data = { number, at: now(), text: 'x'.repeat(CHARACTERS) };
-    const answer = await fetch(`${server.admin}/api/v1/publish`, {
-      method: 'POST',
-      headers: { 'Content-Type': 'application/json' },
-      body: JSON.stringify({ room: 'everybody', event: 'notification', data }),
-    });
-    assert.deepEqual(await answer.json(), { published: 1 });
+    await publish(server, { room: 'everybody', event: 'notification', data });
     await passed(PACE_MS);
   }
   await within(all, `all messages, of which are missing ${owed}`);

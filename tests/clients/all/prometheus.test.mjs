@@ -2,12 +2,10 @@
 // them, and answers every query of the dashboard.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { setTimeout as passed } from 'node:timers/promises';
-import { PATIENCE_MS, root, serve } from '../harness.mjs';
+import { root, serve, temporary, until } from '../harness.mjs';
 import { engineServer, find } from '../redis.mjs';
 
 const docs = path.join(root, 'docs');
@@ -50,8 +48,7 @@ test('promtool accepts the rules', { skip: missing }, () => {
 });
 
 test('the alert of slow deliveries fires for slow ones only', { skip: missing }, (t) => {
-  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-rules-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = temporary(t);
   // Of 100 publications a minute, so many take more than half a second.
   const check = (slow, exp_alerts) => {
     const bucket = (le, count) => ({ series: `stentor_delivery_seconds_bucket{job="stentor",instance="a",core="0",le="${le}"}`, values: `0+${count}x30` });
@@ -77,20 +74,12 @@ test('a Prometheus scrapes a node, evaluates the rules and answers the dashboard
     return ['--config.file', path.join(folder, 'prometheus.yml'), '--storage.tsdb.path', path.join(folder, 'data'), '--web.listen-address', `127.0.0.1:${port}`];
   }, 'Server is ready to receive web requests', 'stderr');
   const ask = async (target) => (await fetch(`http://127.0.0.1:${port}/api/v1/${target}`)).json();
-  const until = async (what, check) => {
-    let last;
-    for (const end = Date.now() + PATIENCE_MS; Date.now() < end; await passed(200)) {
-      last = await check();
-      if (last === true) return;
-    }
-    assert.fail(`${what}: ${JSON.stringify(last)}`);
-  };
   const query = async (expr) => ask(`query?query=${encodeURIComponent(expr)}`);
 
-  await until('the node is scraped', async () => {
-    const { data } = await ask('targets');
-    const [target] = data.activeTargets;
-    return target?.health === 'up' || target?.lastError;
+  let scraped;
+  await until(() => `the node is scraped: ${scraped?.lastError}`, async () => {
+    [scraped] = (await ask('targets')).data.activeTargets;
+    return scraped?.health === 'up';
   });
   await until('the sums of two scrapes', async () => (await query('rate(process_cpu_seconds_total[30s])')).data.result.length === 1);
   for (const { title, expr } of queries) {
@@ -102,9 +91,10 @@ test('a Prometheus scrapes a node, evaluates the rules and answers the dashboard
     if (!optional) assert.ok(answer.data.result.length > 0, `${title}: no series for ${filled}`);
   }
   const states = async () => (await ask('rules')).data.groups.flatMap((group) => group.rules);
-  await until('all rules are evaluated', async () => {
-    const unwell = (await states()).filter(({ health }) => health !== 'ok');
-    return unwell.length === 0 || unwell.map(({ name, health, lastError }) => ({ name, health, lastError }));
+  let unwell;
+  await until(() => `all rules are evaluated: ${JSON.stringify(unwell)}`, async () => {
+    unwell = (await states()).filter(({ health }) => health !== 'ok').map(({ name, health, lastError }) => ({ name, health, lastError }));
+    return unwell.length === 0;
   });
   const alarmed = (await states()).filter(({ state }) => state !== 'inactive').map(({ name }) => name);
   assert.deepEqual(alarmed, [], 'an idle node alarms nobody');

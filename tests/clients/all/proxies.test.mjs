@@ -75,37 +75,36 @@ test("nginx: a page's origin is the server's own only if the Host header is pass
 /** Runs in a page: what its clients get, by each transport, and by which version of HTTP. */
 async function useAll({ room, key }) {
   const url = location.origin;
-  const patience = (promise, what) => Promise.race([promise, new Promise((_, reject) => setTimeout(() => reject(new Error(`no ${what}`)), 60_000))]);
   const result = {};
   for (const transport of ['websocket', 'xhr-streaming', 'eventsource', 'htmlfile', 'xhr-polling', 'jsonp-polling']) {
     const socket = new window.SockJS(`${url}/echo`, null, { transports: [transport], timeout: 5_000 });
     const texts = Array.from({ length: 20 }, (_, n) => `${n} ${'é'.repeat(n * 100)}`);
     const received = [];
-    await patience(new Promise((resolve) => {
+    await new Promise((resolve) => {
       socket.onopen = () => { for (const text of texts) socket.send(text); };
       socket.onmessage = ({ data }) => { if (received.push(data) === texts.length) resolve(); };
       socket.onclose = resolve;
-    }), transport);
+    });
     result[transport] = JSON.stringify(received) === JSON.stringify(texts);
     socket.close();
   }
   for (const transports of [['polling'], ['websocket'], ['polling', 'websocket']]) {
     const socket = window.io(url, { forceNew: true, transports });
-    await patience(new Promise((resolve) => socket.once('connect', resolve)), 'Socket.IO');
-    await patience(new Promise((resolve) => socket.emit('join_room', room + transports, resolve)), 'room');
+    await new Promise((resolve) => socket.once('connect', resolve));
+    await new Promise((resolve) => socket.emit('join_room', room + transports, resolve));
     const heard = [];
     const all = new Promise((resolve) => socket.on('tick', ({ n }) => { if (heard.push(n) === 10) resolve(); }));
     for (let n = 0; n < 10; n++) socket.emit('say', { room: room + transports, n });
-    await patience(all, 'echo of Socket.IO');
+    await all;
     result[`Socket.IO by ${transports}`] = heard.every((n, place) => n === place);
     socket.disconnect();
   }
   const source = new EventSource(`${url}/sse?feed=${key}`);
-  const { data } = await patience(new Promise((resolve) => source.addEventListener('snapshot', resolve)), 'event');
+  const { data } = await new Promise((resolve) => source.addEventListener('snapshot', resolve));
   result.sse = JSON.parse(data).n === 7;
   source.close();
   const webSocket = new WebSocket(`${url.replace('https', 'wss')}/ws/${key}`);
-  result.websocketOfItsOwn = await patience(new Promise((resolve) => { webSocket.onmessage = (message) => resolve(JSON.parse(message.data).n === 7); }), 'document');
+  result.websocketOfItsOwn = await new Promise((resolve) => { webSocket.onmessage = (message) => resolve(JSON.parse(message.data).n === 7); });
   webSocket.close();
   const used = performance.getEntriesByType('resource').filter(({ name }) => name.includes('/echo/')).map(({ nextHopProtocol }) => nextHopProtocol);
   return { result, used: [...new Set(used.filter(Boolean))] };
@@ -120,7 +119,7 @@ for (const proxy of [nginx, haproxy]) {
     const page = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage();
     await page.goto(`${at.https}/healthz`);
     for (const build of ['sockjs-client/dist/sockjs.min.js', 'socket.io-client/dist/socket.io.min.js']) await page.addScriptTag({ path: path.join(modules, build) });
-    const { result, used } = await page.evaluate(useAll, { room: `page-${proxy.name}`, key: `page-${proxy.name}` });
+    const { result, used } = await within(page.evaluate(useAll, { room: `page-${proxy.name}`, key: `page-${proxy.name}` }), 'what the page gets');
     assert.deepEqual(Object.entries(result).filter(([, fine]) => !fine), []);
     assert.deepEqual(used, ['h2']);
   });

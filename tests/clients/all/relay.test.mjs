@@ -6,18 +6,15 @@ import test, { after, describe } from 'node:test';
 import { Socket as EngineIo6 } from 'engine.io-client';
 import { io } from 'socket.io-client';
 import SockJS from 'sockjs-client';
+import { admin, metric } from '../admin.mjs';
 import { serve, until, upstream } from '../harness.mjs';
+import { known } from '../nodes.mjs';
 import { haproxy, missing as missingProxy, nginx } from '../proxies.mjs';
 import { missing as missingNats, nats } from '../nats.mjs';
 import { missing as missingRedis, redis } from '../redis.mjs';
 import { config, everything, exercise } from '../transports.mjs';
 
 const NODES = ['a', 'b', 'c'];
-
-const metric = async (server, name) => {
-  const text = await (await fetch(`${server.admin}/metrics`)).text();
-  return [...text.matchAll(new RegExp(`^stentor_${name}(?:\\{.*\\})? (\\S+)$`, 'gm'))].reduce((sum, [, value]) => sum + Number(value), 0);
-};
 
 /** A cluster of three nodes that know each other. */
 async function cluster(t, url, start = redis) {
@@ -29,8 +26,7 @@ node = "${name}"
 secret = "known-to-all-the-nodes"
 `, args: ['--cores', '2'] });
   const servers = await Promise.all(NODES.map(node));
-  const known = async (server) => (await (await fetch(`${server.admin}/api/v1/nodes`)).json()).nodes.length === NODES.length;
-  for (const server of servers) await until('all nodes are known', () => known(server));
+  await known(servers);
   return { engine, servers };
 }
 
@@ -136,7 +132,7 @@ describe('without stickiness', { concurrency: 1 }, () => {
       nodes[2].child.kill('SIGKILL');
       await work('after');
       // The others have forgotten it.
-      for (const node of nodes.slice(0, 2)) await until('it is forgotten', async () => (await (await fetch(`${node.admin}/api/v1/nodes`)).json()).nodes.length === 2);
+      for (const node of nodes.slice(0, 2)) await until('it is forgotten', async () => (await admin(node, 'nodes')).nodes.length === 2);
       const failures = () => Promise.all(nodes.slice(0, 2).map((node) => metric(node, 'cluster_relay_failures_total')));
       const before = await failures();
       await exercise(t, { server: nodes[0], api, at, room: `rest-${name}`, way: everything, nodes: true });

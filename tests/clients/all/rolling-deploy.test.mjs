@@ -3,12 +3,9 @@
 //
 // STENTOR_DEPLOY_CLIENTS and STENTOR_DEPLOY_WINDOW_S choose another size: 5000 and 30 are those of docs/deploys.md.
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import test from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
-import { PATIENCE_MS, logged, serve, until, upstream, within } from '../harness.mjs';
+import { logged, serve, temporary, until, upstream, within } from '../harness.mjs';
 import { KINDS, lost, now, start } from '../members.mjs';
 import { freePorts, haproxy, missing as missingProxy } from '../proxies.mjs';
 import { missing as withoutRedis, redis } from '../redis.mjs';
@@ -109,16 +106,13 @@ function perSecond(times, begins) {
 async function assertNothingLost(logs, last, api) {
   const newest = api.newest();
   const wrong = () => logs.flatMap((log) => lost(log, KINDS[log.kind].topic === 'feed' ? newest : last));
-  for (const end = now() + PATIENCE_MS; wrong().length > 0 && now() < end;) await passed(100);
-  const sentences = wrong();
-  assert.deepEqual(sentences.slice(0, 20), [], `${sentences.length} in all`);
+  await until(() => `nothing is lost: ${wrong().length} in all, ${wrong().slice(0, 20).join()}`, () => wrong().length === 0);
 }
 
 test(`a process takes over from another one with ${CLIENTS} clients`, { skip: withoutRedis, timeout: TIMEOUT_MS }, async (t) => {
   const engine = await redis(t);
   const api = await scores(t);
-  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-takeover-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = temporary(t);
   const [listen, admin] = (await freePorts(2)).map((port) => `127.0.0.1:${port}`);
   const process = () => serve(t, {
     config: config(engine, api, `takeover_socket = "${folder}/takeover"\ndrain_window = "${WINDOW_S}s"`), listen, admin, args: ['--cores', '2'], timeout_ms: TIMEOUT_MS,

@@ -1,5 +1,7 @@
 //! The shape of the code: which crates and modules may use which, and how long a file may be.
 
+mod javascript;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

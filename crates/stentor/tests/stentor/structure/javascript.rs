@@ -1,0 +1,92 @@
+//! Where the tests in JavaScript let time pass, or look at the clock.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What lets time pass or measures it. `passed` is the name under which all tests import the timer that is awaited.
+const TIMES: [&str; 8] = [
+    "setTimeout(",
+    "setInterval(",
+    "passed(",
+    "sleep(",
+    "delay(",
+    "waitForTimeout(",
+    "Date.now()",
+    "performance.now()",
+];
+const IMPORT: &str = "import { setTimeout as passed } from 'node:timers/promises';";
+
+/// Lines that do so: the file, how many, and what for. None of them is in a test of `make test`, which are those in `tests/clients`
+/// itself: they call `until`, `within` and `clock` of the harness. At most [`LISTED_MAX`]; the list only shrinks.
+const LISTED: [(&str, usize, &str); 25] = [
+    ("clients/admin.mjs", 1, "the time in tokens"),
+    ("clients/all/bridge-suites.test.mjs", 1, "the sharded adapter doesn't tell when it has subscribed"),
+    ("clients/all/bridge.test.mjs", 1, "the adapter doesn't tell when it has nothing more to send"),
+    ("clients/all/client-browser.test.mjs", 1, "the pace of documents while connections are cut"),
+    ("clients/all/client-faults.test.mjs", 2, "the pace of documents while connections are cut"),
+    ("clients/all/day.test.mjs", 6, "clients that return after a while; the hours of a day"),
+    ("clients/all/foreign.test.mjs", 3, "silence, through which heartbeats keep connections open"),
+    ("clients/all/guides.test.mjs", 2, "the guide promises one request a second"),
+    ("clients/all/load.test.mjs", 2, "the pace of messages, and their delays, which are reported"),
+    ("clients/all/observe.test.mjs", 3, "a slow client, whose delay is measured"),
+    (
+        "clients/all/recovery.test.mjs",
+        5,
+        "clients that are away; a recovery that takes two seconds if a node is stopped",
+    ),
+    ("clients/all/relay.test.mjs", 2, "clients that return after a while"),
+    ("clients/all/rolling-deploy.test.mjs", 6, "the pace of messages; the time of a drain"),
+    ("clients/all/sockjs-browser.test.mjs", 1, "a page that isn't allowed to connect says nothing"),
+    ("clients/bridge.mjs", 1, "a message that should not come"),
+    ("clients/chaos/clients.mjs", 19, "clients that return after a while; times for the checker"),
+    ("clients/chaos/faults.mjs", 4, "faults that last"),
+    ("clients/chaos/world.mjs", 14, "a run that lasts; the time until all agree again"),
+    ("clients/followers-thread.mjs", 1, "followers that don't begin at once"),
+    ("clients/followers.mjs", 4, "connections that are cut after a while; a client that reads slowly"),
+    ("clients/harness.mjs", 6, "`until`, `within`, `clock`, and the limit of a server that hangs"),
+    ("clients/members.mjs", 2, "clients that return after a while; when they did"),
+    ("clients/redis.mjs", 1, "a replica that lags"),
+    ("clients/transports.mjs", 3, "connections that are idle; the pace of messages"),
+    ("package/kubernetes.test.mjs", 2, "the grace period of a pod"),
+];
+const LISTED_MAX: usize = 93;
+
+/// The files of tests in JavaScript, by their path below `tests`.
+fn tests(folder: &Path, root: &Path, found: &mut Vec<(String, PathBuf)>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.is_dir() && !name.starts_with('.') && name != "node_modules" && name != "foreign" {
+            tests(&path, root, found);
+        } else if name.ends_with(".mjs") {
+            found.push((path.strip_prefix(root).unwrap().to_str().unwrap().to_owned(), path));
+        }
+    }
+}
+
+#[test]
+fn tests_in_javascript_wait_for_events_and_not_for_time() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").canonicalize().unwrap();
+    let mut found = Vec::new();
+    tests(&root, &root, &mut found);
+    assert!(found.len() > 50, "only {} files in {}", found.len(), root.display());
+    let mut counts = BTreeMap::new();
+    for (name, path) in found {
+        let text = fs::read_to_string(path).unwrap();
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let count = code.clone().filter(|line| TIMES.iter().any(|time| line.contains(time))).count();
+        let other = code.clone().find(|line| line.contains("timers/promises") && *line != IMPORT);
+        assert_eq!(other, None, "{name}: {IMPORT}");
+        if count > 0 {
+            counts.insert(name, count);
+        }
+    }
+    let listed = LISTED.iter().map(|(name, count, _)| ((*name).to_owned(), *count)).collect();
+    assert_eq!(counts, listed, "wait for an event: CONTRIBUTING.md, Rules");
+    assert!(LISTED.iter().map(|(_, count, _)| count).sum::<usize>() <= LISTED_MAX);
+    let is_quick = |name: &&str| {
+        name.ends_with(".test.mjs") && name.starts_with("clients/") && !name.starts_with("clients/all/")
+    };
+    assert_eq!(LISTED.iter().map(|(name, ..)| *name).find(is_quick), None);
+}
