@@ -7,7 +7,7 @@ import { Socket as EngineIo } from 'engine.io-client';
 import { io } from 'socket.io-client';
 import SockJS from 'sockjs-client';
 import WebSocket from 'ws';
-import { applied } from './harness.mjs';
+import { applyPatch } from '../../clients/js/src/index.js';
 import { LEAN } from './lean.mjs';
 
 /** A client is cut off so soon after it was told something, or if it is told nothing. */
@@ -185,7 +185,7 @@ export class Follower {
       this.sent.snapshots += 1;
     } else if (message.type === 'delta') {
       assert.deepEqual([message.epoch, message.base], [kept.epoch, kept.offset], `${protocol}: for the version that it has`);
-      this.kept = { ...kept, offset: message.offset, data: message.patch.reduce(applied, kept.data) };
+      this.kept = { ...kept, offset: message.offset, data: applyPatch(kept.data, message.patch) };
       this.sent.deltas += 1;
       if (this.said) this.resumed += 1;
     } else {

@@ -242,35 +242,3 @@ prefix = ""
 url = "${url}/"
 poll_interval = "${interval}"
 `;
-
-// What an operation of a JSON Patch (RFC 6902) makes of a document, which it changes.
-export function applied(value, operation) {
-  const root = { '': value };
-  const at = (pointer) => {
-    const names = pointer.split('/').map((name) => name.replace(/~1/g, '/').replace(/~0/g, '~'));
-    const name = names.pop();
-    return [names.reduce((parent, step) => parent[step], root), name];
-  };
-  const put = ([parent, name], what, instead) => {
-    if (Array.isArray(parent)) parent.splice(name === '-' ? parent.length : Number(name), instead, what);
-    else Object.defineProperty(parent, name, { value: what, writable: true, enumerable: true, configurable: true });
-  };
-  const take = ([parent, name]) => {
-    if (Array.isArray(parent)) return parent.splice(Number(name), 1)[0];
-    const what = parent[name];
-    delete parent[name];
-    return what;
-  };
-  switch (operation.op) {
-    case 'add': put(at(operation.path), operation.value, 0); break;
-    case 'replace': put(at(operation.path), operation.value, 1); break;
-    case 'remove': take(at(operation.path)); break;
-    case 'move': {
-      const what = take(at(operation.from));
-      put(at(operation.path), what, 0);
-      break;
-    }
-    default: throw new Error(`no operation ${operation.op}`);
-  }
-  return root[''];
-}

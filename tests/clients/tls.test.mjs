@@ -14,7 +14,7 @@ import { io } from 'socket.io-client';
 import SockJS from 'sockjs-client';
 import WebSocket from 'ws';
 import { now } from './admin.mjs';
-import { feedsFrom, queue, serve, temporary, upstream, within } from './harness.mjs';
+import { event, feedsFrom, queue, serve, temporary, upstream, within } from './harness.mjs';
 import { Primus } from './primus.mjs';
 
 const folder = temporary({ after });
@@ -62,48 +62,45 @@ test('ws', async (t) => {
   assert.equal((await within(once(socket, 'close'), 'the end'))[0], 1000);
 });
 
-for (const transports of [['polling'], ['websocket'], ['polling', 'websocket']]) {
-  test(`engine.io-client over ${transports}`, async (t) => {
+/** How each client connects: gives what sends a text, what closes, and the transport; `heard` gets each text that comes back. */
+const clients = {
+  'engine.io-client': (transports, heard) => {
     const socket = new EngineIo(server.http, { transports, ca: local.pem });
-    t.after(() => socket.close());
+    socket.on('message', heard);
+    return { opened: event(socket, 'open', undefined, 'error'), send: (text) => socket.send(text), close: () => socket.close() };
+  },
+  'socket.io-client': (transports, heard) => {
+    const socket = io(server.http, { transports, forceNew: true, ca: local.pem });
+    socket.on('say', (text, bytes) => heard(bytes.toString() === text && text));
+    return { opened: event(socket, 'connect', undefined, 'connect_error'), send: (text) => socket.emit('say', text, Buffer.from(text)), close: () => socket.close() };
+  },
+  'sockjs-client': (transports, heard) => {
+    const socket = new SockJS(`${server.http}/sockjs`, null, { transports, timeout: 30_000 });
+    socket.onmessage = ({ data }) => heard(data);
+    const opened = new Promise((resolve, reject) => { Object.assign(socket, { onopen: resolve, onclose: reject }); });
+    return { opened: opened.then(() => assert.deepEqual([socket.transport], transports)), send: (text) => socket.send(text), close: () => socket.close() };
+  },
+  primus: (_, heard) => {
+    const socket = new Primus(server.http);
+    socket.on('data', heard);
+    return { opened: event(socket, 'open', undefined, 'error'), send: (text) => socket.write(text), close: () => socket.end() };
+  },
+};
+
+for (const [name, ...transports] of [
+  ...['engine.io-client', 'socket.io-client'].flatMap((name) => [[name, 'polling'], [name, 'websocket'], [name, 'polling', 'websocket']]),
+  ...['websocket', 'xhr-streaming', 'xhr-polling'].map((transport) => ['sockjs-client', transport]),
+  ['primus', 'websocket'],
+]) {
+  test(`${name} over ${transports}`, async (t) => {
     const messages = queue();
-    socket.on('message', (data) => messages.put(data));
-    await within(new Promise((resolve, reject) => socket.on('open', resolve).on('error', reject)), 'the connection');
+    const { opened, send, close } = clients[name](transports, messages.put);
+    t.after(close);
+    await within(opened, 'the connection');
     for (const text of TEXTS) {
-      socket.send(text);
+      send(text);
       assert.equal(await messages.next('the echo'), text);
     }
-  });
-
-  test(`socket.io-client over ${transports}`, async (t) => {
-    const socket = io(server.http, { transports, forceNew: true, ca: local.pem });
-    t.after(() => socket.close());
-    const events = queue();
-    socket.on('say', (...args) => events.put(args));
-    await within(new Promise((resolve, reject) => socket.on('connect', resolve).on('connect_error', reject)), 'the connection');
-    for (const text of TEXTS) {
-      socket.emit('say', text, Buffer.from(text));
-      const [said, bytes] = await events.next('the echo');
-      assert.deepEqual([said, bytes.toString()], [text, text]);
-    }
-  });
-}
-
-for (const transport of ['websocket', 'xhr-streaming', 'xhr-polling']) {
-  test(`sockjs-client over ${transport}`, async () => {
-    const socket = new SockJS(`${server.http}/sockjs`, null, { transports: transport, timeout: 30_000 });
-    const received = [];
-    let used;
-    const closed = new Promise((resolve) => {
-      socket.onopen = () => {
-        used = socket.transport;
-        TEXTS.forEach((text) => socket.send(text));
-      };
-      socket.onmessage = ({ data }) => received.push(data) === TEXTS.length && socket.close(3456, 'done');
-      socket.onclose = resolve;
-    });
-    const { code } = await within(closed, 'the end');
-    assert.deepEqual([used, received, code], [transport, TEXTS, 3456]);
   });
 }
 
@@ -112,18 +109,6 @@ test('eventsource', async (t) => {
   t.after(() => source.close());
   const document = await within(new Promise((resolve) => source.addEventListener('snapshot', ({ data }) => resolve(JSON.parse(data)))), 'the document');
   assert.deepEqual(document, { score: [1, 0] });
-});
-
-test('primus', async (t) => {
-  const socket = new Primus(server.http);
-  t.after(() => socket.end());
-  const messages = queue();
-  socket.on('data', (data) => messages.put(data));
-  await within(new Promise((resolve, reject) => socket.on('open', resolve).on('error', reject)), 'the connection');
-  for (const text of TEXTS) {
-    socket.write(text);
-    assert.equal(await messages.next('the echo'), text);
-  }
 });
 
 const port = Number(new URL(server.http).port);

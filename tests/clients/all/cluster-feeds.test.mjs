@@ -2,8 +2,9 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import WebSocket from 'ws';
+import { applyPatch } from '../../../clients/js/src/index.js';
 import { admin, metric } from '../admin.mjs';
-import { applied, feedsFrom, inbox, until, upstream, within } from '../harness.mjs';
+import { feedsFrom, inbox, until, upstream, within } from '../harness.mjs';
 import { node, onEachEngine } from '../nodes.mjs';
 
 /** A client that has what it receives of a feed, by deltas. */
@@ -16,7 +17,7 @@ async function follow(t, server, feed) {
     const message = JSON.parse(data);
     if (message.type === 'snapshot') value = message.data;
     else if (message.type === 'delta') {
-      value = message.patch.reduce(applied, value);
+      value = applyPatch(value, message.patch);
       follower.deltas += 1;
     } else {
       if (message.type === 'state') follower.states.push(message.state);

@@ -10,8 +10,9 @@ import test, { after } from 'node:test';
 import { EventSource } from 'eventsource';
 import { io } from 'socket.io-client';
 import SockJS from 'sockjs-client';
+import { applyPatch } from '../../../clients/js/src/index.js';
 import { missing, sharedBrowsers } from '../browsers.mjs';
-import { PATIENCE_MS, applied, binary, feedsFrom, queue, root, serve, temporary, until, upstream } from '../harness.mjs';
+import { PATIENCE_MS, binary, feedsFrom, queue, root, serve, temporary, until, upstream } from '../harness.mjs';
 import { freePorts } from '../proxies.mjs';
 
 const read = (name) => readFileSync(path.join(root, name), 'utf8');
@@ -107,7 +108,7 @@ test('the programs of socketio.md and fallbacks.md print what their pages say', 
   const printed = queue();
   const given = {
     io, SockJS, EventSource, epoch: 1, offset: 1,
-    applyPatch: (document, patch) => ({ newDocument: patch.reduce(applied, document) }),
+    applyPatch: (document, patch) => ({ newDocument: applyPatch(document, patch) }),
     console: { log: (...values) => printed.put(values) },
   };
   /** Runs a program; `result` names what it declares. */

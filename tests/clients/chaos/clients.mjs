@@ -4,7 +4,7 @@ import { setTimeout as passed } from 'node:timers/promises';
 import { EventSource } from 'eventsource';
 import { io } from 'socket.io-client';
 import WebSocket from 'ws';
-import { applied } from '../harness.mjs';
+import { applyPatch } from '../../../clients/js/src/index.js';
 
 const SILENCE_MAX_MS = 3000;
 const STAY_MS = [500, 6000];
@@ -119,7 +119,7 @@ export function follower(world, random, name, key, protocol) {
     if (message.type === 'snapshot') take(message.data, message);
     else if (message.type === 'delta') {
       if (message.base !== last?.offset || message.epoch !== last.epoch) throw new Error(`${name}: a delta from ${message.epoch}:${message.base} for ${JSON.stringify(last)}`);
-      take(message.patch.reduce(applied, structuredClone(value)), message);
+      take(applyPatch(value, message.patch), message);
     } else return;
     last = { epoch: message.epoch, offset: message.offset };
   });
