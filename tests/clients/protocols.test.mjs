@@ -1,5 +1,5 @@
 // Engine.IO, Socket.IO and SockJS on the wire, by hand: what stock clients never send or don't show. The numbers are those of the
-// behaviours that suites of these protocols check. crates/edge/tests/sockets and crates/wire/tests have the rest, and published attacks,
+// behaviours that suites of these protocols check. crates/edge/tests/edge and crates/wire/tests have the rest, and published attacks,
 // each by its id.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';

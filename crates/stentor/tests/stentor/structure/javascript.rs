@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What lets time pass or measures it. `passed` is the name under which all tests import the timer that is awaited.
+/// Calls that let time pass or measure it. All tests import the timer that is awaited as `passed`.
 const TIMES: [&str; 8] = [
     "setTimeout(",
     "setInterval(",
@@ -17,8 +17,8 @@ const TIMES: [&str; 8] = [
 ];
 const IMPORT: &str = "import { setTimeout as passed } from 'node:timers/promises';";
 
-/// Lines that do so: the file, how many, and what for. None of them is in a test of `make test`, which are those in `tests/clients`
-/// itself: they call `until`, `within` and `clock` of the harness. At most [`LISTED_MAX`]; the list only shrinks.
+/// Lines with such calls: the file, how many, and the reason. The list only shrinks; it has at most [`LISTED_MAX`] lines. Tests of
+/// `make test`, the files in `tests/clients` itself, have none: they call `until`, `within` and `clock` of the harness.
 const LISTED: [(&str, usize, &str); 25] = [
     ("clients/admin.mjs", 1, "the time in tokens"),
     ("clients/all/bridge-suites.test.mjs", 1, "the sharded adapter doesn't tell when it has subscribed"),
