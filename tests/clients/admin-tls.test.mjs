@@ -21,20 +21,20 @@ const rotate = () => execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '
   '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1', '-addext', 'basicConstraints=critical,CA:FALSE', '-keyout', key, '-out', certificate], { stdio: 'ignore' });
 
 const TOKEN = '0123456789abcdef';
-const config = (more = '') => `[server]
+const config = (more = '', header_timeout = '1min') => `[server]
 admin_token = "${TOKEN}"
 [admin_tls]
 certificate = "${certificate}"
 key = "${key}"
 [admin_limits]
-header_timeout = "500ms"
+header_timeout = "${header_timeout}"
 connections_max = 8
 ${more}`;
 
 /** A server whose admin port speaks TLS. */
-async function start(t) {
+async function start(t, ...options) {
   rotate();
-  const server = await serve(t, { config: config(), args: ['--cores', '1'] });
+  const server = await serve(t, { config: config(...options), args: ['--cores', '1'] });
   return { ...server, admin: server.admin.replace('http:', 'https:'), port: Number(new URL(server.admin).port) };
 }
 
@@ -169,7 +169,7 @@ function fetchReload(server, agent) {
 }
 
 test('garbage, and handshakes that nobody finishes, end and delay nobody', async (t) => {
-  const server = await start(t);
+  const server = await start(t, '', '2s');
   const { port } = server;
   const open = (bytes) => {
     const socket = net.connect(port, '127.0.0.1');

@@ -32,9 +32,9 @@ test('a server closes with the codes and reasons of the page', async (t) => {
   api.documents.set('k', { n: 1 });
   for (const slow of ['slow/a', 'slow/b']) api.documents.set(slow, () => {});
   const limits = 'message_bytes_max = 1000\nmessage_timeout = "300ms"\ncold_keys_max = 1\n';
-  const server = await serve(t, { args: ['--cores', '1'], config: `${feedsFrom(api.url)}[limits]\n${limits}[socketio]\nconnect_timeout = "300ms"\n` });
+  const server = await serve(t, { args: ['--cores', '1'], config: `${feedsFrom(api.url)}[limits]\n${limits}` });
   const impatient = await serve(t, { config: '[heartbeat]\ninterval = "200ms"\ntimeout = "200ms"\n' });
-  const limited = await serve(t, { config: '[session_limits]\nmessages_per_second = 1\npolicy = "close"\n' });
+  const limited = await serve(t, { config: '[session_limits]\nmessages_per_second = 1\npolicy = "close"\n[socketio]\nconnect_timeout = "300ms"\n' });
   const seen = new Set();
 
   /** Opens a WebSocket, does something, and expects the end. */
@@ -62,7 +62,7 @@ test('a server closes with the codes and reasons of the page', async (t) => {
   await closes(4407, `/ws?token=${token(600)}`, () => fetch(`${guarded.admin}/api/v1/revocations`, revoke), page);
   await closes(4400, '/ws/k', (socket) => socket.send('hello'));
   await closes(4401, '/ws?feed=k&format=raw', (socket) => socket.send('{'));
-  await closes(4402, '/socket.io/?EIO=4&transport=websocket');
+  await closes(4402, '/socket.io/?EIO=4&transport=websocket', undefined, { at: limited });
   await closes(4404, '/ws/nothing');
   await closes(4405, '/socket.io/?EIO=4&transport=websocket', (socket) => { socket.send('40'); socket.send('42[]'); });
   await closes(4502, '/ws?feed=slow/a&feed=slow/b&format=raw');

@@ -4,7 +4,7 @@ import { execFile, execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
-import { feedsFrom, root, serve, temporary, upstream } from '../harness.mjs';
+import { feedsFrom, root, serve, temporary, upstream } from './harness.mjs';
 
 const library = path.join(root, 'clients/js');
 const skip = !existsSync(path.join(library, 'node_modules')) && 'run scripts/setup-tests';

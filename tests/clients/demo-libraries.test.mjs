@@ -4,7 +4,7 @@ import { spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, readFileSync, symlinkSync, utimesSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
-import { root, temporary } from '../harness.mjs';
+import { root, temporary } from './harness.mjs';
 
 
 /** Copies the script and the list of packages to an empty folder. */
