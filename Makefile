@@ -1,6 +1,6 @@
-# The commands of this project: `make run` starts the demo, `make run-cluster` three nodes of it, `make check` runs the quick
-# tests, `make test` runs every test.
-.PHONY: run build run-cluster check test package setup setup-clients clippy lint programs rust-test delta-test sanitize fuzz-build package-test client-test live-fuzz attack bench-cluster bench
+# The commands of this project: `make run` starts the demo, `make run-cluster` three nodes of it, `make check` runs what a change to one
+# crate needs, `make test` what CI runs, `make test-all` the rest.
+.PHONY: run build run-cluster package test test-all check live-fuzz attack bench-cluster bench
 
 # `make run PORT=9000` sets the demo's port. The admin port is the next one, unless ADMIN_PORT is set.
 PORT ?= 8000
@@ -40,75 +40,23 @@ package:
 OWN_JOBS = env -u MAKEFLAGS -u MFLAGS
 CARGO = $(OWN_JOBS) cargo
 
-# What only compiles gives way to tests, which mostly wait.
-NICE = nice -n 10
-
-# The tests' dependencies are installed while Rust compiles. Then the longest tests begin first. What each target prints appears
-# when it has ended.
+# Format, lints, deterministic tests, and each real thing once: about 8 minutes on two cores.
 test:
-	@scripts/setup-tests system
-	@$(MAKE) --no-print-directory --output-sync=target --jobs=2 setup-clients lint programs
-	@$(MAKE) --no-print-directory --output-sync=target --jobs=3 client-test rust-test package-test live-fuzz sanitize fuzz-build delta-test
+	@$(OWN_JOBS) scripts/run-tests test
 
-# The inner loop: unit tests and simulations, under two minutes after a change to one crate.
-check: clippy
-	$(CARGO) test --quiet --workspace --lib --bins --test edge --test wire
+# The rest: other clients and languages, all browsers, failovers, chaos, packages, sanitizer, fuzz, lab. A missing tool is a failure, unless
+# SKIP names it or its part: make test-all SKIP=packages,kubernetes
+test-all:
+	@SKIP=$(SKIP) $(OWN_JOBS) scripts/run-tests all
 
-# Installs missing dependencies of the tests.
-setup:
-	scripts/setup-tests
-
-setup-clients:
-	scripts/setup-tests clients
-
-clippy:
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
-
-lint: clippy
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --quiet --workspace --no-deps --document-private-items
-	@if command -v cargo-deny >/dev/null; then $(CARGO) deny --log-level error check bans licenses sources; \
-	  else scripts/check-dependencies; fi
-
-# All programs of the workspace, and its tests. Built as one: a package that is chosen by name would be built once more, upon
-# dependencies with fewer features.
-programs:
-	$(CARGO) build --quiet --workspace --bins --examples --tests
-
-rust-test: programs
-	$(OWN_JOBS) scripts/run-tests
-
-# Other implementations of JSON Patch apply ours.
-delta-test: programs
-	$(OWN_JOBS) tests/delta/run
-
-# The island of unsafe code under AddressSanitizer, which needs a nightly compiler.
-sanitize:
-	@if $(CARGO) +nightly --version >/dev/null 2>&1; then \
-	  RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan \
-	    $(NICE) $(CARGO) +nightly test --quiet --package stentor-driver --target x86_64-unknown-linux-gnu; \
-	else echo "sanitize: skipped, there is no nightly compiler"; fi
-
-# Builds the fuzz targets. To run them, see fuzz/README.md.
-fuzz-build:
-	CARGO_TARGET_DIR=target/fuzz $(NICE) $(CARGO) build --quiet --manifest-path fuzz/Cargo.toml
-
-# The packages as their users install them, with binaries that are quicker to build, and the Kubernetes manifests.
-package-test: export PACKAGE_PROFILE = demo
-package-test: export PACKAGE_OUTPUT = $(abspath $(or $(CARGO_TARGET_DIR),target)/package-test)
-package-test: export CARGO_PROFILE_DEMO_OPT_LEVEL = 0
-package-test: programs
-	@$(NICE) scripts/package >/dev/null; status=$$?; \
-	  case $$status in 0) tests=tests/package ;; 77) tests=tests/package/kubernetes.test.mjs ;; *) exit $$status ;; esac; \
-	  node --test --test-timeout=300000 $$tests
-
-# Real clients against the binary.
-client-test: programs
-	cd tests/clients && npm test --silent
+# The inner loop: format, lints, and the Rust tests of the crates that have changed.
+check:
+	@$(OWN_JOBS) scripts/check
 
 # Mutated sessions of all protocols, 30 s on each driver: see docs/attacks.md.
 FUZZ_SECONDS = 30
-live-fuzz: programs
+live-fuzz:
+	$(CARGO) build --quiet --package stentor --package stentor-attack
 	target/debug/stentor-attack fuzz --binary target/debug/stentor --seconds $(FUZZ_SECONDS) --seed 1
 
 # The attacks one by one, with a table of the measurements: see docs/attacks.md.

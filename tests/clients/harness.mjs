@@ -164,6 +164,8 @@ export function within(promise, what, time_ms = PATIENCE_MS) {
   let timer;
   const late = new Promise((_, reject) => {
     timer = setTimeout(() => reject(new Error(`not within ${time_ms} ms: ${typeof what === 'function' ? what() : what}`)), time_ms);
+    // A wait that its test has given up doesn't keep the process alive.
+    timer.unref();
   });
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }

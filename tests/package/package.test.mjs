@@ -13,7 +13,7 @@ import { binary, logged, serve, temporary } from '../clients/harness.mjs';
 const here = path.dirname(fileURLToPath(import.meta.url));
 const root = path.resolve(here, '../..');
 const output = process.env.PACKAGE_OUTPUT;
-assert.ok(output, 'PACKAGE_OUTPUT is not set: run `make package-test`');
+assert.ok(output, 'PACKAGE_OUTPUT is not set: run `make test-all`');
 const [, version] = /^\[workspace\.package\]\nversion = "(.+)"/m.exec(readFileSync(path.join(root, 'Cargo.toml'), 'utf8'));
 
 /** The one package whose name ends so, or undefined. */

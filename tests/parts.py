@@ -1,0 +1,67 @@
+"""The parts of `make test` and `make test-all`: what runs, on how many CPUs, after what, and with which tools.
+
+| key | meaning |
+|---|---|
+| suites | `test`, `all` or both: the commands that run the part |
+| command | the program with its arguments; `{target}` is cargo's target folder |
+| rust | test programs, `CRATE/PROGRAM`; `unit` is the unit tests of a crate, `CRATE/*` all its programs, `*` those of no other part |
+| files | patterns of Node test files |
+| cpus | CPUs of each task, and threads of a Rust test program; 1 unless given |
+| environment | variables of the part's commands, with `{target}` as well |
+| after | names of tasks that have to pass first |
+| tools | programs or files that have to be there; `a|b` is one of them, and a text with spaces a command that has to succeed |
+"""
+
+# A task that takes longer hangs.
+TIMEOUT_S = 900
+
+ALL_CPUS = 64
+# Crates that are no part of the server. They are built by their own tests only.
+APART = ['--exclude', 'stentor-lab', '--exclude', 'stentor-attack']
+BUILD = ['cargo', 'build', '--quiet', '--workspace', '--bins', '--tests', '--message-format=json-render-diagnostics']
+CLIPPY = ['cargo', 'clippy', '--quiet', '--jobs', '1', '--all-targets']
+DENY_WARNINGS = ['--', '-D', 'warnings']
+ATTACK = ['{target}/debug/stentor-attack', 'fuzz', '--binary', '{target}/debug/stentor', '--seconds', '30', '--seed', '1']
+PACKAGE = {'PACKAGE_PROFILE': 'demo', 'PACKAGE_OUTPUT': '{target}/package-test'}
+
+PARTS = [
+    # make test: format, lints, deterministic tests, and each real thing once.
+    {'name': 'setup', 'suites': ['test'], 'cpus': 0, 'command': ['scripts/setup-tests', 'test']},
+    {'name': 'format', 'suites': ['test'], 'cpus': 0, 'command': ['cargo', 'fmt', '--all', '--check']},
+    {'name': 'build', 'suites': ['test'], 'cpus': ALL_CPUS, 'command': [*BUILD, *APART, '--example', 'conformance']},
+    {'name': 'clippy', 'suites': ['test'], 'after': ['build'], 'command': [*CLIPPY, '--workspace', *APART, *DENY_WARNINGS]},
+    {'name': 'clippy-demo', 'suites': ['test'], 'after': ['clippy'],
+     'command': [*CLIPPY, '--package', 'stentor', '--no-default-features', *DENY_WARNINGS]},
+    {'name': 'rust', 'suites': ['test'], 'after': ['build'], 'rust': ['*']},
+    {'name': 'clients', 'suites': ['test'], 'after': ['build', 'setup'], 'tools': ['chromium|chromium-browser|google-chrome'],
+     'files': ['tests/clients/*.test.mjs']},
+
+    # make test-all: what takes minutes, needs other languages, several servers or a browser of each kind, or has time as its subject.
+    {'name': 'setup-all', 'suites': ['all'], 'cpus': 0, 'command': ['scripts/setup-tests', 'all']},
+    {'name': 'build-all', 'suites': ['all'], 'cpus': ALL_CPUS, 'command': [*BUILD, '--examples']},
+    {'name': 'engines', 'suites': ['all'], 'after': ['build-all', 'setup-all'], 'tools': ['redis-server', 'nats-server'],
+     'rust': ['cluster/contract']},
+    {'name': 'slow', 'suites': ['all'], 'after': ['build-all', 'setup-all'], 'rust': ['stentor/slow']},
+    {'name': 'lab', 'suites': ['all'], 'after': ['build-all', 'setup-all'], 'tools': ['valgrind', 'strace'], 'rust': ['lab/*', 'attack/*']},
+    {'name': 'clippy-apart', 'suites': ['all'], 'after': ['build-all'],
+     'command': [*CLIPPY, '--package', 'stentor-lab', '--package', 'stentor-attack', *DENY_WARNINGS]},
+    {'name': 'documentation', 'suites': ['all'], 'after': ['build-all'], 'environment': {'RUSTDOCFLAGS': '-D warnings'},
+     'command': ['cargo', 'doc', '--quiet', '--jobs', '1', '--workspace', '--no-deps', '--document-private-items']},
+    {'name': 'examples-of-documentation', 'suites': ['all'], 'after': ['build-all'],
+     'command': ['cargo', 'test', '--quiet', '--jobs', '1', '--workspace', '--doc']},
+    {'name': 'dependencies', 'suites': ['all'], 'command': ['scripts/check-dependencies']},
+    {'name': 'json-patch', 'suites': ['all'], 'after': ['build-all', 'setup-all'], 'command': ['tests/delta/run']},
+    {'name': 'sanitizer', 'suites': ['all'], 'after': ['build-all'], 'tools': ['cargo +nightly --version'], 'command': ['scripts/sanitize']},
+    {'name': 'fuzz-targets', 'suites': ['all'], 'after': ['build-all'],
+     'command': ['cargo', 'build', '--quiet', '--jobs', '1', '--manifest-path', 'fuzz/Cargo.toml', '--target-dir', '{target}/fuzz']},
+    {'name': 'live-fuzz', 'suites': ['all'], 'cpus': 2, 'after': ['build-all'], 'command': ATTACK},
+    # Binaries that are quicker to build than those of a release.
+    {'name': 'package-build', 'suites': ['all'], 'after': ['build-all', 'setup-all'], 'environment': PACKAGE,
+     'tools': ['musl-gcc', 'buildah', 'rustup target list --installed | grep musl'], 'command': ['scripts/package']},
+    {'name': 'packages', 'suites': ['all'], 'after': ['package-build'], 'environment': PACKAGE, 'files': ['tests/package/package.test.mjs']},
+    {'name': 'kubernetes', 'suites': ['all'], 'after': ['setup-all'], 'files': ['tests/package/kubernetes.test.mjs']},
+    {'name': 'clients-all', 'suites': ['all'], 'after': ['build-all', 'setup-all'],
+     'tools': ['redis-server', 'redis-sentinel', 'nats-server', 'nginx', 'haproxy', 'prometheus', 'php', 'firefox|firefox-esr', 'mvn', 'javac',
+               'go', 'python3', 'openssl'],
+     'files': ['tests/clients/all/*.test.mjs']},
+]
