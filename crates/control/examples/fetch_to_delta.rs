@@ -8,6 +8,10 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program to be looked at")]
 
+#[macro_use]
+#[path = "../../edge/tests/harness/ignore.rs"]
+mod ignore;
+
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -18,10 +22,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_control::{AdminOptions, Control, FeedsOptions, Options, Signals, UpstreamOptions};
 use stentor_delta::{self as delta, Differ, Seed};
-use stentor_edge::{
-    Busy, CommandInbox, ControlPlane, DataPlane, Done, FeedUpdate, Metric, Publish, RoomList, RoomsQuery,
-    Target, Wanted,
-};
+use stentor_edge::{Busy, CommandInbox, ControlPlane, DataPlane, FeedUpdate, Target, Wanted};
 use stentor_hub::Key;
 use tokio::sync::Notify;
 
@@ -238,21 +239,7 @@ struct Counting {
 }
 
 impl CommandInbox for Counting {
-    fn publish(&self, _: Publish) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn receive(&self, _: stentor_edge::Broadcast) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn update_room(&self, _: &stentor_hub::Room, _: stentor_edge::RoomUpdate) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn decide(&self, _: stentor_edge::Ticket, _: Result<(), stentor_edge::Denial>) -> Result<(), Busy> {
-        Ok(())
-    }
+    ignore!(publish, receive, update_room, decide, list_rooms);
 
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
         match update {
@@ -266,24 +253,14 @@ impl CommandInbox for Counting {
     }
 
     fn command(&self, _: Target, _: stentor_edge::Command) {}
-
-    fn list_rooms(&self, _: RoomsQuery, _: Done<RoomList>) {}
 }
 
 impl DataPlane for Counting {
+    ignore!(metrics, is_ready, drain);
+
     fn take_wanted(&self) -> Vec<Wanted> {
         std::mem::take(&mut self.wanted.lock().unwrap())
     }
-
-    fn metrics(&self) -> Vec<Metric> {
-        Vec::new()
-    }
-
-    fn is_ready(&self) -> bool {
-        true
-    }
-
-    fn drain(&self, _: stentor_edge::Drain) {}
 }
 
 impl Counting {

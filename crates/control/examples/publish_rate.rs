@@ -4,56 +4,32 @@
 
 #![allow(clippy::print_stdout)] // its purpose
 
+#[macro_use]
+#[path = "../../edge/tests/harness/ignore.rs"]
+mod ignore;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stentor_control::{AdminOptions, Control, Options, Signals};
-use stentor_edge::{
-    Busy, Command, CommandInbox, DataPlane, Done, FeedUpdate, Metric, Publish, RoomList, RoomsQuery, Target,
-    Wanted,
-};
-use stentor_hub::Key;
+use stentor_edge::{Busy, CommandInbox, DataPlane, Publish};
 
 #[derive(Default)]
 struct Counting(AtomicU64);
 
 impl CommandInbox for Counting {
+    ignore!(receive, update_room, decide, update_feed, command, list_rooms);
+
     fn publish(&self, _: Publish) -> Result<(), Busy> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
-    fn receive(&self, _: stentor_edge::Broadcast) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn update_room(&self, _: &stentor_hub::Room, _: stentor_edge::RoomUpdate) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn decide(&self, _: stentor_edge::Ticket, _: Result<(), stentor_edge::Denial>) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn update_feed(&self, _: &Key, _: FeedUpdate) -> Result<(), Busy> {
-        Ok(())
-    }
-    fn command(&self, _: Target, _: Command) {}
-    fn list_rooms(&self, _: RoomsQuery, _: Done<RoomList>) {}
 }
 
 impl DataPlane for Counting {
-    fn take_wanted(&self) -> Vec<Wanted> {
-        Vec::new()
-    }
-    fn metrics(&self) -> Vec<Metric> {
-        Vec::new()
-    }
-    fn is_ready(&self) -> bool {
-        true
-    }
-    fn drain(&self, _: stentor_edge::Drain) {}
+    ignore!(take_wanted, metrics, is_ready, drain);
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,5 +1,8 @@
 //! Rooms with history of several nodes on a simulated engine, against what the engine has really appended.
 
+#[macro_use]
+#[path = "../../../edge/tests/harness/ignore.rs"]
+mod ignore;
 mod clients;
 mod driver;
 mod model;

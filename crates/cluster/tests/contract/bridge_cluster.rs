@@ -8,11 +8,8 @@ use std::time::Duration;
 use stentor_cluster::bridge::{Bridges, Options};
 use stentor_cluster::engine::{Address, Limits};
 use stentor_cluster_settings::{Adapter, ClassicParser, SubscriptionMode};
-use stentor_edge::{
-    Broadcast, Broker, Busy, Command, CommandInbox, DataPlane, Denial, Done, Drain, FeedUpdate, Ledger,
-    Metric, Publish, RoomList, RoomUpdate, RoomsQuery, Target, Ticket, Wanted,
-};
-use stentor_hub::{Data, Key, Room, Topic};
+use stentor_edge::{Broadcast, Broker, Busy, CommandInbox, DataPlane, Ledger};
+use stentor_hub::{Data, Room, Topic};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -35,9 +32,7 @@ fn permissions() -> String {
 struct Plane(Mutex<Vec<String>>);
 
 impl CommandInbox for Plane {
-    fn publish(&self, _: Publish) -> Result<(), Busy> {
-        Ok(())
-    }
+    ignore!(publish, update_room, decide, update_feed, command, list_rooms);
 
     fn receive(&self, message: Broadcast) -> Result<(), Busy> {
         let Data::Arguments { json, .. } = message.data else { panic!("{:?}", message.data) };
@@ -46,38 +41,10 @@ impl CommandInbox for Plane {
         self.0.lock().unwrap().push(format!("{text} to {}", rooms.join(", ")));
         Ok(())
     }
-
-    fn update_room(&self, _: &Room, _: RoomUpdate) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn decide(&self, _: Ticket, _: Result<(), Denial>) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn update_feed(&self, _: &Key, _: FeedUpdate) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn command(&self, _: Target, _: Command) {}
-
-    fn list_rooms(&self, _: RoomsQuery, _: Done<RoomList>) {}
 }
 
 impl DataPlane for Plane {
-    fn take_wanted(&self) -> Vec<Wanted> {
-        Vec::new()
-    }
-
-    fn metrics(&self) -> Vec<Metric> {
-        Vec::new()
-    }
-
-    fn is_ready(&self) -> bool {
-        true
-    }
-
-    fn drain(&self, _: Drain) {}
+    ignore!(take_wanted, metrics, is_ready, drain);
 }
 
 /// A node that shares the namespace `/` and has a member of the room `red`.

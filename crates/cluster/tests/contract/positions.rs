@@ -6,12 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_cluster::engine::Limits;
 use stentor_cluster::{Cluster, NodeId};
-use stentor_edge::{
-    Broadcast, Broker, Busy, Command, CommandInbox, DataPlane, Denial, Done, Drain, FeedSource, FeedUpdate,
-    Ledger, Metric, Publish, RoomList, RoomUpdate, RoomsQuery, Target, Ticket, Wanted,
-};
+use stentor_edge::{Broadcast, Broker, Busy, CommandInbox, DataPlane, FeedSource, Ledger, RoomUpdate};
 use stentor_hub::{
-    Body, Data, Emit, Encoder, FormatId, Hub, Key, Options, Policy, Publication, Room, SessionId, Topic,
+    Body, Data, Emit, Encoder, FormatId, Hub, Options, Policy, Publication, Room, SessionId, Topic,
 };
 use tokio::sync::{Notify, watch};
 
@@ -52,13 +49,7 @@ impl Plane {
 }
 
 impl CommandInbox for Plane {
-    fn publish(&self, _: Publish) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn receive(&self, _: Broadcast) -> Result<(), Busy> {
-        Ok(())
-    }
+    ignore!(publish, receive, decide, update_feed, command, list_rooms);
 
     fn update_room(&self, room: &Room, update: RoomUpdate) -> Result<(), Busy> {
         let (mut hub, now) = (self.hub.lock().unwrap(), tokio::time::Instant::now().into_std());
@@ -73,34 +64,10 @@ impl CommandInbox for Plane {
         self.changed.notify_one();
         Ok(())
     }
-
-    fn decide(&self, _: Ticket, _: Result<(), Denial>) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn update_feed(&self, _: &Key, _: FeedUpdate) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn command(&self, _: Target, _: Command) {}
-
-    fn list_rooms(&self, _: RoomsQuery, _: Done<RoomList>) {}
 }
 
 impl DataPlane for Plane {
-    fn take_wanted(&self) -> Vec<Wanted> {
-        Vec::new()
-    }
-
-    fn metrics(&self) -> Vec<Metric> {
-        Vec::new()
-    }
-
-    fn is_ready(&self) -> bool {
-        true
-    }
-
-    fn drain(&self, _: Drain) {}
+    ignore!(take_wanted, metrics, is_ready, drain);
 }
 
 struct Server {

@@ -146,24 +146,14 @@ impl FakePlane {
 }
 
 impl CommandInbox for FakePlane {
+    ignore!(receive, update_room, decide);
+
     fn publish(&self, message: Publish) -> Result<(), Busy> {
         if self.is_busy() {
             return Err(Busy);
         }
         self.published.lock().unwrap().push(message);
         self.changed.notify_waiters();
-        Ok(())
-    }
-
-    fn receive(&self, _: stentor_edge::Broadcast) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn update_room(&self, _: &stentor_hub::Room, _: stentor_edge::RoomUpdate) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn decide(&self, _: stentor_edge::Ticket, _: Result<(), stentor_edge::Denial>) -> Result<(), Busy> {
         Ok(())
     }
 
@@ -248,6 +238,8 @@ impl CommandInbox for FakePlane {
 }
 
 impl DataPlane for FakePlane {
+    ignore!(drain);
+
     fn take_wanted(&self) -> Vec<Wanted> {
         assert!(!self.broken_wanted.load(Ordering::SeqCst), "broken on purpose");
         let wanted = std::mem::take(&mut *self.wanted.lock().unwrap());
@@ -283,8 +275,6 @@ impl DataPlane for FakePlane {
     fn is_ready(&self) -> bool {
         self.ready.load(Ordering::SeqCst)
     }
-
-    fn drain(&self, _: stentor_edge::Drain) {}
 }
 
 /// A control plane on a fake data plane.

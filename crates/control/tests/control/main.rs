@@ -3,6 +3,9 @@
 // Tests may panic; clippy knows only functions marked as such.
 #![allow(clippy::unwrap_used)]
 
+#[macro_use]
+#[path = "../../../edge/tests/harness/ignore.rs"]
+mod ignore;
 mod admin;
 mod auth;
 mod commands;

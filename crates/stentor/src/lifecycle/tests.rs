@@ -1,12 +1,12 @@
 //! Every way to end, with a fake data plane.
 
+#[macro_use]
+#[path = "../../../edge/tests/harness/ignore.rs"]
+mod ignore;
+
 use super::*;
 use std::sync::Mutex;
-use stentor_edge::{
-    Broadcast, Busy, Command, CommandInbox, Done, FeedUpdate, Metric, Publish, RoomList, RoomsQuery, Target,
-    Wanted,
-};
-use stentor_hub::Key;
+use stentor_edge::CommandInbox;
 use tokio::sync::Notify;
 
 /// A data plane that only records calls of `drain`.
@@ -17,37 +17,12 @@ pub(crate) struct Fake {
 }
 
 impl CommandInbox for Fake {
-    fn publish(&self, _: Publish) -> Result<(), Busy> {
-        Ok(())
-    }
-    fn receive(&self, _: Broadcast) -> Result<(), Busy> {
-        Ok(())
-    }
-    fn update_room(&self, _: &stentor_hub::Room, _: stentor_edge::RoomUpdate) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn decide(&self, _: stentor_edge::Ticket, _: Result<(), stentor_edge::Denial>) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn update_feed(&self, _: &Key, _: FeedUpdate) -> Result<(), Busy> {
-        Ok(())
-    }
-    fn command(&self, _: Target, _: Command) {}
-    fn list_rooms(&self, _: RoomsQuery, _: Done<RoomList>) {}
+    ignore!(publish, receive, update_room, decide, update_feed, command, list_rooms);
 }
 
 impl DataPlane for Fake {
-    fn take_wanted(&self) -> Vec<Wanted> {
-        Vec::new()
-    }
-    fn metrics(&self) -> Vec<Metric> {
-        Vec::new()
-    }
-    fn is_ready(&self) -> bool {
-        true
-    }
+    ignore!(take_wanted, metrics, is_ready);
+
     fn drain(&self, drain: Drain) {
         self.drained.lock().unwrap().push(drain);
         self.told.notify_one();

@@ -41,7 +41,7 @@ const ACYCLIC: [&str; 11] = [
 /// Loops of Rust tests that look again after a while, because nothing tells when: the file, and what for. At most
 /// [`RETRIES_MAX`]; a test that waits for its own timing instead fails on a busy machine.
 const RETRIES: [(&str, &str); 3] = [
-    ("cluster/tests/contract/main.rs", "engines end interest, entries and histories without a word"),
+    ("cluster/tests/contract/harness.rs", "engines end interest, entries and histories without a word"),
     ("edge/tests/harness/mod.rs", "cores publish metrics at the end of a turn, without a word"),
     ("stentor/tests/process/mod.rs", "the metrics of a process are only there to be scraped"),
 ];

@@ -10,11 +10,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use stentor_edge::{
-    Broadcast, Busy, Command, CommandInbox, DataPlane, Denial, Done, FeedUpdate, Ledger, Metric, Publish,
-    RoomList, RoomUpdate, RoomsQuery, Target, Ticket, Wanted,
-};
-use stentor_hub::{Data, Epoch, Key, Position, Room};
+use stentor_edge::{Busy, CommandInbox, DataPlane, Denial, Ledger, RoomUpdate, Ticket};
+use stentor_hub::{Data, Epoch, Position, Room};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -28,13 +25,7 @@ struct Plane {
 }
 
 impl CommandInbox for Plane {
-    fn publish(&self, _: Publish) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn receive(&self, _: Broadcast) -> Result<(), Busy> {
-        Ok(())
-    }
+    ignore!(publish, receive, update_feed, command, list_rooms);
 
     fn update_room(&self, _: &Room, _: RoomUpdate) -> Result<(), Busy> {
         self.updates.fetch_add(1, Ordering::SeqCst);
@@ -46,34 +37,14 @@ impl CommandInbox for Plane {
         self.decided.notify_one();
         if self.is_busy.load(Ordering::SeqCst) { Err(Busy) } else { Ok(()) }
     }
-
-    fn update_feed(&self, _: &Key, _: FeedUpdate) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn command(&self, _: Target, _: Command) {}
-
-    fn list_rooms(&self, _: RoomsQuery, _: Done<RoomList>) {}
 }
 
 impl DataPlane for Plane {
-    fn take_wanted(&self) -> Vec<Wanted> {
-        Vec::new()
-    }
-
-    fn metrics(&self) -> Vec<Metric> {
-        Vec::new()
-    }
+    ignore!(take_wanted, metrics, is_ready, drain);
 
     fn connections(&self) -> usize {
         0
     }
-
-    fn is_ready(&self) -> bool {
-        true
-    }
-
-    fn drain(&self, _: stentor_edge::Drain) {}
 }
 
 async fn leave_while_updates_wait(driver: &RoomDriver, plane: &Plane) {

@@ -1,7 +1,5 @@
 //! The codecs of Socket.IO's wire: what its packages publish (`tests/golden`), and what they should never.
 
-#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;

@@ -1,7 +1,5 @@
 //! Sockets that move between nodes: one node under test, and others that the test plays on an engine in memory.
 
-#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
-
 use bytes::Bytes;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,9 +8,8 @@ use stentor_cluster::engine::{Answer, Channel, Engine, EngineError, Event, Event
 use stentor_cluster::frame::{Frame, Frames, SocketAnswer, SocketFrame};
 use stentor_cluster::{Cluster, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, NodeRecord, Options};
 use stentor_edge::{
-    Broadcast, Broker, Busy, Command, CommandInbox, DataPlane, Denial, Done, FeedSource, FeedUpdate, Ledger,
-    MOVING_MESSAGES_MAX, Metric, MovingSocket, MovingSubscription, Pid, PublicId, Publish, RoomList,
-    RoomUpdate, RoomsQuery, SocketName, SocketQuestion, SocketRequest, Target, Ticket, Wanted,
+    Broker, Busy, CommandInbox, DataPlane, Done, FeedSource, Ledger, MOVING_MESSAGES_MAX, MovingSocket,
+    MovingSubscription, Pid, PublicId, SocketName, SocketQuestion, SocketRequest, Ticket,
 };
 use stentor_hub::{Data, Key, MissedMessage, Policy, Room, SubscribeOptions, Topic};
 use tokio::sync::watch;
@@ -35,29 +32,7 @@ struct Plane {
 }
 
 impl CommandInbox for Plane {
-    fn publish(&self, _: Publish) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn receive(&self, _: Broadcast) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn update_room(&self, _: &Room, _: RoomUpdate) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn decide(&self, _: Ticket, _: Result<(), Denial>) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn update_feed(&self, _: &Key, _: FeedUpdate) -> Result<(), Busy> {
-        Ok(())
-    }
-
-    fn command(&self, _: Target, _: Command) {}
-
-    fn list_rooms(&self, _: RoomsQuery, _: Done<RoomList>) {}
+    ignore!(publish, receive, update_room, decide, update_feed, command, list_rooms);
 
     fn request_socket(&self, _: SocketName, request: SocketRequest, done: Done<Option<MovingSocket>>) {
         self.requests.lock().unwrap().push(request);
@@ -80,19 +55,7 @@ impl CommandInbox for Plane {
 }
 
 impl DataPlane for Plane {
-    fn take_wanted(&self) -> Vec<Wanted> {
-        Vec::new()
-    }
-
-    fn metrics(&self) -> Vec<Metric> {
-        Vec::new()
-    }
-
-    fn is_ready(&self) -> bool {
-        true
-    }
-
-    fn drain(&self, _: stentor_edge::Drain) {}
+    ignore!(take_wanted, metrics, is_ready, drain);
 }
 
 /// An engine that establishes interest when it is told to.

@@ -1,7 +1,5 @@
 //! Real data planes on an engine in memory: requests for sessions of another node, and what strangers say to the internal listener.
 
-#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
-
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
@@ -18,7 +16,7 @@ use stentor_edge::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 /// Far more than anything takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -349,10 +347,8 @@ async fn strangers_get_nothing_from_the_internal_listener() {
     // One that ends early, and one that says too little, or nothing.
     drop(TcpStream::connect(node.internal).await.unwrap());
     node.until_metric("cluster_internal_refused", "incomplete", 1).await;
-    let start = Instant::now();
     let (slow, silent) = tokio::join!(answer_to(&node, &[1; 74]), answer_to(&node, b""));
     assert!(slow.0.is_empty() && silent.0.is_empty());
-    assert!(start.elapsed() >= Duration::from_secs(1), "{:?}", start.elapsed());
     node.until_metric("cluster_internal_refused", "timeout", 2).await;
     assert_eq!(node.metric("relays_received", "") + node.metric("connections", ""), 0);
 }

@@ -17,4 +17,7 @@ impl Fixture for Memory {
     }
 }
 
-contract!(Some(Memory::default()));
+contract!(
+    #[tokio::test(start_paused = true)]
+    Some(Memory::default())
+);

@@ -1,0 +1,29 @@
+//! Several nodes on an engine in memory, and the codecs between them. Engines on real servers are in `contract`; what measures this
+//! process's memory has programs of its own.
+
+// Tests may panic; clippy knows only functions marked as such.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+#[path = "../../../edge/tests/harness/ignore.rs"]
+mod ignore;
+#[path = "../contract/feeds.rs"]
+mod feeds;
+#[path = "../contract/harness.rs"]
+#[allow(dead_code)] // Engines that share servers use more of it.
+mod harness;
+mod memory;
+#[path = "../contract/messages.rs"]
+mod messages;
+mod nodes;
+#[path = "../contract/positions.rs"]
+mod positions;
+#[path = "../contract/registry.rs"]
+mod registry;
+mod relay;
+#[path = "../contract/rooms.rs"]
+mod rooms;
+mod socketio;
+mod sockets;
+
+use harness::*;
