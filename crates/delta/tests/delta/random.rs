@@ -6,8 +6,8 @@ use crate::{diff, differ};
 use serde_json::Value;
 use stentor_delta::{ApplyLimits, Delta, Differ, Options, Seed, apply, join};
 
-/// A few seconds unoptimised.
-const SEEDS: u64 = 2000;
+/// Two seconds unoptimised.
+const SEEDS: u64 = 1000;
 
 /// Snapshots only where a patch can't be, so that patches are made of all pairs.
 fn willing() -> Differ {

@@ -89,23 +89,23 @@ fn messages_with_markup() {
     assert!(!inner.contains('<'), "{inner}");
 }
 
-/// CVE-2020-36049's kind: payloads that cost more than their length. Quadratic work would take minutes here.
+/// CVE-2020-36049's kind: payloads that cost more than their length. Quadratic work would take minutes for these sizes.
 #[test]
 fn long_payloads() {
     let limits = Limits { messages_max: usize::MAX };
-    let unended = format!("[\"{}", "\\\"".repeat(4_000_000));
+    let unended = format!("[\"{}", "\\\"".repeat(500_000));
     assert_eq!(parse_body(unended.as_bytes(), &limits).err(), Some(Error::BadJson));
-    let deep = "[".repeat(8_000_000);
+    let deep = "[".repeat(1_000_000);
     assert_eq!(parse_body(deep.as_bytes(), &limits).err(), Some(Error::NotText));
-    let many = format!("[{}\"\"]", "\"\",".repeat(2_000_000));
+    let many = format!("[{}\"\"]", "\"\",".repeat(300_000));
     assert_eq!(parse_body(many.as_bytes(), &Limits::default()).err(), Some(Error::TooManyMessages));
-    assert_eq!(parse_body(many.as_bytes(), &limits).unwrap().count(), 2_000_001);
-    let spaces = format!("[{}\"a\"{}]", " ".repeat(4_000_000), "\n".repeat(4_000_000));
+    assert_eq!(parse_body(many.as_bytes(), &limits).unwrap().count(), 300_001);
+    let spaces = format!("[{}\"a\"{}]", " ".repeat(500_000), "\n".repeat(500_000));
     assert_eq!(parse_body(spaces.as_bytes(), &limits).unwrap().count(), 1);
-    let surrogates = format!("[\"{}\"]", "\\ud83d".repeat(1_000_000));
+    let surrogates = format!("[\"{}\"]", "\\ud83d".repeat(300_000));
     let text = parse_body(surrogates.as_bytes(), &limits).unwrap().next().unwrap();
-    assert_eq!(text.chars().filter(|character| *character == '\u{fffd}').count(), 1_000_000);
-    let form = "d&".repeat(4_000_000);
+    assert_eq!(text.chars().filter(|character| *character == '\u{fffd}').count(), 300_000);
+    let form = "d&".repeat(500_000);
     let form = jsonp_payload(Some("application/x-www-form-urlencoded"), form.as_bytes());
     assert_eq!(form.err(), Some(Error::NoPayload));
 }

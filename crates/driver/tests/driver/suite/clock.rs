@@ -89,6 +89,7 @@ pub(crate) fn another_thread_wakes<D: Driver>(mut pair: Pair<D>) {
             // The simulation doesn't sleep, so it looks more than once.
             pair.server.turn(Some(Duration::from_secs(20)));
             assert!(begun.elapsed() < Duration::from_secs(10), "a wake is lost");
+            std::thread::yield_now();
         }
         thread.join().unwrap();
     }
