@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -12,9 +13,40 @@ use std::time::{Duration, Instant};
 /// No part of the test takes longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server that is killed when the test ends.
+/// A process that is killed when the test ends.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    /// Spawns a server, and waits for the address in its ready line.
+    pub(crate) fn ready(command: &mut Command) -> (Self, String) {
+        let mut running = Self(command.stdout(Stdio::piped()).spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(running.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let addr = line.strip_prefix("ready http://").and_then(|rest| rest.strip_suffix('\n'));
+        let addr = addr.unwrap_or_else(|| panic!("no ready line: {line:?}")).to_owned();
+        (running, addr)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// Waits for the exit code.
+    pub(crate) fn end(&mut self) -> Option<i32> {
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A server, its addresses and its log.
 pub(crate) struct Server {
-    child: Child,
+    _process: Running,
     pub(crate) addr: String,
     pub(crate) admin: String,
     pub(crate) driver: String,
@@ -31,13 +63,6 @@ impl Server {
         let (log, _) = grows.wait_timeout_while(log, PATIENCE, |log| found(log) < count).unwrap();
         assert!(found(&log) >= count, "{} lines with {texts:?} in:\n{log}", found(&log));
         found(&log)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -83,7 +108,7 @@ fn start_by(mut command: Command, configuration: &str) -> Server {
     });
     let field = |name: &str| line.split(name).nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
     let driver = field(" driver=").trim_matches('"').to_owned();
-    Server { child, addr: field(" listen="), admin: field(" admin="), driver, log: lines }
+    Server { _process: Running(child), addr: field(" listen="), admin: field(" admin="), driver, log: lines }
 }
 
 fn connect(addr: &str) -> TcpStream {

@@ -3,47 +3,28 @@
 //! `STENTOR_COLD_CLIENTS` says how many, 1,500 if it isn't there; with `--nocapture` the test says how long it took. Each
 //! needs a descriptor here and one in the server.
 
-use std::io::{BufRead, BufReader};
+use crate::process::{PATIENCE, Running};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 const CLIENTS: usize = 1500;
-/// No part of the test takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Connections that are made at once.
 const CONNECTING_MAX: usize = 100;
 
-/// A server that is killed when the test ends.
-struct Server {
-    child: Child,
-    addr: SocketAddr,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn start(config: &std::path::Path) -> Server {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_stentor"))
-        .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cores", "2", "--config"])
-        .arg(config)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    let addr = line.trim().strip_prefix("ready http://").and_then(|addr| addr.parse().ok());
-    Server { addr: addr.unwrap_or_else(|| panic!("no ready line: {line:?}")), child }
+fn start(config: &std::path::Path) -> (Running, SocketAddr) {
+    let (server, addr) = Running::ready(
+        Command::new(env!("CARGO_BIN_EXE_stentor"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cores", "2", "--config"])
+            .arg(config)
+            .stderr(Stdio::null()),
+    );
+    (server, addr.parse().unwrap())
 }
 
 /// An API that counts its requests and answers none before it is let.
@@ -105,14 +86,14 @@ async fn one_request_serves_all_subscribers_of_a_cold_key() {
          url = \"http://{api}/match/{{id}}?full=1\"\npoll_interval = \"1h\"\ntimeout = \"5min\"\nread_timeout = \"5min\"\n"
     );
     std::fs::write(&config, text).unwrap();
-    let server = start(&config);
+    let (_server, addr) = start(&config);
 
     let connecting = Arc::new(Semaphore::new(CONNECTING_MAX));
     let asked = Arc::new(Semaphore::new(0));
     let all: Vec<_> = (0..clients)
         .map(|n| {
             let (connecting, asked, document, addr) =
-                (connecting.clone(), asked.clone(), document.clone(), server.addr);
+                (connecting.clone(), asked.clone(), document.clone(), addr);
             tokio::spawn(async move {
                 let (request, has_handshake) = request(n);
                 let place = connecting.acquire().await.unwrap();

@@ -1,26 +1,14 @@
 //! What systemd and Stentor tell each other, with the test in systemd's place.
 
+use crate::process::{PATIENCE, Running};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
-
-/// No part of a test takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A server that is killed when the test ends.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 #[test]
 fn start_reload_and_shutdown_are_notified() {
@@ -41,27 +29,26 @@ fn start_reload_and_shutdown_are_notified() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let mut server = Server(server);
-    let pid = Pid::from_child(&server.0);
+    let mut server = Running(server);
     assert_eq!(next(), "READY=1");
-    kill_process(pid, Signal::HUP).unwrap();
+    server.signal(Signal::HUP);
     let reloading = next();
     let since =
         reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap_or_else(|| panic!("{reloading:?}"));
     assert!(since.parse::<u64>().unwrap() > 0);
     assert_eq!(next(), "READY=1");
-    kill_process(pid, Signal::TERM).unwrap();
+    server.signal(Signal::TERM);
     assert_eq!(next(), "STOPPING=1");
     // It reloads also while it drains, but isn't ready any more.
-    kill_process(pid, Signal::HUP).unwrap();
-    assert_eq!(server.0.wait().unwrap().code(), Some(0));
+    server.signal(Signal::HUP);
+    assert_eq!(server.end(), Some(0));
     manager.set_nonblocking(true).unwrap();
     let further = manager.recv(&mut [0; 256]).map_err(|error| error.kind());
     assert_eq!(further, Err(std::io::ErrorKind::WouldBlock));
 }
 
 /// A server on sockets that are open already, as the first descriptors of `LISTEN_FDS`.
-fn activated(sockets: &[(&str, &TcpListener)], cores: &str) -> Server {
+fn activated(sockets: &[(&str, &TcpListener)], cores: &str) -> Running {
     let mut script = String::new();
     for (at, (_, socket)) in sockets.iter().enumerate() {
         fcntl_setfd(socket, FdFlags::empty()).unwrap();
@@ -82,7 +69,7 @@ fn activated(sockets: &[(&str, &TcpListener)], cores: &str) -> Server {
     for (_, socket) in sockets {
         fcntl_setfd(socket, FdFlags::CLOEXEC).unwrap();
     }
-    Server(server.unwrap())
+    Running(server.unwrap())
 }
 
 /// A request that waits in the queue of the socket until somebody accepts it.
@@ -109,8 +96,8 @@ fn sockets_of_systemd_are_served_and_their_queues_outlive_a_restart() {
         for stream in early {
             assert_eq!(status(stream), "200", "{cores} cores");
         }
-        kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
-        assert_eq!(server.0.wait().unwrap().code(), Some(0));
+        server.signal(Signal::TERM);
+        assert_eq!(server.end(), Some(0));
     }
 }
 
@@ -127,7 +114,7 @@ fn connections_wait_while_a_process_on_sockets_of_systemd_drains() {
         .unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.read_exact(&mut [0; 12]).unwrap();
-    kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
+    server.signal(Signal::TERM);
     // Until nobody accepts any more.
     let waiting = loop {
         let stream = ask(&clients, "/readyz");
@@ -138,7 +125,7 @@ fn connections_wait_while_a_process_on_sockets_of_systemd_drains() {
         }
     };
     waiting.set_read_timeout(Some(PATIENCE)).unwrap();
-    assert_eq!(server.0.wait().unwrap().code(), Some(0));
+    assert_eq!(server.end(), Some(0));
     let _next = activated(&[("stentor.socket", &clients)], "1");
     assert_eq!(status(waiting), "200");
 }
@@ -150,5 +137,5 @@ fn more_sockets_than_listeners_are_an_error() {
     let mut errors = String::new();
     server.0.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
     assert!(errors.contains("LISTEN_FDS: 2 sockets for clients"), "{errors}");
-    assert_eq!(server.0.wait().unwrap().code(), Some(1));
+    assert_eq!(server.end(), Some(1));
 }

@@ -1,31 +1,20 @@
 //! A new process takes the listening sockets over while clients connect.
 
+use crate::process::{PATIENCE, Running};
 use crate::redis_server;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-/// No part of a test takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Between the connections of a storm's thread, so that their number is bounded.
 const PAUSE: Duration = Duration::from_millis(2);
-
-/// A server that is killed when the test ends.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn free_address() -> String {
     format!("127.0.0.1:{}", redis_server::free_port())
@@ -52,17 +41,14 @@ impl Place {
             .args(["serve", "--listen", &self.listen, "--admin", &self.admin, "--cores", cores])
             .env("STENTOR_SERVER_TAKEOVER_SOCKET", &self.socket)
             .env("STENTOR_SERVER_DRAIN_WINDOW", self.drain_window)
-            .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command
     }
 
     /// Starts a server and waits until it accepts clients, and another one could take over.
-    fn start(&self, cores: &str) -> Server {
-        let mut server = Server(self.command(cores).spawn().unwrap());
-        let mut line = String::new();
-        BufReader::new(server.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, format!("ready http://{}\n", self.listen));
+    fn start(&self, cores: &str) -> Running {
+        let (mut server, addr) = Running::ready(&mut self.command(cores));
+        assert_eq!(addr, self.listen);
         let mut log = BufReader::new(server.0.stderr.as_mut().unwrap()).lines();
         assert!(log.any(|line| line.unwrap().contains("a new process can take over")), "its log ended");
         server
@@ -85,8 +71,8 @@ fn ask(addr: &str, path: &str) -> std::io::Result<String> {
 }
 
 /// Exits with 0, having drained.
-fn assert_drained(mut server: Server) {
-    assert_eq!(server.0.wait().unwrap().code(), Some(0));
+fn assert_drained(mut server: Running) {
+    assert_eq!(server.end(), Some(0));
 }
 
 #[test]
@@ -161,7 +147,7 @@ fn the_running_server_goes_on_if_the_new_one_fails_or_sends_garbage() {
     // And hands over to one that works.
     let next = place.start("1");
     assert_drained(running);
-    kill_process(Pid::from_child(&next.0), Signal::TERM).unwrap();
+    next.signal(Signal::TERM);
     assert_drained(next);
 }
 
@@ -177,7 +163,7 @@ fn a_server_that_drains_hands_over_and_drains_on() {
     admin.write_all(request).unwrap();
     assert!(admin.read(&mut [0; 4096]).unwrap() > 0);
 
-    kill_process(Pid::from_child(&running.0), Signal::TERM).unwrap();
+    running.signal(Signal::TERM);
     while ask(&place.admin, "/readyz").unwrap() == "200" {}
     let next = place.start("1");
     assert_eq!(place.ask().unwrap(), "200");

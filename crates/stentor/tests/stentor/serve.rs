@@ -1,25 +1,16 @@
 //! `serve` and `demo` as processes: the ready line, signals, an address in use.
 
-use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
+use crate::process::{PATIENCE, Running};
+use rustix::process::{Resource, Signal, getrlimit};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// No part of a test takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A server that is killed when the test ends.
+/// A server and its address.
 struct Server {
-    child: Child,
+    process: Running,
     addr: String,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Starts the binary and waits for its ready line.
@@ -32,28 +23,23 @@ fn start_with(args: &[&str], stderr: Stdio) -> Server {
 }
 
 fn start_at(listen: &str, admin: &str, args: &[&str], stderr: Stdio) -> Server {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_stentor"))
-        .args(args)
-        .env("STENTOR_SERVER_LOG_LEVEL", "debug")
-        .args(["--listen", listen, "--admin", admin, "--cores", "1"])
-        .stdout(Stdio::piped())
-        .stderr(stderr)
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    let addr = line.strip_prefix("ready http://").and_then(|rest| rest.strip_suffix('\n'));
-    let addr = addr.unwrap_or_else(|| panic!("no ready line: {line:?}")).to_string();
-    Server { child, addr }
+    let (process, addr) = Running::ready(
+        Command::new(env!("CARGO_BIN_EXE_stentor"))
+            .args(args)
+            .env("STENTOR_SERVER_LOG_LEVEL", "debug")
+            .args(["--listen", listen, "--admin", admin, "--cores", "1"])
+            .stderr(stderr),
+    );
+    Server { process, addr }
 }
 
 impl Server {
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.process.signal(signal);
     }
 
     fn end(&mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
+        self.process.end()
     }
 }
 
@@ -94,7 +80,7 @@ fn a_reload_applies_everything_or_nothing() {
     let write = |text: &str| std::fs::write(&file, text).unwrap();
     write("");
     let mut server = start_with(&["serve", "--config", file.to_str().unwrap()], Stdio::piped());
-    let mut log = BufReader::new(server.child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut log = BufReader::new(server.process.0.stderr.take().unwrap()).lines().map(Result::unwrap);
     let mut until_logged = |text: &str| log.find(|line| line.contains(text)).unwrap();
     let admin = until_logged("the admin port is open").split("admin_addr=").nth(1).unwrap().to_owned();
     let admin = admin.split_whitespace().next().unwrap();
@@ -202,7 +188,7 @@ fn the_server_waits_for_an_address_that_is_soon_released() {
 #[test]
 fn a_closed_log_does_not_stop_the_server() {
     let mut server = start_with(&["serve"], Stdio::piped());
-    drop(server.child.stderr.take());
+    drop(server.process.0.stderr.take());
     server.signal(Signal::TERM); // which is logged
     assert_eq!(server.end(), Some(0));
 }

@@ -60,6 +60,23 @@ const SLOW: [(&str, &str); 9] = [
     ("stentor/tests/stentor/serve.rs", "a process that releases the address late"),
 ];
 
+/// Programs of integration tests besides the one that has the crate's name, and why their tests are apart.
+const PROGRAMS: [(&str, &str); 13] = [
+    ("cluster/contract", "real servers of Redis and NATS"),
+    ("cluster/frames", "measures its process's memory"),
+    ("cluster/interest_memory", "measures its process's memory"),
+    ("driver/descriptors", "lowers its process's limit of file descriptors"),
+    ("edge/fallback_memory", "measures its process's memory"),
+    ("edge/feed_memory", "measures its process's memory"),
+    ("edge/idle", "measures its process's processor time"),
+    ("edge/idle_feed_memory", "measures its process's memory"),
+    ("edge/memory", "measures its process's memory"),
+    ("edge/tls_memory", "measures its process's memory"),
+    ("hub/room_memory", "measures its process's memory"),
+    ("lab/budget", "measures its process's processor time"),
+    ("stentor/slow", "seconds of real time, and other programs"),
+];
+
 fn source(krate: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(krate).join("src")
 }
@@ -302,6 +319,26 @@ fn public_items_of_edge_name_only_documented_types_of_other_crates() {
         types.map(|name| format!("{krate} {name}")).collect::<Vec<_>>()
     });
     assert_eq!(found, documented.collect(), "the table in crates/edge/src/lib.rs is out of date");
+}
+
+/// Each program links all crates below it.
+#[test]
+fn a_crate_has_one_program_of_integration_tests() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = Vec::new();
+    for krate in fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = krate.file_name().unwrap().to_str().unwrap();
+        for path in fs::read_dir(krate.join("tests")).into_iter().flatten().map(|entry| entry.unwrap().path())
+        {
+            let is_program = path.join("main.rs").exists() || path.extension() == Some("rs".as_ref());
+            let program = path.file_stem().unwrap().to_str().unwrap();
+            if is_program && program != name {
+                found.push(format!("{name}/{program}"));
+            }
+        }
+    }
+    found.sort();
+    assert_eq!(found, PROGRAMS.map(|(program, _)| program), "add a module to the crate's program instead");
 }
 
 #[test]
