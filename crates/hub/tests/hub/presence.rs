@@ -320,6 +320,14 @@ fn run(seed: u64) {
             cluster.run_until_idle(node);
             cluster.read(node);
         }
+        if random.below(20) == 0 {
+            // A watcher comes at any time, and may have been here before.
+            let (node, core) = (random.below(nodes), random.below(CORES));
+            if let Some((core, session, _)) = cluster.watchers[node].take() {
+                cluster.nodes[node].hubs[core].handle_close(session);
+            }
+            cluster.watch(node, core);
+        }
         if random.below(3) == 0 {
             cluster.pass(Duration::from_millis(random.below(700) as u64));
         }
