@@ -68,7 +68,8 @@ fn needed(section: &str) -> &'static [&'static str] {
     }
 }
 
-/// Calls `check` with each key of each section, and configurations with several values of it.
+/// Calls `check` with each key of each section, and configurations with three of its values or
+/// more, until one of them changes the options.
 fn for_every_key(check: impl Fn(&SectionInfo, &KeyInfo, &[Config])) {
     for section in sections() {
         for key in &section.keys {
@@ -77,7 +78,6 @@ fn for_every_key(check: impl Fn(&SectionInfo, &KeyInfo, &[Config])) {
             lines.extend(others.map(|line| (*line).to_owned()));
             let with = |value: &str| config(&format!("{}\n{} = {value}", lines.join("\n"), key.name));
             // Secrets don't show their default, which is none; required keys have none.
-            let mut found: Vec<_> = with(&key.default).into_iter().collect();
             let range = key.range.iter().flat_map(|range| range.split(" to ")).filter_map(with);
             let words = key.unit.split('`').filter_map(|word| with(&format!("{word:?}")));
             let values = [
@@ -98,8 +98,15 @@ fn for_every_key(check: impl Fn(&SectionInfo, &KeyInfo, &[Config])) {
             ];
             let own = ["[\"ES256\"]", "[\"publish\"]", "[{ secret = \"0123456789abcdef0123456789abcdef\" }]"];
             let tokens = ["\"0123456789abcdef\"", "\"0123456789ABCDEF\""];
-            found.extend(range.chain(words));
-            found.extend(values.into_iter().chain(texts).chain(own).chain(tokens).filter_map(with));
+            let further = values.into_iter().chain(texts).chain(own).chain(tokens).filter_map(with);
+            let (mut found, mut is_changed) = (Vec::<Config>::new(), false);
+            for config in with(&key.default).into_iter().chain(range).chain(words).chain(further) {
+                is_changed |= found.first().is_some_and(|first| options(first) != options(&config));
+                found.push(config);
+                if is_changed && found.len() > 2 {
+                    break;
+                }
+            }
             check(&section, key, &found);
         }
     }
