@@ -2,7 +2,7 @@
 //! public interface. That a running server survives them is tested where there is one.
 
 use stentor_wire::http1::{self, HeadScanner, parse_request};
-use stentor_wire::ws::handshake::{HandshakeError, check_request, subprotocols};
+use stentor_wire::ws::handshake::{check_request, subprotocols};
 use stentor_wire::ws::{
     Connection, DeflateOptions, Deflater, Error, Event, Header, Limits, Negotiated, Opcode, Role, Shared,
     encode,
@@ -285,12 +285,4 @@ fn endless_heads() {
         assert_eq!(error.status(), status);
         assert_eq!(buf.len(), limits.header_bytes_max);
     }
-}
-
-/// No id, found in engine.io on uWebSockets: a WebSocket's URL without an upgrade.
-#[test]
-fn no_upgrade() {
-    let head = b"GET /ws HTTP/1.1\r\nHost: a\r\n\r\n";
-    let request = parse_request(head, &http1::Limits::default()).unwrap();
-    assert_eq!(check_request(&request, None), Err(HandshakeError::NoUpgrade));
 }

@@ -1,10 +1,8 @@
-//! Published attacks on Engine.IO and Socket.IO servers and clients, as far as they concern parsing, each against the
-//! crate's public interface. See `threats.rs` for WebSocket and HTTP.
+//! Published attacks on Engine.IO and Socket.IO servers and clients, as far as they concern size and time, each against
+//! the crate's public interface. Texts that are refused are in the unit tests of the parsers. See `threats.rs` for WebSocket and HTTP.
 
 use stentor_json as json;
-use stentor_wire::engineio::{
-    self, PacketKind, PayloadDecoder, PayloadFormat, Request, RequestError, decode_jsonp_form,
-};
+use stentor_wire::engineio::{self, PacketKind, PayloadDecoder, PayloadFormat, decode_jsonp_form};
 use stentor_wire::socketio::{Body, Decoder, Error, Limits, Role, Version};
 
 const BOTH: [Version; 2] = [Version::V4, Version::V5];
@@ -65,50 +63,6 @@ fn huge_attachment_counts() {
     }
 }
 
-/// CVE-2024-38355: an event of the name `error`, for which Node.js throws if nobody listens. It is an event like others.
-#[test]
-fn event_called_error() {
-    for mut victim in victims() {
-        let packet = victim.text(r#"2["error"]"#, &Limits::default()).unwrap().unwrap();
-        let Body::Event(event) = packet.body else { panic!() };
-        assert_eq!(event.name(), "error");
-    }
-}
-
-/// CVE-2023-32695: an event's name that is no string.
-#[test]
-fn event_names_that_are_no_strings() {
-    for name in [r#"{"toString":"foo"}"#, "true", "false", "null", "[]", r#"["a"]"#, "{}"] {
-        refused(&format!("2[{name}]"), Error::BadEventName);
-        refused(&format!("51-[{name},{{\"_placeholder\":true,\"num\":0}}]"), Error::BadEventName);
-    }
-}
-
-/// CVE-2022-2421: a placeholder that names something else of the list of attachments.
-#[test]
-fn placeholders_that_name_no_attachment() {
-    for number in [
-        "\"splice\"",
-        "\"__proto__\"",
-        "\"0\"",
-        "1",
-        "-1",
-        "1e99",
-        "0.5",
-        "null",
-        "[0]",
-        "{}",
-        "99999999999999999999",
-    ] {
-        refused(&format!("51-[\"hello\",{{\"_placeholder\":true,\"num\":{number}}}]"), Error::BadPlaceholder);
-        refused(
-            &format!("61-1[{{\"a\":[{{\"num\":{number},\"_placeholder\":true}}]}}]"),
-            Error::BadPlaceholder,
-        );
-    }
-    refused(r#"51-["hello",{"_placeholder":true}]"#, Error::BadPlaceholder);
-}
-
 /// CVE-2020-36049: large packets, and large ones in many pieces, cost time as their length. Quadratic work would take
 /// minutes for these sizes.
 #[test]
@@ -159,49 +113,6 @@ fn deep_json() {
         }
     }
     assert_eq!(json::check(&"[".repeat(1_000_000)), Err(json::Error::TooDeep(json::DEPTH_MAX)));
-}
-
-/// CVE-2023-31125, CVE-2026-102600, CVE-2026-59724: names that every JavaScript object has, as transport and session id.
-#[test]
-fn names_of_every_object() {
-    for name in ["constructor", "__proto__", "toString", "hasOwnProperty", "prototype"] {
-        let refused = Request::parse(&format!("EIO=4&transport={name}")).unwrap_err();
-        assert_eq!((refused, refused.code(), refused.status()), (RequestError::UnknownTransport, 0, 400));
-        let mut body = Vec::new();
-        refused.write_body(&mut body, None);
-        assert_eq!(body, br#"{"code":0,"message":"Transport unknown"}"#);
-        // A session id is text for the caller's table, nothing else.
-        let query = format!("EIO=4&transport=websocket&sid={name}");
-        assert_eq!(Request::parse(&query).unwrap().sid.as_deref(), Some(name));
-    }
-}
-
-/// CVE-2026-102599: a second request of a session with another `EIO`, or none. The caller compares versions; none at all
-/// isn't taken for 3.
-#[test]
-fn version_that_changes() {
-    let version = |query| Request::parse(query).map(|request| request.version);
-    assert_eq!(version("EIO=3&transport=websocket&sid=a"), Ok(engineio::Version::V3));
-    for query in
-        ["transport=websocket&sid=a", "EIO=&transport=websocket&sid=a", "EIO=2&transport=websocket&sid=a"]
-    {
-        assert_eq!(version(query), Err(RequestError::UnsupportedVersion));
-    }
-}
-
-/// CVE-2026-59725: an octet-stream in protocol 4 has no format, so there is nothing to wait for.
-#[test]
-fn octet_stream_in_protocol_4() {
-    assert_eq!(PayloadFormat::of_request(engineio::Version::V4, true), None);
-}
-
-/// No id: the scripts that answer JSONP polls begin with a number that the client chose, once reflected as it was.
-#[test]
-fn script_in_the_jsonp_index() {
-    for index in ["0](alert(1))//", "1;alert(1)", "</script>", "١", "-1", ""] {
-        let query = format!("EIO=3&transport=polling&j={index}");
-        assert_eq!(Request::parse(&query), Err(RequestError::BadRequest), "{index}");
-    }
 }
 
 /// No id: payloads of very many packets of next to nothing, or of declared lengths that nothing follows.

@@ -60,8 +60,15 @@ fn placeholders_are_checked() {
             format!("62-1[[{payload}]]"),
             format!("52-[\"a\",0,{{\"x\":{payload}}},1]"),
         ] {
-            let seen = Decoder::new(V5, Role::Server).text(&text, &limits()).map(|packet| packet.is_none());
-            assert_eq!(seen, if is_good { Ok(true) } else { Err(BadPlaceholder) }, "{text}");
+            for (version, role) in [Version::V4, V5]
+                .into_iter()
+                .flat_map(|version| [(version, Role::Server), (version, Role::Client)])
+            {
+                let mut decoder = Decoder::new(version, role);
+                let seen = decoder.text(&text, &limits()).map(|packet| packet.is_none());
+                assert_eq!(seen, if is_good { Ok(true) } else { Err(BadPlaceholder) }, "{text}");
+                assert_eq!((decoder.held_bytes() > 0, decoder.is_mid_packet()), (is_good, is_good), "{text}");
+            }
         }
     };
     for good in [
@@ -82,6 +89,7 @@ fn placeholders_are_checked() {
     ] {
         check(good, true);
     }
+    // CVE-2022-2421: placeholders that name something else of the list of attachments.
     for bad in [
         r#"{"_placeholder":true,"num":2}"#,
         r#"{"_placeholder":true,"num":99999999999999999999999}"#,
@@ -91,6 +99,9 @@ fn placeholders_are_checked() {
         r#"{"_placeholder":true,"num":0e0}"#,
         r#"{"_placeholder":true,"num":"0"}"#,
         r#"{"_placeholder":true,"num":"splice"}"#,
+        r#"{"_placeholder":true,"num":"__proto__"}"#,
+        r#"{"_placeholder":true,"num":{}}"#,
+        r#"{"_placeholder":true,"num":1e99}"#,
         r#"{"_placeholder":true,"num":null}"#,
         r#"{"_placeholder":true,"num":[0]}"#,
         r#"{"_placeholder":true}"#,

@@ -122,14 +122,19 @@ fn events_are_parsed() {
     check_all("2[ \"a\"\t,\n1 , 2\r] ", Ok("/ event \"a\" 1|2"));
     check_all(r#"2["a",[],{},"],[",null,true]"#, Ok(r#"/ event "a" []|{}|"],["|null|true"#));
     check_all(r#"2["\ud800",1e999]"#, Ok(r#"/ event "\ud800" 1e999"#));
+    // CVE-2024-38355: Node.js throws if nobody listens for it. It is an event like others.
     check_all(r#"2["error"]"#, Ok(r#"/ event "error" "#));
     for name in ["connecting", "__proto__", "Connect", "connect ", "reconnect", "ping", "d", "c\\u006f"] {
         check_all(&format!("2[\"{name}\"]"), Ok(&format!("/ event \"{name}\" ")));
     }
     check_all("2", Err(MissingPayload));
     check_all("27", Err(MissingPayload));
-    for text in ["2[]", "2[ ]", "2[null]", "2[true]", "2[{}]", r#"2[{"toString":"foo"}]"#, r#"2[["a"]]"#] {
-        check_all(text, Err(BadEventName));
+    // CVE-2023-32695: names that are no strings.
+    for name in ["", " ", "null", "true", "false", "{}", "[]", r#"{"toString":"foo"}"#, r#"["a"]"#] {
+        check_all(&format!("2[{name}]"), Err(BadEventName));
+    }
+    for name in ["null", "false", "[]", r#"{"toString":"foo"}"#] {
+        check_all(&format!("51-[{name},{{\"_placeholder\":true,\"num\":0}}]"), Err(BadEventName));
     }
     for text in [r#"2"a""#, r#"2{"0":"a"}"#, "2null", "2,", "2 [\"a\"]", "2\u{feff}[\"a\"]", "2\n[\"a\"]"] {
         check_all(text, Err(BadPayload));

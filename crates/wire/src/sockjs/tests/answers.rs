@@ -172,7 +172,29 @@ fn callbacks_are_checked() {
     check("c=a&c=(", Ok("a"));
     check("", Err(Error::NoCallback));
     check("d=a", Err(Error::NoCallback));
-    for bad in ["", "%20", "*", "abc(", "abc%28", "a+b", "%3Cscript%3E", "a%0A", "%C3%A4", "a;b", "a%00"] {
+    // CVE-2020-8823: markup or code.
+    for bad in [
+        "",
+        "%20",
+        "*",
+        "abc(",
+        "abc%28",
+        "a+b",
+        "%3Cscript%3E",
+        "<script>alert(1)</script>",
+        "a%0A",
+        "a%0d%0aX:y",
+        "%C3%A4",
+        "a;b",
+        "a%3Bb",
+        "a%00",
+        "a=b",
+        "%22",
+        "a%2F%2A",
+        "a%E2%80%A8b",
+        "a[0]",
+        "%253C",
+    ] {
         check(&format!("c={bad}"), Err(Error::BadCallback));
         check(&format!("callback={bad}"), Err(Error::BadCallback));
     }
