@@ -17,12 +17,13 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Commands that don't run here: how they begin, and why.
-const NOT_RUN: [(&str, &str); 21] = [
+const NOT_RUN: [(&str, &str); 22] = [
     (
         "make ",
-        "`make test` runs this test; tests/stentor/make.rs covers `make run`, all/run-cluster.test.mjs `make run-cluster`; the others take minutes",
+        "`make test-all` runs this test; tests/stentor/make.rs covers `make run`, all/run-cluster.test.mjs `make run-cluster`; the others take minutes",
     ),
     ("cargo ", "the build of this test is a build; the others take minutes or need a nightly compiler"),
+    ("scripts/run-tests ", "runs this test"),
     ("scripts/check-dependencies", "tests/stentor/dependencies.rs runs it"),
     ("lab/bench", "crates/lab/src/cli.rs checks the arguments; a run takes minutes"),
     ("lab/overload", "the same"),
