@@ -1,7 +1,7 @@
 //! What leaves a node through the broker: each publication once, none that another node published, and which topics have
 //! subscribers.
 
-use crate::harness::{Io, Server, Way, Ws, answer, on_one_and_three, until};
+use crate::harness::{Io, Server, Way, Ws, answer, on_one_and_three, receive, until};
 use bytes::Bytes;
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -535,12 +535,7 @@ fn the_answer_to_a_join_is_a_position_in_the_rooms_history() {
             assert!(answer.try_recv().is_err(), "answered before the positions are known");
             end_of_history(&server, room, 5);
         }
-        let mut concerned = None;
-        until("an answer", || {
-            concerned = answer.try_recv().ok();
-            concerned.is_some()
-        });
-        assert_eq!(concerned.unwrap().unwrap().sessions, 3);
+        assert_eq!(receive(&answer).unwrap().sessions, 3);
         clients[0].send_json(json!({"type": "event", "event": "e", "id": 1}));
         let mut ticket = None;
         until("an event", || {
