@@ -185,8 +185,7 @@ fn drop_oldest_leaves_out_the_oldest() {
             options.rooms.publish = true;
             options.limits.send_buffer_bytes_max = 500_000;
         });
-        let mut slow = server.ws("/ws");
-        assert_eq!(slow.next_json()["type"], "welcome");
+        let mut slow = server.client();
         slow.ask(json!({"type": "subscribe", "room": "r", "policy": "drop_oldest"}));
         let text = "x".repeat(50_000);
         let mut last: u64 = 0;

@@ -237,8 +237,7 @@ fn interest_is_a_level_per_node() {
         for step in 0..300 {
             match random.usize(..10) {
                 0 if clients.len() < 8 => {
-                    let mut ws = server.ws("/ws");
-                    ws.next_json();
+                    let ws = server.client();
                     clients.push((ws, HashSet::new()));
                 }
                 1 if !clients.is_empty() => {
@@ -280,8 +279,7 @@ fn a_busy_broker_loses_nothing() {
     const MESSAGES: usize = 200;
     on_one_and_three(|cores| {
         let (server, recorder) = node(cores, |_| {});
-        let mut listener = server.ws("/ws");
-        listener.next_json();
+        let mut listener = server.client();
         listener.ask(json!({"type": "subscribe", "room": "r"}));
         recorder.is_busy.store(true, Ordering::SeqCst);
         let mut publishers: Vec<Ws> = (0..4).map(|_| server.ws("/ws")).collect();
@@ -427,8 +425,7 @@ fn the_engine_orders_rooms_with_history() {
         assert_eq!(recorder.published(), [""; 0]);
         server.until_metric("decisions_pending", |pending| pending == 0);
         // A client that comes from another node has a message more than this one, which asks the engine.
-        let mut ahead = server.ws("/ws");
-        ahead.next_json();
+        let mut ahead = server.client();
         ahead.ask(json!({"type": "subscribe", "room": "h", "epoch": 7, "offset": 3}));
         until("a question", || recorder.unconfirmed.lock().unwrap().pop() == Some(room.clone().into()));
         for offset in [3, 4] {
@@ -442,8 +439,7 @@ fn the_engine_orders_rooms_with_history() {
         assert_eq!([3, 4, 5, 6].map(|_| next(&mut clients[0])), [3, 4, 5, 6].map(|n| json!(n)));
         assert_eq!([3, 4, 6].map(|_| next(&mut clients[1])), [3, 4, 6].map(|n| json!(n)));
         // Who resumes receives all that is kept.
-        let mut again = server.ws("/ws");
-        again.next_json();
+        let mut again = server.client();
         again.ask(json!({"type": "subscribe", "room": "h", "epoch": 7, "offset": 4}));
         assert_eq!([5, 6].map(|_| next(&mut again)), [5, 6].map(|n| json!(n)));
     });
@@ -492,8 +488,7 @@ fn the_answer_to_a_subscription_is_a_position_in_the_rooms_history() {
                 assert_eq!(offsets, (head + 1..=head + 4).collect::<Vec<_>>(), "{seen:?}");
             }
             // The room is known: nobody waits.
-            let mut late = server.ws("/ws");
-            late.next_json();
+            let mut late = server.client();
             late.ask(json!({"type": "subscribe", "room": "h"}));
             drop(late);
             if rejoins {
@@ -502,8 +497,7 @@ fn the_answer_to_a_subscription_is_a_position_in_the_rooms_history() {
             }
         }
         // A client that leaves while it waits leaves nothing behind.
-        let mut gone = server.ws("/ws");
-        gone.next_json();
+        let mut gone = server.client();
         gone.send_json(json!({"type": "subscribe", "room": "h2"}));
         until("interest", || recorder.subscribed().len() == 2);
         drop(gone);
@@ -626,8 +620,7 @@ fn clients_of_a_feed_wait_until_the_engine_confirms_what_their_node_has() {
         for ws in clients.iter_mut().chain(&mut moved) {
             assert_eq!(ws.next_json()["data"], 3);
         }
-        let mut old = server.ws("/ws");
-        old.next_json();
+        let mut old = server.client();
         old.ask(json!({"type": "subscribe", "feed": "k", "epoch": 7, "offset": 1}));
         until("a question", || recorder.unconfirmed.lock().unwrap().pop() == Some(feed.clone()));
         server.update("k", FeedUpdate::Confirmed(6));

@@ -32,8 +32,7 @@ struct Canary(Ws);
 
 impl Canary {
     fn new(server: &Server) -> Self {
-        let mut ws = server.ws("/ws");
-        assert_eq!(ws.next_json()["type"], "welcome");
+        let mut ws = server.client();
         ws.ask(json!({"type": "subscribe", "room": "canary"}));
         Self(ws)
     }
@@ -258,8 +257,7 @@ fn many_slow_sessions_at_once_are_ended_in_seconds() {
     let mut canary = Canary::new(&server);
     let slow: Vec<Ws> = (0..400)
         .map(|n| {
-            let mut ws = server.ws("/ws");
-            ws.next_json();
+            let mut ws = server.client();
             ws.ask(json!({"type": "subscribe", "room": format!("slow/{n}")}));
             ws
         })

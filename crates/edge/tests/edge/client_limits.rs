@@ -69,8 +69,7 @@ fn new_connections_of_an_address_and_of_the_node() {
 #[test]
 fn silent_connections_above_the_limit_end_soon_and_delay_nobody() {
     let server = Server::start(1, |options| options.address_limits.connections_max = 1);
-    let mut held = server.ws("/ws");
-    held.next_json();
+    let mut held = server.client();
     let silent: Vec<_> = (0..400).map(|_| Stream::connect(server.addr).unwrap()).collect();
     server.until_metric("connections_limited", |value| value == 400);
     // Only some of them wait for their requests.
@@ -134,11 +133,9 @@ fn sessions_of_an_address_over_all_protocols() {
         "/sockjs/0/a/xhr",
     ] {
         let method = if target.ends_with("xhr") { "POST" } else { "GET" };
-        let mut http = server.http();
-        http.send(format!(
+        let response = server.ask(format!(
             "{method} {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n"
         ));
-        let response = http.response();
         assert_eq!((response.status, response.header("Retry-After")), (429, "5"), "{target}");
         assert!(response.text().contains("address_limits.sessions_max"), "{}", response.text());
     }
@@ -196,8 +193,7 @@ fn with_session_limits(policy: LimitPolicy) -> impl FnOnce(&mut Options) {
 #[test]
 fn messages_of_a_session_are_answered_with_an_error() {
     let server = Server::start(1, with_session_limits(LimitPolicy::Error));
-    let mut ws = server.ws("/ws");
-    ws.next_json();
+    let mut ws = server.client();
     let mut codes = Vec::new();
     for id in 0..120 {
         ws.send_json(json!({"type": "ping", "id": id}));
@@ -213,8 +209,7 @@ fn messages_of_a_session_are_answered_with_an_error() {
     let refused = codes.iter().filter(|code| **code == "too_many_requests").count();
     assert!(codes[..100].iter().all(|code| code == "ok") && (1..=20).contains(&refused), "{refused}");
     // Others aren't concerned.
-    let mut other = server.ws("/ws");
-    other.next_json();
+    let mut other = server.client();
     other.ask(json!({"type": "ping"}));
     server.until_metric("messages_limited", |value| value == refused as u64);
 }
@@ -222,8 +217,7 @@ fn messages_of_a_session_are_answered_with_an_error() {
 #[test]
 fn publications_and_bytes_of_a_session() {
     let server = Server::start(1, with_session_limits(LimitPolicy::Error));
-    let mut ws = server.ws("/ws");
-    ws.next_json();
+    let mut ws = server.client();
     let mut publish = |n: usize| {
         ws.send_json(json!({"type": "publish", "id": n, "room": "r", "data": n}));
         ws.next_json()
@@ -235,8 +229,7 @@ fn publications_and_bytes_of_a_session() {
     assert_eq!(refused["code"], "too_many_requests");
     assert!(refused["message"].as_str().unwrap().contains("publications_per_second"), "{refused}");
     // 200 kB at once; more fits only when the bucket is full again.
-    let mut large = server.ws("/ws");
-    large.next_json();
+    let mut large = server.client();
     let text = format!(r#"{{"type":"ping","id":1,"x":"{}"}}"#, "x".repeat(150_000));
     large.send_text(&text);
     assert_eq!(large.next_json()["type"], "ok");
@@ -249,8 +242,7 @@ fn publications_and_bytes_of_a_session() {
 #[test]
 fn what_is_above_is_dropped() {
     let server = Server::start(1, with_session_limits(LimitPolicy::Drop));
-    let mut ws = server.ws("/ws");
-    ws.next_json();
+    let mut ws = server.client();
     for n in 0..45 {
         ws.send_json(json!({"type": "publish", "id": n, "room": "r", "data": n}));
     }
@@ -265,8 +257,7 @@ fn what_is_above_is_dropped() {
 fn what_is_above_ends_the_session() {
     let server = Server::start(1, with_session_limits(LimitPolicy::Close));
     for kind in ["ping", "publish"] {
-        let mut ws = server.ws("/ws");
-        ws.next_json();
+        let mut ws = server.client();
         for n in 0..130 {
             ws.send_if_open(&crate::harness::ws::frame(
                 stentor_wire::ws::Opcode::Text,
@@ -325,11 +316,9 @@ fn cookies_and_origins_behind_a_proxy_with_tls() {
         options.engine.cookie = Some("io".into());
     });
     let handshake = |headers: &str| {
-        let mut http = server.http();
-        http.send(format!(
+        let response = server.ask(format!(
             "GET /socket.io/?EIO=4&transport=polling HTTP/1.1\r\nHost: a.test\r\n{headers}\r\n"
         ));
-        let response = http.response();
         (response.status, response.header("Set-Cookie").contains("; Secure"))
     };
     assert_eq!(handshake(""), (200, false));

@@ -95,8 +95,7 @@ fn ok(id: u64) -> Value {
 fn a_plain_message_waits_with_what_follows() {
     on_one_and_three(|cores| {
         let node = Node::start(cores, |_| {});
-        let mut ws = node.server.ws("/ws");
-        ws.next_json();
+        let mut ws = node.server.client();
         // In one segment, so that all of it is there when the first is handled.
         let messages = [
             json!({"type": "subscribe", "room": "later/a", "id": 1}),
@@ -377,8 +376,7 @@ fn connecting_waits() {
 fn nobody_is_left_waiting() {
     on_one_and_three(|cores| {
         let node = Node::start(cores, |options| options.limits.decision_timeout = Duration::from_millis(1));
-        let mut ws = node.server.ws("/ws");
-        ws.next_json();
+        let mut ws = node.server.client();
         ws.send_json(json!({"type": "subscribe", "room": "later", "id": 1}));
         let late = node.asked("later");
         let answer = ws.next_json();
@@ -399,8 +397,7 @@ fn nobody_is_left_waiting() {
 #[test]
 fn a_late_answer_is_refused_at_its_deadline() {
     let node = Node::start(1, |options| options.limits.decision_timeout = Duration::from_millis(20));
-    let mut ws = node.server.ws("/ws");
-    ws.next_json();
+    let mut ws = node.server.client();
     let begun = now();
     for id in 0..20 {
         ws.send_json(json!({"type": "subscribe", "room": "later", "id": id}));

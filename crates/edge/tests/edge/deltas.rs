@@ -60,8 +60,7 @@ impl Kept {
 }
 
 fn client(server: &Server, subscribe: Value) -> Ws {
-    let mut ws = server.ws("/ws");
-    assert_eq!(ws.next_json()["type"], "welcome");
+    let mut ws = server.client();
     ws.ask(subscribe);
     ws
 }
@@ -404,9 +403,11 @@ fn streams_of_events_carry_deltas_for_those_who_ask() {
         // Without deltas a document is nothing to explain.
         assert_eq!(event_of(&mut events(&server, "", &header(&first))).1.len(), 2);
         for query in ["&delta=yes", "&rate=0", "&policy=x", "&rate=2&policy=queue"] {
-            let mut http = server.http();
-            http.send(format!("GET /sse?feed=k{query} HTTP/1.1\r\nHost: a\r\n\r\n"));
-            assert_eq!(http.response().status, 400, "{query}");
+            assert_eq!(
+                server.ask(format!("GET /sse?feed=k{query} HTTP/1.1\r\nHost: a\r\n\r\n")).status,
+                400,
+                "{query}"
+            );
         }
     });
 }
@@ -457,9 +458,7 @@ fn clients_that_poll_get_deltas() {
         server.version("k", &version(1));
         let ask = json!({"type": "subscribe", "feed": "k"}).to_string();
         let exchange = |request: String| {
-            let mut http = server.http();
-            http.send(request);
-            let response = http.response();
+            let response = server.ask(request);
             assert!(response.status == 200 || response.status == 204);
             String::from_utf8(response.body).unwrap()
         };

@@ -208,7 +208,7 @@ const SLOW: Drain = Drain {
 fn sessions_end_evenly_over_the_window() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |options| options.heartbeat.interval = HOUR);
-        let mut clients: [Ws; 60] = known(&server, || client(&server));
+        let mut clients: [Ws; 60] = known(&server, || server.client());
         assert_eq!(server.http().get("/readyz").status, 200);
         server.plane().drain(SLOW);
         // Load balancers learn of it at once, and others are still served.
@@ -236,12 +236,6 @@ fn sessions_end_evenly_over_the_window() {
     });
 }
 
-fn client(server: &Server) -> Ws {
-    let mut ws = server.ws("/ws");
-    assert_eq!(ws.next_json()["type"], "welcome");
-    ws
-}
-
 /// When a client of `stentor.v1` is to reconnect.
 fn goodbye(ws: &mut Ws) -> u64 {
     let message = ws.next_json();
@@ -253,7 +247,7 @@ fn goodbye(ws: &mut Ws) -> u64 {
 #[test]
 fn in_the_window_no_session_begins_and_those_there_are_served() {
     let server = Server::start(1, |options| options.rooms.publish = true);
-    let mut subscriber = client(&server);
+    let mut subscriber = server.client();
     subscriber.ask(serde_json::json!({"type": "subscribe", "room": "r"}));
     server.plane().drain(Drain { delay: Duration::ZERO, ..SLOW });
     server.until_metric("drain_sessions_pending", |pending| pending == 1);

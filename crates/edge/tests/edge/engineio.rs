@@ -752,9 +752,7 @@ fn pages_of_allowed_origins_may_read_and_others_may_not() {
     });
     let handshake = "/engine.io/?EIO=4&transport=polling";
     let ask = |method: &str, target: &str, origin: &str, more: &str| {
-        let mut http = server.http();
-        http.send(format!("{method} {target} HTTP/1.1\r\nHost: a\r\nOrigin: {origin}\r\n{more}\r\n"));
-        http.response()
+        server.ask(format!("{method} {target} HTTP/1.1\r\nHost: a\r\nOrigin: {origin}\r\n{more}\r\n"))
     };
     let good = "https://www.example.com";
     let answer = ask("GET", handshake, good, "");
@@ -767,9 +765,7 @@ fn pages_of_allowed_origins_may_read_and_others_may_not() {
     let open: serde_json::Value = serde_json::from_str(&answer.text()[1..]).unwrap();
     let target = format!("{handshake}&sid={}", open["sid"].as_str().unwrap());
     let body = "Content-Type: text/plain\r\nContent-Length: 3\r\n\r\n4hi";
-    let mut http = server.http();
-    http.send(format!("POST {target} HTTP/1.1\r\nHost: a\r\nOrigin: {good}\r\n{body}"));
-    let answer = http.response();
+    let answer = server.ask(format!("POST {target} HTTP/1.1\r\nHost: a\r\nOrigin: {good}\r\n{body}"));
     assert_eq!((answer.text(), allowed(&answer)), ("ok", [good.to_owned(), "true".to_owned()]));
     let answer = ask("GET", &target, good, "");
     assert_eq!((answer.text(), allowed(&answer)), ("4hi", [good.to_owned(), "true".to_owned()]));

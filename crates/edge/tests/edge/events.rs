@@ -136,8 +136,7 @@ fn socketio_events_are_handled_by_the_application() {
 fn a_reply_leaves_joins_acknowledges_and_emits() {
     on_one_and_three(|cores| {
         let node = Node::start(cores, |_| {});
-        let mut other = node.server.ws("/ws");
-        other.next_json();
+        let mut other = node.server.client();
         other.ask(json!({"type": "subscribe", "room": "r"}));
         let mut io = Io::socket(&node.server, Way::Socket);
         io.connect("", Value::Null);
@@ -233,8 +232,7 @@ fn an_event_without_a_reply_is_refused() {
 fn a_reply_reaches_rooms_after_its_client_has_gone() {
     on_one_and_three(|cores| {
         let node = Node::start(cores, |_| {});
-        let mut other = node.server.ws("/ws");
-        other.next_json();
+        let mut other = node.server.client();
         other.ask(json!({"type": "subscribe", "room": "r"}));
         let mut io = Io::socket(&node.server, Way::Socket);
         io.connect("", Value::Null);

@@ -291,9 +291,7 @@ fn pages_of_other_origins_read_if_they_are_allowed() {
     });
     server.document("k", "1");
     let check = |origin: &str, status: u16, allowed: &str| {
-        let mut http = server.http();
-        http.send(request("/feed/k", origin));
-        let answer = http.response();
+        let answer = server.ask(request("/feed/k", origin));
         assert_eq!(answer.status, status, "{origin}");
         assert_eq!(answer.header("access-control-allow-origin"), allowed, "{origin}");
         assert_eq!(answer.header("vary"), "Origin", "{origin}");

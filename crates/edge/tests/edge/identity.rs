@@ -192,9 +192,7 @@ impl Node {
 
     /// `GET target` with headers.
     fn get(&self, target: &str, headers: &[(&str, &str)]) -> Response {
-        let mut http = self.http();
-        http.send(request(target, headers));
-        http.response()
+        self.ask(request(target, headers))
     }
 }
 
@@ -461,11 +459,7 @@ fn requests_of_a_polling_session_may_renew_its_token_but_not_change_its_user() {
             assert_eq!(send("&token=42.2"), 200, "a newer one");
             assert_eq!(send("&token=42.1"), 200, "an older one changes nothing");
         }
-        let send = |path: &str| {
-            let mut http = node.http();
-            http.send(post(path, "text/plain", b"[\"{}\"]"));
-            http.response().status
-        };
+        let send = |path: &str| node.ask(post(path, "text/plain", b"[\"{}\"]")).status;
         let mut http = node.http();
         http.send(post("/sockjs/0/poll/xhr?token=42.1", "text/plain", b""));
         assert_eq!(http.response().text(), "o\n");
@@ -481,16 +475,16 @@ fn requests_of_a_polling_session_may_renew_its_token_but_not_change_its_user() {
 fn an_anonymous_session_may_become_a_users_by_its_own_message_only() {
     on_one_and_three(|cores| {
         let node = Node::start(cores, Issuer { lets_anonymous_in: true, ..Issuer::default() }, |_| {});
-        let mut ws = node.ws("/ws");
-        ws.next_json();
+        let mut ws = node.client();
         assert_eq!(subscribe(&mut ws, "user:42"), "not_allowed");
         ws.ask(json!({"type": "auth", "token": "42"}));
         assert_eq!(subscribe(&mut ws, "user:42"), "ok");
         // Whoever opened a session for somebody else knows its id.
         let io = Io::engine(&node, Way::Polling);
-        let mut http = node.http();
-        http.send(post(&format!("{}&token=42", io.target("polling")), "text/plain", b"4{}"));
-        assert_eq!(http.response().status, 403);
+        assert_eq!(
+            node.ask(post(&format!("{}&token=42", io.target("polling")), "text/plain", b"4{}")).status,
+            403
+        );
     });
 }
 

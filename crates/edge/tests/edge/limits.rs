@@ -16,12 +16,6 @@ use std::time::Duration;
 use stentor_edge::{App, Busy, FeedUpdate, Publish};
 use stentor_hub::{Data, Document, Key, Room};
 
-fn client(server: &Server) -> Ws {
-    let mut ws = server.ws("/ws");
-    assert_eq!(ws.next_json()["type"], "welcome");
-    ws
-}
-
 #[test]
 fn message_bytes_max() {
     let server = Server::start(1, |options| {
@@ -44,9 +38,11 @@ fn head_bytes_max_and_headers_max() {
         options.limits.headers_max = 5;
     });
     let check = |headers: &str, status: u16| {
-        let mut http = server.http();
-        http.send(format!("GET /healthz HTTP/1.1\r\nHost: a\r\n{headers}\r\n"));
-        assert_eq!(http.response().status, status, "{headers:.20}");
+        assert_eq!(
+            server.ask(format!("GET /healthz HTTP/1.1\r\nHost: a\r\n{headers}\r\n")).status,
+            status,
+            "{headers:.20}"
+        );
     };
     check(&"X: y\r\n".repeat(4), 200);
     check(&"X: y\r\n".repeat(5), 431);
@@ -61,7 +57,7 @@ fn json_depth_max() {
         options.rooms.publish = true;
         options.limits.json_depth_max = 10;
     });
-    let mut ws = client(&server);
+    let mut ws = server.client();
     let publish =
         |n: usize| format!(r#"{{"type":"publish","room":"r","data":{}{}}}"#, "[".repeat(n), "]".repeat(n));
     ws.send_text(&publish(10));
@@ -75,7 +71,7 @@ fn json_depth_max() {
 #[test]
 fn subscriptions_max() {
     let server = Server::start(1, |options| options.limits.subscriptions_max = 3);
-    let mut ws = client(&server);
+    let mut ws = server.client();
     ws.ask(json!({"type": "subscribe", "room": "a"}));
     ws.ask(json!({"type": "subscribe", "feed": "a"}));
     ws.ask(json!({"type": "subscribe", "room": "b"}));
@@ -95,7 +91,7 @@ fn subscriptions_max() {
 #[test]
 fn topics_max() {
     let server = Server::start(1, |options| options.limits.topics_max = 2);
-    let mut ws = client(&server);
+    let mut ws = server.client();
     ws.ask(json!({"type": "subscribe", "room": "a"}));
     ws.ask(json!({"type": "subscribe", "feed": "a"}));
     ws.send_json(json!({"type": "subscribe", "room": "b"}));
@@ -147,9 +143,9 @@ fn memory_bytes_max() {
         options.heartbeat.interval = Duration::from_secs(3600);
         options.limits.close_timeout = Duration::from_millis(10);
     });
-    let mut slow = client(&server);
+    let mut slow = server.client();
     slow.ask(json!({"type": "subscribe", "room": "r"}));
-    let mut other = client(&server);
+    let mut other = server.client();
     let spaces = server.spaces();
     let room = Room::plain("r").unwrap();
     let data = Data::Json(format!("\"{}\"", "x".repeat(100_000)).into());
@@ -211,7 +207,7 @@ fn inbox_messages_max_and_inbox_bytes_max() {
 #[test]
 fn an_error_text_is_short_whatever_was_sent() {
     let server = Server::start(1, |_| {});
-    let mut ws = client(&server);
+    let mut ws = server.client();
     let hostile = "\u{7f}\\u0001\\\"é".repeat(50_000);
     for message in [
         format!(r#"{{"type":"ping","epoch":"{hostile}"}}"#),

@@ -11,9 +11,7 @@ fn statuses(server: &Server, host: &str, origin: &[u8]) -> [u16; 2] {
         let mut request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{headers}Origin: ").into_bytes();
         request.extend_from_slice(origin);
         request.extend_from_slice(b"\r\n\r\n");
-        let mut http = server.http();
-        http.send(request);
-        http.response().status
+        server.ask(request).status
     })
 }
 
@@ -64,31 +62,21 @@ fn a_host_that_is_not_listed_is_misdirected() {
     // DNS rebinding: a page's own name resolves to this server, so Origin and Host agree.
     assert_eq!(statuses(&server, "evil.test", b"http://evil.test"), [421, 421]);
     for target in ["/", "/socket.io/?EIO=4&transport=polling", "/sse/k", "/sockjs/info", "/stentor.js"] {
-        let mut http = server.http();
-        http.send(format!("GET {target} HTTP/1.1\r\nHost: evil.test\r\n\r\n"));
-        let answer = http.response();
+        let answer = server.ask(format!("GET {target} HTTP/1.1\r\nHost: evil.test\r\n\r\n"));
         assert_eq!((answer.status, answer.header("connection")), (421, "close"), "{target}");
     }
     // Requests may name the host in their first line, which counts more than Host.
-    let mut http = server.http();
-    http.send("GET http://evil.test/feed/k HTTP/1.1\r\nHost: a.test\r\n\r\n");
-    assert_eq!(http.response().status, 421);
+    assert_eq!(server.ask("GET http://evil.test/feed/k HTTP/1.1\r\nHost: a.test\r\n\r\n").status, 421);
     // Without any name.
-    let mut http = server.http();
-    http.send("GET /feed/k HTTP/1.0\r\n\r\n");
-    assert_eq!(http.response().status, 421);
+    assert_eq!(server.ask("GET /feed/k HTTP/1.0\r\n\r\n").status, 421);
     // A load balancer knows the address only.
-    let mut http = server.http();
-    http.send("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
-    assert_eq!(http.response().status, 200);
+    assert_eq!(server.ask("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").status, 200);
 }
 
 #[test]
 fn routes_without_secrets_ask_for_no_origin() {
     let server = Server::start(1, |_| {});
-    let mut http = server.http();
-    http.send("GET /healthz HTTP/1.1\r\nHost: a\r\nOrigin: http://evil.test\r\n\r\n");
-    let answer = http.response();
+    let answer = server.ask("GET /healthz HTTP/1.1\r\nHost: a\r\nOrigin: http://evil.test\r\n\r\n");
     assert_eq!((answer.status, answer.header("access-control-allow-origin")), (200, ""));
 }
 

@@ -153,8 +153,7 @@ fn the_error_codes_are_those_of_the_code() {
         told(&server, &[&subscribe(r#""room":"kept","epoch":1,"offset":1"#)]),
     ];
     told.push({
-        let mut ws = server.ws("/ws");
-        ws.next_json();
+        let mut ws = server.client();
         let _subscribers = server.overload(BUDGET);
         ws.send_text(r#"{"type":"publish","room":"r"}"#);
         let answer = ws.next_json();

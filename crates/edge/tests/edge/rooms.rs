@@ -13,14 +13,6 @@ fn may_publish(options: &mut Options) {
     options.rooms.history = vec![("kept".into(), limits)];
 }
 
-/// A client that has been welcomed.
-fn client(server: &Server) -> Ws {
-    let mut ws = server.ws("/ws");
-    let welcome = ws.next_json();
-    assert_eq!(welcome["type"], "welcome");
-    ws
-}
-
 /// The next message to a room; answers are skipped.
 fn next_message(ws: &mut Ws) -> Value {
     loop {
@@ -83,12 +75,12 @@ fn a_document_that_comes_before_and_one_that_comes_after() {
                     epoch
                 }
             };
-            let mut early = client(&server);
+            let mut early = server.client();
             early.ask(json!({"type": "subscribe", "feed": key}));
             server.wait_wanted(&key, true);
             server.document(&key, "{\"n\":1}");
             let epoch = snapshot(1, json!({"n": 1}))(early.next_json());
-            let mut late = client(&server);
+            let mut late = server.client();
             late.ask(json!({"type": "subscribe", "feed": key}));
             assert_eq!(snapshot(1, json!({"n": 1}))(late.next_json()), epoch);
             // The same bytes again are nothing new.
@@ -115,7 +107,7 @@ fn a_document_that_comes_before_and_one_that_comes_after() {
 #[test]
 fn documents_that_are_no_json_are_strings() {
     let server = Server::start(1, |_| {});
-    let mut ws = client(&server);
+    let mut ws = server.client();
     ws.ask(json!({"type": "subscribe", "feed": "k"}));
     let mut check = |body: &'static [u8], data: &str| {
         let document = Document { body: body.into(), json: false, content_type: "text/plain".into() };
@@ -131,7 +123,7 @@ fn documents_that_are_no_json_are_strings() {
 fn a_feed_tells_how_it_is_doing() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});
-        let mut ws = client(&server);
+        let mut ws = server.client();
         ws.ask(json!({"type": "subscribe", "feed": "k"}));
         server.wait_wanted("k", true);
         server.document("k", "1");
@@ -139,7 +131,7 @@ fn a_feed_tells_how_it_is_doing() {
         server.state("k", FeedState::Stale, "it \"fails\"");
         ws.expect_json(json!({"type": "state", "feed": "k", "state": "stale", "reason": "it \"fails\""}));
         // Who comes now learns both.
-        let mut late = client(&server);
+        let mut late = server.client();
         late.ask(json!({"type": "subscribe", "feed": "k"}));
         assert_eq!(late.next_json()["data"], 1);
         assert_eq!(late.next_json()["state"], "stale");
@@ -167,25 +159,25 @@ fn who_comes_back_gets_what_is_new() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});
         server.document("k", "1");
-        let mut ws = client(&server);
+        let mut ws = server.client();
         ws.ask(json!({"type": "subscribe", "feed": "k"}));
         let first = ws.next_json();
         let (epoch, offset) = (first["epoch"].clone(), first["offset"].clone());
         // On whichever core, and whether that follows the feed already or not.
         for _ in 0..6 {
-            let mut back = client(&server);
+            let mut back = server.client();
             back.ask(json!({"type": "subscribe", "feed": "k", "epoch": epoch, "offset": offset}));
             back.ask(json!({"type": "ping"}));
-            let mut stranger = client(&server);
+            let mut stranger = server.client();
             stranger.ask(json!({"type": "subscribe", "feed": "k", "epoch": 1, "offset": offset}));
             assert_eq!(stranger.next_json()["data"], 1);
             // Half of a position is none.
-            let mut half = client(&server);
+            let mut half = server.client();
             half.ask(json!({"type": "subscribe", "feed": "k", "offset": offset}));
             assert_eq!(half.next_json()["data"], 1);
             assert_eq!(back.fence(), []);
         }
-        let mut back = client(&server);
+        let mut back = server.client();
         back.ask(json!({"type": "subscribe", "feed": "k", "epoch": epoch, "offset": offset}));
         server.document("k", "2");
         assert_eq!(back.next_json()["data"], 2);
@@ -196,7 +188,7 @@ fn who_comes_back_gets_what_is_new() {
 #[test]
 fn clients_may_not_publish_unless_they_may() {
     let server = Server::start(1, |_| {});
-    let mut ws = client(&server);
+    let mut ws = server.client();
     ws.ask(json!({"type": "subscribe", "room": "r"}));
     ws.send_json(json!({"type": "publish", "id": 1, "room": "r", "data": 1}));
     let error = ws.next_json();
@@ -212,7 +204,7 @@ fn what_is_published_reaches_the_members_and_nobody_else() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, may_publish);
         let mut red = members(&server, "red");
-        let mut stranger = client(&server);
+        let mut stranger = server.client();
         stranger.ask(json!({"type": "subscribe", "room": "blue"}));
         stranger.ask(json!({"type": "subscribe", "feed": "red"}));
         server.wait_wanted("red", true);
@@ -326,7 +318,7 @@ fn a_room_with_history_has_one_order_for_all() {
 fn history_is_replayed_to_who_comes_back_on_any_core() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, may_publish);
-        let mut ws = client(&server);
+        let mut ws = server.client();
         ws.ask(json!({"type": "subscribe", "room": "kept/a"}));
         for n in 1..=5 {
             ws.send_json(json!({"type": "publish", "room": "kept/a", "data": n}));
@@ -337,7 +329,7 @@ fn history_is_replayed_to_who_comes_back_on_any_core() {
         }
         let (epoch, newest) = (last["epoch"].clone(), last["offset"].as_u64().unwrap());
         for since in newest - 5..=newest {
-            let mut back = client(&server);
+            let mut back = server.client();
             back.ask(json!({"type": "subscribe", "room": "kept/a", "epoch": epoch, "offset": since}));
             for offset in since + 1..=newest {
                 let message = back.next_json();
@@ -346,10 +338,10 @@ fn history_is_replayed_to_who_comes_back_on_any_core() {
             back.ask(json!({"type": "ping"}));
         }
         // Without a position there is no past; with an impossible one there is an error.
-        let mut fresh = client(&server);
+        let mut fresh = server.client();
         fresh.ask(json!({"type": "subscribe", "room": "kept/a"}));
         for (epoch, offset) in [(json!(1), newest), (epoch, newest + 1)] {
-            let mut lost = client(&server);
+            let mut lost = server.client();
             lost.ask(json!({"type": "subscribe", "room": "kept/a", "epoch": epoch, "offset": offset}));
             let error = lost.next_json();
             assert_eq!((&error["code"], error.get("id")), (&json!("history_expired"), None));
@@ -363,7 +355,7 @@ fn history_is_replayed_to_who_comes_back_on_any_core() {
 fn history_is_bounded() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, may_publish);
-        let mut ws = client(&server);
+        let mut ws = server.client();
         ws.ask(json!({"type": "subscribe", "room": "kept/b"}));
         for n in 1..=150 {
             ws.send_json(json!({"type": "publish", "room": "kept/b", "data": n}));
@@ -376,10 +368,10 @@ fn history_is_bounded() {
             last = next_message(&mut ws);
         }
         let epoch = last["epoch"].clone();
-        let mut lost = client(&server);
+        let mut lost = server.client();
         lost.ask(json!({"type": "subscribe", "room": "kept/b", "epoch": epoch, "offset": first_offset + 48}));
         assert_eq!(lost.next_json()["code"], "history_expired");
-        let mut back = client(&server);
+        let mut back = server.client();
         back.ask(json!({"type": "subscribe", "room": "kept/b", "epoch": epoch, "offset": first_offset + 49}));
         for n in 51..=150 {
             assert_eq!(next_message(&mut back)["data"], n);
@@ -393,7 +385,7 @@ fn history_is_bounded() {
 #[test]
 fn ids_are_repeated_as_they_were_written() {
     let server = Server::start(1, |_| {});
-    let mut ws = client(&server);
+    let mut ws = server.client();
     for id in ["1", "1.50", "\"a\\u0062\"", "null", "true", "[1, {\"x\": 2}]", "{}"] {
         ws.send_text(&format!("{{\"id\":{id},\"type\":\"ping\"}}"));
         let expect =
@@ -421,7 +413,7 @@ fn ids_are_repeated_as_they_were_written() {
 #[test]
 fn what_is_not_understood_changes_nothing() {
     let server = Server::start(1, may_publish);
-    let mut ws = client(&server);
+    let mut ws = server.client();
     ws.ask(json!({"type": "subscribe", "room": "r"}));
     for bad in [
         "",
@@ -453,7 +445,7 @@ fn what_is_not_understood_changes_nothing() {
 fn data_is_passed_on_as_it_was_written() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, may_publish);
-        let mut ws = client(&server);
+        let mut ws = server.client();
         ws.ask(json!({"type": "subscribe", "room": "r\"1\""}));
         for data in [
             "1.50",
@@ -475,7 +467,7 @@ fn data_is_passed_on_as_it_was_written() {
 #[test]
 fn what_only_others_can_publish_is_written_as_json() {
     let server = Server::start(1, |_| {});
-    let mut ws = client(&server);
+    let mut ws = server.client();
     ws.ask(json!({"type": "subscribe", "room": "r"}));
     let publish = |event: Option<&str>, data: Data| {
         let room = Room::plain("r").unwrap();

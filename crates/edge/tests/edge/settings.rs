@@ -18,17 +18,11 @@ fn configure(server: &Server, set: impl FnOnce(&mut Options)) {
     until("the options to apply", || applied.load(Ordering::SeqCst));
 }
 
-fn client(server: &Server) -> Ws {
-    let mut ws = server.ws("/ws");
-    assert_eq!(ws.next_json()["type"], "welcome");
-    ws
-}
-
 #[test]
 fn limits_and_permissions_change_for_clients_that_are_connected() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});
-        let mut clients: Vec<Ws> = (0..6).map(|_| client(&server)).collect();
+        let mut clients: Vec<Ws> = (0..6).map(|_| server.client()).collect();
         let publish = json!({"type": "publish", "room": "r", "data": [[[1]]]});
         for ws in &mut clients {
             ws.send_json(publish.clone());
@@ -64,11 +58,7 @@ fn limits_and_permissions_change_for_clients_that_are_connected() {
 #[test]
 fn origins_and_hosts_change() {
     let server = Server::start(1, |_| {});
-    let status = |headers: &str| {
-        let mut http = server.http();
-        http.send(format!("GET /primus/spec HTTP/1.1\r\n{headers}\r\n"));
-        http.response().status
-    };
+    let status = |headers: &str| server.ask(format!("GET /primus/spec HTTP/1.1\r\n{headers}\r\n")).status;
     let foreign = "Host: a\r\nOrigin: https://b.test\r\n";
     assert_eq!((status(foreign), status("Host: a\r\n")), (403, 200));
     configure(&server, |options| options.origins = Origins::parse(&["https://b.test"]).unwrap());
@@ -87,7 +77,7 @@ fn the_history_of_a_room_changes_but_not_whether_it_has_one() {
         };
         let history = |length| vec![(String::new(), limits(length))];
         let server = Server::start(cores, |options| options.rooms.history = history(10));
-        let mut ws = client(&server);
+        let mut ws = server.client();
         ws.ask(json!({"type": "subscribe", "room": "r"}));
         let publish = |n: u64| (0..n).for_each(|n| server.publish("r", &n.to_string()));
         publish(10);

@@ -527,11 +527,9 @@ fn foreign_origins_are_refused_by_default() {
     let server = echo(1);
     for path in ["/sockjs", "/sockjs/info", "/sockjs/0/x/eventsource", "/sockjs/0/x/xhr", "/sockjs/websocket"]
     {
-        let mut http = server.http();
-        http.send(format!(
+        let answer = server.ask(format!(
             "GET {path} HTTP/1.1\r\nHost: a.test\r\nOrigin: http://evil.test\r\nCookie: a=b\r\n\r\n"
         ));
-        let answer = http.response();
         assert_eq!((answer.status, answer.header("access-control-allow-origin")), (403, ""), "{path}");
     }
     let mut http = server.http();

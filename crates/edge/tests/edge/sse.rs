@@ -228,11 +228,7 @@ fn what_is_refused() {
         options.origins = Origins::parse(&["http://good.test"]).unwrap();
         options.limits.subscriptions_max = 2;
     });
-    let status = |request: String| {
-        let mut http = server.http();
-        http.send(request);
-        http.response().status
-    };
+    let status = |request: String| server.ask(request).status;
     for (target, expect) in [
         ("/sse", 400),
         ("/sse/", 400),

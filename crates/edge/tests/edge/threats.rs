@@ -19,9 +19,7 @@ fn echo() -> Server {
 
 /// The status of a request.
 fn status(server: &Server, request: &str) -> u16 {
-    let mut http = server.http();
-    http.send(request);
-    http.response().status
+    server.ask(request).status
 }
 
 /// The close code with which bytes after the handshake are answered.
@@ -211,9 +209,8 @@ fn ghsa_5v72_xg48_5rpm_names_of_extensions() {
         "=",
         "a;b=\"",
     ] {
-        let mut http = server.http();
-        http.send(format!("GET /ws HTTP/1.1\r\n{HANDSHAKE}Sec-WebSocket-Extensions: {name}\r\n\r\n"));
-        let answer = http.response();
+        let answer =
+            server.ask(format!("GET /ws HTTP/1.1\r\n{HANDSHAKE}Sec-WebSocket-Extensions: {name}\r\n\r\n"));
         assert_eq!((answer.status, answer.header("sec-websocket-extensions")), (101, ""), "{name}");
     }
     survives(&server);
@@ -408,8 +405,7 @@ fn key_explosion_is_bounded_and_given_back() {
 #[test]
 fn subscribing_and_leaving_in_a_loop_asks_once() {
     let server = Server::start(1, |_| {});
-    let mut ws = server.ws("/ws");
-    assert_eq!(ws.next_json()["type"], "welcome");
+    let mut ws = server.client();
     for _ in 0..200 {
         for kind in ["subscribe", "unsubscribe"] {
             ws.send_json(json!({"type": kind, "feed": "loop"}));
@@ -428,8 +424,7 @@ fn subscribing_and_leaving_in_a_loop_asks_once() {
 #[test]
 fn json_nested_100_000_deep() {
     let server = Server::start(1, |options| options.rooms.publish = true);
-    let mut ws = server.ws("/ws");
-    assert_eq!(ws.next_json()["type"], "welcome");
+    let mut ws = server.client();
     let deep = |open: &str, close: &str| open.repeat(100_000) + "1" + &close.repeat(100_000);
     for data in [deep("[", "]"), deep("{\"a\":", "}")] {
         ws.send_text(&format!(r#"{{"type":"publish","room":"r","data":{data}}}"#));
@@ -484,9 +479,8 @@ fn what_is_said_back_is_no_markup_and_no_header() {
     );
     for target in &targets {
         for method in ["GET", "POST", "OPTIONS"] {
-            let mut http = server.http();
-            http.send(format!("{method} {target} HTTP/1.1\r\n{hostile}Content-Length: 0\r\n\r\n"));
-            let answer = http.response();
+            let answer =
+                server.ask(format!("{method} {target} HTTP/1.1\r\n{hostile}Content-Length: 0\r\n\r\n"));
             let what = format!("{method} {target}: {answer:?}");
             assert_eq!(answer.header("x-evil"), "", "{what}");
             let kind = answer.header("content-type");

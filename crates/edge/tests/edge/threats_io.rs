@@ -36,9 +36,7 @@ fn with(cores: usize, set: impl FnOnce(&mut Options)) -> Server {
 
 /// The answer to a request with these headers.
 fn ask(server: &Server, method: &str, target: &str, headers: &str) -> Response {
-    let mut http = server.http();
-    http.send(format!("{method} {target} HTTP/1.1\r\nHost: a.test\r\n{headers}\r\n"));
-    http.response()
+    server.ask(format!("{method} {target} HTTP/1.1\r\nHost: a.test\r\n{headers}\r\n"))
 }
 
 /// Status and code of a refusal.
@@ -100,9 +98,7 @@ fn cve_2026_102599_another_version_on_the_same_session() {
                         ask(&server, "GET", &target, "")
                     };
                     assert_eq!(answer.status, 400, "{target}");
-                    let mut http = server.http();
-                    http.send(post(&target, "text/plain", b"2"));
-                    assert_eq!(http.response().status, 400);
+                    assert_eq!(server.ask(post(&target, "text/plain", b"2")).status, 400);
                 }
             }
             // The other protocol's path is none of its either.

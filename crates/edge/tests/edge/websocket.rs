@@ -25,9 +25,7 @@ fn handshake(target: &str, headers: &str) -> String {
 fn handshakes() {
     let server = Server::start(1, echo);
     let check = |request: &str, status: u16| {
-        let mut http = server.http();
-        http.send(request);
-        let answer = http.response();
+        let answer = server.ask(request);
         assert_eq!(answer.status, status, "{request}");
         answer
     };
@@ -392,9 +390,7 @@ fn offers_of_compression() {
     let server = Server::start(1, echo);
     let plain = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
     let check = |offer: &str, expect: &str| {
-        let mut http = server.http();
-        http.send(handshake("/ws", &format!("Sec-WebSocket-Extensions: {offer}\r\n")));
-        let answer = http.response();
+        let answer = server.ask(handshake("/ws", &format!("Sec-WebSocket-Extensions: {offer}\r\n")));
         assert_eq!((answer.status, answer.header("sec-websocket-extensions")), (101, expect), "{offer}");
     };
     check("permessage-deflate", plain);

@@ -155,6 +155,20 @@ impl Server {
         Ws::open(self.addr, target, &[], false).unwrap()
     }
 
+    /// The answer to a request over a connection of its own.
+    pub(crate) fn ask(&self, request: impl AsRef<[u8]>) -> Response {
+        let mut http = self.http();
+        http.send(request);
+        http.response()
+    }
+
+    /// A client of `stentor.v1` that has been welcomed.
+    pub(crate) fn client(&self) -> Ws {
+        let mut ws = self.ws("/ws");
+        assert_eq!(ws.next_json()["type"], "welcome");
+        ws
+    }
+
     /// Waits until `key` is wanted, or no longer.
     pub(crate) fn wait_wanted(&self, key: &str, level: bool) {
         let feed = Key::parse(key).unwrap();

@@ -24,8 +24,7 @@ fn tokens_that_are_refused_use_up_the_share_of_a_turn() {
         assert!(io.next_text().starts_with("44"));
     }
     yielded("CONNECT");
-    let mut ws = node.ws("/ws");
-    ws.next_json();
+    let mut ws = node.client();
     ws.send_raw(&texts(r#"{"type":"auth","token":"bad"}"#));
     for _ in 0..60 {
         assert_eq!(ws.next_json()["code"], "token_invalid");

@@ -56,8 +56,7 @@ fn an_anonymous_session_that_becomes_a_users_counts() {
         assert_eq!(all.iter_mut().filter_map(|ws| is_open(ws).then_some(())).count(), 2);
         assert_eq!(node.disconnects("too_many_requests"), 2);
         // Another user isn't concerned.
-        let mut other = node.ws("/ws");
-        other.next_json();
+        let mut other = node.client();
         other.ask(json!({"type": "auth", "token": "eight"}));
         other.fence();
     });
