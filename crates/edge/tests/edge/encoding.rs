@@ -3,15 +3,13 @@
 use crate::harness::{Server, Ws};
 use fastrand::Rng;
 use serde_json::json;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Bytes of the document: so many take long to deflate.
 const DOCUMENT_BYTES: usize = 8_000_000;
 /// Number of attempts: on a busy machine, every client may have to wait.
 const TRIES: usize = 8;
-
-/// Echoes of the idle core while the other one deflates: thousands, and at most some hundreds while both do other things.
-const RUN_MIN: usize = 3_000;
 
 /// A client of each core.
 fn on_each_core(server: &Server, deflate: bool) -> [Ws; 2] {
@@ -34,17 +32,13 @@ fn on_each_core(server: &Server, deflate: bool) -> [Ws; 2] {
     found.map(Option::unwrap)
 }
 
-/// Counts the echoes of a client in `own`, until `ends`. Returns the most between two of the other client.
-fn longest_run(client: &mut Ws, own: &AtomicUsize, other: &AtomicUsize, ends: &AtomicBool) -> usize {
-    let (mut longest, mut first, mut seen) = (0, 0, 0);
+/// The longest that a client waits for an echo, until `ends`.
+fn longest_echo(client: &mut Ws, ends: &AtomicBool) -> Duration {
+    let mut longest = Duration::ZERO;
     while !ends.load(Ordering::Relaxed) {
+        let begun = Instant::now();
         client.fence();
-        let echoes = own.fetch_add(1, Ordering::Relaxed);
-        let now = other.load(Ordering::Relaxed);
-        if now != seen {
-            (first, seen) = (echoes, now);
-        }
-        longest = longest.max(echoes - first);
+        longest = longest.max(begun.elapsed());
     }
     longest
 }
@@ -55,7 +49,7 @@ fn only_the_core_that_deflates_a_large_document_is_busy_with_it() {
     let mut echoing = on_each_core(&server, false);
     let mut plain = on_each_core(&server, false);
     let mut random = Rng::with_seed(7);
-    let mut runs = Vec::new();
+    let mut waits = Vec::new();
     for attempt in 0..TRIES {
         let key = format!("large/{attempt}");
         let digits: String =
@@ -73,14 +67,8 @@ fn only_the_core_that_deflates_a_large_document_is_busy_with_it() {
         // Both need it deflated at the same time.
         let mut deflating = on_each_core(&server, true);
         let ends = AtomicBool::new(false);
-        let counts: [AtomicUsize; 2] = Default::default();
         let longest = std::thread::scope(|scope| {
-            let [first, second] = echoing.each_mut();
-            let [one, two] = &counts;
-            let echoes = [
-                scope.spawn(|| longest_run(first, one, two, &ends)),
-                scope.spawn(|| longest_run(second, two, one, &ends)),
-            ];
+            let echoes = echoing.each_mut().map(|client| scope.spawn(|| longest_echo(client, &ends)));
             for client in &mut deflating {
                 client.send_json(subscribe.clone());
             }
@@ -92,10 +80,11 @@ fn only_the_core_that_deflates_a_large_document_is_busy_with_it() {
         });
         drop(deflating);
         server.until_metric("sessions", |sessions| sessions == 4);
-        runs.push(longest);
-        if longest.iter().any(|run| *run > RUN_MIN) {
+        let (quiet, busy) = (longest[0].min(longest[1]), longest[0].max(longest[1]));
+        waits.push((quiet, busy));
+        if quiet * 4 < busy {
             return;
         }
     }
-    panic!("both cores were busy each time: {runs:?}");
+    panic!("both cores were busy each time: {waits:?}");
 }
