@@ -33,7 +33,8 @@ PARTS = [
     {'name': 'clippy-demo', 'suites': ['test'], 'after': ['clippy'],
      'command': [*CLIPPY, '--package', 'stentor', '--no-default-features', *DENY_WARNINGS]},
     {'name': 'rust', 'suites': ['test'], 'after': ['build'], 'rust': ['*']},
-    {'name': 'clients', 'suites': ['test'], 'after': ['build', 'setup'], 'tools': ['chromium|chromium-browser|google-chrome'],
+    # These mostly wait: 57 s of CPU in 183 s, one after the other.
+    {'name': 'clients', 'suites': ['test'], 'cpus': 0.5, 'after': ['build', 'setup'], 'tools': ['chromium|chromium-browser|google-chrome'],
      'files': ['tests/clients/*.test.mjs']},
 
     # make test-all: what takes minutes, needs other languages, several servers or a browser of each kind, or has time as its subject.
