@@ -19,7 +19,7 @@ ALL_CPUS = 64
 # Crates that are no part of the server. They are built by their own tests only.
 APART = ['--exclude', 'stentor-lab', '--exclude', 'stentor-attack']
 BUILD = ['cargo', 'build', '--quiet', '--workspace', '--bins', '--tests', '--message-format=json-render-diagnostics']
-CLIPPY = ['cargo', 'clippy', '--quiet', '--jobs', '1', '--all-targets']
+CLIPPY = ['cargo', 'clippy', '--quiet', '--jobs', '1']
 DENY_WARNINGS = ['--', '-D', 'warnings']
 ATTACK = ['{target}/debug/stentor-attack', 'fuzz', '--binary', '{target}/debug/stentor', '--seconds', '30', '--seed', '1']
 PACKAGE = {'PACKAGE_PROFILE': 'demo', 'PACKAGE_OUTPUT': '{target}/package-test'}
@@ -29,7 +29,7 @@ PARTS = [
     {'name': 'setup', 'suites': ['test'], 'cpus': 0, 'command': ['scripts/setup-tests', 'test']},
     {'name': 'format', 'suites': ['test'], 'cpus': 0, 'command': ['cargo', 'fmt', '--all', '--check']},
     {'name': 'build', 'suites': ['test'], 'cpus': ALL_CPUS, 'command': [*BUILD, *APART, '--example', 'conformance']},
-    {'name': 'clippy', 'suites': ['test'], 'after': ['build'], 'command': [*CLIPPY, '--workspace', *APART, *DENY_WARNINGS]},
+    {'name': 'clippy', 'suites': ['test'], 'after': ['build'], 'command': [*CLIPPY, '--workspace', *APART, '--all-targets', *DENY_WARNINGS]},
     {'name': 'clippy-demo', 'suites': ['test'], 'after': ['clippy'],
      'command': [*CLIPPY, '--package', 'stentor', '--no-default-features', *DENY_WARNINGS]},
     {'name': 'rust', 'suites': ['test'], 'after': ['build'], 'rust': ['*']},
@@ -41,11 +41,11 @@ PARTS = [
     {'name': 'setup-all', 'suites': ['all'], 'cpus': 0, 'command': ['scripts/setup-tests', 'all']},
     {'name': 'build-all', 'suites': ['all'], 'cpus': ALL_CPUS, 'command': [*BUILD, '--examples']},
     {'name': 'engines', 'suites': ['all'], 'after': ['build-all', 'setup-all'], 'tools': ['redis-server', 'nats-server'],
-     'rust': ['cluster/contract']},
+     'rust': ['cluster/contract', 'cluster/interest_memory']},
     {'name': 'slow', 'suites': ['all'], 'after': ['build-all', 'setup-all'], 'rust': ['stentor/slow']},
     {'name': 'lab', 'suites': ['all'], 'after': ['build-all', 'setup-all'], 'tools': ['valgrind', 'strace'], 'rust': ['lab/*', 'attack/*']},
     {'name': 'clippy-apart', 'suites': ['all'], 'after': ['build-all'],
-     'command': [*CLIPPY, '--package', 'stentor-lab', '--package', 'stentor-attack', *DENY_WARNINGS]},
+     'command': [*CLIPPY, '--package', 'stentor-lab', '--package', 'stentor-attack', '--all-targets', *DENY_WARNINGS]},
     {'name': 'documentation', 'suites': ['all'], 'after': ['build-all'], 'environment': {'RUSTDOCFLAGS': '-D warnings'},
      'command': ['cargo', 'doc', '--quiet', '--jobs', '1', '--workspace', '--no-deps', '--document-private-items']},
     {'name': 'examples-of-documentation', 'suites': ['all'], 'after': ['build-all'],

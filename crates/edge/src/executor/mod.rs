@@ -104,9 +104,9 @@ pub(crate) struct Executor {
     pub(crate) finishing: bool,
     /// `None`: nobody is notified.
     notices: Option<Box<Notices>>,
-    /// When it began, also in Unix seconds. What happens later is counted from here.
+    /// Start of the core, also as Unix time in milliseconds. The times of sessions are counted from here.
     begun: Instant,
-    begun_at: u64,
+    begun_at_ms: u64,
     logged_at: Option<Instant>,
 }
 
@@ -175,7 +175,7 @@ impl Executor {
             finishing: false,
             notices,
             begun: now,
-            begun_at: unix_millis(now) / 1_000,
+            begun_at_ms: unix_millis(now),
             logged_at: None,
             metrics: shared.metrics[core].clone(),
             shared,

@@ -15,7 +15,9 @@ impl Executor {
 
     /// Counts a session of an address, which has begun.
     pub(super) fn count_session(&mut self, session: SessionId, source: u64) {
-        let opened_at = self.context.now.saturating_duration_since(self.begun).as_secs();
+        // Full seconds of the clock, not of the core's life, so that the sum in `details` is the second that it was.
+        let alive_ms = self.context.now.saturating_duration_since(self.begun).as_millis();
+        let opened_at = (u128::from(self.begun_at_ms % 1_000) + alive_ms) / 1_000;
         self.hub.set_source(session, source, u32::try_from(opened_at).unwrap_or(u32::MAX));
         if let Some(holds) = &mut self.holds {
             holds.open(&self.shared.limits, session, source, self.context.now);
