@@ -45,12 +45,12 @@ impl Adapter {
 /// The option `subscriptionMode` of `createShardedAdapter`: which rooms have a channel of their own. All servers have to agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SubscriptionMode {
-    /// None: servers receive all messages of the namespace.
+    /// No room: servers receive all messages of the namespace.
     Static,
-    /// Those that aren't named as a socket may be: with 20 characters. This is what servers do by default.
+    /// Rooms whose name can't be a socket's id, which has 20 characters. The default of the package.
     #[default]
     Dynamic,
-    /// All, including those of single sockets.
+    /// All rooms, including those of single sockets.
     DynamicPrivate,
 }
 

@@ -219,7 +219,7 @@ pub fn simulated(
 
 /// The options of the drivers of a node.
 fn driver_options(options: &Options, cores: usize) -> stentor_driver::Options {
-    // Nothing here asks when exactly something arrived.
+    // The kernel's receive times are for the lab only.
     let mut driver_options =
         stentor_driver::Options { receive_times: false, ..stentor_driver::Options::default() };
     // A small part of the maximum, so that a connection is read from before it can be evicted.

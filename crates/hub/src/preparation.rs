@@ -1,8 +1,8 @@
 //! Rooms that are prepared for a session before it joins, on a node that is one of several.
 //!
 //! While the home core doesn't know the history of a room, it has no position in it: a message that is published after a session has
-//! joined can't be told from an older one that is read with the history. So a core prepares the room first. It counts as
-//! interested then, which makes the node read the history, and it has no member. A session that joins when the room is
+//! joined looks like an older one that is read with the history. Therefore a core prepares the room first: the core counts as
+//! interested, which makes the node read the history, and the room has no member. A session that joins when the room is
 //! prepared has the newest position that the home core knows, and receives all that follows.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! The drivers: one suite for all of them, and what each has alone. A test that lowers the process's limit of descriptors has a
+//! The drivers: one suite for all of them, and tests of each one. The test that lowers the process's limit of file descriptors is a
 //! program of its own.
 
 // Tests may panic; clippy knows only functions marked as such.

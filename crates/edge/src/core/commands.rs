@@ -238,7 +238,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// The rooms that a task's sessions have joined, and whose positions this core doesn't know yet.
+    /// Rooms that the task's sessions join and that aren't prepared on this core yet.
     fn unprepared_rooms(&mut self, task: &Task) -> Vec<Room> {
         let Task::Sessions(SessionsTask { work: Work::Join { topics, concerned, .. }, .. }) = task else {
             return Vec::new();

@@ -110,7 +110,7 @@ fn socketio_events_are_handled_by_the_application() {
                 r#"428["subscribe","k"]"#,
             ]);
             node.reply("socketio / a [1,\"x\"] 0 true", ack(r#""done",2"#));
-            // An event is handed over when the one before it has its reply, so each comes alone.
+            // The node hands over the next event after the reply to the last one.
             node.reply("socketio / b [] 0 false", ack("3"));
             let denial = Denial::new("not_allowed", "not yours");
             node.reply("socketio / c [] 0 true", Err(denial));

@@ -19,10 +19,10 @@ use stentor_edge::{AppFactory, ControlPlane, Core, Options, Simulated, simulated
 /// How long the clock runs where no timer is set and nothing is on its way.
 const IDLE_STEP: Duration = Duration::from_secs(1);
 
-/// What a socket takes of the server before it is full. Less than a kernel takes, so that slow clients show sooner.
+/// Bytes that a socket takes from the server before it is full. Smaller than a kernel's, so that slow clients show sooner.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
 
-/// A client's socket: what it has received, and what it is to send.
+/// A client's socket: the bytes that it has received, and those that it still has to send.
 #[derive(Default)]
 struct Socket {
     is_connected: bool,

@@ -1,4 +1,4 @@
-//! The hub: one test per rule, and a random test against a model. What measures memory has a program of its own.
+//! The hub: one test per rule, and a random test against a model. The test of memory is a program of its own.
 
 // Tests may panic, and say which seed failed; clippy knows only functions marked as such.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]

@@ -1,4 +1,4 @@
-//! The binary and the project's documents. What needs minutes, other programs or real time is in `slow`.
+//! The binary and the project's documents. The program `slow` has the tests that need minutes, other programs or real time.
 
 // Tests may panic; clippy knows only functions marked as such.
 #![allow(clippy::unwrap_used)]

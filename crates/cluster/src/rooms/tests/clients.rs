@@ -1,5 +1,5 @@
-//! Clients of several nodes with several cores each: `ok` is a position. What is published in a room after a client has its `ok`
-//! reaches the client once, in order, whatever a read of the history does meanwhile; or a notice says that it may be missing.
+//! Clients of several nodes with several cores each: `ok` is a position. A message that is published in a room after a client has
+//! its `ok` reaches the client once, in order, however long a read of the history takes; or a notice says that messages may be missing.
 //!
 //! Clients do what the data plane does for them (`prepare.rs` of `stentor-edge`).
 
@@ -60,7 +60,7 @@ struct Client {
     received: usize,
 }
 
-/// What goes to the engine, in order.
+/// Tasks for the engine, in order.
 enum Outgoing {
     Interest(Room, bool),
     Request(u64, Request),
@@ -217,8 +217,8 @@ impl Cluster {
         self.collect(index);
     }
 
-    /// A turn of a core. What a client's answer is about has left the client's core before the answer, and a core takes the mail of
-    /// others before updates.
+    /// Runs a turn of a core. A core sends its mail to the other cores before it answers its clients, and takes the mail of the other
+    /// cores before updates.
     fn turn(&mut self, index: usize, core: usize) {
         while self.pass_mail(index, CORES - 1 - core) {}
         if let Some((room, update)) = self.nodes[index].updates[core].pop_front() {
@@ -406,7 +406,7 @@ impl Cluster {
                     has_happened |= !self.nodes[index].updates[core].is_empty();
                     self.turn(index, core);
                     has_happened |= self.pass_mail(index, core);
-                    // What the mail leads to is reported.
+                    // The hub reports the changes that the mail has caused.
                     has_happened |= !self.nodes[index].hubs[core].is_quiet();
                 }
                 let node = &self.nodes[index];

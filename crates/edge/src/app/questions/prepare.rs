@@ -98,7 +98,8 @@ impl Questions {
 
 impl Context<'_> {
     /// The position from which a client receives what is published in a topic. In a room, a client that has none waits until the node
-    /// knows one. If the engine doesn't answer in time, the client is told that messages may be missing.
+    /// knows one. If the engine doesn't answer in time, the client
+    /// receives a notice that messages may be missing.
     pub(in crate::app) fn position_for(
         &mut self,
         session: SessionId,
@@ -115,8 +116,8 @@ impl Context<'_> {
         }
     }
 
-    /// The position from which a client may receive what was published before. One that may not read the history of a room receives
-    /// what is published from now on, and is told that messages may be missing.
+    /// The position from which a client may receive what was published before. A client that may not read the history of a
+    /// room receives messages from now on, after a notice that messages may be missing.
     fn allowed_position(
         &mut self,
         session: SessionId,
