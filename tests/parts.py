@@ -50,6 +50,9 @@ PARTS = [
      'command': ['cargo', 'doc', '--quiet', '--jobs', '1', '--workspace', '--no-deps', '--document-private-items']},
     {'name': 'examples-of-documentation', 'suites': ['all'], 'after': ['build-all'],
      'command': ['cargo', 'test', '--quiet', '--jobs', '1', '--workspace', '--doc']},
+    # The build of `make run`: what it says of settings that it lacks the engine for.
+    {'name': 'without-engines', 'suites': ['all'], 'after': ['build-all'], 'command': [
+        'cargo', 'test', '--quiet', '--jobs', '1', '--package', 'stentor', '--no-default-features', '--bin', 'stentor', '--', 'a_build_without_engines']},
     {'name': 'dependencies', 'suites': ['all'], 'command': ['scripts/check-dependencies']},
     {'name': 'json-patch', 'suites': ['all'], 'after': ['build-all', 'setup-all'], 'command': ['tests/delta/run']},
     {'name': 'sanitizer', 'suites': ['all'], 'after': ['build-all'], 'tools': ['cargo +nightly --version'], 'command': ['scripts/sanitize']},

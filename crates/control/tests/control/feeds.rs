@@ -347,13 +347,17 @@ async fn a_template_gives_the_url_of_a_key_and_other_keys_are_unknown() {
 
 #[tokio::test]
 async fn fetches_keep_to_the_upstreams_concurrency() {
-    let (requests, answers) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
-    let (count, permits) = (requests.clone(), answers.clone());
+    let (flying, most, answers) =
+        (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let arrivals = Arc::new(Semaphore::new(0));
+    let (now, highest, permits, arrived) = (flying.clone(), most.clone(), answers.clone(), arrivals.clone());
     let addr = http(move |_, _| {
-        count.fetch_add(1, Ordering::SeqCst);
-        let permits = permits.clone();
+        highest.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        arrived.add_permits(1);
+        let (now, permits) = (now.clone(), permits.clone());
         async move {
             permits.acquire().await.unwrap().forget();
+            now.fetch_sub(1, Ordering::SeqCst);
             ok("1")
         }
     })
@@ -367,13 +371,13 @@ async fn fetches_keep_to_the_upstreams_concurrency() {
     for n in 0..60 {
         rig.plane.want(&format!("s/{n}"), true);
     }
-    // Each answer lets one more fetch begin.
-    for answered in 1..=60 {
+    arrivals.acquire_many(3).await.unwrap().forget();
+    // Each answer lets one more fetch begin. The others wait at the upstream meanwhile.
+    for _ in 0..60 {
         answers.add_permits(1);
         assert!(rig.plane.next().await.ends_with("=1"));
-        assert!(requests.load(Ordering::SeqCst) <= answered + 3);
     }
-    assert_eq!(requests.load(Ordering::SeqCst), 60);
+    assert_eq!((most.load(Ordering::SeqCst), flying.load(Ordering::SeqCst)), (3, 0));
     assert_eq!(rig.metric("stentor_feed_upstream_waiting_keys{upstream=\"s\"}").await, Some(0.0));
     assert_eq!(rig.metric("stentor_feed_upstream_fetches_in_flight{upstream=\"s\"}").await, Some(0.0));
 }

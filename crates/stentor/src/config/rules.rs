@@ -364,7 +364,8 @@ fn bridges(sources: &mut Sources) {
     }
     for (n, bridge) in bridges.iter().enumerate() {
         if let Some(text) = missing_engine(Kind::Redis) {
-            let location = sources.location(&format!("cluster.socketio[{n}]"), "namespaces");
+            let key = if bridge.url.0.is_some() { "url" } else { "namespaces" };
+            let location = sources.location(&format!("cluster.socketio[{n}]"), key);
             sources.problem(location, format!("[[cluster.socketio]]: {text}"));
         }
         let is_redis = |url: &EngineUrl| url.0.as_ref().is_some_and(|address| address.kind() == Kind::Redis);

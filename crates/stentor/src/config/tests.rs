@@ -711,6 +711,28 @@ fn the_example_of_the_reference_is_valid() {
     assert_eq!(config.feeds[1].key, "matchesfeed/{id}/matchcentre");
 }
 
+#[cfg(not(feature = "engines"))]
+#[test]
+fn a_build_without_engines_says_what_it_lacks() {
+    let lacks = |engine| {
+        format!(
+            "this build has no {engine}; `cargo build --release --package stentor` builds a program that has it"
+        )
+    };
+    check(
+        "[cluster]\nengine = \"redis://a\"",
+        &format!("stentor.toml:2: engine in [cluster]: {}", lacks("Redis")),
+    );
+    check(
+        "[cluster]\nengine = \"tls://a\"",
+        &format!("stentor.toml:2: engine in [cluster]: {}", lacks("NATS")),
+    );
+    check(
+        "[[cluster.socketio]]\nurl = \"redis://a\"",
+        &format!("stentor.toml:2: [[cluster.socketio]]: {}", lacks("Redis")),
+    );
+}
+
 #[test]
 fn namespaces_shared_with_other_servers() {
     let engine = "[cluster]\nengine = \"redis://127.0.0.1\"\n";
