@@ -84,12 +84,11 @@ pub fn http1_request(data: &[u8]) {
     let limits = if flags & 1 == 0 {
         Limits::default()
     } else {
-        Limits { header_bytes_max: 100, headers_max: 4, target_bytes_max: 20 }
+        Limits { header_bytes_max: 100, headers_max: 4 }
     };
     let Some(head) = head(bytes, cuts, &limits) else { return };
     let Ok(request) = parse_request(head, &limits) else { return };
     check_headers(request.headers(), head);
-    assert!(request.target().len() <= limits.target_bytes_max);
     assert!(request.headers().iter().count() <= limits.headers_max);
     assert!(request.body() != BodyKind::UntilClose);
     let has = |name: &str| request.header(name).is_some();

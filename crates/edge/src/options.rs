@@ -45,7 +45,7 @@ with_defaults! {
         /// Bytes of a request's head.
         pub header_bytes_max: usize = 16 * 1024,
         /// Headers of a request.
-        pub headers_max: usize = 64,
+        pub headers_max: usize = 100,
         /// From a request's first byte, or the connection's start, to the end of the head.
         pub header_timeout: Duration = Duration::from_secs(10),
         /// From the begin of a connection to the end of its TLS handshake.

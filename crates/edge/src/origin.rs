@@ -2,7 +2,8 @@
 //!
 //! A browser sends the `Origin` of the page with each WebSocket handshake and cross-origin request; other
 //! clients send none. Allowed are: no `Origin`, the same host and port as the request's own, and what the
-//! list names. Names are compared whole or by label, never by text within them, so that
+//! list names. Pages that have no host send `null` (sandboxed frames), `file://` (Android's WebView) or the address of an
+//! application (`app://`, `capacitor://localhost`), and are allowed only where the list names exactly that. Names are compared whole or by label, never by text within them, so that
 //! `https://evilexample.com` is not `https://*.example.com` (CVE-2022-42975).
 
 use std::fmt;
@@ -33,7 +34,7 @@ impl fmt::Display for PatternError {
         write!(
             f,
             "{:?} is not an origin: write \"https://example.com\", \"https://*.example.com\", with \":PORT\" where it isn't \
-             the scheme's own, or \"*\" for any",
+             the scheme's own, \"file://\", \"null\", or \"*\" for any",
             self.0
         )
     }
@@ -41,7 +42,11 @@ impl fmt::Display for PatternError {
 
 impl std::error::Error for PatternError {}
 
-/// An origin, taken apart. `null` and anything that isn't `scheme://host[:port]` is none.
+/// The origin of pages that hide theirs, and of those without one.
+const OPAQUE: &str = "null";
+
+/// An origin, taken apart: `scheme://host[:port]`, `scheme://` where the scheme isn't of the web, or [`OPAQUE`], which is
+/// only a scheme.
 struct Parsed<'a> {
     scheme: &'a str,
     host: &'a str,
@@ -49,11 +54,16 @@ struct Parsed<'a> {
 }
 
 fn parse(origin: &str) -> Option<Parsed<'_>> {
+    if origin == OPAQUE {
+        return Some(Parsed { scheme: OPAQUE, host: "", port: None });
+    }
     let (scheme, rest) = origin.split_once("://")?;
     let (host, port) = split_port(rest)?;
-    let scheme_fits =
-        !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
-    (is_name(host) && scheme_fits).then_some(Parsed { scheme, host, port: port.or(default_port(scheme)) })
+    let scheme_fits = !scheme.is_empty()
+        && !scheme.eq_ignore_ascii_case(OPAQUE)
+        && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+    let host_fits = is_name(host) || rest.is_empty() && default_port(scheme).is_none();
+    (host_fits && scheme_fits).then_some(Parsed { scheme, host, port: port.or(default_port(scheme)) })
 }
 
 fn default_port(scheme: &str) -> Option<u16> {
@@ -90,7 +100,7 @@ pub(crate) fn is_name(name: &str) -> bool {
 
 impl Origins {
     /// Reads a list of patterns: `scheme://host[:port]`, the host with `*.` in front for all hosts below
-    /// it, or `*` for any origin at all.
+    /// it, `file://`, `null`, or `*` for any origin at all.
     ///
     /// # Errors
     /// A pattern is not of this form.
@@ -103,10 +113,12 @@ impl Origins {
                 continue;
             }
             let bare = text.replacen("://*.", "://", 1);
-            let parsed = parse(&bare).ok_or_else(|| PatternError(text.to_owned()))?;
+            let wildcard = bare != text;
+            let parsed = parse(&bare).filter(|origin| !(wildcard && origin.host.is_empty()));
+            let parsed = parsed.ok_or_else(|| PatternError(text.to_owned()))?;
             origins.patterns.push(Pattern {
                 scheme: parsed.scheme.to_ascii_lowercase(),
-                wildcard: bare != text,
+                wildcard,
                 host: parsed.host.to_ascii_lowercase(),
                 port: parsed.port,
             });
@@ -115,13 +127,14 @@ impl Origins {
     }
 
     /// The same list as sources of Content Security Policy, for pages that may be in a frame of those of allowed origins:
-    /// `'self' https://*.example.com`. `None` for any. An address of version 6 can't be written so, and is left out.
+    /// `'self' https://*.example.com`. `None` for any. Addresses of version 6 and origins without a host can't be written
+    /// so: they are left out.
     pub(crate) fn ancestors(&self) -> Option<String> {
         if self.any {
             return None;
         }
-        let sources =
-            self.patterns.iter().filter(|pattern| !pattern.host.starts_with('[')).map(Pattern::to_string);
+        let can_be_written = |pattern: &&Pattern| !pattern.host.is_empty() && !pattern.host.starts_with('[');
+        let sources = self.patterns.iter().filter(can_be_written).map(Pattern::to_string);
         Some(std::iter::once("'self'".to_owned()).chain(sources).collect::<Vec<_>>().join(" "))
     }
 
@@ -148,7 +161,9 @@ impl Origins {
     fn names(&self, origin: &str, host: &str, is_secure: bool) -> bool {
         let Some(origin) = parse(origin) else { return false };
         let same_host = split_port(host).is_some_and(|(name, port)| {
-            name.eq_ignore_ascii_case(origin.host) && port.or(default_port(origin.scheme)) == origin.port
+            !name.is_empty()
+                && name.eq_ignore_ascii_case(origin.host)
+                && port.or(default_port(origin.scheme)) == origin.port
         });
         let is_own = same_host && !(is_secure && origin.scheme.eq_ignore_ascii_case("http"));
         is_own || self.patterns.iter().any(|pattern| pattern.matches(&origin))
@@ -203,6 +218,9 @@ impl Pattern {
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scheme, wildcard, host, port } = self;
+        if scheme == OPAQUE {
+            return f.write_str(OPAQUE);
+        }
         write!(f, "{scheme}://{}{host}", if *wildcard { "*." } else { "" })?;
         match port {
             Some(port) if Some(*port) != default_port(scheme) => write!(f, ":{port}"),

@@ -72,14 +72,16 @@ export function polling(base, link, options) {
       const text = await response.text();
       if (signal.aborted) return tag;
       const { status } = response;
-      const found = /"((\d+)-(\d+))"/.exec(response.headers.get('etag'));
+      // Proxies that compress change the tag ("1-2-gzip"), or remove it.
+      const tags = ['etag', 'stentor-version'].map((name) => response.headers.get(name));
+      const found = /"((\d+)-(\d+))(?:[-;]+[a-z]+)?"/.exec(tags);
       if (key === CHECK && response.ok) {
         link('opened');
       } else if (status === 404) {
         unsubscribe(key);
         link('opened');
         link('received', { type: 'state', feed: key, state: 'not_found', reason: text.trim() });
-      } else if (status === 304 || (found && found[1] === tag)) {
+      } else if (status === 204 || status === 304 || (found && found[1] === tag)) {
         link('opened');
         link('confirmed', key);
       } else if (status === 504 || (found && method === 'HEAD')) {

@@ -201,7 +201,7 @@ impl<D: Driver> Core<D> {
             self.arm(index, deadline);
             self.flush(index);
         }
-        self.cut_events(index);
+        self.end_events(index, None);
     }
 
     /// Notifies a Socket.IO client, with its feed event, that a subscription has ended. Clients that receive

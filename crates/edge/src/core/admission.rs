@@ -7,6 +7,7 @@ use super::{Core, Incoming};
 use crate::limits::{LimitReached, Slot};
 use crate::networks::network_of;
 use crate::protocols::http::MovedRequest;
+use crate::refusal_log::Refusal;
 use std::net::SocketAddr;
 use std::time::Duration;
 use stentor_driver::{ConnId, Driver};
@@ -58,9 +59,9 @@ impl<D: Driver> Core<D> {
 
     fn refuse_connection(&mut self, incoming: Incoming, reached: LimitReached) {
         self.ex.metrics().connections_limited.add(1);
-        if self.ex.once_a_second() {
-            let LimitReached { key, .. } = reached;
-            tracing::warn!(address = %incoming.peer.ip(), "refused a connection: {key} is reached");
+        if let Some(logged) = self.ex.log_refusal(Refusal::Limit, &incoming.peer.ip().to_string()) {
+            let (LimitReached { key, .. }, others) = (reached, logged.others());
+            tracing::warn!(address = %logged.value, "refused a connection: {key} is reached{others}");
         }
         let now = self.ex.millis();
         while self.refused.front().is_some_and(|until| !now.is_before(*until)) {

@@ -197,7 +197,7 @@ impl<D: Driver> Core<D> {
                 && !poll.answered
             {
                 poll.keep_alive &= !core.ex.draining;
-                poll.answer(answer, out);
+                poll.answer(answer, core.ex.date(), out);
             }
         });
     }

@@ -14,6 +14,9 @@
 //! A connection that this node passes through to another one over TLS has a slot as well: it ends with its TLS, and its client
 //! reaches the other node directly.
 //!
+//! Event streams end in the last second of the window. Their `retry` lets each browser's `EventSource` come back when the next
+//! process listens.
+//!
 //! In a cluster, a node waits after the window for the Socket.IO clients that can be recovered: the node that they reconnect to fetches
 //! their sockets from here.
 //!
@@ -40,6 +43,12 @@ const PENDING_RETRY: Duration = Duration::from_millis(100);
 /// attempt comes after 0.5 to 1.5 s.
 const RECOVERY_TIME: Duration = Duration::from_secs(5);
 
+/// Time that a restart may take without a browser's `EventSource` noticing: Firefox gives up where nobody listens.
+const RESTART_TIME: Duration = Duration::from_millis(1500);
+
+/// Time at the end of the window in which event streams end; half of a window that is shorter than twice this.
+const STREAMS_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// Clients of `stentor.v1` reconnect after a time from zero to this, drawn for each.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
 
@@ -63,8 +72,9 @@ pub(super) struct Draining {
     is_idle: bool,
     /// In the order of their slots, the next one last.
     targets: Vec<Target>,
-    /// The number of slots.
+    /// The number of slots, and of those among them that event streams have: the last ones.
     slots: usize,
+    streams: usize,
     /// When the next target ends.
     next_at: Instant,
     /// Their slot has come, and their deliveries are pending.
@@ -80,8 +90,16 @@ impl Draining {
     /// Sets when the next target ends: at a random time in its slot.
     fn set_next(&mut self) {
         let window = self.window_ends - self.window_begins;
-        let slot = (self.slots - self.targets.len()) as f64 + self.random.f64();
-        self.next_at = self.window_begins + window.mul_f64(slot / self.slots.max(1) as f64);
+        let streams_time = if self.streams > 0 { STREAMS_TIME_MAX.min(window / 2) } else { Duration::ZERO };
+        let streams_begin = self.window_ends - streams_time;
+        let left = self.targets.len();
+        let (begin, time, slots, left) = if left > self.streams {
+            (self.window_begins, window - streams_time, self.slots - self.streams, left - self.streams)
+        } else {
+            (streams_begin, streams_time, self.streams, left)
+        };
+        let slot = (slots - left) as f64 + self.random.f64();
+        self.next_at = begin + time.mul_f64(slot / slots.max(1) as f64);
     }
 
     /// Whether no session is left that has a slot.
@@ -117,12 +135,16 @@ impl<D: Driver> Core<D> {
             is_idle: false,
             targets: Vec::new(),
             slots: 0,
+            streams: 0,
             next_at: window_begins,
             postponed: Vec::new(),
             retry_at: window_begins,
             relayed_end: window_ends,
             random: fastrand::Rng::with_seed(seed),
         }));
+        // Without the listening sockets, another process has them.
+        let replaced_at = if drain.listens { window_ends + RESTART_TIME } else { window_begins };
+        self.ex.replaced_at = Some(replaced_at);
         // A window that had begun begins anew, with the sessions that are left.
         self.ex.draining = false;
         self.continue_drain();
@@ -199,16 +221,22 @@ impl<D: Driver> Core<D> {
     /// Gives each session its slot.
     fn begin_window(&mut self, drain: &mut Draining) {
         let clients = self.client_ids().into_iter().map(Target::Client);
-        let mut targets: Vec<Target> = clients.collect();
+        let mut others: Vec<Target> = clients.collect();
+        let mut targets = Vec::new();
         for index in self.table.indices() {
             if let Some(conn) = self.table.get(index)
                 && has_slot(conn)
             {
-                targets.push(Target::Connection(conn.id));
+                let is_stream = matches!(conn.machine, Machine::Http(_));
+                let list = if is_stream { &mut targets } else { &mut others };
+                list.push(Target::Connection(conn.id));
             }
         }
-        targets.extend(self.driver.relayed().into_iter().map(Target::Relayed));
+        others.extend(self.driver.relayed().into_iter().map(Target::Relayed));
+        drain.streams = targets.len();
         drain.random.shuffle(&mut targets);
+        drain.random.shuffle(&mut others);
+        targets.append(&mut others);
         drain.slots = targets.len();
         drain.targets = targets;
         drain.set_next();
@@ -276,7 +304,7 @@ impl<D: Driver> Core<D> {
             }
             Machine::Http(_) => {
                 self.ex.count_disconnect(Disconnect::Shutdown);
-                self.cut_events(index);
+                self.end_events(index, Some(self.ex.return_delay(random.u64(..))));
             }
             Machine::Preface(_) | Machine::Closing { .. } => {}
         }

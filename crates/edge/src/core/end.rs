@@ -18,6 +18,7 @@ use crate::identity::{ClientId, ClientKind, End, Owner};
 use crate::millis::Millis;
 use crate::protocols::http::{TimeoutOutcome, Waiting};
 use crate::protocols::socketio::write_disconnect;
+use std::time::Duration;
 use stentor_driver::{ConnId, Driver, Sending};
 use stentor_hub::{Disconnect, SessionId};
 
@@ -305,11 +306,15 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Ends an SSE stream, if there is one, so that its client reconnects.
-    pub(super) fn cut_events(&mut self, index: usize) {
+    /// Ends an SSE stream, if there is one, so that its client reconnects: `after` this time if one is given.
+    pub(super) fn end_events(&mut self, index: usize, after: Option<Duration>) {
         let Some(http) = self.table.get_mut(index).and_then(Conn::http) else { return };
-        if matches!(&http.waiting, Some(Waiting::Events(events)) if !events.answered) {
-            self.end(index);
+        if let Some(Waiting::Events(events)) = &mut http.waiting
+            && !events.answered
+        {
+            let mut out = Vec::with_capacity(32);
+            events.send_away(after, &mut out);
+            self.end_after(index, out);
         }
     }
 }

@@ -21,7 +21,6 @@ use crate::identity::{ClientId, End};
 use crate::ledger::{self, Ledger, Pressure};
 use crate::protocols::client::ClientState;
 use crate::protocols::clients::TableEntry;
-use crate::protocols::http::write_memory_short;
 use crate::protocols::socketio::SocketIo;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -133,14 +132,13 @@ impl<D: Driver> Core<D> {
         self.ex.metrics().inputs_refused.add(1);
         let Some(conn) = self.table.get(index) else { return };
         // A request that is still arriving can be answered.
-        let can_answer = !conn.in_flight
-            && matches!(&conn.machine, Machine::Http(connection) if connection.http.waiting.is_none());
-        if can_answer {
-            let mut out = Vec::new();
-            write_memory_short(&self.ex, &mut out);
-            self.end_after(index, out);
-        } else {
-            self.end_for_memory(index);
+        match &conn.machine {
+            Machine::Http(connection) if !conn.in_flight && connection.http.waiting.is_none() => {
+                let mut out = Vec::new();
+                connection.http.write_memory_short(&self.ex, &mut out);
+                self.end_after(index, out);
+            }
+            _ => self.end_for_memory(index),
         }
     }
 

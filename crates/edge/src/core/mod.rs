@@ -41,6 +41,7 @@ use crate::options::Limits;
 use crate::protocols::clients::ClientTable;
 use crate::protocols::http::MovedRequest;
 use crate::protocols::{engineio, sockjs};
+use crate::refusal_log::Refusal;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::tls::{TlsLayer, TlsSettings};
@@ -359,8 +360,9 @@ impl<D: Driver> Core<D> {
             Event::Accepted { conn, peer, listener } => self.accepted(conn, peer, listener),
             Event::AcceptFailed(error) => {
                 self.ex.metrics().accept_errors.add(1);
-                if self.ex.once_a_second() {
-                    tracing::warn!(%error, "could not accept a connection; trying again in 100 ms");
+                if let Some(logged) = self.ex.log_refusal(Refusal::Accept, &error.to_string()) {
+                    let others = logged.others();
+                    tracing::warn!(%error, "could not accept a connection; trying again in 100 ms{others}");
                 }
             }
             Event::PeerFinished(conn) => {

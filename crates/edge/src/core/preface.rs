@@ -12,6 +12,7 @@
 use super::Core;
 use super::table::{Conn, Links, Machine, Preface};
 use crate::protocols::http::MovedRequest;
+use crate::refusal_log::Refusal;
 use std::net::SocketAddr;
 use stentor_driver::{ConnId, Driver};
 use stentor_wire::proxy;
@@ -63,8 +64,9 @@ impl<D: Driver> Core<D> {
 
     fn count_refused_preface(&mut self, peer: SocketAddr, why: &str) {
         self.ex.metrics().proxy_headers_refused.add(1);
-        if self.ex.once_a_second() {
-            tracing::warn!(address = %peer.ip(), "closed a connection without its PROXY protocol header: {why}");
+        if let Some(logged) = self.ex.log_refusal(Refusal::ProxyHeader, &peer.ip().to_string()) {
+            let others = logged.others();
+            tracing::warn!(address = %logged.value, "closed a connection without its PROXY protocol header: {why}{others}");
         }
     }
 }

@@ -128,8 +128,7 @@ impl<D: Driver> Core<D> {
                         }
                     }
                     (Some(Waiting::Document(awaited)), Some(session)) => {
-                        let draining = self.ex.draining;
-                        let failed = awaited.answer(session, &mut self.ex, &mut self.frames, draining);
+                        let failed = awaited.answer(session, &mut self.ex, &mut self.frames);
                         self.ex.metrics().request_errors.add(u64::from(failed));
                     }
                     (Some(Waiting::Events(events)), Some(session)) => {

@@ -3,6 +3,7 @@
 use super::Executor;
 use crate::app::{Action, Refused, is_same_principal};
 use crate::executor::holds::key_of;
+use crate::http_date::HttpDate;
 use crate::limits::LimitReached;
 use crate::ports::{Credentials, Denial, Identity, MovingSubscription, Principal};
 use std::sync::Arc;
@@ -23,6 +24,11 @@ impl Executor {
     /// The Unix time of this turn, in milliseconds.
     pub(crate) fn unix_millis(&self) -> u64 {
         unix_millis(self.context.now)
+    }
+
+    /// The date of this turn, for responses.
+    pub(crate) fn date(&self) -> HttpDate {
+        self.date.at(self.context.now, unix_millis)
     }
 
     /// Asks who a client is. `None`: clients have no identities.

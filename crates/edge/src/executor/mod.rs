@@ -30,6 +30,7 @@ use crate::app::{
 };
 use crate::budget::Budget;
 use crate::encode::{FeedEvents, Format, Formats};
+use crate::http_date::DateClock;
 use crate::identity::Service;
 use crate::identity::{ClientId, End, Owner, Sid, Sids};
 use crate::ledger::Pressure;
@@ -41,6 +42,7 @@ use crate::options::{Limits, Options};
 use crate::plane::source_of;
 use crate::ports::{Access, Denial, Done, EventEmit, EventReply, Identity, Location, PublicId};
 use crate::recovery::RecoverableSockets;
+use crate::refusal_log::{Logged, Refusal};
 use crate::settings::Settings;
 use crate::shared::{ControlCommand, Shared};
 use crate::tracked::Tracked;
@@ -62,8 +64,8 @@ pub(crate) const SMALL_INPUT_BYTES: usize = 16 * 1024;
 pub(crate) const SEND_BYTES_MAX: usize = 256 * 1024;
 /// Frames that one vectored send takes from an outbox.
 pub(crate) const SEND_FRAMES_MAX: usize = 512;
-/// Interval at which events that strangers cause are logged at most.
-const LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// Time over which clients of event streams come back after it.
+const RETURN_SPREAD: Duration = Duration::from_secs(1);
 
 /// The applications of a core: the node's, and those of services that have their own, by their place.
 pub(crate) struct Apps {
@@ -78,6 +80,7 @@ pub(crate) struct Executor {
     metrics: Arc<CoreMetrics>,
     pub(crate) context: CoreContext,
     pub(crate) clock: Clock,
+    date: DateClock,
     pub(crate) hub: Tracked<Hub<Formats>>,
     apps: Apps,
     pub(crate) acks: Acks,
@@ -100,6 +103,8 @@ pub(crate) struct Executor {
     pub(crate) published_bytes_max: usize,
     /// The node drains: no session begins.
     pub(crate) draining: bool,
+    /// When clients find another process in the place of this one, which drains.
+    pub(crate) replaced_at: Option<Instant>,
     /// All sessions have ended: connections end with their response.
     pub(crate) finishing: bool,
     /// `None`: nobody is notified.
@@ -107,7 +112,6 @@ pub(crate) struct Executor {
     /// Start of the core, also as Unix time in milliseconds. The times of sessions are counted from here.
     begun: Instant,
     begun_at_ms: u64,
-    logged_at: Option<Instant>,
 }
 
 impl Executor {
@@ -146,6 +150,7 @@ impl Executor {
         let published_bytes_max = published_bytes_max(&options.limits);
         Self {
             clock: Clock::new(context.now),
+            date: DateClock::new(now, unix_millis(now)),
             context,
             hub,
             apps,
@@ -172,11 +177,11 @@ impl Executor {
             published_bytes: 0,
             published_bytes_max,
             draining: false,
+            replaced_at: None,
             finishing: false,
             notices,
             begun: now,
             begun_at_ms: unix_millis(now),
-            logged_at: None,
             metrics: shared.metrics[core].clone(),
             shared,
             settings,
@@ -232,14 +237,17 @@ impl Executor {
         &self.metrics
     }
 
-    /// Whether an event that strangers cause may be logged now: they must not fill the log.
-    pub(crate) fn once_a_second(&mut self) -> bool {
+    /// Whether a refusal is logged now, and how.
+    pub(crate) fn log_refusal(&self, refusal: Refusal, value: &str) -> Option<Logged> {
+        self.shared.refusals.admit(self.context.now, refusal, value)
+    }
+
+    /// How long a client of an event stream should wait that is sent away by a drain: until another process listens in the place
+    /// of this one. The same number gives the same result.
+    pub(crate) fn return_delay(&self, number: u64) -> Duration {
         let now = self.context.now;
-        let due = self.logged_at.is_none_or(|at| now.saturating_duration_since(at) >= LOG_INTERVAL);
-        if due {
-            self.logged_at = Some(now);
-        }
-        due
+        let left = self.replaced_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        left + RETURN_SPREAD.mul_f64(fastrand::Rng::with_seed(number).f64())
     }
 
     /// Whether more has been published than may gather before it leaves.

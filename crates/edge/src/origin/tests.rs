@@ -66,6 +66,15 @@ fn origins() {
     check(list, Some("https://evil.test$.example.com"), "a.test", false);
     check(list, Some("https://user@example.com"), "a.test", false);
     check(list, Some("https://example.com/"), "a.test", false);
+    // Pages without a host: each form is allowed by name only.
+    for origin in ["null", "file://", "app://", "app://.", "capacitor://localhost"] {
+        check(list, Some(origin), "a.test", false);
+        check(&[], Some(origin), "", false);
+        for other in ["null", "file://", "app://", "app://.", "capacitor://localhost"] {
+            check(&[other], Some(origin), "a.test", other == origin);
+        }
+        assert_eq!(Origins::parse(&[origin]).unwrap().patterns[0].to_string(), origin);
+    }
 }
 
 #[test]
@@ -84,8 +93,19 @@ fn answers() {
 
 #[test]
 fn patterns_that_are_none_are_refused() {
-    for bad in ["", "example.com", "https://", "https://*", "https://a.*.com", "*.example.com", "https://a:b"]
-    {
+    for bad in [
+        "",
+        "example.com",
+        "https://",
+        "https://*",
+        "https://a.*.com",
+        "*.example.com",
+        "https://a:b",
+        "null://",
+        "app://*.",
+        "file://:1",
+        "Null",
+    ] {
         assert!(Origins::parse(&[bad]).is_err(), "{bad:?}");
     }
 }

@@ -5,7 +5,7 @@ use crate::app::{NotSubscribed, Refused};
 use crate::encode::Format;
 use crate::executor::Executor;
 use crate::identity::Owner;
-use crate::model::{Body, FeedState, Frame, Key, Policy, Position, SessionId, Topic};
+use crate::model::{Body, Epoch, FeedState, Frame, Key, Policy, Position, SessionId, Topic};
 use crate::subscribe_options::TOO_MANY_TOPICS;
 use stentor_wire::http1;
 
@@ -16,10 +16,17 @@ const SANDBOX: (&str, &str) = ("Content-Security-Policy", "sandbox");
 const EXPIRED: (&str, &str) =
     ("WWW-Authenticate", "Bearer error=\"invalid_token\", error_description=\"token_expired\"");
 
+/// Repeats the entity tag, for clients behind proxies that remove or change it: Envoy's compressor removes strong ones.
+const VERSION: &str = "Stentor-Version";
+
 /// A request that waits for a document.
 pub(crate) struct Awaited {
     head_only: bool,
     pub(crate) keep_alive: bool,
+    /// The document is for this client only, as far as shared caches are concerned.
+    is_private: bool,
+    /// Request headers that decide who gets it, beside `Origin`.
+    varies: Option<&'static str>,
     if_none_match: Option<String>,
     /// The `Origin` to answer with.
     origin: Option<String>,
@@ -36,14 +43,23 @@ fn etag(position: Position) -> String {
     format!("\"{}-{}\"", position.epoch.0, position.offset)
 }
 
-/// Whether an `If-None-Match` names a tag (RFC 9110, 13.1.2, weak comparison).
-fn names(if_none_match: &str, tag: &str) -> bool {
-    if_none_match.split(',').map(str::trim).any(|one| one == "*" || one.trim_start_matches("W/") == tag)
+/// The version that an entity tag names, with or without its quotes. Proxies that compress append `-gzip`, `;gzip` or the like to
+/// tags (Apache), or make them weak (nginx).
+fn parse_tag(tag: &str) -> Option<Position> {
+    let (epoch, rest) = tag.trim_start_matches("W/").trim_matches('"').split_once('-')?;
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let (offset, coding) = rest.split_at(digits);
+    let is_coding = coding.is_empty()
+        || coding.starts_with(['-', ';']) && coding.ends_with(|c: char| c.is_ascii_alphabetic());
+    if !is_coding {
+        return None;
+    }
+    Some(Position { epoch: Epoch(epoch.parse().ok()?), offset: offset.parse().ok()? })
 }
 
-/// Whether `?wait=` names a tag, with or without its quotes.
-fn is_known(wait: &str, tag: &str) -> bool {
-    names(wait, tag) || wait == tag.trim_matches('"')
+/// Whether an `If-None-Match` or `?wait=` names a version (RFC 9110, 13.1.2, weak comparison).
+fn names(list: &str, position: Position) -> bool {
+    list.split(',').map(str::trim).any(|one| one == "*" || parse_tag(one) == Some(position))
 }
 
 impl Awaited {
@@ -53,39 +69,32 @@ impl Awaited {
         size_of::<Self>() + texts.into_iter().flatten().map(String::capacity).sum::<usize>()
     }
 
-    /// Whether the client has the newest version.
-    pub(crate) fn is_unchanged(&self) -> bool {
-        self.unchanged.is_some()
+    /// The client's version, if it is the newest.
+    pub(crate) fn unchanged(&self) -> Option<Position> {
+        self.unchanged
     }
 
     /// Answers with the pending deliveries of the session, if one is an answer. Returns whether it is an error.
-    pub(crate) fn answer(
-        &mut self,
-        session: SessionId,
-        ex: &mut Executor,
-        frames: &mut Vec<Frame>,
-        draining: bool,
-    ) -> bool {
+    pub(crate) fn answer(&mut self, session: SessionId, ex: &mut Executor, frames: &mut Vec<Frame>) -> bool {
         let mut failed = false;
+        let options = self.options(ex);
         while !self.answered && ex.has_pending(session) {
             let mut taken = 0;
             ex.take(session, 0, 1, |publication, frame| {
                 taken += 1;
                 match publication.body() {
                     Body::Snapshot { position, document, .. } => {
-                        let tag = etag(*position);
-                        if self.known.as_deref().is_some_and(|known| is_known(known, &tag)) {
+                        if self.known.as_deref().is_some_and(|known| names(known, *position)) {
                             self.unchanged = Some(*position);
                             return;
                         }
                         self.answered = true;
-                        let mut extra = cors(self.origin.as_deref());
-                        extra.extend([SANDBOX, ("ETag", &*tag), ("Cache-Control", "no-cache")]);
-                        let unchanged = self.if_none_match.as_deref().is_some_and(|list| names(list, &tag));
+                        let tag = etag(*position);
+                        let extra = self.headers(Some(&tag), self.revalidated());
+                        let unchanged = self.is_condition_false(*position);
                         let status = if unchanged { 304 } else { 200 };
                         let mut head = Vec::with_capacity(256);
                         let len = document.body.len();
-                        let options = self.options(draining);
                         write_head(&mut head, options, status, &document.content_type, &extra, len);
                         frames.push(Frame::owned(head));
                         if !self.head_only && !unchanged && len > 0 {
@@ -103,7 +112,7 @@ impl Awaited {
                         self.answered = true;
                         failed = true;
                         let mut out = Vec::with_capacity(256);
-                        self.fail(status, reason, draining, &mut out);
+                        self.fail(options, status, reason, &mut out);
                         frames.push(Frame::owned(out));
                     }
                     Body::Message { .. } | Body::Delta { .. } | Body::Presence { .. } => {}
@@ -116,31 +125,65 @@ impl Awaited {
         failed
     }
 
-    /// Appends an answer without a document: an error, or that it is unchanged.
-    pub(crate) fn fail(&self, status: u16, reason: &str, draining: bool, out: &mut Vec<u8>) {
-        let mut extra = cors(self.origin.as_deref());
-        extra.push(SANDBOX);
-        // The only reason for which a request that waits isn't authenticated any more.
-        extra.extend((status == 401).then_some(EXPIRED));
-        let tag = self.unchanged.map(etag).filter(|_| status == 304);
-        match &tag {
-            Some(tag) => extra.extend([("ETag", &**tag), ("Cache-Control", "no-cache")]),
-            None => extra.push(("Cache-Control", "no-store")),
-        }
-        text(out, self.options(draining), status, &extra, reason);
+    /// Whether the request is for another version than this only (`If-None-Match`).
+    fn is_condition_false(&self, position: Position) -> bool {
+        self.if_none_match.as_deref().is_some_and(|list| names(list, position))
     }
 
-    fn options(&self, draining: bool) -> ResponseOptions {
-        ResponseOptions { keep_alive: self.keep_alive && !draining, head_only: self.head_only }
+    /// `Cache-Control` of a document: caches ask each time whether it is the newest.
+    fn revalidated(&self) -> &'static str {
+        if self.is_private { "private, no-cache" } else { "no-cache" }
+    }
+
+    fn headers<'h>(&'h self, tag: Option<&'h str>, cache_control: &'h str) -> Vec<(&'h str, &'h str)> {
+        let mut headers = cors(self.origin.as_deref());
+        headers.extend(self.varies.map(|names| ("Vary", names)));
+        headers.extend([SANDBOX, ("Cache-Control", cache_control)]);
+        headers.extend(tag.into_iter().flat_map(|tag| [("ETag", tag), (VERSION, tag)]));
+        headers
+    }
+
+    /// Appends an error.
+    pub(crate) fn fail(&self, options: ResponseOptions, status: u16, reason: &str, out: &mut Vec<u8>) {
+        let mut extra = self.headers(None, "no-store");
+        // The only reason for which a request that waits isn't authenticated any more.
+        extra.extend((status == 401).then_some(EXPIRED));
+        text(out, options, status, &extra, reason);
+    }
+
+    /// Appends the answer that the document is unchanged. A cache may only take 304 as an answer to the condition of its request
+    /// (RFC 9110, 15.4.5): Varnish, which removes conditions, turned it into an error.
+    pub(crate) fn answer_unchanged(&self, options: ResponseOptions, position: Position, out: &mut Vec<u8>) {
+        let tag = etag(position);
+        let (status, cache_control) =
+            if self.is_condition_false(position) { (304, self.revalidated()) } else { (204, "no-store") };
+        text(out, options, status, &self.headers(Some(&tag), cache_control), "");
+    }
+
+    pub(crate) fn options(&self, ex: &Executor) -> ResponseOptions {
+        ResponseOptions {
+            keep_alive: self.keep_alive && !ex.draining,
+            head_only: self.head_only,
+            date: ex.date(),
+        }
     }
 }
 
 /// Answers a request for a document, at once or when it is there.
 pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Key) -> RequestOutcome<Box<Awaited>> {
     let wait = http1::query_pairs(cx.request.query()).find(|(name, _)| name == "wait");
+    let options = cx.ex.options();
     let awaited = Awaited {
         head_only: cx.options.head_only,
         keep_alive: cx.options.keep_alive,
+        is_private: cx.has_token() || options.authorizer.is_some(),
+        varies: cx.ex.questions.identities.is_on().then(|| {
+            if options.tokens.cookie.is_some() {
+                "Authorization, Cookie, Sec-Fetch-Site"
+            } else {
+                "Authorization"
+            }
+        }),
         if_none_match: cx.request.header_str("if-none-match").map(str::to_owned),
         origin: cx.allow_origin().map(str::to_owned),
         known: wait.map(|(_, tag)| tag.into_owned()),
@@ -151,8 +194,7 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Key) -> RequestOu
         Ok(identity) => identity,
         Err(Refused::Pending) => return RequestOutcome::Admission(None),
         Err(Refused::Denied(denial)) => {
-            let extra = [cors(cx.allow_origin()), vec![SANDBOX, ("Cache-Control", "no-store")]].concat();
-            return cx.refuse_denied(&denial, &extra);
+            return cx.refuse_denied(&denial, &[SANDBOX, ("Cache-Control", "no-store")]);
         }
     };
     let session = cx.ex.open_session(Format::Body, Owner::Connection(cx.conn.index()), cx.source);
@@ -165,7 +207,7 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Key) -> RequestOu
             NotSubscribed::Denied(denial) => (status_of(&denial), denial.message),
         };
         cx.count_error();
-        awaited.fail(status, &why, cx.ex.draining, cx.out);
+        awaited.fail(awaited.options(cx.ex), status, &why, cx.out);
         return cx.answered();
     }
     *cx.session = Some(session);
@@ -178,10 +220,23 @@ mod tests {
 
     #[test]
     fn entity_tags() {
-        assert!(
-            names("\"1-2\"", "\"1-2\"") && names("\"0-1\", W/\"1-2\"", "\"1-2\"") && names("*", "\"1-2\"")
-        );
-        assert!(!names("\"1-20\"", "\"1-2\""));
-        assert!(is_known("1-2", "\"1-2\"") && is_known("\"1-2\"", "\"1-2\"") && !is_known("1-20", "\"1-2\""));
+        let position = Position { epoch: Epoch(1), offset: 2 };
+        let same = [
+            "\"1-2\"",
+            "1-2",
+            "*",
+            "\"0-1\", W/\"1-2\"",
+            "\"1-2-gzip\"",
+            "\"1-2-br\"",
+            "W/\"1-2-zstd\"",
+            "\"1-2;gzip\"",
+            "\"1-2--gzip\"",
+        ];
+        for list in same {
+            assert!(names(list, position), "{list}");
+        }
+        for list in ["", "\"1-20\"", "1-20", "\"1-2-3\"", "\"1-2gzip\"", "\"2-2-gzip\"", "1", "a-b", "1-"] {
+            assert!(!names(list, position), "{list}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use super::profile::Upgraded;
 use crate::app::{Connect, Envelope, HandlerScope, Refused, RequestId};
 use crate::encode::ERROR_BYTES_MAX;
 use crate::executor::Executor;
+use crate::http_date::HttpDate;
 use crate::identity::{ClientId, Service, Sid};
 use crate::limits::LimitReached;
 use crate::model::{ConnId, CoreId, Key, KeyError, SessionId};
@@ -119,10 +120,18 @@ impl<'a> RequestContext<'a> {
         self.answered()
     }
 
-    /// Answers with an error.
+    /// The headers with which a page of another origin may read an error.
+    fn cors_of_error(&self) -> Vec<(&'a str, &'a str)> {
+        let origin = self.request.header_str("origin");
+        let (authority, is_secure) = (self.request.authority(), self.client.is_secure);
+        cors_of_error(self.ex, origin, authority, is_secure)
+    }
+
+    /// Answers with an error. A page of an allowed origin may read it; `extra` may say more about that.
     pub(crate) fn refuse<W>(&mut self, status: u16, extra: &[(&str, &str)], why: &str) -> RequestOutcome<W> {
         self.count_error();
-        text(self.out, self.options, status, extra, why);
+        let extra = with_cors(self.cors_of_error(), extra);
+        text(self.out, self.options, status, &extra, why);
         self.answered()
     }
 
@@ -143,7 +152,7 @@ impl<'a> RequestContext<'a> {
         extra: &[(&str, &str)],
         why: &str,
     ) -> RequestOutcome<W> {
-        self.options = ResponseOptions::LAST;
+        self.options = ResponseOptions::last(self.ex);
         self.refuse(status, extra, why)
     }
 
@@ -160,16 +169,15 @@ impl<'a> RequestContext<'a> {
         extra: &[(&str, &str)],
         why: &str,
     ) -> RequestOutcome<W> {
-        let extra = [extra, &[("Retry-After", retry_after)]].concat();
-        text(self.out, ResponseOptions::LAST, 503, &extra, why);
+        let extra = with_cors(self.cors_of_error(), &[extra, &[("Retry-After", retry_after)]].concat());
+        text(self.out, ResponseOptions::last(self.ex), 503, &extra, why);
         RequestOutcome::LAST
     }
 
     /// Answers that the client has reached a limit. The connection ends.
     pub(crate) fn refuse_limit<W>(&mut self, reached: LimitReached) -> RequestOutcome<W> {
         let retry_after = reached.retry_after_seconds().to_string();
-        let extra = [cors(self.allow_origin()), vec![("Retry-After", &*retry_after)]].concat();
-        self.refuse_last(429, &extra, &reached.denial().message)
+        self.refuse_last(429, &[("Retry-After", &*retry_after)], &reached.denial().message)
     }
 
     /// Answers while the server shuts down.
@@ -319,14 +327,21 @@ pub(crate) struct ResponseOptions {
     pub(crate) keep_alive: bool,
     /// Only the head is sent: a response to HEAD, whatever its status, has no body (RFC 9110, 9.3.2).
     pub(crate) head_only: bool,
+    pub(crate) date: HttpDate,
 }
 
 impl ResponseOptions {
     /// The last response of a connection, to a request that may not have been understood.
-    pub(crate) const LAST: Self = Self { keep_alive: false, head_only: false };
+    pub(crate) fn last(ex: &Executor) -> Self {
+        Self { keep_alive: false, head_only: false, date: ex.date() }
+    }
 
-    pub(crate) fn of(request: &Request<'_>, draining: bool) -> Self {
-        Self { keep_alive: request.keep_alive() && !draining, head_only: request.method() == "HEAD" }
+    pub(crate) fn of(ex: &Executor, request: &Request<'_>, ends: bool) -> Self {
+        Self {
+            keep_alive: request.keep_alive() && !ends,
+            head_only: request.method() == "HEAD",
+            date: ex.date(),
+        }
     }
 }
 
@@ -353,7 +368,7 @@ pub(crate) fn answer(
     body: &[u8],
 ) {
     write_head(out, options, status, content_type, extra, body.len());
-    if !options.head_only && status != 304 {
+    if !options.head_only && !matches!(status, 204 | 304) {
         out.extend_from_slice(body);
     }
 }
@@ -367,7 +382,8 @@ pub(crate) fn write_head(
     len: usize,
 ) {
     let length = len.to_string();
-    let mut headers: Vec<(&str, &str)> = Vec::with_capacity(extra.len() + 4);
+    let mut headers: Vec<(&str, &str)> = Vec::with_capacity(extra.len() + 5);
+    headers.push(("Date", options.date.as_str()));
     if !matches!(status, 204 | 304) {
         headers.push(("Content-Type", content_type));
         headers.push(("Content-Length", &length));
@@ -396,7 +412,9 @@ pub(crate) fn write_stream_head(
 ) -> bool {
     let chunked = request.version() == Version::Http11;
     options.keep_alive &= chunked;
+    let date = options.date;
     let mut headers = vec![
+        ("Date", date.as_str()),
         ("Content-Type", content_type),
         ("X-Content-Type-Options", "nosniff"),
         ("Connection", if options.keep_alive { "keep-alive" } else { "close" }),
@@ -424,11 +442,33 @@ pub(crate) fn cors(origin: Option<&str>) -> Vec<(&str, &str)> {
     match origin {
         Some(origin) => vec![
             ("Access-Control-Allow-Origin", origin),
-            ("Access-Control-Expose-Headers", "ETag, Retry-After, WWW-Authenticate"),
+            ("Access-Control-Expose-Headers", "ETag, Retry-After, Stentor-Version, WWW-Authenticate"),
             ("Vary", "Origin"),
         ],
         None => vec![("Vary", "Origin")],
     }
+}
+
+/// The headers with which a page may read an error, if its origin is allowed to connect to `authority`.
+pub(crate) fn cors_of_error<'r>(
+    ex: &Executor,
+    origin: Option<&'r str>,
+    authority: &str,
+    is_secure: bool,
+) -> Vec<(&'r str, &'r str)> {
+    let origins = &ex.options().origins;
+    let allowed = origin.filter(|_| origins.allow(origin, authority, is_secure));
+    match origins.answer(allowed) {
+        Some("*") => cors(Some("*")),
+        _ => cors(allowed),
+    }
+}
+
+/// Headers with those of `cors` that they don't have.
+fn with_cors<'h>(cors: Vec<(&'h str, &'h str)>, extra: &[(&'h str, &'h str)]) -> Vec<(&'h str, &'h str)> {
+    let has = |name: &str| extra.iter().any(|(other, _)| *other == name);
+    let missing = cors.into_iter().filter(|(name, _)| !has(name)).collect();
+    [missing, extra.to_vec()].concat()
 }
 
 /// Lets a page send cookies if its origin is listed. For `*`, this would let every page act as the user.

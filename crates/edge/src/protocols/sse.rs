@@ -6,12 +6,17 @@
 //!
 //! ```text
 //!  retry ──► events, comments as heartbeats ──► every feed is lost: a long retry with the last event ──► the end
-//!                                          └──► the node drains ──► cut: no last chunk
+//!                                          └──► the node drains: another retry ──► a browser: the end
+//!                                                                             └──► others: cut, no last chunk
 //! ```
 //!
 //! `retry` is a line of the first event's block, and heartbeats are lines without a block: some clients deliver a
 //! block without data. If its client should reconnect, a stream ends without its last chunk, because some clients
-//! take a clean end as final (r3labs/sse).
+//! take a clean end as final (r3labs/sse). Browsers reconnect after both, and proxies in front of them (http-proxy, Vite) pass
+//! only a clean end on.
+//!
+//! While the node drains, a browser's `EventSource` gets a stream that only says when to come back: after any status but 200 it
+//! would never come back (WHATWG HTML, 9.2.3).
 //!
 //! A browser waits for exactly as long as `retry` says, and so would all browsers after a restart. So each stream is told
 //! another time ([`jitter`]).
@@ -21,7 +26,8 @@
 
 use super::query::ConnectQuery;
 use super::request::{
-    RequestContext, RequestOutcome, push_credentials, push_preflight, write_piece, write_stream_head,
+    RequestContext, RequestOutcome, ResponseOptions, push_credentials, push_preflight, write_piece,
+    write_stream_head,
 };
 use crate::app::{NotSubscribed, Refused};
 use crate::encode::{Format, unchunked};
@@ -30,13 +36,14 @@ use crate::identity::Owner;
 use crate::model::{Body, Epoch, FeedState, Frame, Key, Position, SessionId, SubscribeError, Topic};
 use crate::subscribe_options::{TOO_MANY_COLD_KEYS, TOO_MANY_TOPICS};
 use std::time::Duration;
-use stentor_wire::http1;
+use stentor_wire::http1::{self, Request};
 use stentor_wire::sse::{self, Positions};
 
 /// A stream of events.
 pub(crate) struct Events {
     /// Each event is a chunk (HTTP/1.1).
     chunked: bool,
+    is_browser: bool,
     pub(crate) keep_alive: bool,
     /// The stream has ended.
     pub(crate) answered: bool,
@@ -63,6 +70,18 @@ impl Events {
     fn finish(&mut self, out: &mut Vec<u8>) {
         if self.chunked && !self.answered {
             http1::write_last_chunk(out);
+        }
+        self.answered = true;
+    }
+
+    /// Ends the stream of a client that should come back, `after` this time if one is given. Only a browser
+    /// gets the last chunk, which some clients take for the end of the feeds.
+    pub(crate) fn send_away(&mut self, after: Option<Duration>, out: &mut Vec<u8>) {
+        if let Some(after) = after {
+            self.write(out, |out| sse::write_retry(out, after));
+        }
+        if self.is_browser {
+            self.finish(out);
         }
         self.answered = true;
     }
@@ -132,6 +151,16 @@ impl Events {
     }
 }
 
+/// Whether a browser sent a request, as far as it says so itself.
+fn is_browser(request: &Request<'_>) -> bool {
+    request.header_str("user-agent").is_some_and(|name| name.starts_with("Mozilla/"))
+}
+
+/// Whether a page's `EventSource` sent a request. Libraries that read streams with `fetch` retry after an error.
+fn is_event_source(request: &Request<'_>) -> bool {
+    is_browser(request) && request.header_str("accept") == Some(sse::CONTENT_TYPE)
+}
+
 /// Answers a request for a stream of events. The session of the stream becomes that of the connection.
 pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> RequestOutcome<Box<Events>> {
     let request = cx.request;
@@ -158,6 +187,9 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
     if feeds.is_empty() {
         return cx.refuse(400, &extra, "name a feed: /sse/KEY, or /sse?feed=KEY");
     }
+    if cx.ex.draining && is_event_source(request) && request.method() == "GET" {
+        return send_back(cx, &extra);
+    }
     if let Some(unavailable) = cx.unavailable_while_draining(&extra) {
         return unavailable;
     }
@@ -168,16 +200,15 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
     };
     let mut head = Vec::with_capacity(512);
     let mut options = cx.options;
-    // What nginx understands: events aren't to wait for more.
-    let headers = [&[("Cache-Control", "no-store"), ("X-Accel-Buffering", "no")], &extra[..]].concat();
-    let chunked = write_stream_head(&mut head, request, &mut options, 200, sse::CONTENT_TYPE, &headers);
+    let chunked = write_events_head(&mut head, request, &mut options, &extra);
     if options.head_only {
         cx.options = options;
         cx.out.append(&mut head);
         return cx.answered();
     }
     // What a browser says of itself is newer than what the page wrote into the address.
-    let since = request.header_str("last-event-id").or(since.as_deref());
+    let newer = request.header_str("last-event-id").filter(|id| !id.is_empty());
+    let since = newer.or(since.as_deref());
     let since = Positions::parse(since.unwrap_or_default());
     let seen = feeds.into_iter().map(|key| {
         let seen = since.of(key.as_str());
@@ -219,6 +250,7 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
     let settings = cx.ex.options().sse;
     let events = Events {
         chunked,
+        is_browser: is_browser(request),
         keep_alive: options.keep_alive,
         answered: false,
         feeds_left: seen.len(),
@@ -231,6 +263,32 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
     events.write(cx.out, |out| sse::write_retry(out, retry));
     cx.ex.push(Effect::FlushConnection(cx.conn.index()));
     RequestOutcome::Waiting(Box::new(events))
+}
+
+/// Writes the head of a stream. Returns whether its events are chunks.
+fn write_events_head(
+    out: &mut Vec<u8>,
+    request: &Request<'_>,
+    options: &mut ResponseOptions,
+    extra: &[(&str, &str)],
+) -> bool {
+    // Proxies that compress (express, webpack-dev-server) collect what they compress, and nginx what it passes on.
+    let own = [("Cache-Control", "no-store, no-transform"), ("X-Accel-Buffering", "no")];
+    let headers = [&own, extra].concat();
+    write_stream_head(out, request, options, 200, sse::CONTENT_TYPE, &headers)
+}
+
+/// Answers with a stream that says when to come back, and ends.
+fn send_back<W>(cx: &mut RequestContext<'_>, extra: &[(&str, &str)]) -> RequestOutcome<W> {
+    let mut options = ResponseOptions::last(cx.ex);
+    let chunked = write_events_head(cx.out, cx.request, &mut options, extra);
+    let mut retry = Vec::with_capacity(32);
+    sse::write_retry(&mut retry, cx.ex.return_delay(cx.conn.index() as u64));
+    write_piece(cx.out, chunked, &retry);
+    if chunked {
+        http1::write_last_chunk(cx.out);
+    }
+    RequestOutcome::LAST
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ fn refuse<W>(
     denial: &Denial,
 ) -> RequestOutcome<W> {
     if cx.request.header("origin").is_none() && subprotocol(cx.request) != Some(V1_PROTOCOL) {
-        cx.options = ResponseOptions::LAST;
+        cx.options = ResponseOptions::last(cx.ex);
         return cx.refuse_denied(denial, &[]);
     }
     cx.count_error();

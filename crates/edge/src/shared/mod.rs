@@ -20,6 +20,7 @@ use crate::ports::{
     FeedUpdate, Handover, Identity, MemberList, MembersQuery, MovingSocket, PublicId, Publish, Recheck,
     RoomList, RoomUpdate, RoomsQuery, SocketCommand, SocketName, SocketRequest, Target, Ticket,
 };
+use crate::refusal_log::RefusalLog;
 use crate::settings::Settings;
 use crate::tls::TlsHandle;
 pub(crate) use command::ControlCommand;
@@ -214,6 +215,7 @@ pub(crate) struct Shared {
     /// The cores that have drained and have nothing left.
     idle: AtomicUsize,
     kernel_full: AtomicBool,
+    pub(crate) refusals: RefusalLog,
     /// A publication was refused for want of memory, and [`ControlPlane::space`] hasn't been called since.
     refused_for_memory: AtomicBool,
     /// Cores where messages wait for the broker.
@@ -250,6 +252,7 @@ impl Shared {
             drains: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
             kernel_full: AtomicBool::new(false),
+            refusals: RefusalLog::default(),
             refused_for_memory: AtomicBool::new(false),
             behind_broker: AtomicUsize::new(0),
             relayed: Arc::default(),

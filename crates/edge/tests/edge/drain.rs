@@ -65,6 +65,7 @@ fn idle_connections_are_not_waited_for() {
         for http in answered.iter_mut().chain(new) {
             http.expect_end();
         }
+        assert!(events.next_chunk().starts_with("retry: "));
         events.expect_end();
     });
 }

@@ -262,6 +262,29 @@ fn a_token_comes_from_a_header_a_subprotocol_the_query_or_a_cookie() {
 }
 
 #[test]
+fn shared_caches_keep_no_document_of_a_user() {
+    let node = Node::start(1, Issuer { lets_anonymous_in: true, ..Issuer::default() }, |_| {});
+    node.document("public", "1");
+    let cookie = ("Cookie", "session=42");
+    let requests: [(&[(&str, &str)], &str); 3] = [
+        (&[], "no-cache"),
+        (&[("Authorization", "Bearer 42")], "private, no-cache"),
+        (&[cookie, ("Sec-Fetch-Site", "same-origin")], "private, no-cache"),
+    ];
+    for (headers, cache_control) in requests {
+        let answer = node.get("/feed/public", headers);
+        let tag = answer.header("etag");
+        let unchanged = node.get("/feed/public", &[headers, &[("If-None-Match", tag)]].concat());
+        for answer in [&answer, &unchanged] {
+            assert_eq!(answer.header("cache-control"), cache_control, "{headers:?}");
+            let vary = answer.headers.iter().filter(|(name, _)| name == "Vary").map(|(_, value)| &**value);
+            let vary: Vec<&str> = vary.collect();
+            assert_eq!(vary, ["Origin", "Authorization, Cookie, Sec-Fetch-Site"], "{headers:?}");
+        }
+    }
+}
+
+#[test]
 fn a_cookie_of_any_page_is_not_a_token() {
     let node = Node::start(1, Issuer::default(), |options| options.origins = Origins::parse(&["*"]).unwrap());
     let cookie = ("Cookie", "session=42");

@@ -28,6 +28,7 @@ mod harness;
 mod http;
 mod identity;
 mod interest;
+mod intermediaries;
 mod last_messages;
 mod leaving;
 mod limits;

@@ -177,7 +177,7 @@ fn cve_2026_45736_and_cve_2016_10518_payloads_of_control_frames() {
 #[test]
 fn cve_2024_37890_more_headers_than_the_limit() {
     let server = echo();
-    for count in [64, 128, 129, 1000] {
+    for count in [100, 128, 129, 1000] {
         let many = "X: y\r\n".repeat(count);
         assert_eq!(status(&server, &format!("GET /ws HTTP/1.1\r\n{HANDSHAKE}{many}\r\n")), 431, "{count}");
     }

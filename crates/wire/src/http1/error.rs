@@ -14,8 +14,7 @@ faults! {
     HeadTooLarge = 431, "the head is too large",
     /// There are more headers than [`Limits::headers_max`](super::Limits::headers_max).
     TooManyHeaders = 431, "there are too many headers",
-    /// The target is longer than [`Limits::target_bytes_max`](super::Limits::target_bytes_max), or the first line
-    /// alone fills the head.
+    /// The first line alone is larger than [`Limits::header_bytes_max`](super::Limits::header_bytes_max).
     TargetTooLong = 414, "the request target is too long",
     /// The first line of a request is not `method SP target SP version`.
     BadRequestLine = 400, "the request line is malformed",

@@ -14,15 +14,13 @@ const HEADERS_CAPACITY: usize = 128;
 pub struct Limits {
     /// Bytes of a head, from its first to the end of the empty line. Default 16,384.
     pub header_bytes_max: usize,
-    /// Number of headers, at most 128. Default 64.
+    /// Number of headers, at most 128. Default 100.
     pub headers_max: usize,
-    /// Bytes of a request's target. Default 8,192.
-    pub target_bytes_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { header_bytes_max: 16 * 1024, headers_max: 64, target_bytes_max: 8 * 1024 }
+        Limits { header_bytes_max: 16 * 1024, headers_max: 100 }
     }
 }
 
@@ -141,6 +139,14 @@ impl<'b> Headers<'b> {
             other.eq_ignore_ascii_case(name.as_bytes()).then(|| value.strip_prefix(b":").map(trim))?
         })
     }
+}
+
+/// The first value of a header in what has arrived of a head, which may be incomplete or malformed. Only lines that have
+/// ended count, after the first. An error can be answered by it; nothing else may depend on it.
+pub fn find_header<'b>(received: &'b [u8], name: &'b str) -> Option<&'b [u8]> {
+    let first_line = memchr::memchr(b'\n', received)?;
+    let lines = &received[first_line + 1..];
+    Headers { lines, names: Names(u64::MAX) }.all(name).next()
 }
 
 /// A request's head. Small and `Copy`; it borrows the head's bytes.
@@ -310,9 +316,6 @@ pub fn parse_request<'b>(head: &'b [u8], limits: &Limits) -> Result<Request<'b>,
         httparse::ParserConfig::default().parse_request_with_uninit_headers(&mut parsed, head, table);
     complete(outcome, head.len(), Error::BadRequestLine)?;
     let (method, target) = parsed.method.zip(parsed.path).ok_or(Error::Incomplete)?;
-    if target.len() > limits.target_bytes_max {
-        return Err(Error::TargetTooLong);
-    }
     let (framing, host) = Framing::read(version(parsed.version)?, parsed.headers)?;
     let names = Names::of(parsed.headers);
     let host = match host {

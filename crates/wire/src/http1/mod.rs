@@ -22,7 +22,8 @@ pub use body::{BodyDecoder, BodyKind, CHUNK_EXTENSION_BYTES_MAX, Decoded, TRAILE
 pub use error::Error;
 pub use forwarded::{Hop, forwarded, x_forwarded_for};
 pub use head::{
-    HeadScanner, Headers, Limits, Message, Request, Response, Version, parse_request, parse_response,
+    HeadScanner, Headers, Limits, Message, Request, Response, Version, find_header, parse_request,
+    parse_response,
 };
 pub use list::tokens;
 pub(crate) use list::{is_token, split_unquoted, trim};

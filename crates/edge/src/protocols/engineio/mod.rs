@@ -24,6 +24,7 @@ use super::clients::TableEntry;
 use super::socketio::SocketIo;
 use crate::encode::{EngineWriter, Format, FrameTarget};
 use crate::executor::{Executor, Feeds, PollAnswer};
+use crate::http_date::HttpDate;
 use crate::identity::{ClientId, ClientKind, Sid};
 use crate::message::Envelope;
 use crate::millis::Millis;
@@ -82,11 +83,11 @@ pub(crate) struct Poll {
 
 impl Poll {
     /// Appends the whole answer.
-    pub(crate) fn answer(&mut self, answer: &PollAnswer, out: &mut Vec<u8>) {
+    pub(crate) fn answer(&mut self, answer: &PollAnswer, date: HttpDate, out: &mut Vec<u8>) {
         self.answered = true;
         match answer {
-            PollAnswer::Records(records) => payload::write_answer(out, self, records, &[]),
-            PollAnswer::Unavailable => payload::write_unavailable(out, self),
+            PollAnswer::Records(records) => payload::write_answer(out, date, self, records, &[]),
+            PollAnswer::Unavailable => payload::write_unavailable(out, date, self),
         }
     }
 }

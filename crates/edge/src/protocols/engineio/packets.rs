@@ -223,7 +223,7 @@ impl Client {
             return false;
         }
         self.state.transport = ActiveTransport::None;
-        poll.answer(&PollAnswer::Records(records), out);
+        poll.answer(&PollAnswer::Records(records), ex.date(), out);
         true
     }
 

@@ -3,6 +3,7 @@
 
 use super::Poll;
 use crate::encode::{BINARY, RECORD_HEAD_BYTES, TEXT, records};
+use crate::http_date::HttpDate;
 use crate::protocols::request::{ResponseOptions, answer, push_credentials, text};
 use stentor_wire::engineio::{self, Packet, PayloadEncoder, PayloadFormat};
 
@@ -14,7 +15,13 @@ pub(super) const CLOSE: [u8; RECORD_HEAD_BYTES + 1] = [TEXT, 1, 0, 0, 0, b'1'];
 pub(super) const END: [u8; 2 * (RECORD_HEAD_BYTES + 1)] = [TEXT, 1, 0, 0, 0, b'6', TEXT, 1, 0, 0, 0, b'1'];
 
 /// Appends the whole answer to a poll. `queue` holds at least one record.
-pub(super) fn write_answer(out: &mut Vec<u8>, poll: &Poll, queue: &[u8], extra: &[(&str, &str)]) {
+pub(super) fn write_answer(
+    out: &mut Vec<u8>,
+    date: HttpDate,
+    poll: &Poll,
+    queue: &[u8],
+    extra: &[(&str, &str)],
+) {
     let text_only = poll.base64 || poll.jsonp.is_some();
     let has_binary = records(queue).any(|(kind, _)| kind == BINARY);
     let format = PayloadFormat::of_answer(poll.version, text_only, has_binary);
@@ -34,15 +41,15 @@ pub(super) fn write_answer(out: &mut Vec<u8>, poll: &Poll, queue: &[u8], extra: 
     }
     let mut headers = cors_of(poll);
     headers.extend_from_slice(extra);
-    answer(out, options_of(poll), 200, content_type, &headers, &body);
+    answer(out, options_of(poll, date), 200, content_type, &headers, &body);
 }
 
 /// Appends the response to a poll of a session that has ended and whose client should reconnect by itself. A close
 /// packet doesn't work: python-engineio and rust_socketio don't reconnect after it.
-pub(super) fn write_unavailable(out: &mut Vec<u8>, poll: &Poll) {
+pub(super) fn write_unavailable(out: &mut Vec<u8>, date: HttpDate, poll: &Poll) {
     let mut headers = cors_of(poll);
     headers.push(("Retry-After", "1"));
-    text(out, options_of(poll), 503, &headers, "the session has ended; reconnect");
+    text(out, options_of(poll, date), 503, &headers, "the session has ended; reconnect");
 }
 
 fn cors_of(poll: &Poll) -> Vec<(&str, &str)> {
@@ -54,6 +61,6 @@ fn cors_of(poll: &Poll) -> Vec<(&str, &str)> {
     headers
 }
 
-fn options_of(poll: &Poll) -> ResponseOptions {
-    ResponseOptions { keep_alive: poll.keep_alive, head_only: false }
+fn options_of(poll: &Poll, date: HttpDate) -> ResponseOptions {
+    ResponseOptions { keep_alive: poll.keep_alive, head_only: false, date }
 }

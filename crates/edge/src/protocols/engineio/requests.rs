@@ -135,7 +135,7 @@ fn refuse(cx: &mut RequestContext<'_>, error: RequestError, message: Option<&str
     let mut body = Vec::with_capacity(64);
     error.write_body(&mut body, message);
     if cx.is_upgrade() {
-        cx.options = ResponseOptions::LAST;
+        cx.options = ResponseOptions::last(cx.ex);
     }
     cx.answer(error.status(), "application/json", &cors_of(cx), &body)
 }
@@ -146,7 +146,7 @@ fn refuse_denied(cx: &mut RequestContext<'_>, denial: &Denial) -> Outcome {
     let mut body = Vec::with_capacity(64);
     RequestError::Forbidden.write_body(&mut body, Some(&denial.message));
     if cx.is_upgrade() {
-        cx.options = ResponseOptions::LAST;
+        cx.options = ResponseOptions::last(cx.ex);
     }
     let challenge = challenge(denial);
     let mut extra = cors_of(cx);
@@ -261,7 +261,7 @@ fn handshake(
     open_session(cx, client, identity, (feeds, raw), &mut packets);
     let Some(accepted) = accepted else {
         let poll = new_poll(cx, client, query);
-        payload::write_answer(cx.out, &poll, &packets, &borrowed(&headers));
+        payload::write_answer(cx.out, cx.options.date, &poll, &packets, &borrowed(&headers));
         return cx.answered();
     };
     accepted.write_response(cx.out, &borrowed(&headers), subprotocols(cx.request).next());
@@ -323,14 +323,14 @@ fn poll(cx: &mut RequestContext<'_>, client: &mut Client, query: &Query<'_>) -> 
     if client.state.ended {
         let last_words = client.take_queue();
         if client.state.may_reconnect {
-            payload::write_unavailable(cx.out, &poll);
+            payload::write_unavailable(cx.out, cx.options.date, &poll);
             client.remove(ex);
         } else if last_words.is_empty() {
-            payload::write_answer(cx.out, &poll, &payload::END, &[]);
+            payload::write_answer(cx.out, cx.options.date, &poll, &payload::END, &[]);
             client.remove(ex);
         } else {
             // The next poll is told of the end.
-            payload::write_answer(cx.out, &poll, &last_words, &[]);
+            payload::write_answer(cx.out, cx.options.date, &poll, &last_words, &[]);
         }
         return cx.answered();
     }
@@ -339,7 +339,7 @@ fn poll(cx: &mut RequestContext<'_>, client: &mut Client, query: &Query<'_>) -> 
         client.state.transport = ActiveTransport::Poll(cx.conn);
     } else {
         poll.answered = true;
-        payload::write_answer(cx.out, &poll, &records, &[]);
+        payload::write_answer(cx.out, cx.options.date, &poll, &records, &[]);
     }
     Outcome::Waiting(poll)
 }

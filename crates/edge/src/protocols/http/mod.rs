@@ -15,7 +15,7 @@ pub(crate) use timeout::TimeoutOutcome;
 pub(crate) use waiting::Waiting;
 
 use super::clients::ClientTable;
-use super::request::{BufferedRequest, RequestOutcome, ResponseOptions, answer, cors, text};
+use super::request::{BufferedRequest, RequestOutcome, ResponseOptions, answer, cors_of_error, text};
 use super::websocket::WebSocket;
 use super::{engineio, sockjs};
 use crate::app::Connect;
@@ -28,7 +28,7 @@ use crate::model::{ConnId, CoreId, SessionId};
 use crate::options::Limits;
 use crate::ports::{Handover, Location, NodeTag};
 use std::net::SocketAddr;
-use stentor_wire::http1::{self, BodyDecoder, BodyKind, HeadScanner, Request};
+use stentor_wire::http1::{self, BodyDecoder, BodyKind, HeadScanner};
 
 /// The response text for a request that is too large for the remaining memory.
 const MEMORY_SHORT: &str = "the server is short of memory; send it again later (limits.memory_bytes_max)";
@@ -148,11 +148,7 @@ pub(crate) struct Http {
 }
 
 fn http_limits(limits: &Limits) -> http1::Limits {
-    http1::Limits {
-        header_bytes_max: limits.header_bytes_max,
-        headers_max: limits.headers_max,
-        ..http1::Limits::default()
-    }
+    http1::Limits { header_bytes_max: limits.header_bytes_max, headers_max: limits.headers_max }
 }
 
 impl Http {
@@ -231,6 +227,15 @@ impl Http {
         };
         let waiting = self.waiting.as_ref().map_or(0, Waiting::held_bytes);
         (self.buffer.capacity(), arriving + waiting)
+    }
+
+    /// Appends the response to an incomplete request while memory is short.
+    pub(crate) fn write_memory_short(&self, ex: &Executor, out: &mut Vec<u8>) {
+        let head = match &self.body {
+            Some(Receiving { buffered: Some(buffered), .. }) => &buffered.head,
+            _ => &self.buffer,
+        };
+        write_error(ex, head, out, 503, &[RETRY_AFTER], MEMORY_SHORT);
     }
 
     /// When [`Self::handle_timeout`] is due.
@@ -383,11 +388,11 @@ impl Http {
         let head = match self.scanner.find_end(input, &limits) {
             Ok(Some(head)) => head,
             Ok(None) => return Step::Pause(0),
-            Err(error) => return bad_request(cx.ex, out, error.status(), &error.to_string()),
+            Err(error) => return bad_request(cx.ex, input, out, error.status(), &error.to_string()),
         };
         let request = match http1::parse_request(&input[..head], &limits) {
             Ok(request) => request,
-            Err(error) => return bad_request(cx.ex, out, error.status(), &error.to_string()),
+            Err(error) => return bad_request(cx.ex, input, out, error.status(), &error.to_string()),
         };
         let body = request.body();
         // A client that asks first and is not answered 100 sends no body (RFC 9110, 10.1.1), but may: the
@@ -429,12 +434,11 @@ impl Http {
             }
             RequestOutcome::Body { bytes_max } => {
                 if matches!(body, BodyKind::Length(bytes) if bytes > bytes_max as u64) {
-                    return too_large(cx.ex, &request, out);
+                    return too_large(cx.ex, &input[..head], out);
                 }
                 if matches!(body, BodyKind::Length(bytes) if cx.ex.is_too_large_now(bytes as usize)) {
                     cx.ex.metrics().inputs_refused.add(1);
-                    let extra = [vec![RETRY_AFTER], cors(request.header_str("origin"))].concat();
-                    write_error(cx.ex, out, 503, &extra, MEMORY_SHORT);
+                    write_error(cx.ex, &input[..head], out, 503, &[RETRY_AFTER], MEMORY_SHORT);
                     return Step::End;
                 }
                 if expects_continue {
@@ -529,10 +533,11 @@ impl Http {
                         cx.ex.metrics().request_errors.add(1);
                         return Step::End;
                     };
-                    let limits = http_limits(&cx.ex.options().limits);
-                    return match (decoded, http1::parse_request(&buffered.head, &limits)) {
-                        (Ok(_), Ok(request)) => too_large(cx.ex, &request, out),
-                        _ => bad_request(cx.ex, out, 400, "the body's framing is broken"),
+                    return match decoded {
+                        Ok(_) => too_large(cx.ex, &buffered.head, out),
+                        Err(_) => {
+                            bad_request(cx.ex, &buffered.head, out, 400, "the body's framing is broken")
+                        }
                     };
                 }
             }
@@ -569,26 +574,37 @@ impl Http {
 }
 
 /// Answers with an error; the connection ends, because what follows can't be trusted.
-fn bad_request(ex: &Executor, out: &mut Vec<u8>, status: u16, why: &str) -> Step {
-    write_error(ex, out, status, &[], why);
+fn bad_request(ex: &Executor, received: &[u8], out: &mut Vec<u8>, status: u16, why: &str) -> Step {
+    write_error(ex, received, out, status, &[], why);
     Step::End
 }
 
-/// Appends the last response of a connection.
-fn write_error(ex: &Executor, out: &mut Vec<u8>, status: u16, extra: &[(&str, &str)], why: &str) {
+/// The headers with which a page may read an error, as far as its request has been received. A page of the server's own origin
+/// needs none.
+fn cors_of_received<'r>(ex: &Executor, received: &'r [u8]) -> Vec<(&'r str, &'r str)> {
+    let origin = http1::find_header(received, "origin");
+    let origin = origin.and_then(|origin| std::str::from_utf8(origin).ok());
+    cors_of_error(ex, origin, "", false)
+}
+
+/// Appends the last response of a connection, an error. `received`: the head of the request, as far as it is there.
+fn write_error(
+    ex: &Executor,
+    received: &[u8],
+    out: &mut Vec<u8>,
+    status: u16,
+    extra: &[(&str, &str)],
+    why: &str,
+) {
     ex.metrics().request_errors.add(1);
-    text(out, ResponseOptions::LAST, status, extra, why);
+    let extra = [&cors_of_received(ex, received), extra].concat();
+    text(out, ResponseOptions::last(ex), status, &extra, why);
 }
 
 /// Answers a request whose body is larger than it may be: 413 without a body, as Engine.IO's clients expect.
-fn too_large(ex: &Executor, request: &Request<'_>, out: &mut Vec<u8>) -> Step {
+fn too_large(ex: &Executor, head: &[u8], out: &mut Vec<u8>) -> Step {
     ex.metrics().request_errors.add(1);
-    let extra = cors(ex.options().origins.answer(request.header_str("origin")));
-    answer(out, ResponseOptions::LAST, 413, "text/plain; charset=utf-8", &extra, b"");
+    let extra = cors_of_received(ex, head);
+    answer(out, ResponseOptions::last(ex), 413, "text/plain; charset=utf-8", &extra, b"");
     Step::End
-}
-
-/// Appends the response to an incomplete request while memory is short.
-pub(crate) fn write_memory_short(ex: &Executor, out: &mut Vec<u8>) {
-    write_error(ex, out, 503, &[RETRY_AFTER], MEMORY_SHORT);
 }

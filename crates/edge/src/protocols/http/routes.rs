@@ -7,7 +7,7 @@ use crate::identity::Service;
 use crate::limits::{LimitReached, Slot};
 use crate::model::{Key, KeyError, Topic};
 use crate::options::Options;
-use crate::origin;
+use crate::origin::{self, Origins};
 use crate::plane;
 use crate::ports::Handover;
 use crate::protocols::clients::ClientTable;
@@ -16,6 +16,7 @@ use crate::protocols::request::{
     BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, cors, key_of_path, push_preflight,
 };
 use crate::protocols::{document, engineio, page, primus, sockjs, sse, upgrade};
+use crate::refusal_log::Refusal;
 use stentor_wire::http1::{self, BodyKind, Request};
 use stentor_wire::sockjs::{Resource, Transport};
 
@@ -150,6 +151,7 @@ impl Http {
         let context = RequestContext {
             clients: cx.engineio.count() + cx.sockjs.count(),
             options: ResponseOptions::of(
+                cx.ex,
                 request,
                 cx.ex.finishing || self.handover == Some(Handover::Relayed),
             ),
@@ -249,7 +251,6 @@ impl Http {
         // Sessions keep their connection while the node drains: for a new one, there may be another node.
         cx.options.keep_alive &=
             !cx.ex.draining || matches!(target, Route::Engine { .. } | Route::SockJs { .. });
-        let cors = || cors(cx.allow_origin());
         match target {
             Route::Health if cx.reads() => {
                 cx.answer(200, "text/plain; charset=utf-8", &[("Cache-Control", "no-store")], b"ok\n")
@@ -268,7 +269,7 @@ impl Http {
             }
             // With a token in `Authorization`, browsers ask first.
             Route::Feed(_) if request.method() == "OPTIONS" => {
-                let mut extra = cors();
+                let mut extra = cors(cx.allow_origin());
                 extra.push(("Access-Control-Max-Age", "7200"));
                 push_preflight(&mut extra, request, "GET, HEAD");
                 cx.answer(204, "text/plain", &extra, b"")
@@ -290,10 +291,10 @@ impl Http {
             Route::Engine { is_socketio } => {
                 engineio::handle_request(cx, engineio, departed, is_socketio).map(Waiting::Poll)
             }
-            Route::BadKey(error) => cx.refuse(400, &cors(), &error.to_string()),
+            Route::BadKey(error) => cx.refuse(400, &[], &error.to_string()),
             Route::OldSocketIo => {
                 let why = "Socket.IO before 1.0 is not supported; use socket.io-client 1 or newer";
-                cx.refuse_last(400, &cors(), why)
+                cx.refuse_last(400, &[], why)
             }
             Route::Unknown => unknown(cx),
         }
@@ -332,7 +333,9 @@ fn count(
     slot: &mut Slot,
     is_counted: bool,
 ) -> Result<(), LimitReached> {
-    if !target.connects() {
+    // While the server drains, a stream of events opens no session.
+    let is_told_to_return = matches!(target, Route::Events(_)) && cx.ex.draining;
+    if !target.connects() || is_told_to_return {
         return Ok(());
     }
     if cx.client.is_forwarded {
@@ -377,21 +380,22 @@ fn refuse(cx: &mut RequestContext<'_>, target: &Route<'_>) -> Option<Outcome> {
             | Route::Events(_)
             | Route::PrimusSpec
     );
-    (has_no_socket && cx.is_upgrade()).then(|| {
-        let extra = cors(cx.allow_origin());
-        cx.refuse_last(400, &extra, "this path has no WebSocket; use /ws or /ws/KEY")
-    })
+    (has_no_socket && cx.is_upgrade())
+        .then(|| cx.refuse_last(400, &[], "this path has no WebSocket; use /ws or /ws/KEY"))
 }
 
 fn refuse_origin(cx: &mut RequestContext<'_>) -> Outcome {
     cx.ex.metrics().origins_refused.add(1);
-    if cx.ex.once_a_second() {
-        let origin = origin::of_page(cx.request).filter(|origin| !origin.is_empty());
-        let origin = origin.unwrap_or("null").escape_default().to_string();
-        tracing::warn!(
-            "refused a request from origin {origin}; if its pages may connect, add to the configuration: \
-             [origins] allow = [\"{origin}\"]"
-        );
+    let origin = origin::of_page(cx.request).unwrap_or_default();
+    if let Some(logged) = cx.ex.log_refusal(Refusal::Origin, origin) {
+        let others = logged.others();
+        let advice = match Origins::parse(&[origin]) {
+            Ok(_) if origin.len() == logged.value.len() => format!(
+                "if its pages may connect, add to the configuration: [origins] allow = [\"{origin}\"]"
+            ),
+            _ => "that is no origin that a page can have".to_owned(),
+        };
+        tracing::warn!("refused a request from origin \"{}\"; {advice}{others}", logged.value);
     }
     // The JavaScript client sends a POST to find out why it can't connect, so its page may read the response. Transports can't
     // read theirs, and retry.

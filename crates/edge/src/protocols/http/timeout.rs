@@ -57,7 +57,7 @@ impl Http {
         match &mut self.waiting {
             Some(Waiting::Admission(_)) => {
                 let why = "no answer from the application in time (limits.request_timeout)";
-                write_error(ex, out, 504, &[], why);
+                write_error(ex, &self.buffer, out, 504, &[], why);
                 return TimeoutOutcome::End;
             }
             // Nobody says that it is elsewhere.
@@ -66,12 +66,15 @@ impl Http {
                 self.deadline = idle_deadline;
             }
             Some(Waiting::Document(awaited)) if !awaited.answered => {
-                let (status, why) = match (awaited.is_unchanged(), ex.draining) {
-                    (true, _) => (304, ""),
-                    (false, true) => (503, "the server is shutting down"),
-                    (false, false) => (504, "no document arrived in time (limits.request_timeout)"),
-                };
-                self.fail(ex, status, why, out);
+                if let Some(position) = awaited.unchanged() {
+                    awaited.answered = true;
+                    awaited.answer_unchanged(awaited.options(ex), position, out);
+                    self.deadline = idle_deadline;
+                } else if ex.draining {
+                    self.fail(ex, 503, "the server is shutting down", out);
+                } else {
+                    self.fail(ex, 504, "no document arrived in time (limits.request_timeout)", out);
+                }
             }
             // The timer of a client says when its request is over; a whole request is about to be handled.
             Some(_) => self.deadline = idle_deadline,
@@ -79,21 +82,19 @@ impl Http {
             None if !self.begun || self.buffer.is_empty() => return TimeoutOutcome::End,
             None => {
                 let why = "the request headers did not arrive in time (limits.header_timeout)";
-                write_error(ex, out, 408, &[], why);
+                write_error(ex, &self.buffer, out, 408, &[], why);
                 return TimeoutOutcome::End;
             }
         }
         TimeoutOutcome::Continue
     }
 
-    /// Answers a request that waits for a document without one: with an error, or that the document is unchanged.
+    /// Answers a request that waits for a document with an error.
     pub(crate) fn fail(&mut self, ex: &Executor, status: u16, why: &str, out: &mut Vec<u8>) {
         let Some(Waiting::Document(awaited)) = &mut self.waiting else { return };
-        if status >= 400 {
-            ex.metrics().request_errors.add(1);
-        }
+        ex.metrics().request_errors.add(1);
         awaited.answered = true;
-        awaited.fail(status, why, ex.draining, out);
+        awaited.fail(awaited.options(ex), status, why, out);
         self.deadline = ex.millis().after(ex.options().limits.idle_timeout);
     }
 }

@@ -38,8 +38,7 @@ use crate::protocols::clients::{ClientTable, TableEntry};
 use crate::protocols::message::{self, scope_of};
 use crate::protocols::profile::Framing;
 use crate::protocols::request::{
-    BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, borrowed, challenge, key_of_path,
-    status_of, write_piece,
+    BufferedRequest, RequestContext, RequestOutcome, borrowed, challenge, key_of_path, status_of, write_piece,
 };
 use crate::protocols::token::disconnect_for;
 use crate::protocols::upgrade;
@@ -87,7 +86,8 @@ impl Exchange<'_> {
         length: Option<(&str, &str)>,
     ) {
         let cookie;
-        let mut all: Vec<(&str, &str)> = headers.to_vec();
+        let mut all: Vec<(&str, &str)> = vec![("Date", cx.options.date.as_str())];
+        all.extend_from_slice(headers);
         let is_typed = headers.iter().any(|(name, _)| *name == "Content-Type");
         if is_typed && !headers.iter().any(|(name, _)| *name == "X-Content-Type-Options") {
             all.push(("X-Content-Type-Options", "nosniff"));
@@ -249,7 +249,8 @@ pub(crate) fn handle_request(
     };
     let (resource, settings) = (exchange.resource, exchange.settings);
     // What follows may be frames, which must not be read as requests (CVE-2020-7693).
-    cx.options = ResponseOptions { keep_alive: cx.options.keep_alive && !cx.is_upgrade(), head_only: false };
+    cx.options.keep_alive &= !cx.is_upgrade();
+    cx.options.head_only = false;
     if cx.is_upgrade() && !resource.is_websocket() {
         return exchange.refuse(cx, 400, "there is no WebSocket here");
     }

@@ -113,7 +113,9 @@ section! {
     /// Web pages that may connect, over every protocol.
     [origins] Origins => (edge) {
         /// Allowed origins besides the server's own: `https://example.com`, `https://*.example.com` for every
-        /// subdomain, `*` for any. Requests without an `Origin` header, which do not come from browsers, are accepted.
+        /// subdomain, `app://`, `capacitor://localhost` or `file://` for pages of applications, `null` for pages without an
+        /// origin (any sandboxed frame of any site has this one), `*` for any. Requests without an `Origin` header, which
+        /// do not come from browsers, are accepted.
         allow: Vec<Origin> = Vec::new() => edge.origins;
     }
 }

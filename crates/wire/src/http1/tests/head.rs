@@ -80,8 +80,7 @@ fn targets_are_parsed() {
     check("OPTIONS", "*", Ok(("h", "*", "")));
     check("CONNECT", "other:443", Ok(("other:443", "", "")));
     check("CONNECT", "/a", Err(Error::BadTarget));
-    check("GET", &format!("/{}", "a".repeat(8191)), Ok(("h", &format!("/{}", "a".repeat(8191)), "")));
-    check("GET", &format!("/{}", "a".repeat(8192)), Err(Error::TargetTooLong));
+    check("GET", &format!("/{}", "a".repeat(16_000)), Ok(("h", &format!("/{}", "a".repeat(16_000)), "")));
 }
 
 /// What makes two readers disagree about where a message ends is refused.
@@ -239,7 +238,7 @@ fn responses_are_parsed() {
 
 #[test]
 fn limits_are_enforced() {
-    let limits = Limits { header_bytes_max: 60, headers_max: 3, target_bytes_max: 20 };
+    let limits = Limits { header_bytes_max: 60, headers_max: 3 };
     fn check(bytes: &str, limits: &Limits, expect: Option<Error>) {
         let error = parse(bytes.as_bytes(), limits, parse_request).err();
         assert_eq!(error, expect, "{bytes:?}");
@@ -252,8 +251,6 @@ fn limits_are_enforced() {
     check(&exact.replace("A: ", "A: x"), &limits, Some(Error::HeadTooLarge));
     check("GET / HTTP/1.1\r\nHost: a\r\nA:1\r\nB:1\r\n\r\n", &limits, None);
     check("GET / HTTP/1.1\r\nHost: a\r\nA:1\r\nB:1\r\nC:1\r\n\r\n", &limits, Some(Error::TooManyHeaders));
-    check("GET /2345678901234567890 HTTP/1.1\r\nHost: a\r\n\r\n", &limits, None);
-    check("GET /23456789012345678901 HTTP/1.1\r\nHost: a\r\n\r\n", &limits, Some(Error::TargetTooLong));
     check(&format!("GET /{}", "a".repeat(60)), &limits, Some(Error::TargetTooLong));
     check(&format!("GET / HTTP/1.1\r\n{}", "a".repeat(60)), &limits, Some(Error::HeadTooLarge));
     check(&"\r\n".repeat(40), &limits, Some(Error::TargetTooLong));

@@ -1,0 +1,290 @@
+//! HTTP as proxies, caches and browsers between the server and its clients change and understand it.
+
+use crate::harness::{Http, Response, Server, now, on_one_and_three, pass};
+use std::time::Duration;
+use stentor_edge::{Drain, Hosts, Options, Origins};
+use stentor_hub::FeedState;
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+const GOOD: &str = "http://good.test";
+
+/// A server with one allowed origin.
+fn start(cores: usize, set: impl FnOnce(&mut Options)) -> Server {
+    Server::start(cores, |options| {
+        options.origins = Origins::parse(&[GOOD]).unwrap();
+        set(options);
+    })
+}
+
+/// A request of a page of an allowed origin, with more headers.
+fn request(method: &str, target: &str, headers: &str) -> String {
+    format!("{method} {target} HTTP/1.1\r\nHost: a.test\r\nOrigin: {GOOD}\r\n{headers}\r\n")
+}
+
+fn get(server: &Server, target: &str, headers: &str) -> Response {
+    server.ask(request("GET", target, headers))
+}
+
+/// What a browser's `EventSource` sends.
+const EVENT_SOURCE: &str = "User-Agent: Mozilla/5.0 (X11) Firefox/140.0\r\nAccept: text/event-stream\r\n";
+
+fn events(server: &Server, target: &str, headers: &str) -> Http {
+    let mut http = server.http();
+    http.send(request("GET", target, headers));
+    http.stream_head();
+    assert!(http.next_chunk().starts_with("retry: "));
+    http
+}
+
+#[test]
+fn every_answer_has_the_date() {
+    let server = start(1, |_| {});
+    server.document("k", "1");
+    let requests = [
+        "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /feed/k HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n",
+        "OPTIONS /sse/k HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /socket.io/?EIO=4&transport=polling HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /sockjs/info HTTP/1.1\r\nHost: a\r\n\r\n",
+        "POST /sockjs/0/session/xhr HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
+        "GET /primus/spec HTTP/1.1\r\nHost: a\r\n\r\n",
+        "nonsense\r\n\r\n",
+    ];
+    let dates = || {
+        let dates = requests.map(|request| server.ask(request).header("date").to_owned());
+        let mut stream = server.http();
+        stream.send("GET /sse/k HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(stream.stream_head().header("date"), dates[0]);
+        for (request, date) in requests.iter().zip(&dates) {
+            assert_eq!(date, &dates[0], "{request}");
+        }
+        httpdate::parse_http_date(&dates[0]).unwrap()
+    };
+    let before = dates();
+    pass(SECOND * 3600);
+    let passed = dates().duration_since(before).unwrap();
+    assert!(passed >= SECOND * 3599 && passed <= SECOND * 3602, "{passed:?}");
+}
+
+/// Sends a request that is answered with an error, which its page may read; a page of another origin may not.
+fn check_error(server: &Server, status: u16, request: String) {
+    let answer = |request: &str| {
+        let mut http = server.http();
+        http.send(request);
+        http.response()
+    };
+    let readable = answer(&request);
+    let seen = (readable.status, readable.header("access-control-allow-origin"));
+    assert_eq!(seen, (status, GOOD), "{request}");
+    assert!(readable.header("vary").contains("Origin"), "{request}");
+    let other = answer(&request.replace(GOOD, "http://evil.test"));
+    assert_eq!(other.header("access-control-allow-origin"), "", "{request}");
+}
+
+/// A page learns the status and `Retry-After` of an error only if the response allows its origin.
+#[test]
+fn pages_of_allowed_origins_can_read_errors() {
+    let server = start(1, |options| {
+        options.limits.body_bytes_max = 100;
+        options.limits.header_bytes_max = 1000;
+        options.limits.header_timeout = SECOND;
+        options.limits.request_timeout = SECOND;
+    });
+    server.state("gone", FeedState::NotFound, "404");
+    let long = "x".repeat(1000);
+    let upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\n";
+    let check = |status, request| check_error(&server, status, request);
+    check(404, request("GET", "/nothing", ""));
+    check(405, request("POST", "/healthz", ""));
+    check(400, request("GET", "/feed/a%2fb", ""));
+    check(404, request("GET", "/feed/gone", ""));
+    check(504, request("GET", "/feed/never", ""));
+    check(400, request("GET", "/sse", ""));
+    check(400, request("GET", "/healthz", upgrade));
+    check(400, request("GET", "/socket.io/1/", ""));
+    check(413, request("POST", "/nothing", "Content-Length: 101\r\n"));
+    check(431, request("GET", "/nothing", &format!("X: {long}\r\n")));
+    check(400, request("GET", "/nothing", "no colon\r\n"));
+    check(505, request("GET", "/nothing", "").replace("HTTP/1.1", "HTTP/2.0"));
+    // Parts that arrive in time, and no more.
+    check(408, format!("GET /nothing HTTP/1.1\r\nHost: a.test\r\nOrigin: {GOOD}\r\nX: "));
+    let _session = server.client();
+    let (window, timeout) = (SECOND * 60, HOUR);
+    server.plane().drain(Drain { delay: Duration::ZERO, window, timeout, listens: true });
+    server.until_metric("drain_sessions_pending", |pending| pending == 1);
+    check(503, request("GET", "/socket.io/?EIO=4&transport=polling", ""));
+    check(503, request("GET", "/sse/k", ""));
+}
+
+#[test]
+fn pages_can_read_that_the_server_has_another_name() {
+    let server = start(1, |options| options.hosts = Hosts::parse(&["a.test"]).unwrap());
+    check_error(&server, 421, request("GET", "/nothing", "").replace("a.test", "b.test"));
+}
+
+#[test]
+fn an_address_above_its_limit_tells_pages_so() {
+    let server = start(1, |options| {
+        options.address_limits.sessions_per_second = 1;
+    });
+    let target = "/socket.io/?EIO=4&transport=polling";
+    let refused = (0..100).map(|_| get(&server, target, "")).find(|answer| answer.status == 429).unwrap();
+    assert_eq!(refused.header("access-control-allow-origin"), GOOD);
+    assert_ne!(refused.header("retry-after"), "");
+}
+
+/// The only limit of an address is that of the whole head: 200 feeds, or a token of 8,192 bytes.
+#[test]
+fn long_addresses() {
+    let server = start(1, |options| options.limits.subscriptions_max = 1000);
+    let feeds: String = (0..200).map(|n| format!("feed=matches/{n:030}&")).collect();
+    let stream = events(&server, &format!("/sse?{feeds}"), "");
+    server.wait_wanted(&format!("matches/{:030}", 199), true);
+    drop(stream);
+    let token = "t".repeat(8192);
+    assert_eq!(get(&server, &format!("/healthz?token={token}"), "").status, 200);
+    assert_eq!(get(&server, &format!("/healthz?token={}", token.repeat(2)), "").status, 414);
+}
+
+/// A chain of proxies adds headers: Node allows 2,000, nginx counts bytes only, Apache allows 100.
+#[test]
+fn a_hundred_headers() {
+    let server = start(1, |_| {});
+    let status = |headers: usize| get(&server, "/healthz", &"X-Hop: 1\r\n".repeat(headers)).status;
+    assert_eq!((status(98), status(99)), (200, 431));
+}
+
+/// Apache and others append the coding to entity tags, nginx makes them weak, Envoy removes them.
+#[test]
+fn entity_tags_survive_proxies_that_compress() {
+    on_one_and_three(|cores| {
+        let server = start(cores, |options| options.limits.request_timeout = SECOND);
+        server.document("k", "1");
+        let first = get(&server, "/feed/k", "");
+        let tag = first.header("etag").to_owned();
+        assert_eq!(first.header("stentor-version"), tag);
+        let bare = tag.trim_matches('"');
+        for seen in [format!("\"{bare}-gzip\""), format!("W/\"{bare};gzip\""), format!("\"{bare}-br\"")] {
+            let answer = get(&server, "/feed/k", &format!("If-None-Match: {seen}\r\n"));
+            assert_eq!((answer.status, answer.header("etag")), (304, &*tag), "{seen}");
+            // A client that waits is not answered before there is another version.
+            let begun = now();
+            let waited = get(&server, &format!("/feed/k?wait={}", seen.replace('"', "%22")), "");
+            assert_eq!((waited.status, waited.text()), (204, ""), "{seen}");
+            assert!(now() - begun >= SECOND, "{seen}");
+        }
+    });
+}
+
+/// 304 answers the condition of a request. Varnish removes conditions, and takes a 304 to none for an error.
+#[test]
+fn nothing_new_is_304_only_where_it_was_asked_for() {
+    let server = start(1, |options| options.limits.request_timeout = SECOND);
+    server.document("k", "1");
+    let tag = get(&server, "/feed/k", "").header("etag").to_owned();
+    let target = format!("/feed/k?wait={}", tag.trim_matches('"'));
+    let check = |headers: &str, status: u16, cache_control: &str| {
+        let answer = get(&server, &target, headers);
+        let seen = (answer.status, answer.header("etag"), answer.header("cache-control"), answer.text());
+        assert_eq!(seen, (status, &*tag, cache_control, ""), "{headers}");
+    };
+    check("", 204, "no-store");
+    check("If-None-Match: \"1-1\"\r\n", 204, "no-store");
+    check(&format!("If-None-Match: {tag}\r\n"), 304, "no-cache");
+    check("If-None-Match: *\r\n", 304, "no-cache");
+}
+
+/// Proxies that compress collect what they compress, unless they may not transform the response.
+#[test]
+fn event_streams_are_not_transformed() {
+    let server = start(1, |_| {});
+    let mut http = server.http();
+    http.send(request("GET", "/sse/k", ""));
+    assert_eq!(http.stream_head().header("cache-control"), "no-store, no-transform");
+}
+
+#[test]
+fn an_empty_last_event_id_is_none() {
+    let server = start(1, |_| {});
+    server.document("k", "1");
+    let mut http = events(&server, "/sse/k", "");
+    let first = http.next_chunk();
+    let id = first.lines().next().unwrap().trim_start_matches("id: ").to_owned();
+    server.state("k", FeedState::Stale, "why");
+    for (headers, next) in [
+        ("", "event: state"),
+        ("Last-Event-ID: \r\n", "event: state"),
+        ("Last-Event-ID: k!0!0\r\n", "event: snapshot"),
+    ] {
+        let mut resumed = events(&server, &format!("/sse/k?lastEventId={id}"), headers);
+        let chunk = resumed.next_chunk();
+        assert!(chunk.contains(next), "{headers:?}: {chunk}");
+    }
+}
+
+/// Behind http-proxy and Vite, a browser would never learn of the end of a stream that is cut. r3labs/sse takes the last
+/// chunk for the end of the feed.
+#[test]
+fn streams_of_browsers_end_with_the_last_chunk() {
+    let server = start(1, |_| {});
+    server.document("k", "1");
+    let mut browser = events(&server, "/sse/k", EVENT_SOURCE);
+    let mut program = events(&server, "/sse/k", "User-Agent: Go-http-client/1.1\r\n");
+    browser.next_chunk();
+    program.next_chunk();
+    server.drain(HOUR);
+    assert!(browser.next_chunk().starts_with("retry: "));
+    assert_eq!(browser.chunk(), None);
+    browser.expect_end();
+    assert!(program.next_chunk().starts_with("retry: "));
+    program.expect_end();
+}
+
+/// The milliseconds of a line with `retry`.
+fn retry_of(line: &str) -> u64 {
+    let digits = line.strip_prefix("retry: ").and_then(|rest| rest.strip_suffix('\n'));
+    digits.unwrap_or_else(|| panic!("{line:?}")).parse().unwrap()
+}
+
+/// A browser's `EventSource` never comes back after another status than 200. So while the node drains, it is told to wait until
+/// the next process listens; everybody else gets 503.
+#[test]
+fn event_sources_come_back_after_a_drain() {
+    on_one_and_three(|cores| {
+        let server = start(cores, |options| options.address_limits.sessions_per_second = 1);
+        let window = Duration::from_secs(10);
+        let stream = |n: usize| {
+            pass(SECOND);
+            events(&server, &format!("/sse/{n}"), EVENT_SOURCE)
+        };
+        let streams: Vec<Http> = (0..8).map(stream).collect();
+        let begun = now();
+        server.plane().drain(Drain { delay: Duration::ZERO, window, timeout: window, listens: true });
+        server.until_metric("drain_sessions_pending", |pending| pending == 8);
+        for _ in 0..20 {
+            let mut returned = server.http();
+            returned.send(request("GET", "/sse/k", EVENT_SOURCE));
+            returned.stream_head();
+            let left = (window - (now() - begun)).as_millis() as u64;
+            let retry = retry_of(&returned.next_chunk());
+            assert!((left + 1500..=left + 2500).contains(&retry), "{retry} of {left}");
+            assert_eq!(returned.chunk(), None);
+            returned.expect_end();
+        }
+        assert_eq!(server.metric("sessions"), 8);
+        for headers in ["", "Accept: text/event-stream\r\n", "User-Agent: Mozilla/5.0\r\nAccept: */*\r\n"] {
+            let refused = get(&server, "/sse/k", headers);
+            assert_eq!((refused.status, refused.header("retry-after")), (503, "1"), "{headers}");
+        }
+        for mut stream in streams {
+            let retry = retry_of(&stream.next_chunk());
+            assert_eq!(stream.chunk(), None);
+            // Late in the window, so that clients aren't away for long; and until it is over.
+            let ended = now() - begun;
+            assert!(ended >= window - SECOND, "ended after {ended:?}");
+            assert!((1500..=3500).contains(&retry), "{retry}");
+        }
+    });
+}
