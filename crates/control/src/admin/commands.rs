@@ -25,6 +25,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use stentor_edge::{Command, Concerned, Done, PublicId, Target};
 use stentor_hub::{ROOM_BYTES_MAX, Rooms};
+use stentor_json::without_byte_order_mark;
 
 /// Maximum number of rooms and sessions that a command names.
 pub(super) const NAMES_MAX: usize = 1_000;
@@ -177,8 +178,9 @@ pub(super) async fn read(state: &State, headers: &HeaderMap, body: &mut Body) ->
     }
     let bytes_max = state.options.load().message_bytes_max;
     let text = read_whole(body, bytes_max, state.options.load().body_timeout).await?;
-    String::from_utf8(text.ok_or_else(|| too_long(bytes_max))?)
-        .map_err(|error| bad(format!("not UTF-8: {error}")))
+    let text = text.ok_or_else(|| too_long(bytes_max))?;
+    let text = std::str::from_utf8(without_byte_order_mark(&text));
+    text.map(str::to_owned).map_err(|error| bad(format!("not UTF-8: {error}")))
 }
 
 pub(super) fn bad(message: String) -> Refusal {

@@ -27,7 +27,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use stentor_edge::{CommandError, Done, Publish};
 use stentor_hub::{Data, Room};
-use stentor_json::{DEPTH_MAX, depth, minify};
+use stentor_json::{DEPTH_MAX, depth, minify, without_byte_order_mark};
 use tokio::time::Instant;
 
 /// Longest name of an event, in bytes.
@@ -213,6 +213,7 @@ struct Parser {
 impl Parser {
     /// The message in `text`; `None` if there is nothing but whitespace.
     fn parse(&mut self, text: &[u8]) -> Result<Option<Parsed>, Refusal> {
+        let text = without_byte_order_mark(text);
         if text.trim_ascii().is_empty() {
             return Ok(None);
         }

@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use stentor_auth::{KEY_SET_BYTES_MAX, KeySet, KeySetError};
+use stentor_json::without_byte_order_mark;
 
 /// Time for a fetch, from its start to the last byte. Shorter than the default of `limits.decision_timeout`, for which clients wait.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(4);
@@ -104,7 +105,7 @@ async fn request(client: &HttpClient<Empty<Bytes>>, url: &Uri) -> Result<KeySet,
             FetchError::Broken(error.to_string())
         }
     })?;
-    Ok(KeySet::parse(&body.to_bytes())?)
+    Ok(KeySet::parse(without_byte_order_mark(&body.to_bytes()))?)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use stentor_auth::{Attributes, GRANTS_CLAIM, Rule};
 use stentor_edge::{Denial, EventEmit, EventReply};
 use stentor_hub::{Data, Room, Rooms};
-use stentor_json::{DEPTH_MAX, depth, minify};
+use stentor_json::{DEPTH_MAX, depth, minify, without_byte_order_mark};
 
 /// Longest name of an event, in bytes.
 const EVENT_BYTES_MAX: usize = 256;
@@ -33,11 +33,13 @@ struct Identified {
     id: u64,
 }
 
-/// The text of a response, on one line.
+/// The text of a response, on one line, without a byte order mark.
 pub(super) fn text(body: Vec<u8>) -> Result<String, Wrong> {
     if depth(&body) > DEPTH_MAX {
         return Err(format!("it is nested deeper than {DEPTH_MAX}"));
     }
+    let mark = body.len() - without_byte_order_mark(&body).len();
+    let body = if mark > 0 { body[mark..].to_vec() } else { body };
     let body = if memchr::memchr2(b'\n', b'\r', &body).is_some() {
         minify(body).map_err(|error| error.to_string())?
     } else {

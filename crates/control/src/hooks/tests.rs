@@ -440,6 +440,8 @@ fn responses_are_read() {
     );
     check("{\r\n \"answers\": [\n{\"id\": 1}\n]}", Ok(&[(1, r#"{"id":1}"#)]));
     check(r#"{"answers":[],"more":1}"#, Ok(&[]));
+    check("\u{feff}{\"answers\":[{\"id\":1}]}", Ok(&[(1, r#"{"id":1}"#)]));
+    check("\u{feff}{\"answers\":\n[]}", Ok(&[]));
     // An answer without a usable id is none; the others count.
     check(r#"{"answers":[{"id":"1"},{},7,null,{"id":-1},{"id":2}]}"#, Ok(&[(2, r#"{"id":2}"#)]));
     check("", Err("not a JSON object"));

@@ -24,7 +24,7 @@ pub(super) fn validators(headers: &HeaderMap) -> Validators {
 }
 
 /// How long the response stays fresh. Only `max-age` above 0 counts. `max-age=0`, `no-cache` and `no-store` are meant
-/// for caches, and a feed requests the document from the origin each time. With `ends_on_zero`, `max-age=0` ends the
+/// for caches, and a feed requests the document from the origin each time. So is a response that is older than its `max-age`. With `ends_on_zero`, `max-age=0` ends the
 /// feed.
 pub(super) fn freshness(headers: &HeaderMap, ends_on_zero: bool) -> Freshness {
     let fields = headers.get_all(header::CACHE_CONTROL);
@@ -40,8 +40,11 @@ pub(super) fn freshness(headers: &HeaderMap, ends_on_zero: bool) -> Freshness {
         Some(..=0) => Freshness::Unsaid,
         Some(max_age) => {
             let age = headers.get(header::AGE).and_then(|v| v.to_str().ok()).and_then(|v| seconds(v.trim()));
-            let left = max_age.saturating_sub(age.unwrap_or(0).max(0)).max(0);
-            Freshness::For(Duration::from_secs(left.unsigned_abs()))
+            match max_age.saturating_sub(age.unwrap_or(0).max(0)) {
+                // Stale on arrival, as from a cache that is allowed to serve so: it says nothing about the next version.
+                ..=0 => Freshness::Unsaid,
+                left => Freshness::For(Duration::from_secs(left.unsigned_abs())),
+            }
         }
     }
 }

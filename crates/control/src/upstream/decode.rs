@@ -7,7 +7,7 @@
 
 use super::answer::Coding;
 use super::failure::Failure;
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use std::io::Read;
 
 /// Bytes of compressed input that the Brotli decoder looks at at once.
@@ -23,24 +23,39 @@ const LARGE_WINDOW: u8 = 0x11;
 pub(super) fn decode(coding: Coding, body: Vec<u8>, bytes_max: usize) -> Result<Vec<u8>, Failure> {
     match coding {
         Coding::Identity => Ok(body),
-        Coding::Gzip => read(MultiGzDecoder::new(&body[..]), bytes_max),
+        Coding::Gzip => gunzip(&body, bytes_max),
         Coding::Brotli if body.first().is_some_and(|first| first & 0x7f == LARGE_WINDOW) => {
             Err(Failure::Compressed(std::io::Error::other("Brotli with a large window")))
         }
         Coding::Brotli => {
-            read(brotli_decompressor::Decompressor::new(&body[..], BROTLI_INPUT_BYTES), bytes_max)
+            let decoder = brotli_decompressor::Decompressor::new(&body[..], BROTLI_INPUT_BYTES);
+            let mut inflated = Vec::new();
+            read(decoder, bytes_max, &mut inflated)?;
+            Ok(inflated)
         }
     }
 }
 
-fn read(decoder: impl Read, bytes_max: usize) -> Result<Vec<u8>, Failure> {
+/// Reads all members (RFC 1952, 2.2). Zero bytes after one are padding, as for gzip(1).
+fn gunzip(mut rest: &[u8], bytes_max: usize) -> Result<Vec<u8>, Failure> {
     let mut body = Vec::new();
-    let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_add(1);
-    decoder.take(limit).read_to_end(&mut body).map_err(Failure::Compressed)?;
-    if body.len() > bytes_max {
-        return Err(Failure::TooLarge(bytes_max));
+    loop {
+        let mut member = GzDecoder::new(rest);
+        read(&mut member, bytes_max, &mut body)?;
+        rest = member.into_inner();
+        let padding = rest.iter().take_while(|byte| **byte == 0).count();
+        rest = &rest[padding..];
+        if rest.is_empty() {
+            return Ok(body);
+        }
     }
-    Ok(body)
+}
+
+/// Appends what a decoder yields to `body`, which has at most `bytes_max` bytes then.
+fn read(decoder: impl Read, bytes_max: usize, body: &mut Vec<u8>) -> Result<(), Failure> {
+    let left = u64::try_from(bytes_max - body.len()).unwrap_or(u64::MAX);
+    decoder.take(left.saturating_add(1)).read_to_end(body).map_err(Failure::Compressed)?;
+    if body.len() > bytes_max { Err(Failure::TooLarge(bytes_max)) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_delta::Differ;
 use stentor_hub::Key;
+use stentor_json::without_byte_order_mark;
 
 /// Maximum bytes of a response's headers.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -197,7 +198,8 @@ pub(crate) fn tls(options: Option<&FeedsOptions>) -> Result<rustls::ClientConfig
             let wrong = |why: &dyn std::fmt::Display| {
                 Error::setting("feeds_limits.ca_file", format!("{}: {why}", file.display()))
             };
-            for certificate in CertificateDer::pem_file_iter(file).map_err(|error| wrong(&error))? {
+            let text = std::fs::read(file).map_err(|error| wrong(&error))?;
+            for certificate in CertificateDer::pem_slice_iter(without_byte_order_mark(&text)) {
                 let certificate = certificate.map_err(|error| wrong(&error))?;
                 roots.add(certificate).map_err(|error| wrong(&error))?;
             }

@@ -29,7 +29,8 @@ impl Failure {
 /// The argument of an acknowledgement that says why not.
 pub(super) fn failed(denial: &Denial) -> String {
     let [code, message] = [&denial.code, &denial.message].map(|text| json_error_text(text));
-    format!(r#"{{"ok":false,"code":{code},"message":{message}}}"#)
+    let retry = if denial.retry { r#","retry":true"# } else { "" };
+    format!(r#"{{"ok":false,"code":{code},"message":{message}{retry}}}"#)
 }
 
 /// The argument of an acknowledgement that says that it was done.

@@ -15,6 +15,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use stentor_json::without_byte_order_mark;
 
 /// The largest file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -192,6 +193,7 @@ impl Certificates {
     }
 }
 
+/// The bytes of a file, after a byte order mark.
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     let error = |reason: String| TlsError { file: path.to_owned(), reason };
     let file = File::open(path).map_err(|e| error(format!("can't be read: {e}")))?;
@@ -202,7 +204,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(error(format!("is larger than {FILE_BYTES_MAX} bytes")));
     }
-    Ok(bytes)
+    Ok(without_byte_order_mark(&bytes).to_vec())
 }
 
 fn secret(options: &TlsOptions) -> Result<Option<Vec<u8>>, TlsError> {

@@ -215,7 +215,9 @@ fn an_event_without_a_reply_is_refused() {
     let mut io = Io::socket(&node.server, Way::Socket);
     io.connect("", Value::Null);
     io.send(r#"421["a"]"#);
-    assert!(io.next_text().starts_with(r#"431[{"ok":false,"code":"unavailable""#));
+    let unavailable = io.next_text();
+    assert!(unavailable.starts_with(r#"431[{"ok":false,"code":"unavailable""#), "{unavailable}");
+    assert!(unavailable.ends_with(r#","retry":true}]"#), "{unavailable}");
     // Too late: only messages to rooms are sent.
     let late = EventReply { join: vec![room("r")], ack: "1".into(), ..EventReply::default() };
     node.reply("socketio / a [] 0 true", Ok(late));

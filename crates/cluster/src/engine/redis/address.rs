@@ -9,6 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use stentor_json::without_byte_order_mark;
 use tokio_rustls::TlsConnector;
 
 use crate::engine::Identity;
@@ -166,8 +167,10 @@ pub(in crate::engine) fn tls(
     let config = match identity {
         None => config.with_no_client_auth(),
         Some(Identity { certificate_file, key_file }) => {
-            let key = PrivateKeyDer::from_pem_file(key_file)
-                .map_err(|error| format!("{}: {error}", key_file.display()))?;
+            let wrong = |why: &dyn fmt::Display| format!("{}: {why}", key_file.display());
+            let text = std::fs::read(key_file).map_err(|error| wrong(&error))?;
+            let key = PrivateKeyDer::from_pem_slice(without_byte_order_mark(&text))
+                .map_err(|error| wrong(&error))?;
             config.with_client_auth_cert(certificates(certificate_file)?, key).map_err(failed)?
         }
     };
@@ -177,8 +180,9 @@ pub(in crate::engine) fn tls(
 /// The certificates of a PEM file, at least one.
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let wrong = |why: &dyn fmt::Display| format!("{}: {why}", file.display());
+    let text = std::fs::read(file).map_err(|error| wrong(&error))?;
     let certificates: Result<Vec<_>, _> =
-        CertificateDer::pem_file_iter(file).map_err(|error| wrong(&error))?.collect();
+        CertificateDer::pem_slice_iter(without_byte_order_mark(&text)).collect();
     let certificates = certificates.map_err(|error| wrong(&error))?;
     if certificates.is_empty() {
         return Err(wrong(&"it has no certificate"));

@@ -32,6 +32,7 @@ fn messages() {
     );
     check("{\"room\":\"a\",\"data\":[1,\r\n \"b c\"]}", "/", "a", None, r#"[1,"b c"]"#);
     check("{\"room\":\"a\",\"data\":12345678901234567890.10}", "/", "a", None, "12345678901234567890.10");
+    check("\u{feff}{\"room\":\"a\",\"data\":1}", "/", "a", None, "1");
     assert!(parse("").unwrap().is_none());
     assert!(parse(" \r").unwrap().is_none());
 }

@@ -59,9 +59,17 @@ fn gzip_and_brotli_are_inflated_within_the_limit() {
 }
 
 #[test]
-fn gzip_may_have_several_members_but_no_trailing_data() {
+fn gzip_may_have_several_members_and_padding_but_no_trailing_data() {
     check(Coding::Gzip, [gzip(b"[1,"), gzip(b"2]")].concat(), Ok(5));
     check(Coding::Gzip, [gzip(b"1"), b"trailing garbage".to_vec()].concat(), Err("failed_encoding"));
+    check(Coding::Gzip, [gzip(b"1"), gzip(&[b'x'; BYTES_MAX])].concat(), Err("failed_too_large"));
+    // Padding, as of tapes and blocks.
+    for zeros in [1, 512] {
+        let padding = vec![0; zeros];
+        check(Coding::Gzip, [gzip(b"[1]"), padding.clone()].concat(), Ok(3));
+        check(Coding::Gzip, [gzip(b"[1,"), padding.clone(), gzip(b"2]"), padding.clone()].concat(), Ok(5));
+        check(Coding::Gzip, [gzip(b"1"), padding, b"garbage".to_vec()].concat(), Err("failed_encoding"));
+    }
 }
 
 #[test]

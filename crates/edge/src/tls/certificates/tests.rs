@@ -46,6 +46,18 @@ fn the_certificate_is_chosen_by_name_and_the_first_is_the_default() {
     check(Some(""), 0);
 }
 
+/// Some editors write one.
+#[test]
+fn files_may_begin_with_a_byte_order_mark() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = write(folder.path(), "a", &["a"], 2099);
+    let before = certified_key(&files).unwrap().0;
+    for file in [&files.certificate, &files.key] {
+        fs::write(file, ["\u{feff}".as_bytes(), &fs::read(file).unwrap()].concat()).unwrap();
+    }
+    assert_eq!(certified_key(&files).unwrap().0.cert, before.cert);
+}
+
 #[test]
 fn a_wrong_file_is_named_with_the_reason_and_replaces_nothing() {
     let folder = tempfile::tempdir().unwrap();
