@@ -5,6 +5,8 @@
 //! them, and no running time depends on their spread. An attacker who makes two values collide gets a longer
 //! patch.
 
+use crate::number::Number;
+
 /// What makes hashes unpredictable: draw it at random when the process starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub [u64; 2]);
@@ -90,10 +92,14 @@ impl Keys {
         fold(hash ^ k3, bytes.len() as u64 ^ k1) & self.mask
     }
 
-    pub(crate) fn number(&self, number: f64) -> u64 {
-        // -0 equals 0.
-        let bits = if number == 0.0 { 0 } else { number.to_bits() };
-        fold(bits ^ self.keys[1], self.keys[2] ^ Tag::Number as u64) & self.mask
+    pub(crate) fn number(&self, number: &Number<'_>) -> u64 {
+        let (digits, is_negative, exponent) = match number {
+            Number::Small { is_negative, digits, exponent } => (*digits, *is_negative, *exponent),
+            Number::Long { is_negative, digits, exponent } => (self.string(digits), *is_negative, *exponent),
+            Number::Spelling(text) => (self.string(text), false, i64::MAX),
+        };
+        let scale = (exponent as u64).rotate_left(32) ^ u64::from(is_negative);
+        fold(digits ^ self.keys[1], scale ^ self.keys[2] ^ Tag::Number as u64) & self.mask
     }
 
     /// Joins the hash of what came before with the next one; the order matters.

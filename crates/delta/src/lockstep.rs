@@ -20,6 +20,7 @@ mod close;
 
 use super::Options;
 use super::hash::Keys;
+use super::number::Number;
 use super::tape::{self, Parsed};
 use super::text;
 use super::walk::{Walk, Work};
@@ -397,7 +398,7 @@ fn same_scalar(old: &[u8], new: &[u8]) -> bool {
     match (old, new) {
         _ if old == new => true,
         ([b'"', old @ .., b'"'], [b'"', new @ .., b'"']) => text::equal(old, new),
-        ([b'-' | b'0'..=b'9', ..], [b'-' | b'0'..=b'9', ..]) => text::number(old) == text::number(new),
+        ([b'-' | b'0'..=b'9', ..], [b'-' | b'0'..=b'9', ..]) => Number::of(old) == Number::of(new),
         _ => false,
     }
 }

@@ -8,6 +8,7 @@
 //! children lie in `i + 1..next`; at most [`DEPTH_MAX`] levels, so that code that walks a tape may recurse.
 
 use super::hash::{Keys, Tag};
+use super::number::Number;
 use super::text::{self, ParseError};
 use std::borrow::Cow;
 use stentor_json::{DEPTH_MAX, Scalar, Visitor};
@@ -274,7 +275,7 @@ impl Visitor for Builder<'_, '_> {
             Scalar::Null => self.keys.tag(Tag::Null),
             Scalar::False => self.keys.tag(Tag::False),
             Scalar::True => self.keys.tag(Tag::True),
-            Scalar::Number => self.keys.number(text::number(&self.text[start..end])),
+            Scalar::Number => self.keys.number(&Number::of(&self.text[start..end])),
             Scalar::String { is_escaped } => self.string(start, end, is_escaped),
         };
         self.finish(self.nodes.len() as NodeId - 1, hash, end);

@@ -1,4 +1,4 @@
-//! What strings and numbers mean to JavaScript.
+//! What strings mean to JavaScript.
 //!
 //! A string's meaning is a sequence of UTF-16 units that may hold surrogates without a partner; it is kept as
 //! WTF-8, in which those take three bytes each. The functions that read a *raw* string take what stands between
@@ -32,15 +32,6 @@ impl std::fmt::Display for ParseError {
 }
 
 impl std::error::Error for ParseError {}
-
-/// What JavaScript makes of a number: the nearest double, infinite if too large.
-pub(crate) fn number(text: &[u8]) -> f64 {
-    // Whole numbers below 10¹⁵ are themselves; most numbers are.
-    if text.len() <= 15 && text.iter().all(u8::is_ascii_digit) {
-        return text.iter().fold(0u64, |number, digit| number * 10 + u64::from(digit - b'0')) as f64;
-    }
-    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN)
-}
 
 /// What a raw string means, in WTF-8.
 pub(crate) fn decoded(raw: &[u8]) -> Cow<'_, [u8]> {
@@ -107,16 +98,5 @@ mod tests {
         check("~/", "~0~1");
         check("", "");
         check("q\"\\\u{1}\t", "q\\\"\\\\\\u0001\\t");
-    }
-
-    #[test]
-    fn numbers_are_doubles() {
-        let check = |text: &str, expect: f64| assert_eq!(number(text.as_bytes()), expect, "{text}");
-        check("999999999999999", 999_999_999_999_999.0);
-        check("9007199254740993", 9_007_199_254_740_992.0);
-        check("-0", 0.0);
-        check("0.1e1", 1.0);
-        check("1e400", f64::INFINITY);
-        check("1e-400", 0.0);
     }
 }

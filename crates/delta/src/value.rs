@@ -1,5 +1,6 @@
-//! A JSON value to work on: what a patch is applied to. Equality is as in the whole module: JavaScript's.
+//! A JSON value to work on: what a patch is applied to. Equality is that of the whole crate.
 
+use super::number::Number;
 use super::tape::{Kind, NodeId, Parsed};
 use super::text;
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ pub(crate) enum Value {
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Number(a), Self::Number(b)) => text::number(a) == text::number(b),
+            (Self::Number(a), Self::Number(b)) => Number::of(a) == Number::of(b),
             (Self::Literal(a), Self::Literal(b)) | (Self::String(a), Self::String(b)) => a == b,
             (Self::Array(a), Self::Array(b)) => a == b,
             (Self::Object(a), Self::Object(b)) => a == b,

@@ -5,6 +5,7 @@
 //! written is taken back. So no part of a patch is longer than the value it makes, and what is written in vain
 //! stays in proportion to what is written.
 
+use super::number::Number;
 use super::tape::{Kind, NodeId, Parsed};
 use super::write::{REPLACE_BYTES, Token, TooLong, Writer};
 use super::{Options, text};
@@ -79,7 +80,7 @@ impl Walk<'_> {
             Kind::Literal => a == b,
             Kind::Number => {
                 self.work.charge(1 + (a.len() + b.len()) / BYTES_PER_STEP);
-                text::number(a) == text::number(b)
+                Number::of(a) == Number::of(b)
             }
             Kind::String => {
                 self.work.charge(1 + (a.len() + b.len()) / BYTES_PER_STEP);
