@@ -2,13 +2,11 @@
 //! comes back.
 
 use crate::harness::ws::frame;
-use crate::harness::{Seen, Server, Ws, meet, on_one_and_three};
+use crate::harness::{HOUR, Seen, Server, Ws, meet, on_one_and_three};
 use serde_json::{Value, json};
 use std::time::Duration;
 use stentor_edge::{App, Options};
 use stentor_wire::ws::Opcode;
-
-const HOUR: Duration = Duration::from_secs(3600);
 
 /// Nothing but what a test is about ends a session.
 fn patient(options: &mut Options) {
@@ -33,8 +31,7 @@ fn a_server_that_is_not_read_from_stops_reading() {
     for n in 0..sent {
         assert_eq!(ws.next_binary()[..4], (n as u32).to_be_bytes());
     }
-    ws.send_text("and on");
-    assert_eq!(ws.next_text(), "and on");
+    ws.echoes("and on");
     drop(ws);
     server.check_empty();
 }
@@ -129,6 +126,7 @@ fn a_slow_member_that_never_reads_is_reset() {
         }
     }
     server.until_metric("connections", |connections| connections == others);
+    assert_eq!(server.disconnects("slow_consumer"), 1);
     drop((clients, slow));
     server.check_empty();
 }

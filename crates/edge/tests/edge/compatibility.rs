@@ -2,44 +2,25 @@
 //! a stock client. Compared with socket.io 4.8, engine.io 6.6 and ws 8.
 
 use crate::harness::io::post;
-use crate::harness::{Io, Packet, Server, VERSIONS, Way, Ws, on_one_and_three};
+use crate::harness::{Io, Packet, Server, VERSIONS, Way, Ws, on_one_and_three, request};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::sync::Arc;
-use std::time::Duration;
-use stentor_edge::{
-    Admission, App, Application, Arguments, Context, Hello, Message, Options, Origins, SameSite,
-};
+use stentor_edge::{Admission, App, Application, Arguments, Context, Hello, Message, Origins, SameSite};
 use stentor_hub::SessionId;
 use stentor_wire::engineio::Version;
-
-const HOUR: Duration = Duration::from_secs(3600);
-
-/// A server with a heartbeat interval longer than any test.
-fn with(cores: usize, app: App, set: impl FnOnce(&mut Options)) -> Server {
-    Server::start(cores, |options| {
-        options.app = app;
-        options.heartbeat.interval = HOUR;
-        set(options);
-    })
-}
 
 /// MIME style (RFC 2045, section 6.8): lines of 76 characters, each ended by `end`.
 fn mime(bytes: &[u8], end: &str) -> String {
     let base64 = STANDARD.encode(bytes);
-    let mut text = String::new();
-    for line in base64.as_bytes().chunks(76) {
-        text.push_str(std::str::from_utf8(line).unwrap());
-        text.push_str(end);
-    }
-    text
+    base64.as_bytes().chunks(76).map(|line| String::from_utf8_lossy(line) + end).collect()
 }
 
 /// `io.socket:socket.io-client` 2.1.1, for Java and Android, polls so.
 #[test]
 fn polled_base64_may_have_line_breaks_and_no_padding() {
     on_one_and_three(|cores| {
-        let server = with(cores, App::Echo, |_| {});
+        let server = Server::echo(cores);
         for version in VERSIONS {
             for (length, end) in
                 [(0, "\n"), (3, "\n"), (57, "\n"), (58, "\r\n"), (1_000, "\n"), (100_000, "\r\n")]
@@ -52,8 +33,8 @@ fn polled_base64_may_have_line_breaks_and_no_padding() {
                         Version::V3 => format!("{}:b4{text}", text.len() + 2),
                     };
                     let request = post(&io.target("polling"), "text/plain", body.as_bytes());
-                    io.posts().send(&request);
-                    assert_eq!(io.posts().response().status, 200, "{version:?}, {length} bytes, {end:?}");
+                    let status = io.posts().ask(&request).status;
+                    assert_eq!(status, 200, "{version:?}, {length} bytes, {end:?}");
                     assert_eq!(io.next(), Packet::Binary(bytes.clone()));
                 }
             }
@@ -61,48 +42,19 @@ fn polled_base64_may_have_line_breaks_and_no_padding() {
     });
 }
 
-/// How a session ends after its client sent the input that `why` names: the code of the Close frame, 1006 without
-/// one, 0 for the close packet in a poll, 503 for a refused poll.
-fn end_of(server: &Server, way: Way, packet: &str) -> u16 {
-    let mut io = Io::socket(server, way);
-    io.connect("", serde_json::json!(null));
-    if way == Way::Polling {
-        let before = server.metric("http_requests");
-        io.begin_poll();
-        server.until_metric("http_requests", |requests| requests > before);
-    }
-    io.send_all(&[packet]);
-    io.expect_end()
-}
-
 /// python-engineio and rust_socketio don't reconnect after the close packet, and OkHttp's Socket.IO client takes 43 s
-/// to notice a Close frame. Both are therefore sent only to clients that shouldn't reconnect.
+/// to notice a Close frame. Both are therefore sent only to clients that shouldn't reconnect: those that break the
+/// protocol, in `threats_io.rs`.
 #[test]
-fn ends_after_which_clients_are_to_reconnect_look_like_lost_connections() {
+fn a_slow_client_that_polls_is_to_reconnect() {
     on_one_and_three(|cores| {
-        let server = with(cores, App::Echo, |options| options.limits.send_buffer_bytes_max = 20_000);
+        let server = Server::quiet(cores, App::Echo, |options| options.limits.send_buffer_bytes_max = 20_000);
+        let mut io = Io::connected(&server, Version::V4, Way::Polling);
+        server.until_requested(|| io.begin_poll());
         // The answers to it are more than an outbox holds, and nobody reads them.
-        let flood = format!("42[\"x\",\"{}\"]", "x".repeat(30_000));
-        assert_eq!(end_of(&server, Way::Polling, &flood), 503);
+        io.send(&format!("42[\"x\",\"{}\"]", "x".repeat(30_000)));
+        assert_eq!(io.expect_end(), 503);
         assert_eq!(server.disconnects("slow_consumer"), 1);
-        // A client that breaks the protocol would do so again.
-        assert_eq!(end_of(&server, Way::Polling, "42[]"), 0);
-        for way in [Way::Socket, Way::Moved] {
-            assert_eq!(end_of(&server, way, "42[]"), 4405);
-        }
-        // A graceful stop, whether a poll is held or not.
-        let mut held = Io::engine(&server, Way::Polling);
-        let before = server.metric("http_requests");
-        held.begin_poll();
-        server.until_metric("http_requests", |requests| requests > before);
-        let mut sockets = [Way::Socket, Way::Moved].map(|way| Io::engine(&server, way));
-        server.drain(HOUR);
-        let answer = held.end_poll();
-        assert_eq!((answer.status, answer.header("retry-after")), (503, "1"));
-        assert_eq!((answer.header("connection"), answer.header("cache-control")), ("close", "no-store"));
-        for io in &mut sockets {
-            assert_eq!(io.expect_end(), 1006);
-        }
     });
 }
 
@@ -110,7 +62,7 @@ fn ends_after_which_clients_are_to_reconnect_look_like_lost_connections() {
 /// none.
 #[test]
 fn a_named_subprotocol_is_taken_on_engineio() {
-    let server = with(1, App::Echo, |_| {});
+    let server = Server::echo(1);
     let named = [("Sec-WebSocket-Protocol", "one, two")];
     let taken = |target: &str| {
         let ws = Ws::open(server.addr, target, &named, false).unwrap();
@@ -121,19 +73,6 @@ fn a_named_subprotocol_is_taken_on_engineio() {
     assert_eq!(taken(&io.target("websocket")).as_deref(), Some("one"));
     // Nothing says that `stentor.v1` is another protocol than the one that was named.
     assert_eq!(taken("/ws"), None);
-}
-
-/// An ack without payload has no arguments, also one that nobody waits for.
-#[test]
-fn an_ack_without_payload_ends_nothing() {
-    let server = with(1, App::Echo, |_| {});
-    for version in VERSIONS {
-        let mut io = Io::open(server.addr, "/socket.io/", version, Way::Socket, "");
-        io.connect("", serde_json::json!(null));
-        io.send("431");
-        io.send("42[\"still here\"]");
-        assert_eq!(io.event(), serde_json::json!(["still here"]));
-    }
 }
 
 /// Tells each client the `auth` that it connected with.
@@ -154,9 +93,7 @@ impl Application for TellAuth {
 /// socket.io 4 hands the query of an old client's namespace to the application as `auth`.
 #[test]
 fn the_query_of_a_namespace_is_auth_for_clients_of_version_3() {
-    let server = Server::with_app(1, Arc::new(|_| Box::new(TellAuth)), |options| {
-        options.heartbeat.interval = HOUR;
-    });
+    let server = Server::with_app(1, Arc::new(|_| Box::new(TellAuth)), |_| {});
     let mut io = Io::open(server.addr, "/socket.io/", Version::V3, Way::Socket, "&x=1");
     io.expect("40");
     // The handshake's query is none of it.
@@ -177,13 +114,13 @@ fn the_query_of_a_namespace_is_auth_for_clients_of_version_3() {
 /// `*` lets every page read, but without the user's cookies.
 #[test]
 fn any_origin_may_read_without_credentials() {
-    let server = with(1, App::Rooms, |options| {
+    let server = Server::quiet(1, App::Rooms, |options| {
         options.origins = Origins::parse(&["*", "https://named.test"]).unwrap();
     });
     server.document("k", "1");
     let heads = |target: &str, origin: &str| {
         let mut http = server.http();
-        http.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\nOrigin: {origin}\r\n\r\n"));
+        http.send(request("GET", target, &format!("Origin: {origin}\r\n")));
         let answer = if target.starts_with("/sse") { http.stream_head() } else { http.response() };
         ["access-control-allow-origin", "access-control-allow-credentials"]
             .map(|name| answer.header(name).to_owned())
@@ -217,12 +154,12 @@ fn the_cookie_has_the_attributes_that_were_asked_for() {
         (true, SameSite::None, "; Path=/; HttpOnly; Secure; SameSite=None"),
         (true, SameSite::Strict, "; Path=/; HttpOnly; Secure; SameSite=Strict"),
     ] {
-        let server = with(1, App::Echo, |options| {
+        let server = Server::start(1, |options| {
             options.engine.cookie = Some("io".into());
             options.engine.cookie_secure = secure;
             options.engine.cookie_same_site = same_site;
         });
-        let answer = server.http().get("/engine.io/?EIO=4&transport=polling");
+        let answer = server.get("/engine.io/?EIO=4&transport=polling");
         assert!(answer.header("set-cookie").ends_with(expect), "{}", answer.header("set-cookie"));
     }
 }

@@ -89,15 +89,13 @@ fn engineio_and_socketio() {
         |server| {
             for way in WAYS {
                 let mut io = Io::engine(server, way);
-                io.send("4text");
-                io.expect("4text");
+                io.echoes("4text");
                 io.send_binary(&[0xff; 100_000]);
                 assert_eq!(io.next(), crate::harness::Packet::Binary(vec![0xff; 100_000]));
                 io.leave();
                 let mut io = Io::socket(server, way);
                 io.connect("", Value::Null);
-                io.send(r#"42["say",1]"#);
-                io.expect(r#"42["say",1]"#);
+                io.echoes(r#"42["say",1]"#);
                 io.leave();
             }
         },

@@ -138,8 +138,7 @@ fn a_websocket_without_a_path_is_the_applications_whether_there_is_a_page_or_not
             options.routes = pages;
         });
         let mut ws = server.ws("/");
-        ws.send_text("hello");
-        assert_eq!(ws.next_text(), "hello");
+        ws.echoes("hello");
         assert_eq!(server.http().get("/").status, if has_page { 200 } else { 404 });
         assert_eq!(Ws::open(server.addr, "/other", &[], false).err(), Some(404));
     }

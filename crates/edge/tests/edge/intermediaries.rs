@@ -1,12 +1,11 @@
 //! HTTP as proxies, caches and browsers between the server and its clients change and understand it.
 
-use crate::harness::{Http, Response, Server, now, on_one_and_three, pass};
+use crate::harness::{HOUR, Http, Response, Server, now, on_one_and_three, pass};
 use std::time::Duration;
 use stentor_edge::{Drain, Hosts, Options, Origins};
 use stentor_hub::FeedState;
 
 const SECOND: Duration = Duration::from_secs(1);
-const HOUR: Duration = Duration::from_secs(3600);
 const GOOD: &str = "http://good.test";
 
 /// A server with one allowed origin.

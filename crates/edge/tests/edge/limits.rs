@@ -58,14 +58,21 @@ fn json_depth_max() {
         options.limits.json_depth_max = 10;
     });
     let mut ws = server.client();
-    let publish =
-        |n: usize| format!(r#"{{"type":"publish","room":"r","data":{}{}}}"#, "[".repeat(n), "]".repeat(n));
-    ws.send_text(&publish(10));
+    let publish = |data: &str| format!(r#"{{"type":"publish","room":"r","data":{data}}}"#);
+    let deep = |open: &str, close: &str, n| open.repeat(n) + "1" + &close.repeat(n);
+    ws.send_text(&publish(&deep("[", "]", 10)));
     assert_eq!(ws.next_json()["type"], "ok");
-    for n in [11, 100_000] {
-        ws.send_text(&publish(n));
-        assert_eq!(ws.next_json()["code"], "too_deep");
+    for data in [deep("[", "]", 11), deep("[", "]", 100_000), deep("{\"a\":", "}", 100_000)] {
+        for (message, code) in [
+            (publish(&data), "too_deep"),
+            (format!(r#"{{"type":{data}}}"#), "bad_json"),
+            (data.clone(), "bad_json"),
+        ] {
+            ws.send_text(&message);
+            assert_eq!(ws.next_json()["code"], code, "{message:.30}");
+        }
     }
+    ws.ask(json!({"type": "ping"}));
 }
 
 #[test]
@@ -125,8 +132,7 @@ fn connections_max() {
     assert_eq!(server.metric("connections_refused"), 10);
     server.until_metric("connections", |open| open == 5);
     for mut ws in clients {
-        ws.send_text("still here");
-        assert_eq!(ws.next_text(), "still here");
+        ws.echoes("still here");
     }
     server.check_empty();
     server.check_serves();

@@ -46,7 +46,6 @@ mod socketio;
 mod sockjs;
 mod sse;
 mod threats;
-mod threats_attachments;
 mod threats_io;
 mod tls;
 mod turns;

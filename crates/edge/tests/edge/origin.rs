@@ -1,72 +1,140 @@
-//! Which pages may connect, over real sockets: the same list for handshakes and for feeds.
+//! Which pages may connect: the same list for all routes that have secrets.
 
-use crate::harness::Server;
+use crate::harness::{Io, Server, UPGRADE, Way};
 use stentor_edge::{Hosts, Origins};
 
 /// The statuses of a handshake and of a request for a feed.
 fn statuses(server: &Server, host: &str, origin: &[u8]) -> [u16; 2] {
-    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
-    [("/ws", upgrade), ("/feed/k", "")].map(|(target, headers)| {
-        let mut request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{headers}Origin: ").into_bytes();
-        request.extend_from_slice(origin);
-        request.extend_from_slice(b"\r\n\r\n");
-        server.ask(request).status
+    [("/ws", UPGRADE), ("/feed/k", "")].map(|(target, headers)| {
+        let head = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{headers}Origin: ");
+        server.ask([head.as_bytes(), origin, b"\r\n\r\n"].concat()).status
     })
 }
 
+fn with(origins: &[&str]) -> Server {
+    let server = Server::start(1, |options| options.origins = Origins::parse(origins).unwrap());
+    server.document("k", "1");
+    server
+}
+
+/// The rules in detail are tested with `Origins`.
 #[test]
 fn origins() {
-    let check = |list: &[&str], host: &str, origin: &[u8], allowed: bool| {
-        let server = Server::start(1, |options| options.origins = Origins::parse(list).unwrap());
-        server.document("k", "1");
+    let listed: &[&str] = &["https://*.example.com", "http://local.test:3000"];
+    for (list, host, origin, allowed) in [
+        (&[][..], "a.test:8000", &b"http://a.test:8000"[..], true),
+        (&[], "a.test:8000", b"http://a.test", false),
+        (&[], "a.test", b"", false),
+        (&[], "a.test", b"\xff", false),
+        (&[], "", b"http://", false),
+        (&["*"], "a.test", b"null", true),
+        (listed, "a.test", b"https://a.b.example.com", true),
+        (listed, "a.test", b"https://example.com", false),
+        (listed, "a.test", b"http://local.test:3001", false),
+        // The list adds to the server's own.
+        (listed, "a.test", b"http://a.test", true),
+    ] {
+        let server = with(list);
         let expect = if allowed { [101, 200] } else { [403, 403] };
-        assert_eq!(
-            statuses(&server, host, origin),
-            expect,
-            "{list:?} {host} {}",
-            String::from_utf8_lossy(origin)
-        );
-        assert_eq!(server.metric("origins_refused"), if allowed { 0 } else { 2 });
+        let name = format!("{list:?} {host} {}", String::from_utf8_lossy(origin));
+        assert_eq!(statuses(&server, host, origin), expect, "{name}");
+        assert_eq!(server.metric("origins_refused"), if allowed { 0 } else { 2 }, "{name}");
         server.check_serves();
-    };
-    check(&[], "a.test", b"http://a.test", true);
-    check(&[], "a.test:8000", b"http://a.test:8000", true);
-    check(&[], "a.test:8000", b"http://a.test", false);
-    check(&[], "a.test", b"http://b.test", false);
-    check(&[], "a.test", b"null", false);
-    check(&[], "a.test", b"", false);
-    check(&[], "a.test", b"\xff", false);
-    check(&[], "", b"http://", false);
-    check(&["*"], "a.test", b"null", true);
-    check(&["*"], "a.test", b"https://anybody.test", true);
-    let list: &[&str] = &["https://*.example.com", "http://local.test:3000"];
-    check(list, "a.test", b"https://www.example.com", true);
-    check(list, "a.test", b"https://a.b.example.com", true);
-    check(list, "a.test", b"https://example.com", false);
-    check(list, "a.test", b"http://www.example.com", false);
-    check(list, "a.test", b"https://evilexample.com", false);
-    check(list, "a.test", b"https://www.example.com.evil.test", false);
-    check(list, "a.test", b"http://local.test:3000", true);
-    check(list, "a.test", b"http://local.test:3001", false);
-    // The list adds to the server's own.
-    check(list, "a.test", b"http://a.test", true);
+    }
+}
+
+/// CVE-2020-28481, CVE-2019-13611: foreign origins are refused by default. WS-2020-0443, CVE-2022-42975: origins are
+/// compared by label.
+#[test]
+fn every_route_refuses_foreign_origins() {
+    for cores in [1, 3] {
+        for (list, origins) in [
+            (&[][..], &["http://evil.test", "null"][..]),
+            (
+                &["https://*.example.com"],
+                &[
+                    "https://evilexample.com",
+                    "https://example.com`.evil.test",
+                    "https://evil.test$.example.com",
+                    "https://evil.test/.example.com",
+                    "https://evil.test?.example.com",
+                    "https://evil.test#.example.com",
+                    "https://evil.test\\.example.com",
+                    "https://user@www.example.com",
+                    "https://evil.test https://www.example.com",
+                    "null",
+                ],
+            ),
+        ] {
+            let server = Server::quiet(cores, stentor_edge::App::Echo, |options| {
+                options.origins = Origins::parse(list).unwrap();
+            });
+            server.document("k", "1");
+            let mut io = Io::engine(&server, Way::Polling);
+            let body = "Content-Length: 0\r\n";
+            let mut requests = vec![
+                ("GET", "/feed/k".to_owned(), ""),
+                ("GET", "/sse/k".to_owned(), ""),
+                ("GET", "/ws".to_owned(), UPGRADE),
+                ("GET", "/primus/".to_owned(), UPGRADE),
+                ("GET", io.target("polling"), ""),
+                ("GET", io.target("websocket"), UPGRADE),
+                ("OPTIONS", io.target("polling"), ""),
+            ];
+            for path in ["", "/info", "/0/x/eventsource", "/0/x/xhr", "/websocket"] {
+                requests.push(("GET", format!("/sockjs{path}"), ""));
+            }
+            for (path, version) in
+                ["engine", "socket"].iter().flat_map(|path| [3, 4].map(|version| (path, version)))
+            {
+                let target = |transport| format!("/{path}.io/?EIO={version}&transport={transport}");
+                requests.push(("GET", target("polling"), ""));
+                requests.push(("OPTIONS", target("polling"), ""));
+                requests.push(("GET", target("websocket"), UPGRADE));
+            }
+            for origin in origins {
+                let from = format!("Origin: {origin}\r\nCookie: io=1; session=2\r\n");
+                for (method, target, headers) in &requests {
+                    let answer = server.request(method, target, &format!("{headers}{from}"));
+                    let seen = (answer.status, answer.header("access-control-allow-origin"));
+                    assert_eq!(seen, (403, ""), "{method} {target} from {origin}");
+                }
+                let post = server.request("POST", &io.target("polling"), &format!("{body}{from}"));
+                assert_eq!(post.status, 403, "a POST from {origin}");
+            }
+            io.echoes("4untouched");
+            io.leave();
+            server.check_serves();
+            server.check_empty();
+        }
+    }
+    // Its own pages may.
+    let server = with(&[]);
+    let own = "Origin: http://a.test\r\n";
+    let open = server.request("GET", "/engine.io/?EIO=4&transport=polling", own);
+    assert_eq!(open.status, 200);
+    let info = server.request("GET", "/sockjs/info", own);
+    assert_eq!(info.header("access-control-allow-origin"), "http://a.test");
 }
 
 #[test]
 fn a_host_that_is_not_listed_is_misdirected() {
     let server = Server::start(1, |options| options.hosts = Hosts::parse(&["a.test"]).unwrap());
     server.document("k", "1");
-    assert_eq!(statuses(&server, "a.test", b"http://a.test"), [101, 200]);
-    assert_eq!(statuses(&server, "a.test:8000", b"http://a.test:8000"), [101, 200]);
-    // DNS rebinding: a page's own name resolves to this server, so Origin and Host agree.
-    assert_eq!(statuses(&server, "evil.test", b"http://evil.test"), [421, 421]);
+    for (host, expect) in [
+        ("a.test", [101, 200]),
+        ("a.test:8000", [101, 200]),
+        // DNS rebinding: a page's own name resolves to this server, so Origin and Host agree.
+        ("evil.test", [421, 421]),
+    ] {
+        assert_eq!(statuses(&server, host, format!("http://{host}").as_bytes()), expect, "{host}");
+    }
     for target in ["/", "/socket.io/?EIO=4&transport=polling", "/sse/k", "/sockjs/info", "/stentor.js"] {
         let answer = server.ask(format!("GET {target} HTTP/1.1\r\nHost: evil.test\r\n\r\n"));
         assert_eq!((answer.status, answer.header("connection")), (421, "close"), "{target}");
     }
     // Requests may name the host in their first line, which counts more than Host.
-    assert_eq!(server.ask("GET http://evil.test/feed/k HTTP/1.1\r\nHost: a.test\r\n\r\n").status, 421);
+    assert_eq!(server.get("http://evil.test/feed/k").status, 421);
     // Without any name.
     assert_eq!(server.ask("GET /feed/k HTTP/1.0\r\n\r\n").status, 421);
     // A load balancer knows the address only.
@@ -75,45 +143,41 @@ fn a_host_that_is_not_listed_is_misdirected() {
 
 #[test]
 fn routes_without_secrets_ask_for_no_origin() {
-    let server = Server::start(1, |_| {});
-    let answer = server.ask("GET /healthz HTTP/1.1\r\nHost: a\r\nOrigin: http://evil.test\r\n\r\n");
+    let answer = with(&[]).request("GET", "/healthz", "Origin: http://evil.test\r\n");
     assert_eq!((answer.status, answer.header("access-control-allow-origin")), (200, ""));
 }
 
+/// JSONP, by its protocols; scripts are loaded without an Origin.
 #[test]
 fn scripts_for_pages_of_other_origins() {
-    // JSONP, by its protocols; scripts are loaded without an Origin.
-    let targets = ["/engine.io/?EIO=3&transport=polling&j=0", "/sockjs/0/x/jsonp?c=cb"];
-    let check = |list: &[&str], headers: &str, allowed: bool| {
-        let server = Server::start(1, |options| options.origins = Origins::parse(list).unwrap());
-        for target in targets {
-            let mut http = server.http();
-            http.send(format!("GET {target} HTTP/1.1\r\nHost: a.test\r\n{headers}\r\n"));
-            assert_eq!(
-                http.response().status,
-                if allowed { 200 } else { 403 },
-                "{list:?} {target} {headers}"
-            );
+    const PAGE: &str = "https://www.example.com/page?x=://evil.test/";
+    let listed: &[&str] = &["https://*.example.com"];
+    for (list, site, referer, allowed) in [
+        (&[][..], "", "", true),
+        (&[], "", PAGE, true),
+        (&[], "same-origin", "", true),
+        (&[], "none", "", true),
+        (&[], "cross-site", "", false),
+        (&[], "cross-site", PAGE, false),
+        (&[], "same-site", PAGE, false),
+        (listed, "cross-site", PAGE, true),
+        (listed, "cross-site", "https://www.example.com", true),
+        (listed, "cross-site", "https://evil.test/.example.com/", false),
+        (listed, "cross-site", "x", false),
+        (listed, "cross-site", "", false),
+        (&["*"], "cross-site", "", true),
+    ] {
+        let server = with(list);
+        let mut headers = String::new();
+        if !site.is_empty() {
+            headers += &format!("Sec-Fetch-Dest: script\r\nSec-Fetch-Site: {site}\r\n");
         }
-    };
-    let script =
-        |site: &str, referer: &str| format!("Sec-Fetch-Dest: script\r\nSec-Fetch-Site: {site}\r\n{referer}");
-    let from = "Referer: https://www.example.com/page?x=://evil.test/\r\n";
-    check(&[], "", true);
-    check(&[], from, true);
-    check(&[], &script("same-origin", ""), true);
-    check(&[], &script("none", ""), true);
-    check(&[], &script("cross-site", ""), false);
-    check(&[], &script("cross-site", from), false);
-    check(&[], &script("same-site", from), false);
-    check(&["https://*.example.com"], &script("cross-site", from), true);
-    check(&["https://*.example.com"], &script("cross-site", "Referer: https://www.example.com\r\n"), true);
-    check(
-        &["https://*.example.com"],
-        &script("cross-site", "Referer: https://evil.test/.example.com/\r\n"),
-        false,
-    );
-    check(&["https://*.example.com"], &script("cross-site", "Referer: x\r\n"), false);
-    check(&["https://*.example.com"], &script("cross-site", ""), false);
-    check(&["*"], &script("cross-site", ""), true);
+        if !referer.is_empty() {
+            headers += &format!("Referer: {referer}\r\n");
+        }
+        for target in ["/engine.io/?EIO=3&transport=polling&j=0", "/sockjs/0/x/jsonp?c=cb"] {
+            let status = server.request("GET", target, &headers).status;
+            assert_eq!(status, if allowed { 200 } else { 403 }, "{list:?} {target} {headers}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Above the memory budget, no application, rule or protocol publishes anything.
 
-use crate::harness::{Io, Server, VERSIONS, WAYS, Way};
+use crate::harness::{Io, Server, TRANSPORTS, Way};
 use serde_json::json;
 use std::time::Duration;
 use stentor_edge::{App, Options, Recovery, Rule, Template};
@@ -23,12 +23,10 @@ fn a_rule_says_so_in_its_acknowledgement() {
             vec![Rule { event: "say".into(), broadcast, ack: true, echo: true, ..Rule::default() }];
     });
     let mut clients = Vec::new();
-    for version in VERSIONS {
-        for way in WAYS {
-            let mut io = Io::open(server.addr, "/socket.io/", version, way, "");
-            io.connect("", json!(null));
-            clients.push((version, way, io));
-        }
+    for (version, way) in TRANSPORTS {
+        let mut io = Io::open(server.addr, "/socket.io/", version, way, "");
+        io.connect("", json!(null));
+        clients.push((version, way, io));
     }
     let _subscribers = server.overload(BUDGET);
     for (version, way, mut io) in clients {
@@ -62,7 +60,6 @@ fn an_echo_answers_and_keeps_nothing() {
     let mut io = Io::socket(&server, Way::Socket);
     io.connect("", json!(null));
     let _subscribers = server.overload(BUDGET);
-    io.send(r#"42["hello",1]"#);
-    io.expect(r#"42["hello",1]"#);
+    io.echoes(r#"42["hello",1]"#);
     assert_eq!(server.metric("socketio_recovery_publications"), 0);
 }

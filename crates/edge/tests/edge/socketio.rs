@@ -1,7 +1,8 @@
-//! Socket.IO over real sockets: namespaces, acknowledgements, bytes, rooms that mix all protocols, faults. Recovery is in
+//! Socket.IO: namespaces, acknowledgements, bytes, rooms that mix all protocols, faults. Recovery is in
 //! `recovery.rs`, public attacks in `threats_io.rs`.
 
-use crate::harness::{Io, Packet, Server, VERSIONS, WAYS, Way, Ws, on_one_and_three};
+use crate::harness::{HOUR, Io, Packet, Seen, Server, TRANSPORTS, WAYS, Way, Ws, on_one_and_three, until};
+use bytes::Bytes;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +15,21 @@ use stentor_hub::{Data, Disconnect, Room, SessionId};
 use stentor_wire::engineio::Version;
 use stentor_wire::http1::Request;
 
-const HOUR: Duration = Duration::from_secs(3600);
-
 fn open(server: &Server, version: Version, way: Way) -> Io {
     Io::open(server.addr, "/socket.io/", version, way, "")
+}
+
+/// The parts of a packet with attachments.
+fn with_attachments(io: &mut Io, prefix: &str, recovers: bool) -> Value {
+    let text = io.next_text();
+    plain(serde_json::from_str(text.strip_prefix(prefix).unwrap()).unwrap(), recovers)
+}
+
+/// The number of the acknowledgement that the client is asked for.
+fn asked(io: &mut Io, milliseconds: u64) -> String {
+    io.send(&format!(r#"42["ask",{milliseconds}]"#));
+    let text = io.next_text();
+    text.strip_prefix("42").unwrap().strip_suffix(r#"["asked"]"#).unwrap().to_owned()
 }
 
 /// Does what its clients tell it.
@@ -142,11 +154,6 @@ fn plain(mut event: Value, recovers: bool) -> Value {
     event
 }
 
-fn check_empty(server: &Server) {
-    server.until_metric("engineio_sessions", |clients| clients == 0);
-    server.check_empty();
-}
-
 #[test]
 fn namespaces_up_to_the_limit() {
     both(|set, cores| {
@@ -177,7 +184,7 @@ fn namespaces_up_to_the_limit() {
             assert!(io.next_text().starts_with("42/n3,[\"echo\""));
             io.leave();
         }
-        check_empty(&server);
+        server.check_empty();
     });
 }
 
@@ -207,7 +214,7 @@ fn namespaces_that_are_not_there() {
             old.leave();
             io.leave();
         }
-        check_empty(&server);
+        server.check_empty();
     });
 }
 
@@ -215,45 +222,39 @@ fn namespaces_that_are_not_there() {
 fn acknowledgements_both_ways() {
     both(|set, cores| {
         let server = puppet(cores, set);
-        let recovers = server.recovers();
-        for version in VERSIONS {
-            for way in WAYS {
-                let recovers = recovers && version == Version::V4;
-                let mut io = open(&server, version, way);
-                io.connect("", json!(null));
-                assert_eq!(io.ask("x", &[]), json!([]));
-                assert_eq!(io.ask("x", &[json!({"a": [1]}), json!("é")]), json!([{"a": [1]}, "é"]));
-                io.send("42007[\"x\"]");
-                io.expect("437[]");
-                // Asked, and answered once.
-                io.send(r#"42["ask",3600000]"#);
-                let asked = io.next_text();
-                let number = asked.strip_prefix("42").unwrap().strip_suffix(r#"["asked"]"#).unwrap();
-                let number = number.to_owned();
-                // By nobody else: another namespace of the same client, and another client.
-                let mut other = open(&server, version, way);
-                other.connect("", json!(null));
-                other.send(&format!("43{number}[\"stolen\"]"));
-                assert_eq!(other.ask("x", &[]), json!([]));
-                io.connect("/other", json!(null));
-                io.send(&format!("43/other,{number}[\"stolen\"]"));
-                io.send("43123456789[\"made up\"]");
-                io.send(&format!("43{number}[5,{{\"test\":true}}]"));
-                let answered = plain(io.event(), recovers);
-                assert_eq!(answered, json!(["answered", 77, "[5,{\"test\":true}]"]));
-                io.send(&format!("43{number}[6]"));
-                assert_eq!(io.ask("x", &[]), json!([]));
-                // Not in time.
-                io.send(r#"42["ask",1]"#);
-                let asked = io.next_text();
-                assert_eq!(plain(io.event(), recovers), json!(["answered", 77, "nothing"]));
-                io.send(&format!("43{}[\"late\"]", &asked[2..asked.len() - 9]));
-                assert_eq!(io.ask("x", &[]), json!([]));
-                io.leave();
-                other.leave();
-            }
+        for (version, way) in TRANSPORTS {
+            let recovers = server.recovers() && version == Version::V4;
+            let mut io = Io::connected(&server, version, way);
+            assert_eq!(io.ask("x", &[]), json!([]));
+            assert_eq!(io.ask("x", &[json!({"a": [1]}), json!("é")]), json!([{"a": [1]}, "é"]));
+            io.send("42007[\"x\"]");
+            io.expect("437[]");
+            // Asked, and answered once.
+            let number = asked(&mut io, 3_600_000);
+            // By nobody else: another namespace of the same client, and another client.
+            let mut other = Io::connected(&server, version, way);
+            other.send(&format!("43{number}[\"stolen\"]"));
+            assert_eq!(other.ask("x", &[]), json!([]));
+            io.connect("/other", json!(null));
+            io.send(&format!("43/other,{number}[\"stolen\"]"));
+            io.send("43123456789[\"made up\"]");
+            io.send(&format!("43{number}[5,{{\"test\":true}}]"));
+            let answered = plain(io.event(), recovers);
+            assert_eq!(answered, json!(["answered", 77, "[5,{\"test\":true}]"]));
+            io.send(&format!("43{number}[6]"));
+            assert_eq!(io.ask("x", &[]), json!([]));
+            // Not in time.
+            let number = asked(&mut io, 1);
+            assert_eq!(plain(io.event(), recovers), json!(["answered", 77, "nothing"]));
+            io.send(&format!("43{number}[\"late\"]"));
+            assert_eq!(io.ask("x", &[]), json!([]));
+            // Without payload, and for nobody.
+            io.send("431");
+            assert_eq!(io.ask("x", &[]), json!([]));
+            io.leave();
+            other.leave();
         }
-        check_empty(&server);
+        server.check_empty();
     });
 }
 
@@ -261,48 +262,38 @@ fn acknowledgements_both_ways() {
 fn bytes_both_ways() {
     both(|set, cores| {
         let server = puppet(cores, set);
-        let recovers = server.recovers();
-        for version in VERSIONS {
-            for way in WAYS {
-                let recovers = recovers && version == Version::V4;
-                let mut io = open(&server, version, way);
-                io.connect("", json!(null));
-                io.send(
-                    r#"452-["echo",{"a":{"_placeholder":true,"num":1},"b":{"_placeholder":true,"num":0}}]"#,
-                );
-                io.send_binary(b"first");
-                io.send_binary(b"");
-                let text = io.next_text();
-                let event: Value = serde_json::from_str(text.strip_prefix("452-").unwrap()).unwrap();
-                let placeholder = |n| json!({"_placeholder": true, "num": n});
-                assert_eq!(
-                    plain(event, recovers),
-                    json!(["echo", {"a": placeholder(1), "b": placeholder(0)}])
-                );
-                assert_eq!(io.next(), Packet::Binary(b"first".to_vec()));
-                assert_eq!(io.next(), Packet::Binary(Vec::new()));
-                // In an acknowledgement, both ways.
-                io.send(r#"451-9["x",{"_placeholder":true,"num":0}]"#);
-                io.send_binary(&[0xff; 70_000]);
-                io.expect(r#"461-9[{"_placeholder":true,"num":0}]"#);
-                assert_eq!(io.next(), Packet::Binary(vec![0xff; 70_000]));
-                io.send(r#"42["ask",3600000]"#);
-                let asked = io.next_text();
-                let number = &asked[2..asked.len() - 9];
-                io.send(&format!(r#"461-{number}[{{"_placeholder":true,"num":0}}]"#));
-                io.send_binary(b"answer");
-                assert_eq!(plain(io.event(), recovers)[1], 77);
-                // As messages of the application's.
-                io.send(r#"42["send"]"#);
-                assert_eq!(plain(io.event(), recovers), json!(["message", "text"]));
-                let text = io.next_text();
-                let event: Value = serde_json::from_str(text.strip_prefix("451-").unwrap()).unwrap();
-                assert_eq!(plain(event, recovers), json!(["message", placeholder(0)]));
-                assert_eq!(io.next(), Packet::Binary(b"bytes".to_vec()));
-                io.leave();
+        let placeholder = |n| json!({"_placeholder": true, "num": n});
+        for (version, way) in TRANSPORTS {
+            let recovers = server.recovers() && version == Version::V4;
+            let mut io = Io::connected(&server, version, way);
+            io.send(r#"452-["echo",{"a":{"_placeholder":true,"num":1},"b":{"_placeholder":true,"num":0}}]"#);
+            io.send_binary(b"first");
+            io.send_binary(b"");
+            let event = with_attachments(&mut io, "452-", recovers);
+            assert_eq!(event, json!(["echo", {"a": placeholder(1), "b": placeholder(0)}]));
+            assert_eq!(io.next(), Packet::Binary(b"first".to_vec()));
+            assert_eq!(io.next(), Packet::Binary(Vec::new()));
+            // In an acknowledgement, both ways. Pings between attachments are none.
+            io.send(r#"451-9["x",{"_placeholder":true,"num":0}]"#);
+            if version == Version::V4 {
+                io.send("3");
             }
+            io.send_binary(&[0xff; 70_000]);
+            io.expect(r#"461-9[{"_placeholder":true,"num":0}]"#);
+            assert_eq!(io.next(), Packet::Binary(vec![0xff; 70_000]));
+            let number = asked(&mut io, 3_600_000);
+            io.send(&format!(r#"461-{number}[{{"_placeholder":true,"num":0}}]"#));
+            io.send_binary(b"answer");
+            assert_eq!(plain(io.event(), recovers)[1], 77);
+            // As messages of the application's.
+            io.send(r#"42["send"]"#);
+            assert_eq!(plain(io.event(), recovers), json!(["message", "text"]));
+            let event = with_attachments(&mut io, "451-", recovers);
+            assert_eq!(event, json!(["message", placeholder(0)]));
+            assert_eq!(io.next(), Packet::Binary(b"bytes".to_vec()));
+            io.leave();
         }
-        check_empty(&server);
+        server.check_empty();
     });
 }
 
@@ -311,8 +302,7 @@ fn what_is_sent_comes_in_order() {
     both(|set, cores| {
         let server = puppet(cores, set);
         for way in WAYS {
-            let mut io = open(&server, Version::V4, way);
-            io.connect("", json!(null));
+            let mut io = Io::connected(&server, Version::V4, way);
             io.send(r#"421["in order"]"#);
             assert_eq!(io.event()[0], "one");
             io.expect("431[2]");
@@ -338,59 +328,7 @@ fn what_is_sent_comes_in_order() {
             io.connect("", json!(null));
             io.leave();
         }
-        check_empty(&server);
-    });
-}
-
-#[test]
-fn who_breaks_the_protocol_is_disconnected() {
-    on_one_and_three(|cores| {
-        let server = puppet(cores, |options| options.engine.attachments_max = 2);
-        for version in VERSIONS {
-            for way in WAYS {
-                for packet in [
-                    "42[]",
-                    "42[null]",
-                    "42{}",
-                    r#"42["connect"]"#,
-                    r#"42["disconnecting"]"#,
-                    r#"42["newListener"]"#,
-                    r#"42["x"]trailing"#,
-                    r#"44{"message":"error"}"#,
-                    r#"42/unknown,["x"]"#,
-                    r#"453-["x"]"#,
-                    r#"45-["x"]"#,
-                    r#"450-["x"]"#,
-                    "4",
-                    "49",
-                ] {
-                    let mut io = open(&server, version, way);
-                    io.connect("", json!(null));
-                    io.send(packet);
-                    let code = io.expect_end();
-                    let expect = if way == Way::Polling { 0 } else { Disconnect::ProtocolError.code() };
-                    assert_eq!(code, expect, "{version:?} {way:?} {packet}");
-                }
-            }
-        }
-        // A second CONNECT, and text where an attachment should be.
-        for way in WAYS {
-            for packets in [&["40"][..], &[r#"451-["x",{"_placeholder":true,"num":0}]"#, r#"42["y"]"#]] {
-                let mut io = open(&server, Version::V4, way);
-                io.connect("", json!(null));
-                packets.iter().for_each(|packet| io.send(packet));
-                io.expect_end();
-            }
-        }
-        // Pings between attachments are none.
-        let mut io = open(&server, Version::V4, Way::Polling);
-        io.connect("", json!(null));
-        io.send(r#"451-1["x",{"_placeholder":true,"num":0}]"#);
-        io.send("3");
-        io.send_binary(b"x");
-        assert!(io.next_text().starts_with("461-1"));
-        io.leave();
-        check_empty(&server);
+        server.check_empty();
     });
 }
 
@@ -406,13 +344,12 @@ fn who_connects_to_nothing_is_disconnected() {
             let code = io.expect_end();
             let expect = if way == Way::Polling { 0 } else { Disconnect::NotConnected.code() };
             assert_eq!(code, expect);
-            let mut io = open(&server, Version::V4, way);
-            io.connect("", json!(null));
+            let mut io = Io::connected(&server, Version::V4, way);
             io.send("41");
             assert_eq!(io.expect_end(), expect, "nor who leaves all");
         }
         assert_eq!(server.disconnects("not_connected"), 6);
-        check_empty(&server);
+        server.check_empty();
     });
 }
 
@@ -430,157 +367,161 @@ fn rules(options: &mut Options) {
     options.heartbeat.interval = HOUR;
 }
 
+/// A member of a room, by the form in which it receives publications.
+enum Member {
+    V1(Ws),
+    Raw(Ws),
+    EngineV1(Io),
+    EngineRaw(Io),
+    /// With offsets or without.
+    Socket(Io, bool),
+}
+
+impl Member {
+    /// The next publication, as text.
+    fn next(&mut self) -> String {
+        match self {
+            Self::V1(ws) | Self::Raw(ws) => match ws.next() {
+                Seen::Text(text) => text,
+                Seen::Binary(bytes) => format!("{bytes:?}"),
+                other => panic!("{other:?}"),
+            },
+            Self::EngineV1(io) | Self::EngineRaw(io) => match io.next() {
+                Packet::Text(text) => text.strip_prefix('4').unwrap().to_owned(),
+                Packet::Binary(bytes) => format!("{bytes:?}"),
+                other => panic!("{other:?}"),
+            },
+            Self::Socket(io, recovers) => {
+                let text = io.next_text();
+                let event = |list| plain(serde_json::from_str(list).unwrap(), *recovers).to_string();
+                match text.strip_prefix("451-").map(event) {
+                    Some(event) => format!("{event} {:?}", io.next()),
+                    None => event(text.strip_prefix("42").unwrap()),
+                }
+            }
+        }
+    }
+
+    /// Whichever of these it receives.
+    fn choose<'a>(&self, v1: &'a str, raw: &'a str, event: &'a str) -> &'a str {
+        match self {
+            Self::V1(_) | Self::EngineV1(_) => v1,
+            Self::Raw(_) | Self::EngineRaw(_) => raw,
+            Self::Socket(..) => event,
+        }
+    }
+}
+
+/// Members of the room `r`, of every kind.
+fn members(server: &Server) -> Vec<Member> {
+    let subscribe = json!({"type": "subscribe", "room": "r"});
+    let mut members = Vec::new();
+    for _ in 0..2 {
+        let mut ws = server.client();
+        ws.ask(subscribe.clone());
+        members.push(Member::V1(ws));
+    }
+    let mut raw = server.ws("/ws?format=raw");
+    raw.send_json(subscribe.clone());
+    raw.fence();
+    members.push(Member::Raw(raw));
+    for way in WAYS {
+        let mut io = Io::open(server.addr, "/engine.io/", Version::V4, way, "&format=raw");
+        io.send(&format!("4{subscribe}"));
+        members.push(Member::EngineRaw(io));
+    }
+    for (version, way) in TRANSPORTS {
+        let mut io = Io::open(server.addr, "/engine.io/", version, way, "");
+        assert!(io.next_text().starts_with("4{\"type\":\"welcome\""));
+        io.send(&format!("4{subscribe}"));
+        io.expect(r#"4{"type":"ok"}"#);
+        members.push(Member::EngineV1(io));
+        let mut io = Io::connected(server, version, way);
+        assert_eq!(io.ask("join", &[json!("r")]), json!([{"ok": true}]));
+        members.push(Member::Socket(io, server.recovers() && version == Version::V4));
+    }
+    // The control plane publishes at one core: who of another one has had something will have the rest.
+    for round in 0.. {
+        let before = server.metric("deliveries_due");
+        server.publish("r", &format!("\"round {round}\""));
+        until("the round", || server.metric("deliveries_due") > before);
+        if server.metric("deliveries_due") - before >= members.len() as u64 {
+            break;
+        }
+        assert!(round < 100_000, "they never meet");
+    }
+    server.publish("r", "\"met\"");
+    members.iter_mut().for_each(|member| while !member.next().contains("met") {});
+    members
+}
+
 #[test]
 fn a_publication_reaches_each_client_as_it_expects_it() {
+    const PLACEHOLDER: &str = r#"{"_placeholder":true,"num":0}"#;
     both(|set, cores| {
         let server = Server::start(cores, |options| {
             options.app = App::Rooms;
             rules(options);
             set(options);
         });
-        let recovers = server.recovers();
-        let subscribe = json!({"type": "subscribe", "room": "r"}).to_string();
-        let mut v1: Vec<Ws> = (0..2).map(|_| server.ws("/ws")).collect();
-        for ws in &mut v1 {
-            assert_eq!(ws.next_json()["type"], "welcome");
-            ws.ask(json!({"type": "subscribe", "room": "r"}));
-        }
-        let mut raw = server.ws("/ws?format=raw");
-        raw.send_text(&subscribe);
-        raw.fence();
-        let engine = |way, version, extra: &str| {
-            let mut io = Io::open(server.addr, "/engine.io/", version, way, extra);
-            if extra.is_empty() {
-                assert!(io.next_text().starts_with("4{\"type\":\"welcome\""));
-                io.send(&format!("4{subscribe}"));
-                io.expect(r#"4{"type":"ok"}"#);
-            } else {
-                io.send(&format!("4{subscribe}"));
-            }
-            io
+        let mut members = members(&server);
+        let arguments = |json: &'static str, attachments: &[&'static [u8]]| Data::Arguments {
+            json: json.into(),
+            attachments: attachments.iter().map(|bytes| Bytes::from_static(bytes)).collect(),
         };
-        let mut engine_v1: Vec<Io> =
-            WAYS.iter().flat_map(|way| VERSIONS.map(|version| engine(*way, version, ""))).collect();
-        let mut engine_raw: Vec<Io> =
-            WAYS.iter().map(|way| engine(*way, Version::V4, "&format=raw")).collect();
-        let mut sockets: Vec<Io> =
-            WAYS.iter().flat_map(|way| VERSIONS.map(|version| open(&server, version, *way))).collect();
-        for io in &mut sockets {
-            io.connect("", json!(null));
-            assert_eq!(io.ask("join", &[json!("r")]), json!([{"ok": true}]));
-        }
-        let members = v1.len() + 1 + engine_v1.len() + engine_raw.len() + sockets.len();
-        meet(&server, &mut v1, &mut raw, &mut engine_v1, &mut engine_raw, &mut sockets);
-        let room = Room::plain("r").unwrap();
-        let bytes = |bytes: &'static [u8]| bytes::Bytes::from_static(bytes);
-        let placeholder = r#"{"_placeholder":true,"num":0}"#;
-        let with_bytes =
-            Data::Arguments { json: bytes(placeholder.as_bytes()), attachments: [bytes(b"att")].into() };
-        let several = Data::Arguments { json: bytes(b"1,{\"a\":2}"), attachments: [].into() };
-        let text = Data::Arguments { json: bytes(b"\"text\""), attachments: [].into() };
-        let cases: [(Option<&str>, Data, &str, &str, &str); 6] = [
-            (None, Data::Json(bytes(b"[1]")), r#""data":[1]"#, "[1]", r#"["message",[1]]"#),
+        for (event, data, v1, raw, socket) in [
+            (None, Data::Json("[1]".into()), r#""data":[1]"#, "[1]", r#"["message",[1]]"#),
             (
                 Some("e"),
-                several,
+                arguments("1,{\"a\":2}", &[]),
                 r#""event":"e","data":[1,{"a":2}]"#,
                 r#"["e",1,{"a":2}]"#,
                 r#"["e",1,{"a":2}]"#,
             ),
-            (Some("message"), text, r#""event":"message","data":"text""#, "text", r#"["message","text"]"#),
+            (
+                Some("message"),
+                arguments("\"text\"", &[]),
+                r#""event":"message","data":"text""#,
+                "text",
+                r#"["message","text"]"#,
+            ),
             (
                 Some("e"),
-                Data::Json(bytes(b"\"s\"")),
+                Data::Json("\"s\"".into()),
                 r#""event":"e","data":"s""#,
                 r#"["e","s"]"#,
                 r#"["e","s"]"#,
             ),
-            (None, Data::Binary(bytes(b"\x00\xff")), r#""encoding":"base64","data":"AP8=""#, "", "BYTES"),
-            (Some("e"), with_bytes, "ATTACHED", "ATTACHED", "ATTACHED"),
-        ];
-        for (event, data, expect_v1, expect_raw, expect_io) in cases {
-            let publish = Publish { room: room.clone(), event: event.map(Into::into), data };
-            server.plane().publish(publish).unwrap();
-            let attached = expect_v1 == "ATTACHED";
-            let expect = if attached {
-                format!(r#"{{"type":"message","room":"r","event":"e","data":{placeholder}}}"#)
-            } else {
-                format!(r#"{{"type":"message","room":"r",{expect_v1}}}"#)
-            };
-            for ws in &mut v1 {
-                assert_eq!(ws.next_text(), expect);
-            }
-            for io in &mut engine_v1 {
-                io.expect(&format!("4{expect}"));
-            }
-            let expect_raw = if attached { format!(r#"["e",{placeholder}]"#) } else { expect_raw.to_owned() };
-            if expect_raw.is_empty() {
-                assert_eq!(raw.next_binary(), b"\x00\xff");
-            } else {
-                assert_eq!(raw.next_text(), expect_raw);
-            }
-            for io in &mut engine_raw {
-                match expect_raw.as_str() {
-                    "" => assert_eq!(io.next(), Packet::Binary(b"\x00\xff".to_vec())),
-                    text => io.expect(&format!("4{text}")),
-                }
-            }
-            for io in &mut sockets {
-                let recovers = recovers && io.version() == Version::V4;
-                let (prefix, expect, attachment): (_, Value, Option<&[u8]>) = match expect_io {
-                    "BYTES" => {
-                        ("451-", json!(["message", {"_placeholder": true, "num": 0}]), Some(b"\x00\xff"))
-                    }
-                    "ATTACHED" => ("451-", json!(["e", {"_placeholder": true, "num": 0}]), Some(b"att")),
-                    text => ("42", serde_json::from_str(text).unwrap(), None),
-                };
-                let got = io.next_text();
-                let got = serde_json::from_str(got.strip_prefix(prefix).unwrap()).unwrap();
-                assert_eq!(plain(got, recovers), expect);
-                if let Some(attachment) = attachment {
-                    assert_eq!(io.next(), Packet::Binary(attachment.to_vec()));
-                }
+            (
+                None,
+                Data::Binary(Bytes::from_static(b"\x00\xff")),
+                r#""encoding":"base64","data":"AP8=""#,
+                "[0, 255]",
+                r#"["message",{"_placeholder":true,"num":0}] Binary([0, 255])"#,
+            ),
+            (
+                Some("e"),
+                arguments(PLACEHOLDER, &[b"att"]),
+                r#""event":"e","data":{"_placeholder":true,"num":0}"#,
+                r#"["e",{"_placeholder":true,"num":0}]"#,
+                r#"["e",{"_placeholder":true,"num":0}] Binary([97, 116, 116])"#,
+            ),
+        ] {
+            let room = Room::plain("r").unwrap();
+            server.plane().publish(Publish { room, event: event.map(Into::into), data }).unwrap();
+            let v1 = format!(r#"{{"type":"message","room":"r",{v1}}}"#);
+            for member in &mut members {
+                assert_eq!(member.next(), member.choose(&v1, raw, socket));
             }
         }
-        // Each format is encoded once, however many there are.
         server.until_metric("deliveries_pending", |pending| pending == 0);
-        assert!(members > 15);
-        drop((v1, raw));
-        for io in engine_v1.into_iter().chain(engine_raw).chain(sockets) {
-            io.leave();
+        for member in members {
+            if let Member::EngineV1(io) | Member::EngineRaw(io) | Member::Socket(io, _) = member {
+                io.leave();
+            }
         }
-        server.until_metric("engineio_sessions", |clients| clients == 0);
+        server.check_empty();
     });
-}
-
-/// Publishes until everybody has had something, then a last word that everybody has.
-fn meet(
-    server: &Server,
-    v1: &mut [Ws],
-    raw: &mut Ws,
-    engine_v1: &mut [Io],
-    engine_raw: &mut [Io],
-    sockets: &mut [Io],
-) {
-    // The control plane publishes at one core: who of another one has had something will have the rest.
-    let publish = |text: &str| server.publish("r", &format!("\"{text}\""));
-    let members = server.metric("sessions");
-    for round in 0.. {
-        let before = server.metric("deliveries_due");
-        publish(&format!("round {round}"));
-        crate::harness::until("the round", || server.metric("deliveries_due") > before);
-        if server.metric("deliveries_due") - before >= members {
-            break;
-        }
-        assert!(round < 100_000, "they never meet");
-    }
-    publish("met");
-    let is_last = |text: &str| text.contains("met");
-    v1.iter_mut().for_each(|ws| while !is_last(&ws.next_text()) {});
-    while !is_last(&raw.next_text()) {}
-    for io in engine_v1.iter_mut().chain(engine_raw).chain(sockets) {
-        while !is_last(&io.next_text()) {}
-    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! SockJS over real sockets: every transport, how sessions begin and end, what they cost, and published attacks. What
 //! the public suites check in detail (headers, bodies of errors) is left to them.
 
-use crate::harness::{Http, Response, Seen, Server, on_one_and_three, until};
+use crate::harness::{HOUR, Http, Response, Seen, Server, on_one_and_three, until};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
@@ -9,8 +9,6 @@ use stentor_edge::{
 };
 use stentor_hub::{FeedState, SessionId};
 use stentor_wire::http1::Request;
-
-const HOUR: Duration = Duration::from_secs(3600);
 
 fn post(target: &str, body: &str) -> String {
     format!("POST {target} HTTP/1.1\r\nHost: a.test\r\nContent-Length: {}\r\n\r\n{body}", body.len())

@@ -1,11 +1,9 @@
 //! Server-Sent Events over real sockets.
 
-use crate::harness::{Http, Server, on_one_and_three, pass};
+use crate::harness::{HOUR, Http, Server, on_one_and_three, pass};
 use std::time::Duration;
 use stentor_edge::{FeedUpdate, Origins};
 use stentor_hub::{Document, FeedState};
-
-const HOUR: Duration = Duration::from_secs(3600);
 
 /// Bytes of what a stream begins with: four digits of milliseconds.
 const RETRY_BYTES: usize = "retry: 3000\n".len();

@@ -221,8 +221,7 @@ fn the_processor_time_of_turns_is_sampled() {
     };
     // One of 64 turns is, and each message has at least one.
     for _ in 0..200 {
-        ws.send_text(OTHER);
-        assert_eq!(ws.next_text(), OTHER);
+        ws.echoes(OTHER);
     }
     until("the last turn to end", || measured().0 >= 2);
     assert!(measured().1 > 0.0);

@@ -1,14 +1,12 @@
 //! WebSocket over real sockets: RFC 6455 and 7692, heartbeats, limits, and the two routes.
 
 use crate::harness::ws::frame;
-use crate::harness::{Http, Seen, Server, Ws, meet, now, on_one_and_three, pass};
+use crate::harness::{HOUR, Http, Seen, Server, Ws, meet, now, on_one_and_three, pass};
 use serde_json::json;
 use std::time::Duration;
 use stentor_edge::{App, Options};
 use stentor_hub::{Document, FeedState};
 use stentor_wire::ws::{Deflater, Opcode};
-
-const HOUR: Duration = Duration::from_secs(3600);
 
 fn echo(options: &mut Options) {
     options.app = App::Echo;
@@ -468,8 +466,7 @@ fn a_compressed_message_that_is_too_large_or_broken_ends_the_session() {
     assert_eq!(ws.next_text().len(), 5000);
     ws.send_frame(Opcode::Text, &[0], true, true);
     assert_eq!(ws.next_text(), "");
-    ws.send_text("plain");
-    assert_eq!(ws.next_text(), "plain");
+    ws.echoes("plain");
     drop(ws);
     server.check_serves();
     server.check_empty();
@@ -553,8 +550,7 @@ fn feeds_in_the_query() {
     server.document("k", "1");
     let mut ws = server.ws("/ws?feed=k");
     assert_eq!(ws.next_text(), "1");
-    ws.send_text("hi");
-    assert_eq!(ws.next_text(), "hi");
+    ws.echoes("hi");
 }
 
 #[test]
@@ -598,8 +594,7 @@ fn connections_of_both_kinds_share_a_port() {
         assert_eq!(http.get("/healthz").status, 200);
     }
     for mut ws in sockets {
-        ws.send_text("x");
-        assert_eq!(ws.next_text(), "x");
+        ws.echoes("x");
         ws.send_close(1000, "");
         ws.expect_close();
     }

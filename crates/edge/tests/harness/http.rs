@@ -5,6 +5,15 @@ use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use stentor_wire::http1::{BodyDecoder, BodyKind, HeadScanner, Limits, parse_response};
 
+/// The headers of a handshake of RFC 6455.
+pub(crate) const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+/// A request without a body, with these headers.
+pub(crate) fn request(method: &str, target: &str, headers: &str) -> String {
+    format!("{method} {target} HTTP/1.1\r\nHost: a.test\r\n{headers}\r\n")
+}
+
 pub(crate) struct Http {
     stream: Stream,
     buffer: Vec<u8>,
@@ -58,15 +67,20 @@ impl Http {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }
 
+    /// Sends a request. Returns its answer.
+    pub(crate) fn ask(&mut self, request: impl AsRef<[u8]>) -> Response {
+        self.send(request);
+        self.response()
+    }
+
     /// `GET target`, answered.
     pub(crate) fn get(&mut self, target: &str) -> Response {
-        self.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
-        self.response()
+        self.ask(request("GET", target, ""))
     }
 
     /// The same, unless the server has closed the connection.
     pub(crate) fn get_if_open(&mut self, target: &str) -> Option<Response> {
-        let sent = self.send_if_open(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let sent = self.send_if_open(request("GET", target, ""));
         let is_open = sent && self.stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
         is_open.then(|| self.response())
     }

@@ -1,12 +1,13 @@
 //! A client of Engine.IO, and of Socket.IO upon it: polling, over a WebSocket, or moved from the one to the other.
 
-use super::{Http, Response, Seen, Server, Ws};
+use super::{Http, Response, Seen, Server, Ws, request};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use stentor_wire::engineio::{Data, PayloadDecoder, PayloadEncoder, PayloadFormat, Version};
+use stentor_wire::ws::Opcode;
 
 /// How a client's packets travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,15 @@ pub(crate) enum Way {
 
 pub(crate) const WAYS: [Way; 3] = [Way::Polling, Way::Socket, Way::Moved];
 pub(crate) const VERSIONS: [Version; 2] = [Version::V4, Version::V3];
+/// Each version by each way.
+pub(crate) const TRANSPORTS: [(Version, Way); 6] = [
+    (Version::V4, Way::Polling),
+    (Version::V4, Way::Socket),
+    (Version::V4, Way::Moved),
+    (Version::V3, Way::Polling),
+    (Version::V3, Way::Socket),
+    (Version::V3, Way::Moved),
+];
 
 /// A packet as it travels in a WebSocket message: text begins with the digit of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +109,13 @@ impl Io {
     /// A session of Engine.IO 4 for Socket.IO, connected to nothing.
     pub(crate) fn socket(server: &Server, way: Way) -> Self {
         Self::open(server.addr, "/socket.io/", Version::V4, way, "")
+    }
+
+    /// A session of Socket.IO, connected to the main namespace.
+    pub(crate) fn connected(server: &Server, version: Version, way: Way) -> Self {
+        let mut this = Self::open(server.addr, "/socket.io/", version, way, "");
+        this.connect("", Value::Null);
+        this
     }
 
     /// A session; `extra` is added to the query of its handshake.
@@ -185,7 +202,7 @@ impl Io {
         if let Link::Polling { get, waits, .. } = &mut self.link
             && !std::mem::replace(waits, true)
         {
-            get.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            get.send(request("GET", &target, ""));
         }
     }
 
@@ -283,6 +300,12 @@ impl Io {
         assert_eq!(self.next_text(), text);
     }
 
+    /// Sends a packet, and checks that it comes back.
+    pub(crate) fn echoes(&mut self, packet: &str) {
+        self.send(packet);
+        self.expect(packet);
+    }
+
     /// The ping of a server of version 4, which isn't answered by this.
     pub(crate) fn expect_ping(&mut self) {
         assert_eq!(self.receive(), Packet::Text("2".to_owned()));
@@ -328,20 +351,9 @@ impl Io {
 
     /// Sends a message that is bytes, where the session may have ended.
     pub(crate) fn send_binary_if_open(&mut self, bytes: &[u8]) {
-        let target = self.target("polling");
-        let version = self.version;
-        match &mut self.link {
-            Link::Socket(ws) => {
-                let prefix: &[u8] = if version == Version::V3 { &[4] } else { &[] };
-                let payload = [prefix, bytes].concat();
-                ws.send_if_open(&super::ws::frame(stentor_wire::ws::Opcode::Binary, &payload, true, false));
-            }
-            Link::Polling { post: http, .. } => {
-                let body = format!("b{}", STANDARD.encode(bytes));
-                let body = if version == Version::V3 { format!("{}:{body}", body.len()) } else { body };
-                http.send(post(&target, "text/plain", body.as_bytes()));
-                http.response();
-            }
+        self.begin_send_binary(bytes);
+        if let Link::Polling { post: http, .. } = &mut self.link {
+            http.response();
         }
     }
 
@@ -355,8 +367,10 @@ impl Io {
     pub(crate) fn begin_send_binary(&mut self, bytes: &[u8]) {
         let target = self.target("polling");
         match (&mut self.link, self.version) {
-            (Link::Socket(ws), Version::V4) => ws.send_binary(bytes),
-            (Link::Socket(ws), Version::V3) => ws.send_binary(&[&[4], bytes].concat()),
+            (Link::Socket(ws), version) => {
+                let prefix: &[u8] = if version == Version::V3 { &[4] } else { &[] };
+                ws.send_frame_if_open(Opcode::Binary, &[prefix, bytes].concat());
+            }
             (Link::Polling { .. }, Version::V4) => {
                 self.begin_send(&[&format!("b{}", STANDARD.encode(bytes))])
             }

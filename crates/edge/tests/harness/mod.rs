@@ -14,9 +14,9 @@ pub(crate) mod tls;
 pub(crate) mod ws;
 
 #[allow(unused_imports)] // As above.
-pub(crate) use http::{Http, Response};
+pub(crate) use http::{Http, Response, UPGRADE, request};
 #[allow(unused_imports)]
-pub(crate) use io::{Io, Packet, VERSIONS, WAYS, Way};
+pub(crate) use io::{Io, Packet, TRANSPORTS, VERSIONS, WAYS, Way};
 #[allow(unused_imports)]
 pub(crate) use simulated::{advance, pass};
 pub(crate) use stream::Stream;
@@ -32,13 +32,16 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use stentor_delta::{self as delta, Delta, Differ, Seed};
 use stentor_edge::{
-    AppFactory, CommandError, ControlPlane, CoreFailed, DataPlane, Done, Drain, DriverChoice, FeedUpdate,
-    Node, Options, Publish, Wanted,
+    App, AppFactory, CommandError, ControlPlane, CoreFailed, DataPlane, Done, Drain, DriverChoice,
+    FeedUpdate, Node, Options, Publish, Wanted,
 };
 use stentor_hub::{Data, Document, FeedState, Key, Patch, Room};
 
 /// How long anything may take. Far more than it does, so that a slow machine fails no test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Longer than a test takes.
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
 /// Reads what is there. A signal for the thread (the end of a ring, too) is no answer.
 pub(crate) fn read(mut stream: impl Read, bytes: &mut [u8]) -> std::io::Result<usize> {
@@ -86,6 +89,20 @@ impl Server {
     /// A node on the virtual clock of this thread, with as many cores, its other options set by `set`.
     pub(crate) fn start(cores: usize, set: impl FnOnce(&mut Options)) -> Self {
         Self::simulated(cores, None, set)
+    }
+
+    /// A node of an application of its own, whose heartbeats disturb nobody.
+    pub(crate) fn quiet(cores: usize, app: App, set: impl FnOnce(&mut Options)) -> Self {
+        Self::start(cores, |options| {
+            options.app = app;
+            options.heartbeat.interval = HOUR;
+            set(options);
+        })
+    }
+
+    /// A quiet node that sends each message back.
+    pub(crate) fn echo(cores: usize) -> Self {
+        Self::quiet(cores, App::Echo, |_| {})
     }
 
     /// As `start`, with an application of the test's.
@@ -157,9 +174,23 @@ impl Server {
 
     /// The answer to a request over a connection of its own.
     pub(crate) fn ask(&self, request: impl AsRef<[u8]>) -> Response {
-        let mut http = self.http();
-        http.send(request);
-        http.response()
+        self.http().ask(request)
+    }
+
+    /// The answer to a request with these headers, over a connection of its own.
+    pub(crate) fn request(&self, method: &str, target: &str, headers: &str) -> Response {
+        self.ask(request(method, target, headers))
+    }
+
+    pub(crate) fn get(&self, target: &str) -> Response {
+        self.request("GET", target, "")
+    }
+
+    /// Runs what sends a request, and waits until the server has received it.
+    pub(crate) fn until_requested(&self, send: impl FnOnce()) {
+        let before = self.metric("http_requests");
+        send();
+        self.until_metric("http_requests", |requests| requests > before);
     }
 
     /// A client of `stentor.v1` that has been welcomed.
@@ -255,20 +286,22 @@ impl Server {
             Some((name, label)) => (name, Some(label)),
             None => (name, None),
         };
-        let all = self.plane.metrics();
-        let metric = all.iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("no {name}"));
         let is_asked_for = |labels: &[(&str, String)]| {
             label.is_none_or(|label| labels.iter().any(|(_, value)| value == label))
         };
-        metric.samples.iter().filter(|(labels, _)| is_asked_for(labels)).map(|(_, value)| value).sum()
+        let samples = self.samples(name).into_iter().filter(|(labels, _)| is_asked_for(labels));
+        samples.map(|(_, value)| value).sum()
+    }
+
+    /// The samples of a figure, with their labels.
+    fn samples(&self, name: &str) -> Vec<(Vec<(&'static str, String)>, u64)> {
+        let all = self.plane.metrics();
+        all.into_iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("no {name}")).samples
     }
 
     /// Sessions ended by the server for this reason.
     pub(crate) fn disconnects(&self, reason: &str) -> u64 {
-        let all = self.plane.metrics();
-        let metric = all.iter().find(|metric| metric.name == "disconnects").unwrap();
-        let sample = metric.samples.iter().find(|(labels, _)| labels[0].1 == reason).unwrap();
-        sample.1
+        self.metric(&format!("disconnects{{{reason}}}"))
     }
 
     /// Waits until a figure is what `holds` says.
@@ -309,9 +342,15 @@ impl Server {
 
     /// Checks that everything that clients cost is given back.
     pub(crate) fn check_empty(&self) {
-        for name in
-            ["connections", "sessions", "memory_bytes{frames}", "deliveries_pending", "send_buffer_bytes"]
-        {
+        for name in [
+            "connections",
+            "sessions",
+            "engineio_sessions",
+            "sockjs_sessions",
+            "memory_bytes{frames}",
+            "deliveries_pending",
+            "send_buffer_bytes",
+        ] {
             self.until_metric(name, |value| value == 0);
         }
         self.check_balance();
@@ -319,9 +358,7 @@ impl Server {
 
     /// Checks that others are still served.
     pub(crate) fn check_serves(&self) {
-        let mut http = self.http();
-        http.send("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert_eq!(http.response().status, 200);
+        assert_eq!(self.get("/healthz").status, 200);
     }
 
     /// Begins to drain.
@@ -421,9 +458,7 @@ pub(crate) fn on_one_and_three(test: impl Fn(usize)) {
 impl Server {
     /// The samples of a figure that is kept by core.
     pub(crate) fn by_core(&self, name: &str) -> Vec<u64> {
-        let all = self.plane.metrics();
-        let metric = all.iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("no {name}"));
-        metric.samples.iter().map(|(_, value)| *value).collect()
+        self.samples(name).into_iter().map(|(_, value)| value).collect()
     }
 
     /// At least four WebSocket clients of `target`, and at least two on each core.

@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use stentor_wire::http1::{HeadScanner, Limits, parse_response};
-use stentor_wire::ws::{self, Connection, Deflater, Event, Message, Opcode, Role, Shared, handshake};
+use stentor_wire::ws::handshake::ClientHandshake;
+use stentor_wire::ws::{self, Connection, Deflater, Event, Message, Opcode, Role, Shared};
 
 const MASK: [u8; 4] = [0x12, 0x34, 0x56, 0x78];
 
@@ -52,29 +53,45 @@ impl Ws {
         deflate: bool,
         glued: &[u8],
     ) -> Result<Self, u16> {
-        let mut stream = Stream::connect(addr).unwrap();
-        let handshake = handshake::ClientHandshake::new([7; 16], deflate);
-        let mut request = Vec::new();
-        handshake.write_request(&mut request, &addr.to_string(), target, headers);
-        request.extend_from_slice(glued);
-        stream.write_all(&request).unwrap();
+        let stream = Stream::connect(addr).unwrap();
+        let begun = Self::begin(stream, &addr.to_string(), target, headers, deflate, glued);
+        let (stream, handshake) = begun.unwrap();
         Self::answered(stream, Some(&handshake))
+    }
+
+    /// Opens a WebSocket over a stream of the caller's.
+    pub(crate) fn over(stream: impl Into<Stream>, target: &str) -> Self {
+        let begun = Self::begin(stream.into(), "localhost", target, &[], false, &[]);
+        let (stream, handshake) = begun.unwrap();
+        Self::answered(stream, Some(&handshake)).unwrap()
     }
 
     /// Sends a handshake, to be `answered`.
     pub(crate) fn begin_open(addr: SocketAddr, target: &str) -> Stream {
-        let mut stream = Stream::connect(addr).unwrap();
+        let stream = Stream::connect(addr).unwrap();
+        Self::begin(stream, &addr.to_string(), target, &[], false, &[]).unwrap().0
+    }
+
+    fn begin(
+        mut stream: Stream,
+        host: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        deflate: bool,
+        glued: &[u8],
+    ) -> std::io::Result<(Stream, ClientHandshake)> {
+        let handshake = ClientHandshake::new([7; 16], deflate);
         let mut request = Vec::new();
-        let handshake = handshake::ClientHandshake::new([7; 16], false);
-        handshake.write_request(&mut request, &addr.to_string(), target, &[]);
-        stream.write_all(&request).unwrap();
-        stream
+        handshake.write_request(&mut request, host, target, headers);
+        request.extend_from_slice(glued);
+        stream.write_all(&request)?;
+        Ok((stream, handshake))
     }
 
     /// Reads the answer to a handshake that was sent over `stream`. Without `handshake` it isn't checked.
     pub(crate) fn answered(
         stream: impl Into<Stream>,
-        handshake: Option<&handshake::ClientHandshake>,
+        handshake: Option<&ClientHandshake>,
     ) -> Result<Self, u16> {
         let mut stream = stream.into();
         let limits = Limits::default();
@@ -157,11 +174,8 @@ impl Ws {
 
     /// Opens a WebSocket, unless the server closes the connection at once.
     pub(crate) fn open_if_accepted(addr: SocketAddr, target: &str, deflate: bool) -> std::io::Result<Self> {
-        let mut stream = Stream::connect(addr)?;
-        let handshake = handshake::ClientHandshake::new([7; 16], deflate);
-        let mut request = Vec::new();
-        handshake.write_request(&mut request, &addr.to_string(), target, &[]);
-        stream.write_all(&request)?;
+        let (mut stream, handshake) =
+            Self::begin(Stream::connect(addr)?, &addr.to_string(), target, &[], deflate, &[])?;
         let mut byte = [0];
         if stream.peek(&mut byte)? == 0 {
             return Err(ErrorKind::UnexpectedEof.into());
@@ -218,6 +232,12 @@ impl Ws {
 
     pub(crate) fn next_json(&mut self) -> Value {
         serde_json::from_str(&self.next_text()).unwrap()
+    }
+
+    /// Sends a text, and checks that it comes back.
+    pub(crate) fn echoes(&mut self, text: &str) {
+        self.send_text(text);
+        assert_eq!(self.next_text(), text);
     }
 
     /// Checks that the next text is this JSON.
