@@ -1,4 +1,4 @@
-//! What strings mean to JavaScript.
+//! The meaning that strings have for JavaScript.
 //!
 //! A string's meaning is a sequence of UTF-16 units that may hold surrogates without a partner; it is kept as
 //! WTF-8, in which those take three bytes each. The functions that read a *raw* string take what stands between

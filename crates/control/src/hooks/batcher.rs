@@ -12,14 +12,15 @@
 //! The first question leaves at once if no request is in flight. Others are gathered until a batch is full or the oldest has
 //! waited for [`Limits::gather`].
 //!
-//! Questions that are asked again are one failure for the breaker if all of them fail, and none otherwise: a client whose events the
-//! backend can't handle doesn't open it.
+//! Questions that are asked again are one failure for the breaker if all of them fail, and none otherwise. A client whose question has
+//! failed is a suspect until one of its questions is answered: its questions leave in requests of their own, and another's
+//! question shows whether the backend answers again. So what one client asks refuses nobody else.
 //!
 //! Invariants: every question that was accepted is answered once; at most [`Limits::requests_max`] batches are in flight, one while
 //! the breaker is half open; a batch is within `batch_max` questions and, unless it has only one, `batch_bytes_max`; questions
 //! leave in the order in which they came, unless they are asked again; after `poll_batch(now)` returned `None`, `poll_timeout()` is later than `now`.
 
-use super::breaker::Breaker;
+use super::breaker::{Breaker, Outcome};
 use super::failure::Cause;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -43,6 +44,15 @@ pub(super) struct Limits {
     pub(super) waiting_bytes_max: usize,
 }
 
+/// Suspects that are remembered; the oldest is forgotten first.
+const SUSPECTS_MAX: usize = 64;
+
+/// Who asks a question.
+pub(super) trait Source {
+    /// A number for the client: its session, or its address while it has none.
+    fn source(&self) -> u64;
+}
+
 /// A question that waits. `A` is whoever asked.
 struct Waiting<A> {
     id: u64,
@@ -64,6 +74,8 @@ struct InFlight<A> {
 struct Again {
     unanswered: usize,
     has_answer: bool,
+    /// Clients of those that have failed.
+    sources: Vec<u64>,
 }
 
 /// One request.
@@ -92,11 +104,13 @@ pub(super) struct Batcher<A> {
     in_flight: HashMap<u64, InFlight<A>>,
     failed: Vec<(A, Cause)>,
     breaker: Breaker,
+    /// Clients whose last question has failed, oldest first.
+    suspects: VecDeque<u64>,
     last_id: u64,
     last_request: u64,
 }
 
-impl<A> Batcher<A> {
+impl<A: Source> Batcher<A> {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -107,6 +121,7 @@ impl<A> Batcher<A> {
             in_flight: HashMap::new(),
             failed: Vec::new(),
             breaker: Breaker::default(),
+            suspects: VecDeque::new(),
             last_id: 0,
             last_request: 0,
         }
@@ -123,7 +138,9 @@ impl<A> Batcher<A> {
         asker: A,
         write: impl FnOnce(u64) -> Vec<u8>,
     ) -> Result<bool, (A, Cause)> {
-        if self.breaker.is_open(now) {
+        let is_refused = self.breaker.is_open(now)
+            || self.breaker.prefers_others(now) && self.suspects.contains(&asker.source());
+        if is_refused {
             return Err((asker, Cause::BreakerOpen));
         }
         let id = self.last_id + 1;
@@ -155,7 +172,7 @@ impl<A> Batcher<A> {
         let Some(request) = self.in_flight.remove(&number) else { return false };
         let first = request.again.unwrap_or(number);
         let unanswered = request.askers.len();
-        self.again.entry(first).or_insert(Again { unanswered, has_answer: false });
+        self.again.entry(first).or_insert(Again { unanswered, has_answer: false, sources: Vec::new() });
         let again = |((id, asker, asked_at), text)| Waiting { id, asker, text, asked_at, again: Some(first) };
         let mut half: Vec<_> = request.askers.into_iter().zip(questions).map(again).collect();
         self.waiting_bytes += half.iter().map(|waiting| waiting.text.len()).sum::<usize>();
@@ -165,15 +182,33 @@ impl<A> Batcher<A> {
     }
 
     /// Questions that were asked again have ended. Returns how their first request has ended, if that is known.
-    fn end_again(&mut self, number: u64, questions: usize, has_answer: bool) -> Option<bool> {
+    fn end_again(&mut self, number: u64, questions: usize, outcome: Outcome) -> Option<Outcome> {
         let again = self.again.get_mut(&number)?;
         again.unanswered -= questions;
-        again.has_answer |= has_answer;
-        let (is_last, has_any) = (again.unanswered == 0, again.has_answer);
-        if is_last {
-            self.again.remove(&number);
+        again.has_answer |= outcome == Outcome::Answered;
+        if let Outcome::Failed(sources) = &outcome {
+            again.sources.extend(sources);
         }
-        if has_answer { Some(true) } else { (is_last && !has_any).then_some(false) }
+        if again.unanswered > 0 {
+            return (outcome == Outcome::Answered).then_some(outcome);
+        }
+        let again = self.again.remove(&number)?;
+        match outcome {
+            Outcome::Failed(_) if again.has_answer => None,
+            Outcome::Failed(_) => Some(Outcome::Failed(again.sources)),
+            outcome => Some(outcome),
+        }
+    }
+
+    /// A question of a client was answered, or has failed because of what it asks, as far as that is known.
+    fn judge(&mut self, source: u64, has_failed: bool) {
+        self.suspects.retain(|suspect| *suspect != source);
+        if has_failed {
+            if self.suspects.len() >= SUSPECTS_MAX {
+                self.suspects.pop_front();
+            }
+            self.suspects.push_back(source);
+        }
     }
 
     /// The next request to be sent.
@@ -193,9 +228,15 @@ impl<A> Batcher<A> {
         if !is_due || !self.has_slot(now) {
             return None;
         }
+        let suspect = Some(first.asker.source()).filter(|source| self.suspects.contains(source));
+        let is_apart = |next: &Waiting<A>| {
+            let source = next.asker.source();
+            suspect.map_or_else(|| self.suspects.contains(&source), |suspect| suspect != source)
+        };
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while let Some(next) = self.waiting.front()
             && batch.len() < self.limits.batch_max
+            && !is_apart(next)
             && (batch.is_empty() || bytes + next.text.len() <= self.limits.batch_bytes_max)
             && let Some(next) = self.waiting.pop_front()
         {
@@ -238,7 +279,8 @@ impl<A> Batcher<A> {
         // If there is no slot, a response makes one.
         let first = self.waiting.front();
         let due = first.filter(|_| self.has_slot(now)).map(|first| first.asked_at + self.limits.gather);
-        self.halves.iter().flatten().chain(first).map(deadline).chain(due).min()
+        let pause_ends = self.breaker.pause_ends(now);
+        self.halves.iter().flatten().chain(first).map(deadline).chain(due).chain(pause_ends).min()
     }
 
     /// Fails questions that nothing can answer in time any more.
@@ -258,17 +300,18 @@ impl<A> Batcher<A> {
         self.halves.retain(|half| !half.is_empty());
         for question in late {
             self.waiting_bytes -= question.text.len();
-            let ended = question.again.and_then(|number| self.end_again(number, 1, false));
+            let failed = Outcome::Failed(vec![question.asker.source()]);
+            let ended = question.again.and_then(|number| self.end_again(number, 1, failed));
             self.failed.push((question.asker, Cause::Timeout));
-            if let Some(has_answer) = ended {
-                self.end_request(now, 0, has_answer);
+            if let Some(outcome) = ended {
+                self.end_request(now, 0, outcome);
             }
         }
     }
 
     /// Tells the breaker how a request has ended.
-    fn end_request(&mut self, now: Instant, number: u64, has_answer: bool) {
-        if self.breaker.end(now, number, has_answer) {
+    fn end_request(&mut self, now: Instant, number: u64, outcome: Outcome) {
+        if self.breaker.end(now, number, outcome) {
             // What waits would wait in vain.
             self.waiting_bytes = 0;
             self.again.clear();
@@ -297,19 +340,28 @@ impl<A> Batcher<A> {
             }
             Err(cause) => cause,
         };
-        let (mut has_answer, questions) = (false, request.askers.len());
+        let (mut has_answer, mut sources) = (false, Vec::new());
         let answered = request.askers.into_iter().map(|(id, asker, _)| {
-            let answer = answers.remove(&id).ok_or(missing);
+            let (answer, source) = (answers.remove(&id).ok_or(missing), asker.source());
             has_answer |= answer.is_ok();
+            sources.extend(answer.is_err().then_some(source));
+            if !missing.concerns_all_requests() {
+                self.judge(source, answer.is_err());
+            }
             (asker, answer)
         });
-        let answered = answered.collect();
-        let ended = match request.again {
-            None => Some(has_answer),
-            Some(first) => self.end_again(first, questions, has_answer),
+        let answered: Vec<_> = answered.collect();
+        let outcome = match missing {
+            _ if has_answer => Outcome::Answered,
+            cause if cause.concerns_all_requests() => Outcome::Unavailable,
+            _ => Outcome::Failed(sources),
         };
-        if let Some(has_answer) = ended {
-            self.end_request(now, number, has_answer);
+        let ended = match request.again {
+            None => Some(outcome),
+            Some(first) => self.end_again(first, answered.len(), outcome),
+        };
+        if let Some(outcome) = ended {
+            self.end_request(now, number, outcome);
         }
         answered
     }
@@ -320,8 +372,14 @@ impl<A> Batcher<A> {
     }
 
     /// Whether requests have failed so that the breaker isn't closed.
+    #[cfg(test)]
     pub(super) fn is_broken(&self) -> bool {
         !self.breaker.is_closed()
+    }
+
+    /// Whether questions are refused because requests have failed.
+    pub(super) fn is_paused(&self, now: Instant) -> bool {
+        self.breaker.is_open(now)
     }
 
     /// Questions that wait for a request.

@@ -47,6 +47,11 @@ impl Cause {
         matches!(self, Self::Status | Self::TooLarge | Self::Invalid)
     }
 
+    /// Whether the backend takes no request, whatever is asked. Other failures may be because of a question.
+    pub(super) fn concerns_all_requests(self) -> bool {
+        matches!(self, Self::Connect | Self::Unavailable | Self::Redirect)
+    }
+
     /// The label in metrics.
     pub(super) fn name(self) -> &'static str {
         match self {

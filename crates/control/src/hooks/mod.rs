@@ -38,7 +38,7 @@ pub use options::{HookKind, HookOptions, HookSecret, WhenUnavailable};
 pub use ports::{HookAuthenticator, HookAuthorizer};
 
 use crate::error::Error;
-use batcher::{Batcher, Limits};
+use batcher::{Batcher, Limits, Source};
 use cache::Cache;
 use failure::Cause;
 use http::Sender;
@@ -48,6 +48,7 @@ use options::Filter;
 use ports::Verifying;
 use std::collections::VecDeque;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use stentor_edge::{Charge, Class, DataPlane, Denial, Identity, Ledger, Ticket};
@@ -58,14 +59,22 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Approximate size of a question besides its text.
 const QUESTION_BYTES: usize = 256;
 
-/// Who waits for an answer.
+/// Who waits for an answer, with the number of its client ([`Source`]).
 enum Asker {
     /// An event of a client in this namespace.
-    Event(Ticket, Box<str>),
+    Event(u64, Ticket, Box<str>),
     /// A permission, and the key under which the answer is kept.
-    Access(Ticket, Box<str>),
+    Access(u64, Ticket, Box<str>),
     /// A client that wants to connect to this namespace, as its token identifies it.
-    Connect(Ticket, Box<str>, Arc<Identity>),
+    Connect(u64, Ticket, Box<str>, Arc<Identity>),
+}
+
+impl Source for Asker {
+    fn source(&self) -> u64 {
+        match self {
+            Self::Event(client, ..) | Self::Access(client, ..) | Self::Connect(client, ..) => *client,
+        }
+    }
 }
 
 /// One hook.
@@ -117,6 +126,14 @@ impl fmt::Debug for Hooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.hooks.iter().map(|hook| &hook.name)).finish()
     }
+}
+
+/// The number of a client, by its session or its address.
+fn source_of(client: impl Hash) -> u64 {
+    // Two clients with one number are isolated together, and nothing else.
+    let mut hasher = DefaultHasher::new();
+    client.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

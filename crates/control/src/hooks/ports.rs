@@ -2,7 +2,7 @@
 
 use super::options::HookKind;
 use super::question::{self, Connection};
-use super::{Asker, Hook, Hooks, locked, unavailable};
+use super::{Asker, Hook, Hooks, locked, source_of, unavailable};
 use crate::access::allows;
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ impl EventSink for Hooks {
 
     fn handle(&self, event: &ClientEvent<'_>) -> Result<(), Denial> {
         let hook = self.handler(event.namespace, event.name, false).ok_or_else(unavailable)?;
-        let asker = Asker::Event(event.ticket, event.namespace.into());
+        let asker = Asker::Event(source_of(event.session), event.ticket, event.namespace.into());
         hook.ask(HookKind::Event, asker, |id| question::event(id, event)).map_err(|_| unavailable())
     }
 }
@@ -69,7 +69,11 @@ impl Hooks {
         };
         let connection = Connection { session: session.as_deref(), namespace, ..Connection::default() };
         let write = |id| question::access(id, kind, connection, question.identity, topic);
-        match hook.ask(kind, Asker::Access(question.ticket, key), write) {
+        // Before a client is connected, it has no session: then its identity is all that is known.
+        let subject =
+            question.identity.and_then(|identity| identity.principal.as_ref()).map(|user| &user.subject);
+        let client = question.session.map_or_else(|| source_of(subject), source_of);
+        match hook.ask(kind, Asker::Access(client, question.ticket, key), write) {
             Ok(()) => Decision::Pending,
             Err(_) => decision(hook.decide_without_answer()),
         }
@@ -286,7 +290,8 @@ impl HookAuthenticator {
         // A token that was verified stays here: the backend needs to know what it says only.
         let token = credentials.token.filter(|_| !is_verified);
         let write = |id| question::connect(id, &credentials.client, token, Some(&identity));
-        let asker = Asker::Connect(ticket, namespace.into(), identity.clone());
+        let client = source_of(credentials.client.address);
+        let asker = Asker::Connect(client, ticket, namespace.into(), identity.clone());
         match hook.ask(HookKind::Connect, asker, write) {
             Ok(()) => Authentication::Pending,
             Err(_) => match hook.decide_without_answer() {

@@ -85,7 +85,7 @@ impl Runner {
                 hook.waiting.set(batcher.waiting_bytes() + batcher.waiting() * QUESTION_BYTES);
                 hook.metrics.waiting.set(batcher.waiting() as i64);
                 hook.metrics.in_flight.set(batcher.in_flight() as i64);
-                hook.metrics.breaker_open.set(i64::from(batcher.is_broken()));
+                hook.metrics.breaker_open.set(i64::from(batcher.is_paused(now)));
                 (batcher.take_failed(), timeout)
             };
             for batch in batches {
@@ -183,13 +183,13 @@ impl Runner {
         for (asker, answer) in answers {
             let answer = answer.map_err(|cause| _ = self.hook.unanswered(cause));
             wrong = match asker {
-                Asker::Event(ticket, namespace) => {
+                Asker::Event(_, ticket, namespace) => {
                     let (reply, found) =
                         self.parse(answer, |text| answer::reply(text, &namespace), || Err(unavailable()));
                     self.when_space(|| plane.reply(ticket, reply.clone())).await;
                     wrong.or(found)
                 }
-                Asker::Access(ticket, key) => {
+                Asker::Access(_, ticket, key) => {
                     let mut keep = None;
                     let parse = |text: &str| {
                         let permission = answer::permission(text)?;
@@ -205,7 +205,7 @@ impl Runner {
                     self.when_space(|| plane.decide(ticket, decided.clone())).await;
                     wrong.or(found)
                 }
-                Asker::Connect(ticket, namespace, identity) => {
+                Asker::Connect(_, ticket, namespace, identity) => {
                     let parse = |text: &str| {
                         let admission = answer::admission(text, &namespace)?;
                         Ok(admission.map(|admission| Arc::new(self.admitted(&identity, admission))))

@@ -1,8 +1,8 @@
 //! The machine against a model on a virtual clock, and the wire format.
 
 use super::answer::{self, Admission, Permission};
-use super::batcher::{Batch, Batcher, Limits};
-use super::breaker::{FAILURES_MAX, PAUSE_MAX, PAUSE_MIN};
+use super::batcher::{Batch, Batcher, Limits, Source};
+use super::breaker::{FAILURES_MAX, PAUSE_MAX, PAUSE_MIN, SOURCES_MIN};
 use super::cache::Cache;
 use super::failure::Cause;
 use super::options::HookKind;
@@ -27,6 +27,18 @@ const LIMITS: Limits = Limits {
     waiting_max: 12,
     waiting_bytes_max: 400,
 };
+
+impl Source for u64 {
+    fn source(&self) -> u64 {
+        *self
+    }
+}
+
+impl Source for &str {
+    fn source(&self) -> u64 {
+        super::source_of(self)
+    }
+}
 
 /// What the machine should do, written as plainly as possible.
 #[derive(Default)]
@@ -251,16 +263,20 @@ fn the_first_question_leaves_at_once_and_others_are_gathered() {
 fn the_breaker_opens_probes_and_closes() {
     let mut now = Instant::now();
     let mut batcher = Batcher::new(LIMITS);
-    let fail = |batcher: &mut Batcher<u32>, now: Instant| {
+    let fail = |batcher: &mut Batcher<u64>, now: Instant| {
         batcher.ask(now, 0, |_| vec![0]).unwrap();
         let number = batcher.poll_batch(now).unwrap().number;
-        batcher.handle_response::<()>(now, number, Err(Cause::Timeout))
+        batcher.handle_response::<()>(now, number, Err(Cause::Unavailable))
     };
     for _ in 0..FAILURES_MAX {
         assert!(!batcher.is_broken());
         fail(&mut batcher, now);
     }
     assert_eq!(batcher.ask(now, 1, |_| vec![0]), Err((1, Cause::BreakerOpen)));
+    // Its end is a timeout, so that the metric is true though nobody asks.
+    assert!(batcher.is_paused(now));
+    assert_eq!(batcher.poll_timeout(now), Some(now + PAUSE_MIN));
+    assert!(!batcher.is_paused(now + PAUSE_MIN));
     let mut pause = PAUSE_MIN;
     for _ in 0..8 {
         now += pause - Duration::from_millis(1);
@@ -367,14 +383,98 @@ fn a_bad_question_is_found_by_halving() {
     assert_eq!((batcher.waiting(), batcher.waiting_bytes(), batcher.in_flight()), (0, 0, 0));
 }
 
+/// Sends what waits, which has to be the questions of these clients, and lets the request fail or be answered.
+fn exchange(batcher: &mut Batcher<u64>, now: Instant, clients: &[u64], response: Result<(), Cause>) {
+    for client in clients {
+        batcher.ask(now, *client, |id| id.to_string().into_bytes()).unwrap();
+    }
+    let Batch { number, questions, .. } = batcher.poll_batch(now).unwrap();
+    let id = |text: &Vec<u8>| std::str::from_utf8(text).unwrap().parse().unwrap();
+    let answers = questions.iter().map(|text| (id(text), ())).collect();
+    let answered = batcher.handle_response(now, number, response.map(|()| answers));
+    assert_eq!(answered.iter().map(|(asker, _)| *asker).collect::<Vec<_>>(), clients);
+}
+
+/// What one client asks refuses nobody else; a backend that is down opens the breaker within five requests.
+#[test]
+fn failures_of_fewer_than_three_clients_do_not_open_the_breaker() {
+    let now = Instant::now();
+    for cause in
+        [Cause::Status, Cause::Invalid, Cause::MissingAnswer, Cause::Timeout, Cause::Broken, Cause::TooLarge]
+    {
+        let mut batcher = Batcher::new(LIMITS);
+        for n in 0..100 {
+            exchange(&mut batcher, now, &[n % (SOURCES_MIN as u64 - 1)], Err(cause));
+            assert!(!batcher.is_broken(), "{cause:?}");
+        }
+        let mut batcher = Batcher::new(LIMITS);
+        for client in 0..u64::from(FAILURES_MAX) {
+            assert!(!batcher.is_broken(), "{cause:?}");
+            exchange(&mut batcher, now, &[client], Err(cause));
+        }
+        assert!(batcher.is_broken(), "{cause:?}");
+    }
+    for cause in [Cause::Connect, Cause::Unavailable, Cause::Redirect] {
+        let mut batcher = Batcher::new(LIMITS);
+        for _ in 0..FAILURES_MAX {
+            assert!(!batcher.is_broken(), "{cause:?}");
+            exchange(&mut batcher, now, &[1], Err(cause));
+        }
+        assert!(batcher.is_broken(), "{cause:?}");
+    }
+}
+
+/// A question that hangs takes its whole request with it, so that its client can't be told from the others: each of them is
+/// asked about apart, until it has an answer.
+#[test]
+fn clients_of_a_failed_request_are_asked_about_apart() {
+    let now = Instant::now();
+    let mut batcher = Batcher::new(LIMITS);
+    exchange(&mut batcher, now, &[1, 2, 3], Err(Cause::Timeout));
+    for client in [1, 2, 2, 3, 4] {
+        batcher.ask(now, client, |_| vec![0]).unwrap();
+    }
+    let sizes: Vec<usize> = std::iter::from_fn(|| batcher.poll_batch(now + LIMITS.gather))
+        .map(|batch| batch.questions.len())
+        .collect();
+    assert_eq!(sizes, [1, 2, 1], "all that may be in flight");
+    // Of clients that have got an answer, and of others, they are gathered again.
+    let mut batcher = Batcher::new(LIMITS);
+    exchange(&mut batcher, now, &[1, 2], Err(Cause::Timeout));
+    exchange(&mut batcher, now, &[1], Ok(()));
+    exchange(&mut batcher, now, &[1, 4], Ok(()));
+}
+
+#[test]
+fn the_probe_is_another_clients_question() {
+    let mut now = Instant::now();
+    let mut batcher = Batcher::new(LIMITS);
+    for client in 0..u64::from(FAILURES_MAX) {
+        exchange(&mut batcher, now, &[client], Err(Cause::Status));
+    }
+    now += PAUSE_MIN;
+    assert_eq!(batcher.ask(now, 1, |_| vec![0]), Err((1, Cause::BreakerOpen)));
+    exchange(&mut batcher, now, &[99], Ok(()));
+    assert!(!batcher.is_broken());
+    exchange(&mut batcher, now, &[1], Err(Cause::Status));
+    // If there is nobody else, one of them has to do.
+    let mut batcher = Batcher::new(LIMITS);
+    for client in 0..u64::from(FAILURES_MAX) {
+        exchange(&mut batcher, now, &[client], Err(Cause::Status));
+    }
+    now += PAUSE_MIN * 2;
+    exchange(&mut batcher, now, &[1], Ok(()));
+    assert!(!batcher.is_broken());
+}
+
 /// Requests that have failed because of one question don't open the breaker; those of which nothing is answered do.
 #[test]
 fn one_bad_question_does_not_open_the_breaker() {
     fn check(is_any_answered: bool, opens: bool) {
         let now = Instant::now();
         let mut batcher = Batcher::new(LIMITS);
-        for _ in 0..2 * FAILURES_MAX {
-            for asker in [1, 2] {
+        for round in 0..2 * u64::from(FAILURES_MAX) {
+            for asker in [2 * round, 2 * round + 1] {
                 if batcher.ask(now, asker, |id| id.to_string().into_bytes()).is_err() {
                     assert!(opens);
                     return;
