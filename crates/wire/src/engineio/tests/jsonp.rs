@@ -22,6 +22,10 @@ fn forms_are_decoded() {
         check(bad, Err(Error::BadForm));
     }
     assert_eq!(decode_jsonp_form(b"d=\xff"), Err(Error::BadUtf8));
+    // Fields, escapes and backslashes: quadratic work would take minutes.
+    for piece in ["d&", "a=b&", "%5C", "%5Cn", "\\\\n", "%", "+"] {
+        let _ = decode_jsonp_form(format!("d={}", piece.repeat(100_000)).as_bytes());
+    }
 }
 
 #[test]

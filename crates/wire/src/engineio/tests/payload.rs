@@ -106,15 +106,18 @@ fn counted_payloads_are_decoded() {
         "1 :1",
         "1;1",
         "0000000000001:1",
+        "18446744073709551615:4",
+        "99999999999999999999999:4",
     ] {
         check(Counted, bad, &[], Some(BadLength));
     }
     check(Counted, "1:1x", &[control(PacketKind::Close)], Some(BadLength));
     check(Counted, "1:1:", &[control(PacketKind::Close)], Some(BadLength));
     check(Counted, "4:4hey4", &[message("hey")], Some(BadLength));
-    for bad in ["2:4", "1:", "3:4é", "4:4😀", "999999999999:4", "2:4😀", "2:😀", "1:😀"] {
-        check(Counted, bad, &[], if bad == "2:😀" { Some(UnknownPacketKind) } else { Some(Truncated) });
+    for bad in ["2:4", "1:", "3:4é", "4:4😀", "4294967296:4", "999999999999:4", "2:4😀", "1:😀"] {
+        check(Counted, bad, &[], Some(Truncated));
     }
+    check(Counted, "2:😀", &[], Some(UnknownPacketKind));
     check(Counted, "1:44:7abc", &[message("")], Some(UnknownPacketKind));
     check(Counted, "1:b", &[], Some(EmptyPacket));
     check(Counted, "4:b2AA", &[], Some(BinaryNotMessage));
@@ -160,7 +163,13 @@ fn binary_payloads_are_decoded() {
         check(Octets, bad, &[], Some(BadLength));
     }
     check(Octets, [0, 1, 255, 52, 1], &[message("")], Some(BadLength));
-    for bad in [&[0u8, 1, 255][..], &[1, 2, 255, 4], &[0, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 255, 52]] {
+    let nines = [9; 12];
+    for bad in [
+        &[0u8, 1, 255][..],
+        &[1, 2, 255, 4],
+        &[&[0], &nines[..], &[255, 52]].concat(),
+        &[&[1], &nines[..], &[255, 4]].concat(),
+    ] {
         check(Octets, bad, &[], Some(Truncated));
     }
     check(Octets, [0, 0, 255], &[], Some(EmptyPacket));
@@ -183,6 +192,15 @@ fn packets_are_counted() {
         assert!(packets.len() <= 2);
         assert_eq!(decode(format, &body, 0), (vec![], Some(TooManyPackets)));
     }
+    // Very many packets of next to nothing.
+    for (format, packet) in
+        [(Separated, &b"6\x1e"[..]), (Counted, b"1:6"), (Counted, b"0:"), (Octets, b"\0\x01\xff6")]
+    {
+        let (packets, error) = decode(format, &packet.repeat(1_000_000), 1000);
+        assert_eq!(error, Some(TooManyPackets), "{format:?}");
+        assert!(packets.len() <= 1000 && packets.iter().all(|packet| *packet == control(PacketKind::Noop)));
+    }
+    assert_eq!(TooManyPackets.status(), 413);
 }
 
 #[test]

@@ -259,6 +259,9 @@ fn limits_are_enforced() {
     let head = |headers| format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A:1\r\n".repeat(headers));
     check(&head(127), &limits, None);
     check(&head(128), &limits, Some(Error::TooManyHeaders));
+    // CVE-2024-37890: many more headers than there may be.
+    let error = parse_request(head(2000).as_bytes(), &Limits::default()).err();
+    assert_eq!(error, Some(Error::TooManyHeaders));
 }
 
 /// Given something that is not one head, the parser says so even if no scanner has looked at it.
@@ -288,6 +291,22 @@ fn scanning_is_linear() {
     // It is ready for the next head.
     let next = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     assert_eq!(scanner.find_end(next, &Limits::default()), Ok(Some(next.len())));
+}
+
+/// CVE-2023-43669: a head that never ends, byte by byte. It costs its length, and ends at the limit.
+#[test]
+fn endless_heads_end_at_the_limit() {
+    let limits = Limits::default();
+    for (start, expect) in
+        [("GET /", Error::TargetTooLong), ("GET / HTTP/1.1\r\nHost: a\r\nX: ", Error::HeadTooLarge)]
+    {
+        let (mut head, mut scanner) = (start.as_bytes().to_vec(), HeadScanner::default());
+        while scanner.find_end(&head, &limits) == Ok(None) {
+            head.push(b'a');
+        }
+        assert_eq!(scanner.find_end(&head, &limits), Err(expect));
+        assert_eq!(head.len(), limits.header_bytes_max, "{start}");
+    }
 }
 
 #[test]

@@ -7,11 +7,9 @@ fn limits() -> Limits {
 }
 
 fn check(text: &str, attachments: &[&[u8]], expect: Result<Option<&str>, Error>) {
-    for version in [Version::V4, Version::V5] {
-        for role in [Role::Server, Role::Client] {
-            let seen = decode(version, role, &limits(), text, attachments);
-            assert_eq!(seen.as_ref().map(|seen| seen.as_deref()).map_err(|error| *error), expect, "{text}");
-        }
+    for (version, role) in ROLES {
+        let seen = decode(version, role, &limits(), text, attachments);
+        assert_eq!(seen.as_ref().map(|seen| seen.as_deref()).map_err(|error| *error), expect, "{text}");
     }
 }
 
@@ -60,15 +58,7 @@ fn placeholders_are_checked() {
             format!("62-1[[{payload}]]"),
             format!("52-[\"a\",0,{{\"x\":{payload}}},1]"),
         ] {
-            for (version, role) in [Version::V4, V5]
-                .into_iter()
-                .flat_map(|version| [(version, Role::Server), (version, Role::Client)])
-            {
-                let mut decoder = Decoder::new(version, role);
-                let seen = decoder.text(&text, &limits()).map(|packet| packet.is_none());
-                assert_eq!(seen, if is_good { Ok(true) } else { Err(BadPlaceholder) }, "{text}");
-                assert_eq!((decoder.held_bytes() > 0, decoder.is_mid_packet()), (is_good, is_good), "{text}");
-            }
+            self::check(&text, &[], if is_good { Ok(None) } else { Err(BadPlaceholder) });
         }
     };
     for good in [
@@ -152,6 +142,79 @@ fn size_is_bounded() {
         let (first, second) = (vec![1; first], vec![2; second]);
         let seen = decode(V5, Role::Server, &limits(5), text, &[&first, &second]);
         assert_eq!(seen.err(), error);
+    }
+}
+
+/// CVE-2026-69185: after a binary packet without attachments, the reference gathers binary messages for ever.
+#[test]
+fn unexpected_attachments_are_not_held() {
+    for (version, role) in ROLES {
+        let mut decoder = Decoder::new(version, role);
+        assert!(decoder.text(r#"50-["a"]"#, &limits()).is_err());
+        for _ in 0..1000 {
+            assert_eq!(decoder.binary(&[0; 1000], &limits()).err(), Some(UnexpectedAttachment));
+            assert_eq!(decoder.held_bytes(), 0);
+        }
+    }
+}
+
+/// CVE-2026-33151: very many attachments are announced. Memory follows what arrives, and ends at the limit.
+#[test]
+fn huge_attachment_counts_cost_what_arrives() {
+    let limits = Limits { attachments_max: usize::MAX, ..limits() };
+    for (version, role) in ROLES {
+        let mut decoder = Decoder::new(version, role);
+        assert_eq!(decoder.text(&format!("5{}-[\"a\"]", i64::MAX), &limits), Ok(None));
+        assert!(decoder.held_bytes() <= 512, "{}", decoder.held_bytes());
+        let mut sent = 0;
+        let error = loop {
+            match decoder.binary(&[7; 1000], &limits) {
+                Ok(assembled) => assert!(assembled.is_none()),
+                Err(error) => break error,
+            }
+            sent += 1000;
+            assert!(decoder.held_bytes() <= 3 * sent + 1024, "{} for {sent}", decoder.held_bytes());
+        };
+        assert_eq!((error, decoder.held_bytes()), (TooBig, 0));
+        assert!(sent <= limits.packet_bytes_max);
+    }
+}
+
+/// CVE-2020-36049: large packets, and large ones in many pieces, cost time as their length. Quadratic work would take
+/// minutes for these sizes.
+#[test]
+fn large_packets_cost_linear_time() {
+    let limits = Limits { packet_bytes_max: usize::MAX, attachments_max: 1_000_000 };
+    let n = 100_000;
+    let items = [
+        "[],",
+        "{},",
+        r#"{"num":0,"a":{"num":0,"a":[]}},"#,
+        r#"{"_placeholder":true,"num":0},"#,
+        " 1 ,",
+        r#""_placeholder","#,
+        r#"{"_placeholder":false},"#,
+        r#"{"\u005fplaceholder":1},"#,
+    ];
+    for (version, role) in ROLES {
+        let mut decoder = Decoder::new(version, role);
+        for inner in ["\\\\".repeat(n), "\\u0061".repeat(n), "{".repeat(n), "😀".repeat(n)] {
+            let text = format!("51-[\"{inner}\",\"{inner}\"]");
+            assert_eq!(decoder.text(&text, &limits), Ok(None));
+            assert!(decoder.binary(b"x", &limits).unwrap().is_some());
+        }
+        for item in items {
+            let text = format!("51-[\"a\",{}0]", item.repeat(n / item.len()));
+            assert_eq!(decoder.text(&text, &limits), Ok(None));
+            let assembled = decoder.binary(b"x", &limits).unwrap().unwrap();
+            let Body::Event(event) = assembled.packet().body else { panic!("{item}") };
+            assert_eq!(event.arguments.iter().count(), n / item.len() + 1);
+        }
+        assert_eq!(decoder.text(r#"520000-["a"]"#, &limits), Ok(None));
+        for number in 1..=20_000 {
+            let assembled = decoder.binary(b"0123456789", &limits).unwrap();
+            assert_eq!(assembled.is_some(), number == 20_000);
+        }
     }
 }
 

@@ -45,6 +45,8 @@ fn successful_responses_have_their_headers() {
         push_headers(&mut headers, &resource(path), &Cors { origin: Some("test"), request_headers: None });
         assert_eq!(lines(&headers), expect.join("\n"), "{path}");
         assert_eq!((resource(path).status(), resource(path).has_cookie()), (status, cookie), "{path}");
+        // CVE-2020-7693: only these resources upgrade.
+        assert_eq!(resource(path).is_websocket(), status == 101, "{path}");
     }
     let year = "Cache-Control: public, max-age=31536000\nExpires: Thu, 31 Dec 2037 23:55:55 GMT";
     check("/", 200, false, &[TEXT]);
@@ -170,6 +172,7 @@ fn callbacks_are_checked() {
     check("callback=_jp.a1-B", Ok("_jp.a1-B"));
     check("x=y&callback=b&c=a", Ok("a"));
     check("c=a&c=(", Ok("a"));
+    check("c=a&c=%3Cscript%3E&callback=%3Cscript%3E", Ok("a"));
     check("", Err(Error::NoCallback));
     check("d=a", Err(Error::NoCallback));
     // CVE-2020-8823: markup or code.

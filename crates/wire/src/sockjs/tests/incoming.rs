@@ -153,6 +153,24 @@ fn messages_are_bounded() {
     assert_eq!(Error::TooManyMessages.status(), 413);
 }
 
+/// Like CVE-2020-36049: payloads that cost more than their length. Quadratic work would take minutes for these sizes.
+#[test]
+fn long_payloads_take_linear_time() {
+    let limits = Limits { messages_max: usize::MAX };
+    let count = |text: &str| parse_body(text.as_bytes(), &limits).map(Iterator::count);
+    assert_eq!(count(&format!("[\"{}", "\\\"".repeat(500_000))), Err(Error::BadJson));
+    assert_eq!(count(&"[".repeat(1_000_000)), Err(Error::NotText));
+    assert_eq!(count(&format!("[{}\"a\"{}]", " ".repeat(500_000), "\n".repeat(500_000))), Ok(1));
+    let many = format!("[{}\"\"]", "\"\",".repeat(300_000));
+    assert_eq!(count(&many), Ok(300_001));
+    assert_eq!(body(&many), Err(Error::TooManyMessages));
+    let surrogates = format!("[\"{}\"]", "\\ud83d".repeat(300_000));
+    assert_eq!(body(&surrogates), Ok(vec!["\u{fffd}".repeat(300_000)]));
+    let form = "d&".repeat(500_000);
+    let form = jsonp_payload(Some("application/x-www-form-urlencoded"), form.as_bytes());
+    assert_eq!(form.err(), Some(Error::NoPayload));
+}
+
 /// The words are the specification's.
 #[test]
 fn errors_are_reported() {

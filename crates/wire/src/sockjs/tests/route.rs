@@ -74,6 +74,11 @@ fn ids_are_bounded() {
     check(&format!("/a/{long}s/xhr"), None);
     check(&format!("/{long}s/a/xhr"), None);
     check(&format!("/feed/k/a/{long}s/xhr"), None);
+    // Paths that are all slashes, or whose ids have no end.
+    check(&"/".repeat(4_000_000), None);
+    check(&format!("/a/{}/xhr", long.repeat(10_000)), None);
+    let feed = format!("/feed{}", "/a".repeat(2_000_000));
+    assert_eq!(parse_path(&feed).map(|route| route.resource), Some(Resource::Greeting));
 }
 
 #[test]

@@ -115,4 +115,9 @@ fn events_are_bounded() {
     check_bounded(15, format!("{ten}{ten}").as_bytes(), &[seen("message", "1234\n1234", "")][..0], None, "");
     check_bounded(14, format!("{ten}{ten}").as_bytes(), &[], Some(Error::EventTooBig), "");
     check_bounded(14, format!("{ten}\n:01234567890123\n").as_bytes(), &message, Some(Error::EventTooBig), "");
+    // An endless event in small pieces. Ids take nothing, however many there are.
+    for piece in ["data: x\n", "data", ": xxxxxx", "id: a\r"] {
+        let (_, error, _) = decode(10_000, vec![piece.as_bytes(); 100_000]);
+        assert_eq!(error.is_none(), piece.starts_with("id"), "{piece}");
+    }
 }

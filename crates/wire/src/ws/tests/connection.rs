@@ -62,8 +62,11 @@ fn fragments_are_joined() {
 
 #[test]
 fn control_frames_are_answered() {
-    check(&[(0x89, b"")], &[Observed::Ping], &[server_frame(Opcode::Pong, b"")]);
-    check(&[(0x89, &[7; 125])], &[Observed::Ping], &[server_frame(Opcode::Pong, &[7; 125])]);
+    // CVE-2016-10518, CVE-2026-45736: a pong holds what came, never other memory.
+    for length in 0..=125 {
+        let payload: Vec<u8> = (0..length).collect();
+        check(&[(0x89, &payload)], &[Observed::Ping], &[server_frame(Opcode::Pong, &payload)]);
+    }
     check(&[(0x8a, b"unasked")], &[Observed::Pong(b"unasked".into())], &[]);
     violates(&[(0x89, &[7; 126])], &[], Error::ControlTooLong);
     violates(&[(0x88, &[7; 70_000])], &[], Error::ControlTooLong);
@@ -74,8 +77,10 @@ fn control_frames_are_answered() {
 /// What came before a bad frame still counts , what comes after does not.
 #[test]
 fn reserved_bits_and_opcodes() {
-    for first in [0xc1, 0xa1, 0x91, 0xf1, 0xc9, 0xc0] {
+    for first in [0xc1, 0xa1, 0x91, 0xb1, 0xf1, 0xc9, 0xc0] {
         violates(&[(0x81, b"a"), (first, b"b"), (0x81, b"c")], &[text("a")], Error::ReservedBits);
+        // CVE-2022-21676: right after the upgrade.
+        violates(&[(first, b"")], &[], Error::ReservedBits);
     }
     for opcode in [3, 4, 5, 6, 7, 11, 12, 13, 14, 15] {
         let mut bytes = client_frame(0x81, b"a");
@@ -202,23 +207,52 @@ fn invalid_utf8_is_reported_at_once() {
 /// An error is seen with the first bytes that show it, not when the header is complete.
 #[test]
 fn invalid_headers_are_reported_at_once() {
-    fn check(bytes: &[u8], error: Error) {
-        let mut side = Side::server();
+    fn check(role: Role, bytes: &[u8], error: Error) {
+        let mut side = Side::new(role, Some(DEFLATE), Limits::default());
         side.feed(&bytes[..bytes.len() - 1]);
-        assert_eq!(side.seen, [], "{bytes:x?}");
+        assert_eq!(side.seen, [], "{role:?} {bytes:x?}");
         side.feed(&bytes[bytes.len() - 1..]);
-        assert_eq!(side.seen, [Observed::Violation(error)], "{bytes:x?}");
+        assert_eq!(side.seen, [Observed::Violation(error)], "{role:?} {bytes:x?}");
         assert_eq!(side.connection.held_bytes(), 0);
+        assert!(side.held_bytes_max <= 512, "{role:?} {bytes:x?}: {}", side.held_bytes_max);
     }
-    check(&[0xb1, 0x80], Error::ReservedBits);
-    check(&[0x83, 0xff], Error::ReservedOpcode);
-    check(&[0x81, 0x7f], Error::Unmasked);
-    check(&[0x89, 0xfe], Error::ControlTooLong);
-    check(&[0x80, 0xff], Error::UnexpectedContinuation);
-    check(&[0x82, 0xff, 0, 0, 0, 0, 0x80, 0, 0, 0], Error::MessageTooBig);
-    check(&[0x82, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], Error::MessageTooBig);
-    check(&[0x82, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0], Error::BadLength);
-    check(&[0x82, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], Error::BadLength);
+    check(Role::Server, &[0xb1, 0x80], Error::ReservedBits);
+    check(Role::Server, &[0x83, 0xff], Error::ReservedOpcode);
+    check(Role::Server, &[0x81, 0x7f], Error::Unmasked);
+    check(Role::Server, &[0x89, 0xfe], Error::ControlTooLong);
+    check(Role::Server, &[0x80, 0xff], Error::UnexpectedContinuation);
+    // CVE-2016-10542, CVE-2022-35922, CVE-2020-27813: a frame that declares 2^31 bytes or more, up to all 64 bits.
+    for (declared, error) in [
+        (6 << 20, Error::MessageTooBig),
+        (1 << 31, Error::MessageTooBig),
+        (u64::from(u32::MAX) + 1, Error::MessageTooBig),
+        (i64::MAX as u64, Error::MessageTooBig),
+        (1 << 63, Error::BadLength),
+        (u64::MAX, Error::BadLength),
+    ] {
+        for first in [0x82, 0x02, 0xc2] {
+            let header = |second: u8| [&[first, second][..], &declared.to_be_bytes()].concat();
+            check(Role::Server, &header(0xff), error);
+            check(Role::Client, &header(0x7f), error);
+        }
+    }
+}
+
+#[test]
+fn memory_follows_what_arrives() {
+    let limits = Limits { message_bytes_max: usize::MAX, ..Limits::default() };
+    let header =
+        Header { fin: true, rsv1: false, opcode: Opcode::Binary, payload_bytes: 1 << 40, mask: None };
+    let first = fragment(Role::Client, Opcode::Binary, b"abc", false, false);
+    for bytes in [
+        [&header.encode(), &b"abc"[..]].concat(),
+        // The second frame's length doesn't overflow the sum.
+        [&first, &[0x80, 127, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff][..]].concat(),
+    ] {
+        let mut side = Side::new(Role::Client, None, limits);
+        side.feed(&bytes);
+        assert!(side.held_bytes_max <= 512, "{bytes:x?}: {}", side.held_bytes_max);
+    }
 }
 
 #[test]
@@ -260,19 +294,40 @@ fn limits_are_enforced() {
     );
 }
 
+/// CVE-2026-48779: one byte per fragment, one byte per read. The payload is held, not a record for each fragment.
 /// The default limits let pass what Autobahn 9.3 and 9.4 send: 4 MiB aside, 65,536 fragments.
 #[test]
 fn fragments_cost_no_memory_each() {
-    let mut side = Side::server();
-    side.feed(&client_frame(0x02, b"x"));
-    for _ in 0..65_534 {
-        side.feed(&client_frame(0x00, b"x"));
+    for role in BOTH {
+        let mut side = Side::new(role, None, Limits::default());
+        for number in 0..65_536 {
+            let opcode = if number == 0 { Opcode::Binary } else { Opcode::Continuation };
+            assert_eq!(side.connection.is_mid_message(), number > 0);
+            let frame = fragment(role, opcode, b"x", number == 65_535, false);
+            frame.chunks(1).for_each(|byte| side.feed(byte));
+        }
+        assert!(side.held_bytes_max <= 2 * 65_536 + 256, "{role:?}: {}", side.held_bytes_max);
+        assert_eq!(side.seen, [Observed::Binary(vec![b'x'; 65_536])]);
+        assert_eq!((side.connection.is_mid_message(), side.connection.held_bytes()), (false, 0));
     }
-    assert!(side.connection.is_mid_message());
-    assert!(side.connection.held_bytes() <= 2 * 65_536 + 256, "{}", side.connection.held_bytes());
-    side.feed(&client_frame(0x80, b"x"));
-    assert_eq!(side.seen, [Observed::Binary(vec![b'x'; 65_536])]);
-    assert_eq!((side.connection.is_mid_message(), side.connection.held_bytes()), (false, 0));
+}
+
+/// CVE-2026-62389, and CVE-2026-12151 against a client: a message that never ends, of empty fragments.
+#[test]
+fn endless_empty_fragments_end_at_the_limit() {
+    for role in BOTH {
+        let mut side = Side::new(role, None, Limits::default());
+        side.feed(&fragment(role, Opcode::Text, b"a", false, false));
+        let flood = fragment(role, Opcode::Continuation, b"", false, false).repeat(1000);
+        let ended = (0..132).find(|_| {
+            side.feed(&flood);
+            side.connection.is_closed()
+        });
+        assert!(ended.is_some(), "{role:?}");
+        assert_eq!(side.seen, [Observed::Violation(Error::TooManyFragments)], "{role:?}");
+        assert_eq!(side.connection.held_bytes(), 0);
+        assert!(side.held_bytes_max <= 512, "{role:?}: {}", side.held_bytes_max);
+    }
 }
 
 /// `is_mid_message` is what the caller's time limit hangs on: from the first byte of a frame to the end of its message.

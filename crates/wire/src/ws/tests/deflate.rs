@@ -101,6 +101,54 @@ fn inflating_stops_at_the_limit() {
     }
 }
 
+/// CVE-2016-10544, CVE-2018-1000518, CVE-2026-62963, CVE-2026-39804, and CVE-2026-1526 against a client: deflated to a
+/// thousandth, in one frame, and in fragments and small reads.
+#[test]
+fn bombs_are_refused() {
+    let bomb = Deflater::new(9).deflate(&vec![b'x'; 64_000_000], 15).to_vec();
+    assert!(bomb.len() < 100_000);
+    let (first, second) = bomb.split_at(bomb.len() / 2);
+    for role in BOTH {
+        for frames in [
+            fragment(role, Opcode::Text, &bomb, true, true),
+            [
+                fragment(role, Opcode::Text, first, false, true),
+                fragment(role, Opcode::Continuation, second, true, false),
+            ]
+            .concat(),
+        ] {
+            let mut side = Side::new(role, Some(DEFLATE), Limits::default());
+            frames.chunks(1000).for_each(|piece| side.feed(piece));
+            assert_eq!(side.seen, [Observed::Violation(Error::MessageTooBig)], "{role:?}");
+            assert_eq!(side.connection.held_bytes(), 0);
+            assert!(side.held_bytes_max <= 2 * bomb.len() + 512, "{role:?}: {}", side.held_bytes_max);
+        }
+    }
+}
+
+/// CVE-2026-85024: data that is no DEFLATE after a message that was too big, on another connection with the same inflater.
+#[test]
+fn a_refused_message_leaves_the_inflater_usable() {
+    let mut deflater = Deflater::new(6);
+    let bomb = deflater.deflate(&[0; 5_000_000], 15).to_vec();
+    let good = deflater.deflate(b"good", 15).to_vec();
+    let expect_good = Observed::Binary(b"good".into());
+    let mut shared = Shared::new(Limits::default());
+    for (payload, expect) in [
+        (&bomb[..], Observed::Violation(Error::MessageTooBig)),
+        (b"\xff\xff\xff", Observed::Violation(Error::BadDeflate)),
+        (&good, expect_good.clone()),
+        (&bomb[..bomb.len() / 2], Observed::Violation(Error::MessageTooBig)),
+        (&good, expect_good),
+    ] {
+        let mut side = Side { shared, ..Side::new(Role::Client, Some(DEFLATE), Limits::default()) };
+        side.feed(&fragment(Role::Client, Opcode::Binary, payload, true, true));
+        assert_eq!(side.seen, [expect]);
+        side.feed(b"\xff\xff\xff");
+        shared = side.shared;
+    }
+}
+
 #[test]
 fn broken_data_is_refused() {
     let mut inflater = Inflater::new();

@@ -110,7 +110,10 @@ fn compression_is_negotiated() {
     check("permessage-deflate; server_max_window_bits=9; server_max_window_bits=9", 15, None);
     check("permessage-deflate; client_max_window_bits; client_max_window_bits=9", 15, None);
     check("x-webkit-deflate-frame", 15, None);
-    check("constructor", 15, None);
+    // GHSA-5v72-xg48-5rpm: extensions named like something that every JavaScript object has.
+    for offer in ["constructor", "__proto__; toString", "permessage-deflate; constructor"] {
+        check(offer, 15, None);
+    }
     check("", 15, None);
     check(",;=\"\\", 15, None);
     check("permessage-deflate; a=\"", 15, None);
@@ -136,6 +139,26 @@ fn subprotocols_are_listed() {
         subprotocols(request).map(str::to_owned).collect()
     });
     assert_eq!(offered, ["a", "d", "e"]);
+}
+
+/// CVE-2021-32640: a list that is mostly spaces. Quadratic work would take minutes for these sizes.
+#[test]
+fn lists_of_spaces_take_linear_time() {
+    let limits = http1::Limits { header_bytes_max: 100_000_000, ..http1::Limits::default() };
+    let values = [
+        format!("b{}x", " ".repeat(1_000_000)),
+        format!("b{}x", ", ".repeat(500_000)),
+        format!("b;{}", "\"\\".repeat(500_000)),
+        ";".repeat(1_000_000),
+    ];
+    for name in ["Sec-WebSocket-Protocol", "Sec-WebSocket-Extensions", "Connection", "Upgrade"] {
+        for value in &values {
+            let head = format!("GET /ws HTTP/1.1\r\n{GOOD}{name}: {value}\r\n\r\n");
+            let request = parse_request(head.as_bytes(), &limits).unwrap();
+            assert!(check_request(&request, Some(&DeflateOptions::default())).unwrap().deflate.is_none());
+            subprotocols(&request).for_each(drop);
+        }
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod step;
 
 use super::*;
 
+const BOTH: [Role; 2] = [Role::Server, Role::Client];
 const MASK: Option<[u8; 4]> = Some([0x12, 0x34, 0x56, 0x78]);
 const DEFLATE: Negotiated = Negotiated { server_max_window_bits: 15, client_max_window_bits: 15 };
 
@@ -44,6 +45,7 @@ struct Side {
     shared: Shared,
     transmit: Vec<u8>,
     seen: Vec<Observed>,
+    held_bytes_max: usize,
     /// Bytes that are inflated in one call; then whole messages are delivered in every second call only.
     step_bytes: Option<usize>,
 }
@@ -51,7 +53,8 @@ struct Side {
 impl Side {
     fn new(role: Role, deflate: Option<Negotiated>, limits: Limits) -> Side {
         let (connection, shared) = (Connection::new(role, deflate), Shared::new(limits));
-        Side { connection, shared, transmit: Vec::new(), seen: Vec::new(), step_bytes: None }
+        let (transmit, seen) = (Vec::new(), Vec::new());
+        Side { connection, shared, transmit, seen, held_bytes_max: 0, step_bytes: None }
     }
 
     fn server() -> Side {
@@ -73,6 +76,7 @@ impl Side {
             assert!((received.consumed > 0 || was_paused) && received.consumed <= end - at);
             at += received.consumed;
             self.seen.extend(received.event.map(Observed::from));
+            self.held_bytes_max = self.held_bytes_max.max(self.connection.held_bytes());
         }
     }
 }
@@ -102,7 +106,15 @@ fn run(role: Role, deflate: Option<Negotiated>, limits: Limits, bytes: &[u8]) ->
     for at in (0..bytes.len()).filter(|at| *at < 300 || bytes.len() - at < 300) {
         same(fed(&mut [&bytes[..at], &bytes[at..]].into_iter()), &format!("split at {at}"));
     }
+    assert!(!whole.connection.is_closed() || whole.connection.held_bytes() == 0);
     whole
+}
+
+/// A fragment as the peer of `role` sends it.
+fn fragment(role: Role, opcode: Opcode, payload: &[u8], fin: bool, rsv1: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame::encode_fragment(&mut out, opcode, payload, fin, rsv1, MASK.filter(|_| role == Role::Server));
+    out
 }
 
 /// A frame written out: opcode byte, payload; masked as a client's.
