@@ -1,8 +1,9 @@
 //! A raw HTTP client: it sends what it is told, well-formed or not, and reads answers strictly.
 
-use super::Stream;
+use super::{Stream, now, pass};
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
+use std::time::Duration;
 use stentor_wire::http1::{BodyDecoder, BodyKind, HeadScanner, Limits, parse_response};
 
 /// The headers of a handshake of RFC 6455.
@@ -92,6 +93,20 @@ impl Http {
     /// Reads what there is, past the answers.
     pub(crate) fn read(&mut self, bytes: &mut [u8]) -> usize {
         super::read(&mut self.stream, bytes).unwrap()
+    }
+
+    /// Reads so many bytes past the answers, with a pause after each read: for longer than `least`.
+    pub(crate) fn read_slowly(&mut self, bytes: usize, pause: Duration, least: Duration) {
+        let begun = now();
+        let mut buffer = vec![0; 256 * 1024];
+        let mut left = bytes;
+        while left > 0 {
+            let n = self.read(&mut buffer);
+            assert!(n > 0, "cut off with {left} bytes left after {:?}", now() - begun);
+            left = left.saturating_sub(n);
+            pass(pause);
+        }
+        assert!(now() - begun > least, "too fast to show anything");
     }
 
     /// Reads more; false at the end of the stream.
