@@ -442,6 +442,18 @@ pub(crate) fn now() -> Instant {
     simulated::now().unwrap_or_else(Instant::now)
 }
 
+/// Runs what takes so long on the virtual clock, and checks that it does: no less, and hardly more.
+pub(crate) fn takes<R>(time: Duration, run: impl FnOnce() -> R) -> R {
+    /// Of the way to the server and back, about.
+    const LATENCY: Duration = Duration::from_millis(10);
+    let begun = now();
+    let result = run();
+    let passed = now() - begun;
+    let is_right = passed + LATENCY >= time && passed <= time + time / 10 + LATENCY;
+    assert!(is_right, "{passed:?} instead of {time:?}");
+    result
+}
+
 fn pause() {
     if !simulated::advance() {
         std::thread::sleep(Duration::from_millis(1));
