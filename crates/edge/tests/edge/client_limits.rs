@@ -1,10 +1,17 @@
 //! Who clients are behind proxies, and what one address or session may take.
 
-use crate::harness::{Http, Io, Server, Stream, Way, Ws};
+use crate::harness::{Http, Io, Server, Stream, UPGRADE, Way, Ws, request};
 use serde_json::json;
-use std::net::SocketAddr;
 use std::time::Duration;
 use stentor_edge::{AddressLimits, App, LimitPolicy, Networks, Options, SessionLimits};
+use stentor_wire::engineio::Version;
+use stentor_wire::proxy;
+use stentor_wire::ws::Opcode;
+
+/// The address of a client.
+const CLIENT: &str = "192.0.2.1";
+const OTHER: &str = "192.0.2.2";
+const POLLING: &str = "/socket.io/?EIO=4&transport=polling";
 
 /// Takes the word of this machine for who clients are.
 fn trust_loopback(options: &mut Options) {
@@ -12,13 +19,13 @@ fn trust_loopback(options: &mut Options) {
 }
 
 /// Opens a WebSocket as a proxy does for a client of this address.
-fn ws_of(addr: SocketAddr, client: &str) -> Result<Ws, u16> {
-    Ws::open(addr, "/ws", &[("X-Forwarded-For", client)], false)
+fn ws_of(server: &Server, client: &str) -> Result<Ws, u16> {
+    Ws::open(server.addr, "/ws", &[("X-Forwarded-For", client)], false)
 }
 
+/// Status and time of a request that a proxy passes on.
 fn forwarded(http: &mut Http, target: &str, client: &str) -> (u16, String) {
-    http.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: {client}\r\n\r\n"));
-    let response = http.response();
+    let response = http.ask(request("GET", target, &format!("X-Forwarded-For: {client}\r\n")));
     (response.status, response.header("Retry-After").to_owned())
 }
 
@@ -28,14 +35,12 @@ fn connections_of_an_address() {
     let mut open: Vec<_> = (0..3).map(|_| server.ws("/ws")).collect();
     // It learns why, and when to return. Requests without a session are refused as well.
     assert_eq!(Ws::open(server.addr, "/ws", &[], false).err(), Some(429));
-    let mut http = server.http();
-    let response = http.get("/healthz");
+    let response = server.get("/healthz");
     assert_eq!((response.status, response.header("Retry-After")), (429, "5"));
     assert!(response.text().contains("address_limits.connections_max"), "{}", response.text());
     server.until_metric("connections_limited", |value| value == 2);
     // As soon as one has gone, another one may come.
     drop(open.pop());
-    drop(http);
     server.until_metric("connections", |value| value == 2);
     open.push(server.ws("/ws"));
     drop(open);
@@ -46,23 +51,18 @@ fn connections_of_an_address() {
 fn new_connections_of_an_address_and_of_the_node() {
     for limit in ["address_limits.connections_per_second", "limits.connections_per_second"] {
         let server = Server::start(1, |options| {
-            if limit.starts_with("address") {
-                options.address_limits.connections_per_second = 4;
-            } else {
-                options.limits.connections_per_second = 4;
-            }
+            let per_second = match limit.starts_with("address") {
+                true => &mut options.address_limits.connections_per_second,
+                false => &mut options.limits.connections_per_second,
+            };
+            *per_second = 4;
         });
-        let refused: Vec<_> = (0..8)
-            .filter_map(|_| {
-                let mut http = server.http();
-                let response = http.get("/healthz");
-                (response.status == 429)
-                    .then(|| (response.header("Retry-After").to_owned(), response.text().to_owned()))
-            })
-            .collect();
-        // A slow machine opens one more in between.
-        assert!((2..=4).contains(&refused.len()), "{}", refused.len());
-        assert!(refused.iter().all(|(after, text)| after == "1" && text.contains(limit)), "{refused:?}");
+        let answers = (0..8).map(|_| server.get("/healthz"));
+        let refused: Vec<_> = answers.filter(|answer| answer.status == 429).collect();
+        assert_eq!(refused.len(), 4, "{limit}");
+        for answer in refused {
+            assert!(answer.header("Retry-After") == "1" && answer.text().contains(limit), "{answer:?}");
+        }
     }
 }
 
@@ -85,32 +85,36 @@ fn requests_that_a_proxy_passes_on_count_for_their_clients() {
         trust_loopback(options);
         options.address_limits.connections_max = 2;
     });
-    let addr = server.addr;
-    let first: Vec<_> = (0..2).map(|_| ws_of(addr, "192.0.2.1").unwrap()).collect();
-    assert_eq!(ws_of(addr, "192.0.2.1").err(), Some(429));
-    assert_eq!(
-        ws_of(addr, "10.0.0.1, 192.0.2.1").err(),
-        Some(429),
-        "what a client writes itself counts nothing"
-    );
-    let other = ws_of(addr, "192.0.2.2").unwrap();
-    // A /64 of version 6 is one address.
-    let six: Vec<_> = (1..3).map(|n| ws_of(addr, &format!("2001:db8::{n}")).unwrap()).collect();
-    assert_eq!(ws_of(addr, "2001:db8::ffff:1").err(), Some(429));
-    let next = ws_of(addr, "2001:db8:0:1::1").unwrap();
+    let mut open = Vec::new();
+    for (client, is_accepted) in [
+        (CLIENT, true),
+        (CLIENT, true),
+        (CLIENT, false),
+        // What a client writes itself counts nothing.
+        ("10.0.0.1, 192.0.2.1", false),
+        (OTHER, true),
+        // A /64 of version 6 is one address.
+        ("2001:db8::1", true),
+        ("2001:db8::2", true),
+        ("2001:db8::ffff:1", false),
+        ("2001:db8:0:1::1", true),
+    ] {
+        let ws = ws_of(&server, client);
+        assert_eq!(ws.as_ref().err(), (!is_accepted).then_some(&429), "{client}");
+        open.extend(ws);
+    }
     // One connection of the proxy carries requests of many clients, each counted while it is answered.
     let mut http = server.http();
     for _ in 0..3 {
-        assert_eq!(forwarded(&mut http, "/socket.io/?EIO=4&transport=polling", "192.0.2.2").0, 200);
+        assert_eq!(forwarded(&mut http, POLLING, OTHER).0, 200);
     }
-    assert_eq!(forwarded(&mut http, "/socket.io/?EIO=4&transport=polling", "192.0.2.1"), (429, "5".into()));
+    assert_eq!(forwarded(&mut http, POLLING, CLIENT), (429, "5".into()));
     // What isn't forwarded has no limit: the proxy's own requests.
-    let own: Vec<_> = (0..5).map(|_| server.ws("/ws")).collect();
+    open.extend((0..5).map(|_| server.ws("/ws")));
     server.until_metric("connections_limited", |value| value == 4);
-    drop((first, other, six, next, own, http));
+    drop((open, http));
     server.until_metric("connections", |value| value == 0);
-    let again: Vec<_> = (0..2).map(|_| ws_of(addr, "192.0.2.1").unwrap()).collect();
-    drop(again);
+    let _again = [(); 2].map(|()| ws_of(&server, CLIENT).unwrap());
 }
 
 #[test]
@@ -119,38 +123,34 @@ fn sessions_of_an_address_over_all_protocols() {
         trust_loopback(options);
         options.address_limits.sessions_max = 3;
     });
-    let addr = server.addr;
-    let _ws = ws_of(addr, "192.0.2.1").unwrap();
+    let client = format!("X-Forwarded-For: {CLIENT}\r\n");
+    let _ws = ws_of(&server, CLIENT).unwrap();
     let mut http = server.http();
-    assert_eq!(forwarded(&mut http, "/engine.io/?EIO=4&transport=polling", "192.0.2.1").0, 200);
+    assert_eq!(forwarded(&mut http, "/engine.io/?EIO=4&transport=polling", CLIENT).0, 200);
     let mut stream = server.http();
-    stream.send("GET /sse/key HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n");
+    stream.send(request("GET", "/sse/key", &client));
     server.until_metric("sessions", |value| value == 3);
-    for target in [
-        "/engine.io/?EIO=4&transport=polling",
-        "/socket.io/?EIO=4&transport=polling",
-        "/sse/key",
-        "/sockjs/0/a/xhr",
+    for (method, target) in [
+        ("GET", "/engine.io/?EIO=4&transport=polling"),
+        ("GET", POLLING),
+        ("GET", "/sse/key"),
+        ("POST", "/sockjs/0/a/xhr"),
     ] {
-        let method = if target.ends_with("xhr") { "POST" } else { "GET" };
-        let response = server.ask(format!(
-            "{method} {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n"
-        ));
+        let response = server.request(method, target, &format!("Content-Length: 0\r\n{client}"));
         assert_eq!((response.status, response.header("Retry-After")), (429, "5"), "{target}");
         assert!(response.text().contains("address_limits.sessions_max"), "{}", response.text());
     }
     for target in ["/ws", "/ws/key", "/primus/", "/sockjs/0/a/websocket", "/sockjs/websocket"] {
-        let refused = Ws::open(addr, target, &[("X-Forwarded-For", "192.0.2.1")], false).err();
-        assert_eq!(refused, Some(429), "{target}");
+        assert_eq!(server.request("GET", target, &format!("{UPGRADE}{client}")).status, 429, "{target}");
     }
     server.until_metric("sessions_limited", |value| value == 9);
-    let _other = ws_of(addr, "192.0.2.2").unwrap();
+    let _other = ws_of(&server, OTHER).unwrap();
     // It may be counted after it has been answered.
     server.until_metric("sessions", |value| value == 4);
     // Polls of a session that is there aren't new ones.
     drop(stream);
     server.until_metric("sessions", |value| value == 3);
-    let _again = ws_of(addr, "192.0.2.1").unwrap();
+    let _again = ws_of(&server, CLIENT).unwrap();
 }
 
 #[test]
@@ -159,16 +159,10 @@ fn new_sessions_of_an_address() {
         trust_loopback(options);
         options.address_limits = AddressLimits { sessions_per_second: 3, ..AddressLimits::default() };
     });
-    let mut http = server.http();
-    let mut statuses = Vec::new();
-    for _ in 0..8 {
-        statuses.push(forwarded(&mut http, "/engine.io/?EIO=4&transport=polling", "192.0.2.1").0);
-        if statuses.last() == Some(&429) {
-            http = server.http();
-        }
-    }
-    assert!((3..=5).contains(&statuses.iter().filter(|status| **status == 200).count()), "{statuses:?}");
-    assert_eq!(forwarded(&mut http, "/engine.io/?EIO=4&transport=polling", "192.0.2.2").0, 200);
+    let status = |client| forwarded(&mut server.http(), POLLING, client).0;
+    let statuses: Vec<_> = (0..8).map(|_| status(CLIENT)).collect();
+    assert_eq!(statuses, [200, 200, 200, 429, 429, 429, 429, 429]);
+    assert_eq!(status(OTHER), 200);
 }
 
 fn with_session_limits(policy: LimitPolicy) -> impl FnOnce(&mut Options) {
@@ -194,49 +188,48 @@ fn with_session_limits(policy: LimitPolicy) -> impl FnOnce(&mut Options) {
 fn messages_of_a_session_are_answered_with_an_error() {
     let server = Server::start(1, with_session_limits(LimitPolicy::Error));
     let mut ws = server.client();
-    let mut codes = Vec::new();
-    for id in 0..120 {
+    // A hundred at once.
+    for id in 0..100 {
+        ws.send_json(json!({"type": "ping", "id": id}));
+        ws.expect_json(json!({"type": "ok", "id": id}));
+    }
+    // Five in each second since.
+    let mut refused = 0;
+    for id in 100..120 {
         ws.send_json(json!({"type": "ping", "id": id}));
         let answer = ws.next_json();
         assert_eq!(answer["id"], id);
-        codes.push(answer["code"].as_str().unwrap_or("ok").to_owned());
         if answer["type"] == "error" {
-            assert_eq!(answer["retry"], true);
+            refused += 1;
+            assert_eq!((&answer["code"], &answer["retry"]), (&json!("too_many_requests"), &json!(true)));
             assert!(answer["message"].as_str().unwrap().contains("session_limits.messages_per_second"));
         }
     }
-    // A hundred at once, and five in each second since.
-    let refused = codes.iter().filter(|code| **code == "too_many_requests").count();
-    assert!(codes[..100].iter().all(|code| code == "ok") && (1..=20).contains(&refused), "{refused}");
+    assert!((1..=20).contains(&refused), "{refused}");
     // Others aren't concerned.
-    let mut other = server.client();
-    other.ask(json!({"type": "ping"}));
-    server.until_metric("messages_limited", |value| value == refused as u64);
+    server.client().ask(json!({"type": "ping"}));
+    server.until_metric("messages_limited", |value| value == refused);
 }
 
 #[test]
 fn publications_and_bytes_of_a_session() {
     let server = Server::start(1, with_session_limits(LimitPolicy::Error));
-    let mut ws = server.client();
-    let mut publish = |n: usize| {
-        ws.send_json(json!({"type": "publish", "id": n, "room": "r", "data": n}));
-        ws.next_json()
-    };
-    for n in 0..40 {
-        assert_eq!(publish(n)["type"], "ok", "{n}");
-    }
-    let refused = publish(40);
-    assert_eq!(refused["code"], "too_many_requests");
-    assert!(refused["message"].as_str().unwrap().contains("publications_per_second"), "{refused}");
     // 200 kB at once; more fits only when the bucket is full again.
-    let mut large = server.client();
-    let text = format!(r#"{{"type":"ping","id":1,"x":"{}"}}"#, "x".repeat(150_000));
-    large.send_text(&text);
-    assert_eq!(large.next_json()["type"], "ok");
-    large.send_text(&text);
-    let refused = large.next_json();
-    assert!(refused["message"].as_str().unwrap().contains("bytes_per_second"), "{refused}");
-    assert_eq!(refused["id"], 1);
+    let text = "x".repeat(150_000);
+    for (message, accepted, limit) in [
+        (json!({"type": "publish", "id": 1, "room": "r", "data": 1}), 40, "publications_per_second"),
+        (json!({"type": "ping", "id": 1, "x": text}), 1, "bytes_per_second"),
+    ] {
+        let mut ws = server.client();
+        for _ in 0..accepted {
+            ws.send_json(message.clone());
+            ws.expect_json(json!({"type": "ok", "id": 1}));
+        }
+        ws.send_json(message);
+        let refused = ws.next_json();
+        assert_eq!((&refused["id"], &refused["code"]), (&json!(1), &json!("too_many_requests")), "{limit}");
+        assert!(refused["message"].as_str().unwrap().contains(limit), "{refused}");
+    }
 }
 
 #[test]
@@ -259,12 +252,8 @@ fn what_is_above_ends_the_session() {
     for kind in ["ping", "publish"] {
         let mut ws = server.client();
         for n in 0..130 {
-            ws.send_if_open(&crate::harness::ws::frame(
-                stentor_wire::ws::Opcode::Text,
-                json!({"type": kind, "id": n, "room": "r"}).to_string().as_bytes(),
-                true,
-                false,
-            ));
+            let message = json!({"type": kind, "id": n, "room": "r"}).to_string();
+            ws.send_frame_if_open(Opcode::Text, message.as_bytes());
         }
         assert_eq!(ws.skip_to_close(), 4506, "{kind}");
     }
@@ -275,8 +264,7 @@ fn what_is_above_ends_the_session() {
 fn events_of_socketio() {
     let server = Server::start(1, with_session_limits(LimitPolicy::Error));
     for way in [Way::Socket, Way::Polling] {
-        let mut io = Io::socket(&server, way);
-        io.connect("", json!(null));
+        let mut io = Io::connected(&server, Version::V4, way);
         for n in 0..40 {
             io.send(&format!(r#"42["say",{n}]"#));
             assert_eq!(io.event()[1], n);
@@ -287,8 +275,7 @@ fn events_of_socketio() {
         for _ in 0..70 {
             io.send(r#"42["nothing"]"#);
         }
-        let answer = io.ask("nothing", &[]);
-        assert_eq!(answer[0]["code"], "too_many_requests");
+        assert_eq!(io.ask("nothing", &[])[0]["code"], "too_many_requests");
         io.leave();
     }
 }
@@ -315,32 +302,44 @@ fn cookies_and_origins_behind_a_proxy_with_tls() {
         trust_loopback(options);
         options.engine.cookie = Some("io".into());
     });
-    let handshake = |headers: &str| {
-        let response = server.ask(format!(
-            "GET /socket.io/?EIO=4&transport=polling HTTP/1.1\r\nHost: a.test\r\n{headers}\r\n"
-        ));
-        (response.status, response.header("Set-Cookie").contains("; Secure"))
-    };
-    assert_eq!(handshake(""), (200, false));
-    assert_eq!(handshake("X-Forwarded-Proto: https\r\n"), (200, true));
-    assert_eq!(handshake("X-Forwarded-Proto: https\r\nOrigin: https://a.test\r\n"), (200, true));
-    assert_eq!(handshake("X-Forwarded-Proto: https\r\nOrigin: http://a.test\r\n").0, 403);
-    assert_eq!(handshake("Origin: http://a.test\r\n"), (200, false));
+    for (headers, status, is_secure) in [
+        ("", 200, false),
+        ("X-Forwarded-Proto: https\r\n", 200, true),
+        ("X-Forwarded-Proto: https\r\nOrigin: https://a.test\r\n", 200, true),
+        ("X-Forwarded-Proto: https\r\nOrigin: http://a.test\r\n", 403, false),
+        ("Origin: http://a.test\r\n", 200, false),
+    ] {
+        let response = server.request("GET", POLLING, headers);
+        let cookie_is_secure = response.header("Set-Cookie").contains("; Secure");
+        assert_eq!((response.status, cookie_is_secure), (status, is_secure), "{headers}");
+    }
 }
 
 /// The header of a proxy for a client of this address.
 fn header(client: &str) -> Vec<u8> {
     let mut header = Vec::new();
     let addresses = (client.parse().unwrap(), "127.0.0.1:80".parse().unwrap());
-    stentor_wire::proxy::write(&mut header, Some(addresses), &[(0xe0, b"x")], true);
+    proxy::write(&mut header, Some(addresses), &[(0xe0, b"x")], true);
     header
 }
 
 /// A connection that begins with these bytes.
-fn beginning_with(server: &Server, bytes: &[u8]) -> Http {
+fn beginning_with(server: &Server, bytes: impl AsRef<[u8]>) -> Http {
     let mut http = server.http();
     http.send(bytes);
     http
+}
+
+/// Sends what is no header, and checks that the connection ends without an answer.
+fn check_refused(server: &Server, bytes: impl AsRef<[u8]>, finishes: bool) {
+    let refused = server.metric("proxy_headers_refused");
+    let mut http = server.http();
+    http.send_if_open(&bytes);
+    if finishes {
+        http.finish_sending();
+    }
+    http.expect_end();
+    server.until_metric("proxy_headers_refused", |value| value == refused + 1);
 }
 
 fn with_proxy_protocol(options: &mut Options) {
@@ -355,56 +354,42 @@ fn headers_of_proxies_name_the_client() {
         with_proxy_protocol(options);
         options.address_limits.connections_max = 2;
     });
-    let mut held: Vec<_> = (0..2)
-        .map(|_| {
-            let mut http = beginning_with(&server, &header("192.0.2.1:5000"));
-            assert_eq!(http.get("/healthz").status, 200);
-            http
-        })
-        .collect();
-    assert_eq!(beginning_with(&server, &header("192.0.2.1:5001")).get("/healthz").status, 429);
-    assert_eq!(
-        beginning_with(&server, b"PROXY TCP4 192.0.2.1 127.0.0.1 1 80\r\n").get("/healthz").status,
-        429
-    );
-    assert_eq!(
-        beginning_with(&server, b"PROXY TCP4 192.0.2.2 127.0.0.1 1 80\r\n").get("/healthz").status,
-        200
-    );
+    let mut local = Vec::new();
+    proxy::write(&mut local, None, &[], false);
+    let text = |client| format!("PROXY TCP4 {client} 127.0.0.1 1 80\r\n").into_bytes();
+    let mut held = Vec::new();
+    for (header, status) in [
+        (header("192.0.2.1:5000"), 200),
+        (header("192.0.2.1:5000"), 200),
+        (header("192.0.2.1:5001"), 429),
+        (text(CLIENT), 429),
+        (text(OTHER), 200),
+        // The proxy's own connections have no limit.
+        (local.clone(), 200),
+        (local.clone(), 200),
+        (local, 200),
+    ] {
+        let mut http = beginning_with(&server, &header);
+        assert_eq!(http.get("/healthz").status, status, "{}", String::from_utf8_lossy(&header));
+        if status == 200 {
+            held.push(http);
+        }
+    }
     // The client isn't a trusted proxy, so what it says of itself means nothing.
-    let mut http = beginning_with(&server, &header("192.0.2.1:5002"));
+    let mut http = beginning_with(&server, header("192.0.2.1:5002"));
     assert_eq!(forwarded(&mut http, "/healthz", "192.0.2.3").0, 429);
     drop(http);
-    // The proxy's own connections have no limit.
-    for _ in 0..3 {
-        let mut local = Vec::new();
-        stentor_wire::proxy::write(&mut local, None, &[], false);
-        let mut http = beginning_with(&server, &local);
-        assert_eq!(http.get("/healthz").status, 200);
-        held.push(http);
-    }
     // Header and request in one segment, and byte by byte.
-    let mut http = beginning_with(
-        &server,
-        &[&header("192.0.2.4:1")[..], b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"].concat(),
-    );
-    assert_eq!(http.response().status, 200);
-    drop(http);
-    let mut http = server.http();
-    for byte in [&header("192.0.2.4:1")[..], b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"].concat() {
-        http.send([byte]);
+    let request = [&header("192.0.2.4:1")[..], request("GET", "/healthz", "").as_bytes()].concat();
+    for pieces in [vec![&request[..]], request.chunks(1).collect()] {
+        let mut http = server.http();
+        pieces.into_iter().for_each(|piece| http.send(piece));
+        assert_eq!(http.response().status, 200);
     }
-    assert_eq!(http.response().status, 200);
     // A WebSocket as well.
-    let mut stream = Stream::connect(server.addr).unwrap();
-    std::io::Write::write_all(&mut stream, &header("192.0.2.5:1")).unwrap();
-    let handshake = stentor_wire::ws::handshake::ClientHandshake::new([7; 16], false);
-    let mut request = Vec::new();
-    handshake.write_request(&mut request, "a", "/ws", &[]);
-    std::io::Write::write_all(&mut stream, &request).unwrap();
-    let mut ws = Ws::answered(stream, Some(&handshake)).unwrap();
+    let mut ws = Ws::over(beginning_with(&server, header("192.0.2.5:1")).into_stream(), "/ws");
     assert_eq!(ws.next_json()["type"], "welcome");
-    drop((held, http, ws));
+    drop((held, ws));
     server.until_metric("connections", |value| value == 0);
     assert_eq!(server.metric("proxy_headers_refused"), 0);
 }
@@ -412,37 +397,27 @@ fn headers_of_proxies_name_the_client() {
 #[test]
 fn connections_without_a_sound_header_are_closed() {
     let server = Server::start(1, with_proxy_protocol);
-    let mut good = beginning_with(&server, &header("192.0.2.1:5000"));
-    assert_eq!(good.get("/healthz").status, 200);
-    let mut broken = header("192.0.2.1:5000");
+    let good = header("192.0.2.1:5000");
+    let mut http = beginning_with(&server, &good);
+    assert_eq!(http.get("/healthz").status, 200);
+    let mut broken = good.clone();
     broken[20] ^= 1;
-    let cases: [&[u8]; 6] = [
-        b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n",
+    for bytes in [
+        request("GET", "/healthz", "").as_bytes(),
         b"PROXY TCP4 evil 127.0.0.1 1 80\r\nGET",
-        &[b'P', b'R', b'O', b'X', b'Y', b' '].repeat(30),
+        &b"PROXY ".repeat(30),
         &broken,
         &[0x16, 3, 1, 2, 0],
         b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff",
-    ];
-    for (n, bytes) in (1..).zip(cases) {
-        let mut http = server.http();
-        http.send_if_open(bytes);
-        let mut answer = [0; 64];
-        let read = std::io::Read::read(&mut http.stream(), &mut answer).unwrap_or(0);
-        assert_eq!(read, 0, "{:?}", &answer[..read]);
-        server.until_metric("proxy_headers_refused", |value| value == n);
+        // Never finished.
+        &good[..20],
+    ] {
+        check_refused(&server, bytes, false);
     }
-    // Never finished, or finished too early.
-    let mut slow = server.http();
-    slow.send(&header("192.0.2.1:5000")[..20]);
-    assert_eq!(slow.read(&mut [0; 8]), 0);
-    let mut short = server.http();
-    short.send(b"PROXY ");
-    short.finish_sending();
-    assert_eq!(short.read(&mut [0; 8]), 0);
-    server.until_metric("proxy_headers_refused", |value| value == 8);
-    assert_eq!(good.get("/healthz").status, 200);
-    drop(good);
+    // Finished too early.
+    check_refused(&server, "PROXY ", true);
+    assert_eq!(http.get("/healthz").status, 200);
+    drop(http);
     server.until_metric("connections", |value| value == 0);
 }
 
@@ -452,20 +427,16 @@ fn headers_from_addresses_that_are_not_trusted_are_refused() {
         with_proxy_protocol(options);
         options.proxies.trusted = Networks::parse(&["10.0.0.0/8"]).unwrap();
     });
-    let mut http = server.http();
-    http.send_if_open(header("192.0.2.1:5000"));
-    assert_eq!(std::io::Read::read(&mut http.stream(), &mut [0; 8]).unwrap_or(0), 0);
-    server.until_metric("proxy_headers_refused", |value| value == 1);
+    check_refused(&server, header("192.0.2.1:5000"), false);
 }
 
 #[test]
 fn an_address_with_most_sessions_is_noticed() {
     let server = Server::start(1, trust_loopback);
-    let addr = server.addr;
     let proxied: Vec<_> = (0..120).map(|_| server.ws("/ws")).collect();
     server.until_metric("address_share_percent", |value| value == 100);
     // Clients whose proxy says who they are.
-    let others: Vec<_> = (0..40).map(|n| ws_of(addr, &format!("192.0.2.{n}")).unwrap()).collect();
+    let others: Vec<_> = (0..40).map(|n| ws_of(&server, &format!("192.0.2.{n}")).unwrap()).collect();
     server.until_metric("address_share_percent", |value| value == 75);
     drop(proxied);
     server.until_metric("address_share_percent", |value| value == 0);
