@@ -5,7 +5,7 @@ use super::threats_io::refusal;
 use crate::harness::io::{body, packets, post};
 use crate::harness::{
     HOUR, Http, Io, Packet, Response, Seen, Server, TRANSPORTS, UPGRADE, VERSIONS, WAYS, Way, Ws, meet,
-    on_one_and_three, request, until,
+    on_one_and_three, request, takes, until,
 };
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -898,16 +898,24 @@ fn a_silent_client_is_ended() {
         for (before, (version, way)) in (0..).zip(TRANSPORTS) {
             let mut io = open(&server, version, way);
             io.ignore_pings();
-            if version == Version::V4 {
-                io.expect_ping();
-            }
+            let silence = match version {
+                Version::V4 => {
+                    takes(time, || io.expect_ping());
+                    time
+                }
+                Version::V3 => time * 2,
+            };
+            takes(silence, || {
+                if way == Way::Polling {
+                    let has_ended = || server.disconnects("heartbeat_timeout") > before;
+                    until("the end of a silent client", has_ended);
+                } else {
+                    // Without a Close frame, so that it reconnects.
+                    assert_eq!(io.expect_end(), 1006);
+                }
+            });
             if way == Way::Polling {
-                let has_ended = || server.disconnects("heartbeat_timeout") > before;
-                until("the end of a silent client", has_ended);
                 check_gone(&server, &io);
-            } else {
-                // Without a Close frame, so that it reconnects.
-                assert_eq!(io.expect_end(), 1006);
             }
             assert_eq!(server.disconnects("heartbeat_timeout"), before + 1, "{version:?} {way:?}");
         }

@@ -227,18 +227,26 @@ fn an_empty_last_event_id_is_none() {
 /// chunk for the end of the feed.
 #[test]
 fn streams_of_browsers_end_with_the_last_chunk() {
-    let server = start(1, |_| {});
-    server.document("k", "1");
-    let mut browser = events(&server, "/sse/k", EVENT_SOURCE);
-    let mut program = events(&server, "/sse/k", "User-Agent: Go-http-client/1.1\r\n");
-    browser.next_chunk();
-    program.next_chunk();
-    server.drain(HOUR);
-    assert!(browser.next_chunk().starts_with("retry: "));
-    assert_eq!(browser.chunk(), None);
-    browser.expect_end();
-    assert!(program.next_chunk().starts_with("retry: "));
-    program.expect_end();
+    on_one_and_three(|cores| {
+        let server = start(cores, |_| {});
+        server.document("k", "1");
+        let program = "User-Agent: Go-http-client/1.1\r\n";
+        let mut streams = Vec::new();
+        for (headers, has_last_chunk) in [(EVENT_SOURCE, true), (program, false)] {
+            let mut http = events(&server, "/sse/k", headers);
+            http.next_chunk();
+            streams.extend([(http, has_last_chunk), (events(&server, "/sse/cold", headers), has_last_chunk)]);
+        }
+        server.drain(HOUR);
+        for (mut http, has_last_chunk) in streams {
+            assert!(http.next_chunk().starts_with("retry: "));
+            if has_last_chunk {
+                assert_eq!(http.chunk(), None);
+            }
+            http.expect_end();
+        }
+        server.join();
+    });
 }
 
 /// The milliseconds of a line with `retry`.

@@ -1,7 +1,9 @@
 //! Socket.IO: namespaces, acknowledgements, bytes, rooms that mix all protocols, faults. Recovery is in
 //! `recovery.rs`, public attacks in `threats_io.rs`.
 
-use crate::harness::{HOUR, Io, Packet, Seen, Server, TRANSPORTS, WAYS, Way, Ws, on_one_and_three, until};
+use crate::harness::{
+    HOUR, Io, Packet, Seen, Server, TRANSPORTS, WAYS, Way, Ws, on_one_and_three, takes, until,
+};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -335,13 +337,14 @@ fn what_is_sent_comes_in_order() {
 #[test]
 fn who_connects_to_nothing_is_disconnected() {
     on_one_and_three(|cores| {
+        let time = Duration::from_secs(1);
         let server = Server::start(cores, |options| {
-            options.engine.connect_timeout = Duration::from_secs(1);
+            options.engine.connect_timeout = time;
             options.limits.close_timeout = HOUR;
         });
         for way in WAYS {
             let mut io = open(&server, Version::V4, way);
-            let code = io.expect_end();
+            let code = takes(time, || io.expect_end());
             let expect = if way == Way::Polling { 0 } else { Disconnect::NotConnected.code() };
             assert_eq!(code, expect);
             let mut io = Io::connected(&server, Version::V4, way);

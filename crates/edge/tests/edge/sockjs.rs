@@ -85,6 +85,12 @@ fn every_stream_carries_both_ways() {
                 assert_eq!(down.next_chunk(), wrapped(transport, &format!("a{messages}")));
             }
         }
+        // On a WebSocket, each message has a frame.
+        let mut ws = server.ws("/sockjs/000/w/websocket");
+        assert_eq!(ws.next_text(), "o");
+        ws.send_text(r#"["a","b"]"#);
+        assert_eq!([ws.next_text(), ws.next_text()], [r#"a["a"]"#, r#"a["b"]"#]);
+        drop(ws);
         server.check_empty();
     });
 }
