@@ -6,14 +6,12 @@
 mod clock;
 mod connecting;
 mod ending;
-mod mixed;
-mod pair;
+pub(crate) mod pair;
 mod receiving;
 mod sending;
 
-use mixed::Mixed;
 use pair::Pair;
-use stentor_driver::sim::{self, SimDriver, World};
+use stentor_driver::sim::{self, World};
 use stentor_driver::{Driver, EpollDriver, Options, UringDriver, UringOptions};
 
 /// More than the kernel's buffers of two sockets hold.
@@ -57,7 +55,7 @@ macro_rules! suite {
 
 /// Runs a case once for each seed, and says which one failed.
 #[allow(clippy::print_stderr)] // It is how a test tells.
-fn run<D: Driver>(seeds: u64, make: impl Fn(u64) -> Pair<D>, case: impl Fn(Pair<D>)) {
+fn run(seeds: u64, make: impl Fn(u64) -> Pair, case: impl Fn(Pair)) {
     struct Seed(u64);
     impl Drop for Seed {
         fn drop(&mut self) {
@@ -72,28 +70,37 @@ fn run<D: Driver>(seeds: u64, make: impl Fn(u64) -> Pair<D>, case: impl Fn(Pair<
     }
 }
 
-/// Drivers on epoll, with the usual options.
-fn epoll(_seed: u64) -> Pair<EpollDriver> {
-    Pair::new(|| EpollDriver::new(&Options::default()).unwrap(), None, LARGE_BYTES)
+/// Options whose limits are met all the time.
+fn tight() -> Options {
+    Options { receive_buffer_bytes: 700, events_per_turn: 2, accepts_per_turn: 1, ..Options::default() }
 }
 
-/// Drivers on epoll, all of whose limits are met all the time.
-fn epoll_tight(_seed: u64) -> Pair<EpollDriver> {
-    let options =
-        Options { receive_buffer_bytes: 700, events_per_turn: 2, accepts_per_turn: 1, ..Options::default() };
-    Pair::new(|| EpollDriver::new(&options).unwrap(), None, LARGE_BYTES)
+pub(crate) fn epoll(options: &Options) -> Box<dyn Driver> {
+    Box::new(EpollDriver::new(options).unwrap())
 }
 
-suite!(on_epoll, crate::suite::epoll, 1);
-suite!(on_tight_epoll, crate::suite::epoll_tight, 1);
+pub(crate) fn uring(options: &Options, uring_options: &UringOptions) -> Box<dyn Driver> {
+    Box::new(UringDriver::with(options, uring_options).unwrap())
+}
+
+fn usual_epoll(_seed: u64) -> Pair {
+    Pair::new([(); 3].map(|()| epoll(&Options::default())), LARGE_BYTES)
+}
+
+fn tight_epoll(_seed: u64) -> Pair {
+    Pair::new([(); 3].map(|()| epoll(&tight())), LARGE_BYTES)
+}
+
+suite!(on_epoll, crate::suite::usual_epoll, 1);
+suite!(on_tight_epoll, crate::suite::tight_epoll, 1);
 
 /// Drivers in a simulated network.
-fn sim(seed: u64) -> Pair<SimDriver> {
+fn sim(seed: u64) -> Pair {
     simulated(seed, 4, sim::Options::default())
 }
 
 /// As [`sim`], all of whose limits are met all the time.
-fn sim_tight(seed: u64) -> Pair<SimDriver> {
+fn sim_tight(seed: u64) -> Pair {
     let options = sim::Options {
         driver: Options { receive_buffer_bytes: 7000, accepts_per_turn: 1, ..Options::default() },
         segment_bytes_max: 9000,
@@ -104,79 +111,73 @@ fn sim_tight(seed: u64) -> Pair<SimDriver> {
     simulated(seed, 20, options)
 }
 
-fn simulated(seed: u64, times: usize, options: sim::Options) -> Pair<SimDriver> {
+fn simulated(seed: u64, times: usize, options: sim::Options) -> Pair {
     let large_bytes = (options.send_buffer_bytes + options.receive_buffer_bytes) * times;
     let world = World::new(seed, options);
-    let clock = world.clone();
-    Pair::new(|| world.driver(), Some(Box::new(move || clock.step())), large_bytes)
+    let drivers = [(); 3].map(|()| -> Box<dyn Driver> { Box::new(world.driver()) });
+    Pair::simulated(drivers, large_bytes, move || world.step())
 }
 
 suite!(on_sim, crate::suite::sim, 5);
 suite!(on_tight_sim, crate::suite::sim_tight, 5);
 
-/// Drivers on io_uring, with the usual options.
-fn uring(_seed: u64) -> Pair<UringDriver> {
-    Pair::new(|| UringDriver::new(&Options::default()).unwrap(), None, LARGE_BYTES)
+/// `true`, and a word about it, where there is no io_uring.
+#[allow(clippy::print_stderr)] // It is how a test tells.
+pub(crate) fn no_uring() -> bool {
+    let reason = stentor_driver::probe().fallback_reason;
+    reason.as_ref().inspect(|reason| eprintln!("skipped: {reason}")).is_some()
 }
 
-/// Drivers on io_uring, all of whose limits are met all the time.
-fn uring_tight(_seed: u64) -> Pair<UringDriver> {
-    let options =
-        Options { receive_buffer_bytes: 700, events_per_turn: 2, accepts_per_turn: 1, ..Options::default() };
-    let uring_options =
-        UringOptions { submission_entries: 4, lone_sends_per_turn: 1, ..UringOptions::default() };
-    Pair::new(|| UringDriver::with(&options, &uring_options).unwrap(), None, LARGE_BYTES)
+/// No seed where there is no io_uring.
+fn uring_seeds(seeds: u64) -> u64 {
+    if no_uring() { 0 } else { seeds }
 }
 
-/// Drivers on io_uring without descriptors for their connections, with several rings each.
-fn uring_direct(_seed: u64) -> Pair<UringDriver> {
-    let uring_options =
-        UringOptions { direct_from: Some(0), direct_slots_per_ring: 100, ..UringOptions::default() };
-    Pair::new(|| UringDriver::with(&Options::default(), &uring_options).unwrap(), None, LARGE_BYTES)
+fn urings(options: &Options, uring_options: &UringOptions) -> Pair {
+    Pair::new([(); 3].map(|()| uring(options, uring_options)), LARGE_BYTES)
 }
 
-/// As [`uring_direct`], all of whose limits are met all the time.
-fn uring_direct_tight(_seed: u64) -> Pair<UringDriver> {
-    let options =
-        Options { receive_buffer_bytes: 700, events_per_turn: 2, accepts_per_turn: 1, ..Options::default() };
-    let uring_options = UringOptions {
+fn usual_uring(_seed: u64) -> Pair {
+    urings(&Options::default(), &UringOptions::default())
+}
+
+/// Drivers all of whose limits are met all the time.
+fn tight_uring(_seed: u64) -> Pair {
+    urings(
+        &tight(),
+        &UringOptions { submission_entries: 4, lone_sends_per_turn: 1, ..UringOptions::default() },
+    )
+}
+
+/// Drivers without descriptors for their connections, with several rings each.
+fn direct_uring(_seed: u64) -> Pair {
+    let direct = UringOptions { direct_from: Some(0), direct_slots_per_ring: 100, ..UringOptions::default() };
+    urings(&Options::default(), &direct)
+}
+
+/// As [`direct_uring`], all of whose limits are met all the time.
+fn tight_direct_uring(_seed: u64) -> Pair {
+    let direct = UringOptions {
         submission_entries: 4,
         lone_sends_per_turn: 1,
         direct_from: Some(0),
         direct_slots_per_ring: 1,
         direct_rings_max: 3,
     };
-    Pair::new(|| UringDriver::with(&options, &uring_options).unwrap(), None, LARGE_BYTES)
+    urings(&tight(), &direct)
 }
 
-/// A server on io_uring, and a client on epoll, between which connections move as well.
-fn uring_and_epoll(seed: u64) -> Pair<Mixed> {
-    let mut nth = seed;
-    let make = move || {
-        nth += 1;
-        match nth % 2 {
-            0 => Mixed::Epoll(Box::new(EpollDriver::new(&Options::default()).unwrap())),
-            _ => Mixed::Uring(Box::new(UringDriver::new(&Options::default()).unwrap())),
-        }
+/// Drivers of both kinds in turn, between which connections move as well. The second seed exchanges them.
+fn uring_and_epoll(seed: u64) -> Pair {
+    let make = |nth| match (seed + nth) % 2 {
+        0 => uring(&Options::default(), &UringOptions::default()),
+        _ => epoll(&Options::default()),
     };
-    Pair::new(make, None, LARGE_BYTES)
+    Pair::new([0, 1, 2].map(make), LARGE_BYTES)
 }
 
-/// No seed where there is no io_uring.
-#[allow(clippy::print_stderr)] // It is how a test tells.
-fn uring_seeds(seeds: u64) -> u64 {
-    match stentor_driver::probe().fallback_reason {
-        None => seeds,
-        Some(reason) => {
-            eprintln!("skipped: {reason}");
-            0
-        }
-    }
-}
-
-suite!(on_uring, crate::suite::uring, crate::suite::uring_seeds(1));
-suite!(on_tight_uring, crate::suite::uring_tight, crate::suite::uring_seeds(1));
-suite!(on_direct_uring, crate::suite::uring_direct, crate::suite::uring_seeds(1));
-suite!(on_tight_direct_uring, crate::suite::uring_direct_tight, crate::suite::uring_seeds(1));
-// The second seed exchanges them.
+suite!(on_uring, crate::suite::usual_uring, crate::suite::uring_seeds(1));
+suite!(on_tight_uring, crate::suite::tight_uring, crate::suite::uring_seeds(1));
+suite!(on_direct_uring, crate::suite::direct_uring, crate::suite::uring_seeds(1));
+suite!(on_tight_direct_uring, crate::suite::tight_direct_uring, crate::suite::uring_seeds(1));
 suite!(on_uring_and_epoll, crate::suite::uring_and_epoll, crate::suite::uring_seeds(2));

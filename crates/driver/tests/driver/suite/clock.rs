@@ -2,9 +2,8 @@
 
 use super::pair::{Pair, Seen};
 use std::time::Duration;
-use stentor_driver::Driver;
 
-pub(crate) fn timers_fire_in_order_and_never_early<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn timers_fire_in_order_and_never_early(mut pair: Pair) {
     let now = pair.server.driver.now();
     let mut at = Vec::new();
     for (token, after_ms) in [(0, 90), (1, 30), (2, 60), (3, 0), (4, 120)] {
@@ -22,7 +21,7 @@ pub(crate) fn timers_fire_in_order_and_never_early<D: Driver>(mut pair: Pair<D>)
     assert_eq!(pair.server.log, [3, 1, 2, 0, 4].map(Seen::Timer));
 }
 
-pub(crate) fn a_cancelled_timer_does_not_fire<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_cancelled_timer_does_not_fire(mut pair: Pair) {
     let now = pair.server.driver.now();
     let timers: Vec<_> = (0..50)
         .map(|token| pair.server.driver.timer_set(now + Duration::from_millis(20 + token % 7), token))
@@ -43,7 +42,7 @@ pub(crate) fn a_cancelled_timer_does_not_fire<D: Driver>(mut pair: Pair<D>) {
     pair.until(|pair| pair.server.saw(&Seen::Timer(1001)));
 }
 
-pub(crate) fn a_timer_due_can_be_cancelled_in_its_turn<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_timer_due_can_be_cancelled_in_its_turn(mut pair: Pair) {
     let at = pair.server.driver.now() + Duration::from_millis(10);
     let [first, second, _] = [0, 1, 2].map(|nth| pair.server.driver.timer_set(at, nth));
     pair.pass(Duration::from_millis(50));
@@ -55,7 +54,7 @@ pub(crate) fn a_timer_due_can_be_cancelled_in_its_turn<D: Driver>(mut pair: Pair
     assert_eq!(pair.server.log, [Seen::Timer(2)]);
 }
 
-pub(crate) fn a_timer_does_not_prolong_its_turn<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_timer_does_not_prolong_its_turn(mut pair: Pair) {
     pair.server.on_timer = |driver, token| {
         driver.timer_set(driver.now(), token + 1);
     };
@@ -66,7 +65,7 @@ pub(crate) fn a_timer_does_not_prolong_its_turn<D: Driver>(mut pair: Pair<D>) {
     }
 }
 
-pub(crate) fn a_wake_is_told_once<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_wake_is_told_once(mut pair: Pair) {
     let waker = pair.server.driver.waker();
     let zero = Some(Duration::ZERO);
     pair.server.turn(zero);
@@ -80,7 +79,7 @@ pub(crate) fn a_wake_is_told_once<D: Driver>(mut pair: Pair<D>) {
     assert_eq!(pair.server.log, [Seen::Woken]);
 }
 
-pub(crate) fn another_thread_wakes<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn another_thread_wakes(mut pair: Pair) {
     for round in 1..=100 {
         let waker = pair.server.driver.waker();
         let thread = std::thread::spawn(move || waker.wake());
@@ -96,7 +95,7 @@ pub(crate) fn another_thread_wakes<D: Driver>(mut pair: Pair<D>) {
     assert_eq!(pair.server.log.len(), 100);
 }
 
-pub(crate) fn a_wait_ends_with_its_time<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_wait_ends_with_its_time(mut pair: Pair) {
     // (In the simulation at once: its clock is moved from outside.)
     assert_eq!(pair.server.turn(Some(Duration::from_millis(3))), 0);
     pair.server.driver.timer_set(pair.server.driver.now() + Duration::from_secs(3600), 0);

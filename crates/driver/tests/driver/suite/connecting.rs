@@ -3,9 +3,9 @@
 use super::pair::{Pair, Seen};
 use std::io;
 use std::net::SocketAddr;
-use stentor_driver::{Driver, Frame, ListenOptions, Sending};
+use stentor_driver::{Frame, ListenOptions, Sending};
 
-pub(crate) fn port_0_picks_one<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn port_0_picks_one(mut pair: Pair) {
     let first = pair.server.listen("127.0.0.1:0");
     let second = pair.server.listen("127.0.0.1:0");
     assert!(first.port() != 0 && second.port() != 0 && first != second);
@@ -17,7 +17,7 @@ pub(crate) fn port_0_picks_one<D: Driver>(mut pair: Pair<D>) {
     assert!(far.index() < 1000);
 }
 
-pub(crate) fn a_connection_knows_its_listener<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_connection_knows_its_listener(mut pair: Pair) {
     let addrs = [(); 3].map(|()| pair.server.listen("127.0.0.1:0"));
     for nth in [1, 0, 2, 1] {
         let (conn, _) = pair.connect(addrs[nth]);
@@ -25,14 +25,14 @@ pub(crate) fn a_connection_knows_its_listener<D: Driver>(mut pair: Pair<D>) {
     }
 }
 
-pub(crate) fn an_address_is_taken_once<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn an_address_is_taken_once(mut pair: Pair) {
     let options = ListenOptions { reuse_port: false, ..ListenOptions::default() };
     let addr = pair.server.driver.listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
     let error = pair.other.driver.listen(addr, &options).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
 }
 
-pub(crate) fn the_source_address_is_chosen_and_seen<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn the_source_address_is_chosen_and_seen(mut pair: Pair) {
     let addr = pair.server.listen("127.0.0.1:0");
     let near = pair.client.driver.connect(addr, Some("127.0.7.9".parse().unwrap())).unwrap();
     pair.until(|pair| pair.client.saw(&Seen::Connected(near)) && !pair.server.accepted().is_empty());
@@ -41,7 +41,7 @@ pub(crate) fn the_source_address_is_chosen_and_seen<D: Driver>(mut pair: Pair<D>
     assert_ne!(peer.port(), 0);
 }
 
-pub(crate) fn ipv6_works<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn ipv6_works(mut pair: Pair) {
     let Ok(addr) = pair.server.driver.listen("[::1]:0".parse().unwrap(), &ListenOptions::default()) else {
         return; // this machine has none
     };
@@ -51,7 +51,7 @@ pub(crate) fn ipv6_works<D: Driver>(mut pair: Pair<D>) {
     pair.until(|pair| pair.server.bytes(far) == b"six");
 }
 
-pub(crate) fn an_ipv4_peer_is_one_everywhere<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn an_ipv4_peer_is_one_everywhere(mut pair: Pair) {
     let Ok(addr) = pair.server.driver.listen("[::]:0".parse().unwrap(), &ListenOptions::default()) else {
         return; // this machine has no IPv6
     };
@@ -59,7 +59,7 @@ pub(crate) fn an_ipv4_peer_is_one_everywhere<D: Driver>(mut pair: Pair<D>) {
     assert_eq!(pair.server.accepted()[0].1.ip().to_string(), "127.0.0.1");
 }
 
-pub(crate) fn a_refused_connection_is_closed<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_refused_connection_is_closed(mut pair: Pair) {
     let addr = pair.server.listen("127.0.0.1:0");
     pair.server.driver.stop_listening();
     let Ok(near) = pair.client.driver.connect(addr, None) else { return };
@@ -69,7 +69,7 @@ pub(crate) fn a_refused_connection_is_closed<D: Driver>(mut pair: Pair<D>) {
     assert_eq!(pair.client.driver.connections(), 0);
 }
 
-pub(crate) fn what_is_connected_outlives_the_listener<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn what_is_connected_outlives_the_listener(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.server.driver.stop_listening();
     pair.client.send(near, [Frame::from_static(b"still here")]);
@@ -79,7 +79,7 @@ pub(crate) fn what_is_connected_outlives_the_listener<D: Driver>(mut pair: Pair<
     pair.connect(addr);
 }
 
-pub(crate) fn a_send_may_precede_the_connection<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_send_may_precede_the_connection(mut pair: Pair) {
     let addr = pair.server.listen("127.0.0.1:0");
     let near = pair.client.driver.connect(addr, None).unwrap();
     assert_eq!(pair.client.send(near, [Frame::from_static(b"early")]), Sending::InFlight);
@@ -90,7 +90,7 @@ pub(crate) fn a_send_may_precede_the_connection<D: Driver>(mut pair: Pair<D>) {
     assert_eq!(pair.client.log, [Seen::Connected(near), Seen::Sent(near)]);
 }
 
-pub(crate) fn a_connection_begun_can_be_ended<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_connection_begun_can_be_ended(mut pair: Pair) {
     let addr = pair.server.listen("127.0.0.1:0");
     let near = pair.client.driver.connect(addr, None).unwrap();
     pair.client.close(near);
@@ -100,24 +100,17 @@ pub(crate) fn a_connection_begun_can_be_ended<D: Driver>(mut pair: Pair<D>) {
     assert_eq!(pair.client.driver.connections(), 0);
 }
 
-pub(crate) fn many_connect_at_once<D: Driver>(mut pair: Pair<D>) {
-    let addr = pair.server.listen("127.0.0.1:0");
-    let near: Vec<_> = (0..300).map(|_| pair.client.driver.connect(addr, None).unwrap()).collect();
-    pair.until(|pair| {
-        pair.server.accepted().len() == 300
-            && near.iter().all(|conn| pair.client.saw(&Seen::Connected(*conn)))
-    });
+pub(crate) fn many_connect_at_once(mut pair: Pair) {
+    let (far, near) = pair.connect_many(300);
     assert_eq!((pair.server.driver.connections(), pair.client.driver.connections()), (300, 300));
     for conn in near {
         pair.client.close(conn);
     }
     assert_eq!(pair.client.driver.connections(), 0);
-    pair.until(|pair| {
-        pair.server.log.iter().filter(|seen| matches!(seen, Seen::PeerFinished(_))).count() == 300
-    });
+    pair.until(|pair| far.iter().all(|far| pair.server.count(&Seen::PeerFinished(*far)) == 1));
 }
 
-pub(crate) fn drivers_share_a_port<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn drivers_share_a_port(mut pair: Pair) {
     let addr = pair.server.listen("127.0.0.1:0");
     assert_eq!(pair.other.driver.listen(addr, &ListenOptions::default()).unwrap(), addr);
     for _ in 0..100 {

@@ -3,12 +3,12 @@
 use super::pair::{Pair, Seen, pattern};
 use std::io::ErrorKind;
 use std::time::Duration;
-use stentor_driver::{Driver, Frame, Meter, Sending};
+use stentor_driver::{ConnId, Frame, Meter, Sending};
 
 /// For lingers that must not run out.
 const LONG: Duration = Duration::from_secs(3600);
 
-pub(crate) fn the_end_of_the_peer_is_told_once<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn the_end_of_the_peer_is_told_once(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.client.send(near, [Frame::from_static(b"last words")]);
     pair.client.finish(near, LONG);
@@ -20,7 +20,7 @@ pub(crate) fn the_end_of_the_peer_is_told_once<D: Driver>(mut pair: Pair<D>) {
     assert_eq!(pair.server.driver.connections(), 1);
 }
 
-pub(crate) fn a_half_closed_peer_can_still_be_sent_to<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_half_closed_peer_can_still_be_sent_to(mut pair: Pair) {
     // The trait has no half-close of its own: `finish` is one, whose other half discards what it gets.
     let (far, near) = pair.connected();
     pair.client.finish(near, LONG);
@@ -33,7 +33,7 @@ pub(crate) fn a_half_closed_peer_can_still_be_sent_to<D: Driver>(mut pair: Pair<
     assert_eq!((pair.server.driver.connections(), pair.client.driver.connections()), (0, 0));
 }
 
-pub(crate) fn a_pause_delays_the_end<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_pause_delays_the_end(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.server.driver.pause(far);
     pair.client.send(near, [Frame::from_static(b"bye")]);
@@ -45,7 +45,7 @@ pub(crate) fn a_pause_delays_the_end<D: Driver>(mut pair: Pair<D>) {
     assert_eq!(pair.server.bytes(far), b"bye");
 }
 
-pub(crate) fn finish_sends_what_is_in_flight<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn finish_sends_what_is_in_flight(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.client.driver.pause(near);
     let bytes = pattern(pair.large_bytes, 2);
@@ -69,7 +69,7 @@ pub(crate) fn finish_sends_what_is_in_flight<D: Driver>(mut pair: Pair<D>) {
     assert_eq!(pair.server.driver.connections(), 0);
 }
 
-pub(crate) fn finish_after_the_peer_is_immediate<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn finish_after_the_peer_is_immediate(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.client.finish(near, LONG);
     pair.until(|pair| pair.server.saw(&Seen::PeerFinished(far)));
@@ -77,7 +77,7 @@ pub(crate) fn finish_after_the_peer_is_immediate<D: Driver>(mut pair: Pair<D>) {
     pair.until(|pair| pair.server.closed(far) == Some(None) && pair.client.closed(near) == Some(None));
 }
 
-pub(crate) fn finish_discards_what_arrives<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn finish_discards_what_arrives(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.server.driver.pause(far);
     assert_eq!(pair.client.send(near, [Frame::owned(pattern(pair.large_bytes, 3))]), Sending::InFlight);
@@ -87,7 +87,7 @@ pub(crate) fn finish_discards_what_arrives<D: Driver>(mut pair: Pair<D>) {
     pair.until(|pair| pair.server.closed(far) == Some(None));
 }
 
-pub(crate) fn finish_gives_up_on_a_peer_that_never_reads<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn finish_gives_up_on_a_peer_that_never_reads(mut pair: Pair) {
     let meter = Meter::default();
     let (far, near) = pair.connected();
     pair.client.driver.pause(near);
@@ -105,7 +105,7 @@ pub(crate) fn finish_gives_up_on_a_peer_that_never_reads<D: Driver>(mut pair: Pa
     assert!(!pair.client.saw(&Seen::PeerFinished(near)));
 }
 
-pub(crate) fn finish_gives_up_on_a_peer_that_never_ends<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn finish_gives_up_on_a_peer_that_never_ends(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.server.send(far, [Frame::from_static(b"all of it")]);
     pair.server.finish(far, Duration::from_millis(50));
@@ -115,7 +115,7 @@ pub(crate) fn finish_gives_up_on_a_peer_that_never_ends<D: Driver>(mut pair: Pai
     assert_eq!(pair.client.closed(near), None);
 }
 
-pub(crate) fn close_tells_the_peer_and_nobody_else<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn close_tells_the_peer_and_nobody_else(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.server.close(far);
     assert_eq!(pair.server.driver.connections(), 0);
@@ -124,12 +124,18 @@ pub(crate) fn close_tells_the_peer_and_nobody_else<D: Driver>(mut pair: Pair<D>)
     assert_eq!(pair.server.closed(far), None);
 }
 
-pub(crate) fn a_reset_closes<D: Driver>(mut pair: Pair<D>) {
+/// A connection whose client's end has bytes unread, so that its close is a reset.
+#[track_caller]
+fn with_unread_bytes(pair: &mut Pair) -> (ConnId, ConnId) {
     let (far, near) = pair.connected();
-    // A close with bytes unread is a reset.
     pair.client.driver.pause(near);
     pair.server.send(far, [Frame::from_static(b"unread")]);
     pair.barrier();
+    (far, near)
+}
+
+pub(crate) fn a_reset_closes(mut pair: Pair) {
+    let (far, near) = with_unread_bytes(&mut pair);
     pair.client.close(near);
     pair.until(|pair| pair.server.closed(far).is_some());
     assert_eq!(pair.server.closed(far), Some(Some(ErrorKind::ConnectionReset)));
@@ -137,21 +143,15 @@ pub(crate) fn a_reset_closes<D: Driver>(mut pair: Pair<D>) {
     assert_eq!(pair.server.driver.connections(), 0);
 }
 
-pub(crate) fn a_reset_reaches_a_paused_connection<D: Driver>(mut pair: Pair<D>) {
-    let (far, near) = pair.connected();
-    pair.client.driver.pause(near);
+pub(crate) fn a_reset_reaches_a_paused_connection(mut pair: Pair) {
+    let (far, near) = with_unread_bytes(&mut pair);
     pair.server.driver.pause(far);
-    pair.server.send(far, [Frame::from_static(b"unread")]);
-    pair.barrier();
     pair.client.close(near);
     pair.until(|pair| pair.server.closed(far) == Some(Some(ErrorKind::ConnectionReset)));
 }
 
-pub(crate) fn a_reset_reaches_a_connection_paused_while_it_is_read<D: Driver>(mut pair: Pair<D>) {
-    let (far, near) = pair.connected();
-    pair.client.driver.pause(near);
-    pair.server.send(far, [Frame::from_static(b"unread")]);
-    pair.barrier();
+pub(crate) fn a_reset_reaches_a_connection_paused_while_it_is_read(mut pair: Pair) {
+    let (far, near) = with_unread_bytes(&mut pair);
     // The server learns of the bytes and of the reset at once, and has read some of the bytes.
     pair.client.driver.send_bytes(near, &pattern(pair.large_bytes / 8, 6));
     pair.pass(Duration::from_millis(20));
@@ -162,7 +162,14 @@ pub(crate) fn a_reset_reaches_a_connection_paused_while_it_is_read<D: Driver>(mu
     pair.until(|pair| pair.server.closed(far) == Some(Some(ErrorKind::ConnectionReset)));
 }
 
-pub(crate) fn a_reset_ends_what_is_in_flight<D: Driver>(mut pair: Pair<D>) {
+#[track_caller]
+fn assert_reset_while_sending(pair: &Pair, far: ConnId) {
+    let error = pair.server.closed(far).flatten();
+    assert!(matches!(error, Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)), "{error:?}");
+    assert!(!pair.server.saw(&Seen::Sent(far)));
+}
+
+pub(crate) fn a_reset_ends_what_is_in_flight(mut pair: Pair) {
     let meter = Meter::default();
     let (far, near) = pair.connected();
     pair.client.driver.pause(near);
@@ -171,19 +178,12 @@ pub(crate) fn a_reset_ends_what_is_in_flight<D: Driver>(mut pair: Pair<D>) {
     pair.barrier();
     pair.client.close(near);
     pair.until(|pair| pair.server.closed(far).is_some());
-    assert!(matches!(
-        pair.server.closed(far),
-        Some(Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe))
-    ));
-    assert!(!pair.server.saw(&Seen::Sent(far)));
+    assert_reset_while_sending(&pair, far);
     assert_eq!(meter.bytes(), 0);
 }
 
-pub(crate) fn a_failed_send_is_told_later<D: Driver>(mut pair: Pair<D>) {
-    let (far, near) = pair.connected();
-    pair.server.send(far, [Frame::from_static(b"unread")]);
-    pair.client.driver.pause(near);
-    pair.barrier();
+pub(crate) fn a_failed_send_is_told_later(mut pair: Pair) {
+    let (far, near) = with_unread_bytes(&mut pair);
     pair.client.close(near);
     // The server may know of the reset by now or not: it sends until it does.
     let mut in_flight = false;
@@ -193,14 +193,10 @@ pub(crate) fn a_failed_send_is_told_later<D: Driver>(mut pair: Pair<D>) {
         }
         pair.server.closed(far).is_some()
     });
-    assert!(matches!(
-        pair.server.closed(far),
-        Some(Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe))
-    ));
-    assert!(!pair.server.saw(&Seen::Sent(far)));
+    assert_reset_while_sending(&pair, far);
 }
 
-pub(crate) fn a_stale_id_does_nothing<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_stale_id_does_nothing(mut pair: Pair) {
     let addr = pair.server.listen("127.0.0.1:0");
     let (old, old_near) = pair.connect(addr);
     pair.server.close(old);

@@ -25,8 +25,8 @@ pub(crate) enum Seen {
 }
 
 /// One driver, and what it has handed out.
-pub(crate) struct Side<D> {
-    pub(crate) driver: D,
+pub(crate) struct Side {
+    pub(crate) driver: Box<dyn Driver>,
     pub(crate) log: Vec<Seen>,
     pub(crate) received: HashMap<ConnId, Vec<u8>>,
     /// The listener of each accepted connection.
@@ -36,13 +36,13 @@ pub(crate) struct Side<D> {
     /// Where each read's buffer was.
     pub(crate) addresses: Vec<usize>,
     /// The handler of timers.
-    pub(crate) on_timer: fn(&mut D, u64),
+    pub(crate) on_timer: fn(&mut dyn Driver, u64),
     dead: HashSet<ConnId>,
     finishing: HashSet<ConnId>,
 }
 
-impl<D: Driver> Side<D> {
-    fn new(driver: D) -> Self {
+impl Side {
+    fn new(driver: Box<dyn Driver>) -> Self {
         Self {
             driver,
             log: Vec::new(),
@@ -157,7 +157,7 @@ impl<D: Driver> Side<D> {
                     (None, None)
                 }
                 Event::Timer(token) => {
-                    (self.on_timer)(&mut self.driver, token);
+                    (self.on_timer)(&mut *self.driver, token);
                     (None, Some(Seen::Timer(token)))
                 }
                 Event::Woken => (None, Some(Seen::Woken)),
@@ -173,24 +173,30 @@ impl<D: Driver> Side<D> {
 }
 
 /// A server, a client, and another driver (to move connections to, or to share the port).
-pub(crate) struct Pair<D> {
-    pub(crate) server: Side<D>,
-    pub(crate) client: Side<D>,
-    pub(crate) other: Side<D>,
+pub(crate) struct Pair {
+    pub(crate) server: Side,
+    pub(crate) client: Side,
+    pub(crate) other: Side,
     /// More than two sockets' buffers hold.
     pub(crate) large_bytes: usize,
     /// Moves a virtual clock to the next event; false if there is none. `None`: the clock moves by itself.
     advance: Option<Box<dyn FnMut() -> bool>>,
 }
 
-impl<D: Driver> Pair<D> {
-    pub(crate) fn new(
-        mut make: impl FnMut() -> D,
-        advance: Option<Box<dyn FnMut() -> bool>>,
+impl Pair {
+    /// Drivers of the server, the client and the other side, whose clock moves by itself.
+    pub(crate) fn new(drivers: [Box<dyn Driver>; 3], large_bytes: usize) -> Self {
+        let [server, client, other] = drivers.map(Side::new);
+        Self { server, client, other, large_bytes, advance: None }
+    }
+
+    /// Drivers whose virtual clock `advance` moves.
+    pub(crate) fn simulated(
+        drivers: [Box<dyn Driver>; 3],
         large_bytes: usize,
+        advance: impl FnMut() -> bool + 'static,
     ) -> Self {
-        let [server, client, other] = std::array::from_fn(|_| Side::new(make()));
-        Self { server, client, other, large_bytes, advance }
+        Self { advance: Some(Box::new(advance)), ..Self::new(drivers, large_bytes) }
     }
 
     /// A turn of each; how many events they had.
@@ -239,6 +245,18 @@ impl<D: Driver> Pair<D> {
         let near = self.client.driver.connect(addr, None).unwrap();
         self.until(|pair| pair.client.saw(&Seen::Connected(near)) && pair.server.accepted().len() > before);
         (self.server.accepted()[before].0, near)
+    }
+
+    /// So many connections to a listener of their own, begun at once: the server's ends and the client's.
+    #[track_caller]
+    pub(crate) fn connect_many(&mut self, count: usize) -> (Vec<ConnId>, Vec<ConnId>) {
+        let (addr, before) = (self.server.listen("127.0.0.1:0"), self.server.accepted().len());
+        let near: Vec<_> = (0..count).map(|_| self.client.driver.connect(addr, None).unwrap()).collect();
+        self.until(|pair| {
+            pair.server.accepted().len() == before + count
+                && near.iter().all(|conn| pair.client.saw(&Seen::Connected(*conn)))
+        });
+        (self.server.accepted()[before..].iter().map(|(conn, _)| *conn).collect(), near)
     }
 
     /// As [`Pair::connect`], to a listener of its own.

@@ -2,9 +2,9 @@
 
 use super::pair::{Pair, Seen, pattern};
 use std::collections::HashSet;
-use stentor_driver::{Driver, Frame, Sending};
+use stentor_driver::{Frame, Sending};
 
-pub(crate) fn a_paused_connection_is_not_read<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_paused_connection_is_not_read(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.server.driver.pause(far);
     assert_eq!(pair.client.send(near, [Frame::from_static(b"one")]), Sending::Done);
@@ -23,7 +23,7 @@ pub(crate) fn a_paused_connection_is_not_read<D: Driver>(mut pair: Pair<D>) {
     pair.until(|pair| pair.server.bytes(far) == b"onetwo");
 }
 
-pub(crate) fn a_pause_may_fall_into_the_middle<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_pause_may_fall_into_the_middle(mut pair: Pair) {
     let (far, near) = pair.connected();
     let bytes = pattern(pair.large_bytes / 4, 1);
     pair.client.send(near, [Frame::owned(bytes.clone())]);
@@ -39,7 +39,7 @@ pub(crate) fn a_pause_may_fall_into_the_middle<D: Driver>(mut pair: Pair<D>) {
     assert!(pair.server.bytes(far) == bytes);
 }
 
-pub(crate) fn nobody_starves<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn nobody_starves(mut pair: Pair) {
     let addr = pair.server.listen("127.0.0.1:0");
     let loud: Vec<_> = (0..4).map(|_| pair.connect(addr)).collect();
     let (quiet_far, quiet_near) = pair.connect(addr);
@@ -56,7 +56,7 @@ pub(crate) fn nobody_starves<D: Driver>(mut pair: Pair<D>) {
     assert!(loud.iter().all(|(far, _)| pair.server.bytes(*far) == bytes));
 }
 
-pub(crate) fn buffers_are_lent_and_used_again<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn buffers_are_lent_and_used_again(mut pair: Pair) {
     let addr = pair.server.listen("127.0.0.1:0");
     let (far, near) = pair.connect(addr);
     let (far_2, near_2) = pair.connect(addr);
@@ -81,7 +81,7 @@ pub(crate) fn buffers_are_lent_and_used_again<D: Driver>(mut pair: Pair<D>) {
     assert!(again.len() < 5, "each read has a buffer of its own");
 }
 
-pub(crate) fn a_lent_buffer_can_be_written_to<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_lent_buffer_can_be_written_to(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.server.keep = Some(Vec::new());
     pair.client.send(near, [Frame::from_static(b"\x01\x02\x03")]);
@@ -94,7 +94,7 @@ pub(crate) fn a_lent_buffer_can_be_written_to<D: Driver>(mut pair: Pair<D>) {
     }
 }
 
-pub(crate) fn a_connection_moves_with_bytes_unread<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_connection_moves_with_bytes_unread(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.client.send(near, [Frame::from_static(b"before")]);
     pair.until(|pair| pair.server.bytes(far) == b"before");
@@ -121,13 +121,13 @@ pub(crate) fn a_connection_moves_with_bytes_unread<D: Driver>(mut pair: Pair<D>)
     assert!(!pair.server.saw(&Seen::PeerFinished(back)));
 }
 
-pub(crate) fn a_dropped_detached_connection_is_closed<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_dropped_detached_connection_is_closed(mut pair: Pair) {
     let (far, near) = pair.connected();
     drop(pair.server.detach(far).unwrap());
     pair.until(|pair| pair.client.saw(&Seen::PeerFinished(near)));
 }
 
-pub(crate) fn a_detached_connection_crosses_threads<D: Driver>(pair: Pair<D>) {
+pub(crate) fn a_detached_connection_crosses_threads(pair: Pair) {
     fn is_send<T: Send>() {}
     is_send::<stentor_driver::DetachedConnection>();
     is_send::<stentor_driver::Waker>();

@@ -1,9 +1,9 @@
 //! Sending: order, backpressure, what is owned while in flight.
 
 use super::pair::{Pair, Seen, pattern};
-use stentor_driver::{ConnId, Driver, FILE_FRAME_BYTES_MIN, Frame, Meter, Sending};
+use stentor_driver::{ConnId, FILE_FRAME_BYTES_MIN, Frame, Meter, Sending};
 
-pub(crate) fn echo<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn echo(mut pair: Pair) {
     let (far, near) = pair.connected();
     for round in 0..50 {
         let message = pattern(round * 7 + 1, round as u64);
@@ -18,7 +18,7 @@ pub(crate) fn echo<D: Driver>(mut pair: Pair<D>) {
     assert_eq!(pair.client.log, [Seen::Connected(near)]);
 }
 
-pub(crate) fn nothing_is_sent_at_once<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn nothing_is_sent_at_once(mut pair: Pair) {
     let (far, near) = pair.connected();
     assert_eq!(pair.client.send(near, []), Sending::Done);
     assert_eq!(pair.client.send(near, [Frame::owned(vec![]), Frame::from_static(b"")]), Sending::Done);
@@ -30,7 +30,7 @@ pub(crate) fn nothing_is_sent_at_once<D: Driver>(mut pair: Pair<D>) {
 
 /// Sends to an end that doesn't read, by `send`, and lets it read then.
 #[track_caller]
-fn stall<D: Driver>(mut pair: Pair<D>, send: impl FnOnce(&mut Pair<D>, ConnId) -> (Sending, Vec<u8>)) {
+fn stall(mut pair: Pair, send: impl FnOnce(&mut Pair, ConnId) -> (Sending, Vec<u8>)) {
     let (far, near) = pair.connected();
     pair.client.driver.pause(near);
     let (sending, expected) = send(&mut pair, far);
@@ -53,21 +53,21 @@ fn stall<D: Driver>(mut pair: Pair<D>, send: impl FnOnce(&mut Pair<D>, ConnId) -
     assert_eq!(pair.server.count(&Seen::Sent(far)), 1);
 }
 
-pub(crate) fn a_slow_reader_stalls_one_frame<D: Driver>(pair: Pair<D>) {
+pub(crate) fn a_slow_reader_stalls_one_frame(pair: Pair) {
     stall(pair, |pair, far| {
         let bytes = pattern(pair.large_bytes, 1);
         (pair.server.send(far, [Frame::owned(bytes.clone())]), bytes)
     });
 }
 
-pub(crate) fn a_slow_reader_stalls_bytes<D: Driver>(pair: Pair<D>) {
+pub(crate) fn a_slow_reader_stalls_bytes(pair: Pair) {
     stall(pair, |pair, far| {
         let bytes = pattern(pair.large_bytes, 2);
         (pair.server.driver.send_bytes(far, &bytes), bytes)
     });
 }
 
-pub(crate) fn a_slow_reader_stalls_a_file<D: Driver>(pair: Pair<D>) {
+pub(crate) fn a_slow_reader_stalls_a_file(pair: Pair) {
     stall(pair, |pair, far| {
         let bytes = pattern(pair.large_bytes, 3);
         let (front, back) = bytes.split_at(1000);
@@ -100,7 +100,7 @@ fn assortment(meter: &Meter) -> (Vec<Frame>, Vec<u8>) {
     (frames, expected)
 }
 
-pub(crate) fn thousands_of_frames_leave_in_order<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn thousands_of_frames_leave_in_order(mut pair: Pair) {
     let meter = Meter::default();
     let (far, near) = pair.connected();
     let (frames, expected) = assortment(&meter);
@@ -111,7 +111,7 @@ pub(crate) fn thousands_of_frames_leave_in_order<D: Driver>(mut pair: Pair<D>) {
     assert_eq!(meter.bytes(), 0, "a frame outlives its send");
 }
 
-pub(crate) fn thousands_of_frames_stall_and_go_on<D: Driver>(pair: Pair<D>) {
+pub(crate) fn thousands_of_frames_stall_and_go_on(pair: Pair) {
     let meter = Meter::default();
     let watch = meter.clone();
     stall(pair, move |pair, far| {
@@ -123,7 +123,7 @@ pub(crate) fn thousands_of_frames_stall_and_go_on<D: Driver>(pair: Pair<D>) {
     assert_eq!(watch.bytes(), 0, "a frame outlives its send");
 }
 
-pub(crate) fn both_ways_at_once<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn both_ways_at_once(mut pair: Pair) {
     let (far, near) = pair.connected();
     let (down, up) = (pattern(pair.large_bytes, 4), pattern(pair.large_bytes, 5));
     assert_eq!(pair.server.send(far, [Frame::owned(down.clone())]), Sending::InFlight);
@@ -135,7 +135,7 @@ pub(crate) fn both_ways_at_once<D: Driver>(mut pair: Pair<D>) {
     pair.until(|pair| pair.server.saw(&Seen::Sent(far)) && pair.client.saw(&Seen::Sent(near)));
 }
 
-pub(crate) fn the_next_send_follows_the_last<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn the_next_send_follows_the_last(mut pair: Pair) {
     let (far, near) = pair.connected();
     let mut expected = Vec::new();
     let mut sends = 0;
@@ -151,7 +151,7 @@ pub(crate) fn the_next_send_follows_the_last<D: Driver>(mut pair: Pair<D>) {
     assert!(pair.client.bytes(near) == expected);
 }
 
-pub(crate) fn two_sends_at_once_are_a_bug<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn two_sends_at_once_are_a_bug(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.client.driver.pause(near);
     assert_eq!(pair.server.send(far, [Frame::owned(pattern(pair.large_bytes, 6))]), Sending::InFlight);
@@ -159,7 +159,7 @@ pub(crate) fn two_sends_at_once_are_a_bug<D: Driver>(mut pair: Pair<D>) {
     assert!(std::panic::catch_unwind(second).is_err());
 }
 
-pub(crate) fn closing_releases_what_is_in_flight<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn closing_releases_what_is_in_flight(mut pair: Pair) {
     let meter = Meter::default();
     for large in [pair.large_bytes / 12, pair.large_bytes] {
         let (far, near) = pair.connected();
