@@ -9,7 +9,7 @@ import { Validator } from '@seriousme/openapi-schema-validator';
 import Ajv2020 from 'ajv/dist/2020.js';
 import { io } from 'socket.io-client';
 import { issuer, ISSUER, token } from './admin.mjs';
-import { clock, event, root, serve, until, upstream, within } from './harness.mjs';
+import { clock, event, request, root, serve, until, upstream, within } from './harness.mjs';
 
 const file = path.join(root, 'docs/openapi.json');
 const api = JSON.parse(readFileSync(file, 'utf8'));
@@ -33,19 +33,20 @@ const ELSEWHERE = new Map([
   ['503 not ready', 'crates/control/tests/control/admin.rs: a data plane that is not ready'],
 ]);
 
-/** Sends a request: { status, headers, type, text }. `cut`: the body never ends. */
+/** Sends a request: { status, type, text }. `cut`: the body never ends. */
 async function send(admin, method, target, { headers = {}, body, cut, token = TOKEN, host } = {}) {
-  const { hostname, port } = new URL(admin);
-  const all = { ...(token && { Authorization: `Bearer ${token}` }), ...(host && { Host: host }), ...headers };
-  if (cut) all['Content-Length'] = 1000;
-  const request = http.request({ hostname, port, method, path: target, headers: all, setHost: host !== null, agent: false });
-  if (cut) request.write(body);
-  else request.end(body);
-  const [response] = await event(request, 'response', undefined, 'error');
-  let text = '';
-  for await (const chunk of response.setEncoding('utf8')) text += chunk;
-  request.destroy();
-  return { status: response.statusCode, headers: response.headers, type: response.headers['content-type'], text };
+  const all = { ...(token && { Authorization: `Bearer ${token}` }), ...(host && { Host: host }), ...(cut && { 'Content-Length': 1000 }), ...headers };
+  const options = { method, path: target, headers: all, setHost: host !== null };
+  if (!cut) {
+    const { status, headers, text } = await request(admin, { ...options, body });
+    return { status, type: headers['content-type'], text };
+  }
+  const unfinished = http.request(admin, { ...options, agent: false });
+  unfinished.write(body);
+  const [response] = await event(unfinished, 'response', undefined, 'error');
+  const text = (await response.toArray()).join('');
+  unfinished.destroy();
+  return { status: response.statusCode, type: response.headers['content-type'], text };
 }
 
 /** The pointer to a part of the document. */
@@ -130,10 +131,11 @@ push = true
 `,
   });
   const { admin } = server;
-  const [publish, emit, join, leave, disconnect, sessions, rooms, members, revoke, revocations, put, remove, status, nodes, metrics, health, ready, reload] =
-    ['POST /api/v1/publish', 'POST /api/v1/emit', 'POST /api/v1/join', 'POST /api/v1/leave', 'POST /api/v1/disconnect',
-      'POST /api/v1/sessions', 'GET /api/v1/rooms', 'GET /api/v1/rooms/members', 'POST /api/v1/revocations', 'GET /api/v1/revocations', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}', 'GET /api/v1/status', 'GET /api/v1/nodes', 'GET /metrics', 'GET /healthz', 'GET /readyz', 'POST /api/v1/reload']
-      .map((name) => operations.find((operation) => operation.name === name));
+  const [publish, emit, join, leave, disconnect, sessions, rooms, members, revoke, revocations, put, remove, status, nodes, metrics, health, ready, reload] = [
+    ...['publish', 'emit', 'join', 'leave', 'disconnect', 'sessions'].map((name) => `POST /api/v1/${name}`),
+    'GET /api/v1/rooms', 'GET /api/v1/rooms/members', 'POST /api/v1/revocations', 'GET /api/v1/revocations', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}',
+    'GET /api/v1/status', 'GET /api/v1/nodes', 'GET /metrics', 'GET /healthz', 'GET /readyz', 'POST /api/v1/reload',
+  ].map((name) => operations.find((operation) => operation.name === name));
   assert.equal(operations.length, 18);
   const seen = new Map(operations.map(({ name }) => [name, new Set()]));
   const provoke = async (operation, expect, key, options) => {
@@ -167,26 +169,27 @@ push = true
     await provoke(operation, '400 host', 'a', { host: null, ...body });
   }
 
-  await provoke(publish, '200', null, { headers: JSON_TYPE, body: MESSAGE });
+  const json = (value) => ({ headers: JSON_TYPE, body: typeof value === 'string' ? value : JSON.stringify(value) });
+  const unfinished = { ...json('{'), cut: true };
+  await provoke(publish, '200', null, json(MESSAGE));
   await provoke(publish, '200', null, { headers: LINES, body: `${MESSAGE}\n\n${MESSAGE}\n` });
-  await provoke(publish, '400 message', null, { headers: JSON_TYPE, body: '{"data":1}' });
+  await provoke(publish, '400 message', null, json('{"data":1}'));
   const { text } = await provoke(publish, '400 message', null, { headers: LINES, body: `${MESSAGE}\n{}\n` });
   assert.deepEqual([JSON.parse(text).published, JSON.parse(text).error.line], [1, 2]);
-  await provoke(publish, '413 too_long', null, { headers: JSON_TYPE, body: ' '.repeat(1001) });
+  await provoke(publish, '413 too_long', null, json(' '.repeat(1001)));
   await provoke(publish, '415 content_type', null, { body: MESSAGE });
-  await provoke(publish, '408 timeout', null, { headers: JSON_TYPE, body: '{', cut: true });
+  await provoke(publish, '408 timeout', null, unfinished);
 
   const socket = io(server.http, { transports: ['websocket'] });
   t.after(() => socket.close());
   const told = (name) => within(new Promise((resolve) => socket.once(name, resolve)), name);
   await told('connect');
-  const target = { sessions: [socket.id] };
-  const command = (own) => ({ headers: JSON_TYPE, body: JSON.stringify({ ...target, ...own }) });
+  const command = (own) => json({ sessions: [socket.id], ...own });
   const answered = async (...request) => JSON.parse((await provoke(...request)).text);
   assert.deepEqual(await answered(join, '200', null, command({ join: ['lobby', 'other'] })), { sessions: 1 });
   assert.deepEqual(await answered(join, '200', null, command({ join: ['too', 'many'] })), { sessions: 0, refused: 1 });
   const news = told('news');
-  assert.deepEqual(await answered(emit, '200', null, { headers: JSON_TYPE, body: JSON.stringify({ rooms: ['lobby', 'other'], event: 'news', data: 7 }) }), { sessions: 1 });
+  assert.deepEqual(await answered(emit, '200', null, json({ rooms: ['lobby', 'other'], event: 'news', data: 7 })), { sessions: 1 });
   assert.equal(await news, 7);
   const listed = await answered(sessions, '200', null, command({}));
   assert.deepEqual([listed.count, listed.truncated, listed.sessions[0].id], [1, false, socket.id]);
@@ -197,10 +200,10 @@ push = true
   assert.deepEqual(await answered(disconnect, '200', null, command({ close: true })), { sessions: 1 });
   assert.equal(await ended, 'io server disconnect');
   for (const operation of [emit, join, leave, disconnect, sessions, revoke]) {
-    await provoke(operation, '400 command', null, { headers: JSON_TYPE, body: '{}' });
-    await provoke(operation, '413 too_long', null, { headers: JSON_TYPE, body: ' '.repeat(1001) });
+    await provoke(operation, '400 command', null, json({}));
+    await provoke(operation, '413 too_long', null, json(' '.repeat(1001)));
     await provoke(operation, '415 content_type', null, { headers: LINES, body: '{}' });
-    await provoke(operation, '408 timeout', null, { headers: JSON_TYPE, body: '{', cut: true });
+    await provoke(operation, '408 timeout', null, unfinished);
     await cutOff(operation);
   }
   await provoke(rooms, '400 query', '?x=1');
@@ -216,8 +219,8 @@ push = true
     return user;
   }));
   const ids = users.map(({ id }) => id).sort();
-  await provoke(join, '200', null, { headers: JSON_TYPE, body: JSON.stringify({ sessions: ids, join: ['present', 'other'] }) });
-  const described = await answered(sessions, '200', null, { headers: JSON_TYPE, body: JSON.stringify({ sessions: [users[0].id] }) });
+  await provoke(join, '200', null, json({ sessions: ids, join: ['present', 'other'] }));
+  const described = await answered(sessions, '200', null, json({ sessions: [users[0].id] }));
   const [{ since, rooms: joined, ...rest }] = described.sessions;
   assert.deepEqual([rest, joined.sort()], [{
     id: users[0].id, protocol: 'socketio', user: { id: '0', issuer: ISSUER }, info: { name: 'Ada' }, address: '127.0.0.1', send_buffer_bytes: 0,
@@ -237,47 +240,45 @@ push = true
   assert.deepEqual(await answered(members, '200', '?room=other'), { members: [], count: 2 }, 'a room without presence');
   assert.deepEqual(await answered(members, '200', '?room=nobody'), { members: [], count: 0 });
 
-  const revocation = (fields) => ({ headers: JSON_TYPE, body: JSON.stringify(fields) });
-  assert.deepEqual(await answered(revoke, '200', null, revocation({ subject: '42' })), { sessions: 0 });
-  assert.deepEqual(await answered(revoke, '200', null, revocation({ token_id: 't1', issuer: ISSUER })), { sessions: 0 });
-  await provoke(revoke, '507 too_many_revocations', null, revocation({ issued_before: 1700000000 }));
+  assert.deepEqual(await answered(revoke, '200', null, json({ subject: '42' })), { sessions: 0 });
+  assert.deepEqual(await answered(revoke, '200', null, json({ token_id: 't1', issuer: ISSUER })), { sessions: 0 });
+  await provoke(revoke, '507 too_many_revocations', null, json({ issued_before: 1700000000 }));
   const kept = (await answered(revocations, '200')).revocations;
   assert.deepEqual(kept.map(({ subject, token_id: id }) => subject ?? id), ['42', 't1']);
 
-  await provoke(put, '200', 'a', { headers: JSON_TYPE, body: '{"n":1}' });
-  await provoke(put, '200', 'a?sequence=7', { headers: JSON_TYPE, body: '{"n":2}' });
-  await provoke(put, '409 sequence', 'a?sequence=6', { headers: JSON_TYPE, body: '{"n":3}' });
-  await provoke(put, '400 key', 'a//b', { headers: JSON_TYPE, body: '1' });
-  await provoke(put, '400 query', 'a?n=1', { headers: JSON_TYPE, body: '1' });
-  await provoke(put, '415 content_type', 'a', { body: '1' });
-  await provoke(put, '415 content_encoding', 'a', { headers: { ...JSON_TYPE, 'Content-Encoding': 'zstd' }, body: '1' });
-  await provoke(put, '400 document', 'a', { headers: JSON_TYPE, body: '{' });
-  await provoke(put, '409 fetched', 'fetched/a', { headers: JSON_TYPE, body: '1' });
-  await provoke(put, '413 too_long', 'a', { headers: JSON_TYPE, body: `"${'x'.repeat(110_000)}"` });
-  await provoke(put, '408 timeout', 'a', { headers: JSON_TYPE, body: '{', cut: true });
-  await provoke(put, '200', 'b', { headers: JSON_TYPE, body: '{"n":1}' });
+  for (const [key, expect, options] of [
+    ['a', '200', json({ n: 1 })],
+    ['a?sequence=7', '200', json({ n: 2 })],
+    ['a?sequence=6', '409 sequence', json({ n: 3 })],
+    ['a//b', '400 key', json('1')],
+    ['a?n=1', '400 query', json('1')],
+    ['a', '415 content_type', { body: '1' }],
+    ['a', '415 content_encoding', { headers: { ...JSON_TYPE, 'Content-Encoding': 'zstd' }, body: '1' }],
+    ['a', '400 document', json('{')],
+    ['fetched/a', '409 fetched', json('1')],
+    ['a', '413 too_long', json(`"${'x'.repeat(110_000)}"`)],
+    ['a', '408 timeout', unfinished],
+    ['b', '200', json({ n: 1 })],
+  ]) await provoke(put, expect, key, options);
   await Promise.all(['a', 'b'].map(subscribe));
   // The clients have their streams before the control plane knows that the keys have subscribers, so c may evict one of them. As
   // the keys are declared, its subscriber waits for the next document; otherwise it would get `not_found`.
-  const again = async (method, key) => (await send(admin, method, `/api/v1/feeds/${key}`, { headers: JSON_TYPE, body: '{"n":1}' })).status;
+  const again = async (method, key) => (await send(admin, method, `/api/v1/feeds/${key}`, json({ n: 1 }))).status;
   await until('a and b have subscribers', async () => {
     const isTaken = await again('PUT', 'c') === 200;
     // Also after a refusal: c may have evicted one whose subscriber became known at the same time.
     for (const [method, key] of [...isTaken ? [['DELETE', 'c']] : [], ['PUT', 'a'], ['PUT', 'b']]) assert.equal(await again(method, key), 200, key);
     return !isTaken;
   });
-  await provoke(put, '507 too_many_keys', 'c', { headers: JSON_TYPE, body: '1' });
-  await provoke(put, '507 no_space', 'b', { headers: JSON_TYPE, body: `"${'x'.repeat(90_000)}"` });
+  await provoke(put, '507 too_many_keys', 'c', json('1'));
+  await provoke(put, '507 no_space', 'b', json(`"${'x'.repeat(90_000)}"`));
   await cutOff(put);
 
   // An evicted document's sequence is forgotten.
-  await provoke(put, '200', 'a?sequence=8', { headers: JSON_TYPE, body: '{"n":2}' });
-  await provoke(remove, '409 sequence', 'a?sequence=6');
-  await provoke(remove, '200', 'a');
-  await provoke(remove, '404 not_found', 'a');
-  await provoke(remove, '400 key', 'a//b');
-  await provoke(remove, '400 query', 'a?n=1');
-  await provoke(remove, '409 fetched', 'fetched/a');
+  await provoke(put, '200', 'a?sequence=8', json({ n: 2 }));
+  for (const [key, expect] of [['a?sequence=6', '409 sequence'], ['a', '200'], ['a', '404 not_found'], ['a//b', '400 key'], ['a?n=1', '400 query'], ['fetched/a', '409 fetched']]) {
+    await provoke(remove, expect, key);
+  }
 
   // A feed that fails, so that the status has all of its members.
   await within(fetch(`${server.http}/feed/fetched/a`), 'an answer');
@@ -316,7 +317,7 @@ push = true
       socket.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
       if (/ 200 /.test(await event(socket, 'data'))) held.push(socket);
     }
-    refused.push(await provoke(operation, '503 connections_max', 'a', operation.operation.requestBody && { headers: JSON_TYPE, body: '1' }));
+    refused.push(await provoke(operation, '503 connections_max', 'a', operation.operation.requestBody && json('1')));
   }
   assert.equal(refused.length, operations.length);
 

@@ -1,24 +1,21 @@
 // The admin port over TLS: curl, the commands of `stentor` and Prometheus' way to ask; certificates that a reload replaces; clients that
 // don't speak TLS, or don't finish the handshake. And `stentor reload`, which needs the port.
 import assert from 'node:assert/strict';
-import { execFile, execFileSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { rmSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import https from 'node:https';
 import net from 'node:net';
-import path from 'node:path';
 import test, { after } from 'node:test';
-import tls from 'node:tls';
 import { promisify } from 'node:util';
 import { now } from './admin.mjs';
-import { run, serve, temporary, until, within } from './harness.mjs';
+import { certificate as makeCertificate, fingerprint, otherKey } from './certificates.mjs';
+import { request, run, serve, temporary, until, within } from './harness.mjs';
 
 const folder = temporary({ after });
-const [key, certificate] = [path.join(folder, 'key.pem'), path.join(folder, 'certificate.pem')];
-
+const { key, certificate } = makeCertificate(folder);
 /** Writes a new certificate to the same files. */
-const rotate = () => execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj', '/CN=localhost',
-  '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1', '-addext', 'basicConstraints=critical,CA:FALSE', '-keyout', key, '-out', certificate], { stdio: 'ignore' });
+const rotate = () => makeCertificate(folder);
 
 const TOKEN = '0123456789abcdef';
 const config = (more = '', header_timeout = '1min') => `[server]
@@ -35,7 +32,7 @@ ${more}`;
 async function start(t, ...options) {
   rotate();
   const server = await serve(t, { config: config(...options), args: ['--cores', '1'] });
-  return { ...server, admin: server.admin.replace('http:', 'https:'), port: Number(new URL(server.admin).port) };
+  return { ...server, admin: server.admin.replace('http:', 'https:') };
 }
 
 /** What curl prints, with the status in a line of its own. */
@@ -46,16 +43,6 @@ const trusted = ['--cacert', certificate, '-H', `Authorization: Bearer ${TOKEN}`
 async function metric(server, name) {
   const lines = await curl(...trusted, `${server.admin}/metrics`);
   return lines.filter((line) => line.startsWith(name)).map((line) => Number(line.split(' ').at(-1)))[0];
-}
-
-/** The fingerprint of the certificate that the port shows. */
-async function fingerprint({ port }) {
-  const socket = tls.connect({ port, host: '127.0.0.1', rejectUnauthorized: false });
-  await within(once(socket, 'secureConnect'), 'the handshake');
-  const { fingerprint256 } = socket.getPeerCertificate();
-  assert.equal(socket.alpnProtocol, false);
-  socket.destroy();
-  return fingerprint256;
 }
 
 test('curl reaches the API over TLS, and only so', async (t) => {
@@ -121,56 +108,42 @@ test('stentor reload prints what changed, and fails if nothing may', async (t) =
 
 test('a reload replaces the certificate, and open connections stay', async (t) => {
   const server = await start(t);
-  const before = await fingerprint(server);
+  const before = await fingerprint(server.admin);
   const agent = new https.Agent({ keepAlive: true, maxSockets: 1, rejectUnauthorized: false });
   t.after(() => agent.destroy());
-  const ask = async () => {
-    const [response] = await within(once(https.get(`${server.admin}/healthz`, { agent }), 'response'), 'the answer');
-    response.resume();
-    await once(response, 'end');
-    return [response.statusCode, response.socket?.localPort ?? response.client?.localPort];
+  const ask = async (target, method) => {
+    const options = { method, agent, headers: { Authorization: `Bearer ${TOKEN}` } };
+    const { status, text } = await within(request(`${server.admin}${target}`, options), target);
+    return { status, text, connections: Object.values(agent.freeSockets).flat().map(({ localPort }) => localPort) };
   };
-  const [status, port] = await ask();
-  assert.equal(status, 200);
-  const reload = async () => (await fetchReload(server, agent)).status;
+  const reload = () => ask('/api/v1/reload', 'POST');
+  const first = await ask('/healthz');
+  assert.equal(first.status, 200);
   rotate();
-  assert.equal(await reload(), 200);
-  assert.notEqual(await fingerprint(server), before);
-  assert.deepEqual(await ask(), [200, port], 'the same connection');
+  assert.equal((await reload()).status, 200);
+  assert.notEqual(await fingerprint(server.admin), before);
+  assert.deepEqual(await ask('/healthz'), first, 'the same connection');
 
   // A key that isn't the certificate's: nothing changes.
-  const shown = await fingerprint(server);
-  execFileSync('openssl', ['genpkey', '-algorithm', 'EC', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-out', key], { stdio: 'ignore' });
-  const refused = await fetchReload(server, agent);
+  const shown = await fingerprint(server.admin);
+  otherKey(key);
+  const refused = await reload();
   assert.equal(refused.status, 422);
-  assert.match(refused.text, /key\.pem: is not the key of the certificate/);
-  assert.equal(await fingerprint(server), shown);
+  assert.match(refused.text, /localhost\.key: is not the key of the certificate/);
+  assert.equal(await fingerprint(server.admin), shown);
 
   // Without TLS, after a restart only.
   rotate();
   writeFileSync(server.configFile, `[server]\nadmin_token = "${TOKEN}"\n`);
-  const { text } = await fetchReload(server, agent);
-  const { applied, restart_needed } = JSON.parse(text);
+  const { applied, restart_needed } = JSON.parse((await reload()).text);
   assert.deepEqual(restart_needed.filter((name) => name.startsWith('admin_tls')), ['admin_tls.certificate', 'admin_tls.key']);
   assert.ok(applied.every((name) => !name.startsWith('admin_tls')));
-  await fingerprint(server);
+  await fingerprint(server.admin);
 });
-
-/** `POST /api/v1/reload`. */
-function fetchReload(server, agent) {
-  const request = https.request(`${server.admin}/api/v1/reload`, { method: 'POST', agent, headers: { Authorization: `Bearer ${TOKEN}` } });
-  return within(new Promise((resolve, reject) => {
-    request.on('error', reject).on('response', async (response) => {
-      let text = '';
-      for await (const chunk of response) text += chunk;
-      resolve({ status: response.statusCode, text });
-    }).end();
-  }), 'the reload');
-}
 
 test('garbage, and handshakes that nobody finishes, end and delay nobody', async (t) => {
   const server = await start(t, '', '2s');
-  const { port } = server;
+  const { port } = new URL(server.admin);
   const open = (bytes) => {
     const socket = net.connect(port, '127.0.0.1');
     t.after(() => socket.destroy());
@@ -183,26 +156,4 @@ test('garbage, and handshakes that nobody finishes, end and delay nobody', async
   assert.equal((await curl('--cacert', certificate, `${server.admin}/healthz`)).at(-1), '200');
   await Promise.all(ends);
   await until('each is counted', async () => await metric(server, 'stentor_admin_refusals_total{reason="tls"}') === 6);
-});
-
-test('stentor check reads the certificate', async (t) => {
-  rotate();
-  const file = path.join(folder, 'check.toml');
-  t.after(() => rmSync(file));
-  const check = async (text) => {
-    writeFileSync(file, text);
-    return run('check', file);
-  };
-  const valid = await check(config());
-  assert.equal(valid.code, 0, valid.stderr);
-  assert.match(valid.stdout, /\[admin_tls\] certificate = /);
-  for (const [text, expect] of [
-    [`[admin_tls]\ncertificate = "${certificate}"\n`, `${file}:2: certificate and key in [admin_tls] need each other\n`],
-    [`[admin_tls]\nkey = "${key}"\n`, `${file}:2: certificate and key in [admin_tls] need each other\n`],
-    [`[admin_tls]\ncertificate = "${certificate}"\nkey = "/nowhere.pem"\n`, `${file}:3: /nowhere.pem: can't be read: No such file or directory (os error 2)\n`],
-    [`[admin_tls]\ncertificate = "/dev/null"\nkey = "${key}"\n`, `${file}:2: /dev/null: has no PEM certificate\n`],
-  ]) {
-    const wrong = await check(text);
-    assert.deepEqual([wrong.code, wrong.stderr], [1, expect]);
-  }
 });

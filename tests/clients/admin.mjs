@@ -1,6 +1,7 @@
 // A server's admin API and metrics, and tokens of its clients.
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
 
 /** What the admin API answers: to a POST request if there is a body, otherwise to GET. The request has to succeed. */
 export async function admin(server, path, body) {
@@ -16,6 +17,13 @@ export async function publish(server, ...messages) {
   const body = messages.map((message) => JSON.stringify(message)).join('\n');
   const response = await fetch(`${server.admin}/api/v1/publish`, { method: 'POST', headers: { 'Content-Type': 'application/x-ndjson' }, body });
   assert.deepEqual(await response.json(), { published: messages.length });
+}
+
+/** Writes another configuration and has the server read it: the answer, with its `status`. */
+export async function reload(server, config) {
+  writeFileSync(server.configFile, config);
+  const response = await fetch(`${server.admin}/api/v1/reload`, { method: 'POST' });
+  return { status: response.status, ...await response.json() };
 }
 
 /** Pushes a document. */

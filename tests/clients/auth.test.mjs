@@ -11,8 +11,7 @@ import io3 from 'socket.io-client-3';
 import SockJS from 'sockjs-client';
 import WebSocket from 'ws';
 import { connect } from '../../clients/js/src/index.js';
-import { now } from './admin.mjs';
-import { checkClient, expected, LIFE_S, overSocketIo, PAGE, query, start, user, v1 } from './auth.mjs';
+import { checkClient, expected, overSocketIo, PAGE, query, start, user, v1 } from './auth.mjs';
 import { PATIENCE_MS, event, queue, root, statusOf, until, within } from './harness.mjs';
 import { Primus } from './primus.mjs';
 
@@ -33,65 +32,64 @@ const clients = {
   EventSource: events,
 };
 
+/** What a client of stentor.v1 reports: `take` handles a message. `closed` tells of its end, and `failed` of an error, whose status counts as the reason. */
+function reports(send) {
+  const [seen, received] = [queue(), queue()];
+  let refusal;
+  return {
+    ...v1(seen, received, send),
+    take: (message) => (message.type === 'welcome' ? seen.put('open') : received.put(message)),
+    failed: ({ message = '' }) => { refusal = /response: (\d+)/.exec(message)?.[1]; },
+    closed: (...code) => seen.put(refusal ? `refused ${refusal}` : ['closed', ...code].join(' ')),
+  };
+}
+
 /** stentor.v1 over anything with the API of WebSocket. */
 function stentorV1(socket, t) {
-  const seen = queue();
-  const received = queue();
+  const { take, failed, closed, ...client } = reports((message) => socket.send(JSON.stringify(message)));
   t.after(() => (socket.terminate ? socket.terminate() : socket.close()));
-  socket.onmessage = ({ data }) => {
-    const message = JSON.parse(data);
-    if (message.type === 'welcome') seen.put('open');
-    else received.put(message);
-  };
-  let refusal;
-  socket.onerror = ({ message = '' }) => { refusal = /response: (\d+)/.exec(message)?.[1]; };
-  socket.onclose = ({ code }) => seen.put(refusal ? `refused ${refusal}` : `closed ${code}`);
-  const send = (message) => socket.send(JSON.stringify(message));
-  return v1(seen, received, send);
+  socket.onmessage = ({ data }) => take(JSON.parse(data));
+  socket.onerror = failed;
+  socket.onclose = ({ code }) => closed(code);
+  return client;
 }
 
 function primus(server, with_, t) {
-  const client = new Primus(`${server.http}${query(with_)}`, { strategy: false });
-  t.after(() => client.destroy());
-  const seen = queue();
-  const received = queue();
-  client.on('data', (message) => (message.type === 'welcome' ? seen.put('open') : received.put(message)));
-  let refusal;
-  client.on('error', ({ message = '' }) => { refusal = /response: (\d+)/.exec(message)?.[1]; });
-  client.on('end', () => seen.put(refusal ? `refused ${refusal}` : 'closed'));
-  client.on('close', () => refusal && seen.put(`refused ${refusal}`));
-  return v1(seen, received, (message) => client.write(message));
+  const socket = new Primus(`${server.http}${query(with_)}`, { strategy: false });
+  t.after(() => socket.destroy());
+  const { take, failed, closed, ...client } = reports((message) => socket.write(message));
+  socket.on('data', take);
+  socket.on('error', failed);
+  // Once the server has ended it, and after a refusal.
+  socket.on('end', () => closed());
+  socket.on('close', () => closed());
+  return client;
 }
 
 function engine(server, with_, t, transports) {
-  const client = new EngineSocket(server.http, { transports, query: with_ ? { token: with_ } : {} });
-  t.after(() => client.close());
-  const seen = queue();
-  const received = queue();
-  client.on('message', (text) => {
-    const message = JSON.parse(text);
-    if (message.type === 'welcome') seen.put('open');
-    else received.put(message);
-  });
-  client.on('error', ({ description }) => seen.put(['refused', typeof description === 'number' ? description : ''].join(' ').trim()));
-  client.on('close', (reason) => reason !== 'transport error' && reason !== 'forced close' && seen.put(`closed ${reason}`));
-  return v1(seen, received, (message) => client.send(JSON.stringify(message)));
+  const socket = new EngineSocket(server.http, { transports, query: with_ ? { token: with_ } : {} });
+  t.after(() => socket.close());
+  const { take, closed, ...client } = reports((message) => socket.send(JSON.stringify(message)));
+  socket.on('message', (text) => take(JSON.parse(text)));
+  socket.on('error', ({ description }) => client.seen.put(typeof description === 'number' ? `refused ${description}` : 'refused'));
+  socket.on('close', (reason) => reason !== 'transport error' && reason !== 'forced close' && closed(reason));
+  return client;
 }
 
 function socketio(client, server, options, t) {
   const socket = client(server.http, { forceNew: true, reconnection: false, ...options });
   t.after(() => socket.disconnect());
-  const seen = queue();
+  const [seen, received] = [queue(), queue()];
   socket.on('connect', () => seen.put('open'));
   const refused = (error) => seen.put(`refused ${error.data?.code ?? ''}`.trim());
   socket.on('connect_error', refused);
   if (client === io2) socket.on('error', refused);
   socket.on('disconnect', (reason) => seen.put(`closed ${reason}`));
-  const received = queue();
   socket.on('stentor:token_expiring', received.put);
-  const ask = (...event) => within(new Promise((resolve) => {
-    socket.emit(...event, ({ ok, code }) => resolve(ok ? 'ok' : code));
-  }), event[0]);
+  const ask = async (...event) => {
+    const { ok, code } = await within(new Promise((resolve) => socket.emit(...event, resolve)), event[0]);
+    return ok ? 'ok' : code;
+  };
   return overSocketIo(seen, () => received.next('token_expiring'), ask);
 }
 
@@ -101,7 +99,7 @@ function events(server, with_, t) {
   const seen = queue();
   source.addEventListener('snapshot', () => seen.put('open'));
   source.onerror = ({ code }) => code && seen.put(`refused ${code}`);
-  return { seen, source };
+  return { seen };
 }
 
 test('docs/conformance.md has what each client sees', () => {
@@ -126,50 +124,42 @@ test('a cookie counts for pages of allowed origins only', async (t) => {
 });
 
 
-describe('@stentor/client renews its token when it is told to', { concurrency: true }, () => {
-  for (const transport of ['websocket', 'sockjs', 'socket.io']) {
-    test(`over ${transport}`, async (t) => {
-      const server = await start(t);
-      const [states, asked] = [queue(), queue()];
-      let count = 0;
-      const stentor = connect(server.http, {
-        transport,
-        WebSocket,
-        SockJS,
-        io,
-        backoff: { initialMs: 10 },
-        getToken: () => { asked.put(++count); return user('42', { exp: now() + (count === 1 ? LIFE_S : 600) }); },
-      });
-      t.after(() => stentor.close());
-      stentor.on('state', states.put);
-      const feed = stentor.feed('user/42');
-      await event({ once: (name, then) => feed.on(name, then) }, 'change');
-      assert.deepEqual(feed.document, { user: '42' });
-      const denied = stentor.feed('user/43');
-      for (const number of [1, 2]) assert.equal(await asked.next('a question for a token'), number);
-      await until('the feed of another user is refused', () => denied.state === 'not_found');
-      assert.equal(stentor.state, 'open');
-      // It connected once, and is refused when its user is revoked.
-      await server.revoke({ subject: '42' });
-      const seen = [];
-      while (seen.at(-1) !== 'refused') seen.push(await states.next('the end'));
-      assert.equal(seen.filter((state) => state === 'open').length, 1);
-    });
-  }
-});
-
-test('@stentor/client reports that it gets no token, and tries again', async (t) => {
-  const server = await start(t);
-  let asked = 0;
-  const stentor = connect(server.http, {
-    WebSocket,
-    backoff: { initialMs: 10 },
-    getToken: () => { if (asked++ < 2) throw new Error('not signed in'); return user('42'); },
-  });
+/** @stentor/client whose application gives it tokens: its connection, and the feed of its user once it has come. */
+async function follow(t, server, options) {
+  const stentor = connect(server.http, { WebSocket, SockJS, io, backoff: { initialMs: 10 }, ...options });
   t.after(() => stentor.close());
-  const errors = [];
+  const [states, errors] = [queue(), []];
+  stentor.on('state', states.put);
   stentor.on('error', ({ code, message }) => errors.push(`${code}: ${message}`));
   const feed = stentor.feed('user/42');
   await event({ once: (name, then) => feed.on(name, then) }, 'change');
+  assert.deepEqual(feed.document, { user: '42' });
+  return { stentor, states, errors };
+}
+
+for (const transport of ['websocket', 'sockjs', 'socket.io']) {
+  test(`@stentor/client renews its token when it is told to, over ${transport}`, async (t) => {
+    const server = await start(t);
+    const asked = queue();
+    let count = 0;
+    const { stentor, states } = await follow(t, server, { transport, getToken: () => { asked.put(++count); return user('42'); } });
+    assert.equal(await asked.next('a question for a token'), 1);
+    await server.revoke({ subject: '42', action: 'refresh' });
+    assert.equal(await asked.next('another question'), 2);
+    const denied = stentor.feed('user/43');
+    await until('the feed of another user is refused', () => denied.state === 'not_found');
+    assert.equal(stentor.state, 'open');
+    // It connected once, and is refused when its user is revoked.
+    await server.revoke({ subject: '42' });
+    const seen = [];
+    while (seen.at(-1) !== 'refused') seen.push(await states.next('the end'));
+    assert.equal(seen.filter((state) => state === 'open').length, 1);
+  });
+}
+
+test('@stentor/client reports that it gets no token, and tries again', async (t) => {
+  let asked = 0;
+  const getToken = () => { if (asked++ < 2) throw new Error('not signed in'); return user('42'); };
+  const { errors } = await follow(t, await start(t), { getToken });
   assert.deepEqual(errors, ['no_token: not signed in', 'no_token: not signed in']);
 });

@@ -1,13 +1,14 @@
 // Socket.IO's own servers and nodes of Stentor that share the namespace `/` over one Redis, with a client on each.
 import { createAdapter } from '@socket.io/redis-adapter';
-import { once } from 'node:events';
+import assert from 'node:assert/strict';
 import http from 'node:http';
 import { setTimeout as passed } from 'node:timers/promises';
 import { createClient, createCluster } from 'redis';
 import { Server } from 'socket.io';
 import { io as connect } from 'socket.io-client';
 import { admin } from './admin.mjs';
-import { event, serve, until, within } from './harness.mjs';
+import { event, listening, serve, until, within } from './harness.mjs';
+import { redis } from './redis.mjs';
 
 /** A Redis client of Node that ends with the test. */
 export async function redisClient(t, url) {
@@ -60,10 +61,8 @@ export async function nodeServer(t, engine, { adapter = createAdapter } = {}) {
   }
   // The adapters don't wait until they have subscribed. A message that is published before is lost.
   await sub.answered();
-  listener.listen(0, '127.0.0.1');
-  await once(listener, 'listening');
   t.after(() => io.close());
-  return { io, url: `http://127.0.0.1:${listener.address().port}` };
+  return { io, url: `http://127.0.0.1:${await listening(t, listener)}` };
 }
 
 /** A node of Stentor whose clients can do the same. */
@@ -136,3 +135,24 @@ export async function settled(servers, clients) {
   await Promise.all(servers.map((server, n) => (server.io ? server.io.emit('marker', [marker, n]) : admin(server, 'publish', { namespace: '/', event: 'marker', data: [marker, n] }))));
   await until('all have received the markers', heard);
 }
+
+/**
+ * Two servers in Node and two nodes of Stentor, each with a client in each of the rooms: the first four clients are in the first room. `adapter` is
+ * that of Node; the other options are those of Stentor.
+ */
+export async function four(t, rooms = ['red'], { adapter, start = redis, ...options } = {}) {
+  const engine = await start(t);
+  const node = () => nodeServer(t, engine, { adapter });
+  const servers = await Promise.all([node(), node(), stentor(t, engine, options), stentor(t, engine, options)]);
+  const clients = (await Promise.all(rooms.map((room) => Promise.all(servers.map((server) => client(t, server, room ? [room] : [])))))).flat();
+  await settled(servers, clients);
+  if (rooms[0]) await joined(servers[2], rooms, servers.length);
+  /** Fails unless these clients receive these events, and the others nothing. */
+  const reaches = async (who, emit, ...expected) => {
+    const lists = await received(servers, clients, emit);
+    assert.deepEqual(lists, clients.map((_, n) => (who.includes(n) ? expected : [])));
+  };
+  return { engine, servers, clients, ids: clients.map(({ id }) => id), first: servers[0].io, second: servers[1].io, own: servers[2], reaches };
+}
+
+export const sorted = (list) => [...list].sort();

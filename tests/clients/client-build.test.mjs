@@ -115,9 +115,7 @@ test('the examples of the README run', async (t) => {
   assert.ok(examples.length >= 3, `${examples.length} examples`);
   const api = await upstream(t);
   let minute = 0;
-  api.documents.set('scores/8/live', (_, response) => {
-    response.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify({ score: [1, 0], minute: ++minute, text: 'long enough for a change to be shorter'.repeat(9) }));
-  });
+  api.documents.set('scores/8/live', () => ({ score: [1, 0], minute: ++minute, text: 'long enough for a change to be shorter'.repeat(9) }));
   const server = await serve(t, { config: `${feedsFrom(api.url)}\n[rooms]\npublish = true\n` });
   const folder = project(t);
   for (const example of examples) {

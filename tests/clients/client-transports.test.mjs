@@ -6,7 +6,7 @@ import http from 'node:http';
 import net from 'node:net';
 import test, { describe } from 'node:test';
 import { client, follow, TRANSPORTS, version, WITH_DELTAS } from './client.mjs';
-import { event, feedsFrom, serve, until, upstream, within } from './harness.mjs';
+import { feedsFrom, listening, serve, until, upstream, within } from './harness.mjs';
 import { freePorts } from './proxies.mjs';
 import { proxy } from './proxy.mjs';
 
@@ -83,43 +83,32 @@ describe('transports', { concurrency: true }, () => { for (const transport of TR
 const BRIEF = { heartbeatTimeoutMs: 1_000, connectTimeoutMs: 1_000 };
 
 describe('the state is `open` only while the server answers', { concurrency: true }, () => {
-  /** Everything that a connection without feeds reports as its state. */
+  /** Everything that a connection reports as its state. */
   const states = (connection) => {
     const all = [];
     connection.on('state', (state) => all.push(state));
     return all;
   };
-  /** The port of a server that ends with the test, and its connections. */
-  async function listen(t, server) {
-    const open = new Set();
-    server.on('connection', (socket) => open.add(socket)).listen(0, '127.0.0.1');
-    t.after(() => {
-      server.close();
-      for (const socket of open) socket.destroy();
-    });
-    await event(server, 'listening');
-    return server.address().port;
-  }
   const isTriedTwice = (all) => until(() => all.join(), () => all.filter((state) => state === 'waiting').length > 1 || all.includes('refused') || all.includes('open'));
 
   for (const transport of TRANSPORTS) {
     test(`${transport}: no server, a server that refuses, one that closes, one that is silent`, async (t) => {
+      const web = (answer, upgrade) => http.createServer(answer).on('upgrade', (_, socket) => upgrade(socket));
       const servers = {
-        // Its port is nobody's while this runs.
-        absent: undefined,
-        refusing: http.createServer((_, response) => response.writeHead(403).end('no\n')).on('upgrade', (_, socket) => socket.end('HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n')),
-        failing: http.createServer((_, response) => response.writeHead(502).end()).on('upgrade', (_, socket) => socket.destroy()),
+        refusing: web((_, response) => response.writeHead(403).end('no\n'), (socket) => socket.end('HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n')),
+        failing: web((_, response) => response.writeHead(502).end(), (socket) => socket.destroy()),
         closing: net.createServer((socket) => socket.destroy()),
         silent: net.createServer((socket) => socket.resume().on('error', () => {})),
       };
-      await Promise.all(Object.entries(servers).map(async ([name, server]) => {
-        const [port] = server ? [await listen(t, server)] : await freePorts(1);
+      // The last port is nobody's while this runs.
+      const ports = [...await Promise.all(Object.values(servers).map((server) => listening(t, server))), ...await freePorts(1)];
+      await Promise.all(ports.map(async (port, n) => {
         for (const subscribes of [false, true]) {
           const connection = client(t, `http://127.0.0.1:${port}`, { transport, ...BRIEF });
           if (subscribes) connection.feed('a');
           const all = states(connection);
           await isTriedTwice(all);
-          assert.ok(!all.includes('open'), `${name}: ${all}`);
+          assert.ok(!all.includes('open'), `${Object.keys(servers)[n] ?? 'absent'}: ${all}`);
           connection.close();
         }
       }));
@@ -175,12 +164,15 @@ describe('lists of transports', { concurrency: true }, () => {
   };
 
   test('the first one that works is taken', async (t) => {
-    await check(t, { transport: ['websocket', 'sse', 'polling'], expect: 'websocket' });
-    await check(t, { transport: ['websocket', 'sse', 'polling'], refuses: blocks(webSocket), expect: 'sse' });
-    await check(t, { transport: ['websocket', 'sse', 'polling'], refuses: blocks(webSocket, events), expect: 'polling' });
-    await check(t, { transport: ['sockjs', 'socket.io', 'polling'], options: { SockJS: undefined, io: undefined }, expect: 'polling' });
-    await check(t, { transport: ['websocket', 'socket.io'], refuses: blocks(webSocket), expect: 'socket.io' });
-    await check(t, { transport: ['websocket', 'sockjs'], refuses: blocks(webSocket), expect: 'sockjs' });
+    const all = ['websocket', 'sse', 'polling'];
+    for (const row of [
+      { transport: all, expect: 'websocket' },
+      { transport: all, refuses: blocks(webSocket), expect: 'sse' },
+      { transport: all, refuses: blocks(webSocket, events), expect: 'polling' },
+      { transport: ['sockjs', 'socket.io', 'polling'], options: { SockJS: undefined, io: undefined }, expect: 'polling' },
+      { transport: ['websocket', 'socket.io'], refuses: blocks(webSocket), expect: 'socket.io' },
+      { transport: ['websocket', 'sockjs'], refuses: blocks(webSocket), expect: 'sockjs' },
+    ]) await check(t, row);
   });
 
   test('a restart is no reason to take less; a network that has changed is', async (t) => {

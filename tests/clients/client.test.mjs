@@ -2,13 +2,13 @@
 // keeps while it is offline.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import http from 'node:http';
 import test from 'node:test';
 import WebSocket, { WebSocketServer } from 'ws';
 import { Backoff } from '../../clients/js/src/backoff.js';
 import { connect, applyPatch } from '../../clients/js/src/index.js';
 import { decoder } from '../../clients/js/src/transports/sse.js';
-import { queue, until, within } from './harness.mjs';
+import { freeze } from './client.mjs';
+import { queue, until, website, within } from './harness.mjs';
 
 /** The next event of a connection or a feed for which `wanted` holds. */
 function next(emitter, name, wanted = () => true) {
@@ -22,11 +22,6 @@ function next(emitter, name, wanted = () => true) {
 }
 
 const isState = (state) => (now) => now === state;
-
-function freeze(value) {
-  if (value !== null && typeof value === 'object') Object.values(value).forEach(freeze);
-  return Object.freeze(value);
-}
 
 test('patches are what RFC 6902 says', () => {
   const check = (before, patch, after) => {
@@ -340,18 +335,13 @@ test('a server that is silent is left, a slow timer alone is no reason', async (
 
 test('an event stream that ends is opened again after `retry`, with its last ids', async (t) => {
   const requests = [];
-  const server = http.createServer((request, response) => {
+  const url = await website(t, (request, response) => {
     requests.push({ url: request.url, id: request.headers['last-event-id'] });
     response.writeHead(200, { 'Content-Type': 'text/event-stream' });
     response.write('retry: 300\n\n');
     if (requests.length === 1) response.end('id: a!ff!10;b!1!2\nevent: snapshot\ndata: [1]\n\nid: b!1!3;a!ff!10\nevent: snapshot\ndata: text, no JSON\n\n');
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  t.after(() => {
-    server.closeAllConnections();
-    server.close();
   });
-  const connection = client(t, `http://127.0.0.1:${server.address().port}/behind/a/proxy`, { transport: 'sse' });
+  const connection = client(t, `${url}/behind/a/proxy`, { transport: 'sse' });
   const [a, b] = [connection.feed('a'), connection.feed('b')];
   const [, { retryMs }] = await next(connection, 'state', isState('waiting'));
   assert.ok(retryMs >= 300, `${retryMs}`);
@@ -367,7 +357,7 @@ test('an event stream is mended like any other', async (t) => {
   const requests = [];
   const event = (offset, type, data) => `id: a!1!${offset};b!2!8\nevent: ${type}\ndata: ${JSON.stringify(data)}\n\n`;
   const delta = (base, path, value) => event(base + 1, 'delta', { type: 'delta', feed: 'a', epoch: 1, base, offset: base + 1, patch: [{ op: 'replace', path, value }] });
-  const server = http.createServer((request, response) => {
+  const url = await website(t, (request, response) => {
     requests.push(request.headers['last-event-id']);
     response.writeHead(200, { 'Content-Type': 'text/event-stream' });
     if (requests.length > 1) return response.write(event(4, 'snapshot', { n: 4 }));
@@ -375,13 +365,8 @@ test('an event stream is mended like any other', async (t) => {
     const reset = event(1, 'reset', { feed: 'a', reason: 'epoch' });
     const other = `id: b!2!8;a!1!2\nevent: snapshot\ndata: {}\n\n`;
     return response.write(event(1, 'snapshot', { n: 1 }) + reset + delta(1, '/n', 2) + other + delta(2, '/none', 3) + delta(3, '/n', 4));
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  t.after(() => {
-    server.closeAllConnections();
-    server.close();
   });
-  const connection = client(t, `http://127.0.0.1:${server.address().port}`, { transport: 'sse' });
+  const connection = client(t, url, { transport: 'sse' });
   const feed = connection.feed('a');
   connection.feed('b');
   const seen = [];
@@ -395,17 +380,12 @@ test('polls that come back to nothing new are live at once, and cold keys may ta
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const requests = queue();
   let count = 0;
-  const server = http.createServer((request, response) => {
+  const url = await website(t, (request, response) => {
     count += 1;
     const answer = () => response.writeHead(200, { ETag: '"5-7"', 'Content-Type': 'application/json' }).end('{"n":7}');
     requests.put({ line: `${request.method} ${request.url}`, answer, fail: () => response.destroy() });
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  t.after(() => {
-    server.closeAllConnections();
-    server.close();
   });
-  const connection = client(t, `http://127.0.0.1:${server.address().port}`, { transport: 'polling', connectTimeoutMs: 100 });
+  const connection = client(t, url, { transport: 'polling', connectTimeoutMs: 100 });
   const feed = connection.feed('a');
   const first = await requests.next();
   t.mock.timers.tick(300);
@@ -446,12 +426,10 @@ test('whoever hears of a loss may act on it', async (t) => {
 
 test('a server that is busy says when to come back, and one that refuses says so', async (t) => {
   let status = 503;
-  const server = http.createServer((_, response) => response.writeHead(status, { 'Retry-After': '2' }).end('no\n')).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  t.after(() => server.close());
+  const url = await website(t, (_, response) => response.writeHead(status, { 'Retry-After': '2' }).end('no\n'));
   for (const transport of ['sse', 'polling']) {
     status = 503;
-    const connection = client(t, `http://127.0.0.1:${server.address().port}`, { transport });
+    const connection = client(t, url, { transport });
     connection.feed('a');
     const [, busy] = await next(connection, 'state', isState('waiting'));
     assert.ok(busy.retryMs >= 2000, `${busy.retryMs}`);

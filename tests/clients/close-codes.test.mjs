@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import http from 'node:http';
 import test from 'node:test';
 import WebSocket from 'ws';
-import { issuer, now, token as sign } from './admin.mjs';
+import { admin, issuer, now, token as sign } from './admin.mjs';
 import { event, feedsFrom, inbox, root, serve, upstream } from './harness.mjs';
 
 const page = readFileSync(`${root}/docs/close-codes.md`, 'utf8');
@@ -47,7 +47,9 @@ test('a server closes with the codes and reasons of the page', async (t) => {
     await event(socket, 'open');
     await act(socket);
     const [found, words] = await end;
-    assert.deepEqual([found, words.toString()], [code, reason], target);
+    assert.equal(found, code, target);
+    // Where the code says it all, the words are free.
+    if (reason !== undefined) assert.equal(words.toString(), reason, target);
     seen.add(code);
   };
   const raw = (...bytes) => (socket) => socket._socket.write(Buffer.from(bytes));
@@ -55,11 +57,10 @@ test('a server closes with the codes and reasons of the page', async (t) => {
   // Pages can't read the status of a refused handshake, so theirs are accepted.
   const guarded = await serve(t, { config: issuer });
   const page = { at: guarded, origin: guarded.http };
-  const revoke = { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: '{"subject":"42"}' };
   await closes(4408, '/ws', undefined, page);
   await closes(4505, `/ws?token=${token(-1)}`, undefined, page);
   await closes(4406, `/ws/k?token=${token(600)}`, undefined, page);
-  await closes(4407, `/ws?token=${token(600)}`, () => fetch(`${guarded.admin}/api/v1/revocations`, revoke), page);
+  await closes(4407, `/ws?token=${token(600)}`, () => admin(guarded, 'revocations', { subject: '42' }), page);
   await closes(4400, '/ws/k', (socket) => socket.send('hello'));
   await closes(4401, '/ws?feed=k&format=raw', (socket) => socket.send('{'));
   await closes(4402, '/socket.io/?EIO=4&transport=websocket', undefined, { at: limited });
@@ -72,21 +73,11 @@ test('a server closes with the codes and reasons of the page', async (t) => {
 
   await closes(1000, '/ws', (socket) => socket.close(1000, 'bye'), { reason: 'bye' });
   await closes(1001, '/ws', (socket) => socket.close(1001), { reason: '' });
-  for (const [code, act] of [[1002, raw(0x81, 0)], [1007, raw(0x81, 0x81, 0, 0, 0, 0, 0xff)], [1009, (socket) => socket.send('x'.repeat(1001))]]) {
-    const socket = new WebSocket(`${server.ws}/ws`);
-    t.after(() => socket.terminate());
-    await event(socket, 'open');
-    await act(socket);
-    assert.equal((await event(socket, 'close'))[0], code);
-    seen.add(code);
-  }
-
+  await closes(1002, '/ws', raw(0x81, 0));
+  await closes(1007, '/ws', raw(0x81, 0x81, 0, 0, 0, 0, 0xff));
+  await closes(1009, '/ws', (socket) => socket.send('x'.repeat(1001)));
   // Without an answer to pings.
-  const silent = new WebSocket(`${impatient.ws}/ws`, { autoPong: false });
-  t.after(() => silent.terminate());
-  const [code, reason] = await event(silent, 'close');
-  assert.deepEqual([code, reason.toString()], [4503, stentor.get(4503)]);
-  seen.add(code);
+  await closes(4503, '/ws', undefined, { at: impatient, autoPong: false });
 
   // SockJS.
   const poll = async (session, at = server) => (await fetch(`${at.http}/sockjs/000/${session}/xhr`, { method: 'POST' })).text();

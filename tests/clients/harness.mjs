@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process';
 import { EventEmitter, once } from 'node:events';
 import http from 'node:http';
+import https from 'node:https';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -77,10 +78,19 @@ export function clock() {
   return (ms) => second(begun) <= second(ms) && second(ms) <= second(Date.now());
 }
 
-/** The status of a GET request to a server on this machine, with any headers: `fetch` doesn't allow a `Host`. */
-export const statusOf = (server, target, headers) => new Promise((resolve, reject) => {
-  http.get({ host: '127.0.0.1', port: new URL(server).port, path: target, headers }, (response) => resolve(response.resume().statusCode)).on('error', reject);
+/** A request on a connection of its own, with any headers, which `fetch` doesn't allow: { status, headers, text }. The other options are those of `http.request`. */
+export const request = (url, { body, ...options } = {}) => new Promise((resolve, reject) => {
+  const outgoing = (url.startsWith('https:') ? https : http).request(url, { agent: false, ...options }, (response) => {
+    // A server may answer, and close the connection, before it has read the body.
+    outgoing.off('error', reject).on('error', () => {});
+    const { statusCode: status, headers } = response;
+    response.toArray().then((chunks) => resolve({ status, headers, text: Buffer.concat(chunks).toString() }), reject);
+  });
+  outgoing.on('error', reject).end(body);
 });
+
+/** The status of a GET request. */
+export const statusOf = async (server, target, headers) => (await request(`${server}${target}`, { headers })).status;
 
 /** The first line of a server's log for which `wanted` holds, which may come after what is on standard output or on the wire. */
 export function logged({ log }, wanted, what = 'a line') {
@@ -181,25 +191,44 @@ export function event(emitter, name, time_ms, failure) {
   }), `the event ${name}`, time_ms);
 }
 
-/** An upstream whose documents the test sets: `documents.set(key, {...})`; counts requests by key. */
+/** Has a server of the test's own listen until the test ends; its port. */
+export async function listening(t, server) {
+  const open = new Set();
+  server.on('connection', (socket) => open.add(socket)).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => {
+    server.close();
+    for (const socket of open) socket.destroy();
+  });
+  return server.address().port;
+}
+
+/** The URL of a web server of the test's own, which answers as `http.createServer` would. */
+export const website = async (t, answer) => `http://127.0.0.1:${await listening(t, http.createServer(answer))}`;
+
+/**
+ * An upstream whose documents the test sets: `documents.set(key, {...})`; counts requests by key. A function makes a document for each request, or
+ * answers the request itself.
+ */
 export async function upstream(t) {
   const documents = new Map();
   const requests = new Map();
-  const server = http.createServer((request, response) => {
+  const url = await website(t, (request, response) => {
     const key = request.url.slice(1);
     requests.set(key, (requests.get(key) ?? 0) + 1);
-    const document = documents.get(key);
-    if (typeof document === 'function') return document(request, response);
-    if (document === undefined) return response.writeHead(404).end();
-    response.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify(document));
+    if (!documents.has(key)) return response.writeHead(404).end();
+    const value = documents.get(key);
+    const document = typeof value === 'function' ? value(request, response) : value;
+    if (document === response || document === undefined) return undefined;
+    return response.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify(document));
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  t.after(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  return { documents, requests, url: `http://127.0.0.1:${server.address().port}` };
+  return { documents, requests, url };
+}
+
+/** A page of an origin of its own: the origin, and the page's address. */
+export async function elsewhere(t) {
+  const origin = await website(t, (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
+  return { origin, address: `${origin}/page` };
 }
 
 /** What is `put`, in order: `await queue.next()`. */
@@ -214,15 +243,13 @@ export function queue() {
 
 /** A queue of what a WebSocket receives: `await inbox.next()`, in order. */
 export function inbox(socket) {
-  const waiting = [];
-  const received = [];
-  const put = (item) => (waiting.length ? waiting.shift().resolve(item) : received.push(item));
+  const { put, next } = queue();
   socket.on('message', (data, binary) => put({ data: binary ? data : data.toString(), binary }));
   socket.on('close', (code, reason) => put({ closed: code, reason: reason.toString() }));
   return {
-    next: () => (received.length ? Promise.resolve(received.shift()) : new Promise((resolve, reject) => waiting.push({ resolve, reject }))),
+    next,
     async json() {
-      const item = await this.next();
+      const item = await next('a message');
       if (item.closed !== undefined) throw new Error(`closed with ${item.closed} ${item.reason}`);
       return JSON.parse(item.data);
     },

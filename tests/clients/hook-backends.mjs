@@ -1,28 +1,22 @@
 // Backends of hooks, and clients that ask them.
-import http from 'node:http';
-import { once } from 'node:events';
 import { io } from 'socket.io-client';
-import { PATIENCE_MS, queue } from './harness.mjs';
+import { PATIENCE_MS, queue, website } from './harness.mjs';
 
 export const secret = '0123456789abcdef';
 
-/** A backend that answers with what `answer` gives for each question, or lets `respond` handle the request. */
-export async function backend(t, { answer = () => ({}), respond } = {}) {
+/** A backend that answers with what `answer` gives for each question, or with 500 while `fails`, or lets `respond` handle the request. */
+export async function backend(t, { answer = () => ({}), fails = () => false, respond } = {}) {
   const seen = [];
-  const server = http.createServer(async (request, response) => {
-    const chunks = [];
-    for await (const chunk of request) chunks.push(chunk);
-    const body = Buffer.concat(chunks);
+  const url = await website(t, async (request, response) => {
+    const body = Buffer.concat(await request.toArray());
     const { questions } = JSON.parse(body);
     seen.push({ headers: request.headers, body, questions, method: request.method, url: request.url });
+    if (fails()) return response.writeHead(500).end();
     if (respond) return respond(response, questions);
     const answers = await Promise.all(questions.map(async (question) => ({ id: question.id, ...await answer(question) })));
     response.end(JSON.stringify({ answers }));
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  t.after(() => { server.closeAllConnections(); server.close(); });
-  return { url: `http://127.0.0.1:${server.address().port}/hooks?a=1`, seen, server };
+  return { url: `${url}/hooks?a=1`, seen };
 }
 
 // Servers that tests start wait for backends longer than a busy machine keeps these waiting.
@@ -62,14 +56,4 @@ export async function plain(t, socket) {
 }
 
 /** A backend of notices, which `respond` takes or refuses; returns its URL. */
-export async function noticeBackend(t, respond) {
-  const server = http.createServer(async (request, response) => {
-    const chunks = [];
-    for await (const chunk of request) chunks.push(chunk);
-    respond(Buffer.concat(chunks), response, request);
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  t.after(() => { server.closeAllConnections(); server.close(); });
-  return `http://127.0.0.1:${server.address().port}/`;
-}
+export const noticeBackend = (t, respond) => website(t, async (request, response) => respond(Buffer.concat(await request.toArray()), response, request));

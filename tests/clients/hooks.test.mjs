@@ -2,13 +2,12 @@
 import assert from 'node:assert/strict';
 import { createHmac, generateKeyPairSync, sign } from 'node:crypto';
 import { once } from 'node:events';
-import http from 'node:http';
 import { test } from 'node:test';
 import { io } from 'socket.io-client';
 import SockJS from 'sockjs-client';
 import WebSocket from 'ws';
 import { admin, now, samples } from './admin.mjs';
-import { clock, PATIENCE_MS, serve, statusOf, until } from './harness.mjs';
+import { clock, PATIENCE_MS, serve, statusOf, until, website } from './harness.mjs';
 import { ask, backend, connected, hook, plain, secret } from './hook-backends.mjs';
 
 test('an event is a signed request, and its answer joins, acknowledges and emits', async (t) => {
@@ -341,10 +340,7 @@ test('a hook is asked about clients whose token is verified and about what permi
     return `${text}.${sign('sha256', Buffer.from(text), { key, dsaEncoding: 'ieee-p1363' }).toString('base64url')}`;
   };
   // The first client waits for the keys, so its hook is asked later than those of others.
-  const keys = http.createServer((_, response) => response.end(JSON.stringify({ keys: [{ ...publicKey.export({ format: 'jwk' }), kid: 'k', alg: 'ES256', use: 'sig' }] })));
-  keys.listen(0, '127.0.0.1');
-  await once(keys, 'listening');
-  t.after(() => { keys.closeAllConnections(); keys.close(); });
+  const keys = await website(t, (_, response) => response.end(JSON.stringify({ keys: [{ ...publicKey.export({ format: 'jwk' }), kid: 'k', alg: 'ES256', use: 'sig' }] })));
   const { url, seen } = await backend(t, {
     answer: ({ hook, user, room }) => hook === 'connect'
       ? { allow: user.id !== 'banned', code: 'banned', join: [`own:${user.id}`] }
@@ -355,7 +351,7 @@ test('a hook is asked about clients whose token is verified and about what permi
 issuer = "${issuer}"
 audience = "stentor"
 algorithms = ["ES256"]
-jwks_url = "http://127.0.0.1:${keys.address().port}/"
+jwks_url = "${keys}/"
 [[permissions]]
 topics = ["news", "news/*"]
 allow = ["subscribe"]

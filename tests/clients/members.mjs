@@ -1,13 +1,11 @@
-// Clients that reconnect by themselves and keep a log of what they receive: real ones, and such that cost next to nothing, for the mass.
+// Clients that reconnect by themselves and keep a log of what they receive: real ones, and such without a library, for the mass.
 // A member of a room receives messages { n }, counted from 1; a follower of a feed, documents { n }.
-import http from 'node:http';
 import { EventSource } from 'eventsource';
 import { io } from 'socket.io-client';
 import io2 from 'socket.io-client-2';
 import SockJS from 'sockjs-client';
 import WebSocket from 'ws';
 import { connect } from '../../clients/js/src/index.js';
-import { leanWebSocket } from './lean.mjs';
 import { Primus } from './primus.mjs';
 
 export const now = () => performance.now();
@@ -82,22 +80,29 @@ function again(log, open) {
 
 let sessions = 0;
 
-/** Reads an event stream: calls `heard(fields)` for each event. */
-function stream(url, headers, heard, gone) {
-  const request = http.get(url, { headers, agent: false }, (response) => {
-    if (response.statusCode !== 200) request.destroy();
-    let rest = '';
-    response.setEncoding('utf8').on('data', (chunk) => {
-      const blocks = (rest + chunk).split('\n\n');
-      rest = blocks.pop();
-      for (const block of blocks) {
-        heard(Object.fromEntries(block.split('\n').map((line) => [line.slice(0, line.indexOf(':')), line.slice(line.indexOf(':') + 1).trimStart()])));
-      }
+/** A member without a library, over a WebSocket. `opens` says of a text whether it subscribes then, `take` reads any other one, and `wrap` makes a text of a message. */
+const lean = (path, opens, take, wrap = JSON.stringify) => (log, url) => {
+  const { subscribe, hear } = member(log);
+  return again(log, (gone) => {
+    const socket = new WebSocket(`${url.replace('http', 'ws')}${path()}`, { perMessageDeflate: false });
+    socket.on('message', (data) => {
+      const text = data.toString();
+      if (opens(text)) socket.send(wrap(subscribe()));
+      else take(text, hear, socket);
     });
+    socket.on('error', () => {}).on('close', () => gone());
+    return () => socket.terminate();
   });
-  request.on('error', () => {}).on('close', () => gone());
-  return () => request.destroy();
-}
+};
+
+const leanWebSocket = lean(() => '/ws', (text) => text.includes('"welcome"'), (text, hear) => hear(JSON.parse(text)));
+const leanEngineIo = lean(() => '/engine.io/?EIO=4&transport=websocket', (text) => text[0] === '0', (text, hear, socket) => {
+  if (text[0] === '2') socket.send('3');
+  else if (text[0] === '4') hear(JSON.parse(text.slice(1)));
+}, (message) => `4${JSON.stringify(message)}`);
+const leanSockJs = lean(() => `/sockjs/000/lean${process.pid}x${sessions++}/websocket`, (text) => text === 'o', (text, hear) => {
+  if (text[0] === 'a') for (const message of JSON.parse(text.slice(1))) hear(JSON.parse(message));
+}, (message) => JSON.stringify([JSON.stringify(message)]));
 
 /**
  * Each kind of client: `open(log, url)` starts one and returns what ends it. `topic` is 'room' or 'feed', `retryMax_ms` is the longest
@@ -111,33 +116,8 @@ export const KINDS = {
   'socket.io-client 2': { topic: 'room', retryMax_ms: 1500, anew: true, open: socketIo(io2, { transports: ['websocket'] }) },
   '@stentor/client': { topic: 'room', retryMax_ms: 1500, open: library('websocket') },
   '@stentor/client by SockJS': { topic: 'room', retryMax_ms: 1500, open: library('sockjs') },
-  Primus: {
-    topic: 'room',
-    retryMax_ms: 1500,
-    open(log, url) {
-      const primus = new Primus(url, { strategy: 'disconnect', reconnect: { min: 500, factor: 1.5, max: 1500 } });
-      const { subscribe, hear } = member(log);
-      primus.on('open', () => primus.write(subscribe()));
-      primus.on('data', hear);
-      primus.on('reconnect scheduled', () => log.ended());
-      primus.on('error', () => {});
-      return () => primus.end();
-    },
-  },
-  'sockjs-client': {
-    topic: 'room',
-    retryMax_ms: 1500,
-    open(log, url) {
-      const { subscribe, hear } = member(log);
-      return again(log, (gone) => {
-        const socket = new SockJS(`${url}/sockjs`);
-        socket.onopen = () => socket.send(JSON.stringify(subscribe()));
-        socket.onmessage = ({ data }) => hear(JSON.parse(data));
-        socket.onclose = ({ reason }) => gone(reason);
-        return () => socket.close();
-      });
-    },
-  },
+  Primus: { topic: 'room', retryMax_ms: 1500, open: primus },
+  'sockjs-client': { topic: 'room', retryMax_ms: 1500, open: sockjs },
   EventSource: {
     topic: 'feed',
     retryMax_ms: 4500,
@@ -149,103 +129,31 @@ export const KINDS = {
       return () => source.close();
     },
   },
-  'lean WebSocket': {
-    topic: 'room',
-    retryMax_ms: 1000,
-    isLean: true,
-    open(log, url) {
-      const { subscribe, hear } = member(log);
-      return again(log, (gone) => leanWebSocket(url, '/ws', {
-        open: (send) => send(JSON.stringify(subscribe())),
-        message: (text) => hear(JSON.parse(text)),
-        gone,
-      }).cut);
-    },
-  },
-  'lean Engine.IO': {
-    topic: 'room',
-    retryMax_ms: 1500,
-    isLean: true,
-    open(log, url) {
-      const { subscribe, hear } = member(log);
-      return again(log, (gone) => leanWebSocket(url, '/engine.io/?EIO=4&transport=websocket', {
-        message(text, send) {
-          if (text[0] === '0') send(`4${JSON.stringify(subscribe())}`);
-          else if (text[0] === '2') send('3');
-          else if (text[0] === '4') hear(JSON.parse(text.slice(1)));
-        },
-        gone,
-      }).cut);
-    },
-  },
-  'lean Socket.IO': {
-    topic: 'room',
-    retryMax_ms: 1500,
-    isLean: true,
-    open(log, url) {
-      let before;
-      let offset;
-      return again(log, (gone) => leanWebSocket(url, '/socket.io/?EIO=4&transport=websocket', {
-        message(text, send) {
-          if (text[0] === '0') send(`40${before ? JSON.stringify({ pid: before.pid, offset }) : ''}`);
-          else if (text[0] === '2') send('3');
-          else if (text.startsWith('40')) {
-            const session = JSON.parse(text.slice(2));
-            if (session.sid === before?.sid) log.opened();
-            else {
-              if (before) log.gaps.push('not recovered');
-              send(`420${JSON.stringify(['join', log.topic])}`);
-            }
-            before = session;
-          } else if (text.startsWith('430')) log.opened();
-          else if (text.startsWith('42')) {
-            const [, { n }, position] = JSON.parse(text.slice(2));
-            offset = position;
-            log.numbers.push(n);
-          }
-        },
-        gone,
-      }).cut);
-    },
-  },
-  'lean SockJS': {
-    topic: 'room',
-    retryMax_ms: 1500,
-    isLean: true,
-    open(log, url) {
-      const { subscribe, hear } = member(log);
-      return again(log, (gone) => leanWebSocket(url, `/sockjs/000/member${process.pid}x${sessions++}/websocket`, {
-        message(text, send) {
-          if (text === 'o') send(JSON.stringify([JSON.stringify(subscribe())]));
-          else if (text[0] === 'a') for (const message of JSON.parse(text.slice(1))) hear(JSON.parse(message));
-        },
-        gone,
-      }).cut);
-    },
-  },
-  'lean SSE': {
-    topic: 'feed',
-    retryMax_ms: 4500,
-    isLean: true,
-    open(log, url) {
-      let last;
-      let retry;
-      return again(log, (gone) => {
-        let isFirst = true;
-        return stream(`${url}/sse/${log.topic}`, last ? { 'Last-Event-ID': last } : {}, (fields) => {
-          if (isFirst) log.opened();
-          isFirst = false;
-          if (fields.id) last = fields.id;
-          if (fields.retry) retry = Number(fields.retry);
-          if (fields.event === 'snapshot') log.numbers.push(JSON.parse(fields.data).n);
-        }, () => {
-          log.retry_ms = retry;
-          gone();
-        });
-      });
-    },
-  },
+  'lean WebSocket': { topic: 'room', retryMax_ms: 1000, isLean: true, open: leanWebSocket },
+  'lean Engine.IO': { topic: 'room', retryMax_ms: 1500, isLean: true, open: leanEngineIo },
+  'lean SockJS': { topic: 'room', retryMax_ms: 1500, isLean: true, open: leanSockJs },
 };
+
+function primus(log, url) {
+  const primus = new Primus(url, { strategy: 'disconnect', reconnect: { min: 500, factor: 1.5, max: 1500 } });
+  const { subscribe, hear } = member(log);
+  primus.on('open', () => primus.write(subscribe()));
+  primus.on('data', hear);
+  primus.on('reconnect scheduled', () => log.ended());
+  primus.on('error', () => {});
+  return () => primus.end();
+}
+
+function sockjs(log, url) {
+  const { subscribe, hear } = member(log);
+  return again(log, (gone) => {
+    const socket = new SockJS(`${url}/sockjs`);
+    socket.onopen = () => socket.send(JSON.stringify(subscribe()));
+    socket.onmessage = ({ data }) => hear(JSON.parse(data));
+    socket.onclose = ({ reason }) => gone(reason);
+    return () => socket.close();
+  });
+}
 
 function socketIo(io, options) {
   return (log, url) => {

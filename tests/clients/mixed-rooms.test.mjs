@@ -1,6 +1,5 @@
 // One room, members on every protocol: socket.io-client 4.8, 3.1 and 2.5 by polling and WebSocket, and plain WebSocket,
 // at `stentor serve --app rooms`. Publications come from the admin API and the command line.
-//
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import test from 'node:test';
@@ -14,23 +13,7 @@ import { event, feedsFrom, inbox, introduced, run, serve, upstream, within } fro
 const versions = { 4.8: io4, 3.1: io3, 2.5: io2 };
 const kinds = Object.keys(versions).flatMap((version) => ['polling', 'websocket'].map((transport) => ({ version, transport })));
 
-// What a chat and a notification service need: the room's name is the first argument, or a field of it.
-const rules = `
-[[rules]]
-event = "join_room"
-join = ["{}", "{clientKey}"]
-ack = true
-
-[[rules]]
-event = "join_client"
-join = ["{clientKey}"]
-ack = true
-
-[[rules]]
-event = "leave_room"
-leave = ["{}"]
-ack = true
-`;
+const rules = '[[rules]]\nevent = "join_room"\njoin = ["{}"]\nack = true\n';
 
 /** A Socket.IO client, connected, that keeps what arrives: `socket.seen` is a list of [event, ...arguments]. */
 async function connect(t, server, { version, transport }, options = {}) {
@@ -95,38 +78,11 @@ test('a publication reaches every member of a room, on every protocol, in order'
   for (const socket of sockets) await receives(socket, [['headline', { n: [1, 2.5, 'é😀'] }]], (one) => !isReady(one));
   assert.deepEqual(await raw.until((message) => message.event !== 'ready'), { type: 'message', room: 'news', event: 'headline', data: { n: [1, 2.5, 'é😀'] } });
 
-  const sent = Array.from({ length: 200 }, (_, n) => ({ room: 'news', event: 'tick', data: n }));
+  const sent = Array.from({ length: 2_000 }, (_, n) => ({ room: 'news', event: 'tick', data: n }));
   await publish(server, ...sent);
   for (const socket of sockets) await receives(socket, sent.map(({ data }) => ['tick', data]), ([name]) => name === 'tick');
   for (const { data } of sent) assert.equal((await raw.json()).data, data);
   assert.deepEqual(outside.seen, []);
-});
-
-test('a room by a field of the argument, and leaving', async (t) => {
-  // One core, which knows of a member when it says so.
-  const server = await serve(t, { config: rules, args: ['--cores', '1'] });
-  const sockets = await Promise.all(kinds.map((kind) => connect(t, server, kind)));
-  await Promise.all(sockets.map((socket, n) => ask(socket, 'join_client', { clientKey: `client-${n}`, other: true })));
-  await publish(server, ...sockets.map((_, n) => ({ room: `client-${n}`, event: 'notification', data: { n } })));
-  for (const [n, socket] of sockets.entries()) await receives(socket, [['notification', { n }]]);
-  await Promise.all(sockets.map((socket, n) => ask(socket, 'leave_room', `client-${n}`)));
-  await Promise.all(sockets.map((socket) => ask(socket, 'join_room', 'all')));
-  await publish(server, ...sockets.map((_, n) => ({ room: `client-${n}`, event: 'late', data: n })), { room: 'all', event: 'last', data: null });
-  for (const [n, socket] of sockets.entries()) await receives(socket, [['notification', { n }], ['last', null]]);
-});
-
-test('a room and a feed of one name have nothing to do with each other', async (t) => {
-  const api = await upstream(t);
-  api.documents.set('news', { score: [0, 0] });
-  const server = await serve(t, { config: feedsFrom(api.url) + rules, args: ['--cores', '1'] });
-  const [room, feed] = await Promise.all([connect(t, server, kinds[1]), connect(t, server, kinds[1])]);
-  await ask(room, 'join_room', 'news');
-  await ask(feed, 'subscribe', 'news');
-  await events(feed, 1, ([name]) => name === 'feed');
-  await publish(server, { room: 'news', event: 'headline', data: 1 });
-  await receives(room, [['headline', 1]]);
-  assert.equal(room.seen.length, 1);
-  assert.ok(feed.seen.every(([name]) => name === 'feed'), JSON.stringify(feed.seen));
 });
 
 test('a feed reaches Socket.IO clients and plain WebSocket alike, with its place', async (t) => {
@@ -180,14 +136,4 @@ test('chat reaches everybody in the namespace, by the event that was sent', asyn
   await introduced(() => raw.send('early'), sockets.map((socket) => events(socket, 1, early)));
   raw.send('from afar');
   for (const socket of sockets) await receives(socket, [['message', 'from afar']], (one) => one[0] === 'message' && !early(one));
-});
-
-test('echo answers the sender with the same event, and acknowledges', async (t) => {
-  const server = await serve(t, { args: ['--app', 'echo'] });
-  for (const kind of kinds) {
-    const socket = await connect(t, server, kind);
-    socket.emit('anything', 1, { bytes: Buffer.from([0, 255]) });
-    await receives(socket, [['anything', 1, { bytes: Buffer.from([0, 255]) }]]);
-    await ask(socket, 'asked', 'x');
-  }
 });

@@ -84,3 +84,28 @@ export async function roomsSpanNodes(t, startEngine, names) {
   await admin(servers[1], 'publish', { room: 'lobby', event: 'news', data: { text: 'Ä "quoted"' } });
   for (const [data] of await Promise.all(news)) assert.deepEqual(data, { text: 'Ä "quoted"' });
 }
+
+/** Commands at one node concern the sessions of each of the nodes. */
+export async function commandsSpanNodes(t, startEngine, names) {
+  const engine = await startEngine(t);
+  const servers = await Promise.all(names.map((name) => node(t, engine, name)));
+  const sockets = await Promise.all(servers.map((server) => member(t, server, 'red')));
+  const ids = sockets.map(({ id }) => id);
+  await meet(servers, sockets, 'red');
+  await known(servers);
+  assert.deepEqual((await nodes(servers[0])).map(({ name, this: own }) => [name, own]).sort(), names.map((name, n) => [name, n === 0]));
+  const everybody = { sessions: names.length };
+  assert.deepEqual(await admin(servers[0], 'join', { rooms: ['red'], join: ['green'] }), everybody);
+  const { count, sessions } = await admin(servers[1], 'sessions', { rooms: ['green'] });
+  assert.deepEqual([count, sessions.map(({ id }) => id).sort()], [names.length, [...ids].sort()]);
+  for (const { rooms } of sessions) assert.deepEqual(rooms.sort(), ['green', 'red']);
+  // A session by its id, wherever it is, and the others by an exception.
+  const personal = event(sockets.at(-1), 'personal');
+  assert.deepEqual(await admin(servers[0], 'emit', { sessions: [ids.at(-1)], event: 'personal', data: 7 }), { sessions: 1 });
+  assert.deepEqual(await personal, [7]);
+  assert.deepEqual(await admin(servers[0], 'leave', { rooms: ['green'], except: { sessions: [ids[1]] }, leave: ['green'] }), { sessions: names.length - 1 });
+  assert.deepEqual((await admin(servers.at(-1), 'rooms')).rooms, [{ name: 'green', sessions: 1 }, { name: 'red', ...everybody }]);
+  const ended = sockets.map((socket) => event(socket, 'disconnect'));
+  assert.deepEqual(await admin(servers[1], 'disconnect', { rooms: ['red'], close: true }), everybody);
+  for (const [reason] of await Promise.all(ended)) assert.equal(reason, 'io server disconnect');
+}

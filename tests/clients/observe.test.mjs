@@ -1,13 +1,12 @@
 // What operators see of clients: sessions by protocol, and the access log. all/observe.test.mjs has how long deliveries take.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
 import http from 'node:http';
 import test from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { io } from 'socket.io-client';
 import WebSocket from 'ws';
-import { admin, issuer, push, samples, token } from './admin.mjs';
+import { admin, issuer, push, reload, samples, token } from './admin.mjs';
 import { event, logged, serve, statusOf, until } from './harness.mjs';
 
 /** Waits until `read` gives what is expected. */
@@ -70,8 +69,7 @@ to = "anyone"
 `;
   const server = await serve(t, { config: config('info') });
   // The level is that of other lines.
-  writeFileSync(server.configFile, config('error'));
-  assert.deepEqual((await (await fetch(`${server.admin}/api/v1/reload`, { method: 'POST' })).json()).applied, ['server.log_level']);
+  assert.deepEqual((await reload(server, config('error'))).applied, ['server.log_level']);
   const bearer = token({ sub: '42' });
   const headers = { Authorization: `Bearer ${bearer}` };
   const line = async (path, wanted = () => true) => {

@@ -30,8 +30,7 @@ test('values come back as they were', async (t) => {
 });
 
 test('it is pinged, answers, and is thereby kept', async (t) => {
-  const config = (timeout) => `[heartbeat]\ninterval = "200ms"\ntimeout = "${timeout}"\n`;
-  const [server, impatient] = await Promise.all(['1min', '200ms'].map((timeout) => serve(t, { args: ['--app', 'echo'], config: config(timeout) })));
+  const server = await serve(t, { args: ['--app', 'echo'], config: '[heartbeat]\ninterval = "200ms"\ntimeout = "1min"\n' });
   // A client of this version doesn't ping, but ends a connection on which it isn't pinged.
   const { socket, next } = await connect(t, server.http, { pingTimeout: 60_000 });
   let ended = false;
@@ -40,10 +39,6 @@ test('it is pinged, answers, and is thereby kept', async (t) => {
   assert.equal(ended, false);
   socket.write('still here');
   assert.equal(await next(), 'still here');
-  // One that doesn't answer is ended.
-  const silent = await connect(t, impatient.http);
-  silent.socket._write = () => true;
-  await event(silent.socket, 'reconnected');
 });
 
 test('a client that is cut off comes back, with its feed', async (t) => {
@@ -68,14 +63,6 @@ test('a client that is cut off comes back, with its feed', async (t) => {
     api.documents.set('scores/8', { n });
     await snapshot(n);
   }
-});
-
-test('bodies only, by ?format=raw', async (t) => {
-  const api = await upstream(t);
-  api.documents.set('k', { n: 1 });
-  const server = await serve(t, { config: feedsFrom(api.url) });
-  const { next } = await connect(t, `${server.http}?feed=k&format=raw`);
-  assert.deepEqual(await next(), { n: 1 });
 });
 
 test('when the server goes away, clients come back to the next one', async (t) => {

@@ -1,11 +1,12 @@
 // nginx and HAProxy in front of a server, with the files of docs/deploy: addresses, ports and certificates replaced.
 import assert from 'node:assert/strict';
-import { spawn, spawnSync } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, unlinkSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { certificate } from './certificates.mjs';
 import { root, until } from './harness.mjs';
 
 export const deploy = path.join(root, 'docs/deploy');
@@ -65,13 +66,11 @@ export async function freePorts(count) {
 }
 
 /** A certificate for localhost: { key, certificate, both }, names of files. */
-function certificate(folder) {
-  const [key, certificate, both] = ['key', 'certificate', 'both'].map((name) => path.join(folder, `${name}.pem`));
-  const made = spawnSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2',
-    '-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost', '-keyout', key, '-out', certificate]);
-  assert.equal(made.status, 0, `openssl: ${made.stderr}`);
-  writeFileSync(both, readFileSync(certificate, 'utf8') + readFileSync(key, 'utf8'));
-  return { key, certificate, both };
+function certificates(folder) {
+  const files = certificate(folder);
+  const both = path.join(folder, 'both.pem');
+  writeFileSync(both, readFileSync(files.certificate, 'utf8') + readFileSync(files.key, 'utf8'));
+  return { ...files, both };
 }
 
 /** Runs a proxy until the tests end, once its ports accept connections. */
@@ -105,7 +104,7 @@ export async function nginx(t, server, { changes = [], whole } = {}) {
   const folder = mkdtempSync(path.join(tmpdir(), 'stentor-nginx-'));
   const ports = await freePorts(whole ? 1 : 2);
   const upstream = server.http.replace('http://', '');
-  const files = certificate(folder);
+  const files = certificates(folder);
   const site = whole?.({ upstream, port: ports[0] }) ?? changed(readFileSync(path.join(deploy, 'nginx.conf'), 'utf8'), [
     ['127.0.0.1:8000', upstream],
     ['listen 80;', `listen 127.0.0.1:${ports[0]};`],
@@ -132,7 +131,7 @@ export async function nginx(t, server, { changes = [], whole } = {}) {
 export async function haproxy(t, server, { changes = [] } = {}) {
   const folder = mkdtempSync(path.join(tmpdir(), 'stentor-haproxy-'));
   const ports = await freePorts(2);
-  const files = certificate(folder);
+  const files = certificates(folder);
   const config = changed(readFileSync(path.join(deploy, 'haproxy.cfg'), 'utf8'), [
     ['127.0.0.1:8000', server.http.replace('http://', '')],
     ['bind :80\n', `bind 127.0.0.1:${ports[0]}\n`],

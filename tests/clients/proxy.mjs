@@ -1,7 +1,7 @@
 // A TCP proxy between a client and a server, which cuts connections: all at once when it is told to, or each one after as
 // many bytes as chance decides.
-import { once } from 'node:events';
 import net from 'node:net';
+import { listening } from './harness.mjs';
 
 /** Evenly from 0 to 1, the same for the same seed (SplitMix32). */
 export function random(seed) {
@@ -54,15 +54,9 @@ export async function proxy(t, target, { refuses = () => false, budget = () => I
       left = 0;
     });
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  it.url = `http://127.0.0.1:${server.address().port}`;
+  it.url = `http://127.0.0.1:${await listening(t, server)}`;
   it.cut = () => {
     for (const end of [...open]) end();
   };
-  t.after(() => {
-    it.cut();
-    server.close();
-  });
   return it;
 }

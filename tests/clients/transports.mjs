@@ -1,7 +1,5 @@
-// Every client by every transport, in a room each and in one with the others: each message arrives once and in order.
+// Every client by every transport that it has in Node, in a room each and in one with the others: each message arrives once and in order.
 import assert from 'node:assert/strict';
-import http from 'node:http';
-import { after } from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
 import { Socket as EngineIo6 } from 'engine.io-client';
 import EngineIo3 from 'engine.io-client-3';
@@ -141,83 +139,6 @@ function primus() {
   };
 }
 
-// Browsers of old. Connections are kept as they keep them.
-const agent = new http.Agent({ keepAlive: true });
-after(() => agent.destroy());
-
-/** A request: what it answers, as text; or each piece of it, to `each`. */
-function ask(url, { method = 'GET', body, headers, each, signal } = {}) {
-  return new Promise((resolve, reject) => {
-    const request = http.request(url, { method, agent, headers, signal }, (response) => {
-      let text = '';
-      response.setEncoding('utf8');
-      response.on('data', (chunk) => {
-        try {
-          if (each) each(chunk); else text += chunk;
-        } catch (error) {
-          reject(error);
-        }
-      });
-      response.on('error', reject);
-      response.on('end', () => (response.statusCode < 400 ? resolve(text) : reject(new Error(`${response.statusCode} ${text}`))));
-    });
-    request.on('error', reject);
-    request.end(body);
-  });
-}
-
-/** SockJS's transports that have no client in Node. `receive` gives frames to `take` until it is told to end. */
-function byHand(name, send, receive) {
-  return async (t, at, member) => {
-    const session = `${at.http}/sockjs/000/${name}${Math.random().toString(36).slice(2)}`;
-    const end = new AbortController();
-    let opened;
-    const open = new Promise((resolve) => { opened = resolve; });
-    const failed = receive(session, end.signal, (frame) => {
-      if (frame === 'o') opened();
-      else if (frame[0] === 'a') for (const text of JSON.parse(frame.slice(1))) member.take(JSON.parse(text));
-      else if (frame !== 'h') throw new Error(`not the frame expected: ${frame}`);
-    });
-    failed.catch(() => {});
-    t.after(() => end.abort());
-    await within(Promise.race([open, failed]), 'a connection', TIME_MS);
-    // One after the other: two requests may overtake each other.
-    let sent = Promise.resolve();
-    // What is said may be heard before it is answered.
-    member.answered = () => sent;
-    await member.enter((message) => {
-      sent = sent.then(() => send(session, JSON.stringify([JSON.stringify(message)])));
-      sent.catch(() => {});
-    });
-    return name;
-  };
-}
-
-const jsonp = byHand(
-  'jsonp-polling',
-  (session, messages) => ask(`${session}/jsonp_send`, { method: 'POST', body: `d=${encodeURIComponent(messages)}`, headers: { 'Content-Type': 'application/x-www-form-urlencoded' } }),
-  async (session, signal, take) => {
-    for (;;) take(JSON.parse(/^\/\*\*\/cb\((.*)\);\r\n$/.exec(await ask(`${session}/jsonp?c=cb`, { signal }))[1]));
-  },
-);
-
-const htmlfile = byHand(
-  'htmlfile',
-  (session, messages) => ask(`${session}/xhr_send`, { method: 'POST', body: messages }),
-  async (session, signal, take) => {
-    for (;;) {
-      let text = '';
-      await ask(`${session}/htmlfile?c=cb`, {
-        signal,
-        each(chunk) {
-          text += chunk;
-          for (let found; (found = /\np\((".*")\);\n<\/script>\r\n/.exec(text)); text = text.slice(found.index + found[0].length)) take(JSON.parse(found[1]));
-        },
-      });
-    }
-  },
-);
-
 // What each needs of the way to the server.
 export const clients = {
   'WebSocket': { needs: 'websocket', open: webSocket() },
@@ -232,9 +153,7 @@ export const clients = {
   'SockJS by websocket': { needs: 'websocket', open: sockJs(['websocket']) },
   'SockJS by xhr-streaming': { needs: 'streams', open: sockJs(['xhr-streaming']) },
   'SockJS by eventsource': { needs: 'streams', open: sockJs(['eventsource']) },
-  'SockJS by htmlfile': { needs: 'streams', open: htmlfile },
   'SockJS by xhr-polling': { open: sockJs(['xhr-polling']) },
-  'SockJS by jsonp-polling': { open: jsonp },
   'SockJS': { open: sockJs(), best: { websocket: 'websocket', streams: 'xhr-streaming', otherwise: 'xhr-polling' } },
   'Primus': { needs: 'websocket', open: primus() },
 };
@@ -268,7 +187,7 @@ async function longPolls(t, at, key) {
   for (;;) {
     const answer = await fetch(`${at.http}/feed/${key}${tag && `?wait=${encodeURIComponent(tag)}`}`);
     // Nothing new, or nothing yet, for as long as a request may wait.
-    if (answer.status === 304 || answer.status === 504) continue;
+    if ([204, 304, 504].includes(answer.status)) continue;
     assert.equal(answer.status, 200);
     tag = answer.headers.get('etag');
     const document = await answer.json();
@@ -282,8 +201,7 @@ export async function exercise(t, { server, api, at, room, way, idle_ms = 0, nod
   const members = await Promise.all(Object.entries(clients).map(async ([name, { needs, open, best }]) => {
     const member = new Member(name, room);
     if (needs && !way[needs]) {
-      // A stream that is kept back opens late or never, which is no refusal.
-      if (needs === 'websocket' || open !== htmlfile) await assert.rejects(open(t, at, member), `${name} should have failed`);
+      await assert.rejects(open(t, at, member), `${name} should have failed`);
       return null;
     }
     const transport = await open(t, at, member).catch((error) => { throw new Error(`${name}: ${error.message ?? error}`, { cause: error }); });
@@ -319,7 +237,6 @@ export async function exercise(t, { server, api, at, room, way, idle_ms = 0, nod
   for (const { name, member, transport, expected } of present) {
     await within(member.done, `all that ${name} should hear, of which came ${JSON.stringify(member.heard)}`, TIME_MS);
     assert.deepEqual(member.heard, [count(PUBLISHED), count(OWN)], name);
-    await member.answered?.();
     if (!expected) continue;
     const used = typeof transport === 'function' ? transport : () => transport;
     // All may have been heard before an upgrade is done.

@@ -8,7 +8,7 @@ import path from 'node:path';
 import test from 'node:test';
 import { gunzipSync } from 'node:zlib';
 import { fileURLToPath } from 'node:url';
-import { binary, logged, serve, temporary } from '../clients/harness.mjs';
+import { logged, serve, temporary } from '../clients/harness.mjs';
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const root = path.resolve(here, '../..');
@@ -29,11 +29,6 @@ function run(command, ...args) {
   const { status, stdout, stderr, error } = spawnSync(command, args, { encoding: 'utf8', maxBuffer: 2 ** 26 });
   assert.equal(status, 0, `${command} ${args.join(' ')}: ${error ?? stdout + stderr}`);
   return stdout;
-}
-
-function folder(t) {
-  const folder = temporary(t);
-  return folder;
 }
 
 // As root, or as root of a user namespace.
@@ -82,7 +77,7 @@ function hasLicenses(text) {
 test('the licenses of the libraries', () => hasLicenses(run(path.join(root, 'scripts/third-party-licenses'))));
 
 test('the archive: programs that run, licenses, pages whose links work', async (t) => {
-  const at = folder(t);
+  const at = temporary(t);
   run('tar', '--extract', '--file', packaged('.tar.gz'), '--directory', at);
   const [name, ...others] = readdirSync(at);
   assert.deepEqual([name, others], [`stentor-${version}-linux-${run('uname', '-m').trim()}`, []]);
@@ -97,7 +92,7 @@ test('the archive: programs that run, licenses, pages whose links work', async (
 
 test('the static program resolves names and trusts the certificates of its root file system', { skip: noChroot }, (t) => {
   for (const nsswitch of [[], ['hosts: mymachines resolve [!UNAVAIL=return] files myhostname dns']]) {
-    const at = folder(t);
+    const at = temporary(t);
     run('tar', '--extract', '--file', packaged('.tar.gz'), '--directory', at, '--strip-components=1', '--wildcards', '*/stentor');
     const [command, ...args] = [...(asRoot.length ? asRoot : ['unshare']), '--net', 'python3', path.join(here, 'static.py'), at, '/stentor', ...nsswitch];
     assert.equal(run(command, ...args), 'fetched by name\n');
@@ -105,7 +100,7 @@ test('the static program resolves names and trusts the certificates of its root 
 });
 
 test('the .deb installs, upgrades without touching the configuration, and leaves nothing behind', { skip: noChroot || (spawnSync('dpkg', ['--version']).status !== 0 && 'no dpkg') }, async (t) => {
-  const at = folder(t);
+  const at = temporary(t);
   const deb = packaged('.deb');
   mkdirSync(path.join(at, 'var/lib/dpkg/updates'), { recursive: true });
   mkdirSync(path.join(at, 'var/lib/dpkg/info'));
@@ -161,7 +156,7 @@ test('the npm tarball: the client, its licenses, no scripts', { skip: !packaged(
 
 /** The files of an image: { config, files }, with the layers applied to a folder. */
 function unpacked(t) {
-  const at = folder(t);
+  const at = temporary(t);
   const layout = path.join(at, 'layout');
   const files = path.join(at, 'files');
   mkdirSync(layout);
@@ -201,7 +196,7 @@ test('the image: no root, one program, its ports; it runs on a file system of no
 });
 
 test('the same commit makes the same packages', (t) => {
-  const again = folder(t);
+  const again = temporary(t);
   const { status, stdout, stderr } = spawnSync(path.join(root, 'scripts/package'), { encoding: 'utf8', env: { ...process.env, PACKAGE_OUTPUT: path.join(again, 'package') } });
   assert.equal(status, 0, stdout + stderr);
   const sums = (folder) => readFileSync(path.join(folder, 'SHA256SUMS'), 'utf8');

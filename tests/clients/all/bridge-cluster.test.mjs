@@ -11,29 +11,36 @@ const skip = missing;
 const ADAPTERS = { classic: createAdapter, sharded: createShardedAdapter };
 const CHANNELS = { all: 'socket.io#/#', red: 'socket.io#/#red#' };
 
-/** What servers say to everyone and to a room reaches all clients, sooner or later. */
+/** What each server says to everyone and to a room: `[room, say]`, where `say(event, data)` says it. */
+const sayings = (servers) => servers.flatMap((server) => [undefined, 'red'].map((room) => [room, (event, data) => {
+  if (server.io) return (room ? server.io.to(room) : server.io).emit(event, data);
+  return admin(server, 'publish', { ...(room ? { room } : { namespace: '/' }), event, data });
+}]));
+
+/** What servers say reaches all clients, sooner or later. */
 async function met(servers, clients) {
   for (const socket of clients) socket.seen.length = 0;
-  for (const [n, server] of servers.entries()) {
-    for (const room of [undefined, 'red']) {
-      await until(`server ${n} reaches all in ${room ?? 'the namespace'}`, async () => {
-        if (server.io) (room ? server.io.to(room) : server.io).emit('met', [n, room]);
-        else await admin(server, 'publish', { ...(room ? { room } : { namespace: '/' }), event: 'met', data: [n, room] });
-        return clients.every((socket) => socket.seen.some(([name, by]) => name === 'met' && by[0] === n && (by[1] ?? undefined) === room));
-      });
-    }
+  for (const [n, [room, say]] of sayings(servers).entries()) {
+    await until(`saying ${n} reaches all in ${room ?? 'the namespace'}`, async () => {
+      await say('met', n);
+      return clients.every((socket) => socket.seen.some(([name, by]) => name === 'met' && by === n));
+    });
   }
   await settled(servers, clients);
 }
 
 /** Each of these servers reaches each client exactly once. */
 async function once(servers, clients) {
-  for (const [n, server] of servers.entries()) {
-    for (const room of [undefined, 'red']) {
-      const emit = () => (server.io ? (room ? server.io.to(room) : server.io).emit('news', n) : admin(server, 'publish', { ...(room ? { room } : { namespace: '/' }), event: 'news', data: n }));
-      assert.deepEqual(await received(servers, clients, emit), clients.map(() => [['news', n]]));
-    }
-  }
+  for (const [n, [, say]] of sayings(servers).entries()) assert.deepEqual(await received(servers, clients, () => say('news', n)), clients.map(() => [['news', n]]));
+}
+
+/** Two nodes of Stentor with a client in `red` on each, which have met. */
+async function two(t, engine, adapter) {
+  const own = { bridge: `adapter = "${adapter}"` };
+  const stentors = [await stentor(t, engine, own), await stentor(t, engine, own)];
+  const clients = await Promise.all(stentors.map((server) => client(t, server, ['red'])));
+  await met(stentors, clients);
+  return { stentors, clients };
 }
 
 /** The client of Redis in Node doesn't subscribe again to channels that have moved; a server that starts now knows where they are. */
@@ -48,10 +55,7 @@ async function meetsNewServer(t, engine, create, stentors, clients) {
 
 test('sharded channels follow their slots to other primaries', { skip }, async (t) => {
   const engine = await redisCluster(t);
-  const own = { bridge: 'adapter = "sharded"' };
-  const stentors = [await stentor(t, engine, own), await stentor(t, engine, own)];
-  const clients = await Promise.all(stentors.map((server) => client(t, server, ['red'])));
-  await met(stentors, clients);
+  const { stentors, clients } = await two(t, engine, 'sharded');
   for (const channel of [CHANNELS.red, CHANNELS.all]) {
     const to = await engine.moveSlotOf(channel);
     await met(stentors, clients);
@@ -72,10 +76,7 @@ test('sharded channels follow their slots to other primaries', { skip }, async (
 for (const [adapter, create] of Object.entries(ADAPTERS)) {
   test(`${adapter}: messages flow again after a primary has failed`, { skip }, async (t) => {
     const engine = await redisCluster(t, { replicates: true });
-    const own = { bridge: `adapter = "${adapter}"` };
-    const stentors = [await stentor(t, engine, own), await stentor(t, engine, own)];
-    const clients = await Promise.all(stentors.map((server) => client(t, server, ['red'])));
-    await met(stentors, clients);
+    const { stentors, clients } = await two(t, engine, adapter);
     const failed = await engine.ownerOf(CHANNELS.all);
     await failed.stop();
     const others = engine.nodes.filter((node) => node !== failed);

@@ -1,132 +1,105 @@
-// Two nodes of Stentor and two servers of Socket.IO's own share a namespace over a real Redis, each with clients: what one side says
-// reaches the clients of all, once.
+// Two nodes of Stentor and two servers of Socket.IO's own share a namespace over a real Redis, each with clients: order, namespaces, permissions,
+// outages. bridge-suites.test.mjs has which clients a message reaches.
 import { createAdapter, createShardedAdapter } from '@socket.io/redis-adapter';
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import test from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
+import notepack from 'notepack.io';
 import { admin, metric, publish } from '../admin.mjs';
-import { client, joined, nodeServer, received, redisClient, settled, stentor } from '../bridge.mjs';
+import { client, four, joined, nodeServer, redisClient, settled, stentor, subscribers } from '../bridge.mjs';
 import { root, until } from '../harness.mjs';
 import { missing, redis } from '../redis.mjs';
 
 const skip = missing;
+/** Less than the time after which Socket.IO's servers give up. */
+const SOON_MS = 3_000;
 
-/** Two servers of each kind, with a client in `red` on each, and one in `blue` on each. */
-async function all(t, more) {
-  const engine = await redis(t);
-  const servers = await Promise.all([nodeServer(t, engine), nodeServer(t, engine), stentor(t, engine, more), stentor(t, engine, more)]);
-  const red = await Promise.all(servers.map((server) => client(t, server, ['red'])));
-  const blue = await Promise.all(servers.map((server) => client(t, server, ['blue'])));
-  const clients = [...red, ...blue];
-  await settled(servers, clients);
-  await joined(servers[2], ['red', 'blue'], 4);
-  /** What the clients in `red` and in `blue` receive. Those of each room receive the same, or `emit` says for whom not. */
-  const seen = async (emit) => {
-    const lists = await received(servers, clients, emit);
-    return { red: lists.slice(0, 4), blue: lists.slice(4) };
-  };
-  return { engine, servers, nodes: servers.slice(0, 2), stentors: servers.slice(2), red, blue, seen };
-}
-
-const times4 = (list) => Array(4).fill(list);
-
-test('messages to rooms, to everyone and with exceptions reach the clients of all servers, once', { skip }, async (t) => {
-  const { servers: [node, , own], seen, red } = await all(t);
-  const news = [['news', { text: 'Ä "quoted"', list: [1, null, 2.5] }]];
-  const [, data] = news[0];
-  assert.deepEqual(await seen(() => node.io.to('red').emit(...news[0])), { red: times4(news), blue: times4([]) });
-  assert.deepEqual(await seen(() => admin(own, 'publish', { room: 'red', event: 'news', data })), { red: times4(news), blue: times4([]) });
-  assert.deepEqual(await seen(() => node.io.emit(...news[0])), { red: times4(news), blue: times4(news) });
-  assert.deepEqual(await seen(() => admin(own, 'publish', { namespace: '/', event: 'news', data })), { red: times4(news), blue: times4(news) });
-  // Several rooms, of which a client is in more than one.
-  for (const socket of red) await socket.emitWithAck('join', 'green');
-  assert.deepEqual(await seen(() => node.io.to('red').to('green').to('blue').emit('news', data)), { red: times4(news), blue: times4(news) });
-  assert.deepEqual(await seen(() => admin(own, 'emit', { rooms: ['red', 'green', 'blue'], event: 'news', data })), { red: times4(news), blue: times4(news) });
-  // Exceptions: a room, and a client by its id, on both sides.
-  assert.deepEqual(await seen(() => node.io.to('red').to('blue').except('green').emit('news', data)), { red: times4([]), blue: times4(news) });
-  assert.deepEqual(await seen(() => admin(own, 'emit', { rooms: ['red', 'blue'], except: { rooms: ['green'] }, event: 'news', data })), { red: times4([]), blue: times4(news) });
-  const without = [[], news, [], news];
-  assert.deepEqual(await seen(() => node.io.except([red[0].id, red[2].id]).to('red').emit('news', data)), { red: without, blue: times4([]) });
-  assert.deepEqual(await seen(() => admin(own, 'emit', { rooms: ['red'], except: { sessions: [red[0].id, red[2].id] }, event: 'news', data })), { red: without, blue: times4([]) });
+test('a message that may be left out is not, while there is room', { skip }, async (t) => {
+  const { first, own, reaches } = await four(t);
   // Nothing else is under way then, for which a volatile message could be left out.
-  const alone = (emit) => seen(async () => {
+  const alone = (emit) => reaches([0, 1, 2, 3], async () => {
     await emit();
     await passed(100);
-  });
-  assert.deepEqual(await alone(() => node.io.volatile.to('red').emit('news', data)), { red: times4(news), blue: times4([]) });
-  assert.deepEqual(await alone(() => admin(own, 'emit', { rooms: ['red'], event: 'news', data, volatile: true })), { red: times4(news), blue: times4([]) });
-});
-
-test('what a client says reaches the clients of all servers but itself', { skip }, async (t) => {
-  const { red, seen } = await all(t);
-  for (const [n, sender] of red.entries()) {
-    const message = { room: 'red', text: `from ${n}` };
-    const others = (list) => times4(list).map((each, i) => (i === n ? [] : each));
-    assert.deepEqual(await seen(() => sender.emitWithAck('say', message)), { red: others([['say', message]]), blue: times4([]) });
-    const shout = await seen(async () => {
-      sender.emit('shout', 'hello', 7);
-      // It has been handled when the next one is answered.
-      await sender.emitWithAck('join', 'red');
-    });
-    assert.deepEqual(shout, { red: others([['shout', 'hello', 7]]), blue: times4([['shout', 'hello', 7]]) });
-  }
-});
-
-test('a client is reached by its id, on whichever server it is', { skip }, async (t) => {
-  const { servers: [node, , own], red, seen } = await all(t);
-  for (const [n, socket] of red.entries()) {
-    const only = times4([]).map((each, i) => (i === n ? [['personal', n]] : each));
-    assert.deepEqual(await seen(() => node.io.to(socket.id).emit('personal', n)), { red: only, blue: times4([]) });
-    assert.deepEqual(await seen(() => admin(own, 'emit', { sessions: [socket.id], event: 'personal', data: n })), { red: only, blue: times4([]) });
-    // Once, though two names are its.
-    const both = await seen(() => node.io.to(socket.id).to('red').emit('personal', n));
-    assert.deepEqual(both, { red: times4([['personal', n]]), blue: times4([]) });
-  }
+  }, ['news', 1]);
+  await alone(() => first.volatile.to('red').emit('news', 1));
+  await alone(() => admin(own, 'emit', { rooms: ['red'], event: 'news', data: 1, volatile: true }));
 });
 
 test('messages of one server keep their order', { skip }, async (t) => {
-  const { servers, red, seen } = await all(t);
-  const [node, , own] = servers;
+  const { first, own, clients, reaches } = await four(t);
+  const everyone = [0, 1, 2, 3];
   const numbers = Array.from({ length: 200 }, (_, n) => ['n', n]);
-  assert.deepEqual((await seen(() => numbers.forEach(([, n]) => node.io.to('red').emit('n', n)))).red, times4(numbers));
+  await reaches(everyone, () => numbers.forEach(([, n]) => first.to('red').emit('n', n)), ...numbers);
   // To different rooms, too.
-  for (const socket of red) await Promise.all(numbers.slice(0, 20).map(([, n]) => socket.emitWithAck('join', `room ${n}`)));
-  await joined(servers[2], numbers.slice(0, 20).map(([, n]) => `room ${n}`), 4);
-  const spread = (await seen(() => numbers.forEach(([, n]) => node.io.to(`room ${n % 20}`).emit('n', n)))).red;
-  assert.deepEqual(spread, times4(numbers));
+  const rooms = Array.from({ length: 20 }, (_, n) => `room ${n}`);
+  for (const socket of clients) await Promise.all(rooms.map((room) => socket.emitWithAck('join', room)));
+  await joined(own, rooms, 4);
+  await reaches(everyone, () => numbers.forEach(([, n]) => first.to(`room ${n % 20}`).emit('n', n)), ...numbers);
   // To a client by its id, too.
-  const [, , there] = (await seen(() => numbers.forEach(([, n]) => node.io.to(n % 2 ? 'red' : red[2].id).emit('n', n)))).red;
-  assert.deepEqual(there, numbers);
-  const lines = numbers.map(([, n]) => ({ room: 'red', event: 'n', data: n }));
-  assert.deepEqual((await seen(() => publish(own, ...lines))).red, times4(numbers));
+  clients[2].seen.length = 0;
+  numbers.forEach(([, n]) => first.to(n % 2 ? 'red' : clients[2].id).emit('n', n));
+  await until('all is there', () => clients[2].seen.length === numbers.length);
+  assert.deepEqual(clients[2].seen, numbers);
+  await reaches(everyone, () => publish(own, ...numbers.map(([, n]) => ({ room: 'red', event: 'n', data: n }))), ...numbers);
 });
 
-test('binary data, dates and several arguments arrive as they would from a Node server', { skip }, async (t) => {
-  const { nodes: [node], red, seen } = await all(t);
-  const arguments_ = [Buffer.from([0, 1, 255]), { at: new Date(0), nested: [Buffer.from('a'), { none: null }] }, 'text', 1.5, [], true];
-  const { red: lists } = await seen(() => node.io.to('red').emit('mixed', ...arguments_, undefined));
-  const expected = ['mixed', Buffer.from([0, 1, 255]), { at: '1970-01-01T00:00:00.000Z', nested: [Buffer.from('a'), { none: null }] }, 'text', 1.5, [], true, null];
-  for (const list of lists) assert.deepEqual(list, [expected]);
-  // From a client of Stentor.
-  const shout = await seen(async () => {
-    red[2].emit('shout', Buffer.from([9, 8]), { deep: Buffer.from([7]) });
-    await red[2].emitWithAck('join', 'red');
-  });
-  const wanted = [['shout', Buffer.from([9, 8]), { deep: Buffer.from([7]) }]];
-  assert.deepEqual(shout.red, [wanted, wanted, [], wanted]);
+test('a Node server moves sockets in order with its messages', { skip }, async (t) => {
+  const { first, servers, clients, ids } = await four(t);
+  const every = Array.from({ length: 50 }, (_, n) => n);
+  // The server that asks emits to its own clients before they join.
+  const others = clients.slice(1);
+  const of = (socket, name) => socket.seen.filter(([event]) => event === name).map(([, n]) => n);
+  for (const [target, verb, name, isThere] of [
+    ['red', 'socketsJoin', 'joined', () => others.every((socket) => of(socket, 'joined').length === 50)],
+    [ids[2], 'socketsLeave', 'left', () => [1, 3].every((n) => of(clients[n], 'left').length === 50)],
+    ['red', 'socketsLeave', 'empty', () => settled(servers, clients).then(() => true)],
+  ]) {
+    for (const n of every) {
+      first.in(target)[verb](`room ${n}`);
+      first.to(`room ${n}`).emit(name, n);
+    }
+    await until(name, isThere);
+  }
+  for (const [n, socket] of others.entries()) {
+    assert.deepEqual(['joined', 'left', 'empty'].map((name) => of(socket, name)), [every, n === 1 ? [] : every, []], `client ${n + 1}`);
+  }
+  // And a question is answered in order with them.
+  clients[2].on('question', (done) => done(clients[2].seen.length));
+  clients[2].seen.length = 0;
+  for (let n = 0; n < 100; n++) first.to('red').emit('n', n);
+  assert.deepEqual(await first.timeout(SOON_MS).to(ids[2]).emitWithAck('question'), [101]);
+});
+
+test("the channels of the sharded adapter's rooms come and go with their members", { skip }, async (t) => {
+  const { engine, servers, clients, first, reaches } = await four(t, [''], { adapter: createShardedAdapter, bridge: 'adapter = "sharded"' });
+  const redisItself = await redisClient(t, engine.url);
+  const listeners = (count) => until(`${count} listen`, async () => (await subscribers(redisItself, 'socket.io#/#blue#')) === count);
+  for (const socket of clients) await socket.emitWithAck('join', 'blue');
+  await listeners(4);
+  first.in('blue').socketsLeave('blue');
+  await listeners(0);
+  // They are subscribed again after a lost connection.
+  for (const socket of clients) await socket.emitWithAck('join', 'blue');
+  await listeners(4);
+  await redisItself.sendCommand(['CLIENT', 'KILL', 'TYPE', 'pubsub', 'SKIPME', 'yes']);
+  await until('the connection is replaced', async () => (await metric(servers[2], 'bridge_connection_losses_total')) === 1
+    && (await metric(servers[2], 'bridge_up')) === 1 && (await metric(servers[3], 'bridge_up')) === 1);
+  await listeners(4);
+  await settled(servers, clients);
+  await reaches([0, 1, 2, 3], () => admin(servers[2], 'publish', { room: 'blue', event: 'news', data: 1 }), ['news', 1]);
 });
 
 test('other namespaces are apart, and those that are not shared stay here', { skip }, async (t) => {
-  const { servers, nodes: [node], stentors: [own] } = await all(t);
+  const { servers, first, own } = await four(t);
   const chat = await Promise.all(servers.map((server) => client(t, server, ['red'], { namespace: '/chat' })));
   const heard = (name) => chat.map((socket) => socket.seen.filter(([event]) => event === name).length);
   await until('the members are known', async () => {
-    node.io.of('/chat').to('red').emit('ready');
+    first.of('/chat').to('red').emit('ready');
     return heard('ready').every((count) => count > 0);
   });
-  node.io.to('red').emit('main');
-  node.io.of('/chat').to('red').emit('side');
+  first.to('red').emit('main');
+  first.of('/chat').to('red').emit('side');
   await until('all have it', () => heard('side').every((count) => count === 1));
   await admin(own, 'publish', { namespace: '/chat', room: 'red', event: 'own', data: 1 });
   await until('all have it', () => heard('own').every((count) => count === 1));
@@ -198,29 +171,40 @@ test('while Redis is away each server serves its own clients, and all of them wh
 test('what strangers publish has no effect but in a counter', { skip }, async (t) => {
   // Socket.IO's own servers end at the first of these messages.
   const engine = await redis(t);
-  const [own, other] = await Promise.all([stentor(t, engine), stentor(t, engine)]);
-  const clients = await Promise.all([own, other].map((server) => client(t, server, ['red'])));
-  const redisItself = await redisClient(t, engine.url);
-  const { encode } = (await import('notepack.io')).default;
-  const broadcast = (room, packet, options) => redisItself.publish(`socket.io#/#${room}`, encode(['foreign', packet, options]));
-  const event = (data, nsp = '/') => ({ type: 2, data, nsp });
-  const counts = async () => Object.fromEntries(await Promise.all(['malformed', 'obsolete', 'room_name', 'namespace', 'reserved_event', 'unknown_type']
-    .map(async (reason) => [reason, await metric(own, 'bridge_messages_refused_total', `reason="${reason}"`)])));
-  await redisItself.publish('socket.io#/#', Buffer.from([0xc1]));
-  await redisItself.publish('socket.io#/#', encode([event(['old']), { rooms: [] }]));
-  // A name that Stentor has no room for isn't left out: without it, the message would be for everybody.
-  await broadcast('', event(['long']), { rooms: ['x'.repeat(257)], except: [] });
-  await broadcast('', event(['long']), { rooms: [], except: ['x'.repeat(257)] });
-  await broadcast('', event(['empty']), { rooms: [''], except: [] });
-  await broadcast('', event(['other'], '/admin'), { rooms: [], except: [] });
-  await broadcast('', event(['disconnect']), { rooms: [], except: [] });
-  await broadcast('', { type: 0, data: ['connect'], nsp: '/' }, { rooms: [], except: [] });
-  const expected = { malformed: 1, obsolete: 1, room_name: 3, namespace: 1, reserved_event: 1, unknown_type: 1 };
-  await until('all are counted', async () => Object.values(await counts()).reduce((sum, count) => sum + count) >= 8);
-  assert.deepEqual(await counts(), expected);
-  for (const socket of clients) assert.deepEqual(socket.seen, []);
-  // It goes on.
-  await broadcast('', event(['news']), { rooms: ['red'], except: [] });
-  await until('all have it', () => clients.every((socket) => socket.seen.some(([name]) => name === 'news')));
-  assert.equal(await metric(other, 'bridge_up'), 1);
+  const own = await stentor(t, engine, { bridge: `[[cluster.socketio]]\nurl = "${engine.url}"\nadapter = "python"` });
+  const here = await client(t, own, ['red']);
+  const stranger = await redisClient(t, engine.url);
+  const [all, red] = [{ rooms: [], except: [] }, { rooms: ['red'], except: [] }];
+  const long = 'x'.repeat(257);
+  const event = (name, nsp = '/') => ({ type: 2, data: [name], nsp });
+  const broadcast = (packet, options) => ['socket.io#/#', notepack.encode(['foreign', packet, options])];
+  const request = (body) => ['socket.io-request#/#', JSON.stringify({ uid: 'abcdef', ...body })];
+  const python = (body) => ['socketio', JSON.stringify({ host_id: 'stranger', namespace: '/', ...body })];
+  const refused = (reason) => metric(own, 'bridge_messages_refused_total', reason ? `reason="${reason}"` : '');
+  for (const [reason, ...messages] of [
+    ['malformed', ['socket.io#/#', Buffer.of(0xc1)], ['socket.io-request#/#', '{'], python({ method: 'emit' })],
+    // As python-socketio before 5.14 does.
+    ['obsolete', ['socket.io#/#', notepack.encode([event('old'), { rooms: [] }])], ['socketio', Buffer.of(0x80, 0x04, 0x95)]],
+    // A name that Stentor has no room for isn't left out: without it, the message would be for everybody.
+    ['room_name', broadcast(event('long'), { rooms: [long], except: [] }), broadcast(event('long'), { rooms: [], except: [long] }), broadcast(event('empty'), { rooms: [''], except: [] }),
+      request({ type: 5, requestId: 'a', opts: { rooms: [long], except: [] } }), request({ type: 4, opts: { rooms: ['red'], except: [long] }, close: true }),
+      request({ type: 2, opts: red, rooms: [long] }),
+      ...[long, ['red', '']].map((room) => python({ method: 'emit', event: 'news', data: [1], room }))],
+    ['namespace', broadcast(event('other', '/admin'), all)],
+    ['reserved_event', broadcast(event('disconnect'), all)],
+    ['unknown_type', broadcast({ type: 0, data: ['connect'], nsp: '/' }, all), request({ type: 99 }), python({ method: 'explode' })],
+    ['too_large', request({ type: 4, opts: { rooms: Array(4097).fill('red'), except: [] } })],
+  ]) {
+    for (const message of messages) await stranger.publish(...message);
+    await until(() => `${messages.length} messages are refused: ${reason}`, async () => (await refused(reason)) === messages.length);
+  }
+  const total = await refused();
+  // Another namespace on the same channel, and an answer to nobody, are no faults. The bridges go on.
+  await stranger.publish(...python({ method: 'emit', event: 'other', data: [1], namespace: '/admin' }));
+  await stranger.publish(...python({ method: 'callback', sid: here.id, id: 1, args: [] }));
+  await stranger.publish(...broadcast(event('news'), red));
+  await until('the first', () => here.seen.length === 1);
+  await stranger.publish(...python({ method: 'emit', event: 'last', data: ['x'], room: 'red' }));
+  await until('the last', () => here.seen.length === 2);
+  assert.deepEqual([here.seen, await refused()], [[['news'], ['last', 'x']], total]);
 });

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import test, { describe } from 'node:test';
 import { browserNames, launch, missing } from '../browsers.mjs';
-import { feedsFrom, logged, PATIENCE_MS, serve, upstream, within } from '../harness.mjs';
+import { elsewhere, feedsFrom, logged, PATIENCE_MS, serve, upstream, within } from '../harness.mjs';
 import { library, VALUES } from '../primus.mjs';
 import { proxy } from '../proxy.mjs';
 
@@ -38,11 +38,10 @@ for (const browser of browserNames) {
     });
 
     test('a page of another origin is refused, and allowed when it is listed', async (t) => {
-      const api = await upstream(t);
-      api.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
+      const { origin, address } = await elsewhere(t);
       const page = await newPage(t, browser);
       const connects = async (server) => {
-        await page.goto(`${api.url}/page`);
+        await page.goto(address);
         return page.evaluate((url) => new Promise((resolve) => {
           const socket = new WebSocket(url);
           socket.onopen = () => resolve(true);
@@ -51,8 +50,8 @@ for (const browser of browserNames) {
       };
       const strict = await serve(t);
       assert.equal(await connects(strict), false);
-      await logged(strict, (line) => JSON.stringify(line).includes('allow = [') && JSON.stringify(line).includes(api.url), 'what to allow');
-      const open = await serve(t, { config: `[origins]\nallow = ["${api.url}"]\n` });
+      await logged(strict, (line) => JSON.stringify(line).includes('allow = [') && JSON.stringify(line).includes(origin), 'what to allow');
+      const open = await serve(t, { config: `[origins]\nallow = ["${origin}"]\n` });
       assert.equal(await connects(open), true);
     });
 
@@ -62,7 +61,7 @@ for (const browser of browserNames) {
       const server = await serve(t, { config: feedsFrom(api.url), args: ['--cores', '2'] });
       const way = await proxy(t, server.http);
       api.documents.set('a', { n: 1 });
-      api.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
+      const { origin, address } = await elsewhere(t);
       /** In the page: how a source begins, with the first document that comes. */
       const begin = (url) => new Promise((resolve) => {
         const source = new EventSource(url);
@@ -78,9 +77,9 @@ for (const browser of browserNames) {
       await page.waitForFunction(() => window.heard.length === 2, null, { timeout: PATIENCE_MS });
       assert.deepEqual(await page.evaluate(() => window.heard), [1, 2]);
 
-      await page.goto(`${api.url}/page`);
+      await page.goto(address);
       assert.equal(await page.evaluate(begin, `${server.http}/sse/a`), 'refused');
-      const open = await serve(t, { config: `${feedsFrom(api.url)}[origins]\nallow = ["${api.url}"]\n` });
+      const open = await serve(t, { config: `${feedsFrom(api.url)}[origins]\nallow = ["${origin}"]\n` });
       assert.equal(await page.evaluate(begin, `${open.http}/sse/a`), 'open');
     });
 

@@ -5,13 +5,11 @@ import http from 'node:http';
 import path from 'node:path';
 import test, { after, describe } from 'node:test';
 import { browserNames, missing, sharedBrowsers } from '../browsers.mjs';
-import { feedsFrom, modules, PATIENCE_MS, root, serve, upstream } from '../harness.mjs';
+import { TRANSPORTS, version } from '../client.mjs';
+import { elsewhere, feedsFrom, modules, PATIENCE_MS, root, serve, upstream, website } from '../harness.mjs';
 import { proxy, random } from '../proxy.mjs';
 
-const client = path.join(root, 'clients/js/dist/stentor.js');
 const libraries = { 'socket.io': 'socket.io-client/dist/socket.io.min.js', sockjs: 'sockjs-client/dist/sockjs.min.js' };
-const TRANSPORTS = ['websocket', 'sse', 'polling', 'socket.io', 'sockjs'];
-
 const shared = sharedBrowsers({ after });
 
 const config = (api, more = '') => `
@@ -23,30 +21,8 @@ timeout = "300ms"
 request_timeout = "300ms"
 ${feedsFrom(api.url)}`;
 
-const version = (n) => ({ n, events: Array.from({ length: 20 + (n % 5) }, (_, i) => ({ id: n - i, text: `at ${n - i}`.padEnd(100, '.') })) });
-
-/** Loads the client into a page at `address`, and connects to the server at `url`: only what `connect` reports. */
-async function connected(t, browser, address, url, transport) {
-  const context = await (await shared(browser)).newContext();
-  t.after(() => context.close());
-  const page = await context.newPage();
-  await page.goto(address);
-  if (libraries[transport]) await page.addScriptTag({ path: path.join(modules, libraries[transport]) });
-  await page.addScriptTag({ path: client });
-  await page.evaluate(([url, transport]) => {
-    window.states = [];
-    window.errors = [];
-    window.stentor = window.Stentor.connect(url, { transport, backoff: { initialMs: 100, maxMs: 200 } });
-    window.stentor.on('error', ({ code, message, retry }) => window.errors.push({ code, message, retry }));
-    window.stentor.on('state', (state) => window.states.push(state));
-    window.stentor.feed('a');
-  }, [url, transport]);
-  const until = (holds) => page.waitForFunction(holds, undefined, { timeout: PATIENCE_MS, polling: 20 });
-  return { page, until };
-}
-
-/** A page at `address` that follows the feed `a` of the server at `url`, and says in `window.seen` what it had. */
-async function open(t, browser, address, url, transport, options) {
+/** A page at `address` that follows the feed `a` of the server at `url`, and says in `window.seen` what it had. The client comes from `script`. */
+async function open(t, browser, address, url, transport, { script = { url: `${url}/stentor.js` }, ...options } = {}) {
   const context = await (await shared(browser)).newContext();
   t.after(() => context.close());
   const page = await context.newPage();
@@ -60,11 +36,13 @@ async function open(t, browser, address, url, transport, options) {
   for (const name of [transport].flat()) {
     if (libraries[name]) await page.addScriptTag({ path: path.join(modules, libraries[name]) });
   }
-  await page.addScriptTag({ url: `${url}/stentor.js` });
+  await page.addScriptTag(script);
   await page.evaluate(([url, transport, options]) => {
     const stentor = window.Stentor.connect(url, { transport, backoff: { initialMs: 20, maxMs: 200 }, heartbeatTimeoutMs: 1_000, connectTimeoutMs: 2_000, ...options });
+    window.seen = { all: [], states: [], kinds: [], connection: [], errors: [] };
+    stentor.on('state', (state) => window.seen.connection.push(state));
+    stentor.on('error', ({ code, message, retry }) => window.seen.errors.push({ code, message, retry }));
     const feed = stentor.feed('a');
-    window.seen = { all: [], states: [], kinds: [] };
     feed.on('state', (state) => window.seen.states.push(state));
     feed.on('change', (document, { kind }) => {
       window.seen.all.push(document.n);
@@ -72,14 +50,12 @@ async function open(t, browser, address, url, transport, options) {
     });
     Object.assign(window, { stentor, feed });
   }, [url, transport, options]);
-  const has = async (n) => {
-    const isThere = (n) => window.feed.document?.n === n && window.feed.state === 'live';
-    await page.waitForFunction(isThere, n, { timeout: PATIENCE_MS, polling: 20 }).catch(async () => {
-      const what = await page.evaluate(() => `${window.stentor.state} by ${window.stentor.transport}, ${window.feed.state}: ${window.feed.reason}; ${JSON.stringify(window.seen)}`);
-      assert.fail(`version ${n} did not come: ${what}`);
-    });
-  };
-  const was = (state) => page.waitForFunction((state) => window.feed.state === state || window.seen.states.includes(state), state, { timeout: PATIENCE_MS, polling: 20 });
+  const until = (holds, value) => page.waitForFunction(holds, value, { timeout: PATIENCE_MS, polling: 20 });
+  const has = (n) => until((n) => window.feed.document?.n === n && window.feed.state === 'live', n).catch(async () => {
+    const what = await page.evaluate(() => `${window.stentor.state} by ${window.stentor.transport}, ${window.feed.state}: ${window.feed.reason}; ${JSON.stringify(window.seen)}`);
+    assert.fail(`version ${n} did not come: ${what}`);
+  });
+  const was = (state) => until((state) => window.feed.state === state || window.seen.states.includes(state), state);
   const seen = async () => {
     const { seen, document, transport } = await page.evaluate(() => ({ seen: window.seen, document: window.feed.document, transport: window.stentor.transport }));
     assert.deepEqual(errors, []);
@@ -87,8 +63,19 @@ async function open(t, browser, address, url, transport, options) {
     assert.deepEqual(document, version(document.n));
     return { ...seen, transport };
   };
-  return { page, has, was, seen };
+  return { page, until, has, was, seen };
 }
+
+/** A page that follows nothing, as the server refuses it or isn't there: the client is a file. What it reports, once `holds`. */
+async function reported(t, browser, address, url, transport, holds) {
+  const { page, until } = await open(t, browser, address, url, transport, { script: { path: path.join(root, 'clients/js/dist/stentor.js') }, backoff: { initialMs: 100, maxMs: 200 }, ...PATIENT });
+  await until(holds);
+  return page.evaluate(() => window.seen);
+}
+
+const PATIENT = { heartbeatTimeoutMs: PATIENCE_MS, connectTimeoutMs: PATIENCE_MS };
+const hasError = () => window.seen.errors.length > 0;
+const isWebSocket = (head) => /upgrade: websocket/i.test(head);
 
 for (const browser of browserNames) {
   describe(`in ${browser}`, { concurrency: 8, skip: missing(browser) }, () => {
@@ -149,58 +136,45 @@ for (const browser of browserNames) {
       const api = await upstream(t);
       api.documents.set('a', version(1));
       const server = await serve(t, { config: config(api) });
-      const between = await proxy(t, server.http, { refuses: (head) => /upgrade: websocket/i.test(head) });
-      const { has, seen } = await open(t, browser, `${between.url}/healthz`, between.url, ['websocket', 'sse', 'polling'], { heartbeatTimeoutMs: PATIENCE_MS, connectTimeoutMs: PATIENCE_MS });
+      const between = await proxy(t, server.http, { refuses: isWebSocket });
+      const { has, seen } = await open(t, browser, `${between.url}/healthz`, between.url, ['websocket', 'sse', 'polling'], PATIENT);
       await has(1);
       assert.equal((await seen()).transport, 'sse');
     });
 
     for (const transport of TRANSPORTS) {
       test(`${transport}: a page of an origin that is refused`, async (t) => {
-        const api = await upstream(t);
-        api.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
-        const server = await serve(t);
-        const { page, until } = await connected(t, browser, `${api.url}/page`, server.http, transport);
-        await until(() => window.errors.length > 0);
-        const { errors, states } = await page.evaluate(() => ({ errors: window.errors, states: window.states }));
-        assert.deepEqual(errors[0], { code: 'origin_refused', message: `the server refuses ${api.url}: see [origins] allow`, retry: true });
-        assert.ok(!states.includes('open'), states.join());
+        const { origin, address } = await elsewhere(t);
+        const { errors, connection } = await reported(t, browser, address, (await serve(t)).http, transport, hasError);
+        assert.deepEqual(errors[0], { code: 'origin_refused', message: `the server refuses ${origin}: see [origins] allow`, retry: true });
+        assert.ok(!connection.includes('open'), connection.join());
       });
     }
 
     test('a proxy that changes the `Host` header makes the server refuse its own pages, which is reported', async (t) => {
       const server = await serve(t);
-      const { hostname, port } = new URL(server.http);
-      const between = http.createServer(({ url, method, headers }, response) => {
-        const request = http.request({ hostname, port, path: url, method, headers: { ...headers, host: 'stentor.internal' } }, (answer) => {
+      const url = await website(t, ({ url, method, headers }, response) => {
+        const outgoing = http.request(`${server.http}${url}`, { method, headers: { ...headers, host: 'stentor.internal' } }, (answer) => {
           response.writeHead(answer.statusCode, answer.headers);
           answer.pipe(response);
         });
         // Pages that end abort their requests.
-        request.on('error', () => response.destroy()).end();
+        outgoing.on('error', () => response.destroy()).end();
       });
-      await new Promise((resolve) => { between.listen(0, '127.0.0.1', resolve); });
-      t.after(() => between.close());
-      const url = `http://127.0.0.1:${between.address().port}`;
-      const { page, until } = await connected(t, browser, `${url}/healthz`, url, 'websocket');
-      await until(() => window.errors.length > 0);
-      assert.equal(await page.evaluate(() => window.errors[0].code), 'origin_refused');
+      const { errors } = await reported(t, browser, `${url}/healthz`, url, 'websocket', hasError);
+      assert.equal(errors[0].code, 'origin_refused');
     });
 
     test('a server that is absent, allows the origin, or is behind a proxy that fails, is not reported as refusing it', async (t) => {
-      const api = await upstream(t);
-      api.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
-      const server = await serve(t, { config: `[origins]\nallow = ["${api.url}"]\n` });
+      const { origin, address } = await elsewhere(t);
+      const server = await serve(t, { config: `[origins]\nallow = ["${origin}"]\n` });
       // Without WebSockets, the transport fails although the origin is allowed.
-      const between = await proxy(t, server.http, { refuses: (head) => /upgrade: websocket/i.test(head) });
+      const between = await proxy(t, server.http, { refuses: isWebSocket });
       // A proxy's own error page, which no page of another origin may read.
-      const broken = http.createServer((_, response) => response.writeHead(403, { 'Content-Type': 'text/html' }).end('<p>blocked</p>'));
-      await new Promise((resolve) => { broken.listen(0, '127.0.0.1', resolve); });
-      t.after(() => broken.close());
-      for (const url of ['http://127.0.0.1:9', between.url, `http://127.0.0.1:${broken.address().port}`]) {
-        const { page, until } = await connected(t, browser, `${api.url}/page`, url, 'websocket');
-        await until(() => window.states.filter((state) => state === 'waiting').length > 3);
-        assert.deepEqual(await page.evaluate(() => window.errors), []);
+      const broken = await website(t, (_, response) => response.writeHead(403, { 'Content-Type': 'text/html' }).end('<p>blocked</p>'));
+      for (const url of ['http://127.0.0.1:9', between.url, broken]) {
+        const { errors } = await reported(t, browser, address, url, 'websocket', () => window.seen.connection.filter((state) => state === 'waiting').length > 3);
+        assert.deepEqual(errors, []);
       }
     });
 
@@ -208,10 +182,10 @@ for (const browser of browserNames) {
       test(`${transport}: a page of another origin`, async (t) => {
         const api = await upstream(t);
         api.documents.set('a', version(1));
-        api.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
-        const server = await serve(t, { config: config(api, `[origins]\nallow = ["${api.url}"]`) });
+        const { origin, address } = await elsewhere(t);
+        const server = await serve(t, { config: config(api, `[origins]\nallow = ["${origin}"]`) });
         const between = await proxy(t, server.http);
-        const { has, seen } = await open(t, browser, `${api.url}/page`, between.url, transport);
+        const { has, seen } = await open(t, browser, address, between.url, transport);
         await has(1);
         api.documents.set('a', version(2));
         await has(2);

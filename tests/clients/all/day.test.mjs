@@ -3,19 +3,17 @@
 //
 // STENTOR_DAY_S is how long it takes: 600 for ten minutes.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
-import http from 'node:http';
-import path from 'node:path';
 import test from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
-import tls from 'node:tls';
 import { io } from 'socket.io-client';
 import WebSocket from 'ws';
 import { connect } from '../../../clients/js/src/index.js';
-import { issuer, now, token as sign } from '../admin.mjs';
+import { admin, issuer, now, reload, token as sign } from '../admin.mjs';
+import { certificate, fingerprint } from '../certificates.mjs';
+import { backend as hookBackend, hook, secret } from '../hook-backends.mjs';
 import { feedsFrom, logged, serve, temporary, until, upstream } from '../harness.mjs';
 
 const DAY_S = Number(process.env.STENTOR_DAY_S ?? 24);
@@ -27,19 +25,6 @@ process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0';
 process.removeAllListeners('warning');
 
 const token = (sub) => sign({ sub, jti: randomUUID(), exp: now() + TOKEN_S });
-
-/** Writes a new certificate to the same files. */
-const rotate = ({ key, certificate }) => execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2',
-  '-subj', '/CN=localhost', '-keyout', key, '-out', certificate], { stdio: 'ignore' });
-
-/** The fingerprint of the certificate that a server shows. */
-async function fingerprint(server) {
-  const socket = tls.connect({ port: new URL(server.http).port, host: '127.0.0.1', rejectUnauthorized: false });
-  await once(socket, 'secureConnect');
-  const { fingerprint256 } = socket.getPeerCertificate();
-  socket.destroy();
-  return fingerprint256;
-}
 
 /** A member of the lobby that never renews its token: the server ends it, and it resumes with another one. */
 function forgetful(server, name) {
@@ -68,22 +53,13 @@ function forgetful(server, name) {
 
 test(`a day in ${DAY_S} s`, { timeout: TIMEOUT_MS }, async (t) => {
   const folder = temporary(t);
-  const files = { key: path.join(folder, 'key.pem'), certificate: path.join(folder, 'certificate.pem') };
-  rotate(files);
+  const files = certificate(folder);
   const api = await upstream(t);
   let version = 0;
-  api.documents.set('scores', (_, response) => response.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify({ version: ++version })));
+  api.documents.set('scores', () => ({ version: ++version }));
   // The hook's backend, which is out of order from time to time.
   let works = true;
-  const backend = http.createServer(async (request, response) => {
-    const chunks = [];
-    for await (const chunk of request) chunks.push(chunk);
-    if (!works) return response.writeHead(500).end();
-    const { questions } = JSON.parse(Buffer.concat(chunks));
-    return response.end(JSON.stringify({ answers: questions.map(({ id }) => ({ id, ack: ['thanks'] })) }));
-  }).listen(0, '127.0.0.1');
-  await once(backend, 'listening');
-  t.after(() => { backend.closeAllConnections(); backend.close(); });
+  const { url: backend } = await hookBackend(t, { answer: () => ({ ack: ['thanks'] }), fails: () => !works });
 
   const config = (hour) => `${feedsFrom(api.url, `${100 + hour}ms`)}
 [origins]
@@ -100,18 +76,8 @@ allow = ["subscribe", "publish", "history"]
 [[tls]]
 certificate = "${files.certificate}"
 key = "${files.key}"
-[[hooks]]
-name = "orders"
-on = ["event"]
-url = "http://127.0.0.1:${backend.address().port}/"
-secret = "0123456789abcdef"
-`;
+${hook('orders', backend, `on = ["event"]\nsecret = "${secret}"`)}`;
   const server = await serve(t, { config: config(0), args: ['--cores', '2'], timeout_ms: TIMEOUT_MS });
-  const reload = async (text) => {
-    writeFileSync(server.configFile, text);
-    const answer = await fetch(`${server.admin}/api/v1/reload`, { method: 'POST' });
-    return { status: answer.status, ...await answer.json() };
-  };
 
   const residents = Array.from({ length: 20 }, (_, n) => {
     const log = { numbers: [], versions: [], gaps: [] };
@@ -133,9 +99,7 @@ secret = "0123456789abcdef"
   let last = 0;
   const publisher = (async () => {
     for (; !isOver; await passed(100)) {
-      const body = JSON.stringify({ room: 'lobby', event: 'news', data: { n: ++last } });
-      const answer = await fetch(`${server.admin}/api/v1/publish`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body });
-      assert.equal(answer.status, 200, await answer.text());
+      await admin(server, 'publish', { room: 'lobby', event: 'news', data: { n: ++last } });
     }
   })();
   // Users who order something and leave.
@@ -166,20 +130,20 @@ secret = "0123456789abcdef"
 
   const memory = [];
   const bytes = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.child.pid}/status`, 'utf8'))[1]) * 1024;
-  let shown = await fingerprint(server);
+  let shown = await fingerprint(server.http);
   for (let hour = 1; hour <= HOURS; hour++) {
     const quarter = () => Promise.race([passed((DAY_S * 1000) / HOURS / 4), running]);
     await quarter();
-    rotate(files);
-    const changed = await reload(config(hour));
+    certificate(folder);
+    const changed = await reload(server, config(hour));
     assert.deepEqual([changed.status, changed.restart_needed], [200, []], JSON.stringify(changed));
     assert.ok(changed.applied.includes('origins.allow'), changed.applied.join());
-    const next = await fingerprint(server);
+    const next = await fingerprint(server.http);
     assert.notEqual(next, shown, 'the new certificate is used');
     shown = next;
     await quarter();
     works = false;
-    assert.equal((await reload(`${config(hour)}\n[nonsense]\n`)).status, 422);
+    assert.equal((await reload(server, `${config(hour)}\n[nonsense]\n`)).status, 422);
     await quarter();
     works = true;
     writeFileSync(server.configFile, config(hour));

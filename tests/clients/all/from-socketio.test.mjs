@@ -7,7 +7,7 @@ import { once } from 'node:events';
 import test from 'node:test';
 import { Server } from 'socket.io';
 import { io as connect } from 'socket.io-client';
-import { queue, root, serve } from '../harness.mjs';
+import { listening, queue, root, serve } from '../harness.mjs';
 import { missing, nginx } from '../proxies.mjs';
 
 const page = readFileSync(`${root}/docs/from-socketio.md`, 'utf8');
@@ -17,19 +17,18 @@ test('a client of both servers receives what the backend publishes to both', { s
   const server = http.createServer();
   const io = new Server(server);
   io.on('connection', (socket) => socket.join('lobby'));
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
   t.after(() => io.close());
+  const port = await listening(t, server);
 
   const stentor = await serve(t, { config: block('toml') });
   const location = (upstream) => block('nginx').replace('127.0.0.1:8000', upstream);
   assert.match(block('nginx'), /127\.0\.0\.1:8000/);
   const proxy = await nginx(t, stentor, {
-    whole: ({ upstream, port }) => `
+    whole: ({ upstream, port: own }) => `
       server {
-        listen 127.0.0.1:${port};
+        listen 127.0.0.1:${own};
         location / {
-          proxy_pass http://127.0.0.1:${server.address().port};
+          proxy_pass http://127.0.0.1:${port};
           proxy_http_version 1.1;
           proxy_set_header Upgrade $http_upgrade;
           proxy_set_header Connection "upgrade";

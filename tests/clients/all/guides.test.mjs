@@ -4,7 +4,6 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { cpSync, readFileSync, writeFileSync } from 'node:fs';
-import http from 'node:http';
 import path from 'node:path';
 import test, { after } from 'node:test';
 import { EventSource } from 'eventsource';
@@ -12,7 +11,7 @@ import { io } from 'socket.io-client';
 import SockJS from 'sockjs-client';
 import { applyPatch } from '../../../clients/js/src/index.js';
 import { missing, sharedBrowsers } from '../browsers.mjs';
-import { PATIENCE_MS, binary, feedsFrom, queue, root, serve, temporary, until, upstream } from '../harness.mjs';
+import { PATIENCE_MS, binary, feedsFrom, queue, root, serve, temporary, until, upstream, website } from '../harness.mjs';
 import { freePorts } from '../proxies.mjs';
 
 const read = (name) => readFileSync(path.join(root, name), 'utf8');
@@ -21,17 +20,6 @@ const shared = sharedBrowsers({ after });
 /** The here-document of a page's shell block. */
 const heredoc = (page, end) => new RegExp(`<<'${end}'\\n(.*?)^${end}$`, 'ms').exec(page)[1];
 const blocks = (page, language) => [...page.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, 'gms'))].map(([, text]) => text);
-
-/** A web server with one page, which may be set later. */
-async function website(t) {
-  const site = { html: '' };
-  const server = http.createServer((_, response) => response.setHeader('Content-Type', 'text/html').end(site.html));
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  t.after(() => server.close());
-  site.origin = `http://127.0.0.1:${server.address().port}`;
-  return site;
-}
 
 async function open(t, address) {
   const context = await (await shared('Chromium')).newContext();
@@ -45,10 +33,11 @@ async function open(t, address) {
 
 test('the chat of the README: two tabs and a backend', { skip: missing('Chromium') }, async (t) => {
   const readme = read('README.md');
-  const site = await website(t);
-  const server = await serve(t, { config: heredoc(readme, 'TOML').replace('http://127.0.0.1:3000', site.origin) });
-  site.html = heredoc(readme, 'HTML').replaceAll('http://127.0.0.1:8000', server.http);
-  const tabs = await Promise.all([1, 2].map(() => open(t, site.origin)));
+  let html = '';
+  const origin = await website(t, (_, response) => response.setHeader('Content-Type', 'text/html').end(html));
+  const server = await serve(t, { config: heredoc(readme, 'TOML').replace('http://127.0.0.1:3000', origin) });
+  html = heredoc(readme, 'HTML').replaceAll('http://127.0.0.1:8000', server.http);
+  const tabs = await Promise.all([1, 2].map(() => open(t, origin)));
   const [, body] = /-d '(\{"room".*?\})'$/m.exec(readme);
   const { text } = JSON.parse(body).data;
   const publish = () => fetch(`${server.admin}/api/v1/publish`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body });
@@ -100,9 +89,7 @@ test('the programs of socketio.md and fallbacks.md print what their pages say', 
   const key = 'scores/8/live';
   const api = await upstream(t);
   let minute = 0;
-  api.documents.set(key, (_, response) => {
-    response.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify({ minute: ++minute, text: 'long enough for a change to be shorter'.repeat(90) }));
-  });
+  api.documents.set(key, () => ({ minute: ++minute, text: 'long enough for a change to be shorter'.repeat(90) }));
   const server = await serve(t, { config: feedsFrom(api.url) });
   const echo = await serve(t, { args: ['--app', 'echo'] });
   const printed = queue();
@@ -118,7 +105,7 @@ test('the programs of socketio.md and fallbacks.md print what their pages say', 
     return new Function(...Object.keys(names), body)(...Object.values(names));
   };
   const [hello, feed, options, presence, renewing, ...otherIo] = blocks(read('docs/socketio.md'), 'js');
-  const [sockjs, stream, deltas, ...others] = blocks(read('docs/fallbacks.md'), 'js');
+  const [sockjs, stream, deltas, listening, ...others] = blocks(read('docs/fallbacks.md'), 'js');
   assert.deepEqual([otherIo, others], [[], []], 'programs that this test does not run');
 
   const greeter = start(hello, echo, 'socket');
@@ -169,4 +156,19 @@ test('the programs of socketio.md and fallbacks.md print what their pages say', 
   const follower = start(deltas, server, '{ events, kept: () => kept }');
   t.after(() => follower.events.close());
   while (!(follower.kept()?.minute > first[0].minute + 3)) await once(follower.events, 'delta');
+
+  // A source that the server has ended for good is opened again.
+  const sources = [];
+  class Ended {
+    static CLOSED = 2;
+
+    readyState = Ended.CLOSED;
+
+    constructor(url) {
+      sources.push({ url, source: this });
+    }
+  }
+  start(listening, server, 'listen', { EventSource: Ended, setTimeout: (open, _, url) => open(url) })('here');
+  sources[0].source.onerror();
+  assert.deepEqual(sources.map(({ url }) => url), ['here', 'here']);
 });

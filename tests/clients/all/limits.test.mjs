@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import WebSocket from 'ws';
-import { request, websocket } from '../addresses.mjs';
+import { websocket } from '../addresses.mjs';
 import { metric } from '../admin.mjs';
-import { serve } from '../harness.mjs';
+import { request, serve } from '../harness.mjs';
 import { haproxy, missing, nginx } from '../proxies.mjs';
 
 // Behind a proxy on 127.0.0.1, two clients of other addresses, which claim to be somebody else.
@@ -29,7 +29,7 @@ for (const [name, proxy, options, config] of behind) {
     for (let n = 0; n < 2; n++) assert.equal((await of('127.0.0.5')).readyState, WebSocket.OPEN);
     assert.deepEqual(await of('127.0.0.5'), { refused: 429, retryAfter: '5' });
     assert.equal((await of('127.0.0.6')).readyState, WebSocket.OPEN);
-    assert.equal((await request(`${at.http}/healthz`, { from: '127.0.0.6' })).status, 200);
+    assert.equal((await request(`${at.http}/healthz`, { localAddress: '127.0.0.6' })).status, 200);
     assert.equal(await metric(server, 'proxy_headers_refused_total'), 0);
   });
 }

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import path from 'node:path';
 import test, { after } from 'node:test';
 import { browserNames, missing, sharedBrowsers } from '../browsers.mjs';
-import { fixture, modules, upstream, within } from '../harness.mjs';
+import { elsewhere, fixture, modules, within } from '../harness.mjs';
 
 const socketio = { 4.8: 'socket.io-client/dist/socket.io.min.js', 3.1: 'socket.io-client-3/dist/socket.io.min.js', 2.5: 'socket.io-client-2/dist/socket.io.js' };
 const engineio = { 6: 'engine.io-client/dist/engine.io.min.js', 3.5: 'engine.io-client-3/engine.io.js' };
@@ -17,13 +17,6 @@ const shared = sharedBrowsers({ after });
 
 // What the servers have to show: a refusal, which is a page of their origin.
 const refusal = { socketio: '/socket.io/?EIO=4&transport=none', engineio: '/engine.io/?EIO=4&transport=none' };
-
-/** An origin that is neither of them, with an empty page. */
-async function elsewhere(t) {
-  const other = await upstream(t);
-  other.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
-  return `${other.url}/page`;
-}
 
 const socketioServer = await fixture({ after }, 'socketio-client');
 // Pings every 300 ms.
@@ -108,7 +101,7 @@ for (const browser of browserNames) {
 
   test(`${browser}: socket.io-client 2.5 from another origin by JSONP`, { skip: missing(browser) }, async (t) => {
     // Scripts are loaded from anywhere; forms are sent in a hidden frame.
-    const opened = await page(t, browser, await elsewhere(t), socketio[2.5]);
+    const opened = await page(t, browser, (await elsewhere(t)).address, socketio[2.5]);
     const result = await opened.evaluate(async (url) => {
       const socket = window.io(url, { forceNew: true, transports: ['polling'], forceJSONP: true });
       const answer = await new Promise((resolve, reject) => {
@@ -135,7 +128,7 @@ for (const browser of browserNames) {
   test(`${browser}: engine.io-client from another origin, by XHR, where it is allowed`, { skip: missing(browser) }, async (t) => {
     // Without credentials, which version 3 sends unless told otherwise: the fixture allows everybody, by an asterisk.
     for (const [version, build] of Object.entries(engineio)) {
-      const opened = await page(t, browser, await elsewhere(t), build);
+      const opened = await page(t, browser, (await elsewhere(t)).address, build);
       const result = await opened.evaluate(useEngineIo, { url: engineioServer.http, options: { transports: ['polling'], withCredentials: false }, heartbeats: 0 });
       assert.deepEqual(result.texts, ['é€😀', 'last'], version);
     }

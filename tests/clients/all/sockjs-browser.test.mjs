@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import test, { after } from 'node:test';
 import { browserNames, missing, sharedBrowsers } from '../browsers.mjs';
-import { fixture, modules, serve, upstream, within } from '../harness.mjs';
+import { elsewhere, fixture, modules, serve, website, within } from '../harness.mjs';
 import { echoed, TEXTS, use } from '../sockjs.mjs';
 
 const build = path.join(modules, 'sockjs-client/dist/sockjs.min.js');
@@ -24,14 +24,13 @@ async function page(t, browser, address) {
   return opened;
 }
 
-/** A page of another origin, which also has the client library; and a server that allows it, or only itself. */
+/** A page of another origin; and a server that allows it, or only itself. */
 async function frames(t, browser, allowed) {
-  const elsewhere = await upstream(t);
-  elsewhere.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
-  elsewhere.documents.set('sockjs.js', (_, response) => response.writeHead(200, { 'Content-Type': 'text/javascript' }).end(readFileSync(build)));
-  const origins = allowed ? `[origins]\nallow = ["${elsewhere.url}"]\n` : '';
-  const config = `${origins}[[sockjs]]\nprefix = "/echo"\napp = "echo"\nclient_url = "${elsewhere.url}/sockjs.js"\n`;
-  const opened = await page(t, browser, `${elsewhere.url}/page`);
+  const { origin, address } = await elsewhere(t);
+  const library = await website(t, (_, response) => response.writeHead(200, { 'Content-Type': 'text/javascript' }).end(readFileSync(build)));
+  const origins = allowed ? `[origins]\nallow = ["${origin}"]\n` : '';
+  const config = `${origins}[[sockjs]]\nprefix = "/echo"\napp = "echo"\nclient_url = "${library}/sockjs.js"\n`;
+  const opened = await page(t, browser, address);
   return { opened, own: await serve(t, { config, args: ['--cores', '2'] }) };
 }
 
@@ -47,9 +46,7 @@ for (const browser of browserNames) {
   }
 
   test(`${browser} from another origin, by each transport that crosses`, { skip: missing(browser) }, async (t) => {
-    const elsewhere = await upstream(t);
-    elsewhere.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
-    const opened = await page(t, browser, `${elsewhere.url}/page`);
+    const opened = await page(t, browser, (await elsewhere(t)).address);
     for (const transport of ['websocket', 'xhr-streaming', 'xhr-polling', 'jsonp-polling']) {
       const result = await run(opened, { url: `${server.http}/echo`, transports: [transport], texts: TEXTS });
       assert.deepEqual(result, echoed(transport));

@@ -3,12 +3,10 @@
 //
 //   node chaos/world.mjs [--seed N] [--seconds N] [--engine redis|sentinel|nats] [--history] [--loses] [--crowd N] [--logs FILE]
 import { createHash } from 'node:crypto';
-import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
-import http from 'node:http';
 import { setTimeout as passed } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
-import { serve } from '../harness.mjs';
+import { serve, website } from '../harness.mjs';
 import { freePorts } from '../proxies.mjs';
 import { random as randomFrom } from '../proxy.mjs';
 import { nats } from '../nats.mjs';
@@ -63,7 +61,7 @@ async function changing(cleanup, random) {
   change();
   const timer = setInterval(change, CHANGE_MS);
   let inFlight = 0;
-  const server = http.createServer(async (_, response) => {
+  it.url = await website({ after: (end) => cleanup.push(end) }, async (_, response) => {
     it.fetches += 1;
     if (inFlight++ > 0) it.overlaps += 1;
     const body = JSON.stringify(value);
@@ -71,10 +69,7 @@ async function changing(cleanup, random) {
     inFlight -= 1;
     response.writeHead(200, { 'Content-Type': 'application/json' }).end(body);
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  it.url = `http://127.0.0.1:${server.address().port}`;
-  cleanup.push(() => { clearInterval(timer); server.closeAllConnections(); server.close(); });
+  cleanup.push(() => clearInterval(timer));
   return it;
 }
 
