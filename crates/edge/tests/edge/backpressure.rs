@@ -206,24 +206,26 @@ fn drop_oldest_leaves_out_the_oldest() {
     });
 }
 
-/// Rings between cores that hold next to nothing: who publishes waits, and nothing is lost or reordered.
+/// Everybody receives the messages of each speaker in order. Where rings between cores hold next to nothing, publishers
+/// wait, and nothing is lost.
 #[test]
-fn full_rings_between_cores_only_slow_publishers_down() {
-    check_full_rings(Server::start(3, with_full_rings));
+fn speakers_keep_their_order_and_full_rings_only_slow_them_down() {
+    let set = |messages_max: Option<usize>| {
+        move |options: &mut Options| {
+            patient(options);
+            options.app = App::Chat;
+            options.limits.mailbox_messages_max = messages_max.unwrap_or(options.limits.mailbox_messages_max);
+        }
+    };
+    check_order(Server::start(1, set(None)));
+    check_order(Server::start(3, set(None)));
+    check_order(Server::start(3, set(Some(2))));
+    // Threads.
+    check_order(Server::on_sockets(3, set(None)));
+    check_order(Server::on_sockets(3, set(Some(2))));
 }
 
-#[test]
-fn full_rings_between_threads_only_slow_publishers_down() {
-    check_full_rings(Server::on_sockets(3, with_full_rings));
-}
-
-fn with_full_rings(options: &mut Options) {
-    patient(options);
-    options.app = App::Chat;
-    options.limits.mailbox_messages_max = 2;
-}
-
-fn check_full_rings(server: Server) {
+fn check_order(server: Server) {
     const EACH: usize = 300;
     let mut clients = speakers(&server);
     let count = clients.len();
@@ -240,6 +242,7 @@ fn check_full_rings(server: Server) {
             assert_eq!(n.parse(), Ok(*next), "of {who}");
             *next += 1;
         }
+        assert_eq!(ws.fence(), []);
     }
     server.until_metric("connections_paused", |held| held == 0);
     server.until_metric("mailbox_overflow_messages", |waiting| waiting == 0);

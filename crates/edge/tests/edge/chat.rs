@@ -1,51 +1,14 @@
-//! `--app chat`: what a client sends goes to everybody, the sender included, across cores.
+//! `--app chat`: what a client sends goes to everybody, the sender included, across cores. The order of each speaker is
+//! tested in `backpressure.rs`.
 
 use crate::harness::{Server, Ws, meet, on_one_and_three};
-use std::collections::HashMap;
 use stentor_edge::App;
 
 fn chat(cores: usize) -> (Server, Vec<Ws>) {
-    chat_on(Server::start(cores, |options| options.app = App::Chat))
-}
-
-fn chat_on(server: Server) -> (Server, Vec<Ws>) {
+    let server = Server::start(cores, |options| options.app = App::Chat);
     let mut clients = server.ws_on_each_core("/ws");
     meet(&mut clients, |ws, text| ws.send_text(text), Ws::next_text);
     (server, clients)
-}
-
-fn check_order((server, mut clients): (Server, Vec<Ws>)) {
-    const EACH: usize = 200;
-    for n in 0..EACH {
-        for (speaker, ws) in clients.iter_mut().enumerate() {
-            ws.send_text(&format!("{speaker} {n}"));
-        }
-    }
-    let count = clients.len();
-    for ws in &mut clients {
-        let mut next: HashMap<usize, usize> = HashMap::new();
-        for _ in 0..count * EACH {
-            let text = ws.next_text();
-            let (speaker, n) = text.split_once(' ').unwrap();
-            let next = next.entry(speaker.parse().unwrap()).or_default();
-            assert_eq!(n.parse(), Ok(*next), "of speaker {speaker}");
-            *next += 1;
-        }
-        assert_eq!(ws.fence(), []);
-    }
-    drop(clients);
-    server.check_empty();
-    assert_eq!(server.metric("mailbox_overflow_messages"), 0);
-}
-
-#[test]
-fn everybody_hears_everybody_in_the_order_of_each_speaker() {
-    on_one_and_three(|cores| check_order(chat(cores)));
-}
-
-#[test]
-fn threads_keep_the_order_of_each_speaker() {
-    check_order(chat_on(Server::on_sockets(3, |options| options.app = App::Chat)));
 }
 
 #[test]

@@ -4,12 +4,12 @@
 //! of another client must not wait until all earlier input of an attacker is handled.
 
 use crate::harness::io::{body, post};
-use crate::harness::{Io, Server, Way, Ws, pass, until};
+use crate::harness::ws::frame;
+use crate::harness::{Io, Server, VERSIONS, Way, Ws, pass, request, until};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_edge::{Application, Context, Envelope, Message, Options, Page};
 use stentor_hub::SessionId;
-use stentor_wire::engineio::Version;
 use stentor_wire::http1::Request;
 use stentor_wire::ws::{Deflater, Opcode};
 
@@ -61,19 +61,14 @@ fn start(set: impl FnOnce(&mut Options)) -> (Server, Arc<Log>) {
     (Server::with_app(1, app, set), log)
 }
 
-/// Returns how many messages of the attackers were handled before a message that another client sent right after
-/// them. `prepare` makes the data that `attack` sends at once, and `messages` is the number of messages in it.
-fn handled_before<A>(
-    messages: usize,
-    set: impl FnOnce(&mut Options),
-    prepare: impl FnOnce(&Server) -> A,
-    attack: impl FnOnce(&mut A),
-) -> usize {
-    let (server, log) = start(set);
-    let mut attackers = prepare(&server);
+/// Sends messages of an attacker, and right after them one of another client: the attacker's input must not be handled
+/// first. `prepare` returns what sends all of the attack at once.
+fn check<F: FnOnce()>(name: &str, messages: usize, before_max: usize, prepare: impl FnOnce(&Server) -> F) {
+    let (server, log) = start(|options| options.engine.packets_max = 10_000);
+    let attack = prepare(&server);
     let mut other = server.ws("/ws");
     server.stop_core(0, true);
-    attack(&mut attackers);
+    attack();
     other.send_text(OTHER);
     // All data is in the server's sockets.
     pass(Duration::from_secs(1));
@@ -81,8 +76,9 @@ fn handled_before<A>(
     assert_eq!(other.next_text(), OTHER);
     until("all messages to be handled", || log.count() > messages);
     let handled = log.handled.lock().unwrap();
-    assert_eq!(handled.len(), messages + 1, "each is handled once");
-    handled.iter().position(|text| text == OTHER).unwrap()
+    assert_eq!(handled.len(), messages + 1, "{name}: each is handled once");
+    let before = handled.iter().position(|text| text == OTHER).unwrap();
+    assert!(before <= before_max, "{name}: {before} of {messages} were handled first");
 }
 
 /// Numbered texts, so that their order shows.
@@ -91,121 +87,59 @@ fn numbered(count: usize) -> Vec<String> {
 }
 
 #[test]
-fn many_small_messages_wait_for_others() {
-    let before = handled_before(
-        8_000,
-        |_| {},
-        |server| server.ws("/ws"),
-        |ws| {
-            let frames: Vec<u8> =
-                (0..8_000).flat_map(|_| crate::harness::ws::frame(Opcode::Text, b"a", true, false)).collect();
-            ws.send_raw(&frames);
-        },
-    );
-    assert!(before < 2_000, "{before} of 8,000 were handled first");
+fn messages_of_websockets_wait_for_others() {
+    check("many small messages", 8_000, 2_000, |server| {
+        let mut ws = server.ws("/ws");
+        move || ws.send_raw(&frame(Opcode::Text, b"a", true, false).repeat(8_000))
+    });
+    check("deflated messages", 10 * 20, 1, |server| {
+        let deflated = Deflater::new(9).deflate("1,".repeat(150_000).as_bytes(), 15).to_vec();
+        let frames = frame(Opcode::Text, &deflated, true, true).repeat(20);
+        let mut all: Vec<Ws> = (0..10).map(|_| Ws::open(server.addr, "/ws", &[], true).unwrap()).collect();
+        move || all.iter_mut().for_each(|ws| ws.send_raw(&frames))
+    });
+    check("ends of large messages", 6, 1, |server| {
+        let mut start = frame(Opcode::Text, "1,".repeat(400_000).as_bytes(), true, false);
+        let end = start.split_off(start.len() - 1_000);
+        let mut all: Vec<Ws> = (0..6).map(|_| server.ws("/ws")).collect();
+        all.iter_mut().for_each(|ws| ws.send_raw(&start));
+        let bytes = 6 * start.len() as u64;
+        server.until_metric("received_bytes", |received| received > bytes);
+        move || all.iter_mut().for_each(|ws| ws.send_raw(&end))
+    });
 }
 
 #[test]
-fn deflated_messages_wait_for_others() {
-    let numbers = "1,".repeat(150_000);
-    let deflated = Deflater::new(9).deflate(numbers.as_bytes(), 15).to_vec();
-    let frame = crate::harness::ws::frame(Opcode::Text, &deflated, true, true);
-    let before = handled_before(
-        10 * 20,
-        |_| {},
-        |server| -> Vec<Ws> { (0..10).map(|_| Ws::open(server.addr, "/ws", &[], true).unwrap()).collect() },
-        |all| all.iter_mut().for_each(|ws| ws.send_raw(&frame.repeat(20))),
-    );
-    assert!(before <= 1, "{before} of 200 were handled first");
-}
-
-#[test]
-fn large_messages_wait_for_others() {
-    let text = "1,".repeat(400_000);
-    let frame = crate::harness::ws::frame(Opcode::Text, text.as_bytes(), true, false);
-    let (start, end) = frame.split_at(frame.len() - 1_000);
-    let before = handled_before(
-        6,
-        |_| {},
-        |server| -> Vec<Ws> {
-            let mut all: Vec<Ws> = (0..6).map(|_| server.ws("/ws")).collect();
-            all.iter_mut().for_each(|ws| ws.send_raw(start));
-            let bytes = 6 * start.len() as u64;
-            server.until_metric("received_bytes", |received| received > bytes);
-            all
-        },
-        |all| all.iter_mut().for_each(|ws| ws.send_raw(end)),
-    );
-    assert!(before <= 1, "{before} of 6 were handled first");
-}
-
-#[test]
-fn a_body_with_many_packets_waits_for_others() {
-    let mut order = Vec::new();
-    for version in [Version::V4, Version::V3] {
+fn requests_and_bodies_wait_for_others() {
+    for version in VERSIONS {
         let packets: Vec<String> = numbered(6_000).iter().map(|text| format!("4{text}")).collect();
         let packets: Vec<&str> = packets.iter().map(String::as_str).collect();
         let body = body(version, &packets);
-        let before = handled_before(
-            6_000,
-            |options| options.engine.packets_max = 10_000,
-            |server| Io::open(server.addr, "/engine.io/", version, Way::Polling, ""),
-            |io| {
-                let request = post(&io.target("polling"), "text/plain;charset=UTF-8", body.as_bytes());
-                io.posts().send(request);
-            },
-        );
-        order.push(before);
+        check(&format!("many packets, {version:?}"), 6_000, 2_000, |server| {
+            let mut io = Io::open(server.addr, "/engine.io/", version, Way::Polling, "");
+            let request = post(&io.target("polling"), "text/plain;charset=UTF-8", body.as_bytes());
+            move || io.posts().send(request)
+        });
     }
-    assert!(order.iter().all(|before| *before < 2_000), "{order:?} of 6,000 were handled first");
-}
-
-#[test]
-fn a_sockjs_body_with_many_messages_waits_for_others() {
     let list = serde_json::to_string(&numbered(8_000)).unwrap();
-    let before = handled_before(
-        8_000,
-        |_| {},
-        |server| {
-            let mut http = server.http();
-            http.send("POST /sockjs/0/s/xhr HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
-            assert_eq!(http.response().text(), "o\n");
-            http
-        },
-        |http| {
-            let length = list.len();
-            let head =
-                format!("POST /sockjs/0/s/xhr_send HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
-            http.send(head + &list);
-        },
-    );
-    assert!(before < 2_000, "{before} of 8,000 were handled first");
-}
-
-#[test]
-fn a_sockjs_frame_with_many_messages_waits_for_others() {
-    let list = serde_json::to_string(&numbered(8_000)).unwrap();
-    let before = handled_before(
-        8_001,
-        |_| {},
-        |server| server.ws("/sockjs/0/s/websocket"),
-        |ws| {
+    check("a body of SockJS", 8_000, 2_000, |server| {
+        let mut http = server.http();
+        assert_eq!(http.ask(post("/sockjs/0/s/xhr", "text/plain", b"")).text(), "o\n");
+        let request = post("/sockjs/0/s/xhr_send", "text/plain", list.as_bytes());
+        move || http.send(request)
+    });
+    check("a frame of SockJS", 8_001, 2_000, |server| {
+        let mut ws = server.ws("/sockjs/0/s/websocket");
+        let list = list.clone();
+        move || {
             ws.send_text(&list);
             ws.send_text(r#"["after it"]"#);
-        },
-    );
-    assert!(before < 2_000, "{before} of 8,000 were handled first");
-}
-
-#[test]
-fn pipelined_requests_wait_for_others() {
-    let before = handled_before(
-        1_000,
-        |_| {},
-        |server| server.http(),
-        |http| http.send("GET /page HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1_000)),
-    );
-    assert!(before < 300, "{before} of 1,000 were handled first");
+        }
+    });
+    check("pipelined requests", 1_000, 300, |server| {
+        let mut http = server.http();
+        move || http.send(request("GET", "/page", "").repeat(1_000))
+    });
 }
 
 #[test]

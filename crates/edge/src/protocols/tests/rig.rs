@@ -1,7 +1,7 @@
 //! Machines without a core: one executor with a real hub, a virtual clock, and no socket.
 
 use crate::app::Application;
-use crate::executor::{Apps, Effect, Executor};
+use crate::executor::{Apps, Executor};
 use crate::identity::ClientId;
 use crate::limits::Slot;
 use crate::options::Options;
@@ -192,11 +192,6 @@ impl Rig {
             Machine::Ended => {}
         }
         String::from_utf8_lossy(&out).into_owned()
-    }
-
-    /// The effects since the last call.
-    pub(super) fn effects(&mut self) -> Vec<Effect> {
-        self.ex.effects.drain(..).collect()
     }
 
     /// The pending deliveries of a session.
