@@ -10,7 +10,7 @@ use rmp::encode::{
 };
 use std::iter::Peekable;
 use stentor_json::{self as json, DEPTH_MAX, Scalar, Visitor};
-use stentor_wire::socketio::{Placeholders, placeholders};
+use stentor_wire::socketio::{Placeholder, placeholders};
 
 /// The MessagePack of `json`, the text of one value.
 pub(super) fn to_msgpack(json: &[u8], attachments: &[Bytes]) -> Result<Bytes, WireError> {
@@ -24,8 +24,7 @@ pub(super) fn to_msgpack(json: &[u8], attachments: &[Bytes]) -> Result<Bytes, Wi
         attachments,
         // Without attachments, what looks like a placeholder is only an object.
         placeholders: placeholders(if attachments.is_empty() { "" } else { text }).peekable(),
-        object_start: 0,
-        is_replaced: false,
+        replaced: None,
         error: None,
     };
     json::scan(text.as_bytes(), 0, DEPTH_MAX, &mut writer)?;
@@ -69,11 +68,9 @@ struct Writer<'a> {
     out: Vec<u8>,
     lens: std::vec::IntoIter<u32>,
     attachments: &'a [Bytes],
-    placeholders: Peekable<Placeholders<'a>>,
-    /// Where the innermost object begins in `out`.
-    object_start: usize,
-    /// Whether the innermost object was a placeholder, and its attachment is written.
-    is_replaced: bool,
+    placeholders: Peekable<std::vec::IntoIter<Placeholder>>,
+    /// End of the placeholder whose attachment is written: its members aren't.
+    replaced: Option<usize>,
     error: Option<WireError>,
 }
 
@@ -107,10 +104,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Replaces the object that has just begun by the attachment with this number.
-    fn replace(&mut self, number: usize) {
-        self.is_replaced = true;
-        self.out.truncate(self.object_start);
+    /// Writes the attachment with this number.
+    fn attachment(&mut self, number: usize) {
         let Some(attachment) = self.attachments.get(number) else {
             self.error = Some(WireError::BadPlaceholder);
             return;
@@ -127,12 +122,19 @@ impl Writer<'_> {
 impl Visitor for Writer<'_> {
     type Error = WireError;
 
-    fn value(&mut self, _: usize) -> Result<(), WireError> {
+    fn value(&mut self, at: usize) -> Result<(), WireError> {
+        if self.replaced.is_none()
+            && let Some(Placeholder { number, object, .. }) =
+                self.placeholders.next_if(|next| next.object.start == at)
+        {
+            self.attachment(number);
+            self.replaced = Some(object.end);
+        }
         self.error.map_or(Ok(()), Err)
     }
 
     fn scalar(&mut self, scalar: Scalar, start: usize, end: usize) {
-        if self.is_replaced {
+        if self.replaced.is_some() {
             return;
         }
         match scalar {
@@ -143,30 +145,28 @@ impl Visitor for Writer<'_> {
                 let _ = write_bool(&mut self.out, scalar == Scalar::True);
             }
             Scalar::String { .. } => self.string(start, end),
-            Scalar::Number => match self.placeholders.next_if(|next| next.digits.start == start) {
-                Some(placeholder) => self.replace(placeholder.number),
-                None => self.number(start, end),
-            },
+            Scalar::Number => self.number(start, end),
         }
     }
 
     fn open(&mut self, is_object: bool) {
         let len = self.lens.next().unwrap_or_default();
+        if self.replaced.is_some() {
+            return;
+        }
         if is_object {
-            self.object_start = self.out.len();
             let _ = write_map_len(&mut self.out, len);
         } else {
             let _ = write_array_len(&mut self.out, len);
         }
     }
 
-    fn close(&mut self, _: usize) {
-        // A placeholder has no arrays or objects in it.
-        self.is_replaced = false;
+    fn close(&mut self, end: usize) {
+        self.replaced.take_if(|replaced| *replaced == end);
     }
 
     fn name(&mut self, start: usize, end: usize, _: bool) {
-        if !self.is_replaced {
+        if self.replaced.is_none() {
             self.string(start, end);
         }
     }

@@ -50,7 +50,10 @@ impl Payload {
 /// Values, joined by commas, with attachments.
 pub(super) fn arguments(list: Bytes, attachments: Vec<Bytes>) -> Result<Data, WireError> {
     let text = str::from_utf8(&list).map_err(|_| WireError::Malformed)?;
-    check_placeholders(text, attachments.len()).map_err(|_| WireError::BadPlaceholder)?;
+    // Without attachments, nothing is a placeholder.
+    if !attachments.is_empty() {
+        check_placeholders(text, attachments.len()).map_err(|_| WireError::BadPlaceholder)?;
+    }
     Ok(Data::Arguments { json: list, attachments: attachments.into() })
 }
 

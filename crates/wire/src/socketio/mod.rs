@@ -17,9 +17,9 @@
 //!   text and all attachments but the last are gathered, in memory that grows with what has arrived.
 //! * An event's name is a string or, as in the reference, a number; the names that Socket.IO keeps for itself are
 //!   refused, in every way of writing them.
-//! * A placeholder is `{"_placeholder":true,"num":N}`, its members in either order, with N an integer that names an
-//!   attachment. Attachments may be named twice or not at all, as in the reference. In a packet without attachments it
-//!   is an object like others.
+//! * A placeholder is an object with `"_placeholder":true`, with `num` a whole number that names an attachment, and whatever other
+//!   members. Attachments may be named twice or not at all. In a packet without attachments it is an object like others. All this is
+//!   as in the reference.
 //!
 //! Stricter than the reference for packets that no client sends: an event has a payload, an ack has an id and others
 //! but events have none, counts and ids are digits (it takes `2 [` for id 0, and `51.0-` for one attachment), an id
@@ -58,7 +58,7 @@ pub use encode::{
 pub use error::Error;
 pub use packet::{Ack, Arguments, Attachments, Body, Event, Packet, RESERVED_EVENTS, Version};
 pub use placeholder::{
-    Placeholder, Placeholders, check_placeholders, placeholders, renumber_placeholders, write_placeholder,
+    Placeholder, check_placeholders, placeholders, renumber_placeholders, write_placeholder,
 };
 
 #[cfg(test)]

@@ -3,122 +3,154 @@
 use std::ops::Range;
 
 use super::Error;
-use stentor_json::{self as json, skip_space, string_is};
+use stentor_json::{self as json, DEPTH_MAX, Scalar, Visitor, skip_space, string_is};
 
 /// A placeholder in a list of JSON values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placeholder {
     /// The attachment that it stands for.
     pub number: usize,
-    /// Where that number is written in the list.
+    /// Place of that number in the list.
     pub digits: Range<usize>,
+    /// Place of the whole object, with all its members.
+    pub object: Range<usize>,
 }
 
 /// Checks that every placeholder in `list`, which is known to be JSON, names one of so many attachments.
 ///
 /// # Errors
-/// [`Error::BadPlaceholder`]: one doesn't, or has other members than it should.
+/// [`Error::BadPlaceholder`]: one doesn't.
 pub fn check_placeholders(list: &str, attachments: usize) -> Result<(), Error> {
-    let mut scan = Placeholders { list, at: 0 };
-    while let Some(placeholder) = scan.find()? {
-        if placeholder.number >= attachments {
-            return Err(Error::BadPlaceholder);
-        }
+    let found = Finder::of(list);
+    let is_known = |placeholder: &Placeholder| placeholder.number < attachments;
+    if found.bad > 0 || !found.placeholders.iter().all(is_known) {
+        Err(Error::BadPlaceholder)
+    } else {
+        Ok(())
     }
-    Ok(())
 }
 
-/// The placeholders in a list of JSON values, such as [`Arguments::raw`](super::Arguments::raw) or one argument. Only
+/// The placeholders in a list of JSON values, such as [`Arguments::raw`](super::Arguments::raw) or one argument, in order. Only
 /// what came in a packet with attachments is known to have good ones; those that aren't are passed over.
-pub fn placeholders(list: &str) -> Placeholders<'_> {
-    Placeholders { list, at: 0 }
+pub fn placeholders(list: &str) -> std::vec::IntoIter<Placeholder> {
+    Finder::of(list).placeholders.into_iter()
 }
 
-/// Iterator of [`placeholders`].
-#[derive(Debug, Clone)]
-pub struct Placeholders<'a> {
+/// A member of a placeholder.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Member {
+    Mark,
+    Number,
+    Other,
+}
+
+/// An array or object that has begun.
+struct Open {
+    start: usize,
+    /// Name of the member whose value comes next.
+    member: Member,
+    is_placeholder: bool,
+    number: Option<(usize, Range<usize>)>,
+    /// Good and bad placeholders before it.
+    before: (usize, usize),
+}
+
+/// Finds placeholders as socket.io-parser does: objects whose `_placeholder` is true, whatever else they have. All of such an object
+/// stands for the attachment, also placeholders in other members.
+struct Finder<'a> {
     list: &'a str,
-    at: usize,
+    placeholders: Vec<Placeholder>,
+    /// Number of placeholders that name no attachment.
+    bad: usize,
+    open: Vec<Open>,
+    /// Start of the value that comes next.
+    start: usize,
 }
 
-impl Iterator for Placeholders<'_> {
-    type Item = Placeholder;
-
-    fn next(&mut self) -> Option<Placeholder> {
-        loop {
-            if let Ok(found) = self.find() {
-                return found;
+impl<'a> Finder<'a> {
+    fn of(list: &'a str) -> Self {
+        let mut found = Self { list, placeholders: Vec::new(), bad: 0, open: Vec::new(), start: 0 };
+        let mut at = 0;
+        while let Ok(end) = json::scan(list.as_bytes(), at, DEPTH_MAX, &mut found) {
+            let comma = skip_space(list.as_bytes(), end);
+            if list.as_bytes().get(comma) != Some(&b',') {
+                break;
             }
+            at = comma + 1;
         }
+        found
     }
 }
 
-impl Placeholders<'_> {
-    /// The next placeholder. After an error the search can go on.
-    fn find(&mut self) -> Result<Option<Placeholder>, Error> {
-        let bytes = self.list.as_bytes();
-        while let Some(next) = bytes.get(self.at..).and_then(|rest| memchr::memchr2(b'{', b'"', rest)) {
-            let start = self.at + next;
-            if bytes[start] == b'{' {
-                if let Some((placeholder, end)) = exact(self.list, start) {
-                    self.at = end;
-                    return Ok(Some(placeholder));
-                }
-                self.at = start + 1;
-                continue;
-            }
-            let end = json::value_end(self.list, start).unwrap_or(bytes.len());
-            self.at = end;
-            // A member that makes its object a placeholder, but the object isn't as it should be.
-            let colon = skip_space(bytes, end);
-            if bytes.get(colon) == Some(&b':') && is_name(self.list, start..end, "_placeholder") {
-                let value = skip_space(bytes, colon + 1);
-                if bytes[value..].starts_with(b"true") {
-                    return Err(Error::BadPlaceholder);
-                }
-            }
-        }
-        Ok(None)
+/// A whole number that isn't negative, however it is written.
+fn index(text: &str) -> Option<usize> {
+    /// The greatest number below which a double represents each.
+    const INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
+    text.parse().ok().or_else(|| {
+        let number: f64 = text.parse().ok()?;
+        let is_index = number.fract() == 0.0 && (0.0..=INTEGER_MAX).contains(&number);
+        is_index.then_some(number as usize)
+    })
+}
+
+impl Visitor for Finder<'_> {
+    type Error = json::Error;
+
+    fn value(&mut self, at: usize) -> Result<(), json::Error> {
+        self.start = at;
+        Ok(())
     }
-}
 
-fn is_name(list: &str, quoted: Range<usize>, name: &str) -> bool {
-    list.get(quoted.start + 1..quoted.end.saturating_sub(1)).is_some_and(|raw| string_is(raw, name))
-}
-
-/// The placeholder that the object at `start` is, and where it ends. Looks at two members at most and never into
-/// objects or arrays, so that the whole search is linear.
-fn exact(list: &str, start: usize) -> Option<(Placeholder, usize)> {
-    let bytes = list.as_bytes();
-    let (mut is_placeholder, mut number) = (false, None);
-    let mut at = start;
-    for end_of_member in [b',', b'}'] {
-        let name_start = skip_space(bytes, at + 1);
-        if bytes.get(name_start) != Some(&b'"') {
-            return None;
-        }
-        let name_end = json::value_end(list, name_start).ok()?;
-        let value_start = skip_space(bytes, skip_space(bytes, name_end) + 1);
-        if is_name(list, name_start..name_end, "_placeholder") {
-            is_placeholder = bytes.get(value_start..)?.starts_with(b"true");
-            if !is_placeholder {
-                return None;
+    fn scalar(&mut self, scalar: Scalar, start: usize, end: usize) {
+        let Some(open) = self.open.last_mut() else { return };
+        match open.member {
+            Member::Mark => open.is_placeholder = scalar == Scalar::True,
+            Member::Number => {
+                let text = self.list.get(start..end).filter(|_| scalar == Scalar::Number);
+                open.number = text.and_then(index).map(|number| (number, start..end));
             }
-            at = value_start + "true".len();
-        } else if is_name(list, name_start..name_end, "num") {
-            let digits = bytes.get(value_start..)?.iter().take_while(|byte| byte.is_ascii_digit()).count();
-            at = value_start + digits;
-            number = Some((list.get(value_start..at)?.parse().ok()?, value_start..at));
+            Member::Other => {}
+        }
+    }
+
+    fn open(&mut self, _is_object: bool) {
+        match self.open.last_mut() {
+            Some(parent) if parent.member == Member::Mark => parent.is_placeholder = false,
+            Some(parent) if parent.member == Member::Number => parent.number = None,
+            _ => {}
+        }
+        self.open.push(Open {
+            start: self.start,
+            member: Member::Other,
+            is_placeholder: false,
+            number: None,
+            before: (self.placeholders.len(), self.bad),
+        });
+    }
+
+    fn close(&mut self, end: usize) {
+        let Some(Open { start, is_placeholder: true, number, before, .. }) = self.open.pop() else { return };
+        self.placeholders.truncate(before.0);
+        self.bad = before.1;
+        match number {
+            Some((number, digits)) => {
+                self.placeholders.push(Placeholder { number, digits, object: start..end });
+            }
+            None => self.bad += 1,
+        }
+    }
+
+    fn name(&mut self, start: usize, end: usize, _is_escaped: bool) {
+        let Some(open) = self.open.last_mut() else { return };
+        let raw = self.list.get(start + 1..end.saturating_sub(1)).unwrap_or_default();
+        open.member = if string_is(raw, "_placeholder") {
+            Member::Mark
+        } else if string_is(raw, "num") {
+            Member::Number
         } else {
-            return None;
-        }
-        at = skip_space(bytes, at);
-        if bytes.get(at) != Some(&end_of_member) {
-            return None;
-        }
+            Member::Other
+        };
     }
-    let (number, digits) = number.filter(|_| is_placeholder)?;
-    Some((Placeholder { number, digits }, at + 1))
 }
 
 /// Appends `list` with its placeholders numbered anew: 0 is the first attachment that has been met, and so on. `taken`
@@ -127,7 +159,7 @@ fn exact(list: &str, start: usize) -> Option<(Placeholder, usize)> {
 /// For a packet that takes over some arguments of another one: its attachments are those in `taken`.
 pub fn renumber_placeholders(out: &mut Vec<u8>, list: &str, taken: &mut Vec<usize>) {
     let mut written = 0;
-    for Placeholder { number, digits } in placeholders(list) {
+    for Placeholder { number, digits, .. } in placeholders(list) {
         let place = taken.iter().position(|old| *old == number).unwrap_or_else(|| {
             taken.push(number);
             taken.len() - 1

@@ -13,6 +13,11 @@ fn placeholders_are_found() {
     let found: Vec<_> = placeholders(list).collect();
     assert_eq!(found.iter().map(|found| found.number).collect::<Vec<_>>(), [12, 3]);
     assert_eq!(found.iter().map(|found| &list[found.digits.clone()]).collect::<Vec<_>>(), ["12", "3"]);
+    // All of an object that is one stands for the attachment.
+    let nested = r#"{"x":{"_placeholder":true,"num":1},"num":0.0,"_placeholder":true,"y":[2]}"#;
+    let found: Vec<_> = placeholders(nested).collect();
+    assert_eq!((found.len(), found[0].number, found[0].object.clone()), (1, 0, 0..nested.len()));
+    assert_eq!(renumbered(nested, &mut vec![7]), nested.replace("0.0", "1"));
     assert_eq!(placeholders("").count(), 0);
     // Not JSON: no panic.
     for list in ["{\"num\"é1", "{\"num\"", "{\"_placeholder\":true,\"num\":", "{\"", "{\"_placeholder\"ét"]
