@@ -1,0 +1,436 @@
+//! What is said to a configuration: every mistake and every warning, exactly.
+
+use super::{ISSUER, file};
+use crate::config::Sources;
+
+/// Words of [`CASES`] that stand for lines of a file.
+const SHORTHANDS: [(&str, &str); 5] = [
+    ("FEED", "[[feeds]]\nname = \"a\"\nurl = \"http://a\""),
+    ("HOOK", "[[hooks]]\nname = \"a\"\nurl = \"http://h\"\non = [\"event\"]"),
+    ("ISSUER", ISSUER),
+    ("LISTENERS", "[[listeners]]\naddress = \"127.0.0.1:8443\"\n[[listeners]]\naddress = \"[::1]:8443\""),
+    (
+        "SHARED",
+        "[cluster]\nengine = \"redis://127.0.0.1\"\n[socketio]\nnamespaces = [\"/a\"]\n[[cluster.socketio]]",
+    ),
+];
+
+/// Each case is a line with the lines of `stentor.toml`, variables of the environment (`$NAME=value`) and flags, between ` | `.
+/// The indented lines below it are what is said, with the number of the line that it is about. A case without them is accepted
+/// without a warning.
+const CASES: &str = r##"
+# Unknown keys and sections.
+[server] |  |  | lisen = 5
+  4: unknown key "lisen" in [server]; did you mean "listen"?
+[server] | quality = 5
+  2: unknown key "quality" in [server]
+[server] | message_bytes_max = 5
+  2: unknown key "message_bytes_max" in [server]; did you mean "message_bytes_max" in [limits]?
+server.lisen = 5
+  1: unknown key "lisen" in [server]; did you mean "listen"?
+listen = "127.0.0.1:80"
+  1: unknown key "listen" outside of a section; did you mean "listen" in [server]?
+lisen = "127.0.0.1:80"
+  1: unknown key "lisen" outside of a section; did you mean "listen" in [server]?
+[limit]
+  1: unknown section [limit]; did you mean [limits]?
+ | [[feed]]
+  2: unknown section [feed]; did you mean [[feeds]]?
+[whatever]
+  1: unknown section [whatever]
+FEED | poll_intervall = "1s"
+  4: unknown key "poll_intervall" in [[feeds]]; did you mean "poll_interval"?
+SHARED | prefx = "a"
+  6: unknown key "prefx" in [[cluster.socketio]]; did you mean "prefix"?
+$STENTOR_SERVER_LISTN=x
+  warning: unknown variable STENTOR_SERVER_LISTN; did you mean STENTOR_SERVER_LISTEN?
+# Kubernetes sets it for a service of that name.
+$STENTOR_PORT=tcp://10.0.0.1:80
+
+# Brackets.
+server = 5
+  1: [server] is a section, not a value
+[feeds] | name = "a"
+  1: write [[feeds]] with two brackets: the section may be repeated
+[[server]]
+  1: write [server] with one bracket: the section can't be repeated
+[cluster.socketio] | prefix = "a"
+  1: write [[cluster.socketio]] with two brackets: the section may be repeated
+
+# No TOML.
+[server
+  1: not TOML: unclosed table, expected `]`
+[server] | cores = 1 | cores = 2 | [x
+  3: not TOML: duplicate key
+  4: not TOML: unclosed table, expected `]`
+
+# All mistakes at once, in the order of the file.
+[server] | lisen = 1 | cores = -1 | [limts] | x = 1 | [[feeds]] | [rooms] | publish = 1
+  2: unknown key "lisen" in [server]; did you mean "listen"?
+  3: cores in [server]: expected a whole number, not negative and below 2^63, found the number -1
+  4: unknown section [limts]; did you mean [limits]?
+  6: this feed has no "name"
+  6: this feed has no "url"
+  8: publish in [rooms]: expected true or false, found the number 1
+
+# Values of another kind, and beyond their range.
+[server] | listen = "here"
+  2: listen in [server]: expected an address such as "127.0.0.1:8000" or "[::1]:8000", found "here"
+[server] | admin = 8001
+  2: admin in [server]: expected an address such as "127.0.0.1:8000" or "[::1]:8000", found the number 8001
+[server] | cores = "many"
+  2: cores in [server]: expected a whole number, found "many"
+[server] | cores = -1
+  2: cores in [server]: expected a whole number, not negative and below 2^63, found the number -1
+[server] | cores = 5000
+  2: cores in [server]: 5000 is out of range: 0 to 256
+--cores 9999
+  --cores: 9999 is out of range: 0 to 256
+$STENTOR_SERVER_CORES=9999
+  STENTOR_SERVER_CORES: 9999 is out of range: 0 to 256
+[server] | driver = "uring"
+  2: driver in [server]: expected "auto" or "io_uring" or "epoll", found "uring"
+[server] | admin_token = "short"
+  2: admin_token in [server]: a token needs at least 16 printable ASCII characters without spaces
+[server] | hosts = ["http://a.example"]
+  2: hosts in [server]: "http://a.example" is not a host: write a name or an address, such as "example.com", "example.com:8443", "192.0.2.1" or "[::1]"
+[rooms] | publish = "yes"
+  2: publish in [rooms]: expected true or false, found "yes"
+$STENTOR_ROOMS_PUBLISH=true
+$STENTOR_ROOMS_PUBLISH=1
+  STENTOR_ROOMS_PUBLISH: expected true or false, found "1"
+[limits] | message_bytes_max = "1 parsec"
+  2: message_bytes_max in [limits]: expected a size such as "1MB", "64KiB" or 65536, found "1 parsec"
+[limits] | message_bytes_max = 0
+  2: message_bytes_max in [limits]: 0 is out of range: 1 to "1GiB"
+$STENTOR_LIMITS_MESSAGE_BYTES_MAX=2MB
+$STENTOR_LIMITS_MESSAGE_BYTES_MAX=2000000
+# The parser's table holds 128.
+[limits] | headers_max = 128
+[limits] | headers_max = 129
+  2: headers_max in [limits]: 129 is out of range: 8 to 128
+$STENTOR_LIMITS_HEADER_TIMEOUT=10
+  STENTOR_LIMITS_HEADER_TIMEOUT: expected a duration such as "25s", "300ms", "5min" or "1h", found "10"; a unit is missing: "10s"?
+[heartbeat] | interval = 25
+  2: interval in [heartbeat]: expected a duration such as "25s", "300ms", "5min" or "1h", found the number 25; a unit is missing: "25s"?
+[heartbeat] | interval = "1ms"
+  2: interval in [heartbeat]: "1ms" is out of range: "100ms" to "1h"
+[origins] | allow = "https://a.example"
+  2: allow in [origins]: expected an array, found "https://a.example"
+[origins] | allow = ["https://a.example/"]
+  2: allow in [origins]: an origin has no path: write "https://a.example", not "https://a.example/"
+[origins] | allow = ["a.example"]
+  2: allow in [origins]: expected an origin such as "https://example.com", "https://*.example.com" or "*", found "a.example"
+
+# Ports: the admin port needs a token where other machines reach it, and each listener an address of its own.
+[server] | admin = "0.0.0.0:8001"
+  2: the admin port at 0.0.0.0:8001 can be reached from other machines: set admin_token in [server] (or STENTOR_SERVER_ADMIN_TOKEN)
+--admin [::]:1
+  --admin: the admin port at [::]:1 can be reached from other machines: set admin_token in [server] (or STENTOR_SERVER_ADMIN_TOKEN)
+[server] | admin = "0.0.0.0:8001" | admin_token = "0123456789abcdef"
+[server] | admin = "[::1]:8001"
+[server] | admin = "127.3.2.1:8001"
+$STENTOR_SERVER_ADMIN=127.0.0.1:9
+[admin_tls] | certificate = "a.pem"
+  2: certificate and key in [admin_tls] need each other
+[admin_tls] | key = "a.pem"
+  2: certificate and key in [admin_tls] need each other
+[admin_tls] | certificate = "/nowhere" | key = "/nowhere.key"
+  2: /nowhere: can't be read: No such file or directory (os error 2)
+[admin_tls] | certificate = "" | key = ""
+[server] | listen = "127.0.0.1:9000" | admin = "127.0.0.1:9000"
+  3: listen and admin in [server] can't both use port 9000
+[server] | listen = "0.0.0.0:8001"
+  2: listen and admin in [server] can't both use port 8001
+[server] | admin = "127.0.0.1:8000"
+  2: listen and admin in [server] can't both use port 8000
+[server] | listen = "127.0.0.2:8001"
+[server] | listen = "127.0.0.1:0" | admin = "127.0.0.1:0"
+LISTENERS | [[listeners]] | address = "127.0.0.1:8000"
+  6: address in [[listeners]]: listen in [server] uses port 8000 already
+LISTENERS | [[listeners]] | address = "0.0.0.0:8001"
+  6: address in [[listeners]]: admin in [server] uses port 8001 already
+LISTENERS | [[listeners]] | address = "127.0.0.1:8443"
+  6: address in [[listeners]]: [[listeners]] number 1 uses port 8443 already
+[[listeners]]
+  1: this listener has no "address"
+
+# Cookies for other sites have to be secure.
+[socketio] | cookie = "io" | cookie_same_site = "none"
+  3: cookie_same_site = "none" in [socketio] needs cookie_secure = true: browsers refuse the cookie without it
+[socketio] | cookie = "io" | cookie_same_site = "none" | cookie_secure = true
+
+# Feeds.
+FEED
+FEED | prefix = "x/y"
+FEED | prefix = "x/"
+FEED | prefix = "x/../y"
+  4: prefix in [[feeds]]: the prefix has a segment '.' or '..'
+FEED | complete_on = ["max-age=0"] | ignore_cache_control = true
+  4: complete_on in [[feeds]]: ignore_cache_control must be false, else nothing ends the feed
+FEED | document_bytes_max = "1GiB"
+  4: document_bytes_max in [[feeds]]: "1GiB" is more than "256MiB" for all documents in [feeds_limits]
+[[feeds]] | name = "A b" | url = "http://a"
+  2: name in [[feeds]]: expected 1 to 64 of a-z 0-9 - _, found "A b"
+FEED | prefix = "p" | FEED | prefix = "p"
+  6: name in [[feeds]]: feed number 1 has the same name
+  8: prefix in [[feeds]]: feed number 1 already has the prefix "p"
+FEED | [[feeds]] | name = "b" | url = "http://b"
+  5: name in [[feeds]]: feed number 1 already has the prefix ""
+[[feeds]] | name = "a" | url = "http://a/b/?token=x"
+[[feeds]] | name = "a" | url = ""
+  3: url in [[feeds]]: this is no URL: ""
+[[feeds]] | name = "a" | url = "http://a b"
+  3: url in [[feeds]]: this is no URL: "http://a b"
+[[feeds]] | name = "a" | url = "ftp://a"
+  3: url in [[feeds]]: expected a URL beginning with http:// or https://: "ftp://a"
+[[feeds]] | name = "a" | url = "/path"
+  3: url in [[feeds]]: expected a URL beginning with http:// or https://: "/path"
+[[feeds]] | name = "a" | url = "http://a/#x"
+  3: url in [[feeds]]: a URL of an upstream can't have a fragment: "http://a/#x"
+# Parts that may be secret aren't shown.
+[[feeds]] | name = "a" | url = "http://me:secret@a"
+  3: url in [[feeds]]: credentials belong in the headers, not in the URL
+[[feeds]] | name = "a" | url = "ftp://a/?secret"
+  3: url in [[feeds]]: expected a URL beginning with http:// or https://: "ftp://a/?…"
+# A feed that is pushed has no URL, and shares the keys with those that are fetched.
+[[feeds]] | name = "p" | push = true | prefix = "live/"
+[[feeds]] | name = "p" | push = true | key = "live/{id}"
+[[feeds]] | name = "p" | push = true | url = "http://a"
+  4: url in [[feeds]]: a feed with push = true has no url
+[[feeds]] | name = "p" | push = true | prefix = "p" | FEED | prefix = "p"
+  8: prefix in [[feeds]]: feed number 1 already has the prefix "p"
+[[feeds]] | name = "p" | push = false
+  1: this feed has no "url"
+[[feeds]] | name = "a" | key = "m/{id}/centre" | url = "http://a/match/{id}?full=1"
+[[feeds]] | name = "a" | key = "m/{id}" | url = "http://a/"
+  4: url in [[feeds]]: {id} of the key isn't used in it
+[[feeds]] | name = "a" | key = "m/{id}" | url = "http://a/{x}" | prefix = "m"
+  3: key in [[feeds]]: a feed has either a prefix or a key, not both
+[[feeds]] | name = "a" | key = "m/{id" | url = "gopher://a"
+  3: key in [[feeds]]: a { has no }: "m/{id"
+  4: url in [[feeds]]: expected a URL beginning with http:// or https://: "gopher://a"
+[[feeds]] | name = "a" | key = "m/{id}" | url = "http://a/{id}" | [[feeds]] | name = "b" | key = "m/{x}" | url = "http://a/{x}"
+  7: key in [[feeds]]: feed number 1 already has the keys of "m/{x}"
+FEED | headers = { "a b" = "x" }
+  4: headers in [[feeds]]: "a b" is no name of a header
+FEED | headers = { Host = "x" }
+  4: headers in [[feeds]]: the header "host" is set by the fetcher itself
+FEED | headers = { X-Key = "a\r\nb" }
+  4: headers in [[feeds]]: the header "x-key" has characters that no header can have
+FEED | headers = { X-Key = 5 }
+  4: headers in [[feeds]]: the header "x-key" has no text in quotes
+FEED | headers = { X-Key = "Bearer ${TOKEN}" } | $OTHER=1
+  4: headers in [[feeds]]: the header "x-key" needs the environment variable TOKEN, which is not set
+FEED | headers = { X-Key = "Bearer ${TOKEN}" } | $TOKEN=
+  4: headers in [[feeds]]: the header "x-key" needs the environment variable TOKEN, which is not set
+FEED | headers = { X-Key = "${TOKEN" }
+  4: headers in [[feeds]]: the header "x-key" has a ${ without a }
+FEED | headers = { X-Key = "${}" }
+  4: headers in [[feeds]]: the header "x-key" has a ${…} that is not a valid variable name
+FEED | headers = { X-Key = "${1A}" }
+  4: headers in [[feeds]]: the header "x-key" has a ${…} that is not a valid variable name
+FEED | headers = { X-Key = "${A-B}" }
+  4: headers in [[feeds]]: the header "x-key" has a ${…} that is not a valid variable name
+FEED | headers = { X-Key = "${A B}" }
+  4: headers in [[feeds]]: the header "x-key" has a ${…} that is not a valid variable name
+
+# Hooks.
+[[hooks]] | name = "a" | url = "http://h"
+  1: this hook has no "on"
+HOOK | secret = "short"
+  5: secret in [[hooks]]: expected at least 16 bytes; `openssl rand -hex 32` generates some
+HOOK | secret = "${KEY"
+  5: secret in [[hooks]]: the secret has a ${ without a }
+HOOK | secret = "${KEY}-0123456789abcdef" | $KEY=
+  5: secret in [[hooks]]: the environment variable KEY is not set
+HOOK | timeout = "5s"
+  5: timeout in [[hooks]]: "5s" isn't shorter than "5s", which clients wait (decision_timeout in [limits])
+[[hooks]] | name = "a" | url = "ftp://h" | on = ["event"] | HOOK
+  3: url in [[hooks]]: expected a URL beginning with http:// or https://
+  6: name in [[hooks]]: hook number 1 has the same name
+[[hooks]] | name = "a" | url = "http://u:password@h" | on = ["event"]
+  3: url in [[hooks]]: credentials don't belong in the URL; use secret to sign requests
+[[hooks]] | name = "a" | url = "http://h" | on = []
+  4: on in [[hooks]]: name at least one of connect, subscribe, publish, event, or a notice
+[server] | app = "echo" | HOOK
+  warning: [[hooks]]: app = "echo" in [server] hands no events over; use "rooms"
+
+# Rules that can do nothing.
+[[rules]] | event = "a" | echo = true | [[rules]] | event = "b" | join = ["r"]
+[[rules]] | event = "a" | namespace = "/n"
+  warning: 2: [[rules]] for "a": it does nothing, so the event is ignored (set join, leave, broadcast, echo or ack)
+[[rules]] | event = "a" | echo = true | [[rules]] | event = "a" | ack = true
+  warning: 5: [[rules]] for "a": it never applies, because rule number 1 is for the same event
+[[rules]] | event = "a" | echo = true | [[rules]] | event = "a" | ack = true | namespace = "/n"
+  warning: 5: [[rules]] for "a": it never applies, because rule number 1 is for the same event
+[[rules]] | event = "a" | echo = true | namespace = "/n" | [[rules]] | event = "a" | ack = true | namespace = "/n"
+  warning: 6: [[rules]] for "a": it never applies, because rule number 1 is for the same event
+[[rules]] | event = "a" | echo = true | namespace = "/n" | [[rules]] | event = "a" | ack = true
+[[rules]] | event = "a" | echo = true | namespace = "/n" | [[rules]] | event = "a" | ack = true | namespace = "/m"
+[[rules]] | event = "a" | echo = true | except_sender = true
+  warning: 2: [[rules]] for "a": except_sender and broadcast_as have no effect without broadcast
+[[rules]] | event = "a" | broadcast = ["*"] | except_sender = true
+
+# A history that is more than may be queued for a session.
+[rooms] | history_length = 10 | history_bytes_max = "2MiB"
+  warning: 3: history_bytes_max in [rooms] is "2MiB", more than the "1MiB" that may be queued for a session (send_buffer_bytes_max in [limits]): a client that resumes and missed that much is disconnected (4501)
+[rooms] | history_bytes_max = "2MiB"
+[rooms] | history_length = 10
+[rooms] | history_length = 10 | history_bytes_max = "2MiB" | [limits] | send_buffer_bytes_max = "2MiB"
+[rooms] | history_length = 10 | [limits] | send_buffer_bytes_max = 1024
+  warning: history_bytes_max in [rooms] is "1MiB", more than the "1KiB" that may be queued for a session (send_buffer_bytes_max in [limits]): a client that resumes and missed that much is disconnected (4501)
+
+# Namespaces that are shared with other servers.
+[[cluster.socketio]] | url = "redis://127.0.0.1"
+SHARED | adapter = "sharded" | subscription_mode = "dynamic-private"
+SHARED | parser = "json"
+SHARED | subscription_mode = "static"
+  6: subscription_mode in [[cluster.socketio]]: it has no effect unless adapter is "sharded"
+SHARED | adapter = "sharded" | parser = "json"
+  7: parser in [[cluster.socketio]]: it has no effect unless adapter is "classic"
+[cluster] | certificate_file = "node.pem"
+  2: certificate_file and key_file in [cluster] need each other
+[[cluster.socketio]] | namespaces = ["/"]
+  2: this [[cluster.socketio]] has no url, and there is no Redis in [cluster] engine to use instead
+[cluster] | engine = "nats://a" | [[cluster.socketio]] | namespaces = ["/"]
+  4: this [[cluster.socketio]] has no url, and there is no Redis in [cluster] engine to use instead
+[[cluster.socketio]] | url = "nats://a" | namespaces = ["/"]
+  2: url in [[cluster.socketio]]: expected the URL of a Redis
+SHARED | namespaces = ["a"]
+  6: namespaces in [[cluster.socketio]]: a namespace must begin with / and have no comma or question mark: "a"
+SHARED | namespaces = []
+  6: namespaces in [[cluster.socketio]]: name at least one namespace
+SHARED | [[cluster.socketio]] | namespaces = ["/"]
+  7: namespaces in [[cluster.socketio]]: "/" is shared already; it can be shared once with servers in Node, and once with those in Python
+SHARED | [rooms] | history_length = 1
+  7: history_length in [rooms] and [[cluster.socketio]] exclude each other: Socket.IO's servers publish without positions, so that rooms of shared namespaces can't keep a history; remove one of them
+SHARED | namespaces = ["/b"]
+  warning: 6: namespaces in [[cluster.socketio]]: clients can't connect to "/b", because it isn't in namespaces in [socketio]
+
+# Authentication.
+ | [auth]
+  2: [auth] has no [[auth.issuers]], so that no client could connect; add one, or set anonymous = "allow"
+[auth] | leeway = "1s"
+  1: [auth] has no [[auth.issuers]], so that no client could connect; add one, or set anonymous = "allow"
+$STENTOR_AUTH_ANONYMOUS=refuse
+  STENTOR_AUTH_ANONYMOUS: [auth] has no [[auth.issuers]], so that no client could connect; add one, or set anonymous = "allow"
+[[auth.issuers]] | issuer = "i"
+  1: this auth.issuer has no "algorithms"
+  2: keys in [[auth.issuers]]: an issuer has either keys or a jwks_url
+[[auth.issuers]] | issuer = "i" | algorithms = ["none"]
+  2: keys in [[auth.issuers]]: an issuer has either keys or a jwks_url
+  3: algorithms in [[auth.issuers]]: expected an algorithm such as "RS256", "ES256", "EdDSA" or "HS256", found "none"
+[[auth.issuers]] | issuer = "i" | algorithms = ["RS256"] | audience = "a" | jwks_url = "https://id.test/keys" | keys = [{ secret = "0123456789abcdef0123456789abcdef" }]
+  6: keys in [[auth.issuers]]: an issuer has either keys or a jwks_url
+[[auth.issuers]] | issuer = "i" | algorithms = ["RS256"] | jwks_url = "https://id.test/keys"
+  2: audience in [[auth.issuers]]: required with jwks_url: the issuer makes tokens for others, too, which would be accepted
+[[auth.issuers]] | issuer = "i" | algorithms = ["RS256", "HS256"] | audience = "a" | jwks_url = "https://id.test/keys"
+  3: algorithms in [[auth.issuers]]: HS256 needs a secret in keys; the keys at a jwks_url are public
+[[auth.issuers]] | issuer = "i" | algorithms = ["RS256"] | audience = "a" | jwks_url = "http://id.test/keys"
+  5: jwks_url in [[auth.issuers]]: expected a URL such as https://id.example.com/.well-known/jwks.json; http:// only with 127.0.0.1, [::1] or localhost
+[[auth.issuers]] | issuer = "i" | algorithms = ["HS256"] | keys = [{ secret = "short" }]
+  4: keys in [[auth.issuers]]: key number 1: a secret needs 32 to 1,024 bytes, as many as the hash of its algorithm (HS256: 32); `openssl rand -hex 32` makes one
+[[auth.issuers]] | issuer = "i" | algorithms = ["HS256", "HS512"] | keys = [{ secret = "0123456789abcdef0123456789abcdef" }]
+  3: algorithms in [[auth.issuers]]: no key is for HS512 (a secret of at least 64 bytes)
+[[auth.issuers]] | issuer = "i" | algorithms = ["ES256"] | keys = [{ secret = "0123456789abcdef0123456789abcdef" }]
+  3: algorithms in [[auth.issuers]]: no key is for ES256
+  4: keys in [[auth.issuers]]: key number 1: it is for none of the algorithms
+[[auth.issuers]] | issuer = "i" | algorithms = ["ES256"] | keys = [{ public_key_file = "/nonexistent.pem" }]
+  4: keys in [[auth.issuers]]: key number 1: /nonexistent.pem: cannot be read: No such file or directory (os error 2)
+[[auth.issuers]] | issuer = "i" | algorithms = ["HS256"] | keys = [{ kid = "a" }]
+  2: keys in [[auth.issuers]]: an issuer has either keys or a jwks_url
+  4: keys in [[auth.issuers]]: a key needs secret, public_key or public_key_file
+[[auth.issuers]] | issuer = "i" | algorithms = ["HS256"] | keys = [{ secret = "a", public_key = "b" }]
+  2: keys in [[auth.issuers]]: an issuer has either keys or a jwks_url
+  4: keys in [[auth.issuers]]: a key has one of secret, public_key and public_key_file
+[[auth.issuers]] | issuer = "i" | algorithms = ["HS256"] | keys = [{ scret = "a" }]
+  2: keys in [[auth.issuers]]: an issuer has either keys or a jwks_url
+  4: keys in [[auth.issuers]]: "scret" means nothing in a key; expected kid, secret, public_key or public_key_file
+[[auth.issuers]] | issuer = "i" | algorithms = ["HS256"] | keys = [{ secret = 7 }]
+  2: keys in [[auth.issuers]]: an issuer has either keys or a jwks_url
+  4: keys in [[auth.issuers]]: secret of a key has no text in quotes
+[[auth.issuers]] | issuer = "i" | algorithms = ["HS256"] | keys = [{ secret = "${X" }]
+  2: keys in [[auth.issuers]]: an issuer has either keys or a jwks_url
+  4: keys in [[auth.issuers]]: secret of a key has a ${ without a }
+[[auth.issuers]] | issuer = "i" | algorithms = ["HS256"] | keys = "secret"
+  2: keys in [[auth.issuers]]: an issuer has either keys or a jwks_url
+  4: keys in [[auth.issuers]]: expected an array of tables such as [{ kid = "k1", secret = "${JWT_SECRET}" }], found "secret"
+ISSUER | ISSUER
+  6: issuer in [[auth.issuers]]: issuer number 1 has the same name
+# Secrets from the environment, which `stentor check` doesn't read.
+[[auth.issuers]] | issuer = "i" | algorithms = ["HS256"] | keys = [{ secret = "${JWT_SECRET}" }]
+  warning: there are no [[permissions]]: clients may do only what their tokens grant
+[[auth.issuers]] | issuer = "i" | algorithms = ["HS256"] | keys = [{ secret = "${JWT_SECRET}" }] | $JWT_SECRET=0123456789abcdef0123456789abcdef
+  warning: there are no [[permissions]]: clients may do only what their tokens grant
+[[auth.issuers]] | issuer = "i" | algorithms = ["HS256"] | keys = [{ secret = "${JWT_SECRET}" }] | $JWT_SECRET=
+  4: keys in [[auth.issuers]]: a key needs the environment variable JWT_SECRET, which is not set
+[[auth.issuers]] | issuer = "i" | algorithms = ["HS256"] | keys = [{ secret = "${JWT_SECRET}" }] | $JWT_SECRET=hunter2
+  4: keys in [[auth.issuers]]: key number 1: a secret needs 32 to 1,024 bytes, as many as the hash of its algorithm (HS256: 32); `openssl rand -hex 32` makes one
+
+# Permissions.
+[[permissions]] | topics = ["a"] | allow = ["publish"]
+  3: [[permissions]] need [auth]: without it, clients may do everything
+ISSUER
+  warning: there are no [[permissions]]: clients may do only what their tokens grant
+ISSUER | [[permissions]] | topics = ["a"] | allow = ["subscribe"]
+ISSUER | [[permissions]] | topics = ["a"]
+  5: this permission has no "allow"
+ISSUER | [[permissions]] | topics = ["a"] | allow = []
+  7: [[permissions]] number 1: allow names nothing; expected subscribe, publish, presence or history
+ISSUER | [[permissions]] | topics = ["a"] | allow = ["read"]
+  7: [[permissions]] number 1: "read" can't be allowed; expected subscribe, publish, presence or history
+ISSUER | [[permissions]] | allow = ["publish"]
+  6: [[permissions]] number 1: names no topics, feeds or rooms
+ISSUER | [[permissions]] | rooms = ["user-*"] | allow = ["publish"]
+  7: [[permissions]] number 1: "user-*" has a * beside other characters: * stands for a whole segment, between / or :
+ISSUER | [[permissions]] | rooms = ["a"] | allow = ["publish"] | to = "all"
+  8: to in [[permissions]]: expected "users" or "anyone", found "all"
+ISSUER | [[permissions]] | rooms = ["user-{sub}", "user-{sub}-private"] | allow = ["subscribe"]
+  warning: [[permissions]]: "user-{sub}" and "user-{sub}-private" may match the same name: the value of a claim may contain the other's text. Separate the claim by / or :
+# The older key for publishing.
+[rooms] | publish = true | ISSUER
+  warning: 2: publish in [rooms] is deprecated with [auth]. It means: [[permissions]] rooms = ["**"], allow = ["publish"], to = "anyone". Write that instead, or narrow it
+[rooms] | publish = true | ISSUER | [[permissions]] | rooms = ["a"] | allow = ["publish"]
+  2: publish in [rooms] and [[permissions]] with "publish" exclude each other: publish = true allows every client to publish to every room; remove it
+"##;
+
+/// What is said to the configuration of a case, one line each.
+fn said(case: &'static str) -> Vec<String> {
+    let (mut text, mut flags, mut variables) = (Vec::new(), Vec::new(), Vec::new());
+    for part in case.split(" | ") {
+        if let Some((name, value)) = part.strip_prefix('$').and_then(|variable| variable.split_once('=')) {
+            variables.push((name.to_owned(), value.to_owned()));
+        } else if let Some((name, value)) = part.strip_prefix("--").and_then(|flag| flag.split_once(' ')) {
+            flags.push((name, Some(value.to_owned())));
+        } else {
+            let lines = SHORTHANDS.iter().find(|(shorthand, _)| *shorthand == part);
+            text.push(lines.map_or(part, |(_, lines)| lines.trim_end()));
+        }
+    }
+    let mut sources = Sources::default();
+    file::apply(&mut sources, "stentor.toml", &text.join("\n"));
+    if !variables.is_empty() {
+        sources = sources.environment(variables);
+    }
+    let said: Vec<String> = match sources.flags(flags).load() {
+        Ok((_, warnings)) => warnings.iter().map(|warning| format!("warning: {warning}")).collect(),
+        Err(problems) => problems.to_string().lines().map(str::to_owned).collect(),
+    };
+    said.iter().map(|line| line.replacen("stentor.toml:", "", 1)).collect()
+}
+
+#[test]
+fn every_mistake_and_every_warning_has_its_message() {
+    let mut cases: Vec<(&str, Vec<&str>)> = Vec::new();
+    for line in CASES.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        match line.strip_prefix("  ") {
+            Some(message) => cases.last_mut().unwrap().1.push(message),
+            None => cases.push((line, Vec::new())),
+        }
+    }
+    assert!(cases.len() > 160, "only {} cases were found: the table is not read right", cases.len());
+    let differs = cases.iter().map(|(case, expect)| (case, said(case), expect));
+    let differs: Vec<_> = differs.filter(|(_, said, expect)| said != *expect).collect();
+    assert!(differs.is_empty(), "(case, said, expected): {differs:#?}");
+}
