@@ -6,19 +6,13 @@ use stentor_wire::http1::{self, parse_request};
 use stentor_wire::ws::{Opcode, handshake};
 
 use super::frames::frame;
-use super::handshakes::Pair;
+use super::handshakes::{Pair, check_complaints, numbered_of, spec};
 use crate::generator::protocol::{ClientEvent, Dialect, Lane, Protocol};
 use crate::generator::{LoadSpec, Spec};
-use crate::payload::{Head, blank};
 
 /// A payload of 150 bytes, so that lengths in MQTT take two, and what is made of it.
 fn numbered(sequence: u64) -> (String, ClientEvent) {
-    let mut payload = blank(150);
-    let head = Head { sequence, intended_ns: 5 };
-    head.write(&mut payload);
-    let head = Some(head);
-    let text = String::from_utf8(payload).unwrap();
-    (text, ClientEvent::Payload { head, payload_bytes: 150, clean: true })
+    numbered_of(sequence, 150)
 }
 
 /// What the client sent, its frames and their masks of zero taken off; all have to be of this opcode.
@@ -41,8 +35,7 @@ fn sent(pair: &mut Pair, opcode: u8) -> Vec<u8> {
 fn check_cuts(pair: &mut Pair, frames: &[u8], opcode: u8, events: &[ClientEvent], answer: &[u8]) {
     for cut in 0..frames.len() {
         pair.out.happened.clear();
-        pair.hear(Lane::Main, &frames[..cut]);
-        pair.hear(Lane::Main, &frames[cut..]);
+        pair.hear_cut(frames, cut);
         assert_eq!(pair.out.happened, events, "cut at {cut}");
         assert_eq!(sent(pair, opcode), answer, "cut at {cut}");
     }
@@ -59,7 +52,7 @@ fn centrifuge_connects_answers_pings_and_reads_line_by_line() {
     assert_eq!(pair.exchange(connected), "");
     assert!(pair.is_open());
     assert_eq!(pair.exchange("{}"), "{}");
-    pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
+    pair.publish(&text);
     let publish = format!(r#"{{"id":2,"publish":{{"channel":"room","data":"{text}"}}}}"#);
     assert_eq!(String::from_utf8(sent(&mut pair, 1)).unwrap(), publish);
     let push = |text: &str| format!(r#"{{"push":{{"channel":"room","pub":{{"data":"{text}"}}}}}}"#);
@@ -72,15 +65,12 @@ fn centrifuge_connects_answers_pings_and_reads_line_by_line() {
 {"push":{"channel":"room","leave":{"info":{"client":"7e34"}}}}"#;
     let one = ClientEvent::Payload { head: None, payload_bytes: 1, clean: true };
     check_cuts(&mut pair, &frame(Opcode::Text, moved.as_bytes()), 1, &[one, one], b"");
-    for (wrong, expect) in [
+    let wrong = [
         (r#"{"id":1,"error":{"code":101,"message":"unauthorized"}}"#, "unauthorized"),
         (r#"{"push":{"disconnect":{"code":3008,"reason":"slow"}}}"#, "slow"),
         ("hello", "isn't Centrifuge's"),
-    ] {
-        let (mut pair, _) = Pair::upgraded(Protocol::Centrifuge);
-        let told = pair.complains(Lane::Main, &frame(Opcode::Text, wrong.as_bytes()));
-        assert!(told.contains(expect), "{wrong}: {told}");
-    }
+    ];
+    check_complaints(Protocol::Centrifuge, Opcode::Text, &wrong);
 }
 
 #[test]
@@ -90,10 +80,8 @@ fn an_echo_of_centrifuge_is_a_call() {
     pair.main();
     let moment = Duration::from_secs(1);
     let load = LoadSpec::EchoClosed { bytes: 150, warm_up: moment, measure: moment };
-    let mut spec = Spec::new(([127, 0, 0, 1], 1).into(), "/", 1, load);
-    spec.protocol = Protocol::Centrifuge;
-    pair.dialect = Dialect::new(&spec);
-    pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
+    pair.dialect = Dialect::new(&Spec { load, ..spec(Protocol::Centrifuge) });
+    pair.publish(&text);
     let call = sent(&mut pair, 1);
     assert_eq!(String::from_utf8(call.clone()).unwrap(), format!(r#"{{"id":2,"rpc":{{"data":"{text}"}}}}"#));
     check_cuts(&mut pair, &frame(Opcode::Text, &call), 1, &[arrives], b"");
@@ -110,7 +98,7 @@ fn nats_is_a_stream_of_lines_cut_into_frames_anywhere() {
     assert!(!pair.is_open());
     pair.hear(Lane::Main, &frame(Opcode::Binary, b"PONG\r\n"));
     assert!(pair.is_open());
-    pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
+    pair.publish(&text);
     assert_eq!(sent(&mut pair, 2), format!("PUB room 150\r\n{text}\r\n").as_bytes());
     let stream = format!("MSG room 1 150\r\n{text}\r\nPING\r\nINFO {{}}\r\nMSG room 1 150\r\n{other}\r\n");
     for at in 0..stream.len() {
@@ -122,12 +110,12 @@ fn nats_is_a_stream_of_lines_cut_into_frames_anywhere() {
         assert_eq!(sent(&mut pair, 2), b"PONG\r\n", "{at}");
     }
     check_cuts(&mut pair, &frame(Opcode::Binary, stream.as_bytes()), 2, &[first, second], b"PONG\r\n");
-    for (wrong, expect) in
-        [("-ERR 'Slow Consumer'\r\n", "Slow Consumer"), ("hello\r\n", "isn't of NATS"), ("\u{1}\r\n", "NATS")]
-    {
-        let told = pair.complains(Lane::Main, &frame(Opcode::Binary, wrong.as_bytes()));
-        assert!(told.contains(expect), "{wrong}: {told}");
-    }
+    let wrong = [
+        ("-ERR 'Slow Consumer'\r\n", "Slow Consumer"),
+        ("hello\r\n", "isn't of NATS"),
+        ("\u{1}\r\n", "NATS"),
+    ];
+    check_complaints(Protocol::Nats, Opcode::Binary, &wrong);
 }
 
 #[test]
@@ -150,7 +138,7 @@ fn mqtt_subscribes_and_reads_packets() {
     assert_eq!(pair.client.heartbeat_interval(), Some(Duration::from_secs(30)));
     pair.client.heartbeat(&pair.dialect, &mut pair.out);
     assert_eq!(sent(&mut pair, 2), [0xc0, 0]);
-    pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
+    pair.publish(&text);
     // 156 bytes: 28 and 128.
     let publish = |text: &str| [b"\x30\x9c\x01\0\x04room", text.as_bytes()].concat();
     assert_eq!(sent(&mut pair, 2), publish(&text));
@@ -159,13 +147,10 @@ fn mqtt_subscribes_and_reads_packets() {
     // In frames of 50 bytes.
     let frames: Vec<u8> = stream.chunks(50).flat_map(|part| frame(Opcode::Binary, part)).collect();
     check_cuts(&mut pair, &frames, 2, &[first, second], b"");
-    for (wrong, expect) in [
+    let wrong = [
         (&[0x20, 2, 0, 5][..], "code 5"),
         (&[0x90, 3, 0, 1, 0x80], "refusal"),
         (&[0x30, 0x80, 0x80, 0x80, 0x80, 1], "too long"),
-    ] {
-        let (mut pair, _) = Pair::upgraded(Protocol::Mqtt);
-        let told = pair.complains(Lane::Main, &frame(Opcode::Binary, wrong));
-        assert!(told.contains(expect), "{wrong:?}: {told}");
-    }
+    ];
+    check_complaints(Protocol::Mqtt, Opcode::Binary, &wrong);
 }

@@ -1,7 +1,6 @@
-use stentor_wire::http1::{self, parse_request};
-use stentor_wire::ws::{DeflateOptions, Deflater, Opcode, encode, handshake};
+use stentor_wire::ws::{DeflateOptions, Deflater, Opcode, encode};
 
-use super::handshakes::Pair;
+use super::handshakes::{Pair, upgrade};
 use crate::generator::protocol::{ClientEvent, Lane, Out, Protocol};
 use crate::payload::{Head, json};
 
@@ -11,12 +10,8 @@ fn offered(agrees: bool) -> (Pair, Vec<u8>) {
     (pair.dialect.deflate, pair.out) = (true, Out::default());
     pair.client = pair.dialect.client();
     pair.client.connected(&pair.dialect, 4711, &mut pair.out);
-    let sent = pair.main();
-    let request = parse_request(&sent, &http1::Limits::default()).unwrap();
     let options = DeflateOptions::default();
-    let accepted = handshake::check_request(&request, agrees.then_some(&options)).unwrap();
-    let mut answer = Vec::new();
-    accepted.write_response(&mut answer, &[], None);
+    let (answer, _) = upgrade(&pair.main(), agrees.then_some(&options));
     (pair, answer)
 }
 
@@ -43,8 +38,7 @@ fn what_a_server_compresses_is_inflated_and_audited() {
         (frame(1, true), 200, 1, false),
         (frame(2, false), 3, 2, true),
     ] {
-        pair.hear(Lane::Main, &frame[..cut]);
-        pair.hear(Lane::Main, &frame[cut..]);
+        pair.hear_cut(&frame, cut);
         let head = Some(Head { sequence, intended_ns: 7 });
         let happened: Vec<ClientEvent> = pair.out.happened.drain(..).collect();
         if clean {

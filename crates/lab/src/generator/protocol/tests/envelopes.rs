@@ -1,9 +1,6 @@
-use std::net::SocketAddr;
-use std::time::Duration;
-
+use super::handshakes::spec;
 use crate::generator::protocol::envelope::{Envelope, MessageReader, OTHER_BYTES_MAX, TooLong};
 use crate::generator::protocol::{ClientEvent, Dialect, Protocol};
-use crate::generator::{LoadSpec, Spec};
 use crate::payload::{Head, blank};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -42,10 +39,7 @@ fn check(envelope: &Envelope, messages: &[&[u8]], expect: &[Seen]) {
 }
 
 fn dialect(protocol: Protocol) -> Dialect {
-    let load = LoadSpec::Idle { hold: Duration::ZERO };
-    let mut spec = Spec::new(SocketAddr::from(([127, 0, 0, 1], 1)), protocol.usual_path(), 1, load);
-    spec.protocol = protocol;
-    Dialect::new(&spec)
+    Dialect::new(&spec(protocol))
 }
 
 fn payload(sequence: u64, bytes: usize) -> Vec<u8> {

@@ -1,59 +1,31 @@
 //! Clients of a document that is known, against servers that are right and wrong about it.
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
-use stentor_wire::http1::{self, parse_request};
-use stentor_wire::ws::{Opcode, handshake};
+use stentor_wire::ws::Opcode;
 
 use super::frames::frame;
+use super::handshakes::{Pair, spec};
 use crate::document::{BODY_AT, Document, HEAD_AT, Shape};
-use crate::generator::protocol::{Client, ClientEvent, Dialect, Fault, Lane, Out, Protocol};
-use crate::generator::{LoadSpec, Spec};
+use crate::generator::Spec;
+use crate::generator::protocol::{ClientEvent, Lane, Protocol};
 use crate::payload::Head;
 
 const SHAPE: Shape = Shape { bytes: 2000, changes: 3 };
 
-struct Pair {
-    dialect: Dialect,
-    client: Client,
-    out: Out,
+/// A client of the document at `path`.
+fn pair(protocol: Protocol, path: &str) -> Pair {
+    let spec = Spec { path: path.into(), document: Some(SHAPE), ..spec(protocol) };
+    let (pair, target) = Pair::of(&spec).upgrade();
+    assert_eq!(target, path.replace("{}", "4711"));
+    pair
 }
 
-impl Pair {
-    fn new(protocol: Protocol, path: &str) -> Self {
-        let load = LoadSpec::Idle { hold: Duration::ZERO };
-        let mut spec = Spec::new(SocketAddr::from(([127, 0, 0, 1], 1)), path, 1, load);
-        (spec.protocol, spec.document) = (protocol, Some(SHAPE));
-        let dialect = Dialect::new(&spec);
-        let client = dialect.client();
-        let mut pair = Self { dialect, client, out: Out::default() };
-        pair.client.connected(&pair.dialect, 4711, &mut pair.out);
-        let asked = std::mem::take(&mut pair.out.main);
-        let request = parse_request(&asked, &http1::Limits::default()).unwrap();
-        let mut answer = Vec::new();
-        handshake::check_request(&request, None).unwrap().write_response(&mut answer, &[], None);
-        assert_eq!(request.target(), path.replace("{}", "4711"));
-        pair.hear(&answer).unwrap();
-        pair
-    }
-
-    fn hear(&mut self, data: &[u8]) -> Result<(), Fault> {
-        self.client.receive(&self.dialect, Lane::Main, data, &mut self.out)
-    }
-
-    fn hear_text(&mut self, text: &[u8]) -> Result<(), Fault> {
-        self.hear(&frame(Opcode::Text, text))
-    }
-
-    /// The last thing that happened: number and length of a payload, and whether it was clean.
-    fn last(&self) -> (Option<u64>, u64, bool) {
-        match self.out.happened.iter().rev().find(|happened| **happened != ClientEvent::Opened) {
-            Some(ClientEvent::Payload { head, payload_bytes, clean }) => {
-                (head.map(|head| head.sequence), *payload_bytes, *clean)
-            }
-            other => panic!("{other:?}"),
+/// The last thing that happened: number and length of a payload, and whether it was clean.
+fn last(pair: &Pair) -> (Option<u64>, u64, bool) {
+    match pair.out.happened.iter().rev().find(|happened| **happened != ClientEvent::Opened) {
+        Some(ClientEvent::Payload { head, payload_bytes, clean }) => {
+            (head.map(|head| head.sequence), *payload_bytes, *clean)
         }
+        other => panic!("{other:?}"),
     }
 }
 
@@ -77,30 +49,30 @@ fn text(document: &Document) -> String {
 fn whole_documents_are_compared_byte_by_byte() {
     let length = document(0).text().len() as u64;
     for cut in [1, HEAD_AT, HEAD_AT + 5, BODY_AT, BODY_AT + 1, 1000, length as usize] {
-        let mut pair = Pair::new(Protocol::WebSocket, "/ws/bench");
+        let mut pair = pair(Protocol::WebSocket, "/ws/bench");
         for version in [0, 1, 3, 2] {
             let framed = frame(Opcode::Text, document(version).text());
             for piece in framed.chunks(cut) {
-                pair.hear(piece).unwrap();
+                pair.hear(Lane::Main, piece);
             }
             // What was there before is no version, so it isn't one that is right.
             let right = (Some(version.saturating_sub(1)), length, version > 0);
-            assert_eq!(pair.last(), right, "cut at {cut}");
+            assert_eq!(last(&pair), right, "cut at {cut}");
         }
         assert!(pair.out.happened.contains(&ClientEvent::Opened));
         // A changed byte anywhere, a missing one, one too many.
         for at in [0, HEAD_AT - 1, BODY_AT, 700, length as usize - 1] {
             let mut wrong = document(3).text().to_vec();
             wrong[at] ^= 1;
-            pair.hear_text(&wrong).unwrap();
-            assert!(!pair.last().2, "byte {at}");
+            pair.hear_text(&wrong);
+            assert!(!last(&pair).2, "byte {at}");
         }
-        pair.hear_text(&document(3).text()[..1500]).unwrap();
-        assert_eq!(pair.last().1, 1500);
-        pair.hear_text(&[document(3).text(), b" "].concat()).unwrap();
-        assert!(!pair.last().2);
-        pair.hear_text(b"null").unwrap();
-        assert_eq!(pair.last(), (None, 4, false));
+        pair.hear_text(&document(3).text()[..1500]);
+        assert_eq!(last(&pair).1, 1500);
+        pair.hear_text(&[document(3).text(), b" "].concat());
+        assert!(!last(&pair).2);
+        pair.hear_text(b"null");
+        assert_eq!(last(&pair), (None, 4, false));
     }
 }
 
@@ -127,36 +99,35 @@ fn deltas_are_carried_out_and_verified() {
     let length = document(0).text().len() as u64;
     let welcome = br#"{"type":"welcome","session":"c0ffee","ping_ms":25000}"#;
     let begun = || {
-        let mut pair = Pair::new(Protocol::StentorV1, "/ws?feed=bench");
-        pair.hear_text(welcome).unwrap();
+        let mut pair = pair(Protocol::StentorV1, "/ws?feed=bench");
+        pair.hear_text(welcome);
         assert!(!pair.out.happened.contains(&ClientEvent::Opened));
         let first = frame(Opcode::Text, snapshot(1, &document(0)).as_bytes());
-        pair.hear(&first[..500]).unwrap();
-        pair.hear(&first[500..]).unwrap();
+        pair.hear_cut(&first, 500);
         assert!(pair.out.happened.contains(&ClientEvent::Opened));
-        pair.hear_text(delta(1, 2, &patch(0)).as_bytes()).unwrap();
-        assert_eq!(pair.last(), (Some(0), length, true));
+        pair.hear_text(delta(1, 2, &patch(0)).as_bytes());
+        assert_eq!(last(&pair), (Some(0), length, true));
         pair
     };
     let verified = |pair: &Pair| pair.client.verify(&pair.dialect);
     let mut pair = begun();
-    pair.hear_text(delta(2, 3, &patch(1)).as_bytes()).unwrap();
-    pair.hear_text(snapshot(4, &document(3)).as_bytes()).unwrap();
-    assert_eq!((pair.last().0, verified(&pair)), (Some(2), Some((0, 4))));
+    pair.hear_text(delta(2, 3, &patch(1)).as_bytes());
+    pair.hear_text(snapshot(4, &document(3)).as_bytes());
+    assert_eq!((last(&pair).0, verified(&pair)), (Some(2), Some((0, 4))));
 
     // A delta that leaves something out is found when it is carried out.
     let mut pair = begun();
     let operations: Vec<serde_json::Value> = serde_json::from_str(&patch(1)).unwrap();
     let some: Vec<&serde_json::Value> =
         operations.iter().filter(|operation| operation["path"] == "/head").collect();
-    pair.hear_text(delta(2, 3, &serde_json::to_string(&some).unwrap()).as_bytes()).unwrap();
+    pair.hear_text(delta(2, 3, &serde_json::to_string(&some).unwrap()).as_bytes());
     assert_eq!(verified(&pair), Some((1, 3)));
     let mut pair = begun();
-    pair.hear_text(delta(2, 3, r#"[{"op":"replace","path":"/nowhere","value":1}]"#).as_bytes()).unwrap();
-    assert_eq!((pair.last().0, verified(&pair)), (None, Some((1, 2))));
+    pair.hear_text(delta(2, 3, r#"[{"op":"replace","path":"/nowhere","value":1}]"#).as_bytes());
+    assert_eq!((last(&pair).0, verified(&pair)), (None, Some((1, 2))));
 
     // One for another version, or another life of the feed, isn't for this client.
-    let complaint = |text: &str| begun().hear_text(text.as_bytes()).unwrap_err().to_string();
+    let complaint = |text: &str| begun().complains_of_text(text.as_bytes());
     assert!(complaint(&delta(1, 3, "[]")).contains("version"));
     assert!(complaint(&delta(2, 3, "[]").replace("\"epoch\":7", "\"epoch\":8")).contains("version"));
     assert!(complaint(&delta(2, 3, "[]").replace("bench", "branch")).contains("branch"));
@@ -167,23 +138,23 @@ fn deltas_are_carried_out_and_verified() {
 
 #[test]
 fn each_client_may_have_a_feed_of_its_own() {
-    let mut pair = Pair::new(Protocol::StentorV1, "/ws?feed=bench/{}");
+    let mut pair = pair(Protocol::StentorV1, "/ws?feed=bench/{}");
     let own = |text: String, name: &str| text.replace("bench", name).into_bytes();
-    pair.hear_text(&own(snapshot(1, &document(0)), "bench/4711")).unwrap();
-    pair.hear_text(&own(delta(1, 2, &patch(0)), "bench/4711")).unwrap();
+    pair.hear_text(&own(snapshot(1, &document(0)), "bench/4711"));
+    pair.hear_text(&own(delta(1, 2, &patch(0)), "bench/4711"));
     assert_eq!((pair.out.happened.len(), pair.client.verify(&pair.dialect)), (3, Some((0, 2))));
-    let other = pair.hear_text(&own(delta(2, 3, &patch(1)), "bench/4712"));
-    assert!(other.unwrap_err().to_string().contains("bench/4712"));
+    let other = own(delta(2, 3, &patch(1)), "bench/4712");
+    assert!(pair.complains_of_text(&other).contains("bench/4712"));
 }
 
 #[test]
 fn one_that_asks_is_open_before() {
-    let mut pair = Pair::new(Protocol::StentorV1, "/ws");
-    pair.hear_text(br#"{"type":"welcome","session":"c0ffee","ping_ms":25000}"#).unwrap();
+    let mut pair = pair(Protocol::StentorV1, "/ws");
+    pair.hear_text(br#"{"type":"welcome","session":"c0ffee","ping_ms":25000}"#);
     assert_eq!(pair.out.happened, [ClientEvent::Opened]);
-    pair.client.send(&pair.dialect, b"", &mut pair.out);
+    pair.publish("");
     assert!(pair.out.main.ends_with(br#"{"type":"subscribe","feed":"bench"}"#));
-    pair.hear_text(br#"{"type":"ok"}"#).unwrap();
-    pair.hear_text(snapshot(1, &document(0)).as_bytes()).unwrap();
+    pair.hear_text(br#"{"type":"ok"}"#);
+    pair.hear_text(snapshot(1, &document(0)).as_bytes());
     assert_eq!(pair.out.happened.len(), 2);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use stentor_wire::engineio::{PayloadDecoder, PayloadFormat};
 use stentor_wire::http1::{self, HeadScanner, parse_request, write_response_head};
 use stentor_wire::socketio;
-use stentor_wire::ws::{Opcode, handshake};
+use stentor_wire::ws::{DeflateOptions, Opcode, handshake};
 
 use super::frames::frame;
 use crate::generator::protocol::{Client, ClientEvent, Dialect, Lane, Out, Protocol};
@@ -16,6 +16,34 @@ use crate::payload::{Head, blank};
 const OPEN: &str =
     r#"{"sid":"S-1","upgrades":[],"pingInterval":25000,"pingTimeout":20000,"maxPayload":1000000}"#;
 
+pub(super) fn spec(protocol: Protocol) -> Spec {
+    let load = LoadSpec::Idle { hold: Duration::ZERO };
+    let mut spec = Spec::new(SocketAddr::from(([127, 0, 0, 1], 1)), protocol.usual_path(), 1, load);
+    spec.protocol = protocol;
+    spec
+}
+
+/// A server's answer to a request for a WebSocket, and the request's target.
+pub(super) fn upgrade(request: &[u8], deflate: Option<&DeflateOptions>) -> (Vec<u8>, String) {
+    let request = parse_request(request, &http1::Limits::default()).unwrap();
+    let mut answer = Vec::new();
+    handshake::check_request(&request, deflate).unwrap().write_response(&mut answer, &[], None);
+    (answer, request.target().to_owned())
+}
+
+/// What new clients of `protocol`, whose handshake is done, say of messages that no server may send.
+pub(super) fn check_complaints<T: AsRef<[u8]> + std::fmt::Debug>(
+    protocol: Protocol,
+    opcode: Opcode,
+    cases: &[(T, &str)],
+) {
+    for (wrong, expect) in cases {
+        let (mut pair, _) = Pair::upgraded(protocol);
+        let told = pair.complains(Lane::Main, &frame(opcode, wrong.as_ref()));
+        assert!(told.contains(expect), "{wrong:?}: {told}");
+    }
+}
+
 pub(super) struct Pair {
     pub(super) dialect: Dialect,
     pub(super) client: Client,
@@ -24,10 +52,11 @@ pub(super) struct Pair {
 
 impl Pair {
     pub(super) fn new(protocol: Protocol) -> Self {
-        let load = LoadSpec::Idle { hold: Duration::ZERO };
-        let mut spec = Spec::new(SocketAddr::from(([127, 0, 0, 1], 1)), protocol.usual_path(), 1, load);
-        spec.protocol = protocol;
-        let dialect = Dialect::new(&spec);
+        Self::of(&spec(protocol))
+    }
+
+    pub(super) fn of(spec: &Spec) -> Self {
+        let dialect = Dialect::new(spec);
         let client = dialect.client();
         let mut pair = Self { dialect, client, out: Out::default() };
         pair.client.connected(&pair.dialect, 4711, &mut pair.out);
@@ -36,22 +65,36 @@ impl Pair {
 
     /// A WebSocket whose handshake is done; its request's target.
     pub(super) fn upgraded(protocol: Protocol) -> (Self, String) {
-        let mut pair = Self::new(protocol);
-        let sent = pair.main();
-        let request = parse_request(&sent, &http1::Limits::default()).unwrap();
-        let mut answer = Vec::new();
-        handshake::check_request(&request, None).unwrap().write_response(&mut answer, &[], None);
-        let target = request.target().to_owned();
-        pair.hear(Lane::Main, &answer);
-        (pair, target)
+        Self::new(protocol).upgrade()
+    }
+
+    pub(super) fn upgrade(mut self) -> (Self, String) {
+        let (answer, target) = upgrade(&self.main(), None);
+        self.hear(Lane::Main, &answer);
+        (self, target)
     }
 
     pub(super) fn main(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out.main)
     }
 
+    /// What the client sends beside its main connection.
+    pub(super) fn side(&mut self) -> String {
+        String::from_utf8(std::mem::take(&mut self.out.side)).unwrap()
+    }
+
     pub(super) fn hear(&mut self, lane: Lane, data: &[u8]) {
         self.client.receive(&self.dialect, lane, data, &mut self.out).unwrap();
+    }
+
+    pub(super) fn hear_text(&mut self, text: &[u8]) {
+        self.hear(Lane::Main, &frame(Opcode::Text, text));
+    }
+
+    /// Hears the same in two pieces.
+    pub(super) fn hear_cut(&mut self, data: &[u8], cut: usize) {
+        self.hear(Lane::Main, &data[..cut]);
+        self.hear(Lane::Main, &data[cut..]);
     }
 
     pub(super) fn complains(&mut self, lane: Lane, data: &[u8]) -> String {
@@ -59,9 +102,13 @@ impl Pair {
         received.unwrap_err().to_string()
     }
 
+    pub(super) fn complains_of_text(&mut self, text: &[u8]) -> String {
+        self.complains(Lane::Main, &frame(Opcode::Text, text))
+    }
+
     /// The server sends `text`; what the client sends then, a mask of zero taken off.
     pub(super) fn exchange(&mut self, text: &str) -> String {
-        self.hear(Lane::Main, &frame(Opcode::Text, text.as_bytes()));
+        self.hear_text(text.as_bytes());
         let sent = self.main();
         sent.get(6..).map(|payload| String::from_utf8(payload.to_vec()).unwrap()).unwrap_or_default()
     }
@@ -72,9 +119,13 @@ impl Pair {
         String::from_utf8(self.main()[6..].to_vec()).unwrap()
     }
 
+    pub(super) fn publish(&mut self, payload: &str) {
+        self.client.send(&self.dialect, payload.as_bytes(), &mut self.out);
+    }
+
     /// What the client makes of a payload, over WebSocket.
     pub(super) fn send(&mut self, payload: &str) -> String {
-        self.client.send(&self.dialect, payload.as_bytes(), &mut self.out);
+        self.publish(payload);
         String::from_utf8(self.main()[6..].to_vec()).unwrap()
     }
 
@@ -83,21 +134,29 @@ impl Pair {
     }
 }
 
+/// The target of the request, the message with which the client is open, if the handshake isn't enough, and what the client
+/// then answers.
 #[test]
-fn a_websocket_is_open_after_its_handshake() {
-    let (pair, target) = Pair::upgraded(Protocol::WebSocket);
-    assert_eq!((pair.is_open(), target.as_str()), (true, "/ws"));
-}
-
-#[test]
-fn engine_io_opens_and_answers_pings() {
-    let (mut pair, target) = Pair::upgraded(Protocol::EngineIo);
-    assert_eq!((pair.is_open(), target.as_str()), (false, "/engine.io/?EIO=4&transport=websocket"));
-    assert_eq!(pair.exchange(&format!("0{OPEN}")), "");
-    assert!(pair.is_open());
-    assert_eq!(pair.exchange("2"), "3");
-    assert_eq!(pair.exchange("6"), "");
-    assert!(pair.complains(Lane::Main, &frame(Opcode::Text, b"1")).contains("close packet"));
+fn clients_open_and_answer_pings() {
+    let open = format!("0{OPEN}");
+    for (protocol, expect_target, opens, answers) in [
+        (Protocol::WebSocket, "/ws", None, [].as_slice()),
+        (Protocol::EngineIo, "/engine.io/?EIO=4&transport=websocket", Some(&*open), &[("2", "3"), ("6", "")]),
+        (Protocol::SockJs, "/sockjs", Some("o"), &[("h", "")]),
+    ] {
+        let (mut pair, target) = Pair::upgraded(protocol);
+        assert_eq!(pair.is_open(), opens.is_none(), "{protocol:?}");
+        if protocol == Protocol::SockJs {
+            let parts: Vec<&str> = target.split('/').collect();
+            assert_eq!((parts.len(), parts[1], parts[4]), (5, "sockjs", "websocket"));
+        } else {
+            assert_eq!(target, expect_target);
+        }
+        for (hears, says) in opens.iter().map(|opens| (*opens, "")).chain(answers.iter().copied()) {
+            assert_eq!(pair.exchange(hears), says, "{protocol:?}: {hears}");
+            assert!(pair.is_open(), "{protocol:?}: {hears}");
+        }
+    }
 }
 
 #[test]
@@ -121,9 +180,7 @@ fn clients_of_engine_io_3_ping() {
 
 #[test]
 fn a_path_may_ask_for_another_version() {
-    let load = LoadSpec::Idle { hold: Duration::ZERO };
-    let mut spec = Spec::new(SocketAddr::from(([127, 0, 0, 1], 1)), "/engine.io/?EIO=2", 1, load);
-    spec.protocol = Protocol::EngineIo3;
+    let spec = Spec { path: "/engine.io/?EIO=2".into(), ..spec(Protocol::EngineIo3) };
     assert_eq!(Dialect::new(&spec).path, "/engine.io/?EIO=2&transport=websocket");
 }
 
@@ -140,7 +197,7 @@ fn socket_io_2_is_let_in_unasked() {
     assert_eq!(pair.send(&text), event);
     assert_eq!(pair.exchange(&event), "");
     assert_eq!(pair.out.happened.last(), Some(&arrives));
-    assert!(pair.complains(Lane::Main, &frame(Opcode::Text, b"44\"no\"")).contains("no"));
+    assert!(pair.complains_of_text(b"44\"no\"").contains("no"));
 }
 
 #[test]
@@ -155,41 +212,19 @@ fn socket_io_asks_for_the_namespace() {
     assert!(pair.is_open());
     assert_eq!(pair.exchange("2"), "3");
     assert_eq!(pair.exchange(r#"42["welcome",1]"#), "");
-    let mut payload = blank(44);
-    Head { sequence: 1, intended_ns: 2 }.write(&mut payload);
-    pair.client.send(&pair.dialect, &payload, &mut pair.out);
-    let sent = pair.main();
-    let text = String::from_utf8(sent[6..].to_vec()).unwrap();
-    assert_eq!(text, format!(r#"42["message","{}"]"#, str::from_utf8(&payload).unwrap()));
-    pair.exchange(&text);
-    let head = Some(Head { sequence: 1, intended_ns: 2 });
-    assert_eq!(
-        pair.out.happened.last(),
-        Some(&ClientEvent::Payload { head, payload_bytes: 44, clean: true })
-    );
-    assert!(pair.complains(Lane::Main, &frame(Opcode::Text, b"41")).contains("namespace"));
+    let (text, arrives) = numbered(1);
+    let event = format!(r#"42["message","{text}"]"#);
+    assert_eq!(pair.send(&text), event);
+    pair.exchange(&event);
+    assert_eq!(pair.out.happened.last(), Some(&arrives));
+    assert!(pair.complains_of_text(b"41").contains("namespace"));
 }
 
 #[test]
 fn refusals_are_told() {
-    let refusal = br#"44{"message":"no"}"#;
-    let (mut pair, _) = Pair::upgraded(Protocol::SocketIo);
-    assert!(pair.complains(Lane::Main, &frame(Opcode::Text, refusal)).contains(r#""no""#));
-    let (mut pair, _) = Pair::upgraded(Protocol::SockJs);
-    assert!(pair.complains(Lane::Main, &frame(Opcode::Text, b"c[3000,\"Go away!\"]")).contains("3000 Go"));
-    let (mut pair, _) = Pair::upgraded(Protocol::EngineIo);
-    assert!(!pair.complains(Lane::Main, &frame(Opcode::Text, b"x")).is_empty());
-}
-
-#[test]
-fn sockjs_opens_with_its_frame() {
-    let (mut pair, target) = Pair::upgraded(Protocol::SockJs);
-    let parts: Vec<&str> = target.split('/').collect();
-    assert_eq!((parts.len(), parts[1], parts[4]), (5, "sockjs", "websocket"));
-    assert!(!pair.is_open());
-    assert_eq!(pair.exchange("o"), "");
-    assert!(pair.is_open());
-    assert_eq!(pair.exchange("h"), "");
+    check_complaints(Protocol::SocketIo, Opcode::Text, &[(r#"44{"message":"no"}"#, r#""no""#)]);
+    check_complaints(Protocol::SockJs, Opcode::Text, &[("c[3000,\"Go away!\"]", "3000 Go")]);
+    check_complaints(Protocol::EngineIo, Opcode::Text, &[("x", ""), ("1", "close packet")]);
 }
 
 /// (method, target, packets of the body)
@@ -241,24 +276,23 @@ fn polling_asks_enters_polls_and_posts() {
     assert!(pair.client.side_is_idle());
 
     // A ping and two messages in one body: the pong goes by POST, and the next poll at once.
-    let mut payload = blank(44);
-    Head { sequence: 9, intended_ns: 0 }.write(&mut payload);
-    let event = format!("42[\"message\",\"{}\"]", str::from_utf8(&payload).unwrap());
+    let (text, _) = numbered(9);
+    let event = format!("42[\"message\",\"{text}\"]");
     pair.out.happened.clear();
     pair.hear(Lane::Main, &answer(200, &format!("2\u{1e}{event}\u{1e}{event}")));
     assert_eq!(pair.out.happened.len(), 2);
     assert_eq!(request(&pair.main()), get);
-    let (method, _, packets) = request(&std::mem::take(&mut pair.out.side));
+    let (method, _, packets) = request(pair.side().as_bytes());
     assert_eq!((method.as_str(), packets), ("POST", vec![r#"Pong Text("")"#.to_owned()]));
     assert!(!pair.client.side_is_idle());
 
     // What is sent meanwhile goes in one POST when the last one is answered.
     for _ in 0..2 {
-        pair.client.send(&pair.dialect, &payload, &mut pair.out);
+        pair.publish(&text);
     }
     assert_eq!(pair.out.side, b"");
     pair.hear(Lane::Side, &answer(200, "ok"));
-    assert_eq!(request(&std::mem::take(&mut pair.out.side)).2.len(), 2);
+    assert_eq!(request(pair.side().as_bytes()).2.len(), 2);
     pair.hear(Lane::Side, &answer(200, "ok"));
     assert!(pair.client.side_is_idle());
     assert!(pair.complains(Lane::Side, &answer(200, "ok")).contains("no request"));
@@ -275,17 +309,16 @@ fn polling_of_socket_io_2_counts_and_posts_pings() {
     for cut in 0..opened.len() {
         let mut pair = Pair::new(Protocol::SocketIo2Polling);
         assert_eq!(request(&pair.main()), ("GET".to_owned(), base.to_owned(), vec![]));
-        pair.hear(Lane::Main, &opened[..cut]);
-        pair.hear(Lane::Main, &opened[cut..]);
+        pair.hear_cut(&opened, cut);
         assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives]);
         // Nothing has to be said, so the next poll begins.
         assert_eq!(request(&pair.main()), ("GET".to_owned(), format!("{base}&sid=S-1"), vec![]));
         pair.client.heartbeat(&pair.dialect, &mut pair.out);
-        pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
-        let posted = String::from_utf8(std::mem::take(&mut pair.out.side)).unwrap();
+        pair.publish(&text);
+        let posted = pair.side();
         assert!(posted.starts_with("POST ") && posted.ends_with("\r\n\r\n1:2"), "{posted}");
         pair.hear(Lane::Side, &answer(200, "ok"));
-        let posted = String::from_utf8(std::mem::take(&mut pair.out.side)).unwrap();
+        let posted = pair.side();
         assert!(posted.ends_with(&format!("\r\n\r\n{}:{event}", event.len())), "{posted}");
         pair.hear(Lane::Main, &answer(200, "1:3"));
         assert!(!pair.main().is_empty());
@@ -297,13 +330,17 @@ fn polling_of_socket_io_2_counts_and_posts_pings() {
     }
 }
 
-/// The payload of a JSON array of one string, of a document in quotes, or bare.
-pub(super) fn numbered(sequence: u64) -> (String, ClientEvent) {
-    let mut payload = blank(60);
+/// A payload of so many bytes, and the event of its arrival.
+pub(super) fn numbered_of(sequence: u64, bytes: usize) -> (String, ClientEvent) {
+    let mut payload = blank(bytes);
     let head = Head { sequence, intended_ns: 5 };
     head.write(&mut payload);
-    let arrives = |payload_bytes| ClientEvent::Payload { head: Some(head), payload_bytes, clean: true };
-    (String::from_utf8(payload).unwrap(), arrives(60))
+    let arrives = ClientEvent::Payload { head: Some(head), payload_bytes: bytes as u64, clean: true };
+    (String::from_utf8(payload).unwrap(), arrives)
+}
+
+pub(super) fn numbered(sequence: u64) -> (String, ClientEvent) {
+    numbered_of(sequence, 60)
 }
 
 /// A response that goes on: its head, and each of `lines` in a chunk of its own.
@@ -332,8 +369,7 @@ fn xhr_streaming_reads_lines_and_asks_again() {
         let (method, target, _) = request(&pair.main());
         assert_eq!((method.as_str(), target.split('/').count()), ("POST", 5), "{target}");
         assert!(target.starts_with("/sockjs/") && target.ends_with("/xhr_streaming"));
-        pair.hear(Lane::Main, &first[..cut]);
-        pair.hear(Lane::Main, &first[cut..]);
+        pair.hear_cut(&first, cut);
         assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives, arrives]);
         // The same session goes on with the next response, prelude and all.
         assert_eq!(request(&pair.main()).1, target);
@@ -341,13 +377,13 @@ fn xhr_streaming_reads_lines_and_asks_again() {
         assert_eq!(pair.out.happened.len(), 5);
         // What is sent goes beside, one request after the other.
         for _ in 0..2 {
-            pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
+            pair.publish(&text);
         }
-        let sent = String::from_utf8(std::mem::take(&mut pair.out.side)).unwrap();
+        let sent = pair.side();
         assert!(sent.starts_with("POST ") && sent.contains("/xhr_send ") && !pair.client.side_is_idle());
         assert!(sent.ends_with(&format!("\r\n\r\n[\"{text}\"]")), "{sent}");
         pair.hear(Lane::Side, b"HTTP/1.1 204 No Content\r\n\r\n");
-        assert!(String::from_utf8(std::mem::take(&mut pair.out.side)).unwrap().contains("/xhr_send "));
+        assert!(pair.side().contains("/xhr_send "));
         assert!(pair.complains(Lane::Side, &answer(404, "no such session")).contains("no such session"));
     }
     let mut pair = Pair::new(Protocol::SockJsStreaming);
@@ -363,8 +399,7 @@ fn an_event_stream_is_open_with_its_head() {
     for cut in 0..stream.len() {
         let mut pair = Pair::new(Protocol::Sse);
         assert_eq!(request(&pair.main()).1, "/sse");
-        pair.hear(Lane::Main, &stream[..cut]);
-        pair.hear(Lane::Main, &stream[cut..]);
+        pair.hear_cut(&stream, cut);
         // The quotes are the document's.
         let head = Some(Head { sequence: 9, intended_ns: 5 });
         let arrives = ClientEvent::Payload { head, payload_bytes: 62, clean: true };
@@ -386,10 +421,9 @@ fn lines_over_tcp_need_no_opening() {
     for cut in 0..lines.len() {
         pair.out.happened.clear();
         pair.client = pair.dialect.client();
-        pair.hear(Lane::Main, &lines.as_bytes()[..cut]);
-        pair.hear(Lane::Main, &lines.as_bytes()[cut..]);
+        pair.hear_cut(lines.as_bytes(), cut);
         assert_eq!(pair.out.happened, [arrives, arrives]);
     }
-    pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
+    pair.publish(&text);
     assert_eq!(pair.main(), format!("{text}\n").as_bytes());
 }

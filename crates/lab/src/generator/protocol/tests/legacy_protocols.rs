@@ -1,10 +1,10 @@
 //! Clients of old protocols against what servers say, word by word.
 
 use stentor_wire::http1::write_response_head;
-use stentor_wire::ws::{Opcode, handshake};
+use stentor_wire::ws::Opcode;
 
 use super::frames::frame;
-use super::handshakes::{Pair, answer, numbered, request};
+use super::handshakes::{Pair, answer, check_complaints, numbered, request, upgrade};
 use crate::generator::protocol::hixie::{PROOF, write_text};
 use crate::generator::protocol::{ClientEvent, Lane, Protocol, socketio06, socketio09};
 
@@ -38,7 +38,7 @@ fn counted(text: &str) -> Vec<u8> {
 fn named(protocol: Protocol) -> (Pair, Vec<u8>) {
     let mut pair = Pair::new(protocol);
     assert_eq!(pair.main(), b"");
-    let asked = String::from_utf8(std::mem::take(&mut pair.out.side)).unwrap();
+    let asked = pair.side();
     assert!(asked.starts_with("GET /socket.io/1/ HTTP/1.1\r\n"), "{asked}");
     assert!(asked.contains("Connection: close") && !pair.client.side_is_idle());
     pair.hear(Lane::Side, &answer(200, SESSION));
@@ -53,10 +53,7 @@ fn socket_io_09_asks_for_a_session_first() {
     let (text, arrives) = numbered(4);
     let event = format!(r#"5:::{{"name":"message","args":["{text}"]}}"#);
     let (mut pair, request) = named(Protocol::SocketIo09);
-    let request = stentor_wire::http1::parse_request(&request, &stentor_wire::http1::Limits::default());
-    let mut upgraded = Vec::new();
-    handshake::check_request(&request.unwrap(), None).unwrap().write_response(&mut upgraded, &[], None);
-    pair.hear(Lane::Main, &upgraded);
+    pair.hear(Lane::Main, &upgrade(&request, None).0);
     assert!(!pair.is_open());
     assert_eq!(pair.exchange("1::"), "");
     assert!(pair.is_open() && pair.client.heartbeat_interval().is_none());
@@ -65,7 +62,7 @@ fn socket_io_09_asks_for_a_session_first() {
     assert_eq!(pair.send(&text), event);
     assert_eq!(pair.exchange(&event), "");
     assert_eq!(pair.out.happened.last(), Some(&arrives));
-    assert!(pair.complains(Lane::Main, &frame(Opcode::Text, b"0::")).contains("disconnect"));
+    assert!(pair.complains_of_text(b"0::").contains("disconnect"));
     assert!(pair.complains(Lane::Side, &answer(200, SESSION)).contains("no request"));
 
     let mut pair = Pair::new(Protocol::SocketIo09);
@@ -82,11 +79,10 @@ fn socket_io_07_upgrades_as_it_was_done_then() {
     let begin = [upgraded(&request), hixie("1::"), hixie(&event), hixie("2::"), hixie(&event)].concat();
     for cut in 0..begin.len() {
         let (mut pair, _) = named(Protocol::SocketIo07);
-        pair.hear(Lane::Main, &begin[..cut]);
-        pair.hear(Lane::Main, &begin[cut..]);
+        pair.hear_cut(&begin, cut);
         assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives, arrives], "{cut}");
         assert_eq!(pair.main(), hixie("2::"));
-        pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
+        pair.publish(&text);
         assert_eq!(pair.main(), hixie(&event));
         assert!(pair.complains(Lane::Main, b"\xff\0").contains("close"));
     }
@@ -111,11 +107,10 @@ fn socket_io_06_counts_in_its_frames() {
     for cut in 0..begin.len() {
         let mut pair = Pair::new(Protocol::SocketIo06);
         assert_eq!(pair.main(), request);
-        pair.hear(Lane::Main, &begin[..cut]);
-        pair.hear(Lane::Main, &begin[cut..]);
+        pair.hear_cut(&begin, cut);
         assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives, arrives, arrives], "{cut}");
         assert_eq!(pair.main(), b"\0~m~4~m~~h~1\xff");
-        pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
+        pair.publish(&text);
         assert_eq!(
             pair.main(),
             format!("\0~m~60~m~{text}").into_bytes().into_iter().chain([0xff]).collect::<Vec<u8>>()
@@ -172,14 +167,14 @@ fn polling_of_socket_io_09_begins_twice() {
     pair.hear(Lane::Main, &answer(200, &body));
     polls(&mut pair);
     assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives, arrives]);
-    let posted = |pair: &mut Pair| String::from_utf8(std::mem::take(&mut pair.out.side)).unwrap();
+    let posted = |pair: &mut Pair| pair.side();
     let post = posted(&mut pair);
     assert!(
         post.starts_with("POST /socket.io/1/xhr-polling/9183-x ") && post.ends_with("\r\n\r\n2::"),
         "{post}"
     );
     for _ in 0..2 {
-        pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
+        pair.publish(&text);
     }
     pair.hear(Lane::Side, &answer(200, "1"));
     let post = posted(&mut pair);
@@ -278,8 +273,7 @@ fn primus_is_json_and_who_pings_depends() {
         let both: Vec<u8> = both.iter().flat_map(|text| frame(Opcode::Text, text)).collect();
         for cut in 0..both.len() {
             pair.out.happened.clear();
-            pair.hear(Lane::Main, &both[..cut]);
-            pair.hear(Lane::Main, &both[cut..]);
+            pair.hear_cut(&both, cut);
             assert_eq!(pair.out.happened, [arrives], "{cut}");
             assert_eq!(pair.main().is_empty(), pong.is_empty());
         }
@@ -287,8 +281,7 @@ fn primus_is_json_and_who_pings_depends() {
         if let Some(beat) = beat {
             assert_eq!(pair.heartbeat(), beat);
         }
-        let end = frame(Opcode::Text, b"\"primus::server::close\"");
-        assert!(pair.complains(Lane::Main, &end).contains("the end"));
+        assert!(pair.complains_of_text(b"\"primus::server::close\"").contains("the end"));
     }
 }
 
@@ -325,16 +318,13 @@ fn bayeux_shakes_hands_subscribes_and_connects() {
     }
     assert_eq!(pair.exchange(&format!(r#"[{{"channel":"/room","data":"{text}"}}]"#)), "");
     assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives]);
-    for (wrong, expect) in [
+    let wrong = [
         (r#"[{"channel":"/room","successful":false,"error":"403::no"}]"#, "403::no"),
         (r#"[{"channel":"/meta/connect","successful":false,"error":"401::who"}]"#, "401::who"),
         (r#"[{"channel":"/meta/connect"}]"#, "refusal"),
         (r#"[{"channel":"/meta/handshake","successful":true,"clientId":"a\"b"}]"#, "id"),
         (r#"[{"channel":"/meta/handshake","successful":true}]"#, "id"),
         ("hello", "Bayeux"),
-    ] {
-        let (mut pair, _) = Pair::upgraded(Protocol::Bayeux);
-        let told = pair.complains(Lane::Main, &frame(Opcode::Text, wrong.as_bytes()));
-        assert!(told.contains(expect), "{wrong}: {told}");
-    }
+    ];
+    check_complaints(Protocol::Bayeux, Opcode::Text, &wrong);
 }

@@ -3,16 +3,12 @@
 use stentor_wire::ws::Opcode;
 
 use super::frames::frame;
-use super::handshakes::{Pair, answer};
+use super::handshakes::{Pair, answer, numbered_of};
 use crate::generator::protocol::{ClientEvent, Lane, Protocol, rooms};
-use crate::payload::{Head, blank};
-
-const HEAD: Head = Head { sequence: 4, intended_ns: 5 };
+use crate::payload::Head;
 
 fn numbered() -> String {
-    let mut payload = blank(100);
-    HEAD.write(&mut payload);
-    String::from_utf8(payload).unwrap()
+    numbered_of(4, 100).0
 }
 
 fn payload(head: Option<Head>, payload_bytes: u64, clean: bool) -> ClientEvent {
@@ -21,6 +17,7 @@ fn payload(head: Option<Head>, payload_bytes: u64, clean: bool) -> ClientEvent {
 
 #[test]
 fn messages_of_rooms_are_read_at_every_cut() {
+    let head = Head { sequence: 4, intended_ns: 5 };
     let (mut pair, target) = Pair::upgraded(Protocol::Rooms);
     assert_eq!((pair.is_open(), target.as_str()), (false, "/ws"));
     let message = |data: &str| format!(r#"{{"type":"message","room":"7","data":"{data}"}}"#);
@@ -32,16 +29,15 @@ fn messages_of_rooms_are_read_at_every_cut() {
         // Of a notice of presence, how many members joined and left.
         (notice(r#""joined":[{"session":"a"},{"session":"b"}],"left":[]"#), payload(None, 2, true)),
         (notice(r#""joined":[],"left":[{}],"replaced":[{}],"more":10"#), payload(None, 13, true)),
-        (message(&numbered()), payload(Some(HEAD), 100, true)),
-        (message(&spoiled), payload(Some(HEAD), 100, false)),
+        (message(&numbered()), payload(Some(head), 100, true)),
+        (message(&spoiled), payload(Some(head), 100, false)),
         (message("short"), payload(None, 5, false)),
         (message(&numbered()).replace("\"}", "\"} "), payload(None, 0, false)),
     ] {
         let bytes = frame(Opcode::Text, text.as_bytes());
         for cut in 0..bytes.len() {
             pair.out.happened.clear();
-            pair.hear(Lane::Main, &bytes[..cut]);
-            pair.hear(Lane::Main, &bytes[cut..]);
+            pair.hear_cut(&bytes, cut);
             assert_eq!(pair.out.happened, [expect], "{text}, cut at {cut}");
         }
     }
@@ -59,7 +55,7 @@ fn a_publication_is_posted_when_the_last_one_is_answered() {
     assert!(pair.is_open() && pair.main().is_empty());
     pair.out.happened.clear();
     for _ in 0..2 {
-        pair.client.send(&pair.dialect, numbered().as_bytes(), &mut pair.out);
+        pair.publish(&numbered());
     }
     let posted = String::from_utf8(pair.main()).unwrap();
     assert!(posted.starts_with("POST /api/v1/publish HTTP/1.1\r\n"), "{posted}");
@@ -68,9 +64,9 @@ fn a_publication_is_posted_when_the_last_one_is_answered() {
     assert!(posted.ends_with(&body) && posted.matches("POST").count() == 1, "{posted}");
     for left in [1, 0] {
         pair.hear(Lane::Main, &answer(200, r#"{"published":1}"#));
-        assert_eq!(std::mem::take(&mut pair.out.happened), [payload(Some(HEAD), 100, true)]);
+        assert_eq!(std::mem::take(&mut pair.out.happened), [numbered_of(4, 100).1]);
         assert_eq!(String::from_utf8(pair.main()).unwrap().matches("POST").count(), left);
     }
-    pair.client.send(&pair.dialect, numbered().as_bytes(), &mut pair.out);
+    pair.publish(&numbered());
     assert!(pair.complains(Lane::Main, &answer(503, "busy")).contains("503: busy"));
 }
