@@ -13,18 +13,8 @@ pub(crate) fn root() -> PathBuf {
 
 /// Every page of the project: not those of installed packages, nor of single servers of the lab.
 pub(crate) fn pages() -> Vec<String> {
-    fn collect(folder: &Path, pages: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            if entry.is_dir() {
-                collect(&entry, pages);
-            } else if entry.extension() == Some("md".as_ref()) {
-                pages.push(entry);
-            }
-        }
-    }
     let root = root();
-    let mut pages = Vec::new();
-    collect(&root.join("docs"), &mut pages);
+    let mut pages = files(&root.join("docs"), "md");
     for folder in ["", "clients/js", "fuzz", "lab/peers", "tests/clients/foreign"] {
         let entries = fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
         pages.extend(entries.filter(|path| path.extension() == Some("md".as_ref())));
@@ -33,6 +23,13 @@ pub(crate) fn pages() -> Vec<String> {
         pages.iter().map(|page| page.strip_prefix(&root).unwrap().to_str().unwrap().to_owned()).collect();
     names.sort();
     names
+}
+
+/// Every file below a folder with this extension.
+pub(crate) fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let found = entries.flat_map(|path| if path.is_dir() { files(&path, extension) } else { vec![path] });
+    found.filter(|path| path.extension() == Some(extension.as_ref())).collect()
 }
 
 /// The blocks of one language, without their indentation.

@@ -5,9 +5,10 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// No part of the test takes longer.
@@ -46,11 +47,12 @@ impl Drop for Running {
 
 /// A server, its addresses and its log.
 pub(crate) struct Server {
-    _process: Running,
+    process: Running,
     pub(crate) addr: String,
     pub(crate) admin: String,
     pub(crate) driver: String,
     log: Arc<(Mutex<String>, Condvar)>,
+    reader: JoinHandle<()>,
 }
 
 impl Server {
@@ -63,6 +65,14 @@ impl Server {
         let (log, _) = grows.wait_timeout_while(log, PATIENCE, |log| found(log) < count).unwrap();
         assert!(found(&log) >= count, "{} lines with {texts:?} in:\n{log}", found(&log));
         found(&log)
+    }
+
+    /// Lets it shut down, and returns its log.
+    pub(crate) fn end(mut self) -> String {
+        self.process.signal(Signal::TERM);
+        assert_eq!(self.process.end(), Some(0));
+        self.reader.join().unwrap();
+        std::mem::take(&mut self.log.0.lock().unwrap())
     }
 }
 
@@ -79,7 +89,7 @@ pub(crate) fn start_limited(descriptors_max: u32, configuration: &str) -> Server
     start_by(shell, configuration)
 }
 
-fn start_by(mut command: Command, configuration: &str) -> Server {
+pub(crate) fn start_by(mut command: Command, configuration: &str) -> Server {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("stentor.toml");
     std::fs::write(&config, configuration).unwrap();
@@ -90,17 +100,17 @@ fn start_by(mut command: Command, configuration: &str) -> Server {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut log = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let (mut begin, mut line) = (String::new(), String::new());
     while !(line.contains(" listening ") && line.contains(" driver=")) {
-        line.clear();
-        assert_ne!(log.read_line(&mut line).unwrap(), 0, "it doesn't start");
+        line = lines.next().unwrap_or_else(|| panic!("it doesn't start: {begin}"));
+        begin.extend([&*line, "\n"]);
     }
-    let lines = Arc::<(Mutex<String>, Condvar)>::default();
-    let all = lines.clone();
+    let log = Arc::new((Mutex::new(begin), Condvar::new()));
+    let all = log.clone();
     // What it says further mustn't fill the pipe.
-    std::thread::spawn(move || {
-        for line in log.lines().map_while(Result::ok) {
+    let reader = std::thread::spawn(move || {
+        for line in lines {
             let (all, grows) = &*all;
             all.lock().unwrap().extend([&*line, "\n"]);
             grows.notify_all();
@@ -108,7 +118,8 @@ fn start_by(mut command: Command, configuration: &str) -> Server {
     });
     let field = |name: &str| line.split(name).nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
     let driver = field(" driver=").trim_matches('"').to_owned();
-    Server { _process: Running(child), addr: field(" listen="), admin: field(" admin="), driver, log: lines }
+    let (addr, admin) = (field(" listen="), field(" admin="));
+    Server { process: Running(child), addr, admin, driver, log, reader }
 }
 
 fn connect(addr: &str) -> TcpStream {
@@ -148,20 +159,87 @@ pub(crate) fn answer(mut stream: TcpStream) -> (u16, String) {
     (head[9..12].parse().unwrap(), body.trim_end().to_owned())
 }
 
+pub(crate) fn status(addr: &str, path: &str) -> u16 {
+    answer(ask(addr, "GET", path, "")).0
+}
+
+/// The whole answer to a request that begins with these lines.
+pub(crate) fn exchange(addr: &str, head: &str) -> String {
+    let mut stream = connect(addr);
+    write!(stream, "{head}\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// An upstream that answers the head of each request with a status (and further headers) and a body.
+pub(crate) fn upstream<R: Into<String>>(
+    respond: impl Fn(&str) -> (&'static str, R) + Send + Sync + 'static,
+) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let respond = Arc::new(respond);
+    let serve = |stream, respond: &dyn Fn(&str) -> (&'static str, R)| -> Option<()> {
+        let mut reader = BufReader::new(stream);
+        loop {
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                reader.read_line(&mut head).ok().filter(|bytes| *bytes > 0)?;
+            }
+            let (status, body) = respond(&head);
+            let body: String = body.into();
+            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            TcpStream::write_all(reader.get_mut(), answer.as_bytes()).ok()?;
+        }
+    };
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let respond = respond.clone();
+            std::thread::spawn(move || serve(stream, &*respond));
+        }
+    });
+    addr
+}
+
+pub(crate) fn metrics(admin: &str) -> String {
+    let (status, text) = answer(ask(admin, "GET", "/metrics", ""));
+    assert_eq!(status, 200, "{text}");
+    text
+}
+
 /// The value of a line of `/metrics`; -1 if it isn't there.
+fn value(metrics: &str, line: &str) -> f64 {
+    metrics.lines().find_map(|l| l.strip_prefix(line)?.trim().parse().ok()).unwrap_or(-1.0)
+}
+
 pub(crate) fn metric(admin: &str, line: &str) -> f64 {
-    let (_, text) = answer(ask(admin, "GET", "/metrics", ""));
-    let value = text.lines().find_map(|l| l.strip_prefix(line)?.trim().parse().ok());
-    value.unwrap_or(-1.0)
+    value(&metrics(admin), line)
+}
+
+/// The sum of all lines of a metric, such as those of all cores.
+pub(crate) fn sum(metrics: &str, name: &str) -> u64 {
+    let samples = metrics.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+    let values: Vec<u64> = samples.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect();
+    assert!(!values.is_empty(), "no {name}: {metrics}");
+    values.iter().sum()
+}
+
+/// Waits until `/metrics` is as it should be.
+pub(crate) fn until_metrics(admin: &str, holds: impl Fn(&str) -> bool) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let text = metrics(admin);
+        if holds(&text) {
+            return text;
+        }
+        assert!(Instant::now() < deadline, "{text}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Waits until a line of `/metrics` has such a value.
 pub(crate) fn until_metric(admin: &str, line: &str, holds: impl Fn(f64) -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds(metric(admin, line)) {
-        assert!(Instant::now() < deadline, "{line} is {}", metric(admin, line));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until_metrics(admin, |text| holds(value(text, line)));
 }
 
 /// A WebSocket, or a stream of events, from which pieces are read.

@@ -3,56 +3,18 @@
 //! `STENTOR_COLD_CLIENTS` says how many, 1,500 if it isn't there; with `--nocapture` the test says how long it took. Each
 //! needs a descriptor here and one in the server.
 
-use crate::process::{PATIENCE, Running};
+use crate::process::{self, PATIENCE, upstream};
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 
 const CLIENTS: usize = 1500;
 /// Connections that are made at once.
 const CONNECTING_MAX: usize = 100;
-
-fn start(config: &std::path::Path) -> (Running, SocketAddr) {
-    let (server, addr) = Running::ready(
-        Command::new(env!("CARGO_BIN_EXE_stentor"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cores", "2", "--config"])
-            .arg(config)
-            .stderr(Stdio::null()),
-    );
-    (server, addr.parse().unwrap())
-}
-
-/// An API that counts its requests and answers none before it is let.
-async fn upstream(document: Arc<str>, requests: Arc<AtomicUsize>, open: watch::Receiver<bool>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let (document, requests, mut open) = (document.clone(), requests.clone(), open.clone());
-            tokio::spawn(async move {
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    head.push(stream.read_u8().await.unwrap());
-                }
-                assert!(head.starts_with(b"GET /match/8?full=1 HTTP/1.1\r\n"));
-                requests.fetch_add(1, Ordering::SeqCst);
-                open.wait_for(|open| *open).await.unwrap();
-                let head = format!(
-                    "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
-                    document.len()
-                );
-                stream.write_all(head.as_bytes()).await.unwrap();
-                stream.write_all(document.as_bytes()).await.unwrap();
-            });
-        }
-    });
-    addr
-}
 
 const KEY: &str = "matchesfeed/8/matchcentre";
 
@@ -76,17 +38,21 @@ fn request(n: usize) -> (String, bool) {
 async fn one_request_serves_all_subscribers_of_a_cold_key() {
     let clients = std::env::var("STENTOR_COLD_CLIENTS").ok().map_or(CLIENTS, |text| text.parse().unwrap());
     let document: Arc<str> = format!("{{\"id\":8,\"text\":\"{}\"}}", "x".repeat(5000)).into();
-    let (requests, (opener, open)) = (Arc::new(AtomicUsize::new(0)), watch::channel(false));
-    let api = upstream(document.clone(), requests.clone(), open).await;
-    let dir = tempfile::tempdir().unwrap();
-    let config = dir.path().join("stentor.toml");
-    let text = format!(
+    // The API counts its requests, and answers none before the opener is dropped.
+    let (requests, (opener, open)) = (Arc::new(AtomicUsize::new(0)), mpsc::channel::<()>());
+    let (count, body, open) = (requests.clone(), document.clone(), Mutex::new(open));
+    let api = upstream(move |head| {
+        assert!(head.starts_with("GET /match/8?full=1 HTTP/1.1\r\n"));
+        count.fetch_add(1, Ordering::SeqCst);
+        let _ = open.lock().unwrap().recv();
+        ("200 OK\r\nContent-Type: application/json", body.to_string())
+    });
+    let server = process::start(&format!(
         "[limits]\nrequest_timeout = \"5min\"\n\
          [[feeds]]\nname = \"centre\"\nkey = \"matchesfeed/{{id}}/matchcentre\"\n\
          url = \"http://{api}/match/{{id}}?full=1\"\npoll_interval = \"1h\"\ntimeout = \"5min\"\nread_timeout = \"5min\"\n"
-    );
-    std::fs::write(&config, text).unwrap();
-    let (_server, addr) = start(&config);
+    ));
+    let addr: SocketAddr = server.addr.parse().unwrap();
 
     let connecting = Arc::new(Semaphore::new(CONNECTING_MAX));
     let asked = Arc::new(Semaphore::new(0));
@@ -119,7 +85,7 @@ async fn one_request_serves_all_subscribers_of_a_cold_key() {
         tokio::time::timeout(PATIENCE, asked.acquire_many(every)).await.expect("all to ask").unwrap();
     // The key is wanted by then; nobody can have it yet.
     let begun = Instant::now();
-    opener.send(true).unwrap();
+    drop(opener);
     for client in all {
         tokio::time::timeout(PATIENCE, client).await.expect("the document").unwrap();
     }

@@ -1,10 +1,10 @@
 //! An attacker opens silent connections until no file descriptors are left.
 
-use crate::process::{PATIENCE, Server, Subscriber, answer, ask, start_limited};
+use crate::process::{PATIENCE, Server, Subscriber, metrics, start_limited, sum, upstream};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,35 +15,8 @@ const ROUNDS: usize = 20;
 /// Far more than the 100 ms that half of the answers may take on a machine with nothing else to do.
 const HALF_WITHIN: Duration = Duration::from_secs(2);
 
-/// An upstream that returns a different document each time.
-fn upstream() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        static VERSION: AtomicU64 = AtomicU64::new(0);
-        for stream in listener.incoming().map_while(Result::ok) {
-            std::thread::spawn(move || {
-                let mut reader = BufReader::new(stream.try_clone()?);
-                let mut line = String::new();
-                while reader.read_line(&mut line)? > 0 {
-                    if line == "\r\n" {
-                        let body = VERSION.fetch_add(1, Ordering::Relaxed).to_string();
-                        let length = body.len();
-                        write!(&stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}")?;
-                    }
-                    line.clear();
-                }
-                std::io::Result::Ok(())
-            });
-        }
-    });
-    url
-}
-
 fn metric(server: &Server, name: &str) -> u64 {
-    let (_, text) = answer(ask(&server.admin, "GET", "/metrics", ""));
-    let samples = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
-    samples.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    sum(&metrics(&server.admin), name)
 }
 
 /// The status of a request. A client that is slow to send it may have to make room as well, and tries again.
@@ -89,12 +62,14 @@ impl Drop for Ends<'_> {
 
 /// `evicts`: whether there is no other way to have room.
 fn check(driver: &str, descriptors_max: u32, connections_max: usize, evicts: bool) {
-    let url = upstream();
+    // It returns a different document each time.
+    let version = AtomicU64::new(0);
+    let api = upstream(move |_| ("200 OK", version.fetch_add(1, Ordering::Relaxed).to_string()));
     let server = start_limited(
         descriptors_max,
         &format!(
             "[server]\ndriver = \"{driver}\"\n[limits]\nconnections_max = {connections_max}\n\
-             [[feeds]]\nname = \"n\"\nprefix = \"n/\"\nurl = \"{url}\"\npoll_interval = \"100ms\"\n"
+             [[feeds]]\nname = \"n\"\nprefix = \"n/\"\nurl = \"http://{api}\"\npoll_interval = \"100ms\"\n"
         ),
     );
     let mut running = Subscriber::events(&server.addr, "/sse/n/1");

@@ -1,8 +1,7 @@
 //! Failing upstreams: waiting clients, the log and the metrics receive the cause at once.
 
-use crate::process::{self, Subscriber, answer, ask, until_metric};
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use crate::process::{self, Subscriber, answer, ask, until_metric, upstream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,46 +14,23 @@ const FAILURES: [(&str, &str, &str); 5] = [
     ("down", "the upstream can't be reached", "connect"),
 ];
 
-fn respond(mut stream: TcpStream, is_well: &AtomicBool) -> Option<()> {
-    let mut reader = BufReader::new(stream.try_clone().ok()?);
-    let mut line = String::new();
-    reader.read_line(&mut line).ok()?;
-    let key = line.split(' ').nth(1)?.rsplit('/').next()?.to_owned();
-    while line != "\r\n" {
-        line.clear();
-        reader.read_line(&mut line).ok()?;
+fn respond(head: &str) -> (&'static str, &'static str) {
+    match head.split(' ').nth(1).unwrap().rsplit('/').next().unwrap() {
+        "500" => ("500 Internal Server Error\r\nContent-Type: application/json", "{\"error\":true}"),
+        "401" => ("401 Unauthorized\r\nContent-Type: application/json", "{}"),
+        "html" => ("200 OK\r\nContent-Type: text/html; charset=utf-8", "<title>Sign in</title>"),
+        _ => ("200 OK\r\nContent-Type: application/json", "{\"home\": 1, \"aw"),
     }
-    let (status, content_type, body) = match key.as_str() {
-        _ if is_well.load(Ordering::SeqCst) => ("200 OK", "application/json", "1"),
-        "500" => ("500 Internal Server Error", "application/json", "{\"error\":true}"),
-        "401" => ("401 Unauthorized", "application/json", "{}"),
-        "html" => ("200 OK", "text/html; charset=utf-8", "<title>Sign in</title>"),
-        _ => ("200 OK", "application/json", "{\"home\": 1, \"aw"),
-    };
-    let length = body.len();
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes()).ok()?;
-    stream.write_all(body.as_bytes()).ok()
-}
-
-fn upstream(is_well: Arc<AtomicBool>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            let is_well = is_well.clone();
-            std::thread::spawn(move || respond(stream, &is_well));
-        }
-    });
-    addr
 }
 
 #[test]
 fn waiting_subscribers_receive_the_cause_at_once() {
     let is_well = Arc::new(AtomicBool::new(false));
-    let addr = upstream(is_well.clone());
+    let becomes_well = is_well.clone();
+    let addr = upstream(move |head| match becomes_well.load(Ordering::SeqCst) {
+        true => ("200 OK\r\nContent-Type: application/json", "1"),
+        false => respond(head),
+    });
     // Bound without listening it refuses, and nobody else gets the port.
     let closed = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     closed.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();

@@ -1,8 +1,7 @@
 //! Clients that request thousands of keys that don't exist delay nobody else: threat S5.
 
-use crate::process::{self, PATIENCE, Subscriber, answer, ask_from, until_metric};
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use crate::process::{self, PATIENCE, Subscriber, answer, ask_from, until_metric, upstream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,42 +19,18 @@ struct Api {
     real: Arc<Mutex<Vec<(String, usize)>>>,
 }
 
-fn respond(stream: TcpStream, requests: &AtomicUsize, real: &Mutex<Vec<(String, usize)>>) -> Option<()> {
-    let mut reader = BufReader::new(stream.try_clone().ok()?);
-    let mut stream = stream;
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
-        let key = line.split(' ').nth(1)?.trim_start_matches('/').to_owned();
-        while line != "\r\n" {
-            line.clear();
-            reader.read_line(&mut line).ok()?;
-        }
-        let count = requests.fetch_add(1, Ordering::SeqCst);
+fn api() -> Api {
+    let (requests, real) = (Arc::new(AtomicUsize::new(0)), Arc::<Mutex<Vec<(String, usize)>>>::default());
+    let (count, seen) = (requests.clone(), real.clone());
+    let addr = upstream(move |head| {
+        let key = head.split(' ').nth(1).unwrap().trim_start_matches('/').to_owned();
+        let count = count.fetch_add(1, Ordering::SeqCst);
         let exists = key.starts_with("real");
         if exists {
-            real.lock().unwrap().push((key, count));
+            seen.lock().unwrap().push((key, count));
         }
         std::thread::sleep(FETCH);
-        let answer = if exists {
-            "200 OK\r\nContent-Length: 1\r\n\r\n1"
-        } else {
-            "404 Not Found\r\nContent-Length: 0\r\n\r\n"
-        };
-        stream.write_all(format!("HTTP/1.1 {answer}").as_bytes()).ok()?;
-    }
-}
-
-fn api() -> Api {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
-    let (requests, real) = (Arc::new(AtomicUsize::new(0)), Arc::default());
-    let (count, seen) = (requests.clone(), Arc::clone(&real));
-    std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            let (count, seen) = (count.clone(), Arc::clone(&seen));
-            std::thread::spawn(move || respond(stream, &count, &seen));
-        }
+        if exists { ("200 OK", "1") } else { ("404 Not Found", "") }
     });
     Api { addr, requests, real }
 }

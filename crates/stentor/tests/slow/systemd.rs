@@ -1,9 +1,9 @@
 //! What systemd and Stentor tell each other, with the test in systemd's place.
 
-use crate::process::{PATIENCE, Running};
+use crate::process::{self, PATIENCE, Running, Subscriber, answer};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Signal;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
@@ -74,16 +74,7 @@ fn activated(sockets: &[(&str, &TcpListener)], cores: &str) -> Running {
 
 /// A request that waits in the queue of the socket until somebody accepts it.
 fn ask(socket: &TcpListener, path: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(socket.local_addr().unwrap()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-    stream
-}
-
-fn status(mut stream: TcpStream) -> String {
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer.split_whitespace().nth(1).unwrap_or_default().to_owned()
+    process::ask(&socket.local_addr().unwrap().to_string(), "GET", path, "")
 }
 
 #[test]
@@ -94,7 +85,7 @@ fn sockets_of_systemd_are_served_and_their_queues_outlive_a_restart() {
         let early = [ask(&clients, "/healthz"), ask(&admin, "/metrics")];
         let mut server = activated(&[("admin", &admin), ("stentor.socket", &clients)], cores);
         for stream in early {
-            assert_eq!(status(stream), "200", "{cores} cores");
+            assert_eq!(answer(stream).0, 200, "{cores} cores");
         }
         server.signal(Signal::TERM);
         assert_eq!(server.end(), Some(0));
@@ -107,13 +98,7 @@ fn connections_wait_while_a_process_on_sockets_of_systemd_drains() {
     let clients = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut server = activated(&[("stentor.socket", &clients)], "2");
     // A WebSocket lasts until its slot in the window of 5 s.
-    let mut stream = TcpStream::connect(clients.local_addr().unwrap()).unwrap();
-    write!(stream, "GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n")
-        .unwrap();
-    write!(stream, "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
-        .unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.read_exact(&mut [0; 12]).unwrap();
+    let _stream = Subscriber::open(&clients.local_addr().unwrap().to_string(), "/ws");
     server.signal(Signal::TERM);
     // Until nobody accepts any more.
     let waiting = loop {
@@ -127,7 +112,7 @@ fn connections_wait_while_a_process_on_sockets_of_systemd_drains() {
     waiting.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(server.end(), Some(0));
     let _next = activated(&[("stentor.socket", &clients)], "1");
-    assert_eq!(status(waiting), "200");
+    assert_eq!(answer(waiting).0, 200);
 }
 
 #[test]

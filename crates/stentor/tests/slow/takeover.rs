@@ -1,6 +1,6 @@
 //! A new process takes the listening sockets over while clients connect.
 
-use crate::process::{PATIENCE, Running};
+use crate::process::{PATIENCE, Running, status};
 use crate::redis_server;
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -54,20 +54,10 @@ impl Place {
         server
     }
 
-    /// Opens a session, which a process that drains refuses.
-    fn ask(&self) -> std::io::Result<String> {
-        ask(&self.listen, "/socket.io/?EIO=4&transport=polling")
+    /// The status of the request for a session, which a process that drains refuses.
+    fn ask(&self) -> u16 {
+        status(&self.listen, "/socket.io/?EIO=4&transport=polling")
     }
-}
-
-/// The status of the response.
-fn ask(addr: &str, path: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(addr)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer.split_whitespace().nth(1).unwrap_or("no answer").to_owned())
 }
 
 /// Exits with 0, having drained.
@@ -86,7 +76,7 @@ fn no_connection_of_a_storm_is_refused_or_reset() {
             let (place, answered) = (place.clone(), answered.clone());
             let connect = move || {
                 while is_over.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
-                    assert_eq!(place.ask().unwrap(), "200");
+                    assert_eq!(place.ask(), 200);
                     answered.send(()).unwrap();
                 }
             };
@@ -99,7 +89,7 @@ fn no_connection_of_a_storm_is_refused_or_reset() {
         wait(200);
         let next = place.start(cores);
         assert_drained(std::mem::replace(&mut running, next));
-        assert_eq!(ask(&place.admin, "/healthz").unwrap(), "200");
+        assert_eq!(status(&place.admin, "/healthz"), 200);
     }
     wait(200);
     for (over, thread) in storm {
@@ -141,7 +131,7 @@ fn the_running_server_goes_on_if_the_new_one_fails_or_sends_garbage() {
     assert_eq!(failing.status().unwrap().code(), Some(1));
 
     for _ in 0..50 {
-        assert_eq!(place.ask().unwrap(), "200");
+        assert_eq!(place.ask(), 200);
     }
     assert!(running.0.try_wait().unwrap().is_none());
     // And hands over to one that works.
@@ -156,7 +146,7 @@ fn a_server_that_drains_hands_over_and_drains_on() {
     let place = Place { drain_window: "4s", ..Place::new() };
     let mut running = place.start("2");
     // Its client stays until its slot in the window.
-    let _session = place.ask().unwrap();
+    assert_eq!(place.ask(), 200);
     let mut admin = TcpStream::connect(&place.admin).unwrap();
     admin.set_read_timeout(Some(PATIENCE)).unwrap();
     let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -164,9 +154,9 @@ fn a_server_that_drains_hands_over_and_drains_on() {
     assert!(admin.read(&mut [0; 4096]).unwrap() > 0);
 
     running.signal(Signal::TERM);
-    while ask(&place.admin, "/readyz").unwrap() == "200" {}
+    while status(&place.admin, "/readyz") == 200 {}
     let next = place.start("1");
-    assert_eq!(place.ask().unwrap(), "200");
+    assert_eq!(place.ask(), 200);
     // The admin API belongs to the next one, so what is open to this one ends.
     assert_eq!(admin.read(&mut [0]).unwrap(), 0);
     assert!(running.0.try_wait().unwrap().is_none(), "it drains on");
@@ -197,7 +187,7 @@ fn another_user_gets_nothing() {
         said == "0\n" || failed.contains("ConnectionReset") || failed.contains("BrokenPipe"),
         "{said} {failed}"
     );
-    assert_eq!(place.ask().unwrap(), "200");
+    assert_eq!(place.ask(), 200);
 }
 
 /// So that only the peer's credentials are left to refuse it.

@@ -37,19 +37,38 @@ fn check_file(text: &str) -> Said {
 }
 
 #[test]
-fn version() {
-    let said = run(stentor().arg("--version"));
-    assert_eq!(
-        (said.code, said.out.as_str()),
-        (Some(0), concat!("stentor ", env!("CARGO_PKG_VERSION"), "\n"))
-    );
-}
-
-#[test]
-fn unknown_flags_are_refused() {
-    let said = run(stentor().args(["serve", "--lisen", "127.0.0.1:1"]));
-    assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
-    assert!(said.err.contains("'--listen'"), "{}", said.err);
+fn each_command_prints_its_result_or_why_there_is_none() {
+    let version = concat!("stentor ", env!("CARGO_PKG_VERSION"), "\n");
+    for (arguments, code, out, err) in [
+        (&["--version"][..], 0, version, ""),
+        (&["keys"], 0, "# Configuration\n", ""),
+        (&["serve", "--lisen", "127.0.0.1:1"], 2, "", "'--listen'"),
+        (
+            &["check", "/nonexistent.toml"],
+            1,
+            "",
+            "/nonexistent.toml: cannot be read: No such file or directory (os error 2)\n",
+        ),
+        (
+            &["demo", "--replay", "/nonexistent"],
+            1,
+            "",
+            "error: --replay /nonexistent: can't be read: No such file or directory (os error 2)\n",
+        ),
+    ] {
+        let said = run(stentor().args(arguments));
+        assert_eq!(said.code, Some(code), "{arguments:?}: {}", said.err);
+        assert!(
+            said.out.starts_with(out) && said.out.is_empty() == out.is_empty(),
+            "{arguments:?}: {}",
+            said.out
+        );
+        assert!(
+            said.err.contains(err) && said.err.is_empty() == err.is_empty(),
+            "{arguments:?}: {}",
+            said.err
+        );
+    }
 }
 
 /// The binary in a folder of its own.
@@ -78,55 +97,64 @@ fn a_missing_lab_is_reported_with_the_build_command() {
     assert!(said.err.starts_with(&begin) && said.err.contains("--package stentor-lab"), "{}", said.err);
 }
 
+/// Files, and what `check` prints of them: settings that differ from their defaults, without secrets, and warnings.
 #[test]
-fn check_accepts_a_valid_file() {
-    let said = check_file("");
-    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
-    assert_eq!(said.out, "stentor.toml is valid.\n\nAll settings have their defaults.\n\nNo feeds.\n");
+fn check_shows_a_valid_file() {
+    for (file, expect) in [
+        ("", "All settings have their defaults.\n\nNo feeds.\n"),
+        (
+            "[server]\nlisten = \"0.0.0.0:80\"\nadmin_token = \"0123456789abcdef\"\n[limits]\nmessage_bytes_max = 2000000\n\
+             [[feeds]]\nname = \"scores\"\nprefix = \"scores/\"\nurl = \"https://api.example.com/v1\"\ntimeout = \"2s\"\n\
+             [feeds.headers]\nAuthorization = \"Bearer hunter2\"\n[[feeds]]\nname = \"rest\"\nurl = \"http://localhost\"\n",
+            r#"Changed settings:
+  [server] listen = "0.0.0.0:80"
+  [server] admin_token = (secret)
+  [limits] message_bytes_max = "2MB"
 
-    let said = check_file(
-        "[server]\nlisten = \"0.0.0.0:80\"\nadmin_token = \"0123456789abcdef\"\n\
-         [limits]\nmessage_bytes_max = 2000000\n\
-         [[feeds]]\nname = \"scores\"\nprefix = \"scores/\"\nurl = \"https://api.example.com/v1\"\ntimeout = \"2s\"\n\
-         [feeds.headers]\nAuthorization = \"Bearer hunter2\"\n\
-         [[feeds]]\nname = \"rest\"\nurl = \"http://localhost\"\n",
-    );
-    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
-    assert_eq!(
-        said.out,
-        "stentor.toml is valid.\n\n\
-         Changed settings:\n  \
-           [server] listen = \"0.0.0.0:80\"\n  \
-           [server] admin_token = (secret)\n  \
-           [limits] message_bytes_max = \"2MB\"\n\n\
-         Feeds:\n  \
-           scores: scores/… from https://api.example.com/v1\n    \
-             timeout = \"2s\"\n    \
-             headers = { authorization = (secret) }\n  \
-           rest: every key from http://localhost\n"
-    );
-}
+Feeds:
+  scores: scores/… from https://api.example.com/v1
+    timeout = "2s"
+    headers = { authorization = (secret) }
+  rest: every key from http://localhost
+"#,
+        ),
+        (
+            "[rooms]\nhistory_length = 100\nhistory_bytes_max = \"4MiB\"\n[[feeds]]\nname = \"centre\"\nkey = \"m/{id}\"\n\
+             url = \"http://api/{id}?token=hunter2\"\nheaders = { Authorization = \"Bearer ${TOKEN}\" }\n",
+            r#"Changed settings:
+  [rooms] history_length = 100
+  [rooms] history_bytes_max = "4MiB"
 
-#[test]
-fn check_hides_secrets_and_prints_warnings() {
-    let said = check_file(
-        "[rooms]\nhistory_length = 100\nhistory_bytes_max = \"4MiB\"\n\
-         [[feeds]]\nname = \"centre\"\nkey = \"m/{id}\"\nurl = \"http://api/{id}?token=hunter2\"\n\
-         headers = { Authorization = \"Bearer ${TOKEN}\" }\n",
-    );
-    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
-    assert_eq!(
-        said.out,
-        "stentor.toml is valid.\n\n\
-         Changed settings:\n  \
-           [rooms] history_length = 100\n  \
-           [rooms] history_bytes_max = \"4MiB\"\n\n\
-         Feeds:\n  \
-           centre: m/{id} from http://api/{id}?…\n    \
-             headers = { authorization = (secret with ${TOKEN}) }\n\n\
-         warning: stentor.toml:3: history_bytes_max in [rooms] is \"4MiB\", more than the \"1MiB\" that may be queued for a session \
-         (send_buffer_bytes_max in [limits]): a client that resumes and missed that much is disconnected (4501)\n"
-    );
+Feeds:
+  centre: m/{id} from http://api/{id}?…
+    headers = { authorization = (secret with ${TOKEN}) }
+
+warning: stentor.toml:3: history_bytes_max in [rooms] is "4MiB", more than the "1MiB" that may be queued for a session (send_buffer_bytes_max in [limits]): a client that resumes and missed that much is disconnected (4501)
+"#,
+        ),
+        (
+            "[[rules]]\nevent = \"join_room\"\njoin = [\"{}\"]\nack = true\n\
+             [[sockjs]]\nprefix = \"/chat\"\napp = \"chat\"\n[[sockjs]]\nprefix = \"/sockjs\"\n",
+            r#"All other settings have their defaults.
+
+No feeds.
+
+Rules:
+  join_room
+    join = ["{}"]
+    ack = true
+
+SockJS:
+  /chat
+    app = "chat"
+  /sockjs
+"#,
+        ),
+    ] {
+        let said = check_file(file);
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{file}");
+        assert_eq!(said.out, format!("stentor.toml is valid.\n\n{expect}"), "{file}");
+    }
 }
 
 #[test]
@@ -162,29 +190,6 @@ fn check_says_what_sharing_namespaces_means() {
         ));
         assert!(said.out.contains(line), "{adapter}: {}{}", said.out, said.err);
     }
-}
-
-#[test]
-fn check_shows_rules_and_prefixes() {
-    let said = check_file(
-        "[[rules]]\nevent = \"join_room\"\njoin = [\"{}\"]\nack = true\n\
-         [[sockjs]]\nprefix = \"/chat\"\napp = \"chat\"\n[[sockjs]]\nprefix = \"/sockjs\"\n",
-    );
-    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
-    assert_eq!(
-        said.out,
-        "stentor.toml is valid.\n\n\
-         All other settings have their defaults.\n\n\
-         No feeds.\n\n\
-         Rules:\n  \
-           join_room\n    \
-             join = [\"{}\"]\n    \
-             ack = true\n\n\
-         SockJS:\n  \
-           /chat\n    \
-             app = \"chat\"\n  \
-           /sockjs\n"
-    );
 }
 
 #[test]
@@ -237,15 +242,9 @@ fn check_says_what_a_cluster_means() {
 #[test]
 fn check_reports_all_mistakes() {
     let said = check_file("[server]\nlisen = \"127.0.0.1:1\"\ncores = \"many\"\n");
-    assert_eq!((said.code, said.out.as_str()), (Some(1), ""));
-    assert_eq!(
-        said.err,
-        "stentor.toml:2: unknown key \"lisen\" in [server]; did you mean \"listen\"?\n\
-         stentor.toml:3: cores in [server]: expected a whole number, found \"many\"\n"
-    );
-    let said = run(stentor().args(["check", "/nonexistent.toml"]));
-    assert_eq!(said.code, Some(1));
-    assert_eq!(said.err, "/nonexistent.toml: cannot be read: No such file or directory (os error 2)\n");
+    let expect = "stentor.toml:2: unknown key \"lisen\" in [server]; did you mean \"listen\"?\n\
+                  stentor.toml:3: cores in [server]: expected a whole number, found \"many\"\n";
+    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(1), "", expect));
 }
 
 #[test]
@@ -263,23 +262,6 @@ fn serve_reports_mistakes_of_file_and_environment() {
     assert_eq!((by_flag.code, by_flag.out.as_str(), by_flag.err.as_str()), (Some(1), "", expect));
     let by_environment = run(serve().env("STENTOR_CONFIG", "stentor.toml"));
     assert_eq!((by_environment.code, by_environment.err.as_str()), (Some(1), expect));
-}
-
-#[test]
-fn keys_prints_the_reference() {
-    let said = run(stentor().arg("keys"));
-    assert_eq!(said.code, Some(0));
-    assert!(said.out.starts_with("# Configuration\n"));
-}
-
-#[test]
-fn demo_names_what_it_cannot_replay() {
-    let said = run(stentor().args(["demo", "--replay", "/nonexistent"]));
-    assert_eq!(said.code, Some(1));
-    assert_eq!(
-        said.err,
-        "error: --replay /nonexistent: can't be read: No such file or directory (os error 2)\n"
-    );
 }
 
 /// An admin API that answers one request with `answer`; returns its address and, in the end, the request.
@@ -308,29 +290,26 @@ fn request_of(addr: &str, server: std::thread::JoinHandle<String>) -> String {
 }
 
 #[test]
-fn publish() {
-    let (addr, server) = admin("HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{\"published\":1}");
-    let said =
-        run(stentor().args(["publish", "--admin", &format!("http://{addr}"), "--room", "news", "{\"n\":1}"]));
-    let request = request_of(&addr, server);
-    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(0), "", ""));
-    assert!(request.starts_with("POST /api/v1/publish HTTP/1.1\r\n"), "{request}");
-    assert!(request.contains(&format!("host: {addr}\r\n")), "{request}");
-    assert!(request.contains("content-type: application/json\r\n"), "{request}");
-    assert!(!request.to_lowercase().contains("authorization"), "{request}");
-    assert!(request.ends_with("\r\n\r\n{\"room\":\"news\",\"data\":{\"n\":1}}"), "{request}");
-}
-
-#[test]
-fn publish_with_a_token() {
-    let (addr, server) = admin("HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{\"published\":1}");
-    let mut command = stentor();
-    command.env("STENTOR_SERVER_ADMIN_TOKEN", "0123456789abcdef");
-    let said = run(command.args(["publish", "--admin", &addr, "--room", "r", "--event", "e", "hello"]));
-    let request = request_of(&addr, server);
-    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
-    assert!(request.contains("authorization: Bearer 0123456789abcdef\r\n"), "{request}");
-    assert!(request.ends_with("{\"room\":\"r\",\"event\":\"e\",\"data\":\"hello\"}"), "{request}");
+fn publish_sends_a_message_with_the_token_if_there_is_one() {
+    let body = [r#"{"room":"news","data":{"n":1}}"#, r#"{"room":"r","event":"e","data":"hello"}"#];
+    for (token, scheme, arguments, body) in [
+        (None, "http://", &["--room", "news", "{\"n\":1}"][..], body[0]),
+        (Some("0123456789abcdef"), "", &["--room", "r", "--event", "e", "hello"], body[1]),
+    ] {
+        let (addr, server) = admin("HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{\"published\":1}");
+        let mut command = stentor();
+        command.envs(token.map(|token| ("STENTOR_SERVER_ADMIN_TOKEN", token)));
+        let said = run(command.args(["publish", "--admin", &format!("{scheme}{addr}")]).args(arguments));
+        let request = request_of(&addr, server);
+        assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(0), "", ""));
+        assert!(request.starts_with("POST /api/v1/publish HTTP/1.1\r\n"), "{request}");
+        assert!(request.contains(&format!("host: {addr}\r\n")), "{request}");
+        assert!(request.contains("content-type: application/json\r\n"), "{request}");
+        let authorization = request.lines().find(|line| line.to_lowercase().starts_with("authorization"));
+        let expect = token.map(|token| format!("authorization: Bearer {token}"));
+        assert_eq!(authorization, expect.as_deref(), "{request}");
+        assert!(request.ends_with(&format!("\r\n\r\n{body}")), "{request}");
+    }
 }
 
 #[test]

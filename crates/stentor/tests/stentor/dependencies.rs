@@ -1,11 +1,7 @@
 //! `scripts/check-dependencies`: the dependencies follow deny.toml, and each rule that they break is reported.
 
-use std::path::Path;
+use crate::pages::root;
 use std::process::Command;
-
-fn root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-}
 
 /// What the script reports by these rules.
 fn checked(rules: &str) -> String {

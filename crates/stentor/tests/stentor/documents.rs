@@ -1,9 +1,8 @@
 //! The documents are true: every path that they name exists, every link leads somewhere, every reader finds the answers.
 
-use crate::pages::{pages, root};
+use crate::pages::{files, pages, root};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs;
-use std::path::{Path, PathBuf};
 
 /// Words in backticks that begin with one of the workspace's folders.
 fn paths(text: &str) -> impl Iterator<Item = &str> {
@@ -233,19 +232,11 @@ fn the_readme_is_short() {
     assert!(lines <= 150, "README.md has {lines} lines");
 }
 
-/// Every file below a folder.
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
-}
-
 /// Comments name the documents that there are.
 #[test]
 fn comments_name_documents_that_exist() {
     let (mut named, mut missing) = (0, Vec::new());
-    let sources =
-        files(&root().join("crates")).into_iter().filter(|path| path.extension() == Some("rs".as_ref()));
-    for source in sources {
+    for source in files(&root().join("crates"), "rs") {
         let text = fs::read_to_string(&source).unwrap();
         for line in text.lines().filter(|line| line.trim_start().starts_with("//")) {
             let words = line.split(|c: char| !(c.is_alphanumeric() || "./_-".contains(c)));
@@ -301,7 +292,7 @@ fn messages_name_settings_that_exist() {
     };
     let (mut named, mut missing) = (0, Vec::new());
     for path in
-        ["crates/control/src", "crates/edge/src"].iter().flat_map(|folder| files(&root().join(folder)))
+        ["crates/control/src", "crates/edge/src"].map(|folder| files(&root().join(folder), "rs")).concat()
     {
         let text = fs::read_to_string(&path).unwrap();
         for (section, key) in settings(&text) {

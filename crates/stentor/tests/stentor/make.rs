@@ -1,12 +1,8 @@
 //! `make run`: which ports it passes on, and what it says without a Rust that is new enough.
 
+use crate::pages::root;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Command;
-
-fn root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-}
 
 #[test]
 fn the_ports_can_be_chosen() {

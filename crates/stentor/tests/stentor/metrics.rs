@@ -1,23 +1,8 @@
 //! What `/metrics` of the admin port says, through the binary.
 
-use crate::process::{PATIENCE, Server, Subscriber, answer, ask, start};
+use crate::process::{Subscriber, answer, ask, metrics, start, sum, until_metrics};
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Instant;
-
-fn metrics(server: &Server) -> String {
-    let (status, text) = answer(ask(&server.admin, "GET", "/metrics", ""));
-    assert_eq!(status, 200, "{text}");
-    text
-}
-
-/// The sum over all cores.
-fn sum(metrics: &str, name: &str) -> u64 {
-    let samples = metrics.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
-    let values: Vec<u64> = samples.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect();
-    assert!(!values.is_empty(), "no {name}: {metrics}");
-    values.iter().sum()
-}
 
 /// Of what is published, as much is kept as fits.
 #[test]
@@ -27,7 +12,7 @@ fn memory_kept_for_recovery_is_reported() {
     assert!(client.hear().starts_with('0'));
     client.say("40");
     assert!(client.hear().starts_with("40"));
-    let nothing = metrics(&server);
+    let nothing = metrics(&server.admin);
     for name in ["publications", "bytes", "evicted_total"] {
         assert_eq!(sum(&nothing, &format!("stentor_socketio_recovery_{name}")), 0);
     }
@@ -37,17 +22,11 @@ fn memory_kept_for_recovery_is_reported() {
         assert_eq!(status, 200, "{text}");
         assert!(client.hear().starts_with("42[\"news\","));
     }
-    let begun = Instant::now();
     // It is looked at once a second, by one core after the other.
-    let told = loop {
-        let told = metrics(&server);
+    let told = until_metrics(&server.admin, |told| {
         let figures = ["socketio_recovery_evicted_total", "socketio_recovery_publications", "inbox_messages"];
-        if figures.map(|name| sum(&told, &format!("stentor_{name}"))) == [2, 3, 0] {
-            break told;
-        }
-        assert!(begun.elapsed() < PATIENCE, "{told}");
-        std::thread::yield_now();
-    };
+        figures.map(|name| sum(told, &format!("stentor_{name}"))) == [2, 3, 0]
+    });
     // Each counts 320 bytes besides its body.
     let bytes = sum(&told, "stentor_socketio_recovery_bytes");
     assert!((961..=1000).contains(&bytes), "{bytes}");
@@ -62,15 +41,7 @@ fn documents_name_metrics_that_exist() {
     let _asked = ask(&server.addr, "GET", "/feed/k", "");
     let (status, _) = answer(ask(&server.admin, "POST", "/api/v1/publish", "{"));
     assert_eq!(status, 400);
-    let begun = Instant::now();
-    let metrics = loop {
-        let metrics = metrics(&server);
-        if metrics.contains("# TYPE stentor_feed_fetches ") {
-            break metrics;
-        }
-        assert!(begun.elapsed() < PATIENCE, "{metrics}");
-        std::thread::yield_now();
-    };
+    let metrics = until_metrics(&server.admin, |metrics| metrics.contains("# TYPE stentor_feed_fetches "));
     let read = |document| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
         std::fs::read_to_string(path).unwrap()

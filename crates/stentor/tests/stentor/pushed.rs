@@ -1,8 +1,7 @@
 //! Keys that are only pushed (`[[feeds]] push = true`), through the binary: who comes first waits, over every transport,
 //! and gets what a backend then pushes to the admin port. The rules are those of docs/feeds.md, "Pushing".
 
-use crate::process::{self, PATIENCE, Server, Subscriber, answer, ask};
-use std::time::Instant;
+use crate::process::{self, Server, Subscriber, answer, ask, until_metrics};
 
 const FEEDS: &str = "[[feeds]]\nname = \"live\"\nkey = \"live/{id}\"\npush = true\n\
                      [[feeds]]\nname = \"api\"\nprefix = \"api/\"\nurl = \"http://127.0.0.1:9\"\n";
@@ -17,17 +16,11 @@ fn push(server: &Server, key: &str, document: &str) -> (u16, String) {
 
 /// Until all who were told that a key is lost have gone. Who asks for it before that is told the same once more.
 fn until_nobody_is_subscribed(server: &Server) {
-    let begun = Instant::now();
-    loop {
-        let (_, metrics) = answer(ask(&server.admin, "GET", "/metrics", ""));
-        let topics: Vec<_> = metrics.lines().filter(|line| line.starts_with("stentor_topics{")).collect();
-        assert!(!topics.is_empty(), "{metrics}");
-        if topics.iter().all(|line| line.ends_with(" 0")) {
-            return;
-        }
-        assert!(begun.elapsed() < PATIENCE, "{topics:?}");
-        std::thread::yield_now();
-    }
+    until_metrics(&server.admin, |metrics| {
+        let mut topics = metrics.lines().filter(|line| line.starts_with("stentor_topics{")).peekable();
+        assert!(topics.peek().is_some(), "{metrics}");
+        topics.all(|line| line.ends_with(" 0"))
+    });
 }
 
 #[test]

@@ -1,76 +1,45 @@
 //! `serve` and `demo` as processes: the ready line, signals, an address in use.
 
-use crate::process::{PATIENCE, Running};
+use crate::process::{PATIENCE, Running, answer, ask, exchange, status};
 use rustix::process::{Resource, Signal, getrlimit};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A server and its address.
-struct Server {
-    process: Running,
-    addr: String,
+/// Starts the binary and waits for its ready line. Returns the process and its address.
+fn start(args: &[&str]) -> (Running, String) {
+    start_at("127.0.0.1:0", "127.0.0.1:0", args, Stdio::null())
 }
 
-/// Starts the binary and waits for its ready line.
-fn start(args: &[&str]) -> Server {
-    start_with(args, Stdio::null())
-}
-
-fn start_with(args: &[&str], stderr: Stdio) -> Server {
-    start_at("127.0.0.1:0", "127.0.0.1:0", args, stderr)
-}
-
-fn start_at(listen: &str, admin: &str, args: &[&str], stderr: Stdio) -> Server {
-    let (process, addr) = Running::ready(
+fn start_at(listen: &str, admin: &str, args: &[&str], stderr: Stdio) -> (Running, String) {
+    Running::ready(
         Command::new(env!("CARGO_BIN_EXE_stentor"))
             .args(args)
             .env("STENTOR_SERVER_LOG_LEVEL", "debug")
             .args(["--listen", listen, "--admin", admin, "--cores", "1"])
             .stderr(stderr),
-    );
-    Server { process, addr }
-}
-
-impl Server {
-    fn signal(&self, signal: Signal) {
-        self.process.signal(signal);
-    }
-
-    fn end(&mut self) -> Option<i32> {
-        self.process.end()
-    }
+    )
 }
 
 #[test]
 fn each_signal_drains_and_exits_with_0() {
-    for signal in [Signal::INT, Signal::TERM] {
-        let mut server = start(&["serve"]);
-        TcpStream::connect(&server.addr).unwrap();
+    for (command, signal) in [("serve", Signal::INT), ("serve", Signal::TERM), ("demo", Signal::TERM)] {
+        let (mut server, addr) = start(&[command]);
+        TcpStream::connect(&addr).unwrap();
         server.signal(signal);
-        assert_eq!(server.end(), Some(0), "{signal:?}");
+        assert_eq!(server.end(), Some(0), "{command}, {signal:?}");
     }
 }
 
 /// The status and the body of an answer of the admin port.
 fn reload(admin: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(admin).unwrap();
-    write!(stream, "POST /api/v1/reload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head[9..12].parse().unwrap(), body.to_owned())
+    answer(ask(admin, "POST", "/api/v1/reload", ""))
 }
 
 /// The status of a page of another origin that wants to connect.
 fn connect_from(origin: &str, addr: &str) -> u16 {
-    let mut stream = TcpStream::connect(addr).unwrap();
-    write!(stream, "GET /primus/spec HTTP/1.1\r\nHost: a\r\nOrigin: {origin}\r\nConnection: close\r\n\r\n")
-        .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer[9..12].parse().unwrap()
+    exchange(addr, &format!("GET /primus/spec HTTP/1.1\r\nOrigin: {origin}"))[9..12].parse().unwrap()
 }
 
 #[test]
@@ -79,12 +48,13 @@ fn a_reload_applies_everything_or_nothing() {
     let file = folder.path().join("stentor.toml");
     let write = |text: &str| std::fs::write(&file, text).unwrap();
     write("");
-    let mut server = start_with(&["serve", "--config", file.to_str().unwrap()], Stdio::piped());
-    let mut log = BufReader::new(server.process.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let args = ["serve", "--config", file.to_str().unwrap()];
+    let (mut server, addr) = start_at("127.0.0.1:0", "127.0.0.1:0", &args, Stdio::piped());
+    let mut log = BufReader::new(server.0.stderr.take().unwrap()).lines().map(Result::unwrap);
     let mut until_logged = |text: &str| log.find(|line| line.contains(text)).unwrap();
     let admin = until_logged("the admin port is open").split("admin_addr=").nth(1).unwrap().to_owned();
     let admin = admin.split_whitespace().next().unwrap();
-    let from = |origin: &str| connect_from(origin, &server.addr);
+    let from = |origin: &str| connect_from(origin, &addr);
     assert_eq!(from("https://b.test"), 403);
 
     let good = "[origins]\nallow = [\"https://b.test\"]\n";
@@ -107,15 +77,15 @@ fn a_reload_applies_everything_or_nothing() {
     // A key that needs a restart is reported, and doesn't keep the others from being applied.
     write(&format!("{good}[server]\ndrain_window = \"1s\"\n[heartbeat]\ninterval = \"7s\"\n"));
     let expect = r#"{"applied":["server.drain_window","origins.allow"],"restart_needed":["heartbeat.interval"],"warnings":[]}"#;
-    assert_eq!(reload(admin), (200, format!("{expect}\n")));
+    assert_eq!(reload(admin), (200, expect.to_owned()));
     assert_eq!(from("https://b.test"), 200);
     until_logged("the configuration was reloaded");
 
     write("");
     server.signal(Signal::HUP);
     until_logged("the configuration was reloaded");
-    assert_eq!(connect_from("https://b.test", &server.addr), 403);
-    assert_eq!(reload(admin).1, "{\"applied\":[],\"restart_needed\":[],\"warnings\":[]}\n");
+    assert_eq!(connect_from("https://b.test", &addr), 403);
+    assert_eq!(reload(admin).1, "{\"applied\":[],\"restart_needed\":[],\"warnings\":[]}");
     server.signal(Signal::TERM);
     assert_eq!(server.end(), Some(0));
 }
@@ -125,9 +95,9 @@ fn a_reload_applies_everything_or_nothing() {
 fn a_restart_right_after_sigkill_finds_the_address_free() {
     let mut addr = "127.0.0.1:0".to_owned();
     for _ in 0..5 {
-        let mut server = start_at(&addr, "127.0.0.1:0", &["serve"], Stdio::null());
-        let clients: Vec<_> = (0..100).map(|_| TcpStream::connect(&server.addr).unwrap()).collect();
-        addr.clone_from(&server.addr);
+        let (mut server, at) = start_at(&addr, "127.0.0.1:0", &["serve"], Stdio::null());
+        addr = at;
+        let clients: Vec<_> = (0..100).map(|_| TcpStream::connect(&addr).unwrap()).collect();
         server.signal(Signal::KILL);
         assert_eq!(server.end(), None);
         drop(clients);
@@ -145,32 +115,23 @@ fn an_unread_log_stalls_nothing_and_lost_lines_are_counted() {
     rustix::io::ioctl_fionbio(&full, false).unwrap();
     // On an address where no other test listens: the log would name it.
     let admin = TcpListener::bind("127.77.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let mut server = start_at("127.0.0.1:0", &admin, &["serve"], full.into());
-    assert!(ask(&server.addr, "GET /healthz HTTP/1.1").starts_with("HTTP/1.1 200 "));
+    let (mut server, addr) = start_at("127.0.0.1:0", &admin, &["serve"], full.into());
+    assert_eq!(status(&addr, "/healthz"), 200);
     let until = Instant::now() + PATIENCE;
     let dropped = || {
-        let metrics = ask(&admin, "GET /metrics HTTP/1.1");
+        let metrics = exchange(&admin, "GET /metrics HTTP/1.1");
         let value = metrics.lines().find_map(|line| line.strip_prefix("stentor_log_lines_dropped_total "));
         value.unwrap_or_else(|| panic!("{metrics}")).parse::<u64>().unwrap()
     };
     while dropped() == 0 {
         assert!(Instant::now() < until, "no line was lost");
         // Each is logged.
-        (0..100).for_each(|_| _ = ask(&admin, "this is no request"));
+        (0..100).for_each(|_| _ = exchange(&admin, "this is no request"));
     }
-    assert!(ask(&server.addr, "GET /healthz HTTP/1.1").starts_with("HTTP/1.1 200 "));
+    assert_eq!(status(&addr, "/healthz"), 200);
     server.signal(Signal::TERM);
     assert_eq!(server.end(), Some(0));
     drop(unread);
-}
-
-fn ask(addr: &str, request: &str) -> String {
-    let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "{request}\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
 }
 
 #[test]
@@ -181,14 +142,14 @@ fn the_server_waits_for_an_address_that_is_soon_released() {
         std::thread::sleep(Duration::from_millis(200));
         drop(taken);
     });
-    let server = start_at(&addr, "127.0.0.1:0", &["serve"], Stdio::null());
-    assert_eq!(server.addr, addr);
+    let (_server, at) = start_at(&addr, "127.0.0.1:0", &["serve"], Stdio::null());
+    assert_eq!(at, addr);
 }
 
 #[test]
 fn a_closed_log_does_not_stop_the_server() {
-    let mut server = start_with(&["serve"], Stdio::piped());
-    drop(server.process.0.stderr.take());
+    let (mut server, _) = start_at("127.0.0.1:0", "127.0.0.1:0", &["serve"], Stdio::piped());
+    drop(server.0.stderr.take());
     server.signal(Signal::TERM); // which is logged
     assert_eq!(server.end(), Some(0));
 }
@@ -236,20 +197,12 @@ fn a_low_descriptor_limit_is_reported_with_a_remedy() {
 }
 
 #[test]
-fn the_demo_serves_and_shuts_down() {
-    let mut server = start(&["demo"]);
-    TcpStream::connect(&server.addr).unwrap();
-    server.signal(Signal::TERM);
-    assert_eq!(server.end(), Some(0));
-}
-
-#[test]
 fn an_address_in_use_names_the_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     check_in_use(&taken.local_addr().unwrap().to_string());
     // Another Stentor would let us share its port.
-    let mut other = start(&["serve"]);
-    check_in_use(&other.addr);
+    let (mut other, addr) = start(&["serve"]);
+    check_in_use(&addr);
     other.signal(Signal::TERM);
     assert_eq!(other.end(), Some(0));
 }
@@ -273,11 +226,8 @@ fn check_in_use(addr: &str) {
 fn the_client_library_is_served() {
     let library = include_str!("../../../../clients/js/dist/stentor.js");
     for command in ["serve", "demo"] {
-        let server = start(&[command]);
-        let mut stream = TcpStream::connect(&server.addr).unwrap();
-        stream.write_all(b"GET /stentor.js HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
+        let (_server, addr) = start(&[command]);
+        let answer = exchange(&addr, "GET /stentor.js HTTP/1.1");
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         assert!(head.contains("\r\nContent-Type: text/javascript; charset=utf-8\r\n"), "{head}");

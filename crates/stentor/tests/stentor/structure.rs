@@ -1,27 +1,15 @@
-//! The shape of the code: which crates and modules may use which, and how long a file may be.
+//! The shape of the code: which modules may use which, and how long a file may be. The crates that a crate may use are checked
+//! with the table in ARCHITECTURE.md.
 
 mod javascript;
 
+use crate::pages::files;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The longest file, in lines, without its tests.
 const LINES_MAX: usize = 600;
-
-/// The crates that each crate may use, besides itself. The lab and the binary may use what is said in ARCHITECTURE.md.
-const CRATES: [(&str, &[&str]); 10] = [
-    ("json", &[]),
-    ("auth", &[]),
-    ("delta", &["json"]),
-    ("driver", &[]),
-    ("wire", &["json"]),
-    ("hub", &["json", "delta"]),
-    ("edge", &["json", "wire", "hub", "driver"]),
-    ("control", &["json", "auth", "delta", "hub", "edge"]),
-    ("cluster-settings", &[]),
-    ("cluster", &["cluster-settings", "json", "wire", "hub", "edge"]),
-];
 
 /// Crates whose modules are checked for cycles.
 const ACYCLIC: [&str; 11] = [
@@ -81,17 +69,6 @@ fn source(krate: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(krate).join("src")
 }
 
-fn files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
-
 /// The code of a file without comments and without its tests.
 fn code(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
@@ -102,8 +79,8 @@ fn code(path: &Path) -> String {
 
 /// The modules of a crate with their code, by path: `core::send`. The crate itself is the empty path.
 fn modules(krate: &str) -> BTreeMap<String, String> {
-    let (root, mut found) = (source(krate), Vec::new());
-    files(&root, &mut found);
+    let root = source(krate);
+    let mut found = files(&root, "rs");
     let is_test = |path: &PathBuf| path.strip_prefix(&root).unwrap().iter().any(|part| part == "tests");
     found.retain(|path| !is_test(path) && !path.ends_with("tests.rs"));
     let named = found.iter().map(|path| {
@@ -232,20 +209,6 @@ fn modules_with_the_same_parent_use_each_other_in_one_direction() {
 }
 
 #[test]
-fn crates_use_only_those_below_them() {
-    for (krate, allowed) in CRATES {
-        let manifest = source(krate).join("../Cargo.toml");
-        let text = fs::read_to_string(manifest).unwrap();
-        let dependencies = text.split("[dependencies]").nth(1).unwrap_or_default();
-        let dependencies = dependencies.split("\n[").next().unwrap();
-        let used = dependencies.lines().filter_map(|line| line.strip_prefix("stentor-"));
-        for used in used.map(|line| line.split(['.', ' ', '=']).next().unwrap()) {
-            assert!(allowed.contains(&used), "crates/{krate} may not use crates/{used}");
-        }
-    }
-}
-
-#[test]
 fn protocols_name_neither_the_core_nor_the_driver_nor_the_hub() {
     let protocols = modules("edge").into_iter().filter(|(module, _)| module.starts_with("protocols"));
     for (module, code) in protocols {
@@ -344,10 +307,8 @@ fn a_crate_has_one_program_of_integration_tests() {
 #[test]
 fn tests_wait_for_events_and_not_for_time() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
-    let mut found = Vec::new();
-    files(&crates, &mut found);
     let mut sleeps = Vec::new();
-    for path in found {
+    for path in files(&crates, "rs") {
         let name = path.strip_prefix(&crates).unwrap().to_str().unwrap();
         let text = fs::read_to_string(&path).unwrap();
         let tests = match name.split_once("/src/") {
