@@ -7,6 +7,7 @@ use bytes::Bytes;
 use cap::Cap;
 use std::alloc::System;
 use std::sync::Arc;
+use std::time::Duration;
 use stentor_cluster::NodeId;
 use stentor_cluster::engine::Channel;
 use stentor_cluster::frame::{
@@ -14,13 +15,13 @@ use stentor_cluster::frame::{
     RevocationsFrame, Selector, SocketAnswer, SocketFrame, Task,
 };
 use stentor_edge::{
-    Broadcast, Concerned, IdentityFilter, MemberList, MembersQuery, MovingSocket, MovingSubscription, Pid,
-    Principal, PublicId, Recheck, RecheckAction, Revoked, RoomList, RoomsQuery, SessionDetails, SessionInfo,
-    SessionList, SocketName, SocketRequest, Target,
+    Broadcast, Concerned, IdentityFilter, MOVING_MESSAGES_MAX, MemberList, MembersQuery, MovingSocket,
+    MovingSubscription, Pid, Principal, PublicId, Recheck, RecheckAction, Revoked, RoomList, RoomsQuery,
+    SessionDetails, SessionInfo, SessionList, SocketName, SocketRequest, Target,
 };
 use stentor_hub::{
     Absence, Data, Document, Epoch, FeedState, Key, MissedMessage, Policy, Position, PresenceMessage, Room,
-    RoomMember, Rooms, Topic, User,
+    RoomMember, Rooms, SubscribeOptions, Topic, User,
 };
 
 #[global_allocator]
@@ -32,12 +33,45 @@ const BYTES_PER_BYTE: usize = 64;
 /// What a decompressor takes.
 const ZSTD_BYTES: usize = 1 << 20;
 
+fn public_id() -> PublicId {
+    PublicId::parse("aaaaaaaaaaaaaaaaaaaa").unwrap()
+}
+
+fn arguments() -> Data {
+    Data::Arguments { json: "1,2".into(), attachments: [Bytes::from("a"), Bytes::from("b")].into() }
+}
+
+/// A socket of a namespace that moves between nodes, with everything that it may have.
+fn socket(namespace: &str) -> MovingSocket {
+    let subscription = |topic: Topic, options: SubscribeOptions, is_granted| MovingSubscription {
+        topic,
+        options,
+        is_granted,
+    };
+    let options =
+        SubscribeOptions { policy: Policy::Latest, deltas: false, interval: Duration::from_secs(1) };
+    let missed = |id, is_direct, data| MissedMessage { id, is_direct, event: Some("e".into()), data };
+    MovingSocket {
+        id: public_id(),
+        principal: Some(Principal { issuer: "https://id.example.com".into(), subject: "42".into() }),
+        subscriptions: vec![
+            subscription(Room::all_members(namespace).unwrap().into(), Policy::Queue.into(), false),
+            subscription(Room::new(namespace, "red").unwrap().into(), Policy::DropOldest.into(), true),
+            subscription(Key::parse("game").unwrap().into(), options, true),
+        ],
+        missed: vec![missed(1, true, arguments()), missed(2, false, Data::Json("[1]".into()))],
+        known: vec![1, 2, u64::MAX],
+    }
+}
+
+fn answer_about_socket(id: u64, answer: SocketAnswer) -> Frame {
+    Frame::Socket(SocketFrame::Answer { id, answer })
+}
+
 fn all_kinds() -> Vec<Frame> {
-    let id = PublicId::parse("aaaaaaaaaaaaaaaaaaaa").unwrap();
+    let id = public_id();
     let pid = Pid::parse("aaaaaaaaaaaaaaaaaaaa").unwrap();
     let rooms = || Rooms::new("/", ["red", "blue"]).unwrap();
-    let arguments =
-        || Data::Arguments { json: "1,2".into(), attachments: [Bytes::from("a"), Bytes::from("b")].into() };
     let target = Target::of("/").unwrap().room("red").unwrap().session(id).except_session(id);
     let ask = |task| Frame::Question { id: 1, question: Question::Sessions(Selector::from(&target), task) };
     let answer = |answer| Frame::Answer { id: 1, answer: Ok(answer) };
@@ -57,24 +91,7 @@ fn all_kinds() -> Vec<Frame> {
     let document =
         |body: &'static str| Document { body: body.into(), json: true, content_type: "text/plain".into() };
     let position = Position { epoch: Epoch(1), offset: 2 };
-    let socket = MovingSocket {
-        id,
-        principal: Some(Principal { issuer: "https://id.example.com".into(), subject: "42".into() }),
-        subscriptions: vec![
-            MovingSubscription {
-                topic: Topic::Room(Room::plain("red").unwrap()),
-                options: Policy::Queue.into(),
-                is_granted: true,
-            },
-            MovingSubscription {
-                topic: Topic::Feed(Key::parse("game").unwrap()),
-                options: Policy::Latest.into(),
-                is_granted: false,
-            },
-        ],
-        missed: vec![MissedMessage { id: 1, is_direct: true, event: Some("e".into()), data: arguments() }],
-        known: vec![1, 2],
-    };
+    let name = SocketName { pid, namespace: "/chat".into(), last: Some(u64::MAX) };
     let user = User { issuer: "https://id.example.com".into(), subject: "42".into() };
     let info = Some(r#"{"name":"Ada"}"#.into());
     let member = Arc::new(RoomMember { id: id.into(), user: Some(user), info, since_ms: 7 });
@@ -125,12 +142,12 @@ fn all_kinds() -> Vec<Frame> {
             reason: "r".into(),
             sequence: Some(1),
         }),
-        Frame::Socket(SocketFrame::Question {
-            id: 1,
-            name: SocketName { pid, namespace: "/".into(), last: Some(1) },
-            request: SocketRequest::Take,
-        }),
-        Frame::Socket(SocketFrame::Answer { id: 1, answer: SocketAnswer::Socket(Box::new(socket)) }),
+        Frame::Socket(SocketFrame::Question { id: 1, name: name.clone(), request: SocketRequest::Take }),
+        Frame::Socket(SocketFrame::Question { id: 1, name, request: SocketRequest::Describe }),
+        answer_about_socket(1, SocketAnswer::None),
+        answer_about_socket(1, SocketAnswer::At(NodeId(3))),
+        answer_about_socket(u64::MAX, SocketAnswer::Socket(Box::new(socket("/")))),
+        answer_about_socket(1, SocketAnswer::Socket(Box::new(socket("/chat")))),
         Frame::Socket(SocketFrame::Moved { pid, to: NodeId(3) }),
         Frame::Released(1),
         Frame::Alive,
@@ -193,12 +210,22 @@ fn changed(random: &mut fastrand::Rng, frame: &Bytes) -> Bytes {
 }
 
 #[test]
-fn changed_frames_do_no_harm() {
+fn frames_are_read_as_they_were_written_and_changed_ones_do_no_harm() {
     let frames = Frames::new(NodeId(1), None, DOCUMENT_BYTES_MAX);
     let encode = |frame: &Frame| frames.encode(&Channel::Nodes, frame);
     let originals: Vec<Bytes> = all_kinds().iter().map(encode).collect();
-    for original in &originals {
-        assert!(frames.decode(&Channel::Nodes, original).is_ok());
+    for (frame, original) in all_kinds().into_iter().zip(&originals) {
+        for end in 0..original.len() {
+            assert!(frames.decode(&Channel::Nodes, &original.slice(..end)).is_err(), "{frame:?} up to {end}");
+        }
+        let decoded = frames.decode(&Channel::Nodes, original).unwrap();
+        assert_eq!(format!("{decoded:?}"), format!("{:?}", (NodeId(1), frame)));
+    }
+    let missed = MissedMessage { id: 1, is_direct: true, event: None, data: Data::Text("m".into()) };
+    for (count, is_read) in [(MOVING_MESSAGES_MAX, true), (MOVING_MESSAGES_MAX + 1, false)] {
+        let socket = MovingSocket { missed: vec![missed.clone(); count], ..socket("/") };
+        let frame = answer_about_socket(1, SocketAnswer::Socket(Box::new(socket)));
+        assert_eq!(frames.decode(&Channel::Nodes, &encode(&frame)).is_ok(), is_read, "{count} messages");
     }
     let mut decoded = 0;
     for seed in 0..50_000 {

@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // Tests may panic, and say what they found.
 
+#[path = "cluster/fixture.rs"]
+#[allow(dead_code)] // Nodes under test use more of it.
+mod fixture;
 #[path = "contract/nats_server.rs"]
 #[allow(dead_code)] // The contract uses more of it.
 mod nats_server;
@@ -15,12 +18,12 @@ use nats_server::NatsServer;
 use redis_server::RedisServer;
 use std::alloc::System;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use stentor_cluster::engine::nats::Nats;
 use stentor_cluster::engine::redis::Redis;
 use stentor_cluster::engine::{ConnectOptions, Engine, EventReceiver, Limits, Request};
-use stentor_cluster::{Cluster, NodeId, Options};
-use stentor_edge::{Broker, FeedSource, Ledger};
+use stentor_cluster::{Cluster, NodeId};
+use stentor_edge::{Broker, Ledger};
 use stentor_hub::{Epoch, Position, Room, Topic};
 
 #[global_allocator]
@@ -34,23 +37,6 @@ async fn established(engine: &Arc<dyn Engine>, topic: &Topic) {
     let Topic::Room(room) = topic.clone() else { panic!() };
     let since = Position { epoch: Epoch(0), offset: 0 };
     while engine.request(Request::History { room: room.clone(), since, messages_max: 0 }).await.is_err() {}
-}
-
-fn cluster_options(ledger: Arc<Ledger>) -> Options {
-    Options {
-        name: "node".into(),
-        advertise: None,
-        secret: None,
-        version: "1".into(),
-        history: Vec::new(),
-        decision_timeout: Duration::from_secs(5),
-        relays: None,
-        revocations: None,
-        feed_source: Arc::new(|_| FeedSource::Fetched),
-        feed_idle_ttl: Duration::ZERO,
-        document_bytes_max: 1 << 20,
-        ledger,
-    }
 }
 
 /// What 100,000 rooms take on the heap, each.
@@ -71,7 +57,8 @@ async fn bytes_per_room<E: Engine + 'static>(
     };
     let (engine, events) = connect(node, &options).await;
     let engine: Arc<dyn Engine> = Arc::new(engine);
-    let cluster = Cluster::new(node, cluster_options(ledger), engine.clone(), &events, 0);
+    let options = stentor_cluster::Options { ledger, ..fixture::options() };
+    let cluster = Cluster::new(node, options, engine.clone(), &events, 0);
     // The node's cores have the names already.
     let topic = |i| Topic::Room(Room::new("/", &format!("conversation-{i:06}")).unwrap());
     let topics: Vec<Topic> = (0..ROOMS).map(topic).collect();

@@ -147,6 +147,14 @@ impl Cluster {
         }
     }
 
+    /// Nodes that have subscribers of [`key`], except for the last ones.
+    fn following(nodes: u64, following: usize) -> Self {
+        let mut cluster = Self::new(nodes, 1);
+        (0..following).for_each(|index| cluster.want(index, true));
+        cluster.run_until_idle();
+        cluster
+    }
+
     fn want(&mut self, node: usize, wanted: bool) {
         self.want_key(node, &key(), wanted);
     }
@@ -319,6 +327,36 @@ impl Cluster {
         self.nodes[index].view.shown.last().map(|(_, version)| *version)
     }
 
+    /// All nodes with subscribers show this version.
+    fn check_newest(&self, expected: u64) {
+        for (index, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.view.wanted) {
+            check_order(&node.view.shown);
+            assert_eq!(self.newest(index), Some(expected), "node {index}");
+        }
+    }
+
+    /// The control plane of a node has news of [`key`].
+    fn update(&mut self, index: usize, update: FeedUpdate) -> Option<FeedUpdate> {
+        let own = self.nodes[index].feeds.handle_update(self.now, &key(), update);
+        self.collect(index);
+        self.run_until_idle();
+        own
+    }
+
+    /// A node ends without a word: nothing of it happens any more.
+    fn kill(&mut self, index: usize) -> Node {
+        let dead = std::mem::replace(&mut self.nodes[index], Node::new(9));
+        self.bus.disconnect(dead.id);
+        dead
+    }
+
+    /// The engine carries out the oldest request, and its answer is lost.
+    fn lose_answer(&mut self, index: usize, ticket: Ticket) {
+        let lost = Answer::Failed(EngineError::Unavailable("away".into()));
+        self.nodes[index].feeds.handle_reply(self.now, ticket, lost);
+        self.collect(index);
+    }
+
     fn connect(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         node.is_connected = true;
@@ -340,6 +378,15 @@ fn check_patches(patches: &[Bytes]) {
     assert!(patches.iter().all(|patch| &patch[..] == b"[]"));
 }
 
+fn state(state: FeedState) -> FeedUpdate {
+    FeedUpdate::State { state, reason: "a reason".into() }
+}
+
+/// How many epochs a feed has had.
+fn epochs(shown: &[(Position, u64)]) -> usize {
+    shown.iter().map(|(position, _)| position.epoch.0).collect::<BTreeSet<_>>().len()
+}
+
 /// Within an epoch, versions and positions only grow.
 fn check_order(shown: &[(Position, u64)]) {
     for pair in shown.windows(2) {
@@ -353,26 +400,22 @@ fn check_order(shown: &[(Position, u64)]) {
 
 #[test]
 fn one_node_fetches_and_all_follow() {
-    let mut cluster = Cluster::new(3, 1);
-    (0..3).for_each(|index| cluster.want(index, true));
-    cluster.run_until_idle();
+    let mut cluster = Cluster::following(3, 3);
     assert_eq!(cluster.holders(), [0]);
     for version in 2..200 {
         cluster.upstream = version;
         cluster.run_until_idle();
         cluster.pass(Duration::from_millis(200));
-        assert_eq!((0..3).map(|index| cluster.newest(index)).collect::<Vec<_>>(), [Some(version); 3]);
+        cluster.check_newest(version);
     }
     assert_eq!(cluster.holders(), [0], "the lease is renewed");
-    let shown = &cluster.nodes[2].view.shown;
-    assert!(shown.windows(2).all(|pair| pair[0].0.epoch == pair[1].0.epoch));
+    assert_eq!(epochs(&cluster.nodes[2].view.shown), 1);
     assert_eq!(cluster.nodes.iter().map(|node| node.feeds.stats().resyncs).sum::<u64>(), 0);
 }
 
 #[test]
 fn a_node_that_joins_late_has_the_newest_version_at_once_in_the_same_epoch() {
-    let mut cluster = Cluster::new(2, 1);
-    cluster.want(0, true);
+    let mut cluster = Cluster::following(2, 1);
     for version in 2..80 {
         cluster.upstream = version;
         cluster.run_until_idle();
@@ -388,9 +431,7 @@ fn a_node_that_joins_late_has_the_newest_version_at_once_in_the_same_epoch() {
 
 #[test]
 fn a_holder_without_subscribers_lets_another_node_fetch() {
-    let mut cluster = Cluster::new(2, 1);
-    (0..2).for_each(|index| cluster.want(index, true));
-    cluster.run_until_idle();
+    let mut cluster = Cluster::following(2, 2);
     cluster.want(0, false);
     cluster.run_until_idle();
     // Its subscribers may come back.
@@ -428,12 +469,8 @@ fn a_feed_whose_lease_was_lost_without_subscribers_is_shown_to_the_next_one() {
 
 #[test]
 fn a_dead_holder_is_followed_by_another_within_its_lease() {
-    let mut cluster = Cluster::new(2, 1);
-    (0..2).for_each(|index| cluster.want(index, true));
-    cluster.run_until_idle();
-    // It ends without a word: nothing of it happens any more.
-    let mut dead = std::mem::replace(&mut cluster.nodes[0], Node::new(9));
-    cluster.bus.disconnect(dead.id);
+    let mut cluster = Cluster::following(2, 2);
+    let mut dead = cluster.kill(0);
     cluster.upstream = 2;
     cluster.run_for(LEASE_TTL + ACQUIRE_INTERVAL * 2);
     assert_eq!((cluster.holders(), cluster.newest(1)), (vec![1], Some(2)));
@@ -447,52 +484,47 @@ fn a_dead_holder_is_followed_by_another_within_its_lease() {
 
 #[test]
 fn without_the_engine_subscribers_learn_that_the_feed_is_stale() {
-    let mut cluster = Cluster::new(2, 1);
-    (0..2).for_each(|index| cluster.want(index, true));
-    cluster.run_until_idle();
+    let mut cluster = Cluster::following(2, 2);
     cluster.is_up = false;
     cluster.run_for(Duration::from_secs(8));
     assert_eq!((cluster.holders(), cluster.nodes[0].view.state), (vec![], Some(FeedState::Stale)));
     cluster.is_up = true;
     cluster.upstream = 5;
     cluster.run_for(Duration::from_secs(8));
-    assert_eq!((cluster.newest(0), cluster.newest(1)), (Some(5), Some(5)));
+    cluster.check_newest(5);
     assert_eq!(cluster.holders().len(), 1);
 }
 
 /// The control plane may have been fetching when the lease was lost.
 #[test]
 fn what_a_follower_fetches_has_no_effect() {
-    let mut cluster = Cluster::new(2, 1);
-    (0..2).for_each(|index| cluster.want(index, true));
-    cluster.run_until_idle();
-    let own = cluster.nodes[1].feeds.handle_update(cluster.now, &key(), FeedUpdate::Document(document(7)));
-    assert_eq!(own, None);
-    cluster.collect(1);
-    cluster.run_until_idle();
-    assert_eq!((cluster.newest(0), cluster.newest(1)), (Some(1), Some(1)));
+    let mut cluster = Cluster::following(2, 2);
+    assert_eq!(cluster.update(1, FeedUpdate::Document(document(7))), None);
+    cluster.check_newest(1);
 }
 
+/// Nodes with subscribers hear of the state; one that joins late reads it from the log.
 #[test]
 fn states_reach_all_nodes() {
-    let mut cluster = Cluster::new(2, 1);
-    (0..2).for_each(|index| cluster.want(index, true));
-    cluster.run_until_idle();
-    for state in [FeedState::Stale, FeedState::Live, FeedState::Complete, FeedState::NotFound] {
-        let update = FeedUpdate::State { state, reason: "a reason".into() };
-        let own = cluster.nodes[0].feeds.handle_update(cluster.now, &key(), update.clone());
-        assert_eq!(own, Some(update));
-        cluster.collect(0);
-        cluster.run_until_idle();
-        assert_eq!(cluster.nodes[1].view.state, Some(state));
+    let mut cluster = Cluster::following(3, 2);
+    for expected in [FeedState::Stale, FeedState::Live, FeedState::Complete, FeedState::NotFound] {
+        assert_eq!(cluster.update(0, state(expected)), Some(state(expected)));
+        assert_eq!(cluster.nodes[1].view.state, Some(expected));
+        if expected != FeedState::NotFound {
+            cluster.want(2, true);
+            cluster.run_until_idle();
+            assert_eq!((cluster.newest(2), cluster.nodes[2].view.state), (Some(1), Some(expected)));
+            cluster.want(2, false);
+            cluster.run_until_idle();
+            cluster.nodes[2] = Node::new(7);
+            cluster.bus.connect(NodeId(7));
+        }
     }
 }
 
 #[test]
 fn a_version_whose_outcome_is_unknown_is_stored_again() {
-    let mut cluster = Cluster::new(2, 1);
-    (0..2).for_each(|index| cluster.want(index, true));
-    cluster.run_until_idle();
+    let mut cluster = Cluster::following(2, 2);
     cluster.upstream = 2;
     cluster.fetch(0);
     cluster.is_up = false;
@@ -500,35 +532,13 @@ fn a_version_whose_outcome_is_unknown_is_stored_again() {
     cluster.is_up = true;
     cluster.pass(RETRY_DELAY);
     cluster.run_until_idle();
-    assert_eq!((cluster.newest(0), cluster.newest(1)), (Some(2), Some(2)));
-}
-
-/// A node that reads the log, instead of having heard of it.
-#[test]
-fn a_node_that_joins_late_learns_the_state() {
-    for state in [FeedState::Complete, FeedState::Stale, FeedState::Live] {
-        let mut cluster = Cluster::new(2, 1);
-        cluster.want(0, true);
-        cluster.run_until_idle();
-        let update = FeedUpdate::State { state, reason: "a reason".into() };
-        cluster.nodes[0].feeds.handle_update(cluster.now, &key(), update);
-        cluster.collect(0);
-        cluster.run_until_idle();
-        cluster.want(1, true);
-        cluster.run_until_idle();
-        assert_eq!((cluster.newest(1), cluster.nodes[1].view.state), (Some(1), Some(state)));
-    }
+    cluster.check_newest(2);
 }
 
 #[test]
 fn a_document_that_is_gone_is_not_shown_to_a_node_that_joins_late() {
-    let mut cluster = Cluster::new(2, 1);
-    cluster.want(0, true);
-    cluster.run_until_idle();
-    let gone = FeedUpdate::State { state: FeedState::NotFound, reason: "a reason".into() };
-    cluster.nodes[0].feeds.handle_update(cluster.now, &key(), gone);
-    cluster.collect(0);
-    cluster.run_until_idle();
+    let mut cluster = Cluster::following(2, 1);
+    cluster.update(0, state(FeedState::NotFound));
     cluster.want(0, false);
     cluster.run_for(IDLE_TTL);
     cluster.run_until_idle();
@@ -639,10 +649,8 @@ fn feeds_survive_faults_and_never_go_back() {
         cluster.upstream += 1;
         cluster.run_until_idle();
         history.note(&mut cluster);
-        let expect = cluster.nodes.iter().any(|node| node.view.wanted).then_some(cluster.upstream);
+        cluster.check_newest(cluster.upstream);
         for node in cluster.nodes.iter().filter(|node| node.view.wanted) {
-            check_order(&node.view.shown);
-            assert_eq!(node.view.shown.last().map(|(_, version)| *version), expect, "seed {seed}");
             assert_eq!(node.view.state, Some(FeedState::Live), "seed {seed}");
         }
         cluster.check_clients(cluster.upstream);

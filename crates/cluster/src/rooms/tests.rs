@@ -1,320 +1,94 @@
 //! Rooms with history of several nodes on a simulated engine, against what the engine has really appended.
 
+mod clients;
+mod cluster;
 #[macro_use]
 #[path = "../../../edge/tests/harness/ignore.rs"]
 mod ignore;
-mod clients;
 mod driver;
 mod model;
 
 use super::*;
-use crate::engine::memory::Bus;
-use crate::engine::{Channel, Event};
+use crate::engine::Event;
 use crate::simulation::simulate;
-use model::{Member, Truth};
+use cluster::{PUBLISHERS, Plane};
+use model::{KEEP, Member, decode, index_of, room};
 use std::collections::HashSet;
-use stentor_hub::{Epoch, Key, Topic};
+use stentor_hub::Epoch;
 
 const START: Position = Position { epoch: Epoch::NONE, offset: 0 };
-const KEEP: usize = 6;
 const ROOMS: [&str; 2] = ["a", "b"];
-/// Per node. Those with even numbers have tickets.
-const PUBLISHERS: usize = 4;
+/// Epochs that the machine may draw for detours.
+const DETOUR_EPOCHS: u64 = 3;
 
-fn limits() -> HistoryLimits {
-    HistoryLimits { publications_max: KEEP, bytes_max: 1 << 20, age_max: Duration::from_secs(300) }
-}
-
-fn room(index: usize) -> Room {
-    Room::plain(ROOMS[index]).expect("a room")
-}
-
-/// What nodes of the cluster send; anything else is a stranger's.
-fn decode(_: &Room, payload: &Bytes) -> Option<Content> {
-    payload.starts_with(b"m").then(|| Content {
-        event: None,
-        data: Data::Text(payload.clone()),
-        except_rooms: Vec::new(),
-        except_sessions: Vec::new(),
-    })
-}
-
-/// How often each publisher of a node has published, and for which of its messages it waits.
-#[derive(Clone, Copy, Default)]
-struct Publisher {
-    count: u64,
-    waits: Option<(usize, u64)>,
-}
-
-/// An answer on its way: the number of messages in each room when it was made goes with it.
-type Late = (u64, Result<Reply, EngineError>, Vec<usize>);
-
-struct Node {
-    id: NodeId,
-    rooms: Rooms<(usize, usize, u64)>,
+/// The members of a node's rooms.
+#[derive(Default)]
+struct Members {
     members: [Option<Member>; ROOMS.len()],
-    publishers: [Publisher; PUBLISHERS],
-    requests: VecDeque<(u64, Request)>,
-    answers: Vec<Late>,
-    events: VecDeque<Event>,
-    /// How many messages there were when the engine said that a room has none.
-    empty_at: Vec<usize>,
     /// How many messages there were when a member came that waits for them.
     confirms: [Option<usize>; ROOMS.len()],
-    is_connected: bool,
 }
 
-struct Cluster {
-    now: Instant,
-    bus: Bus,
-    nodes: Vec<Node>,
-    truth: [Truth; ROOMS.len()],
-    is_up: bool,
-    random: fastrand::Rng,
-    refused: u64,
+type Cluster = cluster::Cluster<Members>;
+
+impl Plane for Members {
+    fn update(cluster: &mut Cluster, index: usize, room: &Room, update: RoomUpdate) {
+        let i = index_of(room);
+        let newest = cluster.nodes[index].plane.members[i].as_ref().and_then(|member| member.newest);
+        let kept = cluster.kept(room, newest.unwrap_or(START));
+        let node = &mut cluster.nodes[index];
+        let member = node.plane.members[i].as_mut().expect("it has subscribers");
+        if matches!(update, RoomUpdate::Confirmed) {
+            let waits = node.plane.confirms[i].take().expect("a member waits");
+            // Of an empty room, whatever position a client names is told to be lost.
+            let is_there = member.expected.is_none_or(|next| next >= waits);
+            assert!(is_there || member.newest == Some(START));
+        } else {
+            member.update(update, &cluster.truth[i], node.answered_at[i], &kept);
+        }
+    }
 }
 
 impl Cluster {
-    /// As on Redis. Its epochs can be told from those of detours.
-    fn begin_rooms_when_read(&mut self) {
-        self.bus.begin_rooms_when_read();
-        for _ in 0..3 {
-            let key = stentor_hub::Key::parse("any").expect("a key");
-            let draw = Request::AcquireLease { key, term_seen: 0, ttl: Duration::ZERO };
-            self.bus.handle_request(self.now, draw).expect("an answer");
-        }
+    fn of(nodes: usize) -> Self {
+        Self::new((0..nodes).map(|_| Members::default()), 1)
     }
 
-    fn new(nodes: u64, seed: u64) -> Self {
-        let mut bus = Bus::default();
-        let now = Instant::now();
-        // The epochs by which the machine takes its detours are those that chance doesn't draw.
-        for _ in 0..3 {
-            let key = Key::parse("k").expect("a key");
-            let lease = Request::AcquireLease { key, term_seen: 0, ttl: Duration::ZERO };
-            bus.handle_request(now, lease).expect("a lease");
-        }
-        let node = |id| Node {
-            id: NodeId(id),
-            rooms: Rooms::new(NodeId(id), vec![(String::new(), limits())], Duration::from_secs(4)),
-            members: Default::default(),
-            publishers: Default::default(),
-            requests: VecDeque::new(),
-            answers: Vec::new(),
-            events: VecDeque::new(),
-            empty_at: vec![0; ROOMS.len()],
-            confirms: [None; ROOMS.len()],
-            is_connected: false,
-        };
-        let nodes = (1..=nodes).map(node).collect();
-        let random = fastrand::Rng::with_seed(seed);
-        let truth = Default::default();
-        let mut cluster = Self { now, bus, nodes, truth, is_up: true, random, refused: 0 };
-        (0..cluster.nodes.len()).for_each(|index| cluster.connect(index));
+    /// Two nodes; the second one has members of room 0.
+    fn with_member() -> Self {
+        let mut cluster = Self::of(2);
+        cluster.set_interest(1, 0, true);
+        cluster.run_until_idle();
         cluster
     }
 
-    fn connect(&mut self, index: usize) {
-        let node = &mut self.nodes[index];
-        node.is_connected = true;
-        self.bus.connect(node.id);
-        for (i, member) in node.members.iter().enumerate() {
-            self.bus.set_interest(node.id, room(i).into(), member.is_some());
-        }
-        node.events.push_back(Event::Connected);
-    }
-
-    /// Some of the requests on their way still have an effect, and no answer.
-    fn disconnect(&mut self, index: usize) {
-        let executed = self.random.usize(..=self.nodes[index].requests.len());
-        (0..executed).for_each(|_| self.execute(index, true));
-        let node = &mut self.nodes[index];
-        node.is_connected = false;
-        node.events.clear();
-        node.events.push_back(Event::Disconnected { reason: "lost".into() });
-        self.bus.disconnect(node.id);
-        while !self.nodes[index].requests.is_empty() {
-            self.execute(index, false);
-        }
+    /// One node, which has members of room 0.
+    fn alone() -> Self {
+        let mut cluster = Self::of(1);
+        cluster.set_interest(0, 0, true);
+        cluster.run_until_idle();
+        cluster
     }
 
     fn set_interest(&mut self, index: usize, room_index: usize, has_subscribers: bool) {
-        let node = &mut self.nodes[index];
-        self.bus.set_interest(node.id, room(room_index).into(), has_subscribers);
-        node.members[room_index] = has_subscribers.then(Member::default);
-        node.confirms[room_index] = None;
-        node.rooms.handle_interest(&room(room_index), has_subscribers);
-        self.collect(index);
+        let Members { members, confirms } = &mut self.nodes[index].plane;
+        members[room_index] = has_subscribers.then(Member::default);
+        confirms[room_index] = None;
+        self.report_interest(index, &room(room_index), has_subscribers);
     }
 
     /// A member comes that waits for all messages that there are.
     fn confirm(&mut self, index: usize, room_index: usize) {
         let node = &mut self.nodes[index];
-        if node.members[room_index].as_ref().is_some_and(|member| member.newest.is_some()) {
-            node.confirms[room_index] = Some(self.truth[room_index].0.len());
+        if node.plane.members[room_index].as_ref().is_some_and(|member| member.newest.is_some()) {
+            node.plane.confirms[room_index] = Some(self.truth[room_index].0.len());
             node.rooms.handle_confirm(&room(room_index));
             self.collect(index);
         }
     }
 
-    fn publish(&mut self, index: usize, publisher: usize, room_index: usize) {
-        let node = &mut self.nodes[index];
-        let state = &mut node.publishers[publisher];
-        if state.waits.is_some() {
-            return;
-        }
-        state.count += 1;
-        let payload = format!("m {index} {publisher} {}", state.count);
-        let ticket = publisher.is_multiple_of(2).then_some((publisher, room_index, state.count));
-        if node.rooms.handle_publish(self.now, &room(room_index), payload.into(), ticket, None).is_ok() {
-            state.waits = ticket.map(|(_, room_index, count)| (room_index, count));
-        }
-        self.collect(index);
-    }
-
-    /// Someone who isn't a node of the cluster writes to the engine.
-    fn intrude(&mut self, room_index: usize) {
-        let (room, limits) = (room(room_index), limits());
-        let append = Request::Append { room, payload: "?".into(), idempotency_key: None, limits };
-        self.carry_out(append).expect("an engine in memory");
-    }
-
-    /// Carries out a request to the engine.
-    fn carry_out(&mut self, request: Request) -> Result<Reply, EngineError> {
-        let appended = match &request {
-            Request::Append { room, payload, .. } => Some((room.clone(), payload.clone())),
-            _ => None,
-        };
-        let reply = self.bus.handle_request(self.now, request);
-        if let (Some((room, payload)), Ok(Reply::Position(position))) = (appended, &reply) {
-            let index = ROOMS.iter().position(|name| *name == room.name()).expect("a room");
-            let truth = &mut self.truth[index];
-            match truth.index_of(*position) {
-                Some(index) => assert_eq!(truth.0[index].1, payload, "two messages at a position"),
-                None => truth.0.push((*position, payload)),
-            }
-        }
-        while let Some((id, event)) = self.bus.poll_delivery() {
-            let node = self.nodes.iter_mut().find(|node| node.id == id).expect("a node");
-            node.events.push_back(event);
-        }
-        reply
-    }
-
-    /// The engine takes a node's oldest request, or never gets it.
-    fn execute(&mut self, index: usize, is_answer_lost: bool) {
-        let Some((number, request)) = self.nodes[index].requests.pop_front() else { return };
-        let lost = Err(EngineError::Unavailable("away".into()));
-        let reply = if !self.nodes[index].is_connected {
-            lost
-        } else if is_answer_lost {
-            self.carry_out(request).and(lost)
-        } else if !self.is_up {
-            if self.random.bool() { lost } else { Err(EngineError::Full) }
-        } else {
-            self.carry_out(request)
-        };
-        let lens = self.truth.iter().map(|truth| truth.0.len()).collect();
-        self.nodes[index].answers.push((number, reply, lens));
-    }
-
-    /// An answer reaches its node, maybe not in order.
-    fn answer(&mut self, index: usize) {
-        let node = &mut self.nodes[index];
-        if node.answers.is_empty() {
-            return;
-        }
-        let (number, reply, lens) = node.answers.remove(self.random.usize(..node.answers.len()));
-        node.empty_at = lens;
-        node.rooms.handle_reply(self.now, number, reply, decode);
-        self.collect(index);
-    }
-
-    /// The node's oldest event.
-    fn deliver(&mut self, index: usize) {
-        let node = &mut self.nodes[index];
-        match node.events.pop_front() {
-            Some(Event::Message { channel: Channel::Topic(Topic::Room(room)), position, payload }) => {
-                let position = position.expect("it was appended");
-                node.rooms.handle_message(&room, position, decode(&room, &payload));
-            }
-            Some(Event::Connected) => node.rooms.handle_connected(self.now),
-            Some(Event::Disconnected { .. }) => node.rooms.handle_disconnected(),
-            _ => {}
-        }
-        self.collect(index);
-    }
-
-    fn pass(&mut self, time: Duration) {
-        self.now += time;
-        for index in 0..self.nodes.len() {
-            self.nodes[index].rooms.handle_timeout(self.now);
-            self.collect(index);
-        }
-    }
-
-    /// Carries out what a machine wants.
-    fn collect(&mut self, index: usize) {
-        while let Some(output) = self.nodes[index].rooms.poll_output() {
-            match output {
-                Output::Request(number, request) => self.nodes[index].requests.push_back((number, request)),
-                Output::Decide((publisher, room_index, count), decision) => {
-                    let waits = self.nodes[index].publishers[publisher].waits.take();
-                    assert_eq!(waits, Some((room_index, count)), "decided twice");
-                    let payload = format!("m {index} {publisher} {count}");
-                    let has_it = self.truth[room_index].0.iter().any(|(_, other)| *other == payload);
-                    match decision {
-                        Ok(()) => assert!(has_it),
-                        Err(denial) => {
-                            self.refused += 1;
-                            assert!(denial.retry && (!has_it || denial.message.contains("unknown")));
-                        }
-                    }
-                }
-                Output::Room(room, update) => {
-                    let i = ROOMS.iter().position(|name| *name == room.name()).expect("a room");
-                    let newest = self.nodes[index].members[i].as_ref().and_then(|member| member.newest);
-                    let kept = self.kept(&room, newest.unwrap_or(START));
-                    let node = &mut self.nodes[index];
-                    let member = node.members[i].as_mut().expect("it has subscribers");
-                    if matches!(update, RoomUpdate::Confirmed) {
-                        let waits = node.confirms[i].take().expect("somebody waits");
-                        // Of an empty room, whatever position a client names is told to be lost.
-                        let is_there = member.expected.is_none_or(|next| next >= waits);
-                        assert!(is_there || member.newest == Some(START));
-                        continue;
-                    }
-                    member.update(update, &self.truth[i], node.empty_at[i], &kept);
-                }
-            }
-        }
-    }
-
-    /// Offsets of readable messages that the engine still has after a position, if it is of the same epoch.
-    fn kept(&mut self, room: &Room, since: Position) -> HashSet<u64> {
-        let request = Request::History { room: room.clone(), since, messages_max: usize::MAX };
-        let Ok(Reply::History(history)) = self.bus.handle_request(self.now, request) else { panic!() };
-        let same = history.messages.into_iter().filter(|(position, _)| position.epoch == since.epoch);
-        same.filter(|(_, payload)| decode(room, payload).is_some()).map(|(at, _)| at.offset).collect()
-    }
-
-    /// Lets everything happen that can happen without time.
-    fn run_until_idle(&mut self) {
-        while self
-            .nodes
-            .iter()
-            .any(|n| !(n.requests.is_empty() && n.answers.is_empty() && n.events.is_empty()))
-        {
-            for index in 0..self.nodes.len() {
-                self.execute(index, false);
-                self.answer(index);
-                self.deliver(index);
-            }
-        }
-    }
-
     fn member(&self, index: usize, room_index: usize) -> &Member {
-        self.nodes[index].members[room_index].as_ref().expect("subscribers")
+        self.nodes[index].plane.members[room_index].as_ref().expect("subscribers")
     }
 
     fn resyncs(&self, index: usize) -> Vec<(&'static str, u64)> {
@@ -326,10 +100,9 @@ impl Cluster {
     fn check_complete(&mut self, seed: u64) {
         for index in 0..self.nodes.len() {
             for i in 0..ROOMS.len() {
-                let request = Request::Heads { rooms: vec![room(i)] };
-                let Ok(Reply::Heads(heads)) = self.bus.handle_request(self.now, request) else { panic!() };
-                let Some(member) = &self.nodes[index].members[i] else { continue };
-                assert_eq!(member.newest, Some(heads[0].unwrap_or(START)), "seed {seed}");
+                let head = self.head(room(i));
+                let Some(member) = &self.nodes[index].plane.members[i] else { continue };
+                assert_eq!(member.newest, Some(head), "seed {seed}");
                 assert_eq!(member.expected, Some(self.truth[i].0.len()), "seed {seed}");
             }
             let rooms = &self.nodes[index].rooms;
@@ -341,7 +114,7 @@ impl Cluster {
                 "seed {seed}"
             );
             assert!(self.nodes[index].publishers.iter().all(|publisher| publisher.waits.is_none()));
-            assert_eq!(self.nodes[index].confirms, [None; ROOMS.len()], "seed {seed}");
+            assert_eq!(self.nodes[index].plane.confirms, [None; ROOMS.len()], "seed {seed}");
         }
     }
 
@@ -367,7 +140,7 @@ impl Cluster {
 
 #[test]
 fn members_on_all_nodes_receive_one_order() {
-    let mut cluster = Cluster::new(3, 1);
+    let mut cluster = Cluster::of(3);
     (0..3).for_each(|index| cluster.set_interest(index, 0, true));
     cluster.run_until_idle();
     for _ in 0..50 {
@@ -386,9 +159,7 @@ fn members_on_all_nodes_receive_one_order() {
 
 #[test]
 fn a_lost_last_message_is_noticed_within_a_minute() {
-    let mut cluster = Cluster::new(2, 1);
-    cluster.set_interest(1, 0, true);
-    cluster.run_until_idle();
+    let mut cluster = Cluster::with_member();
     for expected in [1, 2] {
         cluster.publish(0, 0, 0);
         cluster.execute(0, false);
@@ -406,8 +177,8 @@ fn a_lost_last_message_is_noticed_within_a_minute() {
 
 #[test]
 fn a_room_that_has_an_epoch_before_its_first_message_proves_that_nothing_is_missing() {
-    let mut cluster = Cluster::new(2, 1);
-    cluster.begin_rooms_when_read();
+    let mut cluster = Cluster::of(2);
+    cluster.bus.begin_rooms_when_read();
     cluster.set_interest(1, 0, true);
     cluster.run_until_idle();
     for expected in [0, 1] {
@@ -425,9 +196,7 @@ fn a_room_that_has_an_epoch_before_its_first_message_proves_that_nothing_is_miss
 #[test]
 fn what_was_missed_while_the_connection_was_lost_is_read() {
     for (missed, resyncs) in [(0, vec![]), (KEEP, vec![]), (KEEP + 1, vec![("truncated", 1)])] {
-        let mut cluster = Cluster::new(2, 1);
-        cluster.set_interest(1, 0, true);
-        cluster.run_until_idle();
+        let mut cluster = Cluster::with_member();
         cluster.publish(0, 1, 0);
         cluster.run_until_idle();
         cluster.disconnect(1);
@@ -445,7 +214,7 @@ fn what_was_missed_while_the_connection_was_lost_is_read() {
 
 #[test]
 fn an_engine_that_forgets_or_goes_back_is_announced() {
-    let mut cluster = Cluster::new(1, 1);
+    let mut cluster = Cluster::of(1);
     cluster.set_interest(0, 0, true);
     cluster.publish(0, 0, 0);
     cluster.run_until_idle();
@@ -481,9 +250,7 @@ fn an_engine_that_forgets_or_goes_back_is_announced() {
 #[test]
 fn a_message_whose_answer_is_lost_has_one_position_per_epoch() {
     for (forgets, positions) in [(false, 1), (true, 2)] {
-        let mut cluster = Cluster::new(2, 1);
-        cluster.set_interest(1, 0, true);
-        cluster.run_until_idle();
+        let mut cluster = Cluster::with_member();
         cluster.publish(0, 0, 0);
         cluster.execute(0, true);
         if forgets {
@@ -505,9 +272,7 @@ fn a_message_whose_answer_is_lost_has_one_position_per_epoch() {
 
 #[test]
 fn an_empty_room_is_confirmed_without_a_gap() {
-    let mut cluster = Cluster::new(1, 1);
-    cluster.set_interest(0, 0, true);
-    cluster.run_until_idle();
+    let mut cluster = Cluster::alone();
     cluster.confirm(0, 0);
     cluster.run_until_idle();
     cluster.check_complete(1);
@@ -516,9 +281,7 @@ fn an_empty_room_is_confirmed_without_a_gap() {
 
 #[test]
 fn members_that_come_all_the_time_do_not_keep_others_waiting() {
-    let mut cluster = Cluster::new(1, 1);
-    cluster.set_interest(0, 0, true);
-    cluster.run_until_idle();
+    let mut cluster = Cluster::alone();
     let rooms = &mut cluster.nodes[0].rooms;
     rooms.handle_confirm(&room(0));
     let (mut reads, mut is_confirmed) = (0, false);
@@ -539,9 +302,7 @@ fn members_that_come_all_the_time_do_not_keep_others_waiting() {
 
 #[test]
 fn a_history_that_is_refused_is_announced_and_new_messages_follow() {
-    let mut cluster = Cluster::new(1, 1);
-    cluster.set_interest(0, 0, true);
-    cluster.run_until_idle();
+    let mut cluster = Cluster::alone();
     let rooms = &mut cluster.nodes[0].rooms;
     let at = |offset| Position { epoch: Epoch(7), offset };
     rooms.handle_message(&room(0), at(5), decode(&room(0), &"m5".into()));
@@ -562,7 +323,7 @@ fn a_history_that_is_refused_is_announced_and_new_messages_follow() {
 
 #[test]
 fn what_waits_is_bounded() {
-    let mut cluster = Cluster::new(2, 1);
+    let mut cluster = Cluster::of(2);
     cluster.is_up = false;
     // Publishers are refused for now, and served when the engine is back.
     let publish = |cluster: &mut Cluster| {
@@ -610,9 +371,9 @@ fn rooms_survive_faults_and_no_loss_is_silent() {
     let mut reasons: HashSet<&str> = HashSet::new();
     simulate(0..3_000, 400, |run| {
         let seed = run.seed;
-        let mut cluster = Cluster::new(3, seed);
+        let mut cluster = Cluster::new((0..3).map(|_| Members::default()), seed);
         if seed % 2 == 0 {
-            cluster.begin_rooms_when_read();
+            cluster.bus.begin_rooms_when_read();
         }
         for step in run.steps.clone() {
             cluster.random = run.random(step);
@@ -632,19 +393,7 @@ fn rooms_survive_faults_and_no_loss_is_silent() {
                     run.note(step, format!("node {index} has no members of room {i}"));
                     cluster.set_interest(index, i, false);
                 }
-                17 if cluster.nodes[index].is_connected => {
-                    run.note(step, format!("node {index} loses its connection"));
-                    cluster.disconnect(index);
-                }
-                17..=19 if !cluster.nodes[index].is_connected => {
-                    run.note(step, format!("node {index} is connected"));
-                    cluster.connect(index);
-                }
-                20 => {
-                    cluster.is_up = !cluster.is_up;
-                    run.note(step, if cluster.is_up { "the engine answers" } else { "the engine is away" });
-                }
-                21 => {
+                17 => {
                     let events = &mut cluster.nodes[index].events;
                     let messages =
                         events.iter().take_while(|event| matches!(event, Event::Message { .. })).count();
@@ -656,67 +405,24 @@ fn rooms_survive_faults_and_no_loss_is_silent() {
                         events.pop_front();
                     }
                 }
-                22 if cluster.random.u32(..8) == 0 => {
-                    run.note(step, "the engine starts again without its data");
-                    (0..3).for_each(|index| cluster.disconnect(index));
-                    cluster.bus.forget();
-                }
-                23 if cluster.random.u32(..4) == 0 => {
+                18 if cluster.random.u32(..4) == 0 => {
                     run.note(step, format!("something else is published to room {i}"));
                     cluster.intrude(i);
                 }
-                23 => {
+                18 => {
                     run.note(step, format!("node {index} confirms room {i}"));
                     cluster.confirm(index, i);
                 }
-                24..=34 => {
-                    run.note(step, format!("the engine carries out a request of node {index}"));
-                    cluster.execute(index, false);
-                }
-                35 => {
-                    run.note(
-                        step,
-                        format!("the engine carries out a request of node {index}, and the answer is lost"),
-                    );
-                    cluster.execute(index, true);
-                }
-                36..=46 => {
-                    run.note(step, format!("node {index} receives an answer"));
-                    cluster.answer(index);
-                }
-                47..=58 => {
-                    let event = cluster.nodes[index].events.front();
-                    run.note(step, format!("node {index} receives {event:?}"));
-                    cluster.deliver(index);
-                }
-                59 if cluster.random.u32(..4) == 0 => {
-                    run.note(step, format!("{HEADS_INTERVAL:?} pass"));
-                    cluster.pass(HEADS_INTERVAL);
-                }
-                60.. => {
-                    let ms = cluster.random.u64(..500);
-                    run.note(step, format!("{ms} ms pass"));
-                    cluster.pass(Duration::from_millis(ms));
-                }
-                _ => {}
+                _ => cluster.step(run, step, index, true),
             }
         }
-        cluster.is_up = true;
-        for index in 0..3 {
-            if !cluster.nodes[index].is_connected {
-                cluster.connect(index);
-            }
-        }
-        for _ in 0..30 {
-            cluster.pass(Duration::from_secs(5));
-            cluster.run_until_idle();
-        }
+        cluster.heal();
         cluster.check_complete(seed);
         cluster.check_publishers(seed);
         for index in 0..3 {
             let node = &cluster.nodes[index];
-            received += node.members.iter().flatten().map(|member| member.received).sum::<usize>();
-            gaps += node.members.iter().flatten().map(|member| member.gaps).sum::<usize>();
+            received += node.plane.members.iter().flatten().map(|member| member.received).sum::<usize>();
+            gaps += node.plane.members.iter().flatten().map(|member| member.gaps).sum::<usize>();
             recovered += node.rooms.stats().recovered;
             reasons.extend(cluster.resyncs(index).into_iter().map(|(reason, _)| reason));
         }

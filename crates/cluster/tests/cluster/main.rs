@@ -9,6 +9,7 @@
 mod ignore;
 #[path = "../contract/feeds.rs"]
 mod feeds;
+mod fixture;
 #[path = "../contract/harness.rs"]
 #[allow(dead_code)] // Engines that share servers use more of it.
 mod harness;
@@ -16,8 +17,6 @@ mod memory;
 #[path = "../contract/messages.rs"]
 mod messages;
 mod nodes;
-#[path = "../contract/positions.rs"]
-mod positions;
 #[path = "../contract/registry.rs"]
 mod registry;
 mod relay;

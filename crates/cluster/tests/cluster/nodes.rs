@@ -1,5 +1,6 @@
 //! Several nodes on an engine in memory, with data planes that record what reaches them.
 
+use crate::fixture::{MOMENT, answer_to, options, pass};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,12 +13,13 @@ use stentor_cluster::{
 };
 use stentor_edge::{
     Broadcast, Broker, Busy, Charge, Class, Command, CommandInbox, Concerned, ControlPlane, DataPlane, Done,
-    FeedSource, FeedUpdate, Histogram, IdentityFilter, Ledger, PublicId, Publish, PushDenied, PushedFeed,
-    Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery,
+    FeedSource, FeedUpdate, IdentityFilter, Ledger, PublicId, Publish, PushDenied, PushedFeed, Recheck,
+    RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery,
     SessionDetails, SessionInfo, SessionList, Target, Wanted,
 };
 use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, Topic};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 const KEEP: HistoryLimits =
     HistoryLimits { publications_max: 3, bytes_max: 1_000, age_max: Duration::from_secs(300) };
@@ -103,25 +105,14 @@ impl CommandInbox for Plane {
             let note = format!("{what} {} [{rooms}] -[{except}] {ids:?}", target.namespace());
             self.commands.lock().unwrap().push(note);
         };
-        let concerned = Concerned::sessions(self.sessions);
-        match command {
+        let (what, done) = match command {
             Command::Emit { event, data, volatile, done } => {
-                note(&format!("emit {event:?} {data:?} {volatile}"));
-                done.answer(Ok(concerned));
+                (format!("emit {event:?} {data:?} {volatile}"), done)
             }
-            Command::Call { done, .. } => done.answer(Ok(concerned)),
-            Command::Join { rooms, done } => {
-                note(&format!("join {}", rooms.first().name()));
-                done.answer(Ok(concerned));
-            }
-            Command::Leave { rooms, done } => {
-                note(&format!("leave {}", rooms.first().name()));
-                done.answer(Ok(concerned));
-            }
-            Command::Disconnect { close, done } => {
-                note(&format!("disconnect {close}"));
-                done.answer(Ok(concerned));
-            }
+            Command::Call { done, .. } => ("call".into(), done),
+            Command::Join { rooms, done } => (format!("join {}", rooms.first().name()), done),
+            Command::Leave { rooms, done } => (format!("leave {}", rooms.first().name()), done),
+            Command::Disconnect { close, done } => (format!("disconnect {close}"), done),
             Command::Sessions { limit, done } => {
                 note(&format!("sessions {limit}"));
                 let session = |n: usize| SessionInfo {
@@ -131,9 +122,12 @@ impl CommandInbox for Plane {
                     handshake: None,
                     details: SessionDetails::default(),
                 };
-                done.answer(Ok(SessionList::new((0..self.sessions).map(session).collect(), self.sessions)));
+                let sessions = (0..self.sessions).map(session).collect();
+                return done.answer(Ok(SessionList::new(sessions, self.sessions)));
             }
-        }
+        };
+        note(&what);
+        done.answer(Ok(Concerned::sessions(self.sessions)));
     }
 
     fn recheck(&self, recheck: Recheck, done: Done<Concerned>) {
@@ -156,10 +150,6 @@ impl DataPlane for Plane {
         std::mem::take(&mut *self.wanted.lock().unwrap())
     }
 
-    fn histograms(&self) -> Vec<Histogram> {
-        Vec::new()
-    }
-
     fn connections(&self) -> usize {
         self.sessions
     }
@@ -176,49 +166,27 @@ struct Node {
 }
 
 impl Node {
-    fn start(memory: &Memory, name: &str, sessions: usize, secret: Option<&str>) -> Self {
-        Self::with(memory, name, sessions, secret, DOCUMENT_BYTES_MAX)
+    fn start(memory: &Memory, name: &str, sessions: usize) -> Self {
+        Self::with(memory, name, sessions, |_| {})
     }
 
-    fn with(
-        memory: &Memory,
-        name: &str,
-        sessions: usize,
-        secret: Option<&str>,
-        document_bytes_max: usize,
-    ) -> Self {
-        Self::keeping(memory, name, sessions, secret, document_bytes_max, None)
-    }
-
-    /// A node with a list of revocations.
-    fn keeping(
-        memory: &Memory,
-        name: &str,
-        sessions: usize,
-        secret: Option<&str>,
-        document_bytes_max: usize,
-        revocations: Option<Arc<dyn RevocationList>>,
-    ) -> Self {
+    fn with(memory: &Memory, name: &str, sessions: usize, set: impl FnOnce(&mut Options)) -> Self {
         let ledger = Arc::new(Ledger::new(BUDGET));
         let id = NodeId::draw();
         let (engine, events) = memory.connect(id, Limits::default());
-        let options = Options {
+        let mut options = Options {
             name: name.into(),
-            advertise: None,
-            relays: None,
-            secret: secret.map(|secret| secret.as_bytes().into()),
-            version: "1".into(),
+            secret: Some(b"secret".as_slice().into()),
             history: vec![("kept".into(), KEEP)],
-            decision_timeout: Duration::from_secs(5),
-            feed_idle_ttl: Duration::ZERO,
             feed_source: Arc::new(|key| match key.as_str().starts_with("pushed/") {
                 true => FeedSource::Pushed,
                 false => FeedSource::Fetched,
             }),
-            document_bytes_max,
+            document_bytes_max: DOCUMENT_BYTES_MAX,
             ledger: ledger.clone(),
-            revocations,
+            ..options()
         };
+        set(&mut options);
         let cluster = Cluster::new(id, options, Arc::new(engine), &events, 0);
         let plane = Arc::new(Plane { sessions, ..Plane::default() });
         let (stop, stopped) = watch::channel(false);
@@ -232,11 +200,26 @@ impl Node {
     }
 
     /// The node's clients subscribe to a feed, or no client does any more.
-    fn want(&self, key: &Key, wanted: bool) {
+    async fn want(&self, key: &Key, wanted: bool) {
         self.cluster.set_interest(&Topic::Feed(key.clone()), wanted);
         let wanted = Wanted { key: key.clone(), wanted, requesters: Vec::new() };
         self.plane.wanted.lock().unwrap().push(wanted);
         self.cluster.wanted();
+        pass(MOMENT).await;
+    }
+
+    /// The node's control plane has news of a feed.
+    async fn update(&self, key: &Key, update: FeedUpdate) {
+        self.all.update_feed(key, update).unwrap();
+        pass(MOMENT).await;
+    }
+
+    async fn command(&self, target: Target, command: impl FnOnce(Done<Concerned>) -> Command) -> Concerned {
+        answer_to(|done| self.all.command(target, command(done))).await.unwrap()
+    }
+
+    async fn sessions(&self, target: Target, limit: usize) -> SessionList {
+        answer_to(|done| self.all.command(target, Command::Sessions { limit, done })).await.unwrap()
     }
 
     fn shown(&self) -> Vec<String> {
@@ -269,16 +252,19 @@ fn message(rooms: &[&str]) -> Broadcast {
     }
 }
 
-/// Lets all tasks run, and as much time pass of the clock, which is stopped.
-async fn pass(time: Duration) {
-    let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
+fn everybody() -> Target {
+    Target::of("/").unwrap().everybody()
+}
+
+fn document(body: &str) -> Document {
+    Document { body: body.to_owned().into(), json: true, content_type: "application/json".into() }
 }
 
 async fn three() -> (Memory, [Node; 3]) {
     let memory = Memory::default();
-    let nodes = [("a", 1), ("b", 2), ("c", 4)].map(|(name, n)| Node::start(&memory, name, n, Some("secret")));
+    let nodes = [("a", 1), ("b", 2), ("c", 4)].map(|(name, sessions)| Node::start(&memory, name, sessions));
     // Until each has heard of the others.
-    pass(HEARTBEAT_INTERVAL + Duration::from_millis(1)).await;
+    pass(HEARTBEAT_INTERVAL + MOMENT).await;
     (memory, nodes)
 }
 
@@ -289,7 +275,7 @@ async fn a_message_reaches_the_other_nodes_that_are_interested_once() {
     a.join("room");
     a.cluster.publish(&message(&["room"])).unwrap();
     a.cluster.publish(&message(&["room", "other"])).unwrap();
-    pass(Duration::from_millis(1)).await;
+    pass(MOMENT).await;
     assert_eq!(a.received(), [], "its own");
     assert_eq!(b.received(), [message(&["room"]), message(&["room", "other"])]);
     assert_eq!(c.received(), [message(&["room", "other"])], "only what isn't for one room alone");
@@ -303,7 +289,7 @@ async fn a_message_that_is_too_large_for_the_engine_stays_on_its_node_and_is_cou
     let large = Bytes::from(vec![b' '; PAYLOAD_BYTES_MAX]);
     a.cluster.publish(&Broadcast { data: Data::Text(large), ..message(&["room"]) }).unwrap();
     a.cluster.publish(&message(&["room"])).unwrap();
-    pass(Duration::from_millis(1)).await;
+    pass(MOMENT).await;
     assert_eq!(b.received(), [message(&["room"])]);
     assert_eq!(a.metric("cluster_messages_too_large"), 1);
 }
@@ -317,11 +303,11 @@ async fn messages_wait_in_order_while_the_data_plane_has_no_room() {
     for n in 0..3 {
         a.cluster.publish(&numbered(n)).unwrap();
     }
-    pass(Duration::from_millis(1)).await;
+    pass(MOMENT).await;
     assert_eq!(b.received(), []);
     for _ in 0..2 {
         b.cluster.space();
-        pass(Duration::from_millis(1)).await;
+        pass(MOMENT).await;
     }
     assert_eq!(b.received(), [0, 1, 2].map(numbered));
 }
@@ -329,8 +315,9 @@ async fn messages_wait_in_order_while_the_data_plane_has_no_room() {
 #[tokio::test(start_paused = true)]
 async fn frames_without_the_secret_are_refused_and_counted() {
     let (memory, [a, _b, _c]) = three().await;
-    let stranger = Node::start(&memory, "d", 8, Some("another secret"));
-    let open = Node::start(&memory, "e", 16, None);
+    let stranger =
+        Node::with(&memory, "d", 8, |options| options.secret = Some(b"another secret".as_slice().into()));
+    let open = Node::with(&memory, "e", 16, |options| options.secret = None);
     a.join("room");
     for node in [&stranger, &open] {
         node.cluster.publish(&message(&["room"])).unwrap();
@@ -347,7 +334,7 @@ async fn frames_without_the_secret_are_refused_and_counted() {
     };
     engine.publish(Channel::from(Room::plain("room").unwrap()), payload).unwrap();
     engine.publish(Channel::Nodes, Bytes::from_static(b"\x07garbage")).unwrap();
-    pass(Duration::from_millis(1)).await;
+    pass(MOMENT).await;
     assert_eq!(a.received(), []);
     // And each has said to all that it is there.
     assert_eq!(a.metric("cluster_frames_refused"), 6);
@@ -363,11 +350,8 @@ async fn nodes_that_strangers_announce_are_neither_asked_nor_waited_for() {
     engine.request(Request::Heartbeat { node: id, record: record.into(), ttl: 60 * NODE_TTL }).await.unwrap();
     pass(HEARTBEAT_INTERVAL).await;
     assert_eq!((a.cluster.nodes().len(), a.metric("cluster_nodes_unreadable")), (3, 1));
-    let (done, answer) = oneshot::channel();
-    let command = Command::Sessions { limit: 1, done: Done::new(|result| done.send(result).unwrap()) };
-    let begun = tokio::time::Instant::now();
-    a.all.command(Target::of("/").unwrap().everybody(), command);
-    assert_eq!(answer.await.unwrap().unwrap().missing_nodes, [""; 0]);
+    let begun = Instant::now();
+    assert_eq!(a.sessions(everybody(), 1).await.missing_nodes, [""; 0]);
     assert!(begun.elapsed() < SURVEY_TIMEOUT);
 }
 
@@ -405,22 +389,16 @@ async fn commands_reach_the_sessions_of_all_nodes() {
         (|_, done| Command::Disconnect { close: true, done }, "disconnect true"),
     ];
     for (command, note) in commands {
-        let (done, answer) = oneshot::channel();
-        a.all.command(target(), command(rooms(), Done::new(|result| done.send(result).unwrap())));
-        assert_eq!(answer.await.unwrap(), Ok(Concerned::sessions(1 + 2 + 4)));
+        let concerned = a.command(target(), |done| command(rooms(), done)).await;
+        assert_eq!(concerned, Concerned::sessions(1 + 2 + 4));
         for node in [&a, &b, &c] {
             assert_eq!(node.commands(), [format!("{note} /chat [red] -[blue] []")]);
         }
     }
-    let (done, answer) = oneshot::channel();
-    let command = Command::Sessions { limit: 5, done: Done::new(|result| done.send(result).unwrap()) };
-    a.all.command(target(), command);
-    let list = answer.await.unwrap().unwrap();
+    let list = a.sessions(target(), 5).await;
     assert_eq!((list.sessions.len(), list.count, list.missing_nodes), (5, 7, vec![]));
-    let (done, answer) = oneshot::channel();
     let query = RoomsQuery { namespace: "/".into(), prefix: String::new(), after: String::new(), limit: 3 };
-    a.all.list_rooms(query, Done::new(|result| done.send(result).unwrap()));
-    let list = answer.await.unwrap().unwrap();
+    let list = answer_to(|done| a.all.list_rooms(query, done)).await.unwrap();
     let rooms = [("a".to_owned(), 7), ("only 1".to_owned(), 1), ("only 2".to_owned(), 1)];
     assert_eq!((&list.rooms[..], list.truncated), (&rooms[..], true));
 }
@@ -428,12 +406,9 @@ async fn commands_reach_the_sessions_of_all_nodes() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_has_just_joined_is_asked_as_well() {
     let (memory, [a, _b, _c]) = three().await;
-    let _late = Node::start(&memory, "d", 8, Some("secret"));
+    let _late = Node::start(&memory, "d", 8);
     pass(Duration::from_millis(1_100)).await;
-    let (done, answer) = oneshot::channel();
-    let command = Command::Sessions { limit: 1, done: Done::new(|result| done.send(result).unwrap()) };
-    a.all.command(Target::of("/").unwrap().everybody(), command);
-    let list = answer.await.unwrap().unwrap();
+    let list = a.sessions(everybody(), 1).await;
     assert_eq!((list.count, list.missing_nodes), (1 + 2 + 4 + 8, vec![]));
 }
 
@@ -444,24 +419,19 @@ async fn an_emit_is_carried_by_the_broker_but_to_sessions_by_name() {
         event: Some("e".into()),
         data: Data::Text(Bytes::from_static(b"t")),
         volatile: false,
-        done: Done::new(|result| oneshot::Sender::send(done, result).unwrap()),
+        done,
     };
-    let (done, answer) = oneshot::channel();
-    a.all.command(Target::of("/").unwrap().room("red").unwrap(), emit(done));
-    assert_eq!(answer.await.unwrap(), Ok(Concerned::sessions(1)), "those of this node");
-    pass(Duration::from_millis(1)).await;
+    let to = |room| Target::of("/").unwrap().room(room).unwrap();
+    assert_eq!(a.command(to("red"), emit).await, Concerned::sessions(1), "those of this node");
+    pass(MOMENT).await;
     assert_eq!(b.commands(), [""; 0]);
     // One that the engine orders isn't delivered when it is answered: its members are counted.
     a.commands();
-    let (done, answer) = oneshot::channel();
-    a.all.command(Target::of("/").unwrap().room("kept").unwrap(), emit(done));
-    assert_eq!(answer.await.unwrap(), Ok(Concerned::sessions(1)));
+    assert_eq!(a.command(to("kept"), emit).await, Concerned::sessions(1));
     assert_eq!(a.commands()[1..], ["sessions 0 / [kept] -[] []"]);
     let id = PublicId::parse("aaaaaaaaaaaaaaaaaaaa").unwrap();
-    let (done, answer) = oneshot::channel();
-    a.all.command(Target::of("/").unwrap().room("red").unwrap().session(id), emit(done));
-    assert_eq!(answer.await.unwrap(), Ok(Concerned::sessions(7)));
-    // Whoever is a member of the room has it from the broker.
+    assert_eq!(a.command(to("red").session(id), emit).await, Concerned::sessions(7));
+    // Members of the room receive it from the broker.
     let note = format!(r#"emit Some("e") Text(b"t") false / [] -[red] ["{id}"]"#);
     assert_eq!(b.commands(), [note]);
 }
@@ -470,23 +440,19 @@ async fn an_emit_is_carried_by_the_broker_but_to_sessions_by_name() {
 async fn a_node_that_does_not_answer_is_named() {
     let (_memory, [a, b, c]) = three().await;
     *b.plane.is_silent.lock().unwrap() = true;
-    let (done, answer) = oneshot::channel();
-    let done = Done::new(|result| done.send(result).unwrap());
-    let begun = tokio::time::Instant::now();
-    a.all.command(Target::of("/").unwrap().everybody(), Command::Disconnect { close: false, done });
-    let concerned = answer.await.unwrap().unwrap();
+    let disconnect = |done| Command::Disconnect { close: false, done };
+    let begun = Instant::now();
+    let concerned = a.command(everybody(), disconnect).await;
     assert_eq!(begun.elapsed(), SURVEY_TIMEOUT);
     assert_eq!((concerned.sessions, concerned.missing_nodes), (5, vec!["b".to_owned()]));
     assert_eq!(a.metric("cluster_surveys_incomplete"), 1);
-    // It answers that it can't: nobody waits for the deadline.
-    *b.plane.is_silent.lock().unwrap() = true;
-    let (done, answer) = oneshot::channel();
-    let done = Done::new(|result| done.send(result).unwrap());
-    let begun = tokio::time::Instant::now();
-    a.all.command(Target::of("/").unwrap().everybody(), Command::Disconnect { close: false, done });
-    pass(Duration::from_millis(1)).await;
-    b.plane.kept.lock().unwrap().clear();
-    assert_eq!(answer.await.unwrap().unwrap().missing_nodes, ["b".to_owned()]);
+    // It answers that it can't: the deadline isn't waited for.
+    let begun = Instant::now();
+    let (concerned, ()) = tokio::join!(a.command(everybody(), disconnect), async {
+        pass(MOMENT).await;
+        b.plane.kept.lock().unwrap().clear();
+    });
+    assert_eq!(concerned.missing_nodes, ["b".to_owned()]);
     assert!(begun.elapsed() < SURVEY_TIMEOUT);
     drop(c);
 }
@@ -497,13 +463,11 @@ async fn a_message_with_an_idempotency_key_is_published_once_whichever_node_is_a
     let (kept, plain) = (Room::plain("kept/1").unwrap(), Room::plain("plain").unwrap());
     assert_eq!((a.all.is_ordered(&kept), a.all.is_ordered(&plain)), (true, false));
     c.join("kept/1");
-    pass(Duration::from_millis(1)).await;
+    pass(MOMENT).await;
     let publish = async |node: &Node, room: &Room, text: &'static str, key: &str| {
         let data = Data::Json(Bytes::from_static(text.as_bytes()));
         let message = Publish { room: room.clone(), event: None, data };
-        let (done, answer) = oneshot::channel();
-        node.all.publish_kept(message, Some(key.into()), Done::new(|result| done.send(result).unwrap()));
-        answer.await.unwrap().unwrap()
+        answer_to(|done| node.all.publish_kept(message, Some(key.into()), done)).await.unwrap()
     };
     let other = Room::plain("kept/2").unwrap();
     for (node, room, text, key) in
@@ -511,36 +475,29 @@ async fn a_message_with_an_idempotency_key_is_published_once_whichever_node_is_a
     {
         assert_eq!(publish(node, room, text, key).await, Ok(()));
     }
-    pass(Duration::from_millis(1)).await;
+    pass(MOMENT).await;
     assert_eq!(c.shown(), ["kept/1 after 0 []", "kept/1 1 None 1", "kept/1 2 None 3"]);
     a.join("kept/2");
-    pass(Duration::from_millis(1)).await;
+    pass(MOMENT).await;
     assert_eq!(a.shown(), [r#"kept/2 after 0 ["4"]"#]);
-}
-
-fn document(body: &str) -> Document {
-    Document { body: body.to_owned().into(), json: true, content_type: "application/json".into() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_version_that_is_larger_than_documents_may_be_is_refused_and_counted() {
     let (memory, [_a, b, _c]) = three().await;
-    let generous = Node::with(&memory, "d", 1, Some("secret"), 1 << 20);
+    let generous = Node::with(&memory, "d", 1, |options| options.document_bytes_max = 1 << 20);
     let key = Key::parse("game/1").unwrap();
-    for node in [&generous, &b] {
-        node.want(&key, true);
-        pass(Duration::from_millis(1)).await;
-    }
+    generous.want(&key, true).await;
+    b.want(&key, true).await;
     let fits = format!("{:>1$}", 1, DOCUMENT_BYTES_MAX);
     for (body, refused) in [(&*fits, 0), (&*format!("{fits} "), 1)] {
-        generous.all.update_feed(&key, FeedUpdate::Document(document(body))).unwrap();
-        pass(Duration::from_millis(1)).await;
+        generous.update(&key, FeedUpdate::Document(document(body))).await;
         assert_eq!(generous.shown().len(), 1);
         assert_eq!(b.shown().len(), 1 - refused);
         assert_eq!(b.metric("cluster_frames_refused"), refused as u64);
     }
     // It is back with the next version that it may have.
-    generous.all.update_feed(&key, FeedUpdate::Document(document("[2]"))).unwrap();
+    generous.update(&key, FeedUpdate::Document(document("[2]"))).await;
     pass(Duration::from_secs(2)).await;
     assert_eq!(b.shown().last().map(String::as_str), Some("game/1 3 [2] []"));
 }
@@ -549,13 +506,11 @@ async fn a_version_that_is_larger_than_documents_may_be_is_refused_and_counted()
 async fn a_version_for_which_there_is_no_memory_is_read_later() {
     let (_memory, [a, b, _c]) = three().await;
     let key = Key::parse("game/1").unwrap();
-    for node in [&a, &b] {
-        node.want(&key, true);
-        pass(Duration::from_millis(1)).await;
-    }
+    a.want(&key, true).await;
+    b.want(&key, true).await;
     let held = Charge::new(b.ledger.clone(), Class::Cluster);
     held.add(BUDGET - 2);
-    a.all.update_feed(&key, FeedUpdate::Document(document("[1]"))).unwrap();
+    a.update(&key, FeedUpdate::Document(document("[1]"))).await;
     pass(Duration::from_secs(3)).await;
     assert_eq!((a.shown().len(), b.shown().len()), (1, 0));
     assert!((2..6).contains(&b.metric("cluster_versions_deferred")));
@@ -568,30 +523,21 @@ async fn a_version_for_which_there_is_no_memory_is_read_later() {
 async fn a_document_that_is_pushed_to_one_node_reaches_all() {
     let (_memory, [a, b, c]) = three().await;
     let key = Key::parse("pushed/1").unwrap();
-    b.want(&key, true);
-    pass(Duration::from_millis(1)).await;
-    let push = async |node: &Node, document: Option<Document>, patch: Option<Patch>, sequence| {
-        let (done, answer) = oneshot::channel();
-        let push = PushedFeed { document, patch, sequence };
-        let feeds = node.all.pushed_feeds().unwrap();
-        feeds.push(&key, push, Done::new(|result| done.send(result).unwrap()));
-        answer.await.unwrap().unwrap()
+    b.want(&key, true).await;
+    let push = async |node: &Node, body, patch: Option<Patch>, sequence| {
+        let push = PushedFeed { document: Some(document(body)), patch, sequence };
+        answer_to(|done| node.all.pushed_feeds().unwrap().push(&key, push, done)).await.unwrap()
     };
     let read = async |node: &Node| {
-        let (done, answer) = oneshot::channel();
-        node.all.pushed_feeds().unwrap().read(&key, Done::new(|result| done.send(result).unwrap()));
-        answer.await.unwrap().unwrap().unwrap()
+        answer_to(|done| node.all.pushed_feeds().unwrap().read(&key, done)).await.unwrap().unwrap()
     };
     assert_eq!(read(&a).await, None);
-    assert_eq!(push(&a, Some(document("[1]")), None, Some(3)).await, Ok(true));
+    assert_eq!(push(&a, "[1]", None, Some(3)).await, Ok(true));
     assert_eq!([read(&b).await, read(&c).await], [Some(document("[1]")), Some(document("[1]"))]);
     let patch = Patch { base: document("[1]").body, operations: Bytes::from_static(b"[op]") };
-    assert_eq!(push(&c, Some(document("[1,2]")), Some(patch), Some(3)).await, Ok(true));
-    assert_eq!(
-        push(&b, Some(document("[3]")), None, Some(2)).await,
-        Err(PushDenied::OldSequence { last: 3 })
-    );
-    pass(Duration::from_millis(1)).await;
+    assert_eq!(push(&c, "[1,2]", Some(patch), Some(3)).await, Ok(true));
+    assert_eq!(push(&b, "[3]", None, Some(2)).await, Err(PushDenied::OldSequence { last: 3 }));
+    pass(MOMENT).await;
     assert_eq!(b.shown(), ["pushed/1 1 [1] []".to_owned(), r#"pushed/1 2 [1,2] [b"[op]"]"#.to_owned()]);
     assert_eq!((a.shown().len(), c.shown().len()), (0, 0), "without subscribers");
     for node in [&a, &b, &c] {
@@ -604,30 +550,25 @@ async fn one_node_fetches_a_feed_and_all_nodes_show_it() {
     let (_memory, [a, b, c]) = three().await;
     let key = Key::parse("game/1").unwrap();
     for node in [&a, &b, &c] {
-        node.want(&key, true);
-        pass(Duration::from_millis(1)).await;
+        node.want(&key, true).await;
     }
     let fetching =
         |node: &Node| node.all.take_wanted().into_iter().map(|wanted| wanted.wanted).collect::<Vec<_>>();
     assert_eq!([&a, &b, &c].map(fetching), [vec![true], vec![], vec![]]);
-    a.all.update_feed(&key, FeedUpdate::Document(document("[1]"))).unwrap();
-    pass(Duration::from_millis(1)).await;
+    a.update(&key, FeedUpdate::Document(document("[1]"))).await;
     let patch = Patch { base: document("[1]").body, operations: Bytes::from_static(b"[op]") };
-    a.all.update_feed(&key, FeedUpdate::Patched(document("[1,2]"), patch)).unwrap();
+    a.update(&key, FeedUpdate::Patched(document("[1,2]"), patch)).await;
     let stale = FeedUpdate::State { state: FeedState::Stale, reason: "slow".into() };
-    pass(Duration::from_millis(1)).await;
-    a.all.update_feed(&key, stale.clone()).unwrap();
-    pass(Duration::from_millis(1)).await;
+    a.update(&key, stale.clone()).await;
     let expect =
         ["game/1 1 [1] []".to_owned(), r#"game/1 2 [1,2] [b"[op]"]"#.to_owned(), format!("game/1 {stale:?}")];
     for node in [&a, &b, &c] {
         assert_eq!(node.shown(), expect);
     }
     // A client that comes late gets it at once, and the node that fetched leaves it to another.
-    c.want(&key, false);
-    pass(Duration::from_millis(1)).await;
-    c.want(&key, true);
-    a.want(&key, false);
+    c.want(&key, false).await;
+    c.want(&key, true).await;
+    a.want(&key, false).await;
     pass(Duration::from_secs(10)).await;
     assert!(c.shown().iter().any(|shown| shown.starts_with("game/1 2 [1,2]")));
     assert_eq!(fetching(&a), [false]);
@@ -640,8 +581,7 @@ async fn what_a_node_fetches_for_nobody_else_stays_with_it() {
     let (_memory, [a, b, _c]) = three().await;
     let key = Key::parse("pushed").unwrap();
     let update = FeedUpdate::State { state: FeedState::NotFound, reason: "none".into() };
-    a.all.update_feed(&key, update.clone()).unwrap();
-    pass(Duration::from_millis(1)).await;
+    a.update(&key, update.clone()).await;
     assert_eq!((a.shown(), b.shown()), (vec![format!("pushed {update:?}")], vec![]));
 }
 
@@ -655,11 +595,11 @@ async fn rooms_with_history_have_one_order_on_all_nodes() {
         ..message(&["kept"])
     };
     b.join("kept");
-    pass(Duration::from_millis(1)).await;
+    pass(MOMENT).await;
     for n in 1..=5 {
         let node = if n % 2 == 0 { &a } else { &b };
         node.cluster.publish_with_history(&numbered(n), None).unwrap();
-        pass(Duration::from_millis(1)).await;
+        pass(MOMENT).await;
     }
     let shown = b.shown();
     assert_eq!(shown[0], "kept after 0 []");
@@ -669,15 +609,15 @@ async fn rooms_with_history_have_one_order_on_all_nodes() {
     assert_eq!((shown.len(), b.received()), (6, vec![]));
     // A client that comes later gets what the engine keeps.
     c.join("kept");
-    pass(Duration::from_millis(1)).await;
+    pass(MOMENT).await;
     assert_eq!(c.shown(), [r#"kept after 2 ["3", "4", "5"]"#]);
     // The core has forgotten it and asks again.
     c.join("kept");
-    pass(Duration::from_millis(1)).await;
+    pass(MOMENT).await;
     assert_eq!(c.shown().len(), 1);
     memory.forget();
     a.cluster.publish_with_history(&numbered(6), None).unwrap();
-    pass(Duration::from_millis(1)).await;
+    pass(MOMENT).await;
     for node in [&b, &c] {
         assert_eq!(node.shown(), [r#"kept after 0 []"#, r#"kept after 0 ["6"]"#]);
         assert_eq!(node.metric("cluster_history_resyncs"), 1);
@@ -726,8 +666,8 @@ fn user(name: &str) -> Revoked {
 
 fn keeper(memory: &Memory, name: &str, sessions: usize, entries_max: usize) -> (Node, Arc<Users>) {
     let list = Arc::new(Users(Mutex::default(), entries_max));
-    let keeps = Some(list.clone() as _);
-    (Node::keeping(memory, name, sessions, Some("secret"), DOCUMENT_BYTES_MAX, keeps), list)
+    let keeps = list.clone();
+    (Node::with(memory, name, sessions, |options| options.revocations = Some(keeps)), list)
 }
 
 #[tokio::test(start_paused = true)]
@@ -736,25 +676,17 @@ async fn a_revocation_reaches_all_nodes_and_those_that_come_later() {
     let (a, in_a) = keeper(&memory, "a", 1, 5_000);
     let (b, in_b) = keeper(&memory, "b", 2, 5_000);
     let (d, in_d) = keeper(&memory, "d", 8, 0);
-    pass(HEARTBEAT_INTERVAL + Duration::from_millis(1)).await;
+    pass(HEARTBEAT_INTERVAL + MOMENT).await;
     let recheck = async |filter, action| {
-        let (done, answer) = oneshot::channel();
-        let done = Done::new(|result| done.send(result).unwrap());
-        a.all.recheck(Recheck { filter, action }, done);
-        answer.await.unwrap().unwrap()
+        answer_to(|done| a.all.recheck(Recheck { filter, action }, done)).await.unwrap()
     };
     in_a.merge(vec![user("42")]).unwrap();
     let concerned = recheck(user("42").filter, RecheckAction::Disconnect).await;
     // One has no room for the entry, and says so. Its sessions end nevertheless.
     assert_eq!((concerned.sessions, concerned.missing_nodes), (3, vec!["d".to_owned()]));
-    assert_eq!(
-        (a.commands(), b.commands(), d.commands()),
-        (
-            vec!["Disconnect 42".to_owned()],
-            vec!["Disconnect 42".to_owned()],
-            vec!["Disconnect 42".to_owned()]
-        )
-    );
+    for node in [&a, &b, &d] {
+        assert_eq!(node.commands(), ["Disconnect 42"]);
+    }
     assert_eq!((in_b.digest(), in_d.digest()), (in_a.digest(), 0));
     // Nothing becomes void.
     assert_eq!(recheck(user("43").filter, RecheckAction::Renew).await.sessions, 11);

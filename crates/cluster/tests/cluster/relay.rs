@@ -1,17 +1,17 @@
 //! Real data planes on an engine in memory: requests for sessions of another node, and what strangers say to the internal listener.
 
+use crate::fixture::{Intercepted, options};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bytes::Bytes;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_cluster::engine::memory::Memory;
-use stentor_cluster::engine::{Answer, Channel, Engine, EngineError, Limits, Request};
+use stentor_cluster::engine::memory::{Memory, MemoryEngine};
+use stentor_cluster::engine::{Answer, Engine, EngineError, Limits, Request};
 use stentor_cluster::{Cluster, NodeId, Options, Relays};
 use stentor_edge::{
-    App, ControlPlane, DataPlane, DriverChoice, FeedSource, Ledger, Node as EdgeNode, Options as EdgeOptions,
+    App, ControlPlane, DataPlane, DriverChoice, Ledger, Node as EdgeNode, Options as EdgeOptions,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -30,24 +30,12 @@ impl ControlPlane for NoControl {
 }
 
 /// An engine that doesn't answer who has a name.
-struct Forgetful<E>(E);
-
-impl<E: Engine> Engine for Forgetful<E> {
-    fn publish(&self, channel: Channel, payload: Bytes) -> Result<(), EngineError> {
-        self.0.publish(channel, payload)
-    }
-
-    fn set_interest(&self, channel: Channel, is_interested: bool) {
-        self.0.set_interest(channel, is_interested);
-    }
-
-    fn request(&self, request: Request) -> Answer {
-        match request {
-            Request::Claim { .. } => {
-                Box::pin(std::future::ready(Err(EngineError::Unavailable("it is away".into()))))
-            }
-            request => self.0.request(request),
+fn forgetful(engine: &MemoryEngine, request: Request) -> Answer {
+    match request {
+        Request::Claim { .. } => {
+            Box::pin(std::future::ready(Err(EngineError::Unavailable("it is away".into()))))
         }
+        request => engine.request(request),
     }
 }
 
@@ -74,13 +62,15 @@ impl Node {
     ) -> Self {
         let id = NodeId::draw();
         let (engine, events) = memory.connect(id, Limits::default());
-        let engine: Arc<dyn Engine> =
-            if is_forgetful { Arc::new(Forgetful(engine)) } else { Arc::new(engine) };
+        let engine: Arc<dyn Engine> = match is_forgetful {
+            true => Arc::new(Intercepted { engine, request: forgetful, delay_max: Arc::default() }),
+            false => Arc::new(engine),
+        };
         let ledger = Arc::new(Ledger::new(1 << 30));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let internal = listener.local_addr().unwrap();
         let relays = Relays::new(id, Some(secret.as_bytes()), engine.clone(), ledger.clone());
-        let options = options(&relays, &internal.to_string());
+        let options = reachable(&relays, &internal.to_string());
         let cluster = Cluster::new(id, options, engine, &events, 0);
         let mut options = EdgeOptions {
             listen: ([127, 0, 0, 1], 0).into(),
@@ -126,23 +116,26 @@ impl Node {
         }
         String::from_utf8(answer).unwrap()
     }
+
+    /// The answer to a request, which has this status and ends so.
+    async fn check(&self, request: &str, status: u16, end: &str) -> String {
+        let answer = self.ask(request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer}");
+        assert!(answer.ends_with(end), "{request}: {answer}");
+        answer
+    }
 }
 
-fn options(relays: &Arc<Relays>, advertise: &str) -> Options {
-    Options {
-        name: String::new(),
-        advertise: Some(advertise.into()),
-        relays: Some(relays.clone()),
-        secret: None,
-        version: "1".into(),
-        history: Vec::new(),
-        decision_timeout: Duration::from_secs(5),
-        feed_source: Arc::new(|_| FeedSource::Fetched),
-        feed_idle_ttl: Duration::ZERO,
-        revocations: None,
-        document_bytes_max: 1 << 20,
-        ledger: Arc::new(Ledger::new(1 << 30)),
-    }
+/// Two nodes that know each other, and the path of polls of a session of the first one.
+async fn two(memory: &Memory) -> (Node, Node, String) {
+    let (a, b) = (Node::start(memory, SECRET).await, Node::start(memory, SECRET).await);
+    known(&[&a, &b], 2).await;
+    let path = open(&a).await;
+    (a, b, path)
+}
+
+fn reachable(relays: &Arc<Relays>, advertise: &str) -> Options {
+    Options { advertise: Some(advertise.into()), relays: Some(relays.clone()), ..options() }
 }
 
 /// Whether an answer with a `Content-Length`, or without a body, has arrived.
@@ -188,17 +181,21 @@ async fn open(node: &Node) -> String {
 
 const UNKNOWN: &str = "Session ID unknown";
 
+/// A request to a SockJS session whose name a client has chosen.
+fn sockjs(name: &str, body: &str) -> String {
+    let transport = if body.is_empty() { "xhr" } else { "xhr_send" };
+    post(&format!("/sockjs/000/{name}/{transport}"), body)
+}
+
+const HELLO: &str = r#"["hello"]"#;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn any_node_answers_requests_of_a_session() {
     let memory = Memory::default();
-    let (a, b) = (Node::start(&memory, SECRET).await, Node::start(&memory, SECRET).await);
-    known(&[&a, &b], 2).await;
-    let path = open(&a).await;
+    let (a, b, path) = two(&memory).await;
     for (n, node) in [&b, &a, &b].into_iter().enumerate() {
-        let answer = node.ask(&post(&path, &format!("4message {n}"))).await;
-        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nok"), "{answer}");
-        let answer = b.ask(&get(&path)).await;
-        assert!(answer.ends_with(&format!("4message {n}")), "{answer}");
+        node.check(&post(&path, &format!("4message {n}")), 200, "\r\n\r\nok").await;
+        let answer = b.check(&get(&path), 200, &format!("4message {n}")).await;
         assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
     }
     assert_eq!(b.metric("relays", ""), 5);
@@ -206,13 +203,9 @@ async fn any_node_answers_requests_of_a_session() {
     b.until_metric("relayed_connections", "", 0).await;
     b.until_metric("memory_bytes", "relays", 0).await;
     assert_eq!(b.metric("cluster_relay_failures", ""), 0);
-    // A name that a client has chosen.
-    let answer = a.ask(&post("/sockjs/000/name/xhr", "")).await;
-    assert!(answer.ends_with("\r\n\r\no\n"), "{answer}");
-    let answer = b.ask(&post("/sockjs/000/name/xhr_send", r#"["hello"]"#)).await;
-    assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
-    let answer = b.ask(&post("/sockjs/000/name/xhr", "")).await;
-    assert!(answer.ends_with("\r\n\r\na[\"hello\"]\n"), "{answer}");
+    a.check(&sockjs("name", ""), 200, "\r\n\r\no\n").await;
+    b.check(&sockjs("name", HELLO), 204, "").await;
+    b.check(&sockjs("name", ""), 200, "\r\n\r\na[\"hello\"]\n").await;
     assert!(a.metric("memory_bytes", "relays") > 0, "the claim");
     b.until_metric("cluster_sockjs_claims", "", 0).await;
     assert_eq!(a.metric("cluster_sockjs_claims", ""), 1);
@@ -225,12 +218,9 @@ async fn sessions_of_a_node_that_has_just_started_are_found() {
     known(&[&a], 1).await;
     let b = Node::start(&memory, SECRET).await;
     let path = open(&b).await;
-    let opened = b.ask(&post("/sockjs/000/name/xhr", "")).await;
-    assert!(opened.ends_with("\r\n\r\no\n"), "{opened}");
-    let (engine, sockjs) = (post(&path, "4hello"), post("/sockjs/000/name/xhr_send", r#"["hello"]"#));
-    let (engine, sockjs) = tokio::join!(a.ask(&engine), a.ask(&sockjs));
-    assert!(engine.starts_with("HTTP/1.1 200 "), "{engine}");
-    assert!(sockjs.starts_with("HTTP/1.1 204 "), "{sockjs}");
+    b.check(&sockjs("name", ""), 200, "\r\n\r\no\n").await;
+    let (engine, sockjs) = (post(&path, "4hello"), sockjs("name", HELLO));
+    tokio::join!(a.check(&engine, 200, ""), a.check(&sockjs, 204, ""));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -246,8 +236,8 @@ async fn without_room_a_request_is_to_be_tried_again() {
     let mut waiting = TcpStream::connect(b.addr).await.unwrap();
     waiting.write_all(get(&path).as_bytes()).await.unwrap();
     b.until_metric("relayed_connections", "", 1).await;
-    let answer = b.ask(&post(&path, "4hello")).await;
-    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nRetry-After: 1\r\n"), "{answer}");
+    let answer = b.check(&post(&path, "4hello"), 503, "").await;
+    assert!(answer.contains("\r\nRetry-After: 1\r\n"), "{answer}");
     assert_eq!(b.metric("relays_refused", ""), 1);
     drop(waiting);
     b.until_metric("relayed_connections", "", 0).await;
@@ -257,12 +247,9 @@ async fn without_room_a_request_is_to_be_tried_again() {
 async fn while_the_engine_does_not_answer_sockjs_sessions_are_opened_where_they_arrive() {
     let memory = Memory::default();
     let node = Node::with(&memory, SECRET, true, |_| {}).await;
-    let answer = node.ask(&post("/sockjs/000/name/xhr", "")).await;
-    assert!(answer.ends_with("\r\n\r\no\n"), "{answer}");
-    let answer = node.ask(&post("/sockjs/000/name/xhr_send", r#"["hello"]"#)).await;
-    assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
-    let answer = node.ask(&post("/sockjs/000/other/xhr_send", r#"["hello"]"#)).await;
-    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+    node.check(&sockjs("name", ""), 200, "\r\n\r\no\n").await;
+    node.check(&sockjs("name", HELLO), 204, "").await;
+    node.check(&sockjs("other", HELLO), 404, "").await;
     assert_eq!(node.metric("cluster_sockjs_claims_failed", ""), 2);
 }
 
@@ -272,7 +259,7 @@ async fn pretend(memory: &Memory, advertise: &str) -> (NodeId, watch::Sender<boo
     let (engine, events) = memory.connect(id, Limits::default());
     let engine: Arc<dyn Engine> = Arc::new(engine);
     let relays = Relays::new(id, None, engine.clone(), Arc::new(Ledger::new(1 << 30)));
-    let cluster = Cluster::new(id, options(&relays, advertise), engine, &events, 0);
+    let cluster = Cluster::new(id, reachable(&relays, advertise), engine, &events, 0);
     let alone = stentor_edge::idle(EdgeOptions::default(), Arc::new(NoControl));
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(cluster.run(events, alone, stopped));
@@ -301,8 +288,8 @@ async fn a_session_of_a_node_that_cannot_be_reached_is_unknown() {
     let former = pretend(&memory, &node.internal.to_string()).await;
     known(&[&node], 4).await;
     for (id, reason) in [(dead.0, "unreachable"), (former.0, "not_authentic"), (stopped.0, "timeout")] {
-        let answer = node.ask(&get(&path_of(id))).await;
-        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(UNKNOWN), "{reason}: {answer}");
+        let answer = node.check(&get(&path_of(id)), 400, "").await;
+        assert!(answer.contains(UNKNOWN), "{reason}: {answer}");
         assert!(answer.contains("\r\nConnection: keep-alive\r\n"), "{reason}: {answer}");
         assert_eq!(node.metric("cluster_relay_failures", reason), 1, "{reason}");
     }
@@ -315,8 +302,8 @@ async fn nodes_with_different_secrets_do_not_serve_each_other() {
     let (a, b) = (Node::start(&memory, SECRET).await, Node::start(&memory, "guessed").await);
     known(&[&a, &b], 2).await;
     let path = open(&a).await;
-    let answer = b.ask(&get(&path)).await;
-    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(UNKNOWN), "{answer}");
+    let answer = b.check(&get(&path), 400, "").await;
+    assert!(answer.contains(UNKNOWN), "{answer}");
     a.until_metric("cluster_internal_refused", "not_authentic", 1).await;
     assert_eq!(a.metric("relays_received", ""), 0);
 }
@@ -356,9 +343,7 @@ async fn strangers_get_nothing_from_the_internal_listener() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_strangers_are_bounded_and_gone_soon() {
     let memory = Memory::default();
-    let (a, b) = (Node::start(&memory, SECRET).await, Node::start(&memory, SECRET).await);
-    known(&[&a, &b], 2).await;
-    let path = open(&a).await;
+    let (a, b, path) = two(&memory).await;
     let mut strangers = Vec::new();
     for _ in 0..400 {
         strangers.push(TcpStream::connect(a.internal).await.unwrap());
@@ -366,17 +351,14 @@ async fn many_strangers_are_bounded_and_gone_soon() {
     until(|| a.metric("cluster_internal_refused", "too_many") >= 400 - 256).await;
     a.until_metric("cluster_internal_refused", "", 400).await;
     // All of them have been closed, and nodes are served.
-    let answer = b.ask(&post(&path, "4hello")).await;
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    b.check(&post(&path, "4hello"), 200, "").await;
     drop(strangers);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_are_served_while_silent_strangers_have_all_places() {
     let memory = Memory::default();
-    let (a, b) = (Node::start(&memory, SECRET).await, Node::start(&memory, SECRET).await);
-    known(&[&a, &b], 2).await;
-    let path = open(&a).await;
+    let (a, b, path) = two(&memory).await;
     let mut strangers = VecDeque::new();
     for n in 0..5 {
         // Each place is taken when one more stranger is too many.
@@ -387,10 +369,8 @@ async fn nodes_are_served_while_silent_strangers_have_all_places() {
                 strangers.pop_front();
             }
         }
-        let answer = b.ask(&post(&path, &format!("4message {n}"))).await;
-        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-        let answer = b.ask(&get(&path)).await;
-        assert!(answer.ends_with(&format!("4message {n}")), "{answer}");
+        b.check(&post(&path, &format!("4message {n}")), 200, "").await;
+        b.check(&get(&path), 200, &format!("4message {n}")).await;
     }
     assert_eq!(b.metric("cluster_relay_failures", ""), 0);
     assert_eq!(a.metric("relays_received", ""), 10);

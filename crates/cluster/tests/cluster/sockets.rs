@@ -1,15 +1,20 @@
 //! Sockets that move between nodes: one node under test, and others that the test plays on an engine in memory.
 
+use crate::fixture::{Intercepted, MOMENT, options, pass};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use stentor_cluster::engine::memory::Memory;
-use stentor_cluster::engine::{Answer, Channel, Engine, EngineError, Event, EventReceiver, Limits, Request};
+use stentor_cluster::engine::memory::{Memory, MemoryEngine};
+use stentor_cluster::engine::{Answer, Channel, Engine, Event, EventReceiver, Limits, Request};
 use stentor_cluster::frame::{Frame, Frames, SocketAnswer, SocketFrame};
 use stentor_cluster::{Cluster, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, NodeRecord, Options};
 use stentor_edge::{
-    Broker, Busy, CommandInbox, DataPlane, Done, FeedSource, Ledger, MOVING_MESSAGES_MAX, MovingSocket,
-    MovingSubscription, Pid, PublicId, SocketName, SocketQuestion, SocketRequest, Ticket,
+    Broker, Busy, CommandInbox, DataPlane, Done, MovingSocket, MovingSubscription, Pid, PublicId, SocketName,
+    SocketQuestion,
+    SocketRequest::{self, Describe, Take},
+    Ticket,
 };
 use stentor_hub::{Data, Key, MissedMessage, Policy, Room, SubscribeOptions, Topic};
 use tokio::sync::watch;
@@ -17,14 +22,12 @@ use tokio::sync::watch;
 const SECRET: Option<&[u8]> = Some(b"secret");
 const DOCUMENT_BYTES_MAX: usize = 1_000;
 const SECOND: Duration = Duration::from_secs(1);
-const MOMENT: Duration = Duration::from_millis(1);
 
 /// A data plane that notes what becomes of sockets.
 #[derive(Default)]
 struct Plane {
     /// What it has for other nodes.
     socket: Mutex<Option<MovingSocket>>,
-    requests: Mutex<Vec<SocketRequest>>,
     expected: Mutex<Vec<MovingSocket>>,
     /// Sockets aren't waited for any more.
     has_given_up: Mutex<bool>,
@@ -35,11 +38,10 @@ impl CommandInbox for Plane {
     ignore!(publish, receive, update_room, decide, update_feed, command, list_rooms);
 
     fn request_socket(&self, _: SocketName, request: SocketRequest, done: Done<Option<MovingSocket>>) {
-        self.requests.lock().unwrap().push(request);
         let mut socket = self.socket.lock().unwrap();
         done.answer(Ok(match request {
-            SocketRequest::Describe => socket.clone(),
-            SocketRequest::Take => socket.take(),
+            Describe => socket.clone(),
+            Take => socket.take(),
         }));
     }
 
@@ -58,43 +60,6 @@ impl DataPlane for Plane {
     ignore!(take_wanted, metrics, is_ready, drain);
 }
 
-/// An engine that establishes interest when it is told to.
-struct Slow<E> {
-    engine: E,
-    is_established: watch::Receiver<bool>,
-    reads: Arc<Mutex<Vec<String>>>,
-    delay: Arc<Mutex<Duration>>,
-}
-
-impl<E: Engine> Engine for Slow<E> {
-    fn publish(&self, channel: Channel, payload: Bytes) -> Result<(), EngineError> {
-        self.engine.publish(channel, payload)
-    }
-
-    fn delay_max(&self) -> Duration {
-        *self.delay.lock().unwrap()
-    }
-
-    fn set_interest(&self, channel: Channel, is_interested: bool) {
-        self.engine.set_interest(channel, is_interested);
-    }
-
-    fn request(&self, request: Request) -> Answer {
-        let mut is_established = self.is_established.clone();
-        let is_read = matches!(request, Request::History { .. });
-        if let Request::History { room, .. } = &request {
-            self.reads.lock().unwrap().push(room.name().to_owned());
-        }
-        let answer = self.engine.request(request);
-        Box::pin(async move {
-            if is_read {
-                is_established.wait_for(|is| *is).await.unwrap();
-            }
-            answer.await
-        })
-    }
-}
-
 /// The node under test.
 struct Node {
     id: NodeId,
@@ -109,25 +74,27 @@ struct Node {
 impl Node {
     fn start(memory: &Memory) -> Self {
         let id = NodeId::draw();
-        let ledger = Arc::new(Ledger::new(1 << 20));
         let (engine, events) = memory.connect(id, Limits::default());
         let (established, is_established) = watch::channel(true);
-        let (reads, delay) = (Arc::new(Mutex::default()), Arc::new(Mutex::default()));
-        let engine = Slow { engine, is_established, reads: reads.clone(), delay: delay.clone() };
-        let options = Options {
-            name: "under test".into(),
-            advertise: None,
-            relays: None,
-            secret: SECRET.map(Into::into),
-            version: "1".into(),
-            history: Vec::new(),
-            decision_timeout: 5 * SECOND,
-            feed_source: Arc::new(|_| FeedSource::Fetched),
-            feed_idle_ttl: Duration::ZERO,
-            revocations: None,
-            document_bytes_max: DOCUMENT_BYTES_MAX,
-            ledger,
+        let (reads, delay) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<Mutex<Duration>>::default());
+        let reads_of_engine = reads.clone();
+        // Reads are answered when the test says that interest is established.
+        let request = move |engine: &MemoryEngine, request: Request| {
+            let is_read = matches!(request, Request::History { .. });
+            if let Request::History { room, .. } = &request {
+                reads_of_engine.lock().unwrap().push(room.name().to_owned());
+            }
+            let (mut is_established, answer) = (is_established.clone(), engine.request(request));
+            Box::pin(async move {
+                if is_read {
+                    is_established.wait_for(|is| *is).await.unwrap();
+                }
+                answer.await
+            }) as Answer
         };
+        let engine = Intercepted { engine, request, delay_max: delay.clone() };
+        let options =
+            Options { secret: SECRET.map(Into::into), document_bytes_max: DOCUMENT_BYTES_MAX, ..options() };
         let cluster = Cluster::new(id, options, Arc::new(engine), &events, 0);
         let plane = Arc::new(Plane::default());
         let (stop, stopped) = watch::channel(false);
@@ -138,10 +105,6 @@ impl Node {
     fn find(&self, number: u64, pid: Pid) -> bool {
         let name = SocketName { pid, namespace: "/".into(), last: Some(3) };
         self.cluster.find_socket(SocketQuestion { ticket: Ticket::for_test(number), name })
-    }
-
-    fn delivered(&self) -> Vec<(Ticket, Option<MovingSocket>)> {
-        std::mem::take(&mut *self.plane.delivered.lock().unwrap())
     }
 
     fn outcomes(&self) -> Vec<(String, u64)> {
@@ -204,12 +167,20 @@ impl Peer {
         }
     }
 
-    /// The next question: its number, and what is asked for.
-    async fn question(&mut self) -> Option<(u64, SocketRequest)> {
-        match self.next().await? {
-            SocketFrame::Question { id, request, .. } => Some((id, request)),
-            other => panic!("{other:?}"),
+    /// The number of the next question, which is this one.
+    async fn asked(&mut self, expected: SocketRequest) -> u64 {
+        match self.next().await {
+            Some(SocketFrame::Question { id, request, .. }) if request == expected => id,
+            other => panic!("{other:?} instead of {expected:?}"),
         }
+    }
+
+    /// The node asks for a description and for the socket, and receives both.
+    async fn hand_over(&mut self, to: NodeId) {
+        let id = self.asked(Describe).await;
+        self.answer(to, id, answer_with(described()));
+        let id = self.asked(Take).await;
+        self.answer(to, id, answer_with(socket()));
     }
 
     fn answer(&self, to: NodeId, id: u64, answer: SocketAnswer) {
@@ -221,12 +192,7 @@ impl Peer {
 fn pid_of(node: NodeId) -> Pid {
     let mut bytes = [7; 15];
     bytes[1..5].copy_from_slice(&node.tag().0.to_le_bytes());
-    let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let text = bytes.chunks(3).flat_map(|three| {
-        let bits = three.iter().fold(0, |bits, byte| bits << 8 | usize::from(*byte));
-        [18, 12, 6, 0].map(|shift| char::from(alphabet[bits >> shift & 63]))
-    });
-    let pid = Pid::parse(&text.collect::<String>()).unwrap();
+    let pid = Pid::parse(&URL_SAFE_NO_PAD.encode(bytes)).unwrap();
     assert_eq!(pid.node(), node.tag());
     pid
 }
@@ -272,11 +238,6 @@ fn answer_with(socket: MovingSocket) -> SocketAnswer {
     SocketAnswer::Socket(Box::new(socket))
 }
 
-/// Lets all tasks run, and as much time pass of the clock, which is stopped.
-async fn pass(time: Duration) {
-    let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
-}
-
 /// A node, and two others that it knows.
 async fn cluster() -> (Memory, Node, [Peer; 2]) {
     let memory = Memory::default();
@@ -286,28 +247,33 @@ async fn cluster() -> (Memory, Node, [Peer; 2]) {
     (memory, node, peers)
 }
 
+/// What the data plane has been given since the last time: sockets for tickets by number.
+fn check_delivered(node: &Node, expected: impl IntoIterator<Item = (u64, Option<MovingSocket>)>) {
+    let expected = expected.into_iter().map(|(number, socket)| (Ticket::for_test(number), socket));
+    let delivered = std::mem::take(&mut *node.plane.delivered.lock().unwrap());
+    assert_eq!(delivered, expected.collect::<Vec<_>>());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_socket_is_taken_when_the_interest_in_its_rooms_is_established() {
     let (_memory, node, [mut owner, mut other]) = cluster().await;
     node.established.send(false).unwrap();
     *node.delay.lock().unwrap() = 50 * MOMENT;
     assert!(node.find(1, pid_of(owner.id)));
-    let (id, request) = owner.question().await.unwrap();
-    assert_eq!(request, SocketRequest::Describe);
+    let id = owner.asked(Describe).await;
     owner.answer(node.id, id, answer_with(described()));
-    assert_eq!(owner.question().await, None, "the interest isn't established");
+    assert_eq!(owner.next().await, None, "the interest isn't established");
     assert_eq!(*node.plane.expected.lock().unwrap(), [described()]);
     assert_eq!(*node.reads.lock().unwrap(), ["", "red"]);
     node.established.send(true).unwrap();
-    assert_eq!(owner.question().await, None, "messages may be under way");
+    assert_eq!(owner.next().await, None, "messages may be under way");
     pass(50 * MOMENT).await;
-    let (id, request) = owner.question().await.unwrap();
-    assert_eq!(request, SocketRequest::Take);
-    assert_eq!(node.delivered(), []);
+    let id = owner.asked(Take).await;
+    check_delivered(&node, []);
     owner.answer(node.id, id, answer_with(socket()));
     pass(MOMENT).await;
-    assert_eq!(node.delivered(), [(Ticket::for_test(1), Some(socket()))]);
-    assert_eq!(other.question().await, None, "the pid names its node");
+    check_delivered(&node, [(1, Some(socket()))]);
+    assert_eq!(other.next().await, None, "the pid names its node");
     assert_eq!(node.outcomes(), [("found".to_owned(), 1)]);
 }
 
@@ -316,19 +282,19 @@ async fn a_node_that_does_not_answer_is_waited_for_two_seconds() {
     let (_memory, node, [mut owner, _]) = cluster().await;
     for step in 0..2 {
         assert!(node.find(step, pid_of(owner.id)));
-        let (mut id, _) = owner.question().await.unwrap();
+        let mut id = owner.asked(Describe).await;
         if step > 0 {
             owner.answer(node.id, id, answer_with(described()));
-            (id, _) = owner.question().await.unwrap();
+            id = owner.asked(Take).await;
         }
         pass(2 * SECOND - 10 * MOMENT).await;
-        assert_eq!(node.delivered(), []);
+        check_delivered(&node, []);
         pass(20 * MOMENT).await;
-        assert_eq!(node.delivered(), [(Ticket::for_test(step), None)]);
+        check_delivered(&node, [(step, None)]);
         // Too late.
         owner.answer(node.id, id, answer_with(socket()));
         pass(MOMENT).await;
-        assert_eq!(node.delivered(), []);
+        check_delivered(&node, []);
     }
     assert_eq!(node.outcomes(), [("timeout".to_owned(), 2)]);
 }
@@ -336,24 +302,16 @@ async fn a_node_that_does_not_answer_is_waited_for_two_seconds() {
 #[tokio::test(start_paused = true)]
 async fn a_socket_that_has_moved_is_found_by_the_node_that_drew_its_pid() {
     let (_memory, node, [mut home, mut holder]) = cluster().await;
-    assert!(node.find(1, pid_of(home.id)));
-    let (id, _) = home.question().await.unwrap();
-    home.answer(node.id, id, SocketAnswer::At(holder.id));
-    let (id, request) = holder.question().await.unwrap();
-    assert_eq!(request, SocketRequest::Describe);
-    holder.answer(node.id, id, answer_with(described()));
-    let (id, request) = holder.question().await.unwrap();
-    assert_eq!(request, SocketRequest::Take);
-    holder.answer(node.id, id, answer_with(socket()));
-    pass(MOMENT).await;
-    assert_eq!(node.delivered(), [(Ticket::for_test(1), Some(socket()))]);
-    // To a node that is dead, or to the node that asks: it isn't there.
-    for (n, wrong) in [NodeId(9), node.id].into_iter().enumerate() {
-        assert!(node.find(2 + n as u64, pid_of(home.id)));
-        let (id, _) = home.question().await.unwrap();
-        home.answer(node.id, id, SocketAnswer::At(wrong));
+    // To a node that is dead, or to the node that asks: the socket isn't there.
+    for (number, at) in [(1, holder.id), (2, NodeId(9)), (3, node.id)] {
+        assert!(node.find(number, pid_of(home.id)));
+        let id = home.asked(Describe).await;
+        home.answer(node.id, id, SocketAnswer::At(at));
+        if at == holder.id {
+            holder.hand_over(node.id).await;
+        }
         pass(MOMENT).await;
-        assert_eq!(node.delivered(), [(Ticket::for_test(2 + n as u64), None)]);
+        check_delivered(&node, [(number, (at == holder.id).then(socket))]);
     }
 }
 
@@ -362,32 +320,32 @@ async fn if_the_node_that_drew_a_pid_is_dead_all_are_asked() {
     let (_memory, node, [mut first, mut second]) = cluster().await;
     let dead = pid_of(NodeId(1 << 40));
     assert!(node.find(1, dead));
-    let ((id, _), (same, _)) = (first.question().await.unwrap(), second.question().await.unwrap());
-    assert_eq!(id, same);
+    let id = first.asked(Describe).await;
+    assert_eq!(second.asked(Describe).await, id);
     first.answer(node.id, id, SocketAnswer::None);
     pass(MOMENT).await;
-    assert_eq!(node.delivered(), []);
+    check_delivered(&node, []);
     second.answer(node.id, id, answer_with(described()));
-    let (id, _) = second.question().await.unwrap();
-    assert_eq!(first.question().await, None);
+    let id = second.asked(Take).await;
+    assert_eq!(first.next().await, None);
     second.answer(node.id, id, answer_with(socket()));
     pass(MOMENT).await;
-    assert_eq!(node.delivered(), [(Ticket::for_test(1), Some(socket()))]);
-    // No node has it: that is known at once. One that dies meanwhile has nothing to say.
+    check_delivered(&node, [(1, Some(socket()))]);
+    // No node has it: that is known at once.
     assert!(node.find(2, dead));
-    let (id, _) = first.question().await.unwrap();
-    first.answer(node.id, id, SocketAnswer::None);
-    second.question().await.unwrap();
-    second.answer(node.id, id, SocketAnswer::None);
+    for peer in [&mut first, &mut second] {
+        let id = peer.asked(Describe).await;
+        peer.answer(node.id, id, SocketAnswer::None);
+    }
     pass(MOMENT).await;
-    assert_eq!(node.delivered(), [(Ticket::for_test(2), None)]);
+    check_delivered(&node, [(2, None)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn answers_of_others_and_without_a_question_have_no_effect() {
-    let (memory, node, [mut owner, other]) = cluster().await;
+    let (_memory, node, [mut owner, other]) = cluster().await;
     assert!(node.find(1, pid_of(owner.id)));
-    let (id, _) = owner.question().await.unwrap();
+    let id = owner.asked(Describe).await;
     other.answer(node.id, id, answer_with(described()));
     owner.answer(node.id, id ^ 1, answer_with(described()));
     // One that doesn't know the secret.
@@ -400,10 +358,9 @@ async fn answers_of_others_and_without_a_question_have_no_effect() {
     // The client has gone meanwhile: the socket stays where it is.
     *node.plane.has_given_up.lock().unwrap() = true;
     owner.answer(node.id, id, answer_with(described()));
-    assert_eq!(owner.question().await, None);
-    assert_eq!(node.delivered(), [(Ticket::for_test(1), None)]);
+    assert_eq!(owner.next().await, None);
+    check_delivered(&node, [(1, None)]);
     assert_eq!(node.outcomes(), [("failed".to_owned(), 1)]);
-    drop(memory);
 }
 
 #[tokio::test(start_paused = true)]
@@ -413,71 +370,22 @@ async fn own_pids_that_have_not_moved_are_nowhere_else() {
     assert!(!node.find(1, own));
     // Another node takes it, and hands it to a third one.
     *node.plane.socket.lock().unwrap() = Some(socket());
-    for request in [SocketRequest::Describe, SocketRequest::Take, SocketRequest::Take] {
-        let name = SocketName { pid: own, namespace: "/".into(), last: None };
-        peer.send(node.id, SocketFrame::Question { id: 5, name, request });
-        let answer = match peer.next().await.unwrap() {
-            SocketFrame::Answer { id: 5, answer } => answer,
-            other => panic!("{other:?}"),
-        };
-        let is_first = node.plane.requests.lock().unwrap().len() < 3;
-        assert_eq!(answer, if is_first { answer_with(socket()) } else { SocketAnswer::At(peer.id) });
+    let name_of = |pid| SocketName { pid, namespace: "/".into(), last: None };
+    for (request, expected) in
+        [(Describe, answer_with(socket())), (Take, answer_with(socket())), (Take, SocketAnswer::At(peer.id))]
+    {
+        peer.send(node.id, SocketFrame::Question { id: 5, name: name_of(own), request });
+        assert_eq!(peer.next().await, Some(SocketFrame::Answer { id: 5, answer: expected }));
     }
     peer.send(node.id, SocketFrame::Moved { pid: own, to: other.id });
     pass(MOMENT).await;
     assert!(node.find(2, own));
-    assert_eq!(other.question().await.unwrap().1, SocketRequest::Describe);
-    assert_eq!(peer.question().await, None);
+    other.asked(Describe).await;
+    assert_eq!(peer.next().await, None);
     // What this node hands over of another's is reported to that one.
     *node.plane.socket.lock().unwrap() = Some(socket());
-    let name = SocketName { pid: pid_of(peer.id), namespace: "/".into(), last: None };
-    other.send(node.id, SocketFrame::Question { id: 6, name, request: SocketRequest::Take });
+    let name = name_of(pid_of(peer.id));
+    other.send(node.id, SocketFrame::Question { id: 6, name, request: Take });
     let moved = SocketFrame::Moved { pid: pid_of(peer.id), to: other.id };
     assert_eq!(peer.next().await, Some(moved));
-}
-
-#[test]
-fn frames_keep_what_they_say_and_refuse_what_is_too_much() {
-    let frames = Frames::new(NodeId(1), SECRET, DOCUMENT_BYTES_MAX);
-    let channel = Channel::Node(NodeId(2));
-    let again = |frame: SocketFrame| {
-        let bytes = frames.encode(&channel, &Frame::Socket(frame));
-        match frames.decode(&channel, &bytes) {
-            Ok((NodeId(1), Frame::Socket(frame))) => Ok(frame),
-            Ok(other) => panic!("{other:?}"),
-            Err(error) => Err(error),
-        }
-    };
-    let name = SocketName { pid: pid_of(NodeId(1)), namespace: "/chat".into(), last: Some(u64::MAX) };
-    let much = MovingSocket { missed: vec![socket().missed[0].clone(); MOVING_MESSAGES_MAX + 1], ..socket() };
-    let elsewhere = MovingSocket {
-        subscriptions: vec![subscription(Room::new("/chat", "red").unwrap(), Policy::Queue, true)],
-        ..socket()
-    };
-    for frame in [
-        SocketFrame::Question { id: 1, name, request: SocketRequest::Take },
-        SocketFrame::Answer { id: 1, answer: SocketAnswer::None },
-        SocketFrame::Answer { id: 1, answer: SocketAnswer::At(NodeId(3)) },
-        SocketFrame::Answer { id: u64::MAX, answer: answer_with(socket()) },
-        SocketFrame::Answer { id: 1, answer: answer_with(elsewhere) },
-        SocketFrame::Moved { pid: pid_of(NodeId(1)), to: NodeId(3) },
-    ] {
-        assert_eq!(again(frame.clone()), Ok(frame));
-    }
-    assert!(again(SocketFrame::Answer { id: 1, answer: answer_with(much) }).is_err());
-    // Without a tag, each byte is read.
-    let open = Frames::new(NodeId(1), None, DOCUMENT_BYTES_MAX);
-    let answer = SocketFrame::Answer { id: 1, answer: answer_with(socket()) };
-    let bytes = open.encode(&channel, &Frame::Socket(answer));
-    for len in 0..bytes.len() {
-        assert!(open.decode(&channel, &bytes.slice(..len)).is_err(), "{len}");
-    }
-    for at in 0..bytes.len() {
-        for value in [0, 1, 0x7f, 0xff] {
-            let mut changed = bytes.to_vec();
-            changed[at] = value;
-            // No panic, whatever it is.
-            let _ = open.decode(&channel, &changed.into());
-        }
-    }
 }

@@ -55,7 +55,6 @@ macro_rules! contract {
             rooms::what_a_history_lacks_arrives_as_a_message,
             rooms::appends_of_several_nodes_have_one_order,
             rooms::a_large_message_is_kept_and_arrives,
-            positions::what_is_published_after_an_answer_arrives_once,
             feeds::one_node_holds_a_lease,
             feeds::terms_grow,
             feeds::a_lease_expires_unless_it_is_renewed,

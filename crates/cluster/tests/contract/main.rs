@@ -13,7 +13,6 @@ mod nats;
 mod nats_cluster;
 mod nats_security;
 mod nats_server;
-mod positions;
 mod proxy;
 mod redis;
 mod redis_acl;

@@ -4,7 +4,11 @@ use crate::{Fixture, KEEP, Node, START, room, sleep_ms};
 use bytes::Bytes;
 use std::time::Duration;
 use stentor_cluster::engine::{Reply, Request};
-use stentor_hub::{HistoryLimits, Position};
+use stentor_hub::{HistoryLimits, Position, Room};
+
+fn append(room: &Room, payload: &'static str) -> Request {
+    Request::Append { room: room.clone(), payload: payload.into(), idempotency_key: None, limits: KEEP }
+}
 
 pub(crate) async fn offsets_are_consecutive_from_one(fixture: &impl Fixture) {
     let (a, b) = (Node::connect(fixture).await, Node::connect(fixture).await);
@@ -17,15 +21,7 @@ pub(crate) async fn offsets_are_consecutive_from_one(fixture: &impl Fixture) {
         assert_eq!(node.append(&r, "x").await, Position { offset, ..first });
     }
     // Without waiting for answers.
-    let appends: Vec<_> = (0..200)
-        .map(|_| Request::Append {
-            room: r.clone(),
-            payload: "y".into(),
-            idempotency_key: None,
-            limits: KEEP,
-        })
-        .map(|append| a.engine.request(append))
-        .collect();
+    let appends: Vec<_> = (0..200).map(|_| a.engine.request(append(&r, "y"))).collect();
     for (i, append) in appends.into_iter().enumerate() {
         assert_eq!(append.await, Ok(Reply::Position(Position { offset: 20 + i as u64, ..first })));
     }
@@ -132,17 +128,16 @@ pub(crate) async fn a_server_without_its_data_begins_another_epoch(fixture: &imp
     assert_eq!(node.history(&r, old, 10).await, (Some(new), vec!["new".into()], true));
 }
 
+/// Also when the interest of a node ends and begins again.
 pub(crate) async fn what_a_history_lacks_arrives_as_a_message(fixture: &impl Fixture) {
     let (writer, mut reader) = (Node::connect(fixture).await, Node::connect(fixture).await);
-    for i in 0..50 {
-        let r = room(&i.to_string());
-        let append =
-            || Request::Append { room: r.clone(), payload: "x".into(), idempotency_key: None, limits: KEEP };
-        let first = writer.engine.request(append());
+    for i in 0..60 {
+        let r = room(&(i / 3).to_string());
+        let first = writer.engine.request(append(&r, "x"));
         reader.engine.set_interest(r.clone().into(), true);
         let read =
             reader.engine.request(Request::History { room: r.clone(), since: START, messages_max: 10 });
-        let second = writer.engine.request(append());
+        let second = writer.engine.request(append(&r, "x"));
         let (first, read, second) = tokio::join!(first, read, second);
         let (Ok(Reply::History(read)), Ok(Reply::Position(last))) = (read, second) else { panic!() };
         assert!(first.is_ok());
@@ -155,6 +150,7 @@ pub(crate) async fn what_a_history_lacks_arrives_as_a_message(fixture: &impl Fix
                 head = position.offset;
             }
         }
+        reader.engine.set_interest(r.into(), false);
     }
 }
 

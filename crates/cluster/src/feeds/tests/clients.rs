@@ -140,28 +140,24 @@ impl Cluster {
     /// Two nodes, a client at the first one. The second one is cut off, the engine has forgotten everything, and the client has a version
     /// of the epoch that began then.
     fn forgotten() -> Self {
-        let mut cluster = Self::new(2, 1);
+        let mut cluster = Self::following(2, 2);
         cluster.clients.push(Client::default());
-        (0..2).for_each(|index| cluster.want(index, true));
-        cluster.run_until_idle();
         cluster.move_client(0, Some(0));
         let before = cluster.clients[0].last.expect("a version");
         cluster.disconnect(1);
-        cluster.forget_and_store(2);
+        cluster.bus.forget();
+        cluster.connect(0);
+        cluster.upstream = 2;
+        cluster.run_for(LEASE_TTL + ACQUIRE_INTERVAL);
         let (after, version) = cluster.clients[0].last.expect("a version");
         assert_eq!(version, 2);
         assert_ne!(before.0.epoch, after.epoch);
         cluster
     }
-
-    /// The first node, which is connected, stores a version after the engine has forgotten everything.
-    fn forget_and_store(&mut self, version: u64) {
-        self.bus.forget();
-        self.connect(0);
-        self.upstream = version;
-        self.run_for(LEASE_TTL + ACQUIRE_INTERVAL);
-    }
 }
+
+/// A version of an epoch that nobody knows.
+const OLD: (Position, u64) = (Position { epoch: Epoch(9), offset: 9 }, 1);
 
 #[test]
 fn a_client_of_another_epoch_waits_while_its_node_is_cut_off() {
@@ -181,13 +177,12 @@ fn a_client_of_an_older_epoch_has_the_newest_version_at_once() {
     let mut cluster = Cluster::forgotten();
     cluster.connect(1);
     cluster.run_for(Duration::from_secs(2));
-    cluster.clients[0].last = Some((Position { epoch: Epoch(9), offset: 9 }, 1));
     for index in [0, 1] {
+        cluster.clients[0].last = Some(OLD);
         cluster.move_client(0, Some(index));
         assert_eq!(cluster.clients[0].version(), Some(1));
         cluster.run_for(Duration::from_millis(100));
         cluster.check_clients(2);
-        cluster.clients[0].last = Some((Position { epoch: Epoch(9), offset: 9 }, 1));
     }
 }
 
@@ -207,7 +202,7 @@ fn a_client_of_another_epoch_waits_for_the_next_version_if_the_engine_has_lost_a
     // One whose upstream has nothing new: what the node has counts after a while.
     cluster.bus.forget();
     cluster.connect(1);
-    cluster.clients[0].last = Some((Position { epoch: Epoch(9), offset: 9 }, 1));
+    cluster.clients[0].last = Some(OLD);
     cluster.move_client(0, Some(1));
     cluster.run_for(LOST_WAIT_MAX - RETRY_DELAY);
     assert_eq!(cluster.clients[0].version(), Some(1));
@@ -221,9 +216,8 @@ fn a_client_is_not_sent_what_was_read_before_it_came() {
     let mut cluster = Cluster::forgotten();
     cluster.connect(1);
     cluster.run_until_idle();
-    let old = (Position { epoch: Epoch(9), offset: 9 }, 1);
-    cluster.clients[0].last = Some(old);
-    cluster.clients.push(Client { at: None, last: Some(old) });
+    cluster.clients[0].last = Some(OLD);
+    cluster.clients.push(Client { at: None, last: Some(OLD) });
     cluster.move_client(0, Some(1));
     cluster.pass(CONFIRM_DELAY);
     // The read for the first one is on its way when the second one comes.

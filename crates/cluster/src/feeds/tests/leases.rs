@@ -76,8 +76,7 @@ fn followers_do_not_ask_for_leases_while_their_holder_is_alive() {
     let asked = stats(&cluster).1.requests - after.1.requests;
     assert!((KEYS as u64..=2 * KEYS as u64).contains(&asked), "{asked}");
     // The holder ends without a word.
-    let dead = std::mem::replace(&mut cluster.nodes[0], Node::new(9));
-    cluster.bus.disconnect(dead.id);
+    cluster.kill(0);
     run_for(&mut cluster, LEASE_TTL + ACQUIRE_INTERVAL.mul_f64(1.3));
     assert_eq!(cluster.nodes[1].feeds.stats().leases, KEYS);
 }

@@ -29,8 +29,7 @@ impl History {
         let id = self.pushes.len() as u64 + 1;
         let version = if cluster.random.u32(..5) == 0 { 0 } else { id };
         self.pushes.push(Pushed { version, began: self.clock, ended: None, is_stored: None });
-        let document = (version > 0).then(|| document(version));
-        cluster.push(index, id, PushedFeed { document, patch: None, sequence: None });
+        cluster.push(index, id, (version > 0).then_some(version), None);
     }
 
     /// Notes what has happened.
@@ -91,18 +90,32 @@ impl History {
 }
 
 impl Cluster {
-    fn push(&mut self, index: usize, id: u64, push: PushedFeed) {
+    /// Nodes of which the first ones have subscribers of [`pushed`].
+    fn subscribed(nodes: u64, subscribed: usize) -> Self {
+        let mut cluster = Self::new(nodes, 1);
+        (0..subscribed).for_each(|index| cluster.want_key(index, &pushed(), true));
+        cluster.run_until_idle();
+        cluster
+    }
+
+    /// Pushes a version, or none, to a node.
+    fn push(&mut self, index: usize, id: u64, version: Option<u64>, sequence: Option<u64>) {
+        let push = PushedFeed { document: version.map(document), patch: None, sequence };
         self.nodes[index].feeds.handle_push(self.now, id, &pushed(), push);
         self.collect(index);
     }
 
     /// The answer to a push of a version, or of none.
     fn pushed(&mut self, index: usize, version: Option<u64>, sequence: Option<u64>) -> PushAnswer {
-        let document = version.map(document);
-        self.push(index, 1, PushedFeed { document, patch: None, sequence });
+        self.push(index, 1, version, sequence);
         self.run_for(Duration::from_millis(500));
         let (1, answer) = self.nodes[index].answers.remove(0) else { panic!("another push") };
         answer
+    }
+
+    /// The answers of a node, by the pushes' numbers.
+    fn answers(&mut self, index: usize) -> Vec<(u64, PushAnswer)> {
+        std::mem::take(&mut self.nodes[index].answers)
     }
 
     fn shown(&self) -> Vec<Option<u64>> {
@@ -112,9 +125,7 @@ impl Cluster {
 
 #[test]
 fn a_document_reaches_all_nodes_in_one_epoch_whichever_it_is_pushed_to() {
-    let mut cluster = Cluster::new(3, 1);
-    (0..2).for_each(|index| cluster.want_key(index, &pushed(), true));
-    cluster.run_until_idle();
+    let mut cluster = Cluster::subscribed(3, 2);
     assert_eq!(cluster.nodes[0].pushed.state, None, "its subscribers wait");
     for version in 1..100 {
         assert_eq!(cluster.pushed(version as usize % 3, Some(version), None), Ok(true));
@@ -123,7 +134,7 @@ fn a_document_reaches_all_nodes_in_one_epoch_whichever_it_is_pushed_to() {
     assert_eq!(cluster.pushed(2, Some(99), None), Ok(false));
     let shown = &cluster.nodes[1].pushed.shown;
     assert_eq!(*shown, cluster.nodes[0].pushed.shown);
-    assert!(shown.windows(2).all(|pair| pair[0].0.epoch == pair[1].0.epoch));
+    assert_eq!(epochs(shown), 1);
     // One that joins when all others have gone.
     cluster.nodes.truncate(2);
     cluster.nodes.push(Node::new(7));
@@ -138,11 +149,12 @@ fn a_document_reaches_all_nodes_in_one_epoch_whichever_it_is_pushed_to() {
 #[test]
 fn a_sequence_number_counts_whichever_node_has_it() {
     let mut cluster = Cluster::new(2, 1);
+    let old = |last| Err(PushDenied::OldSequence { last });
     assert_eq!(cluster.pushed(0, Some(1), Some(5)), Ok(true));
-    assert_eq!(cluster.pushed(1, Some(2), Some(4)), Err(PushDenied::OldSequence { last: 5 }));
+    assert_eq!(cluster.pushed(1, Some(2), Some(4)), old(5));
     assert_eq!(cluster.pushed(1, Some(1), Some(7)), Ok(false), "only the number changes");
-    assert_eq!(cluster.pushed(0, Some(2), Some(6)), Err(PushDenied::OldSequence { last: 7 }));
-    assert_eq!(cluster.pushed(0, None, Some(6)), Err(PushDenied::OldSequence { last: 7 }));
+    assert_eq!(cluster.pushed(0, Some(2), Some(6)), old(7));
+    assert_eq!(cluster.pushed(0, None, Some(6)), old(7));
     assert_eq!(cluster.pushed(0, Some(2), Some(7)), Ok(true));
     assert_eq!(cluster.pushed(1, None, Some(7)), Ok(true));
     assert_eq!(cluster.pushed(0, Some(2), Some(1)), Ok(true), "as if it were new");
@@ -150,8 +162,7 @@ fn a_sequence_number_counts_whichever_node_has_it() {
 
 #[test]
 fn a_deletion_reaches_all_nodes() {
-    let mut cluster = Cluster::new(3, 1);
-    (0..2).for_each(|index| cluster.want_key(index, &pushed(), true));
+    let mut cluster = Cluster::subscribed(3, 2);
     assert_eq!(cluster.pushed(0, None, None), Err(PushDenied::NotFound));
     assert_eq!(cluster.pushed(0, Some(1), None), Ok(true));
     assert_eq!(cluster.pushed(2, None, None), Ok(true));
@@ -168,16 +179,14 @@ fn a_deletion_reaches_all_nodes() {
 
 #[test]
 fn pushes_to_several_nodes_at_once_have_one_order() {
-    let mut cluster = Cluster::new(3, 1);
-    cluster.want_key(0, &pushed(), true);
+    let mut cluster = Cluster::subscribed(3, 1);
     for round in 0..20 {
         for index in 0..3 {
-            let document = Some(document(3 * round + index as u64 + 1));
-            cluster.push(index, index as u64, PushedFeed { document, patch: None, sequence: None });
+            cluster.push(index, index as u64, Some(3 * round + index as u64 + 1), None);
         }
         cluster.run_for(Duration::from_secs(1));
-        for (index, node) in cluster.nodes.iter_mut().enumerate() {
-            assert_eq!(std::mem::take(&mut node.answers), [(index as u64, Ok(true))]);
+        for index in 0..3 {
+            assert_eq!(cluster.answers(index), [(index as u64, Ok(true))]);
         }
     }
     let shown = &cluster.nodes[0].pushed.shown;
@@ -189,39 +198,36 @@ fn pushes_to_several_nodes_at_once_have_one_order() {
 fn a_push_that_the_engine_does_not_answer_is_refused_in_time() {
     let mut cluster = Cluster::new(1, 1);
     cluster.is_up = false;
-    cluster.push(0, 1, PushedFeed { document: Some(document(1)), patch: None, sequence: None });
+    cluster.push(0, 1, Some(1), None);
     cluster.run_for(push::PUSH_TIMEOUT);
-    let denied = PushDenied::Unavailable { is_unknown: false };
-    assert_eq!(std::mem::take(&mut cluster.nodes[0].answers), [(1, Err(denied))]);
+    assert_eq!(cluster.answers(0), [(1, Err(PushDenied::Unavailable { is_unknown: false }))]);
     // The store itself isn't answered.
     cluster.is_up = true;
-    cluster.push(0, 2, PushedFeed { document: Some(document(2)), patch: None, sequence: None });
+    cluster.push(0, 2, Some(2), None);
     while !matches!(cluster.requests.front(), Some((_, _, FeedRequest::Store(_)))) {
         cluster.answer();
     }
     cluster.is_up = false;
     cluster.run_for(push::PUSH_TIMEOUT);
-    let denied = PushDenied::Unavailable { is_unknown: true };
-    assert_eq!(std::mem::take(&mut cluster.nodes[0].answers), [(2, Err(denied))]);
+    assert_eq!(cluster.answers(0), [(2, Err(PushDenied::Unavailable { is_unknown: true }))]);
     assert_eq!(cluster.nodes[0].feeds.stats().followed, 0, "nothing is kept of it");
 }
 
 #[test]
 fn a_node_that_dies_during_a_push_delays_others_no_longer_than_its_lease() {
     let mut cluster = Cluster::new(2, 1);
-    cluster.push(0, 1, PushedFeed { document: Some(document(1)), patch: None, sequence: None });
+    cluster.push(0, 1, Some(1), None);
     cluster.answer();
     cluster.nodes[0] = Node::new(9);
     cluster.requests.clear();
-    cluster.push(1, 2, PushedFeed { document: Some(document(2)), patch: None, sequence: None });
+    cluster.push(1, 2, Some(2), None);
     cluster.run_for(LEASE_TTL + PUSH_RETRY_DELAY * 4);
     assert_eq!(cluster.nodes[1].answers, [(2, Ok(true))]);
 }
 
 #[test]
 fn what_the_engine_forgets_is_stored_again_by_who_has_it() {
-    let mut cluster = Cluster::new(3, 1);
-    (0..2).for_each(|index| cluster.want_key(index, &pushed(), true));
+    let mut cluster = Cluster::subscribed(3, 2);
     assert_eq!(cluster.pushed(2, Some(1), Some(4)), Ok(true));
     let before = cluster.nodes[0].pushed.shown.clone();
     cluster.bus.forget();
@@ -239,8 +245,7 @@ fn what_the_engine_forgets_is_stored_again_by_who_has_it() {
 
 #[test]
 fn a_document_with_subscribers_is_stored_again_before_it_expires() {
-    let mut cluster = Cluster::new(1, 1);
-    cluster.want_key(0, &pushed(), true);
+    let mut cluster = Cluster::subscribed(1, 1);
     assert_eq!(cluster.pushed(0, Some(1), None), Ok(true));
     let before = cluster.nodes[0].feeds.stats().requests;
     cluster.pass(REFRESH_INTERVAL.mul_f64(1.3));
@@ -269,8 +274,7 @@ fn without_a_document_subscribers_of_undeclared_keys_are_told_so() {
 #[test]
 fn a_version_that_arrived_before_the_first_subscriber_is_shown_to_it() {
     let mut cluster = Cluster::new(2, 1);
-    let push = PushedFeed { document: Some(document(1)), patch: None, sequence: Some(1) };
-    cluster.push(0, 1, push);
+    cluster.push(0, 1, Some(1), Some(1));
     // Node 0 knows the feed while its push waits. The engine hasn't ended an earlier interest yet.
     let waiting = std::mem::take(&mut cluster.requests);
     cluster.bus.set_interest(NodeId(1), Channel::from(pushed()), true);

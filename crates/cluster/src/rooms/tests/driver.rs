@@ -1,17 +1,17 @@
 //! What joins the machine with a data plane that may be busy.
 
-use super::{limits, room};
+use super::model::{content, limits, room};
 use crate::NodeId;
 use crate::engine::memory::Memory;
 use crate::engine::{Channel, Engine, Event, Limits};
-use crate::rooms::{Content, Publisher, RoomDriver, UPDATES_BYTES_MAX};
+use crate::rooms::{Publisher, RoomDriver, UPDATES_BYTES_MAX};
 use crate::space::Space;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use stentor_edge::{Busy, CommandInbox, DataPlane, Denial, Ledger, RoomUpdate, Ticket};
-use stentor_hub::{Data, Epoch, Position, Room};
+use stentor_hub::{Epoch, Position, Room};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -41,10 +41,11 @@ impl CommandInbox for Plane {
 
 impl DataPlane for Plane {
     ignore!(take_wanted, metrics, is_ready, drain);
+}
 
-    fn connections(&self) -> usize {
-        0
-    }
+fn driver() -> RoomDriver {
+    let ledger = Arc::new(Ledger::new(usize::MAX));
+    RoomDriver::new(NodeId(1), vec![(String::new(), limits())], Duration::from_secs(5), ledger)
 }
 
 async fn leave_while_updates_wait(driver: &RoomDriver, plane: &Plane) {
@@ -56,8 +57,7 @@ async fn leave_while_updates_wait(driver: &RoomDriver, plane: &Plane) {
     assert!(driver.publish(&room(1), Bytes::from_static(b"m"), publisher, None).is_ok());
     plane.decided.notified().await;
     let message = async |offset| {
-        let data = Data::Text(vec![b'm'; UPDATES_BYTES_MAX / 4].into());
-        let content = Content { event: None, data, except_rooms: Vec::new(), except_sessions: Vec::new() };
+        let content = content(vec![b'm'; UPDATES_BYTES_MAX / 4].into());
         driver.handle_message(&room(0), Position { epoch: Epoch(7), offset }, Some(content)).await;
     };
     for offset in 1..=4 {
@@ -74,9 +74,7 @@ async fn leave_while_updates_wait(driver: &RoomDriver, plane: &Plane) {
 
 #[tokio::test(start_paused = true)]
 async fn updates_of_a_room_without_subscribers_hold_nothing_up() {
-    let ledger = Arc::new(Ledger::new(usize::MAX));
-    let history = vec![(String::new(), limits())];
-    let driver = RoomDriver::new(NodeId(1), history, Duration::from_secs(5), ledger);
+    let driver = driver();
     let (engine, _events) = Memory::default().connect(NodeId(1), Limits::default());
     let (plane, space) = (Plane::default(), Space::default());
     tokio::select! {
@@ -87,8 +85,7 @@ async fn updates_of_a_room_without_subscribers_hold_nothing_up() {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_flush_the_data_plane_has_what_has_arrived() {
-    let ledger = Arc::new(Ledger::new(usize::MAX));
-    let driver = RoomDriver::new(NodeId(1), vec![(String::new(), limits())], Duration::from_secs(5), ledger);
+    let driver = driver();
     let (engine, mut events) = Memory::default().connect(NodeId(1), Limits::default());
     let (plane, space) = (Plane::default(), Space::default());
     let flush = async {
@@ -104,8 +101,7 @@ async fn after_a_flush_the_data_plane_has_what_has_arrived() {
                 None => panic!("the engine has ended"),
             }
         };
-        let data = Data::Text(b"m".to_vec().into());
-        let content = Content { event: None, data, except_rooms: Vec::new(), except_sessions: Vec::new() };
+        let content = content("m".into());
         let before = plane.updates.load(Ordering::SeqCst);
         driver.handle_message(&room(0), position, Some(content)).await;
         assert_eq!(plane.updates.load(Ordering::SeqCst), before, "it is given to the data plane later");

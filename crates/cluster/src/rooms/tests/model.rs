@@ -1,10 +1,36 @@
 //! What the engine has appended, and what members make of what they get.
 
-use super::START;
+use super::{ROOMS, START};
+use crate::rooms::Content;
 use bytes::Bytes;
 use std::collections::HashSet;
+use std::time::Duration;
 use stentor_edge::RoomUpdate;
-use stentor_hub::{Data, Epoch, HistoryMessage, Position};
+use stentor_hub::{Data, Epoch, HistoryLimits, HistoryMessage, Position, Room};
+
+pub(super) const KEEP: usize = 6;
+
+pub(super) fn limits() -> HistoryLimits {
+    HistoryLimits { publications_max: KEEP, bytes_max: 1 << 20, age_max: Duration::from_secs(300) }
+}
+
+pub(super) fn room(index: usize) -> Room {
+    Room::plain(ROOMS[index]).expect("a room")
+}
+
+pub(super) fn index_of(room: &Room) -> usize {
+    ROOMS.iter().position(|name| *name == room.name()).expect("a room")
+}
+
+/// What nodes of the cluster send; anything else is a stranger's.
+pub(super) fn decode(_: &Room, payload: &Bytes) -> Option<Content> {
+    payload.starts_with(b"m").then(|| content(payload.clone()))
+}
+
+/// A text for all members of a room.
+pub(super) fn content(text: Bytes) -> Content {
+    Content { event: None, data: Data::Text(text), except_rooms: Vec::new(), except_sessions: Vec::new() }
+}
 
 fn covers(newest: Position, other: Position) -> bool {
     newest.epoch == other.epoch && newest.offset >= other.offset
