@@ -22,5 +22,6 @@ mod redis_server;
 mod redis_tls;
 mod registry;
 mod rooms;
+mod servers;
 
 use harness::*;

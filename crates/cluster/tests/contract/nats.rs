@@ -2,52 +2,23 @@
 
 use crate::nats_server::NatsServer;
 use crate::proxy::Proxy;
+use crate::servers::{Server, append, attach, check_refused, connect, connected, http_server, options};
 use crate::{Fixture, KEEP, Node, contract, key, room, sleep_ms};
-use bytes::Bytes;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use stentor_cluster::NodeId;
-use stentor_cluster::engine::nats::Nats;
 use stentor_cluster::engine::{
-    ConnectOptions, Engine, EngineError, Event, EventReceiver, Limits, Reply, Request, SILENCE_MAX, Version,
-    Waiting,
+    ConnectOptions, Engine, EngineError, EventReceiver, Limits, Reply, Request, Version,
 };
-use stentor_edge::Ledger;
 use stentor_hub::{Epoch, HistoryLimits, Position};
-
-pub(crate) fn options() -> ConnectOptions {
-    let limits = Limits { request_timeout: Duration::from_secs(10), ..Limits::default() };
-    let ledger = Arc::new(Ledger::new(usize::MAX));
-    ConnectOptions {
-        prefix: "test:".into(),
-        wait: false,
-        ca_file: None,
-        identity: None,
-        credentials_file: None,
-        limits,
-        ledger,
-    }
-}
-
-pub(crate) async fn connect(url: &str) -> Result<Node, String> {
-    connect_with(url, options()).await
-}
-
-pub(crate) async fn connect_with(url: &str, options: ConnectOptions) -> Result<Node, String> {
-    let id = NodeId::draw();
-    let (engine, events) = Nats::connect(id, url, &options).await.map_err(|error| error.to_string())?;
-    Ok(Node { id, engine: Arc::new(engine), events })
-}
 
 impl Fixture for NatsServer {
     const DELIVERS_IN_ORDER: bool = false;
 
     async fn connect(&self, node: NodeId, limits: Limits) -> (Arc<dyn Engine>, EventReceiver) {
-        let options = ConnectOptions { limits, ..options() };
-        let (engine, events) = Nats::connect(node, &self.url(), &options).await.unwrap();
-        (Arc::new(engine), events)
+        attach(node, &self.url(), ConnectOptions { limits, ..options() }).await
     }
 
     async fn forget(&self) {
@@ -57,7 +28,36 @@ impl Fixture for NatsServer {
     }
 }
 
+impl Server for NatsServer {
+    const READING_BEGINS_EPOCHS: bool = false;
+    const PUBLISHES_WHEN_SUBSCRIBED: bool = true;
+    const SILENCE: &str = "nothing arrived for 6 s";
+
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn url_at(&self, port: u16) -> String {
+        format!("nats://127.0.0.1:{port}")
+    }
+
+    fn stop(&self) {
+        self.stop();
+    }
+
+    fn run(&self) {
+        self.run();
+    }
+}
+
 contract!(NatsServer::start(""));
+
+contract!(NatsServer::start("") =>
+    servers::a_server_that_starts_again_begins_another_epoch_also_with_its_data,
+    servers::what_is_published_during_an_outage_waits_within_bounds,
+    servers::a_connection_that_is_silent_in_one_direction_is_replaced,
+    servers::a_node_may_wait_for_the_server,
+);
 
 /// Sends a command to a server, past the engine.
 fn send(server: &NatsServer, command: &str) {
@@ -78,15 +78,8 @@ async fn a_stream_that_is_gone_is_made_again_by_one_new_connection() {
     node.append(&room("r"), "x").await;
     send(&server, "PUB $JS.API.STREAM.DELETE.test_rooms 0\r\n");
     sleep_ms(100).await;
-    let appends: Vec<_> = (0..20)
-        .map(|i| Request::Append {
-            room: room(&format!("r{i}")),
-            payload: "x".into(),
-            idempotency_key: None,
-            limits: KEEP,
-        })
-        .map(|append| node.engine.request(append))
-        .collect();
+    let appends: Vec<_> =
+        (0..20).map(|i| node.engine.request(append(&room(&format!("r{i}")), "x", None))).collect();
     for append in appends {
         assert!(matches!(append.await, Err(EngineError::Unavailable(_))));
     }
@@ -95,26 +88,6 @@ async fn a_stream_that_is_gone_is_made_again_by_one_new_connection() {
     node.join(&room("r")).await;
     node.append(&room("r"), "x").await;
     assert_eq!(node.message().await.2, "x");
-}
-
-#[tokio::test]
-async fn a_server_that_starts_again_begins_another_epoch_also_with_its_data() {
-    let Some(server) = NatsServer::start("") else { return };
-    let mut node = Node::connect(&server).await;
-    let r = room("r");
-    node.join(&r).await;
-    let old = node.append_with(&r, "old", Some("key"), KEEP).await;
-    assert_eq!(node.message().await.2, "old");
-    server.stop();
-    server.run();
-    node.reconnected().await;
-    // What is stored can be read; what follows it may follow something that was lost.
-    assert_eq!(node.head(&r).await, Some(old));
-    assert_eq!(node.append_with(&r, "retried", Some("key"), KEEP).await, old, "the data is kept");
-    let new = node.append(&r, "new").await;
-    assert!(new.epoch != old.epoch && new.offset == 1, "{new:?}");
-    assert_eq!(node.message().await.2, "new");
-    assert_eq!(node.history(&r, old, 10).await, (Some(new), vec!["new".into()], true));
 }
 
 #[tokio::test]
@@ -143,8 +116,7 @@ async fn a_lease_is_taken_over_by_a_node_that_missed_its_last_renewal() {
     let Some(server) = NatsServer::start("") else { return };
     let proxy = Proxy::start(server.port);
     let holder = Node::connect(&server).await;
-    let mut other = connect(&format!("nats://127.0.0.1:{}", proxy.port)).await.unwrap();
-    assert_eq!(other.event().await, Event::Connected);
+    let mut other = connected(&server.url_at(proxy.port), options()).await;
     let (k, ttl) = (key("feed"), Duration::from_millis(500));
     let acquire = || Request::AcquireLease { key: k.clone(), term_seen: 0, ttl };
     let renewed = |lease| Request::RenewLease { key: k.clone(), lease, ttl: Duration::from_secs(1) };
@@ -188,72 +160,15 @@ async fn a_holder_that_another_node_has_replaced_is_fenced_by_the_server() {
 }
 
 #[tokio::test]
-async fn what_is_published_during_an_outage_waits_within_bounds() {
-    let Some(server) = NatsServer::start("") else { return };
-    let limits =
-        Limits { outgoing_messages_max: 3, request_timeout: Duration::from_millis(300), ..Limits::default() };
-    let ledger = Arc::new(Ledger::new(1 << 20));
-    let options = ConnectOptions { limits, ledger: ledger.clone(), ..options() };
-    let mut node = connect_with(&server.url(), options).await.unwrap();
-    assert_eq!(node.event().await, Event::Connected);
-    node.join(&room("r")).await;
-    assert_eq!(node.engine.waiting(), Waiting::default());
-    assert!(ledger.has_room(1 << 20));
-    server.stop();
-    let Event::Disconnected { reason } = node.event().await else { panic!() };
-    assert_eq!(&*reason, "the connection was closed");
-    let published: Vec<_> =
-        (0..5).map(|i| node.engine.publish(room("r").into(), vec![b'0' + i].into())).collect();
-    assert_eq!(published, [Ok(()), Ok(()), Ok(()), Err(EngineError::Full), Err(EngineError::Full)]);
-    let asked = node.engine.request(Request::Heads { rooms: vec![room("r")] });
-    let waiting = node.engine.waiting();
-    assert_eq!((waiting.messages, waiting.requests), (3, 1));
-    assert!(!ledger.has_room(1 << 20), "it is charged");
-    let asked = asked.await;
-    assert!(matches!(asked, Err(EngineError::Unavailable(_))), "{asked:?}");
-    server.run();
-    assert_eq!(node.event().await, Event::Connected);
-    // What waited is published after the node is subscribed again.
-    for i in 0..3 {
-        assert_eq!(node.message().await.2, Bytes::from(vec![b'0' + i]));
-    }
-    node.receives("r").await;
-    assert_eq!(node.engine.waiting(), Waiting::default());
-    assert!(ledger.has_room(1 << 20));
-}
-
-#[tokio::test]
 async fn interest_is_established_again_after_a_restart() {
     let Some(server) = NatsServer::start("") else { return };
     let mut node = Node::connect(&server).await;
-    let rooms: Vec<_> = (0..2_500).map(|i| room(&format!("r{i}"))).collect();
-    for r in &rooms {
-        node.engine.set_interest(r.clone().into(), true);
-    }
-    node.join(rooms.last().unwrap()).await;
+    let rooms = node.join_many().await;
     server.stop();
     server.run();
     assert_eq!(&*node.reconnected().await, "the connection was closed");
-    for r in rooms.iter().step_by(500) {
+    for r in &rooms {
         node.receives(r.name()).await;
-    }
-}
-
-#[tokio::test]
-async fn a_connection_that_is_silent_in_one_direction_is_replaced() {
-    let Some(server) = NatsServer::start("") else { return };
-    for way in [0, 1] {
-        let proxy = Proxy::start(server.port);
-        let mut node = connect(&format!("nats://127.0.0.1:{}", proxy.port)).await.unwrap();
-        assert_eq!(node.event().await, Event::Connected);
-        node.join(&room("r")).await;
-        let cut_at = Instant::now();
-        proxy.swallows[way].store(true, std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(&*node.reconnected().await, "nothing arrived for 6 s");
-        let took = cut_at.elapsed();
-        let most = SILENCE_MAX + Duration::from_secs(3);
-        assert!(took > Duration::from_secs(2) && took < most, "{took:?}");
-        node.receives("r").await;
     }
 }
 
@@ -264,15 +179,8 @@ async fn a_server_that_wont_do_is_an_error() {
     else {
         return;
     };
-    let port = server.port;
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let http = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let _ = stream.unwrap().write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-        }
-    });
-    for (url, reason) in [
+    let (port, http) = (server.port, http_server());
+    check_refused([
         (format!("nats://127.0.0.1:{port}"), "refused the credentials"),
         (format!("nats://user:wrong@127.0.0.1:{port}"), "refused the credentials"),
         (format!("nats://wrong@127.0.0.1:{port}"), "refused the credentials"),
@@ -280,41 +188,22 @@ async fn a_server_that_wont_do_is_an_error() {
         ("nats://user:wrong@127.0.0.1:1".into(), "refused"),
         (format!("tls://user:right@127.0.0.1:{port}"), "TLS"),
         (other.url(), "JetStream can't be used"),
-    ] {
-        let error = connect(&url).await.err().unwrap();
-        assert!(error.contains(reason) && !error.contains("wrong"), "{url}: {error}");
-    }
+    ])
+    .await;
     // The first one that will do.
     let url = format!("nats://user:right@127.0.0.1:1,127.0.0.1:{port}");
     assert!(connect(&url).await.is_ok());
 }
 
 #[tokio::test]
-async fn a_node_may_wait_for_the_server() {
-    let Some(server) = NatsServer::start("") else { return };
-    server.stop();
-    let mut node = connect_with(&server.url(), ConnectOptions { wait: true, ..options() }).await.unwrap();
-    node.engine.set_interest(room("r").into(), true);
-    server.run();
-    assert_eq!(node.event().await, Event::Connected);
-    node.receives("r").await;
-}
-
-#[tokio::test]
 async fn a_full_server_refuses() {
     let Some(server) = NatsServer::start("jetstream { max_file_store: 100K }") else { return };
     let node = Node::connect(&server).await;
-    let append = || Request::Append {
-        room: room("r"),
-        payload: vec![b'x'; 10_000].into(),
-        idempotency_key: None,
-        limits: KEEP,
-    };
-    let mut appended = node.try_request(append()).await;
-    let mut count = 0;
-    while appended.is_ok() && count < 100 {
-        appended = node.try_request(append()).await;
-        count += 1;
+    let mut appended = Ok(Reply::Done);
+    for _ in 0..100 {
+        if appended.is_ok() {
+            appended = node.try_request(append(&room("r"), vec![b'x'; 10_000], None)).await;
+        }
     }
     let Err(EngineError::Refused(reason)) = appended else { panic!("{appended:?}") };
     assert!(reason.starts_with("JetStream: "), "{reason}");

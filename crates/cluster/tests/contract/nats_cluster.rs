@@ -1,13 +1,12 @@
 //! The engine on a cluster of NATS servers.
 
-use crate::nats::{connect, options};
 use crate::nats_server::{NatsServer, version};
-use crate::{Fixture, KEEP, Node, contract, room, sleep_ms};
+use crate::servers::{append, attach, check_refused, connected, options};
+use crate::{Fixture, Node, contract, room, sleep_ms};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use stentor_cluster::NodeId;
-use stentor_cluster::engine::nats::Nats;
-use stentor_cluster::engine::{ConnectOptions, Engine, EngineError, Event, EventReceiver, Limits, Request};
+use stentor_cluster::engine::{ConnectOptions, Engine, EngineError, EventReceiver, Limits};
 use stentor_hub::Position;
 
 /// Each node connects to another server.
@@ -39,8 +38,7 @@ impl Fixture for Cluster {
         let server = &self.servers[self.nodes.fetch_add(1, Ordering::Relaxed) % 3];
         // The servers elect a leader first.
         let options = ConnectOptions { limits, wait: true, ..options() };
-        let (engine, events) = Nats::connect(node, &server.url(), &options).await.unwrap();
-        (Arc::new(engine), events)
+        attach(node, &server.url(), options).await
     }
 
     async fn forget(&self) {
@@ -65,8 +63,7 @@ async fn old_servers_in_a_cluster_are_refused() {
         return;
     }
     let Some([server, ..]) = NatsServer::start_cluster() else { return };
-    let error = connect(&server.url()).await.err().unwrap();
-    assert!(error.ends_with("needs 2.9.21 or newer in a cluster of servers"), "{error}");
+    check_refused([(server.url(), "needs 2.9.21 or newer in a cluster of servers")]).await;
 }
 
 #[tokio::test]
@@ -79,24 +76,14 @@ async fn rooms_keep_their_epoch_when_a_server_fails() {
     let r = room("r");
     let mut nodes = Vec::new();
     for first in 0..3 {
-        let options = ConnectOptions { wait: true, ..options() };
-        let id = NodeId::draw();
-        let (engine, events) = Nats::connect(id, &hosts(first), &options).await.unwrap();
-        let mut node = Node { id, engine: Arc::new(engine), events };
-        assert_eq!(node.event().await, Event::Connected);
+        let node = connected(&hosts(first), ConnectOptions { wait: true, ..options() }).await;
         node.join(&r).await;
         nodes.push(node);
     }
-    let append = async |node: &Node, i: usize| {
+    let append_number = async |node: &Node, i: usize| {
         // Until the servers have another leader, the outcome is unknown.
         loop {
-            let append = Request::Append {
-                room: r.clone(),
-                payload: i.to_string().into(),
-                idempotency_key: Some(i.to_string().into()),
-                limits: KEEP,
-            };
-            match node.try_request(append).await {
+            match node.try_request(append(&r, i.to_string(), Some(i.to_string().into()))).await {
                 Ok(_) => return,
                 Err(EngineError::Unavailable(_)) => {}
                 Err(error) => panic!("{error}"),
@@ -104,13 +91,13 @@ async fn rooms_keep_their_epoch_when_a_server_fails() {
             sleep_ms(50).await;
         }
     };
-    append(&nodes[0], 1).await;
+    append_number(&nodes[0], 1).await;
     let first = nodes[0].head(&r).await.unwrap();
     for (stopped, i) in (0..3).zip(2..) {
         cluster.servers[stopped].stop();
-        append(&nodes[i % 3], i).await;
+        append_number(&nodes[i % 3], i).await;
         cluster.servers[stopped].run();
-        append(&nodes[(i + 1) % 3], i + 10).await;
+        append_number(&nodes[(i + 1) % 3], i + 10).await;
     }
     let head = nodes[2].head(&r).await.unwrap();
     assert_eq!(head, Position { offset: 7, ..first });

@@ -1,14 +1,13 @@
 //! Who connects to a NATS, and how that is kept secret.
 
-use crate::nats::{connect_with, options};
 use crate::nats_server::NatsServer;
 use crate::redis_tls::Authority;
-use crate::room;
+use crate::servers::{connect_with, connected, options};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
-use stentor_cluster::engine::{ConnectOptions, Event, Identity};
+use stentor_cluster::engine::{ConnectOptions, Identity};
 
 fn tls(authority: &Authority, verify: bool) -> String {
     let Identity { certificate_file, key_file } = authority.issue("localhost");
@@ -22,21 +21,10 @@ fn tls(authority: &Authority, verify: bool) -> String {
 async fn a_node_connects_to_a_server_whose_certificate_is_for_its_name() {
     let authority = Authority::new();
     let Some(server) = NatsServer::start(&tls(&authority, false)) else { return };
-    let with =
-        |authority: &Authority| ConnectOptions { ca_file: Some(authority.file("ca.pem")), ..options() };
     // The server asks for TLS, whatever the URL says.
     for scheme in ["tls", "nats"] {
-        let url = format!("{scheme}://localhost:{}", server.port);
-        let mut node = connect_with(&url, with(&authority)).await.unwrap();
-        assert_eq!(node.event().await, Event::Connected);
-        node.join(&room("r")).await;
-        node.receives("r").await;
+        authority.check_server(|host| format!("{scheme}://{host}:{}", server.port)).await;
     }
-    let url = |host: &str| format!("tls://{host}:{}", server.port);
-    let error = connect_with(&url("127.0.0.1"), with(&authority)).await.err().unwrap();
-    assert!(error.contains("not valid for name"), "{error}");
-    let error = connect_with(&url("localhost"), with(&Authority::new())).await.err().unwrap();
-    assert!(error.contains("UnknownIssuer") && error.contains("set ca_file in [cluster]"), "{error}");
 }
 
 #[tokio::test]
@@ -53,11 +41,7 @@ async fn with_a_certificate_authority_a_node_sends_nothing_without_tls() {
 async fn a_node_shows_its_certificate_to_a_server_that_asks_for_one() {
     let authority = Authority::new();
     let Some(server) = NatsServer::start(&tls(&authority, true)) else { return };
-    let url = format!("tls://localhost:{}", server.port);
-    let with = |identity| ConnectOptions { ca_file: Some(authority.file("ca.pem")), identity, ..options() };
-    assert!(connect_with(&url, with(Some(authority.issue("node")))).await.is_ok());
-    let error = connect_with(&url, with(None)).await.err().unwrap();
-    assert!(error.contains("certificate_file"), "{error}");
+    authority.check_client(&format!("tls://localhost:{}", server.port)).await;
 }
 
 /// A key of NATS: its kind, in the first five bits of what it is displayed as, and the pair.
@@ -137,10 +121,7 @@ async fn a_user_proves_who_it_is_by_a_credentials_file() {
         std::fs::write(file.path(), jwt + &seed).unwrap();
         ConnectOptions { credentials_file: Some(file.path().into()), ..options() }
     };
-    let mut node = connect_with(&server.url(), with(user.seed())).await.unwrap();
-    assert_eq!(node.event().await, Event::Connected);
-    node.join(&room("r")).await;
-    node.receives("r").await;
+    connected(&server.url(), with(user.seed())).await.serves().await;
     let seed = Key::draw(20).seed();
     let error = connect_with(&server.url(), with(seed.clone())).await.err().unwrap();
     assert!(error.contains("refused the credentials") && !error.contains(&seed), "{error}");

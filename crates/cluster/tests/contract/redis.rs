@@ -2,50 +2,21 @@
 
 use crate::proxy::Proxy;
 use crate::redis_server::RedisServer;
-use crate::{Fixture, KEEP, Node, START, contract, room, sleep_ms};
-use std::io::Write;
-use std::net::TcpListener;
+use crate::servers::{Server, append, attach, check_refused, connect, connected, http_server, options};
+use crate::{Fixture, Node, START, contract, room};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use stentor_cluster::NodeId;
-use stentor_cluster::engine::redis::Redis;
 use stentor_cluster::engine::{
-    Channel, ConnectOptions, Engine, EngineError, Event, EventReceiver, Limits, PAYLOAD_BYTES_MAX, Reply,
-    Request, SILENCE_MAX, Waiting,
+    Channel, ConnectOptions, Engine, EngineError, EventReceiver, Limits, PAYLOAD_BYTES_MAX, Reply,
+    SILENCE_MAX,
 };
-use stentor_edge::Ledger;
 use stentor_hub::Position;
-
-pub(crate) fn options() -> ConnectOptions {
-    let limits = Limits { request_timeout: Duration::from_secs(10), ..Limits::default() };
-    let ledger = Arc::new(Ledger::new(usize::MAX));
-    ConnectOptions {
-        prefix: "test:".into(),
-        wait: false,
-        ca_file: None,
-        credentials_file: None,
-        identity: None,
-        limits,
-        ledger,
-    }
-}
-
-pub(crate) async fn connect(url: &str) -> Result<Node, String> {
-    connect_with(url, options()).await
-}
-
-pub(crate) async fn connect_with(url: &str, options: ConnectOptions) -> Result<Node, String> {
-    let id = NodeId::draw();
-    let (engine, events) = Redis::connect(id, url, &options).await.map_err(|error| error.to_string())?;
-    Ok(Node { id, engine: Arc::new(engine), events })
-}
 
 impl Fixture for RedisServer {
     async fn connect(&self, node: NodeId, limits: Limits) -> (Arc<dyn Engine>, EventReceiver) {
-        let options = ConnectOptions { limits, ..options() };
-        let (engine, events) = Redis::connect(node, &self.url(), &options).await.unwrap();
-        (Arc::new(engine), events)
+        attach(node, &self.url(), ConnectOptions { limits, ..options() }).await
     }
 
     async fn forget(&self) {
@@ -54,136 +25,54 @@ impl Fixture for RedisServer {
     }
 }
 
+impl Server for RedisServer {
+    const READING_BEGINS_EPOCHS: bool = true;
+    // The connection that publishes may be back first.
+    const PUBLISHES_WHEN_SUBSCRIBED: bool = false;
+    const SILENCE: &str = "";
+
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn url_at(&self, port: u16) -> String {
+        format!("redis://127.0.0.1:{port}")
+    }
+
+    fn stop(&self) {
+        self.stop();
+    }
+
+    fn run(&self) {
+        self.run();
+    }
+}
+
 contract!(RedisServer::start(&[]));
 
-impl Node {
-    /// Waits until the connection is lost, and why; then until it is back.
-    pub(crate) async fn reconnected(&mut self) -> Arc<str> {
-        loop {
-            if let Event::Disconnected { reason } = self.event().await {
-                assert_eq!(self.event().await, Event::Connected);
-                return reason;
-            }
-        }
-    }
+contract!(RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]) =>
+    servers::a_server_that_starts_again_begins_another_epoch_also_with_its_data,
+);
 
-    pub(crate) async fn receives(&mut self, name: &str) {
-        let key: Arc<str> = fastrand::u64(..).to_string().into();
-        let append = || Request::Append {
-            room: room(name),
-            payload: "again".into(),
-            idempotency_key: Some(key.clone()),
-            limits: KEEP,
-        };
-        // Read after the subscription: what is appended before that doesn't come as a message.
-        let history = || Request::History { room: room(name), since: START, messages_max: 0 };
-        while self.try_request(history()).await.is_err() {}
-        // A request on a connection that was cut has an unknown outcome.
-        while let Err(error) = self.try_request(append()).await {
-            assert!(matches!(error, EngineError::Unavailable(_)), "{error}");
-        }
-        assert_eq!(self.message().await.2, "again");
-    }
-}
-
-#[tokio::test]
-async fn a_server_that_starts_again_begins_another_epoch_also_with_its_data() {
-    let Some(server) = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]) else {
-        return;
-    };
-    let mut node = Node::connect(&server).await;
-    let r = room("r");
-    node.join(&r).await;
-    let old = node.append_with(&r, "old", Some("key"), KEEP).await;
-    assert_eq!(node.message().await.2, "old");
-    server.stop();
-    server.run();
-    node.reconnected().await;
-    // Reading alone begins the epoch: a head never goes back within one.
-    let head = node.head(&r).await.unwrap();
-    assert!(head.epoch != old.epoch && head.offset == 0, "{head:?}");
-    assert_eq!(node.history(&r, old, 10).await, (Some(head), vec![], true));
-    assert_eq!(node.append_with(&r, "retried", Some("key"), KEEP).await, old, "the data is kept");
-    assert_eq!(node.append(&r, "new").await, Position { offset: 1, ..head });
-    assert_eq!(node.message().await.2, "new");
-}
-
-#[tokio::test]
-async fn what_is_published_during_an_outage_waits_within_bounds() {
-    let Some(server) = RedisServer::start(&[]) else { return };
-    let limits =
-        Limits { outgoing_messages_max: 3, request_timeout: Duration::from_millis(300), ..Limits::default() };
-    let ledger = Arc::new(Ledger::new(1 << 20));
-    let options = ConnectOptions { limits, ledger: ledger.clone(), ..options() };
-    let mut node = connect_with(&server.url(), options).await.unwrap();
-    assert_eq!(node.event().await, Event::Connected);
-    node.join(&room("r")).await;
-    assert_eq!(node.engine.waiting(), Waiting::default());
-    assert!(ledger.has_room(1 << 20));
-    server.stop();
-    let Event::Disconnected { reason } = node.event().await else { panic!() };
-    assert_eq!(&*reason, "the connection was closed");
-    let published: Vec<_> =
-        (0..5).map(|i| node.engine.publish(room("r").into(), vec![b'0' + i].into())).collect();
-    assert_eq!(published, [Ok(()), Ok(()), Ok(()), Err(EngineError::Full), Err(EngineError::Full)]);
-    let asked = node.engine.request(Request::Heads { rooms: vec![room("r")] });
-    let waiting = node.engine.waiting();
-    assert_eq!((waiting.messages, waiting.requests), (3, 1));
-    let waiting_bytes = waiting.messages_bytes + waiting.requests_bytes;
-    assert!(waiting_bytes > 100 && ledger.has_room((1 << 20) - waiting_bytes), "{waiting:?}");
-    assert!(!ledger.has_room((1 << 20) - waiting_bytes + 1), "it is charged");
-    let asked = asked.await;
-    assert_eq!(node.engine.waiting().requests_bytes, 0);
-    assert!(matches!(asked, Err(EngineError::Unavailable(_))), "{asked:?}");
-    server.run();
-    assert_eq!(node.event().await, Event::Connected);
-    // The connection that publishes may be back first: then some are published before the node is subscribed again.
-    while node.engine.publish(room("r").into(), "end".into()).is_err() {
-        sleep_ms(10).await;
-    }
-    while node.message().await.2 != "end" {}
-    // The answer to the last batch follows its messages.
-    while node.engine.waiting() != Waiting::default() {
-        sleep_ms(1).await;
-    }
-    assert!(ledger.has_room(1 << 20));
-}
+contract!(RedisServer::start(&[]) =>
+    servers::what_is_published_during_an_outage_waits_within_bounds,
+    servers::a_connection_that_is_silent_in_one_direction_is_replaced,
+    servers::a_node_may_wait_for_the_server,
+);
 
 #[tokio::test]
 async fn interest_is_established_again_after_the_connection_was_killed() {
     let Some(server) = RedisServer::start(&[]) else { return };
     let mut node = Node::connect(&server).await;
-    let rooms: Vec<_> = (0..2_500).map(|i| room(&format!("r{i}"))).collect();
-    for r in &rooms {
-        node.engine.set_interest(r.clone().into(), true);
-    }
-    node.join(rooms.last().unwrap()).await;
+    let rooms = node.join_many().await;
     for kind in ["pubsub", "normal"] {
         server.command(&["CLIENT", "KILL", "TYPE", kind]);
         if kind == "pubsub" {
             assert_eq!(&*node.reconnected().await, "the connection was closed");
         }
-        for r in rooms.iter().step_by(500) {
+        for r in &rooms {
             node.receives(r.name()).await;
         }
-    }
-}
-
-#[tokio::test]
-async fn a_connection_that_is_silent_in_one_direction_is_replaced() {
-    let Some(server) = RedisServer::start(&[]) else { return };
-    for way in [0, 1] {
-        let proxy = Proxy::start(server.port);
-        let mut node = connect(&format!("redis://127.0.0.1:{}", proxy.port)).await.unwrap();
-        assert_eq!(node.event().await, Event::Connected);
-        node.join(&room("r")).await;
-        let cut_at = Instant::now();
-        proxy.swallows[way].store(true, Ordering::Relaxed);
-        node.reconnected().await;
-        let took = cut_at.elapsed();
-        let most = SILENCE_MAX + Duration::from_secs(3);
-        assert!(took > Duration::from_secs(2) && took < most, "{took:?}");
-        node.receives("r").await;
     }
 }
 
@@ -192,9 +81,8 @@ async fn interest_may_take_longer_to_establish_than_a_connection_may_be_silent()
     let Some(server) = RedisServer::start(&[]) else { return };
     let proxy = Proxy::start(server.port);
     let limits = Limits { request_timeout: 3 * SILENCE_MAX, ..Limits::default() };
-    let url = format!("redis://127.0.0.1:{}", proxy.port);
-    let mut node = connect_with(&url, ConnectOptions { limits, ..options() }).await.unwrap();
-    assert_eq!(node.event().await, Event::Connected);
+    let options = ConnectOptions { limits, ..options() };
+    let mut node = connected(&server.url_at(proxy.port), options).await;
     proxy.delay_ms.store(30, Ordering::Relaxed);
     let started = Instant::now();
     for i in 0..20_000 {
@@ -211,40 +99,20 @@ async fn interest_may_take_longer_to_establish_than_a_connection_may_be_silent()
 #[tokio::test]
 async fn a_server_that_wont_do_is_an_error() {
     let Some(server) = RedisServer::start(&["--requirepass", "right"]) else { return };
-    let port = server.port;
-    let other = TcpListener::bind("127.0.0.1:0").unwrap();
-    let http = other.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for stream in other.incoming() {
-            let _ = stream.unwrap().write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-        }
-    });
-    for (url, reason) in [
+    let (port, http) = (server.port, http_server());
+    check_refused([
         (format!("redis://127.0.0.1:{port}"), "refused the credentials"),
         (format!("redis://:wrong@127.0.0.1:{port}"), "refused the credentials"),
         (format!("redis://user:right@127.0.0.1:{port}"), "refused the credentials"),
         (format!("redis://:wrong@127.0.0.1:{http}"), "doesn't speak Redis's protocol"),
         ("redis://:wrong@127.0.0.1:1".into(), "refused"),
         (format!("rediss://:right@127.0.0.1:{port}"), "no connection within 5 s"),
-    ] {
-        let error = connect(&url).await.err().unwrap();
-        assert!(error.contains(reason) && !error.contains("wrong"), "{url}: {error}");
-    }
-    assert!(connect(&format!("redis://:right@127.0.0.1:{port}")).await.is_ok());
+    ])
+    .await;
+    let url = format!("redis://:right@127.0.0.1:{port}");
+    assert!(connect(&url).await.is_ok());
     server.command(&["-a", "right", "REPLICAOF", "127.0.0.1", "1"]);
-    let error = connect(&format!("redis://:right@127.0.0.1:{port}")).await.err().unwrap();
-    assert!(error.contains("isn't a primary"), "{error}");
-}
-
-#[tokio::test]
-async fn a_node_may_wait_for_the_server() {
-    let Some(server) = RedisServer::start(&[]) else { return };
-    server.stop();
-    let mut node = connect_with(&server.url(), ConnectOptions { wait: true, ..options() }).await.unwrap();
-    node.engine.set_interest(room("r").into(), true);
-    server.run();
-    assert_eq!(node.event().await, Event::Connected);
-    node.receives("r").await;
+    check_refused([(url, "isn't a primary")]).await;
 }
 
 #[tokio::test]
@@ -254,9 +122,7 @@ async fn a_full_server_refuses() {
     let r = room("r");
     let before = node.append(&r, "x").await;
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    let append =
-        Request::Append { room: r.clone(), payload: "y".into(), idempotency_key: None, limits: KEEP };
-    let refused = node.try_request(append).await;
+    let refused = node.try_request(append(&r, "y", None)).await;
     assert_eq!(refused, Err(EngineError::Refused("Redis is out of memory (maxmemory)".into())));
     assert_eq!(node.head(&r).await, Some(before), "it had no effect");
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -289,11 +155,9 @@ async fn a_room_has_an_epoch_before_its_first_message_once_it_is_read() {
 #[tokio::test]
 async fn a_server_that_takes_small_messages_only_wont_do() {
     let Some(server) = RedisServer::start(&["--proto-max-bulk-len", "16mb"]) else { return };
-    let error = connect(&server.url()).await.err().unwrap();
-    assert!(error.contains("proto-max-bulk-len is 16777216"), "{error}");
+    check_refused([(server.url(), "proto-max-bulk-len is 16777216")]).await;
     server.command(&["CONFIG", "SET", "proto-max-bulk-len", "17mb"]);
-    let mut node = connect(&server.url()).await.unwrap();
-    assert_eq!(node.event().await, Event::Connected);
+    let mut node = connected(&server.url(), options()).await;
     node.engine.publish(Channel::Nodes, vec![b'x'; PAYLOAD_BYTES_MAX].into()).unwrap();
     assert_eq!(node.message().await.2.len(), PAYLOAD_BYTES_MAX);
 }
@@ -314,13 +178,8 @@ async fn requests_keep_their_order_on_a_server_without_the_scripts() {
     for round in 0..20 {
         server.command(&["SCRIPT", "FLUSH"]);
         let node = Node::connect(&server).await;
-        let append = |_| Request::Append {
-            room: room(&round.to_string()),
-            payload: "x".into(),
-            idempotency_key: None,
-            limits: KEEP,
-        };
-        let appends: Vec<_> = (0..100).map(append).map(|append| node.engine.request(append)).collect();
+        let r = room(&round.to_string());
+        let appends: Vec<_> = (0..100).map(|_| node.engine.request(append(&r, "x", None))).collect();
         for (offset, append) in (1..).zip(appends) {
             let Ok(Reply::Position(position)) = append.await else { panic!() };
             assert_eq!(position.offset, offset);

@@ -1,11 +1,10 @@
 //! The engine on Redis as a user that may do no more than docs/cluster.md says.
 
-use crate::redis::{connect, options};
 use crate::redis_server::RedisServer;
+use crate::servers::{attach, check_refused, options};
 use crate::{Fixture, contract};
 use std::sync::Arc;
 use stentor_cluster::NodeId;
-use stentor_cluster::engine::redis::Redis;
 use stentor_cluster::engine::{ConnectOptions, Engine, EventReceiver, Limits};
 
 fn server(user: &str) -> Option<RedisServer> {
@@ -31,8 +30,7 @@ impl Fixture for Restricted {
     async fn connect(&self, node: NodeId, limits: Limits) -> (Arc<dyn Engine>, EventReceiver) {
         let url = format!("redis://stentor:password@127.0.0.1:{}", self.0.port);
         let options = ConnectOptions { prefix: "stentor:".into(), limits, ..options() };
-        let (engine, events) = Redis::connect(node, &url, &options).await.unwrap();
-        (Arc::new(engine), events)
+        attach(node, &url, options).await
     }
 
     async fn forget(&self) {
@@ -54,7 +52,6 @@ async fn a_missing_permission_is_named() {
     ] {
         let Some(server) = server(&user) else { return };
         let url = format!("redis://u:p@127.0.0.1:{}", server.port);
-        let error = connect(&url).await.err().unwrap();
-        assert!(error.contains("Permissions") && error.contains(reason), "{error}");
+        check_refused([(url.clone(), "Permissions"), (url, reason)]).await;
     }
 }

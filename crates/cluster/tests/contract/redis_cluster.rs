@@ -1,17 +1,14 @@
 //! The engine on Redis Cluster.
 
-use crate::redis::{connect, connect_with, options};
 use crate::redis_acl::permissions;
 use crate::redis_server::{RedisServer, free_port, until};
-use crate::{Fixture, KEEP, Node, contract, room};
+use crate::servers::{append, attach, check_refused, connect_with, connected, options};
+use crate::{Fixture, Node, contract, room};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use stentor_cluster::NodeId;
-use stentor_cluster::engine::redis::Redis;
-use stentor_cluster::engine::{
-    ConnectOptions, Engine, EngineError, Event, EventReceiver, Limits, Reply, Request,
-};
+use stentor_cluster::engine::{ConnectOptions, Engine, EngineError, Event, EventReceiver, Limits, Reply};
 use stentor_hub::{Position, Room};
 
 const PRIMARIES: usize = 3;
@@ -117,8 +114,7 @@ impl Fixture for RedisCluster {
     async fn connect(&self, node: NodeId, limits: Limits) -> (Arc<dyn Engine>, EventReceiver) {
         let prefix = self.prefix.lock().unwrap().clone();
         let options = ConnectOptions { prefix, limits, ..options() };
-        let (engine, events) = Redis::connect(node, &self.url(), &options).await.unwrap();
-        (Arc::new(engine), events)
+        attach(node, &self.url(), options).await
     }
 
     async fn forget(&self) {
@@ -144,14 +140,12 @@ async fn the_contract_holds_on_a_cluster() {
 async fn a_cluster_is_told_from_a_server() {
     let Some(server) = RedisServer::start(&[]) else { return };
     let Some(member) = RedisServer::start(&["--cluster-enabled", "yes"]) else { return };
-    for (scheme, port, reason) in [
-        ("redis", member.port, "write redis+cluster://"),
-        ("redis+cluster", server.port, "write redis:// for a server alone"),
-        ("redis+cluster", member.port, "the cluster is down"),
-    ] {
-        let error = connect(&format!("{scheme}://127.0.0.1:{port}")).await.err().unwrap();
-        assert!(error.contains(reason), "{error}");
-    }
+    check_refused([
+        (format!("redis://127.0.0.1:{}", member.port), "write redis+cluster://"),
+        (format!("redis+cluster://127.0.0.1:{}", server.port), "write redis:// for a server alone"),
+        (format!("redis+cluster://127.0.0.1:{}", member.port), "the cluster is down"),
+    ])
+    .await;
 }
 
 impl Node {
@@ -159,14 +153,7 @@ impl Node {
     async fn append_at_last(&self, room: &Room, payload: &'static str) -> Position {
         let key: Arc<str> = fastrand::u64(..).to_string().into();
         loop {
-            let idempotency_key = Some(key.clone());
-            let append = Request::Append {
-                room: room.clone(),
-                payload: payload.into(),
-                idempotency_key,
-                limits: KEEP,
-            };
-            match self.try_request(append).await {
+            match self.try_request(append(room, payload, Some(key.clone()))).await {
                 Ok(Reply::Position(position)) => return position,
                 Err(EngineError::Unavailable(_)) => {}
                 other => panic!("{other:?}"),
@@ -184,11 +171,11 @@ impl Node {
 #[tokio::test]
 async fn after_the_failover_of_a_primary_its_rooms_begin_new_epochs_and_the_others_go_on() {
     let Some(cluster) = RedisCluster::start(1) else { return };
-    let (mut a, mut b) = (connect(&cluster.url()).await.unwrap(), connect(&cluster.url()).await.unwrap());
+    let (mut a, mut b) =
+        (connected(&cluster.url(), options()).await, connected(&cluster.url(), options()).await);
     let rooms = cluster.rooms();
     let mut before = Vec::new();
     for node in [&mut a, &mut b] {
-        assert_eq!(node.event().await, Event::Connected);
         for room in &rooms {
             node.join(room).await;
         }
@@ -222,8 +209,7 @@ async fn after_the_failover_of_a_primary_its_rooms_begin_new_epochs_and_the_othe
 #[tokio::test]
 async fn requests_follow_a_slot_that_moves() {
     let Some(cluster) = RedisCluster::start(0) else { return };
-    let mut node = connect(&cluster.url()).await.unwrap();
-    assert_eq!(node.event().await, Event::Connected);
+    let mut node = connected(&cluster.url(), options()).await;
     let [r, ..] = cluster.rooms();
     let (slot, from) = cluster.place_of(&r);
     let [from, to] = [&cluster.nodes[from], &cluster.nodes[(from + 1) % PRIMARIES]];
@@ -245,10 +231,7 @@ async fn requests_follow_a_slot_that_moves() {
     };
     migrate(keys[0]);
     // Half of the room is there: it waits for the other half.
-    let append =
-        Request::Append { room: r.clone(), payload: "meanwhile".into(), idempotency_key: None, limits: KEEP };
-    let meanwhile = node.engine.request(append);
-    let meanwhile = tokio::spawn(meanwhile);
+    let meanwhile = tokio::spawn(node.engine.request(append(&r, "meanwhile", None)));
     crate::sleep_ms(300).await;
     assert!(!meanwhile.is_finished());
     migrate(keys[1]);

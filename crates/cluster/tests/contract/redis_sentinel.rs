@@ -2,16 +2,14 @@
 
 use crate::feeds::{LONG, acquire, load, store, version};
 use crate::proxy::Proxy;
-use crate::redis::{connect, options};
 use crate::redis_server::{RedisServer, free_port, program, until};
+use crate::servers::{connect, connected, options};
 use crate::{key, room, sleep_ms};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use stentor_cluster::NodeId;
-use stentor_cluster::engine::redis::Redis;
-use stentor_cluster::engine::{EngineError, Event, Reply, Request};
+use stentor_cluster::engine::{EngineError, Reply, Request};
 use stentor_hub::Position;
 use tempfile::TempDir;
 
@@ -77,9 +75,8 @@ async fn a_connection_serves_while_no_sentinel_answers() {
     let silent = [(); 4].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let ports = silent.iter().map(|listener| format!(",127.0.0.1:{}", listener.local_addr().unwrap().port()));
     let ports: String = ports.collect();
-    let mut node =
-        connect(&format!("redis+sentinel://127.0.0.1:{}{ports}/main", sentinel.port)).await.unwrap();
-    assert_eq!(node.event().await, Event::Connected);
+    let url = format!("redis+sentinel://127.0.0.1:{}{ports}/main", sentinel.port);
+    let mut node = connected(&url, options()).await;
     let r = room("r");
     node.join(&r).await;
     drop(sentinel);
@@ -103,8 +100,7 @@ async fn after_a_failover_to_a_replica_that_lagged_no_continuity_is_claimed() {
     sentinel.knows_a_replica();
     // The first Sentinel can't be reached.
     let url = format!("redis+sentinel://127.0.0.1:1,127.0.0.1:{}/main", sentinel.port);
-    let mut node = connect(&url).await.unwrap();
-    assert_eq!(node.event().await, Event::Connected);
+    let mut node = connected(&url, options()).await;
     let r = room("r");
     node.join(&r).await;
     for offset in 1..=3 {
@@ -158,8 +154,7 @@ async fn a_node_follows_a_failover_of_a_primary_that_lives_on() {
         "redis+sentinel://127.0.0.1:{}/main?sentinel_user=default&sentinel_password=watch",
         sentinel.port
     );
-    let mut node = connect(&url).await.unwrap();
-    assert_eq!(node.event().await, Event::Connected);
+    let mut node = connected(&url, options()).await;
     let r = room("r");
     node.join(&r).await;
     let old = node.append(&r, "old").await;
@@ -185,7 +180,7 @@ async fn sentinels_that_do_not_help_are_an_error() {
         ("127.0.0.1:1".into(), "main", "Sentinel 127.0.0.1:1: Connection refused"),
     ] {
         let url = format!("redis+sentinel://:secret@{hosts}/{name}");
-        let error = Redis::connect(NodeId::draw(), &url, &options()).await.err().unwrap().to_string();
+        let error = connect(&url).await.err().unwrap();
         assert!(error.contains(reason) && !error.contains("secret"), "{error}");
     }
     // A server serves on while its Sentinels are away.

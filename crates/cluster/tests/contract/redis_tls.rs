@@ -1,12 +1,11 @@
 //! The engine on Redis over TLS.
 
-use crate::redis::{connect_with, options};
 use crate::redis_server::{RedisServer, free_port, program};
-use crate::room;
+use crate::servers::{connect_with, connected, options};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use std::path::PathBuf;
 use std::process::Command;
-use stentor_cluster::engine::{ConnectOptions, Event, Identity};
+use stentor_cluster::engine::{ConnectOptions, Identity};
 use tempfile::TempDir;
 
 /// An authority, and what it has issued, in files.
@@ -61,9 +60,40 @@ impl Authority {
         RedisServer::start(&[&arguments[..], &files].concat())
     }
 
+    /// Of a node that trusts this authority.
     fn options(&self, identity: Option<Identity>) -> ConnectOptions {
         ConnectOptions { ca_file: Some(self.file("ca.pem")), identity, ..options() }
     }
+
+    /// A server of this authority is connected to by the name of its certificate, if it is issued by an authority that the node trusts.
+    pub(crate) async fn check_server(&self, url: impl Fn(&str) -> String) {
+        connected(&url("localhost"), self.options(None)).await.serves().await;
+        let error = reason(&url("127.0.0.1"), self.options(None)).await;
+        assert!(error.contains("not valid for name") && error.contains("a name in the URL"), "{error}");
+        let error = reason(&url("localhost"), Self::new().options(None)).await;
+        assert!(error.contains("UnknownIssuer") && error.contains("set ca_file in [cluster]"), "{error}");
+    }
+
+    /// A server of this authority asks for certificates, and takes those of the authority.
+    pub(crate) async fn check_client(&self, url: &str) {
+        let other = Self::new();
+        let (own, stranger) = (self.issue("node"), other.issue("stranger"));
+        connected(url, self.options(Some(own.clone()))).await.serves().await;
+        for (identity, expected) in [
+            (None, "certificate_file"),
+            (Some(stranger.clone()), "certificate_file"),
+            (Some(Identity { key_file: stranger.key_file, ..own.clone() }), "keys may not be consistent"),
+            (Some(Identity { key_file: self.file("none.key"), ..own }), "none.key: "),
+        ] {
+            let error = reason(url, self.options(identity)).await;
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}
+
+/// The reason why a node can't connect.
+async fn reason(url: &str, options: ConnectOptions) -> String {
+    connect_with(url, options).await.err().unwrap()
 }
 
 #[tokio::test]
@@ -71,47 +101,20 @@ async fn a_node_connects_to_a_server_whose_certificate_is_for_its_name() {
     let authority = Authority::new();
     let Some(server) = authority.server("no") else { return };
     let url = |host: &str| format!("rediss://{host}:{}", server.port);
-    let mut node = connect_with(&url("localhost"), authority.options(None)).await.unwrap();
-    assert_eq!(node.event().await, Event::Connected);
-    node.join(&room("r")).await;
-    node.receives("r").await;
-
-    let reason = async |host: &str, options| connect_with(&url(host), options).await.err().unwrap();
-    let error = reason("127.0.0.1", authority.options(None)).await;
-    assert!(error.contains("not valid for name") && error.contains("a name in the URL"), "{error}");
-    let error = reason("localhost", Authority::new().options(None)).await;
-    assert!(error.contains("UnknownIssuer") && error.contains("set ca_file in [cluster]"), "{error}");
-    let error = reason("localhost", options()).await;
+    authority.check_server(url).await;
+    let error = reason(&url("localhost"), options()).await;
     assert!(error.contains("UnknownIssuer") || error.contains("no certificates to trust"), "{error}");
-    let file = authority.file("none.pem");
-    let error = reason("localhost", ConnectOptions { ca_file: Some(file), ..options() }).await;
-    assert!(error.contains("none.pem: "), "{error}");
     // A key isn't a certificate.
-    let file = authority.file("localhost.key");
-    let error = reason("localhost", ConnectOptions { ca_file: Some(file), ..options() }).await;
-    assert!(error.ends_with("localhost.key: it has no certificate"), "{error}");
+    for (file, end) in [("none.pem", ""), ("localhost.key", "it has no certificate")] {
+        let options = ConnectOptions { ca_file: Some(authority.file(file)), ..options() };
+        let error = reason(&url("localhost"), options).await;
+        assert!(error.contains(&format!("{file}: ")) && error.ends_with(end), "{error}");
+    }
 }
 
 #[tokio::test]
 async fn a_node_shows_its_certificate_to_a_server_that_asks_for_one() {
-    let (authority, other) = (Authority::new(), Authority::new());
+    let authority = Authority::new();
     let Some(server) = authority.server("yes") else { return };
-    let url = format!("rediss://localhost:{}", server.port);
-    let own = authority.issue("node");
-    let mut node = connect_with(&url, authority.options(Some(own.clone()))).await.unwrap();
-    assert_eq!(node.event().await, Event::Connected);
-    node.join(&room("r")).await;
-    node.receives("r").await;
-    for (identity, reason) in [
-        (None, "certificate_file"),
-        (Some(other.issue("stranger")), "certificate_file"),
-        (
-            Some(Identity { key_file: other.file("stranger.key"), ..own.clone() }),
-            "keys may not be consistent",
-        ),
-        (Some(Identity { key_file: authority.file("none.key"), ..own }), "none.key: "),
-    ] {
-        let error = connect_with(&url, authority.options(identity)).await.err().unwrap();
-        assert!(error.contains(reason), "{error}");
-    }
+    authority.check_client(&format!("rediss://localhost:{}", server.port)).await;
 }
