@@ -2,17 +2,13 @@
 
 use crate::harness::io::post;
 use crate::harness::tls::{Certificates, TlsStream, client};
-use crate::harness::{Http, Io, Server, WAYS, Ws, meet};
-use serde_json::{Value, json};
-use std::io::Write;
+use crate::harness::{HOUR, Http, Io, Packet, Server, Stream, WAYS, Ws, meet, request};
+use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
-use stentor_edge::{
-    App, Application, Connect, Context, DriverChoice, Envelope, Message, Options, StaticRoute,
-};
+use stentor_edge::{App, Application, Connect, Context, DriverChoice, Message, Options, StaticRoute};
 use stentor_hub::SessionId;
+use stentor_wire::engineio::Version;
 use stentor_wire::http1::Request;
-use stentor_wire::ws::handshake::ClientHandshake;
 
 const CORES: usize = 2;
 const PAGE_BYTES: usize = 8 << 20;
@@ -37,7 +33,7 @@ fn check(set: impl Fn(&mut Options), test: impl Fn(&Server)) {
 
 fn get(server: &Server, target: &str) -> Http {
     let mut http = server.http();
-    http.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    http.send(request("GET", target, ""));
     http
 }
 
@@ -91,10 +87,9 @@ fn engineio_and_socketio() {
                 let mut io = Io::engine(server, way);
                 io.echoes("4text");
                 io.send_binary(&[0xff; 100_000]);
-                assert_eq!(io.next(), crate::harness::Packet::Binary(vec![0xff; 100_000]));
+                assert_eq!(io.next(), Packet::Binary(vec![0xff; 100_000]));
                 io.leave();
-                let mut io = Io::socket(server, way);
-                io.connect("", Value::Null);
+                let mut io = Io::connected(server, Version::V4, way);
                 io.echoes(r#"42["say",1]"#);
                 io.leave();
             }
@@ -112,8 +107,7 @@ fn sockjs() {
             ws.send_text(r#"["text"]"#);
             assert_eq!(ws.next_text(), r#"a["text"]"#);
             let (mut poll, mut send) = (server.http(), server.http());
-            poll.send(post("/sockjs/0/b/xhr", "text/plain", b""));
-            assert_eq!(poll.response().text(), "o\n");
+            assert_eq!(poll.ask(post("/sockjs/0/b/xhr", "text/plain", b"")).text(), "o\n");
             poll.send(post("/sockjs/0/b/xhr", "text/plain", b""));
             send.send(post("/sockjs/0/b/xhr_send", "text/plain", br#"["text"]"#));
             assert_eq!((send.response().status, poll.response().text()), (204, "a[\"text\"]\n"));
@@ -181,19 +175,11 @@ fn http_and_tls() {
     check(with_tls, |server| {
         let config = Arc::new(client(rustls::DEFAULT_VERSIONS));
         let open = || {
-            let stream = crate::harness::Stream::connect(server.addr).unwrap();
+            let stream = Stream::connect(server.addr).unwrap();
             TlsStream::open(stream, config.clone(), "localhost").unwrap()
         };
         assert!(is_page(&Http::over(open()).get("/page").body));
-        let mut stream = open();
-        let handshake = ClientHandshake::new([7; 16], false);
-        let mut request = Vec::new();
-        handshake.write_request(&mut request, "localhost", "/ws", &[]);
-        stream.write_all(&request).unwrap();
-        let mut ws = Ws::answered(stream, Some(&handshake)).unwrap();
-        let large = "x".repeat(900_000);
-        ws.send_text(&large);
-        assert_eq!(ws.next_text(), large);
+        Ws::over(open(), "/ws").echoes(&"x".repeat(900_000));
     });
 }
 
@@ -202,7 +188,7 @@ fn a_drain_ends_a_node() {
     on_drivers(|driver| {
         let server = Server::on_driver(driver, CORES, None, |_| {});
         let mut clients = server.ws_on_each_core("/ws");
-        server.drain(Duration::from_secs(3600));
+        server.drain(HOUR);
         clients.iter_mut().for_each(|ws| assert_eq!(ws.skip_to_close(), 4500));
         let addr = server.addr;
         drop(clients);
@@ -217,10 +203,8 @@ impl Application for Panics {
     fn connect(&mut self, _: &mut Context<'_>, _: &Request<'_>) -> Connect {
         panic!("on purpose")
     }
-    fn opened(&mut self, _: &mut Context<'_>, _: SessionId, _: Envelope) {}
+
     fn message(&mut self, _: &mut Context<'_>, _: SessionId, _: Message<'_>) {}
-    fn closed(&mut self, _: &mut Context<'_>, _: SessionId) {}
-    fn timer(&mut self, _: &mut Context<'_>, _: u64) {}
 }
 
 /// The library doesn't end the process.

@@ -23,13 +23,11 @@ fn table(heading: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn the_close_codes_are_those_of_the_code() {
-    let mut expect: Vec<[String; 4]> = Disconnect::ALL
-        .iter()
-        .map(|why| {
-            let come_back = if why.reconnect() { "yes" } else { "no" };
-            [why.code().to_string(), why.name().into(), come_back.into(), why.reason().into()]
-        })
-        .collect();
+    let row = |why: &Disconnect| {
+        let reconnects = if why.reconnect() { "yes" } else { "no" };
+        [why.code().to_string(), why.name().into(), reconnects.into(), why.reason().into()]
+    };
+    let mut expect: Vec<[String; 4]> = Disconnect::ALL.iter().map(row).collect();
     expect.sort();
     assert_eq!(table("Close codes"), expect);
 }
@@ -111,75 +109,58 @@ fn the_limits_are_those_of_the_code() {
 #[test]
 fn the_error_codes_are_those_of_the_code() {
     const BUDGET: usize = 200_000;
-    let told = |server: &Server, messages: &[&str]| -> Value {
-        let mut ws = server.ws("/ws");
-        for message in messages {
-            ws.send_text(message);
-        }
-        loop {
-            let answer = ws.next_json();
-            if answer["type"] == "error" {
-                assert!(!answer["message"].as_str().unwrap().is_empty());
-                return [&answer["code"], &answer["retry"]].map(Value::clone).into_iter().collect();
-            }
-        }
+    let mut told = Vec::new();
+    // The code of the next error, and whether to try again.
+    let mut take = |mut ws: Ws| {
+        let is_error = |answer: &Value| answer["type"] == "error";
+        let error = std::iter::repeat_with(|| ws.next_json()).find(is_error).unwrap();
+        assert!(!error["message"].as_str().unwrap().is_empty());
+        let retry = if error["retry"] == true { "yes" } else { "no" };
+        told.push([error["code"].as_str().unwrap().to_owned(), retry.to_owned()]);
     };
     let server = Server::start(1, |options| {
         options.rooms.publish = true;
-        options.rooms.history = vec![(
-            "kept".into(),
-            HistoryLimits { publications_max: 1, bytes_max: 1, age_max: Duration::ZERO },
-        )];
+        let limits = HistoryLimits { publications_max: 1, bytes_max: 1, age_max: Duration::ZERO };
+        options.rooms.history = vec![("kept".into(), limits)];
         options.limits.subscriptions_max = 1;
         options.limits.memory_bytes_max = BUDGET;
     });
     let strict = Server::start(1, |options| options.limits.topics_max = 0);
     let deep = format!(r#"{{"type":"publish","room":"r","data":{}{}}}"#, "[".repeat(200), "]".repeat(200));
-    let subscribe = |what: &str| format!(r#"{{"type":"subscribe",{what}}}"#);
-    let mut told: Vec<Value> = vec![
-        told(&server, &["{"]),
-        told(&server, &["{}"]),
-        told(&server, &[r#"{"type":"fly"}"#]),
-        told(&server, &[r#"{"type":"event","event":"e"}"#]),
-        told(&server, &[&subscribe(r#""feed":"..""#)]),
-        told(&server, &[&subscribe(r#""room":"""#)]),
-        told(&server, &[&subscribe(r#""room":"r","presence":true"#)]),
-        told(&server, &[&subscribe(r#""room":"r","policy":"latest""#)]),
-        told(&server, &[&subscribe(r#""feed":"k","rate":0"#)]),
-        told(&strict, &[r#"{"type":"publish","room":"r"}"#]),
-        told(&server, &[&deep]),
-        told(&server, &[&subscribe(r#""room":"a""#), &subscribe(r#""room":"b""#)]),
-        told(&strict, &[&subscribe(r#""room":"a""#)]),
-        told(&server, &[&subscribe(r#""room":"kept","epoch":1,"offset":1"#)]),
-    ];
-    told.push({
-        let mut ws = server.client();
-        let _subscribers = server.overload(BUDGET);
-        ws.send_text(r#"{"type":"publish","room":"r"}"#);
-        let answer = ws.next_json();
-        [&answer["code"], &answer["retry"]].map(Value::clone).into_iter().collect()
+    for (server, messages) in [
+        (&server, &["{"][..]),
+        (&server, &["{}"]),
+        (&server, &[r#"{"type":"fly"}"#]),
+        (&server, &[r#"{"type":"event","event":"e"}"#]),
+        (&server, &[r#"{"type":"subscribe","feed":".."}"#]),
+        (&server, &[r#"{"type":"subscribe","room":""}"#]),
+        (&server, &[r#"{"type":"subscribe","room":"r","presence":true}"#]),
+        (&server, &[r#"{"type":"subscribe","room":"r","policy":"latest"}"#]),
+        (&server, &[r#"{"type":"subscribe","feed":"k","rate":0}"#]),
+        (&strict, &[r#"{"type":"publish","room":"r"}"#]),
+        (&server, &[&*deep]),
+        (&server, &[r#"{"type":"subscribe","room":"a"}"#, r#"{"type":"subscribe","room":"b"}"#]),
+        (&strict, &[r#"{"type":"subscribe","room":"a"}"#]),
+        (&server, &[r#"{"type":"subscribe","room":"kept","epoch":1,"offset":1}"#]),
+    ] {
+        let mut ws = server.ws("/ws");
+        messages.iter().for_each(|message| ws.send_text(message));
+        take(ws);
+    }
+    let mut ws = server.client();
+    let _subscribers = server.overload(BUDGET);
+    ws.send_text(r#"{"type":"publish","room":"r"}"#);
+    take(ws);
+    // The control plane refuses to fetch another new key for this session.
+    let server = Server::start(1, |_| {});
+    let ws = server.ws("/ws?feed=cold");
+    let mut requesters = Vec::new();
+    until("a requester", || {
+        requesters.extend(server.plane().take_wanted().into_iter().flat_map(|wanted| wanted.requesters));
+        !requesters.is_empty()
     });
-    told.push({
-        // The control plane refuses to fetch another new key for this session.
-        let server = Server::start(1, |_| {});
-        let mut ws = server.ws("/ws?feed=cold");
-        let mut requesters = Vec::new();
-        until("a requester", || {
-            requesters.extend(server.plane().take_wanted().into_iter().flat_map(|wanted| wanted.requesters));
-            !requesters.is_empty()
-        });
-        server.update("cold", FeedUpdate::Refuse(requesters[0]));
-        ws.next_json();
-        let answer = ws.next_json();
-        [&answer["code"], &answer["retry"]].map(Value::clone).into_iter().collect()
-    });
-    let mut told: Vec<[String; 2]> = told
-        .iter()
-        .map(|pair| {
-            let retry = if pair[1] == true { "yes" } else { "no" };
-            [pair[0].as_str().unwrap().to_owned(), retry.to_owned()]
-        })
-        .collect();
+    server.update("cold", FeedUpdate::Refuse(requesters[0]));
+    take(ws);
     told.sort();
     let mut written: Vec<[String; 2]> =
         table("Errors").into_iter().map(|row| [row[0].clone(), row[1].clone()]).collect();
