@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { admin, issuer, now, SECRET, token } from './admin.mjs';
-import { feedsFrom, serve, upstream } from './harness.mjs';
+import { feedsFrom, JOIN, serve, upstream } from './harness.mjs';
 
 /** A token of user `sub`. */
 export const user = (sub, claims, options) => token({ sub, jti: randomUUID(), ...claims }, options);
@@ -25,11 +25,7 @@ renewal_lead = "60s"
 ${issuer}[[permissions]]
 topics = ["user/{sub}", "user:{sub}"]
 allow = ["subscribe", "publish", "history"]
-[[rules]]
-event = "join"
-join = ["{}"]
-ack = true
-`;
+${JOIN}`;
 
 /** A server whose users may read their own feed. */
 export async function start(t) {

@@ -5,10 +5,10 @@ import http from 'node:http';
 import { setTimeout as passed } from 'node:timers/promises';
 import { createClient, createCluster } from 'redis';
 import { Server } from 'socket.io';
-import { io as connect } from 'socket.io-client';
 import { admin } from './admin.mjs';
-import { event, listening, serve, until, within } from './harness.mjs';
+import { JOIN, listening, serve, until } from './harness.mjs';
 import { redis } from './redis.mjs';
+import { socketIo } from './sockets.mjs';
 
 /** A Redis client of Node that ends with the test. */
 export async function redisClient(t, url) {
@@ -75,11 +75,7 @@ namespaces = ["/chat"]
 url = "${engine.url}"
 namespaces = ${JSON.stringify(namespaces)}
 ${bridge}
-[[rules]]
-event = "join"
-join = ["{}"]
-ack = true
-[[rules]]
+${JOIN}[[rules]]
 event = "say"
 broadcast = ["{room}"]
 except_sender = true
@@ -102,16 +98,8 @@ export async function joined(own, rooms, members) {
   });
 }
 
-/** A client that is a member of rooms. `seen` has the events that it has received. */
-export async function client(t, { url }, rooms = [], { namespace = '/', ...options } = {}) {
-  const socket = connect(url + namespace, { forceNew: true, transports: ['websocket'], ...options });
-  t.after(() => socket.disconnect());
-  socket.seen = [];
-  socket.onAny((...args) => socket.seen.push(args));
-  await event(socket, 'connect');
-  for (const room of rooms) await within(socket.emitWithAck('join', room), 'the answer to join');
-  return socket;
-}
+/** A client that is a member of rooms. */
+export const client = (t, { url }, rooms = [], options = {}) => socketIo(t, url, { transports: ['websocket'], rooms, ...options });
 
 /**
  * What each client receives of what `emit` sends: their events named `name`, until a marker that all servers publish to everyone

@@ -31,6 +31,16 @@ export async function launch(name) {
   return browser;
 }
 
+/** Opens a page at an address, in a browser of its own or a shared one; adds scripts. The page ends with the test. */
+export async function openPage(t, browser, address, ...scripts) {
+  const context = await (await browser).newContext();
+  t.after(() => context.close());
+  const page = await context.newPage();
+  await page.goto(address);
+  for (const script of scripts) await page.addScriptTag(script);
+  return page;
+}
+
 /** Gives the tests of a file one browser of each name: `await shared('Firefox')` starts it on first use. They end after the tests. */
 export function sharedBrowsers({ after }) {
   const started = new Map();

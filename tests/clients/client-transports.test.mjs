@@ -1,6 +1,6 @@
 // @stentor/client in Node against the real server, by each transport: the server is killed and another one started, networks refuse a
 // transport. What an application has is always a version that there was, never older than before, and in the end the newest.
-// all/client-faults.test.mjs has servers that are paused, and connections that are cut at random.
+// all/client-browser.test.mjs has servers that are paused, and connections that are cut at random.
 import assert from 'node:assert/strict';
 import http from 'node:http';
 import net from 'node:net';

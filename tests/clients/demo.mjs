@@ -1,29 +1,17 @@
 // Starts the demo, and opens its page.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { launch } from './browsers.mjs';
-import { PATIENCE_MS, binary, modules, temporary } from './harness.mjs';
+import { PATIENCE_MS, binary, modules, program, temporary } from './harness.mjs';
 
 /** A folder with the client libraries that the page uses. */
 export const libraries = modules;
 
 /** Starts the demo on free ports, until the end of the test. */
 export async function startDemo(t, ...args) {
-  const child = spawn(binary, ['demo', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', ...args], { stdio: ['ignore', 'pipe', 'inherit'] });
-  const closed = once(child, 'close');
-  t.after(async () => { child.kill('SIGTERM'); await closed; });
-  let stdout = '';
-  return new Promise((resolve, reject) => {
-    child.stdout.on('data', (chunk) => {
-      stdout += chunk;
-      const found = /http:\/\/127\.0\.0\.1:\d+/.exec(stdout);
-      if (found) resolve(found[0]);
-    });
-    child.once('close', (code) => reject(new Error(`the demo ended with ${code}`)));
-  });
+  const { says } = program(t, binary, ['demo', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', ...args]);
+  return (await says(/ready (http:\/\/127\.0\.0\.1:\d+)/))[1];
 }
 
 /** What is wrong in the page's console, from now on. */

@@ -57,6 +57,30 @@ export async function run(...args) {
   return { code, signal, stdout, stderr };
 }
 
+/**
+ * Runs a program until the test ends: { child, closed, text, says, end }. `text()` is what it has printed, and `says` waits until a pattern is in it;
+ * gives the match.
+ */
+export function program(t, command, args, options) {
+  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], ...options });
+  const closed = once(child, 'close');
+  let text = '';
+  // A command that isn't there is told by `says`.
+  closed.catch((error) => (text += error));
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (text += chunk));
+  const end = async () => {
+    child.kill('SIGTERM');
+    await closed.catch(() => {});
+  };
+  t.after(end);
+  const says = (pattern) => until(() => `${command} says ${pattern}:\n${text}`, () => {
+    const found = pattern.exec(text);
+    if (!found && (child.exitCode !== null || child.pid === undefined)) throw new Error(`${command} ended with ${child.exitCode}:\n${text}`);
+    return found;
+  });
+  return { child, closed, text: () => text, says, end };
+}
+
 /** Starts `stentor serve` on free ports and waits for its line; ends it with the test. `command` runs it otherwise. */
 export async function serve(t, { args = [], config, listen = '127.0.0.1:0', admin: adminAt = '127.0.0.1:0', command: [command, ...before] = [binary], timeout_ms } = {}) {
   const folder = temporary(t);
@@ -271,3 +295,7 @@ prefix = ""
 url = "${url}/"
 poll_interval = "${interval}"
 `;
+
+/** Rules by which clients of Socket.IO join a room, and say something in one. */
+export const JOIN = '[[rules]]\nevent = "join"\njoin = ["{}"]\nack = true\n';
+export const SAY = '[[rules]]\nevent = "say"\nbroadcast = ["{room}"]\nack = true\n';

@@ -1,6 +1,5 @@
-// Backends of hooks, and clients that ask them.
-import { io } from 'socket.io-client';
-import { PATIENCE_MS, queue, website } from './harness.mjs';
+// Backends of hooks.
+import { website } from './harness.mjs';
 
 export const secret = '0123456789abcdef';
 
@@ -26,33 +25,6 @@ process.env.STENTOR_LIMITS_DECISION_TIMEOUT = '60s';
 export function hook(name, url, more = '') {
   const timeout = /^timeout = /m.test(more) ? '' : 'timeout = "50s"\n';
   return `[[hooks]]\nname = "${name}"\nurl = "${url}"\n${timeout}${more}\n`;
-}
-
-/** A Socket.IO client that is connected. */
-export async function connected(t, server, options = {}, namespace = '') {
-  const socket = io(server.http + namespace, { forceNew: true, reconnection: false, ...options });
-  t.after(() => socket.disconnect());
-  await new Promise((resolve, reject) => { socket.on('connect', resolve); socket.on('connect_error', reject); });
-  return socket;
-}
-
-export const ask = (socket, ...event) => socket.timeout(PATIENCE_MS).emitWithAck(...event);
-
-/** A client of `stentor.v1`, over anything that looks like a WebSocket and that was created just now. */
-export async function plain(t, socket) {
-  const received = queue();
-  socket.onmessage = ({ data }) => received.put(JSON.parse(data));
-  // `onclose` follows.
-  socket.onerror = () => {};
-  socket.onclose = ({ code, reason }) => received.put(new Error(`closed with ${code} ${reason}`));
-  t.after(() => socket.close());
-  const next = async () => {
-    const message = await received.next('a message');
-    if (message instanceof Error) throw message;
-    return message;
-  };
-  const { session } = await next();
-  return { session, next, send: (message) => socket.send(JSON.stringify(message)) };
 }
 
 /** A backend of notices, which `respond` takes or refuses; returns its URL. */

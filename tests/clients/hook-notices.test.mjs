@@ -5,7 +5,8 @@ import test from 'node:test';
 import WebSocket from 'ws';
 import { samples } from './admin.mjs';
 import { clock, serve, until } from './harness.mjs';
-import { ask, connected, hook, noticeBackend, plain, secret } from './hook-backends.mjs';
+import { hook, noticeBackend, secret } from './hook-backends.mjs';
+import { ask, plain, socketIo } from './sockets.mjs';
 
 test('notices arrive in order, again if need be, and signed', async (t) => {
   const notices = [];
@@ -25,16 +26,15 @@ test('notices arrive in order, again if need be, and signed', async (t) => {
   });
   const arrived = (count) => until(`${count} notices`, () => notices.length >= count);
   const happened = clock();
-  const ada = await connected(t, server, { transports: ['websocket'] });
+  const ada = await socketIo(t, server.http, { transports: ['websocket'] });
   assert.equal((await ask(ada, 'join', 'r')).ok, true);
   const bob = await plain(t, new WebSocket(`${server.ws}/ws`));
-  bob.send({ type: 'subscribe', room: 'r', id: 1 });
-  await bob.next();
+  await bob.ask({ type: 'subscribe', room: 'r' });
   await arrived(5);
   const { id } = ada;
   ada.disconnect();
   await arrived(6);
-  bob.send({ type: 'unsubscribe', room: 'r', id: 2 });
+  await bob.ask({ type: 'unsubscribe', room: 'r' });
   await arrived(7);
   assert.deepEqual(notices.map(({ sequence }) => sequence), [1, 2, 3, 4, 5, 6, 7]);
   const shown = notices.map(({ notice, connection, room }) => [notice, connection?.session, room].filter(Boolean).join(' '));
@@ -60,8 +60,7 @@ test('a notice that the backend cannot handle keeps no others', async (t) => {
   const server = await serve(t, { config: hook('log', url, 'on = ["occupied"]') });
   const client = await plain(t, new WebSocket(`${server.ws}/ws`));
   for (const room of ['a', 'b', 'poison', 'c', 'd']) {
-    client.send({ type: 'subscribe', room, id: room });
-    await client.next();
+    await client.ask({ type: 'subscribe', room });
   }
   await until('the notices', () => notices.length >= 4);
   assert.deepEqual(notices.map(({ room }) => room), ['a', 'b', 'c', 'd']);

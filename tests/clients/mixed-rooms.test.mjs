@@ -124,13 +124,7 @@ test('chat reaches everybody in the namespace, by the event that was sent', asyn
   ]);
   sockets[0].emit('said', { text: 'é😀' }, [1]);
   for (const socket of sockets) await receives(socket, [['said', { text: 'é😀' }, [1]]], ([name]) => name === 'said');
-  for (;;) {
-    const message = JSON.parse((await messages.next()).data);
-    if (message[0] === 'said') {
-      assert.deepEqual(message, ['said', { text: 'é😀' }, [1]]);
-      break;
-    }
-  }
+  assert.deepEqual(await messages.until(([name]) => name === 'said'), ['said', { text: 'é😀' }, [1]]);
   // And a text of a plain client is the event `message`.
   const early = ([name, text]) => name === 'message' && text === 'early';
   await introduced(() => raw.send('early'), sockets.map((socket) => events(socket, 1, early)));

@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import test from 'node:test';
-import { io } from 'socket.io-client';
 import WebSocket from 'ws';
 import { admin } from './admin.mjs';
-import { event, inbox, introduced, serve, until, within } from './harness.mjs';
+import { event, inbox, introduced, JOIN, SAY, serve, until, within } from './harness.mjs';
 import { missing as withoutNats, nats } from './nats.mjs';
 import { missing as withoutRedis, redis } from './redis.mjs';
+import { socketIo } from './sockets.mjs';
 
 export const SECRET = 'known to all nodes';
 
@@ -17,15 +17,7 @@ engine = "${url}"
 node = "${name}"
 secret = "${SECRET.replaceAll(' ', '-')}"
 ${more}
-[[rules]]
-event = "join"
-join = ["{}"]
-ack = true
-[[rules]]
-event = "say"
-broadcast = ["{room}"]
-ack = true
-`;
+${JOIN}${SAY}`;
 
 export const node = (t, engine, name, more) => serve(t, { config: config(engine.url, name, more) });
 
@@ -40,15 +32,7 @@ export const nodes = async (server) => (await admin(server, 'nodes')).nodes;
 /** Until each node knows the others. */
 export const known = (servers) => Promise.all(servers.map((server) => until('all nodes are known', async () => (await nodes(server)).length === servers.length)));
 
-export async function member(t, server, room, options = {}) {
-  const socket = io(server.http, { forceNew: true, transports: ['websocket'], ...options });
-  t.after(() => socket.disconnect());
-  socket.seen = [];
-  socket.onAny((...args) => socket.seen.push(args));
-  await event(socket, 'connect');
-  await within(socket.emitWithAck('join', room), 'the answer to join');
-  return socket;
-}
+export const member = (t, server, room, options) => socketIo(t, server.http, { transports: ['websocket'], rooms: [room], ...options });
 
 /** Publishes at every node until every client has heard from each of them: then interest has spread. */
 export async function meet(servers, sockets, room) {

@@ -1,11 +1,10 @@
 // Clients that see who is in a room: plain WebSocket, @stentor/client and Socket.IO.
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { io } from 'socket.io-client';
 import WebSocket from 'ws';
 import { connect } from '../../clients/js/src/index.js';
 import { issuer, token } from './admin.mjs';
-import { event, inbox, until, within } from './harness.mjs';
+import { JOIN, until } from './harness.mjs';
+import { ask, plain as connected, socketIo } from './sockets.mjs';
 
 export const ROOM = 'chat/7';
 
@@ -23,11 +22,7 @@ presence_grace = "10s"
 ${issuer}[[permissions]]
 rooms = ["chat/*"]
 allow = ["subscribe"]
-[[rules]]
-event = "join"
-join = ["{}"]
-ack = true
-[[rules]]
+${JOIN}[[rules]]
 event = "leave"
 leave = ["{}"]
 ack = true
@@ -36,30 +31,14 @@ ack = true
 /** A client of `stentor.v1`: `ask(message)` gives the answer, `notice()` the next notice. */
 export async function plain(t, server, user, maySee) {
   const socket = new WebSocket(`${server.ws}/ws`, ['stentor.v1'], { headers: { Authorization: `Bearer ${member(user, maySee)}` } });
-  t.after(() => socket.terminate());
-  const messages = inbox(socket);
-  await once(socket, 'open');
-  const { session } = await messages.json();
   const notices = [];
-  let id = 0;
-  const next = async (wanted) => {
-    const message = await within(messages.json(), `a message for ${user}`);
-    if (message.type === 'presence' && message.id === undefined) notices.push(message);
-    return wanted(message);
-  };
-  const ask = async (message) => {
-    id += 1;
-    socket.send(JSON.stringify({ id, ...message }));
-    for (;;) {
-      let answer;
-      if (await next((message) => (answer = message).id === id)) return answer;
-    }
-  };
+  const take = (message) => message.type === 'presence' && notices.push(message);
+  const { next, ...client } = await connected(t, socket, take);
   const notice = async () => {
-    while (!notices.length) await next(() => false);
+    while (!notices.length) take(await next());
     return notices.shift();
   };
-  return { socket, session, ask, notice };
+  return { ...client, notice };
 }
 
 /** @stentor/client in the room: its connection, its presence, and what that emitted about others. */
@@ -73,13 +52,11 @@ export function watcher(t, server, user, maySee) {
 }
 
 export async function socketio(t, server, user, maySee) {
-  const socket = io(server.http, { forceNew: true, transports: ['websocket'], auth: { token: member(user, maySee) } });
-  t.after(() => socket.disconnect());
+  const socket = await socketIo(t, server.http, { transports: ['websocket'], auth: { token: member(user, maySee) } });
   socket.notices = [];
   socket.on('stentor:presence', (notice) => socket.notices.push(notice));
-  await event(socket, 'connect');
-  assert.deepEqual(await within(socket.emitWithAck('join', ROOM), 'the answer to join'), { ok: true });
-  socket.presence = (options) => within(socket.emitWithAck('stentor:presence', ROOM, ...(options ? [options] : [])), 'the members');
+  assert.deepEqual(await ask(socket, 'join', ROOM), { ok: true });
+  socket.presence = (options) => ask(socket, 'stentor:presence', ROOM, ...(options ? [options] : []));
   return socket;
 }
 

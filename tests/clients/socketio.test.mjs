@@ -155,29 +155,9 @@ for (const version of Object.keys(versions)) {
     });
   }
 
-  test(`${version}: events wait for the connection, in order`, async (t) => {
-    const socket = create(t, version, 'upgrade', '', { autoConnect: false });
-    const order = [];
-    for (const n of [1, 2, 3]) socket.emit('echo', n, (answer) => order.push(answer));
-    const late = event(socket, 'connect').then(() => ask(socket, 'echo', 4));
-    socket.connect();
-    assert.deepEqual(await late, [4]);
-    assert.deepEqual(order, [1, 2, 3]);
-  });
-
-  test(`${version}: everybody gets what is theirs`, async (t) => {
-    const sockets = await Promise.all(Array.from({ length: 30 }, (_, n) => connect(t, version, Object.keys(ways)[n % 3])));
-    await Promise.all(sockets.map(async (socket, n) => assert.deepEqual(await ask(socket, 'echo', { n, bytes: Buffer.from([n]) }), [{ n, bytes: Buffer.from([n]) }])));
-  });
 }
 
 for (const way of Object.keys(ways)) {
-  test(`4.8 by ${way}: answers that don't come, and those that do, within a time`, async (t) => {
-    const socket = await connect(t, '4.8', way);
-    await assert.rejects(socket.timeout(50).emitWithAck('unknown'), /timed out/);
-    assert.equal(await socket.timeout(60_000).emitWithAck('echo', 42), 42);
-  });
-
   test(`4.8 by ${way}: a lost connection is recovered, without an event before it as well, and again and again`, async (t) => {
     const socket = await connect(t, '4.8', way);
     const { id } = socket;

@@ -1,13 +1,11 @@
 // The commands of "Moving from Node, server by server" in docs/cluster.md, on free ports: clients go on while each server in Node is
 // replaced.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { cpSync, readFileSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { metric } from '../admin.mjs';
-import { binary, modules, root, temporary, until } from '../harness.mjs';
+import { binary, modules, program, root, temporary, until } from '../harness.mjs';
 import { freePorts, missing as missingProxy } from '../proxies.mjs';
 import { missing as missingRedis } from '../redis.mjs';
 
@@ -33,27 +31,18 @@ async function example(t) {
     if (name !== 'package.json') writeFileSync(file, ported(text));
   }
   symlinkSync(modules, path.join(own, 'node_modules'));
-  /** Runs a command of the page until the test ends: { lines, child }. */
+  /** Runs a command of the page until the test ends: { news, stop, says }. */
   const run = (line, ...more) => {
     const words = [...ported(line).split(' ').map((word) => (word === "''" ? '' : word)), ...more];
     const variables = words[0].includes('=') ? [words.shift().split('=')] : [];
     const [name, ...args] = words;
     const env = { ...process.env, PATH: `${process.env.PATH}:/usr/sbin`, ...Object.fromEntries(variables) };
-    const child = spawn(name === 'stentor' ? binary : name, args, { cwd: folder, env, stdio: ['ignore', 'pipe', 'ignore'] });
-    const closed = once(child, 'close');
-    const lines = [];
-    let rest = '';
-    child.stdout.setEncoding('utf8').on('data', (chunk) => {
-      const all = (rest + chunk).split('\n');
-      rest = all.pop();
-      lines.push(...all);
-    });
+    const { text, says, child, closed } = program(t, name === 'stentor' ? binary : name, args, { cwd: folder, env });
     const stop = async () => {
       child.kill('SIGKILL');
       await closed;
     };
-    t.after(stop);
-    return { lines, stop, says: (wanted) => until(`${line} says ${wanted}`, () => lines.some((text) => text.includes(wanted))) };
+    return { news: () => text().split('\n').filter((line) => line.startsWith('news')), stop, says: (wanted) => says(new RegExp(wanted)) };
   };
   return { run, packages: JSON.parse(readFileSync(path.join(root, 'examples/from-node/package.json'), 'utf8')).dependencies };
 }
@@ -86,15 +75,15 @@ test('a team moves from Node to Stentor, server by server', { skip: missingRedis
   await until('the bridge is up', async () => (await metric(server, 'bridge_up')) === 1);
   // One after the other, and each time the emitter reaches both clients again, wherever they are.
   for (const node of nodes) {
-    const before = clients.map(({ lines }) => lines.length);
+    const before = clients.map(({ news }) => news().length);
     await node.stop();
-    await until('both hear the emitter', () => clients.every(({ lines }, n) => lines.slice(before[n]).filter((line) => line.startsWith('news')).length >= 3));
+    await until('both hear the emitter', () => clients.every(({ news }, n) => news().length >= before[n] + 3));
   }
   await until('both are clients of Stentor', async () => (await metric(server, 'connections')) === 2);
   assert.equal(await metric(server, 'bridge_messages_refused_total'), 0);
   // Nobody has heard anything twice, nor in another order.
-  for (const { lines } of clients) {
-    const numbers = lines.filter((line) => line.startsWith('news')).map((line) => Number(line.split(' ')[1]));
+  for (const { news } of clients) {
+    const numbers = news().map((line) => Number(line.split(' ')[1]));
     assert.deepEqual(numbers, [...new Set(numbers)].sort((a, b) => a - b));
   }
 });

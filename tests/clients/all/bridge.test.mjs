@@ -1,14 +1,13 @@
 // Two nodes of Stentor and two servers of Socket.IO's own share a namespace over a real Redis, each with clients: order, namespaces, permissions,
 // outages. bridge-suites.test.mjs has which clients a message reaches.
-import { createAdapter, createShardedAdapter } from '@socket.io/redis-adapter';
+import { createShardedAdapter } from '@socket.io/redis-adapter';
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import test from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
 import notepack from 'notepack.io';
 import { admin, metric, publish } from '../admin.mjs';
 import { client, four, joined, nodeServer, redisClient, settled, stentor, subscribers } from '../bridge.mjs';
-import { root, until } from '../harness.mjs';
+import { until } from '../harness.mjs';
 import { missing, redis } from '../redis.mjs';
 
 const skip = missing;
@@ -129,21 +128,6 @@ test('a node with an engine as well uses it for the other namespaces only', { sk
   const count = async (namespace) => (await admin(own, 'sessions', { namespace, rooms: ['red'] })).count;
   await until('the nodes of the engine know each other', async () => (await count('/chat')) === 2);
   assert.equal(await count('/'), 3);
-});
-
-test('the permissions that docs/cluster.md lists are enough', { skip }, async (t) => {
-  const page = readFileSync(`${root}/docs/cluster.md`, 'utf8');
-  const [, rule] = /^ACL (SETUSER stentor .*socket\.io.*)$/m.exec(page);
-  for (const [name, adapter] of [['classic', createAdapter], ['sharded', createShardedAdapter]]) {
-    const engine = await redis(t);
-    assert.match(await engine.command('ACL', ...rule.split(' ')), /OK/);
-    const url = engine.url.replace('//', '//stentor:password@');
-    const options = { bridge: `adapter = "${name}"`, namespaces: ['/'] };
-    const servers = await Promise.all([nodeServer(t, engine, { adapter }), stentor(t, { url }, options)]);
-    const clients = await Promise.all(servers.map((server) => client(t, server, ['red'])));
-    await settled(servers, clients);
-    assert.equal((await admin(servers[1], 'sessions', { rooms: ['red'] })).count, 2);
-  }
 });
 
 test('while Redis is away each server serves its own clients, and all of them when it is back', { skip }, async (t) => {

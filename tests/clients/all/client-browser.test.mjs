@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import http from 'node:http';
 import path from 'node:path';
 import test, { after, describe } from 'node:test';
-import { browserNames, missing, sharedBrowsers } from '../browsers.mjs';
+import { browserNames, missing, openPage, sharedBrowsers } from '../browsers.mjs';
 import { TRANSPORTS, version } from '../client.mjs';
 import { elsewhere, feedsFrom, modules, PATIENCE_MS, root, serve, upstream, website } from '../harness.mjs';
 import { proxy, random } from '../proxy.mjs';
@@ -23,9 +23,7 @@ ${feedsFrom(api.url)}`;
 
 /** A page at `address` that follows the feed `a` of the server at `url`, and says in `window.seen` what it had. The client comes from `script`. */
 async function open(t, browser, address, url, transport, { script = { url: `${url}/stentor.js` }, ...options } = {}) {
-  const context = await (await shared(browser)).newContext();
-  t.after(() => context.close());
-  const page = await context.newPage();
+  const page = await openPage(t, shared(browser), 'about:blank');
   const errors = [];
   page.on('pageerror', ({ message }) => {
     // Firefox reports as errors of the page what happens to its WebSockets and requests when a connection is cut.

@@ -1,7 +1,6 @@
 // The pages and programs that README.md and the guides show, in a browser and in Node: they do what their page says.
 // The shell commands of the pages run in crates/stentor/tests/slow/commands.rs.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -11,7 +10,7 @@ import { io } from 'socket.io-client';
 import SockJS from 'sockjs-client';
 import { applyPatch } from '../../../clients/js/src/index.js';
 import { missing, sharedBrowsers } from '../browsers.mjs';
-import { PATIENCE_MS, binary, feedsFrom, queue, root, serve, temporary, until, upstream, website } from '../harness.mjs';
+import { PATIENCE_MS, binary, feedsFrom, program, queue, root, serve, temporary, until, upstream, website } from '../harness.mjs';
 import { freePorts } from '../proxies.mjs';
 
 const read = (name) => readFileSync(path.join(root, name), 'utf8');
@@ -59,9 +58,8 @@ test('the page of "Live JSON in five minutes": ten tabs, one request a second', 
   cpSync(path.join(root, 'examples/live'), folder, { recursive: true });
   const [port] = await freePorts(1);
   const origin = `http://127.0.0.1:${port}`;
-  const api = spawn('python3', [path.join(folder, 'api.py'), String(port)], { stdio: ['ignore', 'pipe', 'ignore'] });
-  t.after(() => api.kill());
-  await once(api.stdout, 'data');
+  const api = program(t, 'python3', [path.join(folder, 'api.py'), String(port)]);
+  await api.says(/./);
   const server = await serve(t, {
     config: read('examples/live/stentor.toml').replaceAll('http://127.0.0.1:3000', origin),
     command: ['env', 'MATCH_API_TOKEN=let-me-in', binary],
@@ -81,7 +79,7 @@ test('the page of "Live JSON in five minutes": ten tabs, one request a second', 
   const seconds = (performance.now() - began) / 1000;
   assert.ok(fetches > 0 && fetches <= seconds + 2, `${fetches} requests in ${seconds} s`);
 
-  api.kill();
+  await api.end();
   await tabs[0].waitForFunction(() => document.title.startsWith('stale: '));
 });
 

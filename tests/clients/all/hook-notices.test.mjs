@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import WebSocket from 'ws';
 import { serve, until } from '../harness.mjs';
-import { hook, noticeBackend, plain } from '../hook-backends.mjs';
+import { hook, noticeBackend } from '../hook-backends.mjs';
+import { plain } from '../sockets.mjs';
 import { known } from '../nodes.mjs';
 import { missing, redis } from '../redis.mjs';
 
@@ -20,16 +21,14 @@ test('of the nodes that are left, one reports a node that has died', { skip: mis
   const found = (wanted) => notices.filter(({ notice }) => notice === wanted);
   for (const server of servers) {
     const client = await plain(t, new WebSocket(`${server.ws}/ws`));
-    client.send({ type: 'subscribe', room: 'lobby', id: 1 });
-    await client.next();
+    await client.ask({ type: 'subscribe', room: 'lobby' });
   }
   await until('all have reported the room', () => found('occupied').length === 3);
   await known(servers);
   // A room of its own shows its id.
   const victim = servers[2];
   const client = await plain(t, new WebSocket(`${victim.ws}/ws`));
-  client.send({ type: 'subscribe', room: 'own', id: 1 });
-  await client.next();
+  await client.ask({ type: 'subscribe', room: 'own' });
   await until('its room', () => found('occupied').some(({ room }) => room === 'own'));
   const { node } = found('occupied').find(({ room }) => room === 'own');
   victim.child.kill('SIGKILL');

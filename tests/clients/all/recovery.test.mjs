@@ -3,34 +3,19 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
 import { io } from 'socket.io-client';
-import { event, feedsFrom, serve, until, upstream, within } from '../harness.mjs';
+import { event, feedsFrom, until, upstream, within } from '../harness.mjs';
 import { admin, samples } from '../admin.mjs';
-import { known, meet, nodes, onEachEngine } from '../nodes.mjs';
+import { known, meet, node, nodes, onEachEngine } from '../nodes.mjs';
 import { missing as withoutRedis, redis } from '../redis.mjs';
+import { socketIo } from '../sockets.mjs';
 
-const config = (url, name, { prefix = 'stentor:', history = 0, feeds = '' } = {}) => `
-[cluster]
-engine = "${url}"
-node = "${name}"
-prefix = "${prefix}"
-secret = "known-to-all-of-${prefix}"
-[socketio]
+/** Nodes whose rooms keep so many messages. */
+const cluster = (t, engine, names, history = 0, feeds = '') => Promise.all(names.map((name) => node(t, engine, name, `[socketio]
 recovery_ttl = "1min"
 namespaces = ["/chat"]
 [rooms]
 history_length = ${history}
-${feeds}
-[[rules]]
-event = "join"
-join = ["{}"]
-ack = true
-[[rules]]
-event = "say"
-broadcast = ["{room}"]
-ack = true
-`;
-
-const cluster = (t, engine, names, ...rest) => Promise.all(names.map((name) => serve(t, { config: config(engine.url, name, ...rest) })));
+${feeds}`)));
 
 const publish = (server, room, data) => admin(server, 'publish', { room, event: 'news', data });
 
@@ -42,13 +27,9 @@ const recoveries = async (server) => {
 
 /** A client that stays away until it is told to connect. */
 async function client(t, server, rooms = [], { way = 'websocket', namespace = '' } = {}) {
-  const socket = io(server.http + namespace, { forceNew: true, transports: [way], reconnection: false });
-  t.after(() => socket.disconnect());
+  const socket = await socketIo(t, server.http, { namespace, rooms, transports: [way] });
   socket.news = [];
-  socket.on('news', (data) => socket.news.push(data));
-  socket.on('say', (data) => socket.news.push(data));
-  await event(socket, 'connect');
-  for (const room of rooms) await within(socket.emitWithAck('join', room), 'the answer to join');
+  for (const name of ['news', 'say']) socket.on(name, (data) => socket.news.push(data));
   return socket;
 }
 
@@ -210,7 +191,7 @@ onEachEngine('rooms with history, feeds and namespaces move as well', async (t, 
   const engine = await start(t);
   const { documents, url } = await upstream(t);
   documents.set('game', { version: 1 });
-  const servers = await cluster(t, engine, ['a', 'b', 'c'], { history: 100, feeds: feedsFrom(url) });
+  const servers = await cluster(t, engine, ['a', 'b', 'c'], 100, feedsFrom(url));
   await known(servers);
   const main = await client(t, servers[0], ['log']);
   // One connection, two namespaces: each has a pid of its own.

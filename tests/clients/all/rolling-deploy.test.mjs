@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { setTimeout as passed } from 'node:timers/promises';
-import { logged, serve, temporary, until, upstream, within } from '../harness.mjs';
+import { JOIN, logged, serve, temporary, until, upstream, within } from '../harness.mjs';
 import { KINDS, lost, now, start } from '../members.mjs';
 import { freePorts, haproxy, missing as missingProxy } from '../proxies.mjs';
 import { missing as withoutRedis, redis } from '../redis.mjs';
@@ -36,11 +36,7 @@ name = "all"
 prefix = ""
 url = "${api.url}/"
 poll_interval = "${PERIOD_MS}ms"
-[[rules]]
-event = "join"
-join = ["{}"]
-ack = true
-`;
+${JOIN}`;
 
 /** An upstream with the feed `scores`, whose document { n } changes with each request. */
 async function scores(t) {

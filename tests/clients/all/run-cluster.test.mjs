@@ -1,13 +1,11 @@
 // `make run-cluster`: three nodes, an engine and HAProxy by one command; the demo's page goes on when a node dies.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { browserNames, launch, missing as missingBrowser } from '../browsers.mjs';
 import { errorsOf, inRoom, libraries } from '../demo.mjs';
-import { PATIENCE_MS, binary, root, until, within } from '../harness.mjs';
+import { PATIENCE_MS, binary, program, root, until, within } from '../harness.mjs';
 import { missing as withoutNats } from '../nats.mjs';
 import { missing as missingProxy } from '../proxies.mjs';
 import { missing as missingRedis } from '../redis.mjs';
@@ -17,19 +15,11 @@ const skip = missingRedis || missingProxy('haproxy') || missingBrowser(browserNa
 
 /** Starts the cluster: { url, nodes, engine, end }. */
 async function start(t, ...args) {
-  const child = spawn(script, [...args, '--libraries', libraries, binary], { stdio: ['ignore', 'pipe', 'pipe'] });
-  const closed = once(child, 'close');
-  const end = async () => { child.kill('SIGTERM'); await closed; };
-  t.after(end);
-  let said = '';
-  child.stdout.on('data', (chunk) => (said += chunk));
-  child.stderr.on('data', (chunk) => (said += chunk));
-  await until('the cluster runs', () => {
-    if (child.exitCode !== null) throw new Error(said);
-    return /^ready http/m.test(said);
-  }, PATIENCE_MS);
+  const { says, text, end } = program(t, script, [...args, '--libraries', libraries, binary]);
+  const [, url] = await says(/^ready (http\S+)$/m);
+  const said = text();
   const nodes = [...said.matchAll(/^node (\w) +pid (\d+) +(\S+) +admin (\S+)$/mg)].map(([, name, pid, http, admin]) => ({ name, pid: Number(pid), http, admin }));
-  return { url: /^ready (\S+)$/m.exec(said)[1], nodes, logs: /^logs +(\S+)$/m.exec(said)[1], end };
+  return { url, nodes, logs: /^logs +(\S+)$/m.exec(said)[1], end };
 }
 
 const connections = async ({ admin }) => {
@@ -82,15 +72,12 @@ test('it runs on NATS, too', { skip: withoutNats || missingProxy('haproxy') }, a
   await end();
 });
 
-test('what is missing is named with what to install', { skip: !existsSync('/usr/bin/env') }, async () => {
-  const child = spawn('/usr/bin/env', ['PATH=/nowhere', process.env.PYTHON ?? '/usr/bin/python3', '-c', `
+test('what is missing is named with what to install', { skip: !existsSync('/usr/bin/env') }, async (t) => {
+  const { says, closed } = program(t, '/usr/bin/env', ['PATH=/nowhere', process.env.PYTHON ?? '/usr/bin/python3', '-c', `
 import runpy, shutil, sys
 shutil.which = lambda *_, **__: None
 sys.argv = ['run-cluster', '/bin/true']
-runpy.run_path(${JSON.stringify(script)}, run_name='__main__')`], { stdio: ['ignore', 'ignore', 'pipe'] });
-  let said = '';
-  child.stderr.on('data', (chunk) => (said += chunk));
-  const [code] = await once(child, 'close');
-  assert.equal(code, 1);
-  assert.match(said, /^run-cluster needs haproxy: install the package haproxy/);
+runpy.run_path(${JSON.stringify(script)}, run_name='__main__')`]);
+  await says(/^run-cluster needs haproxy: install the package haproxy/);
+  assert.equal((await closed)[0], 1);
 });

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import test, { after } from 'node:test';
-import { browserNames, missing, sharedBrowsers } from '../browsers.mjs';
+import { browserNames, missing, openPage, sharedBrowsers } from '../browsers.mjs';
 import { elsewhere, fixture, modules, within } from '../harness.mjs';
 
 const socketio = { 4.8: 'socket.io-client/dist/socket.io.min.js', 3.1: 'socket.io-client-3/dist/socket.io.min.js', 2.5: 'socket.io-client-2/dist/socket.io.js' };
@@ -23,13 +23,7 @@ const socketioServer = await fixture({ after }, 'socketio-client');
 const engineioServer = await fixture({ after }, 'protocol-pings');
 
 /** A page at an address, with a client's build in it. It has to be a real one: others may not open a WebSocket to loopback. */
-async function page(t, browser, address, build) {
-  const opened = await (await shared(browser)).newPage();
-  t.after(() => opened.close());
-  await opened.goto(address);
-  await opened.addScriptTag({ path: path.join(modules, build) });
-  return opened;
-}
+const page = (t, browser, address, build) => openPage(t, shared(browser), address, { path: path.join(modules, build) });
 
 /** Runs in the page: what a Socket.IO client sends and gets back, and the transport it ends with. */
 async function useSocketIo({ url, options }) {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import test, { after } from 'node:test';
-import { browserNames, missing, sharedBrowsers } from '../browsers.mjs';
+import { browserNames, missing, openPage, sharedBrowsers } from '../browsers.mjs';
 import { elsewhere, fixture, modules, serve, website, within } from '../harness.mjs';
 import { echoed, TEXTS, use } from '../sockjs.mjs';
 
@@ -16,13 +16,7 @@ const server = await fixture({ after }, 'sockjs');
 
 const run = (opened, options) => within(opened.evaluate(use, options), 'the end of the session');
 
-async function page(t, browser, address) {
-  const opened = await (await shared(browser)).newPage();
-  t.after(() => opened.close());
-  await opened.goto(address);
-  await opened.addScriptTag({ path: build });
-  return opened;
-}
+const page = (t, browser, address) => openPage(t, shared(browser), address, { path: build });
 
 /** A page of another origin; and a server that allows it, or only itself. */
 async function frames(t, browser, allowed) {

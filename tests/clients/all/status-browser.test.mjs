@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import test, { after, describe } from 'node:test';
 import { io } from 'socket.io-client';
-import { browserNames, missing, sharedBrowsers } from '../browsers.mjs';
+import { browserNames, missing, openPage, sharedBrowsers } from '../browsers.mjs';
 import { errorsOf } from '../demo.mjs';
 import { event, PATIENCE_MS, run, serve } from '../harness.mjs';
 
@@ -24,9 +24,7 @@ async function withClient(t) {
 }
 
 async function open(t, browser, server) {
-  const context = await (await shared(browser)).newContext();
-  t.after(() => context.close());
-  const page = await context.newPage();
+  const page = await openPage(t, shared(browser), 'about:blank');
   const errors = errorsOf(page);
   await page.goto(server.admin);
   const until = (holds, arg) => page.waitForFunction(holds, arg, { timeout: PATIENCE_MS, polling: 50 });

@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { setTimeout as passed } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
-import { serve, website } from '../harness.mjs';
+import { JOIN, serve, website } from '../harness.mjs';
 import { freePorts } from '../proxies.mjs';
 import { random as randomFrom } from '../proxy.mjs';
 import { nats } from '../nats.mjs';
@@ -41,11 +41,7 @@ name = "all"
 prefix = ""
 url = "${upstream}/${name}/"
 poll_interval = "${POLL_MS}ms"
-[[rules]]
-event = "join"
-join = ["{}"]
-ack = true
-`;
+${JOIN}`;
 
 /** An upstream whose document has another version every CHANGE_MS. */
 async function changing(cleanup, random) {
