@@ -2,6 +2,12 @@ use super::*;
 use crate::document::{BODY_AT, HEAD_AT};
 use crate::payload::is_padding;
 
+fn start(content: Content, pacing: Pacing, hesitates_ms: u64) -> (Upstream, TcpStream) {
+    let upstream = Upstream::start(content, pacing, Duration::from_millis(hesitates_ms)).unwrap();
+    let stream = TcpStream::connect(upstream.address()).unwrap();
+    (upstream, stream)
+}
+
 fn ask(stream: &mut TcpStream) -> Vec<u8> {
     ask_for(stream, "/key")
 }
@@ -24,9 +30,7 @@ fn ask_for(stream: &mut TcpStream, path: &str) -> Vec<u8> {
 
 #[test]
 fn answers_each_version_once_and_not_before_its_time() {
-    let upstream =
-        Upstream::start(Content::Text { bytes: 1000 }, Pacing::Every(100.0), Duration::ZERO).unwrap();
-    let mut stream = TcpStream::connect(upstream.address()).unwrap();
+    let (upstream, mut stream) = start(Content::Text { bytes: 1000 }, Pacing::Every(100.0), 0);
     assert_eq!(ask(&mut stream), b"null");
     upstream.begin_in(Duration::from_millis(20));
     let begin_ns = upstream.serving.lock().pace.unwrap().base_ns;
@@ -77,8 +81,7 @@ fn a_document_is_there_before_its_first_change() {
 #[test]
 fn each_path_has_a_document_that_changes_with_each_request() {
     let shape = Shape { bytes: 5000, changes: 3 };
-    let upstream = Upstream::start(Content::Documents(shape), Pacing::Every(1.0), Duration::ZERO).unwrap();
-    let mut stream = TcpStream::connect(upstream.address()).unwrap();
+    let (_upstream, mut stream) = start(Content::Documents(shape), Pacing::Every(1.0), 0);
     let begun_ns = monotonic_ns();
     for path in ["/a", "/b"] {
         let mut expected = Document::new(shape);
@@ -114,8 +117,7 @@ fn closes_on_what_it_does_not_answer() {
 #[test]
 fn only_the_newest_version_is_answered_where_the_rate_is_set() {
     let shape = Shape { bytes: 500, changes: 2 };
-    let upstream = Upstream::start(Content::Document(shape), Pacing::Newest, Duration::ZERO).unwrap();
-    let mut stream = TcpStream::connect(upstream.address()).unwrap();
+    let (upstream, mut stream) = start(Content::Document(shape), Pacing::Newest, 0);
     assert_eq!(ask(&mut stream), Document::new(shape).text());
     let pacer = upstream.pacer();
     let mut numbers = Vec::new();

@@ -60,6 +60,10 @@ fn each_failing_peer_is_told_and_the_others_go_on() {
     }
     assert!(said.contains("not everybody could be measured"), "{said}");
     assert!(!trial_of("honest")["figures"].as_object().unwrap().is_empty(), "{said}");
+    assert!(
+        said.lines().any(|line| line.trim_start().starts_with("honest ") && line.contains(" µs")),
+        "{said}"
+    );
     assert_eq!(result["report"]["missing"], serde_json::json!(["uninstallable", "misdescribed"]), "{said}");
 }
 
@@ -108,17 +112,18 @@ fn misspelt_names_are_answered_with_those_there_are() {
         assert!(found == code && said.contains(told), "{found}: {said}");
     };
     check(&["run", "fan-out", "--smoke", "--peers", "honest"], 1, "there are echo-25k");
-    check(&["run", "fanout", "--smoke", "--peers", "honset"], 1, "no server `honset`; there are");
-    check(&["run", "fanout", "--smoke", "--peers", "honest:fog"], 1, "doesn't speak `fog`, but websocket");
-    check(&["run", "fanout", "--smoke", "--peers", "honest,honest"], 1, "honest is named twice");
-    check(
-        &["run", "fanout", "--smoke", "--peers", "honest", "--cases", "fog"],
-        1,
-        "no case `fog`; there are",
-    );
-    check(&["run", "fanout", "--smoke", "--peers", "honest", "--pairs", "0"], 2, "a number from 1");
-    check(&["run", "fanout", "--smoke", "--peers", "honest", "--resume"], 1, "no result of fanout");
-    check(&["run", "fanout", "--smoke", "--quick", "--peers", "honest"], 2, "cannot be used with");
+    for (arguments, code, told) in [
+        (&["--peers", "honset"][..], 1, "no server `honset`; there are"),
+        (&["--peers", "honest:fog"], 1, "doesn't speak `fog`, but websocket"),
+        (&["--peers", "stentor:fog"], 1, "doesn't speak `fog`"),
+        (&["--peers", "honest,honest"], 1, "honest is named twice"),
+        (&["--peers", "honest", "--cases", "fog"], 1, "no case `fog`; there are"),
+        (&["--peers", "honest", "--pairs", "0"], 2, "a number from 1"),
+        (&["--peers", "honest", "--resume"], 1, "no result of fanout"),
+        (&["--peers", "honest", "--quick"], 2, "cannot be used with"),
+    ] {
+        check(&[&["run", "fanout", "--smoke"], arguments].concat(), code, told);
+    }
     fs::remove_dir_all(folder.path("results")).unwrap();
     fs::write(folder.path("results"), "no folder").unwrap();
     check(&["run", "fanout", "--smoke", "--peers", "honest"], 1, "/results: ");

@@ -3,23 +3,15 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::fakes::stentor;
 use stentor_lab::bench::{Effort, Metric, Options, Report, Trial};
 use stentor_lab::generator::Invocation;
 use stentor_lab::scenario::{SCENARIOS, run};
 
-/// The server that was built beside this test, if it was (`cargo test -p stentor-lab` alone doesn't).
-fn stentor() -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_BIN_EXE_stentor-lab")).with_file_name("stentor");
-    path.exists().then_some(path)
-}
-
 /// Runs a case of the goals once, small and short, with Stentor and those of `others` that are built; `None` where there is no
 /// Stentor.
 fn run_quickly(case: &str, others: &[(&str, &str)]) -> Option<(Report, usize)> {
-    let Some(stentor) = stentor() else {
-        eprintln!("skipped: no stentor was built; `cargo build -p stentor` does it");
-        return None;
-    };
+    let stentor = stentor()?;
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers");
     let mut servers = vec!["stentor-epoll".to_owned()];
     for (name, built) in others {

@@ -1,8 +1,6 @@
 //! `ceiling` from the command line, on a fake server: that it prints both figures. What they are depends on the build and on how
 //! busy this machine is.
 
-use std::process::Command;
-
 use crate::fakes::{self, Folder};
 use crate::server::Fault;
 
@@ -10,24 +8,14 @@ use crate::server::Fault;
 fn generator_and_bare_client_stand_side_by_side() {
     let folder = Folder::new("ceiling");
     folder.peer("honest", Fault::None, 7).peer("babbling", Fault::Babbles, 7);
-    let core = usize::from(stentor_lab::measure::cores() > 1).to_string();
     let run = |against: &str, seconds: &str| {
-        let output = Command::new(env!("CARGO_BIN_EXE_stentor-lab"))
-            .args([
-                "ceiling",
-                "--against",
-                against,
-                "--pairs",
-                "1",
-                "--seconds",
-                seconds,
-                "--connections",
-                "20",
-            ])
-            .args(["--congestion", "system", "--generator-core", &core, "--peers-dir"])
+        let mut command = fakes::lab();
+        command.args(["ceiling", "--against", against, "--pairs", "1", "--seconds", seconds]);
+        command
+            .args(["--connections", "20", "--peers-dir"])
             .arg(folder.path("peers"))
-            .output();
-        fakes::said(output.unwrap())
+            .args(fakes::measuring());
+        fakes::said(command.output().unwrap())
     };
     // On a busy machine none may come in so short a time.
     let (mut code, mut said) = run("honest", "0.2");

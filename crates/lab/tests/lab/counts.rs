@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
+use crate::fakes::stentor;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use stentor_lab::measure::{CallCounter, ProcessMemory, Server, ServerCommand};
@@ -88,15 +89,6 @@ fn judge(name: &str, tolerance: f64, per: usize, before_and_after: impl Fn() -> 
         was.count,
         was.tolerance * 100.0
     );
-}
-
-/// The server that was built beside this test, if it was (`cargo test -p stentor-lab` alone doesn't).
-fn stentor() -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_BIN_EXE_stentor-lab")).with_file_name("stentor");
-    if !path.exists() {
-        eprintln!("skipped: no stentor was built; `cargo build -p stentor` does it");
-    }
-    path.exists().then_some(path)
 }
 
 fn is_installed(tool: &str) -> bool {

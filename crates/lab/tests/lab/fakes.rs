@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
@@ -53,21 +54,14 @@ impl Folder {
 
     /// The lab with these arguments, on these peers, with results here.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stentor-lab"));
-        let core = usize::from(stentor_lab::measure::cores() > 1).to_string();
-        command
-            .args(arguments)
-            .arg("--peers-dir")
-            .arg(self.path("peers"))
-            .arg("--results")
-            .arg(self.path("results"))
-            .args(["--congestion", "system", "--generator-core", &core]);
+        let mut command = self.tell(arguments);
+        command.arg("--results").arg(self.path("results")).args(measuring());
         command
     }
 
     /// The lab with these arguments on these peers, for commands that measure nothing.
     pub(crate) fn tell(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stentor-lab"));
+        let mut command = lab();
         command.args(arguments).arg("--peers-dir").arg(self.path("peers"));
         command
     }
@@ -86,6 +80,40 @@ impl Folder {
         json.sort();
         json
     }
+}
+
+/// The lab's program.
+pub(crate) fn lab() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_stentor-lab"))
+}
+
+/// Arguments of every command that measures, on any machine.
+pub(crate) fn measuring() -> [String; 4] {
+    let core = usize::from(stentor_lab::measure::cores() > 1);
+    ["--congestion".into(), "system".into(), "--generator-core".into(), core.to_string()]
+}
+
+/// The server that was built beside this test, if it was (`cargo test -p stentor-lab` alone doesn't).
+pub(crate) fn stentor() -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_BIN_EXE_stentor-lab")).with_file_name("stentor");
+    if !path.exists() {
+        eprintln!("skipped: no stentor was built; `cargo build -p stentor` does it");
+    }
+    path.exists().then_some(path)
+}
+
+/// Checks so many cases at a time, for those that wait most of the time.
+pub(crate) fn side_by_side<T: Sync>(at_a_time: usize, cases: &[T], check: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..at_a_time {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    check(case);
+                }
+            });
+        }
+    });
 }
 
 /// The line of a `run` that serves.

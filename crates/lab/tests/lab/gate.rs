@@ -64,22 +64,14 @@ fn every_exit_code_of_a_gate() {
     // The command for two results that are there, and the one for many.
     let compare = |old: &PathBuf, told: &str| {
         let new = folder.results()[0].clone();
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_stentor-lab"))
-            .arg("compare")
-            .args([old, &new])
-            .output();
-        let (code, said) = fakes::said(output.unwrap());
+        let (code, said) = fakes::said(fakes::lab().arg("compare").args([old, &new]).output().unwrap());
         assert!(code == 0 && said.contains(told), "{said}");
     };
     compare(&was_fast, "honest");
     let page = folder.path("history.html");
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_stentor-lab"))
-        .args(["history", "honest", "--results"])
-        .arg(folder.path("results"))
-        .arg("--page")
-        .arg(&page)
-        .output();
-    let (code, said) = fakes::said(output.unwrap());
+    let mut history = fakes::lab();
+    history.args(["history", "honest", "--results"]).arg(folder.path("results")).arg("--page").arg(&page);
+    let (code, said) = fakes::said(history.output().unwrap());
     assert!(code == 0 && said.contains("fanout, fanout-1kB") && said.contains("honest 1"), "{said}");
     assert!(fs::read_to_string(page).unwrap().contains("<svg"));
 }

@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::fakes::side_by_side;
 use stentor_lab::bench::{Application, Contestant, Options};
 use stentor_lab::catalogue::Catalogue;
 use stentor_lab::generator::{Invocation, LoadSpec, Misbehaviour, Protocol, Publisher, Spec, run};
@@ -18,9 +19,15 @@ fn options() -> Options {
     Options { generator_core: 0, ..Options::new(invocation, peers) }
 }
 
-/// Returns how many messages were delivered.
-fn check_load(server: &Server, path: &str, protocol: Protocol, load: LoadSpec, expected: Option<u64>) -> u64 {
-    let what = format!("{protocol:?} {load:?}");
+/// All messages of a load, so many if it is known, arrive intact and in order.
+fn check_load(
+    name: &str,
+    server: &Server,
+    (path, protocol): (&str, Protocol),
+    load: LoadSpec,
+    expected: Option<u64>,
+) {
+    let what = format!("{name}: {protocol:?} {load:?}");
     let mut spec = Spec::new(server.address(), path, CONNECTIONS, load);
     spec.protocol = protocol;
     // Over TCP nothing tells that the server has taken a connection.
@@ -35,7 +42,6 @@ fn check_load(server: &Server, path: &str, protocol: Protocol, load: LoadSpec, e
     if let Some(expected) = expected {
         assert_eq!(audit.expected, expected, "{what}");
     }
-    audit.delivered
 }
 
 fn check(name: &str, protocols: &[Protocol]) {
@@ -63,15 +69,25 @@ fn check(name: &str, protocols: &[Protocol]) {
             let echoing = start(Application::Echo);
             let (warm_up, measure) = (Duration::from_millis(50), Duration::from_millis(150));
             let load = LoadSpec::EchoOpen { bytes: 100, rate_hz: 400.0, warm_up, measure };
-            check_load(&echoing, path, *protocol, load, Some(60));
-            check_load(&echoing, path, *protocol, LoadSpec::EchoClosed { bytes: 64, warm_up, measure }, None);
+            check_load(name, &echoing, (path, *protocol), load, Some(60));
+            check_load(
+                name,
+                &echoing,
+                (path, *protocol),
+                LoadSpec::EchoClosed { bytes: 64, warm_up, measure },
+                None,
+            );
             let how = Misbehaviour::Churns { every: Duration::from_millis(5) };
             let load = LoadSpec::Misbehave { how, lasts: Duration::from_millis(300) };
             let mut spec = Spec::new(echoing.address(), path, CONNECTIONS, load);
             spec.protocol = *protocol;
             let outcome = run(&spec, |_| Ok(())).unwrap();
-            assert_eq!(outcome.audit.lost_connections, 0, "{protocol:?}: {:?}", outcome.audit);
-            assert!(outcome.messages >= CONNECTIONS as u64, "{protocol:?}: {} visits", outcome.messages);
+            assert_eq!(outcome.audit.lost_connections, 0, "{name}: {protocol:?}: {:?}", outcome.audit);
+            assert!(
+                outcome.messages >= CONNECTIONS as u64,
+                "{name}: {protocol:?}: {} visits",
+                outcome.messages
+            );
             echoing.stop().unwrap();
         }
         let chatting = start(Application::Chat);
@@ -80,137 +96,49 @@ fn check(name: &str, protocols: &[Protocol]) {
         for (bytes, count) in [(1000, 6), (large, 2)] {
             let load =
                 LoadSpec::Fanout { bytes, rate_hz: 20.0, warm_up: 1, count, publisher: Publisher::Own };
-            check_load(&chatting, path, *protocol, load, Some(count * CONNECTIONS as u64));
+            check_load(name, &chatting, (path, *protocol), load, Some(count * CONNECTIONS as u64));
         }
         chatting.stop().unwrap();
     }
 }
 
+/// All that speak other protocols than plain WebSocket and lines over TCP.
 #[test]
-fn stentor() {
+fn every_server_passes_messages_on() {
     use Protocol::{
-        EngineIo, EngineIo3, Primus, Primus6, SockJs, SockJsStreaming, SocketIo, SocketIo2, SocketIo2Polling,
+        Bayeux, Centrifuge, EngineIo, EngineIo3, Mqtt, Nats, Primus, Primus6, SockJs, SockJsStreaming,
+        SocketIo, SocketIo2, SocketIo2Polling, SocketIo06, SocketIo07, SocketIo09, SocketIo09Polling,
         SocketIoPolling, WebSocket,
     };
-    let websockets = [WebSocket, EngineIo, EngineIo3, SocketIo, SocketIo2, SockJs, Primus, Primus6];
-    check("stentor-epoll", &websockets);
-    check("stentor-epoll", &[SocketIoPolling, SocketIo2Polling, SockJsStreaming]);
-}
-
-#[test]
-fn socketio4() {
-    check("socketio4", &[Protocol::EngineIo, Protocol::SocketIo, Protocol::SocketIoPolling]);
-}
-
-#[test]
-fn socketio4_redis() {
-    check("socketio4-redis", &[Protocol::SocketIo, Protocol::SocketIoPolling]);
-}
-
-#[test]
-fn socketio2() {
-    check("socketio2", &[Protocol::SocketIo2, Protocol::SocketIo2Polling, Protocol::EngineIo3]);
-}
-
-#[test]
-fn socketio2_redis() {
-    check("socketio2-redis", &[Protocol::SocketIo2, Protocol::SocketIo2Polling]);
-}
-
-#[test]
-fn socketio1() {
-    check("socketio1", &[Protocol::SocketIo2, Protocol::SocketIo2Polling]);
-}
-
-#[test]
-fn engineio07() {
-    check("engineio07", &[Protocol::EngineIo3]);
-}
-
-#[test]
-fn socketio09() {
-    check("socketio09", &[Protocol::SocketIo09, Protocol::SocketIo09Polling]);
-}
-
-#[test]
-fn socketio08() {
-    check("socketio08", &[Protocol::SocketIo09, Protocol::SocketIo09Polling]);
-}
-
-#[test]
-fn socketio07() {
-    check("socketio07", &[Protocol::SocketIo07, Protocol::SocketIo09Polling]);
-}
-
-#[test]
-fn socketio06() {
-    check("socketio06", &[Protocol::SocketIo06]);
-}
-
-#[test]
-fn primus8() {
-    check("primus8", &[Protocol::Primus]);
-}
-
-#[test]
-fn primus15() {
-    check("primus15", &[Protocol::Primus6]);
-}
-
-#[test]
-fn faye() {
-    check("faye", &[Protocol::Bayeux]);
-}
-
-#[test]
-fn centrifuge() {
-    check("centrifuge", &[Protocol::Centrifuge]);
-}
-
-#[test]
-fn nats() {
-    check("nats", &[Protocol::Nats]);
-}
-
-#[test]
-fn mosquitto() {
-    check("mosquitto", &[Protocol::Mqtt]);
-}
-
-#[test]
-fn socketioxide() {
-    check("socketioxide", &[Protocol::SocketIo, Protocol::SocketIoPolling]);
-}
-
-#[test]
-fn java_nettysio() {
-    check("java-nettysio", &[Protocol::SocketIo]);
-}
-
-#[test]
-fn sockjs_node() {
-    check("sockjs-node", &[Protocol::SockJs, Protocol::SockJsStreaming]);
-}
-
-#[test]
-fn sockjs02() {
-    check("sockjs02", &[Protocol::SockJs, Protocol::SockJsStreaming]);
-}
-
-#[test]
-fn sockjs03old() {
-    check("sockjs03old", &[Protocol::SockJs, Protocol::SockJsStreaming]);
-}
-
-#[test]
-fn sockjs_tornado() {
-    check("sockjs-tornado-pypy45", &[Protocol::SockJs, Protocol::SockJsStreaming]);
-    check("sockjs-tornado", &[Protocol::SockJs, Protocol::SockJsStreaming]);
-}
-
-#[test]
-fn socketio4_bun() {
-    check("socketio4-bun", &[Protocol::SocketIo, Protocol::SocketIoPolling]);
+    let cases: [(&str, &[Protocol]); 26] = [
+        ("stentor-epoll", &[WebSocket, EngineIo, EngineIo3, SocketIo, SocketIo2, SockJs, Primus, Primus6]),
+        ("stentor-epoll", &[SocketIoPolling, SocketIo2Polling, SockJsStreaming]),
+        ("socketio4", &[EngineIo, SocketIo, SocketIoPolling]),
+        ("socketio4-redis", &[SocketIo, SocketIoPolling]),
+        ("socketio4-bun", &[SocketIo, SocketIoPolling]),
+        ("socketio2", &[SocketIo2, SocketIo2Polling, EngineIo3]),
+        ("socketio2-redis", &[SocketIo2, SocketIo2Polling]),
+        ("socketio1", &[SocketIo2, SocketIo2Polling]),
+        ("engineio07", &[EngineIo3]),
+        ("socketio09", &[SocketIo09, SocketIo09Polling]),
+        ("socketio08", &[SocketIo09, SocketIo09Polling]),
+        ("socketio07", &[SocketIo07, SocketIo09Polling]),
+        ("socketio06", &[SocketIo06]),
+        ("socketioxide", &[SocketIo, SocketIoPolling]),
+        ("java-nettysio", &[SocketIo]),
+        ("primus8", &[Primus]),
+        ("primus15", &[Primus6]),
+        ("faye", &[Bayeux]),
+        ("centrifuge", &[Centrifuge]),
+        ("nats", &[Nats]),
+        ("mosquitto", &[Mqtt]),
+        ("sockjs-node", &[SockJs, SockJsStreaming]),
+        ("sockjs02", &[SockJs, SockJsStreaming]),
+        ("sockjs03old", &[SockJs, SockJsStreaming]),
+        ("sockjs-tornado-pypy45", &[SockJs, SockJsStreaming]),
+        ("sockjs-tornado", &[SockJs, SockJsStreaming]),
+    ];
+    side_by_side(2, &cases, |(name, protocols)| check(name, protocols));
 }
 
 /// All that speak plain WebSocket or lines over TCP.

@@ -1,35 +1,23 @@
-//! Pages made again from results: of one that was written before there were ages, connections and the marks of a virtual machine
-//! in them (November 2026), and of a folder.
+//! Pages made again from results: of one that is old, and of a folder.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::{Path, PathBuf};
 
-/// Makes a page of a result; returns whether it was made, what was said, and the page.
-fn report(result: &str) -> (bool, String, String) {
-    let result = Path::new(env!("CARGO_MANIFEST_DIR")).join(result);
-    // Tests run at once, each with a page of its own.
-    static PAGES: AtomicU32 = AtomicU32::new(0);
-    let (process, number) = (std::process::id(), PAGES.fetch_add(1, Ordering::Relaxed));
-    let page = std::env::temp_dir().join(format!("stentor-lab-report-{process}-{number}.html"));
-    let output = Command::new(env!("CARGO_BIN_EXE_stentor-lab"))
-        .arg("report")
-        .arg(result)
-        .arg("--page")
-        .arg(&page)
-        .output()
-        .unwrap();
-    let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-    let text = fs::read_to_string(&page).unwrap_or_default();
-    let _ = fs::remove_file(&page);
-    (output.status.success(), said, text)
+use crate::fakes::{self, Folder};
+
+/// A result of November 2026, which was written before there were ages, connections and the marks of a virtual machine in them.
+fn old() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/results/chat-rtt.json")
 }
 
 #[test]
 fn an_old_result_still_has_a_page() {
-    let (success, said, page) = report("tests/results/chat-rtt.json");
-    assert!(success && said.contains(".html"), "{said}");
+    let folder = Folder::new("report");
+    let page = folder.path("page.html");
+    let (code, said) =
+        fakes::said(fakes::lab().arg("report").arg(old()).arg("--page").arg(&page).output().unwrap());
+    assert!(code == 0 && said.contains(".html"), "{said}");
+    let page = fs::read_to_string(page).unwrap();
     let position = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
     // In this order: the answer, the table, the plot with what was published, and how it was measured.
     let order = ["class=\"answer\"", "<table>", "published:", "sockjs-node, 50k", "How this was measured"];
@@ -43,87 +31,75 @@ fn an_old_result_still_has_a_page() {
 
 #[test]
 fn a_folder_of_results_gets_its_pages_and_a_list() {
-    let folder = std::env::temp_dir().join(format!("stentor-lab-folder-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/results/chat-rtt.json");
-    fs::copy(old, folder.join("old.json")).unwrap();
-    fs::write(folder.join("broken.json"), "{").unwrap();
-    let report = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stentor-lab"));
-        let output = command.arg("report").arg(&folder).output().unwrap();
-        (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
-    };
-    let (success, said) = report();
-    assert!(success && said.contains("index.html") && said.contains("broken.json"), "{said}");
-    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    let folder = Folder::new("folder");
+    fs::copy(old(), folder.path("old.json")).unwrap();
+    fs::write(folder.path("broken.json"), "{").unwrap();
+    let report = || fakes::said(fakes::lab().arg("report").arg(folder.path("")).output().unwrap());
+    let (code, said) = report();
+    assert!(code == 0 && said.contains("index.html") && said.contains("broken.json"), "{said}");
+    let read = |name: &str| fs::read_to_string(folder.path(name)).unwrap();
     let (index, list) = (read("index.html"), read("README.md"));
     assert!(index.contains("href=\"old.html\"") && index.contains("class=\"answer\""), "{index}");
     assert!(read("old.html").contains("How this was measured") && read("old.svg").starts_with("<svg "));
     for part in ["\n## chat-rtt: ", "\n- ", "](old.svg)", "\n| server | deliveries/s |", "\n|---|---|"] {
         assert!(list.contains(part), "{part}: {list}");
     }
-    fs::remove_file(folder.join("old.json")).unwrap();
-    let (success, said) = report();
-    fs::remove_dir_all(&folder).unwrap();
-    assert!(!success && said.contains("there are no results in"), "{said}");
+    fs::remove_file(folder.path("old.json")).unwrap();
+    let (code, said) = report();
+    assert!(code == 1 && said.contains("there are no results in"), "{said}");
 }
 
 /// The chart of the published results shows the figures of the result beside it.
 #[test]
 fn the_published_chart_is_made_from_its_result() {
     let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
-    let made = std::env::temp_dir().join(format!("stentor-lab-chart-{}.svg", std::process::id()));
-    let chart = |arguments: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stentor-lab"));
+    let folder = Folder::new("chart");
+    let made = folder.path("made.svg");
+    let chart = |metric: &str| {
+        let mut command = fakes::lab();
         command.arg("report").arg(published.join("2026-11-22/room-broadcast-quick.json"));
-        let output = command.arg("--chart").arg(&made).args(arguments).output().unwrap();
-        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+        fakes::said(command.arg("--chart").arg(&made).args(["--metric", metric]).output().unwrap())
     };
-    let (success, said) = chart(&["--metric", "cpu_per_message"]);
-    assert!(success, "{said}");
+    let (code, said) = chart("cpu_per_message");
+    assert_eq!(code, 0, "{said}");
     let text = fs::read_to_string(&made).unwrap();
     fs::remove_file(&made).unwrap();
     assert_eq!(text, fs::read_to_string(published.join("2026-11-22/room-broadcast-cpu.svg")).unwrap());
     assert!(text.contains(">stentor:socketio<") && text.contains(">6.84 µs<"), "{text}");
     assert!(!text.contains("again"), "{text}");
-    let (success, said) = chart(&["--metric", "clients"]);
-    assert!(!success && said.contains("case room-1300 has no figures of clients"), "{said}");
-    let (success, said) = chart(&["--metric", "nothing"]);
-    assert!(!success && said.contains("there is no figure `nothing`"), "{said}");
+    for (metric, code, told) in [
+        ("clients", 1, "case room-1300 has no figures of clients"),
+        ("nothing", 2, "there is no figure `nothing`"),
+    ] {
+        let (found, said) = chart(metric);
+        assert!(found == code && said.contains(told), "{found}: {said}");
+    }
     assert!(!made.exists());
 }
 
 #[test]
 fn what_is_no_result_is_told() {
-    let (success, said, page) = report("Cargo.toml");
-    assert!(!success && said.contains("Cargo.toml: no result of a scenario") && page.is_empty(), "{said}");
-}
-
-#[test]
-fn what_is_no_result_is_told_by_how() {
-    let folder = std::env::temp_dir().join(format!("stentor-lab-no-results-{}", std::process::id()));
-    let results = folder.join("results");
+    let folder = Folder::new("no-results");
+    let results = folder.path("results");
     fs::create_dir_all(&results).unwrap();
-    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/results/chat-rtt.json");
-    let whole = fs::read(&old).unwrap();
+    let whole = fs::read(old()).unwrap();
     let lab = |arguments: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stentor-lab"));
-        let output = command.args(arguments).current_dir(&folder).output().unwrap();
-        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        (output.status.code().unwrap(), said)
+        fakes::said(fakes::lab().args(arguments).current_dir(folder.path("")).output().unwrap())
     };
     let check = |bytes: &[u8], told: &str| {
-        fs::write(folder.join("one.json"), bytes).unwrap();
+        fs::write(folder.path("one.json"), bytes).unwrap();
         for arguments in
             [&["report", "one.json"][..], &["compare", "one.json", "one.json"], &["gate", "one.json"]]
         {
             let (code, said) = lab(arguments);
             assert!(code == 1 && said.contains("one.json: ") && said.contains(told), "{code}: {said}");
         }
+        assert!(!folder.path("one.html").exists(), "{told}");
     };
     check(&whole[..whole.len() / 2], "it ends in the middle");
     check(b"\n", "it is empty");
     check(b"{\"a\": 1}", "missing field `schema`");
+    check(b"[package]", "no result of a scenario");
     check(b"[]", "no result of a scenario");
     check(&[0xff, 0xfe, 0x00], "it isn't text");
     let newer = String::from_utf8(whole.clone()).unwrap().replacen("\"schema\": 1", "\"schema\": 99", 1);
@@ -141,5 +117,4 @@ fn what_is_no_result_is_told_by_how() {
     check(&["--scenario", "echo"], &["no result of echo in results", " of chat-rtt"]);
     check(&["sockjs-node", "--against", "nobody"], &["has nobody (--against)"]);
     check(&["--results", "nowhere"], &["nowhere: ", "(--results)"]);
-    fs::remove_dir_all(&folder).unwrap();
 }

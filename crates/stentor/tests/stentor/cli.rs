@@ -97,7 +97,7 @@ fn a_missing_lab_is_reported_with_the_build_command() {
     assert!(said.err.starts_with(&begin) && said.err.contains("--package stentor-lab"), "{}", said.err);
 }
 
-/// Files, and what `check` prints of them: settings that differ from their defaults, without secrets, and warnings.
+/// `check` prints settings that differ from their defaults, without secrets. Warnings follow.
 #[test]
 fn check_shows_a_valid_file() {
     for (file, expect) in [

@@ -1,4 +1,4 @@
-//! What is said to a configuration: every mistake and every warning, exactly.
+//! Messages of the configuration: every mistake and every warning, exactly.
 
 use super::{ISSUER, file};
 use crate::config::Sources;
@@ -395,7 +395,7 @@ ISSUER | [[permissions]] | rooms = ["user-{sub}", "user-{sub}-private"] | allow 
   2: publish in [rooms] and [[permissions]] with "publish" exclude each other: publish = true allows every client to publish to every room; remove it
 "##;
 
-/// What is said to the configuration of a case, one line each.
+/// Messages of a case, one a line.
 fn said(case: &'static str) -> Vec<String> {
     let (mut text, mut flags, mut variables) = (Vec::new(), Vec::new(), Vec::new());
     for part in case.split(" | ") {

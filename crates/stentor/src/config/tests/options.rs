@@ -68,6 +68,25 @@ fn needed(section: &str) -> &'static [&'static str] {
     }
 }
 
+/// Values that fit some keys. Secrets don't show their default, which is none.
+const FURTHER: &str = r#"true
+false
+["a"]
+["max-age=0"]
+["connect"]
+{ a = "b" }
+{ a = "c" }
+"redis://127.0.0.1"
+"127.0.0.1:9"
+["https://a.example"]
+["192.0.2.1"]
+[]
+["ES256"]
+["publish"]
+[{ secret = "0123456789abcdef0123456789abcdef" }]
+"0123456789abcdef"
+"0123456789ABCDEF""#;
+
 /// Calls `check` with each key of each section, and configurations with three of its values or
 /// more, until one of them changes the options.
 fn for_every_key(check: impl Fn(&SectionInfo, &KeyInfo, &[Config])) {
@@ -77,28 +96,10 @@ fn for_every_key(check: impl Fn(&SectionInfo, &KeyInfo, &[Config])) {
             let others = needed(section.name).iter().filter(|line| !line.starts_with(key.name));
             lines.extend(others.map(|line| (*line).to_owned()));
             let with = |value: &str| config(&format!("{}\n{} = {value}", lines.join("\n"), key.name));
-            // Secrets don't show their default, which is none; required keys have none.
+            // Required keys have no default.
             let range = key.range.iter().flat_map(|range| range.split(" to ")).filter_map(with);
             let words = key.unit.split('`').filter_map(|word| with(&format!("{word:?}")));
-            let values = [
-                "true",
-                "false",
-                "[\"a\"]",
-                "[\"max-age=0\"]",
-                "[\"connect\"]",
-                "{ a = \"b\" }",
-                "{ a = \"c\" }",
-            ];
-            let texts = [
-                "\"redis://127.0.0.1\"",
-                "\"127.0.0.1:9\"",
-                "[\"https://a.example\"]",
-                "[\"192.0.2.1\"]",
-                "[]",
-            ];
-            let own = ["[\"ES256\"]", "[\"publish\"]", "[{ secret = \"0123456789abcdef0123456789abcdef\" }]"];
-            let tokens = ["\"0123456789abcdef\"", "\"0123456789ABCDEF\""];
-            let further = values.into_iter().chain(texts).chain(own).chain(tokens).filter_map(with);
+            let further = FURTHER.lines().filter_map(with);
             let (mut found, mut is_changed) = (Vec::<Config>::new(), false);
             for config in with(&key.default).into_iter().chain(range).chain(words).chain(further) {
                 is_changed |= found.first().is_some_and(|first| options(first) != options(&config));

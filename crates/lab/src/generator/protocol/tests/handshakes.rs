@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use stentor_wire::engineio::{PayloadDecoder, PayloadFormat};
 use stentor_wire::http1::{self, HeadScanner, parse_request, write_response_head};
-use stentor_wire::socketio;
 use stentor_wire::ws::{DeflateOptions, Opcode, handshake};
 
 use super::frames::frame;
@@ -14,7 +13,7 @@ use crate::generator::{LoadSpec, Spec};
 use crate::payload::{Head, blank};
 
 const OPEN: &str =
-    r#"{"sid":"S-1","upgrades":[],"pingInterval":25000,"pingTimeout":20000,"maxPayload":1000000}"#;
+    r#"0{"sid":"S-1","upgrades":[],"pingInterval":25000,"pingTimeout":20000,"maxPayload":1000000}"#;
 
 pub(super) fn spec(protocol: Protocol) -> Spec {
     let load = LoadSpec::Idle { hold: Duration::ZERO };
@@ -31,7 +30,7 @@ pub(super) fn upgrade(request: &[u8], deflate: Option<&DeflateOptions>) -> (Vec<
     (answer, request.target().to_owned())
 }
 
-/// What new clients of `protocol`, whose handshake is done, say of messages that no server may send.
+/// Sends each message to a new client of `protocol` after its handshake, which has to refuse it for this reason.
 pub(super) fn check_complaints<T: AsRef<[u8]> + std::fmt::Debug>(
     protocol: Protocol,
     opcode: Opcode,
@@ -78,7 +77,7 @@ impl Pair {
         std::mem::take(&mut self.out.main)
     }
 
-    /// What the client sends beside its main connection.
+    /// Takes the requests that the client sends beside its main connection.
     pub(super) fn side(&mut self) -> String {
         String::from_utf8(std::mem::take(&mut self.out.side)).unwrap()
     }
@@ -134,46 +133,62 @@ impl Pair {
     }
 }
 
-/// The target of the request, the message with which the client is open, if the handshake isn't enough, and what the client
-/// then answers.
+/// Messages of a server, and the client's answers.
+type Exchanges<'a> = &'a [(&'a str, &'a str)];
+
+/// The target of a client's request, in which `*` stands for any segment; what the server says until the client is open, and the
+/// client's answers; what follows; and the frame around a payload, before which SockJS's server puts an `a`.
 #[test]
-fn clients_open_and_answer_pings() {
-    let open = format!("0{OPEN}");
-    for (protocol, expect_target, opens, answers) in [
-        (Protocol::WebSocket, "/ws", None, [].as_slice()),
-        (Protocol::EngineIo, "/engine.io/?EIO=4&transport=websocket", Some(&*open), &[("2", "3"), ("6", "")]),
-        (Protocol::SockJs, "/sockjs", Some("o"), &[("h", "")]),
-    ] {
-        let (mut pair, target) = Pair::upgraded(protocol);
-        assert_eq!(pair.is_open(), opens.is_none(), "{protocol:?}");
-        if protocol == Protocol::SockJs {
-            let parts: Vec<&str> = target.split('/').collect();
-            assert_eq!((parts.len(), parts[1], parts[4]), (5, "sockjs", "websocket"));
-        } else {
-            assert_eq!(target, expect_target);
+fn clients_open_send_receive_and_answer_pings() {
+    use Protocol::{EngineIo, EngineIo3, SockJs, SocketIo, SocketIo2, WebSocket};
+    let event = r#"42["message","{}"]"#;
+    let cases: [(Protocol, &str, Exchanges, Exchanges, &str); 6] = [
+        (WebSocket, "/ws", &[], &[], "{}"),
+        (EngineIo, "/engine.io/?EIO=4&transport=websocket", &[(OPEN, "")], &[("2", "3"), ("6", "")], "4{}"),
+        (EngineIo3, "/engine.io/?EIO=3&transport=websocket", &[(OPEN, "")], &[("3", "")], "4{}"),
+        (SocketIo2, "/socket.io/?EIO=3&transport=websocket", &[(OPEN, ""), ("40", "")], &[], event),
+        (
+            SocketIo,
+            "/socket.io/?EIO=4&transport=websocket",
+            &[(OPEN, "40"), (r#"40{"sid":"x"}"#, "")],
+            &[("2", "3"), (r#"42["welcome",1]"#, "")],
+            event,
+        ),
+        (SockJs, "/sockjs/*/*/websocket", &[("o", "")], &[("h", "")], r#"["{}"]"#),
+    ];
+    let (text, arrives) = numbered(1);
+    for (protocol, target, opens, further, message) in cases {
+        let (mut pair, asked) = Pair::upgraded(protocol);
+        let is_named = |(segment, asked): (&str, &str)| segment == asked || segment == "*";
+        assert!(target.split('/').zip(asked.split('/')).all(is_named), "{protocol:?}: {asked}");
+        assert_eq!(target.matches('/').count(), asked.matches('/').count(), "{protocol:?}: {asked}");
+        for (hears, says) in opens {
+            assert!(!pair.is_open(), "{protocol:?}: before {hears}");
+            assert_eq!(pair.exchange(hears), *says, "{protocol:?}: {hears}");
         }
-        for (hears, says) in opens.iter().map(|opens| (*opens, "")).chain(answers.iter().copied()) {
-            assert_eq!(pair.exchange(hears), says, "{protocol:?}: {hears}");
-            assert!(pair.is_open(), "{protocol:?}: {hears}");
+        assert!(pair.is_open(), "{protocol:?}");
+        for (hears, says) in further {
+            assert_eq!(pair.exchange(hears), *says, "{protocol:?}: {hears}");
+        }
+        let sent = message.replace("{}", &text);
+        assert_eq!(pair.send(&text), sent, "{protocol:?}");
+        let received = if protocol == SockJs { format!("a{sent}") } else { sent };
+        assert_eq!(pair.exchange(&received), "", "{protocol:?}");
+        assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives], "{protocol:?}");
+        // In version 3 the clients ping.
+        let interval = [EngineIo3, SocketIo2].contains(&protocol).then_some(Duration::from_secs(25));
+        assert_eq!(pair.client.heartbeat_interval(), interval, "{protocol:?}");
+        if interval.is_some() {
+            assert_eq!(pair.heartbeat(), "2", "{protocol:?}");
         }
     }
 }
 
 #[test]
-fn clients_of_engine_io_3_ping() {
-    let (mut pair, target) = Pair::upgraded(Protocol::EngineIo3);
-    assert_eq!(target, "/engine.io/?EIO=3&transport=websocket");
-    assert_eq!(pair.exchange(&format!("0{OPEN}")), "");
-    assert_eq!((pair.is_open(), pair.client.heartbeat_interval()), (true, Some(Duration::from_secs(25))));
-    assert_eq!(pair.heartbeat(), "2");
-    assert_eq!(pair.exchange("3"), "");
-    // Those of version 4 don't, and what a server wants of them has bounds.
-    let (mut pair, _) = Pair::upgraded(Protocol::EngineIo);
-    assert_eq!(pair.exchange(&format!("0{OPEN}")), "");
-    assert_eq!(pair.client.heartbeat_interval(), None);
+fn what_a_server_wants_of_pings_has_bounds() {
     for (interval, expect_ms) in [("0", 10), ("18446744073709551615", 3_600_000)] {
         let (mut pair, _) = Pair::upgraded(Protocol::EngineIo3);
-        assert_eq!(pair.exchange(&format!("0{}", OPEN.replace("25000", interval))), "");
+        assert_eq!(pair.exchange(&OPEN.replace("25000", interval)), "");
         assert_eq!(pair.client.heartbeat_interval(), Some(Duration::from_millis(expect_ms)));
     }
 }
@@ -185,44 +200,13 @@ fn a_path_may_ask_for_another_version() {
 }
 
 #[test]
-fn socket_io_2_is_let_in_unasked() {
-    let (mut pair, target) = Pair::upgraded(Protocol::SocketIo2);
-    assert_eq!(target, "/socket.io/?EIO=3&transport=websocket");
-    assert_eq!(pair.exchange(&format!("0{OPEN}")), "");
-    assert!(!pair.is_open());
-    assert_eq!(pair.exchange("40"), "");
-    assert_eq!((pair.is_open(), pair.heartbeat().as_str()), (true, "2"));
-    let (text, arrives) = numbered(1);
-    let event = format!(r#"42["message","{text}"]"#);
-    assert_eq!(pair.send(&text), event);
-    assert_eq!(pair.exchange(&event), "");
-    assert_eq!(pair.out.happened.last(), Some(&arrives));
-    assert!(pair.complains_of_text(b"44\"no\"").contains("no"));
-}
-
-#[test]
-fn socket_io_asks_for_the_namespace() {
-    let (mut pair, target) = Pair::upgraded(Protocol::SocketIo);
-    assert_eq!(target, "/socket.io/?EIO=4&transport=websocket");
-    let mut connect = Vec::new();
-    socketio::write_connect(&mut connect, socketio::Version::V5, "/", None);
-    assert_eq!(pair.exchange(&format!("0{OPEN}")), format!("4{}", String::from_utf8(connect).unwrap()));
-    assert!(!pair.is_open());
-    assert_eq!(pair.exchange(r#"40{"sid":"x"}"#), "");
-    assert!(pair.is_open());
-    assert_eq!(pair.exchange("2"), "3");
-    assert_eq!(pair.exchange(r#"42["welcome",1]"#), "");
-    let (text, arrives) = numbered(1);
-    let event = format!(r#"42["message","{text}"]"#);
-    assert_eq!(pair.send(&text), event);
-    pair.exchange(&event);
-    assert_eq!(pair.out.happened.last(), Some(&arrives));
-    assert!(pair.complains_of_text(b"41").contains("namespace"));
-}
-
-#[test]
 fn refusals_are_told() {
-    check_complaints(Protocol::SocketIo, Opcode::Text, &[(r#"44{"message":"no"}"#, r#""no""#)]);
+    check_complaints(
+        Protocol::SocketIo,
+        Opcode::Text,
+        &[(r#"44{"message":"no"}"#, r#""no""#), ("41", "namespace")],
+    );
+    check_complaints(Protocol::SocketIo2, Opcode::Text, &[("44\"no\"", "no")]);
     check_complaints(Protocol::SockJs, Opcode::Text, &[("c[3000,\"Go away!\"]", "3000 Go")]);
     check_complaints(Protocol::EngineIo, Opcode::Text, &[("x", ""), ("1", "close packet")]);
 }
@@ -260,7 +244,7 @@ fn polling_asks_enters_polls_and_posts() {
     let named = format!("{base}&sid=S-1");
     assert_eq!(request(&pair.main()), ("GET".to_owned(), base.to_owned(), vec![]));
     // The answer in pieces.
-    let opened = answer(200, &format!("0{OPEN}"));
+    let opened = answer(200, OPEN);
     pair.hear(Lane::Main, &opened[..30]);
     assert_eq!(pair.out.main, b"");
     pair.hear(Lane::Main, &opened[30..]);
@@ -303,7 +287,7 @@ fn polling_asks_enters_polls_and_posts() {
 fn polling_of_socket_io_2_counts_and_posts_pings() {
     let (text, arrives) = numbered(1);
     let event = format!(r#"42["message","{text}"]"#);
-    let opened = format!("{}:0{OPEN}2:40{}:{event}", OPEN.len() + 1, event.len());
+    let opened = format!("{}:{OPEN}2:40{}:{event}", OPEN.len(), event.len());
     let base = "/socket.io/?EIO=3&transport=polling";
     let opened = answer(200, &opened);
     for cut in 0..opened.len() {
