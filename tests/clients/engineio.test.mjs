@@ -5,18 +5,13 @@ import test, { after } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { Socket as Socket6 } from 'engine.io-client';
 import Socket3 from 'engine.io-client-3';
-import { event, fixture, within } from './harness.mjs';
+import { event, fixture, ways, within } from './harness.mjs';
 
 // An echo that takes payloads of up to 1,000,000 bytes; and one that pings every 300 ms, and waits long for the answers.
 const echo = await fixture({ after }, 'protocol-patient');
 const pinging = await fixture({ after }, 'protocol-pings');
 
 const versions = { 6: (url, options) => new Socket6(url, options), 3.5: (url, options) => new Socket3(url, options) };
-const ways = {
-  polling: { transports: ['polling'] },
-  websocket: { transports: ['websocket'] },
-  upgrade: { transports: ['polling', 'websocket'] },
-};
 
 /** A socket that is open, and upgraded where it was to be; ends with the test. */
 async function open(t, version, way, { url = echo.http, ...options } = {}) {

@@ -299,3 +299,10 @@ poll_interval = "${interval}"
 /** Rules by which clients of Socket.IO join a room, and say something in one. */
 export const JOIN = '[[rules]]\nevent = "join"\njoin = ["{}"]\nack = true\n';
 export const SAY = '[[rules]]\nevent = "say"\nbroadcast = ["{room}"]\nack = true\n';
+
+/** The ways by which clients of Engine.IO connect. */
+export const ways = {
+  polling: { transports: ['polling'] },
+  websocket: { transports: ['websocket'] },
+  upgrade: { transports: ['polling', 'websocket'] },
+};

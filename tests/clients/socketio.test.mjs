@@ -5,17 +5,12 @@ import test, { after } from 'node:test';
 import { io as io4 } from 'socket.io-client';
 import io2 from 'socket.io-client-2';
 import io3 from 'socket.io-client-3';
-import { clock, event, fixture, within } from './harness.mjs';
+import { clock, event, fixture, ways, within } from './harness.mjs';
 
 // Namespaces, events and answers as the clients' own suites expect them; recovery is on.
 const server = await fixture({ after }, 'socketio-client');
 
 const versions = { 4.8: io4, 3.1: io3, 2.5: io2 };
-const ways = {
-  polling: { transports: ['polling'] },
-  websocket: { transports: ['websocket'] },
-  upgrade: { transports: ['polling', 'websocket'] },
-};
 
 /** A socket of a manager of its own; ends with the test. */
 function create(t, version, way, namespace = '', options = {}) {

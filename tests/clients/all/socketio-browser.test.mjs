@@ -3,15 +3,10 @@ import assert from 'node:assert/strict';
 import path from 'node:path';
 import test, { after } from 'node:test';
 import { browserNames, missing, openPage, sharedBrowsers } from '../browsers.mjs';
-import { elsewhere, fixture, modules, within } from '../harness.mjs';
+import { elsewhere, fixture, modules, ways, within } from '../harness.mjs';
 
 const socketio = { 4.8: 'socket.io-client/dist/socket.io.min.js', 3.1: 'socket.io-client-3/dist/socket.io.min.js', 2.5: 'socket.io-client-2/dist/socket.io.js' };
 const engineio = { 6: 'engine.io-client/dist/engine.io.min.js', 3.5: 'engine.io-client-3/engine.io.js' };
-const ways = {
-  polling: { transports: ['polling'] },
-  websocket: { transports: ['websocket'] },
-  upgrade: { transports: ['polling', 'websocket'] },
-};
 
 const shared = sharedBrowsers({ after });
 
