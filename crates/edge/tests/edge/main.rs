@@ -45,6 +45,7 @@ mod simulation;
 mod socketio;
 mod sockjs;
 mod sse;
+mod stage;
 mod threats;
 mod threats_io;
 mod tls;

@@ -8,6 +8,7 @@
 
 pub(crate) mod http;
 pub(crate) mod io;
+mod rooms;
 mod simulated;
 mod stream;
 pub(crate) mod tls;
@@ -17,6 +18,8 @@ pub(crate) mod ws;
 pub(crate) use http::{Http, Response, UPGRADE, request};
 #[allow(unused_imports)]
 pub(crate) use io::{Io, Packet, TRANSPORTS, VERSIONS, WAYS, Way};
+#[allow(unused_imports)]
+pub(crate) use rooms::{HOUR, id_of, joins, leaves, rule, says, template};
 #[allow(unused_imports)]
 pub(crate) use simulated::{advance, pass};
 pub(crate) use stream::Stream;

@@ -4,12 +4,9 @@
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use stentor_driver::ConnId;
 use stentor_wire::http1::{BodyDecoder, BodyKind};
 use stentor_wire::sockjs::{self, ServerFrame};
 use stentor_wire::sse::{self, Decoded, Positions};
-use stentor_wire::ws;
-use stentor_wire::ws::handshake::ClientHandshake;
 
 /// What a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,29 +69,19 @@ impl Replica {
     }
 }
 
-pub(crate) enum Phase {
-    Connecting,
-    Handshake(ClientHandshake, Vec<u8>),
-    Socket(ws::Connection),
-    /// The head of an answer, as far as it is there.
-    Head(Vec<u8>),
-    Events(BodyDecoder, sse::Decoder),
-}
-
 /// A client. Its replicas outlive its connections.
 pub(crate) struct Client {
     pub(crate) manner: Manner,
     pub(crate) replicas: BTreeMap<&'static str, Replica>,
     /// What it asks for besides, as a JSON object.
     pub(crate) terms: Value,
-    pub(crate) conn: Option<ConnId>,
-    pub(crate) phase: Phase,
-    pub(crate) waiting: Vec<u8>,
-    pub(crate) in_flight: bool,
-    pub(crate) stalled: bool,
+    /// The number of its connection.
+    pub(crate) link: Option<usize>,
     /// It has been greeted.
     pub(crate) ready: bool,
-    pub(crate) last_event_id: String,
+    last_event_id: String,
+    /// What decodes its stream of events.
+    events: (BodyDecoder, sse::Decoder),
     next_id: u64,
 }
 
@@ -104,13 +91,10 @@ impl Client {
             manner,
             replicas: feeds.iter().map(|feed| (*feed, Replica::default())).collect(),
             terms: Value::Null,
-            conn: None,
-            phase: Phase::Connecting,
-            waiting: Vec::new(),
-            in_flight: false,
-            stalled: false,
+            link: None,
             ready: false,
             last_event_id: String::new(),
+            events: decoders(),
             next_id: 1,
         };
         client.agree(terms);
@@ -129,7 +113,7 @@ impl Client {
 
     /// The connection is gone.
     pub(crate) fn lost(&mut self) {
-        self.conn = None;
+        self.link = None;
         for replica in self.replicas.values_mut() {
             (replica.asked, replica.answered, replica.question) = (None, None, None);
         }
@@ -173,7 +157,7 @@ impl Client {
             Manner::Events => {
                 query.extend(self.replicas.keys().map(|feed| format!("feed={feed}")));
                 // A client that can't send the header says it so.
-                if self.last_event_id.len().is_multiple_of(2) {
+                if self.last_event_id_header().is_none() {
                     let id = self.last_event_id.replace('!', "%21").replace(';', "%3B");
                     query.push(format!("lastEventId={id}"));
                 }
@@ -182,8 +166,14 @@ impl Client {
         }
     }
 
-    /// A WebSocket is open, or the stream of events has begun. What the client says now.
+    /// What it says as a header, not in its address.
+    pub(crate) fn last_event_id_header(&self) -> Option<&str> {
+        (!self.last_event_id.len().is_multiple_of(2)).then_some(&*self.last_event_id)
+    }
+
+    /// A WebSocket is open, or the stream of events has begun.
     pub(crate) fn opened(&mut self) {
+        self.events = decoders();
         for replica in self.replicas.values_mut() {
             replica.deltas = replica.deltas_next;
             replica.asked = replica.place.filter(|_| self.manner == Manner::Events);
@@ -267,7 +257,7 @@ impl Client {
 
     /// What a piece of the stream of events says.
     pub(crate) fn read_events(&mut self, mut piece: &[u8]) -> Vec<Value> {
-        let Phase::Events(body, events) = &mut self.phase else { return vec![] };
+        let (body, events) = &mut self.events;
         let mut told = Vec::new();
         while !piece.is_empty() {
             let decoded = body.decode(piece).unwrap();
@@ -302,10 +292,8 @@ impl Client {
         }
         told
     }
+}
 
-    /// The head of the answer was read.
-    pub(crate) fn begin_events(&mut self) {
-        self.phase = Phase::Events(BodyDecoder::new(BodyKind::Chunked), sse::Decoder::new(1 << 20));
-        self.opened();
-    }
+fn decoders() -> (BodyDecoder, sse::Decoder) {
+    (BodyDecoder::new(BodyKind::Chunked), sse::Decoder::new(1 << 20))
 }

@@ -1,0 +1,81 @@
+//! Rooms and their members: the rules of Socket.IO events, and clients with their sessions.
+
+use super::{Server, Ws};
+use serde_json::{Value, json};
+use std::time::Duration;
+use stentor_edge::{PublicId, Rule, Template};
+
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// The rooms of a rule, as one template.
+pub(crate) fn template(text: &str) -> Vec<Template> {
+    vec![Template::parse(text).unwrap()]
+}
+
+/// A rule for an event, which is acknowledged.
+pub(crate) fn rule(event: &str) -> Rule {
+    Rule { event: event.into(), ack: true, ..Rule::default() }
+}
+
+/// Sessions join the room that is the event's first argument.
+pub(crate) fn joins(event: &str) -> Rule {
+    Rule { join: template("{}"), ..rule(event) }
+}
+
+/// Sessions leave the room that is the event's first argument.
+pub(crate) fn leaves(event: &str) -> Rule {
+    Rule { leave: template("{}"), ..rule(event) }
+}
+
+/// The event goes to the room that is its first argument.
+pub(crate) fn says(event: &str) -> Rule {
+    Rule { broadcast: template("{}"), ..rule(event) }
+}
+
+/// A public id, as JSON has it.
+pub(crate) fn id_of(session: &Value) -> PublicId {
+    PublicId::parse(session.as_str().unwrap()).unwrap()
+}
+
+impl Server {
+    /// Clients of `stentor.v1` that have been welcomed.
+    pub(crate) fn clients(&self, count: usize) -> Vec<Ws> {
+        (0..count).map(|_| self.client()).collect()
+    }
+
+    /// A client of `stentor.v1` that has been welcomed, and its session.
+    pub(crate) fn client_and_id(&self) -> (Ws, PublicId) {
+        let mut ws = self.ws("/ws");
+        let id = id_of(&ws.next_json()["session"]);
+        (ws, id)
+    }
+
+    /// A welcomed client that is a member of a room.
+    pub(crate) fn member(&self, room: &str) -> Ws {
+        let mut ws = self.client();
+        ws.join(room);
+        ws
+    }
+
+    /// At least four welcomed clients that are members of a room, and at least two on each core.
+    pub(crate) fn members_on_each_core(&self, room: &str) -> Vec<Ws> {
+        let mut clients = self.ws_on_each_core("/ws");
+        for ws in &mut clients {
+            assert_eq!(ws.next_json()["type"], "welcome");
+            ws.join(room);
+        }
+        clients
+    }
+}
+
+impl Ws {
+    pub(crate) fn join(&mut self, room: &str) {
+        self.ask(json!({"type": "subscribe", "room": room}));
+    }
+
+    /// The code of the error that answers a message; null where it is answered otherwise.
+    pub(crate) fn code_for(&mut self, message: Value) -> Value {
+        self.send_json(message);
+        self.next_json()["code"].take()
+    }
+}
