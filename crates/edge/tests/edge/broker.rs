@@ -1,8 +1,7 @@
 //! What leaves a node through the broker: each publication once, none that another node published, and which topics have
 //! subscribers.
 
-use crate::harness::{Io, Server, Way, Ws, answer, on_one_and_three, receive, until};
-use bytes::Bytes;
+use crate::harness::{Io, Server, Way, Ws, answer, id_of, on_one_and_three, receive, says, until};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
@@ -11,7 +10,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use stentor_edge::{
     Broadcast, Broker, Busy, ClientEvent, Command, CommandError, Concerned, Denial, Done, EventReply,
-    EventSink, FeedUpdate, Options, PublicId, Publish, RoomUpdate, Rule, Target, Template, Ticket,
+    EventSink, FeedUpdate, Options, PublicId, Publish, RoomUpdate, Target, Ticket,
 };
 use stentor_hub::{Data, Document, Epoch, HistoryLimits, Key, Position, Room, Rooms, Topic};
 
@@ -30,9 +29,7 @@ struct Recorder {
 
 impl Broker for Recorder {
     fn publish(&self, message: &Broadcast) -> Result<(), Busy> {
-        if self.is_busy.load(Ordering::SeqCst) {
-            return Err(Busy);
-        }
+        self.check_space()?;
         self.published.lock().unwrap().push(message.clone());
         Ok(())
     }
@@ -42,9 +39,7 @@ impl Broker for Recorder {
     }
 
     fn publish_with_history(&self, message: &Broadcast, ticket: Option<Ticket>) -> Result<(), Busy> {
-        if self.is_busy.load(Ordering::SeqCst) {
-            return Err(Busy);
-        }
+        self.check_space()?;
         self.ordered.lock().unwrap().push((message.clone(), ticket));
         Ok(())
     }
@@ -64,6 +59,30 @@ impl Broker for Recorder {
 }
 
 impl Recorder {
+    fn check_space(&self) -> Result<(), Busy> {
+        if self.is_busy.load(Ordering::SeqCst) { Err(Busy) } else { Ok(()) }
+    }
+
+    /// The next message to a room with history that leaves.
+    fn ordered(&self) -> (Broadcast, Option<Ticket>) {
+        let mut taken = None;
+        until("a message", || {
+            taken = self.ordered.lock().unwrap().pop();
+            taken.is_some()
+        });
+        taken.unwrap()
+    }
+
+    fn wait_subscribed(&self, room: &Room) {
+        until("interest", || self.subscribed().contains(&room.clone().into()));
+    }
+
+    /// Waits until it is asked whether what the node has of a topic is the newest.
+    fn wait_question(&self, topic: impl Into<Topic>) {
+        let topic = topic.into();
+        until("a question", || self.unconfirmed.lock().unwrap().pop().as_ref() == Some(&topic));
+    }
+
     /// The published messages as `rooms-exceptions: data`, sorted.
     fn published(&self) -> Vec<String> {
         let published = self.published.lock().unwrap();
@@ -105,29 +124,47 @@ impl EventSink for LastEvent {
     }
 }
 
-/// With rooms that keep history.
-fn with_recorder(options: &mut Options, recorder: Arc<Recorder>) {
-    options.broker = Some(recorder);
-    options.rooms.publish = true;
-    let history = HistoryLimits { publications_max: 10, bytes_max: 10_000, age_max: Duration::from_secs(60) };
-    options.rooms.history = vec![("h".into(), history)];
-}
-
+/// A node with a broker that takes notes, and rooms that keep history.
 fn node(cores: usize, set: impl FnOnce(&mut Options)) -> (Server, Arc<Recorder>) {
     node_with(cores, Recorder::default(), set)
+}
+
+/// A node whose broker orders the rooms with history.
+fn ordering_node(cores: usize, set: impl FnOnce(&mut Options)) -> (Server, Arc<Recorder>) {
+    node_with(cores, Recorder { orders_history: true.into(), ..Recorder::default() }, set)
 }
 
 fn node_with(cores: usize, recorder: Recorder, set: impl FnOnce(&mut Options)) -> (Server, Arc<Recorder>) {
     let recorder = Arc::new(recorder);
     let broker = recorder.clone();
     let server = Server::start(cores, move |options| {
-        with_recorder(options, broker);
-        let first = || vec![Template::parse("{}").unwrap()];
-        options.rooms.rules =
-            vec![Rule { event: "say".into(), broadcast: first(), ack: true, ..Rule::default() }];
+        options.broker = Some(broker);
+        options.rooms.publish = true;
+        let age_max = Duration::from_secs(60);
+        let history = HistoryLimits { publications_max: 10, bytes_max: 10_000, age_max };
+        options.rooms.history = vec![("h".into(), history)];
+        options.rooms.rules = vec![says("say")];
         set(options);
     });
     (server, recorder)
+}
+
+fn room(name: &str) -> Room {
+    Room::plain(name).unwrap()
+}
+
+/// The engine says what a room with history has got.
+fn order(server: &Server, room: &Room, offset: u64, data: &Data, except_sessions: Vec<PublicId>) {
+    let position = Position { epoch: Epoch(7), offset };
+    let (event, data, except_rooms) = (None, data.clone(), Vec::new());
+    let update = RoomUpdate::Message { position, event, data, except_rooms, except_sessions };
+    server.plane().update_room(room, update).unwrap();
+}
+
+/// The engine says where the history of a room ends.
+fn end_of_history(server: &Server, room: &Room, epoch: Epoch, offset: u64) {
+    let (after, messages) = (Position { epoch, offset }, Vec::new());
+    server.plane().update_room(room, RoomUpdate::History { after, messages }).unwrap();
 }
 
 fn broadcast(rooms: &[&str], data: &str) -> Broadcast {
@@ -156,7 +193,7 @@ fn each_publication_leaves_once() {
         let mut expect = Vec::new();
         for (n, ws) in clients.iter_mut().enumerate() {
             ws.next_json();
-            ws.ask(json!({"type": "subscribe", "room": "many"}));
+            ws.join("many");
             ws.ask(json!({"type": "publish", "room": format!("r{n}"), "data": n}));
             expect.push(format!("r{n}-: {n}"));
         }
@@ -179,7 +216,7 @@ fn each_publication_leaves_once() {
             ws.expect_json(json!({"type": "message", "room": "other", "data": 3}));
         }
         let mut except = broadcast(&["many"], "4");
-        except.except_rooms = vec![Room::plain("many").unwrap()];
+        except.except_rooms = vec![room("many")];
         server.plane().receive(except).unwrap();
         server.plane().receive(broadcast(&["many"], "5")).unwrap();
         for ws in &mut clients {
@@ -195,19 +232,15 @@ fn a_session_can_be_left_out_by_another_node() {
     on_one_and_three(|cores| {
         let (server, recorder) = node(cores, |_| {});
         let (other, _) = node(1, |_| {});
-        let mut ws = [(); 2].map(|()| server.ws("/ws"));
-        let ids = ws.each_mut().map(|ws| {
-            let id = ws.next_json()["session"].as_str().unwrap().to_owned();
-            ws.ask(json!({"type": "subscribe", "room": "r"}));
-            id
-        });
-        let id = PublicId::parse(&ids[0]).unwrap();
+        let (mut named, id) = server.client_and_id();
+        named.join("r");
+        let mut member = server.member("r");
         let mut message = broadcast(&["r"], "1");
         message.except_sessions = vec![id];
         server.plane().receive(message).unwrap();
-        ws[1].expect_json(json!({"type": "message", "room": "r", "data": 1}));
+        member.expect_json(json!({"type": "message", "room": "r", "data": 1}));
         server.publish("r", "2");
-        ws[0].expect_json(json!({"type": "message", "room": "r", "data": 2}));
+        named.expect_json(json!({"type": "message", "room": "r", "data": 2}));
         // The other node can't decode the id, so it passes it on; this one can, and doesn't.
         for (node, expect) in [(&other, vec![id]), (&server, vec![])] {
             let target = Target::of("/").unwrap().room("r").unwrap().except_session(id);
@@ -230,16 +263,13 @@ fn interest_is_a_level_per_node() {
         let (server, recorder) = node(cores, |_| {});
         let names = ["a", "b", "h1", "h2"];
         let topics = |n: usize| match n {
-            0..4 => (json!({"room": names[n]}), Topic::Room(Room::plain(names[n]).unwrap())),
+            0..4 => (json!({"room": names[n]}), Topic::Room(room(names[n]))),
             _ => (json!({"feed": format!("f{n}")}), Topic::Feed(Key::parse(&format!("f{n}")).unwrap())),
         };
         let mut clients: Vec<(Ws, HashSet<Topic>)> = Vec::new();
         for step in 0..300 {
             match random.usize(..10) {
-                0 if clients.len() < 8 => {
-                    let ws = server.client();
-                    clients.push((ws, HashSet::new()));
-                }
+                0 if clients.len() < 8 => clients.push((server.client(), HashSet::new())),
                 1 if !clients.is_empty() => {
                     let gone = random.usize(..clients.len());
                     drop(clients.swap_remove(gone));
@@ -279,12 +309,10 @@ fn a_busy_broker_loses_nothing() {
     const MESSAGES: usize = 200;
     on_one_and_three(|cores| {
         let (server, recorder) = node(cores, |_| {});
-        let mut listener = server.client();
-        listener.ask(json!({"type": "subscribe", "room": "r"}));
+        let mut listener = server.member("r");
         recorder.is_busy.store(true, Ordering::SeqCst);
-        let mut publishers: Vec<Ws> = (0..4).map(|_| server.ws("/ws")).collect();
+        let mut publishers = server.clients(4);
         for (n, ws) in publishers.iter_mut().enumerate() {
-            ws.next_json();
             ws.send_json(json!({"type": "publish", "room": "r", "data": [n, 0], "id": 0}));
         }
         // Members here receive what was published; each publisher waits after its first message.
@@ -308,7 +336,7 @@ fn a_busy_broker_loses_nothing() {
             }
         }
         // The control plane waits too, but for what other nodes publish.
-        let api = Publish { room: Room::plain("r").unwrap(), event: None, data: Data::Json("1".into()) };
+        let api = Publish { room: room("r"), event: None, data: Data::Json("1".into()) };
         assert_eq!(server.plane().publish(api.clone()), Err(Busy));
         let target = || Target::of("/").unwrap().room("r").unwrap();
         assert_eq!(emit(&server, target(), "1"), Err(CommandError::Busy));
@@ -330,14 +358,10 @@ fn a_busy_broker_loses_nothing() {
             }
         }
         assert_eq!(next, [MESSAGES; 4]);
-        let mut left = 4 * (MESSAGES - 1) + 1;
-        while left > 0 {
-            listener.next_json();
-            left -= 1;
+        (0..4 * (MESSAGES - 1) + 1).for_each(|_| drop(listener.next_json()));
+        for name in ["broker_waiting_messages", "memory_bytes{broker}", "connections_paused"] {
+            server.until_metric(name, |value| value == 0);
         }
-        server.until_metric("broker_waiting_messages", |waiting| waiting == 0);
-        server.until_metric("memory_bytes{broker}", |bytes| bytes == 0);
-        server.until_metric("connections_paused", |paused| paused == 0);
     });
 }
 
@@ -346,76 +370,63 @@ fn a_busy_broker_loses_nothing() {
 #[test]
 fn the_engine_orders_rooms_with_history() {
     on_one_and_three(|cores| {
-        let recorder = Recorder { orders_history: true.into(), ..Recorder::default() };
-        let (server, recorder) = node_with(cores, recorder, |_| {});
-        let room = Room::plain("h").unwrap();
+        let (server, recorder) = ordering_node(cores, |_| {});
+        let h = room("h");
         let mut clients = server.ws_on_each_core("/ws");
         let mut ids = Vec::new();
         for ws in &mut clients {
-            ids.push(PublicId::parse(ws.next_json()["session"].as_str().unwrap()).unwrap());
+            ids.push(id_of(&ws.next_json()["session"]));
             ws.send_json(json!({"type": "subscribe", "room": "h", "id": "in"}));
         }
-        until("interest", || recorder.subscribed().contains(&Topic::Room(room.clone())));
-        let after = Position { epoch: Epoch::NONE, offset: 0 };
-        server.plane().update_room(&room, RoomUpdate::History { after, messages: Vec::new() }).unwrap();
+        recorder.wait_subscribed(&h);
+        end_of_history(&server, &h, Epoch::NONE, 0);
         for ws in &mut clients {
             ws.expect_json(json!({"type": "ok", "id": "in"}));
         }
-        let taken = || {
-            let mut taken = None;
-            until("a message", || {
-                taken = recorder.ordered.lock().unwrap().pop();
-                taken.is_some()
-            });
-            taken.unwrap()
+        let decide = |ticket: Option<Ticket>, answer: Result<(), Denial>| {
+            server.plane().decide(ticket.unwrap(), answer).unwrap();
         };
         // Three messages of one client: the second isn't handled before the engine has the first.
         for id in 1..=3 {
             clients[0].send_json(json!({"type": "publish", "room": "h", "data": id, "id": id}));
         }
-        let (message, ticket) = taken();
-        assert_eq!((message.rooms, message.data), (room.clone().into(), Data::Json("1".into())));
-        server.plane().decide(ticket.unwrap(), Ok(())).unwrap();
+        let (message, ticket) = recorder.ordered();
+        assert_eq!((message.rooms, message.data), (h.clone().into(), Data::Json("1".into())));
+        decide(ticket, Ok(()));
         clients[0].expect_json(json!({"type": "ok", "id": 1}));
         let refused = Denial { retry: true, ..Denial::new("unavailable", "the engine is away") };
-        server.plane().decide(taken().1.unwrap(), Err(refused)).unwrap();
+        decide(recorder.ordered().1, Err(refused));
         let expect = json!({"type": "error", "id": 2, "code": "unavailable", "message": "the engine is away", "retry": true});
         clients[0].expect_json(expect);
         // A busy engine's message waits, and its publisher with it.
-        let (message, ticket) = taken();
-        server.plane().decide(ticket.unwrap(), Ok(())).unwrap();
+        let (message, ticket) = recorder.ordered();
+        decide(ticket, Ok(()));
         clients[0].expect_json(json!({"type": "ok", "id": 3}));
         recorder.is_busy.store(true, Ordering::SeqCst);
         clients[1].send_json(json!({"type": "publish", "room": "h", "data": 4, "id": 4}));
         server.until_metric("broker_waiting_messages", |waiting| waiting == 1);
         recorder.is_busy.store(false, Ordering::SeqCst);
-        server.plane().decide(taken().1.unwrap(), Ok(())).unwrap();
+        decide(recorder.ordered().1, Ok(()));
         clients[1].expect_json(json!({"type": "ok", "id": 4}));
         // Nobody waits for a message of the control plane.
         server.publish("h", "5");
-        assert_eq!(taken().1, None);
+        assert_eq!(recorder.ordered().1, None);
         // One that isn't for all members says so.
         let left_out = ids[1];
         let target = Target::of("/").unwrap().room("h").unwrap().except_room("quiet").unwrap();
-        let (event, data) = (None, Data::Json(Bytes::from_static(b"6")));
+        let (event, data) = (None, Data::Json("6".into()));
         server.plane().command(
             target.except_session(left_out),
             Command::Emit { event, data, volatile: false, done: Done::new(|_| ()) },
         );
-        let (whisper, ticket) = taken();
-        let quiet = vec![Room::plain("quiet").unwrap()];
+        let (whisper, ticket) = recorder.ordered();
+        let quiet = vec![room("quiet")];
         assert_eq!((whisper.except_rooms, whisper.except_sessions, ticket), (quiet, vec![left_out], None));
         // Nothing was delivered yet. What comes back is, in the engine's order, and once, but to who is left out.
-        let positioned_except = |offset, data: &Data, except_sessions| {
-            let position = Position { epoch: Epoch(7), offset };
-            let (event, data, except_rooms) = (None, data.clone(), Vec::new());
-            let update = RoomUpdate::Message { position, event, data, except_rooms, except_sessions };
-            server.plane().update_room(&room, update).unwrap();
-        };
-        let positioned = |offset, data: &Data| positioned_except(offset, data, Vec::new());
-        positioned(1, &message.data);
-        positioned(1, &message.data);
-        positioned(2, &Data::Json("1".into()));
+        let ordered = |offset, data: &Data| order(&server, &h, offset, data, Vec::new());
+        ordered(1, &message.data);
+        ordered(1, &message.data);
+        ordered(2, &Data::Json("1".into()));
         for ws in &mut clients {
             for (offset, data) in [(1, 3), (2, 1)] {
                 let message = ws.next_json();
@@ -427,14 +438,14 @@ fn the_engine_orders_rooms_with_history() {
         // A client that comes from another node has a message more than this one, which asks the engine.
         let mut ahead = server.client();
         ahead.ask(json!({"type": "subscribe", "room": "h", "epoch": 7, "offset": 3}));
-        until("a question", || recorder.unconfirmed.lock().unwrap().pop() == Some(room.clone().into()));
+        recorder.wait_question(h.clone());
         for offset in [3, 4] {
-            positioned(offset, &Data::Json(offset.to_string().into()));
+            ordered(offset, &Data::Json(offset.to_string().into()));
         }
-        server.plane().update_room(&room, RoomUpdate::Confirmed).unwrap();
+        server.plane().update_room(&h, RoomUpdate::Confirmed).unwrap();
         assert_eq!(ahead.next_json()["data"], 4);
-        positioned_except(5, &Data::Json("5".into()), vec![left_out]);
-        positioned(6, &Data::Json("6".into()));
+        order(&server, &h, 5, &Data::Json("5".into()), vec![left_out]);
+        ordered(6, &Data::Json("6".into()));
         let next = |ws: &mut Ws| ws.next_json()["data"].clone();
         assert_eq!([3, 4, 5, 6].map(|_| next(&mut clients[0])), [3, 4, 5, 6].map(|n| json!(n)));
         assert_eq!([3, 4, 6].map(|_| next(&mut clients[1])), [3, 4, 6].map(|n| json!(n)));
@@ -445,40 +456,29 @@ fn the_engine_orders_rooms_with_history() {
     });
 }
 
-fn end_of_history(server: &Server, room: &Room, offset: u64) {
-    let after = Position { epoch: Epoch(7), offset };
-    server.plane().update_room(room, RoomUpdate::History { after, messages: Vec::new() }).unwrap();
-}
-
 /// Clients that subscribe to a room whose history isn't read yet, and publish at once: all that follows the `ok` arrives.
 #[test]
 fn the_answer_to_a_subscription_is_a_position_in_the_rooms_history() {
     on_one_and_three(|cores| {
-        let recorder = Arc::new(Recorder { orders_history: true.into(), ..Recorder::default() });
-        let server = Server::start(cores, |options| with_recorder(options, recorder.clone()));
-        let room = Room::plain("h").unwrap();
-        let mut clients: Vec<Ws> = (0..4).map(|_| server.ws("/ws")).collect();
-        clients.iter_mut().for_each(|ws| drop(ws.next_json()));
+        let (server, recorder) = ordering_node(cores, |_| {});
+        let h = room("h");
+        let mut clients = server.clients(4);
         for (head, rejoins) in [(5, true), (20, false)] {
             for ws in &mut clients {
                 ws.send_json(json!({"type": "subscribe", "room": "h", "id": "in"}));
                 ws.send_json(json!({"type": "publish", "room": "h", "data": 1, "id": "out"}));
             }
-            until("interest", || recorder.subscribed().contains(&room.clone().into()));
+            recorder.wait_subscribed(&h);
             server.until_metric("decisions_pending", |pending| pending == 4);
             assert_eq!(recorder.ordered.lock().unwrap().len(), 0, "published before the position is known");
-            end_of_history(&server, &room, head);
+            end_of_history(&server, &h, Epoch(7), head);
             for ws in &mut clients {
                 ws.expect_json(json!({"type": "ok", "id": "in"}));
             }
             until("messages", || recorder.ordered.lock().unwrap().len() == 4);
             let messages = std::mem::take(&mut *recorder.ordered.lock().unwrap());
             for (offset, (message, ticket)) in (head + 1..).zip(messages) {
-                let position = Position { epoch: Epoch(7), offset };
-                let (except_rooms, except_sessions) = (Vec::new(), Vec::new());
-                let (event, data) = (None, message.data);
-                let update = RoomUpdate::Message { position, event, data, except_rooms, except_sessions };
-                server.plane().update_room(&room, update).unwrap();
+                order(&server, &h, offset, &message.data, Vec::new());
                 server.plane().decide(ticket.unwrap(), Ok(())).unwrap();
             }
             for ws in &mut clients {
@@ -488,9 +488,7 @@ fn the_answer_to_a_subscription_is_a_position_in_the_rooms_history() {
                 assert_eq!(offsets, (head + 1..=head + 4).collect::<Vec<_>>(), "{seen:?}");
             }
             // The room is known: nobody waits.
-            let mut late = server.client();
-            late.ask(json!({"type": "subscribe", "room": "h"}));
-            drop(late);
+            drop(server.member("h"));
             if rejoins {
                 clients.iter_mut().for_each(|ws| ws.ask(json!({"type": "unsubscribe", "room": "h"})));
                 until("the end of interest", || recorder.subscribed().is_empty());
@@ -510,50 +508,37 @@ fn the_answer_to_a_subscription_is_a_position_in_the_rooms_history() {
 #[test]
 fn the_answer_to_a_join_is_a_position_in_the_rooms_history() {
     on_one_and_three(|cores| {
-        let recorder = Arc::new(Recorder { orders_history: true.into(), ..Recorder::default() });
         let events = Arc::new(LastEvent::default());
-        let server = Server::start(cores, |options| {
-            with_recorder(options, recorder.clone());
-            options.events = Some(events.clone());
-        });
-        let rooms = ["h1", "h2"].map(|name| Room::plain(name).unwrap());
-        let mut clients: Vec<Ws> = (0..3).map(|_| server.ws("/ws")).collect();
-        let ids = clients.iter_mut().map(|ws| PublicId::parse(ws.next_json()["session"].as_str().unwrap()));
-        let target = ids.fold(Target::of("/").unwrap(), |target, id| target.session(id.unwrap()));
+        let (server, recorder) = ordering_node(cores, |options| options.events = Some(events.clone()));
+        let rooms = ["h1", "h2"].map(room);
+        let mut clients: Vec<_> = (0..3).map(|_| server.client_and_id()).collect();
+        let target = clients.iter().fold(Target::of("/").unwrap(), |target, (_, id)| target.session(*id));
         let (sender, answer) = mpsc::channel();
         let done = Done::new(move |answer| sender.send(answer).unwrap());
         let both = Rooms::new("/", ["h1", "h2"]).unwrap();
         server.plane().command(target, Command::Join { rooms: both, done });
         for room in &rooms {
-            until("interest", || recorder.subscribed().contains(&room.clone().into()));
+            recorder.wait_subscribed(room);
             assert!(answer.try_recv().is_err(), "answered before the positions are known");
-            end_of_history(&server, room, 5);
+            end_of_history(&server, room, Epoch(7), 5);
         }
         assert_eq!(receive(&answer).unwrap().sessions, 3);
-        clients[0].send_json(json!({"type": "event", "event": "e", "id": 1}));
+        let (ws, _) = &mut clients[0];
+        ws.send_json(json!({"type": "event", "event": "e", "id": 1}));
         let mut ticket = None;
         until("an event", || {
             ticket = events.0.lock().unwrap().take();
             ticket.is_some()
         });
-        let room = Room::plain("h3").unwrap();
-        let reply = EventReply { join: vec![rooms[0].clone(), room.clone()], ..EventReply::default() };
+        let third = room("h3");
+        let reply = EventReply { join: vec![rooms[0].clone(), third.clone()], ..EventReply::default() };
         server.plane().reply(ticket.unwrap(), Ok(reply)).unwrap();
-        until("interest", || recorder.subscribed().contains(&room.clone().into()));
+        recorder.wait_subscribed(&third);
         // An answer would come first.
-        let position = Position { epoch: Epoch(7), offset: 6 };
-        let (except_rooms, except_sessions, event) = (Vec::new(), Vec::new(), None);
-        let update = RoomUpdate::Message {
-            position,
-            event,
-            data: Data::Json("1".into()),
-            except_rooms,
-            except_sessions,
-        };
-        server.plane().update_room(&rooms[0], update).unwrap();
-        assert_eq!(clients[0].next_json()["offset"], 6);
-        end_of_history(&server, &room, 5);
-        clients[0].expect_json(json!({"type": "ok", "id": 1}));
+        order(&server, &rooms[0], 6, &Data::Json("1".into()), Vec::new());
+        assert_eq!(ws.next_json()["offset"], 6);
+        end_of_history(&server, &third, Epoch(7), 5);
+        ws.expect_json(json!({"type": "ok", "id": 1}));
         server.until_metric("decisions_pending", |pending| pending == 0);
     });
 }
@@ -562,19 +547,14 @@ fn the_answer_to_a_join_is_a_position_in_the_rooms_history() {
 #[test]
 fn a_client_that_joins_a_room_without_a_position_is_told_that_messages_may_be_missing() {
     on_one_and_three(|cores| {
-        let recorder = Arc::new(Recorder { orders_history: true.into(), ..Recorder::default() });
-        let server = Server::start(cores, |options| with_recorder(options, recorder.clone()));
-        let room = Room::plain("h").unwrap();
-        let mut clients: Vec<Ws> = (0..3).map(|_| server.ws("/ws")).collect();
-        for ws in &mut clients {
-            ws.next_json();
-            ws.ask(json!({"type": "subscribe", "room": "h"}));
-        }
+        let (server, recorder) = ordering_node(cores, |_| {});
+        let h = room("h");
+        let mut clients: Vec<Ws> = (0..3).map(|_| server.member("h")).collect();
         server.until_metric("decisions_unanswered", |unanswered| unanswered == 3);
-        assert!(recorder.subscribed().contains(&room.clone().into()));
-        end_of_history(&server, &room, 5);
-        until("a question", || recorder.unconfirmed.lock().unwrap().pop() == Some(room.clone().into()));
-        server.plane().update_room(&room, RoomUpdate::Confirmed).unwrap();
+        assert!(recorder.subscribed().contains(&h.clone().into()));
+        end_of_history(&server, &h, Epoch(7), 5);
+        recorder.wait_question(h.clone());
+        server.plane().update_room(&h, RoomUpdate::Confirmed).unwrap();
         for ws in &mut clients {
             assert_eq!(ws.next_json()["code"], "history_expired");
         }
@@ -585,8 +565,7 @@ fn a_client_that_joins_a_room_without_a_position_is_told_that_messages_may_be_mi
 #[test]
 fn clients_of_a_feed_wait_until_the_engine_confirms_what_their_node_has() {
     on_one_and_three(|cores| {
-        let recorder = Recorder { orders_history: true.into(), ..Recorder::default() };
-        let (server, recorder) = node_with(cores, recorder, |_| {});
+        let (server, recorder) = ordering_node(cores, |_| {});
         let mut clients = server.ws_on_each_core("/ws");
         for ws in &mut clients {
             ws.next_json();
@@ -605,13 +584,12 @@ fn clients_of_a_feed_wait_until_the_engine_confirms_what_their_node_has() {
         for ws in &mut clients {
             assert_eq!(ws.next_json()["data"], 1);
         }
-        let feed = Topic::Feed(Key::parse("k").unwrap());
+        let feed = Key::parse("k").unwrap();
         // Some of them are on cores other than the feed's home.
-        let mut moved: Vec<Ws> = (0..4).map(|_| server.ws("/ws")).collect();
+        let mut moved = server.clients(4);
         for ws in &mut moved {
-            ws.next_json();
             ws.ask(json!({"type": "subscribe", "feed": "k", "epoch": 8, "offset": 2}));
-            until("a question", || recorder.unconfirmed.lock().unwrap().pop() == Some(feed.clone()));
+            recorder.wait_question(feed.clone());
         }
         // A read that began before they asked proves nothing.
         server.update("k", FeedUpdate::Confirmed(5));
@@ -622,7 +600,7 @@ fn clients_of_a_feed_wait_until_the_engine_confirms_what_their_node_has() {
         }
         let mut old = server.client();
         old.ask(json!({"type": "subscribe", "feed": "k", "epoch": 7, "offset": 1}));
-        until("a question", || recorder.unconfirmed.lock().unwrap().pop() == Some(feed.clone()));
+        recorder.wait_question(feed.clone());
         server.update("k", FeedUpdate::Confirmed(6));
         assert_eq!(old.next_json()["data"], 3);
     });

@@ -1,13 +1,11 @@
 //! Feeds over real sockets to clients that apply deltas: each step is checked, and the end is the newest version.
 
-use crate::harness::{Http, Server, Ws, now, on_one_and_three};
+use crate::harness::io::post;
+use crate::harness::{HOUR, Http, Io, Server, Way, Ws, now, on_one_and_three};
 use serde_json::{Value, json};
-use std::time::Duration;
 use stentor_delta::{ApplyLimits, apply};
 use stentor_edge::{FeedUpdate, Options, SockJs};
-use stentor_hub::{Document, FeedState, Patch};
-
-const HOUR: Duration = Duration::from_secs(3600);
+use stentor_hub::FeedState;
 
 /// Nothing but what a test is about ends a session.
 fn patient(options: &mut Options) {
@@ -66,10 +64,13 @@ fn client(server: &Server, subscribe: Value) -> Ws {
 }
 
 /// Version `n` of a small document.
+fn document(n: u64) -> Value {
+    let list: Vec<_> = (0..20).map(|i| json!({"id": i, "n": if n % 20 == i { n } else { 0 }})).collect();
+    json!({"list": list, "n": n, "same": "x".repeat(2000)})
+}
+
 fn version(n: u64) -> String {
-    json!({"list": (0..20).map(|i| json!({"id": i, "n": if n % 20 == i { n } else { 0 }})).collect::<Vec<_>>(),
-        "n": n, "same": "x".repeat(2000)})
-    .to_string()
+    document(n).to_string()
 }
 
 #[test]
@@ -87,7 +88,7 @@ fn a_client_that_reads_gets_one_delta_per_version() {
             for (ws, kept) in clients.iter_mut().chain([&mut queue]) {
                 let kinds = kept.until(ws, n);
                 assert_eq!(kinds, [if n == 1 { "snapshot" } else { "delta" }]);
-                assert_eq!(kept.document, serde_json::from_str::<Value>(&version(n)).unwrap());
+                assert_eq!(kept.document, document(n));
             }
         }
         // A core says what it did when the turn ends, and clients may read before that.
@@ -102,56 +103,6 @@ fn a_client_that_reads_gets_one_delta_per_version() {
         server.until_metric("memory_bytes{publications}", |bytes| bytes == 0);
         server.until_metric("feed_patches", |patches| patches == 0);
     });
-}
-
-/// Version `n` of a document of ten long texts, of which one is another each time, and the patch from the last.
-fn long(n: u64) -> (String, Patch) {
-    let text = |n: u64| format!("{n} {}", "x".repeat(40_000));
-    let document = |n: u64| json!((0..10).map(|i| text((n + 9 - i) / 10)).collect::<Vec<_>>()).to_string();
-    // Of the texts the one changes whose number is the tens digit's.
-    let changed = (n + 9) % 10;
-    let operations =
-        json!([{"op": "replace", "path": format!("/{changed}"), "value": text((n + 9 - changed) / 10)}]);
-    (document(n), Patch { base: document(n - 1).into(), operations: operations.to_string().into() })
-}
-
-#[test]
-fn a_client_that_stalls_gets_patches_from_what_it_has() {
-    // How far clients fall behind depends on the machine: perhaps so far that the whole document is shorter, for all three.
-    on_one_and_three(|cores| assert!((0..5).any(|_| stalled_clients_get_joined_patches(cores))));
-}
-
-/// Stalls three clients, checks what they receive, and returns whether any of it was made of several patches.
-fn stalled_clients_get_joined_patches(cores: usize) -> bool {
-    let server = Server::start(cores, patient);
-    let publish = |n: u64| {
-        let (body, patch) = long(n);
-        let document = Document { body: body.into(), json: true, content_type: "application/json".into() };
-        server.update("k", FeedUpdate::Patched(document, patch));
-        // One turn each.
-        server.until_metric("inbox_messages", |waiting| waiting == 0);
-    };
-    publish(1);
-    let mut slow: Vec<Ws> = (0..3).map(|_| server.ws("/ws?feed=k")).collect();
-    for ws in &mut slow {
-        assert_eq!(ws.next_json()["type"], "welcome");
-    }
-    server.until_metric("feed_snapshots", |taken| taken == 3);
-    let mut last = 1;
-    while server.metric("deliveries_conflated") < 12 {
-        last += 1;
-        publish(last);
-        assert!(last < 5_000);
-    }
-    // The others were stalled earlier, perhaps for so long that the whole document is shorter.
-    for ws in &mut slow {
-        let mut kept = Kept::default();
-        let kinds = kept.until(ws, last);
-        assert!(kinds.len() < last as usize, "{kinds:?}");
-        assert_eq!(kept.document, serde_json::from_str::<Value>(&long(last).0).unwrap());
-    }
-    server.check_balance();
-    server.metric("feed_deltas_joined") > 0
 }
 
 #[test]
@@ -187,7 +138,7 @@ fn a_client_that_comes_back_gets_what_it_missed() {
                     assert_eq!(reason, (expect == "snapshot").then_some("history"), "{missed} missed");
                 }
                 assert_eq!(ws.fence(), []);
-                assert_eq!(kept.document, serde_json::from_str::<Value>(&version(kept.offset)).unwrap());
+                assert_eq!(kept.document, document(kept.offset));
             }
             assert_eq!(kept.offset, 14);
         }
@@ -206,11 +157,10 @@ fn whole_documents_for_those_who_want_no_deltas() {
         assert_eq!(raw.next_json()["n"], n);
     }
     // Changed while subscribed: what it has counts.
-    let mut kept =
-        Kept { offset: 3, document: serde_json::from_str(&version(3)).unwrap(), ..Kept::default() };
+    let mut kept = Kept { offset: 3, document: document(3), ..Kept::default() };
     server.version("k", &version(4));
     kept.epoch = whole.next_json()["epoch"].as_u64().unwrap();
-    (kept.offset, kept.document) = (4, serde_json::from_str(&version(4)).unwrap());
+    (kept.offset, kept.document) = (4, document(4));
     whole.ask(json!({"type": "subscribe", "feed": "k", "epoch": kept.epoch, "offset": 4}));
     server.version("k", &version(5));
     assert_eq!(kept.until(&mut whole, 5), ["delta"]);
@@ -243,7 +193,7 @@ fn a_rate_bounds_how_often_news_comes() {
         let took = now() - begun;
         let bound = took.as_millis() as u64 / 50 + 2;
         assert!(kinds + server.metric("feed_snapshots") <= bound + 1, "{kinds} in {took:?}");
-        assert_eq!(kept.document, serde_json::from_str::<Value>(&version(last)).unwrap());
+        assert_eq!(kept.document, document(last));
         // Another rate while subscribed: from now on everything.
         let change = json!({"type": "subscribe", "feed": "k", "epoch": kept.epoch, "offset": kept.offset});
         slow.ask(change);
@@ -360,8 +310,7 @@ fn streams_of_events_carry_deltas_for_those_who_ask() {
         let (first, lines) = event_of(&mut http);
         assert_eq!(lines, ["event: snapshot", &format!("data: {}", version(1))]);
         assert_eq!(event_of(&mut whole).1, lines);
-        let mut kept =
-            Kept { offset: 1, document: serde_json::from_str(&version(1)).unwrap(), ..Kept::default() };
+        let mut kept = Kept { offset: 1, document: document(1), ..Kept::default() };
         kept.epoch = u64::from_str_radix(first.split('!').nth(1).unwrap(), 16).unwrap();
         let delta = |lines: &[String]| {
             assert_eq!(lines[0], "event: delta");
@@ -373,7 +322,7 @@ fn streams_of_events_carry_deltas_for_those_who_ask() {
             let (id, lines) = event_of(&mut http);
             assert_eq!(id, format!("k!{:x}!{n:x}", kept.epoch));
             assert_eq!(kept.take(&delta(&lines)), "delta");
-            assert_eq!(kept.document, serde_json::from_str::<Value>(&version(n)).unwrap());
+            assert_eq!(kept.document, document(n));
             last = id;
             assert_eq!(event_of(&mut whole).1[0], "event: snapshot");
         }
@@ -457,45 +406,29 @@ fn clients_that_poll_get_deltas() {
         let server = Server::start(cores, |options| options.sockjs = vec![SockJs::at("/sockjs")]);
         server.version("k", &version(1));
         let ask = json!({"type": "subscribe", "feed": "k"}).to_string();
-        let exchange = |request: String| {
-            let response = server.ask(request);
-            assert!(response.status == 200 || response.status == 204);
-            String::from_utf8(response.body).unwrap()
+        let mut engine = Io::engine(&server, Way::Polling);
+        engine.send(&format!("4{ask}"));
+        let xhr = |suffix: &str, body: &str| {
+            server.ask(post(&format!("/sockjs/000/one/xhr{suffix}"), "", body.as_bytes())).text().to_owned()
         };
-        let get = |target: &str| exchange(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
-        let post = |target: &str, body: &str| {
-            let length = body.len();
-            exchange(format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}"))
-        };
-        let open = get("/engine.io/?EIO=4&transport=polling");
-        let sid = serde_json::from_str::<Value>(&open[1..open.find('\x1e').unwrap_or(open.len())]).unwrap();
-        let engine = format!("/engine.io/?EIO=4&transport=polling&sid={}", sid["sid"].as_str().unwrap());
-        assert_eq!(post(&engine, &format!("4{ask}")), "ok");
-        assert_eq!(post("/sockjs/000/one/xhr", ""), "o\n");
-        post("/sockjs/000/one/xhr_send", &json!([ask]).to_string());
-        let from_engine = || {
-            let body = get(&engine);
-            let packets = body.split('\x1e').map(|packet| packet[1..].to_owned());
-            packets.collect::<Vec<_>>()
-        };
-        let from_sockjs = || {
-            let body = post("/sockjs/000/one/xhr", "");
-            serde_json::from_str::<Vec<String>>(body.strip_prefix('a').unwrap().trim_end()).unwrap()
-        };
-        let polls: [&dyn Fn() -> Vec<String>; 2] = [&from_engine, &from_sockjs];
-        let mut kept = [Kept::default(), Kept::default()];
+        assert_eq!(xhr("", ""), "o\n");
+        xhr("_send", &json!([ask]).to_string());
+        let from_engine = || vec![engine.next_text()[1..].to_owned()];
+        let from_sockjs = || serde_json::from_str(xhr("", "").strip_prefix('a').unwrap().trim_end()).unwrap();
+        let mut polls: [(Box<dyn FnMut() -> Vec<String>>, Kept); 2] =
+            [(Box::new(from_engine), Kept::default()), (Box::new(from_sockjs), Kept::default())];
         for n in 1..5 {
             if n > 1 {
                 server.version("k", &version(n));
             }
-            for (poll, kept) in polls.iter().zip(&mut kept) {
+            for (poll, kept) in &mut polls {
                 while kept.offset < n {
                     for text in poll() {
                         let kind = kept.take(&serde_json::from_str(&text).unwrap());
                         assert!(n == 1 || kind == "delta", "{kind}");
                     }
                 }
-                assert_eq!(kept.document, serde_json::from_str::<Value>(&version(n)).unwrap());
+                assert_eq!(kept.document, document(n));
             }
         }
     });

@@ -27,11 +27,7 @@ fn next_message(ws: &mut Ws) -> Value {
 
 /// Clients on each core, subscribed to `room`, who know of each other.
 fn members(server: &Server, room: &str) -> Vec<Ws> {
-    let mut clients = server.ws_on_each_core("/ws");
-    for ws in &mut clients {
-        assert_eq!(ws.next_json()["type"], "welcome");
-        ws.ask(json!({"type": "subscribe", "room": room}));
-    }
+    let mut clients = server.members_on_each_core(room);
     meet(
         &mut clients,
         |ws, text| ws.send_json(json!({"type": "publish", "room": room, "data": text})),
@@ -41,6 +37,13 @@ fn members(server: &Server, room: &str) -> Vec<Ws> {
         assert!(ws.fence().iter().all(|seen| matches!(seen, Seen::Text(text) if text == r#"{"type":"ok"}"#)));
     }
     clients
+}
+
+/// A client that subscribes to a feed, or to a room, from a position on.
+fn resume(server: &Server, topic: &str, name: &str, epoch: &Value, offset: u64) -> Ws {
+    let mut ws = server.client();
+    ws.ask(json!({"type": "subscribe", topic: name, "epoch": epoch, "offset": offset}));
+    ws
 }
 
 #[test]
@@ -65,37 +68,36 @@ fn a_document_that_comes_before_and_one_that_comes_after() {
         let server = Server::start(cores, |_| {});
         for n in 0..10 {
             let key = format!("feed/{n}");
-            let snapshot = |offset: u64, data: Value| {
-                move |got: Value| {
-                    let epoch = got["epoch"].as_u64().unwrap();
-                    assert!(epoch > 0);
-                    let expect = json!({"type": "snapshot", "feed": format!("feed/{n}"), "epoch": epoch,
-                        "offset": offset, "state": "live", "data": data});
-                    assert_eq!(got, expect);
-                    epoch
-                }
+            let snapshot = |ws: &mut Ws, offset: u64, data: Value| {
+                let got = ws.next_json();
+                let epoch = got["epoch"].as_u64().unwrap();
+                assert!(epoch > 0);
+                let expect = json!({"type": "snapshot", "feed": key, "epoch": epoch, "offset": offset,
+                    "state": "live", "data": data});
+                assert_eq!(got, expect);
+                epoch
             };
+            let subscribe = json!({"type": "subscribe", "feed": key});
             let mut early = server.client();
-            early.ask(json!({"type": "subscribe", "feed": key}));
+            early.ask(subscribe.clone());
             server.wait_wanted(&key, true);
             server.document(&key, "{\"n\":1}");
-            let epoch = snapshot(1, json!({"n": 1}))(early.next_json());
+            let epoch = snapshot(&mut early, 1, json!({"n": 1}));
             let mut late = server.client();
-            late.ask(json!({"type": "subscribe", "feed": key}));
-            assert_eq!(snapshot(1, json!({"n": 1}))(late.next_json()), epoch);
+            late.ask(subscribe);
+            assert_eq!(snapshot(&mut late, 1, json!({"n": 1})), epoch);
             // The same bytes again are nothing new.
             server.document(&key, "{\"n\":1}");
             server.document(&key, "{\"n\":2}");
             for ws in [&mut early, &mut late] {
-                assert_eq!(snapshot(2, json!({"n": 2}))(ws.next_json()), epoch);
+                assert_eq!(snapshot(ws, 2, json!({"n": 2})), epoch);
             }
             // Asking again gives it again, and what follows comes once.
             late.ask(json!({"type": "subscribe", "feed": key, "policy": "queue"}));
-            assert_eq!(snapshot(2, json!({"n": 2}))(late.next_json()), epoch);
+            assert_eq!(snapshot(&mut late, 2, json!({"n": 2})), epoch);
             server.document(&key, "3");
-            snapshot(3, json!(3))(late.next_json());
-            snapshot(3, json!(3))(early.next_json());
             for ws in [&mut early, &mut late] {
+                snapshot(ws, 3, json!(3));
                 assert_eq!(ws.fence(), []);
                 ws.ask(json!({"type": "unsubscribe", "feed": key}));
             }
@@ -162,23 +164,19 @@ fn who_comes_back_gets_what_is_new() {
         let mut ws = server.client();
         ws.ask(json!({"type": "subscribe", "feed": "k"}));
         let first = ws.next_json();
-        let (epoch, offset) = (first["epoch"].clone(), first["offset"].clone());
+        let (epoch, offset) = (&first["epoch"], first["offset"].as_u64().unwrap());
         // On whichever core, and whether that follows the feed already or not.
         for _ in 0..6 {
-            let mut back = server.client();
-            back.ask(json!({"type": "subscribe", "feed": "k", "epoch": epoch, "offset": offset}));
+            let mut back = resume(&server, "feed", "k", epoch, offset);
             back.ask(json!({"type": "ping"}));
-            let mut stranger = server.client();
-            stranger.ask(json!({"type": "subscribe", "feed": "k", "epoch": 1, "offset": offset}));
-            assert_eq!(stranger.next_json()["data"], 1);
             // Half of a position is none.
-            let mut half = server.client();
-            half.ask(json!({"type": "subscribe", "feed": "k", "offset": offset}));
-            assert_eq!(half.next_json()["data"], 1);
+            for epoch in [json!(1), Value::Null] {
+                let mut other = resume(&server, "feed", "k", &epoch, offset);
+                assert_eq!(other.next_json()["data"], 1, "{epoch}");
+            }
             assert_eq!(back.fence(), []);
         }
-        let mut back = server.client();
-        back.ask(json!({"type": "subscribe", "feed": "k", "epoch": epoch, "offset": offset}));
+        let mut back = resume(&server, "feed", "k", epoch, offset);
         server.document("k", "2");
         assert_eq!(back.next_json()["data"], 2);
         assert_eq!(back.fence(), []);
@@ -188,8 +186,7 @@ fn who_comes_back_gets_what_is_new() {
 #[test]
 fn clients_may_not_publish_unless_they_may() {
     let server = Server::start(1, |_| {});
-    let mut ws = server.client();
-    ws.ask(json!({"type": "subscribe", "room": "r"}));
+    let mut ws = server.member("r");
     ws.send_json(json!({"type": "publish", "id": 1, "room": "r", "data": 1}));
     let error = ws.next_json();
     assert_eq!((&error["code"], &error["retry"]), (&json!("not_allowed"), &json!(false)));
@@ -204,8 +201,7 @@ fn what_is_published_reaches_the_members_and_nobody_else() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, may_publish);
         let mut red = members(&server, "red");
-        let mut stranger = server.client();
-        stranger.ask(json!({"type": "subscribe", "room": "blue"}));
+        let mut stranger = server.member("blue");
         stranger.ask(json!({"type": "subscribe", "feed": "red"}));
         server.wait_wanted("red", true);
         server.document("red", "\"a feed\"");
@@ -239,146 +235,38 @@ fn what_is_published_reaches_the_members_and_nobody_else() {
 }
 
 #[test]
-fn order_is_kept_per_publisher_across_cores() {
-    let server = Server::start(3, may_publish);
-    let mut clients = members(&server, "r");
-    let count = clients.len();
-    for n in 0..100 {
-        for (who, ws) in clients.iter_mut().enumerate() {
-            ws.send_json(json!({"type": "publish", "room": "r", "data": [who, n]}));
-        }
-    }
-    for ws in &mut clients {
-        let mut next = vec![0; count];
-        for _ in 0..count * 100 {
-            let data = next_message(ws)["data"].clone();
-            let who = data[0].as_u64().unwrap() as usize;
-            assert_eq!(data[1], next[who]);
-            next[who] += 1;
-        }
-    }
-}
-
-#[test]
-fn a_room_with_history_has_one_order_for_all() {
-    on_one_and_three(|cores| {
-        let server = Server::start(cores, may_publish);
-        let mut clients = server.ws_on_each_core("/ws");
-        for ws in &mut clients {
-            assert_eq!(ws.next_json()["type"], "welcome");
-            ws.ask(json!({"type": "subscribe", "room": "kept"}));
-        }
-        // A member has been heard of at the room's home before it hears anything: no need to meet, but for
-        // knowing where each one begins.
-        server.publish("kept", "\"begin\"");
-        let begins: Vec<u64> = clients
-            .iter_mut()
-            .map(|ws| {
-                let mut tries = 0;
-                loop {
-                    // One that has joined after `begin` needs another one.
-                    server.publish("kept", "\"begin\"");
-                    tries += 1;
-                    assert!(tries < 1000);
-                    let message = next_message(ws);
-                    if message["data"] == "begin" {
-                        return message["offset"].as_u64().unwrap();
-                    }
-                }
-            })
-            .collect();
-        for n in 0..20 {
-            for (who, ws) in clients.iter_mut().enumerate() {
-                ws.send_json(json!({"type": "publish", "room": "kept", "data": [who, n]}));
-            }
-        }
-        let total = clients.len() * 20;
-        let mut orders: Vec<Vec<(u64, Value)>> = Vec::new();
-        for (ws, begin) in clients.iter_mut().zip(begins) {
-            let mut order = Vec::new();
-            let mut last = begin;
-            let mut data_seen = 0;
-            while data_seen < total {
-                let message = next_message(ws);
-                let offset = message["offset"].as_u64().unwrap();
-                assert_eq!(offset, last + 1, "offsets have no gaps");
-                last = offset;
-                if message["data"] != "begin" {
-                    data_seen += 1;
-                    order.push((offset, message["data"].clone()));
-                }
-            }
-            orders.push(order);
-        }
-        assert!(orders.iter().all(|order| *order == orders[0]), "one order for all");
-    });
-}
-
-#[test]
 fn history_is_replayed_to_who_comes_back_on_any_core() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, may_publish);
-        let mut ws = server.client();
-        ws.ask(json!({"type": "subscribe", "room": "kept/a"}));
-        for n in 1..=5 {
+        let mut ws = server.member("kept/a");
+        for n in 1..=150 {
             ws.send_json(json!({"type": "publish", "room": "kept/a", "data": n}));
         }
-        let mut last = next_message(&mut ws);
-        while last["data"] != 5 {
-            last = next_message(&mut ws);
-        }
+        let first = next_message(&mut ws);
+        assert_eq!(first["data"], 1);
+        let last = (2..=150).map(|_| next_message(&mut ws)).last().unwrap();
         let (epoch, newest) = (last["epoch"].clone(), last["offset"].as_u64().unwrap());
-        for since in newest - 5..=newest {
-            let mut back = server.client();
-            back.ask(json!({"type": "subscribe", "room": "kept/a", "epoch": epoch, "offset": since}));
+        assert_eq!((&last["data"], newest), (&json!(150), first["offset"].as_u64().unwrap() + 149));
+        for since in [newest - 100, newest - 5, newest - 4, newest - 3, newest - 2, newest - 1, newest] {
+            let mut back = resume(&server, "room", "kept/a", &epoch, since);
             for offset in since + 1..=newest {
                 let message = back.next_json();
-                assert_eq!((&message["offset"], &message["type"]), (&json!(offset), &json!("message")));
+                let expect = [&json!("message"), &json!(offset), &json!(150 - (newest - offset))];
+                assert_eq!([&message["type"], &message["offset"], &message["data"]], expect);
             }
             back.ask(json!({"type": "ping"}));
         }
-        // Without a position there is no past; with an impossible one there is an error.
-        let mut fresh = server.client();
-        fresh.ask(json!({"type": "subscribe", "room": "kept/a"}));
-        for (epoch, offset) in [(json!(1), newest), (epoch, newest + 1)] {
-            let mut lost = server.client();
-            lost.ask(json!({"type": "subscribe", "room": "kept/a", "epoch": epoch, "offset": offset}));
-            let error = lost.next_json();
+        // Without a position there is no past; with an impossible one, or one that is no longer kept, there is an error.
+        let mut fresh = server.member("kept/a");
+        for (epoch, offset) in [(&json!(1), newest), (&epoch, newest + 1), (&epoch, newest - 101)] {
+            let error = resume(&server, "room", "kept/a", epoch, offset).next_json();
             assert_eq!((&error["code"], error.get("id")), (&json!("history_expired"), None));
-        }
-        ws.ask(json!({"type": "publish", "room": "kept/a", "data": 6}));
-        assert_eq!(next_message(&mut fresh)["data"], 6);
-    });
-}
-
-#[test]
-fn history_is_bounded() {
-    on_one_and_three(|cores| {
-        let server = Server::start(cores, may_publish);
-        let mut ws = server.client();
-        ws.ask(json!({"type": "subscribe", "room": "kept/b"}));
-        for n in 1..=150 {
-            ws.send_json(json!({"type": "publish", "room": "kept/b", "data": n}));
-        }
-        let first = next_message(&mut ws);
-        let first_offset = first["offset"].as_u64().unwrap();
-        assert_eq!(first["data"], 1);
-        let mut last = first;
-        while last["data"] != 150 {
-            last = next_message(&mut ws);
-        }
-        let epoch = last["epoch"].clone();
-        let mut lost = server.client();
-        lost.ask(json!({"type": "subscribe", "room": "kept/b", "epoch": epoch, "offset": first_offset + 48}));
-        assert_eq!(lost.next_json()["code"], "history_expired");
-        let mut back = server.client();
-        back.ask(json!({"type": "subscribe", "room": "kept/b", "epoch": epoch, "offset": first_offset + 49}));
-        for n in 51..=150 {
-            assert_eq!(next_message(&mut back)["data"], n);
         }
         // The last hundred, of which 49 have two digits. It is looked at once a second.
         server.until_metric("room_history_publications", |kept| kept == 100);
         server.until_metric("room_history_bytes", |bytes| bytes == 49 * 2 + 51 * 3);
+        ws.ask(json!({"type": "publish", "room": "kept/a", "data": 6}));
+        assert_eq!(next_message(&mut fresh)["data"], 6);
     });
 }
 
@@ -413,8 +301,7 @@ fn ids_are_repeated_as_they_were_written() {
 #[test]
 fn what_is_not_understood_changes_nothing() {
     let server = Server::start(1, may_publish);
-    let mut ws = server.client();
-    ws.ask(json!({"type": "subscribe", "room": "r"}));
+    let mut ws = server.member("r");
     for bad in [
         "",
         "{",
@@ -445,8 +332,7 @@ fn what_is_not_understood_changes_nothing() {
 fn data_is_passed_on_as_it_was_written() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, may_publish);
-        let mut ws = server.client();
-        ws.ask(json!({"type": "subscribe", "room": "r\"1\""}));
+        let mut ws = server.member("r\"1\"");
         for data in [
             "1.50",
             "1e400",
@@ -467,8 +353,7 @@ fn data_is_passed_on_as_it_was_written() {
 #[test]
 fn what_only_others_can_publish_is_written_as_json() {
     let server = Server::start(1, |_| {});
-    let mut ws = server.client();
-    ws.ask(json!({"type": "subscribe", "room": "r"}));
+    let mut ws = server.member("r");
     let publish = |event: Option<&str>, data: Data| {
         let room = Room::plain("r").unwrap();
         server.plane().publish(Publish { room, event: event.map(Into::into), data }).unwrap();
@@ -479,22 +364,6 @@ fn what_only_others_can_publish_is_written_as_json() {
     ws.expect_json(
         json!({"type": "message", "room": "r", "event": "e", "encoding": "base64", "data": "/wAB"}),
     );
-}
-
-#[test]
-fn a_publisher_of_the_control_plane_reaches_members_on_all_cores() {
-    let server = Server::start(3, may_publish);
-    let mut clients = members(&server, "r");
-    // The control plane speaks from one core; that the others' members are known there, they have shown.
-    for n in 0..1000 {
-        server.publish("r", &n.to_string());
-    }
-    for ws in &mut clients {
-        for n in 0..1000 {
-            assert_eq!(ws.next_json()["data"], n);
-        }
-    }
-    server.check_balance();
 }
 
 #[test]

@@ -64,6 +64,8 @@ struct Simulation {
     next_publisher: u64,
     /// By publisher and room: the last number used.
     numbers: HashMap<(u64, String), u64>,
+    /// What is at each place of a room with history: a publisher and its number.
+    orders: HashMap<(String, (u64, u64)), (u64, u64)>,
     versions: HashMap<&'static str, u64>,
     closed_by_server: HashMap<u16, usize>,
     deliveries: usize,
@@ -95,6 +97,7 @@ impl Simulation {
             next_id: 1,
             next_publisher: 1,
             numbers: HashMap::new(),
+            orders: HashMap::new(),
             versions: HashMap::new(),
             closed_by_server: HashMap::new(),
             deliveries: 0,
@@ -345,14 +348,12 @@ impl Simulation {
                 let has_offset = room.starts_with('h') && client.socketio.is_none();
                 assert_eq!(message["offset"].is_u64(), has_offset, "seed {seed}");
                 if let Some(offset) = message["offset"].as_u64() {
-                    let epoch = message["epoch"].as_u64().unwrap();
-                    if let Some(last) = client.places.insert(topic, (epoch, offset)) {
-                        assert_eq!(
-                            (epoch, offset),
-                            (last.0, last.1 + 1),
-                            "seed {seed}: client {index}, {room}"
-                        );
+                    let place = (message["epoch"].as_u64().unwrap(), offset);
+                    if let Some((epoch, last)) = client.places.insert(topic, place) {
+                        assert_eq!(place, (epoch, last + 1), "seed {seed}: client {index}, {room}");
                     }
+                    let here = self.orders.entry((room, place)).or_insert((publisher, number));
+                    assert_eq!(*here, (publisher, number), "seed {seed}: client {index} has another order");
                 }
             }
             "snapshot" => {
