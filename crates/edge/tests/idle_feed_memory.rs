@@ -44,7 +44,7 @@ fn check(server: &Server, before: usize, most: usize, what: &str) {
 
 #[test]
 fn an_idle_feed_keeps_its_document_and_no_frame() {
-    let server = Server::on_sockets(1, |options| options.limits.subscriptions_max = KEYS + 1);
+    let server = Server::start(1, |options| options.limits.subscriptions_max = KEYS + 1);
     let mut ws = server.ws("/ws");
     ws.next_json();
     let update = |name: &str, update: FeedUpdate| {

@@ -1,6 +1,6 @@
 //! Events that clients are to acknowledge, by command.
 
-use crate::harness::{Io, PATIENCE, Server, Way, on_one_and_three, receive, until};
+use crate::harness::{Io, PATIENCE, Server, Way, id_of, on_one_and_three, receive, until};
 use serde_json::{Value, json};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -45,9 +45,8 @@ fn clients_of_socketio_answer_and_others_only_receive() {
             target = target.session(PublicId::parse(id).unwrap());
             clients.push(io);
         }
-        let mut plain = server.ws("/ws");
-        let id = plain.next_json()["session"].as_str().unwrap().to_owned();
-        target = target.session(PublicId::parse(&id).unwrap());
+        let (mut plain, id) = server.client_and_id();
+        target = target.session(id);
         let (count, answers) = call(&server, target, PATIENCE);
         assert_eq!(count, clients.len());
         let message = plain.next_json();
@@ -76,8 +75,7 @@ fn clients_of_socketio_answer_and_others_only_receive() {
 fn nobody_waits_for_an_answer_after_the_timeout() {
     let server = Server::start(1, |_| {});
     let mut io = Io::socket(&server, Way::Socket);
-    let id = io.connect("", Value::Null)["sid"].as_str().unwrap().to_owned();
-    let target = Target::of("/").unwrap().session(PublicId::parse(&id).unwrap());
+    let target = Target::of("/").unwrap().session(id_of(&io.connect("", Value::Null)["sid"]));
     let (count, answers) = call(&server, target, Duration::ZERO);
     assert_eq!(count, 1);
     let number = number(&mut io);

@@ -1,6 +1,8 @@
 //! Commands for sessions over real sockets: who gets what, who is listed, and what happens at the limits.
 
-use crate::harness::{Io, Packet, Server, Way, Ws, answer, on_one_and_three, receive, until};
+use crate::harness::{
+    Io, Packet, Server, VERSIONS, Way, Ws, answer, id_of, on_one_and_three, receive, until,
+};
 use serde_json::{Value, json};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -128,10 +130,14 @@ fn sockjs_message(ws: &mut Ws) -> Value {
     serde_json::from_str(&messages[0]).unwrap()
 }
 
+/// These clients, by their ids.
+fn named(clients: &[Client]) -> Target {
+    clients.iter().fold(nobody(), |target, client| target.session(client.id()))
+}
+
 /// Emits to each of them alone: what comes next is this, so nothing came before.
 fn fence(server: &Server, clients: &mut [Client]) {
-    let target = clients.iter().fold(nobody(), |target, client| target.session(client.id()));
-    assert_eq!(server.emit(target, r#""fence""#), clients.len());
+    assert_eq!(server.emit(named(clients), r#""fence""#), clients.len());
     clients.iter_mut().for_each(|client| client.expect(json!("fence")));
 }
 
@@ -140,7 +146,7 @@ fn sessions_of_all_protocols_join_get_one_copy_and_leave() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});
         let mut clients = Client::all(&server);
-        let named = clients.iter().fold(nobody(), |target, client| target.session(client.id()));
+        let named = named(&clients);
         let all = Concerned::sessions(clients.len());
         assert_eq!(server.join_rooms(named.clone(), &["a", "b"]), all);
         assert_eq!(server.join_rooms(named.clone(), &["a"]), all, "again");
@@ -171,13 +177,10 @@ fn sessions_of_all_protocols_join_get_one_copy_and_leave() {
 fn a_membership_has_begun_when_it_is_answered() {
     let server = Server::start(3, |options| options.limits.subscriptions_max = 10_000);
     let clients = server.ws_on_each_core("/ws");
-    let ids = clients.into_iter().map(|mut ws| {
-        let id = ws.next_json()["session"].as_str().unwrap().to_owned();
-        (ws, PublicId::parse(&id).unwrap())
-    });
+    let ids = clients.into_iter().map(|mut ws| (id_of(&ws.next_json()["session"]), ws));
     let clients: Vec<_> = ids.collect();
     for n in 0..1_000 {
-        let (_, id) = &clients[n % clients.len()];
+        let (id, _) = &clients[n % clients.len()];
         let name = format!("r{n}");
         assert_eq!(server.join_rooms(nobody().session(*id), &[&name]).sessions, 1);
         assert_eq!(server.emit(room(&name), "1"), 1, "{name}");
@@ -189,7 +192,7 @@ fn exceptions_are_left_out_of_messages_and_commands() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});
         let mut clients = Client::all(&server);
-        let named = clients.iter().fold(nobody(), |target, client| target.session(client.id()));
+        let named = named(&clients);
         server.join_rooms(named.clone(), &["a"]);
         for (n, client) in clients.iter().enumerate() {
             if n % 2 == 0 {
@@ -226,7 +229,7 @@ fn sessions_and_rooms_are_listed() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});
         let clients = Client::all(&server);
-        let named = clients.iter().fold(nobody(), |target, client| target.session(client.id()));
+        let named = named(&clients);
         server.join_rooms(named.clone(), &["a"]);
         server.join_rooms(nobody().session(clients[0].id()), &["b/1", "b/2"]);
         let list = server.list(room("a").room("b/1").unwrap(), 100);
@@ -235,13 +238,10 @@ fn sessions_and_rooms_are_listed() {
             clients.iter().zip(["websocket", "sockjs", "socketio", "socketio", "socketio", "socketio"])
         {
             let info = list.sessions.iter().find(|info| info.id == client.id).unwrap();
-            let mut rooms = info.rooms.clone();
-            rooms.sort();
+            let mut rooms: Vec<&str> = info.rooms.iter().map(|room| &**room).collect();
+            rooms.sort_unstable();
             let expect: &[&str] = if client.id == clients[0].id { &["a", "b/1", "b/2"] } else { &["a"] };
-            assert_eq!(
-                (info.protocol, &rooms[..]),
-                (protocol, &expect.iter().map(|s| s.to_string()).collect::<Vec<_>>()[..])
-            );
+            assert_eq!((info.protocol, &*rooms), (protocol, expect));
         }
         let sockets = nobody().everybody();
         let list = server.list(sockets, 2);
@@ -252,12 +252,15 @@ fn sessions_and_rooms_are_listed() {
         let all = |names: &[(&str, usize)]| {
             names.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect::<Vec<_>>()
         };
-        let RoomList { rooms, truncated, .. } = server.rooms("/", "", "", 100);
-        assert_eq!((rooms, truncated), (all(&[("a", 6), ("b/1", 1), ("b/2", 1)]), false));
-        let RoomList { rooms, truncated, .. } = server.rooms("/", "", "", 2);
-        assert_eq!((rooms, truncated), (all(&[("a", 6), ("b/1", 1)]), true));
-        assert_eq!(server.rooms("/", "", "b/1", 2).rooms, all(&[("b/2", 1)]));
-        assert_eq!(server.rooms("/", "b/", "", 2).rooms, all(&[("b/1", 1), ("b/2", 1)]));
+        for (prefix, after, limit, expect, is_truncated) in [
+            ("", "", 100, all(&[("a", 6), ("b/1", 1), ("b/2", 1)]), false),
+            ("", "", 2, all(&[("a", 6), ("b/1", 1)]), true),
+            ("", "b/1", 2, all(&[("b/2", 1)]), false),
+            ("b/", "", 2, all(&[("b/1", 1), ("b/2", 1)]), false),
+        ] {
+            let RoomList { rooms, truncated, .. } = server.rooms("/", prefix, after, limit);
+            assert_eq!((rooms, truncated), (expect, is_truncated), "{prefix:?} {after:?} {limit}");
+        }
         assert_eq!(server.rooms("/other", "", "", 2), RoomList::default());
     });
 }
@@ -340,7 +343,7 @@ fn sessions_are_disconnected() {
 fn commands_stay_in_their_namespace() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |options| options.rooms.namespaces = vec!["/chat".into()]);
-        for version in crate::harness::VERSIONS {
+        for version in VERSIONS {
             let mut io = Io::open(server.addr, "/socket.io/", version, Way::Socket, "");
             let main = io.connect("", Value::Null)["sid"].as_str().unwrap_or(&io.sid.clone()).to_owned();
             let chat = io.connect("/chat", Value::Null)["sid"].as_str().map(str::to_owned);
@@ -412,7 +415,7 @@ fn a_volatile_message_skips_who_does_not_read() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});
         let mut clients = [Client::ws(&server), Client::ws(&server)];
-        let named = clients.iter().fold(nobody(), |target, client| target.session(client.id()));
+        let named = named(&clients);
         server.join_rooms(named.clone(), &["a"]);
         let large = format!("\"{}\"", "x".repeat(300_000));
         let volatile = |target: Target, data: &str| {
@@ -465,8 +468,9 @@ fn a_recovered_socket_keeps_its_id_and_gets_what_was_sent_to_it_alone() {
         assert_eq!(server.emit(nobody().session(id), "2"), 1);
         assert_eq!(server.emit(room("a"), "3"), 1);
         assert_eq!(server.list(room("a"), 9).count, 0);
+        let auth = json!({"pid": pid, "offset": event[2]});
         let mut io = Io::socket(&server, Way::Socket);
-        io.send(&format!("40{}", json!({"pid": pid, "offset": event[2]})));
+        io.send(&format!("40{auth}"));
         let missed = [io.next_text(), io.next_text()];
         assert!(missed[0].starts_with(r#"42["e",2,"#) && missed[1].starts_with(r#"42["e",3,"#), "{missed:?}");
         let connected: Value = serde_json::from_str(io.next_text().strip_prefix("40").unwrap()).unwrap();
@@ -477,8 +481,7 @@ fn a_recovered_socket_keeps_its_id_and_gets_what_was_sent_to_it_alone() {
         assert_eq!(server.disconnect(nobody().session(id), false), 1);
         server.until_metric("sessions", |sessions| sessions == 0);
         let mut io = Io::socket(&server, Way::Socket);
-        let connected = io.connect("", json!({"pid": pid, "offset": event[2]}));
-        assert_ne!(connected["sid"], sid);
+        assert_ne!(io.connect("", auth)["sid"], sid);
     });
 }
 
@@ -487,11 +490,7 @@ fn a_recovered_socket_keeps_its_id_and_gets_what_was_sent_to_it_alone() {
 fn work_for_many_sessions_is_divided_among_turns() {
     const CLIENTS: usize = 400;
     let server = Server::start(1, |_| {});
-    let mut clients: Vec<Ws> = (0..CLIENTS).map(|_| server.ws("/ws?room=a")).collect();
-    for client in &mut clients {
-        client.next_json();
-        client.ask(json!({"type": "subscribe", "room": "a"}));
-    }
+    let mut clients: Vec<Ws> = (0..CLIENTS).map(|_| server.member("a")).collect();
     let yields = || server.metric("command_yields");
     assert_eq!(server.emit(room("a"), "1"), CLIENTS);
     let before = yields();
@@ -517,17 +516,14 @@ fn a_full_inbox_refuses_a_command_as_a_whole() {
         for _ in 0..64 {
             let (sender, target) = (sender.clone(), room("a").session(client.id()));
             let done = Done::new(move |answer: Result<Concerned, _>| sender.send(answer).unwrap());
-            server
-                .plane()
-                .command(target, Command::Emit { event: None, data: message(), volatile: true, done });
+            let emit = Command::Emit { event: None, data: message(), volatile: true, done };
+            server.plane().command(target, emit);
             given += 1;
         }
         let answers: Vec<_> = (0..64).map(|_| receive(&receiver)).collect();
-        assert!(
-            answers
-                .iter()
-                .all(|answer| matches!(answer, Ok(Concerned { sessions: 1, .. }) | Err(CommandError::Busy)))
-        );
+        for answer in &answers {
+            assert!(matches!(answer, Ok(Concerned { sessions: 1, .. }) | Err(CommandError::Busy)));
+        }
         let busy = answers.iter().filter(|answer| answer.is_err()).count();
         accepted += 64 - busy as u64;
         if busy > 0 {
@@ -548,7 +544,7 @@ fn publications_and_commands_of_one_caller_to_one_room_keep_their_order() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});
         let mut clients = Client::all(&server);
-        let named = clients.iter().fold(nobody(), |target, client| target.session(client.id()));
+        let named = named(&clients);
         server.join_rooms(named, &["a"]);
         for n in 0..20 {
             let (room, data) = (Room::plain("a").unwrap(), Data::Json((2 * n).to_string().into()));

@@ -1,57 +1,68 @@
-//! Permissions that the authorizer decides later: what needs one waits, and so does what the client sends after it.
+//! Permissions: what clients are told that may not do something, and what waits while the authorizer decides, with all that the
+//! client sends after it.
 
 use crate::harness::io::post;
-use crate::harness::{Http, Io, PATIENCE, Packet, Server, Way, Ws, now, on_one_and_three, until};
+use crate::harness::ws::frame;
+use crate::harness::{
+    Http, Io, PATIENCE, Packet, Server, Way, Ws, joins, now, on_one_and_three, rule, says, template, until,
+};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_edge::{
-    Access, Authorizer, Command, Decision, Denial, Done, Options, PublicId, Question, Rule, Target, Template,
-    Ticket,
+    Access, Authorizer, Command, Decision, Denial, Done, Options, PublicId, Question, Rule, Target, Ticket,
 };
 use stentor_hub::Topic;
+use stentor_wire::engineio::Version;
+use stentor_wire::ws::Opcode;
 
-/// Answers later to questions about names that begin with `later`, at once to others.
+/// Answers later to questions about names that begin with `later`, at once to others: what begins with `secret` is for nobody,
+/// and `listen` may only be subscribed to.
 #[derive(Debug, Default)]
-struct Later(Mutex<Vec<(String, Ticket)>>);
+struct ByName {
+    later: Mutex<Vec<(String, Ticket)>>,
+    sessions: Mutex<Vec<PublicId>>,
+}
 
-impl Authorizer for Later {
+impl Authorizer for ByName {
     fn authorize(&self, question: &Question<'_>) -> Decision {
+        self.sessions.lock().unwrap().extend(question.session);
         let name = match question.access {
             Access::Subscribe(Topic::Feed(key)) => key.as_str(),
             Access::Subscribe(Topic::Room(room)) | Access::Publish(room) => room.name(),
             Access::Connect { namespace } => namespace.trim_start_matches('/'),
             other => panic!("nobody asks for {other:?} yet"),
         };
-        if !name.starts_with("later") {
-            return Decision::Allow;
+        match (name, question.access) {
+            ("listen", Access::Publish(_)) => {
+                Decision::Deny(Denial::new("only_listen", "only \"listening\""))
+            }
+            _ if name.starts_with("secret") => Decision::Deny(Denial::new("not_allowed", "this is secret")),
+            _ if name.starts_with("later") => {
+                self.later.lock().unwrap().push((name.to_owned(), question.ticket));
+                Decision::Pending
+            }
+            _ => Decision::Allow,
         }
-        self.0.lock().unwrap().push((name.to_owned(), question.ticket));
-        Decision::Pending
     }
 }
 
 struct Node {
     server: Server,
-    authorizer: Arc<Later>,
+    authorizer: Arc<ByName>,
 }
 
 impl Node {
     fn start(cores: usize, set: impl FnOnce(&mut Options)) -> Self {
-        let authorizer = Arc::new(Later::default());
+        let authorizer = Arc::new(ByName::default());
         let port = authorizer.clone();
         let server = Server::start(cores, move |options| {
             options.authorizer = Some(port);
             options.rooms.publish = true;
             options.limits.decision_timeout = PATIENCE;
             options.rooms.namespaces = vec!["/later".into()];
-            let rule = |event: &str| Rule { event: event.into(), ack: true, ..Rule::default() };
-            let first = || vec![Template::parse("{}").unwrap()];
-            options.rooms.rules = vec![
-                Rule { join: first(), ..rule("join") },
-                Rule { broadcast: first(), ..rule("say") },
-                Rule { join: first(), broadcast: first(), ..rule("both") },
-            ];
+            let both = Rule { join: template("{}"), broadcast: template("{}"), ..rule("both") };
+            options.rooms.rules = vec![joins("join"), says("say"), both];
             set(options);
         });
         Self { server, authorizer }
@@ -59,17 +70,22 @@ impl Node {
 
     /// Nothing is asked, kept or charged any more.
     fn check_empty(&self) {
-        assert!(self.authorizer.0.lock().unwrap().is_empty(), "asked more than once");
+        assert!(self.authorizer.later.lock().unwrap().is_empty(), "asked more than once");
         self.server.until_metric("decisions_pending", |pending| pending == 0);
         self.server.until_metric("memory_bytes{decisions}", |bytes| bytes == 0);
         self.server.check_balance();
+    }
+
+    /// Everything was asked for this session.
+    fn check_asked_for(&self, id: &Value) {
+        assert!(self.authorizer.sessions.lock().unwrap().iter().all(|asked| *id == asked.to_string()));
     }
 
     /// The ticket of the oldest open question about `name`, once it has been asked.
     fn asked(&self, name: &str) -> Ticket {
         let mut ticket = None;
         until(&format!("a question about {name}"), || {
-            let mut asked = self.authorizer.0.lock().unwrap();
+            let mut asked = self.authorizer.later.lock().unwrap();
             let at = asked.iter().position(|(asked, _)| asked == name);
             ticket = at.map(|at| asked.remove(at).1);
             ticket.is_some()
@@ -91,6 +107,88 @@ fn ok(id: u64) -> Value {
     json!({"type": "ok", "id": id})
 }
 
+/// Nobody answers later.
+fn at_once(options: &mut Options) {
+    options.limits.decision_timeout = Duration::from_millis(1);
+}
+
+#[test]
+fn a_plain_client_is_told_what_it_may_not_do() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, at_once);
+        let mut ws = node.server.ws("/ws");
+        let id = ws.next_json()["session"].take();
+        ws.join("listen");
+        let (secret, later) =
+            ("this is secret", "it isn't known yet whether this is allowed; try again later");
+        for (message, code, text) in [
+            (json!({"type": "subscribe", "room": "secret"}), "not_allowed", secret),
+            (json!({"type": "subscribe", "feed": "secret/1"}), "not_allowed", secret),
+            (json!({"type": "publish", "room": "secret", "data": 1}), "not_allowed", secret),
+            (json!({"type": "publish", "room": "listen", "data": 1}), "only_listen", "only \"listening\""),
+            (json!({"type": "subscribe", "room": "later"}), "unavailable", later),
+        ] {
+            ws.send_json(message);
+            let retry = code == "unavailable";
+            ws.expect_json(json!({"type": "error", "code": code, "message": text, "retry": retry}));
+        }
+        // A backend may publish to what clients may not, and nothing was subscribed to.
+        node.server.publish("secret", "1");
+        node.server.publish("listen", "2");
+        ws.expect_json(json!({"type": "message", "room": "listen", "data": 2}));
+        node.check_asked_for(&id);
+    });
+}
+
+#[test]
+fn a_socketio_client_is_told_what_it_may_not_do() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, at_once);
+        let mut io = Io::socket(&node.server, Way::Polling);
+        io.send("40/secret,");
+        io.expect(r#"44/secret,{"message":"this is secret","data":{"code":"not_allowed","retry":false}}"#);
+        let id = io.connect("", Value::Null)["sid"].take();
+        let failed = |code: &str, message: &str| json!([{"ok": false, "code": code, "message": message}]);
+        for (event, name, answer) in [
+            ("join", "listen", json!([{"ok": true}])),
+            ("join", "secret", failed("not_allowed", "this is secret")),
+            ("say", "secret", failed("not_allowed", "this is secret")),
+            ("say", "listen", failed("only_listen", "only \"listening\"")),
+            ("subscribe", "secret/1", failed("not_allowed", "this is secret")),
+            ("subscribe", "scores/1", json!([{"ok": true}])),
+        ] {
+            assert_eq!(io.ask(event, &[name.into()]), answer, "{event} {name}");
+        }
+        node.check_asked_for(&id);
+    });
+}
+
+#[test]
+fn every_route_to_a_feed_asks() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, at_once);
+        let server = &node.server;
+        for (target, code) in [
+            ("/ws/secret/1", 4406),
+            ("/ws?feed=secret/1", 4406),
+            ("/sockjs/websocket?feed=secret/1", 4406),
+            // A permission that isn't known yet is asked for again when the client is back.
+            ("/ws/later/1", 4502),
+        ] {
+            assert_eq!(server.ws(target).skip_to_close(), code, "{target}");
+        }
+        for (target, status) in
+            [("/feed/secret/1", 403), ("/feed/later/1", 503), ("/sse/secret/1", 403), ("/sse/later/1", 503)]
+        {
+            assert_eq!(server.http().get(target).status, status, "{target}");
+        }
+        for frame in ["o\n", "c[4406,\"the client may not subscribe to this\"]\n"] {
+            assert_eq!(server.ask(post("/sockjs/feed/secret/1/0/x/xhr", "text/plain", b"")).text(), frame);
+        }
+        assert_eq!(server.disconnects("not_allowed"), 4);
+    });
+}
+
 #[test]
 fn a_plain_message_waits_with_what_follows() {
     on_one_and_three(|cores| {
@@ -105,14 +203,8 @@ fn a_plain_message_waits_with_what_follows() {
             json!({"type": "subscribe", "feed": "later/c", "id": 5}),
             json!({"type": "ping", "id": 6}),
         ];
-        let bytes: Vec<u8> = messages
-            .iter()
-            .flat_map(|message| {
-                let text = message.to_string();
-                crate::harness::ws::frame(stentor_wire::ws::Opcode::Text, text.as_bytes(), true, false)
-            })
-            .collect();
-        ws.send_raw(&bytes);
+        let frame = |message: &Value| frame(Opcode::Text, message.to_string().as_bytes(), true, false);
+        ws.send_raw(&messages.iter().flat_map(frame).collect::<Vec<u8>>());
         node.allow("later/a");
         ws.expect_json(ok(1));
         ws.expect_json(ok(2));
@@ -307,20 +399,11 @@ fn routes_to_a_feed_wait() {
         node.allow("later/5");
         ws.expect_json(ok(1));
         node.server.wait_wanted("later/5", false);
-        let mut poll = node.server.http();
-        let xhr = || post("/sockjs/feed/later/6/0/x/xhr", "text/plain", b"");
-        poll.send(xhr());
-        assert_eq!(poll.response().text(), "o\n");
+        let xhr = || node.server.ask(post("/sockjs/feed/later/6/0/x/xhr", "text/plain", b""));
+        assert_eq!(xhr().text(), "o\n");
         node.deny("later/6");
-        poll.send(xhr());
-        assert_eq!(poll.response().text(), "c[4406,\"the client may not subscribe to this\"]\n");
-        let mut io = Io::open(
-            node.server.addr,
-            "/socket.io/",
-            stentor_wire::engineio::Version::V4,
-            Way::Socket,
-            "&feed=later/7",
-        );
+        assert_eq!(xhr().text(), "c[4406,\"the client may not subscribe to this\"]\n");
+        let mut io = Io::open(node.server.addr, "/socket.io/", Version::V4, Way::Socket, "&feed=later/7");
         io.send_all(&["40", r#"421["unsubscribe","later/7"]"#]);
         assert!(io.next_text().starts_with(r#"40{"sid":"#));
         node.allow("later/7");
@@ -416,8 +499,8 @@ fn a_flood_of_questions_is_refused() {
     let mut ids = Vec::new();
     let mut clients: Vec<Ws> = (0..6)
         .map(|n| {
-            let mut ws = node.server.ws("/ws");
-            ids.push(PublicId::parse(ws.next_json()["session"].as_str().unwrap()).unwrap());
+            let (mut ws, id) = node.server.client_and_id();
+            ids.push(id);
             ws.send_json(json!({"type": "subscribe", "room": format!("later/{n}"), "id": n}));
             node.server.until_metric("messages_received", |messages| messages == n + 1);
             ws

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use stentor_delta::{ApplyLimits, apply};
 use stentor_edge::{FeedUpdate, Options, SockJs};
 use stentor_hub::FeedState;
+use stentor_wire::engineio::Version;
 
 /// Nothing but what a test is about ends a session.
 fn patient(options: &mut Options) {
@@ -212,18 +213,21 @@ fn a_rate_bounds_how_often_news_comes() {
     });
 }
 
-/// A Socket.IO client over a WebSocket of its own.
-fn socketio(server: &Server) -> Ws {
-    let mut ws = server.ws("/socket.io/?EIO=4&transport=websocket");
-    assert!(ws.next_text().starts_with('0'));
-    ws.send_text("40");
-    assert!(ws.next_text().starts_with("40"));
-    ws
+/// A Socket.IO client that is connected; `query` is added to that of its handshake.
+fn socketio(server: &Server, query: &str) -> Io {
+    let mut io = Io::open(server.addr, "/socket.io/", Version::V4, Way::Socket, query);
+    io.connect("", Value::Null);
+    io
 }
 
-fn event(ws: &mut Ws) -> Value {
-    let text = ws.next_text();
-    let mut event: Value = serde_json::from_str(text.strip_prefix("42").unwrap()).unwrap();
+/// Subscribes to `k`. Returns the answer, null where it is good.
+fn subscribe(io: &mut Io, options: Value) -> Value {
+    io.ask("subscribe", &[json!("k"), options])[0]["code"].take()
+}
+
+/// What the next event says of the feed.
+fn feed_event(io: &mut Io) -> Value {
+    let mut event = io.event();
     assert_eq!(event[0], "feed");
     event[1].take()
 }
@@ -234,52 +238,44 @@ fn socketio_clients_get_the_same_objects() {
     let mut kept = Kept::default();
     server.version("k", &version(1));
     // Who doesn't know of deltas gets none.
-    let mut old = socketio(&server);
-    old.send_text(r#"421["subscribe","k"]"#);
-    assert_eq!(old.next_text(), r#"431[{"ok":true}]"#);
-    assert_eq!(event(&mut old)["type"], "snapshot");
-    let mut ws = socketio(&server);
-    ws.send_text(r#"421["subscribe","k",{"delta":true}]"#);
-    assert_eq!(ws.next_text(), r#"431[{"ok":true}]"#);
-    assert_eq!(kept.take(&event(&mut ws)), "snapshot");
+    let mut old = socketio(&server, "");
+    assert_eq!(old.ask("subscribe", &[json!("k")]), json!([{"ok": true}]));
+    assert_eq!(feed_event(&mut old)["type"], "snapshot");
+    let mut io = socketio(&server, "");
+    assert_eq!(subscribe(&mut io, json!({"delta": true})), Value::Null);
+    assert_eq!(kept.take(&feed_event(&mut io)), "snapshot");
     server.version("k", &version(2));
-    assert_eq!(kept.take(&event(&mut ws)), "delta");
-    let whole = event(&mut old);
+    assert_eq!(kept.take(&feed_event(&mut io)), "delta");
+    let whole = feed_event(&mut old);
     assert_eq!((&whole["type"], whole["data"]["n"].as_u64()), (&json!("snapshot"), Some(2)));
-    let mut back = socketio(&server);
+    let mut back = socketio(&server, "");
     let since = json!({"epoch": kept.epoch, "offset": 1, "rate": 5, "policy": "latest", "delta": true});
-    back.send_text(&format!(r#"42["subscribe","k",{since}]"#));
-    assert_eq!(event(&mut back)["type"], "delta");
-    let mut late = socketio(&server);
-    let since = json!({"epoch": kept.epoch.wrapping_add(1) as u32, "offset": 1, "delta": true});
-    late.send_text(&format!(r#"42["subscribe","k",{since}]"#));
-    let document = event(&mut late);
+    subscribe(&mut back, since);
+    assert_eq!(feed_event(&mut back)["type"], "delta");
+    let mut late = socketio(&server, "");
+    subscribe(&mut late, json!({"epoch": kept.epoch.wrapping_add(1) as u32, "offset": 1, "delta": true}));
+    let document = feed_event(&mut late);
     assert_eq!((&document["type"], &document["reason"]), (&json!("snapshot"), &json!("epoch")));
-    for (options, expect) in [
+    for (options, code) in [
         (json!({"rate": 0}), "bad_rate"),
         (json!({"rate": 5, "policy": "queue"}), "bad_rate"),
         (json!({"policy": "slowly"}), "bad_policy"),
         (json!({"offset": -1}), "bad_request"),
     ] {
-        back.send_text(&format!(r#"427["subscribe","k",{options}]"#));
-        let answer = back.next_text();
-        assert!(answer.starts_with("437[") && answer.contains(expect), "{answer}");
+        assert_eq!(subscribe(&mut back, options.clone()), code, "{options}");
     }
     // By the query as well.
-    let mut ws = server.ws("/socket.io/?EIO=4&transport=websocket&feed=k&delta=1&rate=100");
-    assert!(ws.next_text().starts_with('0'));
-    ws.send_text("40");
-    assert!(ws.next_text().starts_with("40"));
-    assert_eq!(event(&mut ws)["type"], "snapshot");
+    let mut io = socketio(&server, "&feed=k&delta=1&rate=100");
+    assert_eq!(feed_event(&mut io)["type"], "snapshot");
     server.version("k", &version(3));
-    assert_eq!(event(&mut ws)["type"], "delta");
+    assert_eq!(feed_event(&mut io)["type"], "delta");
     // Who wants the document as a string wants all of it.
     let server = Server::start(1, |options| options.engine.feed_as_string = true);
-    let mut ws = socketio(&server);
-    ws.send_text(r#"42["subscribe","k",{"delta":true}]"#);
+    let mut io = socketio(&server, "");
+    subscribe(&mut io, json!({"delta": true}));
     for n in 1..4 {
         server.version("k", &version(n));
-        assert_eq!(event(&mut ws), version(n));
+        assert_eq!(feed_event(&mut io), version(n));
     }
 }
 
@@ -413,15 +409,16 @@ fn clients_that_poll_get_deltas() {
         };
         assert_eq!(xhr("", ""), "o\n");
         xhr("_send", &json!([ask]).to_string());
-        let from_engine = || vec![engine.next_text()[1..].to_owned()];
-        let from_sockjs = || serde_json::from_str(xhr("", "").strip_prefix('a').unwrap().trim_end()).unwrap();
-        let mut polls: [(Box<dyn FnMut() -> Vec<String>>, Kept); 2] =
-            [(Box::new(from_engine), Kept::default()), (Box::new(from_sockjs), Kept::default())];
+        let mut from_engine = || vec![engine.next_text()[1..].to_owned()];
+        let mut from_sockjs =
+            || serde_json::from_str(xhr("", "").strip_prefix('a').unwrap().trim_end()).unwrap();
+        let mut polls: [&mut dyn FnMut() -> Vec<String>; 2] = [&mut from_engine, &mut from_sockjs];
+        let mut kept = [Kept::default(), Kept::default()];
         for n in 1..5 {
             if n > 1 {
                 server.version("k", &version(n));
             }
-            for (poll, kept) in &mut polls {
+            for (poll, kept) in polls.iter_mut().zip(&mut kept) {
                 while kept.offset < n {
                     for text in poll() {
                         let kind = kept.take(&serde_json::from_str(&text).unwrap());

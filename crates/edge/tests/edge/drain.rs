@@ -1,10 +1,8 @@
 //! A node that ends: everybody is told, nothing hangs, and it ends in time.
 
-use crate::harness::{Http, Server, Stream, Ws, on_one_and_three, pass};
+use crate::harness::{HOUR, Http, Server, Stream, Ws, on_one_and_three, pass};
 use std::time::Duration;
 use stentor_edge::{App, Drain, StaticRoute};
-
-const HOUR: Duration = Duration::from_secs(3600);
 
 fn request(target: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -70,25 +68,23 @@ fn idle_connections_are_not_waited_for() {
     });
 }
 
-#[test]
-fn nobody_at_all() {
-    on_one_and_three(|cores| {
-        let server = Server::start(cores, |_| {});
-        server.drain(HOUR);
-        server.join();
-    });
+/// Clients whose requests for documents wait, those of `/feed/0` and so on.
+fn waiting(server: &Server) -> Vec<Http> {
+    let begun = |n: usize| {
+        let mut http = server.http();
+        http.send(request(&format!("/feed/{n}")));
+        server.wait_wanted(&n.to_string(), true);
+        http
+    };
+    (0..6).map(begun).collect()
 }
 
 #[test]
 fn requests_that_wait_are_answered_as_the_last_ones() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |options| options.limits.request_timeout = HOUR);
-        let mut clients: Vec<Http> = (0..6).map(|_| server.http()).collect();
-        for (n, http) in clients.iter_mut().enumerate() {
-            http.send(request(&format!("/feed/{n}")));
-            http.send(request("/healthz"));
-            server.wait_wanted(&n.to_string(), true);
-        }
+        let mut clients = waiting(&server);
+        clients.iter_mut().for_each(|http| http.send(request("/healthz")));
         server.drain(HOUR);
         for (n, http) in clients.iter_mut().enumerate() {
             server.document(&n.to_string(), &n.to_string());
@@ -103,22 +99,18 @@ fn requests_that_wait_are_answered_as_the_last_ones() {
 
 #[test]
 fn requests_that_wait_in_vain_are_answered_before_the_end() {
-    let check = |cores: usize, time: Duration| {
+    on_one_and_three(|cores| {
         let server = Server::start(cores, |options| {
             options.limits.request_timeout = HOUR;
             options.limits.header_timeout = HOUR;
         });
-        let mut clients: Vec<Http> = (0..6).map(|_| server.http()).collect();
-        for (n, http) in clients.iter_mut().enumerate() {
-            http.send(request(&format!("/feed/{n}")));
-            server.wait_wanted(&n.to_string(), true);
-        }
+        let mut clients = waiting(&server);
         let mut half = server.http();
         half.send("GET / HTTP/1.1\r\n");
         let bytes = 6 * request("/feed/0").len() as u64 + 16;
         server.until_metric("received_bytes", |received| received == bytes);
         // Half of it is for those who wait, half for the answers to leave.
-        server.drain(time);
+        server.drain(Duration::from_secs(20));
         for http in &mut clients {
             let answer = http.response();
             assert_eq!((answer.status, answer.text()), (503, "the server is shutting down\n"));
@@ -128,31 +120,27 @@ fn requests_that_wait_in_vain_are_answered_before_the_end() {
         half.expect_end();
         drop((clients, half));
         server.until_metric("connections", |connections| connections == 0);
-    };
-    on_one_and_three(|cores| check(cores, Duration::from_secs(20)));
+    });
 }
 
 #[test]
 fn what_begins_while_it_drains_is_refused() {
     let server = Server::start(1, |_| {});
-    let check = |request: &str, status: u16, retry_after: &str| {
-        let mut http = server.http();
-        let (begin, end) = request.split_at(10);
-        http.send(begin);
-        (http, end.to_owned(), status, retry_after.to_owned())
-    };
     let upgrade = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-    let begun =
-        [check(&request("/readyz"), 503, ""), check(upgrade, 503, "1"), check(&request("/no"), 404, "")];
-    let bytes = 10 * begun.len() as u64;
-    server.until_metric("received_bytes", |received| received == bytes);
+    let begun = [(request("/readyz"), 503, ""), (upgrade.to_owned(), 503, "1"), (request("/no"), 404, "")];
+    let begun = begun.map(|(request, status, retry_after)| {
+        let mut http = server.http();
+        http.send(&request[..10]);
+        (http, request[10..].to_owned(), status, retry_after)
+    });
+    server.until_metric("received_bytes", |received| received == 10 * begun.len() as u64);
     server.drain(HOUR);
     server.until_metric("connections", |connections| connections == 3);
     for (mut http, end, status, retry_after) in begun {
         http.send(end);
         let answer = http.response();
-        assert_eq!((answer.status, answer.header("retry-after")), (status, &*retry_after));
+        assert_eq!((answer.status, answer.header("retry-after")), (status, retry_after));
         assert_eq!(answer.header("connection"), "close");
         http.expect_end();
     }
@@ -248,8 +236,7 @@ fn goodbye(ws: &mut Ws) -> u64 {
 #[test]
 fn in_the_window_no_session_begins_and_those_there_are_served() {
     let server = Server::start(1, |options| options.rooms.publish = true);
-    let mut subscriber = server.client();
-    subscriber.ask(serde_json::json!({"type": "subscribe", "room": "r"}));
+    let mut subscriber = server.member("r");
     server.plane().drain(Drain { delay: Duration::ZERO, ..SLOW });
     server.until_metric("drain_sessions_pending", |pending| pending == 1);
     server.publish("r", "1");

@@ -10,14 +10,16 @@ mod reviews;
 mod user_limits;
 
 use crate::harness::io::post;
-use crate::harness::{Io, Response, Server, Way, Ws, answer, on_one_and_three, unix_millis};
+use crate::harness::{
+    Io, Response, Seen, Server, Way, Ws, answer, joins, leaves, on_one_and_three, unix_millis,
+};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use stentor_edge::{
     Access, Authentication, Authenticator, Authorizer, Concerned, Credentials, Decision, Denial, Identity,
-    IdentityFilter, Options, Origins, Principal, Question, Recheck, RecheckAction, Rule, Template, Ticket,
+    IdentityFilter, Options, Origins, Principal, Question, Recheck, RecheckAction, Ticket,
 };
 use stentor_hub::{Room, Topic};
 use stentor_wire::engineio::Version;
@@ -164,14 +166,24 @@ impl Node {
             options.tokens.cookie = Some("session".into());
             options.origins = Origins::parse(&["https://app.example.com"]).unwrap();
             options.rooms.namespaces = vec!["/public".into(), "/secret".into()];
-            let room = || vec![Template::parse("{}").unwrap()];
-            options.rooms.rules = vec![
-                Rule { event: "join".into(), join: room(), ack: true, ..Rule::default() },
-                Rule { event: "leave".into(), leave: room(), ack: true, ..Rule::default() },
-            ];
+            options.rooms.rules = vec![joins("join"), leaves("leave")];
             set(options);
         });
         Self { server, issuer }
+    }
+
+    /// A client with a token that has been welcomed.
+    fn user(&self, token: &str) -> Ws {
+        let mut ws = self.ws(&format!("/ws?token={token}"));
+        assert_eq!(ws.next_json()["type"], "welcome");
+        ws
+    }
+
+    /// A client of Socket.IO whose CONNECT shows a token.
+    fn socketio_user(&self, token: &str) -> Io {
+        let mut io = Io::socket(self, Way::Socket);
+        io.connect("", json!({"token": token}));
+        io
     }
 
     fn recheck(&self, filter: IdentityFilter, action: RecheckAction) -> Concerned {
@@ -180,12 +192,21 @@ impl Node {
 
     fn revoke(&self, user: &str) -> Concerned {
         self.issuer.rules.revoked.lock().unwrap().insert(user.into());
+        self.authorize_again()
+    }
+
+    /// The rules are others from now on; the server isn't told.
+    fn change_rules(&self, forbidden: &str) {
+        self.issuer.rules.forbidden.lock().unwrap().insert(forbidden.into());
         self.issuer.generation.fetch_add(1, Ordering::Relaxed);
-        self.recheck(IdentityFilter::default(), RecheckAction::Authorize)
     }
 
     fn forbid(&self, topic: &str) -> Concerned {
         self.issuer.rules.forbidden.lock().unwrap().insert(topic.into());
+        self.authorize_again()
+    }
+
+    fn authorize_again(&self) -> Concerned {
         self.issuer.generation.fetch_add(1, Ordering::Relaxed);
         self.recheck(IdentityFilter::default(), RecheckAction::Authorize)
     }
@@ -220,6 +241,17 @@ fn subscribe(ws: &mut Ws, room: &str) -> Value {
     ws.send_json(json!({"type": "subscribe", "room": room}));
     let answer = ws.next_json();
     if answer["type"] == "ok" { json!("ok") } else { answer["code"].clone() }
+}
+
+/// Joins a room by a rule.
+fn join(io: &mut Io, room: &str) {
+    assert_eq!(io.ask("join", &[json!(room)]), json!([{"ok": true}]), "{room}");
+}
+
+/// The next message tells that a subscription to a room has ended.
+fn expect_withdrawn(ws: &mut Ws, room: &str) {
+    let notice = ws.next_json();
+    assert!(notice["code"] == "not_allowed" && notice["room"] == room, "{notice}");
 }
 
 #[test]
@@ -290,8 +322,7 @@ fn a_cookie_of_any_page_is_not_a_token() {
     let cookie = ("Cookie", "session=42");
     let open = |headers: &[(&str, &str)]| {
         let mut ws = Ws::open(node.addr, "/ws", headers, false).unwrap();
-        let first = ws.next();
-        matches!(first, crate::harness::Seen::Text(_))
+        matches!(ws.next(), Seen::Text(_))
     };
     assert!(!open(&[cookie, ("Origin", "https://evil.example.com")]));
     let own = format!("http://{}", node.addr);
@@ -339,13 +370,12 @@ fn refusals_are_what_clients_of_each_protocol_understand() {
             for transport in ["xhr", "xhr_streaming", "eventsource", "htmlfile?c=a&", "jsonp?c=a&"] {
                 let joined = if transport.ends_with('&') { token.replace('?', "") } else { token.to_owned() };
                 let target = format!("/sockjs/0/{}/{transport}{joined}", transport.len());
-                let mut http = node.http();
-                if transport.starts_with("xhr") {
-                    http.send(post(&target, "text/plain", b""));
+                let response = if transport.starts_with("xhr") {
+                    node.ask(post(&target, "text/plain", b""))
                 } else {
-                    http.send(request(&target, &[]));
-                }
-                let text = http.response().text().to_owned();
+                    node.get(&target, &[])
+                };
+                let text = response.text();
                 assert!(text.contains(&format!("c[{page_code},")), "{target}: {text}");
             }
         }
@@ -375,23 +405,21 @@ fn refusals_are_what_clients_of_each_protocol_understand() {
 fn rooms_of_an_identity_are_joined_and_publishing_is_a_permission() {
     on_one_and_three(|cores| {
         let node = Node::start(cores, Issuer::default(), |_| {});
-        let mut ws = node.ws("/ws?token=42");
-        ws.next_json();
+        let mut ws = node.user("42");
         ws.fence();
         node.publish("lobby", "1");
         assert_eq!(ws.next_json()["data"], 1);
-        let mut io = Io::socket(&node, Way::Socket);
-        io.connect("", json!({"token": "42"}));
-        assert_eq!(io.ask("join", &[json!("user:42")]), json!([{"ok": true}]));
+        let mut io = node.socketio_user("42");
+        join(&mut io, "user:42");
         assert_eq!(io.ask("join", &[json!("user:43")])[0]["code"], "not_allowed");
         let questions = || node.issuer.rules.questions.load(Ordering::Relaxed);
-        ws.ask(json!({"type": "publish", "room": "public", "data": 1}));
+        let publish = json!({"type": "publish", "room": "public", "data": 1});
+        ws.ask(publish.clone());
         let before = questions();
-        ws.ask(json!({"type": "publish", "room": "public", "data": 1}));
+        ws.ask(publish.clone());
         assert_eq!(questions(), before, "decisions about a room are kept");
         node.forbid("public");
-        ws.send_json(json!({"type": "publish", "room": "public", "data": 1}));
-        assert_eq!(ws.next_json()["code"], "not_allowed");
+        assert_eq!(ws.code_for(publish), "not_allowed");
         // Who may not read the history of a room is subscribed from now on.
         ws.send_json(json!({"type": "subscribe", "room": "user:42", "epoch": 1, "offset": 0}));
         ws.expect_json(json!({"type": "ok"}));
@@ -408,11 +436,7 @@ fn a_session_ends_when_its_token_does_unless_it_is_renewed() {
         let mut plain = node.ws(&target("/ws?"));
         let mut renewed = node.ws(&target("/ws?"));
         let mut raw = node.ws(&target("/ws?format=raw&"));
-        let mut io = Io::socket(&node, Way::Socket);
-        let mut renewed_io = Io::socket(&node, Way::Socket);
-        for io in [&mut io, &mut renewed_io] {
-            io.connect("", json!({"token": format!("42.1.{exp}")}));
-        }
+        let [mut io, mut renewed_io] = [(); 2].map(|()| node.socketio_user(&format!("42.1.{exp}")));
         node.document("public", "1");
         let mut sse = node.http();
         sse.send(request(&target("/sse/public?"), &[]));
@@ -433,8 +457,7 @@ fn a_session_ends_when_its_token_does_unless_it_is_renewed() {
             assert_eq!(io.event()[0], "stentor:token_expiring");
         }
         renewed.ask(json!({"type": "auth", "token": format!("42.2.{}", exp + 60)}));
-        renewed.send_json(json!({"type": "auth", "token": "43"}));
-        assert_eq!(renewed.next_json()["code"], "not_allowed", "of another user");
+        assert_eq!(renewed.code_for(json!({"type": "auth", "token": "43"})), "not_allowed", "another user's");
         let token = json!({"token": format!("42.2.{}", exp + 60)});
         assert_eq!(renewed_io.ask("stentor:auth", &[token]), json!([{"ok": true}]));
         assert_eq!(renewed_io.ask("stentor:auth", &[json!({"token": "bad"})])[0]["code"], "token_invalid");
@@ -450,7 +473,7 @@ fn a_session_ends_when_its_token_does_unless_it_is_renewed() {
         assert!(response.header("www-authenticate").contains("token_expired"));
         // Nobody else is concerned.
         renewed.ask(json!({"type": "ping"}));
-        assert_eq!(renewed_io.ask("join", &[json!("user:42")]), json!([{"ok": true}]));
+        join(&mut renewed_io, "user:42");
         assert_eq!(node.disconnects("token_expired"), 4);
         node.until_metric("identities", |identities| identities == 2);
     });
@@ -467,10 +490,8 @@ fn requests_of_a_polling_session_may_renew_its_token_but_not_change_its_user() {
             }
             let target = io.target("polling");
             let send = |token: &str| {
-                let mut http = node.http();
                 let packet = if path == "/socket.io/" { "42[\"a\"]" } else { "4{\"type\":\"ping\"}" };
-                http.send(post(&format!("{target}{token}"), "text/plain", packet.as_bytes()));
-                http.response().status
+                node.ask(post(&format!("{target}{token}"), "text/plain", packet.as_bytes())).status
             };
             let asked = || node.issuer.asked.lock().unwrap().len();
             let before = asked();
@@ -483,9 +504,7 @@ fn requests_of_a_polling_session_may_renew_its_token_but_not_change_its_user() {
             assert_eq!(send("&token=42.1"), 200, "an older one changes nothing");
         }
         let send = |path: &str| node.ask(post(path, "text/plain", b"[\"{}\"]")).status;
-        let mut http = node.http();
-        http.send(post("/sockjs/0/poll/xhr?token=42.1", "text/plain", b""));
-        assert_eq!(http.response().text(), "o\n");
+        assert_eq!(node.ask(post("/sockjs/0/poll/xhr?token=42.1", "text/plain", b"")).text(), "o\n");
         for (query, status) in
             [("", 204), ("?token=42.1", 204), ("?token=43", 403), ("?token=bad", 401), ("?token=42.2", 204)]
         {
@@ -504,10 +523,8 @@ fn an_anonymous_session_may_become_a_users_by_its_own_message_only() {
         assert_eq!(subscribe(&mut ws, "user:42"), "ok");
         // Whoever opened a session for somebody else knows its id.
         let io = Io::engine(&node, Way::Polling);
-        assert_eq!(
-            node.ask(post(&format!("{}&token=42", io.target("polling")), "text/plain", b"4{}")).status,
-            403
-        );
+        let target = format!("{}&token=42", io.target("polling"));
+        assert_eq!(node.ask(post(&target, "text/plain", b"4{}")).status, 403);
     });
 }
 
@@ -515,32 +532,20 @@ fn an_anonymous_session_may_become_a_users_by_its_own_message_only() {
 fn revoked_users_are_disconnected_and_changed_permissions_end_subscriptions() {
     on_one_and_three(|cores| {
         let node = Node::start(cores, Issuer::default(), |_| {});
-        let mut other = node.ws("/ws?token=43");
-        let mut ws = node.ws("/ws?token=42");
+        let (mut other, mut ws) = (node.user("43"), node.user("42"));
         for (ws, user) in [(&mut other, 43), (&mut ws, 42)] {
-            ws.next_json();
             for room in [format!("user:{user}"), "public".into()] {
                 assert_eq!(subscribe(ws, &room), "ok");
             }
         }
-        let mut io = Io::socket(&node, Way::Socket);
-        io.connect("", json!({"token": "42"}));
-        assert_eq!(io.ask("join", &[json!("public")]), json!([{"ok": true}]));
+        let mut io = node.socketio_user("42");
+        join(&mut io, "public");
         assert_eq!(node.forbid("public"), Concerned { sessions: 3, ..Concerned::default() });
         for ws in [&mut other, &mut ws] {
-            let notice = ws.next_json();
-            assert_eq!(
-                (&notice["code"], &notice["room"]),
-                (&json!("not_allowed"), &json!("public")),
-                "{notice}"
-            );
+            expect_withdrawn(ws, "public");
         }
         let event = io.event();
-        assert_eq!(
-            (&event[0], &event[1]["room"]),
-            (&json!("stentor:unsubscribed"), &json!("public")),
-            "{event}"
-        );
+        assert!(event[0] == "stentor:unsubscribed" && event[1]["room"] == "public", "{event}");
         node.publish("public", "1");
         node.publish("user:42", "2");
         // A room that the identity names isn't asked about.
@@ -556,8 +561,7 @@ fn revoked_users_are_disconnected_and_changed_permissions_end_subscriptions() {
         // By a packet after which its client doesn't return.
         io.expect("41");
         other.fence();
-        let of =
-            |subject: &str| IdentityFilter { subject: Some(subject.into()), ..IdentityFilter::default() };
+        let of = |user: &str| IdentityFilter { subject: Some(user.into()), ..IdentityFilter::default() };
         assert_eq!(node.recheck(of("44"), RecheckAction::Disconnect), Concerned::default());
         assert_eq!(node.recheck(of("43"), RecheckAction::Renew).sessions, 1);
         // What was published before comes first.
@@ -565,8 +569,7 @@ fn revoked_users_are_disconnected_and_changed_permissions_end_subscriptions() {
         assert_eq!(node.recheck(of("43"), RecheckAction::Disconnect).refused, 1);
         assert_eq!(other.skip_to_close(), 4407);
         // A list that came from another node ends the sessions that it names, and no others.
-        let mut late = node.ws("/ws?token=43");
-        late.next_json();
+        let mut late = node.user("43");
         let end_revoked = || node.recheck(IdentityFilter::default(), RecheckAction::EndRevoked);
         assert_eq!(end_revoked(), Concerned::default());
         node.issuer.rules.revoked.lock().unwrap().insert("43".into());

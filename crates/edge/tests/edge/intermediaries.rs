@@ -69,16 +69,11 @@ fn every_answer_has_the_date() {
 
 /// Sends a request that is answered with an error, which its page may read; a page of another origin may not.
 fn check_error(server: &Server, status: u16, request: String) {
-    let answer = |request: &str| {
-        let mut http = server.http();
-        http.send(request);
-        http.response()
-    };
-    let readable = answer(&request);
+    let readable = server.ask(&request);
     let seen = (readable.status, readable.header("access-control-allow-origin"));
     assert_eq!(seen, (status, GOOD), "{request}");
     assert!(readable.header("vary").contains("Origin"), "{request}");
-    let other = answer(&request.replace(GOOD, "http://evil.test"));
+    let other = server.ask(request.replace(GOOD, "http://evil.test"));
     assert_eq!(other.header("access-control-allow-origin"), "", "{request}");
 }
 
@@ -94,27 +89,31 @@ fn pages_of_allowed_origins_can_read_errors() {
     server.state("gone", FeedState::NotFound, "404");
     let long = "x".repeat(1000);
     let upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\n";
-    let check = |status, request| check_error(&server, status, request);
-    check(404, request("GET", "/nothing", ""));
-    check(405, request("POST", "/healthz", ""));
-    check(400, request("GET", "/feed/a%2fb", ""));
-    check(404, request("GET", "/feed/gone", ""));
-    check(504, request("GET", "/feed/never", ""));
-    check(400, request("GET", "/sse", ""));
-    check(400, request("GET", "/healthz", upgrade));
-    check(400, request("GET", "/socket.io/1/", ""));
-    check(413, request("POST", "/nothing", "Content-Length: 101\r\n"));
-    check(431, request("GET", "/nothing", &format!("X: {long}\r\n")));
-    check(400, request("GET", "/nothing", "no colon\r\n"));
-    check(505, request("GET", "/nothing", "").replace("HTTP/1.1", "HTTP/2.0"));
-    // Parts that arrive in time, and no more.
-    check(408, format!("GET /nothing HTTP/1.1\r\nHost: a.test\r\nOrigin: {GOOD}\r\nX: "));
+    for (status, request) in [
+        (404, request("GET", "/nothing", "")),
+        (405, request("POST", "/healthz", "")),
+        (400, request("GET", "/feed/a%2fb", "")),
+        (404, request("GET", "/feed/gone", "")),
+        (504, request("GET", "/feed/never", "")),
+        (400, request("GET", "/sse", "")),
+        (400, request("GET", "/healthz", upgrade)),
+        (400, request("GET", "/socket.io/1/", "")),
+        (413, request("POST", "/nothing", "Content-Length: 101\r\n")),
+        (431, request("GET", "/nothing", &format!("X: {long}\r\n"))),
+        (400, request("GET", "/nothing", "no colon\r\n")),
+        (505, request("GET", "/nothing", "").replace("HTTP/1.1", "HTTP/2.0")),
+        // Parts that arrive in time, and no more.
+        (408, format!("GET /nothing HTTP/1.1\r\nHost: a.test\r\nOrigin: {GOOD}\r\nX: ")),
+    ] {
+        check_error(&server, status, request);
+    }
     let _session = server.client();
     let (window, timeout) = (SECOND * 60, HOUR);
     server.plane().drain(Drain { delay: Duration::ZERO, window, timeout, listens: true });
     server.until_metric("drain_sessions_pending", |pending| pending == 1);
-    check(503, request("GET", "/socket.io/?EIO=4&transport=polling", ""));
-    check(503, request("GET", "/sse/k", ""));
+    for target in ["/socket.io/?EIO=4&transport=polling", "/sse/k"] {
+        check_error(&server, 503, request("GET", target, ""));
+    }
 }
 
 #[test]
@@ -165,7 +164,9 @@ fn entity_tags_survive_proxies_that_compress() {
         let tag = first.header("etag").to_owned();
         assert_eq!(first.header("stentor-version"), tag);
         let bare = tag.trim_matches('"');
-        for seen in [format!("\"{bare}-gzip\""), format!("W/\"{bare};gzip\""), format!("\"{bare}-br\"")] {
+        for seen in
+            [tag.clone(), format!("\"{bare}-gzip\""), format!("W/\"{bare};gzip\""), format!("\"{bare}-br\"")]
+        {
             let answer = get(&server, "/feed/k", &format!("If-None-Match: {seen}\r\n"));
             assert_eq!((answer.status, answer.header("etag")), (304, &*tag), "{seen}");
             // A client that waits is not answered before there is another version.
@@ -189,6 +190,8 @@ fn nothing_new_is_304_only_where_it_was_asked_for() {
         let seen = (answer.status, answer.header("etag"), answer.header("cache-control"), answer.text());
         assert_eq!(seen, (status, &*tag, cache_control, ""), "{headers}");
     };
+    // Another version than the one that the client has is there at once.
+    assert_eq!(get(&server, "/feed/k?wait=other", "").text(), "1");
     check("", 204, "no-store");
     check("If-None-Match: \"1-1\"\r\n", 204, "no-store");
     check(&format!("If-None-Match: {tag}\r\n"), 304, "no-cache");

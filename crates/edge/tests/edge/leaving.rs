@@ -1,11 +1,15 @@
 //! Messages published to a room before a session leaves it, in the same turn: the session receives them, and none that follow.
 
-use crate::harness::{Http, Io, Server, VERSIONS, WAYS, Way, Ws, on_one_and_three};
+use crate::harness::io::post;
+use crate::harness::ws::frame;
+use crate::harness::{
+    Http, Io, Server, VERSIONS, WAYS, Way, Ws, joins, leaves, on_one_and_three, rule, template,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use stentor_edge::{Application, Context, Event, Message};
+use stentor_edge::{Application, Context, Event, Message, Options, Rule};
 use stentor_hub::{Data, Policy, Room, SessionId};
-use stentor_wire::engineio::Version;
+use stentor_wire::ws::Opcode;
 
 /// More than is ever sent at once with an answer.
 const LARGE_BYTES: usize = 100_000;
@@ -70,8 +74,9 @@ enum Client {
     Socket(Io),
 }
 
-fn post(target: &str, body: &str) -> String {
-    format!("POST {target} HTTP/1.1\r\nHost: a.test\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+fn send_all(io: &mut Io, packets: impl Iterator<Item = String>) {
+    let packets: Vec<String> = packets.collect();
+    io.send_all(&packets.iter().map(|packet| &**packet).collect::<Vec<_>>());
 }
 
 /// The messages of a SockJS frame.
@@ -101,7 +106,7 @@ impl Client {
 
     fn xhr(server: &Server) -> Self {
         let (mut http, session) = (server.http(), "/sockjs/000/x");
-        http.send(post(&format!("{session}/xhr"), ""));
+        http.send(post(&format!("{session}/xhr"), "text/plain", b""));
         assert_eq!(http.response().text(), "o\n");
         Self::Xhr(http, session)
     }
@@ -110,24 +115,17 @@ impl Client {
     fn send_all(&mut self, texts: &[&str]) {
         match self {
             Self::Ws(ws) => {
-                let frame = |text: &&str| {
-                    crate::harness::ws::frame(stentor_wire::ws::Opcode::Text, text.as_bytes(), true, false)
-                };
+                let frame = |text: &&str| frame(Opcode::Text, text.as_bytes(), true, false);
                 ws.send_raw(&texts.iter().flat_map(frame).collect::<Vec<u8>>());
             }
             Self::SockJsWs(ws) => ws.send_text(&json!(texts).to_string()),
             Self::Xhr(http, session) => {
-                http.send(post(&format!("{session}/xhr_send"), &json!(texts).to_string()));
+                let body = json!(texts).to_string();
+                http.send(post(&format!("{session}/xhr_send"), "text/plain", body.as_bytes()));
                 assert_eq!(http.response().status, 204);
             }
-            Self::Engine(io) => {
-                let packets: Vec<String> = texts.iter().map(|text| format!("4{text}")).collect();
-                io.send_all(&packets.iter().map(|packet| &**packet).collect::<Vec<_>>());
-            }
-            Self::Socket(io) => {
-                let packets: Vec<String> = texts.iter().map(|text| format!("42{}", json!([text]))).collect();
-                io.send_all(&packets.iter().map(|packet| &**packet).collect::<Vec<_>>());
-            }
+            Self::Engine(io) => send_all(io, texts.iter().map(|text| format!("4{text}"))),
+            Self::Socket(io) => send_all(io, texts.iter().map(|text| format!("42{}", json!([text])))),
         }
     }
 
@@ -137,7 +135,7 @@ impl Client {
             Self::Ws(ws) => vec![ws.next_text()],
             Self::SockJsWs(ws) => messages(&ws.next_text()),
             Self::Xhr(http, session) => {
-                http.send(post(&format!("{session}/xhr"), ""));
+                http.send(post(&format!("{session}/xhr"), "text/plain", b""));
                 messages(http.response().text())
             }
             Self::Engine(io) => vec![io.next_text().strip_prefix('4').unwrap().to_owned()],
@@ -157,8 +155,8 @@ impl Client {
     }
 }
 
-fn leaver(policy: Policy) -> Server {
-    Server::with_app(1, Arc::new(move |_| Box::new(Leaver { policy, sessions: Vec::new() })), |_| {})
+fn leaver(policy: Policy, set: impl FnOnce(&mut Options)) -> Server {
+    Server::with_app(1, Arc::new(move |_| Box::new(Leaver { policy, sessions: Vec::new() })), set)
 }
 
 #[test]
@@ -169,7 +167,7 @@ fn a_session_receives_what_a_handler_publishes_before_it_takes_it_out_of_the_roo
         (Policy::DropOldest, &[&large, "last", "end"]),
         (Policy::Latest, &["last", "end"]),
     ] {
-        let server = leaver(policy);
+        let server = leaver(policy, |_| {});
         let mut clients = Client::all(&server);
         for client in &mut clients {
             client.send_all(&["enter"]);
@@ -184,11 +182,7 @@ fn a_session_receives_what_a_handler_publishes_before_it_takes_it_out_of_the_roo
 /// A room keeps its slot in a session until what was published has left. There are few slots, each is used again.
 #[test]
 fn slots_of_rooms_that_were_left_are_used_again() {
-    let server = Server::with_app(
-        1,
-        Arc::new(move |_| Box::new(Leaver { policy: Policy::Queue, sessions: Vec::new() })),
-        |options| options.limits.subscriptions_max = 3,
-    );
+    let server = leaver(Policy::Queue, |options| options.limits.subscriptions_max = 3);
     let mut ws = server.ws("/ws");
     let large = "x".repeat(LARGE_BYTES);
     for _ in 0..10 {
@@ -234,26 +228,18 @@ fn a_client_that_unsubscribes_receives_what_it_has_published_before() {
 /// The events arrive together, so the room is left before the earlier message has been sent.
 #[test]
 fn a_rule_that_leaves_keeps_what_an_earlier_event_has_published() {
-    for version in [Version::V4, Version::V3] {
+    for version in VERSIONS {
         for way in WAYS {
             let server = Server::start(1, |options| {
-                let rule = |event: &str| stentor_edge::Rule { event: event.into(), ..Default::default() };
-                let template = |text| vec![stentor_edge::Template::parse(text).unwrap()];
-                options.rooms.rules = vec![
-                    stentor_edge::Rule { join: template("{}"), ..rule("join") },
-                    stentor_edge::Rule {
-                        broadcast: template("{}"),
-                        broadcast_as: Some("said".into()),
-                        ..rule("say")
-                    },
-                    stentor_edge::Rule { leave: template("{}"), ..rule("leave") },
-                ];
+                let say =
+                    Rule { broadcast: template("{}"), broadcast_as: Some("said".into()), ..rule("say") };
+                options.rooms.rules = vec![joins("join"), say, leaves("leave")];
             });
             let mut io = Io::open(server.addr, "/socket.io/", version, way, "");
             io.connect("", Value::Null);
             let event = |name: &str, text: &str| format!("42{}", json!([name, "r", text]));
-            let events = [event("join", ""), event("say", "one"), event("leave", ""), event("say", "two")];
-            io.send_all(&events.iter().map(|event| &**event).collect::<Vec<_>>());
+            let events = [("join", ""), ("say", "one"), ("leave", ""), ("say", "two")];
+            send_all(&mut io, events.into_iter().map(|(name, text)| event(name, text)));
             assert_eq!(io.event(), json!(["said", "r", "one"]));
             io.send_all(&[&event("join", ""), &event("say", "three")]);
             assert_eq!(io.event(), json!(["said", "r", "three"]));

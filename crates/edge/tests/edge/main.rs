@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, clippy::print_stdout)]
 
 mod app;
-mod authorizer;
 mod backpressure;
 mod broker;
 mod budget;

@@ -1,14 +1,18 @@
 //! Which pages may connect: the same list for all routes that have secrets.
 
-use crate::harness::{Io, Server, UPGRADE, Way};
+use crate::harness::{Io, Response, Server, UPGRADE, Way};
 use stentor_edge::{Hosts, Origins};
 
-/// The statuses of a handshake and of a request for a feed.
-fn statuses(server: &Server, host: &str, origin: &[u8]) -> [u16; 2] {
+/// The answers to a handshake and to a request for a feed.
+fn answers(server: &Server, host: &str, origin: &[u8]) -> [Response; 2] {
     [("/ws", UPGRADE), ("/feed/k", "")].map(|(target, headers)| {
         let head = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{headers}Origin: ");
-        server.ask([head.as_bytes(), origin, b"\r\n\r\n"].concat()).status
+        server.ask([head.as_bytes(), origin, b"\r\n\r\n"].concat())
     })
+}
+
+fn statuses(server: &Server, host: &str, origin: &[u8]) -> [u16; 2] {
+    answers(server, host, origin).map(|answer| answer.status)
 }
 
 fn with(origins: &[&str]) -> Server {
@@ -27,6 +31,7 @@ fn origins() {
         (&[], "a.test", b"", false),
         (&[], "a.test", b"\xff", false),
         (&[], "", b"http://", false),
+        (&[], "a.test", b"https://www.example.com\xc3\xa9", false),
         (&["*"], "a.test", b"null", true),
         (listed, "a.test", b"https://a.b.example.com", true),
         (listed, "a.test", b"https://example.com", false),
@@ -36,11 +41,32 @@ fn origins() {
     ] {
         let server = with(list);
         let expect = if allowed { [101, 200] } else { [403, 403] };
-        let name = format!("{list:?} {host} {}", String::from_utf8_lossy(origin));
-        assert_eq!(statuses(&server, host, origin), expect, "{name}");
+        let [upgrade, feed] = answers(&server, host, origin);
+        let origin = String::from_utf8_lossy(origin);
+        let name = format!("{list:?} {host} {origin}");
+        assert_eq!([upgrade.status, feed.status], expect, "{name}");
+        // Without these headers a page couldn't read the answer, and say what it has.
+        let readable_by = if !allowed {
+            ""
+        } else if list == ["*"] {
+            "*"
+        } else {
+            &*origin
+        };
+        assert_eq!(feed.header("access-control-allow-origin"), readable_by, "{name}");
+        let exposed = ["", "ETag, Retry-After, Stentor-Version, WWW-Authenticate"][usize::from(allowed)];
+        assert_eq!(feed.header("access-control-expose-headers"), exposed, "{name}");
+        assert_eq!(feed.header("vary"), "Origin", "{name}");
         assert_eq!(server.metric("origins_refused"), if allowed { 0 } else { 2 }, "{name}");
         server.check_serves();
     }
+}
+
+#[test]
+fn a_request_without_an_origin_is_no_pages() {
+    let answer = with(&[]).http().get("/feed/k");
+    let headers = ["access-control-allow-origin", "access-control-expose-headers", "vary"];
+    assert_eq!((answer.status, headers.map(|name| answer.header(name))), (200, ["", "", "Origin"]));
 }
 
 /// CVE-2020-28481, CVE-2019-13611: foreign origins are refused by default. WS-2020-0443, CVE-2022-42975: origins are

@@ -1,6 +1,6 @@
 //! Who is in a room: `stentor.v1` and Socket.IO.
 
-use crate::harness::{Io, Server, Way, Ws, now, on_one_and_three, until};
+use crate::harness::{Io, Server, Way, Ws, joins, leaves, now, on_one_and_three, until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,23 +8,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stentor_edge::{
     Access, Authentication, Authenticator, Authorizer, Credentials, Decision, Denial, Done, Identity,
-    IdentityFilter, Options, Principal, Question, Recheck, RecheckAction, Rule, Template, Ticket,
+    IdentityFilter, Options, Principal, Question, Recheck, RecheckAction, Ticket,
 };
 use stentor_hub::Topic;
 
 fn with_presence(options: &mut Options) {
     options.rooms.presence.rooms = vec!["chat".to_owned()];
-    let first = || vec![Template::parse("{}").unwrap()];
-    let rule = |event: &str| Rule { event: event.into(), ack: true, ..Rule::default() };
-    options.rooms.rules =
-        vec![Rule { join: first(), ..rule("join") }, Rule { leave: first(), ..rule("leave") }];
+    options.rooms.rules = vec![joins("join"), leaves("leave")];
 }
 
 /// A client that has been welcomed, and its session.
 fn client(server: &Server) -> (Ws, String) {
-    let mut ws = server.ws("/ws");
-    let session = ws.next_json()["session"].as_str().unwrap().to_owned();
-    (ws, session)
+    let (ws, id) = server.client_and_id();
+    (ws, id.to_string())
 }
 
 /// The next message of this type.
@@ -85,13 +81,13 @@ fn users_are_shown_and_stay_for_the_grace() {
         let user = |name: &str| {
             let mut ws = server.ws(&format!("/ws?token={name}"));
             let session = ws.next_json()["session"].as_str().unwrap().to_owned();
-            ws.ask(json!({"type": "subscribe", "room": "chat"}));
+            ws.join("chat");
             (ws, session)
         };
         let (ada, first) = user("ada");
         let (_huge, huge) = user("huge");
         let (mut ws, own) = client(&server);
-        ws.ask(json!({"type": "subscribe", "room": "chat"}));
+        ws.join("chat");
         ws.ask(json!({"type": "subscribe", "room": "chat", "presence": true}));
         // Members on other cores are known with their next report.
         let mut answer = Value::Null;
@@ -208,12 +204,11 @@ fn members_are_listed_and_watchers_notified() {
         let mut clients: Vec<(Ws, String)> = (0..4).map(|_| client(&server)).collect();
         let ids: Vec<String> = clients.iter().map(|(_, id)| id.clone()).collect();
         for (ws, _) in &mut clients[..2] {
-            ws.ask(json!({"type": "subscribe", "room": "chat"}));
+            ws.join("chat");
         }
         let mut watcher = Watcher::new(&server, "chat");
         // It is a member as well.
-        let (own, _) = (ask(&mut watcher.ws, json!({"room": "chat"})), ());
-        assert!(own["version"].is_u64());
+        assert!(ask(&mut watcher.ws, json!({"room": "chat"}))["version"].is_u64());
         while watcher.members.len() < 3 {
             watcher.notice();
         }
@@ -242,7 +237,7 @@ fn members_are_listed_and_watchers_notified() {
         // Nobody is notified any more who has left, and nobody who doesn't want to be.
         watcher.ws.ask(json!({"type": "subscribe", "room": "chat", "presence": false}));
         let mut other = Watcher::new(&server, "chat");
-        ws.ask(json!({"type": "subscribe", "room": "chat"}));
+        ws.join("chat");
         while !other.members.contains(&ids[0]) {
             other.notice();
         }
@@ -257,10 +252,7 @@ fn many_lists_take_many_turns() {
         with_presence(options);
         options.limits.send_buffer_bytes_max = 64 << 20;
     });
-    let mut members: Vec<Ws> = (0..40).map(|_| client(&server).0).collect();
-    for ws in &mut members {
-        ws.ask(json!({"type": "subscribe", "room": "chat"}));
-    }
+    let _members: Vec<Ws> = (0..40).map(|_| server.member("chat")).collect();
     let (mut ws, _) = client(&server);
     server.stop_core(0, true);
     for n in 0..500 {
@@ -278,10 +270,7 @@ fn many_lists_take_many_turns() {
 fn rooms_without_presence_are_counted() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, with_presence);
-        let mut clients: Vec<Ws> = (0..5).map(|_| client(&server).0).collect();
-        for ws in &mut clients {
-            ws.ask(json!({"type": "subscribe", "room": "other"}));
-        }
+        let mut clients: Vec<Ws> = (0..5).map(|_| server.member("other")).collect();
         let ws = &mut clients[0];
         let answer = ask(ws, json!({"room": "other"}));
         assert_eq!(answer, json!({"type": "presence", "id": "q", "room": "other", "count": 5}));
@@ -319,13 +308,17 @@ fn who_may_not_see_members_sees_their_number_only() {
             options.authorizer = Some(Arc::new(NoPresence));
             options.limits.decision_timeout = Duration::from_millis(1);
         });
-        let (mut ws, _) = client(&server);
-        assert_eq!(ask(&mut ws, json!({"room": "chat"}))["code"], "not_allowed");
-        assert_eq!(ask(&mut ws, json!({"room": "chat", "members": false}))["code"], "not_allowed");
-        assert_eq!(ask(&mut ws, json!({"room": "chat/later"}))["code"], "unavailable");
+        let mut ws = server.client();
+        for (question, code) in [
+            (json!({"room": "chat"}), "not_allowed"),
+            (json!({"room": "chat", "members": false}), "not_allowed"),
+            (json!({"room": "chat/later"}), "unavailable"),
+        ] {
+            assert_eq!(ask(&mut ws, question.clone())["code"], code, "{question}");
+        }
         ws.send_json(json!({"type": "subscribe", "room": "chat", "presence": true}));
         assert_eq!(next_of(&mut ws, "error")["code"], "not_allowed");
-        ws.ask(json!({"type": "subscribe", "room": "chat"}));
+        ws.join("chat");
         assert_eq!(ask(&mut ws, json!({"room": "chat"}))["code"], "not_allowed");
         assert_eq!(ask(&mut ws, json!({"room": "chat", "members": false}))["count"], 1);
         let mut io = Io::socket(&server, Way::Socket);
@@ -349,7 +342,7 @@ fn socketio_clients_ask_by_an_event_and_are_notified_by_it() {
         assert_eq!(answer["ok"], true);
         let mut members = sessions(&answer["members"]);
         let (mut ws, session) = client(&server);
-        ws.ask(json!({"type": "subscribe", "room": "chat"}));
+        ws.join("chat");
         while members != [id.clone(), session.clone()].into() {
             let event = io.event();
             assert_eq!((&event[0], &event[1]["room"]), (&json!("stentor:presence"), &json!("chat")));
@@ -368,20 +361,19 @@ fn a_client_that_joins_and_leaves_a_thousand_rooms_delays_nobody() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, with_presence);
         let mut watcher = Watcher::new(&server, "chat/7");
-        let (mut ws, _) = client(&server);
+        let mut ws = server.client();
         let begun = now();
         for _ in 0..10 {
-            for n in 0..900 {
-                ws.send_json(json!({"type": "subscribe", "room": format!("chat/{n}"), "id": n}));
-            }
-            for n in 0..900 {
-                ws.send_json(json!({"type": "unsubscribe", "room": format!("chat/{n}"), "id": n}));
+            for verb in ["subscribe", "unsubscribe"] {
+                for n in 0..900 {
+                    ws.send_json(json!({"type": verb, "room": format!("chat/{n}"), "id": n}));
+                }
             }
             ws.fence();
         }
         drop(ws);
         let (mut last, id) = client(&server);
-        last.ask(json!({"type": "subscribe", "room": "chat/7"}));
+        last.join("chat/7");
         let mut notices = 0;
         while !watcher.members.contains(&id) || watcher.members.len() != 2 {
             watcher.notice();
@@ -398,7 +390,7 @@ fn a_client_that_joins_and_leaves_a_thousand_rooms_delays_nobody() {
 fn notices_of_many_are_cut() {
     let server = Server::start(2, with_presence);
     let mut watcher = Watcher::new(&server, "chat");
-    let mut clients: Vec<Ws> = (0..400).map(|_| client(&server).0).collect();
+    let mut clients = server.clients(400);
     for ws in &mut clients {
         ws.send_json(json!({"type": "subscribe", "room": "chat"}));
     }
@@ -426,14 +418,7 @@ fn notices_of_many_are_cut() {
     assert_eq!(all.len(), 401);
     server.until_metric("presence_changes_truncated", |truncated| truncated == more);
     // Memory is charged while they are there.
-    let charged = |server: &Server| {
-        let metrics = server.plane().metrics();
-        let memory = metrics.iter().find(|metric| metric.name == "memory_bytes").unwrap();
-        let class =
-            |sample: &&(Vec<(&str, String)>, u64)| sample.0.iter().any(|(_, class)| class == "presence");
-        memory.samples.iter().find(class).unwrap().1
-    };
-    let full = charged(&server);
+    let full = server.metric("memory_bytes{presence}");
     assert!(full > 401 * 100, "{full}");
     drop(clients);
     drop(watcher);

@@ -1,35 +1,28 @@
 //! Socket.IO clients that lose their connection and come back: each event once, in order, by every transport, from every
 //! core.
 
-use crate::harness::{Io, Packet, Server, WAYS, Way, on_one_and_three};
+use crate::harness::io::{packets, post};
+use crate::harness::ws::frame;
+use crate::harness::{HOUR, Io, Packet, Server, WAYS, Way, joins, on_one_and_three, rule, until};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fastrand::Rng;
 use serde_json::{Value, json};
 use std::time::Duration;
-use stentor_edge::{App, Options, Recovery, Rule, Template};
+use stentor_edge::{App, Options, Recovery, Rule};
 use stentor_wire::engineio::Version;
-
-const HOUR: Duration = Duration::from_secs(3600);
+use stentor_wire::ws::Opcode;
 
 /// `join` joins a room; `echo` comes back.
 fn server_with(cores: usize, recovery: Recovery, set: impl FnOnce(&mut Options)) -> Server {
     Server::start(cores, |options| {
-        recovers(options, recovery);
+        options.app = App::Rooms;
+        options.heartbeat.interval = HOUR;
+        options.engine.recovery = Some(recovery);
+        options.rooms.namespaces = vec!["/n".into()];
+        options.rooms.rules = vec![joins("join"), Rule { echo: true, ..rule("echo") }];
         set(options);
     })
-}
-
-fn recovers(options: &mut Options, recovery: Recovery) {
-    options.app = App::Rooms;
-    options.heartbeat.interval = HOUR;
-    options.engine.recovery = Some(recovery);
-    options.rooms.namespaces = vec!["/n".into()];
-    let join = vec![Template::parse("{}").unwrap()];
-    options.rooms.rules = vec![
-        Rule { event: "join".into(), join, ack: true, ..Rule::default() },
-        Rule { event: "echo".into(), echo: true, ack: true, ..Rule::default() },
-    ];
 }
 
 fn server(cores: usize) -> Server {
@@ -46,6 +39,18 @@ struct Memory {
 }
 
 impl Memory {
+    /// Of a client that has just connected.
+    fn new(answer: &Value) -> Self {
+        let memory = Self { sid: answer["sid"].clone(), pid: answer["pid"].clone(), offset: None };
+        assert!(memory.sid.is_string() && memory.pid.is_string(), "{answer}");
+        memory
+    }
+
+    /// The packet by which it comes back.
+    fn connect(&self) -> String {
+        format!("40{}", self.auth())
+    }
+
     fn auth(&self) -> Value {
         match &self.offset {
             Some(offset) => json!({"pid": self.pid, "offset": offset}),
@@ -65,11 +70,13 @@ impl Memory {
 /// A client that is connected and a member of room `r`.
 fn member(server: &Server, way: Way) -> (Io, Memory) {
     let mut io = Io::socket(server, way);
-    let answer = io.connect("", json!(null));
-    let memory = Memory { sid: answer["sid"].clone(), pid: answer["pid"].clone(), offset: None };
-    assert!(memory.sid.is_string() && memory.pid.is_string());
-    assert_eq!(io.ask("join", &[json!("r")]), json!([{"ok": true}]));
+    let memory = Memory::new(&io.connect("", json!(null)));
+    check_joins(&mut io);
     (io, memory)
+}
+
+fn check_joins(io: &mut Io) {
+    assert_eq!(io.ask("join", &[json!("r")]), json!([{"ok": true}]));
 }
 
 /// The client's connections are gone, and the server has noticed: so many sockets are lost now.
@@ -82,7 +89,7 @@ fn lose_until(server: &Server, io: Io, shows: impl Fn() -> bool) {
     let target = io.target("polling");
     let is_polled = io.is_polled();
     io.cut();
-    crate::harness::until("the loss to be noticed", || {
+    until("the loss to be noticed", || {
         // An answer may have been on its way: polls that are given up, until one had to wait.
         if is_polled {
             let mut http = server.http();
@@ -109,7 +116,7 @@ fn read_answer(io: &mut Io, memory: &mut Memory) -> (Vec<Value>, bool) {
 
 fn come_back(server: &Server, way: Way, memory: &mut Memory) -> (Io, Vec<Value>, bool) {
     let mut io = Io::socket(server, way);
-    io.send(&format!("40{}", memory.auth()));
+    io.send(&memory.connect());
     let (missed, recovered) = read_answer(&mut io, memory);
     (io, missed, recovered)
 }
@@ -125,7 +132,7 @@ fn publish(server: &Server, numbers: std::ops::Range<u32>) {
 /// Publishes until the client's core is known to have a member of the room. Nothing of that is remembered.
 fn be_known(server: &Server, io: &mut Io) {
     server.publish("r", "\"first\"");
-    crate::harness::until("the first one", || {
+    until("the first one", || {
         server.publish("r", "\"first\"");
         server.metric("deliveries_due") > 0
     });
@@ -204,61 +211,12 @@ fn what_was_said_to_it_alone_isnt_lost() {
 }
 
 #[test]
-fn nothing_is_lost_or_doubled_while_a_room_is_busy() {
-    for seed in 0..5 {
-        on_one_and_three(|cores| {
-            let mut random = Rng::with_seed(seed);
-            let server = server(cores);
-            let (mut io, mut memory) = member(&server, WAYS[random.usize(..3)]);
-            be_known(&server, &mut io);
-            let mut expect = 0;
-            let total = 600;
-            let mut published = 0;
-            let mut first = true;
-            while expect < total {
-                let some = random.usize(..40) as u32;
-                let until = (published + some).min(total);
-                publish(&server, published..until);
-                published = until;
-                for _ in 0..random.usize(..60) {
-                    if expect == published {
-                        break;
-                    }
-                    assert_eq!(memory.heard(io.event()), json!(["message", expect]), "seed {seed}");
-                    expect += 1;
-                }
-                // Without an offset it can't tell what it had of the beginning.
-                if (first && expect == 0) || random.usize(..3) == 0 && expect < total {
-                    first &= expect == 0;
-                    if first {
-                        continue;
-                    }
-                    lose(&server, io, 1);
-                    let until = (published + random.usize(..40) as u32).min(total);
-                    publish(&server, published..until);
-                    published = until;
-                    let (back, missed, recovered) = come_back(&server, WAYS[random.usize(..3)], &mut memory);
-                    assert!(recovered, "seed {seed}, {cores} cores, after {expect}");
-                    for one in missed {
-                        assert_eq!(one, json!(["message", expect]), "seed {seed}");
-                        expect += 1;
-                    }
-                    io = back;
-                }
-            }
-            io.leave();
-        });
-    }
-}
-
-#[test]
 fn who_is_back_before_it_is_missed_is_who_it_was() {
     for (before, after) in WAYS.iter().flat_map(|before| WAYS.map(|after| (*before, after))) {
         on_one_and_three(|cores| {
             let server = server(cores);
             let (mut io, mut memory) = member(&server, before);
-            let other = io.connect("/n", json!(null));
-            let other = Memory { sid: other["sid"].clone(), pid: other["pid"].clone(), offset: None };
+            let other = Memory::new(&io.connect("/n", json!(null)));
             be_known(&server, &mut io);
             for round in 0..3 {
                 let at = round * 3;
@@ -330,13 +288,12 @@ fn who_is_back_needs_no_room_among_those_who_wait() {
 fn another_namespaces_pid_is_none() {
     let server = server(1);
     let (mut io, mut memory) = member(&server, Way::Socket);
-    let other = io.connect("/n", json!(null));
-    let mut other = Memory { sid: other["sid"].clone(), pid: other["pid"].clone(), offset: None };
+    let mut other = Memory::new(&io.connect("/n", json!(null)));
     assert_ne!(other.pid, memory.pid);
     lose(&server, io, 2);
     // Each for the other: fresh starts, and the real ones are still to be had.
     let mut io = Io::socket(&server, Way::Socket);
-    io.send(&format!("40{}", other.auth()));
+    io.send(&other.connect());
     assert!(!read_answer(&mut io, &mut memory).1);
     let answer = io.connect("/n", memory.auth());
     assert!(answer["pid"] != other.pid && answer["pid"] != memory.pid);
@@ -346,62 +303,56 @@ fn another_namespaces_pid_is_none() {
     assert_eq!(io.connect("/n", other.auth())["sid"], other.sid);
     // And one of another namespace that is in use.
     assert!(!come_back(&server, Way::Polling, &mut other).2);
-    assert_eq!(io.ask("join", &[json!("r")]), json!([{"ok": true}]));
+    check_joins(&mut io);
 }
 
 #[test]
 fn who_cant_be_recovered_begins_anew() {
+    let one = Recovery::default();
+    let short = Recovery { age_max: Duration::from_millis(10), ..one };
+    let small = Recovery { bytes_max: 1_000, ..one };
+    let long = "0".repeat(1_000);
     on_one_and_three(|cores| {
-        let check = |what: &str,
-                     recovery: Recovery,
-                     set: &dyn Fn(&mut Options),
-                     act: &dyn Fn(&Server, &mut Memory)| {
+        for (what, recovery, offset) in [
+            ("an unknown offset", one, Some("0123456789abcdef")),
+            ("no offset at all", one, Some("what?")),
+            ("a long one", one, Some(&*long)),
+            ("too late", short, None),
+            ("a log too small", small, None),
+        ] {
             for way in WAYS {
-                let server = server_with(cores, recovery, set);
+                let server = server_with(cores, recovery, |_| {});
                 let (mut io, mut memory) = member(&server, way);
                 io.send(r#"42["echo",1]"#);
                 memory.heard(io.event());
                 // Who is kept for a moment only may not be seen suspended.
-                let (shows, left) = if recovery.age_max < Recovery::default().age_max {
-                    ("sessions", 0)
-                } else {
-                    ("socketio_recovery_sockets", 1)
-                };
+                let (shows, left) =
+                    if what == "too late" { ("sessions", 0) } else { ("socketio_recovery_sockets", 1) };
                 lose_until(&server, io, || server.metric(shows) == left);
-                act(&server, &mut memory);
+                if what == "a log too small" {
+                    fill_logs(&server, cores);
+                }
+                memory.offset = offset.map(str::to_owned).or(memory.offset);
                 let (mut io, missed, recovered) = come_back(&server, way, &mut memory.clone());
                 assert_eq!((missed, recovered), (vec![], false), "{what} {way:?}");
                 // It is a member of nothing, and served.
-                assert_eq!(io.ask("join", &[json!("r")]), json!([{"ok": true}]));
+                check_joins(&mut io);
                 server.until_metric("socketio_recovery_sockets", |suspended| suspended == 0);
                 // Tried again it isn't there.
-                assert!(!come_back(&server, way, &mut memory).2);
+                assert!(!come_back(&server, way, &mut memory).2, "{what} {way:?}");
             }
-        };
-        let nothing = |_: &mut Options| {};
-        let one = Recovery::default();
-        check("an unknown offset", one, &nothing, &|_, memory| {
-            memory.offset = Some("0123456789abcdef".into())
-        });
-        check("no offset at all", one, &nothing, &|_, memory| memory.offset = Some("what?".into()));
-        check("a long one", one, &nothing, &|_, memory| memory.offset = Some("0".repeat(1_000)));
-        let short = Recovery { age_max: Duration::from_millis(10), ..one };
-        check("too late", short, &nothing, &|_, _| {});
-        let small = Recovery { bytes_max: 1_000, ..one };
-        check("a log too small", small, &nothing, &|server, _| {
-            // The core that keeps the socket is among those that deliver this.
-            let mut members: Vec<_> = (0..6 * cores).map(|_| member(server, Way::Socket)).collect();
-            for (io, _) in &mut members {
-                for n in 0..20 {
-                    io.send(&format!(r#"42["echo",{n}]"#));
-                }
-                for _ in 0..20 {
-                    io.event();
-                }
-            }
-            members.into_iter().for_each(|(mut io, _)| io.send("41"));
-        });
+        }
     });
+}
+
+/// So many members that the core which keeps a lost socket is among those that deliver to them.
+fn fill_logs(server: &Server, cores: usize) {
+    let mut members: Vec<_> = (0..6 * cores).map(|_| member(server, Way::Socket)).collect();
+    for (io, _) in &mut members {
+        (0..20).for_each(|n| io.send(&format!(r#"42["echo",{n}]"#)));
+        (0..20).for_each(|_| drop(io.event()));
+    }
+    members.into_iter().for_each(|(mut io, _)| io.send("41"));
 }
 
 #[test]
@@ -427,9 +378,9 @@ fn who_leaves_or_breaks_the_protocol_isnt_kept() {
 
 #[test]
 fn as_many_are_kept_as_may_be() {
-    let time = Duration::from_millis(300);
-    let recovery = Recovery { sessions_max: 2, age_max: time, ..Recovery::default() };
-    let server = Server::start(1, |options| recovers(options, recovery));
+    let age_max = Duration::from_millis(300);
+    let recovery = Recovery { sessions_max: 2, age_max, ..Recovery::default() };
+    let server = server_with(1, recovery, |_| {});
     let clients: Vec<_> = (0..5).map(|_| member(&server, Way::Socket)).collect();
     clients.into_iter().for_each(|(io, _)| io.cut());
     server.until_metric("engineio_sessions", |clients| clients == 0);
@@ -445,30 +396,36 @@ fn core_of(sid: &Value, cores: usize) -> usize {
     usize::from(URL_SAFE_NO_PAD.decode(sid.as_str().unwrap()).unwrap()[0]) % cores
 }
 
-/// A fresh client on another core than the one that keeps a lost socket, or on that one.
-fn elsewhere(server: &Server, way: Way, memory: &Memory, other: bool) -> Io {
-    let home = core_of(&memory.pid, 3);
+/// Makes clients until one is on the right core.
+fn until_found<T>(make: impl Fn() -> T, is_right: impl Fn(&T) -> bool, leave: impl Fn(T)) -> T {
     for _ in 0..1_000 {
-        let io = Io::socket(server, way);
-        if (core_of(&io.sid.clone().into(), 3) != home) == other {
-            return io;
+        let made = make();
+        if is_right(&made) {
+            return made;
         }
-        io.leave();
+        leave(made);
     }
     panic!("the kernel doesn't spread connections");
 }
 
+/// A fresh client on another core than the one that keeps a lost socket, or on that one.
+fn elsewhere(server: &Server, way: Way, memory: &Memory, other: bool) -> Io {
+    let home = core_of(&memory.pid, 3);
+    let is_right = |io: &Io| (core_of(&io.sid.clone().into(), 3) != home) == other;
+    until_found(|| Io::socket(server, way), is_right, Io::leave)
+}
+
 /// A member on the core that keeps a lost socket: what it has received, that socket has missed.
 fn member_beside(server: &Server, memory: &Memory) -> (Io, Memory) {
-    for _ in 0..1_000 {
-        let (mut io, other) = member(server, Way::Socket);
-        if core_of(&other.pid, 3) == core_of(&memory.pid, 3) {
-            return (io, other);
-        }
-        io.send("41");
-        io.leave();
-    }
-    panic!("the kernel doesn't spread connections");
+    let is_right = |(_, other): &(Io, Memory)| core_of(&other.pid, 3) == core_of(&memory.pid, 3);
+    until_found(
+        || member(server, Way::Socket),
+        is_right,
+        |(mut io, _)| {
+            io.send("41");
+            io.leave();
+        },
+    )
 }
 
 #[test]
@@ -481,7 +438,7 @@ fn who_comes_back_to_another_core_is_moved_to_its_own() {
             lose(&server, io, 1);
             // Until the cores know of each other's members. What is published before has no deliveries.
             let mut at = 0;
-            crate::harness::until("deliveries", || {
+            until("deliveries", || {
                 publish(&server, at..at + 1);
                 at += 1;
                 server.metric("deliveries_due") >= 20
@@ -489,14 +446,15 @@ fn who_comes_back_to_another_core_is_moved_to_its_own() {
             publish(&server, at..at + 1);
             while witness.1.heard(witness.0.event()) != json!(["message", at]) {}
             let mut io = elsewhere(&server, way, &memory, true);
-            let connect = format!("40{}", memory.auth());
+            let (connect, echo) = (memory.connect(), r#"421["echo",5]"#);
+            let text = |text: &str| frame(Opcode::Text, text.as_bytes(), true, false);
             match (way, posted) {
                 // With a poll that waits, by the body of one POST, and with a probe under way.
                 (Way::Polling, 1) => {
                     io.begin_poll();
                     io.send(&connect);
                 }
-                (Way::Polling, 2) => io.send_all(&[&connect, "40/n,", r#"421["echo",5]"#]),
+                (Way::Polling, 2) => io.send_all(&[&connect, "40/n,", echo]),
                 (Way::Polling, 3) => {
                     let mut ws = io.begin_upgrade();
                     ws.send_text("2probe");
@@ -504,36 +462,14 @@ fn who_comes_back_to_another_core_is_moved_to_its_own() {
                     io.send(&connect);
                     io.end_upgrade(ws);
                 }
-                (_, 2) => {
-                    let frames = [&*connect, "40/n,", r#"421["echo",5]"#].map(|text| {
-                        crate::harness::ws::frame(
-                            stentor_wire::ws::Opcode::Text,
-                            text.as_bytes(),
-                            true,
-                            false,
-                        )
-                    });
-                    io.ws().send_raw(&frames.concat());
-                }
+                (_, 2) => io.ws().send_raw(&[text(&connect), text("40/n,"), text(echo)].concat()),
                 (_, 3) => {
                     // In pieces, the end of it after the move.
-                    let frame = crate::harness::ws::frame(
-                        stentor_wire::ws::Opcode::Text,
-                        connect.as_bytes(),
-                        true,
-                        false,
-                    );
-                    let next = crate::harness::ws::frame(
-                        stentor_wire::ws::Opcode::Text,
-                        br#"421["echo",5]"#,
-                        true,
-                        false,
-                    );
-                    let all = [frame, next].concat();
-                    let cut = all.len() - 9;
-                    io.ws().send_raw(&all[..cut]);
+                    let all = [text(&connect), text(echo)].concat();
+                    let (begin, end) = all.split_at(all.len() - 9);
+                    io.ws().send_raw(begin);
                     server.check_serves();
-                    io.ws().send_raw(&all[cut..]);
+                    io.ws().send_raw(end);
                 }
                 _ => io.send(&connect),
             }
@@ -577,7 +513,7 @@ fn a_moved_client_that_is_polled_shares_connections_with_others() {
             let (io, mut memory) = member(&server, WAYS[random.usize(..3)]);
             lose(&server, io, 1);
             let mut io = elsewhere(&server, Way::Polling, &memory, n % 3 > 0);
-            io.send(&format!("40{}", memory.auth()));
+            io.send(&memory.connect());
             assert!(read_answer(&mut io, &mut memory).1);
             all.push((io, memory, 0));
         }
@@ -588,13 +524,11 @@ fn a_moved_client_that_is_polled_shares_connections_with_others() {
             *count += 1;
             let body = format!(r#"42["echo",{count}]"#);
             let conn = &mut conns[random.usize(..4)];
-            conn.send(crate::harness::io::post(&io.target("polling"), "text/plain", body.as_bytes()));
+            conn.send(post(&io.target("polling"), "text/plain", body.as_bytes()));
             assert_eq!(conn.response().text(), "ok");
             let conn = &mut conns[random.usize(..4)];
             let answer = conn.get(&io.target("polling"));
-            let [Packet::Text(event)] = &crate::harness::io::packets(Version::V4, &answer)[..] else {
-                panic!()
-            };
+            let [Packet::Text(event)] = &packets(Version::V4, &answer)[..] else { panic!() };
             let event = serde_json::from_str(event.strip_prefix("42").unwrap()).unwrap();
             assert_eq!(memory.heard(event), json!(["echo", count]));
         }
@@ -613,7 +547,7 @@ fn a_client_moves_once_and_only_at_its_beginning() {
     // Something has happened on it: it stays, and begins anew.
     let mut io = elsewhere(&server, Way::Socket, &first, true);
     io.connect("/n", json!(null));
-    io.send(&format!("40{}", first.auth()));
+    io.send(&first.connect());
     assert!(!read_answer(&mut io, &mut first.clone()).1);
     io.leave();
     // A pid that nobody has, of another core: it goes there in vain.
@@ -623,18 +557,18 @@ fn a_client_moves_once_and_only_at_its_beginning() {
         pid: json!(URL_SAFE_NO_PAD.encode([core_of(&first.pid, 3) as u8; 15])),
         offset: None,
     };
-    io.send(&format!("40{}", made_up.auth()));
+    io.send(&made_up.connect());
     assert!(!read_answer(&mut io, &mut made_up).1);
     assert_eq!(io.ask("join", &[json!("x")]), json!([{"ok": true}]));
     // From there it doesn't go on to another.
     io.send("41");
-    io.send(&format!("40{}", second.auth()));
+    io.send(&second.connect());
     let (_, recovered) = read_answer(&mut io, &mut second);
     assert_eq!(recovered, core_of(&second.pid, 3) == core_of(&first.pid, 3));
     io.leave();
     // The first one can still be had.
     let mut io = elsewhere(&server, Way::Moved, &first, true);
-    io.send(&format!("40{}", first.auth()));
+    io.send(&first.connect());
     assert!(read_answer(&mut io, &mut first).1);
     io.leave();
     server.until_metric("engineio_sessions", |clients| clients == 0);

@@ -1,6 +1,6 @@
 //! Options that change while the node runs apply to clients that are connected already.
 
-use crate::harness::{Server, Ws, on_one_and_three, until};
+use crate::harness::{Server, on_one_and_three, until};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,11 +22,10 @@ fn configure(server: &Server, set: impl FnOnce(&mut Options)) {
 fn limits_and_permissions_change_for_clients_that_are_connected() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});
-        let mut clients: Vec<Ws> = (0..6).map(|_| server.client()).collect();
+        let mut clients = server.clients(6);
         let publish = json!({"type": "publish", "room": "r", "data": [[[1]]]});
         for ws in &mut clients {
-            ws.send_json(publish.clone());
-            assert_eq!(ws.next_json()["code"], "not_allowed");
+            assert_eq!(ws.code_for(publish.clone()), "not_allowed");
         }
         configure(&server, |options| options.rooms.publish = true);
         for ws in &mut clients {
@@ -77,8 +76,7 @@ fn the_history_of_a_room_changes_but_not_whether_it_has_one() {
         };
         let history = |length| vec![(String::new(), limits(length))];
         let server = Server::start(cores, |options| options.rooms.history = history(10));
-        let mut ws = server.client();
-        ws.ask(json!({"type": "subscribe", "room": "r"}));
+        let _member = server.member("r");
         let publish = |n: u64| (0..n).for_each(|n| server.publish("r", &n.to_string()));
         publish(10);
         server.until_metric("room_history_publications", |kept| kept == 10);

@@ -39,6 +39,23 @@ fn open(addr: SocketAddr, config: ClientConfig) -> TlsStream {
     TlsStream::open(tcp(addr), Arc::new(config), "localhost").unwrap()
 }
 
+/// Checks that a message comes back.
+fn check_echoes(ws: &mut Ws, text: &str) {
+    ws.send_text(text);
+    assert!(ws.next() == Seen::Text(text.into()), "{} bytes", text.len());
+}
+
+/// Checks that a new client is served.
+fn check_serves(addr: SocketAddr) {
+    assert_eq!(Http::over(open(addr, client(DEFAULT_VERSIONS))).get("/healthz").status, 200);
+}
+
+/// The server holds nothing of clients that have left.
+fn check_empty(server: &Server) {
+    server.check_empty();
+    server.until_metric("memory_bytes{tls}", |bytes| bytes == 0);
+}
+
 fn wss(addr: SocketAddr) -> Ws {
     let mut stream = open(addr, client(DEFAULT_VERSIONS));
     let handshake = stentor_wire::ws::handshake::ClientHandshake::new([7; 16], false);
@@ -65,15 +82,12 @@ fn requests_and_messages_of_all_sizes_pass_in_both_versions() {
         }
         let mut ws = wss(server.addr);
         for bytes in [0, 1, 125, 126, 16_383, 16_384, 16_385, 65_535, 65_536, 200_000, 999_000] {
-            let text = "x".repeat(bytes);
-            ws.send_text(&text);
-            assert_eq!(ws.next(), Seen::Text(text), "{bytes}");
+            check_echoes(&mut ws, &"x".repeat(bytes));
         }
         assert_eq!(server.metric("tls_handshakes{1.2}"), 1);
         assert_eq!(server.metric("tls_handshakes{1.3}"), 2);
         drop(ws);
-        server.check_empty();
-        server.until_metric("memory_bytes{tls}", |bytes| bytes == 0);
+        check_empty(&server);
     });
 }
 
@@ -143,19 +157,15 @@ fn certificates_are_chosen_by_name_and_replaced() {
     assert_ne!(a, b);
     assert_eq!(certificate("c.example"), a);
     assert_eq!(certificate("127.0.0.1"), a);
-    let open = wss(server.addr);
+    let mut open = wss(server.addr);
     let others = Certificates::new(&["b.example", "a.example"]);
     handle.replace(&others.options).unwrap();
     let new = certificate("a.example");
     assert!(new != a && new != b && certificate("c.example") != new);
     // Open connections stay.
-    let mut open = open;
-    open.send_text("still here");
-    assert_eq!(open.next(), Seen::Text("still here".into()));
-    assert_eq!(
-        server.plane().metrics().iter().filter(|metric| metric.name.starts_with("tls_certificate")).count(),
-        1
-    );
+    check_echoes(&mut open, "still here");
+    let metrics = server.plane().metrics();
+    assert_eq!(metrics.iter().filter(|metric| metric.name.starts_with("tls_certificate")).count(), 1);
 }
 
 #[test]
@@ -163,15 +173,10 @@ fn each_listener_speaks_what_it_is_meant_to() {
     let further = |tls| ListenerOptions { address: ([127, 0, 0, 1], 0).into(), tls, ..Default::default() };
     let server =
         Server::start(1, with_tls(|options| options.listeners = vec![further(false), further(true)]));
-    let health = |stream: Http| {
-        let mut http = stream;
-        http.get("/healthz").status
-    };
-    assert_eq!(health(Http::over(tcp(server.addrs[1]))), 200);
+    assert_eq!(Http::over(tcp(server.addrs[1])).get("/healthz").status, 200);
     for addr in [server.addrs[0], server.addrs[2]] {
-        assert_eq!(health(Http::over(open(addr, client(DEFAULT_VERSIONS)))), 200);
-        let mut plain = Http::over(tcp(addr));
-        let answer = plain.get("/healthz");
+        check_serves(addr);
+        let answer = Http::over(tcp(addr)).get("/healthz");
         assert_eq!((answer.status, answer.text()), (400, "Plain HTTP was sent to a port that uses TLS.\n"));
     }
     server.until_metric("tls_handshake_failures{plain_http}", |failures| failures == 2);
@@ -229,6 +234,8 @@ fn what_breaks_the_protocol_gets_an_alert_and_harms_nobody() {
     for _ in 0..8 {
         fragments.extend([header(22, 8_192), vec![1, 0, 0xff, 0xff], vec![0; 8_188]].concat());
     }
+    let mut changed = hello.clone();
+    changed[5] = 2;
     let cases: [(&str, Vec<u8>, Option<u8>); 8] = [
         ("garbage", vec![0xff; 100], Some(DECODE_ERROR)),
         ("zeros", vec![0; 100], Some(DECODE_ERROR)),
@@ -237,34 +244,23 @@ fn what_breaks_the_protocol_gets_an_alert_and_harms_nobody() {
         ("an oversized record", header(22, 0xffff), Some(DECODE_ERROR)),
         ("a huge message", huge, None),
         ("a message in too many records", fragments, None),
-        (
-            "a hello with a changed byte",
-            {
-                let mut changed = hello.clone();
-                changed[5] = 2;
-                changed
-            },
-            Some(DECODE_ERROR),
-        ),
+        ("a hello with a changed byte", changed, Some(DECODE_ERROR)),
     ];
-    let mut failures = 0;
     for (what, bytes, alert) in cases {
         let mut socket = tcp(server.addr);
         let _ = socket.write_all(&bytes);
         let answer = socket.read_all();
         if let Some(alert) = alert {
-            assert_eq!(answer.first(), Some(&ALERT), "{what}: {answer:?}");
-            assert_eq!(answer.last(), Some(&alert), "{what}: {answer:?}");
+            let ends = (answer.first(), answer.last());
+            assert_eq!(ends, (Some(&ALERT), Some(&alert)), "{what}: {answer:?}");
         }
-        failures += 1;
-        other.send_text(what);
-        assert_eq!(other.next(), Seen::Text(what.into()));
+        check_echoes(&mut other, what);
     }
-    server.until_metric("tls_handshake_failures", |value| value == failures);
-    assert!(server.metric("tls_handshake_failures{protocol}") == failures);
+    for name in ["tls_handshake_failures", "tls_handshake_failures{protocol}"] {
+        server.until_metric(name, |failures| failures == 8);
+    }
     drop(other);
-    server.check_empty();
-    server.until_metric("memory_bytes{tls}", |bytes| bytes == 0);
+    check_empty(&server);
 }
 
 #[test]
@@ -294,8 +290,7 @@ fn broken_records_end_an_open_connection() {
         assert!(error.to_string().contains("BadRecordMac"), "{error}");
     }
     server.until_metric("tls_errors", |errors| errors == 2);
-    other.send_text("x");
-    assert_eq!(other.next(), Seen::Text("x".into()));
+    check_echoes(&mut other, "x");
 }
 
 /// Renegotiation is refused with a warning, and a flood of it ends the connection (CVE-2011-1473).
@@ -333,7 +328,7 @@ fn half_a_message_does_not_keep_the_server_from_sending() {
         socket.write_all(&bytes).unwrap();
         let mut answer = [0; 4096];
         assert!(read(&mut socket, &mut answer).unwrap() > 50);
-        assert_eq!(Http::over(open(server.addr, client(DEFAULT_VERSIONS))).get("/healthz").status, 200);
+        check_serves(server.addr);
         // What may not come in between ends the connection.
         let rest = records.encrypt(23, request);
         socket.write_all(&rest).unwrap();
@@ -369,16 +364,8 @@ impl Records {
         };
         let key = ring::aead::UnboundKey::new(algorithm, key).unwrap();
         let (key, iv) = (ring::aead::LessSafeKey::new(key), iv.try_into().unwrap());
-        (
-            stream,
-            Self {
-                key,
-                iv,
-                is_gcm,
-                is_version_13: version.version == rustls::ProtocolVersion::TLSv1_3,
-                sequence,
-            },
-        )
+        let is_version_13 = version.version == rustls::ProtocolVersion::TLSv1_3;
+        (stream, Self { key, iv, is_gcm, is_version_13, sequence })
     }
 
     fn encrypt(&mut self, kind: u8, content: &[u8]) -> Vec<u8> {
@@ -417,15 +404,13 @@ fn a_handshake_has_a_deadline_and_slow_ones_too() {
     for byte in &hello[..8] {
         sockets[3].write_all(&[*byte]).unwrap();
     }
-    let kept = wss(server.addr);
+    let mut kept = wss(server.addr);
     for (n, socket) in sockets.iter_mut().enumerate() {
         assert_eq!(socket.read_all().is_empty(), n != 2, "only a whole hello is answered");
     }
     assert!(now() - begun >= Duration::from_millis(300));
     assert_eq!(server.metric("tls_handshake_failures{timeout}"), 4);
-    let mut kept = kept;
-    kept.send_text("x");
-    assert_eq!(kept.next(), Seen::Text("x".into()));
+    check_echoes(&mut kept, "x");
     // One that ends by itself.
     let mut gone = tcp(server.addr);
     gone.write_all(&hello[..5]).unwrap();
@@ -436,19 +421,16 @@ fn a_handshake_has_a_deadline_and_slow_ones_too() {
 #[test]
 fn the_oldest_handshake_makes_room() {
     let server = Server::start(1, with_tls(|options| options.limits.tls_handshakes_max = 3));
-    let kept = wss(server.addr);
+    let mut kept = wss(server.addr);
     let mut sockets: Vec<_> = (0..5).map(|_| tcp(server.addr)).collect();
     for socket in &mut sockets[..2] {
         assert!(socket.read_all().is_empty());
     }
     assert_eq!(server.metric("tls_handshake_failures{evicted}"), 2);
     // It is full of silent ones, and serves.
-    let mut http = Http::over(open(server.addr, client(DEFAULT_VERSIONS)));
-    assert_eq!(http.get("/healthz").status, 200);
+    check_serves(server.addr);
     server.until_metric("tls_handshake_failures{evicted}", |evicted| evicted == 3);
-    let mut kept = kept;
-    kept.send_text("x");
-    assert_eq!(kept.next(), Seen::Text("x".into()));
+    check_echoes(&mut kept, "x");
 }
 
 #[test]
@@ -473,8 +455,7 @@ fn a_client_that_does_not_read_holds_one_piece() {
             assert_eq!(http.response().body.len(), 300_000);
         }
     }
-    server.check_empty();
-    server.until_metric("memory_bytes{tls}", |bytes| bytes == 0);
+    check_empty(&server);
 }
 
 #[test]
@@ -483,9 +464,7 @@ fn key_updates_are_answered_and_a_flood_of_them_ends() {
     let mut stream = open(server.addr, client(&[&TLS13]));
     for _ in 0..20 {
         stream.session.refresh_traffic_keys().unwrap();
-        let mut http = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
-        stream.write_all(&http).unwrap();
-        http.clear();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         let mut answer = [0; 1024];
         let n = read(&mut stream, &mut answer).unwrap();
         assert!(answer[..n].starts_with(b"HTTP/1.1 200"), "{n}");

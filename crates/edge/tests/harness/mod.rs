@@ -19,7 +19,7 @@ pub(crate) use http::{Http, Response, UPGRADE, request};
 #[allow(unused_imports)]
 pub(crate) use io::{Io, Packet, TRANSPORTS, VERSIONS, WAYS, Way};
 #[allow(unused_imports)]
-pub(crate) use rooms::{HOUR, id_of, joins, leaves, rule, says, template};
+pub(crate) use rooms::{id_of, joins, leaves, rule, says, template};
 #[allow(unused_imports)]
 pub(crate) use simulated::{advance, pass};
 pub(crate) use stream::Stream;

@@ -2,10 +2,7 @@
 
 use super::{Server, Ws};
 use serde_json::{Value, json};
-use std::time::Duration;
 use stentor_edge::{PublicId, Rule, Template};
-
-pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
 /// The rooms of a rule, as one template.
 pub(crate) fn template(text: &str) -> Vec<Template> {

@@ -1,7 +1,7 @@
 //! What clients asked for and were allowed is remembered as long as they are subscribed to it.
 
-use super::{Issuer, Node, subscribe};
-use crate::harness::{Io, Way, on_one_and_three};
+use super::{Issuer, Node, join, subscribe};
+use crate::harness::on_one_and_three;
 use serde_json::json;
 use stentor_edge::Target;
 use stentor_hub::FeedState;
@@ -10,8 +10,7 @@ use stentor_hub::FeedState;
 fn grants_end_with_their_subscriptions() {
     on_one_and_three(|cores| {
         let node = Node::start(cores, Issuer::default(), |options| options.limits.subscriptions_max = 3);
-        let mut ws = node.ws("/ws?token=42");
-        ws.next_json();
+        let mut ws = node.user("42");
         let held = || node.metric("memory_bytes{identities}");
         let before = held();
         let long = "x".repeat(200);
@@ -32,8 +31,7 @@ fn grants_end_with_their_subscriptions() {
         let everybody = || Target::of("/").unwrap().room("lobby").unwrap();
         assert_eq!(node.leave_rooms(everybody(), &["public:1", "public:2"]).sessions, 1);
         assert_eq!(held(), before, "by the application");
-        ws.send_json(json!({"type": "subscribe", "feed": "public"}));
-        ws.expect_json(json!({"type": "ok"}));
+        ws.ask(json!({"type": "subscribe", "feed": "public"}));
         node.state("public", FeedState::NotFound, "no");
         while ws.next_json()["state"] != "not_found" {}
         ws.fence();
@@ -47,11 +45,10 @@ fn grants_end_with_their_subscriptions() {
         assert_eq!(ws.next_json()["data"], 4);
         assert_eq!(held(), before);
 
-        let mut io = Io::socket(&node, Way::Socket);
-        io.connect("", json!({"token": "42"}));
+        let mut io = node.socketio_user("42");
         let before = held();
         for _ in 0..2 {
-            assert_eq!(io.ask("join", &[json!("public")]), json!([{"ok": true}]));
+            join(&mut io, "public");
             assert_eq!(io.ask("leave", &[json!("public")]), json!([{"ok": true}]));
         }
         assert_eq!(held(), before, "by a rule");

@@ -1,9 +1,8 @@
 //! Identities are looked at again.
 
-use super::{Issuer, Node, subscribe};
+use super::{Issuer, Node, expect_withdrawn, subscribe};
 use crate::harness::receive;
 use serde_json::json;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use stentor_edge::{Busy, Done, IdentityFilter, Publish, Recheck, RecheckAction};
 use stentor_hub::{Data, Room};
@@ -11,11 +10,9 @@ use stentor_hub::{Data, Room};
 #[test]
 fn everything_is_authorized_again_although_the_inboxes_are_full() {
     let node = Node::start(1, Issuer::default(), |options| options.limits.inbox_messages_max = 64);
-    let mut ws = node.ws("/ws?token=42");
-    ws.next_json();
+    let mut ws = node.user("42");
     assert_eq!(subscribe(&mut ws, "public"), "ok");
-    let mut other = node.ws("/ws?token=43");
-    other.next_json();
+    let mut other = node.user("43");
     node.stop_core(0, true);
     other.send_json(json!({"type": "subscribe", "room": "public"}));
     let room = Room::plain("elsewhere").unwrap();
@@ -27,10 +24,8 @@ fn everything_is_authorized_again_although_the_inboxes_are_full() {
     let (done, looked_at) = mpsc::channel();
     let recheck = Recheck { filter: IdentityFilter::default(), action: RecheckAction::Authorize };
     node.plane().recheck(recheck, Done::new(move |answer| done.send(answer).unwrap()));
-    node.issuer.rules.forbidden.lock().unwrap().insert("public".into());
-    node.issuer.generation.fetch_add(1, Ordering::Relaxed);
+    node.change_rules("public");
     node.stop_core(0, false);
     assert_eq!(receive(&looked_at).unwrap().sessions, 2);
-    let withdrawn = ws.next_json();
-    assert_eq!((&withdrawn["room"], &withdrawn["code"]), (&json!("public"), &json!("not_allowed")));
+    expect_withdrawn(&mut ws, "public");
 }

@@ -1,6 +1,6 @@
 //! Sockets that are recovered belong to the user that had them.
 
-use super::{Issuer, Node, subscribe};
+use super::{Issuer, Node, join, subscribe};
 use crate::harness::{Io, Way, on_one_and_three};
 use serde_json::{Value, json};
 use stentor_edge::Recovery;
@@ -19,9 +19,7 @@ fn only_the_same_user_recovers_a_socket() {
         let lose = |token: &str| {
             let mut io = Io::socket(&node, Way::Socket);
             let pid = io.connect("", json!({"token": token}))["pid"].clone();
-            for room in ["public", "user:42"] {
-                assert_eq!(io.ask("join", &[json!(room)]), json!([{"ok": true}]));
-            }
+            ["public", "user:42"].iter().for_each(|room| join(&mut io, room));
             io.cut();
             node.until_metric("socketio_recovery_sockets", |sockets| sockets == 1);
             pid

@@ -1,7 +1,7 @@
 //! Subscriptions outlive what decides about them.
 
-use super::{Issuer, Node, subscribe};
-use crate::harness::{Io, Server, Way, Ws, advance, on_one_and_three};
+use super::{Issuer, Node, expect_withdrawn, join, subscribe};
+use crate::harness::{Server, Ws, advance, on_one_and_three};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,15 +18,13 @@ fn subscriptions_stay_while_it_is_not_known_whether_they_are_allowed() {
         let node = Node::start(cores, Issuer::default(), |options| {
             options.limits.decision_timeout = Duration::from_millis(200);
         });
-        let mut ws: Vec<Ws> = (0..3).map(|_| node.ws("/ws?token=42.1")).collect();
+        let mut ws: Vec<Ws> = (0..3).map(|_| node.user("42.1")).collect();
         for ws in &mut ws {
-            ws.next_json();
             assert_eq!(subscribe(ws, "public"), "ok");
             assert_eq!(subscribe(ws, "user:42"), "ok");
         }
-        let mut io = Io::socket(&node, Way::Socket);
-        io.connect("", json!({"token": "42"}));
-        assert_eq!(io.ask("join", &[json!("public")]), json!([{"ok": true}]));
+        let mut io = node.socketio_user("42");
+        join(&mut io, "public");
         for down in [1, 2] {
             node.issuer.rules.down.store(down, Ordering::Relaxed);
             let everybody = node.recheck(IdentityFilter::default(), RecheckAction::Authorize);
@@ -46,8 +44,7 @@ fn subscriptions_stay_while_it_is_not_known_whether_they_are_allowed() {
         node.issuer.rules.forbidden.lock().unwrap().insert("public".into());
         node.issuer.rules.down.store(0, Ordering::Relaxed);
         for ws in &mut ws {
-            let notice = ws.next_json();
-            assert_eq!((&notice["code"], &notice["room"]), (&json!("not_allowed"), &json!("public")));
+            expect_withdrawn(ws, "public");
         }
         assert_eq!(io.event()[0], "stentor:unsubscribed");
         node.publish("public", "2");
@@ -63,9 +60,8 @@ fn questions_about_subscriptions_leave_room_for_those_of_clients() {
     let node = Node::start(1, Issuer::default(), |options| {
         options.limits.decision_timeout = Duration::from_secs(60);
     });
-    let mut all: Vec<Ws> = (0..400).map(|_| node.ws("/ws?token=42")).collect();
+    let mut all: Vec<Ws> = (0..400).map(|_| node.user("42")).collect();
     for ws in &mut all {
-        ws.next_json();
         assert_eq!(subscribe(ws, "public"), "ok");
     }
     node.issuer.rules.down.store(2, Ordering::Relaxed);
@@ -95,9 +91,8 @@ fn a_recheck_of_many_subscriptions_takes_many_turns() {
     let authenticator = Counting::default();
     let questions = authenticator.0.clone();
     let server = Server::start(1, |options| options.authenticator = Some(Arc::new(authenticator)));
-    let mut all: Vec<Ws> = (0..20).map(|_| server.ws("/ws")).collect();
+    let mut all = server.clients(20);
     for ws in &mut all {
-        ws.next_json();
         for room in 0..200 {
             ws.send_json(json!({"type": "subscribe", "room": format!("r{room}")}));
         }

@@ -42,9 +42,8 @@ fn an_anonymous_session_that_becomes_a_users_counts() {
     on_one_and_three(|cores| {
         let issuer = Issuer { lets_anonymous_in: true, ..Issuer::default() };
         let node = Node::start(cores, issuer, |options| options.user_limits.sessions_max = 2);
-        let mut all: Vec<Ws> = (0..4).map(|_| node.ws("/ws")).collect();
+        let mut all = node.clients(4);
         for ws in &mut all {
-            ws.next_json();
             ws.send_json(json!({"type": "auth", "id": 1, "token": "seven.1"}));
         }
         node.until_metric("sessions_limited", |value| value == 2);

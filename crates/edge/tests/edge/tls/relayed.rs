@@ -1,7 +1,7 @@
 //! Connections for another node, whose TLS stays here.
 
 use super::{open, with_tls};
-use crate::harness::tls::client;
+use crate::harness::tls::{TlsStream, client};
 use crate::harness::{PATIENCE, Server, read, until};
 use rustls::DEFAULT_VERSIONS;
 use std::io::{Read, Write};
@@ -33,24 +33,35 @@ impl Relay for Elsewhere {
     }
 }
 
+const REQUEST: &[u8] = b"POST /sockjs/000/abc/xhr HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+
+type Relayed = mpsc::Receiver<(ClientConnection, RelayPermit)>;
+
+fn relaying_server() -> (Server, Relayed) {
+    let (relayed, connections) = mpsc::channel();
+    let set = with_tls(|options| {
+        options.node_tag = Some(NodeTag(1));
+        options.relay = Some(Arc::new(Elsewhere(Mutex::new(relayed))));
+    });
+    (Server::on_sockets(1, set), connections)
+}
+
+/// A client's connection, on both sides.
+fn relayed(server: &Server, connections: &Relayed) -> (TlsStream, ClientConnection, RelayPermit) {
+    let mut stream = open(server.addr, client(DEFAULT_VERSIONS));
+    stream.write_all(REQUEST).unwrap();
+    let (connection, permit) = connections.recv_timeout(PATIENCE).unwrap();
+    assert_eq!((&connection.input[..], connection.is_tls), (REQUEST, true));
+    (stream, connection, permit)
+}
+
 /// The keys stay, so the other node gets plaintext.
 #[test]
 fn a_connection_for_another_node_keeps_its_tls_here() {
-    const REQUEST: &[u8] = b"POST /sockjs/000/abc/xhr HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
     const BODY_BYTES: usize = 3_000_000;
-    let (relayed, connections) = mpsc::channel();
-    let server = Server::on_sockets(
-        1,
-        with_tls(|options| {
-            options.node_tag = Some(NodeTag(1));
-            options.relay = Some(Arc::new(Elsewhere(Mutex::new(relayed))));
-        }),
-    );
+    let (server, connections) = relaying_server();
     let request = || {
-        let mut stream = open(server.addr, client(DEFAULT_VERSIONS));
-        stream.write_all(REQUEST).unwrap();
-        let (connection, permit) = connections.recv_timeout(PATIENCE).unwrap();
-        assert_eq!((&connection.input[..], connection.is_tls), (REQUEST, true));
+        let (stream, connection, permit) = relayed(&server, &connections);
         connection.socket.set_nonblocking(false).unwrap();
         (stream, connection, permit)
     };
@@ -90,36 +101,21 @@ fn a_connection_for_another_node_keeps_its_tls_here() {
 /// Their sessions stay at the other node, and their clients reach it directly from then on.
 #[test]
 fn connections_for_another_node_end_evenly_when_this_one_drains() {
-    let (relayed, connections) = mpsc::channel();
-    let server = Server::on_sockets(
-        1,
-        with_tls(|options| {
-            options.node_tag = Some(NodeTag(1));
-            options.relay = Some(Arc::new(Elsewhere(Mutex::new(relayed))));
-        }),
-    );
-    let mut clients: Vec<_> = (0..20)
-        .map(|_| {
-            let mut stream = open(server.addr, client(DEFAULT_VERSIONS));
-            stream
-                .write_all(b"POST /sockjs/000/abc/xhr HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
-                .unwrap();
-            (stream, connections.recv_timeout(PATIENCE).unwrap())
-        })
-        .collect();
+    let (server, connections) = relaying_server();
+    let mut clients: Vec<_> = (0..20).map(|_| relayed(&server, &connections)).collect();
     let (hour, window) = (Duration::from_secs(3600), Duration::from_secs(20));
     server.plane().drain(Drain { delay: Duration::ZERO, window, timeout: hour, listens: false });
     // One ends every second.
     let mut open = 20;
     until("the first one to end", || {
-        let sockets = clients.iter_mut().map(|(_, (connection, _))| &mut connection.socket);
+        let sockets = clients.iter_mut().map(|(_, connection, _)| &mut connection.socket);
         open = sockets.filter_map(|socket| socket.read(&mut [0]).err()).count();
         open < 20
     });
     assert!(open > 10, "many end at once");
     // A second drain cuts the window short.
     server.drain(Duration::from_secs(1));
-    for (stream, (connection, _permit)) in &mut clients {
+    for (stream, connection, _permit) in &mut clients {
         // With a notice: otherwise that is an error.
         rustls::Stream::new(&mut stream.session, &mut stream.stream).read_to_end(&mut Vec::new()).unwrap();
         connection.socket.set_nonblocking(false).unwrap();
