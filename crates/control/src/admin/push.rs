@@ -156,14 +156,8 @@ mod tests {
         }
         check("scores/8", Some("scores/8"));
         check("a%2Db?sequence=1", Some("a-b"));
-        check("a%2Fb", None);
-        check("a%252Db", None);
-        check("a%", None);
-        check("a%2", None);
-        check("a%c3%a9", None);
-        check("a%+1", None);
-        check("%2e%2e/b", None);
-        check("", None);
-        check("a//b", None);
+        for wrong in ["a%2Fb", "a%252Db", "a%", "a%2", "a%c3%a9", "a%+1", "%2e%2e/b", "", "a//b"] {
+            check(wrong, None);
+        }
     }
 }

@@ -211,10 +211,37 @@ fn run_model(seed: u64) {
     assert!(model.answered.values().all(|times| *times == 1), "seed {seed}: once");
 }
 
+/// Asks questions whose texts are their ids.
+fn ask<A: Source>(batcher: &mut Batcher<A>, now: Instant, askers: impl IntoIterator<Item = A>) {
+    for asker in askers {
+        assert!(batcher.ask(now, asker, |id| id.to_string().into_bytes()).is_ok());
+    }
+}
+
+fn ids(questions: &[Vec<u8>]) -> Vec<u64> {
+    questions.iter().map(|text| std::str::from_utf8(text).unwrap().parse().unwrap()).collect()
+}
+
+/// All requests that may be sent.
+fn batches<A: Source>(batcher: &mut Batcher<A>, now: Instant) -> Vec<Batch> {
+    std::iter::from_fn(|| batcher.poll_batch(now)).collect()
+}
+
+/// Ends a request.
+fn respond<A: Source>(
+    batcher: &mut Batcher<A>,
+    now: Instant,
+    batch: &Batch,
+    response: Result<(), Cause>,
+) -> Vec<(A, Result<(), Cause>)> {
+    let answers = ids(&batch.questions).into_iter().map(|id| (id, ())).collect();
+    batcher.handle_response(now, batch.number, response.map(|()| answers))
+}
+
 /// A batcher with one question in flight, which has the id 1.
 fn one_in_flight(now: Instant) -> (Batcher<&'static str>, u64) {
     let mut batcher = Batcher::new(LIMITS);
-    assert!(batcher.ask(now, "a", |id| id.to_string().into_bytes()).is_ok());
+    ask(&mut batcher, now, ["a"]);
     let batch = batcher.poll_batch(now).unwrap();
     assert_eq!(batch.questions, [b"1"]);
     (batcher, batch.number)
@@ -302,27 +329,25 @@ fn the_breaker_opens_probes_and_closes() {
     assert!(!batcher.is_broken());
 }
 
-/// A batcher with two questions in flight, which has failed perhaps because of one of them.
-fn again(now: Instant) -> (Batcher<&'static str>, Vec<Batch>) {
+/// A batcher whose request with the questions of two clients has failed, perhaps because of one of them.
+fn two_failed(now: Instant) -> Batcher<&'static str> {
     let (mut batcher, number) = one_in_flight(now);
     batcher.handle_response(now, number, Ok(vec![(1, ())]));
-    for asker in ["b", "c"] {
-        batcher.ask(now, asker, |id| id.to_string().into_bytes()).unwrap();
-    }
+    ask(&mut batcher, now, ["b", "c"]);
     let Batch { number, questions, .. } = batcher.poll_batch(now).unwrap();
-    batcher.ask(now, "later", |_| vec![0]).unwrap();
     assert_eq!(questions, [b"2", b"3"]);
     assert!(batcher.ask_again(number, questions));
-    assert_eq!((batcher.waiting(), batcher.waiting_bytes(), batcher.in_flight()), (3, 3, 0));
-    let alone: Vec<_> = std::iter::from_fn(|| batcher.poll_batch(now)).collect();
-    assert_eq!(alone.len(), 2, "others are still gathered");
-    (batcher, alone)
+    batcher
 }
 
 #[test]
 fn questions_of_a_failed_request_are_asked_again_alone() {
     let now = Instant::now();
-    let (mut batcher, alone) = again(now);
+    let mut batcher = two_failed(now);
+    ask(&mut batcher, now, ["later"]);
+    assert_eq!((batcher.waiting(), batcher.waiting_bytes(), batcher.in_flight()), (3, 3, 0));
+    let alone = batches(&mut batcher, now);
+    assert_eq!(alone.len(), 2, "others are still gathered");
     assert!(alone.iter().all(|batch| batch.deadline == now + LIMITS.timeout));
     let [one, two] = &alone[..] else { panic!("{alone:?}") };
     assert_eq!((&one.questions[..], &two.questions[..]), (&[b"2".to_vec()][..], &[b"3".to_vec()][..]));
@@ -332,13 +357,7 @@ fn questions_of_a_failed_request_are_asked_again_alone() {
     assert_eq!(answered, [("b", Err(Cause::Status))]);
     assert_eq!(batcher.handle_response(now, two.number, Ok(vec![(3, "x")])), [("c", Ok("x"))]);
     // What nobody could send in time fails.
-    let (mut batcher, number) = one_in_flight(now);
-    batcher.handle_response(now, number, Ok(vec![(1, ())]));
-    for asker in ["b", "c"] {
-        batcher.ask(now, asker, |_| vec![0]).unwrap();
-    }
-    let batch = batcher.poll_batch(now).unwrap();
-    assert!(batcher.ask_again(batch.number, batch.questions));
+    let mut batcher = two_failed(now);
     let late = now + LIMITS.timeout;
     assert_eq!(batcher.poll_batch(late), None);
     assert_eq!(batcher.take_failed(), [("b", Cause::Timeout), ("c", Cause::Timeout)]);
@@ -350,32 +369,23 @@ fn questions_of_a_failed_request_are_asked_again_alone() {
 fn a_bad_question_is_found_by_halving() {
     let now = Instant::now();
     let (mut batcher, number) = one_in_flight(now);
-    for asker in ["b", "c", "d", "e"] {
-        batcher.ask(now, asker, |id| id.to_string().into_bytes()).unwrap();
-    }
+    ask(&mut batcher, now, ["b", "c", "d", "e"]);
     let first = batcher.poll_batch(now).unwrap();
     batcher.handle_response(now, number, Ok(vec![(1, ())]));
     assert!(batcher.ask_again(first.number, first.questions));
-    for asker in ["f", "g", "h", "i"] {
-        batcher.ask(now, asker, |id| id.to_string().into_bytes()).unwrap();
-    }
-    let mut requests: VecDeque<_> = std::iter::from_fn(|| batcher.poll_batch(now)).collect();
-    let texts = |requests: &VecDeque<Batch>| -> Vec<usize> {
-        requests.iter().map(|batch| batch.questions.len()).collect()
-    };
-    assert_eq!(texts(&requests), [2, 2, 4], "two halves, and another's questions");
+    ask(&mut batcher, now, ["f", "g", "h", "i"]);
+    let mut requests = VecDeque::from(batches(&mut batcher, now));
+    let sizes: Vec<_> = requests.iter().map(|batch| batch.questions.len()).collect();
+    assert_eq!(sizes, [2, 2, 4], "two halves, and another's questions");
     let (mut answered, mut sent) = (Vec::new(), 0);
-    while let Some(Batch { number, questions, .. }) = requests.pop_front() {
+    while let Some(batch) = requests.pop_front() {
         sent += 1;
-        let ids: Vec<u64> =
-            questions.iter().map(|text| std::str::from_utf8(text).unwrap().parse().unwrap()).collect();
-        if !ids.contains(&3) {
-            let answers = ids.into_iter().map(|id| (id, ())).collect();
-            answered.extend(batcher.handle_response(now, number, Ok(answers)));
-        } else if !batcher.ask_again(number, questions) {
-            answered.extend(batcher.handle_response(now, number, Err(Cause::Status)));
+        if !ids(&batch.questions).contains(&3) {
+            answered.extend(respond(&mut batcher, now, &batch, Ok(())));
+        } else if !batcher.ask_again(batch.number, batch.questions.clone()) {
+            answered.extend(respond(&mut batcher, now, &batch, Err(Cause::Status)));
         }
-        requests.extend(std::iter::from_fn(|| batcher.poll_batch(now)));
+        requests.extend(batches(&mut batcher, now));
     }
     let bad: Vec<_> = answered.iter().filter(|(_, answer)| answer.is_err()).collect();
     assert_eq!((answered.len(), bad, sent), (8, vec![&("c", Err(Cause::Status))], 5));
@@ -385,13 +395,9 @@ fn a_bad_question_is_found_by_halving() {
 
 /// Sends what waits, which has to be the questions of these clients, and lets the request fail or be answered.
 fn exchange(batcher: &mut Batcher<u64>, now: Instant, clients: &[u64], response: Result<(), Cause>) {
-    for client in clients {
-        batcher.ask(now, *client, |id| id.to_string().into_bytes()).unwrap();
-    }
-    let Batch { number, questions, .. } = batcher.poll_batch(now).unwrap();
-    let id = |text: &Vec<u8>| std::str::from_utf8(text).unwrap().parse().unwrap();
-    let answers = questions.iter().map(|text| (id(text), ())).collect();
-    let answered = batcher.handle_response(now, number, response.map(|()| answers));
+    ask(batcher, now, clients.iter().copied());
+    let batch = batcher.poll_batch(now).unwrap();
+    let answered = respond(batcher, now, &batch, response);
     assert_eq!(answered.iter().map(|(asker, _)| *asker).collect::<Vec<_>>(), clients);
 }
 
@@ -399,26 +405,22 @@ fn exchange(batcher: &mut Batcher<u64>, now: Instant, clients: &[u64], response:
 #[test]
 fn failures_of_fewer_than_three_clients_do_not_open_the_breaker() {
     let now = Instant::now();
-    for cause in
-        [Cause::Status, Cause::Invalid, Cause::MissingAnswer, Cause::Timeout, Cause::Broken, Cause::TooLarge]
-    {
+    let client =
+        [Cause::Status, Cause::Invalid, Cause::MissingAnswer, Cause::Timeout, Cause::Broken, Cause::TooLarge];
+    for cause in client {
         let mut batcher = Batcher::new(LIMITS);
         for n in 0..100 {
             exchange(&mut batcher, now, &[n % (SOURCES_MIN as u64 - 1)], Err(cause));
             assert!(!batcher.is_broken(), "{cause:?}");
         }
-        let mut batcher = Batcher::new(LIMITS);
-        for client in 0..u64::from(FAILURES_MAX) {
-            assert!(!batcher.is_broken(), "{cause:?}");
-            exchange(&mut batcher, now, &[client], Err(cause));
-        }
-        assert!(batcher.is_broken(), "{cause:?}");
     }
-    for cause in [Cause::Connect, Cause::Unavailable, Cause::Redirect] {
+    let backend = [Cause::Connect, Cause::Unavailable, Cause::Redirect];
+    let rows = client.map(|cause| (cause, u64::from(FAILURES_MAX))).into_iter();
+    for (cause, clients) in rows.chain(backend.map(|cause| (cause, 1))) {
         let mut batcher = Batcher::new(LIMITS);
-        for _ in 0..FAILURES_MAX {
+        for n in 0..u64::from(FAILURES_MAX) {
             assert!(!batcher.is_broken(), "{cause:?}");
-            exchange(&mut batcher, now, &[1], Err(cause));
+            exchange(&mut batcher, now, &[n % clients], Err(cause));
         }
         assert!(batcher.is_broken(), "{cause:?}");
     }
@@ -431,12 +433,9 @@ fn clients_of_a_failed_request_are_asked_about_apart() {
     let now = Instant::now();
     let mut batcher = Batcher::new(LIMITS);
     exchange(&mut batcher, now, &[1, 2, 3], Err(Cause::Timeout));
-    for client in [1, 2, 2, 3, 4] {
-        batcher.ask(now, client, |_| vec![0]).unwrap();
-    }
-    let sizes: Vec<usize> = std::iter::from_fn(|| batcher.poll_batch(now + LIMITS.gather))
-        .map(|batch| batch.questions.len())
-        .collect();
+    ask(&mut batcher, now, [1, 2, 2, 3, 4]);
+    let batches = batches(&mut batcher, now + LIMITS.gather);
+    let sizes: Vec<_> = batches.iter().map(|batch| batch.questions.len()).collect();
     assert_eq!(sizes, [1, 2, 1], "all that may be in flight");
     // Of clients that have got an answer, and of others, they are gathered again.
     let mut batcher = Batcher::new(LIMITS);
@@ -445,23 +444,26 @@ fn clients_of_a_failed_request_are_asked_about_apart() {
     exchange(&mut batcher, now, &[1, 4], Ok(()));
 }
 
-#[test]
-fn the_probe_is_another_clients_question() {
-    let mut now = Instant::now();
+/// A batcher whose breaker has opened because of the questions of five clients.
+fn broken(now: Instant) -> Batcher<u64> {
     let mut batcher = Batcher::new(LIMITS);
     for client in 0..u64::from(FAILURES_MAX) {
         exchange(&mut batcher, now, &[client], Err(Cause::Status));
     }
+    batcher
+}
+
+#[test]
+fn the_probe_is_another_clients_question() {
+    let mut now = Instant::now();
+    let mut batcher = broken(now);
     now += PAUSE_MIN;
     assert_eq!(batcher.ask(now, 1, |_| vec![0]), Err((1, Cause::BreakerOpen)));
     exchange(&mut batcher, now, &[99], Ok(()));
     assert!(!batcher.is_broken());
     exchange(&mut batcher, now, &[1], Err(Cause::Status));
     // If there is nobody else, one of them has to do.
-    let mut batcher = Batcher::new(LIMITS);
-    for client in 0..u64::from(FAILURES_MAX) {
-        exchange(&mut batcher, now, &[client], Err(Cause::Status));
-    }
+    let mut batcher = broken(now);
     now += PAUSE_MIN * 2;
     exchange(&mut batcher, now, &[1], Ok(()));
     assert!(!batcher.is_broken());
@@ -470,28 +472,22 @@ fn the_probe_is_another_clients_question() {
 /// Requests that have failed because of one question don't open the breaker; those of which nothing is answered do.
 #[test]
 fn one_bad_question_does_not_open_the_breaker() {
-    fn check(is_any_answered: bool, opens: bool) {
+    for is_any_answered in [true, false] {
         let now = Instant::now();
         let mut batcher = Batcher::new(LIMITS);
-        for round in 0..2 * u64::from(FAILURES_MAX) {
-            for asker in [2 * round, 2 * round + 1] {
-                if batcher.ask(now, asker, |id| id.to_string().into_bytes()).is_err() {
-                    assert!(opens);
-                    return;
-                }
-            }
+        let mut rounds = 0;
+        while rounds < 2 * u64::from(FAILURES_MAX) && !batcher.is_broken() {
+            ask(&mut batcher, now, [2 * rounds, 2 * rounds + 1]);
             let batch = batcher.poll_batch(now).unwrap();
             assert!(batcher.ask_again(batch.number, batch.questions));
             let [one, two] = [(); 2].map(|()| batcher.poll_batch(now).unwrap());
-            let id: u64 = std::str::from_utf8(&one.questions[0]).unwrap().parse().unwrap();
-            let answer = if is_any_answered { Ok(vec![(id, ())]) } else { Err(Cause::Status) };
-            batcher.handle_response(now, one.number, answer);
-            batcher.handle_response::<()>(now, two.number, Err(Cause::Status));
+            let answer = if is_any_answered { Ok(()) } else { Err(Cause::Status) };
+            respond(&mut batcher, now, &one, answer);
+            respond(&mut batcher, now, &two, Err(Cause::Status));
+            rounds += 1;
         }
-        assert!(!opens);
+        assert_eq!(batcher.is_broken(), !is_any_answered, "{is_any_answered}");
     }
-    check(true, false);
-    check(false, true);
 }
 
 #[test]
@@ -534,13 +530,11 @@ fn responses_are_read() {
             }
         }
     }
-    check(
-        r#"{"answers":[{"id":1},{"id":2,"x":[1]}]}"#,
-        Ok(&[(1, r#"{"id":1}"#), (2, r#"{"id":2,"x":[1]}"#)]),
-    );
-    check("{\r\n \"answers\": [\n{\"id\": 1}\n]}", Ok(&[(1, r#"{"id":1}"#)]));
+    let one = (1, r#"{"id":1}"#);
+    check(r#"{"answers":[{"id":1},{"id":2,"x":[1]}]}"#, Ok(&[one, (2, r#"{"id":2,"x":[1]}"#)]));
+    check("{\r\n \"answers\": [\n{\"id\": 1}\n]}", Ok(&[one]));
     check(r#"{"answers":[],"more":1}"#, Ok(&[]));
-    check("\u{feff}{\"answers\":[{\"id\":1}]}", Ok(&[(1, r#"{"id":1}"#)]));
+    check("\u{feff}{\"answers\":[{\"id\":1}]}", Ok(&[one]));
     check("\u{feff}{\"answers\":\n[]}", Ok(&[]));
     // An answer without a usable id is none; the others count.
     check(r#"{"answers":[{"id":"1"},{},7,null,{"id":-1},{"id":2}]}"#, Ok(&[(2, r#"{"id":2}"#)]));
@@ -557,18 +551,18 @@ fn responses_are_read() {
 #[test]
 fn permissions_are_read() {
     let permission = |result, ttl| Ok(Permission { result, ttl });
-    let ttl =
-        |text: &str| answer::permission(&format!(r#"{{"id":1,"allow":true,"ttl":{text}}}"#)).unwrap().ttl;
     assert_eq!(answer::permission(r#"{"id":1,"allow":true}"#), permission(Ok(()), None));
     let denied = Denial::new("not_allowed", "this is not allowed");
     assert_eq!(answer::permission(r#"{"id":1,"allow":false}"#), permission(Err(denied), None));
     let denied = Denial { retry: true, ..Denial::new("too_early", "later") };
     let text = r#"{"id":1,"allow":false,"code":"too_early","message":"later","retry":true,"ttl":2}"#;
     assert_eq!(answer::permission(text), permission(Err(denied), Some(Duration::from_secs(2))));
-    assert_eq!(ttl("0.5"), Some(Duration::from_millis(500)));
-    assert_eq!(ttl("0"), None);
-    assert_eq!(ttl("-1"), None);
-    assert_eq!(ttl("1e300"), Some(Duration::from_secs(24 * 3600)));
+    for (ttl, milliseconds) in
+        [("0.5", Some(500)), ("0", None), ("-1", None), ("1e300", Some(24 * 3_600_000))]
+    {
+        let found = answer::permission(&format!(r#"{{"id":1,"allow":true,"ttl":{ttl}}}"#)).unwrap().ttl;
+        assert_eq!(found, milliseconds.map(Duration::from_millis), "{ttl}");
+    }
     // Nothing is allowed by accident.
     for (text, wrong) in [
         (r#"{"id":1}"#, "\"allow\" is missing"),
@@ -595,8 +589,12 @@ fn replies_to_events_are_read() {
         {"event":"one","arguments":[1,"x"],"rooms":["r","s"],"except_sender":true},
         {"event":"two","data":{"c":null}},
         {"event":"three","all":true}]}"#;
-    let arguments =
-        |json: &'static str| Data::Arguments { json: json.as_bytes().into(), attachments: [].into() };
+    let emit = |rooms, event: &str, json: &'static str| EventEmit {
+        rooms,
+        except_sender: false,
+        event: Some(event.into()),
+        data: Data::Json(json.into()),
+    };
     let expect = EventReply {
         leave: vec![room("l")],
         join: vec![room("j"), room("k")],
@@ -606,20 +604,10 @@ fn replies_to_events_are_read() {
                 rooms: Some(Rooms::new("/n", ["r", "s"]).unwrap()),
                 except_sender: true,
                 event: Some("one".into()),
-                data: arguments(r#"1,"x""#),
+                data: Data::Arguments { json: r#"1,"x""#.as_bytes().into(), attachments: [].into() },
             },
-            EventEmit {
-                rooms: None,
-                except_sender: false,
-                event: Some("two".into()),
-                data: Data::Json(r#"{"c":null}"#.into()),
-            },
-            EventEmit {
-                rooms: Some(Room::all_members("/n").unwrap().into()),
-                except_sender: false,
-                event: Some("three".into()),
-                data: Data::Json("null".into()),
-            },
+            emit(None, "two", r#"{"c":null}"#),
+            emit(Some(Room::all_members("/n").unwrap().into()), "three", "null"),
         ],
         disconnect: true,
     };

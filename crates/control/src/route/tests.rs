@@ -22,12 +22,8 @@ fn a_template_gives_the_url_of_a_key() {
         assert_eq!(found.as_deref(), expect, "{template} {url} {text}");
     }
     let centre = "matchesfeed/{id}/matchcentre";
-    check(
-        centre,
-        "http://api/match/{id}?full=1",
-        "matchesfeed/8/matchcentre",
-        Some("http://api/match/8?full=1"),
-    );
+    let found = Some("http://api/match/8?full=1");
+    check(centre, "http://api/match/{id}?full=1", "matchesfeed/8/matchcentre", found);
     check(centre, "http://api/{id}", "matchesfeed/8/other", None);
     check(centre, "http://api/{id}", "matchesfeed/8/9/matchcentre", None);
     check(centre, "http://api/{id}", "matchesfeed/8/matchcentre/x", None);
@@ -129,79 +125,52 @@ fn errors_name_their_field() {
         let found: Vec<_> = errors.iter().map(|error| (error.field, error.text.as_str())).collect();
         assert_eq!(found, expect, "{prefix:?} {key:?} {url:?}");
     }
-    let url = "http://h/{x}";
-    check("", "a/{x}", url, &[]);
-    check("a", "a/{x}", url, &[("key", "a feed has either a prefix or a key, not both")]);
+    check("", "a/{x}", "http://h/{x}", &[]);
     check("a/../b", "", "http://h", &[("prefix", "the prefix has a segment '.' or '..'")]);
-    check("", "a/{x", url, &[("key", "a { has no }: \"a/{x\"")]);
-    check("", "a/x}", url, &[("key", "a } has no {: \"a/x}\"")]);
-    check(
-        "",
-        "a/{}",
-        url,
-        &[("key", "a placeholder is { }, with 1 to 32 of a-z 0-9 _ in between: \"a/{}\"")],
-    );
-    check(
-        "",
-        "a/{X}",
-        url,
-        &[("key", "a placeholder is { }, with 1 to 32 of a-z 0-9 _ in between: \"a/{X}\"")],
-    );
-    check("", "{x}{y}", url, &[("key", "a segment may have only one placeholder: \"{x}{y}\"")]);
-    check("", "{x}/{x}", url, &[("key", "two placeholders have the name \"x\"")]);
-    check("", "{x*}/a", url, &[("key", "{x*} must be the whole last segment: \"{x*}/a\"")]);
-    check("", "a{x*}", url, &[("key", "{x*} must be the whole last segment: \"a{x*}\"")]);
-    check(
-        "",
-        "a//{x}",
-        url,
-        &[("key", "the key has an empty segment (a leading, trailing or doubled '/'): \"a//{x}\"")],
-    );
-    let character =
-        "the key has a character at byte 1 that is none of A-Z a-z 0-9 . _ ~ @ : = + , -: \"a b/{x}\"";
-    check("", "a b/{x}", url, &[("key", character)]);
-    check("", "a/{x}", "http://h/", &[("url", "{x} of the key isn't used in it")]);
-    check("", "a/{x}", "http://h/{x}/{y}", &[("url", "the key has no {y}")]);
-    check("", "a/{x}", "http://h/{x}/{x*}", &[("url", "{x*} is written {x} here, and keeps its slashes")]);
+    let placeholder = "a placeholder is { }, with 1 to 32 of a-z 0-9 _ in between: ";
+    let rest = "{x*} must be the whole last segment: ";
+    let empty = "the key has an empty segment (a leading, trailing or doubled '/'): ";
+    let character = "the key has a character at byte 1 that is none of A-Z a-z 0-9 . _ ~ @ : = + , -: ";
+    for (key, text) in [
+        ("a/{x", "a { has no }: "),
+        ("a/x}", "a } has no {: "),
+        ("a/{}", placeholder),
+        ("a/{X}", placeholder),
+        ("{x}{y}", "a segment may have only one placeholder: "),
+        ("{x*}/a", rest),
+        ("a{x*}", rest),
+        ("a//{x}", empty),
+        ("a b/{x}", character),
+    ] {
+        check("", key, "http://h/{x}", &[("key", &format!("{text}{key:?}"))]);
+    }
+    check("", "{x}/{x}", "http://h/{x}", &[("key", "two placeholders have the name \"x\"")]);
+    check("a", "a/{x}", "http://h/{x}", &[("key", "a feed has either a prefix or a key, not both")]);
     let placed = "placeholders are allowed in the path and the query only";
-    check("", "a/{x}", "http://{x}/", &[("url", placed)]);
-    check("", "a/{x}", "http://h{x}", &[("url", placed)]);
-    check("", "a/{x}", "http://h:{x}/", &[("url", placed)]);
-    check("", "a/{x}", "{x}", &[("url", "this is no URL: \"{x}\"")]);
-    check("", "a/{x}", "{x}://h", &[("url", placed)]);
-    check("", "", "http://h/{x}", &[("url", "{x} means nothing without a key that has it")]);
-    check("", "", "http://h/?k=${TOKEN}", &[("url", "${…} is for headers: a URL shows up in logs")]);
-    check(
-        "",
-        "a/{x}",
-        "http://h/a/../{x}",
-        &[("url", "the path has a segment '.' or '..': \"http://h/a/../{x}\"")],
-    );
-    check(
-        "",
-        "a/{x}",
-        "http://h/%2e%2E/{x}",
-        &[("url", "the path has a segment '.' or '..': \"http://h/%2e%2E/{x}\"")],
-    );
-    check("", "", "http://me:secret@h", &[("url", "credentials belong in the headers, not in the URL")]);
-    check(
-        "",
-        "",
-        "gopher://h?token=secret",
-        &[("url", "expected a URL beginning with http:// or https://: \"gopher://h?…\"")],
-    );
-    check("", "", "", &[("url", "this is no URL: \"\"")]);
-    check("", "", "http://h/ä", &[("url", "this is no URL: \"http://h/ä\"")]);
+    let scheme = "expected a URL beginning with http:// or https://: ";
+    for (key, url, text) in [
+        ("a/{x}", "http://h/", "{x} of the key isn't used in it"),
+        ("a/{x}", "http://h/{x}/{y}", "the key has no {y}"),
+        ("a/{x}", "http://h/{x}/{x*}", "{x*} is written {x} here, and keeps its slashes"),
+        ("a/{x}", "http://{x}/", placed),
+        ("a/{x}", "http://h{x}", placed),
+        ("a/{x}", "http://h:{x}/", placed),
+        ("a/{x}", "{x}", "this is no URL: \"{x}\""),
+        ("a/{x}", "{x}://h", placed),
+        ("a/{x}", "http://h/a/../{x}", "the path has a segment '.' or '..': \"http://h/a/../{x}\""),
+        ("a/{x}", "http://h/%2e%2E/{x}", "the path has a segment '.' or '..': \"http://h/%2e%2E/{x}\""),
+        ("", "http://h/{x}", "{x} means nothing without a key that has it"),
+        ("", "http://h/?k=${TOKEN}", "${…} is for headers: a URL shows up in logs"),
+        ("", "http://me:secret@h", "credentials belong in the headers, not in the URL"),
+        ("", "gopher://h?token=secret", &format!("{scheme}\"gopher://h?…\"")),
+        ("", "", "this is no URL: \"\""),
+        ("", "http://h/ä", "this is no URL: \"http://h/ä\""),
+    ] {
+        check("", key, url, &[("url", text)]);
+    }
     // Both at once.
-    check(
-        "",
-        "{x",
-        "ftp://h",
-        &[
-            ("key", "a { has no }: \"{x\""),
-            ("url", "expected a URL beginning with http:// or https://: \"ftp://h\""),
-        ],
-    );
+    let both = [("key", "a { has no }: \"{x\""), ("url", &format!("{scheme}\"ftp://h\""))];
+    check("", "{x", "ftp://h", &both);
 }
 
 #[test]

@@ -21,6 +21,13 @@ fn options() -> FeedsOptions {
     }
 }
 
+/// The options with those of the upstream with this number changed, and room for many keys and fetches.
+fn upstream_options(nth: usize, change: impl FnOnce(&mut UpstreamOptions)) -> FeedsOptions {
+    let mut options = FeedsOptions { fetches_max: 1000, keys_max: 1000, ..options() };
+    change(&mut options.upstreams[nth]);
+    options
+}
+
 /// A scheduler on a clock of whole seconds, and short words for what goes in and comes out.
 struct Bench {
     scheduler: Scheduler,
@@ -41,6 +48,20 @@ impl Bench {
 
     fn want(&mut self, key: &str, wanted: bool) -> &mut Self {
         self.scheduler.handle_wanted(self.now, &Key::parse(key).unwrap(), wanted, &[]);
+        self
+    }
+
+    fn want_all(&mut self, keys: &[&str]) -> &mut Self {
+        keys.iter().for_each(|key| _ = self.want(key, true));
+        self
+    }
+
+    /// Fetches these keys, one after the other, and their documents.
+    #[track_caller]
+    fn fetch_all(&mut self, keys: &[&str]) -> &mut Self {
+        for key in keys {
+            self.want(key, true).check(key, "").result(key, fresh("1")).check("", &format!("{key}=1"));
+        }
         self
     }
 
@@ -114,7 +135,7 @@ pub(super) fn requester(source: u64, session: u64) -> Requester {
     Requester { source, core: 0, session: stentor_hub::SessionId::from_bits(session) }
 }
 
-fn version(body: &str) -> Version {
+pub(super) fn version(body: &str) -> Version {
     let document = Document {
         body: Bytes::copy_from_slice(body.as_bytes()),
         json: false,
@@ -136,7 +157,12 @@ fn same() -> Outcome {
 }
 
 fn failed() -> Outcome {
-    Outcome::Failed { class: FailureClass::ServerError, reason: "no".into(), retry_after: None, pause: false }
+    failed_with(FailureClass::ServerError, None)
+}
+
+/// A failure, of which one of too many requests pauses the upstream.
+pub(super) fn failed_with(class: FailureClass, retry_after: Option<Duration>) -> Outcome {
+    Outcome::Failed { class, reason: "no".into(), retry_after, pause: class == FailureClass::TooManyRequests }
 }
 
 fn lost() -> Outcome {
@@ -195,7 +221,7 @@ fn a_complete_key_is_published_once_and_not_fetched_again() {
 #[test]
 fn errors_keep_the_document_back_off_and_are_reported_once() {
     let mut bench = Bench::new(options());
-    bench.want("b", true).check("b", "").result("b", fresh("1")).check("", "b=1").at(1).check("b", "");
+    bench.fetch_all(&["b"]).at(1).check("b", "");
     bench.result("b", failed()).check("", "b:stale").retry_within(1).check("b", "");
     bench.result("b", failed()).check("", "").retry_within(2).check("b", "");
     for _ in 0..40 {
@@ -224,17 +250,7 @@ fn retry_after_is_obeyed_within_bounds() {
         let mut bench = Bench::new(options());
         let retry_after = Some(Duration::from_secs(retry_after));
         bench.want("b", true).check("b", "");
-        bench
-            .result(
-                "b",
-                Outcome::Failed {
-                    class: FailureClass::ServerError,
-                    reason: "503".into(),
-                    retry_after,
-                    pause: false,
-                },
-            )
-            .check("", "b:stale");
+        bench.result("b", failed_with(FailureClass::ServerError, retry_after)).check("", "b:stale");
         let wait = bench.scheduler.poll_timeout().unwrap() - bench.now;
         assert!(wait >= Duration::from_secs(least) && wait <= Duration::from_secs(most), "{wait:?}");
     }
@@ -280,7 +296,7 @@ fn a_not_found_key_is_reported_and_retried_rarely() {
 #[test]
 fn a_key_without_subscribers_lingers() {
     let mut bench = Bench::new(options());
-    bench.want("a", true).check("a", "").result("a", fresh("1")).check("", "a=1");
+    bench.fetch_all(&["a"]);
     bench.at(5).want("a", false).check("", "").next(Some(10));
     bench.at(10).check("a", "").result("a", fresh("2")).check("", "a=2");
     bench.at(20).check("a", "").result("a", fresh("3")).check("", "a=3");
@@ -304,30 +320,26 @@ fn a_fetch_that_outlives_the_linger_time_is_forgotten() {
 #[test]
 fn resubscribing_causes_no_fetch() {
     let mut bench = Bench::new(options());
-    bench.want("a", true).check("a", "").result("a", fresh("1")).check("", "a=1");
-    for _ in 0..1000 {
-        bench.want("a", false).check("", "").want("a", true).check("", "");
-    }
+    bench.fetch_all(&["a"]);
+    let resubscribe = |bench: &mut Bench, times| {
+        for _ in 0..times {
+            bench.want("a", false).check("", "").want("a", true).check("", "");
+        }
+    };
+    resubscribe(&mut bench, 1000);
     bench.next(Some(10)).at(10).check("a", "");
     // Nor does it while the answer is awaited, nor while it backs off.
-    for _ in 0..10 {
-        bench.want("a", false).check("", "").want("a", true).check("", "");
-    }
+    resubscribe(&mut bench, 10);
     bench.result("a", failed()).check("", "a:stale");
     let retry = bench.scheduler.poll_timeout();
-    for _ in 0..10 {
-        bench.want("a", false).check("", "").want("a", true).check("", "");
-    }
+    resubscribe(&mut bench, 10);
     assert_eq!(bench.scheduler.poll_timeout(), retry);
 }
 
 #[test]
 fn workers_are_bounded_per_upstream_and_process_and_shared_fairly() {
     let mut bench = Bench::new(options());
-    for key in ["a1", "a2", "a3", "b1", "b2"] {
-        bench.want(key, true);
-    }
-    bench.check("a1 b1 a2", "").next(None);
+    bench.want_all(&["a1", "a2", "a3", "b1", "b2"]).check("a1 b1 a2", "").next(None);
     // One of three workers stays free for the key with a document.
     bench.result("b1", fresh("1")).check("", "b1=1").result("a1", fresh("1")).check("b2", "a1=1");
     bench.result("a2", fresh("1")).check("a3", "a2=1");
@@ -338,14 +350,11 @@ fn workers_are_bounded_per_upstream_and_process_and_shared_fairly() {
 
 #[test]
 fn fetches_of_an_upstream_keep_to_its_rate() {
-    let mut options = options();
-    options.upstreams[1].requests_per_second_max = 4;
-    options.upstreams[1].concurrency_max = 100;
-    options.fetches_max = 100;
-    let mut bench = Bench::new(options);
-    for key in ["b1", "b2", "b3", "a1"] {
-        bench.want(key, true);
-    }
+    let mut bench = Bench::new(upstream_options(1, |upstream| {
+        upstream.requests_per_second_max = 4;
+        upstream.concurrency_max = 100;
+    }));
+    bench.want_all(&["b1", "b2", "b3", "a1"]);
     // Another upstream's keys don't wait for it.
     bench.check("a1 b1", "");
     let lane = |bench: &Bench| bench.scheduler.lanes().nth(1).unwrap();
@@ -365,11 +374,10 @@ fn fetches_of_an_upstream_keep_to_its_rate() {
 
 #[test]
 fn at_a_high_rate_a_tenth_of_a_second_may_begin_at_once() {
-    let mut options = options();
-    options.upstreams[1].requests_per_second_max = 1000;
-    options.upstreams[1].concurrency_max = 1000;
-    options = FeedsOptions { fetches_max: 1000, keys_max: 1000, ..options };
-    let mut bench = Bench::new(options);
+    let mut bench = Bench::new(upstream_options(1, |upstream| {
+        upstream.requests_per_second_max = 1000;
+        upstream.concurrency_max = 1000;
+    }));
     for n in 0..300 {
         bench.want(&format!("b{n}"), true);
     }
@@ -380,13 +388,9 @@ fn at_a_high_rate_a_tenth_of_a_second_may_begin_at_once() {
 
 #[test]
 fn the_interval_is_longer_where_the_rate_does_not_allow_the_configured_one() {
-    let mut options = options();
-    options.upstreams[1].requests_per_second_max = 1;
-    let mut bench = Bench::new(options);
+    let mut bench = Bench::new(upstream_options(1, |upstream| upstream.requests_per_second_max = 1));
     let interval = |bench: &Bench| bench.scheduler.lanes().nth(1).unwrap().interval.as_secs();
-    for key in ["b1", "b2", "b3"] {
-        bench.want(key, true);
-    }
+    bench.want_all(&["b1", "b2", "b3"]);
     for second in 0..40 {
         let key = bench.at(second).jobs();
         bench.result(&key, fresh("1"));
@@ -403,53 +407,27 @@ fn the_interval_is_longer_where_the_rate_does_not_allow_the_configured_one() {
 #[test]
 fn an_upstream_that_answers_429_is_paused() {
     let mut bench = Bench::new(options());
-    for key in ["b1", "b2", "b3", "b4", "a1"] {
-        bench.want(key, true);
-    }
-    bench.check("a1 b1 b2", "");
-    let retry_after = Some(Duration::from_secs(20));
-    let too_many = Outcome::Failed {
-        class: FailureClass::TooManyRequests,
-        reason: "429".into(),
-        retry_after,
-        pause: true,
-    };
-    bench
-        .at(1)
-        .result("b1", too_many.clone())
-        .check("", "b1:stale")
-        .result("a1", fresh("1"))
-        .check("", "a1=1");
+    bench.want_all(&["b1", "b2", "b3", "b4", "a1"]).check("a1 b1 b2", "");
+    let too_many = |retry_after| failed_with(FailureClass::TooManyRequests, Some(retry_after));
+    let pause = Duration::from_secs(20);
+    bench.at(1).result("b1", too_many(pause)).check("", "b1:stale");
+    bench.result("a1", fresh("1")).check("", "a1=1");
     // What is in flight may end well, which doesn't end the pause.
     bench.at(2).result("b2", lost()).check("", "b2:not_found").want("b2", false);
     bench.at(9).check("", "").next(Some(10));
     bench.at(10).check("a1", "").next(Some(21)).at(21).check("b3 b4", "");
-    bench.result("b3", too_many);
+    bench.result("b3", too_many(pause));
     // No longer than the longest back-off.
-    let forever = Outcome::Failed {
-        class: FailureClass::TooManyRequests,
-        reason: "429".into(),
-        retry_after: Some(Duration::MAX),
-        pause: true,
-    };
-    bench.result("b4", forever).want("a1", false).result("a1", same()).events();
-    bench.at(60);
-    assert_eq!(bench.jobs(), "");
-    bench.at(81);
-    assert_eq!(bench.jobs(), "b1 b3");
+    bench.result("b4", too_many(Duration::MAX)).want("a1", false).result("a1", same()).events();
+    assert_eq!(bench.at(60).jobs(), "");
+    assert_eq!(bench.at(81).jobs(), "b1 b3");
 }
 
 #[test]
 fn refreshes_come_before_first_fetches() {
     let mut bench = Bench::new(FeedsOptions { fetches_max: 1, keys_max: 100, ..options() });
-    for key in ["a1", "a2"] {
-        bench.want(key, true).check(key, "").result(key, fresh("1"));
-        bench.events();
-    }
-    for key in ["a3", "a4", "a5"] {
-        bench.want(key, true);
-    }
-    bench.check("a3", "").at(10).check("", "");
+    bench.fetch_all(&["a1", "a2"]);
+    bench.want_all(&["a3", "a4", "a5"]).check("a3", "").at(10).check("", "");
     let mut order = Vec::new();
     for last in ["a3", "a1", "a2", "a4"] {
         bench.result(last, fresh_for("2", Freshness::For(Duration::from_secs(3600))));
@@ -461,15 +439,13 @@ fn refreshes_come_before_first_fetches() {
 
 #[test]
 fn first_fetches_leave_workers_for_refreshes() {
-    let mut options = options();
-    options.upstreams[0].concurrency_max = 4;
-    options = FeedsOptions { fetches_max: 100, keys_max: 100, ..options };
-    let mut bench = Bench::new(options);
+    let mut bench = Bench::new(upstream_options(0, |upstream| upstream.concurrency_max = 4));
     // While no key has a document, new keys may use all workers.
-    for key in ["a1", "a2", "a3", "a4", "a5"] {
-        bench.want(key, true);
-    }
-    bench.check("a1 a2 a3 a4", "").result("a1", fresh("1")).check("", "a1=1");
+    bench
+        .want_all(&["a1", "a2", "a3", "a4", "a5"])
+        .check("a1 a2 a3 a4", "")
+        .result("a1", fresh("1"))
+        .check("", "a1=1");
     bench.result("a2", fresh("1")).check("", "a2=1").result("a3", fresh("1")).check("a5", "a3=1");
     for key in ["a4", "a5"] {
         bench.result(key, fresh("1"));
@@ -480,25 +456,17 @@ fn first_fetches_leave_workers_for_refreshes() {
         bench.want(&format!("ax{n}"), true);
     }
     bench.check("ax0 ax1", "").at(10);
-    bench
-        .check("a1 a2", "")
-        .result("a1", same())
-        .check("a3", "")
-        .result("ax0", fresh("1"))
-        .check("a4", "ax0=1");
+    bench.check("a1 a2", "").result("a1", same()).check("a3", "");
+    bench.result("ax0", fresh("1")).check("a4", "ax0=1");
 }
 
 #[test]
 fn first_fetches_are_not_starved_by_refreshes() {
-    let mut options = options();
-    options.upstreams[1].concurrency_max = 1;
-    options = FeedsOptions { fetches_max: 1, keys_max: 100, ..options };
-    let mut bench = Bench::new(options);
+    let options = upstream_options(1, |upstream| upstream.concurrency_max = 1);
+    let mut bench = Bench::new(FeedsOptions { fetches_max: 1, ..options });
     // Enough keys that one is due at any time.
-    let running: Vec<String> = (0..20).map(|n| format!("b{n}")).collect();
-    for key in &running {
-        bench.want(key, true).check(key, "").result(key, fresh("1"));
-        bench.events();
+    for n in 0..20 {
+        bench.fetch_all(&[&format!("b{n}")]);
     }
     bench.want("bnew", true);
     let mut waited = 0;
@@ -517,10 +485,8 @@ fn first_fetches_are_not_starved_by_refreshes() {
 
 #[test]
 fn a_session_with_thousands_of_new_keys_delays_nobody() {
-    let mut options = options();
-    options.upstreams[0].concurrency_max = 8;
-    options = FeedsOptions { fetches_max: 32, keys_max: 10_000, cold_keys_max: 1000, ..options };
-    let mut bench = Bench::new(options);
+    let options = upstream_options(0, |upstream| upstream.concurrency_max = 8);
+    let mut bench = Bench::new(FeedsOptions { keys_max: 10_000, cold_keys_max: 1000, ..options });
     for session in 0..11 {
         for n in 0..1000 {
             bench.want_by(&format!("a{session}/{n}"), 1, session);
@@ -637,11 +603,8 @@ fn keys_that_were_never_fetched_displace_documents_in_half_of_the_table() {
     bench.want_by("ax4", 1, 1).check("", "ax4:refuse:1");
     bench.want_by("ay1", 2, 2).check("", "ax3:not_found ax3:forget");
     // A key without document and subscribers is removed first.
-    bench
-        .result("ax1", lost())
-        .want("ax1", false)
-        .want_by("ay2", 2, 2)
-        .check("ay1", "ax1:not_found ax1:forget");
+    bench.result("ax1", lost()).want("ax1", false).want_by("ay2", 2, 2);
+    bench.check("ay1", "ax1:not_found ax1:forget");
 }
 
 #[test]

@@ -2,30 +2,17 @@
 
 use crate::common::*;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use stentor_control::{
-    AdminClient, AdminOptions, ClientError, Control, Error, FeedsOptions, Options, Target,
-};
+use stentor_control::{AdminClient, AdminOptions, ClientError, Control, Error, Options, Target};
 use stentor_edge::ControlPlane;
 use stentor_hub::Data;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
-fn rig(change: impl FnOnce(&mut AdminOptions)) -> Rig {
-    let mut options = AdminOptions::default();
-    change(&mut options);
-    Rig::new(FeedsOptions::default(), options)
-}
-
 fn post(content_type: &str, body: &str) -> Vec<u8> {
-    let head = format!(
-        "POST /api/v1/publish HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: {content_type}\r\n\
-         content-length: {}\r\n\r\n",
-        body.len()
-    );
-    [head.as_bytes(), body.as_bytes()].concat()
+    request("POST", "/api/v1/publish", &format!("content-type: {content_type}\r\n"), body)
 }
 
 async fn publish(url: &str, token: Option<&str>, target: Target<'_>, data: &str) -> Result<(), ClientError> {
@@ -50,18 +37,13 @@ fn published(rig: &Rig) -> Vec<String> {
 
 #[tokio::test]
 async fn a_panic_ends_its_request_only_and_one_in_the_feeds_is_reported() {
-    let mut rig = rig(|_| {});
+    let mut rig = Rig::with_admin(|_| {});
     rig.plane.broken_metrics.store(true, Ordering::SeqCst);
     assert_ne!(rig.admin("/metrics").await.0, 200);
     assert_eq!(rig.admin("/healthz").await.0, 200);
     rig.plane.broken_metrics.store(false, Ordering::SeqCst);
-    patiently("its connection to be counted no longer", async {
-        // The one that asks is.
-        while rig.metric("stentor_admin_connections").await != Some(1.0) {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    // Its connection isn't counted any longer; the one that asks is.
+    rig.until_metric("stentor_admin_connections", |connections| connections == 1.0).await;
     assert!(tokio::time::timeout(Duration::ZERO, rig.control.failed()).await.is_err());
     rig.plane.broken_wanted.store(true, Ordering::SeqCst);
     rig.plane.signals.wanted();
@@ -70,57 +52,44 @@ async fn a_panic_ends_its_request_only_and_one_in_the_feeds_is_reported() {
 
 #[tokio::test]
 async fn messages_are_published() {
-    let rig = rig(|_| {});
-    let addr = rig.control.admin_addr();
+    let rig = Rig::with_admin(|_| {});
     let check = async |content_type: &str, body: &str, status: u16, answer: &str, messages: &[&str]| {
-        let (found, text) = exchange(addr, &post(content_type, body)).await;
+        let (found, text) = rig.send(&post(content_type, body)).await;
         assert_eq!((found, text.trim_end()), (status, answer), "{body}");
         assert_eq!(published(&rig), messages, "{body}");
     };
     let (json, lines) = ("application/json", "application/x-ndjson; charset=utf-8");
     let one = r#"{"room":"a","data":{"x": 1.0}}"#;
-    check(json, one, 200, r#"{"published":1}"#, &[r#"/a={"x": 1.0}"#]).await;
-    check(
-        json,
-        r#"{"room":"a","event":"e","data":[1],"namespace":"/n"}"#,
-        200,
-        r#"{"published":1}"#,
-        &["/na!e=[1]"],
-    )
-    .await;
-    check(
-        json,
-        "{\n \"room\": \"a\",\n \"data\": {\n \"x\": 1 }\n}\n",
-        200,
-        r#"{"published":1}"#,
-        &[r#"/a={"x":1}"#],
-    )
-    .await;
+    let event = r#"{"room":"a","event":"e","data":[1],"namespace":"/n"}"#;
+    let pretty = "{\n \"room\": \"a\",\n \"data\": {\n \"x\": 1 }\n}\n";
+    let many = "{\"room\":\"a\",\"data\":1}\r\n\n{\"room\":\"b\",\"data\":2}\n{\"room\":\"a\",\"data\":3}\n";
+    let broken = "{\"room\":\"a\",\"data\":1}\n\n{\"room\":\"b\"}\n{\"room\":\"a\",\"data\":3}\n";
+    let [zero, published_1, three] = [0, 1, 3].map(|count| format!(r#"{{"published":{count}}}"#));
     let missing = r#"{"code":"message","message":"missing field `data` at column 12"}"#;
+    let partly = r#"{"published":1,"error":{"line":3,"code":"message","message":"missing field `data` at column 12"}}"#;
+    check(json, one, 200, &published_1, &[r#"/a={"x": 1.0}"#]).await;
+    check(json, event, 200, &published_1, &["/na!e=[1]"]).await;
+    check(json, pretty, 200, &published_1, &[r#"/a={"x":1}"#]).await;
     check(json, r#"{"room":"a"}"#, 400, missing, &[]).await;
     check(json, "", 400, r#"{"code":"message","message":"the body is empty"}"#, &[]).await;
-    check(lines, "", 200, r#"{"published":0}"#, &[]).await;
-    check(lines, one, 200, r#"{"published":1}"#, &[r#"/a={"x": 1.0}"#]).await;
-    let many = "{\"room\":\"a\",\"data\":1}\r\n\n{\"room\":\"b\",\"data\":2}\n{\"room\":\"a\",\"data\":3}\n";
-    check(lines, many, 200, r#"{"published":3}"#, &["/a=1", "/b=2", "/a=3"]).await;
-    let broken = "{\"room\":\"a\",\"data\":1}\n\n{\"room\":\"b\"}\n{\"room\":\"a\",\"data\":3}\n";
-    let answer = r#"{"published":1,"error":{"line":3,"code":"message","message":"missing field `data` at column 12"}}"#;
-    check(lines, broken, 400, answer, &["/a=1"]).await;
-    let (status, text) = exchange(addr, &post("text/plain", one)).await;
+    check(lines, "", 200, &zero, &[]).await;
+    check(lines, one, 200, &published_1, &[r#"/a={"x": 1.0}"#]).await;
+    check(lines, many, 200, &three, &["/a=1", "/b=2", "/a=3"]).await;
+    check(lines, broken, 400, partly, &["/a=1"]).await;
+    let (status, text) = rig.send(&post("text/plain", one)).await;
     assert_eq!(status, 415);
     assert!(text.contains("application/x-ndjson"), "{text}");
-    assert_eq!(exchange(addr, &post("", one)).await.0, 415);
+    assert_eq!(rig.send(&post("", one)).await.0, 415);
     assert!(published(&rig).is_empty());
 }
 
 #[tokio::test]
 async fn a_message_with_an_idempotency_key_is_published_once() {
-    let rig = rig(|options| options.busy_timeout = Duration::from_millis(1));
-    let addr = rig.control.admin_addr();
+    let rig = Rig::with_admin(|options| options.busy_timeout = Duration::from_millis(1));
     let message =
         |room: &str, key: &str| format!(r#"{{"room":"{room}","data":1,"idempotency_key":"{key}"}}"#);
     let check = async |body: &str, status: u16, messages: &[&str]| {
-        let (found, text) = exchange(addr, &post("application/x-ndjson", body)).await;
+        let (found, text) = rig.send(&post("application/x-ndjson", body)).await;
         assert_eq!(found, status, "{text}");
         assert_eq!(published(&rig), messages, "{body}");
         text
@@ -139,11 +108,10 @@ async fn a_message_with_an_idempotency_key_is_published_once() {
 
 #[tokio::test]
 async fn a_stream_is_published_as_it_arrives() {
-    let rig = rig(|_| {});
-    let mut stream = TcpStream::connect(rig.control.admin_addr()).await.unwrap();
+    let rig = Rig::with_admin(|_| {});
     let head = "POST /api/v1/publish HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
                 content-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
-    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut stream = rig.begin(head.as_bytes()).await;
     let text = "{\"room\":\"a\",\"data\":\"x\"}\n";
     for n in 1..=3 {
         // Split in the middle of a line.
@@ -159,10 +127,9 @@ async fn a_stream_is_published_as_it_arrives() {
 
 #[tokio::test]
 async fn a_truncated_body_publishes_no_partial_line() {
-    let rig = rig(|_| {});
-    let mut stream = TcpStream::connect(rig.control.admin_addr()).await.unwrap();
+    let rig = Rig::with_admin(|_| {});
     let body = post("application/x-ndjson", "{\"room\":\"a\",\"data\":1}\n{\"room\":\"a\",\"data\":2}");
-    stream.write_all(&body[..body.len() - 1]).await.unwrap();
+    let mut stream = rig.begin(&body[..body.len() - 1]).await;
     stream.shutdown().await.unwrap();
     answer(&mut stream).await;
     assert_eq!(published(&rig), ["/a=1"]);
@@ -170,18 +137,17 @@ async fn a_truncated_body_publishes_no_partial_line() {
 
 #[tokio::test]
 async fn an_oversized_body_is_refused_without_being_buffered() {
-    let rig = rig(|options| options.message_bytes_max = 1000);
-    let addr = rig.control.admin_addr();
+    let rig = Rig::with_admin(|options| options.message_bytes_max = 1000);
     let message = |len: usize| format!("{{\"room\":\"a\",\"data\":\"{}\"}}", "x".repeat(len - 22));
     assert_eq!(message(1000).len(), 1000);
-    assert_eq!(exchange(addr, &post("application/json", &message(1000))).await.0, 200);
-    let (status, text) = exchange(addr, &post("application/json", &message(1001))).await;
+    assert_eq!(rig.send(&post("application/json", &message(1000))).await.0, 200);
+    let (status, text) = rig.send(&post("application/json", &message(1001))).await;
     assert_eq!(status, 413);
     assert!(text.contains("limits.message_bytes_max"), "{text}");
     published(&rig);
     // The answer arrives although megabytes follow that nobody wants.
     let lines = format!("{}\n{}\n{}", message(1000), message(1001), "x".repeat(5_000_000));
-    let (status, text) = exchange(addr, &post("application/x-ndjson", &lines)).await;
+    let (status, text) = rig.send(&post("application/x-ndjson", &lines)).await;
     assert_eq!(status, 413, "{text}");
     assert!(text.starts_with("{\"published\":1,\"error\":{\"line\":2,"), "{text}");
     assert_eq!(published(&rig).len(), 1);
@@ -190,16 +156,15 @@ async fn an_oversized_body_is_refused_without_being_buffered() {
 #[tokio::test]
 async fn a_full_mailbox_delays_publications_in_order_or_is_reported() {
     let lines = (0..3).map(|i| format!("{{\"room\":\"a\",\"data\":{i}}}\n")).collect::<String>();
-    let publish =
-        async |rig: &Rig| exchange(rig.control.admin_addr(), &post("application/x-ndjson", &lines)).await;
+    let publish = async |rig: &Rig| rig.send(&post("application/x-ndjson", &lines)).await;
     // It has room in time.
-    let patient = rig(|options| options.busy_timeout = PATIENCE);
+    let patient = Rig::with_admin(|options| options.busy_timeout = PATIENCE);
     patient.plane.busy.store(1, Ordering::SeqCst);
     assert_eq!(publish(&patient).await, (200, "{\"published\":3}\n".into()));
     assert_eq!(published(&patient), ["/a=0", "/a=1", "/a=2"]);
     assert!(patient.metric("stentor_mailbox_waits_total").await >= Some(1.0));
     // It never has.
-    let rig = rig(|options| options.busy_timeout = Duration::from_millis(50));
+    let rig = Rig::with_admin(|options| options.busy_timeout = Duration::from_millis(50));
     rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
     let (status, text) = publish(&rig).await;
     assert_eq!(status, 503);
@@ -211,8 +176,7 @@ async fn a_full_mailbox_delays_publications_in_order_or_is_reported() {
 
 #[tokio::test]
 async fn web_pages_and_unknown_hosts_are_refused() {
-    let rig = rig(|_| {});
-    let addr = rig.control.admin_addr();
+    let rig = Rig::with_admin(|_| {});
     let body = r#"{"room":"a","data":1}"#;
     let check = async |fields: &str, expect: u16, code: &str| {
         let head = format!(
@@ -220,7 +184,7 @@ async fn web_pages_and_unknown_hosts_are_refused() {
              content-length: {}\r\n\r\n{body}",
             body.len()
         );
-        let (status, text) = exchange(addr, head.as_bytes()).await;
+        let (status, text) = rig.send(head.as_bytes()).await;
         assert_eq!(status, expect, "{fields}");
         assert!(text.starts_with(&format!("{{\"code\":\"{code}\",\"message\":")), "{text}");
     };
@@ -232,16 +196,16 @@ async fn web_pages_and_unknown_hosts_are_refused() {
     check("host: localhost\r\norigin: null\r\n", 403, "origin").await;
     check("host: localhost\r\nsec-fetch-site: cross-site\r\n", 403, "origin").await;
     assert!(published(&rig).is_empty());
-    assert_eq!(exchange(addr, &post("application/json", body)).await.0, 200);
+    assert_eq!(rig.send(&post("application/json", body)).await.0, 200);
     assert_eq!(rig.metric("stentor_admin_refusals_total{reason=\"origin\"}").await, Some(3.0));
     let preflight = "OPTIONS /api/v1/publish HTTP/1.1\r\nhost: localhost\r\norigin: http://x\r\nconnection: close\r\n\r\n";
-    assert_eq!(exchange(addr, preflight.as_bytes()).await.0, 403);
+    assert_eq!(rig.send(preflight.as_bytes()).await.0, 403);
 }
 
 #[tokio::test]
 async fn a_configured_token_is_required() {
     let token = "0123456789abcdef";
-    let rig = rig(|options| options.token = Some(token.into()));
+    let rig = Rig::with_admin(|options| options.token = Some(token.into()));
     assert_eq!(rig.admin("/metrics").await.0, 401);
     assert_eq!(rig.admin("/api/v1/status").await.0, 401);
     assert_eq!(rig.admin("/healthz").await.0, 200);
@@ -255,7 +219,7 @@ async fn a_configured_token_is_required() {
 #[tokio::test]
 async fn it_listens_only_at_its_address() {
     let start = |admin: AdminOptions| {
-        let plane = FakePlane::new();
+        let plane = Arc::<FakePlane>::default();
         let options = Options { admin, ..Options::default() };
         Control::start(&Handle::current(), options, plane.clone(), plane.signals.clone())
     };
@@ -274,9 +238,9 @@ async fn it_listens_only_at_its_address() {
 
 #[tokio::test]
 async fn health_status_and_metrics_are_reported() {
-    let rig = rig(|_| {});
+    let rig = Rig::with_admin(|_| {});
     assert_eq!(rig.admin("/readyz").await, (200, "ready\n".into()));
-    rig.plane.ready.store(false, Ordering::SeqCst);
+    rig.plane.unready.store(true, Ordering::SeqCst);
     assert_eq!(rig.admin("/readyz").await.0, 503);
     assert_eq!(rig.admin("/healthz").await, (200, "ok\n".into()));
     let (status, text) = rig.admin("/api/v1/status").await;
@@ -315,10 +279,12 @@ async fn health_status_and_metrics_are_reported() {
 async fn slow_clients_are_cut_off() {
     // Only what is to be too slow is given little time, so that a busy machine fails no test.
     let brief = Duration::from_millis(100);
-    let slow_heads = rig(|options| (options.header_timeout, options.body_timeout) = (brief, PATIENCE));
-    let slow_bodies = rig(|options| (options.header_timeout, options.body_timeout) = (PATIENCE, brief));
+    let slow_heads =
+        Rig::with_admin(|options| (options.header_timeout, options.body_timeout) = (brief, PATIENCE));
+    let slow_bodies =
+        Rig::with_admin(|options| (options.header_timeout, options.body_timeout) = (PATIENCE, brief));
     let closed = async |rig: &Rig, bytes: &[u8], expect: &[u16]| {
-        let status = exchange(rig.control.admin_addr(), bytes).await.0;
+        let status = rig.send(bytes).await.0;
         assert!(expect.contains(&status), "{status} for {}", String::from_utf8_lossy(bytes));
     };
     // Nothing at all, half a head, half a message.
@@ -330,7 +296,7 @@ async fn slow_clients_are_cut_off() {
     closed(&slow_bodies, &lines[..lines.len() - 1], &[408]).await;
     assert_eq!(published(&slow_bodies), ["/a=1"]);
     // One request and then nothing: the time for the next one's head.
-    let idle = rig(|options| options.header_timeout = Duration::from_secs(2));
+    let idle = Rig::with_admin(|options| options.header_timeout = Duration::from_secs(2));
     closed(&idle, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n", &[200]).await;
 
     // A head, a message and a line that come byte by byte, each byte in time.
@@ -343,9 +309,8 @@ async fn slow_clients_are_cut_off() {
         (&slow_bodies, post("application/json", &format!("{padding}{{\"room\":\"a\",\"data\":1}}"))),
         (&slow_bodies, post("application/x-ndjson", &format!("{padding}{{\"room\":\"a\",\"data\":1}}"))),
     ] {
-        let mut stream = TcpStream::connect(rig.control.admin_addr()).await.unwrap();
         let start = bytes.len() - 10_000;
-        stream.write_all(&bytes[..start]).await.unwrap();
+        let mut stream = rig.begin(&bytes[..start]).await;
         let (mut reader, mut writer) = stream.split();
         let drip = async {
             let mut pace = tokio::time::interval(Duration::from_millis(5));
@@ -374,44 +339,34 @@ async fn slow_clients_are_cut_off() {
 
 #[tokio::test]
 async fn a_client_that_never_reads_is_cut_off() {
-    let rig = rig(|options| options.body_timeout = Duration::from_millis(200));
+    let rig = Rig::with_admin(|options| options.body_timeout = Duration::from_millis(200));
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     let mut stream = socket.connect(rig.control.admin_addr()).await.unwrap();
     let requests = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(100);
     let flood = async { while stream.write_all(&requests).await.is_ok() {} };
     patiently("the end of the connection", flood).await;
-    patiently("the connection's place", async {
-        // This very request has a connection as well.
-        while rig.metric("stentor_admin_connections").await != Some(1.0) {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    // This very request has a connection as well.
+    rig.until_metric("stentor_admin_connections", |connections| connections == 1.0).await;
 }
 
 #[tokio::test]
 async fn connections_are_bounded() {
-    let rig = rig(|options| options.connections_max = 2);
-    let addr = rig.control.admin_addr();
+    let rig = Rig::with_admin(|options| options.connections_max = 2);
     let mut held = Vec::new();
     for _ in 0..2 {
-        let mut stream = TcpStream::connect(addr).await.unwrap();
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        let mut stream = rig.begin(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
         let mut first = [0; 12];
         patiently("an answer", stream.read_exact(&mut first)).await.unwrap();
         assert_eq!(&first, b"HTTP/1.1 200");
         held.push(stream);
     }
-    let mut stream = TcpStream::connect(addr).await.unwrap();
-    let (status, text) = answer(&mut stream).await;
+    let (status, text) = rig.send(b"").await;
     assert_eq!(status, 503);
     assert!(text.contains("admin_limits.connections_max"), "{text}");
     held.pop();
     patiently("a free place", async {
-        while exchange(addr, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.0
-            != 200
-        {
+        while rig.admin("/healthz").await.0 != 200 {
             tokio::task::yield_now().await;
         }
     })
@@ -420,7 +375,7 @@ async fn connections_are_bounded() {
 
 #[tokio::test]
 async fn the_publish_client_explains_itself() {
-    let rig = rig(|_| {});
+    let rig = Rig::with_admin(|_| {});
     let url = format!("http://{}/", rig.control.admin_addr());
     publish(&url, None, to("room"), "{\"a\": 1}").await.unwrap();
     assert_eq!(published(&rig), ["/room={\"a\": 1}"]);
@@ -443,11 +398,10 @@ async fn the_publish_client_explains_itself() {
 
 #[tokio::test]
 async fn requests_in_progress_may_finish_during_shutdown() {
-    let rig = rig(|_| {});
-    let mut stream = TcpStream::connect(rig.control.admin_addr()).await.unwrap();
+    let rig = Rig::with_admin(|_| {});
     let bytes = post("application/x-ndjson", "{\"room\":\"a\",\"data\":1}\n{\"room\":\"a\",\"data\":2}\n");
     let (first, second) = bytes.split_at(bytes.len() - 10);
-    stream.write_all(first).await.unwrap();
+    let mut stream = rig.begin(first).await;
     rig.plane
         .until("the first line", |plane| (!plane.published.lock().unwrap().is_empty()).then_some(()))
         .await;

@@ -3,25 +3,13 @@
 use crate::common::*;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use stentor_control::{AdminOptions, FeedsOptions};
 
 const ID: &str = "nSp4eVh0Zr_L3kW9tQ2b";
-
-fn rig(change: impl FnOnce(&mut AdminOptions)) -> Rig {
-    let mut options = AdminOptions::default();
-    change(&mut options);
-    Rig::new(FeedsOptions::default(), options)
-}
 
 impl Rig {
     /// The status and text of the answer to a command.
     async fn command(&self, name: &str, body: &str) -> (u16, String) {
-        let request = format!(
-            "POST /api/v1/{name} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
-             content-type: application/json; charset=utf-8\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        let (status, text) = exchange(self.control.admin_addr(), request.as_bytes()).await;
+        let (status, text) = self.post(&format!("/api/v1/{name}"), body).await;
         (status, text.trim_end().to_owned())
     }
 
@@ -33,7 +21,7 @@ impl Rig {
 
 #[tokio::test]
 async fn commands_reach_the_data_plane_and_are_answered() {
-    let rig = rig(|_| {});
+    let rig = Rig::with_admin(|_| {});
     let check = async |name: &str, body: &str, answer: &str, parts: &[&str]| {
         assert_eq!(rig.command(name, body).await, (200, answer.to_owned()), "{body}");
         let commands = rig.commands();
@@ -42,45 +30,27 @@ async fn commands_reach_the_data_plane_and_are_answered() {
             assert!(command.contains(part), "no {part} in {command}");
         }
     };
-    let three = r#"{"sessions":3}"#;
-    check(
-        "emit",
-        r#"{"rooms":["a","b"],"except":{"rooms":["c"]},"event":"e","data":{"x": 1.0},"volatile":true}"#,
-        three,
-        &[
-            r#"Some("e")"#,
-            r#"Json(b"{\"x\": 1.0}"), true"#,
-            r#"name: "a""#,
-            r#"name: "b""#,
-            r#"except_rooms: [Room { namespace: "/", name: "c" }]"#,
-        ],
-    )
-    .await;
-    check(
-        "emit",
-        r#"{"namespace":"/","data":null}"#,
-        three,
-        &[r#"rooms: [Room { namespace: "/", name: "" }]"#, "false"],
-    )
-    .await;
+    let emit =
+        r#"{"rooms":["a","b"],"except":{"rooms":["c"]},"event":"e","data":{"x": 1.0},"volatile":true}"#;
+    let emitted = [
+        r#"Some("e")"#,
+        r#"Json(b"{\"x\": 1.0}"), true"#,
+        r#"name: "a""#,
+        r#"name: "b""#,
+        r#"except_rooms: [Room { namespace: "/", name: "c" }]"#,
+    ];
+    let everybody = [r#"rooms: [Room { namespace: "/", name: "" }]"#, "false"];
     let only = format!(r#"{{"sessions":["{ID}"],"namespace":"/n","join":["a","a"]}}"#);
-    check(
-        "join",
-        &only,
-        r#"{"sessions":2,"refused":1}"#,
-        &["join", "rooms: [], sessions: [Id(", r#"Room { namespace: "/n", name: "a" }"#],
-    )
-    .await;
+    let joined = ["join", "rooms: [], sessions: [Id(", r#"Room { namespace: "/n", name: "a" }"#];
+    let close = format!(r#"{{"sessions":["/n#{ID}"],"close":true}}"#);
+    let three = r#"{"sessions":3}"#;
+    let listed = r#"{"sessions":[{"id":"id","protocol":"socketio","rooms":["a"],"send_buffer_bytes":0}],"count":7,"truncated":true}"#;
+    check("emit", emit, three, &emitted).await;
+    check("emit", r#"{"namespace":"/","data":null}"#, three, &everybody).await;
+    check("join", &only, r#"{"sessions":2,"refused":1}"#, &joined).await;
     check("leave", r#"{"rooms":["a"],"leave":["b"]}"#, three, &["leave"]).await;
     check("disconnect", r#"{"rooms":["a"]}"#, three, &[r#"("disconnect", false)"#]).await;
-    check(
-        "disconnect",
-        &format!(r#"{{"sessions":["/n#{ID}"],"close":true}}"#),
-        three,
-        &[r#"("disconnect", true)"#],
-    )
-    .await;
-    let listed = r#"{"sessions":[{"id":"id","protocol":"socketio","rooms":["a"],"send_buffer_bytes":0}],"count":7,"truncated":true}"#;
+    check("disconnect", &close, three, &[r#"("disconnect", true)"#]).await;
     check("sessions", r#"{"rooms":["a"]}"#, listed, &[r#"("sessions", 100)"#]).await;
     check("sessions", r#"{"rooms":["a"],"limit":0}"#, listed, &[r#"("sessions", 0)"#]).await;
 
@@ -92,17 +62,13 @@ async fn commands_reach_the_data_plane_and_are_answered() {
     let all = r#"{"rooms":[{"name":"a","sessions":2},{"name":"b","sessions":1}]}"#;
     let more = r#"{"rooms":[{"name":"a","sessions":2},{"name":"b","sessions":1}],"next":"b"}"#;
     check("", all, r#"{ namespace: "/", prefix: "", after: "", limit: 100 }"#).await;
-    check(
-        "?namespace=%2Fn&prefix=a+b%26&after=%C3%A9&limit=2",
-        more,
-        r#"{ namespace: "/n", prefix: "a b&", after: "é", limit: 2 }"#,
-    )
-    .await;
+    let second = r#"{ namespace: "/n", prefix: "a b&", after: "é", limit: 2 }"#;
+    check("?namespace=%2Fn&prefix=a+b%26&after=%C3%A9&limit=2", more, second).await;
 }
 
 #[tokio::test]
 async fn invalid_commands_are_refused_and_explained() {
-    let rig = rig(|options| options.message_bytes_max = 100_000);
+    let rig = Rig::with_admin(|options| options.message_bytes_max = 100_000);
     let check = async |name: &str, body: &str, status: u16, code: &str, message: &str| {
         let (found, text) = rig.command(name, body).await;
         assert_eq!(found, status, "{body}: {text}");
@@ -123,66 +89,43 @@ async fn invalid_commands_are_refused_and_explained() {
         bad(name, r#"{"rooms":"a"}"#, "expected a sequence").await;
         bad(name, r#"{"rooms":["a"],"rooms":["b"]}"#, "duplicate field `rooms`").await;
     }
-    for (name, own) in [
+    let own_fields = [
         ("emit", r#""data":1"#),
         ("join", r#""join":["a"]"#),
         ("leave", r#""leave":["a"]"#),
         ("disconnect", r#""close":true"#),
         ("sessions", r#""limit":1"#),
-    ] {
+    ];
+    for (name, own) in own_fields {
         bad(name, &format!("{{{own}}}"), "is missing").await;
         bad(name, &format!(r#"{{"rooms":[],{own}}}"#), "are empty").await;
         bad(name, &format!(r#"{{"namespace":"/","sessions":[],"rooms":[],{own}}}"#), "are empty").await;
         bad(name, &format!(r#"{{"rooms":[""],{own}}}"#), "the room's name is empty").await;
-        bad(
-            name,
-            &format!(r#"{{"rooms":["a"],"except":{{"rooms":["{}"]}},{own}}}"#, "r".repeat(257)),
-            "longer than 256 bytes",
-        )
-        .await;
+        let except = format!(r#"{{"rooms":["a"],"except":{{"rooms":["{}"]}},{own}}}"#, "r".repeat(257));
+        bad(name, &except, "longer than 256 bytes").await;
         bad(name, &format!(r#"{{"namespace":"",{own}}}"#), "a namespace has 1 to 256 bytes").await;
         bad(name, &format!(r#"{{"sessions":["me"],{own}}}"#), r#"\"me\" is no session id"#).await;
         let many = vec![r#""a""#; 1_001].join(",");
         bad(name, &format!(r#"{{"rooms":[{many}],{own}}}"#), "at most 1000").await;
-        let others = [
-            ("\"data\":1", "data"),
-            ("\"join\":[\"a\"]", "join"),
-            ("\"close\":true", "close"),
-            ("\"limit\":1", "limit"),
-        ];
-        for (other, field) in others.into_iter().filter(|(other, _)| *other != own) {
-            bad(name, &format!(r#"{{"rooms":["a"],{own},{other}}}"#), &format!("`{field}` has no meaning"))
-                .await;
+        for (_, other) in own_fields.into_iter().filter(|(_, other)| *other != own) {
+            let field = other.split('"').nth(1).unwrap();
+            let message = format!("`{field}` has no meaning");
+            bad(name, &format!(r#"{{"rooms":["a"],{own},{other}}}"#), &message).await;
         }
     }
     bad("emit", r#"{"rooms":["a"]}"#, "missing field `data`").await;
-    bad(
-        "emit",
-        &format!(r#"{{"rooms":["a"],"data":1,"event":"{}"}}"#, "e".repeat(257)),
-        "longer than 256 bytes",
-    )
-    .await;
-    bad(
-        "emit",
-        &format!(r#"{{"rooms":["a"],"data":{}1{}}}"#, "[".repeat(129), "]".repeat(129)),
-        "deeper than 128",
-    )
-    .await;
+    let event = format!(r#"{{"rooms":["a"],"data":1,"event":"{}"}}"#, "e".repeat(257));
+    bad("emit", &event, "longer than 256 bytes").await;
+    let deep = format!(r#"{{"rooms":["a"],"data":{}1{}}}"#, "[".repeat(129), "]".repeat(129));
+    bad("emit", &deep, "deeper than 128").await;
     bad("join", r#"{"rooms":["a"]}"#, "missing field `join`").await;
     bad("join", r#"{"rooms":["a"],"join":[]}"#, "1 to 1000 rooms").await;
     bad("leave", r#"{"rooms":["a"],"leave":[""]}"#, "the room's name is empty").await;
     bad("sessions", r#"{"rooms":["a"],"limit":1001}"#, "at most 1000").await;
     bad("sessions", r#"{"rooms":["a"],"limit":-1}"#, "invalid value").await;
     check("emit", &" ".repeat(100_001), 413, "too_long", "limits.message_bytes_max").await;
-    for query in [
-        "x=1",
-        "limit=0",
-        "limit=1001",
-        "limit=a",
-        "prefix=%2",
-        "after=%ff",
-        &format!("after={}", "a".repeat(257)),
-    ] {
+    let long = format!("after={}", "a".repeat(257));
+    for query in ["x=1", "limit=0", "limit=1001", "limit=a", "prefix=%2", "after=%ff", &long] {
         let (status, text) = rig.admin(&format!("/api/v1/rooms?{query}")).await;
         assert_eq!(status, 400, "{query}");
         assert!(text.contains(r#""code":"query""#), "{text}");
@@ -193,7 +136,7 @@ async fn invalid_commands_are_refused_and_explained() {
 
 #[tokio::test]
 async fn a_full_inbox_delays_commands_or_is_reported() {
-    let rig = rig(|options| options.busy_timeout = Duration::from_millis(50));
+    let rig = Rig::with_admin(|options| options.busy_timeout = Duration::from_millis(50));
     rig.plane.busy.store(1, Ordering::SeqCst);
     assert_eq!(rig.command("disconnect", r#"{"rooms":["a"]}"#).await.0, 200);
     assert_eq!(rig.commands().len(), 1);

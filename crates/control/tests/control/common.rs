@@ -7,6 +7,7 @@ use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
+use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,6 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 /// No test waits longer for what must come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -35,6 +37,7 @@ pub(crate) async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T
 }
 
 /// Records what the control plane does with it.
+#[derive(Default)]
 pub(crate) struct FakePlane {
     pub(crate) signals: Arc<Signals>,
     wanted: Mutex<Vec<Wanted>>,
@@ -48,7 +51,8 @@ pub(crate) struct FakePlane {
     /// So many calls are refused as busy.
     pub(crate) busy: AtomicUsize,
     pub(crate) refusals: AtomicUsize,
-    pub(crate) ready: AtomicBool,
+    /// It still starts.
+    pub(crate) unready: AtomicBool,
     /// Commands aren't answered.
     pub(crate) stops: AtomicBool,
     /// Answers to credentials: who the client is, or the code of the refusal.
@@ -60,26 +64,6 @@ pub(crate) struct FakePlane {
 }
 
 impl FakePlane {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            signals: Signals::new(),
-            wanted: Mutex::default(),
-            updates: Mutex::default(),
-            bases: Mutex::default(),
-            published: Mutex::default(),
-            commands: Mutex::default(),
-            rechecks: Mutex::default(),
-            busy: AtomicUsize::new(0),
-            refusals: AtomicUsize::new(0),
-            ready: AtomicBool::new(true),
-            stops: AtomicBool::new(false),
-            identified: Mutex::default(),
-            broken_wanted: AtomicBool::new(false),
-            broken_metrics: AtomicBool::new(false),
-            changed: Notify::new(),
-        })
-    }
-
     pub(crate) fn want(&self, key: &str, wanted: bool) {
         let requesters = Vec::new();
         self.wanted.lock().unwrap().push(Wanted { key: Key::parse(key).unwrap(), wanted, requesters });
@@ -95,6 +79,15 @@ impl FakePlane {
         busy
     }
 
+    /// Records a command and answers it, or refuses it as busy.
+    fn execute<T>(&self, command: &dyn fmt::Debug, target: &Target, answer: T, done: Done<T>) {
+        if self.is_busy() {
+            return done.answer(Err(CommandError::Busy));
+        }
+        self.commands.lock().unwrap().push(format!("{command:?} {target:?}"));
+        done.answer(Ok(answer));
+    }
+
     /// Waits until `found` finds something.
     pub(crate) async fn until<T>(&self, what: &str, mut found: impl FnMut(&Self) -> Option<T>) -> T {
         let look = async {
@@ -108,6 +101,18 @@ impl FakePlane {
             }
         };
         patiently(what, look).await
+    }
+
+    /// Waits until a call was refused as busy, since this last returned.
+    pub(crate) async fn until_refused(&self) {
+        self.until("a refusal", |plane| (plane.refusals.swap(0, Ordering::SeqCst) > 0).then_some(())).await;
+    }
+
+    /// Asserts which updates come next.
+    pub(crate) async fn expect(&self, updates: &[&str]) {
+        for update in updates {
+            assert_eq!(self.next().await, *update, "in {updates:?}");
+        }
     }
 
     /// The next update of any key, as `key=document`, `key=document by patch` or `key:state:reason`.
@@ -186,33 +191,21 @@ impl CommandInbox for FakePlane {
         if self.stops.load(Ordering::SeqCst) {
             return;
         }
-        let busy = self.is_busy();
-        let note = |command: &dyn std::fmt::Debug| {
-            if !busy {
-                self.commands.lock().unwrap().push(format!("{command:?} {target:?}"));
-            }
-        };
         let concerned = Concerned::sessions(3);
-        let (done, concerned) = match command {
+        match command {
             Command::Emit { event, data, volatile, done } => {
-                note(&(event, data, volatile));
-                (done, concerned)
+                self.execute(&(event, data, volatile), &target, concerned, done);
             }
-            Command::Call { done, .. } => (done, concerned),
+            Command::Call { done, .. } => done.answer(Ok(concerned)),
             Command::Join { rooms, done } => {
-                note(&("join", rooms));
-                (done, Concerned { sessions: 2, refused: 1, ..Concerned::default() })
+                let concerned = Concerned { sessions: 2, refused: 1, ..Concerned::default() };
+                self.execute(&("join", rooms), &target, concerned, done);
             }
-            Command::Leave { rooms, done } => {
-                note(&("leave", rooms));
-                (done, concerned)
-            }
+            Command::Leave { rooms, done } => self.execute(&("leave", rooms), &target, concerned, done),
             Command::Disconnect { close, done } => {
-                note(&("disconnect", close));
-                (done, concerned)
+                self.execute(&("disconnect", close), &target, concerned, done);
             }
             Command::Sessions { limit, done } => {
-                note(&("sessions", limit));
                 let info = SessionInfo {
                     id: "id".into(),
                     protocol: "socketio",
@@ -220,11 +213,9 @@ impl CommandInbox for FakePlane {
                     handshake: None,
                     details: SessionDetails::default(),
                 };
-                let list = SessionList::new(vec![info], 7);
-                return done.answer(if busy { Err(CommandError::Busy) } else { Ok(list) });
+                self.execute(&("sessions", limit), &target, SessionList::new(vec![info], 7), done);
             }
-        };
-        done.answer(if busy { Err(CommandError::Busy) } else { Ok(concerned) });
+        }
     }
 
     fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
@@ -273,7 +264,7 @@ impl DataPlane for FakePlane {
     }
 
     fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::SeqCst)
+        !self.unready.load(Ordering::SeqCst)
     }
 }
 
@@ -285,40 +276,58 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new(feeds: FeedsOptions, admin: AdminOptions) -> Self {
-        let plane = FakePlane::new();
-        let admin = AdminOptions { listen: SocketAddr::new(admin.listen.ip(), 0), ..admin };
-        Self::start(plane, Options { feeds, admin, ..Options::default() })
+        Self::start(Options { feeds, admin, ..Options::default() })
+    }
+
+    /// Without feeds, and with the options of the admin port changed.
+    pub(crate) fn with_admin(change: impl FnOnce(&mut AdminOptions)) -> Self {
+        let mut admin = AdminOptions::default();
+        change(&mut admin);
+        Self::new(FeedsOptions::default(), admin)
     }
 
     /// With clients whose tokens are checked.
     pub(crate) fn auth(auth: &Arc<Auth>) -> Self {
-        let admin = AdminOptions { listen: SocketAddr::from(([127, 0, 0, 1], 0)), ..AdminOptions::default() };
-        let options = Options { admin, auth: Some(auth.clone()), ..Options::default() };
-        Self::start(FakePlane::new(), options)
+        Self::start(Options { auth: Some(auth.clone()), ..Options::default() })
     }
 
-    fn start(plane: Arc<FakePlane>, options: Options) -> Self {
-        let control =
-            Control::start(&Handle::current(), options, plane.clone(), plane.signals.clone()).unwrap();
-        Self { plane, control }
+    fn start(mut options: Options) -> Self {
+        options.admin.listen.set_port(0);
+        let plane = Arc::<FakePlane>::default();
+        let control = Control::start(&Handle::current(), options, plane.clone(), plane.signals.clone());
+        Self { control: control.unwrap(), plane }
+    }
+
+    /// A subscriber wants this key.
+    pub(crate) fn want(&self, key: &str) {
+        self.plane.want(key, true);
     }
 
     pub(crate) fn feeds(upstreams: Vec<UpstreamOptions>) -> Self {
         Self::new(feeds(upstreams), AdminOptions::default())
     }
 
-    /// What the admin port answers to a GET: the status line's code, and the body.
+    /// Sends a GET to the admin port, and returns the answer's status and body.
     pub(crate) async fn admin(&self, path: &str) -> (u16, String) {
-        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-        exchange(self.control.admin_addr(), head.as_bytes()).await
+        self.send(&request("GET", path, "", "")).await
     }
 
-    /// What the admin port answers to a POST of JSON.
+    /// Sends a POST of JSON to the admin port, and returns the answer's status and body.
     pub(crate) async fn post(&self, path: &str, body: &str) -> (u16, String) {
-        let (length, fields) =
-            (body.len(), "host: localhost\r\nconnection: close\r\ncontent-type: application/json");
-        let text = format!("POST {path} HTTP/1.1\r\n{fields}\r\ncontent-length: {length}\r\n\r\n{body}");
-        exchange(self.control.admin_addr(), text.as_bytes()).await
+        self.send(&request("POST", path, JSON, body)).await
+    }
+
+    /// Sends these bytes to the admin port, and returns the answer's status and body.
+    pub(crate) async fn send(&self, bytes: &[u8]) -> (u16, String) {
+        let mut stream = self.begin(bytes).await;
+        answer(&mut stream).await
+    }
+
+    /// A connection to the admin port, to which these bytes were written.
+    pub(crate) async fn begin(&self, bytes: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(self.control.admin_addr()).await.unwrap();
+        let _ = stream.write_all(bytes).await;
+        stream
     }
 
     /// The value of a line of `/metrics`.
@@ -327,13 +336,36 @@ impl Rig {
         assert_eq!(status, 200);
         text.lines().find_map(|l| l.strip_prefix(line)?.trim().parse().ok())
     }
+
+    /// Asserts values of lines of `/metrics`.
+    pub(crate) async fn expect_metrics(&self, lines: &[(&str, f64)]) {
+        for (line, value) in lines {
+            assert_eq!(self.metric(line).await, Some(*value), "{line}");
+        }
+    }
+
+    /// Waits until a line of `/metrics` has a value.
+    pub(crate) async fn until_metric(&self, line: &str, is_reached: impl Fn(f64) -> bool) {
+        patiently(line, async {
+            while !self.metric(line).await.is_some_and(&is_reached) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
 }
 
-/// Sends bytes, reads all that comes, and gives status and body.
-pub(crate) async fn exchange(to: SocketAddr, bytes: &[u8]) -> (u16, String) {
-    let mut stream = TcpStream::connect(to).await.unwrap();
-    let _ = stream.write_all(bytes).await;
-    answer(&mut stream).await
+/// A header field of requests.
+pub(crate) const JSON: &str = "content-type: application/json\r\n";
+
+/// A request to the admin port, whose header fields each end a line.
+pub(crate) fn request(method: &str, path: &str, fields: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
+    let body = body.as_ref();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{fields}content-length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
 }
 
 /// Reads to the end, and gives status and body. Status 0: closed without an answer.
@@ -370,15 +402,32 @@ pub(crate) fn upstream(name: &str, addr: SocketAddr) -> UpstreamOptions {
     }
 }
 
+/// An upstream that is asked once.
+pub(crate) fn hourly(name: &str, addr: SocketAddr) -> UpstreamOptions {
+    UpstreamOptions { poll_interval: HOUR, ..upstream(name, addr) }
+}
+
+pub(crate) type Answer = Response<Full<Bytes>>;
+
 /// An HTTP server whose handler is given each request with its number, from 0.
 pub(crate) async fn http<F, Fut>(handler: F) -> SocketAddr
 where
     F: Fn(usize, Request<Incoming>) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+    Fut: Future<Output = Answer> + Send + 'static,
+{
+    counted(handler).await.0
+}
+
+/// As [`http`], with the number of requests.
+pub(crate) async fn counted<F, Fut>(handler: F) -> (SocketAddr, Arc<AtomicUsize>)
+where
+    F: Fn(usize, Request<Incoming>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Answer> + Send + 'static,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let (handler, count) = (Arc::new(handler), Arc::new(AtomicUsize::new(0)));
+    let requests = count.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let (handler, count) = (handler.clone(), count.clone());
@@ -392,7 +441,17 @@ where
             });
         }
     });
-    addr
+    (addr, requests)
+}
+
+/// A server that gives these answers in order, and the last one from then on.
+pub(crate) async fn script(answers: Vec<Answer>) -> SocketAddr {
+    http(move |n, _| std::future::ready(answers[n.min(answers.len() - 1)].clone())).await
+}
+
+/// A server whose answers are 0, 1, 2 …
+pub(crate) async fn numbers() -> SocketAddr {
+    http(|n, _| std::future::ready(ok(&n.to_string()))).await
 }
 
 /// A server that writes what it is told, honest or not: `script` is given the connection after each request's
@@ -426,20 +485,19 @@ where
     addr
 }
 
-/// A plain answer with a JSON body.
-pub(crate) fn ok(body: &str) -> Response<Full<Bytes>> {
-    Response::builder()
-        .header("content-type", "application/json")
-        .body(Full::from(Bytes::copy_from_slice(body.as_bytes())))
-        .unwrap()
+/// An answer with a JSON body.
+pub(crate) fn ok(body: &str) -> Answer {
+    let answer = Response::new(Full::from(Bytes::copy_from_slice(body.as_bytes())));
+    with(answer, "content-type", "application/json")
 }
 
-/// An answer of nothing but a status and header fields.
-pub(crate) fn bare(status: u16, fields: &[(&str, &str)]) -> Response<Full<Bytes>> {
-    let response = Response::builder().status(status);
-    fields
-        .iter()
-        .fold(response, |response, (name, value)| response.header(*name, *value))
-        .body(Full::default())
-        .unwrap()
+/// An answer with a header field.
+pub(crate) fn with(mut answer: Answer, name: &'static str, value: &str) -> Answer {
+    answer.headers_mut().insert(name, value.parse().unwrap());
+    answer
+}
+
+/// An answer of nothing but a status.
+pub(crate) fn bare(status: u16) -> Answer {
+    Response::builder().status(status).body(Full::default()).unwrap()
 }

@@ -1,13 +1,13 @@
 //! `PUT` and `DELETE /api/v1/feeds/KEY`: what reaches the data plane, and what is refused.
 
-use crate::common::{self, Rig, exchange, feeds, upstream};
+use crate::common::*;
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stentor_control::{AdminOptions, FeedsOptions, PushedKeys};
 use tokio::io::AsyncWriteExt;
-
-const JSON: &str = "application/json";
+use tokio::task::JoinSet;
 
 /// How long a push waits until it is told that the server is busy.
 const BUSY: Duration = Duration::from_millis(50);
@@ -20,28 +20,22 @@ fn rig(change: impl Fn(&mut FeedsOptions)) -> Rig {
     Rig::new(options, admin)
 }
 
-async fn request(rig: &Rig, method: &str, key: &str, content_type: &str, body: &[u8]) -> (u16, String) {
-    let content_type = match content_type {
-        "" => String::new(),
-        content_type => format!("content-type: {content_type}\r\n"),
-    };
-    request_with(rig, method, key, &content_type, body).await
-}
-
-async fn request_with(rig: &Rig, method: &str, key: &str, fields: &str, body: &[u8]) -> (u16, String) {
-    let head = format!(
-        "{method} /api/v1/feeds/{key} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{fields}content-length: {}\r\n\r\n",
-        body.len()
-    );
-    exchange(rig.control.admin_addr(), &[head.as_bytes(), body].concat()).await
+/// A push as bytes.
+fn push(method: &str, key: &str, fields: &str, body: &[u8]) -> Vec<u8> {
+    request(method, &format!("/api/v1/feeds/{key}"), fields, body)
 }
 
 async fn put(rig: &Rig, key: &str, body: &str) -> (u16, String) {
-    request(rig, "PUT", key, JSON, body.as_bytes()).await
+    rig.send(&push("PUT", key, JSON, body.as_bytes())).await
+}
+
+/// Pushes a document that is a new version.
+async fn put_new(rig: &Rig, key: &str, body: &str) {
+    assert_eq!(put(rig, key, body).await, (200, CHANGED.into()), "{key}");
 }
 
 async fn delete(rig: &Rig, key: &str) -> (u16, String) {
-    request(rig, "DELETE", key, "", b"").await
+    rig.send(&push("DELETE", key, "", b"")).await
 }
 
 /// The next thing that is told is a document of this key.
@@ -53,6 +47,10 @@ async fn heard(rig: &Rig, key: &str) {
 const CHANGED: &str = "{\"changed\":true}\n";
 const SAME: &str = "{\"changed\":false}\n";
 
+fn string(len: usize) -> String {
+    format!("\"{}\"", "x".repeat(len - 2))
+}
+
 /// A document of which a patch is shorter.
 fn list(last: u32) -> String {
     format!(r#"["{}",{last}]"#, "x".repeat(100))
@@ -61,18 +59,24 @@ fn list(last: u32) -> String {
 #[tokio::test]
 async fn documents_reach_the_data_plane_with_their_patches() {
     let rig = rig(|_| {});
-    assert_eq!(put(&rig, "scores/1", &format!(" {}\n", list(1))).await, (200, CHANGED.into()));
+    put_new(&rig, "scores/1", &format!(" {}\n", list(1))).await;
     assert_eq!(rig.plane.next().await, format!("scores/1={}", list(1)));
     assert_eq!(put(&rig, "scores/1", &list(1).replace(",1]", ", 1.0 ]")).await, (200, SAME.into()));
-    assert_eq!(put(&rig, "scores/1", &list(2)).await, (200, CHANGED.into()));
+    put_new(&rig, "scores/1", &list(2)).await;
     let expect = format!(r#"scores/1={} by [{{"op":"replace","path":"/1","value":2}}]"#, list(2));
     assert_eq!(rig.plane.next().await, expect);
     // Other content goes as it is.
-    assert_eq!(request(&rig, "PUT", "page", "text/html", b" <p> ").await, (200, CHANGED.into()));
-    assert_eq!(rig.plane.next().await, "page= <p> ");
-    assert_eq!(rig.metric("stentor_feed_pushes_total").await, Some(3.0));
-    assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(2.0));
-    assert_eq!(rig.metric("stentor_feed_pushed_documents_bytes").await, Some((list(2).len() + 5) as f64));
+    assert_eq!(
+        rig.send(&push("PUT", "page", "content-type: text/html\r\n", b" <p> ")).await,
+        (200, CHANGED.into())
+    );
+    rig.plane.expect(&["page= <p> "]).await;
+    rig.expect_metrics(&[
+        ("stentor_feed_pushes_total", 3.0),
+        ("stentor_feed_pushed_keys", 2.0),
+        ("stentor_feed_pushed_documents_bytes", (list(2).len() + 5) as f64),
+    ])
+    .await;
     assert!(!rig.plane.has_updates());
 }
 
@@ -80,21 +84,19 @@ async fn documents_reach_the_data_plane_with_their_patches() {
 async fn a_key_with_a_new_subscriber_is_sent_again_and_a_deleted_key_is_not_found() {
     let rig = rig(|_| {});
     put(&rig, "k", "1").await;
-    assert_eq!(rig.plane.next().await, "k=1");
-    rig.plane.want("k", true);
-    assert_eq!(rig.plane.next().await, "k=1");
+    rig.plane.expect(&["k=1"]).await;
+    rig.want("k");
+    rig.plane.expect(&["k=1"]).await;
     rig.plane.want("k", false);
     assert_eq!(delete(&rig, "k").await, (200, CHANGED.into()));
-    assert_eq!(rig.plane.next().await, "k:not_found:it was deleted");
-    assert_eq!(rig.plane.next().await, "k:forget");
+    rig.plane.expect(&["k:not_found:it was deleted", "k:forget"]).await;
     let (status, body) = delete(&rig, "k").await;
     assert!(status == 404 && body.contains("not_found"), "{body}");
-    rig.plane.want("k", true);
-    assert_eq!(rig.plane.next().await, "k:not_found:no feed is configured for this key");
-    assert_eq!(rig.plane.next().await, "k:forget");
+    rig.want("k");
+    rig.plane.expect(&["k:not_found:no feed is configured for this key", "k:forget"]).await;
     // It begins anew.
-    assert_eq!(put(&rig, "k", "1").await, (200, CHANGED.into()));
-    assert_eq!(rig.plane.next().await, "k=1");
+    put_new(&rig, "k", "1").await;
+    rig.plane.expect(&["k=1"]).await;
 }
 
 #[tokio::test]
@@ -108,23 +110,22 @@ async fn an_invalid_push_is_refused_and_changes_nothing() {
         assert_eq!(answer.0, status, "{}", answer.1);
         assert!(answer.1.contains(&format!(r#""code":"{code}""#)), "{}", answer.1);
     };
-    let string = |len: usize| format!("\"{}\"", "x".repeat(len - 2));
     check(put(&rig, "api/1", "1").await, 409, "fetched").await;
     check(delete(&rig, "api/1").await, 409, "fetched").await;
     check(put(&rig, "a//b", "1").await, 400, "key").await;
     check(put(&rig, "a", "{").await, 400, "document").await;
     check(put(&rig, "a", "").await, 400, "document").await;
     check(put(&rig, "a", &string(101)).await, 413, "too_long").await;
-    check(request(&rig, "PUT", "a", "", b"1").await, 415, "content_type").await;
+    check(rig.send(&push("PUT", "a", "", b"1")).await, 415, "content_type").await;
     // What was refused takes no place.
-    assert_eq!(put(&rig, "a", &string(100)).await, (200, CHANGED.into()));
-    rig.plane.want("a", true);
+    put_new(&rig, "a", &string(100)).await;
+    rig.want("a");
     heard(&rig, "a").await;
     heard(&rig, "a").await;
     check(put(&rig, "b", &string(21)).await, 507, "no_space").await;
-    assert_eq!(put(&rig, "b", &string(20)).await, (200, CHANGED.into()));
+    put_new(&rig, "b", &string(20)).await;
     heard(&rig, "b").await;
-    rig.plane.want("b", true);
+    rig.want("b");
     heard(&rig, "b").await;
     check(put(&rig, "c", "1").await, 507, "too_many_keys").await;
     // The last good one stays.
@@ -133,10 +134,10 @@ async fn an_invalid_push_is_refused_and_changes_nothing() {
     rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
     check(put(&rig, "b", "2").await, 503, "busy").await;
     rig.plane.busy.store(0, Ordering::SeqCst);
-    assert_eq!(put(&rig, "b", "2").await, (200, CHANGED.into()));
-    assert_eq!(put(&rig, "a", "1").await, (200, CHANGED.into()));
+    put_new(&rig, "b", "2").await;
+    put_new(&rig, "a", "1").await;
     assert_eq!(delete(&rig, "a").await, (200, CHANGED.into()));
-    assert_eq!(put(&rig, "c", &string(100)).await, (200, CHANGED.into()));
+    put_new(&rig, "c", &string(100)).await;
     assert_eq!(rig.metric("stentor_feed_pushed_documents_bytes").await, Some(101.0));
     let refusals = rig.metric("stentor_feed_push_refusals_total{reason=\"document\"}").await;
     assert_eq!(refusals, Some(3.0));
@@ -144,21 +145,13 @@ async fn an_invalid_push_is_refused_and_changes_nothing() {
 
 #[tokio::test]
 async fn concurrent_pushes_to_one_key_are_serialized() {
-    let rig = rig(|_| {});
-    let all = (0..20).map(|n| {
-        let (addr, body) = (rig.control.admin_addr(), list(n));
-        tokio::spawn(async move {
-            let head = format!(
-                "PUT /api/v1/feeds/k HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: {JSON}\r\n\
-                 content-length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            exchange(addr, head.as_bytes()).await
-        })
-    });
-    for answer in all.collect::<Vec<_>>() {
-        assert_eq!(answer.await.unwrap(), (200, CHANGED.into()));
+    let rig = Arc::new(rig(|_| {}));
+    let mut pushes = JoinSet::new();
+    for n in 0..20 {
+        let rig = rig.clone();
+        pushes.spawn(async move { put_new(&rig, "k", &list(n)).await });
     }
+    pushes.join_all().await;
     // The fake plane checks that each patch is for the document before it.
     for n in 0..20 {
         let update = rig.plane.next().await;
@@ -172,36 +165,38 @@ async fn keys_without_subscribers_are_evicted_least_recently_used_first() {
         options.pushed_keys_max = 4;
         options.pushed_documents_bytes_max = 100;
     });
-    let string = |len: usize| format!("\"{}\"", "x".repeat(len - 2));
     for key in ["a", "b", "c"] {
-        assert_eq!(put(&rig, key, &string(30)).await, (200, CHANGED.into()));
+        put_new(&rig, key, &string(30)).await;
         heard(&rig, key).await;
     }
     // `a` is wanted, so it stays; `b` was used after `c`.
-    rig.plane.want("a", true);
+    rig.want("a");
     heard(&rig, "a").await;
     assert_eq!(put(&rig, "b", &string(30)).await, (200, SAME.into()));
-    assert_eq!(put(&rig, "d", &string(40)).await, (200, CHANGED.into()));
-    assert_eq!(rig.plane.next().await, "c:forget");
+    put_new(&rig, "d", &string(40)).await;
+    rig.plane.expect(&["c:forget"]).await;
     heard(&rig, "d").await;
-    assert_eq!(rig.metric("stentor_feed_pushed_documents_bytes").await, Some(100.0));
-    assert_eq!(rig.metric("stentor_feed_pushed_evicted_keys_total").await, Some(1.0));
+    rig.expect_metrics(&[
+        ("stentor_feed_pushed_documents_bytes", 100.0),
+        ("stentor_feed_pushed_evicted_keys_total", 1.0),
+    ])
+    .await;
     // Nothing goes for what doesn't fit anyhow.
     let (status, body) = put(&rig, "e", &string(71)).await;
     assert!(status == 507 && body.contains("no_space"), "{body}");
     assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(3.0));
     // A larger version of a key itself: its own bytes don't count twice.
-    assert_eq!(put(&rig, "d", &string(70)).await, (200, CHANGED.into()));
-    assert_eq!(rig.plane.next().await, "b:forget");
+    put_new(&rig, "d", &string(70)).await;
+    rig.plane.expect(&["b:forget"]).await;
     heard(&rig, "d").await;
     // Nobody wants `a` any more, so it goes as well where there would be a fifth key. (What is wished is seen in order.)
     rig.plane.want("a", false);
-    rig.plane.want("api/seen", true);
+    rig.want("api/seen");
     assert!(rig.plane.next().await.starts_with("api/seen:stale"));
     for key in ["d", "f", "g", "h"] {
-        assert_eq!(put(&rig, key, "1").await, (200, CHANGED.into()));
+        put_new(&rig, key, "1").await;
         if key == "h" {
-            assert_eq!(rig.plane.next().await, "a:forget");
+            rig.plane.expect(&["a:forget"]).await;
         }
         heard(&rig, key).await;
     }
@@ -212,7 +207,7 @@ async fn keys_without_subscribers_are_evicted_least_recently_used_first() {
 async fn a_push_with_an_old_sequence_is_refused() {
     let rig = rig(|_| {});
     let check = async |method: &str, query: &str, body: &str, status: u16, expect: &str| {
-        let found = request(&rig, method, &format!("k{query}"), JSON, body.as_bytes()).await;
+        let found = rig.send(&push(method, &format!("k{query}"), JSON, body.as_bytes())).await;
         assert!(found.0 == status && found.1.contains(expect), "{method} {query}: {found:?}");
     };
     check("PUT", "?sequence=7", "7", 200, "true").await;
@@ -230,9 +225,7 @@ async fn a_push_with_an_old_sequence_is_refused() {
     // It begins anew.
     check("PUT", "?sequence=1", "1", 200, "true").await;
     check("PUT", "?sequense=1", "1", 400, "the only query parameter is sequence=N").await;
-    for expect in ["k=7", "k=0", "k:not_found:it was deleted", "k:forget", "k=1"] {
-        assert_eq!(rig.plane.next().await, expect);
-    }
+    rig.plane.expect(&["k=7", "k=0", "k:not_found:it was deleted", "k:forget", "k=1"]).await;
 }
 
 #[tokio::test]
@@ -244,18 +237,18 @@ async fn compressed_documents_are_inflated_within_the_limit() {
         encoder.finish().unwrap()
     };
     let check = async |coding: &str, body: &[u8], status: u16, expect: &str| {
-        let fields = format!("content-type: {JSON}\r\ncontent-encoding: {coding}\r\n");
-        let found = request_with(&rig, "PUT", "k", &fields, body).await;
+        let fields = format!("{JSON}content-encoding: {coding}\r\n");
+        let found = rig.send(&push("PUT", "k", &fields, body)).await;
         assert!(found.0 == status && found.1.contains(expect), "{coding}: {found:?}");
     };
     check("gzip", &gzip(b" [1, 2] "), 200, "true").await;
-    assert_eq!(rig.plane.next().await, "k=[1,2]");
+    rig.plane.expect(&["k=[1,2]"]).await;
     check("gzip", &gzip(&vec![b' '; 200_000]), 413, "feeds_limits.pushed_document_bytes_max").await;
     check("gzip", b"[1]", 400, "the compressed body is broken").await;
     check("br", &[0x11, 0xff], 400, "large window").await;
     check("zstd", b"[1]", 415, "use gzip, br or none").await;
     check("identity", b"[3]", 200, "true").await;
-    assert_eq!(rig.plane.next().await, "k=[3]");
+    rig.plane.expect(&["k=[3]"]).await;
 }
 
 /// A client that pushes may go away before the answer; what it began is completed.
@@ -263,25 +256,13 @@ async fn compressed_documents_are_inflated_within_the_limit() {
 async fn a_push_with_a_disconnected_sender_leaves_nothing_behind() {
     let rig = rig(|_| {});
     rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
-    let before = rig.plane.refusals.load(Ordering::SeqCst);
-    let mut stream = tokio::net::TcpStream::connect(rig.control.admin_addr()).await.unwrap();
-    let head = format!(
-        "PUT /api/v1/feeds/k HTTP/1.1\r\nhost: localhost\r\ncontent-type: {JSON}\r\ncontent-length: 1\r\n\r\n1"
-    );
-    stream.write_all(head.as_bytes()).await.unwrap();
-    rig.plane
-        .until("a refusal", |plane| (plane.refusals.load(Ordering::SeqCst) > before).then_some(()))
-        .await;
+    let stream = rig.begin(&push("PUT", "k", JSON, b"1")).await;
+    rig.plane.until_refused().await;
     drop(stream);
-    let gone = async {
-        while rig.metric("stentor_feed_pushed_keys").await != Some(0.0) {
-            tokio::task::yield_now().await;
-        }
-    };
-    common::patiently("the push to be given up", gone).await;
+    rig.until_metric("stentor_feed_pushed_keys", |keys| keys == 0.0).await;
     assert_eq!(rig.metric("stentor_feed_pushed_documents_bytes").await, Some(0.0));
     rig.plane.busy.store(0, Ordering::SeqCst);
-    assert_eq!(put(&rig, "k", "1").await, (200, CHANGED.into()));
+    put_new(&rig, "k", "1").await;
 }
 
 #[tokio::test]
@@ -290,39 +271,23 @@ async fn bodies_in_transit_are_bounded_together() {
         options.pushed_document_bytes_max = 64 << 10;
         options.pushed_documents_bytes_max = 64 << 10;
     });
-    let begin = |length: usize| {
-        let addr = rig.control.admin_addr();
-        let head = format!(
-            "PUT /api/v1/feeds/k HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: {JSON}\r\n\
-             content-length: {length}\r\n\r\n"
-        );
-        async move {
-            let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();
-            stream.write_all(head.as_bytes()).await.unwrap();
-            stream
-        }
-    };
+    let whole = push("PUT", "k", JSON, string(60 << 10).as_bytes());
+    let (head, body) = whole.split_at(whole.len() - (60 << 10));
     let taken = async |bytes: usize| {
-        let taken = async {
-            while rig.metric("stentor_feed_pushed_bodies_bytes").await != Some(bytes as f64) {
-                tokio::task::yield_now().await;
-            }
-        };
-        common::patiently("the room to be taken", taken).await;
+        rig.until_metric("stentor_feed_pushed_bodies_bytes", |taken| taken == bytes as f64).await;
     };
-    let mut slow = begin(60 << 10).await;
+    let mut slow = rig.begin(head).await;
     taken(60 << 10).await;
     // Another one waits for its room, and not for ever.
-    let (status, body) = put(&rig, "j", &list(100)).await;
-    assert_eq!((status, body.as_str()), (200, CHANGED));
+    put_new(&rig, "j", &list(100)).await;
     heard(&rig, "j").await;
-    let (status, body) = put(&rig, "j", &format!("\"{}\"", "x".repeat(8 << 10))).await;
-    assert!(status == 503 && body.contains("busy"), "{status} {body}");
-    slow.write_all(format!("\"{}\"", "x".repeat((60 << 10) - 2)).as_bytes()).await.unwrap();
-    assert_eq!(common::answer(&mut slow).await, (200, CHANGED.into()));
+    let (status, text) = put(&rig, "j", &string(8 << 10)).await;
+    assert!(status == 503 && text.contains("busy"), "{status} {text}");
+    slow.write_all(body).await.unwrap();
+    assert_eq!(answer(&mut slow).await, (200, CHANGED.into()));
     taken(0).await;
     // One who goes away gives it back.
-    let gone = begin(60 << 10).await;
+    let gone = rig.begin(head).await;
     taken(60 << 10).await;
     drop(gone);
     taken(0).await;
@@ -335,10 +300,10 @@ async fn a_failed_first_push_is_reported_to_waiting_subscribers() {
     rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
     let pushed = async { put(&rig, "k", "1").await };
     let wanted = async {
-        rig.plane.until("a refusal", |plane| (plane.refusals.load(Ordering::SeqCst) > 0).then_some(())).await;
+        rig.plane.until_refused().await;
         // The time of the push is over only after the subscription was seen.
         tokio::time::pause();
-        rig.plane.want("k", true);
+        rig.want("k");
         rig.plane.until("the subscription to be seen", |plane| (!plane.has_wanted()).then_some(())).await;
         tokio::time::advance(BUSY).await;
         tokio::time::resume();
@@ -348,10 +313,10 @@ async fn a_failed_first_push_is_reported_to_waiting_subscribers() {
     rig.plane.busy.store(0, Ordering::SeqCst);
     let lost = rig.plane.next().await;
     assert!(lost.starts_with("k:not_found:no "), "{lost}");
-    assert_eq!(rig.plane.next().await, "k:forget");
+    rig.plane.expect(&["k:forget"]).await;
     assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(0.0));
-    assert_eq!(put(&rig, "k", "1").await, (200, CHANGED.into()));
-    assert_eq!(rig.plane.next().await, "k=1");
+    put_new(&rig, "k", "1").await;
+    rig.plane.expect(&["k=1"]).await;
 }
 
 /// A key that the configuration says will be pushed may be waited for.
@@ -363,35 +328,32 @@ async fn subscribers_of_a_declared_key_wait_for_its_first_push() {
         options.pushed_keys_max = 1;
     });
     // Nothing is told of it: what follows is about another key.
-    rig.plane.want("live/a", true);
-    rig.plane.want("b", true);
-    assert_eq!(rig.plane.next().await, "b:not_found:no feed is configured for this key");
-    assert_eq!(rig.plane.next().await, "b:forget");
+    rig.want("live/a");
+    rig.want("b");
+    rig.plane.expect(&["b:not_found:no feed is configured for this key", "b:forget"]).await;
     // There is an end to it.
-    rig.plane.want("live/b", true);
+    rig.want("live/b");
     let lost = rig.plane.next().await;
     assert!(lost.starts_with("live/b:not_found:too many keys wait for their first document"), "{lost}");
-    assert_eq!(rig.plane.next().await, "live/b:forget");
+    rig.plane.expect(&["live/b:forget"]).await;
     rig.plane.want("live/b", false);
     // A push that fails changes nothing.
     assert_eq!(put(&rig, "live/a", "{").await.0, 400);
-    assert_eq!(put(&rig, "live/a", "1").await, (200, CHANGED.into()));
-    assert_eq!(rig.plane.next().await, "live/a=1");
+    put_new(&rig, "live/a", "1").await;
+    rig.plane.expect(&["live/a=1"]).await;
     // It is known that somebody is subscribed, so it doesn't make room for another.
     assert_eq!(put(&rig, "live/b", "1").await.0, 507);
     rig.plane.want("live/a", false);
     assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(1.0));
-    assert_eq!(put(&rig, "live/b", "2").await, (200, CHANGED.into()));
-    assert_eq!((rig.plane.next().await, rig.plane.next().await), ("live/a:forget".into(), "live/b=2".into()));
+    put_new(&rig, "live/b", "2").await;
+    rig.plane.expect(&["live/a:forget", "live/b=2"]).await;
     // After it was deleted it is waited for as before.
     assert_eq!(delete(&rig, "live/b").await.0, 200);
-    assert_eq!(rig.plane.next().await, "live/b:not_found:it was deleted");
-    assert_eq!(rig.plane.next().await, "live/b:forget");
-    rig.plane.want("live/b", true);
+    rig.plane.expect(&["live/b:not_found:it was deleted", "live/b:forget"]).await;
+    rig.want("live/b");
     rig.plane.want("b", false);
-    rig.plane.want("b", true);
-    assert_eq!(rig.plane.next().await, "b:not_found:no feed is configured for this key");
-    assert_eq!(rig.plane.next().await, "b:forget");
+    rig.want("b");
+    rig.plane.expect(&["b:not_found:no feed is configured for this key", "b:forget"]).await;
     // What an upstream serves more specifically is the upstream's.
     assert_eq!(put(&rig, "live/fetched/a", "1").await.0, 409);
 }

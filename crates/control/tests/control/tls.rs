@@ -45,7 +45,7 @@ async fn only_a_server_with_a_valid_certificate_is_trusted() {
         let options = feeds(vec![UpstreamOptions { url, ..upstream("s", nowhere) }]);
         let ca_file = Some(ca_file.path().to_owned());
         let rig = Rig::new(FeedsOptions { ca_file, ..options }, AdminOptions::default());
-        rig.plane.want("s/k", true);
+        rig.want("s/k");
         assert_eq!(rig.plane.next().await, expect, "{host}");
         rig.control.shutdown().await;
     };

@@ -20,28 +20,18 @@ fn status(options: &AdminOptions, request: &Request<()>) -> u16 {
 
 #[test]
 fn hosts_are_checked() {
-    fn check(host: &str, expect: u16) {
-        assert_eq!(status(&options(), &request("/metrics", &[("host", host)])), expect, "{host:?}");
+    let local = ["localhost", "LocalHost:9999", "127.0.0.1:8001", "127.8.9.10", "[::1]:8001"];
+    let known = ["[::ffff:127.0.0.1]:8001", "192.0.2.7:8001", "stentor.internal:8001"];
+    let names = ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.localhost", ""];
+    let users = ["localhost@evil.example", "evil.example@localhost"];
+    let addresses = ["192.0.2.8:8001", "0.0.0.0:8001", "127.1", "2130706433"];
+    let hosts: [(&[&str], u16); 5] =
+        [(&local, 200), (&known, 200), (&names, 421), (&users, 421), (&addresses, 421)];
+    for (hosts, expect) in hosts {
+        for host in hosts {
+            assert_eq!(status(&options(), &request("/metrics", &[("host", *host)])), expect, "{host:?}");
+        }
     }
-    check("localhost", 200);
-    check("LocalHost:9999", 200);
-    check("127.0.0.1:8001", 200);
-    check("127.8.9.10", 200);
-    check("[::1]:8001", 200);
-    check("[::ffff:127.0.0.1]:8001", 200);
-    check("192.0.2.7:8001", 200);
-    check("stentor.internal:8001", 200);
-    check("192.0.2.8:8001", 421);
-    check("evil.example", 421);
-    check("localhost.evil.example", 421);
-    check("127.0.0.1.evil.example", 421);
-    check("evil.localhost", 421);
-    check("localhost@evil.example", 421);
-    check("evil.example@localhost", 421);
-    check("0.0.0.0:8001", 421);
-    check("", 421);
-    check("127.1", 421);
-    check("2130706433", 421);
 }
 
 #[test]
@@ -60,16 +50,19 @@ fn web_pages_are_refused() {
         let request = request("/api/v1/publish", &[("host", "localhost"), (name, value)]);
         assert_eq!(status(&options(), &request), expect, "{name}: {value}");
     }
-    check("origin", "https://evil.example", 403);
-    check("origin", "http://localhost:8001", 403);
-    check("origin", "http://localhost.evil.example", 403);
-    check("origin", "localhost", 403);
-    check("origin", "null", 403);
-    check("origin", "", 403);
-    check("sec-fetch-site", "cross-site", 403);
-    check("sec-fetch-site", "same-site", 403);
-    check("sec-fetch-site", "none", 200);
-    check("sec-fetch-site", "same-origin", 200);
+    for origin in [
+        "https://evil.example",
+        "http://localhost:8001",
+        "http://localhost.evil.example",
+        "localhost",
+        "null",
+        "",
+    ] {
+        check("origin", origin, 403);
+    }
+    for (site, expect) in [("cross-site", 403), ("same-site", 403), ("none", 200), ("same-origin", 200)] {
+        check("sec-fetch-site", site, expect);
+    }
 }
 
 #[test]

@@ -16,20 +16,10 @@ fn messages() {
         assert_eq!(message.data, Data::Json(Bytes::copy_from_slice(data.as_bytes())));
     }
     check(r#"{"room":"a","data":1}"#, "/", "a", None, "1");
-    check(
-        r#" {"data": {"b": 1.50} ,"room":"a","event":"e","x":[1]} "#,
-        "/",
-        "a",
-        Some("e"),
-        r#"{"b": 1.50}"#,
-    );
-    check(
-        r#"{"room":"\u00e9","data":"\ud800","namespace":"/n","event":null}"#,
-        "/n",
-        "é",
-        None,
-        r#""\ud800""#,
-    );
+    let spaced = r#" {"data": {"b": 1.50} ,"room":"a","event":"e","x":[1]} "#;
+    check(spaced, "/", "a", Some("e"), r#"{"b": 1.50}"#);
+    let escaped = r#"{"room":"\u00e9","data":"\ud800","namespace":"/n","event":null}"#;
+    check(escaped, "/n", "é", None, r#""\ud800""#);
     check("{\"room\":\"a\",\"data\":[1,\r\n \"b c\"]}", "/", "a", None, r#"[1,"b c"]"#);
     check("{\"room\":\"a\",\"data\":12345678901234567890.10}", "/", "a", None, "12345678901234567890.10");
     check("\u{feff}{\"room\":\"a\",\"data\":1}", "/", "a", None, "1");
@@ -59,10 +49,8 @@ fn mistakes_are_explained() {
     }
     check(r#"{"room":"a","data":1} x"#, "trailing characters");
     check(r#"{"room":"a","data":nope}"#, "expected");
-    check(
-        &format!(r#"{{"room":"a","data":{}}}"#, "[".repeat(1000) + &"]".repeat(1000)),
-        "nested deeper than 128",
-    );
+    let deep = format!(r#"{{"room":"a","data":{}}}"#, "[".repeat(1000) + &"]".repeat(1000));
+    check(&deep, "nested deeper than 128");
     check(&format!(r#"{{"room":"a","data":{}"#, "[".repeat(100_000)), "EOF");
     assert!(Parser::default().parse(b"{\"room\":\"\xff\",\"data\":1}").is_err());
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use fastrand::Rng;
+
 fn owner(source: u64, session: u64) -> Owner {
     Owner { source, session: Some((0, session)) }
 }
@@ -10,6 +11,7 @@ fn key(text: &str) -> Key {
     Key::parse(text).unwrap()
 }
 
+#[derive(Default)]
 struct Bench {
     queue: FairQueue,
     waiting: BTreeMap<Key, (Owner, u64)>,
@@ -17,10 +19,6 @@ struct Bench {
 }
 
 impl Bench {
-    fn new() -> Self {
-        Self { queue: FairQueue::default(), waiting: BTreeMap::new(), tickets: 0 }
-    }
-
     fn insert(&mut self, owner: Owner, text: &str) {
         self.tickets += 1;
         self.waiting.insert(key(text), (owner, self.tickets));
@@ -45,7 +43,7 @@ impl Bench {
 
 #[test]
 fn addresses_take_turns_and_their_sessions() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::default();
     for n in 0..4 {
         for session in 0..2 {
             bench.insert(owner(1, session), &format!("a{session}.{n}"));
@@ -59,7 +57,7 @@ fn addresses_take_turns_and_their_sessions() {
 
 #[test]
 fn a_new_session_is_served_next() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::default();
     for session in 0..11 {
         for n in 0..1000 {
             bench.insert(owner(1, session), &format!("{session}.{n}"));
@@ -85,7 +83,7 @@ fn a_new_session_is_served_next() {
 
 #[test]
 fn a_stream_of_new_sessions_starves_nobody() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::default();
     bench.insert(owner(1, 0), "old.0");
     bench.insert(owner(1, 0), "old.1");
     assert_eq!(bench.order(1), "old.0");
@@ -103,7 +101,7 @@ fn a_stream_of_new_sessions_starves_nobody() {
 
 #[test]
 fn the_owner_with_the_most_waiting_keys_is_found() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::default();
     assert_eq!(bench.queue.last_of_longest(), None);
     for (source, session, count) in [(1, 0, 3), (1, 1, 4), (2, 0, 5)] {
         for n in 0..count {
@@ -122,7 +120,7 @@ fn the_owner_with_the_most_waiting_keys_is_found() {
 #[test]
 fn every_key_is_served_once_and_nobody_starves() {
     for seed in 0..50 {
-        let (mut bench, mut random) = (Bench::new(), Rng::with_seed(seed));
+        let (mut bench, mut random) = (Bench::default(), Rng::with_seed(seed));
         // By address and session: keys of others served while it waited.
         let mut passed: BTreeMap<(u64, u64), usize> = BTreeMap::new();
         let owner_of = |key: &Key| {

@@ -1,11 +1,10 @@
 //! Random operations against a shadow that knows only the rules, on virtual time.
 
 use super::super::*;
-use super::requester;
+use super::{failed_with, requester, version};
 use crate::options::UpstreamOptions;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use stentor_hub::Document;
 
 /// Prefix, interval in milliseconds, fetches at once, fetches a second.
 const UPSTREAMS: [(&str, u64, usize, usize); 3] =
@@ -152,7 +151,7 @@ fn run(seed: u64) {
         take_events(&mut scheduler, &mut shadows, &context);
         while let Some(job) = scheduler.poll_fetch(now) {
             let shadow = shadows.get_mut(&job.key).unwrap();
-            assert!(!shadow.in_flight, "seed {seed} step {step}: two fetches of {}", job.key);
+            assert!(!shadow.in_flight, "{context}: two fetches of {}", job.key);
             assert_eq!(job.upstream, upstream_of(job.key.as_str()), "seed {seed}");
             shadow.in_flight = true;
             shadow.started = Some(now);
@@ -162,70 +161,57 @@ fn run(seed: u64) {
             let most = rate + (rate / 10).max(1);
             if let Some(before) = row.len().checked_sub(most + 1) {
                 let second = Duration::from_secs(1);
-                assert!(now - row[before] >= second, "seed {seed} step {step}: {} too fast", job.key);
+                assert!(now - row[before] >= second, "{context}: {} too fast", job.key);
             }
             let kept = job.kept.as_ref().map(|kept| &kept.document.body);
             let told = shadow.document.as_ref();
             if kept.is_none() && told.is_none() {
                 assert!(
                     shadow.wanted || shadow.asked,
-                    "seed {seed} step {step}: a cold fetch of {} that nobody waits for",
+                    "{context}: a cold fetch of {} that nobody waits for",
                     job.key
                 );
             }
             shadow.asked = false;
             if let Some(kept) = kept {
-                assert_eq!(
-                    Some(kept),
-                    told,
-                    "seed {seed} step {step}: {} compares with another version",
-                    job.key
-                );
+                assert_eq!(Some(kept), told, "{context}: {} compares with another version", job.key);
                 // Only keys that were forgotten meanwhile may be fetched before their time.
-                assert!(
-                    shadow.not_before.is_none_or(|at| at <= now),
-                    "seed {seed} step {step}: {} too soon",
-                    job.key
-                );
+                assert!(shadow.not_before.is_none_or(|at| at <= now), "{context}: {} too soon", job.key);
             }
         }
-        assert!(scheduler.poll_timeout().is_none_or(|at| at > now), "seed {seed} step {step}: it spins");
+        assert!(scheduler.poll_timeout().is_none_or(|at| at > now), "{context}: it spins");
         take_events(&mut scheduler, &mut shadows, &context);
         let stats = scheduler.stats();
         let held: usize =
             shadows.values().filter_map(|shadow| shadow.document.as_ref()).map(Bytes::len).sum();
-        assert_eq!(stats.documents_bytes, held, "seed {seed} step {step}: bytes");
-        assert!(stats.documents_bytes <= options.documents_bytes_max, "seed {seed} step {step}: bytes");
-        assert!(stats.keys <= options.keys_max, "seed {seed} step {step}: keys");
+        assert_eq!(stats.documents_bytes, held, "{context}: bytes");
+        assert!(stats.documents_bytes <= options.documents_bytes_max, "{context}: bytes");
+        assert!(stats.keys <= options.keys_max, "{context}: keys");
         // Every wanted key is fetched or refused.
         for (key, shadow) in &shadows {
             let known = scheduler.entries.contains_key(key) || shadow.refused;
             let told_lost = shadow.lost_told;
-            assert!(!shadow.wanted || known || told_lost, "seed {seed} step {step}: {key} is forgotten");
+            assert!(!shadow.wanted || known || told_lost, "{context}: {key} is forgotten");
         }
         assert_eq!(stats.keys, stats.cold + stats.live + stats.stale + stats.complete + stats.not_found);
-        assert!(stats.in_flight <= options.fetches_max, "seed {seed} step {step}: workers");
+        assert!(stats.in_flight <= options.fetches_max, "{context}: workers");
         for (i, (_, _, most, _)) in UPSTREAMS.iter().enumerate() {
             let flying =
                 shadows.iter().filter(|(key, shadow)| shadow.in_flight && upstream_of(key.as_str()) == i);
-            assert!(flying.count() <= *most, "seed {seed} step {step}: workers of {i}");
+            assert!(flying.count() <= *most, "{context}: workers of {i}");
         }
         // Work isn't left lying about while a worker is free, but for the upstream's rate.
         for (i, lane) in scheduler.lanes().enumerate() {
             let is_free = stats.in_flight < options.fetches_max && lane.in_flight < UPSTREAMS[i].2;
             let opens = starts[i].last().map(|last| *last + Duration::from_secs(1) / UPSTREAMS[i].3 as u32);
             if is_free && opens.is_none_or(|opens| opens <= now) {
-                assert_eq!(
-                    lane.waiting - lane.first_waiting,
-                    0,
-                    "seed {seed} step {step}: idle workers of {i}"
-                );
+                assert_eq!(lane.waiting - lane.first_waiting, 0, "{context}: idle workers of {i}");
                 // First fetches leave exactly half of the workers to the others.
                 let half_is_free = lane.in_flight < UPSTREAMS[i].2.div_ceil(2)
                     && stats.in_flight < options.fetches_max.div_ceil(2);
                 assert!(
                     lane.first_waiting == 0 || !half_is_free,
-                    "seed {seed} step {step}: idle workers of {i} for new keys"
+                    "{context}: idle workers of {i} for new keys"
                 );
             }
         }
@@ -253,29 +239,16 @@ fn run(seed: u64) {
 
 /// An outcome, and how long the rules forbid another fetch after it at the least.
 fn outcome(random: &mut Rng, body: &str) -> (Outcome, Duration) {
-    let document = Document {
-        body: Bytes::copy_from_slice(body.as_bytes()),
-        json: false,
-        content_type: "text/plain".into(),
-    };
-    let (version, patch) = (Version { document, validators: Validators::default() }, None);
+    let fresh = |freshness| Outcome::Fresh { version: version(body), patch: None, freshness };
     let seconds = Duration::from_secs(1 + random.u64(..5));
     match random.u64(..10) {
-        0..=2 => (Outcome::Fresh { version, patch, freshness: Freshness::Unsaid }, Duration::ZERO),
-        3 => (Outcome::Fresh { version, patch, freshness: Freshness::For(seconds) }, Duration::ZERO),
-        4 => (Outcome::Fresh { version, patch, freshness: Freshness::Over }, Duration::ZERO),
+        0..=2 => (fresh(Freshness::Unsaid), Duration::ZERO),
+        3 => (fresh(Freshness::For(seconds)), Duration::ZERO),
+        4 => (fresh(Freshness::Over), Duration::ZERO),
         5 => (Outcome::Same { validators: None, freshness: Freshness::For(seconds) }, RETRY_MIN),
         6 => (Outcome::NotFound { reason: "404".into() }, Duration::from_secs(8)),
         7 => (Outcome::Gone { reason: "410".into() }, DURATION_MAX),
-        _ => (
-            Outcome::Failed {
-                class: FailureClass::ServerError,
-                reason: "500".into(),
-                retry_after: Some(seconds),
-                pause: false,
-            },
-            seconds,
-        ),
+        _ => (failed_with(FailureClass::ServerError, Some(seconds)), seconds),
     }
 }
 
