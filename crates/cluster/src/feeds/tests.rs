@@ -328,6 +328,7 @@ impl Cluster {
     }
 
     /// All nodes with subscribers show this version.
+    #[track_caller]
     fn check_newest(&self, expected: u64) {
         for (index, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.view.wanted) {
             check_order(&node.view.shown);

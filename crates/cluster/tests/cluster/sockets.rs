@@ -248,6 +248,7 @@ async fn cluster() -> (Memory, Node, [Peer; 2]) {
 }
 
 /// What the data plane has been given since the last time: sockets for tickets by number.
+#[track_caller]
 fn check_delivered(node: &Node, expected: impl IntoIterator<Item = (u64, Option<MovingSocket>)>) {
     let expected = expected.into_iter().map(|(number, socket)| (Ticket::for_test(number), socket));
     let delivered = std::mem::take(&mut *node.plane.delivered.lock().unwrap());
