@@ -13,7 +13,8 @@ use stentor_json as json;
 const TEMPLATE_BYTES_MAX: usize = 256;
 
 /// How a room's name is made of an event's arguments: text, with `{}` for the first argument, `{1}` for the second,
-/// `{name}` for a member of the first, and `{1.name}` of the second. A string or a number has a value, nothing else.
+/// `{name}` for a member of the first, and `{1.name}` of the second. A string or a number has a value, nothing else. A number's is as
+/// JavaScript writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<Piece>);
 
@@ -95,10 +96,7 @@ fn argument(text: &str) -> Piece {
 
 /// The value of a JSON text that is a string or a number.
 fn scalar(value: &str) -> Option<Cow<'_, str>> {
-    json::string(value).or_else(|| {
-        let is_number = value.starts_with(|first: char| first == '-' || first.is_ascii_digit());
-        is_number.then_some(Cow::Borrowed(value))
-    })
+    json::string(value).or_else(|| json::number_text(value))
 }
 
 /// What one event does.

@@ -79,15 +79,10 @@ pub(super) fn list(array: &str) -> Result<&str, WireError> {
     list.map(str::trim_ascii).ok_or(WireError::Malformed)
 }
 
-/// A name: a string, or an integer, which JavaScript takes as well.
+/// A name: a string, or a number, which JavaScript takes as well.
 pub(super) fn name(value: &str) -> Result<Arc<str>, WireError> {
-    if value.starts_with('"') {
-        let name = json::string(value).ok_or(WireError::Malformed)?;
-        return if name.len() > NAME_BYTES_MAX { Err(WireError::NameTooLong) } else { Ok(Arc::from(name)) };
-    }
-    let digits = value.strip_prefix('-').unwrap_or(value);
-    let is_integer = digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.len() < 20;
-    if is_integer { Ok(value.into()) } else { Err(WireError::Malformed) }
+    let name = json::string(value).or_else(|| json::number_text(value)).ok_or(WireError::Malformed)?;
+    if name.len() > NAME_BYTES_MAX { Err(WireError::NameTooLong) } else { Ok(Arc::from(name)) }
 }
 
 /// A name that may be missing.

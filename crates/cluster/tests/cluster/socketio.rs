@@ -378,6 +378,16 @@ fn names_are_bounded() {
     assert_eq!(Request::decode(&request(NAME_BYTES_MAX + 1)), Err(WireError::NameTooLong));
 }
 
+/// JavaScript's rooms may be numbers; each has one name, as in the rules of a node.
+#[test]
+fn numbers_are_names_as_in_javascript() {
+    for (number, name) in [("5", "5"), ("5.0", "5"), ("5e0", "5"), ("1.50", "1.5"), ("-0", "0")] {
+        let text = format!(r#"{{"requestId":"i","type":0,"rooms":[{number}]}}"#);
+        let request = Request::decode(&Bytes::from(text)).unwrap();
+        assert_eq!(request.body, RequestBody::Sessions { rooms: vec![name.into()] }, "{number}");
+    }
+}
+
 #[test]
 fn a_short_event_does_not_keep_a_long_payload() {
     let data = [&[0x92], &*text("e"), &[1]].concat();

@@ -13,13 +13,13 @@
 //! fields are refused: a misspelt `rooms` would disconnect everybody. docs/socketio.md describes them for users.
 
 use super::body::{discard, media_type, read_whole};
-use super::publish::{ask, content, in_line, too_long};
+use super::publish::{ask, content, given, in_line, too_long};
 use super::{Refusal, State, json, reason};
 use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Response, StatusCode};
 use axum::response::IntoResponse;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -49,6 +49,8 @@ pub(super) struct Request<'a> {
     event: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "given")]
     data: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    args: Option<Vec<&'a RawValue>>,
     #[serde(default)]
     volatile: Option<bool>,
     #[serde(borrow, default)]
@@ -70,11 +72,6 @@ struct Except<'a> {
     sessions: Names<'a>,
 }
 
-/// `null` is data, too.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
-}
-
 #[derive(Serialize)]
 struct Answer {
     sessions: usize,
@@ -90,9 +87,9 @@ fn is_zero(number: &usize) -> bool {
 }
 
 pub(super) async fn emit(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
-    carry_out(state, headers, body, &["event", "data", "volatile"], |request| {
-        let data = request.data.ok_or_else(|| bad("missing field `data`".into()))?;
-        let (event, data) = content(request.event.as_deref(), data).map_err(bad)?;
+    carry_out(state, headers, body, &["event", "data", "args", "volatile"], |request| {
+        let (event, data) =
+            content(request.event.as_deref(), request.data, request.args.as_deref()).map_err(bad)?;
         let volatile = request.volatile.unwrap_or(false);
         Ok(move |done| Command::Emit { event: event.clone(), data: data.clone(), volatile, done })
     })
@@ -193,6 +190,7 @@ impl Request<'_> {
         let given = [
             ("event", self.event.is_some()),
             ("data", self.data.is_some()),
+            ("args", self.args.is_some()),
             ("volatile", self.volatile.is_some()),
             ("join", self.join.is_some()),
             ("leave", self.leave.is_some()),

@@ -206,6 +206,17 @@ fn command(required: &[&str], own: Value, example: Value) -> Value {
     })
 }
 
+fn data() -> Value {
+    json!({"description": "Any JSON value, passed on as written."})
+}
+
+fn arguments() -> Value {
+    json!({
+        "type": ["array", "null"],
+        "description": "In place of `data`: the arguments of `event`, any JSON values, for Socket.IO clients. Others receive the first one.",
+    })
+}
+
 /// The schemas of the commands for sessions.
 fn command_schemas() -> Value {
     let room_names = json!({"type": "array", "minItems": 1, "maxItems": NAMES_MAX, "items": {"$ref": "#/components/schemas/RoomName"}});
@@ -225,10 +236,11 @@ fn command_schemas() -> Value {
         "RoomName": {"type": "string", "minLength": 1, "maxLength": ROOM_BYTES_MAX},
         "SessionId": {"type": "string", "description": "The session's id, as its client knows it.", "examples": [id]},
         "Emit": command(
-            &["data"],
+            &[],
             json!({
                 "event": event,
-                "data": {"description": "Any JSON value, passed on as written."},
+                "data": data(),
+                "args": arguments(),
                 "volatile": volatile,
             }),
             json!({
@@ -341,8 +353,8 @@ fn other_schemas() -> Value {
             "type": "object",
             "description": "`room`, `namespace` or both are required. Without `room`, all Socket.IO clients of the namespace receive \
                             the message. Other members are ignored.",
-            "required": ["data"],
             "anyOf": [{"required": ["room"]}, {"required": ["namespace"]}],
+            "oneOf": [{"required": ["data"]}, {"required": ["event", "args"]}],
             "properties": {
                 "room": {"type": "string", "minLength": 1, "maxLength": ROOM_BYTES_MAX},
                 "namespace": {"type": "string", "default": "/", "examples": ["/chat"]},
@@ -351,7 +363,8 @@ fn other_schemas() -> Value {
                     "maxLength": EVENT_BYTES_MAX,
                     "description": "The name of the event. Socket.IO clients receive `message` if there is none.",
                 },
-                "data": {"description": "Any JSON value, passed on as written."},
+                "data": data(),
+                "args": arguments(),
                 "idempotency_key": {
                     "type": ["string", "null"],
                     "minLength": 1,

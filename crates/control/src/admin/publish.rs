@@ -1,6 +1,7 @@
 //! `POST /api/v1/publish`: messages to rooms.
 //!
-//! `application/json`: one message `{"room": …, "data": …, "event"?: …, "namespace"?: …}` (without a room it is for all
+//! `application/json`: one message `{"room": …, "data": …, "event"?: …, "namespace"?: …}`, or with `args`, the list of an event's
+//! arguments, in place of `data` (without a room it is for all
 //! Socket.IO clients of the namespace), answered
 //! `{"published":1}`. `application/x-ndjson`: one message a line, published as they arrive, in order, answered
 //! `{"published":N}` at the end; at the first bad line it stops: `{"published":N,"error":{"line":K,"message":…}}`,
@@ -21,7 +22,7 @@ use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Response, StatusCode};
 use axum::response::IntoResponse;
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -48,8 +49,15 @@ struct Message<'a> {
     event: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     idempotency_key: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    data: &'a RawValue,
+    #[serde(borrow, default, deserialize_with = "given")]
+    data: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    args: Option<Vec<&'a RawValue>>,
+}
+
+/// `null` is data, too.
+pub(super) fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 /// A message that is checked, and its idempotency key.
@@ -186,22 +194,38 @@ pub(super) fn too_long(bytes_max: usize) -> Refusal {
     Refusal::new(reason::TOO_LONG, message)
 }
 
-/// The event and data of a message, checked.
-pub(super) fn content(event: Option<&str>, data: &RawValue) -> Result<(Option<Arc<str>>, Data), String> {
+/// The event and data of a message, or the event and its arguments, checked.
+pub(super) fn content(
+    event: Option<&str>,
+    data: Option<&RawValue>,
+    args: Option<&[&RawValue]>,
+) -> Result<(Option<Arc<str>>, Data), String> {
     if event.is_some_and(|event| event.len() > EVENT_BYTES_MAX) {
         return Err(format!("the event's name is longer than {EVENT_BYTES_MAX} bytes"));
     }
-    let data = data.get().as_bytes();
-    if depth(data) > DEPTH_MAX {
+    let data = match (data, args) {
+        (Some(data), None) => Data::Json(line(data)?),
+        (None, Some(args)) if event.is_some() => {
+            let lines = args.iter().map(|argument| line(argument)).collect::<Result<Vec<_>, _>>()?;
+            Data::Arguments { json: lines.join(&b',').into(), attachments: [].into() }
+        }
+        (None, Some(_)) => return Err("\"args\" needs an \"event\"".to_owned()),
+        (Some(_), Some(_)) => return Err("the message has both \"data\" and \"args\"".to_owned()),
+        (None, None) => return Err("\"data\" or \"args\" is missing".to_owned()),
+    };
+    Ok((event.map(Arc::from), data))
+}
+
+/// A value on one line. A copy, so that a message that is kept doesn't keep the chunk it came in.
+fn line(value: &RawValue) -> Result<Bytes, String> {
+    let value = value.get().as_bytes();
+    if depth(value) > DEPTH_MAX {
         return Err(format!("the data is nested deeper than {DEPTH_MAX}"));
     }
-    // A copy, so that a message that is kept doesn't keep the chunk it came in.
-    let data = if memchr::memchr2(b'\n', b'\r', data).is_some() {
-        Bytes::from(minify(data.to_vec()).map_err(|error| error.to_string())?)
-    } else {
-        Bytes::copy_from_slice(data)
-    };
-    Ok((event.map(Arc::from), Data::Json(data)))
+    if memchr::memchr2(b'\n', b'\r', value).is_none() {
+        return Ok(Bytes::copy_from_slice(value));
+    }
+    minify(value.to_vec()).map(Bytes::from).map_err(|error| error.to_string())
 }
 
 /// Reads messages. Remembers the last room: most streams are for one or few.
@@ -224,7 +248,8 @@ impl Parser {
         let text = std::str::from_utf8(text).map_err(|error| bad(format!("not UTF-8: {error}")))?;
         let message: Message<'_> = serde_json::from_str(text).map_err(|error| bad(in_line(&error)))?;
         let room = self.room(message.namespace.as_deref(), message.room.as_deref())?;
-        let (event, data) = content(message.event.as_deref(), message.data).map_err(bad)?;
+        let (event, data) =
+            content(message.event.as_deref(), message.data, message.args.as_deref()).map_err(bad)?;
         let is_key = |key: &str| {
             (1..=IDEMPOTENCY_KEY_BYTES_MAX).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic())
         };

@@ -65,8 +65,9 @@ async fn messages_are_published() {
     let many = "{\"room\":\"a\",\"data\":1}\r\n\n{\"room\":\"b\",\"data\":2}\n{\"room\":\"a\",\"data\":3}\n";
     let broken = "{\"room\":\"a\",\"data\":1}\n\n{\"room\":\"b\"}\n{\"room\":\"a\",\"data\":3}\n";
     let [zero, published_1, three] = [0, 1, 3].map(|count| format!(r#"{{"published":{count}}}"#));
-    let missing = r#"{"code":"message","message":"missing field `data` at column 12"}"#;
-    let partly = r#"{"published":1,"error":{"line":3,"code":"message","message":"missing field `data` at column 12"}}"#;
+    let missing = r#"{"code":"message","message":"\"data\" or \"args\" is missing"}"#;
+    let partly =
+        r#"{"published":1,"error":{"line":3,"code":"message","message":"\"data\" or \"args\" is missing"}}"#;
     check(json, one, 200, &published_1, &[r#"/a={"x": 1.0}"#]).await;
     check(json, event, 200, &published_1, &["/na!e=[1]"]).await;
     check(json, pretty, 200, &published_1, &[r#"/a={"x":1}"#]).await;

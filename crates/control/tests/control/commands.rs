@@ -113,7 +113,7 @@ async fn invalid_commands_are_refused_and_explained() {
             bad(name, &format!(r#"{{"rooms":["a"],{own},{other}}}"#), &message).await;
         }
     }
-    bad("emit", r#"{"rooms":["a"]}"#, "missing field `data`").await;
+    bad("emit", r#"{"rooms":["a"]}"#, r#"\"data\" or \"args\" is missing"#).await;
     let event = format!(r#"{{"rooms":["a"],"data":1,"event":"{}"}}"#, "e".repeat(257));
     bad("emit", &event, "longer than 256 bytes").await;
     let deep = format!(r#"{{"rooms":["a"],"data":{}1{}}}"#, "[".repeat(129), "]".repeat(129));

@@ -11,7 +11,10 @@ fn templates() {
     }
     check("{}", r#""news""#, Some("news"));
     check("{}", r#""n\u00e9ws",1"#, Some("néws"));
-    check("{}", "17", Some("17"));
+    for number in ["5", "5.0", "5e0"] {
+        check("{}", number, Some("5"));
+        check("user:{id}", &format!("{{\"id\":{number}}}"), Some("user:5"));
+    }
     check("{}", r#"{"a":1}"#, None);
     check("{}", "null", None);
     check("{}", "true", None);

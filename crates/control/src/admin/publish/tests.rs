@@ -28,6 +28,23 @@ fn messages() {
 }
 
 #[test]
+fn an_event_may_have_several_arguments() {
+    let check = |args: &str, expect: &str| {
+        let text = format!("{{\"room\":\"a\",\"event\":\"e\",\"args\":{args}}}");
+        let Data::Arguments { json, attachments } = parse(&text).unwrap().unwrap().data else {
+            panic!("{args}")
+        };
+        assert_eq!((json, attachments.len()), (Bytes::copy_from_slice(expect.as_bytes()), 0), "{args}");
+    };
+    check("[]", "");
+    check("[1]", "1");
+    check(
+        "[\"private-orders\" , {\"a\": 1e400},\nnull,[\r\n2]]",
+        "\"private-orders\",{\"a\": 1e400},null,[2]",
+    );
+}
+
+#[test]
 fn mistakes_are_explained() {
     fn check(text: &str, expect: &str) {
         let message = parse(text).expect_err("an error");
@@ -36,7 +53,14 @@ fn mistakes_are_explained() {
     check("{", "EOF while parsing an object at column 1");
     check("[]", "a message must be a JSON object");
     check(r#"["a",null,null,1]"#, "a message must be a JSON object");
-    check(r#"{"room":"a"}"#, "missing field `data` at column 12");
+    check(r#"{"room":"a"}"#, "\"data\" or \"args\" is missing");
+    check(r#"{"room":"a","args":[]}"#, "\"args\" needs an \"event\"");
+    check(r#"{"room":"a","event":"e","args":[],"data":null}"#, "both \"data\" and \"args\"");
+    check(r#"{"room":"a","event":"e","args":{}}"#, "invalid type: map, expected a sequence");
+    check(
+        &format!(r#"{{"room":"a","event":"e","args":[{}]}}"#, "[".repeat(200) + &"]".repeat(200)),
+        "deeper",
+    );
     check(r#"{"data":1}"#, "\"room\" or \"namespace\" is missing");
     check(r#"{"room":"","data":1}"#, "the room's name is empty");
     check(&format!(r#"{{"room":"{}","data":1}}"#, "r".repeat(257)), "longer than 256 bytes");

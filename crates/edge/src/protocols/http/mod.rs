@@ -7,15 +7,17 @@
 //! Pipelined requests wait while an earlier one waits for something, or while responses aren't read: those that have
 //! been read in the buffer, which holds at most a head and what came with it in one read, the others in the kernel.
 
+mod errors;
 mod routes;
 mod timeout;
 mod waiting;
 
+use errors::{bad_request, too_large, write_error, write_memory_short};
 pub(crate) use timeout::TimeoutOutcome;
 pub(crate) use waiting::Waiting;
 
 use super::clients::ClientTable;
-use super::request::{BufferedRequest, RequestOutcome, ResponseOptions, answer, cors_of_error, text};
+use super::request::{BufferedRequest, RequestOutcome};
 use super::websocket::WebSocket;
 use super::{engineio, sockjs};
 use crate::app::Connect;
@@ -29,10 +31,6 @@ use crate::options::Limits;
 use crate::ports::{Handover, Location, NodeTag};
 use std::net::SocketAddr;
 use stentor_wire::http1::{self, BodyDecoder, BodyKind, HeadScanner};
-
-/// The response text for a request that is too large for the remaining memory.
-const MEMORY_SHORT: &str = "the server is short of memory; send it again later (limits.memory_bytes_max)";
-const RETRY_AFTER: (&str, &str) = ("Retry-After", "5");
 
 /// What a connection needs to handle requests.
 pub(crate) struct HttpContext<'a> {
@@ -235,7 +233,7 @@ impl Http {
             Some(Receiving { buffered: Some(buffered), .. }) => &buffered.head,
             _ => &self.buffer,
         };
-        write_error(ex, head, out, 503, &[RETRY_AFTER], MEMORY_SHORT);
+        write_memory_short(ex, head, out);
     }
 
     /// When [`Self::handle_timeout`] is due.
@@ -438,7 +436,7 @@ impl Http {
                 }
                 if matches!(body, BodyKind::Length(bytes) if cx.ex.is_too_large_now(bytes as usize)) {
                     cx.ex.metrics().inputs_refused.add(1);
-                    write_error(cx.ex, &input[..head], out, 503, &[RETRY_AFTER], MEMORY_SHORT);
+                    write_memory_short(cx.ex, &input[..head], out);
                     return Step::End;
                 }
                 if expects_continue {
@@ -571,40 +569,4 @@ impl Http {
         }
         self.conclude(cx, outcome, false, consumed, progress)
     }
-}
-
-/// Answers with an error; the connection ends, because what follows can't be trusted.
-fn bad_request(ex: &Executor, received: &[u8], out: &mut Vec<u8>, status: u16, why: &str) -> Step {
-    write_error(ex, received, out, status, &[], why);
-    Step::End
-}
-
-/// The headers with which a page may read an error, as far as its request has been received. A page of the server's own origin
-/// needs none.
-fn cors_of_received<'r>(ex: &Executor, received: &'r [u8]) -> Vec<(&'r str, &'r str)> {
-    let origin = http1::find_header(received, "origin");
-    let origin = origin.and_then(|origin| std::str::from_utf8(origin).ok());
-    cors_of_error(ex, origin, "", false)
-}
-
-/// Appends the last response of a connection, an error. `received`: the head of the request, as far as it is there.
-fn write_error(
-    ex: &Executor,
-    received: &[u8],
-    out: &mut Vec<u8>,
-    status: u16,
-    extra: &[(&str, &str)],
-    why: &str,
-) {
-    ex.metrics().request_errors.add(1);
-    let extra = [&cors_of_received(ex, received), extra].concat();
-    text(out, ResponseOptions::last(ex), status, &extra, why);
-}
-
-/// Answers a request whose body is larger than it may be: 413 without a body, as Engine.IO's clients expect.
-fn too_large(ex: &Executor, head: &[u8], out: &mut Vec<u8>) -> Step {
-    ex.metrics().request_errors.add(1);
-    let extra = cors_of_received(ex, head);
-    answer(out, ResponseOptions::last(ex), 413, "text/plain; charset=utf-8", &extra, b"");
-    Step::End
 }

@@ -1,0 +1,48 @@
+//! Responses to requests that can't be handled. The connection ends with them.
+
+use super::Step;
+use crate::executor::Executor;
+use crate::protocols::request::{ResponseOptions, answer, cors_of_error, text};
+use stentor_wire::http1;
+
+/// Answers with an error; the connection ends, because what follows can't be trusted.
+pub(super) fn bad_request(ex: &Executor, received: &[u8], out: &mut Vec<u8>, status: u16, why: &str) -> Step {
+    write_error(ex, received, out, status, &[], why);
+    Step::End
+}
+
+/// The headers with which a page may read an error, as far as its request has been received. A page of the server's own origin
+/// needs none.
+fn cors_of_received<'r>(ex: &Executor, received: &'r [u8]) -> Vec<(&'r str, &'r str)> {
+    let origin = http1::find_header(received, "origin");
+    let origin = origin.and_then(|origin| std::str::from_utf8(origin).ok());
+    cors_of_error(ex, origin, "", false)
+}
+
+/// Appends the last response of a connection, an error. `received`: the head of the request, as far as it is there.
+pub(super) fn write_error(
+    ex: &Executor,
+    received: &[u8],
+    out: &mut Vec<u8>,
+    status: u16,
+    extra: &[(&str, &str)],
+    why: &str,
+) {
+    ex.metrics().request_errors.add(1);
+    let extra = [&cors_of_received(ex, received), extra].concat();
+    text(out, ResponseOptions::last(ex), status, &extra, why);
+}
+
+/// Answers a request whose body is larger than it may be: 413 without a body, as Engine.IO's clients expect.
+pub(super) fn too_large(ex: &Executor, head: &[u8], out: &mut Vec<u8>) -> Step {
+    ex.metrics().request_errors.add(1);
+    let extra = cors_of_received(ex, head);
+    answer(out, ResponseOptions::last(ex), 413, "text/plain; charset=utf-8", &extra, b"");
+    Step::End
+}
+
+/// Appends the response to a request that is too large for the remaining memory.
+pub(super) fn write_memory_short(ex: &Executor, head: &[u8], out: &mut Vec<u8>) {
+    let why = "the server is short of memory; send it again later (limits.memory_bytes_max)";
+    write_error(ex, head, out, 503, &[("Retry-After", "5")], why);
+}
