@@ -101,7 +101,7 @@ export interface Feed<T = Json> {
   readonly key: string;
   /**
    * The newest version; `undefined` before the first one. Documents are immutable: each new version is a new value, which
-   * shares its unchanged parts with the old one. Don't modify it.
+   * shares its unchanged parts with the old one. Don't modify it. A document that isn't text is a `Uint8Array`.
    */
   readonly document: T | undefined;
   readonly state: FeedState;

@@ -59,7 +59,9 @@ export class FeedStore {
     if (message.type === 'snapshot') {
       // A late answer of another transport may be older.
       const isNews = !isSame || message.offset > this.offset || (this.needsSnapshot && message.offset === this.offset);
-      if (isNews) this.#take(message, message.data, { kind: 'snapshot', chars });
+      // With an encoding it is base64, of bytes.
+      const document = message.encoding ? Uint8Array.from(atob(message.data), (char) => char.charCodeAt()) : message.data;
+      if (isNews) this.#take(message, document, { kind: 'snapshot', chars });
       if (message.offset === this.offset) this.become(message.state ?? 'live');
       return true;
     }

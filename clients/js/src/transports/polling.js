@@ -71,31 +71,30 @@ export function polling(base, link, options) {
       const response = await fetch(url, { method, headers, cache: waits ? 'no-store' : 'no-cache', signal });
       const text = await response.text();
       if (signal.aborted) return tag;
-      const { status } = response;
-      // Proxies that compress change the tag ("1-2-gzip"), or remove it.
-      const tags = ['etag', 'stentor-version'].map((name) => response.headers.get(name));
-      const found = /"((\d+)-(\d+))(?:[-;]+[a-z]+)?"/.exec(tags);
-      if (key === CHECK && response.ok) {
+      const { status, ok } = response;
+      // Proxies that compress change or remove the entity tag.
+      const found = /"((\d+)-(\d+))"/.exec(response.headers.get('stentor-version') ?? response.headers.get('etag'));
+      if (key === CHECK && ok) {
         link('opened');
       } else if (status === 404) {
         unsubscribe(key);
         link('opened');
         link('received', { type: 'state', feed: key, state: 'not_found', reason: text.trim() });
-      } else if (status === 204 || status === 304 || (found && found[1] === tag)) {
+      } else if (status === 304 || (found && found[1] === tag)) {
         link('opened');
         link('confirmed', key);
       } else if (status === 504 || (found && method === 'HEAD')) {
         // No document came in time, or there is another one. The server is there.
         link('opened');
         return undefined;
-      } else if (response.ok && found && (text || response.headers.get('content-length') === '0')) {
+      } else if (ok && found && (text || response.headers.get('content-length') === '0')) {
         const [, now, epoch, offset] = found;
         link('opened');
         link('received', { type: 'snapshot', feed: key, epoch: +epoch, offset: +offset, data: parsed(text) }, text.length);
         return now;
       } else {
         // Browsers accept truncated headers: there is no body then, and perhaps no tag.
-        lose(response.ok ? {} : failure(response));
+        lose(ok ? {} : failure(response));
       }
     } catch (error) {
       if (!signal.aborted) lose({ reason: error.message });

@@ -73,10 +73,12 @@ export function sse(base, link, options) {
   }
 
   function dispatch(type, data, id) {
-    const body = parsed(data);
     const [feed, epoch, offset] = id.split(';')[0].split('!');
-    const message = { type, feed, epoch: parseInt(epoch, 16), offset: parseInt(offset, 16) };
-    if (type === 'snapshot') message.data = body;
+    // `snapshot-base64`: a document of bytes.
+    const [kind, encoding] = type.split('-');
+    const message = { type: kind, encoding, feed, epoch: parseInt(epoch, 16), offset: parseInt(offset, 16) };
+    const body = encoding ? data : parsed(data);
+    if (kind === 'snapshot') message.data = body;
     else Object.assign(message, body);
     if (controller.signal.aborted || !feeds.has(message.feed)) return;
     // Another request for a feed that doesn't exist could end the stream of the others.

@@ -5,6 +5,7 @@
 //! flight. The text is kept between two versions and parsed again for each comparison.
 
 use super::answer::{Coding, is_json};
+use super::charset;
 use super::decode::decode;
 use super::failure::Failure;
 use crate::schedule::{Validators, Version};
@@ -99,6 +100,7 @@ fn process(received: Received) -> Result<Option<ProcessedDocument>, Failure> {
     let says_json = received.says_json();
     let Received { body, coding, content_type, json_only, bytes_max, validators, kept, differ } = received;
     let body = decode(coding, body, bytes_max)?;
+    let (body, content_type) = charset::to_utf8(body, content_type, bytes_max)?;
     let kept = kept.as_deref().map(|kept| &kept.document);
     if !json_only && !says_json {
         let content_type = content_type.as_deref().unwrap_or("application/octet-stream");

@@ -5,6 +5,7 @@
 //! What they carry is configured: nothing comes from a client but the key.
 
 mod answer;
+mod charset;
 mod connections;
 mod decode;
 mod document_processor;

@@ -1,12 +1,15 @@
 //! What a publication says to plain sessions, before it is framed.
 
 use super::format::Content;
-use super::json::{json_value, push_string};
+use super::json::{json_string, json_value, push_string};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::borrow::Cow;
 use stentor_hub::{Body, Data, Position};
 use stentor_wire::ws::Opcode;
+
+/// Member of a message whose `data` are bytes.
+const BASE64: &[u8] = br#","encoding":"base64""#;
 
 /// One message of a plain session, in parts so that a document isn't copied twice.
 pub(super) struct Plain<'a> {
@@ -101,7 +104,7 @@ pub(super) fn v1(body: &Body) -> Plain<'_> {
                 write_position(&mut head, *position);
             }
             if matches!(data, Data::Binary(_)) {
-                head.extend_from_slice(br#","encoding":"base64""#);
+                head.extend_from_slice(BASE64);
             }
             head.extend_from_slice(br#","data":"#);
             // Of several arguments a list, of one that one.
@@ -123,12 +126,15 @@ pub(super) fn v1(body: &Body) -> Plain<'_> {
             if let Some(snapshot_reason) = snapshot_reason {
                 push_string(&mut head, r#","reason":"#, snapshot_reason.as_str());
             }
-            head.extend_from_slice(br#","data":"#);
             let data = if document.json {
                 Cow::Borrowed(&document.body[..])
+            } else if let Ok(document) = std::str::from_utf8(&document.body) {
+                json_string(document).into()
             } else {
-                json_value(&Data::Text(document.body.clone())).into_owned().into()
+                head.extend_from_slice(BASE64);
+                json_value(&Data::Binary(document.body.clone())).into_owned().into()
             };
+            head.extend_from_slice(br#","data":"#);
             text(head, data, b"}")
         }
         Body::Delta { key, base, position, patch } => {

@@ -4,6 +4,7 @@ use super::content::{raw, v1};
 use super::json::push_string;
 use stentor_hub::{Body, FeedState, Key, Position};
 use stentor_wire::sse;
+use stentor_wire::ws::Opcode;
 
 /// An event; after a document perhaps others that say why it comes whole, and that it isn't as new as it could be.
 pub(super) fn event(body: &Body, with_id: bool) -> Option<Vec<u8>> {
@@ -28,7 +29,9 @@ pub(super) fn event(body: &Body, with_id: bool) -> Option<Vec<u8>> {
         Body::Snapshot { key, position, state, snapshot_reason, .. } => {
             write_id(&mut out, key, *position);
             let data = raw(body)?;
-            sse::write_event(&mut out, &sse::Event { id: None, event: Some("snapshot"), data: &data.text() });
+            // A page would take bytes in base64 for a text.
+            let name = if data.opcode == Opcode::Text { "snapshot" } else { "snapshot-base64" };
+            sse::write_event(&mut out, &sse::Event { id: None, event: Some(name), data: &data.text() });
             // After the document: a client that is disconnected in between must not know its id.
             if let Some(snapshot_reason) = snapshot_reason {
                 let mut data = Vec::new();

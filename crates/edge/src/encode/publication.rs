@@ -42,6 +42,9 @@ pub(crate) struct Formats {
     custom: Vec<Encode>,
 }
 
+/// Socket.IO's mark for the first attachment.
+const PLACEHOLDER: &[u8] = br#"{"_placeholder":true,"num":0}"#;
+
 impl Formats {
     /// `custom`: those of [`Format::Custom`].
     pub(crate) fn new(
@@ -152,7 +155,7 @@ impl Formats {
                     Data::Binary(bytes) => {
                         one = [bytes.clone()];
                         attachments = &one;
-                        Cow::Borrowed(br#"{"_placeholder":true,"num":0}"#)
+                        Cow::Borrowed(PLACEHOLDER)
                     }
                     data => json_value(data),
                 }
@@ -162,7 +165,14 @@ impl Formats {
                 Cow::Borrowed(notice)
             }
             Body::Snapshot { document, .. } if self.feeds.as_string => {
-                Cow::Owned(json_string(&String::from_utf8_lossy(&document.body)))
+                match std::str::from_utf8(&document.body) {
+                    Ok(text) => Cow::Owned(json_string(text)),
+                    Err(_) => {
+                        one = [document.body.clone()];
+                        attachments = &one;
+                        Cow::Borrowed(PLACEHOLDER)
+                    }
+                }
             }
             body => {
                 let Plain { mut head, data, tail, .. } = v1(body);

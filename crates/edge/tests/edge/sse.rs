@@ -112,13 +112,13 @@ fn documents_of_several_lines_and_of_bytes() {
     };
     let mut http = stream(&server, "/sse/k", "");
     server.wait_wanted("k", true);
-    for (body, data) in [
-        (&b"one\ntwo\r\nthree\rfour"[..], "data: one\ndata: two\ndata: three\ndata: four\n\n"),
-        (b"", "data: \n\n"),
-        (b"\xff\x00", "data: /wA=\n\n"),
+    for (body, expect) in [
+        (&b"one\ntwo\r\nthree\rfour"[..], "snapshot\ndata: one\ndata: two\ndata: three\ndata: four\n\n"),
+        (b"", "snapshot\ndata: \n\n"),
+        (b"\xff\x00", "snapshot-base64\ndata: /wA=\n\n"),
     ] {
         server.update("k", text(body));
-        assert_eq!(event(&http.next_chunk()).1, format!("event: snapshot\n{data}"));
+        assert_eq!(event(&http.next_chunk()).1, format!("event: {expect}"));
     }
     // A large one lives in a file of memory.
     let large = format!("\"{}\"", "x".repeat(100_000));

@@ -1,0 +1,73 @@
+//! Texts in other charsets than UTF-8.
+
+use super::failure::Failure;
+use encoding_rs::{Encoding, UTF_8};
+
+/// The charset of a media type (RFC 9110, 8.3.2), and its place.
+fn charset(content_type: &str) -> Option<(&'static Encoding, &str)> {
+    let (_, parameters) = content_type.split_once(';')?;
+    let label = parameters.split(';').find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("charset").then(|| value.trim())
+    })?;
+    Some((Encoding::for_label(label.trim_matches('"').as_bytes())?, label))
+}
+
+/// A text in UTF-8, if `content_type` names another charset that browsers know (Encoding Standard), and the media type that says so.
+/// Anything else stays as it is: bytes that aren't of their charset, too.
+///
+/// # Errors
+/// The text has more than `bytes_max` bytes in UTF-8.
+pub(super) fn to_utf8(
+    body: Vec<u8>,
+    content_type: Option<String>,
+    bytes_max: usize,
+) -> Result<(Vec<u8>, Option<String>), Failure> {
+    let Some((encoding, label)) = content_type.as_deref().and_then(charset) else {
+        return Ok((body, content_type));
+    };
+    if encoding == UTF_8 {
+        return Ok((body, content_type));
+    }
+    let (text, had_errors) = encoding.decode_with_bom_removal(&body);
+    if had_errors {
+        return Ok((body, content_type));
+    }
+    if text.len() > bytes_max {
+        return Err(Failure::TooLarge(bytes_max));
+    }
+    let named = content_type.as_deref().map(|content_type| content_type.replace(label, "utf-8"));
+    Ok((text.into_owned().into_bytes(), named))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_become_utf8() {
+        let check = |content_type: &str, body: &[u8], expect: &[u8], named: &str| {
+            let (text, found) = to_utf8(body.to_vec(), Some(content_type.to_owned()), 100).unwrap();
+            assert_eq!((&*text, found.as_deref()), (expect, Some(named)), "{content_type}");
+        };
+        let utf8 = "M\u{fc}ller".as_bytes();
+        check("text/plain; charset=iso-8859-1", b"M\xfcller", utf8, "text/plain; charset=utf-8");
+        check(
+            "text/csv;header=present;Charset=\"Latin1\"",
+            b"M\xfcller",
+            utf8,
+            "text/csv;header=present;Charset=utf-8",
+        );
+        check("text/plain;charset=utf-16le", b"M\0\xfc\0l\0l\0e\0r\0", utf8, "text/plain;charset=utf-8");
+        // Texts without another charset.
+        check("text/plain; charset=utf-8", utf8, utf8, "text/plain; charset=utf-8");
+        for content_type in ["text/plain", "text/plain; charset=unheard-of", "image/png"] {
+            check(content_type, b"M\xfcller", b"M\xfcller", content_type);
+        }
+        // Not what it says it is.
+        check("text/plain; charset=shift_jis", b"\x81", b"\x81", "text/plain; charset=shift_jis");
+        assert_eq!(to_utf8(b"\xff".to_vec(), None, 100).unwrap(), (b"\xff".to_vec(), None));
+        let long = to_utf8(vec![0xfc; 51], Some("text/plain; charset=latin1".to_owned()), 100);
+        assert!(matches!(long, Err(Failure::TooLarge(100))));
+    }
+}
