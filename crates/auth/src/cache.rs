@@ -123,6 +123,8 @@ mod tests {
         cache.clear();
         (0..5).for_each(|_| cache.insert(token(1), 1, 50, 1000));
         assert!(cache.bytes() <= 100);
+        // The bound is that of the beginning.
+        assert_eq!(cache.find(token(1), 0), Some(1));
         cache.clear();
         assert_eq!((cache.bytes(), cache.find(token(1), 0)), (0, None));
     }
