@@ -9,6 +9,7 @@
 //! A message to rooms is delivered to the members on its own node before it leaves, whatever the engine does with it. Messages
 //! from other nodes wait while the data plane has no room, and are dropped, as after a lost connection, if that lasts.
 
+mod absence;
 mod broker;
 mod revocations;
 mod sockets;
@@ -25,6 +26,7 @@ use crate::rooms::{Content, RoomDriver};
 use crate::space::Space;
 use crate::surveys::{Surveyed, Surveys};
 use crate::tasks::{command, done};
+use absence::Absence;
 use bytes::Bytes;
 pub use revocations::REVOCATIONS_INTERVAL;
 use sockets::Sockets;
@@ -53,6 +55,8 @@ pub struct Options {
     pub history: Vec<(String, HistoryLimits)>,
     /// How long a publisher waits for the engine.
     pub decision_timeout: Duration,
+    /// Time without the engine after which the node may become unready. `None`: it never does.
+    pub unready_after: Option<Duration>,
     /// Passes clients' connections through to other nodes.
     pub relays: Option<Arc<Relays>>,
     /// Where the documents of a feed come from.
@@ -87,6 +91,7 @@ pub struct Cluster {
     pub(crate) rooms: RoomDriver,
     pub(crate) sockets: Sockets,
     pub(crate) counters: Counters,
+    absence: Absence,
     /// The data plane has room again.
     space: Space,
     /// A survey has begun, or has got an answer.
@@ -128,6 +133,7 @@ impl Cluster {
             engine,
             state: Mutex::new(state),
             counters: Counters::default(),
+            absence: Absence::new(),
             space: Space::default(),
             surveyed: Notify::new(),
             control: OnceLock::new(),
@@ -162,6 +168,7 @@ impl Cluster {
         let mut all = self.counters.metrics(&Gauges {
             nodes: registry.nodes().len(),
             unreadable_records: registry.unreadable(),
+            engine_away_seconds: usize::try_from(self.absence.duration().as_secs()).unwrap_or(usize::MAX),
             registry_age_seconds: usize::try_from(age).unwrap_or(usize::MAX),
             inbox_bytes: self.waiting.bytes(),
             waiting: self.engine.waiting(),
@@ -259,6 +266,7 @@ impl Cluster {
             () = stopped(&mut stop) => {}
             () = self.handle_events(events, &plane) => {}
             () = self.keep_time(&plane) => {}
+            () = self.watch_engine() => {}
             () = self.feeds.run(self.surroundings(&*plane)) => {}
             () = self.find_sockets(&plane) => {}
             () = self.share_revocations() => {}
@@ -417,6 +425,7 @@ impl Cluster {
             },
             Event::Connected => {
                 self.counters.is_connected.store(1, Ordering::Relaxed);
+                self.absence.end();
                 {
                     let state = &mut *self.state();
                     state.is_joining = true;
@@ -429,6 +438,7 @@ impl Cluster {
             }
             Event::Disconnected { reason } => {
                 self.counters.is_connected.store(0, Ordering::Relaxed);
+                self.absence.begin();
                 self.rooms.handle_disconnected();
                 count(&self.counters.connection_losses);
                 tracing::warn!(

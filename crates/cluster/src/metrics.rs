@@ -55,6 +55,7 @@ pub(crate) struct Counters {
 pub(crate) struct Gauges {
     pub(crate) nodes: usize,
     pub(crate) unreadable_records: usize,
+    pub(crate) engine_away_seconds: usize,
     pub(crate) registry_age_seconds: usize,
     pub(crate) inbox_bytes: usize,
     pub(crate) waiting: Waiting,
@@ -113,6 +114,11 @@ impl Counters {
         use MetricKind::{Counter, Gauge};
         vec![
             one("cluster_engine_up", "Whether the engine is connected.", Gauge, &self.is_connected),
+            gauge(
+                "cluster_engine_away_seconds",
+                "Time since the connection to the engine was lost; 0 while it is connected.",
+                gauges.engine_away_seconds,
+            ),
             gauge("cluster_nodes", "Nodes that are alive, this one included.", gauges.nodes),
             gauge(
                 "cluster_nodes_unreadable",

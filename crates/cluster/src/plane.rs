@@ -12,7 +12,7 @@ use std::time::Duration;
 use stentor_edge::{
     Broadcast, Busy, Command, CommandError, CommandInbox, Concerned, DataPlane, Denial, Done, Drain,
     FeedSource, FeedUpdate, Histogram, Identity, Ledger, MemberList, MembersQuery, Metric, NodeInfo, Publish,
-    PushResult, PushedFeed, PushedFeeds, ReadResult, Recheck, RecheckAction, RoomList, RoomUpdate,
+    PushResult, PushedFeed, PushedFeeds, ReadResult, Readiness, Recheck, RecheckAction, RoomList, RoomUpdate,
     RoomsQuery, SessionList, Target, Ticket, Wanted,
 };
 use stentor_hub::{Key, Room};
@@ -72,6 +72,7 @@ pub fn alone(local: Arc<dyn DataPlane>) -> ClusterPlane {
         feed_idle_ttl: Duration::ZERO,
         feed_source: Arc::new(|_| FeedSource::Fetched),
         relays: None,
+        unready_after: None,
         document_bytes_max: 0,
         ledger: Arc::new(Ledger::new(usize::MAX)),
         revocations: None,
@@ -224,8 +225,8 @@ impl DataPlane for ClusterPlane {
         self.local.histograms()
     }
 
-    fn is_ready(&self) -> bool {
-        self.local.is_ready()
+    fn readiness(&self) -> Readiness {
+        self.local.readiness()
     }
 
     fn connections(&self) -> usize {

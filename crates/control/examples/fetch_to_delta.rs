@@ -256,7 +256,7 @@ impl CommandInbox for Counting {
 }
 
 impl DataPlane for Counting {
-    ignore!(metrics, is_ready, drain);
+    ignore!(metrics, readiness, drain);
 
     fn take_wanted(&self) -> Vec<Wanted> {
         std::mem::take(&mut self.wanted.lock().unwrap())

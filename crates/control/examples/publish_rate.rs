@@ -29,7 +29,7 @@ impl CommandInbox for Counting {
 }
 
 impl DataPlane for Counting {
-    ignore!(take_wanted, metrics, is_ready, drain);
+    ignore!(take_wanted, metrics, readiness, drain);
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

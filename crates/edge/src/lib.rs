@@ -79,14 +79,14 @@ pub use plane::{ControlPlane, DataPlane, Drain, NodeInfo, REQUESTERS_MAX, Wanted
 pub use ports::{
     Access, Acknowledged, Authentication, Authenticator, Authorizer, Broadcast, Broker, Busy,
     ClientConnection, ClientEvent, ClientFacts, Command, CommandError, CommandInbox, Concerned, Credentials,
-    Decision, Denial, Done, EventEmit, EventReply, EventSink, FeedSource, FeedUpdate, Handover, Identity,
-    IdentityFilter, LIST_BYTES_MAX, Location, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX,
-    MemberList, MembersQuery, MovingSocket, MovingSubscription, NodeTag, Notice, NoticeSink, PROTOCOLS, Pid,
-    Principal, PublicId, Publish, PushDenied, PushResult, PushedFeed, PushedFeeds, Question,
-    ROOMS_LISTED_MAX, ReadResult, Recheck, RecheckAction, Relay, RelayPermit, RevocationList,
-    RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionClaim,
-    SessionDetails, SessionInfo, SessionList, SessionName, SocketName, SocketQuestion, SocketRequest, Target,
-    Ticket,
+    Decision, Denial, Done, EngineAway, EventEmit, EventReply, EventSink, FeedSource, FeedUpdate, Handover,
+    Identity, IdentityFilter, LIST_BYTES_MAX, Location, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX,
+    MOVING_TOPICS_MAX, MemberList, MembersQuery, MovingSocket, MovingSubscription, NodeTag, Notice,
+    NoticeSink, PROTOCOLS, Pid, Principal, PublicId, Publish, PushDenied, PushResult, PushedFeed,
+    PushedFeeds, Question, ROOMS_LISTED_MAX, ReadResult, Readiness, Recheck, RecheckAction, Relay,
+    RelayPermit, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery,
+    SESSIONS_LISTED_MAX, SessionClaim, SessionDetails, SessionInfo, SessionList, SessionName, SocketName,
+    SocketQuestion, SocketRequest, Target, Ticket,
 };
 pub use proxies::{ForwardedHeader, Proxies};
 pub use rule::{Presence, Rooms, Rule, Template, TemplateError};

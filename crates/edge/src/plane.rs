@@ -6,7 +6,7 @@
 
 use crate::exposition::{Histogram, Metric};
 use crate::options::Options;
-use crate::ports::{ClientConnection, CommandInbox, Done, Handover, PushedFeeds};
+use crate::ports::{ClientConnection, CommandInbox, Done, Handover, PushedFeeds, Readiness};
 use std::net::IpAddr;
 use std::time::Duration;
 use stentor_hub::{Key, Requester, Room};
@@ -54,7 +54,7 @@ pub struct NodeInfo {
     pub is_this: bool,
 }
 
-/// How a node drains. From the first moment on it isn't ready ([`DataPlane::is_ready`]).
+/// How a node drains. From the first moment on it isn't ready ([`DataPlane::readiness`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drain {
     /// Everything is served as before, so that load balancers learn that the node isn't ready.
@@ -116,8 +116,8 @@ pub trait DataPlane: CommandInbox {
     /// `section!`s of the configuration say which these are. Wait for the answer before the next call.
     fn configure(&self, _options: Options, _done: Done<()>) {}
 
-    /// Whether it listens and isn't draining.
-    fn is_ready(&self) -> bool;
+    /// Whether load balancers should choose the node for new clients, and why not.
+    fn readiness(&self) -> Readiness;
 
     /// Ends all sessions and connections. A second call replaces the times of the first.
     fn drain(&self, drain: Drain);

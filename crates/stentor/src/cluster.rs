@@ -131,6 +131,7 @@ async fn connect_cluster(
         credentials_file,
         prefix,
         wait,
+        unready_after,
         ..
     } = options;
     let Some(address) = engine else { return Ok(None) };
@@ -162,6 +163,7 @@ async fn connect_cluster(
         name,
         advertise: Some(advertise),
         secret,
+        unready_after: (!unready_after.is_zero()).then_some(unready_after),
         relays: Some(relays.clone()),
         version: env!("CARGO_PKG_VERSION").into(),
         history: edge.rooms.history.clone(),

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use stentor_edge::{
-    Broadcast, Broker, Busy, ControlPlane, DataPlane, Done, Ledger, MemberList, MembersQuery, Metric,
-    SocketQuestion, Ticket,
+    Broadcast, Broker, Busy, ControlPlane, DataPlane, Done, EngineAway, Ledger, MemberList, MembersQuery,
+    Metric, SocketQuestion, Ticket,
 };
 use stentor_hub::{Key, OutgoingPresence, Room, Topic};
 use tokio::sync::watch;
@@ -175,6 +175,10 @@ impl Broker for Bridges {
     fn orders_history(&self) -> bool {
         // Of namespaces that aren't shared: the configuration refuses others.
         self.inner.as_ref().is_some_and(|inner| inner.orders_history())
+    }
+
+    fn engine_away(&self) -> Option<EngineAway> {
+        self.inner.as_ref()?.engine_away()
     }
 
     fn find_socket(&self, question: SocketQuestion) -> bool {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use stentor_edge::{
     Broadcast, Busy, ClientConnection, Command, CommandInbox, Concerned, DataPlane, Denial, Done, Drain,
     FeedUpdate, Handover, Histogram, Identity, Ledger, MemberList, MembersQuery, Metric, MovingSocket,
-    NodeInfo, PublicId, Publish, PushedFeeds, Recheck, RoomList, RoomUpdate, RoomsQuery, SocketName,
-    SocketRequest, Target, Ticket, Wanted,
+    NodeInfo, PublicId, Publish, PushedFeeds, Readiness, Recheck, RoomList, RoomUpdate, RoomsQuery,
+    SocketName, SocketRequest, Target, Ticket, Wanted,
 };
 use stentor_hub::{Key, PresenceMessage, Room};
 
@@ -158,8 +158,8 @@ impl DataPlane for BridgedPlane {
         self.inner.adopt(connection, handover);
     }
 
-    fn is_ready(&self) -> bool {
-        self.inner.is_ready()
+    fn readiness(&self) -> Readiness {
+        self.inner.readiness()
     }
 
     fn connections(&self) -> usize {

@@ -9,7 +9,9 @@ use crate::metrics::count;
 use crate::rooms::Publisher;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use stentor_edge::{Broadcast, Broker, Busy, Done, MemberList, MembersQuery, SocketQuestion, Ticket};
+use stentor_edge::{
+    Broadcast, Broker, Busy, Done, EngineAway, MemberList, MembersQuery, SocketQuestion, Ticket,
+};
 use stentor_hub::{Key, OutgoingPresence, Room, Topic};
 
 impl Cluster {
@@ -88,6 +90,10 @@ impl Broker for Cluster {
 
     fn confirm_feed(&self, key: &Key) -> u64 {
         self.feeds.confirm(key)
+    }
+
+    fn engine_away(&self) -> Option<EngineAway> {
+        self.absence.shown()
     }
 
     fn set_interest(&self, topic: &Topic, has_subscribers: bool) {

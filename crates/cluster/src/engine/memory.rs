@@ -304,6 +304,7 @@ impl Bus {
 struct Server {
     bus: Bus,
     nodes: HashMap<NodeId, EventSender>,
+    cut_off: HashSet<NodeId>,
 }
 
 /// Engines of several nodes in one process.
@@ -326,6 +327,21 @@ impl Memory {
     /// Forgets everything but the connections, as a server that starts again without its data.
     pub fn forget(&self) {
         self.server().bus.forget();
+    }
+
+    /// Cuts a node off, or connects it again.
+    pub fn set_connected(&self, node: NodeId, is_connected: bool) {
+        let server = &mut *self.server();
+        let event = if is_connected {
+            server.cut_off.remove(&node);
+            server.bus.connect(node);
+            Event::Connected
+        } else {
+            server.cut_off.insert(node);
+            server.bus.disconnect(node);
+            Event::Disconnected { reason: "cut off".into() }
+        };
+        server.nodes.get(&node).into_iter().for_each(|sender| sender.send(event.clone()));
     }
 
     fn server(&self) -> MutexGuard<'_, Server> {
@@ -374,6 +390,9 @@ impl Engine for MemoryEngine {
     fn request(&self, request: Request) -> Answer {
         if request.largest_payload() > PAYLOAD_BYTES_MAX {
             return Box::pin(std::future::ready(Err(EngineError::too_large())));
+        }
+        if self.memory.server().cut_off.contains(&self.node) {
+            return Box::pin(std::future::ready(Err(EngineError::Unavailable("cut off".into()))));
         }
         // Tokio's clock, which tests can stop.
         let now = tokio::time::Instant::now().into_std();

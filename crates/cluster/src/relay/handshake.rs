@@ -6,6 +6,9 @@
 //!  owner  ─► HMAC(challenge, introduction)                             the acceptance
 //! ```
 //!
+//! A node whose engine is away asks another one whether that has its engine: its introduction names no client, and the owner's acceptance
+//! has a tag of another kind if it is ready and has its engine. The connection ends with it.
+//!
 //! All of it has a fixed length. The owner's nonce is random, so an introduction is worth nothing on another connection. The
 //! relay knows which node it wants to reach: what listens at a node's former address is refused, and a node that is stopped
 //! doesn't answer. Numbers are least significant byte first. HMAC is HMAC-SHA256 under the secret, or under an empty key.
@@ -22,9 +25,13 @@ const MAGIC: [u8; 8] = *b"stentor2";
 const NONCE_BYTES: usize = 16;
 const TAG_BYTES: usize = 32;
 const CHALLENGE_BYTES: usize = MAGIC.len() + 8 + NONCE_BYTES;
-/// Nonce, node, address as IPv6, port, 1 if the client speaks TLS.
+/// Nonce, node, address as IPv6, port, and the kind of the connection.
 const CLAIMS_BYTES: usize = NONCE_BYTES + 8 + 16 + 2 + 1;
 const INTRODUCTION_BYTES: usize = CLAIMS_BYTES + TAG_BYTES;
+
+/// Kinds of connections. An unknown kind is a client's without TLS.
+const TLS: u8 = 1;
+const PROBE: u8 = 2;
 
 /// What the node with a session learns of its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +60,7 @@ pub(super) enum HandshakeError {
 enum Part {
     Introduction,
     Acceptance,
+    Readiness,
 }
 
 /// One node's side.
@@ -74,6 +82,7 @@ impl Handshake {
         mac.update(match part {
             Part::Introduction => b"relay introduction",
             Part::Acceptance => b"relay acceptance__",
+            Part::Readiness => b"relay readiness___",
         });
         mac.update(challenge);
         mac.update(rest);
@@ -87,6 +96,28 @@ impl Handshake {
         owner: NodeId,
         client: Client,
     ) -> Result<(), HandshakeError> {
+        let kind = if client.is_tls { TLS } else { 0 };
+        self.introduce(stream, owner, client.address, kind).await.map(drop)
+    }
+
+    /// Asks `owner` whether it is ready and has its engine.
+    pub(super) async fn probe(
+        &self,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+        owner: NodeId,
+    ) -> Result<bool, HandshakeError> {
+        let nobody = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+        Ok(matches!(self.introduce(stream, owner, nobody, PROBE).await?, Part::Readiness))
+    }
+
+    /// Returns the kind of the owner's answer.
+    async fn introduce(
+        &self,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+        owner: NodeId,
+        client: SocketAddr,
+        kind: u8,
+    ) -> Result<Part, HandshakeError> {
         let mut challenge = [0; CHALLENGE_BYTES];
         stream.read_exact(&mut challenge).await?;
         let (magic, rest) = challenge.split_at(MAGIC.len());
@@ -99,27 +130,31 @@ impl Handshake {
         let mut introduction = Vec::with_capacity(INTRODUCTION_BYTES);
         introduction.extend_from_slice(&nonce()?);
         introduction.extend_from_slice(&self.node.0.to_le_bytes());
-        let address = match client.address.ip() {
+        let address = match client.ip() {
             IpAddr::V4(address) => address.to_ipv6_mapped(),
             IpAddr::V6(address) => address,
         };
         introduction.extend_from_slice(&address.octets());
-        introduction.extend_from_slice(&client.address.port().to_le_bytes());
-        introduction.push(client.is_tls.into());
+        introduction.extend_from_slice(&client.port().to_le_bytes());
+        introduction.push(kind);
         let tag = self.mac(Part::Introduction, &challenge, &introduction).finalize().into_bytes();
         introduction.extend_from_slice(&tag);
         stream.write_all(&introduction).await?;
         let mut acceptance = [0; TAG_BYTES];
         stream.read_exact(&mut acceptance).await?;
-        let expected = self.mac(Part::Acceptance, &challenge, &introduction);
-        expected.verify_slice(&acceptance).map_err(|_| HandshakeError::NotAuthentic)
+        let answers = [Part::Acceptance, Part::Readiness];
+        let is_answer =
+            |part: &Part| self.mac(*part, &challenge, &introduction).verify_slice(&acceptance).is_ok();
+        answers.into_iter().find(is_answer).ok_or(HandshakeError::NotAuthentic)
     }
 
-    /// The side of a node that may have the client's session. Returns who passes the connection through, and its client.
+    /// The side of a node that may have the client's session. Returns who passes the connection through, and its client. `None`: it only
+    /// asked whether this node `serves`, that is, is ready and has its engine.
     pub(super) async fn accept(
         &self,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    ) -> Result<(NodeId, Client), HandshakeError> {
+        serves: impl FnOnce() -> bool,
+    ) -> Result<(NodeId, Option<Client>), HandshakeError> {
         let mut challenge = [0; CHALLENGE_BYTES];
         let (magic, rest) = challenge.split_at_mut(MAGIC.len());
         magic.copy_from_slice(&MAGIC);
@@ -133,16 +168,18 @@ impl Handshake {
         expected.verify_slice(tag).map_err(|_| HandshakeError::NotAuthentic)?;
         let (node, address) = claims[NONCE_BYTES..].split_at(8);
         let (address, port) = address.split_at(16);
-        let (port, is_tls) = port.split_at(2);
+        let (port, kind) = port.split_at(2);
         let (Ok(node), Ok(address), Ok(port)) =
             (node.try_into(), <[u8; 16]>::try_from(address), port.try_into())
         else {
             return Err(HandshakeError::Malformed);
         };
-        let acceptance = self.mac(Part::Acceptance, &challenge, &introduction).finalize().into_bytes();
+        let is_probe = kind == [PROBE];
+        let part = if is_probe && serves() { Part::Readiness } else { Part::Acceptance };
+        let acceptance = self.mac(part, &challenge, &introduction).finalize().into_bytes();
         stream.write_all(&acceptance).await?;
         let address = SocketAddr::new(Ipv6Addr::from(address).to_canonical(), u16::from_le_bytes(port));
-        let client = Client { address, is_tls: is_tls == [1] };
+        let client = (!is_probe).then_some(Client { address, is_tls: kind == [TLS] });
         Ok((NodeId(u64::from_le_bytes(node)), client))
     }
 }

@@ -9,7 +9,7 @@ use super::{HANDSHAKE_TIMEOUT, Relays};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::{ClientConnection, DataPlane, Handover};
+use stentor_edge::{ClientConnection, DataPlane, Handover, Readiness};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
@@ -42,11 +42,13 @@ pub(super) async fn run(relays: &Arc<Relays>, listener: TcpListener, plane: &Arc
         let (relays, plane) = (relays.clone(), plane.clone());
         tokio::spawn(async move {
             let taken = tokio::select! {
-                taken = timeout(HANDSHAKE_TIMEOUT, take(&relays, socket)) => taken.unwrap_or(Err(Refusal::TimedOut)),
+                taken = timeout(HANDSHAKE_TIMEOUT, take(&relays, &*plane, socket)) => taken.unwrap_or(Err(Refusal::TimedOut)),
                 _ = evicted => Err(Refusal::TooMany),
             };
             match taken {
-                Ok(connection) => {
+                // A node has asked for this one's readiness.
+                Ok(None) => {}
+                Ok(Some(connection)) => {
                     count(&relays.counters.received);
                     plane.adopt(connection, Handover::Relayed);
                 }
@@ -57,13 +59,19 @@ pub(super) async fn run(relays: &Arc<Relays>, listener: TcpListener, plane: &Arc
     }
 }
 
-/// Has a connection prove itself.
-async fn take(relays: &Relays, mut socket: TcpStream) -> Result<ClientConnection, Refusal> {
+/// Has a connection prove itself. `None`: it was a question, and is answered.
+async fn take(
+    relays: &Relays,
+    plane: &dyn DataPlane,
+    mut socket: TcpStream,
+) -> Result<Option<ClientConnection>, Refusal> {
     let _ = socket.set_nodelay(true);
-    let (_, client) = relays.handshake.accept(&mut socket).await.map_err(|error| match error {
+    let serves = || plane.readiness() == Readiness::default();
+    let (_, client) = relays.handshake.accept(&mut socket, serves).await.map_err(|error| match error {
         HandshakeError::NotAuthentic => Refusal::NotAuthentic,
         HandshakeError::Malformed | HandshakeError::Io(_) => Refusal::Incomplete,
     })?;
+    let Some(client) = client else { return Ok(None) };
     let socket = socket.into_std().map_err(|_| Refusal::Incomplete)?;
-    Ok(ClientConnection { socket, peer: client.address, input: Vec::new(), is_tls: client.is_tls })
+    Ok(Some(ClientConnection { socket, peer: client.address, input: Vec::new(), is_tls: client.is_tls }))
 }

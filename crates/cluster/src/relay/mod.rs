@@ -28,7 +28,7 @@ use crate::registry::NodeRecord;
 use claims::Claims;
 use handshake::{Client, Handshake, HandshakeError};
 use metrics::{Counters, Failure};
-use peers::Peers;
+use peers::{Found, Peers};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
@@ -40,11 +40,22 @@ use stentor_edge::{
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 /// Time in which another node has to accept a connection and prove itself: much more than it takes one that is alive.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The other nodes, as a node without its engine finds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// No other node can be reached.
+    Nobody,
+    /// Of the nodes that can be reached, none is ready and has its engine.
+    WithoutEngine,
+    /// Another node is ready and has its engine.
+    WithEngine,
+}
 
 /// One node's part in passing connections through. Made within a tokio runtime.
 pub struct Relays {
@@ -114,6 +125,27 @@ impl Relays {
             Some(this) => this.counters.metrics(this.claims.len()),
             None => Counters::default().metrics(0),
         }
+    }
+
+    /// Asks the nodes that were alive at the last report.
+    pub(crate) async fn ask_others(this: Option<&Self>) -> Reach {
+        let mut asked = JoinSet::new();
+        for Found { node, address, .. } in this.map_or(Vec::new(), |this| this.peers.all()) {
+            let Some(handshake) = this.map(|this| this.handshake.clone()) else { continue };
+            asked.spawn(timeout(HANDSHAKE_TIMEOUT, async move {
+                handshake.probe(&mut TcpStream::connect(&*address).await?, node).await
+            }));
+        }
+        let mut reach = Reach::Nobody;
+        while let Some(answer) = asked.join_next().await {
+            match answer {
+                Ok(Ok(Ok(true))) => return Reach::WithEngine,
+                Ok(Ok(Ok(false))) => reach = Reach::WithoutEngine,
+                // The node can't be reached.
+                Ok(Ok(Err(_)) | Err(_)) | Err(_) => {}
+            }
+        }
+        reach
     }
 
     /// Passes a connection through until either side ends it.

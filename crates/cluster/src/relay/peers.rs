@@ -23,6 +23,12 @@ struct Peer {
     alive: watch::Sender<()>,
 }
 
+impl Peer {
+    fn found(&self) -> Found {
+        Found { node: self.node, address: self.address.clone(), gone: self.alive.subscribe() }
+    }
+}
+
 /// A node that is alive.
 pub(super) struct Found {
     pub(super) node: NodeId,
@@ -103,11 +109,12 @@ impl Peers {
 
     /// The node of a tag.
     pub(super) fn find(&self, tag: NodeTag) -> Option<Found> {
-        self.known().peers.get(&tag).map(|peer| Found {
-            node: peer.node,
-            address: peer.address.clone(),
-            gone: peer.alive.subscribe(),
-        })
+        self.known().peers.get(&tag).map(Peer::found)
+    }
+
+    /// All nodes.
+    pub(super) fn all(&self) -> Vec<Found> {
+        self.known().peers.values().map(Peer::found).collect()
     }
 
     /// Whether a node is alive and can be reached.

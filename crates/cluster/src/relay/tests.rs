@@ -24,12 +24,12 @@ async fn shake(
     owner: Option<&[u8]>,
     relay: Option<&[u8]>,
     meant: NodeId,
-) -> (Result<(NodeId, Client), HandshakeError>, Result<(), HandshakeError>) {
+) -> (Result<(NodeId, Option<Client>), HandshakeError>, Result<(), HandshakeError>) {
     let (mut a, mut b) = duplex(1024);
     let (owner, relay) = (Handshake::new(OWNER, owner), Handshake::new(RELAY, relay));
     tokio::join!(
         async {
-            let accepted = owner.accept(&mut a).await;
+            let accepted = owner.accept(&mut a, || true).await;
             drop(a);
             accepted
         },
@@ -45,15 +45,25 @@ async fn shake(
 async fn nodes_with_one_secret_know_each_other() {
     for secret in [None, Some(SECRET)] {
         let (accepted, dialed) = shake(secret, secret, OWNER).await;
-        assert_eq!(accepted.unwrap(), (RELAY, client()));
+        assert_eq!(accepted.unwrap(), (RELAY, Some(client())));
         dialed.unwrap();
     }
     // The address of a client by IPv6 is another one's. And it may speak TLS.
     let (mut a, mut b) = duplex(1024);
     let six = Client { address: "[2001:db8::1]:9".parse().unwrap(), is_tls: true };
     let (owner, relay) = (Handshake::new(OWNER, None), Handshake::new(RELAY, None));
-    let (accepted, dialed) = tokio::join!(owner.accept(&mut a), relay.dial(&mut b, OWNER, six));
-    assert_eq!((accepted.unwrap().1, dialed.is_ok()), (six, true));
+    let (accepted, dialed) = tokio::join!(owner.accept(&mut a, || true), relay.dial(&mut b, OWNER, six));
+    assert_eq!((accepted.unwrap().1, dialed.is_ok()), (Some(six), true));
+}
+
+#[tokio::test]
+async fn a_node_says_whether_it_serves() {
+    for serves in [false, true] {
+        let (mut a, mut b) = duplex(1024);
+        let (owner, relay) = (Handshake::new(OWNER, Some(SECRET)), Handshake::new(RELAY, Some(SECRET)));
+        let (accepted, answer) = tokio::join!(owner.accept(&mut a, || serves), relay.probe(&mut b, OWNER));
+        assert_eq!((accepted.unwrap(), answer.unwrap()), ((RELAY, None), serves));
+    }
 }
 
 #[tokio::test]
@@ -74,13 +84,17 @@ async fn strangers_and_other_nodes_are_refused() {
 /// acceptance.
 async fn shake_through(
     change: impl FnOnce(&mut [u8; 75]),
-) -> (Result<(NodeId, Client), HandshakeError>, Result<(), HandshakeError>, ([u8; 32], [u8; 75], [u8; 32])) {
+) -> (
+    Result<(NodeId, Option<Client>), HandshakeError>,
+    Result<(), HandshakeError>,
+    ([u8; 32], [u8; 75], [u8; 32]),
+) {
     let (owner, relay) = (Handshake::new(OWNER, Some(SECRET)), Handshake::new(RELAY, Some(SECRET)));
     let (mut at_owner, mut near_owner) = duplex(1024);
     let (mut at_relay, mut near_relay) = duplex(1024);
     tokio::join!(
         async {
-            let accepted = owner.accept(&mut at_owner).await;
+            let accepted = owner.accept(&mut at_owner, || true).await;
             drop(at_owner);
             accepted
         },
@@ -109,7 +123,7 @@ async fn what_was_heard_is_worth_nothing_on_another_connection() {
     // To the owner again, with what the relay said; and its own words, back to the owner.
     for is_echoed in [false, true] {
         let (mut a, mut b) = duplex(1024);
-        let (accepted, ()) = tokio::join!(owner.accept(&mut a), async {
+        let (accepted, ()) = tokio::join!(owner.accept(&mut a, || true), async {
             let mut introduction = introduction;
             if is_echoed {
                 b.read_exact(&mut introduction[..32]).await.unwrap();

@@ -17,6 +17,7 @@ pub(crate) fn options() -> Options {
         name: "node".into(),
         advertise: None,
         relays: None,
+        unready_after: None,
         secret: None,
         version: "1".into(),
         history: Vec::new(),

@@ -144,7 +144,7 @@ impl CommandInbox for Plane {
 }
 
 impl DataPlane for Plane {
-    ignore!(metrics, is_ready, drain);
+    ignore!(metrics, readiness, drain);
 
     fn take_wanted(&self) -> Vec<Wanted> {
         std::mem::take(&mut *self.wanted.lock().unwrap())

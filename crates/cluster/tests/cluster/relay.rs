@@ -70,7 +70,8 @@ impl Node {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let internal = listener.local_addr().unwrap();
         let relays = Relays::new(id, Some(secret.as_bytes()), engine.clone(), ledger.clone());
-        let options = reachable(&relays, &internal.to_string());
+        let unready_after = Some(Duration::ZERO);
+        let options = Options { unready_after, ..reachable(&relays, &internal.to_string()) };
         let cluster = Cluster::new(id, options, engine, &events, 0);
         let mut options = EdgeOptions {
             listen: ([127, 0, 0, 1], 0).into(),
@@ -374,4 +375,39 @@ async fn nodes_are_served_while_silent_strangers_have_all_places() {
     }
     assert_eq!(b.metric("cluster_relay_failures", ""), 0);
     assert_eq!(a.metric("relays_received", ""), 10);
+}
+
+/// A node whose engine is away gets no new clients while another node serves them better, or when it reaches no node at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_without_its_engine_is_ready_if_no_other_node_has_one() {
+    let memory = Memory::default();
+    let (a, b) = (Node::start(&memory, SECRET).await, Node::start(&memory, SECRET).await);
+    known(&[&a, &b], 2).await;
+    let ready = |node: &Node| node.plane.readiness().is_ready();
+    let is_away = |node: &Node| node.plane.readiness().engine_away.is_some();
+    a.check(&get("/readyz"), 200, "\r\n\r\nready\n").await;
+    memory.set_connected(a.id, false);
+    until(|| !ready(&a)).await;
+    let body = format!("\r\n\r\n{}\n", a.plane.readiness());
+    assert!(body.contains("not ready; engine away since "), "{body}");
+    a.check(&get("/readyz"), 503, &body).await;
+    assert!(ready(&b));
+    memory.set_connected(b.id, false);
+    // Each of both may have taken the other one for a node with an engine.
+    until(|| is_away(&b) && ready(&a) && ready(&b)).await;
+    let body = format!("\r\n\r\n{}\n", b.plane.readiness());
+    assert!(body.contains("\nready; engine away since "), "{body}");
+    b.check(&get("/readyz"), 200, &body).await;
+    memory.set_connected(a.id, true);
+    until(|| !is_away(&a) && ready(&a) && !ready(&b)).await;
+    memory.set_connected(b.id, true);
+    until(|| ready(&b) && !is_away(&b)).await;
+    // It reaches nobody.
+    let memory = Memory::default();
+    let alone = Node::start(&memory, SECRET).await;
+    known(&[&alone], 1).await;
+    memory.set_connected(alone.id, false);
+    until(|| !ready(&alone)).await;
+    memory.set_connected(alone.id, true);
+    until(|| ready(&alone)).await;
 }

@@ -44,7 +44,7 @@ impl CommandInbox for Plane {
 }
 
 impl DataPlane for Plane {
-    ignore!(take_wanted, metrics, is_ready, drain);
+    ignore!(take_wanted, metrics, readiness, drain);
 }
 
 /// A node that shares the namespace `/` and has a member of the room `red`.

@@ -300,7 +300,18 @@ pub static OPERATIONS: [Operation; 18] = [
         path: "/readyz",
         summary: "Readiness check",
         description: "Reports whether load balancers should choose the server for new clients. It never requires a token.",
-        responses: &[(200, text("`ready`.")), (503, text("`not ready`: the server shuts down."))],
+        responses: &[
+            (
+                200,
+                text("`ready`. In a cluster whose engine can't be reached: `ready; engine away since TIME`."),
+            ),
+            (
+                503,
+                text(
+                    "`shutting down`, or, with `cluster.unready_after`, `not ready; engine away since TIME`.",
+                ),
+            ),
+        ],
         reasons: &[],
         requires_token: false,
         handler: || get(readyz),

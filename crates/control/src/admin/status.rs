@@ -17,11 +17,9 @@ pub(super) async fn healthz() -> &'static str {
 }
 
 pub(super) async fn readyz(Shared(state): Shared<Arc<State>>) -> Response<Body> {
-    if state.data_plane.is_ready() {
-        "ready\n".into_response()
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response()
-    }
+    let readiness = state.data_plane.readiness();
+    let status = if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, format!("{readiness}\n")).into_response()
 }
 
 /// On the blocking pool: the data plane's figures may be many, and `/proc` is a file system.
@@ -111,7 +109,7 @@ pub(super) async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> 
     });
     let status = object!({
         "version": env!("CARGO_PKG_VERSION"),
-        "ready": state.data_plane.is_ready(),
+        "ready": state.data_plane.readiness().is_ready(),
         "uptime_seconds": state.begun.elapsed().as_secs(),
         "publications": state.metrics.publications.get(),
         "data_plane": data_plane,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stentor_control::{AdminClient, AdminOptions, ClientError, Control, Error, Options, Target};
-use stentor_edge::ControlPlane;
+use stentor_edge::{ControlPlane, Readiness};
 use stentor_hub::Data;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Handle;
@@ -241,8 +241,8 @@ async fn it_listens_only_at_its_address() {
 async fn health_status_and_metrics_are_reported() {
     let rig = Rig::with_admin(|_| {});
     assert_eq!(rig.admin("/readyz").await, (200, "ready\n".into()));
-    rig.plane.unready.store(true, Ordering::SeqCst);
-    assert_eq!(rig.admin("/readyz").await.0, 503);
+    *rig.plane.readiness.lock().unwrap() = Readiness { is_draining: true, engine_away: None };
+    assert_eq!(rig.admin("/readyz").await, (503, "shutting down\n".into()));
     assert_eq!(rig.admin("/healthz").await, (200, "ok\n".into()));
     let (status, text) = rig.admin("/api/v1/status").await;
     assert_eq!(status, 200);

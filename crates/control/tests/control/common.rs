@@ -16,8 +16,8 @@ use std::time::Duration;
 use stentor_control::{AdminOptions, Auth, Control, FeedsOptions, Options, Signals, UpstreamOptions};
 use stentor_edge::{
     Busy, Command, CommandError, CommandInbox, Concerned, ControlPlane, DataPlane, Denial, Done, FeedUpdate,
-    Histogram, HistogramSample, Identity, Metric, MetricKind, Publish, Recheck, RoomList, RoomsQuery,
-    SessionDetails, SessionInfo, SessionList, Target, Wanted,
+    Histogram, HistogramSample, Identity, Metric, MetricKind, Publish, Readiness, Recheck, RoomList,
+    RoomsQuery, SessionDetails, SessionInfo, SessionList, Target, Wanted,
 };
 use stentor_hub::Key;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -51,8 +51,7 @@ pub(crate) struct FakePlane {
     /// So many calls are refused as busy.
     pub(crate) busy: AtomicUsize,
     pub(crate) refusals: AtomicUsize,
-    /// It still starts.
-    pub(crate) unready: AtomicBool,
+    pub(crate) readiness: Mutex<Readiness>,
     /// Commands aren't answered.
     pub(crate) stops: AtomicBool,
     /// Answers to credentials: who the client is, or the code of the refusal.
@@ -263,8 +262,8 @@ impl DataPlane for FakePlane {
         vec![Histogram { name, help, bounds: &[0.001, 0.5], samples: vec![sample] }]
     }
 
-    fn is_ready(&self) -> bool {
-        !self.unready.load(Ordering::SeqCst)
+    fn readiness(&self) -> Readiness {
+        *self.readiness.lock().unwrap()
     }
 }
 

@@ -3,7 +3,7 @@
 //! What other nodes publish enters through [`CommandInbox::receive`](super::CommandInbox::receive), and isn't passed on
 //! again.
 
-use super::{Busy, Done, MemberList, MembersQuery, PublicId, SocketQuestion, Ticket};
+use super::{Busy, Done, EngineAway, MemberList, MembersQuery, PublicId, SocketQuestion, Ticket};
 use std::fmt;
 use std::sync::Arc;
 use stentor_hub::{Data, Key, OutgoingPresence, Room, Rooms, Topic};
@@ -96,4 +96,9 @@ pub trait Broker: fmt::Debug + Send + Sync {
     /// reported, and all calls for a topic come from one core, so the last one counts. Between two calls that a room has
     /// subscribers, the core has forgotten its history, and waits for it again.
     fn set_interest(&self, topic: &Topic, has_subscribers: bool);
+
+    /// The engine's absence, for `/readyz`. `None`: it is connected, or there is none.
+    fn engine_away(&self) -> Option<EngineAway> {
+        None
+    }
 }

@@ -11,6 +11,7 @@ mod members;
 mod moving;
 mod notices;
 mod pushed;
+mod readiness;
 mod relay;
 mod session_id;
 
@@ -39,5 +40,6 @@ pub use moving::{
 };
 pub use notices::{Notice, NoticeSink};
 pub use pushed::{FeedSource, PushDenied, PushResult, PushedFeed, PushedFeeds, ReadResult};
+pub use readiness::{EngineAway, Readiness};
 pub use relay::{ClientConnection, Handover, Location, Relay, RelayPermit, SessionClaim, SessionName};
 pub use session_id::PublicId;

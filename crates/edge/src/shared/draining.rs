@@ -2,6 +2,7 @@
 
 use super::{Inbox, Shared, locked};
 use crate::plane::Drain;
+use crate::ports::Readiness;
 use std::sync::atomic::Ordering;
 
 impl Shared {
@@ -9,6 +10,15 @@ impl Shared {
     #[inline]
     pub(crate) fn drains(&self) -> usize {
         self.drains.load(Ordering::Acquire)
+    }
+
+    /// Whether load balancers should choose the node for new clients, and why not.
+    pub(crate) fn readiness(&self) -> Readiness {
+        let broker = self.initial.options.broker.as_ref();
+        Readiness {
+            is_draining: self.drains() > 0,
+            engine_away: broker.and_then(|broker| broker.engine_away()),
+        }
     }
 
     /// How it was told to drain the last time.

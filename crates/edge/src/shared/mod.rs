@@ -17,8 +17,8 @@ use crate::options::Options;
 use crate::plane::{ControlPlane, DataPlane, Drain, REQUESTERS_MAX, Wanted};
 use crate::ports::{
     Broadcast, Busy, ClientConnection, Command, CommandInbox, Concerned, Denial, Done, EventReply,
-    FeedUpdate, Handover, Identity, MemberList, MembersQuery, MovingSocket, PublicId, Publish, Recheck,
-    RoomList, RoomUpdate, RoomsQuery, SocketCommand, SocketName, SocketRequest, Target, Ticket,
+    FeedUpdate, Handover, Identity, MemberList, MembersQuery, MovingSocket, PublicId, Publish, Readiness,
+    Recheck, RoomList, RoomUpdate, RoomsQuery, SocketCommand, SocketName, SocketRequest, Target, Ticket,
 };
 use crate::refusal_log::RefusalLog;
 use crate::settings::Settings;
@@ -583,8 +583,8 @@ impl DataPlane for Shared {
         }
     }
 
-    fn is_ready(&self) -> bool {
-        self.drains() == 0
+    fn readiness(&self) -> Readiness {
+        Self::readiness(self)
     }
 
     fn drain(&self, drain: Drain) {

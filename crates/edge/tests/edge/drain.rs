@@ -25,9 +25,9 @@ fn clients_are_told_when_to_come_back() {
         for http in &mut idle {
             assert_eq!(http.get("/healthz").status, 200);
         }
-        assert!(server.plane().is_ready());
+        assert!(server.plane().readiness().is_ready());
         server.drain(HOUR);
-        assert!(!server.plane().is_ready());
+        assert!(!server.plane().readiness().is_ready());
         for ws in &mut clients {
             assert_eq!(ws.expect_close(), (4500, "the server is shutting down".into()));
         }

@@ -29,8 +29,8 @@ macro_rules! ignore {
     (metrics) => {
         fn metrics(&self) -> Vec<stentor_edge::Metric> { Vec::new() }
     };
-    (is_ready) => {
-        fn is_ready(&self) -> bool { true }
+    (readiness) => {
+        fn readiness(&self) -> stentor_edge::Readiness { stentor_edge::Readiness::default() }
     };
     (drain) => {
         fn drain(&self, _: stentor_edge::Drain) {}

@@ -23,6 +23,8 @@ pub(crate) struct ClusterOptions {
     pub(crate) credentials_file: Option<PathBuf>,
     pub(crate) prefix: String,
     pub(crate) wait: bool,
+    /// Zero: never.
+    pub(crate) unready_after: Duration,
     /// All `[[cluster.socketio]]`.
     pub(crate) bridges: Vec<BridgeOptions>,
 }
@@ -107,6 +109,7 @@ impl Default for Options {
                 credentials_file: None,
                 prefix: "stentor:".into(),
                 wait: false,
+                unready_after: Duration::ZERO,
                 bridges: Vec::new(),
             },
             bridge: BridgeOptions {

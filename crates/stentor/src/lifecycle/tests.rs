@@ -21,7 +21,7 @@ impl CommandInbox for Fake {
 }
 
 impl DataPlane for Fake {
-    ignore!(take_wanted, metrics, is_ready);
+    ignore!(take_wanted, metrics, readiness);
 
     fn drain(&self, drain: Drain) {
         self.drained.lock().unwrap().push(drain);

@@ -40,7 +40,7 @@ impl CommandInbox for Plane {
 }
 
 impl DataPlane for Plane {
-    ignore!(take_wanted, metrics, is_ready, drain);
+    ignore!(take_wanted, metrics, readiness, drain);
 }
 
 fn driver() -> RoomDriver {

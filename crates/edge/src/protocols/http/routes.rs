@@ -256,10 +256,10 @@ impl Http {
                 cx.answer(200, "text/plain; charset=utf-8", &[("Cache-Control", "no-store")], b"ok\n")
             }
             Route::Ready if cx.reads() => {
-                let is_ready = cx.ex.shared.drains() == 0;
-                let (status, body) = if is_ready { (200, "ready\n") } else { (503, "shutting down\n") };
+                let readiness = cx.ex.shared.readiness();
                 let no_store = [("Cache-Control", "no-store")];
-                cx.answer(status, "text/plain; charset=utf-8", &no_store, body.as_bytes())
+                let body = format!("{readiness}\n");
+                cx.answer(readiness.status(), "text/plain; charset=utf-8", &no_store, body.as_bytes())
             }
             Route::Static(page) if cx.reads() => {
                 let settings = cx.ex.settings.clone();

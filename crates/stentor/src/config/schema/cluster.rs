@@ -1,9 +1,11 @@
 //! Several nodes, and servers of Socket.IO.
 
+use super::{HOUR, s};
 use crate::config::section::section;
 use crate::config::setting::choice;
 use crate::config::value::{EngineUrl, Token};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 section! {
     /// Several nodes that share rooms and sessions, over an engine that carries messages between them: docs/cluster.md.
@@ -35,6 +37,9 @@ section! {
         prefix: String, [restart];
         /// Whether the server waits at its start until the engine can be reached. If not, it ends with an error.
         wait: bool, [restart];
+        /// Time without the engine after which `/readyz` answers 503: if another node has its engine, or no other node can be reached.
+        /// 0: it never does.
+        unready_after: Duration, in s(0)..=HOUR, [restart];
     }
 }
 
