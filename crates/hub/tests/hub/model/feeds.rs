@@ -13,7 +13,7 @@ use stentor_hub::{FeedStats, FormatId, PatchLimits, Policy, SnapshotReason};
 const JOINS_MAX: usize = 32;
 
 /// What a version of a document has besides the document, where a patch leads to it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Version {
     /// Length and version of each patch, oldest first; the last is this one's.
     past: RefCell<Vec<(usize, u64)>>,
@@ -312,7 +312,7 @@ impl Shadow {
         if std::mem::replace(&mut sub.feed.begins, begins) || !begins || waiting == 0 {
             return;
         }
-        s.outbox.retain(|slot| slot.uid() != uid);
+        s.take_out(uid);
         self.counters[core].pending -= waiting;
         self.counters[core].conflated += waiting;
         self.saw("told anew with something waiting");

@@ -1,7 +1,7 @@
 //! The part of the shadow that knows who was delivered what, and so what a session missed while its
 //! connection was gone; and what a client of it really had.
 
-use super::feeds::{Form, waits};
+use super::feeds::Form;
 use super::shadow::{How, Shadow, Slot, Status, Thing, frame_bytes};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -127,13 +127,8 @@ impl Shadow {
         if s.suspended_at.is_some() {
             return true;
         }
-        let pending = (waits(s).map(|slot| slot.things().len()).sum::<usize>() + s.in_flight.len()) as u64;
-        let counters = &mut self.counters[s.core];
-        counters.pending -= pending;
-        counters.dropped_on_disconnect += pending;
-        s.outbox.clear();
-        s.early.clear();
-        s.in_flight.clear();
+        self.drop_pending(session);
+        let s = &mut self.sessions[session];
         s.suspended_at = Some(next);
         if had < s.had.len() {
             self.seen.entry("tail lost").and_modify(|n| *n += 1).or_insert(1);

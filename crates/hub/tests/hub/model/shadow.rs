@@ -15,7 +15,7 @@ use stentor_hub::{
 
 /// A publication: what it says, how long its body is, its place (life of the topic, offset), and who sent
 /// it as which of its publications to that room.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Thing {
     pub(crate) said: Said,
     pub(crate) len: usize,
@@ -201,8 +201,9 @@ impl ShadowTopic {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Status {
+    #[default]
     Pending,
     Active,
     /// By itself (`Lost`, refused), or out of a room: what waits is still to come.
@@ -211,6 +212,7 @@ pub(crate) enum Status {
     Left,
 }
 
+#[derive(Default)]
 pub(crate) struct Sub {
     pub(crate) uid: u64,
     pub(crate) topic: usize,
@@ -327,6 +329,19 @@ impl ShadowSession {
         });
         let in_flight = self.in_flight.iter().map(|(bytes, counted)| if *counted { *bytes } else { 0 });
         waiting.chain(in_flight).sum()
+    }
+
+    /// Takes what waits for a subscription out of the outbox. Says how much that was.
+    pub(crate) fn take_out(&mut self, uid: u64) -> u64 {
+        let waiting = self.waiting_for(uid) as u64;
+        self.outbox.retain(|slot| slot.uid() != uid);
+        self.early.retain(|slot| slot.uid() != uid);
+        waiting
+    }
+
+    /// The subscription to a topic, if it hasn't ended.
+    fn live_uid(&self, topic: usize) -> Option<u64> {
+        self.live_subs().find(|sub| sub.topic == topic).map(|sub| sub.uid)
     }
 
     fn counted(&self) -> usize {
@@ -509,20 +524,7 @@ impl Shadow {
 
     pub(crate) fn open(&mut self, core: usize, id: SessionId, format: FormatId) {
         self.uids += 1;
-        let direct = Sub {
-            uid: self.uids,
-            topic: usize::MAX,
-            status: Status::Ended,
-            policy: Policy::Queue,
-            since: 0,
-            home: false,
-            again: false,
-            came_with: None,
-            last: None,
-            last_of: BTreeMap::new(),
-            gapless: false,
-            feed: Feed::default(),
-        };
+        let direct = Sub { uid: self.uids, topic: usize::MAX, status: Status::Ended, ..Sub::default() };
         self.sessions.push(ShadowSession {
             direct: direct.uid,
             core,
@@ -549,20 +551,26 @@ impl Shadow {
     }
 
     pub(crate) fn close(&mut self, session: usize) {
+        self.drop_pending(session);
+        let s = &mut self.sessions[session];
+        s.alive = false;
+        s.suspended_at = None;
+        s.held.clear();
+        for sub in &mut s.subs {
+            sub.status = Status::Left;
+        }
+    }
+
+    /// The connection ends, and with it what waits and what is in flight.
+    pub(crate) fn drop_pending(&mut self, session: usize) {
         let s = &mut self.sessions[session];
         let pending = (waits(s).map(|slot| slot.things().len()).sum::<usize>() + s.in_flight.len()) as u64;
         let counters = &mut self.counters[s.core];
         counters.pending -= pending;
         counters.dropped_on_disconnect += pending;
-        s.early.clear();
-        s.alive = false;
-        s.suspended_at = None;
-        s.held.clear();
         s.outbox.clear();
+        s.early.clear();
         s.in_flight.clear();
-        for sub in &mut s.subs {
-            sub.status = Status::Left;
-        }
     }
 
     pub(crate) fn subscribe(
@@ -627,12 +635,9 @@ impl Shadow {
             policy,
             since: self.logs[core].next,
             home: t.home.is_some(),
-            again: false,
-            came_with: None,
-            last: None,
-            last_of: BTreeMap::new(),
             gapless,
             feed: Feed { whole: !terms.deltas, interval, ..Feed::default() },
+            ..Sub::default()
         });
         if ask {
             t.at[core].asks.push_back(Ask { uid, since, answer: None });
@@ -650,7 +655,7 @@ impl Shadow {
             return self.unsubscribe(session, topic);
         }
         let s = &mut self.sessions[session];
-        let Some(uid) = s.live_subs().find(|s| s.topic == topic).map(|s| s.uid) else { return false };
+        let Some(uid) = s.live_uid(topic) else { return false };
         s.sub(uid).status = Status::Ended;
         s.ideal = None;
         if s.waiting_for(uid) > 0 {
@@ -661,10 +666,8 @@ impl Shadow {
 
     pub(crate) fn unsubscribe(&mut self, session: usize, topic: usize) -> bool {
         let s = &mut self.sessions[session];
-        let Some(uid) = s.live_subs().find(|s| s.topic == topic).map(|s| s.uid) else { return false };
-        let taken_back = s.waiting_for(uid) as u64;
-        s.outbox.retain(|slot| slot.uid() != uid);
-        s.early.retain(|slot| slot.uid() != uid);
+        let Some(uid) = s.live_uid(topic) else { return false };
+        let taken_back = s.take_out(uid);
         s.sub(uid).status = Status::Left;
         s.ideal = None;
         self.counters[s.core].pending -= taken_back;
@@ -710,8 +713,7 @@ impl Shadow {
             sub.feed.has = None;
             sub.again = true;
         }
-        s.outbox.retain(|slot| slot.uid() != uid);
-        s.early.retain(|slot| slot.uid() != uid);
+        s.take_out(uid);
         self.counters[core].pending -= waiting;
         self.counters[core].conflated += waiting;
         self.saw("policy of a feed changed with something waiting");
