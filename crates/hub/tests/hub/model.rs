@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use stentor_hub::{
     Body, Data, Disconnect, Dispatch, Document, Emit, Epoch, FeedState, FormatId, HistoryLimits, Hub, Key,
     LiveBytes, Notice, Options, Patch, PatchLimits, Policy, Position, RECOVERY_ENTRY_BYTES, RecoveryLimits,
-    Room, SubscribeOptions, Topic,
+    Room, SubscribeError, SubscribeOptions, Topic,
 };
 
 /// How many seeds `cargo test` runs: a few seconds unoptimised.
@@ -543,7 +543,7 @@ impl World {
                 assert!(self.shadow.topics[topic].at[to].interested.remove(&from), "left twice");
             }
             Dispatch::Publish(topic, publication, how) => {
-                self.arrives((from, to), &[topic.clone()], publication.body(), how);
+                self.arrives((from, to), std::slice::from_ref(topic), publication.body(), how);
             }
             Dispatch::PublishToSeveral(rooms, publication, how) => {
                 let topics: Vec<Topic> = rooms.iter().map(|room| room.clone().into()).collect();
@@ -567,7 +567,7 @@ impl World {
         true
     }
 
-    /// What one core has published reaches another one.
+    /// Checks a publication that another core receives.
     fn arrives(&mut self, (from, to): (usize, usize), topics: &[Topic], body: &Body, how: &Emit) {
         let said = Said::of(body);
         self.log(format!("{from} → {to}: {said:?} to {topics:?}"));
@@ -685,7 +685,10 @@ impl World {
                 told.push(match notice {
                     Notice::NotFound { key, .. } => Told::Lost(tag, self.topic_named(&Topic::Feed(key))),
                     Notice::Gap { topic, .. } => Told::Gap(tag, self.topic_named(&topic)),
-                    Notice::Refused { topic, .. } => Told::Refused(tag, self.topic_named(&topic)),
+                    Notice::Refused { topic, reason, .. } => {
+                        assert_eq!(reason, SubscribeError::TooManyTopics);
+                        Told::Refused(tag, self.topic_named(&topic))
+                    }
                 });
             }
             let mut expect = std::mem::take(&mut self.shadow.told[core]);
@@ -714,6 +717,8 @@ impl World {
             for s in self.shadow.sessions.iter().filter(|s| s.core == core) {
                 let pending = s.alive && s.waiting() > 0 && !s.terminating;
                 assert_eq!(hub.has_pending(s.id), pending, "{:?}", s.id);
+                let got = (hub.pending_bytes_of(s.id), hub.is_in_flight(s.id));
+                assert_eq!(got, (s.queue_bytes(), !s.in_flight.is_empty()), "{:?}", s.id);
             }
             let topics: Vec<&Topic> = (0..self.shadow.topics.len())
                 .filter(|topic| self.shadow.exists(*topic, core))
