@@ -93,8 +93,9 @@ options! {
         pushed: Vec<PushedKeys> = Vec::new(),
         /// Maximum number of keys, with and without subscribers. Further keys are refused. At least 1.
         keys_max: usize = 10_000,
-        /// Maximum number of never-fetched keys that a session may wait for. Further subscriptions are refused. At least 1.
-        cold_keys_max: usize = 250,
+        /// Maximum number of never-fetched keys that a session may wait for. Further subscriptions are refused. Zero: any number, because
+        /// keys take turns by address and session.
+        cold_keys_max: usize = 0,
         /// The same for all sessions of an address. Zero: any number.
         cold_keys_per_address_max: usize = 0,
         /// Bytes of all kept documents. A version that doesn't fit is refused, and its feed becomes stale.

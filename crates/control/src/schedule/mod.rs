@@ -204,9 +204,9 @@ impl Scheduler {
         };
         let allowed = |requester: &&Requester| {
             let owner = Owner::from(*requester);
-            let of_address_max = self.options.cold_keys_per_address_max;
-            self.queues.cold_keys_of(owner) < self.options.cold_keys_max
-                && (of_address_max == 0 || self.queues.cold_keys_of_address(owner) < of_address_max)
+            let is_below = |max: usize, count: usize| max == 0 || count < max;
+            is_below(self.options.cold_keys_max, self.queues.cold_keys_of(owner))
+                && is_below(self.options.cold_keys_per_address_max, self.queues.cold_keys_of_address(owner))
         };
         let owners = requesters.iter().filter(allowed).map(Owner::from);
         let owner = owners.min_by(|one, other| self.queues.sooner(upstream, *one, *other));

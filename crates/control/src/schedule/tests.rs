@@ -528,6 +528,22 @@ fn a_session_with_thousands_of_new_keys_delays_nobody() {
     assert!(bench.jobs().split(' ').any(|key| key == "amine2"));
 }
 
+/// As many as it may subscribe to: they take turns with those of other sessions.
+#[test]
+fn a_session_may_ask_for_all_its_keys_at_once() {
+    let mut bench = Bench::new(FeedsOptions { keys_max: 10_000, fetches_max: 1, ..options() });
+    for n in 0..900 {
+        bench.want_by(&format!("a{n}"), 1, 1);
+    }
+    bench.check("a0", "");
+    assert_eq!(bench.scheduler.stats().cold, 900);
+    // Other sessions' keys take turns with them, at the same address or another.
+    bench.want_by("a-same", 1, 2).want_by("a-other", 2, 3);
+    bench.result("a0", lost()).check("a-other", "a0:not_found");
+    bench.result("a-other", lost()).check("a-same", "a-other:not_found");
+    bench.result("a-same", lost()).check("a1", "a-same:not_found");
+}
+
 #[test]
 fn a_key_is_fetched_for_the_requester_that_waits_for_fewer() {
     let mut bench = Bench::new(FeedsOptions { keys_max: 1000, fetches_max: 1, ..options() });

@@ -174,8 +174,8 @@ section! {
         /// Rooms and feeds per core.
         topics_max: usize, in 1..=100_000_000;
         /// Feeds that were never fetched and that a session waits for. Further subscriptions are refused with
-        /// `too_many_cold_keys` (429 over HTTP).
-        cold_keys_max: usize => control.feeds.cold_keys_max, in 1..=1_000_000;
+        /// `too_many_cold_keys` (429 over HTTP). 0: no limit beside `subscriptions_max`; they wait for their turn.
+        cold_keys_max: usize => control.feeds.cold_keys_max, in 0..=1_000_000;
         /// Patches kept per feed for clients that are several versions behind. Clients further behind get the whole
         /// document.
         feed_patches_max: usize, in 0..=10_000;
