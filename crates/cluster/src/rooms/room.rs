@@ -207,6 +207,9 @@ impl RoomState {
         if covers(newest, position) {
             return Next::Idle;
         }
+        // Anybody who reaches the engine can write to the channel: a position counts with an authentic message only, and the
+        // history says which message has it.
+        let Some(Content { event, data, except_rooms, except_sessions }) = content else { return Next::Read };
         let follows = position.epoch == newest.epoch && position.offset == newest.offset + 1;
         let is_first = newest == START && position.offset == 1 && !self.is_unproven;
         if !follows && !is_first {
@@ -214,14 +217,8 @@ impl RoomState {
             return Next::Read;
         }
         self.is_unproven = false;
-        match content {
-            Some(Content { event, data, except_rooms, except_sessions }) => {
-                self.newest = Some(position);
-                let update = RoomUpdate::Message { position, event, data, except_rooms, except_sessions };
-                news.updates.push(update);
-            }
-            None => self.resync(position, Resync::Unreadable, news),
-        }
+        self.newest = Some(position);
+        news.updates.push(RoomUpdate::Message { position, event, data, except_rooms, except_sessions });
         Next::Idle
     }
 
@@ -245,6 +242,10 @@ impl RoomState {
             }
             None => false,
         };
+        if newest == START && !is_complete {
+            // Its first message didn't arrive: others may have come and gone before.
+            self.is_unproven = true;
+        }
         if is_complete {
             self.is_unproven = false;
             return Next::Idle;
@@ -374,7 +375,10 @@ impl RoomState {
         read: Vec<Arrived>,
         news: &mut News,
     ) {
-        if newest == START {
+        if newest == START && start.offset == 0 && !self.is_unproven && self.seen.is_none() {
+            // The history has all messages of the room, and no loss is known.
+            self.begin(start, Vec::new(), news);
+        } else if newest == START {
             self.resync(start, Resync::Unproven, news);
         } else if newest.epoch != head.epoch {
             self.resync(start, Resync::Epoch, news);

@@ -213,6 +213,30 @@ fn what_was_missed_while_the_connection_was_lost_is_read() {
 }
 
 #[test]
+fn what_no_node_sent_has_no_position() {
+    for already in [0, 1] {
+        let mut cluster = Cluster::with_member();
+        (0..already).for_each(|_| cluster.publish(0, 1, 0));
+        cluster.run_until_idle();
+        let newest = cluster.head(room(0));
+        let forged = [newest.epoch, Epoch(99)]
+            .into_iter()
+            .flat_map(|epoch| [1, 5].map(|more| Position { epoch, offset: newest.offset + more }));
+        for position in forged {
+            cluster.forge(0, position);
+            // Before the message that has the position, and while the history is read.
+            cluster.deliver(1);
+            cluster.forge(0, position);
+        }
+        cluster.publish(0, 1, 0);
+        cluster.run_until_idle();
+        cluster.check_complete(1);
+        let member = cluster.member(1, 0);
+        assert_eq!((member.received, member.gaps, cluster.resyncs(1)), (already + 1, 0, vec![]));
+    }
+}
+
+#[test]
 fn an_engine_that_forgets_or_goes_back_is_announced() {
     let mut cluster = Cluster::of(1);
     cluster.set_interest(0, 0, true);
@@ -408,6 +432,14 @@ fn rooms_survive_faults_and_no_loss_is_silent() {
                 18 if cluster.random.u32(..4) == 0 => {
                     run.note(step, format!("something else is published to room {i}"));
                     cluster.intrude(i);
+                }
+                18 if cluster.random.u32(..3) == 0 => {
+                    run.note(
+                        step,
+                        format!("something else takes the next position on the channel of room {i}"),
+                    );
+                    let head = cluster.head(room(i));
+                    cluster.forge(i, Position { offset: head.offset + 1, ..head });
                 }
                 18 => {
                     run.note(step, format!("node {index} confirms room {i}"));

@@ -196,6 +196,18 @@ async fn a_server_that_wont_do_is_an_error() {
 }
 
 #[tokio::test]
+async fn what_no_node_sent_arrives_without_content() {
+    let Some(server) = NatsServer::start("") else { return };
+    let mut node = Node::connect(&server).await;
+    node.join(&room("r")).await;
+    for header in ["", "Stentor: ?\r\n"] {
+        let header = format!("NATS/1.0\r\n{header}\r\n");
+        send(&server, &format!("HPUB test.live.room./.r {} {}\r\n{header}?", header.len(), header.len() + 1));
+        assert_eq!(node.message().await, (room("r").into(), None, "".into()), "{header}");
+    }
+}
+
+#[tokio::test]
 async fn a_full_server_refuses() {
     let Some(server) = NatsServer::start("jetstream { max_file_store: 100K }") else { return };
     let node = Node::connect(&server).await;

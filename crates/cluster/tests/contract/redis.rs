@@ -12,7 +12,7 @@ use stentor_cluster::engine::{
     Channel, ConnectOptions, Engine, EngineError, EventReceiver, Limits, PAYLOAD_BYTES_MAX, Reply,
     SILENCE_MAX,
 };
-use stentor_hub::Position;
+use stentor_hub::{Epoch, Position};
 
 impl Fixture for RedisServer {
     async fn connect(&self, node: NodeId, limits: Limits) -> (Arc<dyn Engine>, EventReceiver) {
@@ -113,6 +113,19 @@ async fn a_server_that_wont_do_is_an_error() {
     assert!(connect(&url).await.is_ok());
     server.command(&["-a", "right", "REPLICAOF", "127.0.0.1", "1"]);
     check_refused([(url, "isn't a primary")]).await;
+}
+
+#[tokio::test]
+async fn what_no_node_sent_arrives_without_content() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let mut node = Node::connect(&server).await;
+    node.join(&room("r")).await;
+    for (sent, position, payload) in
+        [("?", None, ""), ("1:2", None, ""), ("1:2:?", Some(Position { epoch: Epoch(1), offset: 2 }), "?")]
+    {
+        server.command(&["PUBLISH", "test:{room:1:/r}", sent]);
+        assert_eq!(node.message().await, (room("r").into(), position, payload.into()), "{sent}");
+    }
 }
 
 #[tokio::test]

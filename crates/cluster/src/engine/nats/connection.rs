@@ -9,7 +9,7 @@ use super::protocol::{self, Incoming, Op};
 use super::records::QUESTION;
 use crate::engine::redis::Backoff;
 use crate::engine::{Channel, Event, PROBE_INTERVAL, SILENCE_MAX};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -212,13 +212,15 @@ fn handle_message(shared: &Arc<Shared>, message: Incoming) {
         Some(Some(Meta { e: Some(epoch), o: Some(offset) })) => {
             Some(Position { epoch: Epoch(*epoch), offset: *offset })
         }
-        // A lease was renewed; or nothing that a node stored.
-        Some(_) => return,
+        // A lease was renewed.
+        Some(Some(_)) => return,
+        Some(None) => return shared.events.send(foreign(channel)),
     };
     let reason = match shared.state().assembly.add(now, message.payload) {
         Assembled::Content(payload) => {
             return shared.events.send(Event::Message { channel, position, payload });
         }
+        Assembled::Foreign => return shared.events.send(foreign(channel)),
         Assembled::Nothing => return,
         // Interest began in the middle of it: who isn't subscribed receives nothing.
         Assembled::Incomplete if position.is_none() => return,
@@ -229,6 +231,11 @@ fn handle_message(shared: &Arc<Shared>, message: Incoming) {
     if shared.session.borrow().is_some() {
         shared.events.send(Event::Connected);
     }
+}
+
+/// A message that no node sent: the node counts an empty one among those that it refuses.
+fn foreign(channel: Channel) -> Event {
+    Event::Message { channel, position: None, payload: Bytes::new() }
 }
 
 async fn transmit(

@@ -74,8 +74,10 @@ pub(super) struct Assembly {
 pub(super) enum Assembled {
     /// A whole message.
     Content(Bytes),
-    /// Nothing yet, or nothing that a node sent.
+    /// More parts have to follow.
     Nothing,
+    /// No node sent it.
+    Foreign,
     /// The first parts of the message didn't arrive.
     Incomplete,
     /// Parts of too many messages wait: all of them are dropped.
@@ -95,7 +97,7 @@ impl Assembly {
 
     pub(super) fn add(&mut self, now: Instant, payload: Bytes) -> Assembled {
         let (id, content) = match parse(payload) {
-            None => return Assembled::Nothing,
+            None => return Assembled::Foreign,
             Some(Part::Whole(content)) => return Assembled::Content(content),
             Some(Part::Last { id, total, content }) => {
                 let Some(mut pending) = self.pending.remove(&id) else { return Assembled::Incomplete };
@@ -158,9 +160,9 @@ mod tests {
             (last(3, 3, b"c"), Assembled::Incomplete),
             (part(4, b"a"), Assembled::Nothing),
             (last(4, 3, b"c"), Assembled::Incomplete),
-            (Bytes::from_static(b"foreign"), Assembled::Nothing),
-            (Bytes::from_static(b"+short"), Assembled::Nothing),
-            (Bytes::new(), Assembled::Nothing),
+            (Bytes::from_static(b"foreign"), Assembled::Foreign),
+            (Bytes::from_static(b"+short"), Assembled::Foreign),
+            (Bytes::new(), Assembled::Foreign),
         ] {
             assert_eq!(assembly.add(now, payload), expected);
         }

@@ -234,12 +234,9 @@ impl AsyncPushSender for Inbox {
         let known = name.and_then(|name| channels.level(name)).filter(|(_, level)| level.is_wanted);
         let Some(channel) = known.map(|(known, _)| known.0.clone()) else { return Ok(()) };
         drop(channels);
-        match parse(content.into()) {
-            Some((position, payload)) => {
-                self.shared.events.send(Event::Message { channel, position, payload });
-            }
-            None => tracing::debug!(?channel, "a message that no node sent"),
-        }
+        // Of what no node sent, an empty message is left: the node counts it among those that it refuses.
+        let (position, payload) = parse(content.into()).unwrap_or_default();
+        self.shared.events.send(Event::Message { channel, position, payload });
         Ok(())
     }
 }

@@ -171,6 +171,15 @@ impl<P: Plane> Cluster<P> {
         self.carry_out(append).expect("an engine in memory");
     }
 
+    /// Someone writes to a room's channel, past the engine.
+    pub(super) fn forge(&mut self, room_index: usize, position: Position) {
+        let channel = Channel::from(room(room_index));
+        for node in self.nodes.iter_mut().filter(|node| node.is_connected && node.interest[room_index]) {
+            let (channel, position) = (channel.clone(), Some(position));
+            node.events.push_back(Event::Message { channel, position, payload: "?".into() });
+        }
+    }
+
     /// Carries out a request to the engine.
     fn carry_out(&mut self, request: Request) -> Result<Reply, EngineError> {
         let appended = match &request {
@@ -232,7 +241,7 @@ impl<P: Plane> Cluster<P> {
     }
 
     /// The node's oldest event.
-    fn deliver(&mut self, index: usize) {
+    pub(super) fn deliver(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         match node.events.pop_front() {
             Some(Event::Message { channel: Channel::Topic(Topic::Room(room)), position, payload }) => {
