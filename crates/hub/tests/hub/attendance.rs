@@ -1,13 +1,13 @@
 //! Reports of who subscribes, and of topics with their first subscriber and without the last one.
 
-use crate::node::Node;
-use stentor_hub::{Attendance, FeedState, FormatId, Key, Policy, Room, Topic};
+use crate::node::{Node, key, room};
+use stentor_hub::{Attendance, FeedState, FormatId, Policy, Topic};
 
 #[test]
 fn subscriptions_are_reported_in_order() {
     let mut node = Node::new(1);
     let hub = &mut node.hubs[0];
-    let topic = Topic::Room(Room::plain("r").unwrap());
+    let topic = Topic::Room(room("r"));
     let unseen = hub.handle_open(FormatId(0), 0);
     hub.handle_subscribe(unseen, &topic, Policy::Queue, None).unwrap();
     assert!(hub.take_attendance().is_empty(), "nobody wants to know");
@@ -31,7 +31,7 @@ fn a_feed_that_is_not_found_loses_its_subscribers() {
     let mut node = Node::new(1);
     let hub = &mut node.hubs[0];
     hub.report_attendance();
-    let key = Key::parse("a").unwrap();
+    let key = key("a");
     let topic = Topic::Feed(key.clone());
     let session = hub.handle_open(FormatId(0), 0);
     hub.handle_subscribe(session, &topic, Policy::Latest, None).unwrap();

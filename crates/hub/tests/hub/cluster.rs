@@ -1,6 +1,6 @@
 //! A node that is one of several: rooms and feeds whose positions are assigned elsewhere.
 
-use crate::node::{Node, feed_at_0, kept_at_0};
+use crate::node::{Node, feed_at_0, kept_at_0, room};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -327,7 +327,7 @@ fn interest_in_rooms_is_reported_at_one_core() {
     for name in ["plain", "kept/n"] {
         for reports_rooms in [false, true] {
             let mut node = Node::with(3, |options| options.reports_rooms = reports_rooms);
-            let topic = Topic::from(Room::plain(name).unwrap());
+            let topic = Topic::from(room(name));
             let reporter = node.hubs[0].core_of(&topic);
             let check = |node: &mut Node, expect: &[bool]| {
                 node.run_until_idle();

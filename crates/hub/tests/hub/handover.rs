@@ -1,12 +1,12 @@
 //! Sessions that move to another node, with what they missed.
 
-use crate::node::Node;
+use crate::node::{Node, room};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::time::Duration;
 use stentor_hub::{
-    Body, Data, Departure, Emit, MissedMessage, Policy, Publication, RecoveryLimits, ResumeError, Room,
-    SessionId, Topic,
+    Body, Data, Departure, Emit, MissedMessage, Policy, Publication, RecoveryLimits, ResumeError, SessionId,
+    Topic,
 };
 
 const BYTES_MAX: usize = 1_000;
@@ -19,10 +19,6 @@ fn node(seed: u64) -> Node {
     })
 }
 
-fn chat() -> Room {
-    Room::plain("chat").unwrap()
-}
-
 fn text(text: &str) -> Data {
     Data::Text(Bytes::from(text.to_owned()))
 }
@@ -31,17 +27,17 @@ fn text(text: &str) -> Data {
 fn publish(nodes: &mut [&mut Node], id: u64, content: &str) {
     for node in nodes {
         let how = Emit::default().identified(id);
-        node.hubs[0].handle_publish(node.now, &chat(), None, text(content), how);
+        node.hubs[0].handle_publish(node.now, &room("chat"), None, text(content), how);
     }
 }
 
 fn send(node: &mut Node, session: SessionId, content: &str) {
-    node.hubs[0].handle_send(node.now, &[session], &chat(), None, text(content), false);
+    node.hubs[0].handle_send(node.now, &[session], &room("chat"), None, text(content), false);
 }
 
 fn member(node: &mut Node) -> SessionId {
     let session = node.open(0);
-    node.subscribe(0, session, &Topic::from(chat()), Policy::Queue);
+    node.subscribe(0, session, &Topic::from(room("chat")), Policy::Queue);
     session
 }
 
@@ -49,7 +45,7 @@ fn member(node: &mut Node) -> SessionId {
 fn expected(node: &mut Node) -> SessionId {
     let session = node.open(0);
     assert!(node.hubs[0].handle_suspend(session));
-    node.subscribe(0, session, &Topic::from(chat()), Policy::Queue);
+    node.subscribe(0, session, &Topic::from(room("chat")), Policy::Queue);
     session
 }
 
@@ -81,7 +77,7 @@ fn arrive(
     last: Option<u64>,
     (missed, known): (Vec<MissedMessage>, HashSet<u64>),
 ) -> Result<(), ResumeError> {
-    node.hubs[0].handle_arrival(node.now, session, &chat(), last, missed, &known)
+    node.hubs[0].handle_arrival(node.now, session, &room("chat"), last, missed, &known)
 }
 
 #[test]
@@ -213,5 +209,5 @@ fn what_is_too_much_or_not_kept_does_not_move() {
     let long = |id| MissedMessage { id, is_direct: false, event: None, data: text(&"x".repeat(80)) };
     let much = (vec![long(1), long(2)], HashSet::new());
     assert_eq!(arrive(&mut second, there, None, much), Err(ResumeError::TooMuch));
-    assert_eq!(second.hubs[0].subscriptions_of(there), [(chat().into(), Policy::Queue.into())]);
+    assert_eq!(second.hubs[0].subscriptions_of(there), [(room("chat").into(), Policy::Queue.into())]);
 }

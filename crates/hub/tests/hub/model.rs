@@ -9,7 +9,7 @@
 
 mod feeds;
 mod recovery;
-mod rig;
+pub(crate) mod rig;
 mod shadow;
 mod sockets;
 

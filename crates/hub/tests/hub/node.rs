@@ -166,6 +166,10 @@ impl Node {
     }
 }
 
+pub(crate) fn room(name: &str) -> Room {
+    Room::plain(name).unwrap()
+}
+
 pub(crate) fn key(text: &str) -> Key {
     Key::parse(text).unwrap()
 }
@@ -183,7 +187,7 @@ pub(crate) fn feed_at_0() -> (Key, Topic) {
 }
 
 pub(crate) fn kept_at_0() -> (Room, Topic) {
-    let topic = at_core_0(|n| Room::plain(&format!("kept/{n}")).unwrap().into());
+    let topic = at_core_0(|n| room(&format!("kept/{n}")).into());
     let Topic::Room(room) = topic.clone() else { unreachable!() };
     (room, topic)
 }

@@ -1,6 +1,7 @@
 //! Presence of rooms, against the truth: which sessions are members.
 
-use crate::node::Node;
+use crate::model::rig::Random;
+use crate::node::{Node, room};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,19 +22,6 @@ fn options(has_other_nodes: bool) -> PresenceOptions {
         grace: GRACE,
         interval: 100 * MS,
         has_other_nodes,
-    }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as usize
     }
 }
 
@@ -116,9 +104,9 @@ impl Cluster {
             wire: VecDeque::new(),
             records: BTreeMap::new(),
             next: 0,
-            room: Room::plain("chat").unwrap(),
+            room: room("chat"),
             loss_percent: 0,
-            random: Random(seed),
+            random: Random::new(seed),
             cut: BTreeSet::new(),
         }
     }
@@ -268,7 +256,7 @@ fn every_watcher_knows_the_members_when_nothing_changes_any_more() {
 }
 
 fn run(seed: u64) {
-    let mut random = Random(seed ^ 0xabcd);
+    let mut random = Random::new(seed ^ 0xabcd);
     let nodes = 1 + random.below(3);
     let mut cluster = Cluster::new(nodes, seed);
     let mut sessions: Vec<(usize, usize, SessionId, bool, bool)> = Vec::new();
@@ -492,13 +480,13 @@ fn who_joins_and_leaves_in_a_loop_waits_once_per_room() {
     let session = node.open(0);
     for _ in 0..50 {
         for n in 0..1_000 {
-            let room = Topic::Room(Room::plain(&format!("chat/{n}")).unwrap());
+            let room = Topic::Room(room(&format!("chat/{n}")));
             node.hubs[0].handle_subscribe(session, &room, Policy::Queue, None).unwrap();
             node.hubs[0].handle_unsubscribe(session, &room);
         }
     }
     assert_eq!(node.hubs[0].take_membership_changes(), [], "everything was undone");
-    let room = Room::plain("chat/1").unwrap();
+    let room = room("chat/1");
     node.hubs[0].handle_subscribe(session, &room.clone().into(), Policy::Queue, None).unwrap();
     assert_eq!(node.hubs[0].take_membership_changes().len(), 1);
     node.hubs[0].handle_close(session);
@@ -511,8 +499,8 @@ fn who_joins_and_leaves_in_a_loop_waits_once_per_room() {
 fn rooms_without_presence_cost_nothing() {
     let mut node = Node::with(1, |hub| hub.presence = Some(options(false)));
     let session = node.open(0);
-    let room = Room::plain("other").unwrap();
-    assert!(!node.hubs[0].has_presence(&room) && node.hubs[0].has_presence(&Room::plain("chat7").unwrap()));
-    node.hubs[0].handle_subscribe(session, &room.into(), Policy::Queue, None).unwrap();
+    let other = room("other");
+    assert!(!node.hubs[0].has_presence(&other) && node.hubs[0].has_presence(&room("chat7")));
+    node.hubs[0].handle_subscribe(session, &other.into(), Policy::Queue, None).unwrap();
     assert_eq!(node.hubs[0].take_membership_changes(), []);
 }

@@ -1,8 +1,8 @@
 //! Deliveries, budgets and reports: rules that were once broken, or would be easy to break. The random test in `model`
 //! covers the other rules.
 
-use crate::node::{Node, feed_at_0, kept_at_0};
-use stentor_hub::{Disconnect, FeedState, FormatId, Notice, Policy, Room, Topic};
+use crate::node::{Node, feed_at_0, kept_at_0, room};
+use stentor_hub::{Disconnect, FeedState, FormatId, Notice, Policy, Topic};
 
 // ---- wanted ----
 
@@ -47,7 +47,7 @@ fn a_not_found_notice_stays_true_after_the_next_subscription() {
     let session = node.open(0);
     node.subscribe(0, session, &feed, Policy::Latest);
     node.state(&key, FeedState::NotFound, "gone");
-    let room = Topic::from(Room::plain("chat").unwrap());
+    let room = Topic::from(room("chat"));
     node.subscribe(0, session, &room, Policy::Queue);
     assert!(node.hubs[0].handle_unsubscribe(session, &room));
     assert_eq!(node.take(0, session), ["not_found gone"]);
@@ -77,8 +77,7 @@ fn a_change_of_policy_leaves_the_newest_and_never_an_older_one_after_it() {
 #[test]
 fn messages_that_become_droppable_are_dropped_in_order() {
     let mut node = Node::with(1, |o| o.send_buffer_bytes_max = 10);
-    let [kept, may_later, may] =
-        ["kept", "later", "may"].map(|name| Room::plain(&format!("r/{name}")).unwrap());
+    let [kept, may_later, may] = ["r/kept", "r/later", "r/may"].map(room);
     let session = node.open(0);
     node.subscribe(0, session, &kept.clone().into(), Policy::Queue);
     node.subscribe(0, session, &may_later.clone().into(), Policy::Queue);
@@ -119,7 +118,7 @@ fn history_that_doesnt_fit_is_a_gap_and_doesnt_end_the_session() {
 #[test]
 fn frames_without_bytes_are_bounded_too() {
     let mut node = Node::with(1, |o| o.send_buffer_bytes_max = 10);
-    let room = Room::plain("chat").unwrap();
+    let room = room("chat");
     let session = node.open(0);
     node.subscribe(0, session, &room.clone().into(), Policy::Queue);
     for _ in 0..11 {
@@ -131,7 +130,7 @@ fn frames_without_bytes_are_bounded_too() {
 #[test]
 fn a_frame_above_4_gib_is_counted_alike_in_and_out() {
     let mut node = Node::new(1);
-    let room = Room::plain("chat").unwrap();
+    let room = room("chat");
     let session = node.hubs[0].handle_open(FormatId(9), 0);
     node.subscribe(0, session, &room.clone().into(), Policy::Queue);
     node.publish(0, &room, "vast");
@@ -144,7 +143,7 @@ fn a_frame_above_4_gib_is_counted_alike_in_and_out() {
 fn held_bytes_include_what_waits_and_what_is_in_flight() {
     let mut node = Node::new(1);
     let (key, feed) = feed_at_0();
-    let room = Room::plain("chat").unwrap();
+    let room = room("chat");
     let [holds, waits, idle] = [node.open(0), node.open(0), node.open(0)];
     for session in [holds, waits, idle] {
         node.subscribe(0, session, &feed, Policy::Latest);

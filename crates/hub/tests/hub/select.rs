@@ -1,16 +1,12 @@
 //! Selections of sessions, between whose slices sessions come and go; and how many sessions a message is for.
 
-use crate::node::Node;
+use crate::node::{Node, room};
 use bytes::Bytes;
 use fastrand::Rng;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use stentor_hub::{Data, Emit, Policy, Room, Rooms, Selection, SessionId, Tally, Topic};
-
-fn room(name: &str) -> Room {
-    Room::plain(name).unwrap()
-}
 
 impl Node {
     fn join(&mut self, session: SessionId, room: &Room) {

@@ -1,7 +1,7 @@
 //! Features for Socket.IO: emits to several rooms, changes of the format, and sessions that resume. The random test in
 //! `model` covers the rules. Tests here are examples, or cases that the model leaves out.
 
-use crate::node::{Node, kept_at_0};
+use crate::node::{Node, kept_at_0, room};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,10 +56,6 @@ impl Node {
         assert!(self.hubs[core].handle_suspend(session));
         assert!(self.hubs[core].counters().balanced());
     }
-}
-
-fn room(name: &str) -> Room {
-    Room::plain(name).unwrap()
 }
 
 fn rooms<const N: usize>(names: [&str; N]) -> Rooms {
