@@ -38,7 +38,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use stentor_edge::{Busy, ControlPlane, DataPlane, Ledger, Metric, RevocationList};
 use stentor_hub::{HistoryLimits, PresenceMessage, Topic};
 use tokio::sync::{Notify, watch};
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
+
+/// Time for releasing the leases of feeds when the node ends.
+const RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What a node has to know of its cluster.
 #[derive(Clone)]
@@ -263,7 +266,7 @@ impl Cluster {
     ) {
         // A message that waits for the data plane holds up what follows it, but no heartbeat.
         tokio::select! {
-            () = stopped(&mut stop) => {}
+            () = self.release_feeds(&mut stop) => {}
             () = self.handle_events(events, &plane) => {}
             () = self.keep_time(&plane) => {}
             () = self.watch_engine() => {}
@@ -277,6 +280,14 @@ impl Cluster {
         let leave = self.state().registry.leave();
         // The others notice without it, later.
         let _ = self.engine.request(leave).await;
+    }
+
+    /// Until `stop` is set and the other nodes may fetch this node's feeds.
+    async fn release_feeds(&self, stop: &mut watch::Receiver<bool>) {
+        stopped(stop).await;
+        self.feeds.leave();
+        // Without the engine, the leases end by themselves.
+        let _ = timeout(RELEASE_TIMEOUT, self.feeds.released()).await;
     }
 
     async fn handle_events(self: &Arc<Self>, mut events: EventReceiver, plane: &Arc<dyn DataPlane>) {

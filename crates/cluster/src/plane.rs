@@ -255,6 +255,8 @@ impl DataPlane for ClusterPlane {
     }
 
     fn drain(&self, drain: Drain) {
+        // First, so that subscribers on other nodes don't wait for the leases to end.
+        self.cluster.feeds().leave();
         self.local.drain(drain);
     }
 }

@@ -34,6 +34,8 @@ struct State {
 /// The feeds of a node, for any thread.
 pub(crate) struct FeedDriver {
     state: Mutex<State>,
+    /// All outputs so far have been carried out.
+    settled: Notify,
     /// The machine may have outputs, or the data plane's subscribers have changed.
     changed: Notify,
 }
@@ -72,7 +74,7 @@ impl FeedDriver {
             to_confirm: HashSet::new(),
             reads: Vec::new(),
         };
-        Self { state: Mutex::new(state), changed: Notify::new() }
+        Self { state: Mutex::new(state), settled: Notify::new(), changed: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -111,6 +113,18 @@ impl FeedDriver {
         state.to_confirm.insert(key.clone());
         self.changed.notify_one();
         state.feeds.requests_drawn()
+    }
+
+    /// The node shuts down: other nodes are to fetch its feeds.
+    pub(crate) fn leave(&self) {
+        self.change(|feeds| feeds.handle_leaving(now()));
+    }
+
+    /// Until other nodes know which leases this one has released.
+    pub(crate) async fn released(&self) {
+        while self.state().feeds.is_releasing() {
+            self.settled.notified().await;
+        }
     }
 
     pub(crate) fn handle_connected(&self) {
@@ -187,6 +201,7 @@ impl FeedDriver {
             while let Some(output) = { self.state().feeds.poll_output() } {
                 self.carry_out(output, &with, &mut requests).await;
             }
+            self.settled.notify_one();
             tokio::select! {
                 Some(answered) = requests.join_next() => match answered {
                     Ok(Answered::Machine(ticket, key, reply)) => {

@@ -518,6 +518,12 @@ impl Feed {
         Some(storing)
     }
 
+    /// Another node is to take the lease, which has been released. Otherwise this one asks for it again at `acquire_at`.
+    pub(super) fn leave_to_others(&mut self, acquire_at: Instant) {
+        (self.next, self.is_informed, self.holder) = (None, false, None);
+        self.role = Role::Following { acquire_at };
+    }
+
     /// The engine has stored it.
     pub(super) fn handle_stored(&mut self, storing: &Storing) {
         self.log_end = Some(storing.position);

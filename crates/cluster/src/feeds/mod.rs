@@ -26,6 +26,7 @@
 mod driver;
 mod feed;
 mod holders;
+mod leaving;
 mod push;
 mod replies;
 mod request;
@@ -37,6 +38,7 @@ use crate::frame::{FeedStateChange, FeedVersion, Frame};
 pub(crate) use driver::{FeedDriver, Surroundings};
 use feed::{Feed, Role, Step};
 use holders::Holders;
+use leaving::delay_after_release;
 use request::{Asked, FeedRequest, Output, Store, Ticket};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -111,6 +113,7 @@ pub(crate) struct Feeds {
     /// How long a feed without subscribers is fetched.
     idle_ttl: Duration,
     random: fastrand::Rng,
+    is_leaving: bool,
     resyncs: u64,
     lost_leases: u64,
     requested: u64,
@@ -132,6 +135,7 @@ impl Feeds {
             requests: VecDeque::new(),
             idle_ttl,
             random: fastrand::Rng::with_seed(node.0),
+            is_leaving: false,
             resyncs: 0,
             lost_leases: 0,
             requested: 0,
@@ -339,9 +343,9 @@ impl Feeds {
         let random = self.random.f64();
         let Some(feed) = self.feeds.get_mut(key).filter(|feed| term >= feed.term_seen) else { return };
         feed.holder = None;
-        let delay = if feed.is_fetched() { ACQUIRE_INTERVAL / 10 } else { PUSH_RETRY_DELAY };
+        let delay = delay_after_release(feed.is_fetched(), self.is_leaving, random);
         if let Role::Following { acquire_at } = &mut feed.role {
-            *acquire_at = now + delay.mul_f64(random);
+            *acquire_at = now + delay;
             self.reschedule(key);
         }
     }

@@ -319,6 +319,18 @@ impl Cluster {
         }
     }
 
+    /// The node that fetches begins to shut down.
+    #[track_caller]
+    fn leave_feeds(&mut self, holder: usize) {
+        self.nodes[holder].feeds.handle_leaving(self.now);
+        self.collect(holder);
+        self.upstream += 1;
+        let has_others = (0..self.nodes.len()).any(|index| index != holder && self.nodes[index].view.wanted);
+        self.run_for(Duration::from_millis(if has_others { 400 } else { 1_200 }));
+        assert_eq!(self.holders() == [holder], !has_others && self.nodes[holder].view.wanted);
+        self.check_newest(self.upstream);
+    }
+
     fn holders(&self) -> Vec<usize> {
         (0..self.nodes.len()).filter(|index| self.nodes[*index].view.is_fetching).collect()
     }
@@ -557,7 +569,8 @@ fn a_document_that_is_gone_is_not_shown_to_a_node_that_joins_late() {
 
 /// Subscribers come and go, backends push, nodes lose their connection, the engine is away, answers late or forgets everything.
 /// After the faults, every node with subscribers shows what the upstream has, or what was pushed last. All nodes show the same at
-/// one position, and never does a feed go back.
+/// one position, and never does a feed go back. Then the node that fetches shuts down: another one fetches half a second later, or the same
+/// node again if no other has subscribers.
 #[test]
 fn feeds_survive_faults_and_never_go_back() {
     simulate(0..2_000, 400, |run| {
@@ -657,6 +670,7 @@ fn feeds_survive_faults_and_never_go_back() {
         cluster.check_clients(cluster.upstream);
         history.check(&cluster, seed);
         assert!(cluster.holders().len() <= 1, "seed {seed}");
+        cluster.holders().into_iter().for_each(|holder| cluster.leave_feeds(holder));
         assert_eq!(cluster.nodes.iter().map(|node| node.feeds.asked.len()).sum::<usize>(), 0, "seed {seed}");
     });
 }

@@ -13,8 +13,8 @@ use stentor_cluster::{
 };
 use stentor_edge::{
     Broadcast, Broker, Busy, Charge, Class, Command, CommandInbox, Concerned, ControlPlane, DataPlane, Done,
-    FeedSource, FeedUpdate, IdentityFilter, Ledger, PublicId, Publish, PushDenied, PushedFeed, Recheck,
-    RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery,
+    Drain, FeedSource, FeedUpdate, IdentityFilter, Ledger, PublicId, Publish, PushDenied, PushedFeed,
+    Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery,
     SessionDetails, SessionInfo, SessionList, Target, Wanted,
 };
 use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, Topic};
@@ -574,6 +574,25 @@ async fn one_node_fetches_a_feed_and_all_nodes_show_it() {
     assert_eq!(fetching(&a), [false]);
     assert_eq!([&b, &c].map(fetching).concat(), [true]);
     assert_eq!(a.metric("cluster_leases") + b.metric("cluster_leases") + c.metric("cluster_leases"), 1);
+}
+
+/// Subscribers on other nodes wait for the next version no longer than half a second beyond the time of a fetch.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_shuts_down_gives_its_feeds_away_first() {
+    let drain: fn(&Node) = |node| node.all.drain(Drain::within(Duration::from_mins(1)));
+    let end: fn(&Node) = |node| node.stop.send(true).unwrap();
+    for way in [drain, end] {
+        let (_memory, [a, b, _c]) = three().await;
+        let key = Key::parse("game/1").unwrap();
+        a.want(&key, true).await;
+        b.want(&key, true).await;
+        let fetching =
+            |node: &Node| node.all.take_wanted().into_iter().map(|wanted| wanted.wanted).collect::<Vec<_>>();
+        assert_eq!([&a, &b].map(fetching), [vec![true], vec![]]);
+        way(&a);
+        pass(Duration::from_millis(500)).await;
+        assert_eq!([&a, &b].map(fetching), [[false], [true]]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

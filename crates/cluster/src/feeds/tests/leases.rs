@@ -80,3 +80,40 @@ fn followers_do_not_ask_for_leases_while_their_holder_is_alive() {
     run_for(&mut cluster, LEASE_TTL + ACQUIRE_INTERVAL.mul_f64(1.3));
     assert_eq!(cluster.nodes[1].feeds.stats().leases, KEYS);
 }
+
+#[test]
+fn a_node_that_leaves_gives_its_leases_away_first() {
+    let mut cluster = Cluster::following(3, 3);
+    assert_eq!(cluster.holders(), [0]);
+    let leave = |cluster: &mut Cluster, index: usize| {
+        // Something is being stored.
+        cluster.upstream += 1;
+        cluster.fetch(index);
+        cluster.nodes[index].feeds.handle_leaving(cluster.now);
+        cluster.collect(index);
+        assert!(cluster.nodes[index].feeds.is_releasing());
+        cluster.run_until_idle();
+        assert!(!cluster.nodes[index].feeds.is_releasing());
+        assert_eq!(cluster.holders(), [0; 0]);
+    };
+    // Its own subscribers stay while it drains, and follow the next holder.
+    for _ in 0..2 {
+        let holder = cluster.holders()[0];
+        leave(&mut cluster, holder);
+        cluster.run_for(Duration::from_millis(400));
+        assert_ne!(cluster.holders(), [holder]);
+        assert_eq!(cluster.holders().len(), 1);
+        cluster.check_newest(cluster.upstream);
+    }
+    // When all nodes leave, one of them takes it back.
+    let last = cluster.holders()[0];
+    cluster.run_for(CHECK_INTERVAL);
+    assert_eq!(cluster.holders(), [last]);
+    leave(&mut cluster, last);
+    cluster.run_for(Duration::from_millis(800));
+    assert_eq!(cluster.holders(), [0; 0]);
+    cluster.run_for(Duration::from_millis(400));
+    assert_eq!(cluster.holders().len(), 1);
+    cluster.check_newest(cluster.upstream);
+    assert_eq!(cluster.nodes.iter().map(|node| epochs(&node.view.shown)).max(), Some(1));
+}

@@ -1,0 +1,44 @@
+//! A node that shuts down gives the leases of feeds to other nodes before its sessions end.
+//!
+//! Its own subscribers stay until then, and no other node may have any. So the node takes a feed back that no other node has taken
+//! within [`TAKE_BACK_DELAY`].
+
+use super::{ACQUIRE_INTERVAL, Feeds, PUSH_RETRY_DELAY, Purpose};
+use std::time::{Duration, Instant};
+use stentor_hub::Key;
+
+/// Time in which another node takes a lease that was released: more than followers wait, and a round trip.
+const TAKE_BACK_DELAY: Duration = Duration::from_secs(1);
+
+/// How long a follower waits before it asks for a lease that its holder has released.
+pub(super) fn delay_after_release(is_fetched: bool, is_leaving: bool, random: f64) -> Duration {
+    match is_fetched {
+        true if is_leaving => TAKE_BACK_DELAY,
+        true => (ACQUIRE_INTERVAL / 10).mul_f64(random),
+        false => PUSH_RETRY_DELAY.mul_f64(random),
+    }
+}
+
+impl Feeds {
+    /// The node shuts down, at once or when its sessions have ended.
+    pub(crate) fn handle_leaving(&mut self, now: Instant) {
+        self.is_leaving = true;
+        let held = self.feeds.iter().filter(|(_, feed)| feed.is_fetched() && feed.lease().is_some());
+        let held: Vec<Key> = held.map(|(key, _)| key.clone()).collect();
+        for key in held {
+            self.release(now, &key);
+            if let Some(feed) = self.feeds.get_mut(&key).filter(|feed| feed.is_wanted) {
+                feed.leave_to_others(now + TAKE_BACK_DELAY);
+                // What was being stored is in the log, or the next holder fetches it.
+                self.load(now, &key);
+            }
+            self.remove_unused(&key);
+            self.reschedule(&key);
+        }
+    }
+
+    /// Whether other nodes have yet to learn which leases this node has released.
+    pub(crate) fn is_releasing(&self) -> bool {
+        !self.outputs.is_empty() || self.asked.values().any(|asked| asked.purpose == Purpose::Release)
+    }
+}
