@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+/// Bytes that the allocator adds to each name.
+const ALLOCATION_BYTES: usize = 16;
+
 /// Which tokens an entry concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -23,6 +26,21 @@ enum Subject {
     Issuer(Box<str>),
     /// All.
     All,
+}
+
+impl Subject {
+    /// Approximate size of its entry in memory.
+    fn bytes(&self) -> usize {
+        let names = match self {
+            Self::User(issuer, name) | Self::Token(issuer, name) => {
+                issuer.len() + name.len() + 2 * ALLOCATION_BYTES
+            }
+            Self::Issuer(issuer) => issuer.len() + ALLOCATION_BYTES,
+            Self::All => 0,
+        };
+        // Nodes of the tree are half full at least.
+        2 * (size_of::<Self>() + size_of::<Kept>()) + names
+    }
 }
 
 /// An entry of the list: tokens that are void. Serialised for other nodes.
@@ -124,13 +142,17 @@ pub struct Revocations {
     entries_max: usize,
     /// How long an entry is kept, in seconds.
     lifetime_seconds: u64,
+    /// No entry ends earlier, in seconds since 1970.
+    due_at: u64,
+    /// Approximate size of the entries.
+    bytes: usize,
 }
 
 impl Revocations {
     /// A list of at most `entries_max` entries, each kept for `lifetime_seconds`: the longest time that a token can be valid, with the
     /// leeway for its issuer's clock.
     pub fn new(entries_max: usize, lifetime_seconds: u64) -> Self {
-        Self { all: BTreeMap::new(), digest: 0, entries_max, lifetime_seconds }
+        Self { all: BTreeMap::new(), digest: 0, entries_max, lifetime_seconds, due_at: u64::MAX, bytes: 0 }
     }
 
     /// Adds an entry, or renews it.
@@ -169,6 +191,8 @@ impl Revocations {
             digest ^= hash(&subject, kept.issued_before);
             kept.issued_before = issued_before;
         } else {
+            self.due_at = self.due_at.min(until);
+            self.bytes += subject.bytes();
             self.all.insert(subject, Kept { issued_before, until });
         }
         self.digest ^= digest;
@@ -199,16 +223,24 @@ impl Revocations {
         self.all.get(subject).is_some_and(|kept| issued_at < kept.issued_before)
     }
 
-    /// Forgets entries that concern no valid token any more.
+    /// Forgets entries that concern no valid token any more. Looks at none before the first of them ends.
     pub fn expire(&mut self, now: u64) {
+        if now < self.due_at {
+            return;
+        }
+        let (mut due_at, mut bytes) = (u64::MAX, 0);
         let digest = &mut self.digest;
         self.all.retain(|subject, kept| {
             let stays = now < kept.until;
-            if !stays {
+            if stays {
+                due_at = due_at.min(kept.until);
+                bytes += subject.bytes();
+            } else {
                 *digest ^= hash(subject, kept.issued_before);
             }
             stays
         });
+        (self.due_at, self.bytes) = (due_at, bytes);
     }
 
     /// The entries in order, each with the time until which it is kept, in seconds since 1970.
@@ -222,6 +254,11 @@ impl Revocations {
         self.all.range((begin, Bound::Unbounded)).map(|(subject, kept)| {
             (Revocation { subject: subject.clone(), issued_before: kept.issued_before }, kept.until)
         })
+    }
+
+    /// Approximate size of the entries in memory.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// How many entries there are.
@@ -296,7 +333,12 @@ mod tests {
             (Revocation::issued_before(None, 1500), 1600),
         ];
         assert_eq!(left, expect);
+        assert!(list.bytes() > 3 * size_of::<Subject>());
         list.expire(1600);
+        assert!(list.is_empty() && list.bytes() == 0);
+        // Later entries end, too.
+        list.add(Revocation::user("i", "c", 1), 1600).unwrap();
+        list.expire(1600 + LIFETIME);
         assert!(list.is_empty());
     }
 

@@ -60,7 +60,7 @@ pub enum Class {
     Cluster,
     /// Connections that are passed through to other nodes, what waits in them, and claimed names of sessions.
     Relays,
-    /// Tokens that were verified.
+    /// Tokens that were verified, and the list of revocations.
     Tokens,
     /// TLS of connections, at its fixed size, and what waits in it.
     Tls,

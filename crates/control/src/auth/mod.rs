@@ -29,6 +29,7 @@ use metrics::AuthMetrics;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 use stentor_auth::{
     Claims, Digest, Full, Permissions, Refused, Revocation, Revocations, TOKEN_BYTES_MAX, TokenCache,
     TokenFacts, Unverified,
@@ -40,6 +41,7 @@ use stentor_edge::{
 use stentor_hub::Room;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, interval_at};
 
 /// Parts of the cache, each with a lock of its own, so that cores seldom wait for each other.
 const SHARDS: usize = 16;
@@ -47,6 +49,8 @@ const SHARDS: usize = 16;
 const IDENTITY_BYTES: usize = 1024;
 /// Refusals of a kind are logged once within this many seconds.
 const LOG_SECONDS: u64 = 60;
+/// How often revocations that have ended are looked for.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Accepts or refuses tokens, and decides what clients may do. Made by [`Auth::new`], run by [`Control::start`](crate::Control::start).
 pub struct Auth {
@@ -56,7 +60,7 @@ pub struct Auth {
     cache: [Mutex<Shard>; SHARDS],
     /// Changes before the cache is cleared: what was verified before isn't kept.
     cache_epoch: AtomicU64,
-    revocations: RwLock<Revocations>,
+    revocations: RwLock<Revoked>,
     generation: AtomicU64,
     /// The settings were replaced.
     replaced: Notify,
@@ -72,6 +76,12 @@ pub struct Auth {
 struct Settings {
     allow_anonymous: bool,
     issuers: Issuers,
+}
+
+/// The list of revocations, charged.
+struct Revoked {
+    list: Revocations,
+    charge: Charge,
 }
 
 struct Shard {
@@ -130,7 +140,10 @@ impl Auth {
             anonymous: Arc::new(Identity::anonymous(Arc::new(anonymous))),
             cache: std::array::from_fn(|_| Mutex::new(shard())),
             cache_epoch: AtomicU64::new(0),
-            revocations: RwLock::new(Revocations::new(options.revocations_max, lifetime.as_secs())),
+            revocations: RwLock::new(Revoked {
+                list: Revocations::new(options.revocations_max, lifetime.as_secs()),
+                charge: Charge::new(ledger.clone(), Class::Tokens),
+            }),
             generation: AtomicU64::new(0),
             replaced: Notify::new(),
             former: Mutex::default(),
@@ -160,7 +173,7 @@ impl Auth {
         Ok(())
     }
 
-    /// Fetches keys until `stop` is set.
+    /// Fetches keys and forgets old revocations until `stop` is set.
     pub(crate) async fn run(
         self: Arc<Self>,
         plane: Arc<dyn DataPlane>,
@@ -170,6 +183,7 @@ impl Auth {
         // Dropping the set ends the tasks.
         let mut tasks = JoinSet::new();
         let mut fetching: Vec<(Arc<IssuerState>, Arc<Notify>)> = Vec::new();
+        let mut expiry = interval_at(Instant::now() + EXPIRY_INTERVAL, EXPIRY_INTERVAL);
         loop {
             while tasks.try_join_next().is_some() {}
             let settings = self.settings();
@@ -195,6 +209,7 @@ impl Auth {
             tokio::select! {
                 () = stopped(&mut stop) => return,
                 () = self.replaced.notified() => {}
+                _ = expiry.tick() => self.change_revocations(unix_seconds(), |_, _| {}),
             }
         }
     }
@@ -363,20 +378,25 @@ impl Auth {
     /// # Errors
     /// [`Full`].
     pub(crate) fn revoke(&self, revocation: Revocation) -> Result<(), Full> {
-        let mut list = self.revocations.write().unwrap_or_else(PoisonError::into_inner);
-        list.add(revocation, unix_seconds())?;
-        self.metrics.revocations.set(i64::try_from(list.len()).unwrap_or(i64::MAX));
-        Ok(())
+        self.change_revocations(unix_seconds(), |list, now| list.add(revocation, now))
     }
 
     /// The list of revocations, each with the time until which it is kept, in seconds since 1970.
     pub(crate) fn revocations(&self) -> Vec<(Revocation, u64)> {
-        let mut list = self.revocations.write().unwrap_or_else(PoisonError::into_inner);
-        list.expire(unix_seconds());
-        self.metrics.revocations.set(i64::try_from(list.len()).unwrap_or(i64::MAX));
-        let mut all: Vec<_> = list.iter().collect();
+        let mut all: Vec<_> = self.change_revocations(unix_seconds(), |list, _| list.iter().collect());
         all.sort();
         all
+    }
+
+    /// Forgets what has ended by `now`, in seconds since 1970, changes the list, and accounts for it.
+    fn change_revocations<T>(&self, now: u64, change: impl FnOnce(&mut Revocations, u64) -> T) -> T {
+        let mut revoked = self.revocations.write().unwrap_or_else(PoisonError::into_inner);
+        let Revoked { list, charge } = &mut *revoked;
+        list.expire(now);
+        let changed = change(list, now);
+        charge.set(list.bytes());
+        self.metrics.revocations.set(i64::try_from(list.len()).unwrap_or(i64::MAX));
+        changed
     }
 }
 
@@ -446,7 +466,7 @@ impl Authenticator for Auth {
     fn is_revoked(&self, identity: &Identity) -> bool {
         let Identity { principal, token_principal, token_id, issued_at, .. } = identity;
         let issued_at = issued_at.unwrap_or(0);
-        let list = self.revocations.read().unwrap_or_else(PoisonError::into_inner);
+        let list = &self.revocations.read().unwrap_or_else(PoisonError::into_inner).list;
         let is_token_revoked = token_principal.as_ref().is_some_and(|Principal { issuer, subject }| {
             list.is_revoked(TokenFacts { issuer, subject, token_id: token_id.as_deref(), issued_at })
         });

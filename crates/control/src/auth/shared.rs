@@ -38,30 +38,27 @@ fn filter(entry: &Revocation) -> IdentityFilter {
 
 impl RevocationList for Auth {
     fn digest(&self) -> u64 {
-        let mut list = self.revocations.write().unwrap_or_else(PoisonError::into_inner);
-        list.expire(unix_seconds());
-        list.digest()
+        self.change_revocations(unix_seconds(), |list, _| list.digest())
     }
 
     fn entries(&self, after: Option<&IdentityFilter>, count: usize) -> Vec<Revoked> {
         let after = after.and_then(entry);
-        let list = self.revocations.read().unwrap_or_else(PoisonError::into_inner);
+        let list = &self.revocations.read().unwrap_or_else(PoisonError::into_inner).list;
         let entries = list.iter_after(after.as_ref()).take(count);
         entries.map(|(entry, until)| Revoked { filter: filter(&entry), until }).collect()
     }
 
     fn merge(&self, entries: Vec<Revoked>) -> Result<bool, RevocationsFull> {
-        let now = unix_seconds();
-        let mut list = self.revocations.write().unwrap_or_else(PoisonError::into_inner);
-        let (mut has_changed, mut result) = (false, Ok(()));
-        for Revoked { filter, until } in entries {
-            let Some(entry) = entry(&filter) else { continue };
-            match list.merge(entry, until, now) {
-                Ok(changed) => has_changed |= changed,
-                Err(Full) => result = Err(RevocationsFull),
+        self.change_revocations(unix_seconds(), |list, now| {
+            let (mut has_changed, mut result) = (false, Ok(()));
+            for Revoked { filter, until } in entries {
+                let Some(entry) = entry(&filter) else { continue };
+                match list.merge(entry, until, now) {
+                    Ok(changed) => has_changed |= changed,
+                    Err(Full) => result = Err(RevocationsFull),
+                }
             }
-        }
-        self.metrics.revocations.set(i64::try_from(list.len()).unwrap_or(i64::MAX));
-        result.map(|()| has_changed)
+            result.map(|()| has_changed)
+        })
     }
 }

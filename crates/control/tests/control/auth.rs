@@ -455,6 +455,32 @@ async fn tokens_are_revoked() {
     assert_eq!(rig.metric("stentor_auth_revocations").await, Some(3.0));
 }
 
+/// Also on a node that nobody asks for its list.
+#[tokio::test]
+async fn revocations_end_by_time_and_are_charged() {
+    let none = Duration::ZERO;
+    let options = AuthOptions {
+        issuers: vec![local("i")],
+        token_lifetime_max: none,
+        leeway: none,
+        ..AuthOptions::default()
+    };
+    let ledger = Arc::new(Ledger::new(10_000));
+    let auth = Auth::new(&options, &ledger).unwrap();
+    let rig = Rig::auth(&auth);
+    let is_empty = || ledger.has_room(10_000);
+    assert!(is_empty());
+    for token in ["a", "b"] {
+        assert_eq!(rig.revoke(&json!({"token_id": token})).await.0, 200);
+    }
+    assert!(rig.metric("stentor_auth_revocations").await > Some(0.0) && !ledger.has_room(9_900));
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(11)).await;
+    tokio::time::resume();
+    rig.until_metric("stentor_auth_revocations", |entries| entries == 0.0).await;
+    assert!(is_empty());
+}
+
 /// A hook may name another user than the token, or name one without a token.
 #[tokio::test]
 async fn revocations_concern_tokens_and_the_users_that_hooks_name() {
