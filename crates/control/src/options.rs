@@ -169,7 +169,8 @@ options! {
         hosts: Vec<String> = Vec::new(),
         /// Bytes of one message to publish, with its envelope: a JSON body, or a line of NDJSON.
         message_bytes_max: usize = 1_000_000,
-        /// Open connections; further ones are answered with 503 and closed.
+        /// Open connections. At this limit the oldest one without a complete, authorized request makes room for another;
+        /// without such a one, the other is answered with 503 and closed.
         connections_max: usize = 256,
         /// Time for the headers of a request.
         header_timeout: Duration = Duration::from_secs(10),

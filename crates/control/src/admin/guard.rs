@@ -50,6 +50,11 @@ pub(super) fn check<B>(
     }
 }
 
+/// Whether a request that passed [`check`] shows the token, where one is needed.
+pub(super) fn is_authorized<B>(options: &AdminOptions, request: &Request<B>) -> bool {
+    options.token.as_ref().is_none_or(|token| has_token(request.headers(), token))
+}
+
 /// Whether somebody follows a link to the status page, which a page of another site or a chat may have: the page opens by itself, and
 /// the other one learns nothing of it (Fetch Metadata, section 4).
 fn is_link<B>(request: &Request<B>) -> bool {

@@ -12,6 +12,7 @@ mod lines;
 mod lists;
 mod openapi;
 mod page;
+mod places;
 mod publish;
 mod push;
 pub(crate) mod reason;
@@ -37,6 +38,7 @@ use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use places::{Places, Progress};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use reason::Reason;
@@ -49,8 +51,7 @@ use std::time::{Duration, Instant};
 use stentor_edge::DataPlane;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -149,41 +150,42 @@ pub(crate) async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let mut listener = Some(listener);
-    let places = Arc::new(Semaphore::new(state.options.load().connections_max));
     let router = TowerToHyperService::new(router(state.clone()));
-    let mut connections = JoinSet::new();
+    let mut places = Places::default();
     loop {
         tokio::select! {
             () = stopped(&mut stop) => break,
             () = stopped(&mut closed), if listener.is_some() => listener = None,
-            Some(_) = connections.join_next() => {}
+            () = places.ended() => {}
             accepted = accept(listener.as_deref()) => match accepted {
                 Err(error) => {
                     tracing::warn!(%error, "the admin port can't accept connections");
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
-                Ok((stream, _)) => match places.clone().try_acquire_owned() {
-                    Err(_) => {
-                        let message = "too many connections (admin_limits.connections_max)";
-                        turn_away(&stream, &state, reason::TOO_MANY_CONNECTIONS, message);
+                Ok((stream, _)) => {
+                    let message = "too many connections (admin_limits.connections_max)";
+                    match places.make_room(state.options.load().connections_max).await {
+                        Ok(false) => {}
+                        Ok(true) => Refusal::new(reason::TOO_MANY_CONNECTIONS, message)
+                            .count(&state.metrics.admin_refusals, reason::refusals()),
+                        Err(()) => {
+                            turn_away(&stream, &state, reason::TOO_MANY_CONNECTIONS, message);
+                            continue;
+                        }
                     }
-                    Ok(place) => {
-                        let (state, router) = (state.clone(), router.clone());
-                        let (closed, stop) = (closed.clone(), stop.clone());
-                        connections.spawn(async move {
-                            let _counted = Counted::new(state.metrics.admin_connections.clone());
-                            connection(stream, &state, router, closed, stop).await;
-                            drop(place);
-                        });
-                    }
-                },
+                    let (state, router, progress) = (state.clone(), router.clone(), Progress::default());
+                    let (closed, stop) = (closed.clone(), stop.clone());
+                    places.spawn(progress.clone(), async move {
+                        let _counted = Counted::new(state.metrics.admin_connections.clone());
+                        connection(stream, &state, router, &progress, closed, stop).await;
+                    });
+                }
             },
         }
     }
     drop(listener);
-    let all = async { while connections.join_next().await.is_some() {} };
-    // Dropping the set cuts off the rest.
-    let _ = tokio::time::timeout(state.options.load().shutdown_timeout, all).await;
+    // Dropping them cuts off the rest.
+    let _ = tokio::time::timeout(state.options.load().shutdown_timeout, places.all_ended()).await;
 }
 
 /// The next connection; never one after the listener is closed.
@@ -248,6 +250,7 @@ async fn connection(
     stream: TcpStream,
     state: &State,
     router: TowerToHyperService<Router>,
+    progress: &Progress,
     closed: watch::Receiver<bool>,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -256,14 +259,14 @@ async fn connection(
     // The kernel ends the connection of a client that doesn't take its answer.
     let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(state.options.load().body_timeout));
     let Some(acceptor) = &state.tls else {
-        return answer(stream, local, state, router, closed, stop).await;
+        return answer(stream, local, state, router, progress, closed, stop).await;
     };
     let opened = tokio::select! {
         opened = handshake(stream, acceptor, state) => opened,
         () = stopped(&mut stop) => None,
     };
     if let Some(stream) = opened {
-        answer(stream, local, state, router, closed, stop).await;
+        answer(stream, local, state, router, progress, closed, stop).await;
     }
 }
 
@@ -273,10 +276,11 @@ async fn answer(
     local: SocketAddr,
     state: &State,
     router: TowerToHyperService<Router>,
+    progress: &Progress,
     mut closed: watch::Receiver<bool>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let service = service_fn(|request| respond(state, &router, local, request));
+    let service = service_fn(|request| respond(state, &router, progress, local, request));
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(state.options.load().header_timeout)
@@ -303,10 +307,15 @@ async fn answer(
 async fn respond(
     state: &State,
     router: &TowerToHyperService<Router>,
+    progress: &Progress,
     local: SocketAddr,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
-    let mut response = match guard::check(&state.options.load(), local, &request) {
+    let options = state.options.load();
+    let mut response = match guard::check(&options, local, &request) {
+        Ok(()) if guard::is_authorized(&options, &request) => {
+            router.call(request.map(|body| progress.watch(body))).await?
+        }
         Ok(()) => router.call(request).await?,
         Err(refusal) => {
             refusal.count(&state.metrics.admin_refusals, reason::refusals());

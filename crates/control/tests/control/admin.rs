@@ -374,6 +374,37 @@ async fn connections_are_bounded() {
     .await;
 }
 
+/// Connections that are silent or drip, or that don't know the token, keep nobody out; a request that is complete does.
+#[tokio::test]
+async fn the_oldest_connection_without_a_request_makes_room() {
+    const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+    let rig = Rig::with_admin(|options| {
+        options.connections_max = 3;
+        options.token = Some(TOKEN.into());
+    });
+    let authorized = format!("host: localhost\r\nauthorization: Bearer {TOKEN}\r\n");
+    // An upload that goes on, and a client that is served.
+    let mut upload = rig.begin(format!(
+        "POST /api/v1/publish HTTP/1.1\r\n{authorized}content-type: application/json\r\ncontent-length: 21\r\n\r\n{{"
+    ).as_bytes())
+    .await;
+    let served = format!("GET /api/v1/status HTTP/1.1\r\n{authorized}\r\n");
+    let mut stays = rig.begin(served.as_bytes()).await;
+    let mut first = [0; 12];
+    patiently("an answer", stays.read_exact(&mut first)).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+    for bytes in ["", "GET /healthz HT", "GET /api/v1/status HTTP/1.1\r\nhost: localhost\r\n\r\n"] {
+        let mut idle = rig.begin(bytes.as_bytes()).await;
+        assert_eq!(rig.admin("/healthz").await.0, 200, "{bytes}");
+        // It was closed for the one that asked.
+        let mut rest = Vec::new();
+        let _ = patiently("its end", idle.read_to_end(&mut rest)).await;
+    }
+    upload.write_all(b"\"room\":\"r\",\"data\":1}").await.unwrap();
+    patiently("an answer", upload.read_exact(&mut first)).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+}
+
 #[tokio::test]
 async fn the_publish_client_explains_itself() {
     let rig = Rig::with_admin(|_| {});
