@@ -1,44 +1,8 @@
-//! Deliveries, budgets and reports: rules that were once broken, or would be easy to break. The random test in `model`
+//! Policies and budgets: rules that were once broken, or would be easy to break. The random test in `model`
 //! covers the other rules.
 
 use crate::node::{Node, feed_at_0, kept_at_0, room};
 use stentor_hub::{Disconnect, FeedState, FormatId, Notice, Policy, Topic};
-
-// ---- wanted ----
-
-#[test]
-fn only_the_home_core_reports_subscribed_keys() {
-    let mut node = Node::new(2);
-    let (key, feed) = feed_at_0();
-    let session = node.open(1);
-    node.subscribe(1, session, &feed, Policy::Latest);
-    node.run_until_idle();
-    assert_eq!(node.hubs[1].poll_subscribed(), None);
-    assert_eq!(node.hubs[0].poll_subscribed(), Some((key.clone().into(), true)));
-    assert_eq!(node.hubs[0].poll_subscribed(), None);
-    node.hubs[1].handle_close(session);
-    node.run_until_idle();
-    assert_eq!(node.hubs[1].poll_subscribed(), None);
-    assert_eq!(node.hubs[0].poll_subscribed(), Some((key.into(), false)));
-    assert_eq!((node.hubs[0].topics(), node.hubs[1].topics()), (0, 0));
-}
-
-#[test]
-fn a_feed_dropped_during_a_short_subscription_is_removed() {
-    let mut node = Node::new(1);
-    let (key, feed) = feed_at_0();
-    node.document(&key, "one", FeedState::Live);
-    let session = node.open(0);
-    node.subscribe(0, session, &feed, Policy::Latest);
-    // Control hasn't heard of the session, and never will.
-    node.hubs[0].handle_forget(&key);
-    assert_eq!(node.take(0, session), ["doc one live"]);
-    node.hubs[0].handle_close(session);
-    assert_eq!(node.hubs[0].poll_subscribed(), None);
-    assert_eq!((node.hubs[0].topics(), node.live.bytes()), (0, 0));
-}
-
-// ---- policies and budgets ----
 
 #[test]
 fn a_not_found_notice_stays_true_after_the_next_subscription() {

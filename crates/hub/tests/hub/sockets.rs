@@ -6,8 +6,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::{
-    Body, Data, Dispatch, Emit, FormatId, HistoryLimits, Policy, RECOVERY_ENTRY_BYTES, RecoveryLimits,
-    ResumeError, Room, Rooms, SessionId, Topic,
+    Body, Data, Emit, FormatId, HistoryLimits, Policy, RECOVERY_ENTRY_BYTES, RecoveryLimits, ResumeError,
+    Room, Rooms, SessionId, Topic,
 };
 
 const NOTHING: [&str; 0] = [];
@@ -58,31 +58,7 @@ impl Node {
     }
 }
 
-fn rooms<const N: usize>(names: [&str; N]) -> Rooms {
-    Rooms::new("/", names).unwrap()
-}
-
 // ---- several rooms ----
-
-#[test]
-fn an_emit_to_several_rooms_reaches_each_core_and_each_session_once() {
-    let mut node = Node::new(3);
-    let [a, b, c] = ["a", "b", "c"].map(room);
-    let here = node.member(0, &[&a, &b]);
-    let [one, two, none] = [node.member(1, &[&b, &a]), node.member(1, &[&b]), node.member(1, &[&c])];
-    let elsewhere = node.member(2, &[&c]);
-    node.run_until_idle();
-    node.emit(0, &rooms(["a", "b", "a"]), "hello", Emit::default());
-    assert_eq!(node.hubs[0].outgoing(1).len(), 1);
-    assert_eq!(node.hubs[0].outgoing(2).len(), 0, "nobody there is interested");
-    node.run_until_idle();
-    assert_eq!(node.take(0, here), ["hello"]);
-    assert_eq!(node.take(1, one), ["hello"]);
-    assert_eq!(node.take(1, two), ["hello"]);
-    assert_eq!(node.take(1, none), NOTHING);
-    assert_eq!(node.take(2, elsewhere), NOTHING);
-    assert_eq!(node.hubs[1].counters().due, 2);
-}
 
 #[test]
 fn an_emit_to_several_rooms_enters_no_history() {
@@ -240,28 +216,6 @@ fn the_log_charges_live_bytes_and_releases_them() {
     assert_eq!(node.hubs[0].log_stats(), figures);
     node.hubs[0].handle_overload(1);
     assert_eq!((node.hubs[0].log_stats().publications, node.live.bytes()), (0, 0));
-}
-
-#[test]
-fn ids_differ_between_cores_and_are_kept_in_transit() {
-    let mut node = Node::recovering(2, 100);
-    let a = room("a");
-    let session = node.member(0, &[&a]);
-    node.run_until_idle();
-    let mut ids = Vec::new();
-    for core in [0, 1, 0, 1] {
-        node.publish(core, &a, "x");
-        if let Some(Dispatch::Publish(_, publication, _)) = node.hubs[1].outgoing(0).messages().next() {
-            ids.push(publication.id());
-        }
-        node.run_until_idle();
-    }
-    let mut taken = Vec::new();
-    node.hubs[0].take(session, 999, 9, |publication, _| taken.push(publication.id()));
-    assert_eq!([taken[1], taken[3]], ids[..]);
-    taken.sort_unstable();
-    taken.dedup();
-    assert_eq!(taken.len(), 4);
 }
 
 // ---- what is sent to one session ----
