@@ -30,7 +30,7 @@ const ELSEWHERE = new Map([
   ['409 no_auth', 'crates/control/tests/control/auth.rs'],
   ['500 internal', 'a bug in Stentor'],
   ['400 tls', 'admin-tls.test.mjs: a port that uses TLS'],
-  ['503 not ready', 'crates/control/tests/control/admin.rs: a data plane that is not ready'],
+  ['503 shutting down', 'crates/control/tests/control/admin.rs: a data plane that is not ready'],
 ]);
 
 /** Sends a request: { status, type, text }. `cut`: the body never ends. */
