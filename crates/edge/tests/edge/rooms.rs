@@ -107,18 +107,20 @@ fn a_document_that_comes_before_and_one_that_comes_after() {
 }
 
 #[test]
-fn documents_that_are_no_json_are_strings() {
+fn documents_that_are_no_json_are_strings_or_base64() {
     let server = Server::start(1, |_| {});
     let mut ws = server.client();
     ws.ask(json!({"type": "subscribe", "feed": "k"}));
-    let mut check = |body: &'static [u8], data: &str| {
+    let mut check = |body: &'static [u8], data: &str, encoding: Value| {
         let document = Document { body: body.into(), json: false, content_type: "text/plain".into() };
         server.update("k", FeedUpdate::Document(document));
-        assert_eq!(ws.next_json()["data"], data);
+        let snapshot = ws.next_json();
+        assert_eq!((&snapshot["data"], &snapshot["encoding"]), (&json!(data), &encoding));
     };
-    check(b"a \"quoted\"\n\ttext", "a \"quoted\"\n\ttext");
-    check(b"bad \xff byte", "bad \u{fffd} byte");
-    check(b"", "");
+    check(b"a \"quoted\"\n\ttext", "a \"quoted\"\n\ttext", Value::Null);
+    check(b"", "", Value::Null);
+    // Bytes are no text.
+    check(b"bad \xff byte", "YmFkIP8gYnl0ZQ==", json!("base64"));
 }
 
 #[test]
