@@ -314,7 +314,8 @@ push = true
     while (held.length < 8) {
       const socket = net.connect(new URL(admin).port, '127.0.0.1');
       t.after(() => socket.destroy());
-      socket.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
+      // Without the token, the oldest would make room.
+      socket.write(`GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${TOKEN}\r\n\r\n`);
       if (/ 200 /.test(await event(socket, 'data'))) held.push(socket);
     }
     refused.push(await provoke(operation, '503 connections_max', 'a', operation.operation.requestBody && json('1')));
