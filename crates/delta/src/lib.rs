@@ -18,7 +18,7 @@
 //!
 //! Values are compared as JavaScript compares them: the last of duplicate names wins, the order of names and the spelling
 //! have no meaning. Only numbers are more than JavaScript's doubles: they are equal if their exact decimal values are, so that a
-//! change in the last of 19 digits is a change. What goes into a patch keeps its spelling, without whitespace.
+//! change in the last of 19 digits is a change. Values in a patch keep their spelling, without whitespace.
 //!
 //! Applying a patch to the old value always gives the new one: equal hashes are confirmed by comparison before anything
 //! is left out. Patches consist of `add`, `remove`, `replace` and `move`. There is no `test`, because receivers know

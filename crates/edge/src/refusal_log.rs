@@ -1,7 +1,7 @@
-//! Log lines about refused strangers: they must not fill the log.
+//! Log lines about refused connections and requests. Their number is bounded, because anybody can cause refusals.
 //!
 //! Each kind of refusal is logged once a minute per value, for at most [`VALUES_MAX`] values of a node. The others are
-//! counted, and the next line after the minute tells how many there were.
+//! counted, and the first line of the next minute includes their number.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -44,7 +44,7 @@ pub(crate) struct RefusalLog {
 /// A refusal that is logged now.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Logged {
-    /// What the client sent, without control characters and cut.
+    /// The value from the client, escaped and cut.
     pub(crate) value: String,
     /// Refusals that weren't logged before.
     missed: u64,

@@ -29,7 +29,7 @@ impl Feeds {
             self.release(now, &key);
             if let Some(feed) = self.feeds.get_mut(&key).filter(|feed| feed.is_wanted) {
                 feed.leave_to_others(now + TAKE_BACK_DELAY);
-                // What was being stored is in the log, or the next holder fetches it.
+                // A version that was being stored is in the log, or the next holder fetches it.
                 self.load(now, &key);
             }
             self.remove_unused(&key);

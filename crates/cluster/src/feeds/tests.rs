@@ -516,7 +516,7 @@ fn what_a_follower_fetches_has_no_effect() {
     cluster.check_newest(1);
 }
 
-/// Nodes with subscribers hear of the state; one that joins late reads it from the log.
+/// Nodes with subscribers receive the state; a node that joins late reads it from the log.
 #[test]
 fn states_reach_all_nodes() {
     let mut cluster = Cluster::following(3, 2);

@@ -80,8 +80,8 @@ async fn strangers_and_other_nodes_are_refused() {
     assert!(accepted.is_err(), "nothing was sent to it");
 }
 
-/// A handshake through a stranger, who changes the introduction; and what the stranger hears: the challenge, the introduction, and the
-/// acceptance.
+/// Runs a handshake through an attacker in the middle, who changes the introduction. Returns also the bytes that the attacker reads: the
+/// challenge, the introduction and the acceptance.
 async fn shake_through(
     change: impl FnOnce(&mut [u8; 75]),
 ) -> (

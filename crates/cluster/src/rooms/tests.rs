@@ -40,7 +40,7 @@ impl Plane for Members {
         let member = node.plane.members[i].as_mut().expect("it has subscribers");
         if matches!(update, RoomUpdate::Confirmed) {
             let waits = node.plane.confirms[i].take().expect("a member waits");
-            // Of an empty room, whatever position a client names is told to be lost.
+            // In an empty room, every position that a client names is lost.
             let is_there = member.expected.is_none_or(|next| next >= waits);
             assert!(is_there || member.newest == Some(START));
         } else {

@@ -247,7 +247,7 @@ async fn cluster() -> (Memory, Node, [Peer; 2]) {
     (memory, node, peers)
 }
 
-/// What the data plane has been given since the last time: sockets for tickets by number.
+/// Checks the sockets that the data plane has received since the last check, for tickets by number.
 #[track_caller]
 fn check_delivered(node: &Node, expected: impl IntoIterator<Item = (u64, Option<MovingSocket>)>) {
     let expected = expected.into_iter().map(|(number, socket)| (Ticket::for_test(number), socket));

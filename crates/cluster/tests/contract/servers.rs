@@ -146,7 +146,7 @@ pub(crate) fn append(room: &Room, payload: impl Into<Bytes>, idempotency_key: Op
     Request::Append { room: room.clone(), payload: payload.into(), idempotency_key, limits: KEEP }
 }
 
-/// What is stored can be read; what follows it may follow something that was lost.
+/// Stored messages can be read. Messages after them may follow lost ones, so they have another epoch.
 pub(crate) async fn a_server_that_starts_again_begins_another_epoch_also_with_its_data<S: Server>(
     server: &S,
 ) {

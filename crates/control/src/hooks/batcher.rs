@@ -47,7 +47,7 @@ pub(super) struct Limits {
 /// Suspects that are remembered; the oldest is forgotten first.
 const SUSPECTS_MAX: usize = 64;
 
-/// Who asks a question.
+/// The client that asks a question.
 pub(super) trait Source {
     /// A number for the client: its session, or its address while it has none.
     fn source(&self) -> u64;

@@ -29,7 +29,7 @@ pub(super) enum Outcome {
     Answered,
     /// The backend took no request.
     Unavailable,
-    /// Nothing was answered, perhaps because of the questions of these clients.
+    /// No question was answered, perhaps because of those of these clients.
     Failed(Vec<u64>),
 }
 

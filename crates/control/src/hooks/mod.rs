@@ -59,7 +59,7 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Approximate size of a question besides its text.
 const QUESTION_BYTES: usize = 256;
 
-/// Who waits for an answer, with the number of its client ([`Source`]).
+/// The operation that waits for an answer, with the number of its client ([`Source`]).
 enum Asker {
     /// An event of a client in this namespace.
     Event(u64, Ticket, Box<str>),

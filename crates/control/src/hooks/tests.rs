@@ -401,7 +401,7 @@ fn exchange(batcher: &mut Batcher<u64>, now: Instant, clients: &[u64], response:
     assert_eq!(answered.iter().map(|(asker, _)| *asker).collect::<Vec<_>>(), clients);
 }
 
-/// What one client asks refuses nobody else; a backend that is down opens the breaker within five requests.
+/// Questions of one client never refuse other clients. A backend that is down opens the breaker within five requests.
 #[test]
 fn failures_of_fewer_than_three_clients_do_not_open_the_breaker() {
     let now = Instant::now();
@@ -426,8 +426,8 @@ fn failures_of_fewer_than_three_clients_do_not_open_the_breaker() {
     }
 }
 
-/// A question that hangs takes its whole request with it, so that its client can't be told from the others: each of them is
-/// asked about apart, until it has an answer.
+/// A question that hangs fails its whole request, which doesn't show whose question it was. So each of the clients has requests of its own
+/// until one of its questions is answered.
 #[test]
 fn clients_of_a_failed_request_are_asked_about_apart() {
     let now = Instant::now();

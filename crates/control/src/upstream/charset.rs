@@ -3,14 +3,18 @@
 use super::failure::Failure;
 use encoding_rs::{Encoding, UTF_8};
 
-/// The charset of a media type (RFC 9110, 8.3.2), and its place.
-fn charset(content_type: &str) -> Option<(&'static Encoding, &str)> {
-    let (_, parameters) = content_type.split_once(';')?;
-    let label = parameters.split(';').find_map(|parameter| {
-        let (name, value) = parameter.split_once('=')?;
-        name.trim().eq_ignore_ascii_case("charset").then(|| value.trim())
-    })?;
-    Some((Encoding::for_label(label.trim_matches('"').as_bytes())?, label))
+/// The charset of a media type (RFC 9110, 8.3.2), and the media type with UTF-8 in its place.
+fn charset(content_type: &str) -> Option<(&'static Encoding, String)> {
+    let mut encoding = None;
+    let parts = content_type.split(';').map(|part| match part.split_once('=') {
+        Some((name, label)) if name.trim().eq_ignore_ascii_case("charset") => {
+            encoding = Encoding::for_label(label.trim().trim_matches('"').as_bytes());
+            format!("{name}=utf-8")
+        }
+        _ => part.to_owned(),
+    });
+    let named: Vec<String> = parts.collect();
+    Some((encoding?, named.join(";")))
 }
 
 /// A text in UTF-8, if `content_type` names another charset that browsers know (Encoding Standard), and the media type that says so.
@@ -23,12 +27,8 @@ pub(super) fn to_utf8(
     content_type: Option<String>,
     bytes_max: usize,
 ) -> Result<(Vec<u8>, Option<String>), Failure> {
-    let Some((encoding, label)) = content_type.as_deref().and_then(charset) else {
-        return Ok((body, content_type));
-    };
-    if encoding == UTF_8 {
-        return Ok((body, content_type));
-    }
+    let found = content_type.as_deref().and_then(charset).filter(|(encoding, _)| *encoding != UTF_8);
+    let Some((encoding, named)) = found else { return Ok((body, content_type)) };
     let (text, had_errors) = encoding.decode_with_bom_removal(&body);
     if had_errors {
         return Ok((body, content_type));
@@ -36,8 +36,7 @@ pub(super) fn to_utf8(
     if text.len() > bytes_max {
         return Err(Failure::TooLarge(bytes_max));
     }
-    let named = content_type.as_deref().map(|content_type| content_type.replace(label, "utf-8"));
-    Ok((text.into_owned().into_bytes(), named))
+    Ok((text.into_owned().into_bytes(), Some(named)))
 }
 
 #[cfg(test)]
@@ -59,6 +58,13 @@ mod tests {
             "text/csv;header=present;Charset=utf-8",
         );
         check("text/plain;charset=utf-16le", b"M\0\xfc\0l\0l\0e\0r\0", utf8, "text/plain;charset=utf-8");
+        // Only the parameter says so.
+        check(
+            "text/latin1; charset=latin1; x=latin1",
+            b"\xfc",
+            b"\xc3\xbc",
+            "text/latin1; charset=utf-8; x=latin1",
+        );
         // Texts without another charset.
         check("text/plain; charset=utf-8", utf8, utf8, "text/plain; charset=utf-8");
         for content_type in ["text/plain", "text/plain; charset=unheard-of", "image/png"] {

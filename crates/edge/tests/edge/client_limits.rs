@@ -90,7 +90,7 @@ fn requests_that_a_proxy_passes_on_count_for_their_clients() {
         (CLIENT, true),
         (CLIENT, true),
         (CLIENT, false),
-        // What a client writes itself counts nothing.
+        // Addresses that the client writes itself are ignored.
         ("10.0.0.1, 192.0.2.1", false),
         (OTHER, true),
         // A /64 of version 6 is one address.

@@ -1,5 +1,4 @@
-//! Permissions: what clients are told that may not do something, and what waits while the authorizer decides, with all that the
-//! client sends after it.
+//! Permissions: the refusals that clients receive, and the messages that wait while the authorizer decides.
 
 use crate::harness::io::post;
 use crate::harness::ws::frame;
@@ -107,7 +106,7 @@ fn ok(id: u64) -> Value {
     json!({"type": "ok", "id": id})
 }
 
-/// Nobody answers later.
+/// Lets decisions that are pending fail at once.
 fn at_once(options: &mut Options) {
     options.limits.decision_timeout = Duration::from_millis(1);
 }

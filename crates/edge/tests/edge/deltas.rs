@@ -220,12 +220,12 @@ fn socketio(server: &Server, query: &str) -> Io {
     io
 }
 
-/// Subscribes to `k`. Returns the answer, null where it is good.
+/// Subscribes to `k`. Returns the code of the refusal, or null.
 fn subscribe(io: &mut Io, options: Value) -> Value {
     io.ask("subscribe", &[json!("k"), options])[0]["code"].take()
 }
 
-/// What the next event says of the feed.
+/// The argument of the next feed event.
 fn feed_event(io: &mut Io) -> Value {
     let mut event = io.event();
     assert_eq!(event[0], "feed");

@@ -1,4 +1,4 @@
-//! HTTP/1.1: what is answered, in which order, and what ends a connection (RFC 9110, 9112).
+//! HTTP/1.1: responses, their order, and the ends of connections (RFC 9110, 9112).
 
 use crate::harness::ws::frame;
 use crate::harness::{HOUR, Http, Server, UPGRADE, Ws, now, on_one_and_three, pass, request};

@@ -248,7 +248,7 @@ fn join(io: &mut Io, room: &str) {
     assert_eq!(io.ask("join", &[json!(room)]), json!([{"ok": true}]), "{room}");
 }
 
-/// The next message tells that a subscription to a room has ended.
+/// Expects the notice that a subscription to a room has ended.
 fn expect_withdrawn(ws: &mut Ws, room: &str) {
     let notice = ws.next_json();
     assert!(notice["code"] == "not_allowed" && notice["room"] == room, "{notice}");

@@ -64,7 +64,7 @@ struct Simulation {
     next_publisher: u64,
     /// By publisher and room: the last number used.
     numbers: HashMap<(u64, String), u64>,
-    /// What is at each place of a room with history: a publisher and its number.
+    /// Publisher and number of the message at each position of a room with history.
     orders: HashMap<(String, (u64, u64)), (u64, u64)>,
     versions: HashMap<&'static str, u64>,
     closed_by_server: HashMap<u16, usize>,
@@ -130,7 +130,7 @@ impl Simulation {
         let pause = Duration::from_millis(self.stage.random.u64(..3) * 20);
         self.run_for(pause);
         let socketio = client.socketio.map(|memory| Memory { connected: false, ..memory });
-        // What it said last may have been lost with the connection: it publishes as somebody else.
+        // Its last messages may have been lost with the connection, so it publishes under another number.
         self.connect(Client { socketio, pings: 0, ..client });
     }
 

@@ -1,5 +1,5 @@
-//! SockJS: every transport, how sessions begin and end, what they cost, and published attacks. What
-//! the public suites check in detail (headers, bodies of errors) is left to them.
+//! SockJS: every transport, how sessions begin and end, what they cost, and published attacks.
+//! The public suites check details such as headers and bodies of errors.
 
 use crate::harness::{HOUR, Http, Seen, Server, on_one_and_three, request, takes};
 use std::sync::Arc;
@@ -337,7 +337,7 @@ fn draining_says_goodbye() {
     });
 }
 
-/// A client that doesn't read is ended, and what it was owed is given back.
+/// The server ends a client that doesn't read, and frees the messages that wait for it.
 #[test]
 fn slow_readers() {
     let server = Server::start(1, |options| {

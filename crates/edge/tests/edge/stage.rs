@@ -19,7 +19,7 @@ use stentor_wire::ws::{self, Opcode, handshake::ClientHandshake};
 pub(crate) const FEEDS: [&str; 3] = ["matches/1", "matches/2", "table"];
 const HOST: &str = "127.0.0.1:8000";
 
-/// What a client learns from its connection.
+/// An event of a client's connection.
 pub(crate) enum Heard {
     /// The WebSocket is open, or the body of the answer begins.
     Opened,
@@ -67,7 +67,7 @@ pub(crate) struct Stage {
 pub(crate) trait Play {
     fn stage(&mut self) -> &mut Stage;
 
-    /// Takes what the connection of this number tells its client.
+    /// Handles an event of the connection with this number.
     fn hear(&mut self, link: usize, heard: Heard);
 
     fn run_for(&mut self, duration: Duration) {
@@ -274,7 +274,7 @@ impl Stage {
         }
     }
 
-    /// A client closes its connection, or loses it by a reset, and hears nothing of it any more.
+    /// Closes or resets a client's connection. The client receives no event of it any more.
     pub(crate) fn cut(&mut self, link: usize, is_reset: bool) {
         let Link { conn, .. } = self.links.remove(&link).unwrap();
         self.by_conn.remove(&conn);

@@ -152,7 +152,7 @@ fn violations() {
         ("a ping in fragments", frame(Opcode::Ping, b"", false, false), 1002),
         ("a continuation of nothing", next(b"x", true), 1002),
         ("two messages at once", text(b"x", false).repeat(2), 1002),
-        // As soon as it is told, before anything is allocated.
+        // Refused when the length arrives, before anything is allocated.
         ("a length above the limit", text(&[b'x'; 1001], true)[..4].to_vec(), 1009),
         ("a length of 64 bits", vec![0x82, 0xff, 0, 0, 0, 0, 0x80, 0, 0, 0], 1009),
         ("a length that is none", vec![0x82, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0], 1002),

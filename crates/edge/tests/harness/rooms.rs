@@ -70,7 +70,7 @@ impl Ws {
         self.ask(json!({"type": "subscribe", "room": room}));
     }
 
-    /// The code of the error that answers a message; null where it is answered otherwise.
+    /// Sends a message. Returns the code of the error that answers it, or null for another answer.
     pub(crate) fn code_for(&mut self, message: Value) -> Value {
         self.send_json(message);
         self.next_json()["code"].take()

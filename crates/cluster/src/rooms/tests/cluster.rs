@@ -1,4 +1,4 @@
-//! Nodes on an engine in memory: their machines, and what is on its way between them and the engine.
+//! Nodes on an engine in memory, with the messages between them and the engine.
 
 use super::model::{Truth, decode, index_of, limits, room};
 use super::{DETOUR_EPOCHS, ROOMS, START};
@@ -148,7 +148,7 @@ impl<P: Plane> Cluster<P> {
         self.collect(index);
     }
 
-    /// A publisher is told whether the history has its message.
+    /// Tells a publisher whether the history has its message.
     fn decide(&mut self, index: usize, published: Published, decision: Result<(), Denial>) {
         let (publisher, room_index, count) = published;
         let waits = self.nodes[index].publishers[publisher].waits.take();

@@ -22,7 +22,7 @@ pub(super) fn index_of(room: &Room) -> usize {
     ROOMS.iter().position(|name| *name == room.name()).expect("a room")
 }
 
-/// What nodes of the cluster send; anything else is a stranger's.
+/// Reads the message of a node. Other bytes come from elsewhere.
 pub(super) fn decode(_: &Room, payload: &Bytes) -> Option<Content> {
     payload.starts_with(b"m").then(|| content(payload.clone()))
 }

@@ -80,7 +80,7 @@ pub(crate) struct Client {
     /// It has been greeted.
     pub(crate) ready: bool,
     last_event_id: String,
-    /// What decodes its stream of events.
+    /// Decoders of its stream of events.
     events: (BodyDecoder, sse::Decoder),
     next_id: u64,
 }
@@ -166,7 +166,7 @@ impl Client {
         }
     }
 
-    /// What it says as a header, not in its address.
+    /// `Last-Event-ID`, if the client sends it as a header and not in its address.
     pub(crate) fn last_event_id_header(&self) -> Option<&str> {
         (!self.last_event_id.len().is_multiple_of(2)).then_some(&*self.last_event_id)
     }
