@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
-use stentor_edge::{DataPlane, TlsHandle};
+use stentor_edge::{DataPlane, Ledger, TlsHandle};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -39,6 +39,8 @@ pub struct Options {
     pub auth: Option<Arc<Auth>>,
     /// The hooks, with the data plane that they answer.
     pub hooks: Option<Arc<Hooks>>,
+    /// Counts the bodies of requests to the admin port. `None`: they have no common budget.
+    pub ledger: Option<Arc<Ledger>>,
     /// Reads the configuration again, for `POST /api/v1/reload`. `None`: it can't be reloaded.
     pub reload: Option<Arc<dyn Reload>>,
 }
@@ -200,6 +202,7 @@ impl Control {
             begun: Instant::now(),
             idempotency_keys: Default::default(),
             auth: options.auth.clone(),
+            ledger: options.ledger.unwrap_or_else(|| Arc::new(Ledger::new(usize::MAX))),
             tls: options.admin_tls.map(|tls| TlsAcceptor::from(tls.config())),
         };
         let (stop, stopped) = watch::channel(false);

@@ -172,6 +172,11 @@ impl Ledger {
         self.bytes().saturating_add(bytes) <= self.bytes_max()
     }
 
+    /// Whether the server stays without pressure if it holds so many bytes more: large inputs are refused otherwise.
+    pub fn has_room_for_input(&self, bytes: usize) -> bool {
+        self.bytes().saturating_add(bytes) <= self.relaxed_bytes_max.load(Ordering::Relaxed)
+    }
+
     /// Bytes held of each class, with its label in metrics.
     pub(crate) fn by_class(&self) -> impl Iterator<Item = (&'static str, usize)> {
         let counted = Class::ALL.iter().zip(&self.classes);

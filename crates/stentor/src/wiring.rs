@@ -15,7 +15,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use stentor_control::{Control, HookAuthenticator, HookAuthorizer, HookKind, Hooks, ProcessCounter, Signals};
+use stentor_control::{
+    Control, HookAuthenticator, HookAuthorizer, HookKind, Hooks, ProcessCounter, Reload, Signals,
+};
 use stentor_edge::{CoreFailed, DataPlane, Ledger, Node, StartError, Started, StaticRoute, TlsHandle};
 
 /// A server that listens.
@@ -153,7 +155,8 @@ pub(crate) async fn launch(
         activate(stentor_driver::activated_sockets(), &mut edge, &mut control)?;
     }
     let is_activated = inheritance.is_none() && edge.sockets.len() == edge.all_listeners().len();
-    let edge = stentor_edge::Options { routes, broker, node_tag, relay, ledger: Some(ledger), ..edge };
+    let edge =
+        stentor_edge::Options { routes, broker, node_tag, relay, ledger: Some(ledger.clone()), ..edge };
     let node = Node::start(edge, driver, observer, None);
     let node = node.map_err(|error| match error {
         StartError::Listen(addr, error) => cannot_listen("--listen", addr, &error),
@@ -174,7 +177,8 @@ pub(crate) async fn launch(
         None => (node.plane(), None),
     };
     let runtime = tokio::runtime::Handle::current();
-    let options = stentor_control::Options { counters, auth, reload: Some(reloader.clone()), ..control };
+    let reload: Option<Arc<dyn Reload>> = Some(reloader.clone());
+    let options = stentor_control::Options { counters, auth, reload, ledger: Some(ledger), ..control };
     let control = Control::start(&runtime, options, plane.clone(), signals);
     let control = control.map_err(|error| match error {
         stentor_control::Error::Listen { listen, source } => cannot_listen("--admin", listen, &source),

@@ -12,7 +12,7 @@
 //! Without `rooms` and `sessions` it is all sockets of the namespace, which then has to be named. Unlike elsewhere, unknown
 //! fields are refused: a misspelt `rooms` would disconnect everybody. docs/socketio.md describes them for users.
 
-use super::body::{discard, media_type, read_whole};
+use super::body::{Held, discard, media_type, read_whole};
 use super::publish::{ask, content, given, in_line, too_long};
 use super::{Refusal, State, json, reason};
 use axum::body::Body;
@@ -145,8 +145,8 @@ pub(super) async fn handle(
     fields: &[&str],
     command: impl AsyncFnOnce(&State, Request<'_>) -> Result<Response<Body>, Refusal>,
 ) -> Response<Body> {
-    let text = match read(&state, &headers, &mut body).await {
-        Ok(text) => text,
+    let held = match read(&state, &headers, &mut body).await {
+        Ok(held) => held,
         Err(refusal) => {
             discard(body, &refusal).await;
             return refuse(&state, refusal);
@@ -154,10 +154,11 @@ pub(super) async fn handle(
     };
     let done = async {
         // Serde would take an array of the fields' values as well.
+        let text = text_of(&held)?;
         if !text.trim_start().starts_with('{') {
             return Err(bad("a command must be a JSON object".into()));
         }
-        let request: Request<'_> = serde_json::from_str(&text).map_err(|error| bad(in_line(&error)))?;
+        let request: Request<'_> = serde_json::from_str(text).map_err(|error| bad(in_line(&error)))?;
         request.allow(fields)?;
         command(&state, request).await
     };
@@ -169,15 +170,20 @@ pub(super) fn refuse(state: &State, refusal: Refusal) -> Response<Body> {
     refusal.into_response()
 }
 
-pub(super) async fn read(state: &State, headers: &HeaderMap, body: &mut Body) -> Result<String, Refusal> {
+/// Reads a command's body. A copy is charged with it: what is carried out.
+pub(super) async fn read(state: &State, headers: &HeaderMap, body: &mut Body) -> Result<Held, Refusal> {
     if media_type(headers) != "application/json" {
         return Err(Refusal::new(reason::NOT_JSON, "Content-Type must be application/json"));
     }
     let bytes_max = state.options.load().message_bytes_max;
-    let text = read_whole(body, bytes_max, state.options.load().body_timeout).await?;
-    let text = text.ok_or_else(|| too_long(bytes_max))?;
-    let text = std::str::from_utf8(without_byte_order_mark(&text));
-    text.map(str::to_owned).map_err(|error| bad(format!("not UTF-8: {error}")))
+    let held = read_whole(state, body, bytes_max, too_long).await?;
+    held.hold_copy()?;
+    Ok(held)
+}
+
+pub(super) fn text_of(body: &Held) -> Result<&str, Refusal> {
+    let text = std::str::from_utf8(without_byte_order_mark(body.bytes()));
+    text.map_err(|error| bad(format!("not UTF-8: {error}")))
 }
 
 pub(super) fn bad(message: String) -> Refusal {

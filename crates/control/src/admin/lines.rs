@@ -1,18 +1,17 @@
 //! Lines out of chunks of bytes, each bounded in length.
 
-/// Cuts a stream into lines. Holds at most one line's beginning, of at most `bytes_max` bytes.
+use super::Refusal;
+use super::body::Held;
+
+/// Cuts a stream into lines. Holds at most one line's beginning.
 pub(super) struct Lines {
-    begun: Vec<u8>,
-    bytes_max: usize,
+    begun: Held,
 }
 
-/// A line is longer than allowed.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooLong;
-
 impl Lines {
-    pub(super) fn new(bytes_max: usize) -> Self {
-        Self { begun: Vec::new(), bytes_max }
+    /// Holds lines in `begun`, whose bound is that of a line.
+    pub(super) fn new(begun: Held) -> Self {
+        Self { begun }
     }
 
     /// Calls `line` with the next whole line, without its end, and takes it off `chunk`; `None` if `chunk` ends
@@ -21,42 +20,45 @@ impl Lines {
         &mut self,
         chunk: &mut &[u8],
         line: impl FnOnce(&[u8]) -> T,
-    ) -> Result<Option<T>, TooLong> {
+    ) -> Result<Option<T>, Refusal> {
         let end = memchr::memchr(b'\n', chunk);
         let part = &chunk[..end.unwrap_or(chunk.len())];
-        if self.begun.len() + part.len() > self.bytes_max {
-            return Err(TooLong);
-        }
         let Some(end) = end else {
-            self.begun.extend_from_slice(part);
+            self.begun.extend(part)?;
             *chunk = &[];
             return Ok(None);
         };
         *chunk = &chunk[end + 1..];
-        if self.begun.is_empty() {
+        if self.begun.bytes().is_empty() {
+            self.begun.check(part)?;
             return Ok(Some(line(part)));
         }
-        self.begun.extend_from_slice(part);
-        let done = line(&self.begun);
+        self.begun.extend(part)?;
+        let done = line(self.begun.bytes());
         self.begun.clear();
         Ok(Some(done))
     }
 
     /// The bytes after the last line's end.
     pub(super) fn rest(&self) -> &[u8] {
-        &self.begun
+        self.begun.bytes()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::publish::too_long;
+    use std::sync::Arc;
+    use stentor_edge::Ledger;
 
-    fn lines(bytes_max: usize, chunks: &[&[u8]]) -> Result<Vec<String>, TooLong> {
-        let (mut lines, mut found) = (Lines::new(bytes_max), Vec::new());
+    fn lines(bytes_max: usize, chunks: &[&[u8]]) -> Result<Vec<String>, &'static str> {
+        let begun = Held::new(&Arc::new(Ledger::new(100)), bytes_max, too_long);
+        let (mut lines, mut found) = (Lines::new(begun), Vec::new());
         for mut chunk in chunks.iter().copied() {
-            while let Some(line) =
-                lines.next(&mut chunk, |line| String::from_utf8_lossy(line).into_owned())?
+            while let Some(line) = lines
+                .next(&mut chunk, |line| String::from_utf8_lossy(line).into_owned())
+                .map_err(|refusal| refusal.reason.code)?
             {
                 found.push(line);
             }
@@ -72,10 +74,10 @@ mod tests {
         for at in 0..=text.len() {
             let (left, right) = text.split_at(at);
             assert_eq!(lines(9, &[left, right]), expect, "{at}");
-            assert_eq!(lines(8, &[left, right]), Err(TooLong), "{at}");
+            assert_eq!(lines(8, &[left, right]), Err("too_long"), "{at}");
         }
         let bytes: Vec<&[u8]> = text.chunks(1).collect();
         assert_eq!(lines(9, &bytes), expect);
-        assert_eq!(lines(8, &bytes), Err(TooLong));
+        assert_eq!(lines(8, &bytes), Err("too_long"));
     }
 }

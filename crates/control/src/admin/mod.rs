@@ -1,7 +1,8 @@
 //! The admin port: HTTP/1.1 on its own address, loopback by default.
 //!
 //! [`api`] declares every operation. Every request passes [`guard`] first. What a client can hold is bounded: connections,
-//! bytes and time of headers, bytes and time of a message, time without reading the response.
+//! bytes and time of headers, bytes and time of a message, time without reading the response. Bodies are charged to the
+//! ledger, and refused while memory is short.
 
 pub mod api;
 mod body;
@@ -48,7 +49,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_edge::DataPlane;
+use stentor_edge::{DataPlane, Ledger};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -75,6 +76,8 @@ pub(crate) struct State {
     pub(crate) begun: Instant,
     pub(crate) idempotency_keys: idempotency::IdempotencyKeys,
     pub(crate) auth: Option<Arc<Auth>>,
+    /// Counts bodies of requests while they are read and carried out.
+    pub(crate) ledger: Arc<Ledger>,
     /// If the port speaks TLS.
     pub(crate) tls: Option<TlsAcceptor>,
 }

@@ -13,7 +13,7 @@
 //! `data` is passed on as the text it is, never serialised again; only line breaks between its tokens are taken
 //! out, so that what reaches the data plane is one line. While the data plane's mailbox is full, nothing is read.
 
-use super::body::{discard, media_type, next_chunk, read_whole};
+use super::body::{Held, discard, media_type, next_chunk, read_whole};
 use super::lines::Lines;
 use super::{Refusal, State, json, reason};
 use crate::signals;
@@ -26,7 +26,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
-use stentor_edge::{CommandError, Done, Publish};
+use stentor_edge::{Charge, Class, CommandError, Done, Publish};
 use stentor_hub::{Data, Room};
 use stentor_json::{DEPTH_MAX, depth, minify, without_byte_order_mark};
 use tokio::time::Instant;
@@ -115,22 +115,21 @@ struct Progress {
 
 async fn publish_one(state: &State, body: &mut Body, progress: &mut Progress) -> Result<(), Refusal> {
     let bytes_max = state.options.load().message_bytes_max;
-    let text = read_whole(body, bytes_max, state.options.load().body_timeout).await?;
-    let text = text.ok_or_else(|| too_long(bytes_max))?;
-    let message = Parser::default().parse(&text)?.ok_or_else(|| bad("the body is empty".into()))?;
+    let text = read_whole(state, body, bytes_max, too_long).await?;
+    let message = Parser::default().parse(text.bytes())?.ok_or_else(|| bad("the body is empty".into()))?;
+    drop(text);
     send(state, message, progress).await
 }
 
 async fn publish_lines(state: &State, body: &mut Body, progress: &mut Progress) -> Result<(), Refusal> {
     let bytes_max = state.options.load().message_bytes_max;
-    let (mut lines, mut parser) = (Lines::new(bytes_max), Parser::default());
+    let mut lines = Lines::new(Held::new(&state.ledger, bytes_max, too_long));
+    let mut parser = Parser::default();
     progress.line = 1;
     let mut deadline = Instant::now() + state.options.load().body_timeout;
     while let Some(chunk) = next_chunk(body, deadline).await? {
         let (mut chunk, first) = (&chunk[..], progress.line);
-        while let Some(parsed) =
-            lines.next(&mut chunk, |line| parser.parse(line)).map_err(|_| too_long(bytes_max))?
-        {
+        while let Some(parsed) = lines.next(&mut chunk, |line| parser.parse(line))? {
             if let Some(message) = parsed? {
                 send(state, message, progress).await?;
             }
@@ -148,6 +147,8 @@ async fn publish_lines(state: &State, body: &mut Body, progress: &mut Progress) 
 }
 
 async fn send(state: &State, (message, key): Parsed, progress: &mut Progress) -> Result<(), Refusal> {
+    let charge = Charge::new(state.ledger.clone(), Class::Bodies);
+    charge.add(message.data.len());
     let own_key = key.as_deref().filter(|_| !state.data_plane.is_ordered(&message.room));
     match own_key.map(|key| state.idempotency_keys.begin(Instant::now(), &message.room, key)) {
         None => publish_message(state, &message, key.as_ref()).await?,

@@ -65,8 +65,7 @@ async fn put(state: &State, uri: &Uri, headers: &HeaderMap, body: &mut Body) -> 
     let length = hyper::body::Body::size_hint(body).exact().and_then(|length| usize::try_from(length).ok());
     let length = length.unwrap_or(bytes_max);
     let room = state.pushed_documents.room_for(length.min(bytes_max)).await.map_err(refusal)?;
-    let body = read_whole(body, bytes_max, state.options.load().body_timeout).await?;
-    let body = body.ok_or_else(|| too_long(bytes_max))?;
+    let (body, _charge) = read_whole(state, body, bytes_max, too_long).await?.into_parts();
     let push = Push { content_type: content_type.to_owned(), coding, body, room, sequence };
     let changed = state.pushed_documents.put(&key, push).await.map_err(refusal)?;
     if changed {

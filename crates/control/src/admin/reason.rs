@@ -53,6 +53,7 @@ reasons! {
     TIMEOUT: REQUEST_TIMEOUT, "timeout", "A message didn't arrive within `admin_limits.body_timeout`.";
     DOCUMENT_TIMEOUT: REQUEST_TIMEOUT, "timeout", "The document didn't arrive within `admin_limits.body_timeout`.";
     BUSY: SERVICE_UNAVAILABLE, "busy", "The server is overloaded for longer than `admin_limits.busy_timeout`. Retry later.";
+    MEMORY: SERVICE_UNAVAILABLE, "memory", "Memory is short (`limits.memory_bytes_max`), and the body needs more than 16 KiB. Retry later.";
     ENGINE: SERVICE_UNAVAILABLE, "unavailable",
         "The cluster's engine doesn't answer, or refuses the message. Whether the message is published may be unknown. Retry later.";
     COMMAND: BAD_REQUEST, "command", "The command is invalid.";
@@ -95,12 +96,13 @@ pub(super) const PUBLISH_REASONS: &[Reason] = &[
     CONTENT_TYPE,
     IN_PROGRESS,
     TOO_MANY_IDEMPOTENCY_KEYS,
+    MEMORY,
     BUSY,
     STOPPED,
     ENGINE,
 ];
 pub(super) const COMMAND_REASONS: &[Reason] =
-    &[COMMAND, BODY, COMMAND_TIMEOUT, COMMAND_TOO_LONG, NOT_JSON, BUSY, STOPPED];
+    &[COMMAND, BODY, COMMAND_TIMEOUT, COMMAND_TOO_LONG, NOT_JSON, MEMORY, BUSY, STOPPED];
 pub(super) const REVOCATION_REASONS: &[Reason] = &[
     COMMAND,
     BODY,
@@ -109,6 +111,7 @@ pub(super) const REVOCATION_REASONS: &[Reason] = &[
     NOT_JSON,
     NO_AUTH,
     TOO_MANY_REVOCATIONS,
+    MEMORY,
     BUSY,
     STOPPED,
 ];
@@ -125,6 +128,7 @@ pub(super) const PUT_REASONS: &[Reason] = &[
     NO_CONTENT_TYPE,
     CONTENT_ENCODING,
     INTERNAL,
+    MEMORY,
     BUSY,
     UNAVAILABLE,
     STOPPED,

@@ -3,7 +3,7 @@
 //! The body of a request names tokens by user, by token id, or all of an issuer, or one session. Unknown fields are refused: a misspelt
 //! `subject` would concern every user.
 
-use super::commands::{bad, read, refuse, session_id};
+use super::commands::{bad, read, refuse, session_id, text_of};
 use super::publish::{ask, in_line};
 use super::{Refusal, State, json, reason};
 use crate::auth::{Auth, NAME_BYTES_MAX};
@@ -89,8 +89,8 @@ pub(super) async fn revoke(
     headers: HeaderMap,
     mut body: Body,
 ) -> Response<Body> {
-    let text = match read(&state, &headers, &mut body).await {
-        Ok(text) => text,
+    let held = match read(&state, &headers, &mut body).await {
+        Ok(held) => held,
         Err(refusal) => {
             super::body::discard(body, &refusal).await;
             return refuse(&state, refusal);
@@ -98,10 +98,11 @@ pub(super) async fn revoke(
     };
     let done = async {
         // Serde would take an array of the fields' values as well.
+        let text = text_of(&held)?;
         if !text.trim_start().starts_with('{') {
             return Err(bad("a revocation must be a JSON object".into()));
         }
-        let request: Request = serde_json::from_str(&text).map_err(|error| bad(in_line(&error)))?;
+        let request: Request = serde_json::from_str(text).map_err(|error| bad(in_line(&error)))?;
         let recheck = carry_out(auth(&state)?, request)?;
         let give = |done| state.data_plane.recheck(recheck.clone(), done);
         let Concerned { sessions, missing_nodes, .. } = ask(&state, give).await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stentor_control::{AdminClient, AdminOptions, ClientError, Control, Error, Options, Target};
-use stentor_edge::{ControlPlane, Readiness};
+use stentor_edge::{Charge, Class, ControlPlane, Ledger, Readiness};
 use stentor_hub::Data;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Handle;
@@ -152,6 +152,47 @@ async fn an_oversized_body_is_refused_without_being_buffered() {
     assert_eq!(status, 413, "{text}");
     assert!(text.starts_with("{\"published\":1,\"error\":{\"line\":2,"), "{text}");
     assert_eq!(published(&rig).len(), 1);
+}
+
+#[tokio::test]
+async fn bodies_are_charged_until_they_are_dropped_and_refused_without_memory() {
+    const SENT: usize = 40_000;
+    let ledger = Arc::new(Ledger::new(100_000));
+    let rig = Rig::start(Options { ledger: Some(ledger.clone()), ..Options::default() });
+    let held = async |what: &str, is_held: bool| {
+        let changed = async {
+            while ledger.has_room(100_000 - SENT + 1) == is_held {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        patiently(what, changed).await;
+    };
+    let (body, json, lines) = ("x".repeat(90_000), "application/json", "application/x-ndjson");
+    for (method, path, media_type) in [
+        ("POST", "/api/v1/publish", json),
+        ("POST", "/api/v1/publish", lines),
+        ("POST", "/api/v1/emit", json),
+        ("PUT", "/api/v1/feeds/a", json),
+    ] {
+        let whole = request(method, path, &format!("content-type: {media_type}\r\n"), &body);
+        let begun = rig.begin(&whole[..whole.len() - body.len() + SENT]).await;
+        held(path, true).await;
+        let (status, text) = rig.send(&whole).await;
+        assert!(status == 503 && text.contains("\"code\":\"memory\""), "{path} {media_type}: {text}");
+        drop(begun);
+        held(path, false).await;
+        assert_ne!(rig.send(&whole[..]).await.0, 200, "no message");
+        held(path, false).await;
+    }
+    // The text of a command is held with a copy.
+    let command = format!("{}{}", " ".repeat(60_000), r#"{"namespace":"/","event":"e","data":1}"#);
+    assert_eq!(rig.post("/api/v1/emit", &command).await.0, 503);
+    assert_eq!(rig.post("/api/v1/emit", &command[20_000..]).await.0, 200);
+    // Without any memory left, a small one is carried out.
+    let others = Charge::new(ledger.clone(), Class::Rooms);
+    others.add(200_000);
+    assert_eq!(rig.post("/api/v1/emit", &command[55_000..]).await.0, 200);
+    assert_eq!(rig.post("/api/v1/emit", &command[50_000..]).await.0, 503);
 }
 
 #[tokio::test]

@@ -290,7 +290,7 @@ impl Rig {
         Self::start(Options { auth: Some(auth.clone()), ..Options::default() })
     }
 
-    fn start(mut options: Options) -> Self {
+    pub(crate) fn start(mut options: Options) -> Self {
         options.admin.listen.set_port(0);
         let plane = Arc::<FakePlane>::default();
         let control = Control::start(&Handle::current(), options, plane.clone(), plane.signals.clone());
