@@ -113,8 +113,12 @@ impl<E: Encoder> Hub<E> {
         missed: Vec<MissedMessage>,
         known: &HashSet<u64>,
     ) -> Result<(), ResumeError> {
-        let since = self.suspended.get(&session).ok_or(ResumeError::NotSuspended)?.at;
+        let suspended = self.suspended.get(&session).ok_or(ResumeError::NotSuspended)?;
+        let (since, has_gap) = (suspended.at, suspended.has_gap);
         let direct = self.sessions.direct(session).ok_or(ResumeError::NotSuspended)?;
+        if has_gap {
+            return Err(ResumeError::NotCovered);
+        }
         let here = self.missed(session, direct, since).ok_or(ResumeError::NotCovered)?;
         let ids: HashSet<u64> = missed.iter().map(|message| message.id).collect();
         // Messages to one session have different ids on each node, so each is counted by what it says.

@@ -94,7 +94,7 @@ impl<E: Encoder> Hub<E> {
             return false;
         }
         let at = self.sessions.log.next();
-        self.suspended.insert(session, Suspended { at, notices: Vec::new() });
+        self.suspended.insert(session, Suspended { at, has_gap: false, notices: Vec::new() });
         self.suspension_changed(session, Some(Absence::Suspended));
         true
     }
@@ -128,7 +128,11 @@ impl<E: Encoder> Hub<E> {
         session: SessionId,
         last: Option<u64>,
     ) -> Result<(Member, LogIndex, Missed<E::Frame>), ResumeError> {
-        let suspended_at = self.suspended.get(&session).ok_or(ResumeError::NotSuspended)?.at;
+        let Suspended { at: suspended_at, has_gap, .. } =
+            *self.suspended.get(&session).ok_or(ResumeError::NotSuspended)?;
+        if has_gap {
+            return Err(ResumeError::NotCovered);
+        }
         let log_index = self.sessions.log_index_after(session, last, suspended_at);
         let direct = self.sessions.direct(session).ok_or(ResumeError::NotSuspended)?;
         let log_index = log_index.ok_or(ResumeError::NotCovered)?;

@@ -17,6 +17,7 @@ use crate::NodeId;
 use crate::engine::{Channel, EngineError, Request};
 use crate::frame::{Frame, SocketAnswer, SocketFrame};
 use crate::metrics::{Outcome, count};
+use crate::rooms::READ_INTERVAL;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,8 +35,6 @@ const FINDS_MAX: usize = 1_024;
 const MOVED_MAX: usize = 65_536;
 /// Rooms whose interest is waited for at a time.
 const ROOMS_AT_ONCE: usize = 64;
-/// How often a room is looked at whose history is being read.
-const READ_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A question to one or several nodes.
 struct Pending {
@@ -189,8 +188,7 @@ impl Cluster {
         plane: &dyn DataPlane,
     ) -> Result<MovingSocket, Outcome> {
         let (owner, socket) = self.locate(name).await?;
-        let rooms: Vec<Room> =
-            socket.subscriptions.iter().filter_map(|subscription| room_of(&subscription.topic)).collect();
+        let rooms = rooms_of(&socket);
         let (done, is_ready) = oneshot::channel();
         plane.expect_socket(ticket, socket, Done::new(move |answer| _ = done.send(answer)));
         if is_ready.await != Ok(Ok(true)) {
@@ -281,7 +279,12 @@ impl Cluster {
                 let done = Done::new(move |socket: Result<Option<MovingSocket>, _>| {
                     this.answer_for_socket(sender, id, pid, request, socket.ok().flatten());
                 });
-                plane.request_socket(name, request, done);
+                match request {
+                    SocketRequest::Take => self.give_away(name, done, plane.clone()),
+                    SocketRequest::Describe | SocketRequest::Look => {
+                        plane.request_socket(name, request, done)
+                    }
+                }
             }
             SocketFrame::Answer { id, answer } => self.sockets.handle_answer(id, sender, answer),
             SocketFrame::Moved { pid, to } => {
@@ -290,6 +293,33 @@ impl Cluster {
                 }
             }
         }
+    }
+
+    /// Answers with a socket once its log has what the engine has of its rooms: this node may be behind.
+    fn give_away(
+        self: &Arc<Self>,
+        name: SocketName,
+        done: Done<Option<MovingSocket>>,
+        plane: Arc<dyn DataPlane>,
+    ) {
+        let this = self.clone();
+        tokio::spawn(async move {
+            let (looked, found) = oneshot::channel();
+            let done_looking = Done::new(move |socket| _ = looked.send(socket));
+            plane.request_socket(name.clone(), SocketRequest::Look, done_looking);
+            // The asker waits no longer than this.
+            let has_all = timeout(FIND_TIMEOUT, async {
+                let Ok(Ok(Some(socket))) = found.await else { return false };
+                this.rooms.catch_up(&rooms_of(&socket)).await;
+                true
+            });
+            match has_all.await {
+                Ok(true) => plane.request_socket(name, SocketRequest::Take, done),
+                Ok(false) => done.answer(Ok(None)),
+                // The client begins anew. The socket stays until its time is over.
+                Err(_) => {}
+            }
+        });
     }
 
     fn answer_for_socket(
@@ -318,11 +348,12 @@ impl Cluster {
     }
 }
 
-fn room_of(topic: &Topic) -> Option<Room> {
-    match topic {
+fn rooms_of(socket: &MovingSocket) -> Vec<Room> {
+    let rooms = socket.subscriptions.iter().filter_map(|subscription| match &subscription.topic {
         Topic::Room(room) => Some(room.clone()),
         Topic::Feed(_) | Topic::Presence(_) => None,
-    }
+    });
+    rooms.collect()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use stentor_edge::{
 };
 use stentor_hub::{KNOWN_MAX, Key, MissedMessage, Policy, Room, SubscribeOptions, Topic};
 
-const REQUESTS: [SocketRequest; 2] = [SocketRequest::Describe, SocketRequest::Take];
+const REQUESTS: [SocketRequest; 3] = [SocketRequest::Describe, SocketRequest::Take, SocketRequest::Look];
 const POLICIES: [Policy; 3] = [Policy::Latest, Policy::Queue, Policy::DropOldest];
 
 /// What a node says of a socket.

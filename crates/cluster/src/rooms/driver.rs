@@ -12,10 +12,13 @@ use stentor_edge::{Busy, Charge, Class, DataPlane, Denial, Done, Ledger, Ticket}
 use stentor_hub::{HistoryLimits, Position, Room};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 
 /// A part of the time until the core refuses a message itself. So the decision comes first, with its reason.
 const APPEND_TIMEOUT_SHARE: f64 = 0.8;
+
+/// How often a room is looked at whose history is being read.
+pub(crate) const READ_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The publisher that waits for the engine to have a message.
 pub(crate) enum Publisher {
@@ -115,6 +118,21 @@ impl RoomDriver {
     /// Whether the history of a room is being read, or will be.
     pub(crate) fn is_reading(&self, room: &Room) -> bool {
         self.rooms().is_reading(room)
+    }
+
+    /// Waits until the cores have what the engine has by now of these rooms, or were notified of gaps.
+    pub(crate) async fn catch_up(&self, rooms: &[Room]) {
+        let begun: Vec<(&Room, u64)> = self.change(|all| {
+            let kept = rooms.iter().filter(|room| all.keeps_history(room)).collect::<Vec<_>>();
+            kept.into_iter().map(|room| (room, all.handle_prove(room))).collect()
+        });
+        self.changed.notify_one();
+        for (room, since) in begun {
+            while !self.rooms().is_read(room, since) {
+                sleep(READ_INTERVAL).await;
+            }
+        }
+        self.flush().await;
     }
 
     /// A member here has a position that its core can't place.

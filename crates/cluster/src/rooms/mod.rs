@@ -26,7 +26,7 @@ use crate::NodeId;
 use crate::engine::{EngineError, PAYLOAD_BYTES_MAX, Reply, Request};
 use appends::{Appends, Step};
 use bytes::Bytes;
-pub(crate) use driver::{Publisher, RoomDriver};
+pub(crate) use driver::{Publisher, READ_INTERVAL, RoomDriver};
 pub(crate) use room::Resync;
 use room::{News, Next, Reading, RoomState};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -274,6 +274,19 @@ impl<P> Rooms<P> {
     /// A member on this node has a position that its core can't place.
     pub(crate) fn handle_confirm(&mut self, room: &Room) {
         self.change(room, |state, _| state.handle_confirm());
+    }
+
+    /// A room's core has to have what the engine has by now. Returns what [`Rooms::is_read`] needs.
+    pub(crate) fn handle_prove(&mut self, room: &Room) -> u64 {
+        let now = self.drawn;
+        self.change(room, |state, _| state.handle_prove());
+        now
+    }
+
+    /// Whether a room's core has what the engine had when `since` was returned, or was notified of a gap. `true` for a room without
+    /// subscribers or without history.
+    pub(crate) fn is_read(&self, room: &Room, since: u64) -> bool {
+        self.rooms.get(room).is_none_or(|state| state.is_read(since))
     }
 
     /// A message of a room with history arrived. `content`: `None` if it can't be read.

@@ -118,6 +118,10 @@ pub(super) struct RoomState {
     waiting_bytes: usize,
     /// Messages that arrived during the read were dropped.
     has_dropped: bool,
+    /// A read has to begin that hasn't begun yet, whatever the current one returns.
+    needs_read: bool,
+    /// Number of the last request whose answer the core has whole: what the engine had when it was made.
+    read_at: u64,
     /// The connection was lost since it was last sure that nothing is missing.
     is_unproven: bool,
     /// The message that is missing at least.
@@ -141,6 +145,8 @@ impl RoomState {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             has_dropped: false,
+            needs_read: false,
+            read_at: 0,
             is_unproven: false,
             seen: None,
         }
@@ -172,7 +178,7 @@ impl RoomState {
         }
         // The answer has what has arrived until now.
         self.waiting.clear();
-        (self.waiting_bytes, self.has_dropped) = (0, false);
+        (self.waiting_bytes, self.has_dropped, self.needs_read) = (0, false, false);
         let partial = self.partial.as_ref().map(|(after, messages)| end(*after, messages));
         self.newest.or(partial).unwrap_or(START)
     }
@@ -181,6 +187,17 @@ impl RoomState {
     pub(super) fn handle_confirm(&mut self) -> Next {
         self.confirm = Confirm::Wanted;
         if self.reading == Reading::No { Next::Read } else { Next::Idle }
+    }
+
+    /// The core has to have what the engine has by now.
+    pub(super) fn handle_prove(&mut self) -> Next {
+        self.needs_read = true;
+        if self.reading == Reading::No { Next::Read } else { Next::Idle }
+    }
+
+    /// Whether the core has what the engine had when a request with a number above `after` was made.
+    pub(super) fn is_read(&self, after: u64) -> bool {
+        self.read_at > after
     }
 
     /// The connection to the engine was lost and is there again.
@@ -311,7 +328,7 @@ impl RoomState {
 
     /// The history is read: messages that arrived meanwhile follow.
     fn finish(&mut self, news: &mut News) -> Next {
-        self.reading = Reading::No;
+        let reading = std::mem::replace(&mut self.reading, Reading::No);
         self.is_unproven = false;
         self.seen = None;
         if std::mem::take(&mut self.has_dropped) {
@@ -322,6 +339,12 @@ impl RoomState {
             if self.handle_message(position, content, news) == Next::Read {
                 return Next::Read;
             }
+        }
+        if let Reading::Asked(number) = reading {
+            self.read_at = number;
+        }
+        if self.needs_read {
+            return Next::Read;
         }
         match self.confirm {
             Confirm::No => return Next::Idle,

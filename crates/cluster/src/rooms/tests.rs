@@ -27,6 +27,8 @@ struct Members {
     members: [Option<Member>; ROOMS.len()],
     /// How many messages there were when a member came that waits for them.
     confirms: [Option<usize>; ROOMS.len()],
+    /// The same for a socket that is to be given away, with what [`Rooms::handle_prove`] returned.
+    proofs: [Option<(u64, usize)>; ROOMS.len()],
 }
 
 type Cluster = cluster::Cluster<Members>;
@@ -71,9 +73,9 @@ impl Cluster {
     }
 
     fn set_interest(&mut self, index: usize, room_index: usize, has_subscribers: bool) {
-        let Members { members, confirms } = &mut self.nodes[index].plane;
+        let Members { members, confirms, proofs } = &mut self.nodes[index].plane;
         members[room_index] = has_subscribers.then(Member::default);
-        confirms[room_index] = None;
+        (confirms[room_index], proofs[room_index]) = (None, None);
         self.report_interest(index, &room(room_index), has_subscribers);
     }
 
@@ -84,6 +86,29 @@ impl Cluster {
             node.plane.confirms[room_index] = Some(self.truth[room_index].0.len());
             node.rooms.handle_confirm(&room(room_index));
             self.collect(index);
+        }
+    }
+
+    /// A socket of a member is to be given away.
+    fn prove(&mut self, index: usize, room_index: usize) {
+        let node = &mut self.nodes[index];
+        if node.plane.members[room_index].is_some() && node.plane.proofs[room_index].is_none() {
+            let since = node.rooms.handle_prove(&room(room_index));
+            node.plane.proofs[room_index] = Some((since, self.truth[room_index].0.len()));
+            self.collect(index);
+        }
+    }
+
+    /// A member whose socket is given away has had all that there was when it was asked for, or was notified of a gap.
+    fn check_proofs(&mut self) {
+        for node in &mut self.nodes {
+            for (i, proof) in node.plane.proofs.iter_mut().enumerate() {
+                let is_read = |(since, _): &mut (u64, usize)| node.rooms.is_read(&room(i), *since);
+                let Some((_, published)) = proof.take_if(is_read) else { continue };
+                let member = node.plane.members[i].as_ref().expect("it has members");
+                let has_all = member.expected.is_none_or(|next| next >= published);
+                assert!(has_all || member.newest == Some(START), "{published} messages, {member:?}");
+            }
         }
     }
 
@@ -114,7 +139,8 @@ impl Cluster {
                 "seed {seed}"
             );
             assert!(self.nodes[index].publishers.iter().all(|publisher| publisher.waits.is_none()));
-            assert_eq!(self.nodes[index].plane.confirms, [None; ROOMS.len()], "seed {seed}");
+            let Members { confirms, proofs, .. } = &self.nodes[index].plane;
+            assert_eq!((*confirms, *proofs), ([None; ROOMS.len()], [None; ROOMS.len()]), "seed {seed}");
         }
     }
 
@@ -403,7 +429,7 @@ fn rooms_survive_faults_and_no_loss_is_silent() {
             cluster.random = run.random(step);
             let index = cluster.random.usize(..cluster.nodes.len());
             let i = cluster.random.usize(..ROOMS.len());
-            match cluster.random.u32(..64) {
+            match cluster.random.u32(..66) {
                 0..=13 => {
                     let publisher = cluster.random.usize(..PUBLISHERS);
                     run.note(step, format!("publisher {publisher} publishes to room {i} on node {index}"));
@@ -445,10 +471,16 @@ fn rooms_survive_faults_and_no_loss_is_silent() {
                     run.note(step, format!("node {index} confirms room {i}"));
                     cluster.confirm(index, i);
                 }
+                64 | 65 => {
+                    run.note(step, format!("node {index} is asked for a socket in room {i}"));
+                    cluster.prove(index, i);
+                }
                 _ => cluster.step(run, step, index, true),
             }
+            cluster.check_proofs();
         }
         cluster.heal();
+        cluster.check_proofs();
         cluster.check_complete(seed);
         cluster.check_publishers(seed);
         for index in 0..3 {

@@ -11,16 +11,18 @@ use stentor_cluster::engine::{Answer, Channel, Engine, Event, EventReceiver, Lim
 use stentor_cluster::frame::{Frame, Frames, SocketAnswer, SocketFrame};
 use stentor_cluster::{Cluster, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, NodeRecord, Options};
 use stentor_edge::{
-    Broker, Busy, CommandInbox, DataPlane, Done, MovingSocket, MovingSubscription, Pid, PublicId, SocketName,
-    SocketQuestion,
-    SocketRequest::{self, Describe, Take},
+    Broadcast, Broker, Busy, CommandInbox, DataPlane, Done, MovingSocket, MovingSubscription, Pid, PublicId,
+    RoomUpdate, SocketName, SocketQuestion,
+    SocketRequest::{self, Describe, Look, Take},
     Ticket,
 };
-use stentor_hub::{Data, Key, MissedMessage, Policy, Room, SubscribeOptions, Topic};
+use stentor_hub::{Data, HistoryLimits, Key, MissedMessage, Policy, Room, SubscribeOptions, Topic};
 use tokio::sync::watch;
 
 const SECRET: Option<&[u8]> = Some(b"secret");
 const DOCUMENT_BYTES_MAX: usize = 1_000;
+const KEEP: HistoryLimits =
+    HistoryLimits { publications_max: 10, bytes_max: 10_000, age_max: Duration::from_mins(5) };
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A data plane that notes what becomes of sockets.
@@ -32,17 +34,30 @@ struct Plane {
     /// Sockets aren't waited for any more.
     has_given_up: Mutex<bool>,
     delivered: Mutex<Vec<(Ticket, Option<MovingSocket>)>>,
+    /// Requests for sockets, and messages of rooms with history, in the order of their arrival.
+    log: Mutex<Vec<String>>,
 }
 
 impl CommandInbox for Plane {
-    ignore!(publish, receive, update_room, decide, update_feed, command, list_rooms);
+    ignore!(publish, receive, decide, update_feed, command, list_rooms);
 
     fn request_socket(&self, _: SocketName, request: SocketRequest, done: Done<Option<MovingSocket>>) {
+        self.log.lock().unwrap().push(format!("{request:?}"));
         let mut socket = self.socket.lock().unwrap();
         done.answer(Ok(match request {
-            Describe => socket.clone(),
+            Look | Describe => socket.clone(),
             Take => socket.take(),
         }));
+    }
+
+    fn update_room(&self, _: &Room, update: RoomUpdate) -> Result<(), Busy> {
+        let count = match update {
+            RoomUpdate::Message { .. } => 1,
+            RoomUpdate::History { messages, .. } => messages.len(),
+            RoomUpdate::Confirmed => 0,
+        };
+        self.log.lock().unwrap().extend((0..count).map(|_| "message".to_owned()));
+        Ok(())
     }
 
     fn expect_socket(&self, _: Ticket, socket: MovingSocket, done: Done<bool>) {
@@ -93,8 +108,12 @@ impl Node {
             }) as Answer
         };
         let engine = Intercepted { engine, request, delay_max: delay.clone() };
-        let options =
-            Options { secret: SECRET.map(Into::into), document_bytes_max: DOCUMENT_BYTES_MAX, ..options() };
+        let options = Options {
+            secret: SECRET.map(Into::into),
+            document_bytes_max: DOCUMENT_BYTES_MAX,
+            history: vec![("kept".into(), KEEP)],
+            ..options()
+        };
         let cluster = Cluster::new(id, options, Arc::new(engine), &events, 0);
         let plane = Arc::new(Plane::default());
         let (stop, stopped) = watch::channel(false);
@@ -134,6 +153,22 @@ impl Peer {
         };
         peer.beat().await;
         peer
+    }
+
+    /// Publishes to a room with history.
+    async fn publish(&self, room: &Room) {
+        let message = Broadcast {
+            id: 0,
+            rooms: room.clone().into(),
+            except_rooms: Vec::new(),
+            except_sessions: Vec::new(),
+            event: None,
+            data: Data::Json(Bytes::from_static(b"1")),
+            volatile: false,
+        };
+        let payload = self.frames.encode(&room.clone().into(), &Frame::Message(message));
+        let append = Request::Append { room: room.clone(), payload, idempotency_key: None, limits: KEEP };
+        self.engine.request(append).await.unwrap();
     }
 
     async fn beat(&self) {
@@ -276,6 +311,51 @@ async fn a_socket_is_taken_when_the_interest_in_its_rooms_is_established() {
     check_delivered(&node, [(1, Some(socket()))]);
     assert_eq!(other.next().await, None, "the pid names its node");
     assert_eq!(node.outcomes(), [("found".to_owned(), 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_lags_behind_the_engine_gives_no_socket_away() {
+    for (is_late, has_connection) in [(false, true), (true, true), (false, false)] {
+        let (memory, node, [mut peer, _]) = cluster().await;
+        let kept = Room::plain("kept").unwrap();
+        node.cluster.set_interest(&kept.clone().into(), true);
+        pass(MOMENT).await;
+        let subscriptions = vec![subscription(kept.clone(), Policy::Queue, false)];
+        *node.plane.socket.lock().unwrap() = Some(MovingSocket { subscriptions, ..socket() });
+        // A read begins, and its answer is on its way while a message is published.
+        node.established.send(false).unwrap();
+        node.cluster.confirm_history(&kept);
+        pass(MOMENT).await;
+        peer.publish(&kept).await;
+        if !has_connection {
+            memory.set_connected(node.id, false);
+            peer.publish(&kept).await;
+            memory.set_connected(node.id, true);
+        }
+        let name = SocketName { pid: pid_of(node.id), namespace: "/".into(), last: None };
+        peer.send(node.id, SocketFrame::Question { id: 5, name, request: Take });
+        assert_eq!(peer.next().await, None, "its rooms are being read");
+        assert_eq!(*node.plane.log.lock().unwrap(), ["Look"]);
+        if is_late {
+            // The asker has given up.
+            pass(2 * SECOND).await;
+            assert_eq!(peer.next().await, Some(SocketFrame::Answer { id: 5, answer: SocketAnswer::None }));
+            assert!(node.plane.socket.lock().unwrap().is_some(), "it stays");
+            continue;
+        }
+        node.established.send(true).unwrap();
+        pass(10 * MOMENT).await;
+        let Some(SocketFrame::Answer { id: 5, answer: SocketAnswer::Socket(_) }) = peer.next().await else {
+            panic!("no socket")
+        };
+        let log = std::mem::take(&mut *node.plane.log.lock().unwrap());
+        let expected: &[&str] = if has_connection {
+            &["Look", "message", "Take"]
+        } else {
+            &["Look", "message", "message", "Take"]
+        };
+        assert_eq!(log, expected);
+    }
 }
 
 #[tokio::test(start_paused = true)]

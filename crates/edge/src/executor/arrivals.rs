@@ -213,6 +213,7 @@ impl Executor {
             known: Vec::new(),
         };
         match request {
+            SocketRequest::Look => {}
             SocketRequest::Describe => {
                 if let Some(client) = self.recovery.client_of(slot) {
                     let is_kept = self.suspend(slot, session);

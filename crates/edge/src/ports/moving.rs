@@ -68,6 +68,8 @@ pub struct SocketQuestion {
 /// What another node asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketRequest {
+    /// Its id and its rooms. Its connection goes on.
+    Look,
     /// Its id and its rooms. A connection that it still has ends, as if it had been lost.
     Describe,
     /// Everything, and it ends here.

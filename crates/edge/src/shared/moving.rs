@@ -60,7 +60,7 @@ impl Shared {
         let command = SocketCommand::Request(name, request, done);
         // A command that is dropped is answered.
         let _ = match request {
-            SocketRequest::Describe => self.put_socket(core, command),
+            SocketRequest::Look | SocketRequest::Describe => self.put_socket(core, command),
             // What waits for the broker reaches the other node later, where it would be taken for new.
             SocketRequest::Take if self.is_broker_behind() => Err(Busy),
             // What this node received before is known to the socket's core then.

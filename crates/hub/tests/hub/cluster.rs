@@ -2,11 +2,11 @@
 
 use crate::node::{Node, feed_at_0, kept_at_0, room};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 use stentor_hub::{
     Body, Data, Document, Emit, Epoch, FeedState, HistoryMessage, Key, Notice, Policy, Position,
-    RecoveryLimits, Room, SessionId, Topic,
+    RecoveryLimits, ResumeError, Room, SessionId, Topic,
 };
 
 fn at(epoch: u64, offset: u64) -> Position {
@@ -300,9 +300,9 @@ fn the_first_message_of_a_room_follows_no_gap() {
     }
 }
 
-/// A suspended session is notified once, however many gaps there were.
+/// A client that resumes is notified that it has missed nothing.
 #[test]
-fn a_suspended_session_learns_of_gaps_when_it_resumes() {
+fn a_suspended_session_that_missed_messages_of_a_room_does_not_resume() {
     let (room, topic) = kept_at_0();
     let recovery = RecoveryLimits { bytes_max: 1 << 20, age_max: Duration::from_secs(60) };
     let node = Node::with(2, |options| {
@@ -310,16 +310,24 @@ fn a_suspended_session_learns_of_gaps_when_it_resumes() {
         options.recovery = Some(recovery);
     });
     let mut rig = Rig { node, room, topic, gaps: Vec::new() };
-    let session = rig.join(1, None);
-    rig.history(at(7, 0), []);
-    assert!(rig.node.hubs[1].handle_suspend(session));
-    for epoch in 8..20 {
-        rig.history(at(epoch, 0), []);
-        assert_eq!(rig.node.hubs[1].poll_notice(), None);
+    let mut session = rig.join(1, None);
+    for polls in [false, true] {
+        rig.history(at(7, 0), []);
+        assert!(rig.node.hubs[1].handle_suspend(session));
+        assert_eq!(rig.node.hubs[1].handle_resume(session, None), Ok(()), "nothing is missed");
+        assert!(rig.node.hubs[1].handle_suspend(session));
+        rig.history(at(8 + u64::from(polls), 0), []);
+        if polls {
+            assert_eq!(rig.node.hubs[1].poll_notice(), None);
+        }
+        let (now, hub) = (rig.node.now, &mut rig.node.hubs[1]);
+        assert_eq!(hub.handle_resume(session, None), Err(ResumeError::NotCovered));
+        assert_eq!(hub.handle_departure(session, None, usize::MAX).err(), Some(ResumeError::NotCovered));
+        let arrived = hub.handle_arrival(now, session, &rig.room, None, Vec::new(), &HashSet::new());
+        assert_eq!(arrived, Err(ResumeError::NotCovered));
+        hub.handle_close(session);
+        session = rig.join(1, None);
     }
-    rig.node.hubs[1].handle_resume(session, None).unwrap();
-    assert_eq!(rig.node.hubs[1].poll_notice(), Some(Notice::Gap { session, topic: rig.topic.clone() }));
-    assert_eq!(rig.node.hubs[1].poll_notice(), None);
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl Truth {
 }
 
 /// What a core and its members have of a room: the rules are those of `Hub::handle_history` and `Hub::handle_positioned`.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Member {
     pub(super) newest: Option<Position>,
     /// The message that has to come next.
