@@ -184,6 +184,8 @@ with_defaults! {
     pub struct EngineIo {
         /// Whether clients of Engine.IO 3 (Socket.IO 1 and 2) are let in.
         pub allow_version_3: bool = true,
+        /// Whether clients of Engine.IO 3 that poll are of version 1.x, whose text is encoded as UTF-8 twice.
+        pub polling_1: bool = false,
         /// A cookie of this name is set to the session's id, for balancers that go by it.
         pub cookie: Option<String> = None,
         /// Whether browsers send the cookie over HTTPS only.

@@ -650,6 +650,19 @@ fn requests_that_end_the_session() {
 }
 
 #[test]
+fn text_of_client_1_is_encoded_twice_by_polling_only() {
+    let server = Server::quiet(1, App::Echo, |options| options.engine.polling_1 = true);
+    for (version, way) in TRANSPORTS {
+        let mut io = open(&server, version, way);
+        let is_twice = version == Version::V3 && io.is_polled();
+        for (sent, echoed) in [("4ü", "4\u{c3}\u{bc}"), ("4\u{c3}\u{bc}", "4\u{c3}\u{bc}")] {
+            io.send(sent);
+            assert_eq!(io.next_text(), if is_twice { echoed } else { sent }, "{version:?} {way:?}");
+        }
+    }
+}
+
+#[test]
 fn bytes_travel_both_ways() {
     on_one_and_three(|cores| {
         let server = Server::echo(cores);

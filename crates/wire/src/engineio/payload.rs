@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`Separated`](PayloadFormat::Separated) | as in a text message | joined by U+001E |
 //! | [`Counted`](PayloadFormat::Counted) | its length in UTF-16 units, `:`, then as in a text message | one after the other |
+//! | [`CountedTwice`](PayloadFormat::CountedTwice) | the same, of the text whose characters are the UTF-8 bytes of the packet | one after the other |
 //! | [`Octets`](PayloadFormat::Octets) | `00` (text) or `01`, its length in bytes as digits of a byte each, `FF`, then as in a message | one after the other |
 
 use super::packet::{base64_bytes, decode_binary, decode_text, encode_base64};
@@ -23,6 +24,8 @@ pub enum PayloadFormat {
     Separated,
     /// Protocol 3, text; binary data is base64.
     Counted,
+    /// [`Counted`](Self::Counted) as engine.io-client 1.x reads and writes it: encoded as UTF-8 twice.
+    CountedTwice,
     /// Protocol 3, with binary data as it is.
     Octets,
 }
@@ -48,10 +51,18 @@ impl PayloadFormat {
         }
     }
 
+    /// The format that engine.io-client 1.x has where later ones have this. Packets with text in [`Octets`](Self::Octets) are
+    /// the same in all.
+    pub fn of_client_1(self) -> Self {
+        if self == PayloadFormat::Counted { PayloadFormat::CountedTwice } else { self }
+    }
+
     /// The Content-Type of an answer (but for JSONP) or a POST in this format.
     pub fn content_type(self) -> &'static str {
         match self {
-            PayloadFormat::Separated | PayloadFormat::Counted => "text/plain; charset=UTF-8",
+            PayloadFormat::Separated | PayloadFormat::Counted | PayloadFormat::CountedTwice => {
+                "text/plain; charset=UTF-8"
+            }
             PayloadFormat::Octets => "application/octet-stream",
         }
     }
@@ -59,7 +70,7 @@ impl PayloadFormat {
     fn version(self) -> Version {
         match self {
             PayloadFormat::Separated => Version::V4,
-            PayloadFormat::Counted | PayloadFormat::Octets => Version::V3,
+            PayloadFormat::Counted | PayloadFormat::CountedTwice | PayloadFormat::Octets => Version::V3,
         }
     }
 }
@@ -70,6 +81,9 @@ pub struct PayloadDecoder<'b> {
     rest: Remaining<'b>,
     version: Version,
     packets_left: usize,
+    is_twice: bool,
+    /// The last packet that was encoded as UTF-8 twice, decoded once.
+    once: String,
     /// What was base64 last. Without memory as long as nothing was.
     scratch: Vec<u8>,
 }
@@ -102,10 +116,17 @@ impl<'b> PayloadDecoder<'b> {
         let text = || simdutf8::basic::from_utf8(body).map_err(|_| Error::BadUtf8);
         let rest = match format {
             PayloadFormat::Separated => Remaining::Separated(text()?),
-            PayloadFormat::Counted => Remaining::Counted(text()?),
+            PayloadFormat::Counted | PayloadFormat::CountedTwice => Remaining::Counted(text()?),
             PayloadFormat::Octets => Remaining::Octets(body),
         };
-        Ok(PayloadDecoder { rest, version: format.version(), packets_left: packets_max, scratch: Vec::new() })
+        Ok(PayloadDecoder {
+            rest,
+            version: format.version(),
+            packets_left: packets_max,
+            is_twice: format == PayloadFormat::CountedTwice,
+            once: String::new(),
+            scratch: Vec::new(),
+        })
     }
 
     /// The next packet; `None` after the last one, and after an error.
@@ -123,6 +144,10 @@ impl<'b> PayloadDecoder<'b> {
             }
         };
         let packet = match piece {
+            Piece::Text(text) if self.is_twice && !text.is_ascii() => {
+                self.once = utf8_once(text).unwrap_or_else(|| text.to_owned());
+                decode_text(self.version, &self.once, &mut self.scratch)
+            }
             Piece::Text(text) => decode_text(self.version, text, &mut self.scratch),
             Piece::Binary(data) => decode_binary(self.version, data),
         };
@@ -165,6 +190,12 @@ impl<'b> PayloadDecoder<'b> {
             }
         }
     }
+}
+
+/// The text whose UTF-8 bytes are the characters of `text`. `None` for text that was encoded once only, as that of engine.io-client 2.
+fn utf8_once(text: &str) -> Option<String> {
+    let bytes: Vec<u8> = text.chars().map(|char| u8::try_from(char).ok()).collect::<Option<_>>()?;
+    String::from_utf8(bytes).ok()
 }
 
 /// Cuts a packet off `text`, which isn't empty.
@@ -288,7 +319,7 @@ impl<'o> PayloadEncoder<'o> {
         match format {
             PayloadFormat::Separated if is_first => {}
             PayloadFormat::Separated => self.out.push(SEPARATOR),
-            PayloadFormat::Counted => {
+            PayloadFormat::Counted | PayloadFormat::CountedTwice => {
                 self.out.extend_from_slice(digits.as_bytes());
                 self.out.push(b':');
             }
@@ -301,7 +332,14 @@ impl<'o> PayloadEncoder<'o> {
         match part {
             Part::Text(kind, text) => {
                 self.out.extend(kind.map(PacketKind::digit));
-                self.out.extend_from_slice(text.as_bytes());
+                if format == PayloadFormat::CountedTwice && !text.is_ascii() {
+                    let mut encoded = [0; 2];
+                    for byte in text.bytes() {
+                        self.out.extend_from_slice(char::from(byte).encode_utf8(&mut encoded).as_bytes());
+                    }
+                } else {
+                    self.out.extend_from_slice(text.as_bytes());
+                }
             }
             Part::Binary(data) if format == PayloadFormat::Octets => {
                 self.out.extend_from_slice(message_header(
@@ -345,7 +383,10 @@ impl Part<'_> {
             (Part::Text(kind, text), PayloadFormat::Counted) => {
                 digits + 1 + usize::from(kind.is_some()) + text.len()
             }
-            (Part::Binary(_), PayloadFormat::Counted) => digits + 1 + length,
+            (Part::Text(_, text), PayloadFormat::CountedTwice) => {
+                digits + 1 + length + text.bytes().filter(|byte| !byte.is_ascii()).count()
+            }
+            (Part::Binary(_), PayloadFormat::Counted | PayloadFormat::CountedTwice) => digits + 1 + length,
             (_, PayloadFormat::Octets) => digits + 2 + length,
         }
     }

@@ -77,6 +77,8 @@ pub(crate) struct Poll {
     pub(crate) jsonp: Option<u32>,
     /// The client can't read bytes.
     pub(crate) base64: bool,
+    /// The client reads text as engine.io-client 1.x does.
+    is_client_1: bool,
     /// The answer has been handed to the driver.
     pub(crate) answered: bool,
 }

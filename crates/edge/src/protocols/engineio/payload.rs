@@ -25,6 +25,7 @@ pub(super) fn write_answer(
     let text_only = poll.base64 || poll.jsonp.is_some();
     let has_binary = records(queue).any(|(kind, _)| kind == BINARY);
     let format = PayloadFormat::of_answer(poll.version, text_only, has_binary);
+    let format = if poll.is_client_1 { format.of_client_1() } else { format };
     let mut body = Vec::with_capacity(queue.len() + 16);
     let mut encoder = PayloadEncoder::new(format, &mut body);
     for (kind, packet) in records(queue) {

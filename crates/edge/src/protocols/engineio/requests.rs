@@ -26,7 +26,6 @@ use std::sync::Arc;
 use stentor_wire::engineio::{
     self, Open, PacketKind, PayloadDecoder, PayloadFormat, Request as Query, RequestError, Transport, Version,
 };
-use stentor_wire::http1::Request;
 use stentor_wire::ws::handshake;
 
 type Outcome = RequestOutcome<Poll>;
@@ -74,7 +73,7 @@ pub(crate) fn handle_request(
     match (query.transport, method) {
         (Transport::WebSocket, _) => probe(cx, client),
         // CVE-2026-59725: answered, and the connection goes on.
-        (_, "POST") if !client.is_polling() || payload_format(cx.request, &query).is_none() => {
+        (_, "POST") if !client.is_polling() || payload_format(cx, &query).is_none() => {
             refuse(cx, RequestError::BadRequest, None)
         }
         (_, "POST") => Outcome::Body { bytes_max: cx.ex.options().limits.message_bytes_max },
@@ -367,8 +366,7 @@ fn packets(
     let packets_max = cx.ex.options().engine.packets_max;
     let send_buffer_bytes_max = cx.ex.options().limits.send_buffer_bytes_max;
     let body = body.get(*done..).unwrap_or_default();
-    let decoder =
-        payload_format(cx.request, query).map(|format| PayloadDecoder::new(format, body, packets_max));
+    let decoder = payload_format(cx, query).map(|format| PayloadDecoder::new(format, body, packets_max));
     let Some(Ok(mut decoder)) = decoder else { return bad_payload(cx, client) };
     let mut queue = client.take_queue();
     let already_done = *done;
@@ -461,6 +459,7 @@ fn new_poll(cx: &RequestContext<'_>, client: &Client, query: &Query<'_>) -> Poll
         origin: cx.allow_origin().map(Into::into),
         jsonp: query.jsonp,
         base64: query.base64,
+        is_client_1: cx.ex.options().engine.polling_1,
         answered: false,
     }
 }
@@ -475,8 +474,9 @@ fn cors_of<'r>(cx: &RequestContext<'r>) -> Vec<(&'r str, &'r str)> {
 }
 
 /// The format of a POST's body.
-fn payload_format(request: &Request<'_>, query: &Query<'_>) -> Option<PayloadFormat> {
-    let content_type = request.header_str("content-type").unwrap_or_default();
+fn payload_format(cx: &RequestContext<'_>, query: &Query<'_>) -> Option<PayloadFormat> {
+    let content_type = cx.request.header_str("content-type").unwrap_or_default();
     let is_octet_stream = content_type.to_ascii_lowercase().starts_with("application/octet-stream");
-    PayloadFormat::of_request(query.version, is_octet_stream)
+    let format = PayloadFormat::of_request(query.version, is_octet_stream)?;
+    Some(if cx.ex.options().engine.polling_1 { format.of_client_1() } else { format })
 }

@@ -14,6 +14,9 @@ section! {
         namespaces: Vec<String> => edge.rooms.namespaces;
         /// Whether clients of Socket.IO 1 and 2 (Engine.IO 3) are accepted.
         allow_version_3: bool;
+        /// Whether polling clients of Engine.IO 3 are socket.io-client 1.x, which encodes text as UTF-8 twice. With this on,
+        /// polling clients 2.x get garbled text beyond ASCII. The server can't tell 1.x from 2.x.
+        polling_1: bool;
         /// Name of a cookie with the session id, for load balancers that need one. Empty: no cookie.
         cookie: String;
         /// Whether browsers send the session cookie over HTTPS only (`Secure`).

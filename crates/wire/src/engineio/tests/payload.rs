@@ -3,7 +3,7 @@ use Error::{
     BadBase64, BadLength, BadUtf8, BinaryNotMessage, EmptyPacket, EmptyPayload, TooManyPackets, Truncated,
     UnknownPacketKind,
 };
-use PayloadFormat::{Counted, Octets, Separated};
+use PayloadFormat::{Counted, CountedTwice, Octets, Separated};
 
 /// The packets of a body, and the error that ends it.
 fn decode(format: PayloadFormat, body: &[u8], packets_max: usize) -> (Vec<Owned>, Option<Error>) {
@@ -124,6 +124,20 @@ fn counted_payloads_are_decoded() {
     check(Counted, "4:b9AA", &[], Some(UnknownPacketKind));
     check(Counted, "4:b4A!", &[], Some(BadBase64));
     check(Counted, b"2:4\xff", &[], Some(BadUtf8));
+}
+
+#[test]
+fn payloads_of_client_1_are_decoded() {
+    // As engine.io-client 1.8.4 writes them.
+    check_both(CountedTwice, "4:4hey", &[message("hey")]);
+    check_both(CountedTwice, "4:4\u{e2}\u{82}\u{ac}2:4x", &[message("€"), message("x")]);
+    check_both(CountedTwice, "5:4\u{f0}\u{9f}\u{98}\u{80}6:b4AQI=", &[message("😀"), binary(&[1, 2])]);
+    // As later clients write them.
+    check(CountedTwice, "2:4ü2:4€", &[message("ü"), message("€")], None);
+    assert_eq!(
+        [Counted, Separated, Octets].map(PayloadFormat::of_client_1),
+        [CountedTwice, Separated, Octets]
+    );
 }
 
 #[test]
