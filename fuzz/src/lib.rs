@@ -180,7 +180,11 @@ pub fn ws(role: Role, data: &[u8]) {
         ws::Limits { message_bytes_max: 50, fragments_max: 3 }
     };
     let deflate =
-        (flags & 2 != 0).then_some(Negotiated { server_max_window_bits: 15, client_max_window_bits: 15 });
+        (flags & 2 != 0).then_some(Negotiated {
+            server_max_window_bits: 15,
+            client_max_window_bits: 15,
+            client_keeps_context: flags & 4 != 0,
+        });
     let closes_first = flags & 4 != 0;
     let run = |pieces: &[&[u8]]| {
         let (mut connection, mut shared) = (Connection::new(role, deflate), Shared::new(limits));
@@ -237,7 +241,7 @@ pub fn ws_handshake(data: &[u8]) {
         let _ = client.check_response(&response);
     }
     let Ok(request) = parse_request(head, &limits) else { return };
-    let options = DeflateOptions { window_bits_max: flags >> 4 };
+    let options = DeflateOptions { window_bits_max: flags >> 4, allows_context: flags & 8 == 0 };
     let protocol = subprotocols(&request).last();
     match check_request(&request, (flags & 2 != 0).then_some(&options)) {
         Err(error) => assert!((400..500).contains(&error.status())),

@@ -28,6 +28,8 @@ export const programs = {
   'emitter of python-socketio 5': python('.venv', 'bridge_server.py', 'emitter'),
   rust_socketio: built('foreign/rust/target/debug/socketio-client'),
   'SockJsClient of Spring': java('streams', 'SpringSockJsClient'),
+  'Netty, compressing': java('streams', 'NettyClient'),
+  'Tyrus, compressing': java('streams', 'TyrusClient'),
   'okhttp-sse': java('streams', 'OkHttpSseClient'),
   'httpx-sse': python('.venv', 'httpx_sse_client.py'),
   'websocket-client for Python': python('.venv', 'websocket_client.py'),

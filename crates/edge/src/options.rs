@@ -118,7 +118,7 @@ with_defaults! {
 }
 
 with_defaults! {
-    /// How messages are compressed for clients that offer it (RFC 7692, never with context takeover).
+    /// How messages are compressed for clients that offer it (RFC 7692). The server never takes its context over.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Deflate {
         /// Whether offers are accepted at all.

@@ -193,6 +193,23 @@ describe('stock clients', { concurrency: true }, () => {
     }
   });
 
+  // Netty's clients, and so those of Spring WebFlux, Vert.x and async-http-client, refuse client_no_context_takeover, which they
+  // haven't offered. Tyrus accepts it and keeps its context.
+  describe('WebSocket with compression', { concurrency: true }, () => {
+    for (const name of ['Netty, compressing', 'Tyrus, compressing']) {
+      test(`${name}: messages that refer to earlier ones`, { skip: missing(name) }, async (t) => {
+        const client = startClient(t, name);
+        client.send({ do: 'connect', url: `${usual.http.replace('http', 'ws')}/ws` });
+        await client.next({ type: 'open', compresses: true });
+        for (const text of [TEXT, TEXT, ...VALUES.map((value) => JSON.stringify(value)), TEXT.repeat(5_000), TEXT, 'x'.repeat(20_000)]) {
+          client.send({ do: 'send', text });
+          assert.equal((await client.next({ type: 'message' })).data, text);
+        }
+        assert.deepEqual(client.seen('closed'), []);
+      });
+    }
+  });
+
   describe('Server-Sent Events', { concurrency: true }, () => {
     const clients = {
       'okhttp-sse': { drops_partial_events: true },

@@ -101,7 +101,7 @@ impl Conn {
     #[inline]
     pub(super) fn holds_nothing(&self) -> bool {
         self.replies.is_empty()
-            && matches!(&self.machine, Machine::WebSocket(socket) if !socket.has_unread() && !socket.is_mid_message())
+            && matches!(&self.machine, Machine::WebSocket(socket) if socket.holds_nothing())
     }
 }
 

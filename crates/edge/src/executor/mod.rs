@@ -513,7 +513,12 @@ impl Executor {
     /// Whether an input of this size is too large for the remaining memory.
     #[inline]
     pub(crate) fn is_too_large_now(&self, bytes: usize) -> bool {
-        bytes > SMALL_INPUT_BYTES && self.shared.ledger.pressure() > Pressure::None
+        bytes > SMALL_INPUT_BYTES && self.is_memory_short()
+    }
+
+    /// Whether the budget is nearly used.
+    pub(crate) fn is_memory_short(&self) -> bool {
+        self.shared.ledger.pressure() > Pressure::None
     }
 
     /// The application of a service.

@@ -24,7 +24,8 @@ pub(crate) fn handle_request<W>(
 ) -> RequestOutcome<W> {
     let push_only = key.is_some();
     let deflate = framing == Framing::Plain && cx.ex.options().deflate.enabled;
-    let offered = DeflateOptions::default();
+    // A window per client isn't affordable while memory is short. Browsers need none.
+    let offered = DeflateOptions { allows_context: !cx.ex.is_memory_short(), ..DeflateOptions::default() };
     let accepted = match handshake::check_request(cx.request, deflate.then_some(&offered)) {
         Ok(accepted) => accepted,
         Err(error) if service.is_sockjs() => {

@@ -1,6 +1,6 @@
 //! Above the memory budget, no application, rule or protocol publishes anything.
 
-use crate::harness::{Io, Server, TRANSPORTS, Way};
+use crate::harness::{Io, Server, TRANSPORTS, UPGRADE, Way, Ws, request};
 use serde_json::json;
 use std::time::Duration;
 use stentor_edge::{App, Options, Recovery, Rule, Template};
@@ -62,4 +62,33 @@ fn an_echo_answers_and_keeps_nothing() {
     let _subscribers = server.overload(BUDGET);
     io.echoes(r#"42["hello",1]"#);
     assert_eq!(server.metric("socketio_recovery_publications"), 0);
+}
+
+/// A client that keeps its compression context needs a window.
+#[test]
+fn no_window_is_allocated() {
+    let server = server(|options| options.app = App::Echo);
+    let offer = |agent: &str| {
+        let headers = format!("{UPGRADE}{agent}Sec-WebSocket-Extensions: permessage-deflate\r\n");
+        request("GET", "/ws", &headers)
+    };
+    let [mut first, mut second] = [0, 1].map(|_| {
+        let mut http = server.http();
+        http.send(offer(""));
+        Ws::answered(http.into_stream(), None).unwrap()
+    });
+    first.send_deflated("one");
+    assert_eq!(first.next_text(), "one");
+    let [mut other, mut browser] = [0, 1].map(|_| server.http());
+    let _subscribers = server.overload(BUDGET);
+    // The first one has a window already.
+    first.send_deflated("two");
+    assert_eq!(first.next_text(), "two");
+    second.echoes("plain");
+    second.send_deflated("one");
+    assert_eq!(second.expect_close().0, 4502);
+    assert_eq!(server.metric("memory_inputs_refused"), 1);
+    assert_eq!(other.ask(offer("")).header("sec-websocket-extensions"), "");
+    let answer = browser.ask(offer("User-Agent: Mozilla/5.0\r\n"));
+    assert!(answer.header("sec-websocket-extensions").contains("client_no_context_takeover"));
 }

@@ -325,13 +325,16 @@ fn a_client_that_goes_without_a_word_is_forgotten() {
 /// Negotiation in detail is tested with the parser.
 #[test]
 fn offers_of_compression() {
-    let accepted = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
+    let accepted = "permessage-deflate; server_no_context_takeover";
     let smaller = format!("{accepted}; server_max_window_bits=9");
+    let resets = format!("{accepted}; client_no_context_takeover");
     for (is_enabled, offer, expect) in [
         (true, "permessage-deflate", accepted),
         (true, "permessage-deflate; server_max_window_bits=9", &smaller),
         (true, "permessage-deflate; server_max_window_bits=8, permessage-deflate", accepted),
         (true, "permessage-deflate; server_max_window_bits=8", ""),
+        (true, "permessage-deflate; client_no_context_takeover", &resets),
+        (true, "permessage-deflate\r\nUser-Agent: Mozilla/5.0", &resets),
         (true, "constructor", ""),
         (false, "permessage-deflate", ""),
     ] {
@@ -339,6 +342,69 @@ fn offers_of_compression() {
         let answer = server.ask(handshake("/ws", &format!("Sec-WebSocket-Extensions: {offer}\r\n")));
         assert_eq!((answer.status, answer.header("sec-websocket-extensions")), (101, expect), "{offer}");
     }
+}
+
+/// Netty's clients, and so those of Spring, Vert.x and async-http-client, look like a browser's, but for the user agent.
+const NETTY: &str =
+    "Origin: http://a.test\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n";
+
+#[test]
+fn engine_io_and_sockjs_decline_compression() {
+    let server = Server::start(1, echo);
+    for (target, expect) in [
+        ("/engine.io/?EIO=4&transport=websocket", ""),
+        ("/socket.io/?EIO=4&transport=websocket", ""),
+        ("/socket.io/?EIO=3&transport=websocket", ""),
+        ("/sockjs/000/session/websocket", ""),
+        // SockJS's WebSocket without its framing.
+        ("/sockjs/websocket", "permessage-deflate; server_no_context_takeover"),
+    ] {
+        let answer = server.ask(handshake(target, NETTY));
+        assert_eq!((answer.status, answer.header("sec-websocket-extensions")), (101, expect), "{target}");
+    }
+}
+
+/// RFC 7692, 7.2.3.2: "Hello", and the same again, which refers to it.
+const HELLO: &[u8] = &[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00];
+const HELLO_AGAIN: &[u8] = &[0xf2, 0x00, 0x11, 0x00, 0x00];
+
+#[test]
+fn a_client_may_keep_its_compression_context() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, echo);
+        let held = || server.metric("memory_bytes{messages}");
+        let begin = || {
+            let mut http = server.http();
+            http.send(handshake("/ws", NETTY));
+            Ws::answered(http.into_stream(), None).unwrap()
+        };
+        let (mut ws, mut other) = (begin(), begin());
+        ws.echoes("plain");
+        assert_eq!(held(), 0, "nothing is held before the first compressed message");
+        for ws in [&mut ws, &mut other] {
+            for payload in [HELLO, HELLO_AGAIN, HELLO_AGAIN] {
+                ws.send_frame(Opcode::Text, payload, true, true);
+                assert_eq!(ws.next_text(), "Hello");
+            }
+        }
+        assert!((20..2_000).contains(&held()), "{}", held());
+        ws.send_deflated(&"x".repeat(100_000));
+        assert_eq!(ws.next_text().len(), 100_000);
+        // The window, and the fixed size of what holds it.
+        assert!((32_768..35_000).contains(&held()), "{}", held());
+        drop((ws, other));
+        server.until_metric("memory_bytes{messages}", |bytes| bytes == 0);
+        // A browser keeps none.
+        let mut browser = server.http();
+        browser.send(handshake("/ws", &format!("{NETTY}User-Agent: Mozilla/5.0\r\n")));
+        let mut browser = Ws::answered(browser.into_stream(), None).unwrap();
+        browser.send_deflated("Hello");
+        assert_eq!(browser.next_text(), "Hello");
+        assert_eq!(held(), 0);
+        browser.send_frame(Opcode::Text, HELLO_AGAIN, true, true);
+        assert_eq!(browser.expect_close().0, 1007);
+        server.check_empty();
+    });
 }
 
 #[test]

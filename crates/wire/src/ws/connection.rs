@@ -7,13 +7,14 @@
 //!    └── peer's close (echoed), violation (1002…) ──────┘
 //! ```
 //!
-//! Invariants: `partial` exists exactly while a frame or a fragmented message is incomplete, or a message has arrived
-//! and is paused. Its memory is at most about twice the bytes that have arrived, and those are at most
-//! `message_bytes_max`. (Data inflated in steps is additional, for one connection at a time.) While a message is
+//! Invariants: `partial` exists exactly while a frame or a fragmented message is incomplete, a message has arrived
+//! and is paused, or the client keeps its context and has sent a compressed message. Its memory is at most about twice
+//! the bytes that have arrived, and those are at most `message_bytes_max`, and the window. (Data inflated in steps is additional, for one connection at a time.) While a message is
 //! paused no input is consumed. At most one close frame is ever transmitted.
 
 use super::deflate::Negotiated;
 use super::frame::{self, CONTROL_BYTES_MAX, FIN, HEADER_BYTES_MAX, Kind, MASKED, Opcode, RSV1, RSV2_RSV3};
+use super::outcome::{Outcome, PayloadRange};
 use super::partial::{Frame, Message, Partial};
 use super::step::{Paused, Step};
 use super::{Error, Event, Received, Role, Shared, mask, utf8};
@@ -27,31 +28,13 @@ enum Phase {
     Closed,
 }
 
-/// One side of one connection. 24 bytes while no message is under way.
+/// One side of one connection. 24 bytes while no message is under way, unless the client keeps its context.
 pub struct Connection {
     partial: Option<Box<Partial>>,
     mask_state: u32,
     deflate: Option<Negotiated>,
     role: Role,
     phase: Phase,
-}
-
-/// Where delivered bytes lie.
-enum PayloadRange {
-    /// `input[start..end]`
-    Input(usize, usize),
-    /// `shared.gathered[start..]`
-    Gathered(usize),
-    Inflated,
-}
-
-enum Outcome {
-    Nothing,
-    Message(Kind, PayloadRange),
-    Ping,
-    Pong(PayloadRange),
-    Closed(u16, PayloadRange),
-    Violation(Error),
 }
 
 impl Connection {
@@ -87,7 +70,9 @@ impl Connection {
 
     /// True while a frame or a fragmented message has begun and not ended: the caller then limits its time.
     pub fn is_mid_message(&self) -> bool {
-        self.partial.as_ref().is_some_and(|partial| partial.paused.is_none())
+        self.partial
+            .as_ref()
+            .is_some_and(|partial| partial.paused.is_none() && !partial.is_between_messages())
     }
 
     /// True while the rest of an arrived message waits for the next call of [`Connection::receive`], with the input
@@ -122,12 +107,31 @@ impl Connection {
         self.phase == Phase::Closed
     }
 
-    /// Bytes of memory held for a message under way.
+    /// Bytes of memory held for a message under way, and for the client's context.
     pub fn held_bytes(&self) -> usize {
         self.partial.as_ref().map_or(0, |partial| {
             let inflated = partial.paused.as_ref().map_or(0, Paused::held_bytes);
-            size_of::<Partial>() + partial.payload.capacity() + partial.control.capacity() + inflated
+            size_of::<Partial>()
+                + partial.payload.capacity()
+                + partial.control.capacity()
+                + inflated
+                + partial.window.held_bytes()
         })
+    }
+
+    /// Whether the connection holds no memory besides itself.
+    #[inline]
+    pub fn holds_nothing(&self) -> bool {
+        self.partial.is_none()
+    }
+
+    /// Whether the client keeps its context and has sent a compressed message: earlier ones are held for it.
+    pub fn holds_context(&self) -> bool {
+        self.partial.as_ref().is_some_and(|partial| !partial.window.is_empty())
+    }
+
+    fn keeps_context(&self) -> bool {
+        self.role == Role::Server && self.deflate.is_some_and(|agreed| agreed.client_keeps_context)
     }
 
     /// Begins our close; the peer's answer is [`Event::Closed`]. Only the first call does anything. A code that must
@@ -321,7 +325,9 @@ impl Connection {
                         if !frame.rsv1 {
                             return Ok(Outcome::Message(kind, PayloadRange::Input(start, end)));
                         }
-                        return match shared.inflate_step(payload, None)? {
+                        let keeps = self.keeps_context();
+                        let window = keeps.then(|| &mut self.partial.get_or_insert_default().window);
+                        return match shared.inflate_step(payload, window, None)? {
                             Step::Inflated => Ok(Outcome::Message(kind, PayloadRange::Inflated)),
                             Step::Paused(inflating) => {
                                 let partial = self.partial.get_or_insert_default();
@@ -470,12 +476,14 @@ impl Connection {
 
     /// Continues with the paused message.
     fn resume(&mut self, shared: &mut Shared) -> Result<Outcome, Error> {
+        let keeps = self.keeps_context();
         let Some(partial) = &mut self.partial else { return Ok(Outcome::Nothing) };
         let Some(Paused { kind, compressed, inflating }) = partial.paused.take() else {
             return Ok(Outcome::Nothing);
         };
         let inflating = if compressed {
-            match shared.inflate_step(&partial.payload, inflating)? {
+            let window = keeps.then_some(&mut partial.window);
+            match shared.inflate_step(&partial.payload, window, inflating)? {
                 Step::Inflated => {
                     partial.payload = Vec::new();
                     return Ok(Outcome::Message(kind, PayloadRange::Inflated));
@@ -571,16 +579,6 @@ impl Connection {
     fn drop_idle_partial(&mut self) {
         if self.phase == Phase::Closed || self.partial.as_ref().is_some_and(|partial| partial.is_idle()) {
             self.partial = None;
-        }
-    }
-}
-
-impl PayloadRange {
-    fn after(self, skipped: usize) -> PayloadRange {
-        match self {
-            PayloadRange::Input(start, end) => PayloadRange::Input(start + skipped, end),
-            PayloadRange::Gathered(start) => PayloadRange::Gathered(start + skipped),
-            other => other,
         }
     }
 }

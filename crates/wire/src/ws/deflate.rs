@@ -1,7 +1,10 @@
-//! permessage-deflate (RFC 7692), always without context takeover.
+//! permessage-deflate (RFC 7692), without context takeover where the peer allows it.
 //!
-//! Each message is compressed by itself, so what is compressed once serves every connection, and one [`Inflater`]
-//! serves all of a core. The price is a somewhat worse ratio on short messages.
+//! A server compresses each message by itself, so what is compressed once serves every connection. One [`Inflater`] serves
+//! all connections of a core. The price is a somewhat worse ratio on short messages.
+//!
+//! A client may keep its context if it hasn't offered to do without. Its connection then has a [`Window`], which the
+//! inflater reads before each message.
 //!
 //! Windows: a sender's may be 512 bytes to 32 kB. 256 bytes (`server_max_window_bits=8`) is declined, because zlib
 //! cannot make it for raw DEFLATE. We always inflate with 32 kB, so a peer's window never matters to us.
@@ -27,26 +30,65 @@ const FINAL_BLOCKS_MAX: u32 = 64;
 /// What the inflater keeps of its buffer from one message to the next.
 const INFLATED_BYTES_KEPT: usize = 1 << 20;
 
+/// The largest number of inflated bytes that a compressed message may refer to.
+const WINDOW_BYTES: usize = 1 << *WINDOW_BITS.end();
+
 /// How a server answers offers of compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeflateOptions {
     /// The largest window we compress with, 9 to 15 bits. Default 15 (32 kB).
     pub window_bits_max: u8,
+    /// `false` declines offers of clients that keep their context, which costs up to 32 kB per connection. Default `true`.
+    pub allows_context: bool,
 }
 
 impl Default for DeflateOptions {
     fn default() -> Self {
-        DeflateOptions { window_bits_max: 15 }
+        DeflateOptions { window_bits_max: 15, allows_context: true }
     }
 }
 
-/// What both sides have agreed on. That neither takes its context over is always part of it.
+/// The agreed parameters. The server never keeps its context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Negotiated {
     /// Window of the server's compression, 9 to 15 bits; a client may be answered 8.
     pub server_max_window_bits: u8,
     /// Window of the client's compression, 9 to 15 bits.
     pub client_max_window_bits: u8,
+    /// The client keeps its context: a message may refer to earlier ones.
+    pub client_keeps_context: bool,
+}
+
+/// The end of the messages that a peer has compressed so far. Grows with them, up to 32 kB.
+#[derive(Default)]
+pub(super) struct Window(Vec<u8>);
+
+impl Window {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        self.0.capacity()
+    }
+
+    /// Copying a window takes about as long as inflating this number of bytes.
+    pub(super) fn cost_bytes(&self) -> usize {
+        self.0.len() / 64
+    }
+
+    /// Adds an inflated message.
+    pub(super) fn push(&mut self, message: &[u8]) {
+        let added = &message[message.len().saturating_sub(WINDOW_BYTES)..];
+        let kept = self.0.len().min(WINDOW_BYTES - added.len());
+        self.0.drain(..self.0.len() - kept);
+        let length = kept + added.len();
+        if length > self.0.capacity() {
+            // Exactly, or a doubled capacity would exceed the window.
+            self.0.reserve_exact(length.next_power_of_two() - kept);
+        }
+        self.0.extend_from_slice(added);
+    }
 }
 
 /// Compresses messages. One per core or thread: it holds about 256 kB per window size once that is used.
@@ -149,15 +191,20 @@ impl Inflater {
     /// [`Error::MessageTooBig`] once the limit is reached and more would come, [`Error::BadDeflate`] if the payload is
     /// not DEFLATE or is cut off. Either is the peer's fault.
     pub fn inflate(&mut self, payload: &[u8], bytes_max: usize) -> Result<&[u8], Error> {
-        self.begin();
+        self.begin(None);
         self.advance(payload, bytes_max, usize::MAX)?;
         Ok(self.inflated())
     }
 
-    /// Forgets the last message; [`Inflater::advance`] inflates the next one.
-    pub(super) fn begin(&mut self) {
+    /// Forgets the last message; [`Inflater::advance`] inflates the next one, which may refer to this window.
+    pub(super) fn begin(&mut self, window: Option<&Window>) {
         (self.length, self.consumed, self.final_blocks) = (0, 0, 0);
         self.decompress.reset(false);
+        if let Some(Window(bytes)) = window.filter(|window| !window.is_empty()) {
+            let set = self.decompress.set_dictionary(bytes);
+            // Raw DEFLATE takes any dictionary.
+            debug_assert!(set.is_ok(), "{set:?}");
+        }
         if self.buffer.len() > INFLATED_BYTES_KEPT {
             self.buffer.truncate(INFLATED_BYTES_KEPT);
             self.buffer.shrink_to_fit();

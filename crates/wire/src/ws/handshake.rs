@@ -104,8 +104,11 @@ impl Accepted {
         }
         if let Some(negotiated) = self.deflate {
             out.extend_from_slice(
-                b"Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; client_no_context_takeover",
+                b"Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover",
             );
+            if !negotiated.client_keeps_context {
+                out.extend_from_slice(b"; client_no_context_takeover");
+            }
             if self.names_server_window {
                 out.extend_from_slice(b"; server_max_window_bits=");
                 out.extend_from_slice(negotiated.server_max_window_bits.to_string().as_bytes());
@@ -221,7 +224,12 @@ impl ClientHandshake {
             return Err(ResponseError::BadExtensions);
         }
         let server_max_window_bits = parameters.server_max_window_bits.unwrap_or(*WINDOW_BITS.end());
-        Ok(Some(Negotiated { server_max_window_bits, client_max_window_bits: *WINDOW_BITS.end() }))
+        Ok(Some(Negotiated {
+            server_max_window_bits,
+            client_max_window_bits: *WINDOW_BITS.end(),
+            // Ours never does.
+            client_keeps_context: false,
+        }))
     }
 }
 
@@ -249,8 +257,12 @@ fn accept(key: &[u8]) -> [u8; 28] {
 }
 
 /// The first offer we can take (RFC 7692 section 5), and whether the answer must name the server's window.
+///
+/// A client may refuse `client_no_context_takeover` in the answer to an offer without it, as Netty's do. Browsers accept
+/// it (RFC 7692 section 7.1.1.2 asks all clients to).
 fn first_good_offer(headers: Headers<'_>, options: &DeflateOptions) -> Option<(Negotiated, bool)> {
     let ours = options.window_bits_max.clamp(*WINDOW_BITS.start(), *WINDOW_BITS.end());
+    let is_browser = headers.all("user-agent").next().is_some_and(|agent| agent.starts_with(b"Mozilla/"));
     let mut offers = headers.all("sec-websocket-extensions").flat_map(|value| split_unquoted(value, b','));
     offers.find_map(|offer| {
         let parameters = Parameters::read(offer)?;
@@ -258,10 +270,15 @@ fn first_good_offer(headers: Headers<'_>, options: &DeflateOptions) -> Option<(N
         if offered.is_some_and(|bits| !WINDOW_BITS.contains(&bits)) {
             return None;
         }
+        let client_keeps_context = !(is_browser || parameters.client_no_context_takeover);
+        if client_keeps_context && !options.allows_context {
+            return None;
+        }
         let server_max_window_bits = ours.min(offered.unwrap_or(ours));
         // client_max_window_bits is only leave for us to limit the client's window, which we don't care for. With a
         // value it is a hint that the client keeps to by itself.
-        let negotiated = Negotiated { server_max_window_bits, client_max_window_bits: *WINDOW_BITS.end() };
+        let client_max_window_bits = *WINDOW_BITS.end();
+        let negotiated = Negotiated { server_max_window_bits, client_max_window_bits, client_keeps_context };
         Some((negotiated, offered.is_some() || ours < *WINDOW_BITS.end()))
     })
 }

@@ -6,8 +6,9 @@
 //! Decisions:
 //! * A whole frame is delivered where it lies in the caller's buffer, unmasked in place: no allocation, no copy. Only
 //!   a message that comes in pieces is gathered, in memory that grows with what has arrived.
-//! * Deflate never takes a context over, on either side: no connection keeps a window, frames can be shared, and one
-//!   inflater per core ([`Shared`]) does for all.
+//! * A server never keeps its deflate context, so compressed frames can be shared. One inflater per core ([`Shared`])
+//!   does for all connections. Only the connection of a client that doesn't offer to do without its context has a window,
+//!   from its first compressed message on.
 //! * Large messages are inflated or delivered in steps ([`StepLimits`]), between which the caller serves other
 //!   connections. At most one message per core is half inflated.
 //! * Errors are found as early as the bytes allow: reserved bits with a frame's second byte, a size with its length
@@ -23,6 +24,7 @@ mod error;
 pub mod frame;
 pub mod handshake;
 mod mask;
+mod outcome;
 mod partial;
 mod step;
 mod types;

@@ -1,9 +1,10 @@
-//! The state of a connection during a frame or a message.
+//! The state of a connection during a frame or a message, and between messages where the client keeps its context.
 
+use super::deflate::Window;
 use super::frame::{HEADER_BYTES_MAX, Kind, Opcode};
 use super::step::Paused;
 
-/// An incomplete frame or message.
+/// An incomplete frame or message, or the window of a client that keeps its context.
 #[derive(Default)]
 pub(super) struct Partial {
     /// The start of a header: `header[..header_len]`, too short to be read yet.
@@ -19,6 +20,8 @@ pub(super) struct Partial {
     pub(super) control: Vec<u8>,
     /// The message in `payload` is complete and waits to be delivered.
     pub(super) paused: Option<Paused>,
+    /// Empty unless the client keeps its context.
+    pub(super) window: Window,
 }
 
 /// A frame with a valid header.
@@ -44,8 +47,14 @@ pub(super) struct Message {
 }
 
 impl Partial {
-    pub(super) fn is_idle(&self) -> bool {
+    /// No frame or message is incomplete.
+    pub(super) fn is_between_messages(&self) -> bool {
         self.header_len == 0 && self.frame.is_none() && self.message.is_none() && self.paused.is_none()
+    }
+
+    /// It holds nothing.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_between_messages() && self.window.is_empty()
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use super::deflate::Inflater;
+use super::deflate::{Inflater, Window};
 use super::{Error, Kind, Shared};
 
 /// A complete message that hasn't been delivered. Its payload is kept separately, as it arrived.
@@ -57,17 +57,19 @@ impl Shared {
         may
     }
 
-    /// Inflates the next step of a message with this whole payload.
+    /// Inflates the next step of a message with this whole payload. `window`: that of a client that keeps its context.
     pub(super) fn inflate_step(
         &mut self,
         payload: &[u8],
+        window: Option<&mut Window>,
         inflating: Option<Inflating>,
     ) -> Result<Step, Error> {
         let (mut inflater, mut done, slot) = match inflating {
             Some(Inflating { inflater, done, slot }) => (inflater, done, Some(slot)),
             None => {
                 let mut inflater = self.inflater.take().unwrap_or_default();
-                inflater.begin();
+                inflater.begin(window.as_deref());
+                self.count(window.as_deref().map_or(0, Window::cost_bytes));
                 (inflater, false, None)
             }
         };
@@ -85,6 +87,9 @@ impl Shared {
             };
         }
         if done && self.may_deliver(inflater.inflated().len()) {
+            if let Some(window) = window {
+                window.push(inflater.inflated());
+            }
             self.inflater = Some(inflater);
             return Ok(Step::Inflated);
         }

@@ -148,7 +148,13 @@ impl WebSocket {
         self.ws.leave_step_slot();
     }
 
-    /// Bytes of input that waits, and of an incomplete message.
+    /// Whether it holds no memory besides itself.
+    #[inline]
+    pub(crate) fn holds_nothing(&self) -> bool {
+        self.unread.is_none() && self.ws.holds_nothing()
+    }
+
+    /// Bytes of input that waits, and of an incomplete message and the window of a client that keeps its compression context.
     pub(crate) fn held_bytes(&self) -> (usize, usize) {
         (self.unread.as_ref().map_or(0, |unread| unread.held_bytes()), self.ws.held_bytes())
     }
@@ -249,13 +255,16 @@ impl WebSocket {
                 break;
             }
             is_paused = false;
+            let held_context = self.ws.holds_context();
             let received = self.ws.receive(cx.shared, &mut data[at..], out);
             at += received.consumed;
             cx.ex.budget.count(received.consumed + MESSAGE_BYTES);
             match received.event {
                 Some(Event::Message(message)) => {
                     ended = true;
-                    if cx.ex.is_too_large_now(message.bytes().len()) {
+                    // The window of a client that keeps its compression context is allocated with its first message.
+                    let grew = !held_context && self.ws.holds_context();
+                    if cx.ex.is_too_large_now(message.bytes().len()) || grew && cx.ex.is_memory_short() {
                         cx.ex.push(Effect::RefuseInput(cx.conn));
                         break;
                     }

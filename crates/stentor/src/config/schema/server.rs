@@ -235,8 +235,8 @@ section! {
 }
 
 section! {
-    /// WebSocket compression (permessage-deflate). It never uses context takeover, so a frame is compressed once for all
-    /// clients.
+    /// WebSocket compression (permessage-deflate). The server never takes its context over, so a frame is compressed once for
+    /// all clients.
     [deflate] Deflate => (edge.deflate) {
         /// Whether compression is used with clients that offer it.
         enabled: bool, [restart];

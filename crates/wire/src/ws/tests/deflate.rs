@@ -5,7 +5,7 @@ use super::*;
 const BYTES_MAX: usize = 1_000_000;
 
 /// Compressible bytes with repetitions at all distances.
-fn sample(length: usize) -> Vec<u8> {
+pub(super) fn sample(length: usize) -> Vec<u8> {
     let mut state = 1u32;
     let mut out: Vec<u8> = Vec::with_capacity(length);
     while out.len() < length {

@@ -70,8 +70,8 @@ fn invalid_requests_are_refused() {
 fn compression_is_negotiated() {
     const BASE: &str = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
     fn check(offer: &str, window_bits_max: u8, expect: Option<(u8, &str)>) {
-        let headers = format!("{GOOD}Sec-WebSocket-Extensions: {offer}\r\n");
-        let options = DeflateOptions { window_bits_max };
+        let headers = format!("{GOOD}User-Agent: Mozilla/5.0\r\nSec-WebSocket-Extensions: {offer}\r\n");
+        let options = DeflateOptions { window_bits_max, ..DeflateOptions::default() };
         let accepted = with_request("GET / HTTP/1.1", &headers, |request| {
             check_request(request, Some(&options)).unwrap()
         });
@@ -132,6 +132,41 @@ fn compression_is_negotiated() {
     assert_eq!(accepted.deflate, None);
 }
 
+/// Netty's clients refuse `client_no_context_takeover` if they haven't offered it, and send `Origin` and
+/// `client_max_window_bits` like browsers. Tyrus's accept it, and keep their context nevertheless.
+#[test]
+fn only_clients_that_accept_it_are_asked_to_do_without_their_context() {
+    const NONE: Option<&str> = None;
+    const KEEPS: Option<&str> = Some("permessage-deflate; server_no_context_takeover");
+    const RESETS: Option<&str> =
+        Some("permessage-deflate; server_no_context_takeover; client_no_context_takeover");
+    const WINDOW: &str = "permessage-deflate; client_max_window_bits";
+    const OFFERED: &str = "permessage-deflate; client_no_context_takeover; client_max_window_bits";
+    let both = format!("{WINDOW}, {OFFERED}");
+    for (agent, offer, answer, while_declining) in [
+        ("", WINDOW, KEEPS, NONE),
+        ("Origin: http://h\r\n", WINDOW, KEEPS, NONE),
+        ("User-Agent: Tyrus/Mozilla/5.0\r\n", "permessage-deflate", KEEPS, NONE),
+        ("", OFFERED, RESETS, RESETS),
+        ("", &both, KEEPS, RESETS),
+        ("User-Agent: Mozilla/5.0 (X11)\r\n", WINDOW, RESETS, RESETS),
+    ] {
+        for (allows_context, answer) in [(true, answer), (false, while_declining)] {
+            let headers = format!("{GOOD}{agent}Sec-WebSocket-Extensions: {offer}\r\n");
+            let options = DeflateOptions { allows_context, ..DeflateOptions::default() };
+            let accepted = with_request("GET / HTTP/1.1", &headers, |request| {
+                check_request(request, Some(&options)).unwrap()
+            });
+            let mut response = Vec::new();
+            accepted.write_response(&mut response, &[], None);
+            let response = parse_response(&response, &http1::Limits::default()).unwrap();
+            assert_eq!(response.header_str("sec-websocket-extensions"), answer, "{agent}{offer}");
+            let keeps = accepted.deflate.map(|agreed| agreed.client_keeps_context);
+            assert_eq!(keeps, answer.map(|_| answer == KEEPS), "{agent}{offer}");
+        }
+    }
+}
+
 #[test]
 fn subprotocols_are_listed() {
     let headers = format!("{GOOD}Sec-WebSocket-Protocol: a, b c, d\r\nSec-WebSocket-Protocol: e\r\n");
@@ -176,9 +211,9 @@ fn the_response_is_written() {
 #[test]
 fn client_and_server_agree() {
     for offers in [false, true] {
-        for takes in
-            [None, Some(DeflateOptions { window_bits_max: 15 }), Some(DeflateOptions { window_bits_max: 9 })]
-        {
+        for takes in [None, Some(15), Some(9)].map(|bits| {
+            bits.map(|window_bits_max| DeflateOptions { window_bits_max, ..DeflateOptions::default() })
+        }) {
             let client = ClientHandshake::new(*b"the sample nonce", offers);
             let mut request = Vec::new();
             client.write_request(&mut request, "h:80", "/ws?a", &[("Sec-WebSocket-Protocol", "p")]);

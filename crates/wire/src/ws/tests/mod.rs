@@ -1,6 +1,7 @@
 //! One side of a connection fed with bytes, whole and in pieces, and what it makes of them.
 
 mod connection;
+mod context;
 mod deflate;
 mod distance;
 mod handshake;
@@ -11,7 +12,8 @@ use super::*;
 
 const BOTH: [Role; 2] = [Role::Server, Role::Client];
 const MASK: Option<[u8; 4]> = Some([0x12, 0x34, 0x56, 0x78]);
-const DEFLATE: Negotiated = Negotiated { server_max_window_bits: 15, client_max_window_bits: 15 };
+const DEFLATE: Negotiated =
+    Negotiated { server_max_window_bits: 15, client_max_window_bits: 15, client_keeps_context: false };
 
 /// An event that owns its bytes.
 #[derive(Debug, Clone, PartialEq)]
