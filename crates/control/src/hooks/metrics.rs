@@ -174,7 +174,7 @@ impl Metrics {
         registry.register("hook_notices", "Notices for hooks, by hook and kind", notices);
         registry.register(
             "hook_notices_dropped",
-            "Notices that were dropped because too many waited, by hook",
+            "Notices that were dropped because too many waited or the backend refused them, by hook",
             notices_dropped,
         );
         registry.register(

@@ -10,7 +10,7 @@
 //! - `question`, `answer`: the wire format. `signature`: how requests are signed. `http`: one request.
 //! - `cache`: answers with a `ttl`.
 //! - `ports`: what the data plane asks.
-//! - `notices`: what the backend is told without being asked.
+//! - `notices`: what the backend is told without being asked. `delivery`: when each of them is sent; sans-I/O.
 //! - `run`: the task of a hook, which sends its requests and delivers its answers.
 //!
 //! Nothing here holds a core: a question is written to a bounded queue, or refused. A hook that fails concerns nobody but those who
@@ -20,6 +20,7 @@ mod answer;
 mod batcher;
 mod breaker;
 mod cache;
+mod delivery;
 mod failure;
 mod http;
 mod metrics;
@@ -40,10 +41,11 @@ pub use ports::{HookAuthenticator, HookAuthorizer};
 use crate::error::Error;
 use batcher::{Batcher, Limits, Source};
 use cache::Cache;
+use delivery::{Queue, QueueLimits};
 use failure::Cause;
 use http::Sender;
 use metrics::HookMetrics;
-use notices::{Occupied, Queue};
+use notices::Occupied;
 use options::Filter;
 use ports::Verifying;
 use std::collections::VecDeque;
@@ -88,12 +90,9 @@ struct Hook {
     /// The batcher has something for the hook's task.
     asked: Notify,
     notices: Mutex<Queue>,
-    /// Notices that may wait, and their bytes.
-    notices_max: (usize, usize),
     /// There is a notice.
     notified: Notify,
     timeout: Duration,
-    batch_max: usize,
     batch_delay: Duration,
     metrics: HookMetrics,
     ledger: Arc<Ledger>,
@@ -166,11 +165,13 @@ impl Hooks {
                 })),
                 cache: Mutex::new(Cache::new(options.cached_answers_max)),
                 asked: Notify::new(),
-                notices: Mutex::default(),
-                notices_max: (options.waiting_max, options.waiting_bytes_max),
+                notices: Mutex::new(Queue::new(QueueLimits {
+                    waiting_max: options.waiting_max,
+                    waiting_bytes_max: options.waiting_bytes_max,
+                    batch_max: options.batch_max,
+                })),
                 notified: Notify::new(),
                 timeout: options.timeout,
-                batch_max: options.batch_max,
                 batch_delay: options.batch_delay,
                 metrics: metrics.of(&options.name),
                 ledger: ledger.clone(),

@@ -6,79 +6,29 @@
 //!                             └──────────┘
 //! ```
 //!
-//! A notice leaves the queue when the backend has answered 200. Each has the next number of its hook on this node, also those that are
-//! dropped: the backend sees that they are missing.
+//! A notice leaves the queue when the backend has answered 200; `delivery` has the exception. Each has the next number of its hook
+//! on this node, dropped notices too: the backend sees that they are missing.
 
-use super::failure::Cause;
+use super::delivery::Queue;
 use super::http;
 use super::options::HookKind;
 use super::question::{self, About, Connection};
 use super::run::{Logged, Runner};
-use super::{BATCH_BYTES_MAX, Hook, Hooks, QUESTION_BYTES, locked};
+use super::{Hook, Hooks, QUESTION_BYTES, locked, source_of};
 use crate::signals::stopped;
 use crate::unix_time::unix_millis;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_edge::{DataPlane, NodeInfo, Notice, NoticeSink};
 use stentor_hub::Topic;
 use tokio::sync::watch;
+use tokio::time::sleep_until;
 
-/// The pause after a request that has failed; it doubles.
-const PAUSE_MIN: Duration = Duration::from_millis(500);
-/// The longest pause.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How often a single notice is sent that the backend answers with an error, before it is dropped.
-const TRIES_MAX: u32 = 5;
 /// Time between two looks at the nodes of the cluster.
 const NODES_INTERVAL: Duration = Duration::from_secs(1);
 /// Approximate size of an occupied topic besides its name.
 const TOPIC_BYTES: usize = 96;
-
-/// Notices that wait.
-#[derive(Default)]
-pub(super) struct Queue {
-    waiting: VecDeque<Vec<u8>>,
-    bytes: usize,
-    last: u64,
-}
-
-impl Queue {
-    /// Takes a notice, which `write` writes, given its number. Returns whether there is room for it.
-    fn push(&mut self, (count_max, bytes_max): (usize, usize), write: impl FnOnce(u64) -> Vec<u8>) -> bool {
-        self.last += 1;
-        if self.waiting.len() >= count_max {
-            return false;
-        }
-        let text = write(self.last);
-        if self.bytes + text.len() > bytes_max {
-            return false;
-        }
-        self.bytes += text.len();
-        self.waiting.push_back(text);
-        true
-    }
-
-    /// How many notices the next request has.
-    fn next_batch(&self, count_max: usize) -> usize {
-        let mut bytes = 0;
-        let fits = |text: &&Vec<u8>| {
-            bytes += text.len();
-            bytes <= BATCH_BYTES_MAX
-        };
-        self.waiting
-            .iter()
-            .take(count_max)
-            .take_while(fits)
-            .count()
-            .max(usize::from(!self.waiting.is_empty()))
-    }
-
-    /// The backend has taken so many.
-    fn confirm(&mut self, count: usize) {
-        self.bytes -= self.waiting.drain(..count).map(|text| text.len()).sum::<usize>();
-    }
-}
 
 /// On how many cores topics have subscribers.
 #[derive(Default)]
@@ -118,11 +68,14 @@ impl Hook {
     fn notify(&self, kind: HookKind, about: &About<'_>) {
         let at_ms = unix_millis();
         self.metrics.notice(kind).inc();
+        let subject = match about {
+            About::Session(connection, ..) => source_of(connection.session),
+            About::Topic(topic) => source_of(topic),
+            About::Node(id) => source_of(id),
+        };
+        let has_memory = self.ledger.has_room(QUESTION_BYTES);
         let mut queue = locked(&self.notices);
-        let (count_max, bytes_max) = self.notices_max;
-        // Without memory, it is counted, and nothing is kept.
-        let count_max = if self.ledger.has_room(QUESTION_BYTES) { count_max } else { 0 };
-        if !queue.push((count_max, bytes_max), |number| question::notice(number, kind, at_ms, about)) {
+        if !queue.push(subject, has_memory, |number| question::notice(number, kind, at_ms, about)) {
             self.metrics.notices_dropped.inc();
         }
         self.account(&queue);
@@ -131,8 +84,8 @@ impl Hook {
     }
 
     fn account(&self, queue: &Queue) {
-        self.noticed.set(queue.bytes + queue.waiting.len() * size_of::<Vec<u8>>());
-        self.metrics.notices_waiting.set(queue.waiting.len() as i64);
+        self.noticed.set(queue.held_bytes());
+        self.metrics.notices_waiting.set(queue.held() as i64);
     }
 }
 
@@ -253,71 +206,53 @@ impl Hooks {
 impl Runner {
     /// Sends notices until `stop`, and then what is left, as far as `timeout` allows.
     pub(super) async fn run_notices(self, mut stop: watch::Receiver<bool>) {
-        let (mut logged, mut pause): (_, Option<Duration>) = (Logged::default(), None);
-        let (mut batch_max, mut tries) = (self.hook.batch_max, 0);
-        let mut ends_at = None;
+        let hook = &self.hook;
+        let (mut logged, mut ends_at) = (Logged::default(), None);
         loop {
             if ends_at.is_none() && *stop.borrow_and_update() {
-                ends_at = Some(Instant::now() + self.hook.timeout);
+                ends_at = Some(Instant::now() + hook.timeout);
+                locked(&hook.notices).end();
             }
-            let is_empty = locked(&self.hook.notices).waiting.is_empty();
-            match (is_empty, ends_at) {
-                (true, Some(_)) => return,
+            let (body, timeout, is_paused) = {
+                let (mut queue, now) = (locked(&hook.notices), Instant::now());
+                let texts = queue.poll_request(now);
+                let body = texts.map(|texts| http::body(&self.hooks.node, "notices", texts.into_iter()));
+                (body, queue.poll_timeout(now), queue.is_paused(now))
+            };
+            match (body, ends_at) {
                 (_, Some(at)) if at <= Instant::now() => return,
-                (true, None) => {
+                (None, Some(_)) => return,
+                (Some(body), _) => {
+                    let failure = self.send_notices(body, ends_at).await;
+                    let is_over = failure.is_some() && ends_at.is_some();
+                    self.log(&mut logged, failure);
+                    if is_over {
+                        return;
+                    }
+                }
+                (None, None) => {
+                    let timer = async {
+                        match timeout {
+                            Some(timeout) => sleep_until(timeout.into()).await,
+                            None => std::future::pending().await,
+                        }
+                    };
                     tokio::select! {
                         () = stopped(&mut stop) => {}
-                        () = self.hook.notified.notified() => {}
+                        () = timer => {}
+                        () = hook.notified.notified(), if !is_paused => {
+                            // Those of one moment share a request.
+                            tokio::time::sleep(hook.batch_delay).await;
+                        }
                     }
-                    // Those of one moment share a request.
-                    tokio::time::sleep(self.hook.batch_delay).await;
-                    continue;
                 }
-                (false, _) => {}
-            }
-            let (count, failed) = self.send_notices(ends_at, batch_max).await;
-            let concerns_one = failed.as_ref().is_some_and(|(cause, _)| cause.may_concern_one_question());
-            (batch_max, tries) = match concerns_one {
-                // Others needn't wait for one that the backend can't handle.
-                true if count > 1 => (count / 2, 0),
-                true => (1, tries + 1),
-                false if failed.is_none() => ((2 * batch_max).min(self.hook.batch_max), 0),
-                false => (batch_max, tries),
-            };
-            if tries == TRIES_MAX {
-                self.drop_notice();
-                tries = 0;
-            }
-            pause = match (&failed, pause) {
-                (None, _) => None,
-                (Some(_), Some(pause)) if !concerns_one => Some((2 * pause).min(PAUSE_MAX)),
-                (Some(_), _) => Some(PAUSE_MIN),
-            };
-            let failure = failed.map(|(_, text)| text);
-            self.log(&mut logged, failure);
-            if let (Some(pause), None) = (pause, ends_at) {
-                tokio::select! {
-                    () = stopped(&mut stop) => {}
-                    () = tokio::time::sleep(pause) => {}
-                }
-            } else if pause.is_some() {
-                return;
             }
         }
     }
 
-    /// Sends one request of at most `batch_max` notices. Returns how many, and why it failed.
-    async fn send_notices(
-        &self,
-        ends_at: Option<Instant>,
-        batch_max: usize,
-    ) -> (usize, Option<(Cause, String)>) {
+    /// Sends one request. Returns why it failed, for the log.
+    async fn send_notices(&self, body: Vec<u8>, ends_at: Option<Instant>) -> Option<String> {
         let hook = &self.hook;
-        let (count, body) = {
-            let queue = locked(&hook.notices);
-            let count = queue.next_batch(batch_max);
-            (count, http::body(&self.hooks.node, "notices", queue.waiting.iter().take(count)))
-        };
         let held = body.len();
         hook.bodies.add(held);
         hook.metrics.requests.inc();
@@ -326,22 +261,18 @@ impl Runner {
         let sent = hook.sender.send(body, ends_at.map_or(deadline, |at| at.min(deadline))).await;
         hook.metrics.request_seconds.observe(begun.elapsed().as_secs_f64());
         hook.bodies.subtract(held);
-        if let Err((cause, text)) = sent {
-            hook.metrics.failure(cause).inc();
-            return (count, Some((cause, text)));
-        }
+        let (outcome, failure) = match sent {
+            Ok(_) => (Ok(()), None),
+            Err((cause, text)) => {
+                hook.metrics.failure(cause).inc();
+                (Err(cause), Some(text))
+            }
+        };
         let mut queue = locked(&hook.notices);
-        queue.confirm(count);
+        let dropped = queue.handle_outcome(Instant::now(), outcome);
+        hook.metrics.notices_dropped.inc_by(dropped);
         hook.account(&queue);
-        (count, None)
-    }
-
-    /// Gives the oldest notice up. Its number is missing then.
-    fn drop_notice(&self) {
-        let mut queue = locked(&self.hook.notices);
-        queue.confirm(1);
-        self.hook.metrics.notices_dropped.inc();
-        self.hook.account(&queue);
+        failure
     }
 }
 
@@ -376,19 +307,6 @@ mod tests {
         .collect();
         let body = http::body("5c1f0a7e9b3d2468", "notices", texts.iter());
         assert_eq!(serde_json::from_slice::<Value>(&body).unwrap(), documented()[5]);
-    }
-
-    #[test]
-    fn the_queue_is_bounded_and_numbers_what_it_drops() {
-        let mut queue = Queue::default();
-        let push = |queue: &mut Queue| queue.push((3, 100), |number| number.to_string().into_bytes());
-        assert_eq!([(); 5].map(|()| push(&mut queue)), [true, true, true, false, false]);
-        assert_eq!((queue.next_batch(2), queue.next_batch(9), queue.bytes), (2, 3, 3));
-        queue.confirm(2);
-        assert!(push(&mut queue));
-        assert_eq!(queue.waiting, [b"3".to_vec(), b"6".to_vec()]);
-        queue.confirm(2);
-        assert!(!queue.push((3, 100), |_| vec![0; 101]) && queue.next_batch(9) == 0 && queue.bytes == 0);
     }
 
     #[test]

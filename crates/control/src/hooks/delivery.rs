@@ -1,0 +1,352 @@
+//! The notices of one hook: which of them the next request has, and what its outcome means. Sans-I/O: time, notices and outcomes
+//! come in, requests come out.
+//!
+//! ```text
+//!             fails: half of the batch, after PAUSE_MIN       fails again
+//!  batches ──────────────────────────────────────────────► ──────────────► outage: the oldest notice alone,
+//!     ▲                                                                     after 1 s, 2 s … PAUSE_MAX
+//!     ├──────────── it succeeds ──────────────────────────────────────────────┤
+//!     └──────────── it fails twice, and another notice succeeds: set aside ───┘
+//! ```
+//!
+//! An outage drops nothing. A notice that fails alone may be why, or the backend may fail whatever it receives: another notice,
+//! sent right after it, shows which. Only then is the oldest notice set aside, so that the others needn't wait for it. It is
+//! sent again, alone, until it succeeds or has failed [`FAILURES_MAX`] times over [`SUSPICION_MIN`] while others succeeded.
+//!
+//! Invariants: notices leave in order, apart from notices that were set aside and the notice that showed that they fail alone;
+//! notices about one subject leave in order always; a notice leaves when the backend has taken it, or as just described.
+
+use super::BATCH_BYTES_MAX;
+use super::failure::Cause;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+/// The pause after a request that has failed; it doubles.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How often the oldest notice fails alone before another one is tried.
+const HEAD_FAILURES: u32 = 2;
+/// How often a notice fails while others succeed, before it is dropped.
+const FAILURES_MAX: u32 = 5;
+/// Time between the first and the last of these failures, at least.
+const SUSPICION_MIN: Duration = Duration::from_mins(1);
+/// A notice that was set aside is sent again after this time.
+const RETRY_INTERVAL: Duration = Duration::from_secs(15);
+/// How many times further away each other notice is that is tried in an outage.
+const OFFSET_GROWTH: usize = 4;
+
+/// Bounds of a queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QueueLimits {
+    /// Notices that may wait.
+    pub(super) waiting_max: usize,
+    /// Bytes of these notices.
+    pub(super) waiting_bytes_max: usize,
+    /// Notices of one request.
+    pub(super) batch_max: usize,
+}
+
+/// A notice that waits.
+struct Waiting {
+    /// A number for the session, topic or node that the notice is about.
+    subject: u64,
+    text: Vec<u8>,
+}
+
+/// A notice that has failed while another one succeeded.
+struct SetAside {
+    notice: Waiting,
+    /// Later notices about the same subject.
+    followers: VecDeque<Waiting>,
+    failures: u32,
+    first_failed_at: Instant,
+    retry_at: Instant,
+    /// Value of [`Queue::successes`] at the last counted failure.
+    successes: u64,
+}
+
+/// Notices of the request in flight.
+#[derive(Clone, Copy)]
+enum InFlight {
+    /// The oldest ones.
+    Batch(usize),
+    /// Another one than the oldest, by its index.
+    Other(usize),
+    /// The one about this subject that was set aside.
+    SetAside(u64),
+}
+
+/// See the module's documentation.
+pub(super) struct Queue {
+    limits: QueueLimits,
+    waiting: VecDeque<Waiting>,
+    /// By subject.
+    set_aside: HashMap<u64, SetAside>,
+    /// The subjects, ordered by `retry_at`.
+    retries: VecDeque<u64>,
+    /// Requests that have succeeded.
+    successes: u64,
+    /// Notices held, with those that were set aside, and bytes of their texts.
+    held: usize,
+    bytes: usize,
+    /// The number of the last notice.
+    last: u64,
+    in_flight: Option<InFlight>,
+    /// Notices of the next request.
+    batch: usize,
+    /// Failed requests in a row.
+    failures: u32,
+    /// Failures in a row of the oldest notice alone that may be because of it.
+    head_failures: u32,
+    pause: Duration,
+    not_before: Option<Instant>,
+    /// Whether the next request has another notice than the oldest, and how far from it: further each time, so that many
+    /// notices in a row that fail keep no others for long.
+    tries_other: bool,
+    offset: usize,
+    is_ending: bool,
+}
+
+impl Queue {
+    pub(super) fn new(limits: QueueLimits) -> Self {
+        Self {
+            limits,
+            waiting: VecDeque::new(),
+            set_aside: HashMap::new(),
+            retries: VecDeque::new(),
+            successes: 0,
+            held: 0,
+            bytes: 0,
+            last: 0,
+            in_flight: None,
+            batch: limits.batch_max,
+            failures: 0,
+            head_failures: 0,
+            pause: PAUSE_MIN,
+            not_before: None,
+            tries_other: false,
+            offset: 1,
+            is_ending: false,
+        }
+    }
+
+    /// Takes a notice about `subject`, which `write` writes, given its number. Returns whether there is room for it.
+    pub(super) fn push(
+        &mut self,
+        subject: u64,
+        has_memory: bool,
+        write: impl FnOnce(u64) -> Vec<u8>,
+    ) -> bool {
+        self.last += 1;
+        if self.held >= self.limits.waiting_max || !has_memory {
+            return false;
+        }
+        let text = write(self.last);
+        if self.bytes + text.len() > self.limits.waiting_bytes_max {
+            return false;
+        }
+        self.held += 1;
+        self.bytes += text.len();
+        self.waiting.push_back(Waiting { subject, text });
+        true
+    }
+
+    /// Notices that wait, those that were set aside included.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Bytes that they occupy.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bytes + self.held * size_of::<Waiting>()
+    }
+
+    /// The node stops: what is left is sent without pauses.
+    pub(super) fn end(&mut self) {
+        (self.is_ending, self.not_before, self.tries_other) = (true, None, false);
+    }
+
+    /// The texts of the next request, if there is one now.
+    pub(super) fn poll_request(&mut self, now: Instant) -> Option<Vec<&Vec<u8>>> {
+        if self.is_paused(now) {
+            return None;
+        }
+        self.hold_followers();
+        let is_due = |aside: &SetAside| aside.retry_at <= now || self.is_ending;
+        let may_retry = self.waiting.is_empty() || self.failures == 0 && !self.is_ending;
+        let due = self.next_retry().filter(|aside| may_retry && is_due(aside));
+        let due = due.map(|aside| aside.notice.subject);
+        let other = self.tries_other.then(|| self.other()).flatten();
+        let next = match (due, other, self.next_batch()) {
+            (Some(subject), ..) => InFlight::SetAside(subject),
+            (None, Some(index), _) => InFlight::Other(index),
+            (None, None, 0) => return None,
+            (None, None, count) => InFlight::Batch(count),
+        };
+        self.in_flight = Some(next);
+        let texts = |skip, count| self.waiting.iter().skip(skip).take(count).map(|notice| &notice.text);
+        Some(match next {
+            InFlight::Batch(count) => texts(0, count).collect(),
+            InFlight::Other(index) => texts(index, 1).collect(),
+            InFlight::SetAside(subject) => vec![&self.set_aside[&subject].notice.text],
+        })
+    }
+
+    /// When [`Self::poll_request`] is to be called, if it returned nothing and no notice comes.
+    pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        self.not_before.filter(|at| now < *at).or(self.next_retry().map(|aside| aside.retry_at))
+    }
+
+    fn next_retry(&self) -> Option<&SetAside> {
+        self.set_aside.get(self.retries.front()?)
+    }
+
+    /// Whether no request is sent, whatever waits.
+    pub(super) fn is_paused(&self, now: Instant) -> bool {
+        self.not_before.is_some_and(|at| now < at)
+    }
+
+    /// Keeps notices behind one about the same subject that was set aside.
+    fn hold_followers(&mut self) {
+        while let Some(first) = self.waiting.front()
+            && let Some(aside) = self.set_aside.get_mut(&first.subject)
+        {
+            aside.followers.extend(self.waiting.pop_front());
+        }
+    }
+
+    fn is_held(&self, notice: &Waiting) -> bool {
+        self.set_aside.contains_key(&notice.subject)
+    }
+
+    /// How many of the oldest notices the next request has.
+    fn next_batch(&self) -> usize {
+        let mut bytes = 0;
+        let fits = |notice: &&Waiting| {
+            bytes += notice.text.len();
+            bytes <= BATCH_BYTES_MAX && !self.is_held(notice)
+        };
+        let count = self.waiting.iter().take(self.batch).take_while(fits).count();
+        count.max(usize::from(!self.waiting.is_empty()))
+    }
+
+    /// A notice about another subject than all before it, at `offset` from the oldest, or else the last such notice.
+    fn other(&self) -> Option<usize> {
+        let mut seen = HashSet::new();
+        let mut found = None;
+        for (index, notice) in self.waiting.iter().enumerate() {
+            if seen.insert(notice.subject) && index > 0 && !self.is_held(notice) {
+                found = Some(index);
+                if index >= self.offset {
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    /// The request has ended. Returns the notices that are dropped.
+    pub(super) fn handle_outcome(&mut self, now: Instant, outcome: Result<(), Cause>) -> u64 {
+        let Some(in_flight) = self.in_flight.take() else { return 0 };
+        match (in_flight, outcome) {
+            (InFlight::Batch(count), Ok(())) => {
+                for notice in self.waiting.drain(..count) {
+                    (self.held, self.bytes) = (self.held - 1, self.bytes - notice.text.len());
+                }
+                self.batch = (2 * self.batch).min(self.limits.batch_max);
+                self.offset = 1;
+                self.succeed();
+            }
+            (InFlight::Other(index), Ok(())) => {
+                if let Some(notice) = self.waiting.remove(index) {
+                    (self.held, self.bytes) = (self.held - 1, self.bytes - notice.text.len());
+                }
+                self.set_oldest_aside(now);
+                self.succeed();
+            }
+            (InFlight::SetAside(subject), Ok(())) => {
+                self.release(subject);
+                self.succeed();
+            }
+            (InFlight::Batch(count), Err(cause)) => self.batch_failed(now, count, cause),
+            (InFlight::Other(_), Err(_)) => {
+                self.tries_other = false;
+                self.offset = if self.offset < self.waiting.len() { OFFSET_GROWTH * self.offset } else { 1 };
+                self.fail(now);
+            }
+            (InFlight::SetAside(subject), Err(cause)) => return self.set_aside_failed(now, subject, cause),
+        }
+        0
+    }
+
+    fn succeed(&mut self) {
+        (self.failures, self.head_failures, self.pause) = (0, 0, PAUSE_MIN);
+        (self.not_before, self.tries_other) = (None, false);
+        self.successes += 1;
+    }
+
+    fn fail(&mut self, now: Instant) {
+        self.pause = if self.failures == 0 { PAUSE_MIN } else { (2 * self.pause).min(PAUSE_MAX) };
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = Some(now + self.pause);
+    }
+
+    fn batch_failed(&mut self, now: Instant, count: usize, cause: Cause) {
+        let may_be_head = count == 1 && !cause.concerns_all_requests();
+        self.head_failures = if may_be_head { self.head_failures.saturating_add(1) } else { 0 };
+        self.batch = if self.failures == 0 { (count / 2).max(1) } else { 1 };
+        self.tries_other = self.head_failures >= HEAD_FAILURES && self.other().is_some();
+        if self.tries_other {
+            self.failures = self.failures.saturating_add(1);
+        } else {
+            self.fail(now);
+        }
+    }
+
+    fn set_oldest_aside(&mut self, now: Instant) {
+        let Some(notice) = self.waiting.pop_front() else { return };
+        let subject = notice.subject;
+        self.retries.push_back(subject);
+        let aside = SetAside {
+            notice,
+            followers: VecDeque::new(),
+            failures: 1,
+            first_failed_at: now,
+            retry_at: now + RETRY_INTERVAL,
+            successes: self.successes,
+        };
+        self.set_aside.insert(subject, aside);
+    }
+
+    fn set_aside_failed(&mut self, now: Instant, subject: u64, cause: Cause) -> u64 {
+        let Some(aside) = self.set_aside.get_mut(&subject) else { return 0 };
+        aside.retry_at = now + RETRY_INTERVAL;
+        self.retries.rotate_left(1);
+        if cause.concerns_all_requests() {
+            self.fail(now);
+            return 0;
+        }
+        if aside.successes == self.successes {
+            return 0;
+        }
+        (aside.failures, aside.successes) = (aside.failures + 1, self.successes);
+        let is_over = now.saturating_duration_since(aside.first_failed_at) >= SUSPICION_MIN;
+        if aside.failures < FAILURES_MAX || !is_over {
+            return 0;
+        }
+        self.release(subject);
+        1
+    }
+
+    /// Removes a notice that was set aside. Notices that waited for it are the oldest then.
+    fn release(&mut self, subject: u64) {
+        let Some(SetAside { notice, followers, .. }) = self.set_aside.remove(&subject) else { return };
+        self.retries.retain(|other| *other != subject);
+        (self.held, self.bytes) = (self.held - 1, self.bytes - notice.text.len());
+        followers.into_iter().rev().for_each(|follower| self.waiting.push_front(follower));
+    }
+}
+
+#[cfg(test)]
+mod tests;
