@@ -277,7 +277,7 @@ impl Cluster {
                 self.content(&Channel::from(room.clone()), payload)
             }) => {}
         }
-        let leave = self.state().registry.leave();
+        let leave = self.state().registry.leave(since_1970(), &self.record(&*plane));
         // The others notice without it, later.
         let _ = self.engine.request(leave).await;
     }

@@ -15,6 +15,9 @@ const HASTY_INTERVAL: Duration = Duration::from_millis(500);
 /// A node that hasn't reported for this long is dead.
 pub const NODE_TTL: Duration = Duration::from_secs(10);
 
+/// Time without a reply in which other nodes may have reported unseen: it doesn't count against them.
+const GAP_MIN: Duration = Duration::from_secs(6);
+
 /// What a node says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
@@ -31,6 +34,26 @@ pub struct NodeRecord {
     pub connections: usize,
 }
 
+/// A report of a node, as the engine keeps it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Report {
+    #[serde(flatten)]
+    record: NodeRecord,
+    /// Reports of the node so far: two that say the same differ in it.
+    #[serde(default)]
+    number: u64,
+    /// The node's last report: it has left.
+    #[serde(default)]
+    left: bool,
+}
+
+/// The last report of a node, and when it came.
+#[derive(Debug)]
+struct Reported {
+    bytes: Bytes,
+    at: Instant,
+}
+
 /// What has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
@@ -45,6 +68,11 @@ pub(crate) struct Registry {
     node: NodeId,
     frames: Frames,
     nodes: BTreeMap<NodeId, NodeRecord>,
+    /// For each of these nodes. A node whose record is missing is dead only if it hasn't reported for [`NODE_TTL`]: the record
+    /// may have been deleted, or the engine's store lost.
+    reported: BTreeMap<NodeId, Reported>,
+    /// Reports that this node has made.
+    number: u64,
     /// Records that were ignored in the last reply.
     unreadable: usize,
     due: Instant,
@@ -57,8 +85,17 @@ pub(crate) struct Registry {
 impl Registry {
     /// The registry as `node` sees it, which proves what it reports by `frames`. Its first report is due at once.
     pub(crate) fn new(node: NodeId, frames: Frames, now: Instant) -> Self {
-        let nodes = BTreeMap::new();
-        Self { node, frames, nodes, unreadable: 0, due: now, reported_at: None, heard_at: None }
+        Self {
+            node,
+            frames,
+            nodes: BTreeMap::new(),
+            reported: BTreeMap::new(),
+            number: 0,
+            unreadable: 0,
+            due: now,
+            reported_at: None,
+            heard_at: None,
+        }
     }
 
     /// When [`Registry::handle_timeout`] is due.
@@ -78,9 +115,15 @@ impl Registry {
         }
         self.due = now + HEARTBEAT_INTERVAL;
         self.reported_at = Some(now);
-        let record = serde_json::to_vec(record).unwrap_or_default();
-        let record = self.frames.seal_record(since_1970, &record);
-        Some(Request::Heartbeat { node: self.node, record, ttl: NODE_TTL })
+        Some(self.report(since_1970, record, false))
+    }
+
+    fn report(&mut self, since_1970: Duration, record: &NodeRecord, left: bool) -> Request {
+        self.number += 1;
+        let report = Report { record: record.clone(), number: self.number, left };
+        let report = serde_json::to_vec(&report).unwrap_or_default();
+        let record = self.frames.seal_record(since_1970, &report);
+        Request::Heartbeat { node: self.node, record, ttl: NODE_TTL }
     }
 
     /// A node is looked for that isn't known: the next report is due soon.
@@ -89,9 +132,9 @@ impl Registry {
         self.due = self.due.min(soon);
     }
 
-    /// The report that this node leaves.
-    pub(crate) fn leave(&self) -> Request {
-        Request::Heartbeat { node: self.node, record: Bytes::new(), ttl: Duration::ZERO }
+    /// The report that this node has left. It stays as long as others: a record that is merely missing says nothing.
+    pub(crate) fn leave(&mut self, since_1970: Duration, record: &NodeRecord) -> Request {
+        self.report(since_1970, record, true)
     }
 
     /// The engine has answered with the records of all nodes. `since_1970` is the time.
@@ -101,25 +144,55 @@ impl Registry {
         since_1970: Duration,
         records: Vec<(NodeId, Bytes)>,
     ) -> Vec<Change> {
+        let since_last = self.age(now).unwrap_or_default();
         self.heard_at = Some(now);
+        if since_last > GAP_MIN {
+            self.reported.values_mut().for_each(|reported| reported.at += since_last);
+        }
         let count = records.len();
-        let readable = records.into_iter().filter_map(|(node, record)| {
-            (record.len() <= RECORD_BYTES_MAX).then_some(())?;
-            let record = self.frames.open_record(node, since_1970, record)?;
-            Some((node, serde_json::from_slice(&record).ok()?))
+        let readable = records.into_iter().filter_map(|(node, bytes)| {
+            (bytes.len() <= RECORD_BYTES_MAX).then_some(())?;
+            let report = self.frames.open_record(node, since_1970, bytes.clone())?;
+            Some((node, (serde_json::from_slice::<Report>(&report).ok()?, bytes)))
         });
-        let nodes: BTreeMap<NodeId, NodeRecord> = readable.take(NODES_MAX).collect();
-        self.unreadable = count - nodes.len();
-        let before = std::mem::replace(&mut self.nodes, nodes);
-        let joined = self.nodes.keys().filter(|node| !before.contains_key(node) && **node != self.node);
-        let mut changes: Vec<Change> = joined.map(|node| Change::Joined(*node)).collect();
-        let left =
-            before.into_iter().filter(|(node, _)| !self.nodes.contains_key(node) && *node != self.node);
-        changes.extend(left.map(|(node, record)| Change::Left(node, record)));
+        let mut reports: BTreeMap<_, _> = readable.take(NODES_MAX).collect();
+        self.unreadable = count - reports.len();
+        let mut left = Vec::new();
+        for (node, record) in std::mem::take(&mut self.nodes) {
+            let is_here = match (reports.get(&node), self.reported.get(&node)) {
+                (Some((report, _)), _) => !report.left,
+                (None, Some(reported)) => {
+                    let dead_at = reported.at + NODE_TTL;
+                    let is_unknown = now < dead_at;
+                    if is_unknown {
+                        self.due = self.due.min(dead_at);
+                    }
+                    is_unknown
+                }
+                (None, None) => false,
+            };
+            if is_here {
+                self.nodes.insert(node, record);
+            } else if node != self.node {
+                left.push(Change::Left(node, record));
+            }
+        }
+        reports.retain(|_, (report, _)| !report.left);
+        let mut changes = Vec::new();
+        for (node, (report, bytes)) in reports {
+            if self.nodes.insert(node, report.record).is_none() && node != self.node {
+                changes.push(Change::Joined(node));
+            }
+            if self.reported.get(&node).is_none_or(|reported| reported.bytes != bytes) {
+                self.reported.insert(node, Reported { bytes, at: now });
+            }
+        }
+        self.reported.retain(|node, _| self.nodes.contains_key(node));
+        changes.extend(left);
         changes
     }
 
-    /// The nodes that were alive at the last reply, this one included, by id.
+    /// The nodes that are alive as far as the last reply says, this one included, by id.
     pub(crate) fn nodes(&self) -> &BTreeMap<NodeId, NodeRecord> {
         &self.nodes
     }
@@ -162,8 +235,9 @@ mod tests {
         Registry::new(NodeId(1), Frames::new(NodeId(1), None, 0), now)
     }
 
-    fn bytes(name: &str) -> Bytes {
-        serde_json::to_vec(&record(name)).unwrap_or_default().into()
+    /// A node's report.
+    fn bytes(name: &str, number: u64, left: bool) -> Bytes {
+        serde_json::to_vec(&Report { record: record(name), number, left }).unwrap_or_default().into()
     }
 
     #[test]
@@ -172,7 +246,11 @@ mod tests {
         let mut registry = registry(start);
         assert_eq!(registry.poll_timeout(), start);
         let first = registry.handle_timeout(start, NOW, &record("a"));
-        assert_eq!(first, Some(Request::Heartbeat { node: NodeId(1), record: bytes("a"), ttl: NODE_TTL }));
+        let report = |number, left| {
+            let record = bytes("a", number, left);
+            Request::Heartbeat { node: NodeId(1), record, ttl: NODE_TTL }
+        };
+        assert_eq!(first, Some(report(1, false)));
         let next = start + HEARTBEAT_INTERVAL;
         assert_eq!(registry.poll_timeout(), next);
         assert_eq!(registry.handle_timeout(next - Duration::from_millis(1), NOW, &record("a")), None);
@@ -185,6 +263,7 @@ mod tests {
         assert_eq!(registry.poll_timeout(), next + HASTY_INTERVAL);
         assert!(registry.handle_timeout(next + HASTY_INTERVAL, NOW, &record("a")).is_some());
         assert_eq!(registry.poll_timeout(), next + HASTY_INTERVAL + HEARTBEAT_INTERVAL);
+        assert_eq!(registry.leave(NOW, &record("a")), report(4, true));
     }
 
     #[test]
@@ -192,14 +271,51 @@ mod tests {
         let now = Instant::now();
         let mut registry = registry(now);
         assert_eq!(registry.age(now), None);
-        let all = vec![(NodeId(1), bytes("a")), (NodeId(2), bytes("b"))];
+        let own = (NodeId(1), bytes("a", 1, false));
+        let all = vec![own.clone(), (NodeId(2), bytes("b", 1, false))];
         assert_eq!(registry.handle_nodes(now, NOW, all), [Change::Joined(NodeId(2))]);
         let others: Vec<_> = registry.others().map(|(node, record)| (node, record.name.clone())).collect();
         assert_eq!(others, [(NodeId(2), "b".to_owned())]);
-        let all = vec![(NodeId(1), bytes("a")), (NodeId(3), bytes("b"))];
-        let changes = registry.handle_nodes(now, NOW, all);
-        assert_eq!(changes, [Change::Joined(NodeId(3)), Change::Left(NodeId(2), record("b"))]);
+        let all = vec![own, (NodeId(2), bytes("b", 2, true)), (NodeId(3), bytes("b", 1, false))];
+        let left = Change::Left(NodeId(2), record("b"));
+        assert_eq!(registry.handle_nodes(now, NOW, all.clone()), [Change::Joined(NodeId(3)), left]);
+        assert_eq!(registry.handle_nodes(now, NOW, all), []);
         assert_eq!(registry.age(now + NODE_TTL), Some(NODE_TTL));
+    }
+
+    #[test]
+    fn a_node_without_a_record_is_dead_when_it_has_not_reported_for_ten_seconds() {
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut registry = registry(now);
+        assert!(registry.handle_timeout(now, NOW, &record("a")).is_some());
+        let b = |number| vec![(NodeId(2), bytes("b", number, false))];
+        let (joined, left) = ([Change::Joined(NodeId(2))], [Change::Left(NodeId(2), record("b"))]);
+        assert_eq!(registry.handle_nodes(now, NOW, b(1)), joined);
+        // Its records are deleted, and it reports again in time.
+        for at in [3, 6, 9] {
+            assert_eq!(registry.handle_nodes(now + at * second, NOW, vec![]), []);
+        }
+        assert_eq!(registry.handle_nodes(now + 9 * second, NOW, b(2)), []);
+        for at in [12, 15, 18] {
+            assert_eq!(registry.handle_nodes(now + at * second, NOW, vec![]), []);
+        }
+        // It doesn't. The next report of this node is due when that is certain.
+        assert!(registry.handle_timeout(now + 18 * second, NOW, &record("a")).is_some());
+        assert_eq!(registry.handle_nodes(now + 18 * second, NOW, vec![]), []);
+        assert_eq!(registry.poll_timeout(), now + 19 * second);
+        assert_eq!(registry.nodes().len(), 1);
+        assert_eq!(registry.handle_nodes(now + 19 * second, NOW, vec![]), left);
+        assert_eq!(registry.handle_nodes(now + 19 * second, NOW, b(3)), joined);
+        // A record that says the same is no report.
+        assert_eq!(registry.handle_nodes(now + 24 * second, NOW, b(3)), []);
+        assert_eq!(registry.handle_nodes(now + 29 * second, NOW, vec![]), left);
+        // The engine is away for a minute, and comes back without records.
+        assert_eq!(registry.handle_nodes(now + 30 * second, NOW, b(4)), joined);
+        for at in [90, 93, 96, 99] {
+            assert_eq!(registry.handle_nodes(now + at * second, NOW, vec![]), []);
+        }
+        assert_eq!(registry.handle_nodes(now + 100 * second, NOW, vec![]), left);
     }
 
     #[test]
@@ -207,7 +323,8 @@ mod tests {
         let now = Instant::now();
         let mut registry = registry(now);
         let huge = Bytes::from(vec![b' '; RECORD_BYTES_MAX + 1]);
-        let all = vec![(NodeId(2), Bytes::from_static(b"{")), (NodeId(3), huge), (NodeId(4), bytes("d"))];
+        let all =
+            vec![(NodeId(2), Bytes::from_static(b"{")), (NodeId(3), huge), (NodeId(4), bytes("d", 1, false))];
         assert_eq!(registry.handle_nodes(now, NOW, all), [Change::Joined(NodeId(4))]);
         assert_eq!(registry.unreadable(), 2);
     }
@@ -216,7 +333,7 @@ mod tests {
     fn with_a_secret_a_record_counts_that_its_node_has_written_lately() {
         let now = Instant::now();
         let frames = |node| Frames::new(NodeId(node), Some(b"secret"), 0);
-        let sealed = |frames: Frames, at| frames.seal_record(at, &bytes("b"));
+        let sealed = |frames: Frames, at| frames.seal_record(at, &bytes("b", 1, false));
         let second = Duration::from_secs(1);
         let late = NOW - RECORD_AGE_MAX;
         let mut changed = sealed(frames(2), NOW).to_vec();
@@ -229,7 +346,7 @@ mod tests {
             (sealed(frames(2), NOW + RECORD_AGE_MAX), false),
             (sealed(frames(3), NOW), false),
             (sealed(Frames::new(NodeId(2), Some(b"other"), 0), NOW), false),
-            (bytes("b"), false),
+            (bytes("b", 1, false), false),
             (changed.into(), false),
             (Bytes::new(), false),
         ] {
@@ -243,6 +360,6 @@ mod tests {
         let mut registry = Registry::new(NodeId(1), frames(1), now);
         let report = registry.handle_timeout(now, NOW, &record("a"));
         let Some(Request::Heartbeat { record, .. }) = report else { panic!("{report:?}") };
-        assert_eq!(frames(2).open_record(NodeId(1), NOW, record), Some(bytes("a")));
+        assert_eq!(frames(2).open_record(NodeId(1), NOW, record), Some(bytes("a", 1, false)));
     }
 }

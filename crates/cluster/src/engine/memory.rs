@@ -185,11 +185,7 @@ impl Bus {
             Request::LoadFeed { key } => Reply::Feed(self.feeds.get(&key).and_then(|feed| feed.log.clone())),
             Request::Heartbeat { node, record, ttl } => {
                 self.records.retain(|_, (_, until)| *until > now);
-                if record.is_empty() {
-                    self.records.remove(&node);
-                } else {
-                    self.records.insert(node, (record, now + ttl));
-                }
+                self.records.insert(node, (record, now + ttl));
                 let records = self.records.iter().map(|(node, (record, _))| (*node, record.clone()));
                 Reply::Nodes(records.collect())
             }

@@ -270,7 +270,7 @@ pub enum Request {
     Heartbeat {
         /// The node.
         node: NodeId,
-        /// The record. Empty: the node leaves.
+        /// The record.
         record: Bytes,
         /// How long it lasts.
         ttl: Duration,

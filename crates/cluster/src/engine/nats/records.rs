@@ -32,7 +32,7 @@ impl Records {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This node reports. Returns the report for the others. `record`: empty if it leaves.
+    /// This node reports. Returns the report for the others.
     pub(super) fn report(&self, now: Instant, node: NodeId, record: Bytes, ttl: Duration) -> Bytes {
         let report = report(node, &record, ttl);
         let mut state = self.state();
@@ -72,9 +72,7 @@ impl State {
         if self.nodes.len() >= NODES_MAX {
             self.nodes.retain(|_, (_, until)| *until > now);
         }
-        if record.is_empty() {
-            self.nodes.remove(&node);
-        } else if self.nodes.len() < NODES_MAX || self.own == Some(node) || self.nodes.contains_key(&node) {
+        if self.nodes.len() < NODES_MAX || self.own == Some(node) || self.nodes.contains_key(&node) {
             self.nodes.insert(node, (record, now + ttl));
         }
     }

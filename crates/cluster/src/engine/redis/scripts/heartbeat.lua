@@ -1,11 +1,7 @@
--- KEYS: nodes. ARGV: node, record (empty: it leaves), ms to last.
+-- KEYS: nodes. ARGV: node, record, ms to last.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if ARGV[2] == '' then
-  redis.call('HDEL', KEYS[1], ARGV[1])
-else
-  redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now + ARGV[3]) .. ':' .. ARGV[2])
-end
+redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now + ARGV[3]) .. ':' .. ARGV[2])
 local all = redis.call('HGETALL', KEYS[1])
 local alive = {}
 for i = 1, #all, 2 do
