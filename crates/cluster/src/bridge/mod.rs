@@ -116,9 +116,9 @@ impl Bridge {
         space: Arc<Space>,
         ledger: &Arc<Ledger>,
     ) -> Result<Arc<Self>, ConnectError> {
-        let server =
-            Server::parse(options.address.reveal(), options.ca_file.as_deref(), options.identity.as_ref())
-                .map_err(ConnectError)?;
+        let (ca_file, identity) = (options.ca_file.as_deref(), options.identity.as_ref());
+        let server = Server::parse(options.address.reveal(), ca_file, identity, ledger.clone());
+        let server = server.map_err(ConnectError)?;
         let namespaces = options.namespaces.iter();
         let namespaces = namespaces.map(|name| Namespace::new(options, name, is_only(name)).map(Arc::new));
         let namespaces = namespaces.collect::<Result<_, _>>().map_err(|e| ConnectError(e.to_string()))?;

@@ -3,16 +3,16 @@
 use crate::proxy::Proxy;
 use crate::redis_server::RedisServer;
 use crate::servers::{Server, append, attach, check_refused, connect, connected, http_server, options};
-use crate::{Fixture, Node, START, contract, room};
+use crate::{Fixture, KEEP, Node, START, contract, key, room};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use stentor_cluster::NodeId;
 use stentor_cluster::engine::{
-    Channel, ConnectOptions, Engine, EngineError, EventReceiver, Limits, PAYLOAD_BYTES_MAX, Reply,
+    Channel, ConnectOptions, Engine, EngineError, EventReceiver, Limits, PAYLOAD_BYTES_MAX, Reply, Request,
     SILENCE_MAX,
 };
-use stentor_hub::{Epoch, Position};
+use stentor_hub::{Epoch, HistoryLimits, Position};
 
 impl Fixture for RedisServer {
     async fn connect(&self, node: NodeId, limits: Limits) -> (Arc<dyn Engine>, EventReceiver) {
@@ -125,6 +125,32 @@ async fn what_no_node_sent_arrives_without_content() {
     {
         server.command(&["PUBLISH", "test:{room:1:/r}", sent]);
         assert_eq!(node.message().await, (room("r").into(), position, payload.into()), "{sent}");
+    }
+}
+
+#[tokio::test]
+async fn a_reply_that_is_too_large_ends_the_connection_and_is_reported() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let node = Node::connect(&server).await;
+    let fill = "for i = 1, 5 do redis.call('RPUSH', KEYS[1], string.rep('x', 16777216)) end";
+    server.command(&["EVAL", fill, "1", "test:{feed:large}:log"]);
+    let loaded = node.try_request(Request::LoadFeed { key: key("large") }).await;
+    let Err(EngineError::Unavailable(reason)) = loaded else { panic!("{loaded:?}") };
+    assert!(reason.contains("larger than anything that a node stores"), "{reason}");
+    assert_eq!(node.request(Request::LoadFeed { key: key("other") }).await, Reply::Feed(None));
+}
+
+#[tokio::test]
+async fn a_long_history_is_read_in_parts() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let node = Node::connect(&server).await;
+    let (r, large) = (room("r"), "x".repeat(9 << 20).leak());
+    let limits = HistoryLimits { bytes_max: 1 << 30, ..KEEP };
+    let first = node.append_with(&r, large, None, limits).await;
+    let head = node.append_with(&r, large, None, limits).await;
+    for since in [START, first] {
+        let (at, messages, _) = node.history(&r, since, 10).await;
+        assert_eq!((at, messages.len()), (Some(head), 1), "{since:?}");
     }
 }
 

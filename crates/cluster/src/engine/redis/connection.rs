@@ -1,10 +1,10 @@
 //! One connection to a server, of whatever role.
 
-use super::address::{Address, Endpoint};
-use super::receiver;
-use crate::engine::SILENCE_MAX;
-use redis::aio::{AsyncPushSender, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, ErrorKind, Pipeline, RedisConnectionInfo, RedisError, Value};
+use super::address::Endpoint;
+use super::receiver::{self, Replies};
+use super::server::Server;
+use redis::aio::AsyncPushSender;
+use redis::{ErrorKind, Pipeline, RedisConnectionInfo, RedisError, Value};
 use rustls::pki_types::ServerName;
 use std::io;
 use std::sync::Arc;
@@ -13,9 +13,6 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 const TOO_OLD: &str = "the server is too old; Stentor needs Redis 6.2 or newer";
-
-/// How many requests may wait to be written. Further ones would lose their order; [`crate::engine::Limits`] allows fewer.
-const REQUESTS_MAX: usize = 8_192;
 
 /// A connection. It ends when it is dropped.
 pub(super) struct Connection {
@@ -31,47 +28,36 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// Connects to a server of `address` and logs in.
+    /// Connects to one of these servers and logs in.
     ///
     /// # Errors
     /// Why not, for people. No secrets.
     pub(super) async fn open(
-        address: &Address,
+        server: &Server,
         endpoint: Endpoint,
         login: &RedisConnectionInfo,
         pushes: Option<Arc<dyn AsyncPushSender>>,
     ) -> Result<Self, String> {
         let stream = TcpStream::connect((&*endpoint.host, endpoint.port)).await.map_err(|e| e.to_string())?;
         stream.set_nodelay(true).map_err(|e| e.to_string())?;
-        let Some(connector) = &address.tls else {
-            return Self::log_in(endpoint, login, stream, pushes).await;
+        let Some(connector) = &server.address.tls else {
+            return Self::log_in(server, endpoint, login, stream, pushes).await;
         };
         let name = ServerName::try_from(endpoint.host.clone())
             .map_err(|_| format!("TLS: `{}` can't be the name in a certificate", endpoint.host))?;
         let stream = connector.connect(name, stream).await.map_err(|error| explain_tls(&error))?;
-        Self::log_in(endpoint, login, stream, pushes).await
+        Self::log_in(server, endpoint, login, stream, pushes).await
     }
 
     async fn log_in<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        server: &Server,
         endpoint: Endpoint,
         login: &RedisConnectionInfo,
         stream: S,
         pushes: Option<Arc<dyn AsyncPushSender>>,
     ) -> Result<Self, String> {
-        let Some(pushes) = pushes else {
-            let config = AsyncConnectionConfig::new()
-                .set_response_timeout(Some(SILENCE_MAX))
-                .set_pipeline_buffer_size(REQUESTS_MAX);
-            let (commands, driver) =
-                MultiplexedConnection::new_with_config(login, stream, config).await.map_err(explain)?;
-            return Ok(Self {
-                endpoint,
-                commands: Commands::Library(commands),
-                driver: tokio::spawn(driver),
-            });
-        };
-        let (commands, driver) = receiver::start(stream, pushes);
-        let connection = Self { endpoint, commands: Commands::Receiver(commands), driver };
+        let (commands, driver) = receiver::start(stream, pushes, &server.ledger);
+        let connection = Self { endpoint, commands: Commands(commands), driver };
         let mut pipeline = Pipeline::new();
         let hello = pipeline.cmd("HELLO").arg(3);
         if let Some(password) = login.password() {
@@ -97,17 +83,14 @@ impl Connection {
 
     /// See [`Commands::send`].
     pub(super) async fn send(&self, pipeline: &Pipeline) -> Result<Vec<Value>, String> {
-        self.commands().send(pipeline).await
+        Ok(self.commands.send(pipeline).await?.values)
     }
 
     /// Subscribes or unsubscribes; `command` says which.
     pub(super) async fn subscribe(&self, command: &str, names: &[&str]) -> Result<(), String> {
-        match &self.commands {
-            Commands::Receiver(commands) => match commands.subscribe(command, names).await? {
-                Some(Value::ServerError(error)) => Err(explain(error.into())),
-                _ => Ok(()),
-            },
-            Commands::Library(_) => Err("this connection receives no messages".into()),
+        match self.commands.0.subscribe(command, names).await? {
+            Some(Value::ServerError(error)) => Err(explain(error.into())),
+            _ => Ok(()),
         }
     }
 
@@ -117,36 +100,25 @@ impl Connection {
         channels: &[Arc<str>],
         is_interested: bool,
     ) -> Result<Vec<Value>, String> {
-        match &self.commands {
-            Commands::Receiver(commands) => commands.subscribe_sharded(channels, is_interested).await,
-            Commands::Library(_) => Err("this connection receives no messages".into()),
-        }
+        self.commands.0.subscribe_sharded(channels, is_interested).await
     }
 
     /// Waits until the connection is lost.
     pub(super) async fn closed(&mut self) -> String {
         let _ = (&mut self.driver).await;
-        "the connection was closed".into()
+        self.commands.0.reason()
     }
 }
 
 /// Sends commands over a connection.
 #[derive(Clone)]
-pub(super) enum Commands {
-    Library(MultiplexedConnection),
-    /// One that receives messages.
-    Receiver(receiver::Commands),
-}
+pub(super) struct Commands(receiver::Commands);
 
 impl Commands {
-    /// Sends commands at once. An error means that the connection failed, or didn't answer within [`SILENCE_MAX`].
-    pub(super) async fn send(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, String> {
-        match self {
-            Self::Library(connection) => {
-                connection.send_packed_commands(pipeline, 0, pipeline.len()).await.map_err(explain)
-            }
-            Self::Receiver(commands) => commands.send(pipeline).await.map_err(explain_alert),
-        }
+    /// Sends commands at once. An error means that the connection failed, or didn't answer within
+    /// [`SILENCE_MAX`](crate::engine::SILENCE_MAX).
+    pub(super) async fn send(&self, pipeline: &Pipeline) -> Result<Replies, String> {
+        self.0.send(pipeline).await.map_err(explain_alert)
     }
 }
 

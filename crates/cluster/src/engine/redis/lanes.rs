@@ -3,6 +3,7 @@
 use super::Shared;
 use super::address::Endpoint;
 use super::link::Sender;
+use super::receiver::Replies;
 use super::scripts::Call;
 use super::slots::{Owners, Ranges};
 use crate::engine::EngineError;
@@ -13,11 +14,11 @@ use stentor_edge::{Charge, Class, Ledger};
 use tokio::sync::{Notify, oneshot};
 
 /// What a request is answered with: a reply per call.
-pub(super) type Replies = Result<Vec<Value>, EngineError>;
+pub(super) type Outcome = Result<Replies, EngineError>;
 
 pub(super) struct Job {
     pub(super) calls: Vec<Call>,
-    pub(super) reply: oneshot::Sender<Replies>,
+    pub(super) reply: oneshot::Sender<Outcome>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -102,18 +103,20 @@ type Part = (Option<Arc<Lane>>, Vec<usize>, Vec<Call>);
 /// The calls of a request, with the lanes that make them.
 pub(super) struct Pending {
     /// The numbers of the calls, and what answers them.
-    parts: Vec<(Vec<usize>, oneshot::Receiver<Replies>)>,
+    parts: Vec<(Vec<usize>, oneshot::Receiver<Outcome>)>,
     calls: usize,
 }
 
 impl Pending {
     /// The replies in the order of the calls. `None`: a connection was lost.
-    pub(super) async fn replies(self) -> Option<Replies> {
-        let mut all = vec![Value::Nil; self.calls];
+    pub(super) async fn replies(self, ledger: &Arc<Ledger>) -> Option<Outcome> {
+        let mut all = Replies::new(ledger);
+        all.values = vec![Value::Nil; self.calls];
         for (numbers, answer) in self.parts {
             match answer.await.ok()? {
                 Ok(replies) => {
-                    numbers.into_iter().zip(replies).for_each(|(number, reply)| all[number] = reply)
+                    let values = all.take(replies);
+                    numbers.into_iter().zip(values).for_each(|(number, value)| all.values[number] = value);
                 }
                 Err(error) => return Some(Err(error)),
             }

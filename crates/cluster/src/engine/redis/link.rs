@@ -2,6 +2,7 @@
 
 use super::address::Endpoint;
 use super::connection::{Commands, Connection, explain, text};
+use super::receiver::Replies;
 use super::scripts::KnownScripts;
 use super::server::Server;
 use crate::engine::PAYLOAD_BYTES_MAX;
@@ -69,8 +70,7 @@ impl Link {
         endpoint: Endpoint,
         pushes: Option<Arc<dyn AsyncPushSender>>,
     ) -> Result<Self, String> {
-        let address = &server.address;
-        let connection = Connection::open(address, endpoint, &address.login, pushes).await?;
+        let connection = Connection::open(server, endpoint, &server.address.login, pushes).await?;
         let mut link = Self {
             server: server.clone(),
             connection,
@@ -217,7 +217,12 @@ pub(crate) struct Sender {
 impl Sender {
     /// Sends commands at once. An error means that the connection failed, or didn't answer in time.
     pub(crate) async fn send(&self, pipeline: &Pipeline) -> Result<Vec<Value>, String> {
-        self.commands.clone().send(pipeline).await
+        Ok(self.replies(pipeline).await?.values)
+    }
+
+    /// [`Self::send`]; the replies count for as long as they are held.
+    pub(super) async fn replies(&self, pipeline: &Pipeline) -> Result<Replies, String> {
+        self.commands.send(pipeline).await
     }
 }
 

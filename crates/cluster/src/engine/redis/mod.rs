@@ -15,6 +15,7 @@ pub(crate) mod address;
 mod connection;
 mod lanes;
 pub(crate) mod link;
+mod meter;
 pub(crate) mod publisher;
 mod receiver;
 mod replies;
@@ -146,7 +147,8 @@ impl Redis {
     ) -> Result<(Self, EventReceiver), ConnectError> {
         let names =
             Names::new(&options.prefix).ok_or_else(|| ConnectError("the prefix has braces".into()))?;
-        let server = Server::parse(url, options.ca_file.as_deref(), options.identity.as_ref());
+        let (ca_file, identity) = (options.ca_file.as_deref(), options.identity.as_ref());
+        let server = Server::parse(url, ca_file, identity, options.ledger.clone());
         let server = Arc::new(server.map_err(ConnectError)?);
         let (events, receiver) = events(&options.limits, &options.ledger);
         let requests = Requests::new(options.ledger.clone(), server.is_cluster());
@@ -308,10 +310,11 @@ impl Engine for Redis {
                     shared.interest.established(&channel).await;
                     answer = Some(shared.requests.push(calls));
                 }
-                answer?.replies().await
+                answer?.replies(&shared.server.ledger).await
             });
             match answered.await {
-                Ok(Some(replies)) => replies::decode(&request, replies?),
+                Ok(Some(Ok(mut replies))) => replies::decode(&request, std::mem::take(&mut replies.values)),
+                Ok(Some(Err(error))) => Err(error),
                 Ok(None) => Err(EngineError::Unavailable("the connection was lost".into())),
                 Err(_) => Err(EngineError::Unavailable("it took too long".into())),
             }

@@ -1,7 +1,9 @@
-//! A connection that receives messages.
+//! Sends commands over a connection, and receives replies and messages.
 //!
-//! The client library would do, but keeps a list of the subscriptions (70 bytes for each) and copies each message once more.
+//! The client library would do, but keeps a list of the subscriptions (70 bytes for each), copies each message once more, and awaits
+//! a reply of any size.
 
+use super::meter::{Invalid, Meter, REPLY_BYTES_MAX};
 use crate::engine::SILENCE_MAX;
 use bytes::BytesMut;
 use redis::aio::AsyncPushSender;
@@ -9,17 +11,40 @@ use redis::{Pipeline, PushInfo, PushKind, Value};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use stentor_edge::{Charge, Class, Ledger};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Longest reply or message. A message has up to 16 MiB.
-const FRAME_BYTES_MAX: usize = 32 << 20;
 /// A buffer that had to be larger than this is given up when it is empty.
 const BUFFER_BYTES: usize = 64 << 10;
-/// Commands that wait to be written.
-const COMMANDS_MAX: usize = 16;
+/// Commands that wait to be written. Further ones wait for room, in order.
+const COMMANDS_MAX: usize = 8_192;
+/// Commands are written together, up to this.
+const WRITE_BYTES: usize = 64 << 10;
+
+const CLOSED: &str = "the connection was closed";
+
+/// The answer to a command, or to several.
+pub(super) struct Replies {
+    pub(super) values: Vec<Value>,
+    /// Their size.
+    charge: Charge,
+}
+
+impl Replies {
+    /// An answer without replies.
+    pub(super) fn new(ledger: &Arc<Ledger>) -> Self {
+        Self { values: Vec::new(), charge: Charge::new(ledger.clone(), Class::Cluster) }
+    }
+
+    /// Takes replies out of others, and counts them.
+    pub(super) fn take(&mut self, other: Self) -> Vec<Value> {
+        self.charge.add(other.charge.bytes());
+        other.values
+    }
+}
 
 /// Which replies complete a command, or several.
 enum Expected {
@@ -33,9 +58,9 @@ enum Expected {
 
 /// A command, or several, whose replies are awaited.
 struct Pending {
-    replies: Vec<Value>,
+    replies: Replies,
     expected: Expected,
-    answer: oneshot::Sender<Vec<Value>>,
+    answer: oneshot::Sender<Replies>,
 }
 
 #[derive(Default)]
@@ -51,6 +76,7 @@ struct State {
 pub(super) struct Commands {
     queue: mpsc::Sender<(Vec<u8>, Pending)>,
     state: Arc<Mutex<State>>,
+    ledger: Arc<Ledger>,
 }
 
 fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -62,22 +88,20 @@ impl Commands {
     ///
     /// # Errors
     /// The connection failed, or there was no answer in time.
-    pub(super) async fn send(&self, pipeline: &Pipeline) -> Result<Vec<Value>, String> {
+    pub(super) async fn send(&self, pipeline: &Pipeline) -> Result<Replies, String> {
         self.request(pipeline.get_packed_pipeline(), Expected::Replies(pipeline.len())).await
     }
 
-    async fn request(&self, packed: Vec<u8>, expected: Expected) -> Result<Vec<Value>, String> {
+    async fn request(&self, packed: Vec<u8>, expected: Expected) -> Result<Replies, String> {
         let (answer, answered) = oneshot::channel();
-        let pending = Pending { replies: Vec::new(), expected, answer };
+        let pending = Pending { replies: Replies::new(&self.ledger), expected, answer };
         let sent = timeout(SILENCE_MAX, async {
             self.queue.send((packed, pending)).await.ok()?;
             answered.await.ok()
         });
         match sent.await {
             Ok(Some(replies)) => Ok(replies),
-            Ok(None) => {
-                Err(locked(&self.state).reason.clone().unwrap_or_else(|| "the connection was closed".into()))
-            }
+            Ok(None) => Err(self.reason()),
             Err(_) => Err("the server doesn't answer".into()),
         }
     }
@@ -86,7 +110,7 @@ impl Commands {
     pub(super) async fn subscribe(&self, command: &str, names: &[&str]) -> Result<Option<Value>, String> {
         let packed = redis::cmd(command).arg(names).get_packed_command();
         let replies = self.request(packed, Expected::Subscriptions(names.len())).await?;
-        Ok(replies.into_iter().next())
+        Ok(replies.values.into_iter().next())
     }
 
     /// Subscribes to sharded channels, or unsubscribes: a command for each, as a cluster refuses those of several slots in one.
@@ -100,34 +124,48 @@ impl Commands {
             pipeline.cmd(if is_interested { "SSUBSCRIBE" } else { "SUNSUBSCRIBE" }).arg(&**channel);
         }
         if is_interested {
-            return self.send(&pipeline).await;
+            return Ok(self.send(&pipeline).await?.values);
         }
         // The server also ends subscriptions on its own, when a slot leaves it, and then refuses the command: how many replies there
         // are isn't known, but where they end.
         pipeline.cmd("PUBSUB").arg("SHARDNUMSUB");
-        self.request(pipeline.get_packed_pipeline(), Expected::Success).await
+        Ok(self.request(pipeline.get_packed_pipeline(), Expected::Success).await?.values)
+    }
+
+    /// Why the connection has ended, if it has.
+    pub(super) fn reason(&self) -> String {
+        locked(&self.state).reason.clone().unwrap_or_else(|| CLOSED.into())
     }
 }
 
-/// Serves a connection, until it ends.
+/// Ends a connection: nobody waits for replies any more.
+struct Ending(Arc<Mutex<State>>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        locked(&self.0).pending.clear();
+    }
+}
+
+/// Serves a connection, until it ends. Messages are dropped if nobody receives them.
 pub(super) fn start<S: AsyncRead + AsyncWrite + Send + 'static>(
     stream: S,
-    pushes: Arc<dyn AsyncPushSender>,
+    pushes: Option<Arc<dyn AsyncPushSender>>,
+    ledger: &Arc<Ledger>,
 ) -> (Commands, JoinHandle<()>) {
     let (queue, commands) = mpsc::channel(COMMANDS_MAX);
     let state = Arc::<Mutex<State>>::default();
     let (reader, writer) = tokio::io::split(stream);
-    let shared = state.clone();
+    let ending = Ending(state.clone());
+    let held = Charge::new(ledger.clone(), Class::Cluster);
     let driver = tokio::spawn(async move {
         let reason = tokio::select! {
-            reason = read(reader, &shared, &*pushes) => reason,
-            reason = write(writer, commands, &shared) => reason,
+            reason = read(reader, &ending.0, pushes.as_deref(), &held) => reason,
+            reason = write(writer, commands, &ending.0) => reason,
         };
-        let mut state = locked(&shared);
-        state.reason = Some(reason);
-        state.pending.clear();
+        locked(&ending.0).reason = Some(reason);
     });
-    (Commands { queue, state }, driver)
+    (Commands { queue, state, ledger: ledger.clone() }, driver)
 }
 
 async fn write(
@@ -135,8 +173,14 @@ async fn write(
     mut commands: mpsc::Receiver<(Vec<u8>, Pending)>,
     state: &Mutex<State>,
 ) -> String {
-    while let Some((packed, pending)) = commands.recv().await {
+    while let Some((mut packed, pending)) = commands.recv().await {
         locked(state).pending.push_back(pending);
+        while packed.len() < WRITE_BYTES
+            && let Ok((more, pending)) = commands.try_recv()
+        {
+            packed.extend_from_slice(&more);
+            locked(state).pending.push_back(pending);
+        }
         let written = async {
             writer.write_all(&packed).await?;
             writer.flush().await
@@ -152,49 +196,57 @@ async fn write(
 async fn read(
     mut reader: impl AsyncRead + Unpin,
     state: &Mutex<State>,
-    pushes: &dyn AsyncPushSender,
+    pushes: Option<&dyn AsyncPushSender>,
+    held: &Charge,
 ) -> String {
-    let mut buffer = BytesMut::new();
+    let (mut buffer, mut meter) = (BytesMut::new(), Meter::default());
     loop {
-        match frame_len(&buffer) {
+        match meter.len(&buffer) {
             Ok(Some(len)) => {
-                let Ok(value) = redis::parse_redis_value(&buffer.split_to(len)) else { return garbage() };
-                if !handle(value, state, pushes) {
-                    return "the connection was closed".into();
+                let size = std::mem::take(&mut meter).size();
+                let Ok(value) = redis::parse_redis_value(&buffer.split_to(len)) else {
+                    return Invalid::Malformed.to_string();
+                };
+                if let Err(reason) = handle(value, size, state, pushes) {
+                    return reason;
                 }
                 if buffer.is_empty() && buffer.capacity() > BUFFER_BYTES {
                     buffer = BytesMut::new();
                 }
             }
             Ok(None) => {
-                buffer.reserve(BUFFER_BYTES / 4);
+                held.set(if buffer.len() > BUFFER_BYTES { buffer.len() } else { 0 });
+                buffer.reserve(meter.awaited(&buffer).max(BUFFER_BYTES / 4));
                 match reader.read_buf(&mut buffer).await {
-                    Ok(0) => return "the connection was closed".into(),
+                    Ok(0) => return CLOSED.into(),
                     Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                        return "the connection was closed".into();
-                    }
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return CLOSED.into(),
                     Err(error) => return error.to_string(),
                 }
             }
-            Err(Malformed) => return garbage(),
+            Err(invalid) => return invalid.to_string(),
         }
     }
 }
 
-fn garbage() -> String {
-    "the server doesn't speak Redis's protocol".into()
-}
-
-/// Returns whether the connection is to go on.
-fn handle(value: Value, state: &Mutex<State>, pushes: &dyn AsyncPushSender) -> bool {
+/// Takes a value that has this size.
+///
+/// # Errors
+/// Why the connection can't go on.
+fn handle(
+    value: Value,
+    size: usize,
+    state: &Mutex<State>,
+    pushes: Option<&dyn AsyncPushSender>,
+) -> Result<(), String> {
     let value = match value {
         Value::Push {
             kind:
                 kind @ (PushKind::Message | PushKind::PMessage | PushKind::SMessage | PushKind::SUnsubscribe),
             data,
         } => {
-            return pushes.send(PushInfo { kind, data }).is_ok();
+            let sent = pushes.map_or(Ok(()), |pushes| pushes.send(PushInfo { kind, data }));
+            return sent.map_err(|_| CLOSED.into());
         }
         Value::Push {
             kind:
@@ -205,14 +257,18 @@ fn handle(value: Value, state: &Mutex<State>, pushes: &dyn AsyncPushSender) -> b
                 | PushKind::PUnsubscribe,
             ..
         } => Value::Okay,
-        Value::Push { .. } => return true,
+        Value::Push { .. } => return Ok(()),
         reply => reply,
     };
     let mut state = locked(state);
-    let Some(pending) = state.pending.front_mut() else { return true };
+    let Some(pending) = state.pending.front_mut() else { return Ok(()) };
     let is_refusal = matches!(value, Value::ServerError(_));
-    pending.replies.push(value);
-    let replies = pending.replies.len();
+    pending.replies.values.push(value);
+    pending.replies.charge.add(size);
+    if pending.replies.charge.bytes() > REPLY_BYTES_MAX {
+        return Err(Invalid::TooLarge.to_string());
+    }
+    let replies = pending.replies.values.len();
     let is_done = match pending.expected {
         Expected::Replies(expected) => replies == expected,
         // The server refuses all channels of a command at once.
@@ -223,78 +279,44 @@ fn handle(value: Value, state: &Mutex<State>, pushes: &dyn AsyncPushSender) -> b
         // The caller may have stopped waiting.
         let _ = done.answer.send(done.replies);
     }
-    true
-}
-
-/// It isn't RESP.
-#[derive(Debug, PartialEq)]
-struct Malformed;
-
-/// The length of the first value in a buffer. `None`: it isn't complete.
-fn frame_len(buffer: &[u8]) -> Result<Option<usize>, Malformed> {
-    let (mut at, mut values) = (0, 1_usize);
-    while values > 0 {
-        let Some(kind) = buffer.get(at) else { return Ok(None) };
-        if !b"+-:,_#($=!*~>%|".contains(kind) {
-            return Err(Malformed);
-        }
-        let rest = &buffer[at + 1..];
-        let Some(end) = rest.windows(2).position(|bytes| bytes == b"\r\n") else {
-            return if rest.len() > BUFFER_BYTES { Err(Malformed) } else { Ok(None) };
-        };
-        let number = || -> Result<usize, Malformed> {
-            let number: i64 =
-                std::str::from_utf8(&rest[..end]).map_err(|_| Malformed)?.parse().map_err(|_| Malformed)?;
-            // -1: there is nothing.
-            usize::try_from(number.max(0)).map_err(|_| Malformed)
-        };
-        at += 1 + end + 2;
-        values -= 1;
-        match kind {
-            b'$' | b'=' | b'!' if &rest[..end] != b"-1" => at += number()?.saturating_add(2),
-            b'*' | b'~' | b'>' => values = values.saturating_add(number()?),
-            b'%' => values = values.saturating_add(number()?.saturating_mul(2)),
-            b'|' => values = values.saturating_add(number()?.saturating_mul(2) + 1),
-            _ => {}
-        }
-        if at > FRAME_BYTES_MAX || values > FRAME_BYTES_MAX {
-            return Err(Malformed);
-        }
-    }
-    Ok((at <= buffer.len()).then_some(at))
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::duplex;
 
-    #[test]
-    fn a_value_is_complete_at_its_last_byte() {
-        for value in [
-            "+OK\r\n",
-            "$-1\r\n",
-            "$5\r\na\r\nbc\r\n",
-            "*0\r\n",
-            ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$0\r\n\r\n",
-            "%1\r\n+a\r\n*2\r\n:1\r\n_\r\n",
-            "|1\r\n+a\r\n:1\r\n=7\r\ntxt:abc\r\n",
-        ] {
-            for end in 0..value.len() {
-                assert_eq!(frame_len(&value.as_bytes()[..end]), Ok(None), "{value:?} {end}");
+    #[tokio::test]
+    async fn replies_count_until_they_are_dropped_and_all_of_a_pipeline_have_a_bound() {
+        let all = 100 << 20;
+        let ledger = Arc::new(Ledger::new(all));
+        let (stream, mut server) = duplex(1 << 20);
+        let (commands, _driver) = start(stream, None, &ledger);
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("GET").arg("a").cmd("GET").arg("b");
+        let content = "x".repeat(24 << 20);
+        let reply = format!("${}\r\n{content}\r\n", content.len());
+        let (replies, ()) = tokio::join!(commands.send(&pipeline), async {
+            server.write_all(reply.as_bytes()).await.unwrap();
+            server.write_all(b"$1\r\nx\r\n").await.unwrap();
+        });
+        let replies = replies.unwrap();
+        assert_eq!(replies.values[0], Value::BulkString(content.clone().into()));
+        assert!(!ledger.has_room(all - content.len()));
+        drop(replies);
+
+        let mut pipeline = Pipeline::new();
+        for _ in 0..3 {
+            pipeline.cmd("GET").arg("a");
+        }
+        let (replies, _) = tokio::join!(commands.send(&pipeline), async {
+            for _ in 0..3 {
+                server.write_all(reply.as_bytes()).await?;
             }
-            let more = [value, "+next\r\n"].concat();
-            assert_eq!(frame_len(more.as_bytes()), Ok(Some(value.len())), "{value:?}");
-            assert!(redis::parse_redis_value(value.as_bytes()).is_ok());
-        }
-    }
-
-    #[test]
-    fn what_is_no_value_is_refused_before_it_is_awaited() {
-        for wrong in
-            ["HTTP/1.1 400", "$x\r\n", "$99999999999\r\n", "*99999999999\r\n", "%9223372036854775807\r\n"]
-        {
-            assert_eq!(frame_len(wrong.as_bytes()), Err(Malformed), "{wrong:?}");
-        }
-        assert_eq!(frame_len(&[b'+'; BUFFER_BYTES + 9]), Err(Malformed));
+            io::Result::Ok(())
+        });
+        assert_eq!(replies.err(), Some(Invalid::TooLarge.to_string()));
+        assert!(ledger.has_room(all));
     }
 }

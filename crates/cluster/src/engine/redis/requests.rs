@@ -6,6 +6,7 @@
 use super::address::Endpoint;
 use super::lanes::{Job, Lane, Requests};
 use super::link::{Link, Sender};
+use super::receiver::Replies;
 use super::scripts::Call;
 use super::{Role, Shared};
 use crate::engine::{EngineError, PROBE_INTERVAL};
@@ -117,11 +118,14 @@ async fn serve(
 
 /// Makes one request. An error is one of the connection.
 async fn make(shared: Arc<Shared>, link: Sender, job: Job) -> Result<(), String> {
-    let mut replies = Vec::with_capacity(job.calls.len());
+    let mut replies = Replies::new(&shared.server.ledger);
     let mut broken = None;
     for calls in job.calls.chunks(BATCH_MAX) {
         match batch(&link, calls).await {
-            Ok(values) => replies.extend(values),
+            Ok(more) => {
+                let values = replies.take(more);
+                replies.values.extend(values);
+            }
             Err(reason) => {
                 broken = Some(reason);
                 break;
@@ -132,8 +136,9 @@ async fn make(shared: Arc<Shared>, link: Sender, job: Job) -> Result<(), String>
         Some(reason) => Err(EngineError::Unavailable((&**reason).into())),
         None => {
             follow(&shared.requests, &link, &job, &mut replies).await;
-            broken = replies.iter().find_map(unfit);
-            replies.into_iter().map(check).collect()
+            broken = replies.values.iter().find_map(unfit);
+            let refused = replies.values.iter().find_map(refusal);
+            refused.map_or(Ok(replies), Err)
         }
     };
     // The caller may have stopped waiting.
@@ -142,9 +147,10 @@ async fn make(shared: Arc<Shared>, link: Sender, job: Job) -> Result<(), String>
 }
 
 /// Makes calls again elsewhere that are redirected, or can't be made while their slot moves, for as long as somebody waits.
-async fn follow(requests: &Requests, link: &Sender, job: &Job, replies: &mut [Value]) {
+async fn follow(requests: &Requests, link: &Sender, job: &Job, replies: &mut Replies) {
     for attempt in 0..REDIRECTIONS_MAX {
         let redirected: Vec<_> = replies
+            .values
             .iter()
             .enumerate()
             .filter_map(|(i, reply)| Some((i, Redirect::of(reply, link)?)))
@@ -168,8 +174,9 @@ async fn follow(requests: &Requests, link: &Sender, job: &Job, replies: &mut [Va
                 pipeline.cmd("ASKING");
             }
             pipeline.add_command(job.calls[i].command(&sender.replication_id, true));
-            if let Some(reply) = sender.send(&pipeline).await.ok().and_then(|mut replies| replies.pop()) {
-                replies[i] = reply;
+            let Ok(again) = sender.replies(&pipeline).await else { continue };
+            if let Some(reply) = replies.take(again).pop() {
+                replies.values[i] = reply;
             }
         }
     }
@@ -204,14 +211,15 @@ impl Redirect {
     }
 }
 
-async fn batch(link: &Sender, calls: &[Call]) -> Result<Vec<Value>, String> {
+async fn batch(link: &Sender, calls: &[Call]) -> Result<Replies, String> {
     let mut pipeline = Pipeline::with_capacity(calls.len());
     for call in calls {
         let with_text = !link.known_scripts.has(call.script);
         pipeline.add_command(call.command(&link.replication_id, with_text));
     }
-    let mut replies = link.send(&pipeline).await?;
-    let unknown: Vec<usize> = (0..replies.len()).filter(|&i| is_unknown_script(&replies[i])).collect();
+    let mut replies = link.replies(&pipeline).await?;
+    let unknown: Vec<usize> =
+        (0..replies.values.len()).filter(|&i| is_unknown_script(&replies.values[i])).collect();
     if !unknown.is_empty() {
         // They were flushed.
         let mut pipeline = Pipeline::with_capacity(unknown.len());
@@ -219,12 +227,12 @@ async fn batch(link: &Sender, calls: &[Call]) -> Result<Vec<Value>, String> {
             link.known_scripts.remove(calls[i].script);
             pipeline.add_command(calls[i].command(&link.replication_id, true));
         }
-        let again = link.send(&pipeline).await?;
+        let again = replies.take(link.replies(&pipeline).await?);
         for (i, reply) in unknown.into_iter().zip(again) {
-            replies[i] = reply;
+            replies.values[i] = reply;
         }
     }
-    for (call, reply) in calls.iter().zip(&replies) {
+    for (call, reply) in calls.iter().zip(&replies.values) {
         if !matches!(reply, Value::ServerError(_)) {
             link.known_scripts.add(call.script);
         }
@@ -249,13 +257,12 @@ fn unfit(reply: &Value) -> Option<String> {
 }
 
 /// What an error of the server means.
-fn check(reply: Value) -> Result<Value, EngineError> {
-    let unfit = unfit(&reply);
-    let Value::ServerError(error) = reply else { return Ok(reply) };
+fn refusal(reply: &Value) -> Option<EngineError> {
+    let Value::ServerError(error) = reply else { return None };
     // Another server, or this one later, will do it.
     let is_elsewhere = matches!(error.code(), "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK");
-    let reason = explain(&error);
-    Err(match is_elsewhere || unfit.is_some() {
+    let reason = explain(error);
+    Some(match is_elsewhere || unfit(reply).is_some() {
         true => EngineError::Unavailable(reason),
         false => EngineError::Refused(reason),
     })

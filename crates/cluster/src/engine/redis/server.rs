@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
+use stentor_edge::Ledger;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -21,6 +22,8 @@ const CHECK_TIMEOUT: Duration = Duration::from_millis(200);
 /// The servers of an engine.
 pub(crate) struct Server {
     pub(super) address: Address,
+    /// Has what they reply.
+    pub(super) ledger: Arc<Ledger>,
     /// The Sentinel, or the node of a cluster, that answered last.
     discovery: Mutex<Option<Connection>>,
     /// The primaries of a cluster, as of the last answer.
@@ -36,9 +39,10 @@ impl Server {
         url: &str,
         ca_file: Option<&Path>,
         identity: Option<&Identity>,
+        ledger: Arc<Ledger>,
     ) -> Result<Self, String> {
         let address = Address::parse(url, ca_file, identity)?;
-        Ok(Self { address, discovery: Mutex::default(), primaries: std::sync::Mutex::default() })
+        Ok(Self { address, ledger, discovery: Mutex::default(), primaries: std::sync::Mutex::default() })
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
@@ -94,8 +98,8 @@ impl Server {
         for endpoint in nodes {
             let (server, pipeline) = (self.clone(), pipeline.clone());
             asked.spawn(timeout(TIMEOUT, async move {
-                let address = &server.address;
-                let connection = Connection::open(address, endpoint, &address.login, None).await.ok()?;
+                let login = &server.address.login;
+                let connection = Connection::open(&server, endpoint, login, None).await.ok()?;
                 connection.send(&pipeline).await.ok()?.pop()
             }));
         }
@@ -158,7 +162,7 @@ impl Server {
         let mut reasons = Vec::new();
         for endpoint in endpoints {
             let asked = timeout(TIMEOUT, async {
-                let connection = Connection::open(&self.address, endpoint.clone(), login, None).await?;
+                let connection = Connection::open(self, endpoint.clone(), login, None).await?;
                 let replies = connection.send(pipeline).await?;
                 Ok::<_, String>((connection, replies))
             });
