@@ -121,7 +121,17 @@ pub struct Control {
 #[derive(Clone, Debug)]
 pub struct AdminListener {
     socket: Weak<TcpListener>,
-    close: Arc<watch::Sender<bool>>,
+    state: Arc<watch::Sender<Listening>>,
+}
+
+/// Whether the admin port accepts connections, and requests on those that are open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listening {
+    Yes,
+    /// Not now.
+    Paused,
+    /// Never again: the socket is closed.
+    Closed,
 }
 
 impl AdminListener {
@@ -130,9 +140,14 @@ impl AdminListener {
         self.socket.upgrade()?.as_fd().try_clone_to_owned().ok()
     }
 
-    /// Accepts no more connections, and no more requests on those that are open.
+    /// Accepts no more connections, and no more requests on those that are open; or accepts them again. The socket stays open.
+    pub fn pause(&self, is_paused: bool) {
+        self.state.send_replace(if is_paused { Listening::Paused } else { Listening::Yes });
+    }
+
+    /// As [`AdminListener::pause`], but for good: closes the socket.
     pub fn close(&self) {
-        self.close.send_replace(true);
+        self.state.send_replace(Listening::Closed);
     }
 }
 
@@ -215,10 +230,11 @@ impl Control {
             tasks.spawn(hooks.run(data_plane.clone(), state.signals.clone(), stopped.clone()));
         }
         let state = Arc::new(state);
-        let (close, closed) = watch::channel(false);
+        let (state_of_listener, listening) = watch::channel(Listening::Yes);
         let listener = Arc::new(listener);
-        let admin_listener = AdminListener { socket: Arc::downgrade(&listener), close: Arc::new(close) };
-        tasks.spawn(admin::serve(listener, state.clone(), closed, stopped));
+        let admin_listener =
+            AdminListener { socket: Arc::downgrade(&listener), state: Arc::new(state_of_listener) };
+        tasks.spawn(admin::serve(listener, state.clone(), listening, stopped));
         Ok(Self {
             admin_addr,
             stop,

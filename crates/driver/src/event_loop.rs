@@ -27,6 +27,9 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+/// Longer than anything pauses accepting for.
+const PAUSE_MAX: Duration = Duration::from_secs(365 * 86_400);
+
 /// A driver: one kernel's part, and the part that all have in common.
 pub(crate) struct EventLoop<K: Kernel> {
     pub(crate) turn: Turn<K::Socket>,
@@ -530,5 +533,11 @@ impl<B: Backend> Driver for B {
         let kernel = &mut self.event_loop_mut().kernel;
         kernel.clock(|clock| clock.accept_again_at = None);
         kernel.stop_listening();
+    }
+
+    fn pause_accepting(&mut self, is_paused: bool) {
+        let this = self.event_loop_mut();
+        let again_at = is_paused.then(|| this.turn.now + PAUSE_MAX);
+        this.kernel.clock(|clock| clock.accept_again_at = again_at);
     }
 }

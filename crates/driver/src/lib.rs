@@ -246,6 +246,9 @@ pub trait Driver {
 
     /// Stops accepting (drain): the listening sockets are closed.
     fn stop_listening(&mut self);
+
+    /// Stops accepting, or accepts again. The listening sockets stay open: another process accepts from them meanwhile.
+    fn pause_accepting(&mut self, is_paused: bool);
 }
 
 /// Names a connection of one driver.

@@ -119,6 +119,10 @@ pub trait DataPlane: CommandInbox {
     /// Whether load balancers should choose the node for new clients, and why not.
     fn readiness(&self) -> Readiness;
 
+    /// Stops accepting connections on all cores, or accepts them again, and then answers. The listening sockets stay open, for
+    /// another process has them, too.
+    fn pause_accepting(&self, _is_paused: bool, _done: Done<()>) {}
+
     /// Ends all sessions and connections. A second call replaces the times of the first.
     fn drain(&self, drain: Drain);
 }

@@ -8,21 +8,24 @@ use crate::lifecycle::{self, Outcome, TAKEOVER};
 use crate::logging::{self, Log};
 use crate::reload::Reloader;
 use crate::service_manager::{Notice, notify};
-use crate::takeover::{TakeoverListener, Unpublished};
+use crate::takeover::{Running, TakeoverListener, Unpublished};
 use crate::wiring::{self, Launched};
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
-use stentor_edge::{Drain, StaticRoute};
+use std::time::Duration;
+use stentor_control::AdminListener;
+use stentor_edge::{DataPlane, Done, Drain, StaticRoute};
+use tokio::sync::mpsc;
 
 /// How long a takeover waits for the cores to stop accepting. The new process waits 5 s.
-const STOP_LISTENING_WITHIN: Duration = Duration::from_secs(4);
+const STOP_ACCEPTING_WITHIN: Duration = Duration::from_secs(4);
 /// Fewer file descriptors than this cause a warning. The default of many shells and service managers is 1,024.
 const DESCRIPTORS_FEW: u64 = 4096;
 
@@ -126,31 +129,19 @@ pub(crate) async fn serve(
     if !config.server.takeover_socket.is_empty() {
         let (listener, unpublished) = TakeoverListener::open(Path::new(&config.server.takeover_socket))?;
         let admin = control.admin_listener();
-        let sockets = Arc::new(sockets);
-        let open_sockets = {
-            let (sockets, admin) = (sockets.clone(), admin.clone());
-            // None when it no longer listens, in the last phase of a drain.
-            move || (sockets.iter().filter_map(Weak::upgrade).collect(), admin.socket())
-        };
-        let stop = move || {
-            // An error: this process is about to exit.
-            let _ = sender.blocking_send(TAKEOVER);
-            admin.close();
-            // A process that drains refuses what it still accepts: no client that the other one has been announced to should meet it.
-            let deadline = Instant::now() + STOP_LISTENING_WITHIN;
-            while sockets.iter().any(|socket| socket.strong_count() > 0) && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        };
-        let serve = move || listener.serve(open_sockets, stop);
+        let running = RunningServer { plane: plane.clone(), sockets, admin, signals: sender };
+        let serve = move || listener.serve(&running);
         std::thread::Builder::new().name("takeover".into()).spawn(serve)?;
         published = Some(unpublished);
     }
     // Before it is ready: who waits for that may then end the other process.
-    if let Some(inheritance) = inheritance {
-        let path = config.server.takeover_socket.clone();
-        tokio::task::spawn_blocking(move || inheritance.confirm(Path::new(&path))).await??;
-    }
+    let confirmed = match inheritance {
+        None => None,
+        Some(inheritance) => {
+            let path = config.server.takeover_socket.clone();
+            Some(tokio::task::spawn_blocking(move || inheritance.confirm(Path::new(&path))).await??)
+        }
+    };
     if let Some(Err(error)) = published.map(Unpublished::publish) {
         // This process serves already.
         tracing::error!(error = format!("{error:#}"), "no new process can take over");
@@ -161,6 +152,9 @@ pub(crate) async fn serve(
     // The last line on a terminal that shows both the log and standard output.
     tracing::info!("ready at {scheme}://{}", started.addr);
     notify(Notice::Ready);
+    if let Some(confirmed) = confirmed {
+        confirmed.announce_ready();
+    }
     let stopping = || {
         notify(Notice::Stopping);
         drain(&reloader.running(), !is_activated)
@@ -173,6 +167,36 @@ pub(crate) async fn serve(
         member.leave().await;
     }
     Ok(outcome.into())
+}
+
+/// This process, as one that takes over sees it.
+struct RunningServer {
+    plane: Arc<dyn DataPlane>,
+    /// The listening sockets, which are closed in the last phase of a drain.
+    sockets: Vec<Weak<OwnedFd>>,
+    admin: AdminListener,
+    signals: mpsc::Sender<&'static str>,
+}
+
+impl Running for RunningServer {
+    fn sockets(&self) -> (Vec<Arc<OwnedFd>>, Option<OwnedFd>) {
+        (self.sockets.iter().filter_map(Weak::upgrade).collect(), self.admin.socket())
+    }
+
+    /// A process that drains refuses what it still accepts: no client that the other one has been announced to should meet it.
+    fn pause_accepting(&self, is_paused: bool) {
+        self.admin.pause(is_paused);
+        let (done, answer) = std::sync::mpsc::channel();
+        self.plane.pause_accepting(is_paused, Done::new(move |_| _ = done.send(())));
+        // An error: it took too long, or the cores have ended.
+        let _ = answer.recv_timeout(STOP_ACCEPTING_WITHIN);
+    }
+
+    fn leave(&self) {
+        // An error: this process is about to exit.
+        let _ = self.signals.blocking_send(TAKEOVER);
+        self.admin.close();
+    }
 }
 
 /// How the server drains after SIGTERM.

@@ -7,13 +7,15 @@
 //!     │ ◀── a byte with each socket (SCM_RIGHTS) ─ │
 //!     │ ◀── END ────────────────────────────────── │
 //!     │ starts, and accepts clients                │ still accepts clients, even if it drains
-//!     │ ── CONFIRMED ────────────────────────────▶ │ stops listening (waits until all cores have), and drains
-//!     │ ◀── CONFIRMED ──────────────────────────── │
-//!     │ listens at server.takeover_socket, ready   │ exits
+//!     │ ── CONFIRMED ────────────────────────────▶ │ stops accepting (waits until all cores have)
+//!     │ ◀── CONFIRMED ──────────────────────────── │ keeps its listening sockets
+//!     │ listens at server.takeover_socket, ready   │
+//!     │ ── READY ────────────────────────────────▶ │ closes them, drains, and exits
 //! ```
 //!
-//! Until it confirms, the new process may fail in any way: the running one goes on. The sockets are shared, so that connections
-//! in their queues are accepted by whichever process is left.
+//! Until it is ready, the new process may fail in any way: the running one goes on. If it had stopped accepting, it accepts again,
+//! and listens at server.takeover_socket again. The sockets are shared, so that connections in their queues are accepted by
+//! whichever process is left.
 
 use anyhow::{Context, bail, ensure};
 use rustix::net::sockopt::socket_peercred;
@@ -34,13 +36,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The version is part of it: another one is refused.
-const REQUEST: &[u8] = b"stentor takeover 1\n";
+const REQUEST: &[u8] = b"stentor takeover 2\n";
 const CLIENTS: u8 = b'c';
 const ADMIN: u8 = b'a';
 const END: u8 = b'.';
 const CONFIRMED: u8 = b'!';
+const READY: u8 = b'r';
 
-/// Time for each message, but for the confirmation.
+/// Time for each message, but for the new process's last two.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time that the new process has to start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -104,23 +107,46 @@ impl Inheritance {
         Ok(())
     }
 
-    /// This process accepts clients: the other one, which listened at `path`, stops and drains.
+    /// This process accepts clients: the other one, which listened at `path`, accepts no more. Announce next that this process is
+    /// ready.
     ///
     /// # Errors
     /// The other process goes on, because this one took too long.
-    pub(crate) fn confirm(mut self, path: &Path) -> anyhow::Result<()> {
+    pub(crate) fn confirm(mut self, path: &Path) -> anyhow::Result<Confirmed> {
         let mut confirmed = || {
             self.stream.write_all(&[CONFIRMED])?;
             self.stream.read_exact(&mut [0])
         };
         match confirmed() {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(Confirmed(self.stream)),
             // It has ended meanwhile.
-            Err(_) if UnixStream::connect(path).is_err() => Ok(()),
+            Err(_) if UnixStream::connect(path).is_err() => Ok(Confirmed(self.stream)),
             Err(error) => Err(error)
                 .context("the running server has not confirmed the takeover, so it still serves; try again"),
         }
     }
+}
+
+/// A takeover that the other process has confirmed.
+pub(crate) struct Confirmed(UnixStream);
+
+impl Confirmed {
+    /// This process is ready: the other one drains. An error: it has ended.
+    pub(crate) fn announce_ready(mut self) {
+        let _ = self.0.write_all(&[READY]);
+    }
+}
+
+/// A process that hands its sockets over.
+pub(crate) trait Running {
+    /// The listening sockets that are still open, for clients and for the admin port.
+    fn sockets(&self) -> (Vec<Arc<OwnedFd>>, Option<OwnedFd>);
+
+    /// Stops accepting connections, or accepts them again. Returns when all cores have done so.
+    fn pause_accepting(&self, is_paused: bool);
+
+    /// Closes the listening sockets and drains.
+    fn leave(&self);
 }
 
 /// Where a new process asks for the sockets.
@@ -172,17 +198,22 @@ impl TakeoverListener {
         Ok((Self { listener, path: path.to_owned() }, unpublished))
     }
 
-    /// Hands the `sockets` that are still open over to the first process that confirms; `stop` stops this one listening.
-    pub(crate) fn serve(self, sockets: impl Fn() -> (Vec<Arc<OwnedFd>>, Option<OwnedFd>), stop: impl Fn()) {
+    /// Hands the sockets of this process over to the first one that gets ready.
+    pub(crate) fn serve(mut self, running: &impl Running) {
         loop {
             let handed_over = self.listener.accept().map_err(anyhow::Error::from).and_then(|(stream, _)| {
                 tracing::info!("another process asks for the listening sockets");
-                hand_over(stream, &sockets, &stop)
+                let confirmed = hand_over(stream, running)?;
+                running.pause_accepting(true);
+                wait_until_ready(confirmed).inspect_err(|_| {
+                    running.pause_accepting(false);
+                    self.publish_again();
+                })
             });
             match handed_over {
                 Ok(()) => {
                     tracing::info!(path = %self.path.display(), "another process has taken over");
-                    return;
+                    return running.leave();
                 }
                 Err(error) => {
                     tracing::warn!(
@@ -195,19 +226,27 @@ impl TakeoverListener {
             }
         }
     }
+
+    /// Listens anew, because the other process may have put its own socket at the path before it failed.
+    fn publish_again(&mut self) {
+        let opened = Self::open(&self.path).and_then(|(listener, unpublished)| {
+            self.listener = listener.listener;
+            unpublished.publish()
+        });
+        if let Err(error) = opened {
+            tracing::error!(error = format!("{error:#}"), "no new process can take over");
+        }
+    }
 }
 
-fn hand_over(
-    mut stream: UnixStream,
-    sockets: &impl Fn() -> (Vec<Arc<OwnedFd>>, Option<OwnedFd>),
-    stop: &impl Fn(),
-) -> anyhow::Result<()> {
+/// Sends the sockets. Returns when the other process has confirmed that it accepts clients.
+fn hand_over(mut stream: UnixStream, running: &impl Running) -> anyhow::Result<UnixStream> {
     check_peer(&stream)?;
     set_timeouts(&stream, MESSAGE_TIMEOUT)?;
     let mut request = [0; REQUEST.len()];
     stream.read_exact(&mut request).context("no request")?;
     ensure!(request == REQUEST, "it isn't a server of this version");
-    let (clients, admin) = sockets();
+    let (clients, admin) = running.sockets();
     for socket in &clients {
         send(&stream, CLIENTS, Some(socket.as_fd()))?;
     }
@@ -220,9 +259,14 @@ fn hand_over(
     let mut confirmed = [0];
     stream.read_exact(&mut confirmed).context("it has not started")?;
     ensure!(confirmed == [CONFIRMED], "it has sent garbage");
-    stop();
-    // The new process serves clients, whether or not it hears this.
-    let _ = stream.write_all(&[CONFIRMED]);
+    Ok(stream)
+}
+
+/// Tells the other process that this one accepts no more clients, and waits until it is ready.
+fn wait_until_ready(mut stream: UnixStream) -> anyhow::Result<()> {
+    let mut ready = [0];
+    stream.write_all(&[CONFIRMED]).and_then(|()| stream.read_exact(&mut ready)).context("it has ended")?;
+    ensure!(ready == [READY], "it has sent garbage");
     Ok(())
 }
 

@@ -25,6 +25,7 @@ mod status;
 pub use openapi::openapi;
 
 use crate::auth::Auth;
+use crate::control::Listening;
 use crate::current::Current;
 use crate::metrics::{Metrics, ReasonLabels, Refusals};
 use crate::options::{AdminOptions, Reload};
@@ -145,22 +146,27 @@ fn router(state: Arc<State>) -> Router {
 
 /// Serves until `stop` is set. Requests in progress may then end within `shutdown_timeout`.
 ///
-/// It stops listening when `closed` is set, and each connection then ends with its response.
+/// While it isn't to listen, it accepts nothing, and each connection ends with its response.
 pub(crate) async fn serve(
     listener: Arc<TcpListener>,
     state: Arc<State>,
-    mut closed: watch::Receiver<bool>,
+    mut listening: watch::Receiver<Listening>,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut listener = Some(listener);
     let router = TowerToHyperService::new(router(state.clone()));
     let mut places = Places::default();
     loop {
+        let state_of_port = *listening.borrow_and_update();
+        if state_of_port == Listening::Closed {
+            listener = None;
+        }
+        let accepting = listener.as_deref().filter(|_| state_of_port == Listening::Yes);
         tokio::select! {
             () = stopped(&mut stop) => break,
-            () = stopped(&mut closed), if listener.is_some() => listener = None,
+            Ok(()) = listening.changed() => {}
             () = places.ended() => {}
-            accepted = accept(listener.as_deref()) => match accepted {
+            accepted = accept(accepting) => match accepted {
                 Err(error) => {
                     tracing::warn!(%error, "the admin port can't accept connections");
                     tokio::time::sleep(ACCEPT_RETRY).await;
@@ -177,10 +183,10 @@ pub(crate) async fn serve(
                         }
                     }
                     let (state, router, progress) = (state.clone(), router.clone(), Progress::default());
-                    let (closed, stop) = (closed.clone(), stop.clone());
+                    let (listening, stop) = (listening.clone(), stop.clone());
                     places.spawn(progress.clone(), async move {
                         let _counted = Counted::new(state.metrics.admin_connections.clone());
-                        connection(stream, &state, router, &progress, closed, stop).await;
+                        connection(stream, &state, router, &progress, listening, stop).await;
                     });
                 }
             },
@@ -191,7 +197,7 @@ pub(crate) async fn serve(
     let _ = tokio::time::timeout(state.options.load().shutdown_timeout, places.all_ended()).await;
 }
 
-/// The next connection; never one after the listener is closed.
+/// The next connection; none while the port doesn't listen.
 async fn accept(listener: Option<&TcpListener>) -> std::io::Result<(TcpStream, SocketAddr)> {
     match listener {
         Some(listener) => listener.accept().await,
@@ -254,7 +260,7 @@ async fn connection(
     state: &State,
     router: TowerToHyperService<Router>,
     progress: &Progress,
-    closed: watch::Receiver<bool>,
+    listening: watch::Receiver<Listening>,
     mut stop: watch::Receiver<bool>,
 ) {
     let Ok(local) = stream.local_addr() else { return };
@@ -262,14 +268,14 @@ async fn connection(
     // The kernel ends the connection of a client that doesn't take its answer.
     let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(state.options.load().body_timeout));
     let Some(acceptor) = &state.tls else {
-        return answer(stream, local, state, router, progress, closed, stop).await;
+        return answer(stream, local, state, router, progress, listening, stop).await;
     };
     let opened = tokio::select! {
         opened = handshake(stream, acceptor, state) => opened,
         () = stopped(&mut stop) => None,
     };
     if let Some(stream) = opened {
-        answer(stream, local, state, router, progress, closed, stop).await;
+        answer(stream, local, state, router, progress, listening, stop).await;
     }
 }
 
@@ -280,7 +286,7 @@ async fn answer(
     state: &State,
     router: TowerToHyperService<Router>,
     progress: &Progress,
-    mut closed: watch::Receiver<bool>,
+    mut listening: watch::Receiver<Listening>,
     mut stop: watch::Receiver<bool>,
 ) {
     let service = service_fn(|request| respond(state, &router, progress, local, request));
@@ -295,7 +301,12 @@ async fn answer(
         tokio::select! {
             ended = connection.as_mut() => ended,
             // The next request is for the process that has taken over.
-            () = async { tokio::select! { () = stopped(&mut closed) => {} () = stopped(&mut stop) => {} } } => {
+            () = async {
+                tokio::select! {
+                    _ = listening.wait_for(|state| *state != Listening::Yes) => {}
+                    () = stopped(&mut stop) => {}
+                }
+            } => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }

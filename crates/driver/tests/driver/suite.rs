@@ -29,7 +29,8 @@ macro_rules! suite {
         suite!($driver, $make, $seeds, [
             connecting: port_0_picks_one a_connection_knows_its_listener an_address_is_taken_once the_source_address_is_chosen_and_seen
                 ipv6_works an_ipv4_peer_is_one_everywhere a_refused_connection_is_closed
-                what_is_connected_outlives_the_listener a_send_may_precede_the_connection
+                what_is_connected_outlives_the_listener a_pause_leaves_connections_in_the_queue
+                a_send_may_precede_the_connection
                 a_connection_begun_can_be_ended many_connect_at_once drivers_share_a_port;
             sending: echo nothing_is_sent_at_once a_slow_reader_stalls_one_frame a_slow_reader_stalls_bytes
                 a_slow_reader_stalls_a_file thousands_of_frames_leave_in_order

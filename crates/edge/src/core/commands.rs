@@ -115,6 +115,10 @@ impl<D: Driver> Core<D> {
                     self.set_settings(settings);
                     barrier.pass(&shared);
                 }
+                ControlCommand::PauseAccepting(is_paused, barrier) => {
+                    self.driver.pause_accepting(is_paused);
+                    barrier.pass(&shared);
+                }
                 ControlCommand::Adopt(connection, handover) => self.adopt(*connection, handover),
                 ControlCommand::Located(conn, location) => self.located(conn, location),
             }

@@ -39,6 +39,8 @@ pub(crate) enum ControlCommand {
     Socket(Box<SocketCommand>),
     Barrier(Arc<Barrier>),
     Settings(Arc<Settings>, Arc<Barrier>),
+    /// Whether to accept no connections for now.
+    PauseAccepting(bool, Arc<Barrier>),
 }
 
 impl ControlCommand {
@@ -66,6 +68,7 @@ impl ControlCommand {
             | Self::Identify(..)
             | Self::Barrier(_)
             | Self::Settings(..)
+            | Self::PauseAccepting(..)
             | Self::Located(..) => 0,
         }
     }

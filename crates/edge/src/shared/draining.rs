@@ -1,8 +1,9 @@
 //! How far the cores are with a drain.
 
+use super::command::ControlCommand;
 use super::{Inbox, Shared, locked};
 use crate::plane::Drain;
-use crate::ports::Readiness;
+use crate::ports::{Done, Readiness};
 use std::sync::atomic::Ordering;
 
 impl Shared {
@@ -18,6 +19,21 @@ impl Shared {
         Readiness {
             is_draining: self.drains() > 0,
             engine_away: broker.and_then(|broker| broker.engine_away()),
+        }
+    }
+
+    /// Tells all cores to drain.
+    pub(super) fn begin_drain(&self, drain: Drain) {
+        *locked(&self.drain) = drain;
+        self.drains.fetch_add(1, Ordering::Release);
+        self.inboxes.iter().for_each(Inbox::wake);
+    }
+
+    /// Tells all cores to accept no connections, or to accept them again, and answers when they do.
+    pub(super) fn pause_accepting(&self, is_paused: bool, done: Done<()>) {
+        let barrier = self.barrier(move |_| done.answer(Ok(())));
+        for inbox in &self.inboxes {
+            inbox.put_always(ControlCommand::PauseAccepting(is_paused, barrier.clone()));
         }
     }
 

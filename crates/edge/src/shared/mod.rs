@@ -587,11 +587,11 @@ impl DataPlane for Shared {
         Self::readiness(self)
     }
 
+    fn pause_accepting(&self, is_paused: bool, done: Done<()>) {
+        Self::pause_accepting(self, is_paused, done);
+    }
+
     fn drain(&self, drain: Drain) {
-        *locked(&self.drain) = drain;
-        self.drains.fetch_add(1, Ordering::Release);
-        for inbox in &self.inboxes {
-            inbox.wake();
-        }
+        self.begin_drain(drain);
     }
 }

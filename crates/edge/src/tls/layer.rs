@@ -197,4 +197,8 @@ impl<D: Driver> Driver for TlsLayer<D> {
     fn stop_listening(&mut self) {
         self.driver.stop_listening();
     }
+
+    fn pause_accepting(&mut self, is_paused: bool) {
+        self.driver.pause_accepting(is_paused);
+    }
 }

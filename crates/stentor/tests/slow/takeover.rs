@@ -119,8 +119,8 @@ fn the_running_server_goes_on_if_the_new_one_fails_or_sends_garbage() {
     assert_eq!(asks(&[0; 4096]), b"");
     assert_eq!(asks(b""), b"");
     // Two sockets for clients, one for the admin port; then it leaves, or confirms with nonsense.
-    assert_eq!(asks(b"stentor takeover 1\n"), b"cca.");
-    assert_eq!(asks(b"stentor takeover 1\nx"), b"cca.");
+    assert_eq!(asks(b"stentor takeover 2\n"), b"cca.");
+    assert_eq!(asks(b"stentor takeover 2\nx"), b"cca.");
 
     // Another admin address, which is in use: the new one fails when it has the sockets.
     let used = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -135,6 +135,50 @@ fn the_running_server_goes_on_if_the_new_one_fails_or_sends_garbage() {
     }
     assert!(running.0.try_wait().unwrap().is_none());
     // And hands over to one that works.
+    let next = place.start("1");
+    assert_drained(running);
+    next.signal(Signal::TERM);
+    assert_drained(next);
+}
+
+/// A new process that ends after it has confirmed, before it is ready: at its path is a socket of its own.
+#[test]
+fn the_running_server_listens_again_if_the_new_one_ends_before_it_is_ready() {
+    let place = Place::new();
+    let mut running = place.start("2");
+    for publishes in [false, true] {
+        let mut stream = UnixStream::connect(&place.socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"stentor takeover 2\n").unwrap();
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"cca.");
+        stream.write_all(b"!").unwrap();
+        stream.read_exact(&mut answer[..1]).unwrap();
+        assert_eq!(answer[0], b'!');
+        // Connections to both ports are left in the queues.
+        let waiting = [(&place.listen, "/readyz"), (&place.admin, "/healthz")].map(|(addr, target)| {
+            let mut waiting = TcpStream::connect(addr).unwrap();
+            waiting.set_read_timeout(Some(PATIENCE)).unwrap();
+            write!(waiting, "GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+            waiting
+        });
+        if publishes {
+            std::fs::remove_file(&place.socket).unwrap();
+            drop(std::os::unix::net::UnixListener::bind(&place.socket).unwrap());
+        }
+        drop(stream);
+        for mut waiting in waiting {
+            let mut answer = String::new();
+            waiting.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        }
+        for _ in 0..50 {
+            assert_eq!(place.ask(), 200);
+        }
+    }
+    assert!(running.0.try_wait().unwrap().is_none());
+    // It isn't draining, and hands over to one that works.
     let next = place.start("1");
     assert_drained(running);
     next.signal(Signal::TERM);
@@ -175,7 +219,7 @@ fn another_user_gets_nothing() {
     let _running = place.start("1");
     open_to_everybody(&place.socket);
     let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(sys.argv[1]); \
-                  s.sendall(b'stentor takeover 1\\n'); print(len(s.recv(100)))";
+                  s.sendall(b'stentor takeover 2\\n'); print(len(s.recv(100)))";
     let other = Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "/usr/bin/python3", "-c", script])
         .arg(&place.socket)

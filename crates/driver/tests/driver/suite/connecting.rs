@@ -79,6 +79,19 @@ pub(crate) fn what_is_connected_outlives_the_listener(mut pair: Pair) {
     pair.connect(addr);
 }
 
+pub(crate) fn a_pause_leaves_connections_in_the_queue(mut pair: Pair) {
+    let (far, near) = pair.connected();
+    let addr = pair.server.listen("127.0.0.1:0");
+    let accepted = pair.server.accepted().len();
+    pair.server.driver.pause_accepting(true);
+    let waiting = pair.client.driver.connect(addr, None).unwrap();
+    pair.client.send(near, [Frame::from_static(b"still here")]);
+    pair.until(|pair| pair.client.saw(&Seen::Connected(waiting)) && pair.server.bytes(far) == b"still here");
+    assert_eq!(pair.server.accepted().len(), accepted);
+    pair.server.driver.pause_accepting(false);
+    pair.until(|pair| pair.server.accepted().len() == accepted + 1);
+}
+
 pub(crate) fn a_send_may_precede_the_connection(mut pair: Pair) {
     let addr = pair.server.listen("127.0.0.1:0");
     let near = pair.client.driver.connect(addr, None).unwrap();
