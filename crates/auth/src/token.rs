@@ -13,6 +13,7 @@ use crate::key_set::KEY_ID_BYTES_MAX;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
+use std::time::Duration;
 
 /// Longest token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 8192;
@@ -75,6 +76,13 @@ impl<'a> Unverified<'a> {
     /// Whether a key that isn't among these may have signed it: none of them has the key id that it names.
     pub fn may_have_other_key(&self, keys: &[Key]) -> bool {
         !keys.iter().any(|key| key.id().is_some() && key.id() == self.key_id.as_deref())
+    }
+
+    /// CPU time that [`Self::verify`] takes for signatures by these keys, approximately.
+    pub fn verification_time(&self, issuer: &Issuer, keys: &[Key]) -> Duration {
+        let is_tried = issuer.algorithms.contains(&self.algorithm);
+        let tries = if is_tried { self.candidates(keys).count() } else { 0 };
+        self.algorithm.verification_time() * tries as u32
     }
 
     /// Verifies it, as of `now` (seconds since 1970), by the keys of its issuer.

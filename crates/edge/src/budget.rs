@@ -1,5 +1,7 @@
 //! How much work a connection may cause in one turn. What happens to the rest is in [`crate::core`].
 
+use crate::ports::SignatureWork;
+use std::time::Duration;
 use stentor_wire::ws::StepLimits;
 
 /// The constant for each message, ping and fragment: about the cost of a short one, compared with scanning JSON (1
@@ -12,6 +14,8 @@ pub(crate) const REQUEST_BYTES: usize = 1024;
 const REFUSED_TOKEN_BYTES: usize = 32 * 1024;
 /// The constant for each delivery of a publication: a connection that publishes to a large room shares its core too.
 const DELIVERY_BYTES: usize = 16;
+/// CPU time for signatures of tokens in a turn, over all connections.
+const SIGNATURES_PER_TURN: Duration = Duration::from_millis(2);
 /// The divisor of `limits.turn_bytes_max` for a connection's share once others have used up the turn.
 const SMALLEST_SHARE: usize = 8;
 
@@ -24,6 +28,8 @@ pub(crate) struct Budget {
     pub(crate) left_bytes: usize,
     /// The part of that for connections that waited for a condition.
     pub(crate) revisited_bytes: usize,
+    /// Work for signatures that this turn has left.
+    pub(crate) signatures: SignatureWork,
     /// The value of `done_bytes` at which the current connection has used its share.
     stop_at_bytes: usize,
     /// The current connection is the first one left by an earlier turn, and may handle a message of any size.
@@ -37,6 +43,7 @@ impl Budget {
             done_bytes: 0,
             left_bytes: 0,
             revisited_bytes: 0,
+            signatures: SignatureWork::new(SIGNATURES_PER_TURN),
             stop_at_bytes: bytes_max,
             takes_any: false,
         }
@@ -47,6 +54,7 @@ impl Budget {
         self.done_bytes = 0;
         self.left_bytes = 0;
         self.revisited_bytes = 0;
+        self.signatures = SignatureWork::new(SIGNATURES_PER_TURN);
     }
 
     /// Data has arrived on a connection, or can be handled now.

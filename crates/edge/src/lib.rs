@@ -85,8 +85,8 @@ pub use ports::{
     NoticeSink, PROTOCOLS, Pid, Principal, PublicId, Publish, PushDenied, PushResult, PushedFeed,
     PushedFeeds, Question, ROOMS_LISTED_MAX, ReadResult, Readiness, Recheck, RecheckAction, Relay,
     RelayPermit, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery,
-    SESSIONS_LISTED_MAX, SessionClaim, SessionDetails, SessionInfo, SessionList, SessionName, SocketName,
-    SocketQuestion, SocketRequest, Target, Ticket,
+    SESSIONS_LISTED_MAX, SessionClaim, SessionDetails, SessionInfo, SessionList, SessionName, SignatureWork,
+    SocketName, SocketQuestion, SocketRequest, Target, Ticket,
 };
 pub use proxies::{ForwardedHeader, Proxies};
 pub use rule::{Presence, Rooms, Rule, Template, TemplateError};

@@ -36,7 +36,7 @@ use stentor_auth::{
 };
 use stentor_edge::{
     Authentication, Authenticator, Charge, Class, Credentials, DataPlane, Denial, Identity, Ledger,
-    Principal, Ticket,
+    Principal, SignatureWork, Ticket,
 };
 use stentor_hub::Room;
 use tokio::sync::{Notify, watch};
@@ -82,6 +82,28 @@ struct Settings {
 struct Revoked {
     list: Revocations,
     charge: Charge,
+}
+
+/// Why a token isn't verified.
+enum Failure {
+    Refused(Refused),
+    /// Its issuer may have published another key since, by which it is accepted.
+    OtherKey(Refused, Arc<IssuerState>),
+    /// This turn has too little time left for its signature.
+    Postponed,
+}
+
+impl From<Refused> for Failure {
+    fn from(error: Refused) -> Self {
+        Self::Refused(error)
+    }
+}
+
+fn authentication(accepted: Result<Arc<Identity>, Denial>) -> Authentication {
+    match accepted {
+        Ok(identity) => Authentication::Accepted(identity),
+        Err(denial) => Authentication::Refused(denial),
+    }
 }
 
 struct Shard {
@@ -241,10 +263,13 @@ impl Auth {
     async fn answer(&self, plane: &dyn DataPlane, hooks: Option<&Arc<Hooks>>, fetched: Fetched) {
         let now = unix_seconds();
         for client in fetched.waiting {
-            let answer = match self.verify(&client.token, None, now) {
+            // This thread serves no connections.
+            let mut work = SignatureWork::new(Duration::MAX);
+            let answer = match self.verify(&client.token, None, now, &mut work) {
                 Ok(identity) => self.accept(identity),
-                Err((Refused::Key, _)) if !fetched.is_success => Err(self.unavailable()),
-                Err((error, _)) => Err(self.refuse(&error)),
+                Err(Failure::OtherKey(Refused::Key, _)) if !fetched.is_success => Err(self.unavailable()),
+                Err(Failure::OtherKey(error, _) | Failure::Refused(error)) => Err(self.refuse(&error)),
+                Err(Failure::Postponed) => Err(self.unavailable()),
             };
             // If the core's inbox is full, the client is refused with `unavailable` after a while.
             match hooks {
@@ -273,27 +298,34 @@ impl Auth {
         }
     }
 
-    /// Verifies a token and keeps the result by its digest, if that is known already. If it isn't accepted, but may be with keys that
-    /// its issuer publishes since, the issuer is returned, too.
+    /// Verifies a token, if there is time for its signature, and keeps the result by its digest.
     fn verify(
         &self,
         token: &str,
         digest: Option<Digest>,
         now: u64,
-    ) -> Result<Arc<Identity>, (Refused, Option<Arc<IssuerState>>)> {
+        work: &mut SignatureWork,
+    ) -> Result<Arc<Identity>, Failure> {
         let epoch = self.cache_epoch.load(Ordering::Acquire);
         let settings = self.settings();
-        let parsed = Unverified::parse(token).map_err(|error| (error, None))?;
-        let name = parsed.issuer().map_err(|error| (error, None))?;
-        let issuer = settings.issuers.find(name).ok_or((Refused::Issuer, None))?;
+        let parsed = Unverified::parse(token)?;
+        let issuer = settings.issuers.find(parsed.issuer()?).ok_or(Refused::Issuer)?;
         let keys = issuer.keys();
         let may_have_other_key = issuer.remote.is_some() && parsed.may_have_other_key(&keys);
+        let time = parsed.verification_time(&issuer.rules, &keys);
+        if !time.is_zero() && !work.take(time) {
+            return Err(Failure::Postponed);
+        }
         let claims = parsed.verify(&issuer.rules, &keys, now).map_err(|error| {
             let is_by_key = matches!(error, Refused::Key | Refused::Signature);
-            (error, (is_by_key && may_have_other_key).then(|| issuer.clone()))
+            if is_by_key && may_have_other_key {
+                Failure::OtherKey(error, issuer.clone())
+            } else {
+                Failure::Refused(error)
+            }
         })?;
         let expires_at = claims.expires_at;
-        let identity = Arc::new(self.identity(claims).map_err(|error| (error, None))?);
+        let identity = Arc::new(self.identity(claims)?);
         self.metrics.accepted.inc();
         let digest = digest.unwrap_or_else(|| Digest::of(token));
         let bytes = IDENTITY_BYTES + 4 * token.len();
@@ -412,8 +444,8 @@ impl Shard {
 }
 
 impl Auth {
-    /// The answer to a client that presents a token. `None`: it waits for a fetch.
-    fn check(&self, ticket: Ticket, token: &str) -> Option<Result<Arc<Identity>, Denial>> {
+    /// The answer to a client that presents a token. Pending: it waits for a fetch.
+    fn check(&self, ticket: Ticket, token: &str, work: &mut SignatureWork) -> Authentication {
         let now = unix_seconds();
         let digest = (token.len() <= TOKEN_BYTES_MAX).then(|| Digest::of(token));
         if let Some(digest) = digest {
@@ -421,41 +453,41 @@ impl Auth {
             self.shard(digest).change(&self.metrics, |tokens| known = tokens.find(digest, now));
             if let Some(identity) = known {
                 self.metrics.cached.inc();
-                return Some(self.accept(identity));
+                return authentication(self.accept(identity));
             }
         }
-        match self.verify(token, digest, now) {
-            Ok(identity) => Some(self.accept(identity)),
-            Err((error, issuer)) => {
-                let may_wait = issuer.is_some();
-                let waiting = || Waiting::new(ticket, token, &self.metrics);
-                if issuer.is_some_and(|issuer| issuer.wait(waiting())) {
-                    return None;
+        let denial = match self.verify(token, digest, now, work) {
+            Ok(identity) => return authentication(self.accept(identity)),
+            Err(Failure::Postponed) => return Authentication::Postponed,
+            Err(Failure::OtherKey(error, issuer)) => {
+                if issuer.wait(Waiting::new(ticket, token, &self.metrics)) {
+                    return Authentication::Pending;
                 }
-                let is_unknown = may_wait && error == Refused::Key;
-                Some(Err(if is_unknown { self.unavailable() } else { self.refuse(&error) }))
+                if error == Refused::Key { self.unavailable() } else { self.refuse(&error) }
             }
-        }
+            Err(Failure::Refused(error)) => self.refuse(&error),
+        };
+        Authentication::Refused(denial)
     }
 }
 
 impl Authenticator for Auth {
-    fn authenticate(&self, ticket: Ticket, credentials: &Credentials<'_>) -> Authentication {
-        let answer = match credentials.token {
-            Some(token) => self.check(ticket, token),
+    fn authenticate(
+        &self,
+        ticket: Ticket,
+        credentials: &Credentials<'_>,
+        work: &mut SignatureWork,
+    ) -> Authentication {
+        match credentials.token {
+            Some(token) => self.check(ticket, token, work),
             None if self.settings().allow_anonymous => {
                 self.metrics.anonymous.inc();
-                Some(Ok(self.anonymous.clone()))
+                Authentication::Accepted(self.anonymous.clone())
             }
             None => {
                 self.metrics.refuse("missing");
-                Some(Err(Denial::TOKEN_MISSING))
+                Authentication::Refused(Denial::TOKEN_MISSING)
             }
-        };
-        match answer {
-            Some(Ok(identity)) => Authentication::Accepted(identity),
-            Some(Err(denial)) => Authentication::Refused(denial),
-            None => Authentication::Pending,
         }
     }
 

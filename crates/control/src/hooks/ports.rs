@@ -11,7 +11,7 @@ use std::time::Instant;
 use stentor_auth::{Attributes, Permissions, Rule};
 use stentor_edge::{
     Access, Authentication, Authenticator, Authorizer, ClientEvent, ClientFacts, Credentials, Decision,
-    Denial, EventSink, Identity, Question, Ticket,
+    Denial, EventSink, Identity, Question, SignatureWork, Ticket,
 };
 use stentor_hub::Topic;
 
@@ -219,7 +219,7 @@ impl Hooks {
                 match HookAuthenticator::identified(self, ticket, &identity, &credentials, true) {
                     Authentication::Accepted(identity) => Ok(identity),
                     Authentication::Refused(denial) => Err(denial),
-                    Authentication::Pending => return,
+                    Authentication::Pending | Authentication::Postponed => return,
                 }
             }
             (Ok(_), None) => Err(unavailable()),
@@ -303,7 +303,12 @@ impl HookAuthenticator {
 }
 
 impl Authenticator for HookAuthenticator {
-    fn authenticate(&self, ticket: Ticket, credentials: &Credentials<'_>) -> Authentication {
+    fn authenticate(
+        &self,
+        ticket: Ticket,
+        credentials: &Credentials<'_>,
+        work: &mut SignatureWork,
+    ) -> Authentication {
         match &self.inner {
             None => {
                 let anybody = Identity::anonymous(Arc::new(Anything));
@@ -312,7 +317,7 @@ impl Authenticator for HookAuthenticator {
             Some(inner) => {
                 // Before it is asked: its answer may come at once, on another thread.
                 self.hooks.verifies(ticket, &credentials.client);
-                match inner.authenticate(ticket, credentials) {
+                match inner.authenticate(ticket, credentials, work) {
                     Authentication::Pending => Authentication::Pending,
                     known => {
                         self.hooks.forget(ticket);

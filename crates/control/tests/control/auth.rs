@@ -14,7 +14,7 @@ use stentor_auth::{Actions, Algorithm, Key, Recipients, Rule, SigningKey};
 use stentor_control::{Auth, AuthOptions, IssuerOptions};
 use stentor_edge::{
     Access, Authentication, Authenticator, ClientFacts, Credentials, Decision, Identity, Ledger, Principal,
-    Question, Ticket,
+    Question, SignatureWork, Ticket,
 };
 use stentor_hub::{Room, Topic};
 use tokio::io::AsyncWriteExt;
@@ -91,7 +91,11 @@ fn issuers(issuers: Vec<IssuerOptions>) -> Arc<Auth> {
 }
 
 fn ask(auth: &Auth, token: Option<&str>) -> Authentication {
-    auth.authenticate(Ticket::for_test(1), &Credentials { token, client: ClientFacts::default() })
+    ask_within(auth, token, &mut SignatureWork::new(Duration::MAX))
+}
+
+fn ask_within(auth: &Auth, token: Option<&str>, work: &mut SignatureWork) -> Authentication {
+    auth.authenticate(Ticket::for_test(1), &Credentials { token, client: ClientFacts::default() }, work)
 }
 
 /// The user, the code of the refusal, or `pending`.
@@ -100,6 +104,7 @@ fn outcome(auth: &Auth, token: &str) -> String {
         Authentication::Accepted(identity) => identity.principal.as_ref().unwrap().subject.to_string(),
         Authentication::Refused(denial) => denial.code.into_owned(),
         Authentication::Pending => "pending".into(),
+        Authentication::Postponed => "postponed".into(),
     }
 }
 
@@ -409,6 +414,29 @@ async fn clients_may_do_what_rules_and_tokens_allow() {
     }
     let nobody = identity(&auth, None);
     assert!(nobody.principal.is_none() && !may(&nobody, Access::History(&own)));
+}
+
+#[test]
+fn a_signature_is_verified_when_the_turn_has_time_for_it_and_only_once() {
+    let auth = auth(&AuthOptions { issuers: vec![local("i")], ..AuthOptions::default() });
+    let ask = |token: &str, time| match ask_within(&auth, Some(token), &mut SignatureWork::new(time)) {
+        Authentication::Postponed => "postponed".to_owned(),
+        Authentication::Refused(denial) => denial.code.into_owned(),
+        other => format!("{other:?}").split('(').next().unwrap().to_owned(),
+    };
+    let good = token(&secret(), "i", "42");
+    let (message, _) = good.rsplit_once('.').unwrap();
+    let bad = format!("{message}.{}", "A".repeat(43));
+    for token in [&good, &bad] {
+        assert_eq!(ask(token, Duration::ZERO), "postponed");
+    }
+    // The first token of a turn gets any time; what needs no signature takes none.
+    assert_eq!(ask(&bad, Duration::from_nanos(1)), "token_invalid");
+    assert_eq!(ask(&good, Duration::from_nanos(1)), "Accepted");
+    assert_eq!(ask(&good, Duration::ZERO), "Accepted");
+    for other in [token(&pair("k"), "i", "42"), token(&secret(), "other", "42"), "a.b.c".into()] {
+        assert_eq!(ask(&other, Duration::ZERO), "token_invalid");
+    }
 }
 
 #[tokio::test]

@@ -15,16 +15,19 @@
 mod identify;
 mod prepare;
 mod reviews;
+mod signatures;
+mod sockets;
 
 use super::Identities;
 use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{
     Access, Authorizer, Decision, Denial, EventReply, EventSink, Identity, PublicId, Question, SocketName,
-    SocketQuestion, Ticket,
+    Ticket,
 };
 use prepare::Preparations;
 use reviews::Reviews;
+use signatures::SignatureQueue;
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -154,6 +157,8 @@ pub(crate) struct Questions {
     clients: HashMap<ClientId, ConnId>,
     /// Connections that needn't wait any more.
     decided: VecDeque<ConnId>,
+    /// Connections whose tokens are verified in later turns.
+    unverified: SignatureQueue,
     reviews: Reviews,
     preparations: Preparations,
     open_max: usize,
@@ -186,6 +191,7 @@ impl Questions {
             waiting: HashMap::new(),
             clients: HashMap::new(),
             decided: VecDeque::new(),
+            unverified: SignatureQueue::default(),
             reviews: Reviews::default(),
             preparations: Preparations::default(),
             open_max,
@@ -381,47 +387,6 @@ impl Questions {
         None
     }
 
-    /// Looks for a socket on other nodes, by `find`. Returns the number under which it has come; `None` if it hasn't.
-    ///
-    /// # Errors
-    /// It isn't known yet.
-    pub(crate) fn find_socket(
-        &mut self,
-        now: Instant,
-        name: SocketName,
-        find: impl FnOnce(SocketQuestion) -> bool,
-    ) -> Result<Option<u64>, Refused> {
-        let Some(conn) = self.asker else { return Ok(None) };
-        let asked = Asked::Socket(Box::new(name));
-        let known = self.waiting.get(&conn).into_iter().flat_map(|waiting| &waiting.questions);
-        if let Some(known) = known.into_iter().find(|question| question.asked == asked) {
-            let answer = known.answer.as_ref().ok_or(Refused::Pending)?;
-            return Ok(answer.is_ok().then_some(known.number));
-        }
-        let Asked::Socket(name) = &asked else { return Ok(None) };
-        if !self.has_room() {
-            self.unanswered += 1;
-            return Ok(None);
-        }
-        self.last += 1;
-        let number = self.last;
-        let ticket = Ticket { core: self.core, number };
-        if !find(SocketQuestion { ticket, name: (**name).clone() }) {
-            return Ok(None);
-        }
-        self.defer(now, conn, asked, number);
-        Err(Refused::Pending)
-    }
-
-    /// The socket that a connection waits for.
-    pub(crate) fn awaited_socket(&self, number: u64) -> Option<&SocketName> {
-        let waiting = self.waiting.get(self.open.get(&number)?)?;
-        match &waiting.questions.iter().find(|question| question.number == number)?.asked {
-            Asked::Socket(name) => Some(name),
-            _ => None,
-        }
-    }
-
     /// Whether a question isn't forgotten, answered or not.
     pub(crate) fn knows(&self, number: u64) -> bool {
         self.waiting.values().flat_map(|waiting| &waiting.questions).any(|question| question.number == number)
@@ -517,6 +482,7 @@ impl Questions {
             return;
         }
         let Some(conn) = self.open.remove(&number) else { return };
+        self.unverified.remove(number);
         self.charge.subtract(QUESTION_BYTES);
         let Some(waiting) = self.waiting.get_mut(&conn) else { return };
         if let Some(question) = waiting.questions.iter_mut().find(|question| question.number == number) {
@@ -561,6 +527,7 @@ impl Questions {
         let Some(waiting) = self.waiting.remove(&conn) else { return };
         for Deferred { asked, number, reply, .. } in waiting.questions {
             if self.open.remove(&number).is_some() {
+                self.unverified.remove(number);
                 self.charge.subtract(QUESTION_BYTES);
             }
             if let Asked::Position(room) = asked {
@@ -585,9 +552,12 @@ impl Questions {
         self.decided.pop_front()
     }
 
-    /// Whether [`Self::poll_decided`], [`Self::poll_withdrawn`] and [`Self::poll_released`] have nothing.
+    /// Whether [`Self::poll_decided`], [`Self::poll_withdrawn`], [`Self::poll_released`] and [`Self::poll_unverified`] have nothing.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
-        self.decided.is_empty() && self.reviews.withdrawn.is_empty() && self.preparations.is_quiet()
+        self.decided.is_empty()
+            && self.reviews.withdrawn.is_empty()
+            && self.preparations.is_quiet()
+            && self.unverified.is_empty()
     }
 }

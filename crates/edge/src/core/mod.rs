@@ -279,6 +279,7 @@ impl<D: Driver> Core<D> {
         self.has_mail && (!self.mailboxes.is_empty() || self.has_commands())
             || !self.revisit.is_empty()
             || self.has_left()
+            || self.ex.questions.has_unverified()
             || self.ex.shared.drains() != self.drains_seen
     }
 
@@ -506,7 +507,7 @@ impl<D: Driver> Core<D> {
                 // Last, because it may publish more. What is in flight on io_uring is with the kernel when the next
                 // turn begins: until then, no more than readers' outboxes hold.
                 self.ex.published_bytes = 0;
-                if !self.resume_revisited() && !self.resume_one_left() {
+                if !self.resume_revisited() && !self.resume_one_left() && !self.begin_verification() {
                     break;
                 }
                 self.revisited_bytes += self.ex.published_bytes;

@@ -129,6 +129,13 @@ impl<D: Driver> Core<D> {
         true
     }
 
+    /// Lets the next connection whose token waits to be verified continue, if this turn has work left for a signature. Returns whether
+    /// there was one.
+    pub(super) fn begin_verification(&mut self) -> bool {
+        // One at a time: what it takes isn't known before.
+        self.revisit.is_empty() && self.ex.questions.poll_unverified(&self.ex.budget.signatures)
+    }
+
     /// Whether work waits for the next turn.
     pub(super) fn has_left(&self) -> bool {
         !self.left.is_empty() || !self.next_turn.is_empty() || !self.waiting_to_inflate.is_empty()

@@ -12,6 +12,7 @@ use super::{Authorizer, Denial, Principal, PublicId, Ticket};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use stentor_hub::Room;
 
 /// Who a client is, as a token or a hook has confirmed it; or nobody in particular. Sessions of one client share it.
@@ -95,13 +96,56 @@ pub enum Authentication {
     /// It isn't known yet: [`CommandInbox::identify`](super::CommandInbox::identify) follows, within `limits.decision_timeout`.
     /// Until then the client's request or message waits.
     Pending,
+    /// Verifying the token takes more work than this turn has left ([`SignatureWork::take`]). The data plane asks again in a later one.
+    Postponed,
+}
+
+/// CPU time for signatures that a turn of a core has left, for all of its connections.
+#[derive(Clone, Copy, Debug)]
+pub struct SignatureWork {
+    used: Duration,
+    max: Duration,
+}
+
+impl SignatureWork {
+    /// The work of one turn. `Duration::ZERO`: the turn has none left.
+    pub fn new(max: Duration) -> Self {
+        Self { used: Duration::ZERO, max }
+    }
+
+    /// Takes the time that a token needs, approximately. The first token of a turn gets any time. Returns false if the turn has too little
+    /// left: the answer is [`Authentication::Postponed`] then.
+    #[must_use]
+    pub fn take(&mut self, time: Duration) -> bool {
+        let fits = if self.used.is_zero() { !self.max.is_zero() } else { self.used + time <= self.max };
+        if fits {
+            self.used += time;
+        }
+        fits
+    }
+
+    /// Adds what was done.
+    pub(crate) fn add(&mut self, time: Duration) {
+        self.used += time;
+    }
+
+    /// Whether something is left.
+    pub(crate) fn is_left(&self) -> bool {
+        self.used < self.max
+    }
 }
 
 /// Decides who clients are. It is called on the threads of the cores, so it must not block: an answer that takes time is
 /// [`Authentication::Pending`].
 pub trait Authenticator: fmt::Debug + Send + Sync {
-    /// Who a client is. It is asked when a client connects, and again when it presents a newer token.
-    fn authenticate(&self, ticket: Ticket, credentials: &Credentials<'_>) -> Authentication;
+    /// Verifies who a client is: when it connects, and again when it presents a newer token. The time for a signature is taken from `work`
+    /// before it is verified.
+    fn authenticate(
+        &self,
+        ticket: Ticket,
+        credentials: &Credentials<'_>,
+        work: &mut SignatureWork,
+    ) -> Authentication;
 
     /// Whether the authorizers of identities decide who may publish. If not, `rooms.publish` does, as without an authenticator.
     fn decides_publishing(&self) -> bool {

@@ -21,7 +21,7 @@ pub use broker::{Broadcast, Broker};
 pub use events::{ClientEvent, EventEmit, EventReply, EventSink};
 pub use identity::{
     Authentication, Authenticator, ClientFacts, Credentials, Identity, IdentityFilter, Recheck,
-    RecheckAction, RevocationList, RevocationsFull, Revoked,
+    RecheckAction, RevocationList, RevocationsFull, Revoked, SignatureWork,
 };
 pub(crate) use inbox::Named;
 pub use inbox::{

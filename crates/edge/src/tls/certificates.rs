@@ -7,7 +7,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{ServerConfig, crypto::ring};
+use rustls::{ServerConfig, SignatureAlgorithm, crypto::ring};
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
@@ -118,6 +118,11 @@ impl TlsHandle {
         self.store.current().expiries.clone()
     }
 
+    /// CPU time that a signature by the slowest of the keys takes, approximately.
+    pub(super) fn signing_time(&self) -> Duration {
+        self.store.current().signing_time
+    }
+
     /// The configuration of rustls, for servers that use it by themselves.
     pub fn config(&self) -> Arc<ServerConfig> {
         self.config.clone()
@@ -156,6 +161,8 @@ struct Certificates {
     /// By name; `*.example.com` as such.
     by_name: HashMap<String, Arc<CertifiedKey>>,
     expiries: Vec<(PathBuf, Duration)>,
+    /// Of the slowest key.
+    signing_time: Duration,
 }
 
 impl Certificates {
@@ -167,6 +174,7 @@ impl Certificates {
         let none = || TlsError { file: PathBuf::new(), reason: "TLS needs a certificate".into() };
         let first = loaded.first().map(|(_, (key, _))| key.clone()).ok_or_else(none)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let signing_time = loaded.iter().map(|(_, (key, _))| signing_time(key)).max().unwrap_or_default();
         let (mut warnings, mut expiries, mut by_name) = (Vec::new(), Vec::new(), HashMap::new());
         for (file, (key, facts)) in loaded {
             if facts.not_after <= now {
@@ -179,7 +187,7 @@ impl Certificates {
             }
             expiries.push((file, facts.not_after));
         }
-        Ok((Self { first, by_name, expiries }, warnings))
+        Ok((Self { first, by_name, expiries, signing_time }, warnings))
     }
 
     /// The certificate for a name.
@@ -191,6 +199,25 @@ impl Certificates {
         });
         found.unwrap_or(&self.first).clone()
     }
+}
+
+/// CPU time that a signature by a key takes, approximately.
+fn signing_time(key: &CertifiedKey) -> Duration {
+    let bytes = key.key.public_key().map_or(usize::MAX, |key| key.len());
+    signing_time_of(key.key.algorithm(), bytes)
+}
+
+/// As [`signing_time`]. `bytes`: the length of the public key's SubjectPublicKeyInfo.
+fn signing_time_of(algorithm: SignatureAlgorithm, bytes: usize) -> Duration {
+    Duration::from_micros(match (algorithm, bytes) {
+        (SignatureAlgorithm::RSA, ..=300) => 600,
+        (SignatureAlgorithm::RSA, ..=430) => 2_000,
+        (SignatureAlgorithm::RSA, ..=560) => 4_500,
+        // The longest key that is supported has 8,192 bits.
+        (SignatureAlgorithm::RSA, _) => 36_000,
+        (SignatureAlgorithm::ECDSA, 101..) => 1_000,
+        _ => 50,
+    })
 }
 
 /// The bytes of a file, after a byte order mark.

@@ -1,32 +1,35 @@
 //! The connections of a core that speak TLS: what the layer does with each event and each send.
 //!
-//! One answer of a handshake, most often the first, takes about half a millisecond of CPU. So a turn computes
-//! [`ANSWERS_PER_TURN`] of them; the others wait for the next turns and aren't read from. Unfinished handshakes have a deadline,
-//! and at their maximum the oldest one ends.
+//! One answer of a handshake, most often the first, takes about a millisecond of CPU, or several with a long RSA key. So a turn spends
+//! [`HANDSHAKES_PER_TURN`] on answers; further handshakes wait for the next turns and aren't read from. Unfinished handshakes have a
+//! deadline, and at their maximum the oldest one ends.
 //!
-//! Encrypted frames belong to one connection, so frames are encrypted in pieces of [`PIECE_BYTES`], each when the kernel has taken the
+//! Encrypted frames belong to one connection, so frames are encrypted in pieces (`sending`), each when the kernel has taken the
 //! one before: a client that doesn't read holds one piece, and references to shared frames.
 //!
 //! **Invariants.** At most one send of the driver is in flight per connection, the layer's own included: `driver_sends`. What follows
 //! waits in `pending` and `backlog`, in this order, and they are empty while nothing is in flight.
 
 use super::TlsHandle;
-use super::connection::{Backlog, Connection, Stage};
+use super::connection::{Connection, Stage};
 use super::session::{Agreed, Session};
 use crate::ledger::{Charge, Class, Ledger};
 use crate::metrics::CoreMetrics;
 use crate::metrics::tls::HandshakeFailure;
+use crate::ports::SignatureWork;
 use rustls::ServerConfig;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_driver::{ConnId, DetachedConnection, Driver, Event, Frame, ReceiveBuffer, Sending};
+use stentor_driver::{ConnId, DetachedConnection, Driver, Event, ReceiveBuffer, Sending};
 use stentor_hub::Chunks;
 
-/// First answers of handshakes that are computed in a turn: about 2 ms, or twice that with RSA.
-const ANSWERS_PER_TURN: u32 = 4;
-/// Plaintext that is encrypted at once.
-const PIECE_BYTES: usize = 64 * 1024;
+/// CPU time for answers of handshakes in a turn, over all connections. The last one may take longer.
+const HANDSHAKES_PER_TURN: Duration = Duration::from_millis(4);
+/// CPU time of a key exchange. It is part of the first answer, or of the last one in TLS 1.2.
+const KEY_EXCHANGE: Duration = Duration::from_micros(500);
+/// CPU time of the last answer in TLS 1.3.
+const LAST_ANSWER: Duration = Duration::from_micros(100);
 /// The longest that a record, or the records of one handshake message, can be without the rest.
 const UNREAD_BYTES_MAX: usize = 32 * 1024;
 /// Room for the plaintext of what is received at once, with what was unread before.
@@ -35,8 +38,6 @@ const PLAIN_BYTES: usize = UNREAD_BYTES_MAX + 64 * 1024;
 const PENDING_BYTES_MAX: usize = 16 * 1024;
 /// How long a peer is waited for that gets an alert.
 const ALERT_LINGER: Duration = Duration::from_secs(1);
-/// What the scratch buffers keep after an unusually large send.
-const SCRATCH_BYTES_MAX: usize = 256 * 1024;
 /// The fixed size of a connection with rustls' state, as measured by `tests/tls_memory.rs`.
 const CONNECTION_BYTES: usize = 2_900;
 
@@ -58,6 +59,7 @@ pub(crate) struct TlsSettings {
 }
 
 pub(super) struct Tls {
+    handle: TlsHandle,
     config: Arc<ServerConfig>,
     connections: Chunks<Option<Box<Connection>>>,
     /// What the core gets before what the driver has.
@@ -67,7 +69,8 @@ pub(super) struct Tls {
     /// When handshakes must be done, in this order. Those that are done are left out when their time comes.
     deadlines: VecDeque<(Instant, ConnId)>,
     has_timer: bool,
-    answers_left: u32,
+    /// Work for handshakes that this turn has left.
+    work: SignatureWork,
     /// Connections that have left the core, by the near ends of their pairs.
     pub(super) pumps: HashMap<ConnId, ConnId>,
     /// Unfinished handshakes.
@@ -90,12 +93,13 @@ impl Tls {
         let TlsSettings { handle, timeout, handshakes_max, ledger, metrics, timer } = settings;
         Self {
             config: handle.config(),
+            handle,
             connections: Chunks::default(),
             events: VecDeque::new(),
             waiting: VecDeque::new(),
             deadlines: VecDeque::new(),
             has_timer: false,
-            answers_left: ANSWERS_PER_TURN,
+            work: SignatureWork::new(HANDSHAKES_PER_TURN),
             pumps: HashMap::new(),
             handshakes: 0,
             plain: None,
@@ -229,7 +233,7 @@ impl Tls {
                     Some(event) => self.handle(driver, event),
                     None => continue,
                 },
-                None if self.answers_left == 0 => return None,
+                None if !self.work.is_left() => return None,
                 None => {
                     let conn = self.waiting.pop_front()?;
                     self.resume_handshake(driver, conn)
@@ -282,7 +286,12 @@ impl Tls {
     fn wait_for_turn<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection) {
         connection.is_waiting = true;
         driver.pause(connection.id);
-        self.waiting.push_back(connection.id);
+        if connection.is_answered {
+            // It has waited for its turn before.
+            self.waiting.push_front(connection.id);
+        } else {
+            self.waiting.push_back(connection.id);
+        }
     }
 
     fn resume_handshake<D: Driver>(&mut self, driver: &mut D, conn: ConnId) -> Option<Event> {
@@ -317,7 +326,7 @@ impl Tls {
             }
         }
         let is_kept = !connection.unread.is_empty();
-        let must_wait = !connection.is_answered && self.answers_left == 0;
+        let must_wait = !connection.is_open() && !self.work.is_left();
         if (is_kept || must_wait)
             && let Some(data) = data.take()
         {
@@ -346,12 +355,16 @@ impl Tls {
             None => drop(unread.drain(..outcome.consumed)),
         }
         let is_done = !session.is_handshaking();
-        if !connection.is_answered && !self.out.is_empty() {
+        if let (Stage::Handshake(session), false) = (&connection.stage, self.out.is_empty()) {
+            self.work.add(self.answer_time(connection.is_answered, session));
+        }
+        if let (Stage::Handshake(session), false, false) =
+            (&connection.stage, connection.is_answered, self.out.is_empty())
+        {
             // To a client that has to say hello again, the answer that takes long is the next one.
             let asks_again =
                 session.has_asked_again() && !std::mem::replace(&mut connection.asked_again, true);
             connection.is_answered = !asks_again;
-            self.answers_left = self.answers_left.saturating_sub(1);
         }
         if is_done && let Stage::Handshake(_) = connection.stage {
             self.open(&mut connection, at);
@@ -390,6 +403,15 @@ impl Tls {
         plain.clear();
         self.plain = Some(plain);
         None
+    }
+
+    /// CPU time that an answer has taken, approximately.
+    fn answer_time(&self, is_answered: bool, session: &Session) -> Duration {
+        match is_answered {
+            false => KEY_EXCHANGE + self.handle.signing_time(),
+            true if session.agreed().is_version_13 => LAST_ANSWER,
+            true => KEY_EXCHANGE,
+        }
     }
 
     /// A handshake is done.
@@ -437,105 +459,6 @@ impl Tls {
         }
     }
 
-    /// Encrypts and sends frames of the core until something is in flight. False: the connection can't send any more.
-    fn encrypt_backlog<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection) -> bool {
-        while !connection.driver_sends
-            && let Some(backlog) = &mut connection.backlog
-        {
-            self.gathered.clear();
-            let is_read = backlog.take(PIECE_BYTES, &mut self.gathered);
-            if backlog.bytes == 0 {
-                connection.backlog = None;
-            }
-            let gathered = std::mem::take(&mut self.gathered);
-            let is_sent = is_read && self.encrypt(driver, connection, &gathered);
-            self.gathered = gathered;
-            if !is_sent {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Encrypts and sends plaintext. Nothing may be in flight. False: the connection can't send any more.
-    fn encrypt<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection, plain: &[u8]) -> bool {
-        let Stage::Open(session) = &mut connection.stage else { return false };
-        self.out.clear();
-        if !session.encrypt(plain, &mut connection.unread, &mut self.out) {
-            return false;
-        }
-        connection.driver_sends = driver.send_bytes(connection.id, &self.out) == Sending::InFlight;
-        if self.out.capacity() > SCRATCH_BYTES_MAX {
-            self.out = Vec::new();
-        }
-        true
-    }
-
-    /// Sends frames of the core, as [`Driver::send`].
-    pub(super) fn send<D: Driver>(
-        &mut self,
-        driver: &mut D,
-        mut connection: Box<Connection>,
-        frames: &mut Vec<Frame>,
-    ) -> Sending {
-        assert!(!connection.core_sends, "a send is in flight on this connection");
-        if !connection.is_open() {
-            frames.clear();
-            self.put(connection);
-            return Sending::Done;
-        }
-        let is_able = match &frames[..] {
-            // Most sends.
-            [frame] if !connection.driver_sends && frame.len() <= PIECE_BYTES && !frame.is_file() => {
-                let is_able = frame.is_empty() || self.encrypt(driver, &mut connection, &frame.bytes());
-                frames.clear();
-                is_able
-            }
-            _ => {
-                connection.backlog = Some(Box::new(Backlog::of(frames))).filter(|backlog| backlog.bytes > 0);
-                self.encrypt_backlog(driver, &mut connection)
-            }
-        };
-        self.finish_send(driver, connection, is_able)
-    }
-
-    /// As [`Driver::send_bytes`].
-    pub(super) fn send_bytes<D: Driver>(
-        &mut self,
-        driver: &mut D,
-        mut connection: Box<Connection>,
-        bytes: &[u8],
-    ) -> Sending {
-        assert!(!connection.core_sends, "a send is in flight on this connection");
-        let is_able = if !connection.is_open() || bytes.is_empty() {
-            true
-        } else if connection.driver_sends || bytes.len() > PIECE_BYTES {
-            connection.backlog = Some(Box::new(Backlog::of(&mut vec![Frame::owned(bytes.to_vec())])));
-            self.encrypt_backlog(driver, &mut connection)
-        } else {
-            self.encrypt(driver, &mut connection, bytes)
-        };
-        self.finish_send(driver, connection, is_able)
-    }
-
-    fn finish_send<D: Driver>(
-        &mut self,
-        driver: &mut D,
-        mut connection: Box<Connection>,
-        is_able: bool,
-    ) -> Sending {
-        if !is_able {
-            // `Closed` follows.
-            self.end(driver, connection, &[]);
-            return Sending::InFlight;
-        }
-        connection.core_sends =
-            connection.backlog.is_some() || connection.driver_sends && connection.is_open();
-        let sending = if connection.core_sends { Sending::InFlight } else { Sending::Done };
-        self.put(connection);
-        sending
-    }
-
     /// Tells the peer that nothing follows, where that can be sent at once.
     pub(super) fn finish<D: Driver>(
         &mut self,
@@ -577,7 +500,7 @@ impl Tls {
 
     /// A turn begins. Returns whether there is something to do without an event of the driver.
     pub(super) fn begin_turn(&mut self) -> bool {
-        self.answers_left = ANSWERS_PER_TURN;
+        self.work = SignatureWork::new(HANDSHAKES_PER_TURN);
         !self.waiting.is_empty() || !self.events.is_empty()
     }
 
@@ -592,5 +515,6 @@ impl Tls {
     }
 }
 
+mod sending;
 #[cfg(test)]
 mod tests;

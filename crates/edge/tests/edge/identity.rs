@@ -7,6 +7,7 @@ mod pending;
 mod rechecks;
 mod recovery;
 mod reviews;
+mod signatures;
 mod user_limits;
 
 use crate::harness::io::post;
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use stentor_edge::{
     Access, Authentication, Authenticator, Authorizer, Concerned, Credentials, Decision, Denial, Identity,
-    IdentityFilter, Options, Origins, Principal, Question, Recheck, RecheckAction, Ticket,
+    IdentityFilter, Options, Origins, Principal, Question, Recheck, RecheckAction, SignatureWork, Ticket,
 };
 use stentor_hub::{Room, Topic};
 use stentor_wire::engineio::Version;
@@ -115,7 +116,12 @@ impl Issuer {
 }
 
 impl Authenticator for Issuer {
-    fn authenticate(&self, ticket: Ticket, credentials: &Credentials<'_>) -> Authentication {
+    fn authenticate(
+        &self,
+        ticket: Ticket,
+        credentials: &Credentials<'_>,
+        _: &mut SignatureWork,
+    ) -> Authentication {
         let shown = format!("{credentials:?}");
         if credentials.client.namespace.is_some_and(|name| self.rules.closed.lock().unwrap().contains(name)) {
             return Authentication::Refused(Denial::new("not_allowed", "closed"));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stentor_edge::{
     Access, Authentication, Authenticator, Authorizer, Credentials, Decision, Denial, Done, Identity,
-    IdentityFilter, Options, Principal, Question, Recheck, RecheckAction, Ticket,
+    IdentityFilter, Options, Principal, Question, Recheck, RecheckAction, SignatureWork, Ticket,
 };
 use stentor_hub::Topic;
 
@@ -59,7 +59,12 @@ impl Authorizer for Rules {
 struct Tokens(Arc<Issuer>);
 
 impl Authenticator for Tokens {
-    fn authenticate(&self, _: Ticket, credentials: &Credentials<'_>) -> Authentication {
+    fn authenticate(
+        &self,
+        _: Ticket,
+        credentials: &Credentials<'_>,
+        _: &mut SignatureWork,
+    ) -> Authentication {
         let nobody = Identity::anonymous(Arc::new(Rules(self.0.clone())));
         let Some(token) = credentials.token else { return Authentication::Accepted(Arc::new(nobody)) };
         let principal = Principal { issuer: "i".into(), subject: token.into() };

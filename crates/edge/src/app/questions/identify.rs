@@ -2,9 +2,10 @@
 
 use super::{Asked, Deferred, Identities, Questions, Refused};
 use crate::budget::Budget;
-use crate::ports::{Authentication, Credentials, Denial, Identity, Ticket};
+use crate::plane::source_of;
+use crate::ports::{Authentication, Credentials, Denial, Identity, SignatureWork, Ticket};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stentor_driver::ConnId;
 
 impl Questions {
@@ -26,7 +27,8 @@ impl Questions {
         Some(answer.clone().map(|()| identity.clone()).map_err(Refused::Denied))
     }
 
-    /// Asks who a client is. `None`: nobody asks. A refused token is work of the connection whose turn it is.
+    /// Asks who a client is. `None`: nobody asks. A refused token is work of the connection whose turn it is; signatures are work of
+    /// the core's turn.
     pub(crate) fn identify(
         &mut self,
         now: Instant,
@@ -39,9 +41,12 @@ impl Questions {
             Asked::Identity(identities.digest(token.unwrap_or_default(), client.namespace))
         };
         // Most tokens are answered at once, so their digests aren't needed.
+        let mut is_its_turn = self.unverified.is_empty();
         if !self.waiting.is_empty() {
             let asked = asked(&self.identities);
-            if let Some(answer) = self.answer_of(self.asker, |other| *other == asked) {
+            if self.take_turn(&asked) {
+                is_its_turn = true;
+            } else if let Some(answer) = self.answer_of(self.asker, |other| *other == asked) {
                 // It may have been revoked while the answer was awaited: there was no session to end.
                 let answer = answer.and_then(|identity| match identity {
                     Some(identity) if self.identities.is_revoked(&identity) => {
@@ -55,7 +60,13 @@ impl Questions {
         }
         self.last += 1;
         let number = self.last;
-        match authenticator.authenticate(Ticket { core: self.core, number }, credentials) {
+        let ticket = Ticket { core: self.core, number };
+        let answer = if is_its_turn {
+            authenticator.authenticate(ticket, credentials, &mut budget.signatures)
+        } else {
+            authenticator.authenticate(ticket, credentials, &mut SignatureWork::new(Duration::ZERO))
+        };
+        match answer {
             Authentication::Accepted(identity) => Ok(Some(identity)),
             Authentication::Refused(denial) => {
                 self.identities.refused += 1;
@@ -65,7 +76,24 @@ impl Questions {
                 Err(Refused::Denied(denial))
             }
             Authentication::Pending => self.wait(now, self.asker, asked(&self.identities), number),
+            Authentication::Postponed => {
+                let refused = self.wait(now, self.asker, asked(&self.identities), number);
+                if let Err(Refused::Pending) = refused {
+                    self.unverified.push(client.address.map_or(0, source_of), number);
+                }
+                refused
+            }
         }
+    }
+
+    /// Whether the token that the connection asks about was postponed, and its turn has come. It is asked about anew then.
+    fn take_turn(&mut self, asked: &Asked) -> bool {
+        let Some(waiting) = self.asker.and_then(|conn| self.waiting.get_mut(&conn)) else { return false };
+        let is_due = |question: &Deferred| {
+            question.asked == *asked && question.answer == Some(Ok(())) && question.identity.is_none()
+        };
+        let at = waiting.questions.iter().position(is_due);
+        at.map(|at| waiting.questions.remove(at)).is_some()
     }
 
     /// The answer of [`Self::identify`] has come. Those to other questions, to none, and second ones have no effect.

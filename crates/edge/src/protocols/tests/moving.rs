@@ -7,7 +7,7 @@ use crate::options::Recovery;
 use crate::ports::{
     Access, Authentication, Authenticator, Authorizer, Broadcast, Broker, Busy, Credentials, Decision,
     Denial, Identity, MovingSocket, MovingSubscription, NodeTag, Pid, Principal, PublicId, Question,
-    SocketName, SocketQuestion, SocketRequest, Ticket,
+    SignatureWork, SocketName, SocketQuestion, SocketRequest, Ticket,
 };
 use crate::rule::{Rooms, Rule, Template};
 use bytes::Bytes;
@@ -220,7 +220,12 @@ fn only_so_many_wait_and_a_client_that_goes_leaves_nothing() {
 struct Issuer(Arc<Mutex<Vec<&'static str>>>);
 
 impl Authenticator for Issuer {
-    fn authenticate(&self, _: Ticket, credentials: &Credentials<'_>) -> Authentication {
+    fn authenticate(
+        &self,
+        _: Ticket,
+        credentials: &Credentials<'_>,
+        _: &mut SignatureWork,
+    ) -> Authentication {
         let Some(token) = credentials.token else { return Authentication::Refused(Denial::TOKEN_MISSING) };
         let identity = Identity::anonymous(Arc::new(self.clone()));
         Authentication::Accepted(Arc::new(Identity { principal: Some(principal(token)), ..identity }))

@@ -111,3 +111,12 @@ fn an_expired_certificate_is_warned_about() {
     let none = TlsHandle::load(&TlsOptions::default()).unwrap_err();
     assert_eq!(none.reason, "TLS needs a certificate");
 }
+
+#[test]
+fn long_rsa_keys_sign_slowly() {
+    // Lengths of public keys with 2,048, 3,072, 4,096 and 8,192 bits, of P-384 and P-256, as OpenSSL writes them.
+    let rsa = [294, 422, 550, 1062].map(|bytes| signing_time_of(SignatureAlgorithm::RSA, bytes));
+    let ecdsa = [120, 91].map(|bytes| signing_time_of(SignatureAlgorithm::ECDSA, bytes));
+    assert_eq!(rsa.map(|time| time.as_micros()), [600, 2_000, 4_500, 36_000]);
+    assert_eq!(ecdsa.map(|time| time.as_micros()), [1_000, 50]);
+}

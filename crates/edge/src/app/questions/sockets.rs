@@ -1,0 +1,48 @@
+//! Questions to other nodes about their sockets.
+
+use super::{Asked, Questions, Refused};
+use crate::ports::{SocketName, SocketQuestion, Ticket};
+use std::time::Instant;
+
+impl Questions {
+    /// Looks for a socket on other nodes, by `find`. Returns the number under which it has come; `None` if it hasn't.
+    ///
+    /// # Errors
+    /// It isn't known yet.
+    pub(crate) fn find_socket(
+        &mut self,
+        now: Instant,
+        name: SocketName,
+        find: impl FnOnce(SocketQuestion) -> bool,
+    ) -> Result<Option<u64>, Refused> {
+        let Some(conn) = self.asker else { return Ok(None) };
+        let asked = Asked::Socket(Box::new(name));
+        let known = self.waiting.get(&conn).into_iter().flat_map(|waiting| &waiting.questions);
+        if let Some(known) = known.into_iter().find(|question| question.asked == asked) {
+            let answer = known.answer.as_ref().ok_or(Refused::Pending)?;
+            return Ok(answer.is_ok().then_some(known.number));
+        }
+        let Asked::Socket(name) = &asked else { return Ok(None) };
+        if !self.has_room() {
+            self.unanswered += 1;
+            return Ok(None);
+        }
+        self.last += 1;
+        let number = self.last;
+        let ticket = Ticket { core: self.core, number };
+        if !find(SocketQuestion { ticket, name: (**name).clone() }) {
+            return Ok(None);
+        }
+        self.defer(now, conn, asked, number);
+        Err(Refused::Pending)
+    }
+
+    /// The socket that a connection waits for.
+    pub(crate) fn awaited_socket(&self, number: u64) -> Option<&SocketName> {
+        let waiting = self.waiting.get(self.open.get(&number)?)?;
+        match &waiting.questions.iter().find(|question| question.number == number)?.asked {
+            Asked::Socket(name) => Some(name),
+            _ => None,
+        }
+    }
+}
