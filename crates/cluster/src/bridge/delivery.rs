@@ -1,7 +1,7 @@
 //! What arrives: events for sessions of this node.
 
 use super::Bridge;
-use super::inbox::{Arrived, Kind};
+use super::inbox::{Kind, Taken};
 use super::namespace::Namespace;
 use super::protocol::Incoming;
 use super::refused::Refused;
@@ -15,8 +15,8 @@ impl Bridge {
     /// Handles what arrives, in order, for as long as the node runs.
     pub(super) async fn handle_all(self: Arc<Self>, plane: Arc<dyn DataPlane>) {
         loop {
-            let arrived = self.inbox.next().await;
-            if let Err(reason) = self.handle(arrived, &plane).await {
+            let taken = self.inbox.next().await;
+            if let Err(reason) = self.handle(&taken, &plane).await {
                 self.counters.count_refused(reason);
                 if !self.has_reported_refusal.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
@@ -29,12 +29,16 @@ impl Bridge {
         }
     }
 
-    async fn handle(self: &Arc<Self>, arrived: Arrived, plane: &Arc<dyn DataPlane>) -> Result<(), Refused> {
+    async fn handle(self: &Arc<Self>, taken: &Taken<'_>, plane: &Arc<dyn DataPlane>) -> Result<(), Refused> {
+        let arrived = &taken.message;
         let namespace = &self.namespaces[arrived.namespace];
         if let Kind::Broadcast(Some(room)) = &arrived.kind
             && !namespace.may_concern(room, &**plane)
         {
             return Ok(());
+        }
+        if !taken.count_decoded() {
+            return Err(Refused::Memory);
         }
         let Some((name, incoming)) = namespace.protocol.decode(&arrived.kind, &arrived.payload)? else {
             return Ok(());

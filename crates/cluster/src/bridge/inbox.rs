@@ -2,12 +2,16 @@
 //! connection of a slow reader.
 
 use crate::engine::Limits;
+use crate::socketio::decoded_bytes_max;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stentor_edge::{Charge, Class, Ledger};
 use tokio::sync::Notify;
+
+/// A message that takes no more than this decoded is handled also when the memory budget is used up: one at a time.
+const SMALL_BYTES: usize = 1 << 20;
 
 /// Which channel of a namespace a message arrived on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +33,40 @@ pub(super) struct Arrived {
 
 pub(super) struct Inbox {
     queue: Mutex<VecDeque<Arrived>>,
-    /// The size of what waits. Changed while the queue is locked.
+    /// The size of what waits or is handled.
     charge: Charge,
+    /// The size of what is decoded.
+    decoded: Charge,
+    ledger: Arc<Ledger>,
     messages_max: usize,
     bytes_max: usize,
     added: Notify,
     dropped: AtomicU64,
+}
+
+/// A message that is handled, one at a time. It counts until it is dropped.
+pub(super) struct Taken<'a> {
+    pub(super) message: Arrived,
+    inbox: &'a Inbox,
+}
+
+impl Taken<'_> {
+    /// Counts what decoding the message takes, before it is done. Returns whether there is room.
+    pub(super) fn count_decoded(&self) -> bool {
+        let bytes = decoded_bytes_max(&self.message.payload);
+        let fits = bytes <= SMALL_BYTES || self.inbox.ledger.has_room(bytes);
+        if fits {
+            self.inbox.decoded.set(bytes);
+        }
+        fits
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.inbox.charge.subtract(bytes_of(&self.message));
+        self.inbox.decoded.set(0);
+    }
 }
 
 /// What a message counts.
@@ -46,7 +78,9 @@ impl Inbox {
     pub(super) fn new(limits: &Limits, ledger: Arc<Ledger>) -> Self {
         Self {
             queue: Mutex::default(),
-            charge: Charge::new(ledger, Class::Cluster),
+            charge: Charge::new(ledger.clone(), Class::Cluster),
+            decoded: Charge::new(ledger.clone(), Class::Cluster),
+            ledger,
             messages_max: limits.events_max,
             bytes_max: limits.events_bytes_max,
             added: Notify::new(),
@@ -72,14 +106,10 @@ impl Inbox {
         self.added.notify_one();
     }
 
-    pub(super) async fn next(&self) -> Arrived {
+    pub(super) async fn next(&self) -> Taken<'_> {
         loop {
-            {
-                let mut queue = self.queue();
-                if let Some(message) = queue.pop_front() {
-                    self.charge.subtract(bytes_of(&message));
-                    return message;
-                }
+            if let Some(message) = self.queue().pop_front() {
+                return Taken { message, inbox: self };
             }
             self.added.notified().await;
         }
@@ -111,10 +141,32 @@ mod tests {
         inbox.push(message(2_000));
         inbox.push(message(1));
         assert!(inbox.bytes() > 2_000 && !ledger.has_room((1 << 20) - 2_000));
-        assert_eq!((inbox.next().await.payload.len(), inbox.dropped()), (2_000, 1));
+        let taken = inbox.next().await;
+        assert_eq!((taken.message.payload.len(), inbox.dropped()), (2_000, 1));
+        assert!(inbox.bytes() > 2_000, "it counts while it is handled");
+        drop(taken);
         (0..4).for_each(|_| inbox.push(message(1)));
         assert_eq!((inbox.bytes(), inbox.dropped()), (3 * bytes_of(&message(1)), 2));
         drop(inbox);
         assert!(ledger.has_room(1 << 20));
+    }
+
+    #[tokio::test]
+    async fn decoding_counts_before_it_is_done() {
+        let all = 64 << 20;
+        let ledger = Arc::new(Ledger::new(all));
+        let inbox = Inbox::new(&Limits::default(), ledger.clone());
+        for len in [1, 4 << 20, 4 << 20, 1] {
+            inbox.push(message(len));
+        }
+        for (others, fits) in [(all, true), (0, true), (all, false), (all, true)] {
+            let charge = Charge::new(ledger.clone(), Class::Cluster);
+            charge.add(others);
+            let taken = inbox.next().await;
+            assert_eq!(taken.count_decoded(), fits);
+            let is_counted = !ledger.has_room(all - (36 << 20));
+            assert_eq!(is_counted, others > 0 || fits, "twice 16 MiB of text, and attachments");
+        }
+        assert!(ledger.has_room(all));
     }
 }

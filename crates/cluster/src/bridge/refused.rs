@@ -17,6 +17,9 @@ pub(super) enum Refused {
     /// More requests arrive than are answered.
     #[error("there are too many requests")]
     Rate,
+    /// The memory budget has no room for what it takes decoded.
+    #[error("the memory budget has no room for the message")]
+    Memory,
 }
 
 impl Refused {
@@ -27,12 +30,13 @@ impl Refused {
             Self::Namespace => "namespace",
             Self::RoomName => "room_name",
             Self::Rate => "rate",
+            Self::Memory => "memory",
         }
     }
 }
 
 /// All labels.
-pub(super) const LABELS: [&str; 8] = [
+pub(super) const LABELS: [&str; 9] = [
     "malformed",
     "too_large",
     "obsolete",
@@ -41,6 +45,7 @@ pub(super) const LABELS: [&str; 8] = [
     "namespace",
     "room_name",
     "rate",
+    "memory",
 ];
 
 #[cfg(test)]
@@ -63,7 +68,7 @@ mod tests {
             WireError::BadPlaceholder,
         ];
         let reasons = wire.map(Refused::Wire).into_iter();
-        for reason in reasons.chain([Refused::Namespace, Refused::RoomName, Refused::Rate]) {
+        for reason in reasons.chain([Refused::Namespace, Refused::RoomName, Refused::Rate, Refused::Memory]) {
             assert!(LABELS.contains(&reason.label()), "{reason}");
         }
     }

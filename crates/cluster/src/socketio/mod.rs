@@ -12,7 +12,8 @@
 //! becomes JSON text with placeholders first.
 //!
 //! Invariants: nothing from outside panics. What a message takes decoded is bounded: the text is at most six times as
-//! long as the payload, plus 40 bytes for each of [`ATTACHMENTS_MAX`] attachments; there are at most [`ROOMS_MAX`] rooms
+//! long as the payload, plus 40 bytes for each of [`ATTACHMENTS_MAX`] attachments, and never longer than
+//! [`PAYLOAD_BYTES_MAX`]; there are at most [`ROOMS_MAX`] rooms
 //! or [`LIST_MAX`] items of an answer.
 
 mod broadcast;
@@ -28,6 +29,7 @@ pub mod sharded;
 
 pub use broadcast::{Broadcast, sender};
 pub use content::{Event, Flags, Selection};
+pub(crate) use payload::decoded_bytes_max;
 pub use request::{Request, RequestBody, Target};
 pub use response::{RemoteSession, Response, ResponseBody, SessionDetails};
 

@@ -7,16 +7,18 @@
 //! * Other extensions are refused. Text that isn't UTF-8 loses what isn't.
 
 use super::{ATTACHMENTS_MAX, WireError};
+use crate::engine::PAYLOAD_BYTES_MAX;
 use bytes::{Buf, Bytes};
 use rmp::Marker;
 use serde::Serialize;
+use std::str::Utf8Chunk;
 use stentor_json::{self as json, DEPTH_MAX};
 use stentor_wire::socketio::write_placeholder;
 
-/// JSON text and what its placeholders stand for.
+/// JSON text, which is no longer than a payload of JSON may be, and what its placeholders stand for.
 pub(super) fn to_json(payload: &[u8]) -> Result<(Vec<u8>, Vec<Bytes>), WireError> {
-    let mut walk =
-        Walk { rest: payload, json: Vec::with_capacity(2 * payload.len()), attachments: Vec::new() };
+    let json = Vec::with_capacity((2 * payload.len()).min(PAYLOAD_BYTES_MAX));
+    let mut walk = Walk { rest: payload, json, attachments: Vec::new() };
     walk.value(0)?;
     if walk.rest.is_empty() { Ok((walk.json, walk.attachments)) } else { Err(WireError::Malformed) }
 }
@@ -126,7 +128,12 @@ impl<'a> Walk<'a> {
             Marker::Reserved => return Err(WireError::Malformed),
             marker => self.extension(marker)?,
         }
-        Ok(())
+        self.check_room(0)
+    }
+
+    /// Checks that so many bytes more aren't too many.
+    fn check_room(&self, bytes: usize) -> Result<(), WireError> {
+        if self.json.len() + bytes <= PAYLOAD_BYTES_MAX { Ok(()) } else { Err(WireError::TooLarge) }
     }
 
     fn len(&mut self, marker: Marker) -> Result<usize, WireError> {
@@ -150,6 +157,7 @@ impl<'a> Walk<'a> {
 
     fn text(&mut self, len: usize) -> Result<(), WireError> {
         let bytes = self.take(len)?;
+        self.check_room(escaped_len(bytes))?;
         json::write_string(&mut self.json, &String::from_utf8_lossy(bytes));
         Ok(())
     }
@@ -276,6 +284,20 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// The length of text in a JSON string.
+fn escaped_len(text: &[u8]) -> usize {
+    let byte = |byte: u8| match byte {
+        b'"' | b'\\' | 0x08 | b'\t' | b'\n' | 0x0c | b'\r' => 2,
+        0..=0x1f => 6,
+        _ => 1,
+    };
+    let chunk = |chunk: Utf8Chunk<'_>| {
+        let replaced = if chunk.invalid().is_empty() { 0 } else { char::REPLACEMENT_CHARACTER.len_utf8() };
+        chunk.valid().bytes().map(byte).sum::<usize>() + replaced
+    };
+    text.utf8_chunks().map(chunk).sum()
+}
+
 /// Year, month and day of a day since 1970-01-01, in the Gregorian calendar (Howard Hinnant, "chrono-Compatible Low-Level
 /// Date Algorithms", `civil_from_days`).
 fn civil(days: i64) -> (i64, i64, i64) {
@@ -289,4 +311,34 @@ fn civil(days: i64) -> (i64, i64, i64) {
     let day = day_of_year - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(len: usize, byte: u8) -> Vec<u8> {
+        let mut payload = vec![0xdb];
+        payload.extend_from_slice(&u32::try_from(len).unwrap().to_be_bytes());
+        payload.resize(payload.len() + len, byte);
+        payload
+    }
+
+    #[test]
+    fn the_text_has_a_bound() {
+        let nulls = PAYLOAD_BYTES_MAX / 5;
+        for (count, is_refused) in [(nulls - 1, false), (nulls + 1, true)] {
+            let mut payload = vec![0xdd];
+            payload.extend_from_slice(&u32::try_from(count).unwrap().to_be_bytes());
+            payload.resize(payload.len() + count, 0xc0);
+            assert_eq!(to_json(&payload).err(), is_refused.then_some(WireError::TooLarge), "{count}");
+        }
+        for (byte, escaped_len) in [(b'x', 1), (b'\n', 2), (1, 6), (0xff, 3)] {
+            let len = (PAYLOAD_BYTES_MAX - 2) / escaped_len;
+            let (json, _) = to_json(&text(len, byte)).unwrap();
+            assert_eq!(json.len(), 2 + len * escaped_len);
+            let longer = to_json(&text(len + 1, byte));
+            assert_eq!(longer.err(), Some(WireError::TooLarge), "{byte}");
+        }
+    }
 }

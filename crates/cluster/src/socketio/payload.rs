@@ -1,7 +1,7 @@
 //! Payloads as JSON text, and the parts of that text.
 
 use super::msgpack_to_json::to_json;
-use super::{NAME_BYTES_MAX, ROOMS_MAX, WireError};
+use super::{ATTACHMENTS_MAX, NAME_BYTES_MAX, ROOMS_MAX, WireError};
 use crate::engine::PAYLOAD_BYTES_MAX;
 use bytes::Bytes;
 use serde::Deserialize;
@@ -11,19 +11,41 @@ use stentor_hub::Data;
 use stentor_json as json;
 use stentor_wire::socketio::check_placeholders;
 
+/// A byte of MessagePack becomes so many of JSON: a control character.
+const TEXT_BYTES_PER_BYTE_MAX: usize = 6;
+/// The placeholder of an attachment.
+const PLACEHOLDER_BYTES_MAX: usize = 40;
+
 /// A payload: JSON text and what its placeholders stand for.
 pub(super) struct Payload {
     text: Bytes,
     attachments: Vec<Bytes>,
 }
 
+/// Whether a payload is JSON. MessagePack that begins so would be a number.
+fn is_json(payload: &[u8]) -> bool {
+    matches!(payload.first(), Some(b'{' | b'['))
+}
+
+/// The memory that decoding takes at most, besides the payload's: text and attachments, and the arguments of an event, which are a
+/// copy.
+pub(crate) fn decoded_bytes_max(payload: &[u8]) -> usize {
+    let len = payload.len();
+    if is_json(payload) {
+        return 2 * len;
+    }
+    let text =
+        (TEXT_BYTES_PER_BYTE_MAX * len + PLACEHOLDER_BYTES_MAX * ATTACHMENTS_MAX).min(PAYLOAD_BYTES_MAX);
+    2 * text + len
+}
+
 impl Payload {
-    /// Decodes JSON, if it begins with `{` or `[`, and MessagePack otherwise, where a payload that begins so would be a number.
+    /// Decodes JSON or MessagePack.
     pub(super) fn decode(payload: &Bytes) -> Result<Self, WireError> {
         if payload.len() > PAYLOAD_BYTES_MAX {
             return Err(WireError::TooLarge);
         }
-        if matches!(payload.first(), Some(b'{' | b'[')) {
+        if is_json(payload) {
             json::check(str::from_utf8(payload).map_err(|_| WireError::Malformed)?)?;
             return Ok(Self { text: payload.clone(), attachments: Vec::new() });
         }
