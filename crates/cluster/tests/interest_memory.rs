@@ -18,6 +18,7 @@ use nats_server::NatsServer;
 use redis_server::RedisServer;
 use std::alloc::System;
 use std::sync::Arc;
+use std::time::Duration;
 use std::time::Instant;
 use stentor_cluster::engine::nats::Nats;
 use stentor_cluster::engine::redis::Redis;
@@ -36,7 +37,11 @@ const ROOM_BYTES_MAX: usize = 100;
 async fn established(engine: &Arc<dyn Engine>, topic: &Topic) {
     let Topic::Room(room) = topic.clone() else { panic!() };
     let since = Position { epoch: Epoch(0), offset: 0 };
-    while engine.request(Request::History { room: room.clone(), since, messages_max: 0 }).await.is_err() {}
+    while engine
+        .request(Request::History { room: room.clone(), since, messages_max: 0, age_max: Duration::ZERO })
+        .await
+        .is_err()
+    {}
 }
 
 /// What 100,000 rooms take on the heap, each.

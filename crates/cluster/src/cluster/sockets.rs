@@ -250,7 +250,12 @@ impl Cluster {
     async fn establish(&self, rooms: &[Room]) -> Result<(), Outcome> {
         let since = Position { epoch: Epoch::NONE, offset: 0 };
         for rooms in rooms.chunks(ROOMS_AT_ONCE) {
-            let read = |room: &Room| Request::History { room: room.clone(), since, messages_max: 1 };
+            let read = |room: &Room| Request::History {
+                room: room.clone(),
+                since,
+                messages_max: 0,
+                age_max: Duration::ZERO,
+            };
             // A read waits for the interest, whether or not the room keeps history.
             let reads: Vec<_> = rooms.iter().map(|room| self.engine.request(read(room))).collect();
             for read in reads {

@@ -4,7 +4,8 @@
 
 use super::{
     Answer, Channel, Engine, EngineError, Event, EventReceiver, EventSender, FEED_CHANGES_BYTES_MAX,
-    FEED_CHANGES_MAX, FeedLog, History, Lease, Limits, PAYLOAD_BYTES_MAX, Reply, Request, Version, events,
+    FEED_CHANGES_MAX, FeedLog, HEAD_TTL, History, Lease, Limits, PAYLOAD_BYTES_MAX, Reply, Request, Version,
+    events,
 };
 use crate::NodeId;
 use bytes::Bytes;
@@ -23,12 +24,20 @@ struct RoomLog {
     messages: VecDeque<(Instant, Position, Bytes)>,
     bytes: usize,
     answered: HashMap<Arc<str>, (Instant, Position)>,
+    kept_until: Instant,
 }
 
 impl RoomLog {
-    fn new(epoch: Epoch) -> Self {
+    fn new(epoch: Epoch, kept_until: Instant) -> Self {
         let head = Position { epoch, offset: 0 };
-        Self { head, messages: VecDeque::new(), bytes: 0, answered: HashMap::new() }
+        Self { head, messages: VecDeque::new(), bytes: 0, answered: HashMap::new(), kept_until }
+    }
+
+    /// Lets the room last for `ttl` from now, or longer.
+    fn keep(&mut self, now: Instant, ttl: Duration) {
+        // An age without a bound.
+        let until = now.checked_add(ttl).unwrap_or(self.kept_until);
+        self.kept_until = self.kept_until.max(until);
     }
 
     fn trim(&mut self, now: Instant, limits: &HistoryLimits) {
@@ -137,6 +146,21 @@ impl Bus {
         }
     }
 
+    /// A room, unless its time is over. A node asks for it, which lets it last longer.
+    fn room(&mut self, now: Instant, room: &Room) -> Option<&mut RoomLog> {
+        if self.rooms.get(room).is_some_and(|log| log.kept_until <= now) {
+            self.rooms.remove(room);
+        }
+        let log = self.rooms.get_mut(room)?;
+        log.keep(now, HEAD_TTL);
+        Some(log)
+    }
+
+    fn begin(&mut self, now: Instant, room: &Room) {
+        let epoch = Epoch(self.draw() % (1 << 53));
+        self.rooms.insert(room.clone(), RoomLog::new(epoch, now + HEAD_TTL));
+    }
+
     fn draw(&mut self) -> u64 {
         self.drawn += 1;
         self.drawn
@@ -151,15 +175,15 @@ impl Bus {
             Request::Append { room, payload, idempotency_key, limits } => {
                 Reply::Position(self.append(now, room, &payload, idempotency_key, &limits))
             }
-            Request::History { room, since, messages_max } => {
-                if self.begins_rooms && !self.rooms.contains_key(&room) {
-                    let epoch = Epoch(self.draw() % (1 << 53));
-                    self.rooms.insert(room.clone(), RoomLog::new(epoch));
+            Request::History { room, since, messages_max, age_max } => {
+                if self.room(now, &room).is_none() && self.begins_rooms {
+                    self.begin(now, &room);
                 }
-                Reply::History(self.history(&room, since, messages_max))
+                Reply::History(self.history(now, &room, since, messages_max, age_max))
             }
             Request::Heads { rooms } => {
-                Reply::Heads(rooms.iter().map(|room| self.rooms.get(room).map(|log| log.head)).collect())
+                let heads = rooms.iter().map(|room| self.room(now, room).map(|log| log.head));
+                Reply::Heads(heads.collect())
             }
             Request::AcquireLease { key, term_seen, ttl } => {
                 Reply::Lease(self.acquire(now, key, term_seen, ttl))
@@ -201,11 +225,11 @@ impl Bus {
         idempotency_key: Option<Arc<str>>,
         limits: &HistoryLimits,
     ) -> Position {
-        if !self.rooms.contains_key(&room) {
-            let epoch = Epoch(self.draw() % (1 << 53));
-            self.rooms.insert(room.clone(), RoomLog::new(epoch));
+        if self.room(now, &room).is_none() {
+            self.begin(now, &room);
         }
         let Some(log) = self.rooms.get_mut(&room) else { unreachable!("it was inserted") };
+        log.keep(now, limits.age_max.saturating_add(HEAD_TTL));
         log.trim(now, limits);
         if let Some((_, position)) = idempotency_key.as_ref().and_then(|key| log.answered.get(key)) {
             return *position;
@@ -222,13 +246,22 @@ impl Bus {
         position
     }
 
-    fn history(&self, room: &Room, since: Position, messages_max: usize) -> History {
-        let Some(log) = self.rooms.get(room) else {
+    fn history(
+        &mut self,
+        now: Instant,
+        room: &Room,
+        since: Position,
+        messages_max: usize,
+        age_max: Duration,
+    ) -> History {
+        let Some(log) = self.room(now, room) else {
             return History { truncated: true, ..History::default() };
         };
         let is_same = since.epoch == log.head.epoch && since.offset <= log.head.offset;
         let after = if is_same { since.offset } else { 0 };
-        let later = log.messages.iter().filter(|(_, position, _)| position.offset > after);
+        let later = log.messages.iter().filter(|(at, position, _)| {
+            position.offset > after && now.saturating_duration_since(*at) <= age_max
+        });
         let messages: Vec<_> =
             later.take(messages_max).map(|(_, position, payload)| (*position, payload.clone())).collect();
         let first = messages.first().map_or(log.head.offset + 1, |(position, _)| position.offset);

@@ -183,6 +183,9 @@ pub struct FeedLog {
     pub may_lack_newest: bool,
 }
 
+/// How long a room's newest position is kept after its last message has expired, and since a node asked for it.
+pub const HEAD_TTL: Duration = Duration::from_secs(60);
+
 /// A part of a room's history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
@@ -210,7 +213,7 @@ pub enum Request {
         /// How much history is kept.
         limits: HistoryLimits,
     },
-    /// Reads at most `messages_max` messages that follow a position. Answered by [`Reply::History`].
+    /// Reads at most `messages_max` messages that follow a position and aren't older than `age_max`. Answered by [`Reply::History`].
     History {
         /// The room.
         room: Room,
@@ -218,8 +221,11 @@ pub enum Request {
         since: Position,
         /// How many messages to read.
         messages_max: usize,
+        /// How old they may be.
+        age_max: Duration,
     },
-    /// Reads the newest positions of rooms. Answered by [`Reply::Heads`], in the same order.
+    /// Reads the newest positions of rooms, and lets them last for [`HEAD_TTL`] from now. Answered by [`Reply::Heads`], in the same
+    /// order.
     Heads {
         /// The rooms.
         rooms: Vec<Room>,

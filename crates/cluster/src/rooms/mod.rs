@@ -13,7 +13,7 @@
 //! ```
 //!
 //! The last message of a room has no successor that would show a gap. So the node compares the newest positions with the engine's
-//! after each lost connection, and once a minute.
+//! after each lost connection, and every 18 to 30 seconds.
 //!
 //! **Invariants.** A core gets the messages of an epoch in the order of their offsets, each once. It gets a message that
 //! doesn't follow the one before only after an update by which it announces a gap. What waits is bounded.
@@ -35,8 +35,9 @@ use std::time::{Duration, Instant};
 use stentor_edge::{Broadcast, Denial, PublicId, RoomUpdate};
 use stentor_hub::{Data, HistoryLimits, Position, Room, history_limits};
 
-/// How often newest positions are compared with the engine's.
-const HEADS_INTERVAL: Duration = Duration::from_secs(60);
+/// How often newest positions are compared with the engine's. Twice within [`HEAD_TTL`](crate::engine::HEAD_TTL), for which an engine
+/// keeps them then.
+const HEADS_INTERVAL: Duration = Duration::from_secs(24);
 /// Maximum number of rooms in a request for newest positions.
 const HEADS_MAX: usize = 256;
 /// Maximum number of histories that are read at a time,
@@ -427,7 +428,8 @@ impl<P> Rooms<P> {
             let messages_max = state.limits.publications_max.min(READ_MESSAGES_MAX);
             self.reads += 1;
             let asked = Asked::Read(room.clone(), incarnation);
-            self.request(number, asked, Request::History { room, since, messages_max });
+            let age_max = state.limits.age_max;
+            self.request(number, asked, Request::History { room, since, messages_max, age_max });
         }
     }
 

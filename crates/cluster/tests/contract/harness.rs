@@ -50,6 +50,7 @@ macro_rules! contract {
             rooms::appended_messages_arrive_with_their_positions,
             rooms::history_is_read_from_a_position,
             rooms::history_is_trimmed_by_each_limit,
+            rooms::messages_expire_without_a_further_one,
             rooms::an_idempotency_key_has_one_effect,
             rooms::a_server_without_its_data_begins_another_epoch,
             rooms::what_a_history_lacks_arrives_as_a_message,
@@ -148,7 +149,17 @@ impl Node {
         since: Position,
         messages_max: usize,
     ) -> (Option<Position>, Vec<Bytes>, bool) {
-        let request = Request::History { room: room.clone(), since, messages_max };
+        self.history_of(room, since, messages_max, KEEP.age_max).await
+    }
+
+    pub(crate) async fn history_of(
+        &self,
+        room: &Room,
+        since: Position,
+        messages_max: usize,
+        age_max: Duration,
+    ) -> (Option<Position>, Vec<Bytes>, bool) {
+        let request = Request::History { room: room.clone(), since, messages_max, age_max };
         let Reply::History(history) = self.request(request).await else { panic!() };
         for pair in history.messages.windows(2) {
             assert_eq!(pair[0].0.offset + 1, pair[1].0.offset);

@@ -186,9 +186,30 @@ async fn a_room_has_an_epoch_before_its_first_message_once_it_is_read() {
     let empty = room("empty");
     node.history(&empty, START, 10).await;
     let ttl = server.command(&["PTTL", "test:{room:1:/empty}:head"]);
-    assert!((1..=600_000).contains(&ttl.trim().parse::<u64>().unwrap()), "{ttl}");
+    assert!((1..=60_000).contains(&ttl.trim().parse::<u64>().unwrap()), "{ttl}");
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     assert_eq!(node.history(&room("third"), START, 10).await, (None, vec![], true));
+}
+
+/// A room's messages go at their age, and its position 60 s later, unless a node asks for it.
+#[tokio::test]
+async fn a_room_leaves_nothing() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let node = Node::connect(&server).await;
+    let r = room("r");
+    node.append(&r, "x").await;
+    let ttl_ms = |key: &str| server.command(&["PTTL", key]).trim().parse::<u64>().unwrap();
+    let (head, stream) = ("test:{room:1:/r}:head", "test:{room:1:/r}");
+    let age_ms = u64::try_from(KEEP.age_max.as_millis()).unwrap();
+    assert!((1..=age_ms).contains(&ttl_ms(stream)));
+    assert!((age_ms..=age_ms + 60_000).contains(&ttl_ms(head)));
+    // A node asks when it is nearly gone.
+    server.command(&["PEXPIRE", head, "20000"]);
+    assert!(node.head(&r).await.is_some());
+    assert!((20_001..=60_000).contains(&ttl_ms(head)));
+    server.command(&["PEXPIRE", head, "20000"]);
+    node.history(&r, START, 10).await;
+    assert!((20_001..=60_000).contains(&ttl_ms(head)));
 }
 
 #[tokio::test]

@@ -99,6 +99,24 @@ pub(crate) async fn history_is_trimmed_by_each_limit(fixture: &impl Fixture) {
     }
 }
 
+pub(crate) async fn messages_expire_without_a_further_one(fixture: &impl Fixture) {
+    let node = Node::connect(fixture).await;
+    let r = room("r");
+    let old = node.append(&r, "old").await;
+    sleep_ms(2_200).await;
+    let new = node.append(&r, "new").await;
+    let start = Position { offset: 0, ..old };
+    let age_max = Duration::from_millis(2_000);
+    let read = async |since| node.history_of(&r, since, 1, age_max).await;
+    assert_eq!(read(start).await, (Some(new), vec!["new".into()], true));
+    assert_eq!(read(old).await, (Some(new), vec!["new".into()], false));
+    sleep_ms(2_200).await;
+    assert_eq!(read(old).await, (Some(new), vec![], true));
+    assert_eq!(read(new).await, (Some(new), vec![], false));
+    let both = vec!["old".into(), "new".into()];
+    assert_eq!(node.history(&r, start, 10).await, (Some(new), both, false));
+}
+
 pub(crate) async fn an_idempotency_key_has_one_effect(fixture: &impl Fixture) {
     let (mut a, b) = (Node::connect(fixture).await, Node::connect(fixture).await);
     let (r, other) = (room("r"), room("other"));
@@ -135,8 +153,12 @@ pub(crate) async fn what_a_history_lacks_arrives_as_a_message(fixture: &impl Fix
         let r = room(&(i / 3).to_string());
         let first = writer.engine.request(append(&r, "x"));
         reader.engine.set_interest(r.clone().into(), true);
-        let read =
-            reader.engine.request(Request::History { room: r.clone(), since: START, messages_max: 10 });
+        let read = reader.engine.request(Request::History {
+            room: r.clone(),
+            since: START,
+            messages_max: 10,
+            age_max: KEEP.age_max,
+        });
         let second = writer.engine.request(append(&r, "x"));
         let (first, read, second) = tokio::join!(first, read, second);
         let (Ok(Reply::History(read)), Ok(Reply::Position(last))) = (read, second) else { panic!() };

@@ -116,7 +116,8 @@ impl Node {
         let key: Arc<str> = fastrand::u64(..).to_string().into();
         let append = || append(&room(name), "again", Some(key.clone()));
         // Read after the subscription: what is appended before that doesn't come as a message.
-        let history = || Request::History { room: room(name), since: START, messages_max: 0 };
+        let history =
+            || Request::History { room: room(name), since: START, messages_max: 0, age_max: KEEP.age_max };
         while self.try_request(history()).await.is_err() {}
         // A request on a connection that was cut has an unknown outcome.
         while let Err(error) = self.try_request(append()).await {

@@ -239,12 +239,12 @@ impl Nats {
                     position.map(Reply::Position)
                 })
             }
-            Request::History { room, since, messages_max } => {
+            Request::History { room, since, messages_max, age_max } => {
                 let subject = shared.names.room(&room);
                 let turn = shared.rooms.turn(&subject);
                 Box::pin(async move {
                     let (_turn, session) = (turn.await, shared.session().await?);
-                    shared.history(&session, &subject, since, messages_max).await
+                    shared.history(&session, &subject, since, messages_max, age_max).await
                 })
             }
             Request::Heads { rooms } => {

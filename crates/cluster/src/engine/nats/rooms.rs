@@ -15,6 +15,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use stentor_hub::{Epoch, HistoryLimits, Position};
 
 /// Maximum number of messages that a read reaches back. It takes a round trip for each 16 of them.
@@ -164,6 +165,7 @@ impl Shared {
         subject: &str,
         since: Position,
         messages_max: usize,
+        age_max: Duration,
     ) -> Result<Reply, EngineError> {
         let none = || Ok(Reply::History(History { truncated: true, ..History::default() }));
         let Some(newest) = self.read(session, Stream::Rooms, Which::Last(subject)).await? else {
@@ -175,7 +177,7 @@ impl Shared {
         let after = if is_same { since.offset } else { 0 };
         let mut messages = match messages_max {
             0 => Vec::new(),
-            _ => self.messages(session, newest, meta, after).await?,
+            _ => self.messages(session, newest, meta, after, age_max).await?,
         };
         let first = messages.first().map_or(head.offset.saturating_add(1), |(position, _)| position.offset);
         messages.truncate(messages_max);
@@ -190,11 +192,14 @@ impl Shared {
         newest: Stored,
         meta: Meta,
         after: u64,
+        age_max: Duration,
     ) -> Result<Vec<(Position, Bytes)>, EngineError> {
         let epoch = meta.e;
         let (mut before, mut offset) = (meta.p.clone(), meta.o);
         let mut chunk = if meta.part { Vec::new() } else { vec![Some(newest)] };
         let mut limits = None;
+        // The server's clock and this one may differ a little.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (mut messages, mut bytes) = (Vec::new(), 0_usize);
         // From the newest to the oldest.
         'all: loop {
@@ -211,10 +216,10 @@ impl Shared {
                     break 'all;
                 };
                 bytes = bytes.saturating_add(content.len());
-                let age = newest_time.saturating_sub(stored.time);
                 if messages.len() >= messages_max.min(MESSAGES_MAX)
                     || bytes > bytes_max
-                    || age / 1_000_000 > age_ms
+                    || newest_time.saturating_sub(stored.time) / 1_000_000 > age_ms
+                    || now.saturating_sub(Duration::from_nanos(stored.time)) > age_max
                 {
                     break 'all;
                 }

@@ -29,8 +29,8 @@ mod names;
 
 use super::{
     Answer, Channel, ConnectError, ConnectOptions, Engine, EngineError, EventReceiver, EventSender,
-    FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, Limits, PAYLOAD_BYTES_MAX, Request, SERVERS_DELAY, Waiting,
-    events,
+    FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, HEAD_TTL, Limits, PAYLOAD_BYTES_MAX, Request, SERVERS_DELAY,
+    Waiting, events,
 };
 use crate::NodeId;
 use address::Endpoint;
@@ -56,10 +56,8 @@ use tokio::time::{Instant, timeout_at};
 
 /// How long an idempotency key is kept.
 const IDEMPOTENCY_TTL: Duration = Duration::from_secs(300);
-/// How long a room without messages, or a feed that nobody fetches, is kept.
+/// How long a feed that nobody fetches is kept.
 const IDLE_TTL: Duration = Duration::from_secs(86_400);
-/// How long a room that never had a message is kept, since a node asked about it.
-const EMPTY_TTL: Duration = Duration::from_secs(600);
 /// Redis counts milliseconds; longer times are this long.
 const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
@@ -199,19 +197,19 @@ impl Redis {
                     .text(limits.publications_max)
                     .text(limits.bytes_max)
                     .text(ms(limits.age_max))
-                    .text(ms(limits.age_max.min(TTL_MAX) + IDLE_TTL))
+                    .text(ms(limits.age_max.min(TTL_MAX) + HEAD_TTL))
                     .text(ms(IDEMPOTENCY_TTL));
                 if let Some(key) = idempotency_key {
                     call.keys.push(names.room(to, &format!(":key:{key}")));
                 }
                 call
             }
-            Request::History { room: of, since, messages_max } => {
+            Request::History { room: of, since, messages_max, age_max } => {
                 let call = room(Script::History, of).text(since.epoch.0).text(since.offset);
-                call.text(messages_max).text(ms(EMPTY_TTL))
+                call.text(messages_max).text(ms(HEAD_TTL)).text(ms(*age_max))
             }
             Request::Heads { rooms } => {
-                return rooms.iter().map(|of| room(Script::Head, of).text(ms(EMPTY_TTL))).collect();
+                return rooms.iter().map(|of| room(Script::Head, of).text(ms(HEAD_TTL))).collect();
             }
             Request::AcquireLease { key, term_seen, ttl } => feed(Script::Acquire, key)
                 .text(fastrand::u64(1..))

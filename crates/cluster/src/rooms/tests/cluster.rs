@@ -278,7 +278,8 @@ impl<P: Plane> Cluster<P> {
 
     /// Offsets of readable messages that the engine still has after a position, if it is of the same epoch.
     pub(super) fn kept(&mut self, room: &Room, since: Position) -> HashSet<u64> {
-        let request = Request::History { room: room.clone(), since, messages_max: usize::MAX };
+        let request =
+            Request::History { room: room.clone(), since, messages_max: usize::MAX, age_max: Duration::MAX };
         let Ok(Reply::History(history)) = self.bus.handle_request(self.now, request) else { panic!() };
         let same = history.messages.into_iter().filter(|(position, _)| position.epoch == since.epoch);
         same.filter(|(_, payload)| decode(room, payload).is_some()).map(|(at, _)| at.offset).collect()

@@ -1,5 +1,5 @@
 -- KEYS: and the answer by idempotency key, if there is one.
--- ARGV: and channel, payload, messages at most, bytes at most, ms at most, ms to keep the head, ms to keep the answer.
+-- ARGV: and channel, payload, messages at most, bytes at most, ms at most, ms to keep the head at least, ms to keep the answer.
 if KEYS[3] then
   local answer = redis.call('GET', KEYS[3])
   if answer then return answer end
@@ -20,8 +20,8 @@ while length > 0 do
   length, bytes = length - 1, bytes - #oldest[2][4]
 end
 redis.call('HSET', KEYS[1], 'b', string.format('%.0f', bytes))
-redis.call('PEXPIRE', KEYS[1], ARGV[8])
-redis.call('PEXPIRE', KEYS[2], ARGV[8])
+keep(ARGV[8])
+redis.call('PEXPIRE', KEYS[2], ARGV[7])
 local position = head[1] .. ':' .. offset
 if KEYS[3] then redis.call('SET', KEYS[3], position, 'PX', ARGV[9]) end
 redis.call('PUBLISH', ARGV[3], position .. ':' .. ARGV[4])

@@ -1,4 +1,4 @@
--- ARGV: and ms to keep a room without messages.
+-- ARGV: and ms to keep the head at least.
 if not head[1] then return false end
-if head[2] == '0' then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
+keep(ARGV[3])
 return head[1] .. ':' .. head[2]

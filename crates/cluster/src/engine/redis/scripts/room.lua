@@ -6,5 +6,8 @@ local function begin()
   redis.call('DEL', KEYS[2])
   head = {ARGV[2], '0', ARGV[1], '0'}
 end
+local function keep(ms)
+  if redis.call('PTTL', KEYS[1]) < tonumber(ms) then redis.call('PEXPIRE', KEYS[1], ms) end
+end
 -- Another primary, or this one after a restart: the newest messages may be lost.
 if head[1] and head[3] ~= ARGV[1] then begin() end
