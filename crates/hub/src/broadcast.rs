@@ -369,6 +369,22 @@ impl<E: Encoder> Hub<E> {
     /// Notifies a member of a room that it missed publications.
     pub(crate) fn push_gap(&mut self, member: Member, index: u32) {
         let Some(topic) = self.topics.at(index).map(|state| state.topic.clone()) else { return };
-        self.notices.push_back(Notice::Gap { session: self.sessions.id_of(member), topic });
+        self.push_notice(Notice::Gap { session: self.sessions.id_of(member), topic });
+    }
+
+    /// Queues a notice. After a gap, its session receives nothing until its client is notified.
+    pub(crate) fn push_notice(&mut self, notice: Notice) {
+        if let Notice::Gap { session, .. } = notice {
+            self.sessions.held.add(session);
+        }
+        self.notices.push_back(notice);
+    }
+
+    /// The client of a notice is notified, or isn't there.
+    pub(crate) fn end_notice(&mut self, notice: &Notice) {
+        let Notice::Gap { session, .. } = *notice else { return };
+        if self.sessions.held.remove(session) && self.sessions.has_pending(session) {
+            self.sessions.list(session.index);
+        }
     }
 }

@@ -316,7 +316,7 @@ impl<E: Encoder> Sessions<E> {
         mut each: impl FnMut(&Arc<Publication<E::Frame>>, &E::Frame),
     ) {
         let Some(session) = self.slots.get_mut(id.index as usize) else { return };
-        if !session.is(id) {
+        if !session.is(id) || self.held.holds(id) {
             return;
         }
         let (mut bytes, mut frames) = (0_usize, 0);

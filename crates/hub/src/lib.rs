@@ -11,7 +11,7 @@
 //! | `broadcast`, `feed`, `recipients` | the path of a publication |
 //! | `cluster`, `awaiting`, `preparation` | what other nodes have ordered |
 //! | `topics`, `session`, `subscription`, `subscriptions` | the tables |
-//! | `delivery`, `outbox`, `publication_arena`, `encoding_waiters`, `rates` | pending deliveries: the hot path |
+//! | `delivery`, `held`, `outbox`, `publication_arena`, `encoding_waiters`, `rates` | pending deliveries: the hot path |
 //! | `recovery`, `log`, `suspension`, `join_positions` | suspended sessions |
 //! | `publication`, `version_lag` | publications, their encodings, and patches from earlier versions |
 //! | `recent_encodings` | frees the encodings of documents that nobody asks for |
@@ -34,6 +34,7 @@ mod encoder;
 mod encoding_waiters;
 mod feed;
 mod handover;
+mod held;
 mod history;
 mod ids;
 mod interest;

@@ -145,7 +145,7 @@ impl<E: Encoder> Hub<E> {
         self.sessions.resume(session);
         self.suspension_changed(session, None);
         if let Some(suspended) = self.suspended.remove(&session) {
-            self.notices.extend(suspended.notices);
+            suspended.notices.into_iter().for_each(|notice| self.push_notice(notice));
         }
     }
 
@@ -161,19 +161,12 @@ impl<E: Encoder> Hub<E> {
         self.suspended.len()
     }
 
-    /// Keeps a notice for a suspended session. Returns notices for others.
-    pub(crate) fn defer_notice(&mut self, notice: Notice) -> Option<Notice> {
-        if self.suspended.is_empty() {
-            return Some(notice);
-        }
-        match self.suspended.get_mut(&notice.session()) {
-            Some(suspended) => {
-                if !suspended.notices.contains(&notice) {
-                    suspended.notices.push(notice);
-                }
-                None
-            }
-            None => Some(notice),
+    /// Keeps a notice for a suspended session.
+    pub(crate) fn defer_notice(&mut self, notice: Notice) {
+        if let Some(suspended) = self.suspended.get_mut(&notice.session())
+            && !suspended.notices.contains(&notice)
+        {
+            suspended.notices.push(notice);
         }
     }
 

@@ -5,6 +5,7 @@ use crate::chunks::Chunks;
 use crate::disconnect::Disconnect;
 use crate::encoder::Encoder;
 use crate::encoding_waiters::EncodingWaiters;
+use crate::held::Held;
 use crate::join_positions::JoinPositions;
 use crate::latencies::Latencies;
 use crate::log::Log;
@@ -78,6 +79,8 @@ pub(crate) struct Sessions<E: Encoder> {
     pub(crate) ready: VecDeque<SessionId>,
     pub(crate) encoding_waiters: EncodingWaiters<E::Frame>,
     pub(crate) terminating: VecDeque<(SessionId, Disconnect)>,
+    /// Sessions whose clients are to be notified first.
+    pub(crate) held: Held,
     pub(crate) counters: Counters,
     /// What was delivered recently, for sessions that resume.
     pub(crate) log: Log<E::Frame>,
@@ -110,6 +113,7 @@ impl<E: Encoder> Sessions<E> {
             ready: VecDeque::new(),
             encoding_waiters: EncodingWaiters::default(),
             terminating: VecDeque::new(),
+            held: Held::default(),
             counters: Counters::default(),
             log,
             join_positions: JoinPositions::default(),

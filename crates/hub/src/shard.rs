@@ -56,6 +56,8 @@ pub struct Hub<E: Encoder> {
     /// Requesters of feeds of this home core that have no state yet.
     pub(crate) requesters: VecDeque<(Key, Requester)>,
     pub(crate) notices: VecDeque<Notice>,
+    /// The last one that [`Hub::poll_notice`] has returned, until its next call.
+    pub(crate) last_notice: Option<Notice>,
     pub(crate) suspended: HashMap<SessionId, Suspended, Seeded>,
     pub(crate) recipients: Recipients,
     pub(crate) ids: Ids,
@@ -90,6 +92,7 @@ impl<E: Encoder> Hub<E> {
             prepared: VecDeque::new(),
             requesters: VecDeque::new(),
             notices: VecDeque::new(),
+            last_notice: None,
             suspended: HashMap::with_hasher(Seeded(seed)),
             recipients: Recipients::default(),
             ids: Ids::new(core, seed),
@@ -403,6 +406,7 @@ impl<E: Encoder> Hub<E> {
     #[inline]
     pub fn is_quiet(&self) -> bool {
         self.notices.is_empty()
+            && self.last_notice.is_none()
             && self.changed_topics.is_empty()
             && self.requesters.is_empty()
             && self.to_confirm.is_empty()
@@ -422,11 +426,21 @@ impl<E: Encoder> Hub<E> {
 
     /// The next notice to a session about its subscriptions. Notices to suspended sessions wait until they are
     /// resumed.
+    ///
+    /// The session of a [`Notice::Gap`] receives nothing until its notice is returned and this is called again: send the notice
+    /// before.
     pub fn poll_notice(&mut self) -> Option<Notice> {
+        if let Some(notice) = self.last_notice.take() {
+            self.end_notice(&notice);
+        }
         while let Some(notice) = self.notices.pop_front() {
-            if self.sessions.alive(notice.session()).is_some()
-                && let Some(notice) = self.defer_notice(notice)
-            {
+            if self.sessions.alive(notice.session()).is_none() {
+                self.end_notice(&notice);
+            } else if self.suspended.contains_key(&notice.session()) {
+                self.end_notice(&notice);
+                self.defer_notice(notice);
+            } else {
+                self.last_notice = Some(notice.clone());
                 return Some(notice);
             }
         }

@@ -477,6 +477,8 @@ impl<D: Driver> Core<D> {
             self.send_new_mail();
             if let Some(notice) = self.ex.poll_notice() {
                 self.handle_notice(&notice);
+                // Deliveries that follow a gap go on when the next notice is polled.
+                self.carry_out_actions();
             } else if let Some((session, _, why)) = self.ex.hub.poll_terminating() {
                 self.disconnect(session, why);
             } else if let Some(room) = self.ex.hub.poll_prepared() {

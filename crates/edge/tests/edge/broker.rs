@@ -1,7 +1,8 @@
 //! What leaves a node through the broker: each publication once, none that another node published, and which topics have
 //! subscribers.
 
-use crate::harness::{Io, Server, Way, Ws, answer, id_of, on_one_and_three, receive, says, until};
+use super::commands::nobody;
+use crate::harness::{Io, Seen, Server, Way, Ws, answer, id_of, on_one_and_three, receive, says, until};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
@@ -556,6 +557,38 @@ fn a_client_that_joins_a_room_without_a_position_is_told_that_messages_may_be_mi
             assert_eq!(ws.next_json()["code"], "history_expired");
         }
     });
+}
+
+/// A core that comes to the messages of a new epoch before it comes to its notices.
+#[test]
+fn the_notice_of_a_new_epoch_comes_before_its_messages() {
+    for ends in [false, true] {
+        on_one_and_three(|cores| {
+            let (server, _) = ordering_node(cores, |_| {});
+            let h = room("h");
+            let mut ws = server.client();
+            ws.ask(json!({"type": "subscribe", "room": "h", "epoch": 7, "offset": 5}));
+            end_of_history(&server, &h, Epoch(7), 5);
+            // In one turn of the core.
+            end_of_history(&server, &h, Epoch(8), 0);
+            let (position, data) = (Position { epoch: Epoch(8), offset: 1 }, Data::Json("1".into()));
+            let (event, except_rooms, except_sessions) = (None, Vec::new(), Vec::new());
+            let update = RoomUpdate::Message { position, event, data, except_rooms, except_sessions };
+            server.plane().update_room(&h, update).unwrap();
+            if ends {
+                // A session that ends is sent what waits for it, before the core comes to notices.
+                let end = Command::Disconnect { close: false, done: Done::new(|_| {}) };
+                server.plane().command(nobody().room("h").unwrap(), end);
+                match ws.next() {
+                    Seen::Text(text) => assert!(text.contains("history_expired"), "{text}"),
+                    other => assert!(matches!(other, Seen::Closed(..)), "{other:?}"),
+                }
+            } else {
+                assert_eq!(ws.next_json()["code"], "history_expired");
+                assert_eq!(ws.next_json()["offset"], 1);
+            }
+        });
+    }
 }
 
 /// A client with a version of another epoch waits until the engine was read after it came, on whichever core it is.

@@ -75,11 +75,14 @@ impl Rig {
 
     fn check(&mut self, sessions: &[SessionId; 2], expect: &[&str], gap: bool) {
         for (core, session) in sessions.iter().enumerate() {
-            assert_eq!(self.node.take(core, *session), expect, "core {core}");
+            if gap {
+                assert_eq!(self.node.take(core, *session), [""; 0], "the notice comes first, on core {core}");
+            }
             while let Some(notice) = self.node.hubs[core].poll_notice() {
                 assert!(matches!(&notice, Notice::Gap { topic, .. } if *topic == self.topic));
                 self.gaps.push((core, notice.session()));
             }
+            assert_eq!(self.node.take(core, *session), expect, "core {core}");
             let before = self.gaps.len();
             self.gaps.retain(|notified| *notified != (core, *session));
             assert_eq!(before - self.gaps.len(), usize::from(gap), "core {core}");

@@ -71,6 +71,7 @@ fn history_that_doesnt_fit_is_a_gap_and_doesnt_end_the_session() {
     assert_eq!(node.hubs[0].handle_subscribe(session, &topic, Policy::Queue, since), Ok(()));
     assert_eq!(node.hubs[0].poll_terminating(), None);
     assert_eq!(node.hubs[0].poll_notice(), Some(Notice::Gap { session, topic: topic.clone() }));
+    assert_eq!(node.hubs[0].poll_notice(), None);
     node.publish(0, &room, "four");
     assert_eq!(node.take(0, session), ["four"]);
     // Under a policy that may leave something out, it does.

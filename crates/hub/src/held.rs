@@ -1,0 +1,45 @@
+//! Sessions that receive no deliveries until their clients have been notified of a gap: what follows a gap in a room must not
+//! overtake the notice, whatever else is sent to the client meanwhile.
+
+use crate::session_id::SessionId;
+use std::collections::HashMap;
+
+#[derive(Default)]
+pub(crate) struct Held(HashMap<SessionId, Hold>);
+
+#[derive(Default)]
+struct Hold {
+    /// Notices that are still to be sent.
+    notices: u32,
+    /// Deliveries would have been taken otherwise.
+    is_missed: bool,
+}
+
+impl Held {
+    /// A notice is queued for a session.
+    pub(crate) fn add(&mut self, session: SessionId) {
+        self.0.entry(session).or_default().notices += 1;
+    }
+
+    /// A notice was sent, or is dropped. Returns whether deliveries were held that may leave now.
+    pub(crate) fn remove(&mut self, session: SessionId) -> bool {
+        let Some(hold) = self.0.get_mut(&session) else { return false };
+        hold.notices -= 1;
+        if hold.notices > 0 {
+            return false;
+        }
+        let is_missed = hold.is_missed;
+        self.0.remove(&session);
+        if self.0.is_empty() {
+            // A gap of a large room concerns many sessions at a time.
+            self.0 = HashMap::new();
+        }
+        is_missed
+    }
+
+    /// Whether deliveries are held that would be taken now.
+    #[inline]
+    pub(crate) fn holds(&mut self, session: SessionId) -> bool {
+        !self.0.is_empty() && self.0.get_mut(&session).map(|hold| hold.is_missed = true).is_some()
+    }
+}
