@@ -43,9 +43,10 @@ fn arguments() -> Data {
 
 /// A socket of a namespace that moves between nodes, with everything that it may have.
 fn socket(namespace: &str) -> MovingSocket {
-    let subscription = |topic: Topic, options: SubscribeOptions, is_granted| MovingSubscription {
+    let subscription = |topic: Topic, options: SubscribeOptions, is_granted: bool| MovingSubscription {
         topic,
         options,
+        position: is_granted.then_some(Position { epoch: Epoch(9), offset: 7 }),
         is_granted,
     };
     let options =

@@ -28,6 +28,11 @@ impl Awaiting {
         }
     }
 
+    /// Since when a member waits.
+    pub(crate) fn since(&self, topic: u32, member: Member) -> Option<Position> {
+        self.0.get(&(topic, member)).map(|wait| wait.since)
+    }
+
     /// Whether a member waits for an answer of the engine.
     pub(crate) fn has_asked(&self, topic: u32, member: Member) -> bool {
         self.0.get(&(topic, member)).is_some_and(|wait| wait.asked.is_some())

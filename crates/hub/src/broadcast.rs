@@ -25,6 +25,7 @@ use crate::publication::{Body, Data, FeedState, Position, Publication};
 use crate::shard::Hub;
 use crate::subscription::{Flags, Member};
 use crate::topic::{Room, Rooms, Topic};
+use crate::version_lag::UNKNOWN;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Instant;
@@ -307,18 +308,28 @@ impl<E: Encoder> Hub<E> {
         let Some(state) = self.topics.at(index) else { return };
         // With other nodes, whether or not they order rooms.
         let Some(current) = state.current() else { return };
+        let may_have = self.sessions.subscription(member).flags.has(Flags::MAY_HAVE);
+        let limit = self.awaiting.since(index, member).filter(|_| may_have);
+        let may_have = may_have && (is_confirmed || since.is_none() || since == limit);
+        let since = since.or(limit);
         let is_ahead = self.reports_rooms && current.is_before(since);
         // Which of two epochs is the newer one, only the engine knows.
         let is_unplaced = self.external_positions && !is_confirmed && current.is_of_other_epoch(since);
         // Nothing newer is known: the version that follows decides, or the engine's answer.
-        let behind = if is_ahead || is_unplaced { 0 } else { current.behind(since) };
+        let behind = match is_ahead || is_unplaced {
+            true => 0,
+            false if may_have => UNKNOWN,
+            false => current.behind(since),
+        };
         // Another node may have the document already, so the client's version may be one of its versions.
         let waits = self.reports_rooms && (current.snapshot.is_none() || is_ahead || is_unplaced);
         self.awaiting.set(index, member, since.filter(|_| waits));
         if is_unplaced && !self.awaiting.has_asked(index, member) {
             self.to_confirm.insert(index);
         }
-        self.sessions.subscription_mut(member).flags.set(Flags::RESUMES, since.is_some() && behind > 0);
+        let flags = &mut self.sessions.subscription_mut(member).flags;
+        flags.set(Flags::RESUMES, since.is_some() && behind > 0 && !may_have);
+        flags.set(Flags::MAY_HAVE, may_have && waits);
         self.deliver_current(member, index, behind);
     }
 

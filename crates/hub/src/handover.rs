@@ -13,12 +13,12 @@
 
 use crate::dispatch::Exceptions;
 use crate::encoder::Encoder;
-use crate::publication::{Body, Data, Publication};
+use crate::publication::{Body, Data, Position, Publication};
 use crate::recovery::ResumeError;
 use crate::session_id::SessionId;
 use crate::shard::Hub;
 use crate::subscription::{Flags, Member, NO_TOPIC, SubscribeOptions};
-use crate::topic::{Room, Topic};
+use crate::topic::{Key, Room, Topic};
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -66,6 +66,30 @@ impl<E: Encoder> Hub<E> {
             Some((topic.topic.clone(), options))
         });
         subscriptions.collect()
+    }
+
+    /// The newest version of each of a session's feeds that its client may have.
+    pub fn feed_positions(&self, session: SessionId) -> Vec<(Key, Position)> {
+        let members = self.sessions.members(session);
+        let positions = members.filter_map(|member| {
+            let index = self.sessions.subscription(member).topic;
+            let topic = (index != NO_TOPIC).then(|| self.topics.at(index))??;
+            let Topic::Feed(key) = &topic.topic else { return None };
+            // A version that this node doesn't have yet, from another one.
+            let position =
+                self.awaiting.since(index, member).or_else(|| topic.snapshot().and_then(|p| p.position()))?;
+            Some((key.clone(), position))
+        });
+        positions.collect()
+    }
+
+    /// The client of a session that arrives may have this version of a feed, from another node: it receives no older one of the
+    /// same epoch, and none of another epoch before the engine was read. Call it before [`Hub::handle_arrival`].
+    pub fn handle_may_have(&mut self, session: SessionId, key: &Key, position: Position) {
+        let Some(index) = self.topics.find(&Topic::Feed(key.clone())) else { return };
+        let Some(member) = self.subscription_to(session, index) else { return };
+        self.awaiting.set(index, member, Some(position));
+        self.sessions.subscription_mut(member).flags.set(Flags::MAY_HAVE, true);
     }
 
     /// What a suspended session missed after `last`, as for [`Hub::handle_resume`], at most `bytes_max` of it. The caller

@@ -94,6 +94,8 @@ impl Flags {
     /// For a feed under another policy than `Latest`: it hasn't taken a document since it was subscribed. Until
     /// then only the newest waits.
     pub(crate) const AWAITS_FIRST: Self = Self(64);
+    /// The client may have the version that it waits for, from another node, or may not: it is sent a whole document.
+    pub(crate) const MAY_HAVE: Self = Self(128);
 
     #[inline]
     pub(crate) fn has(self, flag: Self) -> bool {

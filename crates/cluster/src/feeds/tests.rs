@@ -576,7 +576,7 @@ fn feeds_survive_faults_and_never_go_back() {
     simulate(0..2_000, 400, |run| {
         let seed = run.seed;
         let mut cluster = Cluster::new(4, seed);
-        cluster.clients.extend((0..3).map(|_| Client::default()));
+        cluster.clients.extend((0..4).map(|n| Client::new(n > 1)));
         // As NATS, which has no replica that lags.
         cluster.is_unordered = seed % 4 == 3 && seed % 3 != 0;
         let mut history = History::default();

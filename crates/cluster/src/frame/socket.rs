@@ -8,7 +8,7 @@ use stentor_edge::{
     MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, MovingSubscription, Pid,
     Principal, PublicId, SocketName, SocketRequest,
 };
-use stentor_hub::{KNOWN_MAX, Key, MissedMessage, Policy, Room, SubscribeOptions, Topic};
+use stentor_hub::{Epoch, KNOWN_MAX, Key, MissedMessage, Policy, Position, Room, SubscribeOptions, Topic};
 
 const REQUESTS: [SocketRequest; 3] = [SocketRequest::Describe, SocketRequest::Take, SocketRequest::Look];
 const POLICIES: [Policy; 3] = [Policy::Latest, Policy::Queue, Policy::DropOldest];
@@ -126,11 +126,16 @@ impl Writer {
     }
 
     /// What is said of a subscription besides its topic.
-    fn subscription(&mut self, MovingSubscription { options, is_granted, .. }: &MovingSubscription) {
+    fn subscription(&mut self, subscription: &MovingSubscription) {
+        let MovingSubscription { options, position, is_granted, .. } = subscription;
         let SubscribeOptions { policy, deltas, interval } = options;
         self.u8(POLICIES.iter().position(|known| known == policy).unwrap_or_default() as u8);
         self.u8(u8::from(*deltas));
         self.u64(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
+        self.option(*position, |w, Position { epoch, offset }| {
+            w.u64(epoch.0);
+            w.u64(offset);
+        });
         self.u8(u8::from(*is_granted));
     }
 }
@@ -198,7 +203,8 @@ impl Reader {
     fn subscription(&mut self, topic: Topic) -> Result<MovingSubscription, FrameError> {
         let (policy, deltas) = (one_of(&POLICIES, self.u8()?)?, self.flag()?);
         let options = SubscribeOptions { policy, deltas, interval: Duration::from_nanos(self.u64()?) };
-        Ok(MovingSubscription { topic, options, is_granted: self.flag()? })
+        let position = self.option(|r| Ok(Position { epoch: Epoch(r.u64()?), offset: r.u64()? }))?;
+        Ok(MovingSubscription { topic, options, position, is_granted: self.flag()? })
     }
 
     /// A list of at most so many items.

@@ -237,7 +237,7 @@ fn subscription(
     options: impl Into<SubscribeOptions>,
     is_granted: bool,
 ) -> MovingSubscription {
-    MovingSubscription { topic: topic.into(), options: options.into(), is_granted }
+    MovingSubscription { topic: topic.into(), options: options.into(), position: None, is_granted }
 }
 
 fn socket() -> MovingSocket {

@@ -15,7 +15,7 @@ use crate::ports::{
 };
 use std::collections::HashMap;
 use std::sync::Arc;
-use stentor_hub::{Body, MissedMessage, Room, SessionId, Topic};
+use stentor_hub::{Body, Key, MissedMessage, Position, Room, SessionId, Topic};
 
 /// A socket on its way.
 struct Arrival {
@@ -148,7 +148,12 @@ impl Executor {
         {
             self.set_format(session, format);
             self.count_session(session, source);
-            let MovingSocket { missed, known, .. } = socket;
+            let MovingSocket { subscriptions, missed, known, .. } = socket;
+            for MovingSubscription { topic, position, .. } in subscriptions {
+                if let (Topic::Feed(key), Some(position)) = (topic, position) {
+                    self.hub.handle_may_have(session, &key, position);
+                }
+            }
             let (now, known) = (self.context.now, known.into_iter().collect());
             if self.hub.handle_arrival(now, session, &room, last, missed, &known).is_ok() {
                 self.metrics().recovered.add(1);
@@ -197,13 +202,15 @@ impl Executor {
         let socket = self.recovery.get(slot).filter(|socket| socket.room.namespace() == &**namespace)?;
         let session = socket.session;
         let identities = &self.questions.identities;
+        let positions: HashMap<Key, Position> = self.hub.feed_positions(session).into_iter().collect();
         let subscriptions = self.hub.subscriptions_of(session).into_iter().map(|(topic, options)| {
             // A node without identities doesn't know what its clients asked for.
             let is_granted = match &topic {
                 Topic::Room(room) if room.is_all_members() => false,
                 topic => !identities.is_on() || identities.is_granted(session, topic),
             };
-            MovingSubscription { topic, options, is_granted }
+            let position = if let Topic::Feed(key) = &topic { positions.get(key).copied() } else { None };
+            MovingSubscription { topic, options, position, is_granted }
         });
         let mut moving = MovingSocket {
             id: self.public_id(session),

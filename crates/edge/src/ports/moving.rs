@@ -15,7 +15,7 @@ use super::{Done, Principal, PublicId, Ticket};
 use crate::identity::Sid;
 use crate::ports::NodeTag;
 use std::fmt;
-use stentor_hub::{MissedMessage, SubscribeOptions, Topic};
+use stentor_hub::{MissedMessage, Position, SubscribeOptions, Topic};
 
 /// The private id of a Socket.IO socket that can be recovered. Only its client and its server know it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,6 +90,8 @@ pub struct MovingSubscription {
     pub topic: Topic,
     /// How.
     pub options: SubscribeOptions,
+    /// The newest version of a feed that the client may have. `None`: none is known, or it is a room.
+    pub position: Option<Position>,
     /// Its client has asked for it, so it must be allowed. Rooms that the application or a backend put it into needn't be.
     pub is_granted: bool,
 }

@@ -1,7 +1,9 @@
 //! Clients that move between nodes, and name the version that they have. The hubs are real.
 
 use super::*;
-use stentor_hub::{Body, Encoder, FormatId, Hub, Options, Policy, Publication, SessionId};
+use stentor_hub::{
+    Body, Encoder, FormatId, Hub, Options, Policy, Publication, RecoveryLimits, Room, SessionId,
+};
 
 /// Whole documents.
 pub(super) struct Whole;
@@ -19,7 +21,14 @@ impl Encoder for Whole {
 }
 
 pub(super) fn hub() -> Hub<Whole> {
-    Hub::new(Options { external_positions: true, reports_rooms: true, ..Options::default() }, Whole)
+    let recovery = RecoveryLimits { bytes_max: 1 << 20, age_max: Duration::from_secs(60) };
+    let options = Options {
+        external_positions: true,
+        reports_rooms: true,
+        recovery: Some(recovery),
+        ..Options::default()
+    };
+    Hub::new(options, Whole)
 }
 
 /// A client of the feed [`key`].
@@ -29,9 +38,15 @@ pub(super) struct Client {
     at: Option<(usize, SessionId)>,
     /// What it received last.
     last: Option<(Position, u64)>,
+    /// It speaks Socket.IO: nodes hand its session over.
+    is_socket: bool,
 }
 
 impl Client {
+    pub(super) fn new(is_socket: bool) -> Self {
+        Self { is_socket, ..Self::default() }
+    }
+
     fn version(&self) -> Option<u64> {
         self.last.map(|(_, version)| version)
     }
@@ -79,15 +94,43 @@ impl Node {
     }
 }
 
+impl Node {
+    /// A session comes from another node.
+    fn arrive(&mut self, now: Instant, positions: Vec<(Key, Position)>) -> SessionId {
+        let session = self.hub.handle_open(FormatId(0), 0);
+        assert!(self.hub.handle_suspend(session));
+        let result = self.hub.handle_subscribe(session, &Topic::Feed(key()), Policy::Latest, None);
+        result.expect("there is space");
+        for (key, position) in positions {
+            self.hub.handle_may_have(session, &key, position);
+        }
+        let room = Room::all_members("/").expect("a namespace");
+        let arrived = self.hub.handle_arrival(now, session, &room, None, Vec::new(), &HashSet::new());
+        assert_eq!(arrived, Ok(()));
+        session
+    }
+}
+
 impl Cluster {
     /// A client moves to a node, or away. One that has no subscribers can't be moved to.
     pub(super) fn move_client(&mut self, client: usize, to: Option<usize>) {
         let client = &mut self.clients[client];
+        let mut positions = Vec::new();
         if let Some((at, session)) = client.at.take() {
+            positions = self.nodes[at].hub.feed_positions(session);
             self.nodes[at].hub.handle_close(session);
         }
         let Some(index) = to.filter(|index| self.nodes[*index].view.wanted) else { return };
-        let session = self.nodes[index].subscribe(client.last.map(|(position, _)| position));
+        let node = &mut self.nodes[index];
+        let session = match client.is_socket {
+            // One whose session wasn't at another node begins anew.
+            true if positions.is_empty() => {
+                client.last = None;
+                node.subscribe(None)
+            }
+            true => node.arrive(self.now, positions),
+            false => node.subscribe(client.last.map(|(position, _)| position)),
+        };
         client.at = Some((index, session));
         self.take();
     }
@@ -217,7 +260,7 @@ fn a_client_is_not_sent_what_was_read_before_it_came() {
     cluster.connect(1);
     cluster.run_until_idle();
     cluster.clients[0].last = Some(OLD);
-    cluster.clients.push(Client { at: None, last: Some(OLD) });
+    cluster.clients.push(Client { last: Some(OLD), ..Client::default() });
     cluster.move_client(0, Some(1));
     cluster.pass(CONFIRM_DELAY);
     // The read for the first one is on its way when the second one comes.

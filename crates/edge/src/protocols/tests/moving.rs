@@ -68,7 +68,7 @@ fn connect(pid: &str, offset: &str) -> Vec<u8> {
 }
 
 fn subscription(room: Room, is_granted: bool) -> MovingSubscription {
-    MovingSubscription { topic: room.into(), options: Policy::Queue.into(), is_granted }
+    MovingSubscription { topic: room.into(), options: Policy::Queue.into(), position: None, is_granted }
 }
 
 fn moving(missed: Vec<MissedMessage>, known: Vec<u64>) -> MovingSocket {
