@@ -61,6 +61,13 @@ struct Client {
     received: usize,
 }
 
+impl Client {
+    /// Whether it isn't in a room, and has a position there.
+    fn may_resume(&self, i: usize) -> bool {
+        matches!(self.rooms[i], State::Out) && self.newest[i].is_some()
+    }
+}
+
 /// The cores of a node, and their clients.
 struct Cores {
     hubs: Vec<Hub<NoFrames>>,
@@ -157,8 +164,7 @@ impl Cluster {
 
     /// A client subscribes with the position of the last message that it received.
     fn resume(&mut self, index: usize, client: usize, i: usize) {
-        let Client { rooms, newest, .. } = &self.nodes[index].plane.clients[client];
-        let (State::Out, Some(position)) = (rooms[i], newest[i]) else { return };
+        let position = self.nodes[index].plane.clients[client].newest[i].expect("a position");
         self.join(index, client, i, Some(position));
         let next = self.truth[i].index_of(position).map(|at| at + 1);
         let client = &mut self.nodes[index].plane.clients[client];
@@ -295,7 +301,7 @@ fn step(cluster: &mut Cluster, run: &mut Run, step: u64, is_lossy: bool) {
     let client = cluster.random.usize(..CLIENTS);
     let i = cluster.random.usize(..ROOMS.len());
     match cluster.random.u32(..64) {
-        0..=5 if cluster.random.u32(..3) == 0 => {
+        0..=5 if cluster.nodes[index].plane.clients[client].may_resume(i) && cluster.random.bool() => {
             run.note(step, format!("client {client} of node {index} resumes in room {i}"));
             cluster.resume(index, client, i);
         }
@@ -355,5 +361,5 @@ fn what_is_published_after_an_answer_arrives_once_or_is_announced() {
         }
     });
     let counts = (received, gaps, resumed);
-    assert!(received > 10_000 && gaps > 100 && resumed > 1_000, "{counts:?}");
+    assert!(received > 10_000 && gaps > 100 && resumed > 200, "{counts:?}");
 }
