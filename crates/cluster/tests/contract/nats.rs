@@ -71,6 +71,40 @@ fn send(server: &NatsServer, command: &str) {
     }
 }
 
+/// How many messages a stream has.
+fn messages(server: &NatsServer, stream: &str) -> u64 {
+    let mut raw = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    write!(raw, "CONNECT {{}}\r\nSUB info 1\r\nPUB $JS.API.STREAM.INFO.{stream} info 0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    loop {
+        let mut byte = [0];
+        raw.read_exact(&mut byte).unwrap();
+        answer.push(char::from(byte[0]));
+        let rest = answer.split_once("\"messages\":").map(|(_, rest)| rest);
+        if let Some((messages, _)) = rest.and_then(|rest| rest.split_once(',')) {
+            return messages.parse().unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_is_given_up_leaves_nothing() {
+    let Some(server) = NatsServer::start("") else { return };
+    let node = Node::connect(&server).await;
+    for (name, ttl_ms) in [("a", 60_000), ("b", 60_000), ("a", 0), ("c", 0)] {
+        let ttl = Duration::from_millis(ttl_ms);
+        node.request(Request::Claim { name: name.into(), owner: node.id, ttl }).await;
+    }
+    // The deletion has no answer.
+    while messages(&server, "test_claims") > 1 {
+        sleep_ms(10).await;
+    }
+    let ttl = Duration::from_secs(60);
+    let claimed = node.request(Request::Claim { name: "a".into(), owner: node.id, ttl }).await;
+    assert_eq!(claimed, Reply::Owner(Some(node.id)));
+    assert_eq!(messages(&server, "test_claims"), 2);
+}
+
 #[tokio::test]
 async fn a_stream_that_is_gone_is_made_again_by_one_new_connection() {
     let Some(server) = NatsServer::start("") else { return };

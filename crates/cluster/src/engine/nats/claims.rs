@@ -15,7 +15,7 @@ use tokio::time::Instant;
 #[derive(Debug, Serialize, Deserialize)]
 struct Claim {
     owner: String,
-    /// Zero: the owner gave it up.
+    /// Zero: the owner gave it up. The message is deleted next.
     ttl_ms: u64,
 }
 
@@ -61,9 +61,11 @@ impl Shared {
             let claim = serde_json::to_string(&Claim { owner: own.clone(), ttl_ms }).unwrap_or_default();
             match self.store(session, subject, Some(sequence), None, &claim, &[]).await? {
                 Outcome::Conflict => {}
-                Outcome::Stored(_) | Outcome::Duplicate(_) => {
-                    return Ok(Reply::Owner(Some(owner).filter(|_| !ttl.is_zero())));
+                Outcome::Stored(sequence) | Outcome::Duplicate(sequence) if ttl.is_zero() => {
+                    self.delete(session, Stream::Claims, sequence);
+                    return Ok(Reply::Owner(None));
                 }
+                Outcome::Stored(_) | Outcome::Duplicate(_) => return Ok(Reply::Owner(Some(owner))),
             }
         }
     }
