@@ -2,9 +2,9 @@
 //!
 //! Rooms and feeds are others than the canaries', so that no mutated publication can be taken for one of theirs.
 
-use crate::attacks;
-use crate::script::{Script, Step};
+use crate::script::{Port, Script, Step};
 use crate::wire::{self, BINARY, CLOSE, CONTINUATION, FIN, PING, TEXT};
+use crate::{attacks, doors};
 use bytes::Bytes;
 use fastrand::Rng;
 use std::time::Duration;
@@ -29,13 +29,20 @@ impl Seeds {
         let mut attacks: Vec<Script> =
             attacks::ALL.iter().map(|attack| (attack.scripts)(1).swap_remove(0)).collect();
         attacks.push(missing_attachments());
-        Self { sessions: sessions(), attacks }
+        let mut sessions = sessions();
+        sessions.extend(doors::sessions());
+        Self { sessions, attacks }
     }
 
     /// A random one.
     pub(crate) fn pick(&self, rng: &mut Rng) -> &Script {
         let list = if rng.usize(..ATTACK_SHARE) == 0 { &self.attacks } else { &self.sessions };
         &list[rng.usize(..list.len())]
+    }
+
+    /// The valid sessions.
+    pub(crate) fn sessions(&self) -> &[Script] {
+        &self.sessions
     }
 
     #[cfg(test)]
@@ -144,7 +151,7 @@ fn engineio_websocket() -> Script {
 fn polled(target: &str, payloads: &[&str]) -> Script {
     let mut script = Script::new([wire::get(target)]);
     let target = format!("{target}&sid={{sid}}");
-    script.steps.push(Step::Open(1));
+    script.steps.push(Step::Open(1, Port::Public));
     for payload in payloads {
         script.steps.push(Step::Send(1, wire::post(&target, PAYLOAD, payload.as_bytes()).into()));
         script.steps.push(Step::Receive(1));
@@ -175,7 +182,7 @@ fn engineio_upgrade() -> Script {
         wire::text("4{\"type\":\"ping\"}"),
         wire::text("1"),
     ];
-    script.steps.push(Step::Open(2));
+    script.steps.push(Step::Open(2, Port::Public));
     for bytes in sends {
         script.steps.push(Step::Send(2, bytes.into()));
         script.steps.push(Step::Receive(2));
@@ -291,7 +298,7 @@ fn sockjs_raw_websocket() -> Script {
 
 /// The messages of a SockJS session, sent on lane 1.
 fn sockjs_sends(script: &mut Script, target: &str) {
-    script.steps.push(Step::Open(1));
+    script.steps.push(Step::Open(1, Port::Public));
     for body in [
         r#"["{\"type\":\"subscribe\",\"room\":\"lobby\"}","{\"type\":\"ping\"}"]"#,
         r#"["{\"type\":\"publish\",\"room\":\"lobby\",\"data\":\"\u200c\"}"]"#,
@@ -381,7 +388,7 @@ mod tests {
             let mut open = Vec::new();
             for step in &seed.steps {
                 match step {
-                    Step::Open(lane) => open.push(*lane),
+                    Step::Open(lane, _) => open.push(*lane),
                     Step::Send(lane, _) | Step::Receive(lane) => {
                         assert!(open.contains(lane), "{number}: {step:?}");
                     }

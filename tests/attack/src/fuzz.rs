@@ -1,12 +1,14 @@
 //! Rounds of mutated sessions against a running server with canaries.
 //!
 //! Round `r` of seed `s` consists of the sessions `0..n`, each made from `s`, `r` and its number alone: a failing
-//! round is replayed by its numbers, and reduced by leaving sessions out. After each round, the process must be
+//! round is replayed by its numbers, and reduced by leaving sessions out. The first sessions of round 0 are the valid ones
+//! as they are: they must reach every one of the [`doors`]. After each round, the process must be
 //! alive, no thread may have panicked, every canary must have every publication, and memory must be within the bound.
 //! At the end, memory must return.
 
 use crate::canary::{Canaries, Record};
 use crate::corpus::Seeds;
+use crate::doors::{self, DOORS};
 use crate::measure::Meter;
 use crate::mutate::mutate;
 use crate::reduce::reduce;
@@ -55,6 +57,8 @@ pub(crate) struct Plan {
     pub(crate) binary: PathBuf,
     pub(crate) driver: String,
     pub(crate) upstream: SocketAddr,
+    /// The backend of the hooks.
+    pub(crate) backend: SocketAddr,
     pub(crate) seed: u64,
     pub(crate) sessions: usize,
     /// The maximum memory of the server.
@@ -72,6 +76,8 @@ struct Subject {
     bound_bytes: u64,
     /// The memory that must be reached again after the last round.
     return_bytes: u64,
+    /// How often each of [`DOORS`] was reached.
+    reached: [u64; DOORS.len()],
 }
 
 impl Subject {
@@ -79,7 +85,13 @@ impl Subject {
         let server = Server::start(&Launch {
             binary: plan.binary.clone(),
             driver: plan.driver.clone(),
-            configuration: configuration(BUDGET_BYTES, plan.upstream, HEARTBEAT_TIMEOUT, LIMITS),
+            configuration: configuration(
+                BUDGET_BYTES,
+                plan.upstream,
+                HEARTBEAT_TIMEOUT,
+                doors::ROOMS,
+                &format!("{LIMITS}{}", doors::configuration(plan.backend)),
+            ),
             descriptors_max: None,
         })?;
         let canaries = Canaries::start(&server)?;
@@ -87,12 +99,22 @@ impl Subject {
         std::thread::sleep(CALM_TIME);
         let return_bytes = meter.held_bytes() + plan.remains_bytes_max;
         meter.reset();
-        Ok(Self { canaries, meter, server, bound_bytes: plan.bound_bytes, return_bytes })
+        Ok(Self {
+            canaries,
+            meter,
+            server,
+            bound_bytes: plan.bound_bytes,
+            return_bytes,
+            reached: [0; DOORS.len()],
+        })
     }
 
     /// Runs sessions. Returns the faults found afterwards.
     fn round(&mut self, scripts: Vec<Script>) -> anyhow::Result<Option<String>> {
-        script::run(self.server.listen, scripts, ROUND_TIME)?;
+        let totals = script::run(self.server.addresses(), scripts, ROUND_TIME)?;
+        for (all, some) in self.reached.iter_mut().zip(totals.doors) {
+            *all += some;
+        }
         if let Some(fault) = self.server.fault() {
             return Ok(Some(fault));
         }
@@ -146,7 +168,13 @@ impl Plan {
         }
         let held = subject.meter.seen().held_bytes_max / 1_000_000;
         crate::say(&format!("fuzz: driver {}: {round} rounds held, at most {held} MB", self.driver));
-        Ok(true)
+        crate::say(&doors::summary(&subject.reached));
+        let missed = doors::missed(&subject.reached);
+        let is_complete = missed.is_empty() || self.sessions < seeds.sessions().len() || round == 0;
+        if !is_complete {
+            crate::say(&format!("fuzz: driver {}: never reached: {}", self.driver, missed.join(", ")));
+        }
+        Ok(is_complete)
     }
 
     /// Runs one round, or some sessions of it, on a fresh server.
@@ -198,6 +226,9 @@ impl Plan {
         numbers
             .iter()
             .map(|number| {
+                if let (0, Some(valid)) = (round, seeds.sessions().get(*number)) {
+                    return valid.clone();
+                }
                 // Each session has a generator of its own: leaving others out changes nothing.
                 let mut rng = Rng::with_seed(self.seed);
                 rng = Rng::with_seed(rng.u64(..) ^ round);

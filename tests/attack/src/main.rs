@@ -10,9 +10,11 @@
 #![forbid(unsafe_code)]
 
 mod attacks;
+mod backend;
 mod canary;
 mod checks;
 mod corpus;
+mod doors;
 mod fuzz;
 mod http;
 mod measure;
@@ -22,6 +24,7 @@ mod reduce;
 mod script;
 mod server;
 mod table;
+mod token;
 mod upstream;
 mod wire;
 
@@ -149,6 +152,7 @@ fn run_table(args: &TableArgs) -> anyhow::Result<bool> {
 fn run_fuzz(args: &FuzzArgs) -> anyhow::Result<bool> {
     ensure!(args.sessions > 0, "--sessions must be at least 1");
     let upstream = upstream::start()?;
+    let backend = backend::start()?;
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     let mut all_hold = true;
     for driver in &args.common.drivers {
@@ -156,6 +160,7 @@ fn run_fuzz(args: &FuzzArgs) -> anyhow::Result<bool> {
             binary: args.common.binary.clone(),
             driver: driver.clone(),
             upstream,
+            backend,
             seed,
             sessions: args.sessions,
             bound_bytes: args.held_max * 1_000_000,

@@ -1,6 +1,6 @@
 //! Mutations of a [`Script`], all from one random number generator: the same seed makes the same sessions.
 
-use crate::script::{Script, Step};
+use crate::script::{Port, Script, Step};
 use bytes::Bytes;
 use fastrand::Rng;
 use std::time::Duration;
@@ -150,8 +150,8 @@ fn splice(script: &mut Script, other: &Script, rng: &mut Rng) {
     script.steps.truncate(rng.usize(0..=script.steps.len()));
     let from = rng.usize(0..=other.steps.len());
     script.steps.extend_from_slice(&other.steps[from..]);
-    if !script.steps.iter().any(|step| matches!(step, Step::Open(_))) {
-        script.steps.insert(0, Step::Open(0));
+    if !script.steps.iter().any(|step| matches!(step, Step::Open(..))) {
+        script.steps.insert(0, Step::Open(0, Port::Public));
     }
     script.repeat_from = None;
 }

@@ -1,9 +1,11 @@
 //! The behaviour of one client of an attack, as data: the connections it opens, the bytes it sends, how it ends.
 //!
-//! A script has *lanes*, its connections. Two placeholders of a fixed meaning are replaced when bytes are sent: [`SID`]
-//! by the session's id that the server has sent, and [`NUMBER`] by eight digits that grow with every pass. Scripts are
+//! A script has *lanes*, its connections. Placeholders of a fixed meaning are replaced when bytes are sent: [`ANSWERED`] by
+//! what the server has sent, [`NUMBER`] by eight digits that grow with every pass, and [`BRIEF`] by a token. Scripts are
 //! what the table's attacks consist of, what the fuzzer mutates, and what a failing seed is reduced to.
 
+use crate::doors::DOORS;
+use crate::{token, wire};
 use bytes::Bytes;
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
@@ -16,10 +18,24 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-/// Replaced by the id of the session that the server has opened, in sends of up to [`REPLACED_BYTES_MAX`].
-pub(crate) const SID: &[u8] = b"{sid}";
+/// Placeholders of values in the server's answers, in sends of up to [`REPLACED_BYTES_MAX`], each with the bytes before and
+/// after the newest such value.
+const ANSWERED: [(&[u8], &[u8], &[u8]); 5] = [
+    // The session's id in a handshake of Engine.IO.
+    (b"{sid}", b"0{\"sid\":\"", b"\""),
+    // Those of connection state recovery: of the answer to CONNECT, and of the event `mark`.
+    (b"{pid}", b"\"pid\":\"", b"\""),
+    (b"{mark}", b"[\"mark\",1,\"", b"\""),
+    // The position in a room with history, or in a feed.
+    (b"{epoch}", b"\"epoch\":", b","),
+    (b"{offset}", b"\"offset\":", b","),
+];
+/// Before the id of a Socket.IO socket in the answer to CONNECT, which is no id of a session.
+const CONNECTED: &[u8] = b"40{\"sid\":\"";
 /// Replaced by eight digits that no other pass and no other client of the attack has.
 pub(crate) const NUMBER: &[u8] = b"{number}";
+/// Replaced by a token that ends within the round.
+const BRIEF: &[u8] = b"{brief}";
 /// In larger sends nothing is replaced.
 const REPLACED_BYTES_MAX: usize = 1 << 20;
 
@@ -33,11 +49,34 @@ const CONNECTS_MAX: usize = 256;
 /// what isn't read.
 const UNREAD_BYTES: u32 = 4096;
 
+/// One of the server's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Port {
+    Public,
+    Admin,
+}
+
+/// Where they are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addresses {
+    pub(crate) public: SocketAddr,
+    pub(crate) admin: SocketAddr,
+}
+
+impl Addresses {
+    fn of(&self, port: Port) -> SocketAddr {
+        match port {
+            Port::Public => self.public,
+            Port::Admin => self.admin,
+        }
+    }
+}
+
 /// One thing that a client does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Opens a lane; one that is open is closed.
-    Open(usize),
+    /// Opens a lane to one of the server's addresses; a lane that is open is closed.
+    Open(usize, Port),
     /// Sends bytes.
     Send(usize, Bytes),
     /// Sends bytes one by one, with a pause after each.
@@ -69,12 +108,23 @@ pub(crate) struct Script {
 impl Script {
     /// A client of one lane that reads, and holds its connection.
     pub(crate) fn new(sends: impl IntoIterator<Item = Vec<u8>>) -> Self {
-        let mut steps = vec![Step::Open(0)];
+        Self::at(Port::Public, sends)
+    }
+
+    /// The same at another address.
+    pub(crate) fn at(port: Port, sends: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        let script = Self { steps: Vec::new(), reads: true, repeat_from: None, persists: false };
+        script.on(0, port, sends)
+    }
+
+    /// It opens another lane, and sends these there.
+    pub(crate) fn on(mut self, lane: usize, port: Port, sends: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        self.steps.push(Step::Open(lane, port));
         for bytes in sends {
-            steps.push(Step::Send(0, bytes.into()));
-            steps.push(Step::Receive(0));
+            self.steps.push(Step::Send(lane, bytes.into()));
+            self.steps.push(Step::Receive(lane));
         }
-        Self { steps, reads: true, repeat_from: None, persists: false }
+        self
     }
 
     /// It sends these without waiting for an answer to each.
@@ -112,13 +162,15 @@ pub(crate) struct Totals {
     pub(crate) ended: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) received_bytes: u64,
+    /// How often each of [`DOORS`] was seen to be reached.
+    pub(crate) doors: [u64; DOORS.len()],
 }
 
 /// Runs all scripts at once, until `duration` is over, on this thread. Then all connections are closed.
-pub(crate) fn run(addr: SocketAddr, scripts: Vec<Script>, duration: Duration) -> anyhow::Result<Totals> {
+pub(crate) fn run(addresses: Addresses, scripts: Vec<Script>, duration: Duration) -> anyhow::Result<Totals> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let shared = Rc::new(Shared {
-        addr,
+        addresses,
         totals: Cell::default(),
         passes: Cell::new(0),
         connects: Semaphore::new(CONNECTS_MAX),
@@ -138,7 +190,7 @@ pub(crate) fn run(addr: SocketAddr, scripts: Vec<Script>, duration: Duration) ->
 }
 
 struct Shared {
-    addr: SocketAddr,
+    addresses: Addresses,
     totals: Cell<Totals>,
     passes: Cell<u64>,
     connects: Semaphore,
@@ -154,8 +206,13 @@ impl Shared {
 
 async fn play(shared: Rc<Shared>, script: Script, deadline: Instant) {
     loop {
-        let mut client =
-            Client { shared: shared.clone(), reads: script.reads, lanes: Vec::new(), sid: None, pass: 0 };
+        let mut client = Client {
+            shared: shared.clone(),
+            reads: script.reads,
+            lanes: Vec::new(),
+            answered: Default::default(),
+            pass: 0,
+        };
         let over = timeout_at(deadline, client.play(&script, deadline)).await.is_err();
         if over || !script.persists {
             // An error ends the script; what is still open is held.
@@ -173,7 +230,8 @@ struct Client {
     shared: Rc<Shared>,
     reads: bool,
     lanes: Vec<Option<Lane>>,
-    sid: Option<Vec<u8>>,
+    /// The newest values of [`ANSWERED`].
+    answered: [Option<Vec<u8>>; ANSWERED.len()],
     pass: u64,
 }
 
@@ -213,7 +271,7 @@ impl Client {
 
     async fn step(&mut self, step: &Step) -> io::Result<()> {
         match step {
-            Step::Open(lane) => self.open(*lane).await,
+            Step::Open(lane, port) => self.open(*lane, *port).await,
             Step::Send(lane, bytes) => {
                 let bytes = self.replaced(bytes);
                 self.send(*lane, &bytes).await
@@ -255,14 +313,14 @@ impl Client {
         self.lanes.get_mut(lane)?.take()
     }
 
-    async fn open(&mut self, lane: usize) -> io::Result<()> {
+    async fn open(&mut self, lane: usize, port: Port) -> io::Result<()> {
         let socket = TcpSocket::new_v4()?;
         if !self.reads {
             socket.set_recv_buffer_size(UNREAD_BYTES)?;
         }
         let stream = {
             let _one_of_few = self.shared.connects.acquire().await;
-            socket.connect(self.shared.addr).await
+            socket.connect(self.shared.addresses.of(port)).await
         };
         let stream = stream.inspect_err(|_| self.shared.count(|totals| totals.refused += 1))?;
         stream.set_nodelay(true)?;
@@ -274,16 +332,33 @@ impl Client {
         Ok(())
     }
 
-    /// The bytes with the placeholders replaced.
+    /// The bytes with the placeholders replaced. A whole frame remains one.
     fn replaced(&self, bytes: &Bytes) -> Bytes {
         if bytes.len() > REPLACED_BYTES_MAX {
             return bytes.clone();
         }
-        let number = format!("{:08}", self.pass % 100_000_000);
-        let sid = self.sid.as_deref().unwrap_or(SID);
-        let numbered = replace(bytes, NUMBER, number.as_bytes());
-        let both = replace(numbered.as_deref().unwrap_or(bytes), SID, sid);
-        both.or(numbered).map_or_else(|| bytes.clone(), Bytes::from)
+        match wire::unframed(bytes) {
+            Some((first, payload)) => {
+                wire::frame(first, &self.filled(Bytes::copy_from_slice(payload))).into()
+            }
+            None => self.filled(bytes.clone()),
+        }
+    }
+
+    fn filled(&self, mut bytes: Bytes) -> Bytes {
+        let mut fill = |placeholder, value: &[u8]| {
+            if let Some(filled) = replace(&bytes, placeholder, value) {
+                bytes = filled.into();
+            }
+        };
+        fill(NUMBER, format!("{:08}", self.pass % 100_000_000).as_bytes());
+        fill(BRIEF, token::sign(token::USER, token::BRIEF).as_bytes());
+        for ((placeholder, ..), value) in ANSWERED.iter().zip(&self.answered) {
+            if let Some(value) = value {
+                fill(placeholder, value);
+            }
+        }
+        bytes
     }
 
     async fn send(&mut self, lane: usize, bytes: &[u8]) -> io::Result<()> {
@@ -333,9 +408,16 @@ impl Client {
             Ok(n) => {
                 *arrived_bytes += n as u64;
                 self.shared.count(|totals| totals.received_bytes += n as u64);
-                if let Some(sid) = sid(&buffer[..n]) {
-                    self.sid = Some(sid.to_vec());
+                for ((_, before, after), value) in ANSWERED.iter().zip(&mut self.answered) {
+                    if let Some(found) = answered(&buffer[..n], before, after) {
+                        *value = Some(found.to_vec());
+                    }
                 }
+                self.shared.count(|totals| {
+                    for (door, count) in DOORS.iter().zip(&mut totals.doors) {
+                        *count += u64::from(find(&buffer[..n], door.mark).is_some());
+                    }
+                });
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
@@ -397,11 +479,13 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     memchr::memmem::find(bytes, wanted)
 }
 
-/// The session's id in an Engine.IO handshake, if all of it is here.
-fn sid(bytes: &[u8]) -> Option<&[u8]> {
-    const NAME: &[u8] = b"\"sid\":\"";
-    let rest = &bytes[find(bytes, NAME)? + NAME.len()..];
-    Some(&rest[..find(rest, b"\"")?])
+/// The last value between `before` and `after`, if all of it is here.
+fn answered<'a>(bytes: &'a [u8], before: &[u8], after: &[u8]) -> Option<&'a [u8]> {
+    let at = memchr::memmem::rfind(bytes, before)? + before.len();
+    if bytes[..at].ends_with(CONNECTED) {
+        return None;
+    }
+    Some(&bytes[at..at + find(&bytes[at..], after)?])
 }
 
 #[cfg(test)]
@@ -412,13 +496,23 @@ mod tests {
     #[test]
     fn placeholders() {
         let check = |bytes: &str, expect: Option<&str>| {
-            let got = replace(bytes.as_bytes(), SID, b"xyz").map(|bytes| String::from_utf8(bytes).unwrap());
+            let got =
+                replace(bytes.as_bytes(), b"{sid}", b"xyz").map(|bytes| String::from_utf8(bytes).unwrap());
             assert_eq!(got.as_deref(), expect, "{bytes}");
         };
         check("sid={sid}&sid={sid}", Some("sid=xyz&sid=xyz"));
         check("{sid", None);
-        assert_eq!(sid(br#"0{"sid":"abc","upgrades":[]}"#), Some(&b"abc"[..]));
-        assert_eq!(sid(br#"0{"sid":"abc"#), None);
+        let check = |number: usize, bytes: &str, expect: Option<&str>| {
+            let (_, before, after) = ANSWERED[number];
+            assert_eq!(answered(bytes.as_bytes(), before, after), expect.map(str::as_bytes), "{bytes}");
+        };
+        check(0, r#"0{"sid":"abc","upgrades":[]}"#, Some("abc"));
+        check(0, r#"0{"sid":"abc"#, None);
+        check(0, r#"40{"sid":"abc","pid":"def"}"#, None);
+        check(1, r#"40{"sid":"abc","pid":"def"}"#, Some("def"));
+        check(2, r#"42["mark",1,"abc"]"#, Some("abc"));
+        check(3, r#"{"epoch":17,"offset":1,"a":1}{"epoch":17,"offset":2,"a":1}"#, Some("17"));
+        check(4, r#"{"epoch":17,"offset":1,"a":1}{"epoch":17,"offset":2,"a":1}"#, Some("2"));
     }
 
     #[test]
@@ -429,18 +523,26 @@ mod tests {
             let mut stream = listener.accept().unwrap().0;
             let mut hello = [0; 5];
             stream.read_exact(&mut hello).unwrap();
-            stream.write_all(br#"{"sid":"abc"}"#).unwrap();
+            stream.write_all(br#"0{"sid":"abc"}"#).unwrap();
             let mut rest = String::new();
             stream.read_to_string(&mut rest).unwrap();
             rest
         });
         let script = Script::new([b"hello".to_vec()]).then([Bytes::from_static(b"sid {sid} {number}")]);
         let script = Script { steps: [script.steps, vec![Step::HalfClose(0)]].concat(), ..script };
-        let totals = run(addr, vec![script], Duration::from_secs(1)).unwrap();
+        let totals =
+            run(Addresses { public: addr, admin: addr }, vec![script], Duration::from_secs(1)).unwrap();
         assert_eq!(server.join().unwrap(), "sid abc 00000000");
         assert_eq!(
             totals,
-            Totals { connections: 1, refused: 0, ended: 1, sent_bytes: 21, received_bytes: 13 }
+            Totals {
+                connections: 1,
+                refused: 0,
+                ended: 1,
+                sent_bytes: 21,
+                received_bytes: 14,
+                ..Totals::default()
+            }
         );
     }
 }

@@ -1,5 +1,6 @@
 //! The server under attack: the real binary as a process, with a configuration and a watched log.
 
+use crate::script::Addresses;
 use anyhow::{Context, bail};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -32,6 +33,8 @@ pub(crate) struct Server {
     pub(crate) listen: SocketAddr,
     pub(crate) admin: SocketAddr,
     log: Arc<Mutex<Log>>,
+    /// The configuration file, which a reload reads again.
+    _folder: tempfile::TempDir,
 }
 
 #[derive(Debug, Default)]
@@ -73,7 +76,11 @@ impl Server {
         };
         let log = Arc::<Mutex<Log>>::default();
         watch(lines, log.clone());
-        Ok(Self { child, listen, admin, log })
+        Ok(Self { child, listen, admin, log, _folder: folder })
+    }
+
+    pub(crate) fn addresses(&self) -> Addresses {
+        Addresses { public: self.listen, admin: self.admin }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -142,11 +149,13 @@ fn watch(lines: std::io::Lines<BufReader<ChildStderr>>, log: Arc<Mutex<Log>>) {
 }
 
 /// The configuration that all attacks share. Heartbeats and timeouts are short, so that what an attack left behind
-/// ends within seconds and memory can be seen to return. `limits` are more lines of `[limits]`.
+/// ends within seconds and memory can be seen to return. `rooms` are more lines of `[rooms]`, `limits`
+/// of `[limits]`.
 pub(crate) fn configuration(
     budget_bytes: u64,
     upstream: SocketAddr,
     heartbeat_timeout: Duration,
+    rooms: &str,
     limits: &str,
 ) -> String {
     let heartbeat_timeout_ms = heartbeat_timeout.as_millis();
@@ -158,6 +167,7 @@ timeout = "{heartbeat_timeout_ms}ms"
 
 [rooms]
 publish = true
+{rooms}
 
 [[rules]]
 event = "join"

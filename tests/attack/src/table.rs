@@ -62,7 +62,7 @@ pub(crate) fn run(
     let mut server = Server::start(&Launch {
         binary: binary.to_owned(),
         driver: driver.to_owned(),
-        configuration: configuration(BUDGET_BYTES, upstream, HEARTBEAT_TIMEOUT, ""),
+        configuration: configuration(BUDGET_BYTES, upstream, HEARTBEAT_TIMEOUT, "", ""),
         descriptors_max: attack.descriptors_max,
     })?;
     let canaries = Canaries::start(&server)?;
@@ -72,7 +72,7 @@ pub(crate) fn run(
     canaries.reset();
     meter.reset();
     let cold = (attack.also == Also::ColdKeys).then(|| ColdKeys::start(server.listen));
-    let totals = script::run(server.listen, (attack.scripts)(attack.clients), duration)?;
+    let totals = script::run(server.addresses(), (attack.scripts)(attack.clients), duration)?;
     let cold = cold.map(ColdKeys::finish);
     let (seen, probes) = (meter.seen(), canaries.probes());
     let mut faults = Vec::new();
@@ -205,7 +205,7 @@ pub(crate) fn check_answers(binary: &Path, driver: &str, upstream: SocketAddr) -
     let server = Server::start(&Launch {
         binary: binary.to_owned(),
         driver: driver.to_owned(),
-        configuration: configuration(BUDGET_BYTES, upstream, HEARTBEAT_TIMEOUT, checks::LIMITS),
+        configuration: configuration(BUDGET_BYTES, upstream, HEARTBEAT_TIMEOUT, "", checks::LIMITS),
         descriptors_max: None,
     })?;
     let mut all_hold = true;

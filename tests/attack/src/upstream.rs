@@ -5,8 +5,18 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Serves until the process ends, on a thread of its own.
+/// Serves until the process ends.
 pub(crate) fn start() -> anyhow::Result<SocketAddr> {
+    serve_on_thread(serve)
+}
+
+/// Serves each connection until the process ends, on a thread of its own.
+pub(crate) fn serve_on_thread<Serving>(
+    serve: impl Fn(TcpStream) -> Serving + Send + 'static,
+) -> anyhow::Result<SocketAddr>
+where
+    Serving: Future<Output = ()> + Send + 'static,
+{
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
     let addr = listener.local_addr()?;

@@ -49,7 +49,8 @@ pub(crate) fn upgrade_deflate(target: &str) -> Vec<u8> {
     upgrade_with(target, "Sec-WebSocket-Extensions: permessage-deflate\r\n")
 }
 
-fn upgrade_with(target: &str, headers: &str) -> Vec<u8> {
+/// A WebSocket handshake with more headers.
+pub(crate) fn upgrade_with(target: &str, headers: &str) -> Vec<u8> {
     format!(
         "GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{headers}\r\n"
@@ -78,6 +79,15 @@ pub(crate) fn frame_head(first: u8, length_bytes: usize) -> Vec<u8> {
     }
     bytes.extend_from_slice(&[0; 4]);
     bytes
+}
+
+/// The first byte and the payload, where the bytes are one whole frame as [`frame`] makes it.
+pub(crate) fn unframed(bytes: &[u8]) -> Option<(u8, &[u8])> {
+    let first = *bytes.first()?;
+    [6, 8, 14].into_iter().find_map(|head| {
+        let payload = bytes.get(head..)?;
+        (bytes[..head] == frame_head(first, payload.len())).then_some((first, payload))
+    })
 }
 
 /// A text message in one frame.
@@ -114,6 +124,10 @@ mod tests {
             (65_536, vec![0x81, 0xff, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]),
         ] {
             assert_eq!(frame_head(FIN | TEXT, length), expect, "{length}");
+            let payload = vec![b'x'; length];
+            let whole = frame(FIN | TEXT, &payload);
+            assert_eq!(unframed(&whole), Some((FIN | TEXT, &payload[..])), "{length}");
+            assert_eq!(unframed(&[whole, vec![0]].concat()), None, "{length}");
         }
     }
 

@@ -1,0 +1,117 @@
+//! The backend of the fuzzer's hooks: it answers well, badly or slowly, by the path of the request.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// How long a slow answer takes: longer than the hook's `timeout`.
+const SLOW: Duration = Duration::from_millis(600);
+/// The limit of the hooks' answers. The backend goes beyond it on purpose.
+pub(crate) const RESPONSE_BYTES_MAX: usize = 4096;
+/// Requests are no longer than this, or the connection ends.
+const REQUEST_BYTES_MAX: usize = 32 << 20;
+
+/// Requests that were answered badly so far: each time in another way.
+static BAD: AtomicUsize = AtomicUsize::new(0);
+
+/// Serves until the process ends, on a thread of its own.
+pub(crate) fn start() -> anyhow::Result<SocketAddr> {
+    crate::upstream::serve_on_thread(serve)
+}
+
+/// Answers one connection's requests, one after the other.
+async fn serve(mut stream: TcpStream) {
+    let mut request = Vec::new();
+    while let Some((path, body)) = next(&mut stream, &mut request).await {
+        let answer = match path.as_str() {
+            "/badly" => match BAD.fetch_add(1, Relaxed) % 7 {
+                0 => response("500 Internal Server Error", ""),
+                1 => response("200 OK", "{\"answers\":[{\"id\":"),
+                2 => response("200 OK", "{\"answers\":[{\"id\":1,\"alow\":true}]}"),
+                3 => response("200 OK", "{\"answers\":[]}"),
+                4 => response("200 OK", &" ".repeat(2 * RESPONSE_BYTES_MAX)),
+                5 => b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{".to_vec(),
+                _ => response("429 Too Many Requests", ""),
+            },
+            "/slowly" => {
+                tokio::time::sleep(SLOW).await;
+                response("200 OK", &answers(&body))
+            }
+            _ => response("200 OK", &answers(&body)),
+        };
+        let is_cut = answer.ends_with(b"{");
+        if stream.write_all(&answer).await.is_err() || is_cut {
+            return;
+        }
+    }
+}
+
+/// The path and the body of the next request; `None` at the end.
+async fn next(stream: &mut TcpStream, request: &mut Vec<u8>) -> Option<(String, String)> {
+    loop {
+        if let Some(head) = memchr::memmem::find(request, b"\r\n\r\n") {
+            let text = String::from_utf8_lossy(&request[..head]).into_owned();
+            let length = text.lines().find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse::<usize>().ok()
+            })?;
+            let end = head + 4 + length;
+            if request.len() >= end {
+                let body = String::from_utf8_lossy(&request[head + 4..end]).into_owned();
+                request.drain(..end);
+                return Some((text.split(' ').nth(1)?.to_owned(), body));
+            }
+        }
+        if request.len() > REQUEST_BYTES_MAX || stream.read_buf(request).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+fn response(status: &str, body: &str) -> Vec<u8> {
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+/// An answer to each question: yes; but rooms whose names end with `-no` are refused.
+fn answers(body: &str) -> String {
+    let mut answers = String::from("{\"answers\":[");
+    let mut questions = body.match_indices("{\"id\":").peekable();
+    let mut separator = "";
+    while let Some((at, start)) = questions.next() {
+        let question = &body[at + start.len()..questions.peek().map_or(body.len(), |(next, _)| *next)];
+        let Some((id, rest)) = question.split_once(",\"hook\":\"") else { continue };
+        let answer = match rest.split('"').next() {
+            Some("event") => {
+                r#""ack":["hook-answer"],"join":["lobby"],"leave":["none"],"emit":[{"event":"told","data":1,"rooms":["lobby"]}]"#
+            }
+            Some("connect") => r#""allow":true,"user":"hooked","info":{"name":"H"},"join":["lobby"]"#,
+            _ if rest.contains("-no\"") => r#""allow":false,"code":"no","message":"hook-refusal""#,
+            _ => r#""allow":true,"ttl":1"#,
+        };
+        // Writing into a string can't fail.
+        let _ = write!(answers, "{separator}{{\"id\":{id},{answer}}}");
+        separator = ",";
+    }
+    answers + "]}"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_question_is_answered() {
+        let body = r#"{"version":1,"questions":[{"id":1,"hook":"subscribe","room":"a-no"},{"id":2,"hook":"publish","room":"a"}]}"#;
+        assert_eq!(
+            answers(body),
+            r#"{"answers":[{"id":1,"allow":false,"code":"no","message":"hook-refusal"},{"id":2,"allow":true,"ttl":1}]}"#
+        );
+        assert_eq!(answers("{}"), r#"{"answers":[]}"#);
+    }
+}

@@ -1,0 +1,490 @@
+//! Doors of the server that the fuzzer's other sessions don't touch: tokens, hooks, presence, history, recovery and the
+//! admin API. Each has a configuration, valid sessions and a mark that only an answer from behind the door contains.
+
+use crate::backend::RESPONSE_BYTES_MAX;
+use crate::script::{Port, Script, Step};
+use crate::token::{self, USER, sign};
+use crate::wire;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A door.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) name: &'static str,
+    /// What the server sends only if a client got through it. No session sends it.
+    pub(crate) mark: &'static [u8],
+}
+
+const fn door(name: &'static str, mark: &'static [u8]) -> Door {
+    Door { name, mark }
+}
+
+/// All doors.
+pub(crate) const DOORS: [Door; 23] = [
+    door("token accepted", b"\"user\":\"fuzzed-user\",\"info\""),
+    door("token renewed", br#"{"type":"ok","id":"renewal"}"#),
+    door("token expired", br#""code":"token_expired""#),
+    door("token invalid", br#""code":"token_invalid""#),
+    door("token expiring", br#"{"type":"token_expiring""#),
+    door("token revoked", b"\x11\x37the token"),
+    door("hook event", b"hook-answer"),
+    door("hook connect", br#"40/a,{"sid""#),
+    door("hook refusal", b"hook-refusal"),
+    door("hook failure", br#""id":"badly","code":"unavailable""#),
+    door("hook timeout", br#""id":"slowly","code":"unavailable""#),
+    door("presence list", br#"{"type":"presence","id":"#),
+    door("presence notice", br#""joined":[{"session""#),
+    door("history", b"kept-message"),
+    door("history expired", br#""code":"history_expired""#),
+    door("recovery", b"missed-message"),
+    door("admin publish", br#"{"published":1"#),
+    door("admin command", br#"{"sessions":"#),
+    door("admin members", br#""members":[{"session""#),
+    door("admin revocation", br#""subject":"revoked-user""#),
+    door("admin push", br#"{"changed":"#),
+    door("admin status", br#""uptime"#),
+    door("admin metrics", b"stentor_memory_bytes"),
+];
+
+/// More lines of `[rooms]`: rooms with history and presence.
+pub(crate) const ROOMS: &str = r#"presence = ["kept/"]
+presence_grace = "500ms"
+history_length = 20
+history_bytes_max = "16KiB"
+history_ttl = "2s"
+"#;
+
+/// Issuers, permissions and hooks. Clients without a token may do what the canaries do.
+pub(crate) fn configuration(backend: SocketAddr) -> String {
+    let mut toml = format!(
+        r#"
+[auth]
+anonymous = "allow"
+renewal_lead = "1s"
+revocations_max = 1000
+
+[[auth.issuers]]
+issuer = "fuzz"
+algorithms = ["HS256"]
+keys = [{{ secret = "{}" }}]
+
+[[permissions]]
+topics = ["*", "cold/**", "canary/**", "kept/**", "pushed/**"]
+allow = ["subscribe"]
+to = "anyone"
+
+[[permissions]]
+namespace = "/a"
+rooms = ["**"]
+allow = ["subscribe"]
+to = "anyone"
+
+[[permissions]]
+topics = ["kept/**"]
+allow = ["presence", "history"]
+
+[[feeds]]
+name = "pushed"
+prefix = "pushed/"
+push = true
+
+[[hooks]]
+name = "connect"
+url = "http://{backend}/well"
+on = ["connect"]
+namespaces = ["/a"]
+
+[[hooks]]
+name = "notices"
+url = "http://{backend}/well"
+on = ["connected", "disconnected", "subscribed", "occupied", "vacated"]
+waiting_bytes_max = "64KiB"
+"#,
+        token::SECRET
+    );
+    for name in ["well", "badly", "slowly"] {
+        // Writing into a string can't fail.
+        let _ = write!(
+            toml,
+            r#"
+[[hooks]]
+name = "{name}"
+url = "http://{backend}/{name}"
+on = ["event", "subscribe", "publish"]
+topics = ["ask-{name}*"]
+events = ["ask-{name}"]
+timeout = "300ms"
+waiting_max = 100
+response_bytes_max = {RESPONSE_BYTES_MAX}
+secret = "{}"
+"#,
+            token::SECRET
+        );
+    }
+    toml
+}
+
+/// The valid sessions.
+pub(crate) fn sessions() -> Vec<Script> {
+    let mut sessions = vec![
+        renewed(),
+        brief(),
+        in_requests(),
+        in_socketio(),
+        revoked(),
+        presence(),
+        presence_over_socketio(),
+        history(),
+        pushed_feed(),
+        recovery(),
+        connect_hook(),
+        publications(),
+        commands(),
+        lists(),
+    ];
+    let wrong = token::WRONG.map(|claims| sign(USER, claims));
+    sessions.extend([sign(USER, token::EXPIRED)].into_iter().chain(wrong).map(|token| refused(&token)));
+    sessions.extend(["well", "badly", "slowly"].map(hook));
+    sessions
+}
+
+/// The doors that weren't reached.
+pub(crate) fn missed(reached: &[u64; DOORS.len()]) -> Vec<&'static str> {
+    DOORS.iter().zip(reached).filter(|(_, count)| **count == 0).map(|(door, _)| door.name).collect()
+}
+
+/// A line that says how often each was reached.
+pub(crate) fn summary(reached: &[u64; DOORS.len()]) -> String {
+    let counts: Vec<_> =
+        DOORS.iter().zip(reached).map(|(door, count)| format!("{} {count}", door.name)).collect();
+    format!("fuzz: doors reached: {}", counts.join(", "))
+}
+
+fn message(fields: &str) -> Vec<u8> {
+    wire::text(&format!("{{{fields}}}"))
+}
+
+fn subscribe(room: &str, more: &str) -> Vec<u8> {
+    message(&format!(r#""id":1,"type":"subscribe","room":"{room}"{more}"#))
+}
+
+fn publish(room: &str, event: &str, data: &str) -> Vec<u8> {
+    message(&format!(r#""id":2,"type":"publish","room":"{room}","event":"{event}","data":{data}"#))
+}
+
+fn json(target: &str, body: &str) -> Vec<u8> {
+    wire::post(target, "application/json", body.as_bytes())
+}
+
+/// A WebSocket of [`USER`].
+fn signed_in() -> Vec<u8> {
+    let token = sign(USER, token::VALID);
+    wire::upgrade_with("/ws", &format!("Sec-WebSocket-Protocol: stentor.v1, stentor.bearer.{token}\r\n"))
+}
+
+fn auth(token: &str) -> Vec<u8> {
+    message(&format!(r#""id":"renewal","type":"auth","token":"{token}""#))
+}
+
+/// Renews its token, then presents that of another user and of a later time.
+fn renewed() -> Script {
+    Script::new([
+        signed_in(),
+        auth(&sign(USER, token::Claims { ends_s: 7200, ..token::VALID })),
+        auth(&sign("another-user", token::VALID)),
+        auth("{brief}"),
+        subscribe("kept/renewed", ""),
+        auth(&sign(USER, token::EXPIRED)),
+    ])
+}
+
+/// Stays until its token ends.
+fn brief() -> Script {
+    Script::new([wire::upgrade("/ws"), auth("{brief}"), subscribe("lobby", "")])
+}
+
+fn refused(token: &str) -> Script {
+    Script::new([
+        wire::get(&format!("/feed/cold/probe-a?token={token}")),
+        wire::upgrade("/ws"),
+        auth(token),
+        wire::upgrade(&format!("/ws?token={token}")),
+    ])
+}
+
+/// A token in each part of a request.
+fn in_requests() -> Script {
+    let token = sign(USER, token::VALID);
+    let header = format!(
+        "GET /feed/cold/probe-a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+    );
+    let both = format!(
+        "GET /feed/cold/probe-a?token={} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n",
+        sign("another-user", token::VALID)
+    );
+    Script::new([
+        header.into_bytes(),
+        both.into_bytes(),
+        wire::get(&format!("/socket.io/?EIO=4&transport=polling&token={token}")),
+        wire::post("/socket.io/?EIO=4&transport=polling&sid={sid}", "text/plain", b"40"),
+        wire::get(&format!("/socket.io/?EIO=4&transport=polling&sid={{sid}}&token={token}")),
+        wire::get(&format!("/sse?feed=cold/probe-a&token={token}")),
+    ])
+}
+
+fn in_socketio() -> Script {
+    let token = sign(USER, token::VALID);
+    Script::new([
+        wire::upgrade("/socket.io/?EIO=4&transport=websocket"),
+        wire::text(&format!(r#"40{{"token":"{token}"}}"#)),
+        wire::text(&format!(r#"40/a,{{"token":"{}"}}"#, sign("another-user", token::VALID))),
+        wire::text(r#"420["join","kept/a"]"#),
+    ])
+}
+
+/// A session that the admin API ends by its user.
+fn revoked() -> Script {
+    let token = sign("revoked-user", token::VALID);
+    Script::new([wire::upgrade("/ws"), auth(&token), wire::text(r#"{"type":"ping"}"#)]).on(
+        1,
+        Port::Admin,
+        [
+            json("/api/v1/revocations", r#"{"subject":"revoked\u002duser","action":"refresh"}"#),
+            json("/api/v1/revocations", r#"{"token_id":"revoked-user"}"#),
+            json("/api/v1/revocations", r#"{"subject":"revoked\u002duser"}"#),
+            wire::get("/api/v1/revocations"),
+        ],
+    )
+}
+
+/// Events, subscriptions and publications that the backend decides, in one of its moods.
+fn hook(mood: &str) -> Script {
+    let event =
+        |data: &str| message(&format!(r#""id":"{mood}","type":"event","event":"ask-{mood}","data":{data}"#));
+    let room = format!("ask-{mood}");
+    Script::new([
+        wire::upgrade("/ws"),
+        event(r#"{"room":"lobby","text":"\u00e9"}"#),
+        subscribe(&room, ""),
+        publish(&room, "said", "1"),
+        subscribe(&format!("{room}-no"), ""),
+        event("[1,[2],{\"a\":null}]"),
+        event("null"),
+    ])
+    .on(
+        1,
+        Port::Public,
+        [
+            wire::upgrade("/socket.io/?EIO=4&transport=websocket"),
+            wire::text("40"),
+            wire::text(&format!(r#"420["ask-{mood}","a",2]"#)),
+            wire::text(&format!(r#"451-1["ask-{mood}",{{"_placeholder":true,"num":0}}]"#)),
+            wire::frame(wire::FIN | wire::BINARY, b"attached"),
+            wire::text("41"),
+        ],
+    )
+}
+
+fn connect_hook() -> Script {
+    Script::new([
+        wire::upgrade("/socket.io/?EIO=4&transport=websocket"),
+        wire::text(r#"40/a,{"token":"for the backend"}"#),
+        wire::text(r#"42/a,0["join","lobby"]"#),
+        wire::text("41/a,"),
+        wire::text("40/a,"),
+    ])
+}
+
+/// One watches who joins and leaves; the other does.
+fn presence() -> Script {
+    let list = |more: &str| message(&format!(r#""id":3,"type":"presence","room":"kept/here"{more}"#));
+    let mut script = Script::new([
+        signed_in(),
+        subscribe("kept/here", r#","presence":true"#),
+        list(""),
+        list(r#","limit":1"#),
+        list(r#","members":false,"after":"x""#),
+    ])
+    .on(
+        1,
+        Port::Public,
+        [signed_in(), subscribe("kept/here", ""), subscribe("kept/here", r#","presence":true"#)],
+    );
+    script.steps.push(Step::Pause(Duration::from_millis(300)));
+    script.steps.push(Step::Close(1));
+    script.steps.push(Step::Pause(Duration::from_millis(900)));
+    script
+}
+
+fn presence_over_socketio() -> Script {
+    Script::new([
+        wire::upgrade("/socket.io/?EIO=4&transport=websocket"),
+        wire::text(&format!(r#"40{{"token":"{}"}}"#, sign(USER, token::VALID))),
+        wire::text(r#"420["join","kept/here"]"#),
+        wire::text(r#"421["stentor:presence","kept/here",{"subscribe":true}]"#),
+        wire::text(r#"422["stentor:presence","kept/here",{"subscribe":false,"limit":2}]"#),
+        wire::text(r#"42["leave","kept/here"]"#),
+    ])
+}
+
+/// Leaves a room, and returns for what was published meanwhile.
+fn history() -> Script {
+    const ROOM: &str = "kept/{number}";
+    let leave = || message(&format!(r#""id":4,"type":"unsubscribe","room":"{ROOM}""#));
+    let mut script = Script::new([
+        signed_in(),
+        subscribe(ROOM, ""),
+        publish(ROOM, "said", "1"),
+        message(r#""id":3,"type":"ping""#),
+        leave(),
+    ])
+    .on(
+        1,
+        Port::Admin,
+        [json("/api/v1/publish", &format!(r#"{{"room":"{ROOM}","event":"kept\u002dmessage","data":2}}"#))],
+    );
+    for bytes in [
+        subscribe(ROOM, r#","epoch":{epoch},"offset":{offset}"#),
+        subscribe(ROOM, r#","epoch":{epoch},"offset":18446744073709551615"#),
+        leave(),
+        subscribe(ROOM, r#","epoch":7,"offset":1,"policy":"drop_oldest""#),
+    ] {
+        script.steps.push(Step::Send(0, bytes.into()));
+        script.steps.push(Step::Receive(0));
+    }
+    script
+}
+
+/// A feed that is pushed, and resumed at a position.
+fn pushed_feed() -> Script {
+    const FEED: &str = "pushed/{number}";
+    let put = |body: &str| {
+        format!(
+            "PUT /api/v1/feeds/{FEED} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .into_bytes()
+    };
+    let delete = format!("DELETE /api/v1/feeds/{FEED} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes();
+    let from = |position: &str| message(&format!(r#""id":1,"type":"subscribe","feed":"{FEED}"{position}"#));
+    let first = [wire::upgrade("/ws"), from("")];
+    let again = [wire::upgrade("/ws"), from(r#","epoch":{epoch},"offset":{offset}"#)];
+    Script::at(Port::Admin, [put(r#"{"a":[1,2,3],"b":"c"}"#)])
+        .on(1, Port::Public, first)
+        .on(2, Port::Admin, [put(r#"{"a":[1,2],"b":"d"}"#), put(r#"{"a":[1,2],"b":"e"}"#)])
+        .on(3, Port::Public, again)
+        .on(2, Port::Admin, [delete])
+}
+
+/// Loses its connection, misses a message and recovers.
+fn recovery() -> Script {
+    const ROOM: &str = "recovered-{number}";
+    let mut script = Script::new([
+        wire::upgrade("/socket.io/?EIO=4&transport=websocket"),
+        wire::text("40"),
+        wire::text(&format!(r#"420["join","{ROOM}"]"#)),
+    ])
+    .on(1, Port::Admin, []);
+    let event = |name: &str, data: u8| {
+        json("/api/v1/publish", &format!(r#"{{"room":"{ROOM}","event":"{name}","data":{data}}}"#))
+    };
+    script.steps.extend([
+        // A pong, after which only the event can arrive.
+        Step::Send(0, wire::text("3").into()),
+        Step::Send(1, event("mark", 1).into()),
+        Step::Receive(1),
+        Step::Receive(0),
+        Step::Close(0),
+        Step::Send(1, event(r"missed\u002dmessage", 2).into()),
+        Step::Receive(1),
+    ]);
+    script.on(
+        0,
+        Port::Public,
+        [
+            wire::upgrade("/socket.io/?EIO=4&transport=websocket"),
+            wire::text(r#"40{"pid":"{pid}","offset":"{mark}"}"#),
+            wire::text(r#"420["leave","recovered-{number}"]"#),
+        ],
+    )
+}
+
+fn publications() -> Script {
+    let publication = r#"{"room":"lobby","event":"said","data":[1],"idempotency_key":"{number}"}"#;
+    let chunked = format!(
+        "POST /api/v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n\
+         Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{publication}\r\n1\r\n\n\r\n0\r\n\r\n",
+        publication.len()
+    );
+    Script::at(
+        Port::Admin,
+        [
+            json("/api/v1/publish", r#"{"room":"lobby","data":"\ud83d\ude00"}"#),
+            json("/api/v1/publish", publication),
+            json("/api/v1/publish", publication),
+            chunked.into_bytes(),
+            json("/api/v1/publish", r#"{"room":"kept/here","namespace":"/a","data":null}"#),
+        ],
+    )
+}
+
+/// Acts on sessions. The room is none of the canaries', and no command concerns a whole namespace.
+fn commands() -> Script {
+    Script::at(
+        Port::Admin,
+        [
+            json(
+                "/api/v1/emit",
+                r#"{"rooms":["lobby"],"except":{"rooms":["x"]},"event":"e","data":1,"volatile":true}"#,
+            ),
+            json("/api/v1/join", r#"{"rooms":["lobby"],"join":["kept/joined"]}"#),
+            json("/api/v1/leave", r#"{"rooms":["kept/joined"],"leave":["kept/joined"]}"#),
+            json("/api/v1/disconnect", r#"{"rooms":["ask-well"],"close":true}"#),
+            json("/api/v1/sessions", r#"{"rooms":["lobby"],"limit":10}"#),
+        ],
+    )
+}
+
+fn lists() -> Script {
+    Script::at(
+        Port::Admin,
+        [
+            wire::get("/api/v1/rooms?prefix=l&limit=2"),
+            wire::get("/api/v1/rooms/members?room=kept/here&limit=5"),
+            wire::get("/api/v1/status"),
+            wire::get("/api/v1/nodes"),
+            wire::get("/metrics"),
+            wire::get("/readyz"),
+        ],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else an echo of what a session sends would pass for an answer.
+    #[test]
+    fn no_session_sends_a_mark() {
+        for script in sessions() {
+            for step in &script.steps {
+                let Step::Send(_, bytes) = step else { continue };
+                for door in &DOORS {
+                    let found = memchr::memmem::find(bytes, door.mark);
+                    assert!(found.is_none(), "{}: {}", door.name, String::from_utf8_lossy(bytes));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_door_that_was_not_reached_is_named() {
+        let mut reached = [1; DOORS.len()];
+        assert!(missed(&reached).is_empty());
+        reached[0] = 0;
+        assert_eq!(missed(&reached), ["token accepted"]);
+        assert!(summary(&reached).starts_with("fuzz: doors reached: token accepted 0, token renewed 1,"));
+    }
+}
