@@ -1,6 +1,6 @@
 //! Starting and stopping all of the control plane.
 
-use crate::admin;
+use crate::admin::{self, Listening};
 use crate::auth::Auth;
 use crate::current::Current;
 use crate::error::Error;
@@ -122,16 +122,6 @@ pub struct Control {
 pub struct AdminListener {
     socket: Weak<TcpListener>,
     state: Arc<watch::Sender<Listening>>,
-}
-
-/// Whether the admin port accepts connections, and requests on those that are open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Listening {
-    Yes,
-    /// Not now.
-    Paused,
-    /// Never again: the socket is closed.
-    Closed,
 }
 
 impl AdminListener {

@@ -85,7 +85,16 @@ impl Networks {
     }
 }
 
-/// The address, or the /64 network, of a [`source_of`](crate::plane::source_of).
+/// A number for a client's address, used for fair queueing: the IPv4 address, or the first 64 bits of the IPv6
+/// address, because one customer usually has all addresses of this prefix (RFC 6177).
+pub(crate) fn source_of(address: IpAddr) -> u64 {
+    match address.to_canonical() {
+        IpAddr::V4(address) => u64::from(u32::from(address)),
+        IpAddr::V6(address) => (u128::from(address) >> 64) as u64,
+    }
+}
+
+/// The address, or the /64 network, of a [`source_of`].
 pub(crate) fn network_of(source: u64) -> String {
     match u32::try_from(source) {
         Ok(bits) => Ipv4Addr::from(bits).to_string(),
@@ -123,5 +132,16 @@ mod tests {
         {
             assert_eq!(Networks::parse(&[text]), Err(NetworkError(text.to_owned())));
         }
+    }
+
+    #[test]
+    fn addresses_of_one_customer_are_one_source() {
+        let source = |text: &str| source_of(text.parse().unwrap());
+        assert_eq!(source("192.0.2.1"), source("::ffff:192.0.2.1"));
+        assert_ne!(source("192.0.2.1"), source("192.0.2.2"));
+        assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
+        assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
+        assert_eq!(network_of(source("192.0.2.1")), "192.0.2.1");
+        assert_eq!(network_of(source("2001:db8:0:1::1")), "2001:db8:0:1::/64");
     }
 }

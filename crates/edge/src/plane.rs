@@ -7,7 +7,6 @@
 use crate::exposition::{Histogram, Metric};
 use crate::options::Options;
 use crate::ports::{ClientConnection, CommandInbox, Done, Handover, PushedFeeds, Readiness};
-use std::net::IpAddr;
 use std::time::Duration;
 use stentor_hub::{Key, Requester, Room};
 
@@ -25,15 +24,6 @@ pub struct Wanted {
 
 /// Maximum number of requesters that are recorded per key.
 pub const REQUESTERS_MAX: usize = 16;
-
-/// A number for a client's address, used for fair queueing: the IPv4 address, or the first 64 bits of the IPv6
-/// address, because one customer usually has all addresses of this prefix (RFC 6177).
-pub(crate) fn source_of(address: IpAddr) -> u64 {
-    match address.to_canonical() {
-        IpAddr::V4(address) => u64::from(u32::from(address)),
-        IpAddr::V6(address) => (u128::from(address) >> 64) as u64,
-    }
-}
 
 /// A node of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,20 +124,4 @@ pub trait ControlPlane: Send + Sync {
 
     /// An inbox that was full has room again.
     fn space(&self);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_of_one_customer_are_one_source() {
-        let source = |text: &str| source_of(text.parse().unwrap());
-        assert_eq!(source("192.0.2.1"), source("::ffff:192.0.2.1"));
-        assert_ne!(source("192.0.2.1"), source("192.0.2.2"));
-        assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
-        assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
-        assert_eq!(crate::networks::network_of(source("192.0.2.1")), "192.0.2.1");
-        assert_eq!(crate::networks::network_of(source("2001:db8:0:1::1")), "2001:db8:0:1::/64");
-    }
 }

@@ -25,7 +25,6 @@ mod status;
 pub use openapi::openapi;
 
 use crate::auth::Auth;
-use crate::control::Listening;
 use crate::current::Current;
 use crate::metrics::{Metrics, ReasonLabels, Refusals};
 use crate::options::{AdminOptions, Reload};
@@ -142,6 +141,16 @@ fn router(state: Arc<State>) -> Router {
             Refusal::new(reason::METHOD, message)
         })
         .with_state(state)
+}
+
+/// Whether the admin port accepts connections, and requests on those that are open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listening {
+    Yes,
+    /// Not now.
+    Paused,
+    /// Never again: the socket is closed.
+    Closed,
 }
 
 /// Serves until `stop` is set. Requests in progress may then end within `shutdown_timeout`.

@@ -2,7 +2,7 @@
 
 use super::{Asked, Deferred, Identities, Questions, Refused};
 use crate::budget::Budget;
-use crate::plane::source_of;
+use crate::networks::source_of;
 use crate::ports::{Authentication, Credentials, Denial, Identity, SignatureWork, Ticket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
