@@ -14,10 +14,13 @@
 //! sent again, alone, until it succeeds or has failed [`FAILURES_MAX`] times over [`SUSPICION_MIN`] while others succeeded.
 //!
 //! Invariants: notices leave in order, apart from notices that were set aside and the notice that showed that they fail alone;
-//! notices about one subject leave in order always; a notice leaves when the backend has taken it, or as just described.
+//! notices about one subject leave in order always; a notice leaves when the backend has taken it, or as just described. A notice gets
+//! its number when it is first sent. Numbers are left out for notices that were dropped because the queue was full. If the hook wants
+//! it, pages of a [`Resync`] follow such a gap before any other notice.
 
 use super::BATCH_BYTES_MAX;
 use super::failure::Cause;
+use super::resync::{Page, PageWanted, Resync};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -32,7 +35,7 @@ const FAILURES_MAX: u32 = 5;
 /// Time between the first and the last of these failures, at least.
 const SUSPICION_MIN: Duration = Duration::from_mins(1);
 /// A notice that was set aside is sent again after this time.
-const RETRY_INTERVAL: Duration = Duration::from_secs(15);
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(15);
 /// How many times further away each other notice is that is tried in an outage.
 const OFFSET_GROWTH: usize = 4;
 
@@ -45,13 +48,42 @@ pub(super) struct QueueLimits {
     pub(super) waiting_bytes_max: usize,
     /// Notices of one request.
     pub(super) batch_max: usize,
+    /// Whether occupied topics are listed after a gap.
+    pub(super) has_resync: bool,
 }
 
 /// A notice that waits.
 struct Waiting {
     /// A number for the session, topic or node that the notice is about.
     subject: u64,
+    /// 0 until it is sent.
+    number: u64,
+    /// Notices that were dropped right before it.
+    dropped_before: u64,
+    /// A JSON object, without its number.
     text: Vec<u8>,
+}
+
+impl Waiting {
+    fn numbered(&self) -> Vec<u8> {
+        numbered(self.number, &self.text)
+    }
+}
+
+/// The text of a notice with its number.
+pub(super) fn numbered(number: u64, text: &[u8]) -> Vec<u8> {
+    let mut whole = format!("{{\"sequence\":{number},").into_bytes();
+    whole.extend_from_slice(&text[1..]);
+    whole
+}
+
+/// The next step of the delivery.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Send a request with these notices.
+    Send(Vec<Vec<u8>>),
+    /// Make a page, and call [`Queue::set_page`].
+    MakePage(PageWanted),
 }
 
 /// A notice that has failed while another one succeeded.
@@ -75,6 +107,8 @@ enum InFlight {
     Other(usize),
     /// The one about this subject that was set aside.
     SetAside(u64),
+    /// A page of a resync.
+    Page,
 }
 
 /// See the module's documentation.
@@ -92,6 +126,11 @@ pub(super) struct Queue {
     bytes: usize,
     /// The number of the last notice.
     last: u64,
+    /// Notices that were dropped after the newest one that waits.
+    dropped: u64,
+    resync: Resync,
+    /// Whether the resync after the next gap has been begun early.
+    is_early: bool,
     in_flight: Option<InFlight>,
     /// Notices of the next request.
     batch: usize,
@@ -119,6 +158,9 @@ impl Queue {
             held: 0,
             bytes: 0,
             last: 0,
+            dropped: 0,
+            resync: Resync::new(limits.has_resync, limits.batch_max),
+            is_early: false,
             in_flight: None,
             batch: limits.batch_max,
             failures: 0,
@@ -131,24 +173,19 @@ impl Queue {
         }
     }
 
-    /// Takes a notice about `subject`, which `write` writes, given its number. Returns whether there is room for it.
-    pub(super) fn push(
-        &mut self,
-        subject: u64,
-        has_memory: bool,
-        write: impl FnOnce(u64) -> Vec<u8>,
-    ) -> bool {
-        self.last += 1;
-        if self.held >= self.limits.waiting_max || !has_memory {
+    /// Takes a notice about `subject`, which `write` writes without its number. Returns whether there is room for it.
+    pub(super) fn push(&mut self, subject: u64, has_memory: bool, write: impl FnOnce() -> Vec<u8>) -> bool {
+        let has_place = self.held < self.limits.waiting_max && has_memory;
+        let text =
+            has_place.then(write).filter(|text| self.bytes + text.len() <= self.limits.waiting_bytes_max);
+        let Some(text) = text else {
+            self.dropped += 1;
             return false;
-        }
-        let text = write(self.last);
-        if self.bytes + text.len() > self.limits.waiting_bytes_max {
-            return false;
-        }
+        };
         self.held += 1;
         self.bytes += text.len();
-        self.waiting.push_back(Waiting { subject, text });
+        let dropped_before = std::mem::take(&mut self.dropped);
+        self.waiting.push_back(Waiting { subject, number: 0, dropped_before, text });
         true
     }
 
@@ -159,7 +196,8 @@ impl Queue {
 
     /// Bytes that they occupy.
     pub(super) fn held_bytes(&self) -> usize {
-        self.bytes + self.held * size_of::<Waiting>()
+        let page = self.resync.page().map_or(0, |(_, page)| page.text.len());
+        self.bytes + self.held * size_of::<Waiting>() + page
     }
 
     /// The node stops: what is left is sent without pauses.
@@ -167,12 +205,20 @@ impl Queue {
         (self.is_ending, self.not_before, self.tries_other) = (true, None, false);
     }
 
-    /// The texts of the next request, if there is one now.
-    pub(super) fn poll_request(&mut self, now: Instant) -> Option<Vec<&Vec<u8>>> {
+    /// The step that is due now, if any.
+    pub(super) fn poll_request(&mut self, now: Instant) -> Option<Next> {
         if self.is_paused(now) {
             return None;
         }
-        self.hold_followers();
+        self.hold_followers(now);
+        if self.resync.begin(now, self.is_ending) {
+            if let Some(wanted) = self.resync.wanted() {
+                return Some(Next::MakePage(wanted));
+            }
+            self.in_flight = Some(InFlight::Page);
+            let page = self.resync.page().map(|(number, page)| numbered(number, &page.text));
+            return Some(Next::Send(page.into_iter().collect()));
+        }
         let is_due = |aside: &SetAside| aside.retry_at <= now || self.is_ending;
         let may_retry = self.waiting.is_empty() || self.failures == 0 && !self.is_ending;
         let due = self.next_retry().filter(|aside| may_retry && is_due(aside));
@@ -185,17 +231,37 @@ impl Queue {
             (None, None, count) => InFlight::Batch(count),
         };
         self.in_flight = Some(next);
-        let texts = |skip, count| self.waiting.iter().skip(skip).take(count).map(|notice| &notice.text);
-        Some(match next {
-            InFlight::Batch(count) => texts(0, count).collect(),
-            InFlight::Other(index) => texts(index, 1).collect(),
-            InFlight::SetAside(subject) => vec![&self.set_aside[&subject].notice.text],
-        })
+        Some(Next::Send(match next {
+            InFlight::Batch(count) => self.numbered(0, count),
+            InFlight::Other(index) => self.numbered(index, 1),
+            InFlight::SetAside(subject) => vec![self.set_aside[&subject].notice.numbered()],
+            InFlight::Page => Vec::new(),
+        }))
+    }
+
+    /// Gives notices their numbers. Returns their texts.
+    fn numbered(&mut self, skip: usize, count: usize) -> Vec<Vec<u8>> {
+        let last = &mut self.last;
+        let number = |notice: &mut Waiting| {
+            if notice.number == 0 {
+                *last += 1;
+                notice.number = *last;
+            }
+            notice.numbered()
+        };
+        self.waiting.iter_mut().skip(skip).take(count).map(number).collect()
+    }
+
+    /// The page that [`Next::MakePage`] asks for.
+    pub(super) fn set_page(&mut self, page: Page) {
+        self.last += 1;
+        self.resync.set_page(self.last, page);
     }
 
     /// When [`Self::poll_request`] is to be called, if it returned nothing and no notice comes.
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        self.not_before.filter(|at| now < *at).or(self.next_retry().map(|aside| aside.retry_at))
+        let retry = self.next_retry().map(|aside| aside.retry_at).into_iter();
+        self.not_before.filter(|at| now < *at).or_else(|| retry.chain(self.resync.due_at()).min())
     }
 
     fn next_retry(&self) -> Option<&SetAside> {
@@ -208,11 +274,27 @@ impl Queue {
     }
 
     /// Keeps notices behind one about the same subject that was set aside.
-    fn hold_followers(&mut self) {
-        while let Some(first) = self.waiting.front()
-            && let Some(aside) = self.set_aside.get_mut(&first.subject)
-        {
-            aside.followers.extend(self.waiting.pop_front());
+    fn hold_followers(&mut self, now: Instant) {
+        loop {
+            self.skip_dropped(now);
+            if let Some(first) = self.waiting.front()
+                && let Some(aside) = self.set_aside.get_mut(&first.subject)
+            {
+                aside.followers.extend(self.waiting.pop_front());
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Leaves out the numbers of notices that were dropped before the oldest one.
+    fn skip_dropped(&mut self, now: Instant) {
+        let dropped = self.waiting.front_mut().map_or(&mut self.dropped, |first| &mut first.dropped_before);
+        let dropped = std::mem::take(dropped);
+        if dropped > 0 {
+            self.last += dropped;
+            self.is_early = false;
+            self.resync.gap(now);
         }
     }
 
@@ -225,7 +307,7 @@ impl Queue {
         let mut bytes = 0;
         let fits = |notice: &&Waiting| {
             bytes += notice.text.len();
-            bytes <= BATCH_BYTES_MAX && !self.is_held(notice)
+            bytes <= BATCH_BYTES_MAX && !self.is_held(notice) && notice.dropped_before == 0
         };
         let count = self.waiting.iter().take(self.batch).take_while(fits).count();
         count.max(usize::from(!self.waiting.is_empty()))
@@ -236,7 +318,8 @@ impl Queue {
         let mut seen = HashSet::new();
         let mut found = None;
         for (index, notice) in self.waiting.iter().enumerate() {
-            if seen.insert(notice.subject) && index > 0 && !self.is_held(notice) {
+            let is_next = !self.is_held(notice) && notice.dropped_before == 0;
+            if seen.insert(notice.subject) && index > 0 && is_next {
                 found = Some(index);
                 if index >= self.offset {
                     break;
@@ -269,6 +352,14 @@ impl Queue {
                 self.release(subject);
                 self.succeed();
             }
+            (InFlight::Page, Ok(())) => {
+                self.succeed();
+                return self.resync.succeed(now);
+            }
+            (InFlight::Page, Err(cause)) => {
+                self.resync.fail(now, cause);
+                self.fail(now);
+            }
             (InFlight::Batch(count), Err(cause)) => self.batch_failed(now, count, cause),
             (InFlight::Other(_), Err(_)) => {
                 self.tries_other = false;
@@ -300,6 +391,12 @@ impl Queue {
         if self.tries_other {
             self.failures = self.failures.saturating_add(1);
         } else {
+            // A notice that nothing but a gap follows doesn't keep the resync. Another one follows when the gap is reached.
+            let has_gap = || self.dropped > 0 || self.waiting.iter().any(|notice| notice.dropped_before > 0);
+            if self.head_failures >= HEAD_FAILURES && !self.is_early && has_gap() {
+                self.is_early = true;
+                self.resync.gap(now);
+            }
             self.fail(now);
         }
     }
@@ -336,6 +433,7 @@ impl Queue {
             return 0;
         }
         self.release(subject);
+        self.resync.gap(now);
         1
     }
 

@@ -10,7 +10,8 @@
 //! - `question`, `answer`: the wire format. `signature`: how requests are signed. `http`: one request.
 //! - `cache`: answers with a `ttl`.
 //! - `ports`: what the data plane asks.
-//! - `notices`: what the backend is told without being asked. `delivery`: when each of them is sent; sans-I/O.
+//! - `notices`: notices of what has happened. `delivery`: when each of them is sent; `resync`: the list of occupied topics after a
+//!   gap; both sans-I/O.
 //! - `run`: the task of a hook, which sends its requests and delivers its answers.
 //!
 //! Nothing here holds a core: a question is written to a bounded queue, or refused. A hook that fails concerns nobody but those who
@@ -29,6 +30,7 @@ mod options;
 mod pattern;
 mod ports;
 mod question;
+mod resync;
 mod run;
 mod signature;
 #[cfg(test)]
@@ -169,6 +171,7 @@ impl Hooks {
                     waiting_max: options.waiting_max,
                     waiting_bytes_max: options.waiting_bytes_max,
                     batch_max: options.batch_max,
+                    has_resync: options.on.contains(&HookKind::Resync),
                 })),
                 notified: Notify::new(),
                 timeout: options.timeout,

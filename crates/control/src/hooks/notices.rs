@@ -9,15 +9,16 @@
 //! A notice leaves the queue when the backend has answered 200; `delivery` has the exception. Each has the next number of its hook
 //! on this node, dropped notices too: the backend sees that they are missing.
 
-use super::delivery::Queue;
+use super::delivery::{Next, Queue};
 use super::http;
-use super::options::HookKind;
+use super::options::{Filter, HookKind};
 use super::question::{self, About, Connection};
+use super::resync::{Page, PageWanted};
 use super::run::{Logged, Runner};
-use super::{Hook, Hooks, QUESTION_BYTES, locked, source_of};
+use super::{BATCH_BYTES_MAX, Hook, Hooks, QUESTION_BYTES, locked, source_of};
 use crate::signals::stopped;
 use crate::unix_time::unix_millis;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_edge::{DataPlane, NodeInfo, Notice, NoticeSink};
@@ -28,12 +29,17 @@ use tokio::time::sleep_until;
 /// Time between two looks at the nodes of the cluster.
 const NODES_INTERVAL: Duration = Duration::from_secs(1);
 /// Approximate size of an occupied topic besides its name.
-const TOPIC_BYTES: usize = 96;
+const TOPIC_BYTES: usize = 160;
+/// Topics that are looked at for a page of a resync while others wait for the lock.
+const SCANNED_MAX: usize = 1_000;
 
-/// On how many cores topics have subscribers.
+/// On how many cores topics have subscribers. Topics are numbered in the order in which they got the first one.
 #[derive(Default)]
 pub(super) struct Occupied {
-    cores: HashMap<Topic, usize>,
+    /// The number of cores, and the topic's number.
+    cores: HashMap<Topic, (usize, u64)>,
+    by_number: BTreeMap<u64, Topic>,
+    last: u64,
     bytes: usize,
 }
 
@@ -46,14 +52,17 @@ impl Occupied {
                 Topic::Feed(key) => key.as_str().len(),
             };
         match (self.cores.get_mut(topic), is_occupied) {
-            (Some(cores), true) => *cores += 1,
-            (Some(cores), false) if *cores > 1 => *cores -= 1,
+            (Some((cores, _)), true) => *cores += 1,
+            (Some((cores, _)), false) if *cores > 1 => *cores -= 1,
             (None, true) => {
-                self.cores.insert(topic.clone(), 1);
+                self.last += 1;
+                self.cores.insert(topic.clone(), (1, self.last));
+                self.by_number.insert(self.last, topic.clone());
                 self.bytes += bytes;
                 return true;
             }
-            (Some(_), false) => {
+            (Some((_, number)), false) => {
+                self.by_number.remove(number);
                 self.cores.remove(topic);
                 self.bytes -= bytes;
                 return true;
@@ -75,7 +84,7 @@ impl Hook {
         };
         let has_memory = self.ledger.has_room(QUESTION_BYTES);
         let mut queue = locked(&self.notices);
-        if !queue.push(subject, has_memory, |number| question::notice(number, kind, at_ms, about)) {
+        if !queue.push(subject, has_memory, || question::notice(kind, at_ms, about)) {
             self.metrics.notices_dropped.inc();
         }
         self.account(&queue);
@@ -96,10 +105,7 @@ impl Hooks {
     }
 
     fn topic_notice(&self, kind: HookKind, about: &About<'_>, topic: &Topic) {
-        let (namespace, name) = match topic {
-            Topic::Room(room) | Topic::Presence(room) => (Some(room.namespace()), room.name()),
-            Topic::Feed(key) => (None, key.as_str()),
-        };
+        let (namespace, name) = place(topic);
         let takes = |hook: &&Arc<Hook>| hook.filter.takes_topic(kind, namespace, name);
         self.hooks.iter().filter(takes).for_each(|hook| hook.notify(kind, about));
     }
@@ -141,7 +147,7 @@ fn alive(nodes: Vec<NodeInfo>) -> (HashSet<String>, bool) {
 
 impl NoticeSink for Hooks {
     fn wants_topics(&self) -> bool {
-        [HookKind::Subscribed, HookKind::Occupied, HookKind::Vacated]
+        [HookKind::Subscribed, HookKind::Occupied, HookKind::Vacated, HookKind::Resync]
             .into_iter()
             .any(|kind| self.asks_about(kind))
     }
@@ -191,7 +197,8 @@ impl NoticeSink for Hooks {
 impl Hooks {
     fn occupancy(&self, topic: &Topic, is_occupied: bool) {
         let kind = if is_occupied { HookKind::Occupied } else { HookKind::Vacated };
-        if !self.asks_about(HookKind::Occupied) && !self.asks_about(HookKind::Vacated) {
+        let kinds = [HookKind::Occupied, HookKind::Vacated, HookKind::Resync];
+        if !kinds.into_iter().any(|kind| self.asks_about(kind)) {
             return;
         }
         let mut occupied = locked(&self.occupied);
@@ -200,6 +207,53 @@ impl Hooks {
             // Within the lock, so that notices of a topic keep their order.
             self.topic_notice(kind, &About::Topic(topic), topic);
         }
+    }
+
+    /// Makes a page of a resync of the topics that are occupied now.
+    fn page(&self, filter: &Filter, wanted: &PageWanted) -> Page {
+        let (mut end, mut topics, mut rooms) = (wanted.after, 0, b"[".to_vec());
+        let until = wanted.until.unwrap_or_else(|| locked(&self.occupied).last);
+        let mut is_full = false;
+        while !is_full && end < until {
+            let occupied = locked(&self.occupied);
+            let mut scanned = 0;
+            for (number, topic) in occupied.by_number.range(end + 1..=until).take(SCANNED_MAX) {
+                scanned += 1;
+                let (namespace, name) = place(topic);
+                let is_listed = filter.takes_topic(HookKind::Resync, namespace, name);
+                if is_listed && !wanted.left_out.contains(number) {
+                    let text = question::occupied(topic);
+                    is_full = topics > 0 && rooms.len() + text.len() > BATCH_BYTES_MAX;
+                    if is_full {
+                        break;
+                    }
+                    if topics > 0 {
+                        rooms.push(b',');
+                    }
+                    rooms.extend(text);
+                    topics += 1;
+                    is_full = topics >= wanted.topics_max;
+                }
+                end = *number;
+                if is_full {
+                    break;
+                }
+            }
+            if scanned < SCANNED_MAX && !is_full {
+                end = until;
+            }
+        }
+        rooms.push(b']');
+        let text = question::page(unix_millis(), wanted.id, wanted.page, topics == 0, &rooms);
+        Page { end, until, topics, text }
+    }
+}
+
+/// The namespace of a topic, unless it is a feed, and its name.
+fn place(topic: &Topic) -> (Option<&str>, &str) {
+    match topic {
+        Topic::Room(room) | Topic::Presence(room) => (Some(room.namespace()), room.name()),
+        Topic::Feed(key) => (None, key.as_str()),
     }
 }
 
@@ -213,11 +267,19 @@ impl Runner {
                 ends_at = Some(Instant::now() + hook.timeout);
                 locked(&hook.notices).end();
             }
-            let (body, timeout, is_paused) = {
+            let (next, timeout, is_paused) = {
                 let (mut queue, now) = (locked(&hook.notices), Instant::now());
-                let texts = queue.poll_request(now);
-                let body = texts.map(|texts| http::body(&self.hooks.node, "notices", texts.into_iter()));
-                (body, queue.poll_timeout(now), queue.is_paused(now))
+                (queue.poll_request(now), queue.poll_timeout(now), queue.is_paused(now))
+            };
+            let body = match next {
+                None => None,
+                Some(Next::Send(texts)) => Some(http::body(&self.hooks.node, "notices", texts.iter())),
+                Some(Next::MakePage(wanted)) => {
+                    let page = self.hooks.page(&hook.filter, &wanted);
+                    hook.metrics.notice(HookKind::Resync).inc();
+                    locked(&hook.notices).set_page(page);
+                    continue;
+                }
             };
             match (body, ends_at) {
                 (_, Some(at)) if at <= Instant::now() => return,
@@ -241,7 +303,7 @@ impl Runner {
                         () = stopped(&mut stop) => {}
                         () = timer => {}
                         () = hook.notified.notified(), if !is_paused => {
-                            // Those of one moment share a request.
+                            // Notices of one moment share a request.
                             tokio::time::sleep(hook.batch_delay).await;
                         }
                     }
@@ -279,10 +341,12 @@ impl Runner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hooks::HookOptions;
+    use crate::hooks::delivery::numbered;
     use crate::hooks::tests::{Anything, documented};
     use serde_json::Value;
-    use stentor_edge::{Identity, Principal};
-    use stentor_hub::Room;
+    use stentor_edge::{Identity, Ledger, Principal};
+    use stentor_hub::{Key, Room};
 
     #[test]
     fn the_documented_notices_are_what_is_sent() {
@@ -303,10 +367,16 @@ mod tests {
         ]
         .iter()
         .zip(1..)
-        .map(|((kind, at, about), n)| question::notice(n, *kind, 1_800_000_000_000 + at, about))
+        .map(|((kind, at, about), n)| numbered(n, &question::notice(*kind, 1_800_000_000_000 + at, about)))
         .collect();
         let body = http::body("5c1f0a7e9b3d2468", "notices", texts.iter());
         assert_eq!(serde_json::from_slice::<Value>(&body).unwrap(), documented()[5]);
+        let feed = Topic::Feed(Key::parse("matches/1").unwrap());
+        let rooms = [&room, &feed].map(|topic| String::from_utf8(question::occupied(topic)).unwrap());
+        let rooms = format!("[{}]", rooms.join(","));
+        let page = question::page(1_800_000_000_300, 1, 0, false, rooms.as_bytes());
+        let body = http::body("5c1f0a7e9b3d2468", "notices", [numbered(93, &page)].iter());
+        assert_eq!(serde_json::from_slice::<Value>(&body).unwrap(), documented()[6]);
     }
 
     #[test]
@@ -327,6 +397,46 @@ mod tests {
     }
 
     #[test]
+    fn pages_list_the_occupied_topics_that_the_hook_takes() {
+        let options = HookOptions {
+            name: "h".into(),
+            url: "http://127.0.0.1:1".into(),
+            on: vec![HookKind::Resync],
+            topics: vec!["a*".into()],
+            ..HookOptions::default()
+        };
+        let hooks = Hooks::new("n", &[options], &Arc::new(Ledger::new(1 << 20))).unwrap();
+        assert!(hooks.has_notices() && hooks.wants_topics());
+        let topic = |name: &str| Topic::Room(Room::plain(name).unwrap());
+        for name in ["a1", "b", "a2", "a3", "a4", "a5"] {
+            hooks.occupancy(&topic(name), true);
+        }
+        hooks.occupancy(&topic("a2"), false);
+        let filter = &hooks.hooks[0].filter;
+        let mut wanted =
+            PageWanted { id: 3, page: 0, after: 0, until: None, topics_max: 2, left_out: [5].into() };
+        let mut pages = Vec::new();
+        for page in 0..3 {
+            wanted.page = page;
+            let made = hooks.page(filter, &wanted);
+            (wanted.after, wanted.until) = (made.end, Some(made.until));
+            let value: Value = serde_json::from_slice(&numbered(9, &made.text)).unwrap();
+            assert_eq!(
+                (&value["id"], &value["page"], &value["sequence"]),
+                (&3.into(), &page.into(), &9.into())
+            );
+            let names = value["rooms"].as_array().unwrap().iter().map(|room| room["room"].as_str().unwrap());
+            pages.push((names.map(str::to_owned).collect::<Vec<_>>().join(" "), value["last"] == true));
+            // It isn't in the pass.
+            hooks.occupancy(&topic(&format!("a-new-{page}")), true);
+        }
+        assert_eq!(
+            pages,
+            [("a1 a3", false), ("a5", false), ("", true)].map(|(names, last)| (names.into(), last))
+        );
+    }
+
+    #[test]
     fn topics_are_occupied_once() {
         let mut occupied = Occupied::default();
         let topic = Topic::Room(Room::plain("a").unwrap());
@@ -334,5 +444,6 @@ mod tests {
         assert_eq!(changes, [true, false, false, true, false, true]);
         assert!(occupied.bytes > 0 && !occupied.change(&topic, true));
         assert!(!occupied.change(&topic, false) && occupied.change(&topic, false) && occupied.bytes == 0);
+        assert!(occupied.by_number.is_empty() && occupied.cores.is_empty());
     }
 }

@@ -30,19 +30,22 @@ pub enum HookKind {
     Vacated,
     /// Another node of the cluster has gone.
     NodeLost,
+    /// Notices were dropped: the rooms and feeds that have subscribers on this node.
+    Resync,
 }
 
 impl HookKind {
     /// Questions, in the order of their declaration.
     pub const QUESTIONS: [Self; 4] = [Self::Connect, Self::Subscribe, Self::Publish, Self::Event];
     /// Notices, which have no answers.
-    pub const NOTICES: [Self; 6] = [
+    pub const NOTICES: [Self; 7] = [
         Self::Connected,
         Self::Disconnected,
         Self::Subscribed,
         Self::Occupied,
         Self::Vacated,
         Self::NodeLost,
+        Self::Resync,
     ];
 
     /// Its name in the configuration, in requests and in metrics.
@@ -58,6 +61,7 @@ impl HookKind {
             Self::Occupied => "occupied",
             Self::Vacated => "vacated",
             Self::NodeLost => "node_lost",
+            Self::Resync => "resync",
         }
     }
 }

@@ -31,13 +31,16 @@ struct Object(Vec<u8>);
 
 impl Object {
     fn begin(id: u64, kind: HookKind) -> Self {
-        Self::with("id", id, "hook", kind)
+        Self::with(&format!("{{\"id\":{id},\"hook\":\"{}\"", kind.name()))
     }
 
-    fn with(number_name: &str, number: u64, kind_name: &str, kind: HookKind) -> Self {
+    fn notice(kind: HookKind, at_ms: u64) -> Self {
+        Self::with(&format!("{{\"notice\":\"{}\",\"at_ms\":{at_ms}", kind.name()))
+    }
+
+    fn with(begin: &str) -> Self {
         let mut out = Vec::with_capacity(256);
-        let name = kind.name();
-        out.extend_from_slice(format!("{{\"{number_name}\":{number},\"{kind_name}\":\"{name}\"").as_bytes());
+        out.extend_from_slice(begin.as_bytes());
         Self(out)
     }
 
@@ -46,6 +49,14 @@ impl Object {
             Topic::Room(room) | Topic::Presence(room) => self.text("room", room.name()),
             Topic::Feed(key) => self.text("feed", key.as_str()),
         }
+    }
+
+    /// The topic with its namespace.
+    fn occupied(&mut self, topic: &Topic) {
+        if let Topic::Room(room) = topic {
+            self.text("namespace", room.namespace());
+        }
+        self.topic(topic);
     }
 
     fn raw(&mut self, name: &str, json: &str) {
@@ -151,24 +162,38 @@ pub(super) fn access(
     object.end()
 }
 
-/// A notice, at this time in milliseconds since 1970.
-pub(super) fn notice(sequence: u64, kind: HookKind, at_ms: u64, about: &About<'_>) -> Vec<u8> {
-    let mut object = Object::with("sequence", sequence, "notice", kind);
-    object.raw("at_ms", &at_ms.to_string());
+/// A notice, at this time in milliseconds since 1970, without its number.
+pub(super) fn notice(kind: HookKind, at_ms: u64, about: &About<'_>) -> Vec<u8> {
+    let mut object = Object::notice(kind, at_ms);
     match *about {
         About::Session(connection, identity, topic) => {
             object.connection(connection);
             object.user(identity);
             topic.into_iter().for_each(|topic| object.topic(topic));
         }
-        About::Topic(topic) => {
-            if let Topic::Room(room) = topic {
-                object.text("namespace", room.namespace());
-            }
-            object.topic(topic);
-        }
+        About::Topic(topic) => object.occupied(topic),
         About::Node(id) => object.text("lost_node", id),
     }
+    object.end()
+}
+
+/// A page of the list of occupied topics. Its `rooms` are in brackets.
+pub(super) fn page(at_ms: u64, id: u64, page: u64, is_last: bool, rooms: &[u8]) -> Vec<u8> {
+    let mut object = Object::notice(HookKind::Resync, at_ms);
+    object.raw("id", &id.to_string());
+    object.raw("page", &page.to_string());
+    object.raw("last", if is_last { "true" } else { "false" });
+    object.raw("rooms", "");
+    object.0.extend_from_slice(rooms);
+    object.end()
+}
+
+/// An occupied topic in a page.
+pub(super) fn occupied(topic: &Topic) -> Vec<u8> {
+    let mut object = Object::with("{");
+    object.occupied(topic);
+    // The comma before the first member.
+    object.0.remove(1);
     object.end()
 }
 

@@ -1,10 +1,14 @@
-//! Deliveries on a virtual clock.
+//! Deliveries and resyncs on a virtual clock.
 
 use super::*;
+use fastrand::Rng;
+use serde_json::{Value, from_slice, json};
+use std::collections::{BTreeMap, BTreeSet};
 
-const LIMITS: QueueLimits = QueueLimits { waiting_max: 2_000, waiting_bytes_max: 100_000, batch_max: 100 };
+const LIMITS: QueueLimits =
+    QueueLimits { waiting_max: 2_000, waiting_bytes_max: 100_000, batch_max: 100, has_resync: false };
 
-/// A queue, a clock, and what the backend has taken.
+/// A queue, a clock and a backend.
 struct Rig {
     queue: Queue,
     begun: Instant,
@@ -12,6 +16,8 @@ struct Rig {
     taken: Vec<u64>,
     requests: usize,
     dropped: u64,
+    pushed: u64,
+    sequences: Vec<u64>,
 }
 
 impl Rig {
@@ -19,14 +25,24 @@ impl Rig {
     fn new(subjects: impl IntoIterator<Item = u64>) -> Self {
         let begun = Instant::now();
         let queue = Queue::new(LIMITS);
-        let mut rig = Self { queue, begun, now: begun, taken: Vec::new(), requests: 0, dropped: 0 };
+        let mut rig = Self {
+            queue,
+            begun,
+            now: begun,
+            taken: Vec::new(),
+            requests: 0,
+            dropped: 0,
+            pushed: 0,
+            sequences: Vec::new(),
+        };
         rig.push(subjects);
         rig
     }
 
     fn push(&mut self, subjects: impl IntoIterator<Item = u64>) {
         for subject in subjects {
-            assert!(self.queue.push(subject, true, |number| number.to_string().into_bytes()));
+            self.pushed += 1;
+            assert!(self.queue.push(subject, true, || format!("{{\"n\":{}}}", self.pushed).into_bytes()));
         }
     }
 
@@ -34,23 +50,25 @@ impl Rig {
         self.now.duration_since(self.begun).as_secs_f64()
     }
 
-    /// Sends requests until this second. `backend` gets the time in seconds and the numbers of notices.
+    /// Sends requests until this second. `backend` gets the time in seconds and which notices the request has.
     fn run(&mut self, until: f64, mut backend: impl FnMut(f64, &[u64]) -> Result<(), Cause>) {
         let until = self.begun + Duration::from_secs_f64(until);
         while self.now < until {
-            let number = |text: &&Vec<u8>| String::from_utf8_lossy(text).parse().unwrap();
-            let Some(numbers) = self.queue.poll_request(self.now) else {
+            let Some(next) = self.queue.poll_request(self.now) else {
                 let at = self.queue.poll_timeout(self.now);
                 assert!(at.is_none_or(|at| at > self.now), "it would spin");
                 self.now = at.unwrap_or(until).min(until);
                 continue;
             };
-            let numbers: Vec<u64> = numbers.iter().map(number).collect();
+            let Next::Send(texts) = next else { panic!("no resync was asked for") };
+            let notices: Vec<Value> = texts.iter().map(|text| from_slice(text).unwrap()).collect();
+            let numbers: Vec<u64> = notices.iter().map(|notice| notice["n"].as_u64().unwrap()).collect();
             self.requests += 1;
             self.now += Duration::from_millis(1);
             let outcome = backend(self.seconds(), &numbers);
             if outcome.is_ok() {
                 self.taken.extend(numbers);
+                self.sequences.extend(notices.iter().map(|notice| notice["sequence"].as_u64().unwrap()));
             }
             self.dropped += self.queue.handle_outcome(self.now, outcome);
         }
@@ -117,6 +135,7 @@ fn a_notice_that_was_set_aside_arrives_before_others_about_its_subject() {
         |at, numbers| if numbers.contains(&1) && at < 20.0 { Err(Cause::Invalid) } else { Ok(()) },
     );
     assert_eq!((rig.taken, rig.dropped), (vec![2, 4, 1, 3], 0));
+    assert_eq!(rig.sequences, [2, 4, 1, 3], "the numbers that they had in the first request");
 }
 
 #[test]
@@ -146,15 +165,197 @@ fn what_is_left_is_sent_at_the_end_without_pauses() {
 
 #[test]
 fn the_queue_is_bounded_and_numbers_what_it_drops() {
-    let limits = QueueLimits { waiting_max: 3, waiting_bytes_max: 100, batch_max: 9 };
-    let mut queue = Queue::new(limits);
-    let push = |queue: &mut Queue| queue.push(0, true, |number| number.to_string().into_bytes());
+    let limits = QueueLimits { waiting_max: 3, waiting_bytes_max: 100, batch_max: 9, ..LIMITS };
+    let (mut queue, now) = (Queue::new(limits), Instant::now());
+    let push = |queue: &mut Queue| queue.push(0, true, || b"{\"a\":1}".to_vec());
+    let numbers = |queue: &mut Queue| {
+        let Some(Next::Send(texts)) = queue.poll_request(now) else { return Vec::new() };
+        queue.handle_outcome(now, Ok(()));
+        texts.iter().map(|text| from_slice::<Value>(text).unwrap()["sequence"].clone()).collect()
+    };
     assert_eq!([(); 5].map(|()| push(&mut queue)), [true, true, true, false, false]);
-    assert_eq!(queue.poll_request(Instant::now()).unwrap().len(), 3);
-    assert_eq!(queue.handle_outcome(Instant::now(), Ok(())), 0);
-    assert!(push(&mut queue));
-    assert_eq!(queue.poll_request(Instant::now()).unwrap(), [b"6"]);
-    queue.handle_outcome(Instant::now(), Ok(()));
-    assert!(!queue.push(0, false, |_| Vec::new()), "there is no memory");
-    assert!(!queue.push(0, true, |_| vec![0; 101]) && queue.held_bytes() == 0);
+    assert_eq!(numbers(&mut queue), [1, 2, 3]);
+    assert!(push(&mut queue) && !queue.push(0, false, Vec::new), "there is no memory");
+    assert!(push(&mut queue) && !queue.push(0, true, || vec![0; 101]));
+    // 7 is missing between them: they don't share a request.
+    assert_eq!((numbers(&mut queue), numbers(&mut queue)), (vec![json!(6)], vec![json!(8)]));
+    assert_eq!((numbers(&mut queue).len(), queue.held_bytes()), (0, 0));
+}
+
+/// Rooms of a node, and a backend that keeps a list of them.
+struct Rooms {
+    queue: Queue,
+    /// Occupied rooms and their numbers.
+    occupied: BTreeMap<u64, u64>,
+    last: u64,
+    /// The backend's list, the sequence numbers that it has seen, and the pass that hasn't ended.
+    listed: BTreeSet<u64>,
+    seen: HashSet<u64>,
+    pass: Option<u64>,
+    passes: usize,
+    pages: usize,
+}
+
+impl Rooms {
+    fn new(waiting_max: usize) -> Self {
+        let limits = QueueLimits { waiting_max, batch_max: 7, has_resync: true, ..LIMITS };
+        Self {
+            queue: Queue::new(limits),
+            occupied: BTreeMap::new(),
+            last: 0,
+            listed: BTreeSet::new(),
+            seen: HashSet::new(),
+            pass: None,
+            passes: 0,
+            pages: 0,
+        }
+    }
+
+    /// A room gets its first subscriber or loses the last one.
+    fn toggle(&mut self, room: u64) {
+        let number = self.occupied.iter().find(|(_, other)| **other == room).map(|(number, _)| *number);
+        let kind = match number {
+            Some(number) => {
+                self.occupied.remove(&number);
+                "vacated"
+            }
+            None => {
+                self.last += 1;
+                self.occupied.insert(self.last, room);
+                "occupied"
+            }
+        };
+        self.queue.push(room, true, || json!({"notice": kind, "room": room}).to_string().into_bytes());
+    }
+
+    fn make_page(&mut self, wanted: &PageWanted) {
+        let until = wanted.until.unwrap_or(self.last);
+        let rooms = self
+            .occupied
+            .range(wanted.after.min(until)..=until)
+            .filter(|(number, _)| **number > wanted.after);
+        let rooms: Vec<_> =
+            rooms.filter(|(number, _)| !wanted.left_out.contains(number)).take(wanted.topics_max).collect();
+        let end = rooms.last().map_or(until, |(number, _)| **number);
+        let listed: Vec<_> = rooms.iter().map(|(_, room)| json!({"room": room})).collect();
+        let (id, page, topics) = (wanted.id, wanted.page, rooms.len());
+        let text = json!({"id": id, "last": topics == 0, "notice": "resync", "page": page, "rooms": listed});
+        self.pages += 1;
+        self.queue.set_page(Page { end, until, topics, text: text.to_string().into_bytes() });
+    }
+
+    fn take(&mut self, notice: &Value) {
+        if !self.seen.insert(notice["sequence"].as_u64().unwrap()) {
+            return;
+        }
+        let room = |value: &Value| value["room"].as_u64().unwrap();
+        match notice["notice"].as_str().unwrap() {
+            "occupied" => _ = self.listed.insert(room(notice)),
+            "vacated" => _ = self.listed.remove(&room(notice)),
+            _ => {
+                if notice["page"] == 0 {
+                    self.listed.clear();
+                    self.passes += 1;
+                }
+                self.listed.extend(notice["rooms"].as_array().unwrap().iter().map(room));
+                self.pass = notice["id"].as_u64().filter(|_| notice["last"] == false);
+            }
+        }
+    }
+
+    /// One step at `now`, if there is one. `fails` sees the rooms of the request.
+    fn step(&mut self, now: Instant, fails: impl Fn(&[u64]) -> Option<Cause>) -> bool {
+        let texts = match self.queue.poll_request(now) {
+            None => return false,
+            Some(Next::MakePage(wanted)) => {
+                self.make_page(&wanted);
+                return true;
+            }
+            Some(Next::Send(texts)) => texts,
+        };
+        let notices: Vec<Value> = texts.iter().map(|text| from_slice(text).unwrap()).collect();
+        let places = notices.iter().flat_map(|notice| notice["rooms"].as_array().into_iter().flatten());
+        let rooms: Vec<u64> = places.chain(&notices).filter_map(|place| place["room"].as_u64()).collect();
+        let failed = fails(&rooms);
+        if failed.is_none() {
+            notices.iter().for_each(|notice| self.take(notice));
+        }
+        self.queue.handle_outcome(now, failed.map_or(Ok(()), Err));
+        true
+    }
+
+    fn rooms(&self) -> BTreeSet<u64> {
+        self.occupied.values().copied().collect()
+    }
+}
+
+/// A backend that is away for three minutes and then again and again, and perhaps can't handle a room.
+fn run_resync(seed: u64, poison: Option<u64>) {
+    let (mut rooms, mut rng) = (Rooms::new(20), Rng::with_seed(seed));
+    let begun = Instant::now();
+    let cause = [Cause::Status, Cause::Unavailable, Cause::Timeout][rng.usize(..3)];
+    let period = rng.u64(20..300);
+    for tenth in 0..8_000 {
+        let now = begun + Duration::from_millis(100 * tenth);
+        let is_away = (200..2_000).contains(&tenth) || tenth < 4_500 && tenth / period % 2 == 1;
+        if rng.u8(..4) == 0 && tenth < 4_000 {
+            rooms.toggle(rng.u64(..40));
+        }
+        let fails = |failing: &[u64]| {
+            let is_poison = poison.is_some_and(|poison| failing.contains(&poison));
+            is_away.then_some(cause).or(is_poison.then_some(Cause::Status))
+        };
+        for _ in 0..rng.usize(..5) {
+            rooms.step(now, fails);
+        }
+    }
+    let (mut expect, mut found) = (rooms.rooms(), rooms.listed.clone());
+    if let Some(poison) = poison {
+        expect.remove(&poison);
+        found.remove(&poison);
+    }
+    assert_eq!(found, expect, "seed {seed}, {cause:?}, poison {poison:?}");
+    assert!(rooms.passes > 0 && (poison.is_some() || rooms.queue.held() == 0), "seed {seed}");
+}
+
+#[test]
+fn after_a_gap_the_backend_knows_the_occupied_rooms() {
+    for seed in 0..60 {
+        run_resync(seed, None);
+        run_resync(seed, Some(7));
+    }
+}
+
+#[test]
+fn other_notices_wait_for_the_last_page_and_pages_are_small() {
+    let (mut rooms, now) = (Rooms::new(20), Instant::now());
+    (0..20).for_each(|room| rooms.toggle(room));
+    while rooms.step(now, |_| None) {}
+    assert_eq!((rooms.passes, rooms.listed.len()), (0, 20));
+    (0..25).for_each(|room| rooms.toggle(room));
+    // 0 to 19 have been vacated, 20 to 24 were dropped.
+    while rooms.passes == 0 {
+        assert!(rooms.step(now, |_| None));
+    }
+    rooms.toggle(30);
+    while rooms.pass.is_some() {
+        assert!(rooms.step(now, |rooms| rooms.contains(&30).then(|| panic!("it waits"))));
+    }
+    assert_eq!(rooms.listed, (20..25).collect());
+    while rooms.step(now, |_| None) {}
+    assert_eq!((rooms.rooms(), rooms.pages), (rooms.listed.clone(), 2));
+}
+
+#[test]
+fn a_room_that_fails_keeps_no_others_from_a_resync() {
+    // Neighbours that fail, and all of them are left out of five passes.
+    let (mut rooms, begun) = (Rooms::new(20), Instant::now());
+    (0..30).for_each(|room| rooms.toggle(room));
+    let fails = |rooms: &[u64]| rooms.iter().any(|room| (10..14).contains(room)).then_some(Cause::Status);
+    for second in 0..600 {
+        while rooms.step(begun + Duration::from_secs(second), fails) {}
+    }
+    let expect = (0..10).chain(14..30).collect();
+    assert_eq!((&rooms.listed, rooms.queue.poll_timeout(begun)), (&expect, None));
+    assert!(rooms.queue.held() == 0 && rooms.passes <= 25, "{} passes", rooms.passes);
 }

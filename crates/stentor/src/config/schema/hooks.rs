@@ -29,6 +29,8 @@ choice! {
         Vacated = "vacated",
         /// Nodes of the cluster that have gone.
         NodeLost = "node_lost",
+        /// After dropped notices: all rooms and feeds that have subscribers on this node.
+        Resync = "resync",
     }
 }
 
