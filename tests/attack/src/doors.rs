@@ -1,7 +1,8 @@
-//! Doors of the server that the fuzzer's other sessions don't touch: tokens, hooks, presence, history, recovery and the
-//! admin API. Each has a configuration, valid sessions and a mark that only an answer from behind the door contains.
+//! Doors of the server that the fuzzer's other sessions don't touch: tokens, hooks, presence, history, recovery, the
+//! admin API, and the [`layers`] below HTTP. Each has a configuration, valid sessions and a mark that only an answer from behind the door contains.
 
 use crate::backend::RESPONSE_BYTES_MAX;
+use crate::layers;
 use crate::script::{Port, Script, Step};
 use crate::token::{self, USER, sign};
 use crate::wire;
@@ -15,14 +16,20 @@ pub(crate) struct Door {
     pub(crate) name: &'static str,
     /// What the server sends only if a client got through it. No session sends it.
     pub(crate) mark: &'static [u8],
+    /// Where it sends that, if only there it proves something.
+    pub(crate) port: Option<Port>,
 }
 
 const fn door(name: &'static str, mark: &'static [u8]) -> Door {
-    Door { name, mark }
+    Door { name, mark, port: None }
+}
+
+const fn door_at(port: Port, name: &'static str, mark: &'static [u8]) -> Door {
+    Door { name, mark, port: Some(port) }
 }
 
 /// All doors.
-pub(crate) const DOORS: [Door; 23] = [
+pub(crate) const DOORS: [Door; 29] = [
     door("token accepted", b"\"user\":\"fuzzed-user\",\"info\""),
     door("token renewed", br#"{"type":"ok","id":"renewal"}"#),
     door("token expired", br#""code":"token_expired""#),
@@ -46,6 +53,12 @@ pub(crate) const DOORS: [Door; 23] = [
     door("admin push", br#"{"changed":"#),
     door("admin status", br#""uptime"#),
     door("admin metrics", b"stentor_memory_bytes"),
+    door_at(Port::Tls, "TLS handshake", layers::CERTIFIED.as_bytes()),
+    door_at(Port::Tls, "TLS alert", b"\x15\x03\x03\x00\x02\x02"),
+    door_at(Port::Tls, "plain HTTP at TLS", b"Plain HTTP was sent"),
+    door_at(Port::Tunnel, "TLS", br#""type":"welcome""#),
+    door_at(Port::Proxy, "PROXY v1", br#""type":"welcome""#),
+    door_at(Port::Proxy, "PROXY v2", br#"0{"sid""#),
 ];
 
 /// More lines of `[rooms]`: rooms with history and presence.
@@ -146,6 +159,7 @@ pub(crate) fn sessions() -> Vec<Script> {
     ];
     let wrong = token::WRONG.map(|claims| sign(USER, claims));
     sessions.extend([sign(USER, token::EXPIRED)].into_iter().chain(wrong).map(|token| refused(&token)));
+    sessions.extend(layers::sessions());
     sessions.extend(["well", "badly", "slowly"].map(hook));
     sessions
 }
@@ -430,19 +444,22 @@ fn publications() -> Script {
     )
 }
 
-/// Acts on sessions. The room is none of the canaries', and no command concerns a whole namespace.
+/// Acts on sessions, and ends its own. No command concerns a room of the canaries or a whole namespace.
 fn commands() -> Script {
-    Script::at(
+    const OWN: &str = "doomed-{number}";
+    let command = |name: &str, body: &str| json(&format!("/api/v1/{name}"), body);
+    Script::new([wire::upgrade("/ws"), subscribe(OWN, "")]).on(
+        1,
         Port::Admin,
         [
-            json(
-                "/api/v1/emit",
+            command(
+                "emit",
                 r#"{"rooms":["lobby"],"except":{"rooms":["x"]},"event":"e","data":1,"volatile":true}"#,
             ),
-            json("/api/v1/join", r#"{"rooms":["lobby"],"join":["kept/joined"]}"#),
-            json("/api/v1/leave", r#"{"rooms":["kept/joined"],"leave":["kept/joined"]}"#),
-            json("/api/v1/disconnect", r#"{"rooms":["ask-well"],"close":true}"#),
-            json("/api/v1/sessions", r#"{"rooms":["lobby"],"limit":10}"#),
+            command("join", r#"{"rooms":["lobby"],"join":["kept/joined"]}"#),
+            command("leave", r#"{"rooms":["kept/joined"],"leave":["kept/joined"]}"#),
+            command("sessions", r#"{"rooms":["lobby"],"limit":10}"#),
+            command("disconnect", &format!(r#"{{"rooms":["{OWN}"],"close":true}}"#)),
         ],
     )
 }

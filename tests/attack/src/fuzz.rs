@@ -9,6 +9,7 @@
 use crate::canary::{Canaries, Record};
 use crate::corpus::Seeds;
 use crate::doors::{self, DOORS};
+use crate::layers;
 use crate::measure::Meter;
 use crate::mutate::mutate;
 use crate::reduce::reduce;
@@ -82,6 +83,8 @@ struct Subject {
 
 impl Subject {
     fn start(plan: &Plan) -> anyhow::Result<Self> {
+        let (certificate, files) = layers::certificate()?;
+        let addresses = layers::addresses(certificate)?;
         let server = Server::start(&Launch {
             binary: plan.binary.clone(),
             driver: plan.driver.clone(),
@@ -90,8 +93,14 @@ impl Subject {
                 plan.upstream,
                 HEARTBEAT_TIMEOUT,
                 doors::ROOMS,
-                &format!("{LIMITS}{}", doors::configuration(plan.backend)),
+                &format!(
+                    "{LIMITS}{}{}",
+                    doors::configuration(plan.backend),
+                    layers::configuration(&addresses)
+                ),
             ),
+            files,
+            addresses: Some(addresses),
             descriptors_max: None,
         })?;
         let canaries = Canaries::start(&server)?;
@@ -111,7 +120,7 @@ impl Subject {
 
     /// Runs sessions. Returns the faults found afterwards.
     fn round(&mut self, scripts: Vec<Script>) -> anyhow::Result<Option<String>> {
-        let totals = script::run(self.server.addresses(), scripts, ROUND_TIME)?;
+        let totals = script::run(self.server.addresses, scripts, ROUND_TIME)?;
         for (all, some) in self.reached.iter_mut().zip(totals.doors) {
             *all += some;
         }

@@ -17,6 +17,7 @@ mod corpus;
 mod doors;
 mod fuzz;
 mod http;
+mod layers;
 mod measure;
 mod mutate;
 mod process;

@@ -46,7 +46,7 @@ const WORDS: [&[u8]; 26] = [
 pub(crate) fn mutate(seed: &Script, other: &Script, rng: &mut Rng) -> Script {
     let mut script = seed.clone();
     for _ in 0..rng.usize(0..=MUTATIONS_MAX) {
-        match rng.u8(0..16) {
+        match rng.u8(0..17) {
             0..=4 => change_bytes(&mut script, rng),
             5 => change_length(&mut script, rng),
             6 => splice(&mut script, other, rng),
@@ -58,6 +58,7 @@ pub(crate) fn mutate(seed: &Script, other: &Script, rng: &mut Rng) -> Script {
             12 => split_send(&mut script, rng),
             13 => join_sends(&mut script),
             14 => end(&mut script, rng),
+            15 => encrypt(&mut script),
             _ => script.reads = !script.reads,
         }
     }
@@ -221,6 +222,15 @@ fn join_sends(script: &mut Script) {
     }
     script.steps = joined;
     script.repeat_from = None;
+}
+
+/// The same over TLS.
+fn encrypt(script: &mut Script) {
+    for step in &mut script.steps {
+        if let Step::Open(_, port @ Port::Public) = step {
+            *port = Port::Tunnel;
+        }
+    }
 }
 
 /// An end that isn't in order, somewhere.

@@ -54,6 +54,12 @@ const UNREAD_BYTES: u32 = 4096;
 pub(crate) enum Port {
     Public,
     Admin,
+    /// TLS, which the script speaks itself.
+    Tls,
+    /// TLS, which the program adds to what the script sends.
+    Tunnel,
+    /// Connections begin with a header of the PROXY protocol.
+    Proxy,
 }
 
 /// Where they are.
@@ -61,13 +67,24 @@ pub(crate) enum Port {
 pub(crate) struct Addresses {
     pub(crate) public: SocketAddr,
     pub(crate) admin: SocketAddr,
+    pub(crate) tls: SocketAddr,
+    pub(crate) tunnel: SocketAddr,
+    pub(crate) proxy: SocketAddr,
 }
 
 impl Addresses {
+    /// A server without TLS and PROXY protocol.
+    pub(crate) fn plain(public: SocketAddr, admin: SocketAddr) -> Self {
+        Self { public, admin, tls: public, tunnel: public, proxy: public }
+    }
+
     fn of(&self, port: Port) -> SocketAddr {
         match port {
             Port::Public => self.public,
             Port::Admin => self.admin,
+            Port::Tls => self.tls,
+            Port::Tunnel => self.tunnel,
+            Port::Proxy => self.proxy,
         }
     }
 }
@@ -237,6 +254,7 @@ struct Client {
 
 struct Lane {
     stream: TcpStream,
+    port: Port,
     /// Bytes that arrived since the last send.
     arrived_bytes: u64,
 }
@@ -328,7 +346,7 @@ impl Client {
         if self.lanes.len() <= lane {
             self.lanes.resize_with(lane + 1, || None);
         }
-        self.lanes[lane] = Some(Lane { stream, arrived_bytes: 0 });
+        self.lanes[lane] = Some(Lane { stream, port, arrived_bytes: 0 });
         Ok(())
     }
 
@@ -366,7 +384,7 @@ impl Client {
         let mut rest = bytes;
         while !rest.is_empty() {
             // A lane that was never opened, or is closed: the rest of a mutated script has nowhere to go.
-            let Some(Lane { stream, arrived_bytes }) = self.lane(lane) else { return Ok(()) };
+            let Some(Lane { stream, arrived_bytes, .. }) = self.lane(lane) else { return Ok(()) };
             *arrived_bytes = 0;
             let interest = if reads { Interest::READABLE | Interest::WRITABLE } else { Interest::WRITABLE };
             let ready = stream.ready(interest).await?;
@@ -390,7 +408,7 @@ impl Client {
     /// Waits until something has arrived.
     async fn receive(&mut self, lane: usize) -> io::Result<()> {
         loop {
-            let Some(Lane { stream, arrived_bytes }) = self.lane(lane) else { return Ok(()) };
+            let Some(Lane { stream, arrived_bytes, .. }) = self.lane(lane) else { return Ok(()) };
             if *arrived_bytes > 0 {
                 return Ok(());
             }
@@ -402,11 +420,12 @@ impl Client {
     /// Reads once, if there is something.
     fn read(&mut self, lane: usize) -> io::Result<()> {
         let mut buffer = [0; 16 << 10];
-        let Some(Lane { stream, arrived_bytes }) = self.lane(lane) else { return Ok(()) };
+        let Some(Lane { stream, port, arrived_bytes }) = self.lane(lane) else { return Ok(()) };
         match stream.try_read(&mut buffer) {
             Ok(0) => Err(self.ended(lane, ErrorKind::UnexpectedEof.into())),
             Ok(n) => {
                 *arrived_bytes += n as u64;
+                let port = *port;
                 self.shared.count(|totals| totals.received_bytes += n as u64);
                 for ((_, before, after), value) in ANSWERED.iter().zip(&mut self.answered) {
                     if let Some(found) = answered(&buffer[..n], before, after) {
@@ -415,7 +434,8 @@ impl Client {
                 }
                 self.shared.count(|totals| {
                     for (door, count) in DOORS.iter().zip(&mut totals.doors) {
-                        *count += u64::from(find(&buffer[..n], door.mark).is_some());
+                        let is_here = door.port.is_none_or(|wanted| wanted == port);
+                        *count += u64::from(is_here && find(&buffer[..n], door.mark).is_some());
                     }
                 });
                 Ok(())
@@ -530,8 +550,7 @@ mod tests {
         });
         let script = Script::new([b"hello".to_vec()]).then([Bytes::from_static(b"sid {sid} {number}")]);
         let script = Script { steps: [script.steps, vec![Step::HalfClose(0)]].concat(), ..script };
-        let totals =
-            run(Addresses { public: addr, admin: addr }, vec![script], Duration::from_secs(1)).unwrap();
+        let totals = run(Addresses::plain(addr, addr), vec![script], Duration::from_secs(1)).unwrap();
         assert_eq!(server.join().unwrap(), "sid abc 00000000");
         assert_eq!(
             totals,

@@ -20,8 +20,12 @@ pub(crate) struct Launch {
     pub(crate) binary: PathBuf,
     /// `epoll` or `io_uring`.
     pub(crate) driver: String,
-    /// TOML.
+    /// TOML. `{folder}` is replaced by the path of a folder that has the files.
     pub(crate) configuration: String,
+    /// The names and contents of files that the configuration refers to.
+    pub(crate) files: Vec<(&'static str, String)>,
+    /// Where the configuration lets the server listen, for clients besides `tls`. Without: on free ports.
+    pub(crate) addresses: Option<Addresses>,
     /// Descriptors that the process may open, where it isn't this process's own limit.
     pub(crate) descriptors_max: Option<u64>,
 }
@@ -32,6 +36,7 @@ pub(crate) struct Server {
     child: Child,
     pub(crate) listen: SocketAddr,
     pub(crate) admin: SocketAddr,
+    pub(crate) addresses: Addresses,
     log: Arc<Mutex<Log>>,
     /// The configuration file, which a reload reads again.
     _folder: tempfile::TempDir,
@@ -55,7 +60,11 @@ impl Server {
     pub(crate) fn start(launch: &Launch) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let configuration = folder.path().join("stentor.toml");
-        std::fs::write(&configuration, &launch.configuration)?;
+        let path = folder.path().to_string_lossy();
+        std::fs::write(&configuration, launch.configuration.replace("{folder}", &path))?;
+        for (name, content) in &launch.files {
+            std::fs::write(folder.path().join(name), content)?;
+        }
         let mut child = command(launch, &configuration)
             .spawn()
             .with_context(|| format!("{} can't be started", launch.binary.display()))?;
@@ -76,11 +85,8 @@ impl Server {
         };
         let log = Arc::<Mutex<Log>>::default();
         watch(lines, log.clone());
-        Ok(Self { child, listen, admin, log, _folder: folder })
-    }
-
-    pub(crate) fn addresses(&self) -> Addresses {
-        Addresses { public: self.listen, admin: self.admin }
+        let addresses = launch.addresses.unwrap_or(Addresses::plain(listen, admin));
+        Ok(Self { child, listen: addresses.public, admin: addresses.admin, addresses, log, _folder: folder })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -112,8 +118,10 @@ fn command(launch: &Launch, configuration: &Path) -> Command {
             shell
         }
     };
+    let free = SocketAddr::from(([127, 0, 0, 1], 0));
+    let (listen, admin) = launch.addresses.map_or((free, free), |fixed| (fixed.tls, fixed.admin));
     command
-        .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cores", "2"])
+        .args(["serve", "--listen", &listen.to_string(), "--admin", &admin.to_string(), "--cores", "2"])
         .args(["--driver", &launch.driver, "--config"])
         .arg(configuration)
         .env("NO_COLOR", "1")

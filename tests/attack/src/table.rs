@@ -63,6 +63,8 @@ pub(crate) fn run(
         binary: binary.to_owned(),
         driver: driver.to_owned(),
         configuration: configuration(BUDGET_BYTES, upstream, HEARTBEAT_TIMEOUT, "", ""),
+        files: Vec::new(),
+        addresses: None,
         descriptors_max: attack.descriptors_max,
     })?;
     let canaries = Canaries::start(&server)?;
@@ -72,7 +74,7 @@ pub(crate) fn run(
     canaries.reset();
     meter.reset();
     let cold = (attack.also == Also::ColdKeys).then(|| ColdKeys::start(server.listen));
-    let totals = script::run(server.addresses(), (attack.scripts)(attack.clients), duration)?;
+    let totals = script::run(server.addresses, (attack.scripts)(attack.clients), duration)?;
     let cold = cold.map(ColdKeys::finish);
     let (seen, probes) = (meter.seen(), canaries.probes());
     let mut faults = Vec::new();
@@ -206,6 +208,8 @@ pub(crate) fn check_answers(binary: &Path, driver: &str, upstream: SocketAddr) -
         binary: binary.to_owned(),
         driver: driver.to_owned(),
         configuration: configuration(BUDGET_BYTES, upstream, HEARTBEAT_TIMEOUT, "", checks::LIMITS),
+        files: Vec::new(),
+        addresses: None,
         descriptors_max: None,
     })?;
     let mut all_hold = true;
