@@ -1,13 +1,13 @@
 //! One connection to a server, of whatever role.
 
-use super::address::Endpoint;
+use super::address::{Address, Endpoint};
 use super::receiver::{self, Replies};
-use super::server::Server;
 use redis::aio::AsyncPushSender;
 use redis::{ErrorKind, Pipeline, RedisConnectionInfo, RedisError, Value};
 use rustls::pki_types::ServerName;
 use std::io;
 use std::sync::Arc;
+use stentor_edge::Ledger;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -28,35 +28,35 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// Connects to one of these servers and logs in.
+    /// Connects to one of the servers of an address and logs in. The ledger has what it replies.
     ///
     /// # Errors
     /// Why not, for people. No secrets.
     pub(super) async fn open(
-        server: &Server,
+        (address, ledger): (&Address, &Arc<Ledger>),
         endpoint: Endpoint,
         login: &RedisConnectionInfo,
         pushes: Option<Arc<dyn AsyncPushSender>>,
     ) -> Result<Self, String> {
         let stream = TcpStream::connect((&*endpoint.host, endpoint.port)).await.map_err(|e| e.to_string())?;
         stream.set_nodelay(true).map_err(|e| e.to_string())?;
-        let Some(connector) = &server.address.tls else {
-            return Self::log_in(server, endpoint, login, stream, pushes).await;
+        let Some(connector) = &address.tls else {
+            return Self::log_in(ledger, endpoint, login, stream, pushes).await;
         };
         let name = ServerName::try_from(endpoint.host.clone())
             .map_err(|_| format!("TLS: `{}` can't be the name in a certificate", endpoint.host))?;
         let stream = connector.connect(name, stream).await.map_err(|error| explain_tls(&error))?;
-        Self::log_in(server, endpoint, login, stream, pushes).await
+        Self::log_in(ledger, endpoint, login, stream, pushes).await
     }
 
     async fn log_in<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-        server: &Server,
+        ledger: &Arc<Ledger>,
         endpoint: Endpoint,
         login: &RedisConnectionInfo,
         stream: S,
         pushes: Option<Arc<dyn AsyncPushSender>>,
     ) -> Result<Self, String> {
-        let (commands, driver) = receiver::start(stream, pushes, &server.ledger);
+        let (commands, driver) = receiver::start(stream, pushes, ledger);
         let connection = Self { endpoint, commands: Commands(commands), driver };
         let mut pipeline = Pipeline::new();
         let hello = pipeline.cmd("HELLO").arg(3);

@@ -70,7 +70,8 @@ impl Link {
         endpoint: Endpoint,
         pushes: Option<Arc<dyn AsyncPushSender>>,
     ) -> Result<Self, String> {
-        let connection = Connection::open(server, endpoint, &server.address.login, pushes).await?;
+        let connection =
+            Connection::open(server.connecting(), endpoint, &server.address.login, pushes).await?;
         let mut link = Self {
             server: server.clone(),
             connection,

@@ -45,6 +45,11 @@ impl Server {
         Ok(Self { address, ledger, discovery: Mutex::default(), primaries: std::sync::Mutex::default() })
     }
 
+    /// The address of the servers, and the ledger that has what they reply: for [`Connection::open`].
+    pub(super) fn connecting(&self) -> (&Address, &Arc<Ledger>) {
+        (&self.address, &self.ledger)
+    }
+
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.address.topology, Topology::Cluster(_))
     }
@@ -99,7 +104,7 @@ impl Server {
             let (server, pipeline) = (self.clone(), pipeline.clone());
             asked.spawn(timeout(TIMEOUT, async move {
                 let login = &server.address.login;
-                let connection = Connection::open(&server, endpoint, login, None).await.ok()?;
+                let connection = Connection::open(server.connecting(), endpoint, login, None).await.ok()?;
                 connection.send(&pipeline).await.ok()?.pop()
             }));
         }
@@ -162,7 +167,7 @@ impl Server {
         let mut reasons = Vec::new();
         for endpoint in endpoints {
             let asked = timeout(TIMEOUT, async {
-                let connection = Connection::open(self, endpoint.clone(), login, None).await?;
+                let connection = Connection::open(self.connecting(), endpoint.clone(), login, None).await?;
                 let replies = connection.send(pipeline).await?;
                 Ok::<_, String>((connection, replies))
             });
