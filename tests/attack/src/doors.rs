@@ -258,16 +258,16 @@ fn in_socketio() -> Script {
     ])
 }
 
-/// A session that the admin API ends by its user.
+/// A session that the admin API ends, by its token's id.
 fn revoked() -> Script {
-    let token = sign("revoked-user", token::VALID);
-    Script::new([wire::upgrade("/ws"), auth(&token), wire::text(r#"{"type":"ping"}"#)]).on(
+    let revoke = |body: &str| json("/api/v1/revocations", body);
+    Script::new([wire::upgrade("/ws"), auth("{brief}")]).on(
         1,
         Port::Admin,
         [
-            json("/api/v1/revocations", r#"{"subject":"revoked\u002duser","action":"refresh"}"#),
-            json("/api/v1/revocations", r#"{"token_id":"revoked-user"}"#),
-            json("/api/v1/revocations", r#"{"subject":"revoked\u002duser"}"#),
+            revoke(r#"{"token_id":"{number}"}"#),
+            revoke(r#"{"subject":"nobody","action":"refresh"}"#),
+            revoke(r#"{"subject":"revoked\u002duser"}"#),
             wire::get("/api/v1/revocations"),
         ],
     )

@@ -34,7 +34,7 @@ const ANSWERED: [(&[u8], &[u8], &[u8]); 5] = [
 const CONNECTED: &[u8] = b"40{\"sid\":\"";
 /// Replaced by eight digits that no other pass and no other client of the attack has.
 pub(crate) const NUMBER: &[u8] = b"{number}";
-/// Replaced by a token that ends within the round.
+/// Replaced by a token that ends within the round. Its id is the number.
 const BRIEF: &[u8] = b"{brief}";
 /// In larger sends nothing is replaced.
 const REPLACED_BYTES_MAX: usize = 1 << 20;
@@ -369,8 +369,9 @@ impl Client {
                 bytes = filled.into();
             }
         };
-        fill(NUMBER, format!("{:08}", self.pass % 100_000_000).as_bytes());
-        fill(BRIEF, token::sign(token::USER, token::BRIEF).as_bytes());
+        let number = format!("{:08}", self.pass % 100_000_000);
+        fill(NUMBER, number.as_bytes());
+        fill(BRIEF, token::sign_with_id(token::USER, &number, token::BRIEF).as_bytes());
         for ((placeholder, ..), value) in ANSWERED.iter().zip(&self.answered) {
             if let Some(value) = value {
                 fill(placeholder, value);

@@ -32,11 +32,16 @@ pub(crate) const WRONG: [Claims; 3] = [
 
 /// A token of a user, signed with [`SECRET`] whatever it says of its algorithm.
 pub(crate) fn sign(user: &str, claims: Claims) -> String {
+    sign_with_id(user, user, claims)
+}
+
+/// The same with an id, by which it can be revoked.
+pub(crate) fn sign_with_id(user: &str, id: &str, claims: Claims) -> String {
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let now_s = i64::try_from(now_s).unwrap_or(0);
     let header = format!(r#"{{"typ":"JWT","alg":"{}"}}"#, claims.algorithm);
     let payload = format!(
-        r#"{{"iss":"fuzz","sub":"{user}","jti":"{user}","iat":{},"exp":{},"stentor":{{"info":{{"name":"Fuzz"}},"join":["lobby"]}}}}"#,
+        r#"{{"iss":"fuzz","sub":"{user}","jti":"{id}","iat":{},"exp":{},"stentor":{{"info":{{"name":"Fuzz"}},"join":["lobby"]}}}}"#,
         now_s - 120,
         now_s + claims.ends_s
     );
