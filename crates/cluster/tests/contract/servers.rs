@@ -185,7 +185,8 @@ pub(crate) async fn what_is_published_during_an_outage_waits_within_bounds<S: Se
     let r = room("r");
     node.join(&r).await;
     assert_eq!(node.engine.waiting(), Waiting::default());
-    assert!(ledger.has_room(BUDGET));
+    let free = (0..=BUDGET).rev().find(|bytes| ledger.has_room(*bytes)).unwrap();
+    assert!(BUDGET - free < 1_000, "what is known of a room");
     server.stop();
     let Event::Disconnected { reason } = node.event().await else { panic!() };
     assert_eq!(&*reason, "the connection was closed");
@@ -196,8 +197,8 @@ pub(crate) async fn what_is_published_during_an_outage_waits_within_bounds<S: Se
     let waiting = node.engine.waiting();
     assert_eq!((waiting.messages, waiting.requests), (3, 1));
     let waiting_bytes = waiting.messages_bytes + waiting.requests_bytes;
-    assert!(waiting_bytes > 100 && ledger.has_room(BUDGET - waiting_bytes), "{waiting:?}");
-    assert!(!ledger.has_room(BUDGET - waiting_bytes + 1), "it is charged");
+    assert!(waiting_bytes > 100 && ledger.has_room(free - waiting_bytes), "{waiting:?}");
+    assert!(!ledger.has_room(free - waiting_bytes + 1), "it is charged");
     let asked = asked.await;
     assert_eq!(node.engine.waiting().requests_bytes, 0);
     assert!(matches!(asked, Err(EngineError::Unavailable(_))), "{asked:?}");
@@ -215,7 +216,7 @@ pub(crate) async fn what_is_published_during_an_outage_waits_within_bounds<S: Se
     while node.engine.waiting() != Waiting::default() {
         sleep_ms(1).await;
     }
-    assert!(ledger.has_room(BUDGET));
+    assert!(ledger.has_room(free));
 }
 
 pub(crate) async fn a_connection_that_is_silent_in_one_direction_is_replaced<S: Server>(server: &S) {

@@ -111,6 +111,13 @@ impl Topic for FeedState {
     fn is_needed(&self) -> bool {
         self.held.is_some()
     }
+
+    fn bytes(&self) -> usize {
+        self.known.as_ref().map_or(0, |Known { next, .. }| {
+            next.g.len()
+                + [&next.b, &next.p, &next.n].map(|list| size_of_val(&list[..])).iter().sum::<usize>()
+        })
+    }
 }
 
 /// Where a feed is.

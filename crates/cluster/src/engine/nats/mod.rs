@@ -186,9 +186,9 @@ impl Nats {
             outgoing: Outgoing::new(options.ledger.clone()),
             calls: Calls::default(),
             records: Records::default(),
-            rooms: Topics::new(),
-            feeds: Topics::new(),
-            claims: Topics::new(),
+            rooms: Topics::new(&options.ledger),
+            feeds: Topics::new(&options.ledger),
+            claims: Topics::new(&options.ledger),
             stream_limits: tokio::sync::Mutex::default(),
             state: Mutex::new(State {
                 assembly: Assembly::new(options.ledger.clone()),

@@ -84,7 +84,11 @@ impl Known {
 #[derive(Default)]
 pub(super) struct RoomState(Option<Known>);
 
-impl Topic for RoomState {}
+impl Topic for RoomState {
+    fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |known| size_of_val(&known.recent[..]))
+    }
+}
 
 impl Shared {
     pub(super) async fn append(

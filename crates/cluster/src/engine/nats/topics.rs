@@ -1,13 +1,19 @@
 //! Requests about one name take turns: each takes effect before the next one begins.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
+use stentor_edge::{Charge, Class, Ledger};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// When there are so many names, those that aren't in use are forgotten.
+/// When there are so many names, or no memory for more, the oldest ones that aren't in use are forgotten.
 const TOPICS_MAX: usize = 16_384;
+/// Names that may be forgotten for a new one.
+const FORGOTTEN_MAX: usize = 4;
+/// Memory for a name besides its text and what is known of it: its places in the table, and the counts of references.
+const PLACE_BYTES: usize = 128;
 
 /// What is known of a name.
 pub(super) trait Topic: Default + Send + 'static {
@@ -15,32 +21,182 @@ pub(super) trait Topic: Default + Send + 'static {
     fn is_needed(&self) -> bool {
         false
     }
+
+    /// Its memory, without its fixed size.
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+/// A topic, and what it counts.
+struct Counted<T> {
+    topic: T,
+    fixed_bytes: usize,
+    charge: Charge,
+}
+
+impl<T: Topic> Counted<T> {
+    fn count(&self) {
+        self.charge.set(self.fixed_bytes + self.topic.bytes());
+    }
+}
+
+type Shared<T> = Arc<AsyncMutex<Counted<T>>>;
+
+struct Table<T> {
+    by_name: HashMap<Arc<str>, Shared<T>>,
+    /// The names in the order in which they are to be forgotten.
+    oldest: VecDeque<Arc<str>>,
+}
+
+impl<T: Topic> Table<T> {
+    /// Forgets the oldest names. One that is in use has its turn again when the others had theirs.
+    fn forget(&mut self) {
+        for _ in 0..FORGOTTEN_MAX {
+            let Some(name) = self.oldest.pop_front() else { return };
+            // References to it are taken from the table only, which is locked.
+            let is_idle = |topic: &Shared<T>| {
+                Arc::strong_count(topic) == 1
+                    && topic.try_lock().is_ok_and(|counted| !counted.topic.is_needed())
+            };
+            if self.by_name.get(&name).is_some_and(is_idle) {
+                self.by_name.remove(&name);
+            } else {
+                self.oldest.push_back(name);
+            }
+        }
+    }
 }
 
 /// Names with what is known of each.
-pub(super) struct Topics<T>(Mutex<HashMap<Box<str>, Arc<AsyncMutex<T>>>>);
+pub(super) struct Topics<T> {
+    table: Mutex<Table<T>>,
+    ledger: Arc<Ledger>,
+}
+
+/// The turn of one request, as soon as it comes.
+pub(super) type Turn<T> = Pin<Box<dyn Future<Output = Held<T>> + Send>>;
 
 /// The turn of one request.
-pub(super) type Turn<T> = Pin<Box<dyn Future<Output = OwnedMutexGuard<T>> + Send>>;
+pub(super) struct Held<T: Topic>(OwnedMutexGuard<Counted<T>>);
+
+impl<T: Topic> Deref for Held<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0.topic
+    }
+}
+
+impl<T: Topic> DerefMut for Held<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0.topic
+    }
+}
+
+impl<T: Topic> Drop for Held<T> {
+    fn drop(&mut self) {
+        self.0.count();
+    }
+}
 
 impl<T: Topic> Topics<T> {
-    pub(super) fn new() -> Self {
-        Self(Mutex::default())
+    pub(super) fn new(ledger: &Arc<Ledger>) -> Self {
+        let table = Table { by_name: HashMap::new(), oldest: VecDeque::new() };
+        Self { table: Mutex::new(table), ledger: ledger.clone() }
     }
 
     /// Turns come in the order of these calls.
     pub(super) fn turn(&self, name: &str) -> Turn<T> {
-        let mut topics = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if topics.len() >= TOPICS_MAX && !topics.contains_key(name) {
-            topics.retain(|_, topic| topic.try_lock().map_or(true, |topic| topic.is_needed()));
-        }
-        let topic = topics.entry(name.into()).or_default().clone();
-        drop(topics);
-        let mut lock = Box::pin(topic.lock_owned());
+        let mut lock = Box::pin(self.topic(name).lock_owned());
         // Its first step puts it into the queue.
         match lock.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            std::task::Poll::Ready(guard) => Box::pin(std::future::ready(guard)),
-            std::task::Poll::Pending => lock,
+            Poll::Ready(guard) => Box::pin(std::future::ready(Held(guard))),
+            Poll::Pending => Box::pin(async { Held(lock.await) }),
         }
+    }
+
+    fn topic(&self, name: &str) -> Shared<T> {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(topic) = table.by_name.get(name) {
+            return topic.clone();
+        }
+        if table.by_name.len() >= TOPICS_MAX || !self.ledger.has_room(0) {
+            table.forget();
+        }
+        let fixed_bytes = PLACE_BYTES + size_of::<AsyncMutex<Counted<T>>>() + name.len();
+        let charge = Charge::new(self.ledger.clone(), Class::Cluster);
+        let counted = Counted { topic: T::default(), fixed_bytes, charge };
+        counted.count();
+        let topic = Arc::new(AsyncMutex::new(counted));
+        let name: Arc<str> = name.into();
+        table.by_name.insert(name.clone(), topic.clone());
+        table.oldest.push_back(name);
+        topic
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Known {
+        bytes: usize,
+        is_needed: bool,
+    }
+
+    impl Topic for Known {
+        fn is_needed(&self) -> bool {
+            self.is_needed
+        }
+
+        fn bytes(&self) -> usize {
+            self.bytes
+        }
+    }
+
+    /// A turn that has come.
+    fn turn(topics: &Topics<Known>, name: &str) -> Held<Known> {
+        let turn = topics.turn(name).as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(held) = turn else { panic!("{name}") };
+        held
+    }
+
+    #[test]
+    fn names_have_a_bound_and_the_oldest_ones_without_use_are_forgotten() {
+        let ledger = Arc::new(Ledger::new(1 << 30));
+        let topics = Topics::<Known>::new(&ledger);
+        turn(&topics, "needed").is_needed = true;
+        let used = turn(&topics, "used");
+        turn(&topics, "old").bytes = 1;
+        for i in 0..TOPICS_MAX + 100 {
+            turn(&topics, &i.to_string());
+            assert!(topics.table.lock().unwrap().by_name.len() <= TOPICS_MAX);
+        }
+        let mut next = topics.turn("used");
+        let context = &mut Context::from_waker(Waker::noop());
+        assert!(next.as_mut().poll(context).is_pending(), "it is still the other one's turn");
+        drop(used);
+        assert!(next.as_mut().poll(context).is_ready());
+        assert!(turn(&topics, "needed").is_needed);
+        assert_eq!(turn(&topics, "old").bytes, 0);
+        let table = topics.table.lock().unwrap();
+        assert_eq!(table.by_name.len(), table.oldest.len());
+    }
+
+    #[test]
+    fn names_and_what_is_known_of_them_count_until_they_are_forgotten() {
+        let all = 1 << 20;
+        let ledger = Arc::new(Ledger::new(all));
+        let topics = Topics::<Known>::new(&ledger);
+        turn(&topics, "a").bytes = all / 2;
+        assert!(!ledger.has_room(all / 2));
+        turn(&topics, "b").bytes = all;
+        assert!(!ledger.has_room(0));
+        turn(&topics, "c");
+        assert!(ledger.has_room(all - 1_000), "the others are forgotten");
+        drop(topics);
+        assert!(ledger.has_room(all));
     }
 }
