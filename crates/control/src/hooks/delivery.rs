@@ -20,7 +20,7 @@
 
 use super::BATCH_BYTES_MAX;
 use super::failure::Cause;
-use super::resync::{Page, PageWanted, Resync};
+use super::resync::{Page, PageWanted, RETRY_INTERVAL, Resync};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -34,8 +34,6 @@ const HEAD_FAILURES: u32 = 2;
 const FAILURES_MAX: u32 = 5;
 /// Time between the first and the last of these failures, at least.
 const SUSPICION_MIN: Duration = Duration::from_mins(1);
-/// A notice that was set aside is sent again after this time.
-pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(15);
 /// How many times further away each other notice is that is tried in an outage.
 const OFFSET_GROWTH: usize = 4;
 

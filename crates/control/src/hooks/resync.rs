@@ -4,11 +4,12 @@
 //! of them in a row may be an outage, and the pass ends, so that notices needn't wait for it. Another pass begins after
 //! [`RETRY_INTERVAL`] if a pass ended early or left topics out, until a topic has been left out of [`PASSES_MAX`] complete passes.
 
-use super::delivery::RETRY_INTERVAL;
 use super::failure::Cause;
 use std::collections::HashSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+/// A notice that was set aside is sent again after this time, and another pass begins.
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(15);
 /// How often a topic fails alone before it is left out of a pass.
 const ALONE_MAX: u32 = 2;
 /// Complete passes that leave topics out, before they are given up.
