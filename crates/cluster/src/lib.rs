@@ -22,6 +22,7 @@ mod node_id;
 mod plane;
 mod registry;
 mod relay;
+mod replaced;
 mod rooms;
 #[cfg(test)]
 mod simulation;

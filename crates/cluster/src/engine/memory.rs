@@ -64,6 +64,8 @@ struct Feed {
 pub struct Bus {
     interest: HashMap<NodeId, HashSet<Channel>>,
     rooms: HashMap<Room, RoomLog>,
+    /// Of the server that isn't the primary.
+    former_rooms: HashMap<Room, RoomLog>,
     feeds: HashMap<Key, Feed>,
     /// What a replica has of them.
     replicated_feeds: HashMap<Key, Feed>,
@@ -114,6 +116,11 @@ impl Bus {
         for log in self.feeds.values_mut().filter_map(|feed| feed.log.as_mut()) {
             log.may_lack_newest = true;
         }
+    }
+
+    /// Another server becomes the primary, without the messages of rooms; or the former one again, with what it had then.
+    pub fn change_primary(&mut self) {
+        std::mem::swap(&mut self.rooms, &mut self.former_rooms);
     }
 
     /// Changes whether a node receives the messages of a channel.
@@ -184,6 +191,13 @@ impl Bus {
             Request::Heads { rooms } => {
                 let heads = rooms.iter().map(|room| self.room(now, room).map(|log| log.head));
                 Reply::Heads(heads.collect())
+            }
+            Request::EndEpoch { room, epoch } => {
+                let began = Epoch(self.draw() % (1 << 53));
+                if let Some(log) = self.rooms.get_mut(&room).filter(|log| log.head.epoch == epoch) {
+                    *log = RoomLog::new(began, log.kept_until);
+                }
+                Reply::Done
             }
             Request::AcquireLease { key, term_seen, ttl } => {
                 Reply::Lease(self.acquire(now, key, term_seen, ttl))

@@ -32,7 +32,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_hub::{HistoryLimits, Key, Position, Room, Topic};
+use stentor_hub::{Epoch, HistoryLimits, Key, Position, Room, Topic};
 
 /// How often an engine checks each of its connections.
 pub const PROBE_INTERVAL: Duration = Duration::from_secs(2);
@@ -229,6 +229,14 @@ pub enum Request {
     Heads {
         /// The rooms.
         rooms: Vec<Room>,
+    },
+    /// Begins a new epoch of a room, if its epoch is this one. Answered by [`Reply::Done`]. An engine that never returns to an
+    /// epoch refuses it.
+    EndEpoch {
+        /// The room.
+        room: Room,
+        /// The epoch that ends.
+        epoch: Epoch,
     },
     /// Acquires the lease of a feed, if nobody holds it. Its term is greater than each one before and than
     /// `term_seen`. Answered by [`Reply::Lease`]; `None`: another node holds it.

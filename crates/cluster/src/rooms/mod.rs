@@ -23,7 +23,8 @@ mod driver;
 mod room;
 
 use crate::NodeId;
-use crate::engine::{EngineError, PAYLOAD_BYTES_MAX, Reply, Request};
+use crate::engine::{EngineError, History, PAYLOAD_BYTES_MAX, Reply, Request};
+use crate::replaced::Replaced;
 use appends::{Appends, Step};
 use bytes::Bytes;
 pub(crate) use driver::{Publisher, READ_INTERVAL, RoomDriver};
@@ -33,7 +34,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_edge::{Broadcast, Denial, PublicId, RoomUpdate};
-use stentor_hub::{Data, HistoryLimits, Position, Room, history_limits};
+use stentor_hub::{Data, Epoch, HistoryLimits, Position, Room, history_limits};
 
 /// How often newest positions are compared with the engine's. Twice within [`HEAD_TTL`](crate::engine::HEAD_TTL), for which an engine
 /// keeps them then.
@@ -87,6 +88,8 @@ enum Asked {
     Append(u64),
     /// The history of a room in one of its incarnations.
     Read(Room, u64),
+    /// The end of an epoch that the engine has returned to, of a room in one of its incarnations.
+    End(Room, u64, Epoch),
     /// The heads of rooms, with their incarnations and what their cores have.
     Heads(Vec<(Room, u64, Position)>),
 }
@@ -140,6 +143,8 @@ pub(crate) struct Rooms<P> {
     output_bytes: usize,
     /// Bytes of messages that wait for reads of their rooms.
     waiting_bytes: usize,
+    /// Epochs of rooms that members have left behind. They receive no message of them any more.
+    replaced: Replaced,
     random: fastrand::Rng,
     recovered: u64,
     resyncs: BTreeMap<Resync, u64>,
@@ -165,6 +170,7 @@ impl<P> Rooms<P> {
             outputs: VecDeque::new(),
             output_bytes: 0,
             waiting_bytes: 0,
+            replaced: Replaced::default(),
             random: fastrand::Rng::with_seed(node.0),
             recovered: 0,
             resyncs: Resync::ALL.map(|reason| (reason, 0)).into(),
@@ -332,6 +338,11 @@ impl<P> Rooms<P> {
                 self.handle_read(now, number, &room, incarnation, reply, decode);
                 self.start_reads();
             }
+            Some(Asked::End(room, incarnation, epoch)) => {
+                self.reads -= 1;
+                self.handle_end(now, number, &room, incarnation, epoch, reply);
+                self.start_reads();
+            }
             Some(Asked::Heads(asked)) if self.comparing == Some(number) => {
                 self.comparing = None;
                 self.handle_heads(now, asked, reply);
@@ -396,6 +407,7 @@ impl<P> Rooms<P> {
             let output = Output::Room(room.clone(), update);
             self.outputs.push_back(Queued { output, incarnation, bytes });
         }
+        news.replaced.into_iter().for_each(|epoch| self.replaced.add(epoch));
         for reason in &news.resyncs {
             *self.resyncs.entry(*reason).or_default() += 1;
         }
@@ -447,6 +459,11 @@ impl<P> Rooms<P> {
         };
         let Some(newest) = self.rooms.get(room).filter(is_expected).map(RoomState::newest) else { return };
         match reply {
+            Ok(Reply::History(History { head: Some(Position { epoch, .. }), .. }))
+                if self.replaced.contains(epoch) =>
+            {
+                self.end_epoch(room, epoch);
+            }
             Ok(Reply::History(mut history)) => {
                 let epoch = history.head.map(|head| head.epoch);
                 let messages = std::mem::take(&mut history.messages).into_iter();
@@ -472,6 +489,38 @@ impl<P> Rooms<P> {
                 self.read_at.get_or_insert(now + RETRY_DELAY);
                 self.read(room);
             }
+        }
+    }
+
+    /// The engine has returned to an epoch of a room whose messages members have had: it has to begin another one.
+    fn end_epoch(&mut self, room: &Room, epoch: Epoch) {
+        let number = self.draw();
+        let Some(state) = self.rooms.get_mut(room) else { return };
+        state.wait_for_end(number);
+        self.reads += 1;
+        let asked = Asked::End(room.clone(), state.incarnation, epoch);
+        self.request(number, asked, Request::EndEpoch { room: room.clone(), epoch });
+    }
+
+    fn handle_end(
+        &mut self,
+        now: Instant,
+        number: u64,
+        room: &Room,
+        incarnation: u64,
+        epoch: Epoch,
+        reply: Result<Reply, EngineError>,
+    ) {
+        match reply {
+            Ok(_) => {}
+            // The engine can't begin another one.
+            Err(EngineError::Refused(_)) => self.replaced.remove(epoch),
+            Err(_) => _ = self.read_at.get_or_insert(now + RETRY_DELAY),
+        }
+        let is_expected =
+            |state: &RoomState| state.incarnation == incarnation && state.reading() == Reading::Asked(number);
+        if self.rooms.get(room).is_some_and(is_expected) {
+            self.read(room);
         }
     }
 

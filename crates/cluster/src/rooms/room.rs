@@ -65,6 +65,8 @@ impl Resync {
 pub(super) struct News {
     pub(super) updates: Vec<RoomUpdate>,
     pub(super) resyncs: Vec<Resync>,
+    /// The epoch that another one has replaced.
+    pub(super) replaced: Option<Epoch>,
 }
 
 /// Whether the history is being read.
@@ -181,6 +183,11 @@ impl RoomState {
         (self.waiting_bytes, self.has_dropped, self.needs_read) = (0, false, false);
         let partial = self.partial.as_ref().map(|(after, messages)| end(*after, messages));
         self.newest.or(partial).unwrap_or(START)
+    }
+
+    /// The request with this number ends an epoch of the room. Messages wait for it.
+    pub(super) fn wait_for_end(&mut self, number: u64) {
+        self.reading = Reading::Asked(number);
     }
 
     /// A member waits until the core has what the engine has by now.
@@ -457,6 +464,9 @@ impl RoomState {
             continue_at(START);
         }
         continue_at(after);
+        if newest.epoch != Epoch::NONE && newest.epoch != after.epoch {
+            news.replaced = Some(newest.epoch);
+        }
         self.newest = Some(after);
         news.resyncs.push(reason);
     }

@@ -323,6 +323,59 @@ fn an_engine_that_forgets_or_goes_back_is_announced() {
     assert_eq!(updates, [START, head], "by a detour that announces a gap");
 }
 
+/// Sentinel makes A the primary, then B, then A again, and so on. Members receive no message of an epoch that they have left, and
+/// each change is announced.
+#[test]
+fn an_engine_that_returns_to_an_epoch_begins_another_one() {
+    simulate(0..300, 60, |run| {
+        let mut cluster = Cluster::new((0..3).map(|_| Members::default()), run.seed);
+        if run.seed % 2 == 0 {
+            cluster.bus.begin_rooms_when_read();
+        }
+        (0..3).for_each(|index| cluster.set_interest(index, 0, true));
+        cluster.run_until_idle();
+        let mut epochs: [Vec<Epoch>; 3] = Default::default();
+        for step in run.steps.clone() {
+            cluster.random = run.random(step);
+            let index = cluster.random.usize(..3);
+            match cluster.random.u32(..16) {
+                0 => {
+                    run.note(step, "the other server becomes the primary");
+                    cluster.run_until_idle();
+                    cluster.bus.change_primary();
+                    for index in 0..3 {
+                        cluster.disconnect(index);
+                        cluster.connect(index);
+                    }
+                    cluster.heal();
+                }
+                1..=6 => {
+                    run.note(step, format!("node {index} publishes"));
+                    cluster.publish(index, 1, 0);
+                }
+                7..=10 => cluster.execute(index, false),
+                _ => cluster.run_until_idle(),
+            }
+            for (index, known) in epochs.iter_mut().enumerate() {
+                let Some(Position { epoch, .. }) = cluster.member(index, 0).newest else { continue };
+                if known.last() != Some(&epoch) {
+                    assert!(epoch == Epoch::NONE || !known.contains(&epoch), "{epoch:?} again: {known:?}");
+                    known.push(epoch);
+                }
+            }
+        }
+        // Publishing goes on.
+        let received = [0, 1, 2].map(|index| cluster.member(index, 0).received);
+        cluster.heal();
+        cluster.publish(0, 1, 0);
+        cluster.run_until_idle();
+        cluster.check_complete(run.seed);
+        for (index, before) in received.into_iter().enumerate() {
+            assert!(cluster.member(index, 0).received > before);
+        }
+    });
+}
+
 /// The node sends it again. An engine that forgot doesn't know the idempotency key any more.
 #[test]
 fn a_message_whose_answer_is_lost_has_one_position_per_epoch() {

@@ -53,6 +53,7 @@ macro_rules! contract {
             rooms::messages_expire_without_a_further_one,
             rooms::an_idempotency_key_has_one_effect,
             rooms::a_server_without_its_data_begins_another_epoch,
+            rooms::an_epoch_ends_once,
             rooms::what_a_history_lacks_arrives_as_a_message,
             rooms::appends_of_several_nodes_have_one_order,
             rooms::a_large_message_is_kept_and_arrives,

@@ -3,7 +3,7 @@
 use crate::{Fixture, KEEP, Node, START, room, sleep_ms};
 use bytes::Bytes;
 use std::time::Duration;
-use stentor_cluster::engine::{Reply, Request};
+use stentor_cluster::engine::{EngineError, Reply, Request};
 use stentor_hub::{HistoryLimits, Position, Room};
 
 fn append(room: &Room, payload: &'static str) -> Request {
@@ -130,6 +130,24 @@ pub(crate) async fn an_idempotency_key_has_one_effect(fixture: &impl Fixture) {
     assert_eq!(a.message().await.2, "first");
     assert_eq!(a.message().await.2, "second");
     assert_eq!(a.head(&r).await, Some(second));
+}
+
+/// Or never, on an engine that doesn't return to epochs.
+pub(crate) async fn an_epoch_ends_once(fixture: &impl Fixture) {
+    let node = Node::connect(fixture).await;
+    let r = room("r");
+    let first = node.append(&r, "first").await;
+    let end = |epoch| node.try_request(Request::EndEpoch { room: r.clone(), epoch });
+    if let Err(error) = end(first.epoch).await {
+        assert!(matches!(error, EngineError::Refused(_)), "{error}");
+        assert_eq!(node.append(&r, "second").await, Position { offset: first.offset + 1, ..first });
+        return;
+    }
+    let second = node.append(&r, "second").await;
+    assert_eq!((second.offset, second.epoch == first.epoch), (1, false));
+    // Another node has seen the same.
+    assert_eq!(end(first.epoch).await, Ok(Reply::Done));
+    assert_eq!(node.history(&r, START, 10).await, (Some(second), vec!["second".into()], true));
 }
 
 pub(crate) async fn a_server_without_its_data_begins_another_epoch(fixture: &impl Fixture) {

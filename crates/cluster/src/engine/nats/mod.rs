@@ -254,6 +254,9 @@ impl Nats {
                     shared.heads(&session, &subjects).await
                 })
             }
+            Request::EndEpoch { .. } => {
+                Box::pin(async { Err(EngineError::Refused("a stream has one epoch while it exists".into())) })
+            }
             Request::AcquireLease { key, term_seen, ttl } => {
                 let (subjects, turn) = self.feed(&key);
                 Box::pin(async move {

@@ -211,6 +211,7 @@ impl Redis {
             Request::Heads { rooms } => {
                 return rooms.iter().map(|of| room(Script::Head, of).text(ms(HEAD_TTL))).collect();
             }
+            Request::EndEpoch { room: of, epoch } => room(Script::End, of).text(epoch.0),
             Request::AcquireLease { key, term_seen, ttl } => feed(Script::Acquire, key)
                 .text(fastrand::u64(1..))
                 .text(term_seen)

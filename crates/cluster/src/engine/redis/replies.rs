@@ -46,7 +46,7 @@ pub(super) fn decode(request: &Request, replies: Vec<Value>) -> Result<Reply, En
             Value::Nil => Some(Reply::Owner(None)),
             reply => bytes(reply).and_then(|id| node(&id)).map(|node| Reply::Owner(Some(node))),
         },
-        Request::ReleaseLease { .. } => Some(Reply::Done),
+        Request::ReleaseLease { .. } | Request::EndEpoch { .. } => Some(Reply::Done),
         Request::Heads { .. } => None,
     };
     decoded.ok_or_else(unexpected)

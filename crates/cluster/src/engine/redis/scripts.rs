@@ -10,6 +10,7 @@ pub(super) enum Script {
     Append,
     History,
     Head,
+    End,
     Acquire,
     Renew,
     Store,
@@ -43,12 +44,13 @@ struct Source {
 }
 
 /// All scripts, in the order of [`Script`].
-static SOURCES: LazyLock<[Source; 9]> = LazyLock::new(|| {
+static SOURCES: LazyLock<[Source; 10]> = LazyLock::new(|| {
     let room = include_str!("scripts/room.lua");
     [
         [room, include_str!("scripts/append.lua")].concat(),
         [room, include_str!("scripts/history.lua")].concat(),
         [room, include_str!("scripts/head.lua")].concat(),
+        [room, include_str!("scripts/end.lua")].concat(),
         include_str!("scripts/acquire.lua").into(),
         include_str!("scripts/renew.lua").into(),
         include_str!("scripts/store.lua").into(),
@@ -70,7 +72,7 @@ impl Script {
 
     /// and the second one a new epoch.
     fn is_about_room(self) -> bool {
-        matches!(self, Self::Append | Self::History | Self::Head)
+        matches!(self, Self::Append | Self::History | Self::Head | Self::End)
     }
 }
 
