@@ -29,7 +29,7 @@ const fn door_at(port: Port, name: &'static str, mark: &'static [u8]) -> Door {
 }
 
 /// All doors.
-pub(crate) const DOORS: [Door; 29] = [
+pub(crate) const DOORS: [Door; 30] = [
     door("token accepted", b"\"user\":\"fuzzed-user\",\"info\""),
     door("token renewed", br#"{"type":"ok","id":"renewal"}"#),
     door("token expired", br#""code":"token_expired""#),
@@ -53,6 +53,7 @@ pub(crate) const DOORS: [Door; 29] = [
     door("admin push", br#"{"changed":"#),
     door("admin status", br#""uptime"#),
     door("admin metrics", b"stentor_memory_bytes"),
+    door("admin reload", br#"{"applied":["#),
     door_at(Port::Tls, "TLS handshake", layers::CERTIFIED.as_bytes()),
     door_at(Port::Tls, "TLS alert", b"\x15\x03\x03\x00\x02\x02"),
     door_at(Port::Tls, "plain HTTP at TLS", b"Plain HTTP was sent"),
@@ -97,6 +98,14 @@ to = "anyone"
 [[permissions]]
 topics = ["kept/**"]
 allow = ["presence", "history"]
+
+# Different after each reload: all subscriptions are authorized again.
+[[permissions]]
+topics = ["reload/{{reload}}"]
+allow = ["subscribe"]
+
+[origins]
+allow = ["https://reload-{{reload}}.example.com"]
 
 [[feeds]]
 name = "pushed"
@@ -474,6 +483,7 @@ fn lists() -> Script {
             wire::get("/api/v1/nodes"),
             wire::get("/metrics"),
             wire::get("/readyz"),
+            json("/api/v1/reload", ""),
         ],
     )
 }

@@ -118,9 +118,18 @@ impl Subject {
         })
     }
 
-    /// Runs sessions. Returns the faults found afterwards.
+    /// Runs sessions, with a reload in the middle. Returns the faults found afterwards.
     fn round(&mut self, scripts: Vec<Script>) -> anyhow::Result<Option<String>> {
-        let totals = script::run(self.server.addresses, scripts, ROUND_TIME)?;
+        let (server, number) = (&self.server, self.server.reloads() + 1);
+        let totals = std::thread::scope(|scope| {
+            let reload = scope.spawn(|| {
+                std::thread::sleep(ROUND_TIME / 2);
+                server.reload(number)
+            });
+            let totals = script::run(server.addresses, scripts, ROUND_TIME)?;
+            reload.join().map_err(|_| anyhow::anyhow!("the reload panicked"))??;
+            anyhow::Ok(totals)
+        })?;
         for (all, some) in self.reached.iter_mut().zip(totals.doors) {
             *all += some;
         }
@@ -176,9 +185,16 @@ impl Plan {
             return Ok(false);
         }
         let held = subject.meter.seen().held_bytes_max / 1_000_000;
-        crate::say(&format!("fuzz: driver {}: {round} rounds held, at most {held} MB", self.driver));
+        let reloads = subject.server.reloads();
+        crate::say(&format!(
+            "fuzz: driver {}: {round} rounds held, {reloads} reloads, at most {held} MB",
+            self.driver
+        ));
         crate::say(&doors::summary(&subject.reached));
-        let missed = doors::missed(&subject.reached);
+        let mut missed = doors::missed(&subject.reached);
+        if reloads == 0 {
+            missed.push("reload");
+        }
         let is_complete = missed.is_empty() || self.sessions < seeds.sessions().len() || round == 0;
         if !is_complete {
             crate::say(&format!("fuzz: driver {}: never reached: {}", self.driver, missed.join(", ")));

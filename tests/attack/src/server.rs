@@ -2,17 +2,23 @@
 
 use crate::script::Addresses;
 use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tempfile::TempDir;
 
 /// Lines of the log that are kept: the last ones.
 const LOG_LINES_MAX: usize = 200;
 /// What the log says when a thread panicked (`crates/stentor/src/logging.rs`).
 const PANIC_MARK: &str = "panic: this is a bug";
+
+/// What it says after a reload, and after one that has failed (`crates/stentor/src/reload.rs`).
+const RELOADED: &str = "the configuration was reloaded";
+const NOT_RELOADED: &str = "the configuration was not reloaded";
 
 /// How to start a server.
 #[derive(Clone, Debug)]
@@ -20,7 +26,8 @@ pub(crate) struct Launch {
     pub(crate) binary: PathBuf,
     /// `epoll` or `io_uring`.
     pub(crate) driver: String,
-    /// TOML. `{folder}` is replaced by the path of a folder that has the files.
+    /// TOML. `{folder}` is replaced by the path of a folder that has the files, and `{reload}` by the number of
+    /// the reload.
     pub(crate) configuration: String,
     /// The names and contents of files that the configuration refers to.
     pub(crate) files: Vec<(&'static str, String)>,
@@ -39,13 +46,17 @@ pub(crate) struct Server {
     pub(crate) addresses: Addresses,
     log: Arc<Mutex<Log>>,
     /// The configuration file, which a reload reads again.
-    _folder: tempfile::TempDir,
+    folder: TempDir,
+    configuration: String,
 }
 
 #[derive(Debug, Default)]
 struct Log {
     lines: std::collections::VecDeque<String>,
-    panics: Vec<String>,
+    /// Panics and failed reloads.
+    faults: Vec<String>,
+    /// Successful reloads.
+    reloads: u64,
 }
 
 impl Drop for Server {
@@ -60,8 +71,7 @@ impl Server {
     pub(crate) fn start(launch: &Launch) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let configuration = folder.path().join("stentor.toml");
-        let path = folder.path().to_string_lossy();
-        std::fs::write(&configuration, launch.configuration.replace("{folder}", &path))?;
+        write(&folder, &launch.configuration, 0)?;
         for (name, content) in &launch.files {
             std::fs::write(folder.path().join(name), content)?;
         }
@@ -86,18 +96,38 @@ impl Server {
         let log = Arc::<Mutex<Log>>::default();
         watch(lines, log.clone());
         let addresses = launch.addresses.unwrap_or(Addresses::plain(listen, admin));
-        Ok(Self { child, listen: addresses.public, admin: addresses.admin, addresses, log, _folder: folder })
+        Ok(Self {
+            child,
+            listen: addresses.public,
+            admin: addresses.admin,
+            addresses,
+            log,
+            folder,
+            configuration: launch.configuration.clone(),
+        })
+    }
+
+    /// Changes the configuration and lets the server read it again.
+    pub(crate) fn reload(&self, number: u64) -> anyhow::Result<()> {
+        write(&self.folder, &self.configuration, number)?;
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).context("no process")?;
+        Ok(kill_process(pid, Signal::HUP)?)
+    }
+
+    /// Successful reloads so far.
+    pub(crate) fn reloads(&self) -> u64 {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).reloads
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The fault of the process, if any: it has ended, or a thread has panicked.
+    /// The fault of the process, if any: it has ended, a thread has panicked, or a valid configuration was refused.
     pub(crate) fn fault(&mut self) -> Option<String> {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(line) = log.panics.first() {
-            return Some(format!("a thread panicked: {line}"));
+        if let Some(line) = log.faults.first() {
+            return Some(line.clone());
         }
         let status = match self.child.try_wait() {
             Ok(None) => return None,
@@ -107,6 +137,15 @@ impl Server {
         let last = log.lines.iter().rev().take(5).rev().cloned().collect::<Vec<_>>().join("\n  ");
         Some(format!("the process has ended ({status}); its log ends with\n  {last}"))
     }
+}
+
+/// Writes the configuration. The file is always a whole one, because a client may ask for a reload at any time.
+fn write(folder: &TempDir, configuration: &str, reload: u64) -> anyhow::Result<()> {
+    let path = folder.path().to_string_lossy();
+    let text = configuration.replace("{folder}", &path).replace("{reload}", &reload.to_string());
+    let next = folder.path().join("next.toml");
+    std::fs::write(&next, text)?;
+    Ok(std::fs::rename(next, folder.path().join("stentor.toml"))?)
 }
 
 fn command(launch: &Launch, configuration: &Path) -> Command {
@@ -145,9 +184,10 @@ fn watch(lines: std::io::Lines<BufReader<ChildStderr>>, log: Arc<Mutex<Log>>) {
     std::thread::spawn(move || {
         for line in lines.map_while(Result::ok) {
             let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-            if line.contains(PANIC_MARK) {
-                log.panics.push(line.clone());
+            if line.contains(PANIC_MARK) || line.contains(NOT_RELOADED) {
+                log.faults.push(line.clone());
             }
+            log.reloads += u64::from(line.contains(RELOADED));
             if log.lines.len() == LOG_LINES_MAX {
                 log.lines.pop_front();
             }
