@@ -10,6 +10,9 @@ use std::sync::Arc;
 use std::time::Instant;
 use stentor_hub::{CoreId, Room, SessionId};
 
+/// Approximate size of a socket's room.
+const ROOM_BYTES: usize = 64;
+
 /// Where a socket is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -67,6 +70,20 @@ impl RecoverableSockets {
     /// Suspended sockets.
     pub(crate) fn suspended(&self) -> usize {
         self.suspended
+    }
+
+    /// The slots and sessions of suspended sockets. It visits each socket.
+    pub(crate) fn suspended_sockets(&self) -> impl Iterator<Item = (usize, SessionId)> {
+        let suspended = self.slots.iter().filter(|(_, socket)| socket.place.is_suspended());
+        suspended.map(|(slot, socket)| (slot, socket.session))
+    }
+
+    /// Approximate size of the table.
+    pub(crate) fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<RecoverableSocket>()
+            + self.slots.len() * ROOM_BYTES
+            + self.by_pid.capacity() * size_of::<(Sid, usize)>()
+            + self.expiries.capacity() * size_of::<(Instant, usize, Sid)>()
     }
 
     /// A room of the namespace of a socket.

@@ -145,6 +145,7 @@ impl<E: Encoder> Hub<E> {
         self.sessions.resume(session);
         self.suspension_changed(session, None);
         if let Some(suspended) = self.suspended.remove(&session) {
+            self.deferred_notices -= suspended.notices.len();
             suspended.notices.into_iter().for_each(|notice| self.push_notice(notice));
         }
     }
@@ -161,12 +162,20 @@ impl<E: Encoder> Hub<E> {
         self.suspended.len()
     }
 
+    /// Approximate size of suspensions, besides the sessions.
+    pub(crate) fn suspended_bytes(&self) -> usize {
+        // A vector that grows has up to twice the room.
+        self.suspended.capacity() * size_of::<(SessionId, Suspended)>()
+            + 2 * self.deferred_notices * size_of::<Notice>()
+    }
+
     /// Keeps a notice for a suspended session.
     pub(crate) fn defer_notice(&mut self, notice: Notice) {
         if let Some(suspended) = self.suspended.get_mut(&notice.session())
             && !suspended.notices.contains(&notice)
         {
             suspended.notices.push(notice);
+            self.deferred_notices += 1;
         }
     }
 

@@ -59,6 +59,8 @@ pub struct Hub<E: Encoder> {
     /// The last one that [`Hub::poll_notice`] has returned, until its next call.
     pub(crate) last_notice: Option<Notice>,
     pub(crate) suspended: HashMap<SessionId, Suspended, Seeded>,
+    /// Notices that suspended sessions have.
+    pub(crate) deferred_notices: usize,
     pub(crate) recipients: Recipients,
     pub(crate) ids: Ids,
     /// `None`: nobody wants to know.
@@ -94,6 +96,7 @@ impl<E: Encoder> Hub<E> {
             notices: VecDeque::new(),
             last_notice: None,
             suspended: HashMap::with_hasher(Seeded(seed)),
+            deferred_notices: 0,
             recipients: Recipients::default(),
             ids: Ids::new(core, seed),
             live: options.live.clone(),
@@ -192,8 +195,10 @@ impl<E: Encoder> Hub<E> {
         }
         self.sessions.close(session);
         // Mostly there is none, and a look takes a hash.
-        if !self.suspended.is_empty() {
-            self.suspended.remove(&session);
+        if !self.suspended.is_empty()
+            && let Some(suspended) = self.suspended.remove(&session)
+        {
+            self.deferred_notices -= suspended.notices.len();
         }
     }
 
@@ -511,6 +516,7 @@ impl<E: Encoder> Hub<E> {
     /// The size of the shard itself.
     pub fn footprint(&self) -> Footprint {
         let (sessions, subscriptions) = self.sessions.bytes();
+        let sessions = sessions + self.suspended_bytes();
         let subscriptions = subscriptions + self.awaiting.bytes();
         let (topics, outboxes) = (self.topics.bytes(), self.sessions.outbox_bytes());
         Footprint { sessions, subscriptions, topics, outboxes }

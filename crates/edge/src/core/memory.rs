@@ -4,12 +4,12 @@
 //! after it may have changed, and charged to the ledger. While memory is short:
 //!
 //! 1. Above 95 % of the budget, new connections, large inputs and new topics are refused. The recovery log, patches
-//!    and history are evicted.
+//!    and history are evicted, and suspended sockets that hold the most end.
 //! 2. Above the budget, or after 2 s above 95 %, the connections and clients that hold the most are closed, until 90
 //!    % are in use. A client that fills the budget once therefore doesn't lock others out.
 //! 3. Above the budget, publications are refused too.
 //!
-//! Cores make room in rounds, each for itself. A round spares holders with less than half of the largest holder on
+//! Cores make room in rounds, each for itself. A round spares holders with less than half of the largest holder of their kind on
 //! any core. It stops when it has closed enough to cover the excess, if no memory were shared. Shared memory isn't
 //! freed, so each insufficient round doubles the amount that the next one may close.
 
@@ -40,6 +40,8 @@ const RELEASE_BYTES_MIN: usize = 4 << 20;
 const RELEASE_TIMES: u32 = 3;
 /// Approximate size of a subscription that is the only one of its topic.
 const SUBSCRIPTION_BYTES: usize = 512;
+/// Approximate size of a suspended socket without its subscriptions.
+const SUSPENDED_BYTES: usize = 1024;
 /// Memory of a connection in the driver and the timing wheel.
 const DRIVER_BYTES: usize = 96;
 /// Maximum number of doublings.
@@ -69,7 +71,13 @@ pub(super) struct Release {
 enum Holder {
     Connection(usize),
     Client(ClientId),
+    /// A suspended socket, by its slot.
+    Suspended(usize),
 }
+
+/// The places of kinds of holders in [`Shared::largest`](crate::shared::Shared::largest).
+const SUSPENDED: usize = 0;
+const OTHERS: usize = 1;
 
 impl Conn {
     /// Bytes held besides the connection itself, by [`ledger::HOLDING_CLASSES`].
@@ -150,7 +158,7 @@ impl<D: Driver> Core<D> {
         let connections = self.table.bytes() + self.driver.connections() * DRIVER_BYTES + clients;
         self.report.set([
             connections,
-            footprint.sessions + self.ex.limit_bytes(),
+            footprint.sessions + self.ex.limit_bytes() + self.ex.recovery.bytes(),
             footprint.subscriptions,
             footprint.topics,
             footprint.outboxes,
@@ -169,7 +177,9 @@ impl<D: Driver> Core<D> {
         let before = std::mem::replace(&mut self.ex.context.pressure, pressure);
         if pressure == Pressure::None {
             self.relief = Relief::default();
-            self.ex.shared.largest[self.ex.context.core].store(0, Ordering::Relaxed);
+            self.ex.shared.largest[self.ex.context.core]
+                .iter()
+                .for_each(|bytes| bytes.store(0, Ordering::Relaxed));
             return;
         }
         if before == Pressure::None {
@@ -182,7 +192,7 @@ impl<D: Driver> Core<D> {
             self.relief.round_at = Some(now + ROUND_INTERVAL);
             self.driver.timer_set(now + ROUND_INTERVAL, Timer::Relief.token());
             let is_lasting = now.saturating_duration_since(short_since) >= SHORT_TIME_MAX;
-            self.make_room(pressure == Pressure::Full || is_lasting);
+            self.make_room(now == short_since, pressure == Pressure::Full || is_lasting);
         }
     }
 
@@ -199,33 +209,57 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// One round: evicts history, then, if `ends`, closes the connections and clients that hold the most.
-    fn make_room(&mut self, ends: bool) {
+    /// One round: evicts history and suspended sockets, then, if `ends`, closes the connections and clients that hold the most.
+    fn make_room(&mut self, is_first: bool, ends: bool) {
         self.ex.metrics().overloads.add(1);
         let excess = self.ex.shared.ledger.excess_bytes();
         // Each core frees its share.
         self.ex.hub.handle_overload(excess.div_ceil(self.ex.shared.cores));
-        if !ends {
-            return;
+        let excess = self.ex.shared.ledger.excess_bytes();
+        // From the second round on, each core knows the largest suspended socket of the others.
+        let suspended_bytes_max = if is_first { 0 } else { excess };
+        let ended = self.end_holders(SUSPENDED, self.suspended_sockets(), suspended_bytes_max);
+        let has_suspended =
+            self.ex.shared.largest.iter().any(|bytes| bytes[SUSPENDED].load(Ordering::Relaxed) > 0);
+        if ends && !(is_first && has_suspended) {
+            // The ledger counts ended sockets until the end of the turn.
+            let left = (excess << self.relief.rounds.min(DOUBLINGS_MAX)).saturating_sub(ended);
+            self.relief.rounds += 1;
+            self.end_holders(OTHERS, self.holders(), left);
         }
-        let mut holders = self.holders();
+    }
+
+    /// Ends holders of a kind, those with the most first, until so many bytes are covered. Returns how many bytes the ended ones held.
+    fn end_holders(&mut self, kind: usize, mut holders: Vec<(usize, Holder)>, bytes_max: usize) -> usize {
         holders.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         let largest = &self.ex.shared.largest;
-        largest[self.ex.context.core]
+        largest[self.ex.context.core][kind]
             .store(holders.first().map_or(0, |(bytes, _)| *bytes), Ordering::Relaxed);
-        let largest = largest.iter().map(|bytes| bytes.load(Ordering::Relaxed)).max().unwrap_or(0);
-        let mut left = self.ex.shared.ledger.excess_bytes() << self.relief.rounds.min(DOUBLINGS_MAX);
-        self.relief.rounds += 1;
+        let largest = largest.iter().map(|bytes| bytes[kind].load(Ordering::Relaxed)).max().unwrap_or(0);
+        let mut ended = 0;
         for (bytes, holder) in holders {
-            if left == 0 || bytes < largest / 2 || self.ex.shared.ledger.excess_bytes() == 0 {
+            if ended >= bytes_max || bytes < largest / 2 || self.ex.shared.ledger.excess_bytes() == 0 {
                 break;
             }
-            left = left.saturating_sub(bytes);
+            ended += bytes;
             match holder {
                 Holder::Connection(index) => self.end_for_memory(index),
                 Holder::Client(id) => self.end_client_for_memory(id),
+                Holder::Suspended(slot) => {
+                    self.ex.count_disconnect(Disconnect::Overloaded);
+                    self.ex.end_suspended(slot);
+                }
             }
         }
+        ended
+    }
+
+    /// The suspended sockets of this core, with the bytes that each holds.
+    fn suspended_sockets(&self) -> Vec<(usize, Holder)> {
+        let sockets = self.ex.recovery.suspended_sockets();
+        sockets
+            .map(|(slot, session)| (SUSPENDED_BYTES + self.held_by_session(session), Holder::Suspended(slot)))
+            .collect()
     }
 
     /// The holders of this core, with the bytes that each holds.

@@ -2,7 +2,8 @@
 //! while.
 //!
 //! The hub keeps the rooms of a suspended session, and its log has what is published meanwhile. **Bounds:**
-//! `sessions_max` and `age_max` of [`Recovery`](crate::Recovery). Above them, a socket ends at once.
+//! `sessions_max` and `age_max` of [`Recovery`](crate::Recovery). Above them, a socket ends at once. While memory is short, suspended
+//! sockets end before any other holder.
 //!
 //! A client that changes networks is usually back before the heartbeat finds that it was away. So a client that shows
 //! the `pid` of a socket that is still connected takes it over, and its previous connection ends.
@@ -95,6 +96,13 @@ impl Executor {
         self.recovery.remove(slot);
         self.close_session(session);
         None
+    }
+
+    /// Ends a suspended socket before its time is over.
+    pub(crate) fn end_suspended(&mut self, slot: usize) {
+        let Some(session) = self.recovery.get(slot).map(|socket| socket.session) else { return };
+        self.recovery.remove(slot);
+        self.close_session(session);
     }
 
     /// Ends suspended sockets whose time is over.

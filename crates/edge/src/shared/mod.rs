@@ -195,8 +195,8 @@ pub(crate) struct Shared {
     pub(crate) seed: [u64; 2],
     /// The memory held for clients.
     pub(crate) ledger: Arc<Ledger>,
-    /// By core: the bytes of the largest holder, while memory is short.
-    pub(crate) largest: Vec<AtomicUsize>,
+    /// By core: the bytes of the largest suspended socket and of the largest other holder, while memory is short.
+    pub(crate) largest: Vec<[AtomicUsize; 2]>,
     pub(crate) inboxes: Vec<Inbox>,
     pub(crate) moved: Arc<MovedSockets>,
     /// What addresses and users take.
@@ -239,7 +239,7 @@ impl Shared {
         Self {
             cores,
             seed,
-            largest: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
+            largest: (0..cores).map(|_| Default::default()).collect(),
             inboxes,
             moved: Arc::default(),
             limits: SharedLimits::new(&options, seed, &ledger),

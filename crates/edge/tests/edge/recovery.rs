@@ -1,6 +1,8 @@
 //! Socket.IO clients that lose their connection and come back: each event once, in order, by every transport, from every
 //! core.
 
+mod short_memory;
+
 use crate::harness::io::{packets, post};
 use crate::harness::ws::frame;
 use crate::harness::{HOUR, Io, Packet, Server, WAYS, Way, joins, on_one_and_three, rule, until};

@@ -195,7 +195,8 @@ section! {
         relayed_connections_max: usize, in 1..=100_000_000;
         /// Memory held for clients, in all: unfinished input, answers, messages, history, documents, rooms, sessions and
         /// connections (`stentor_memory_bytes`, by class). Above 95 % the server refuses new connections, new topics and
-        /// inputs larger than 16 KiB, and evicts history. Above 100 %, or after 2 s above 95 %, it ends the sessions that
+        /// inputs larger than 16 KiB, evicts history, and ends the disconnected Socket.IO sockets that hold the
+        /// most. Above 100 %, or after 2 s above 95 %, it ends the sessions that
         /// hold the most, until at most 90 % are in use.
         memory_bytes_max: Bytes, in Bytes::mib(1)..=Bytes(1 << 42);
         /// Messages from the control plane queued for a core (`stentor_inbox_messages`).
