@@ -1,11 +1,15 @@
 // Schedules on a real Redis or NATS in which messages were once lost, repeated or reordered. The simulation of the cluster has the same ones as seeds.
 import assert from 'node:assert/strict';
+import test from 'node:test';
 import WebSocket from 'ws';
-import { metric } from '../admin.mjs';
-import { feedsFrom, until, upstream } from '../harness.mjs';
+import { metric, publish } from '../admin.mjs';
+import { feedsFrom, serve, until, upstream } from '../harness.mjs';
+import { missing as withoutNats, nats } from '../nats.mjs';
 import { node, onEachEngine } from '../nodes.mjs';
+import { missing as withoutRedis, redis } from '../redis.mjs';
 import { plain } from '../sockets.mjs';
 
+const HISTORY = '[rooms]\nhistory_length = 100\n';
 const connect = (t, server) => plain(t, new WebSocket(`${server.ws}/ws`));
 
 const POLL_INTERVAL_MS = 2000;
@@ -45,3 +49,42 @@ onEachEngine('after SIGTERM to the node that fetches a feed, the others receive 
     }));
   }
 });
+
+const alone = async () => undefined;
+for (const [what, start, skip] of [['on one node alone', alone, false], ['Redis', redis, withoutRedis], ['NATS', nats, withoutNats]]) {
+  test(`what has expired isn't delivered, and a room with a member keeps its epoch (${what})`, { skip }, async (t) => {
+    const engine = await start(t);
+    const config = `${HISTORY}history_ttl = "2s"\n`;
+    const servers = engine ? await Promise.all(['a', 'b'].map((name) => node(t, engine, name, config))) : [await serve(t, { config })];
+    const member = await connect(t, servers[0]);
+    const say = async (data) => {
+      await publish(servers[0], { room: 'log', data });
+      return member.next();
+    };
+    await member.ask({ type: 'subscribe', room: 'log' });
+    const { epoch, offset } = await say(1);
+    await say(2);
+    const resumed = async () => {
+      const { socket, ask, next } = await connect(t, servers.at(-1));
+      await ask({ type: 'subscribe', room: 'log', epoch, offset });
+      const { code, data } = await next();
+      socket.close();
+      assert.equal(data ?? 2, 2);
+      return code;
+    };
+    await until('it has expired', async () => await resumed() === 'history_expired');
+    const third = await say(3);
+    assert.deepEqual([third.epoch, third.offset], [epoch, 3]);
+    if (!engine?.command) return;
+    member.socket.close();
+    for (const server of servers) await until('nobody is in the room', async () => (await metric(server, 'cluster_history_rooms')) === 0);
+    const keys = async () => (await engine.command('KEYS', '*{room:*')).split('\r\n').filter((line) => line.includes('{room:'));
+    for (const key of await keys()) {
+      const left_ms = Number((await engine.command('PTTL', key)).slice(1));
+      // Answers to publishers last for five minutes, for those that repeat a message.
+      assert.ok(left_ms > 0 && left_ms <= (key.includes('}:key:') ? 300_000 : 62_000), `${key}: ${left_ms} ms`);
+      await engine.command('PEXPIRE', key, '1');
+    }
+    await until('the room is gone', async () => (await keys()).length === 0);
+  });
+}
