@@ -1,5 +1,5 @@
 // A TCP proxy between a client and a server, which cuts connections: all at once when it is told to, or each one after as
-// many bytes as chance decides.
+// many bytes as chance decides. It can also hold back what the server sends.
 import net from 'node:net';
 import { listening } from './harness.mjs';
 
@@ -16,11 +16,14 @@ export function random(seed) {
 }
 
 /**
- * Proxies to `target`, `http://host:port`, which may be changed. `refuses(head)` says of the first bytes of a connection
+ * Proxies to `target`, `scheme://host:port`, which may be changed. `refuses(head)` says of the first bytes of a connection
  * whether it is closed instead; `budget()` how many bytes from the server it lives for.
+ * Between `stall()` and `flow()`, nothing comes from the server, also on new connections.
  */
 export async function proxy(t, target, { refuses = () => false, budget = () => Infinity } = {}) {
   const open = new Set();
+  const upstreams = new Set();
+  let isStalled = false;
   const it = { target, refuses, budget, connections: 0, cuts: 0, bytes: 0 };
   const server = net.createServer((client) => {
     it.connections += 1;
@@ -30,10 +33,13 @@ export async function proxy(t, target, { refuses = () => false, budget = () => I
     let isFirst = true;
     const end = () => {
       open.delete(end);
+      upstreams.delete(upstream);
       client.destroy();
       upstream.destroy();
     };
     open.add(end);
+    upstreams.add(upstream);
+    if (isStalled) upstream.pause();
     for (const socket of [client, upstream]) socket.on('error', end).on('close', end).setNoDelay(true);
     client.on('data', (bytes) => {
       if (isFirst && it.refuses(bytes.toString('latin1'))) return end();
@@ -55,6 +61,14 @@ export async function proxy(t, target, { refuses = () => false, budget = () => I
     });
   });
   it.url = `http://127.0.0.1:${await listening(t, server)}`;
+  it.stall = () => {
+    isStalled = true;
+    for (const upstream of upstreams) upstream.pause();
+  };
+  it.flow = () => {
+    isStalled = false;
+    for (const upstream of upstreams) upstream.resume();
+  };
   it.cut = () => {
     for (const end of [...open]) end();
   };

@@ -1,6 +1,6 @@
 // Clients of Socket.IO and of `stentor.v1`, connected.
 import { io } from 'socket.io-client';
-import { event, PATIENCE_MS, queue } from './harness.mjs';
+import { event, PATIENCE_MS, queue, within } from './harness.mjs';
 
 /** Emits an event; gives the acknowledgement. */
 export const ask = (socket, ...event) => socket.timeout(PATIENCE_MS).emitWithAck(...event);
@@ -14,6 +14,27 @@ export async function socketIo(t, url, { namespace = '', rooms = [], ...options 
   await event(socket, 'connect', undefined, 'connect_error');
   for (const room of rooms) await ask(socket, 'join', room);
   return socket;
+}
+
+/** Ends a client's connection as when a network goes away. */
+export async function cut(socket) {
+  const { engine } = socket.io;
+  const gone = event(socket, 'disconnect');
+  if (engine.transport.ws) engine.transport.ws.terminate();
+  else {
+    engine.transport._pollXhr?.abort?.();
+    engine._onClose('transport error');
+  }
+  await gone;
+}
+
+/** Connects a client to a server, which may be another one. Returns whether it was recovered. */
+export async function reconnect(socket, server) {
+  socket.io.uri = server.http;
+  const connected = event(socket, 'connect');
+  socket.connect();
+  await within(connected, 'the connection');
+  return socket.recovered;
 }
 
 /**

@@ -5,12 +5,71 @@ import WebSocket from 'ws';
 import { metric, publish } from '../admin.mjs';
 import { feedsFrom, serve, until, upstream } from '../harness.mjs';
 import { missing as withoutNats, nats } from '../nats.mjs';
-import { node, onEachEngine } from '../nodes.mjs';
+import { known, node, onEachEngine } from '../nodes.mjs';
+import { proxy } from '../proxy.mjs';
 import { missing as withoutRedis, redis } from '../redis.mjs';
-import { plain } from '../sockets.mjs';
+import { cut, plain, reconnect, socketIo } from '../sockets.mjs';
 
 const HISTORY = '[rooms]\nhistory_length = 100\n';
+const RECOVERY = '[socketio]\nrecovery_ttl = "1min"\n';
+
+const numbers = (count) => Array.from({ length: count }, (_, n) => n);
 const connect = (t, server) => plain(t, new WebSocket(`${server.ws}/ws`));
+
+/** The engine as a node reaches it by a proxy. */
+const behind = (engine, link) => ({ url: engine.url.replace(/\d+$/, new URL(link.url).port) });
+
+// Until a node whose engine has stalled reads its rooms, and until it has connected again.
+const stalls = [
+  ['for a moment', async (server, link, rooms) => {
+    await until('the node reads the rooms', async () => (await metric(server, 'cluster_history_rooms_reading')) === rooms);
+    link.flow();
+  }],
+  ['for so long that it connects again', async (server, link) => {
+    const isUp = (is) => until(`engine_up is ${is}`, async () => (await metric(server, 'cluster_engine_up')) === is);
+    await isUp(0);
+    link.flow();
+    await isUp(1);
+  }],
+];
+for (const [how_long, end] of stalls) onEachEngine(`clients that leave a node whose engine stalled ${how_long} miss nothing, or begin anew`, async (t, start) => {
+  const engine = await start(t);
+  const link = await proxy(t, engine.url);
+  const servers = await Promise.all([node(t, behind(engine, link), 'a', HISTORY + RECOVERY), node(t, engine, 'b', HISTORY + RECOVERY)]);
+  const [a, b] = servers;
+  await known(servers);
+  const rooms = numbers(40).map((n) => `room ${n}`);
+  const later = numbers(90).map((n) => n + 2);
+  const all = (data) => publish(b, ...rooms.map((room) => ({ room, event: 'news', data })));
+  const clients = await Promise.all(rooms.map((room) => socketIo(t, a.http, { rooms: [room], transports: ['websocket'] })));
+  const news = ({ seen }) => seen.filter(([name]) => name === 'news').map(([, data]) => data);
+  const watchers = await Promise.all(rooms.map(async (room) => {
+    const watcher = await connect(t, b);
+    await watcher.ask({ type: 'subscribe', room });
+    return watcher;
+  }));
+  await all(1);
+  await until('the first message', () => clients.every((client) => news(client).length === 1));
+  link.stall();
+  for (const data of later) await all(data);
+  // Other clients come to the node with positions that it doesn't know, so that it has to read the rooms.
+  for (const [n, { next }] of watchers.entries()) {
+    let last;
+    do last = await next(); while (last.data !== later.at(-1));
+    const { send } = await connect(t, a);
+    send({ type: 'subscribe', room: rooms[n], epoch: last.epoch, offset: last.offset });
+  }
+  await Promise.all(clients.map(cut));
+  await end(a, link, rooms.length);
+  const recovered = await Promise.all(clients.map((client) => reconnect(client, b)));
+  await Promise.all(clients.map((client, n) => recovered[n] || client.emitWithAck('join', rooms[n])));
+  await all('last');
+  for (const [n, client] of clients.entries()) {
+    await until('the last message', () => news(client).at(-1) === 'last');
+    if (recovered[n]) assert.deepEqual(news(client), [1, ...later, 'last'], `client ${n}`);
+  }
+  t.diagnostic(`${recovered.filter(Boolean).length} of ${clients.length} are recovered`);
+});
 
 const POLL_INTERVAL_MS = 2000;
 

@@ -7,7 +7,7 @@ import { event, feedsFrom, until, upstream, within } from '../harness.mjs';
 import { admin, samples } from '../admin.mjs';
 import { known, meet, node, nodes, onEachEngine } from '../nodes.mjs';
 import { missing as withoutRedis, redis } from '../redis.mjs';
-import { socketIo } from '../sockets.mjs';
+import { cut, reconnect, socketIo } from '../sockets.mjs';
 
 /** Nodes whose rooms keep so many messages. */
 const cluster = (t, engine, names, history = 0, feeds = '') => Promise.all(names.map((name) => node(t, engine, name, `[socketio]
@@ -31,26 +31,6 @@ async function client(t, server, rooms = [], { way = 'websocket', namespace = ''
   socket.news = [];
   for (const name of ['news', 'say']) socket.on(name, (data) => socket.news.push(data));
   return socket;
-}
-
-/** Ends a client's connection as when a network goes away. */
-async function cut(socket) {
-  const { engine } = socket.io;
-  const gone = event(socket, 'disconnect');
-  if (engine.transport.ws) engine.transport.ws.terminate();
-  else {
-    engine.transport._pollXhr?.abort?.();
-    engine._onClose('transport error');
-  }
-  await gone;
-}
-
-async function reconnect(socket, server) {
-  socket.io.uri = server.http;
-  const connected = event(socket, 'connect');
-  socket.connect();
-  await within(connected, 'the connection');
-  return socket.recovered;
 }
 
 onEachEngine('while messages are published on all nodes, clients that move by any transport receive each once and in order', async (t, start) => {
