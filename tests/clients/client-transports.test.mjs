@@ -42,6 +42,19 @@ describe('transports', { concurrency: true }, () => { for (const transport of TR
       one.close();
     });
 
+    test('documents that are no JSON: text, and bytes that are no text', async (t) => {
+      const api = await upstream(t);
+      const server = await serve(t, { config: `${feedsFrom(api.url)}content = "any"\n` });
+      const connection = client(t, server.http, { transport });
+      for (const [key, body] of [['text', Buffer.from('Müller')], ['bytes', Buffer.from('Müller', 'latin1')]]) {
+        api.documents.set(key, (_, response) => response.writeHead(200, { 'Content-Type': 'application/octet-stream' }).end(body));
+      }
+      const [text, bytes] = ['text', 'bytes'].map((key) => connection.feed(key));
+      await until(() => `both are live: ${text.state}, ${bytes.state}`, () => text.state === 'live' && bytes.state === 'live');
+      assert.equal(text.document, 'Müller');
+      assert.deepEqual(bytes.document, Uint8Array.from(Buffer.from('Müller', 'latin1')));
+    });
+
     test('the server is killed, and another one started', async (t) => {
       const api = await upstream(t);
       let server = await serve(t, { config: feedsFrom(api.url) });

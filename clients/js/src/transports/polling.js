@@ -16,6 +16,15 @@ const HEARTBEAT_TIMEOUT_MS = 30_000;
 /** In place of a key: there is no feed, and the carrier only checks whether the server answers. */
 const CHECK = '';
 
+/** The text of a body; `undefined` for one of bytes. */
+function utf8(bytes) {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
+
 export function polling(base, link, options) {
   const fetch = library(options, 'fetch');
   const timeoutMs = options.heartbeatTimeoutMs ?? HEARTBEAT_TIMEOUT_MS;
@@ -69,9 +78,10 @@ export function polling(base, link, options) {
       if (waits) url.searchParams.set('wait', tag);
       const headers = authorization(options);
       const response = await fetch(url, { method, headers, cache: waits ? 'no-store' : 'no-cache', signal });
-      const text = await response.text();
+      const bytes = new Uint8Array(await response.arrayBuffer());
       if (signal.aborted) return tag;
       const { status, ok } = response;
+      const text = utf8(bytes);
       // Proxies that compress change or remove the entity tag.
       const found = /"((\d+)-(\d+))"/.exec(response.headers.get('stentor-version') ?? response.headers.get('etag'));
       if (key === CHECK && ok) {
@@ -79,7 +89,7 @@ export function polling(base, link, options) {
       } else if (status === 404) {
         unsubscribe(key);
         link('opened');
-        link('received', { type: 'state', feed: key, state: 'not_found', reason: text.trim() });
+        link('received', { type: 'state', feed: key, state: 'not_found', reason: text?.trim() });
       } else if (status === 304 || (found && found[1] === tag)) {
         link('opened');
         link('confirmed', key);
@@ -87,10 +97,10 @@ export function polling(base, link, options) {
         // No document came in time, or there is another one. The server is there.
         link('opened');
         return undefined;
-      } else if (ok && found && (text || response.headers.get('content-length') === '0')) {
+      } else if (ok && found && (bytes.length || response.headers.get('content-length') === '0')) {
         const [, now, epoch, offset] = found;
         link('opened');
-        link('received', { type: 'snapshot', feed: key, epoch: +epoch, offset: +offset, data: parsed(text) }, text.length);
+        link('received', { type: 'snapshot', feed: key, epoch: +epoch, offset: +offset, data: text === undefined ? bytes : parsed(text) }, bytes.length);
         return now;
       } else {
         // Browsers accept truncated headers: there is no body then, and perhaps no tag.
