@@ -22,6 +22,7 @@ const MESSAGE = '{"room":"lobby","event":"news","data":{"text":"hello"}}';
 
 // Answers that this test doesn't provoke, and the test that does.
 const ELSEWHERE = new Map([
+  ['503 memory', 'crates/control/tests/control/admin.rs: bodies that have no room in the budget'],
   ['503 stopped', 'crates/control/tests/control/commands.rs: a data plane that stops'],
   ['503 busy', 'crates/control/tests: a data plane that accepts nothing'],
   ['409 in_progress', 'crates/control/src/admin/idempotency.rs'],
