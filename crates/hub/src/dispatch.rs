@@ -107,7 +107,14 @@ pub enum Dispatch<F> {
     /// number, as soon as the home core knows the history.
     Prepare(Room, NonZeroU64),
     /// From the home core: it knows the history of a room that the receiver prepares.
-    Prepared(Room, NonZeroU64),
+    Prepared {
+        /// The room.
+        room: Room,
+        /// The number of the request.
+        number: NonZeroU64,
+        /// The receiver is sent what follows. `false`: there is no place for the room.
+        is_followed: bool,
+    },
     /// The sender knows too many topics to accept this one. Answers a `Join`, with its session, or an `Interest`:
     /// then the receiver's members would miss what the sender's core publishes.
     Refused(Topic, Option<SessionId>),
@@ -158,7 +165,7 @@ impl<F> Dispatch<F> {
             | Self::Presence(..)
             | Self::Gap(..)
             | Self::Prepare(..)
-            | Self::Prepared(..)
+            | Self::Prepared { .. }
             | Self::Confirmed(..) => 0,
         };
         DISPATCH_BYTES + carried

@@ -22,7 +22,7 @@
 //! **Invariants.** Between each two cores messages are first in, first out, so answers come in the order of the
 //! requests. A subscription knows the number of its own request, so an answer to a session that has left and joined
 //! again isn't taken for the newer request's. A core that waits for an answer doesn't leave. A core is in
-//! `interested` of a home topic from the home core's answer to its `Join` until its `Leave`.
+//! `interested` of a home topic from the home core's answer to its `Join` or `Prepare` until its `Leave`.
 
 use crate::dispatch::{CoreId, Current, Dispatch};
 use crate::encoder::Encoder;
@@ -70,7 +70,9 @@ impl<E: Encoder> Hub<E> {
                 self.release_if_unused(index);
             }
             Dispatch::Prepare(room, number) => self.handle_preparation(from, room, number),
-            Dispatch::Prepared(room, number) => self.handle_prepared(&room, number),
+            Dispatch::Prepared { room, number, is_followed } => {
+                self.handle_prepared(&room, number, is_followed)
+            }
             Dispatch::Publish(topic, publication, options) => {
                 self.handle_broadcast(now, &topic, &publication, &options);
             }
@@ -94,6 +96,8 @@ impl<E: Encoder> Hub<E> {
         let wants_past = since.is_some() && matches!(state.topic, Topic::Room(_));
         // For a feed without a document, the home core is notified of every requester.
         let is_cold = state.is_cold();
+        // The home core sends what follows to a core that has prepared a room. An answer to `Join` might come after it.
+        state.joined |= state.homed.as_ref().is_some_and(|homed| homed.preparation.is_followed);
         match &mut state.homed {
             Some(homed) if homed.core != self.core && (!state.joined || wants_past || is_cold) => {
                 homed.joins_sent = homed.joins_sent.wrapping_add(1);

@@ -2,13 +2,12 @@
 //!
 //! While the home core doesn't know the history of a room, it has no position in it: a message that is published after a session has
 //! joined looks like an older one that is read with the history. Therefore a core prepares the room first: the core counts as
-//! interested, which makes the node read the history, and the room has no member. A session that joins when the room is
-//! prepared has the newest position that the home core knows, and receives all that follows.
+//! interested, which makes the node read the history, and the room has no member. A follower for which the room is prepared follows it:
+//! a session that joins is a member at once, and receives all that the home core sends from then on.
 //!
 //! ```text
 //!  follower:  Prepare(n) ──►             home core, which reads the history if it doesn't know it
 //!             ready  ◄── Prepared(n)
-//!             Join ──►                   the position of the session
 //! ```
 //!
 //! **Invariant.** A follower is ready only while the home core has it in `interested` without interruption since it knew the
@@ -87,6 +86,7 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn handle_preparation(&mut self, from: CoreId, room: Room, number: NonZeroU64) {
         let index = self.topics.find_or_insert(&Topic::Room(room.clone()));
         let state = index.and_then(|index| self.topics.at_mut(index));
+        let is_followed = state.is_some();
         if let Some(state) = state {
             state.interested.set(from, true);
             if state.newest().is_none()
@@ -98,16 +98,16 @@ impl<E: Encoder> Hub<E> {
             }
         }
         // Without a place for the room, the home core refuses the session that joins.
-        self.outgoing.push(from, Dispatch::Prepared(room, number));
+        self.outgoing.push(from, Dispatch::Prepared { room, number, is_followed });
     }
 
     /// The home core knows the history of a room that this follower prepares.
-    pub(crate) fn handle_prepared(&mut self, room: &Room, number: NonZeroU64) {
+    pub(crate) fn handle_prepared(&mut self, room: &Room, number: NonZeroU64, is_followed: bool) {
         let Some(index) = self.room_index(room) else { return };
         let homed = self.topics.at_mut(index).and_then(|state| state.homed.as_mut());
         let Some(preparation) = homed.map(|homed| &mut homed.preparation) else { return };
         if preparation.asked == Some(number) {
-            preparation.is_ready = true;
+            (preparation.is_ready, preparation.is_followed) = (true, is_followed);
             if preparation.holds > 0 {
                 self.prepared.push_back(room.clone());
             }
@@ -122,7 +122,7 @@ impl<E: Encoder> Hub<E> {
         }
         let preparing = state.stream_mut().map(|stream| std::mem::take(&mut stream.preparing));
         for (core, number) in preparing.into_iter().flatten() {
-            self.outgoing.push(core, Dispatch::Prepared(room.clone(), number));
+            self.outgoing.push(core, Dispatch::Prepared { room: room.clone(), number, is_followed: true });
         }
     }
 }

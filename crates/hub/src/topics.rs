@@ -76,6 +76,8 @@ pub(crate) struct Preparation {
     pub(crate) asked: Option<NonZeroU64>,
     /// For a follower: whether the home core knows the history until the follower sends `Leave`.
     pub(crate) is_ready: bool,
+    /// For a follower: whether the home core sends it what follows until the follower sends `Leave`.
+    pub(crate) is_followed: bool,
 }
 
 /// What the last report said of a topic.

@@ -533,7 +533,7 @@ impl World {
             | Dispatch::Gap(_)
             | Dispatch::Confirmed(..)
             | Dispatch::Prepare(..)
-            | Dispatch::Prepared(..) => {
+            | Dispatch::Prepared { .. } => {
                 unreachable!("no other node")
             }
             Dispatch::Leave(topic) => {
