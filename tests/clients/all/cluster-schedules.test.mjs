@@ -10,7 +10,7 @@ import { proxy } from '../proxy.mjs';
 import { missing as withoutRedis, redis } from '../redis.mjs';
 import { cut, plain, reconnect, socketIo } from '../sockets.mjs';
 
-const HISTORY = '[rooms]\nhistory_length = 100\n';
+const HISTORY = '[rooms]\nhistory_length = 100\npublish = true\n';
 const RECOVERY = '[socketio]\nrecovery_ttl = "1min"\n';
 
 const numbers = (count) => Array.from({ length: count }, (_, n) => n);
@@ -18,6 +18,34 @@ const connect = (t, server) => plain(t, new WebSocket(`${server.ws}/ws`));
 
 /** The engine as a node reaches it by a proxy. */
 const behind = (engine, link) => ({ url: engine.url.replace(/\d+$/, new URL(link.url).port) });
+
+onEachEngine('what is published after the `ok` of a room that was empty arrives, also if it is published at once', async (t, start) => {
+  const engine = await start(t);
+  // Cores that order a room, and others.
+  const server = await node(t, engine, 'a', `[server]\ncores = 4\n${HISTORY}`);
+  const { send, next } = await connect(t, server);
+  const first = async (name, value) => {
+    for (;;) {
+      const message = await next();
+      if (message[name] === value) return message;
+      assert.equal(message.type, 'ok', JSON.stringify(message));
+    }
+  };
+  for (const waits of [false, true]) {
+    for (const n of numbers(15)) {
+      const room = `${waits} ${n}`;
+      // A room that was left has a position, and one that nobody was in has none.
+      for (const before of [0, 3]) {
+        send({ id: 'subscribe', type: 'subscribe', room });
+        if (waits) await first('id', 'subscribe');
+        for (const data of [1, 2, 3]) send({ type: 'publish', room, data });
+        const received = [await first('type', 'message'), await first('type', 'message'), await first('type', 'message')];
+        assert.deepEqual(received.map(({ data, offset }) => [data, offset]), [1, 2, 3].map((data) => [data, before + data]), room);
+        send({ id: 'unsubscribe', type: 'unsubscribe', room });
+      }
+    }
+  }
+});
 
 // Until a node whose engine has stalled reads its rooms, and until it has connected again.
 const stalls = [
