@@ -10,6 +10,7 @@
 //! ```
 //!
 //! - [`schedule`]: when each key is fetched, and the updates for its subscribers; sans-I/O.
+//! - `fair`: turns by address and session.
 //! - `route`: from a key to an upstream and a URL.
 //! - `upstream`: from a URL to a document.
 //! - `feeds`: the task that joins both with the data plane.
@@ -27,6 +28,7 @@ mod control;
 mod current;
 mod error;
 mod failures;
+mod fair;
 mod feeds;
 mod hooks;
 mod metrics;

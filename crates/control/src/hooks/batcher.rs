@@ -6,23 +6,29 @@
 //!   │         │               └── failed ──► failed, with the cause
 //!   │         │               └── failed, perhaps because of one question ──► each half again, until that one is alone
 //!   │         └── deadline, or the breaker opens ──► failed
+//!   │         └── full, and its queue is the longest ──► refused
 //!   └── full, or the breaker is open ──► refused at once
 //! ```
+//!
+//! Questions take turns ([`crate::fair`]). When too many wait, the last one of the longest queue is refused, which may be the
+//! new one. So a client that asks for thousands of rooms neither delays nor refuses others.
 //!
 //! The first question leaves at once if no request is in flight. Others are gathered until a batch is full or the oldest has
 //! waited for [`Limits::gather`].
 //!
 //! Questions that are asked again are one failure for the breaker if all of them fail, and none otherwise. A client whose question has
-//! failed is a suspect until one of its questions is answered: its questions leave in requests of their own, and another's
-//! question shows whether the backend answers again. So what one client asks refuses nobody else.
+//! failed is a suspect until one of its questions is answered: its questions leave in requests of their own, which alternate with those of
+//! others, and another's question shows whether the backend answers again. So what one client asks refuses nobody else.
 //!
 //! Invariants: every question that was accepted is answered once; at most [`Limits::requests_max`] batches are in flight, one while
-//! the breaker is half open; a batch is within `batch_max` questions and, unless it has only one, `batch_bytes_max`; questions
-//! leave in the order in which they came, unless they are asked again; after `poll_batch(now)` returned `None`, `poll_timeout()` is later than `now`.
+//! the breaker is half open; a batch is within `batch_max` questions and, unless it has only one, `batch_bytes_max`; a session's
+//! questions leave in the order in which they came, unless they are asked again or the session becomes a suspect or none; every
+//! question in `waiting` is in `turns` or in `apart`; after `poll_batch(now)` returned `None`, `poll_timeout()` is later than `now`.
 
 use super::breaker::{Breaker, Outcome};
 use super::failure::Cause;
-use std::collections::{HashMap, VecDeque};
+use crate::fair::{FairQueue, Item, Owner};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Bounds of one hook.
@@ -34,7 +40,7 @@ pub(super) struct Limits {
     pub(super) batch_bytes_max: usize,
     /// How long questions are gathered for one request.
     pub(super) gather: Duration,
-    /// Time for a question, from when it is asked to the end of the response.
+    /// How long a question waits, and the time for a request, from when its last question is asked to the end of the response.
     pub(super) timeout: Duration,
     /// Requests in flight.
     pub(super) requests_max: usize,
@@ -47,10 +53,28 @@ pub(super) struct Limits {
 /// Suspects that are remembered; the oldest is forgotten first.
 const SUSPECTS_MAX: usize = 64;
 
+/// Bytes that count as much as a question when queues are compared.
+const QUEUE_BYTES: usize = 1_024;
+
 /// The client that asks a question.
 pub(super) trait Source {
     /// A number for the client: its session, or its address while it has none.
     fn source(&self) -> u64;
+    /// The address and session whose turn it is.
+    fn owner(&self) -> Owner;
+}
+
+/// A question in a queue.
+#[derive(Clone, Copy)]
+struct Place {
+    id: u64,
+    len: usize,
+}
+
+impl Item for Place {
+    fn len(&self) -> usize {
+        self.len
+    }
 }
 
 /// A question that waits. `A` is whoever asked.
@@ -61,6 +85,14 @@ struct Waiting<A> {
     asked_at: Instant,
     /// The request that has failed, if it is asked again.
     again: Option<u64>,
+    /// Whether it is in `apart`.
+    is_apart: bool,
+}
+
+impl<A: Source> Waiting<A> {
+    fn place(&self) -> Place {
+        Place { id: self.id, len: 1 + self.text.len() / QUEUE_BYTES }
+    }
 }
 
 /// A request.
@@ -94,10 +126,19 @@ pub(super) type Answered<A, T> = (A, Result<T, Cause>);
 /// See the module's documentation.
 pub(super) struct Batcher<A> {
     limits: Limits,
-    waiting: VecDeque<Waiting<A>>,
+    /// By id, so the oldest is first.
+    waiting: BTreeMap<u64, Waiting<A>>,
+    turns: FairQueue<Place>,
+    /// Questions of suspects, as far as that is known.
+    apart: FairQueue<Place>,
+    /// Whether the next request is one of `apart`, if both have questions.
+    is_turn_of_apart: bool,
+    /// The question whose turn it is, if the last request had no room for it.
+    next: Option<u64>,
     waiting_bytes: usize,
     /// Halves of requests that have failed, which leave before others, but never take all requests in flight.
     halves: VecDeque<Vec<Waiting<A>>>,
+    halves_bytes: usize,
     /// By number of the request that has failed.
     again: HashMap<u64, Again>,
     /// By number of the request.
@@ -114,9 +155,14 @@ impl<A: Source> Batcher<A> {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            waiting: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            turns: FairQueue::default(),
+            apart: FairQueue::default(),
+            is_turn_of_apart: false,
+            next: None,
             waiting_bytes: 0,
             halves: VecDeque::new(),
+            halves_bytes: 0,
             again: HashMap::new(),
             in_flight: HashMap::new(),
             failed: Vec::new(),
@@ -143,18 +189,63 @@ impl<A: Source> Batcher<A> {
         if is_refused {
             return Err((asker, Cause::BreakerOpen));
         }
-        let id = self.last_id + 1;
-        if self.waiting.len() >= self.limits.waiting_max {
-            return Err((asker, Cause::QueueFull));
-        }
+        self.last_id += 1;
+        let id = self.last_id;
         let text = write(id);
-        if self.waiting_bytes + text.len() > self.limits.waiting_bytes_max {
+        if text.len() > self.limits.waiting_bytes_max {
             return Err((asker, Cause::QueueFull));
         }
-        self.last_id = id;
-        self.waiting_bytes += text.len();
-        self.waiting.push_back(Waiting { id, asker, text, asked_at: now, again: None });
-        Ok(self.waiting.len() == 1 || self.is_full())
+        let is_apart = self.suspects.contains(&asker.source());
+        let is_first = self.waiting.is_empty();
+        self.insert(Waiting { id, asker, text, asked_at: now, again: None, is_apart });
+        let refused = self.failed.len();
+        if let Some(asker) = self.make_room(id) {
+            return Err((asker, Cause::QueueFull));
+        }
+        Ok(is_first || self.is_full() || self.failed.len() > refused)
+    }
+
+    fn queue(&mut self, is_apart: bool) -> &mut FairQueue<Place> {
+        if is_apart { &mut self.apart } else { &mut self.turns }
+    }
+
+    fn insert(&mut self, waiting: Waiting<A>) {
+        let id = waiting.id;
+        self.queue(waiting.is_apart).insert(waiting.asker.owner(), id, waiting.place());
+        self.waiting_bytes += waiting.text.len();
+        self.waiting.insert(id, waiting);
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Waiting<A>> {
+        let waiting = self.waiting.remove(&id)?;
+        self.queue(waiting.is_apart).remove(waiting.asker.owner(), id);
+        self.waiting_bytes -= waiting.text.len();
+        self.next.take_if(|next| *next == id);
+        Some(waiting)
+    }
+
+    /// Refuses the last questions of the longest queues until the new question has room. If its own queue is the longest, the
+    /// new question is taken out: returns its asker.
+    fn make_room(&mut self, new: u64) -> Option<A> {
+        while self.waiting.len() > self.limits.waiting_max
+            || self.waiting_bytes > self.limits.waiting_bytes_max
+        {
+            let longer = if self.apart.longest() > self.turns.longest() { &self.apart } else { &self.turns };
+            let length_of = |id: &u64| {
+                let owner = self.waiting.get(id)?.asker.owner();
+                let [(address, session), apart] =
+                    [&self.turns, &self.apart].map(|queue| queue.waiting_of(owner));
+                Some((address + apart.0, session + apart.1))
+            };
+            let last = longer.last_of_longest().map(|place| place.id);
+            let last = last.filter(|last| length_of(last) > length_of(&new)).unwrap_or(new);
+            let asker = self.remove(last)?.asker;
+            if last == new {
+                return Some(asker);
+            }
+            self.failed.push((asker, Cause::QueueFull));
+        }
+        None
     }
 
     /// Whether a batch is full.
@@ -173,9 +264,16 @@ impl<A: Source> Batcher<A> {
         let first = request.again.unwrap_or(number);
         let unanswered = request.askers.len();
         self.again.entry(first).or_insert(Again { unanswered, has_answer: false, sources: Vec::new() });
-        let again = |((id, asker, asked_at), text)| Waiting { id, asker, text, asked_at, again: Some(first) };
+        let again = |((id, asker, asked_at), text)| Waiting {
+            id,
+            asker,
+            text,
+            asked_at,
+            again: Some(first),
+            is_apart: false,
+        };
         let mut half: Vec<_> = request.askers.into_iter().zip(questions).map(again).collect();
-        self.waiting_bytes += half.iter().map(|waiting| waiting.text.len()).sum::<usize>();
+        self.halves_bytes += half.iter().map(|waiting| waiting.text.len()).sum::<usize>();
         let other_half = half.split_off(half.len() / 2);
         self.halves.extend([half, other_half]);
         true
@@ -218,39 +316,69 @@ impl<A: Source> Batcher<A> {
             && self.has_slot_for_half()
             && let Some(half) = self.halves.pop_front()
         {
-            self.waiting_bytes -= half.iter().map(|waiting| waiting.text.len()).sum::<usize>();
+            self.halves_bytes -= half.iter().map(|waiting| waiting.text.len()).sum::<usize>();
             return Some(self.send(now, half));
         }
-        let first = self.waiting.front()?;
+        let (_, first) = self.waiting.first_key_value()?;
         let is_due = self.in_flight.is_empty()
             || self.is_full()
             || now.saturating_duration_since(first.asked_at) >= self.limits.gather;
         if !is_due || !self.has_slot(now) {
             return None;
         }
-        let suspect = Some(first.asker.source()).filter(|source| self.suspects.contains(source));
-        let is_apart = |next: &Waiting<A>| {
-            let source = next.asker.source();
-            suspect.map_or_else(|| self.suspects.contains(&source), |suspect| suspect != source)
-        };
+        let is_turn_of_apart = self.is_turn_of_apart;
+        let batch = [is_turn_of_apart, !is_turn_of_apart].into_iter().find_map(|is_apart| {
+            let batch = if is_apart { self.next_apart() } else { self.next_together() };
+            self.is_turn_of_apart = !is_apart;
+            (!batch.is_empty()).then_some(batch)
+        });
+        batch.map(|batch| self.send(now, batch))
+    }
+
+    /// Takes questions of clients that aren't suspects, by turns. Moves those of suspects to `apart`.
+    fn next_together(&mut self) -> Vec<Waiting<A>> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        while let Some(next) = self.waiting.front()
-            && batch.len() < self.limits.batch_max
-            && !is_apart(next)
-            && (batch.is_empty() || bytes + next.text.len() <= self.limits.batch_bytes_max)
-            && let Some(next) = self.waiting.pop_front()
+        while batch.len() < self.limits.batch_max
+            && let Some(id) = self.next.take().or_else(|| self.turns.next().map(|place| place.id))
+            && let Some(waiting) = self.waiting.get(&id)
         {
-            bytes += next.text.len();
-            batch.push(next);
+            if self.suspects.contains(&waiting.asker.source()) {
+                let moved = self.remove(id).map(|waiting| Waiting { is_apart: true, ..waiting });
+                moved.into_iter().for_each(|waiting| self.insert(waiting));
+            } else if !batch.is_empty() && bytes + waiting.text.len() > self.limits.batch_bytes_max {
+                self.next = Some(id);
+                break;
+            } else {
+                bytes += waiting.text.len();
+                batch.extend(self.remove(id));
+            }
         }
-        self.waiting_bytes -= bytes;
-        Some(self.send(now, batch))
+        batch
+    }
+
+    /// Takes questions of the suspect whose turn it is.
+    fn next_apart(&mut self) -> Vec<Waiting<A>> {
+        let (mut batch, mut bytes) = (Vec::<Waiting<A>>::new(), 0);
+        let mut next = self.apart.next().map(|place| place.id);
+        while batch.len() < self.limits.batch_max
+            && let Some(id) = next
+            && let Some(waiting) = self.waiting.get(&id)
+            && batch.first().is_none_or(|first| first.asker.source() == waiting.asker.source())
+            && (batch.is_empty() || bytes + waiting.text.len() <= self.limits.batch_bytes_max)
+        {
+            let owner = waiting.asker.owner();
+            bytes += waiting.text.len();
+            batch.extend(self.remove(id));
+            next = self.apart.first_of(owner).map(|place| place.id);
+        }
+        batch
     }
 
     fn send(&mut self, now: Instant, batch: Vec<Waiting<A>>) -> Batch {
         self.last_request += 1;
         let number = self.last_request;
-        let asked_at = batch.first().map_or(now, |first| first.asked_at);
+        // The newest: a question that has waited for long takes no time from others.
+        let asked_at = batch.iter().map(|waiting| waiting.asked_at).max().unwrap_or(now);
         let again = batch.first().and_then(|first| first.again);
         let (mut questions, mut askers) = (Vec::new(), Vec::new());
         for Waiting { id, asker, text, asked_at, .. } in batch {
@@ -277,7 +405,7 @@ impl<A: Source> Batcher<A> {
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let deadline = |waiting: &Waiting<A>| waiting.asked_at + self.limits.timeout;
         // If there is no slot, a response makes one.
-        let first = self.waiting.front();
+        let first = self.waiting.first_key_value().map(|(_, first)| first);
         let due = first.filter(|_| self.has_slot(now)).map(|first| first.asked_at + self.limits.gather);
         let pause_ends = self.breaker.pause_ends(now);
         self.halves.iter().flatten().chain(first).map(deadline).chain(due).chain(pause_ends).min()
@@ -285,13 +413,10 @@ impl<A: Source> Batcher<A> {
 
     /// Fails questions that nothing can answer in time any more.
     fn expire(&mut self, now: Instant) {
-        while self
-            .waiting
-            .front()
-            .is_some_and(|first| now.saturating_duration_since(first.asked_at) >= self.limits.timeout)
-            && let Some(Waiting { asker, text, .. }) = self.waiting.pop_front()
+        while let Some((&id, first)) = self.waiting.first_key_value()
+            && now.saturating_duration_since(first.asked_at) >= self.limits.timeout
+            && let Some(Waiting { asker, .. }) = self.remove(id)
         {
-            self.waiting_bytes -= text.len();
             self.failed.push((asker, Cause::Timeout));
         }
         let is_late =
@@ -299,7 +424,7 @@ impl<A: Source> Batcher<A> {
         let late: Vec<_> = self.halves.iter_mut().flat_map(|half| half.extract_if(.., is_late)).collect();
         self.halves.retain(|half| !half.is_empty());
         for question in late {
-            self.waiting_bytes -= question.text.len();
+            self.halves_bytes -= question.text.len();
             let failed = Outcome::Failed(vec![question.asker.source()]);
             let ended = question.again.and_then(|number| self.end_again(number, 1, failed));
             self.failed.push((question.asker, Cause::Timeout));
@@ -313,9 +438,11 @@ impl<A: Source> Batcher<A> {
     fn end_request(&mut self, now: Instant, number: u64, outcome: Outcome) {
         if self.breaker.end(now, number, outcome) {
             // What waits would wait in vain.
-            self.waiting_bytes = 0;
+            (self.waiting_bytes, self.halves_bytes) = (0, 0);
             self.again.clear();
-            let waiting = self.waiting.drain(..).chain(self.halves.drain(..).flatten());
+            (self.turns, self.apart, self.next) = (FairQueue::default(), FairQueue::default(), None);
+            let waiting = std::mem::take(&mut self.waiting).into_values();
+            let waiting = waiting.chain(self.halves.drain(..).flatten());
             self.failed.extend(waiting.map(|waiting| (waiting.asker, Cause::BreakerOpen)));
         }
     }
@@ -389,7 +516,7 @@ impl<A: Source> Batcher<A> {
 
     /// Bytes of these questions.
     pub(super) fn waiting_bytes(&self) -> usize {
-        self.waiting_bytes
+        self.waiting_bytes + self.halves_bytes
     }
 
     /// Requests in flight.

@@ -41,6 +41,7 @@ pub use options::{HookKind, HookOptions, HookSecret, WhenUnavailable};
 pub use ports::{HookAuthenticator, HookAuthorizer};
 
 use crate::error::Error;
+use crate::fair::Owner;
 use batcher::{Batcher, Limits, Source};
 use cache::Cache;
 use delivery::{Queue, QueueLimits};
@@ -63,21 +64,41 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Approximate size of a question besides its text.
 const QUESTION_BYTES: usize = 256;
 
-/// The operation that waits for an answer, with the number of its client ([`Source`]).
+/// A client that asks.
+#[derive(Clone, Copy)]
+struct Client {
+    /// The number of [`Source::source`].
+    number: u64,
+    /// The number of its address.
+    address: u64,
+}
+
+/// The operation that waits for an answer.
 enum Asker {
     /// An event of a client in this namespace.
-    Event(u64, Ticket, Box<str>),
+    Event(Client, Ticket, Box<str>),
     /// A permission, and the key under which the answer is kept.
-    Access(u64, Ticket, Box<str>),
+    Access(Client, Ticket, Box<str>),
     /// A client that wants to connect to this namespace, as its token identifies it.
-    Connect(u64, Ticket, Box<str>, Arc<Identity>),
+    Connect(Client, Ticket, Box<str>, Arc<Identity>),
+}
+
+impl Asker {
+    fn client(&self) -> Client {
+        match self {
+            Self::Event(client, ..) | Self::Access(client, ..) | Self::Connect(client, ..) => *client,
+        }
+    }
 }
 
 impl Source for Asker {
     fn source(&self) -> u64 {
-        match self {
-            Self::Event(client, ..) | Self::Access(client, ..) | Self::Connect(client, ..) => *client,
-        }
+        self.client().number
+    }
+
+    fn owner(&self) -> Owner {
+        let Client { number, address } = self.client();
+        Owner::new(address, number)
     }
 }
 

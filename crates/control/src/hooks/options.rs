@@ -115,7 +115,7 @@ pub struct HookOptions {
     pub events: Vec<String>,
     /// The key of the signature. `None`: requests aren't signed.
     pub secret: Option<HookSecret>,
-    /// Time for a question, from when it is asked to the end of the response.
+    /// Time that a question waits to be sent, and time for a request, from when its newest question was asked to the end of the response.
     pub timeout: Duration,
     /// What happens to a question without an answer.
     pub when_unavailable: WhenUnavailable,

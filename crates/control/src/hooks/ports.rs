@@ -2,7 +2,7 @@
 
 use super::options::HookKind;
 use super::question::{self, Connection};
-use super::{Asker, Hook, Hooks, locked, source_of, unavailable};
+use super::{Asker, Client, Hook, Hooks, locked, source_of, unavailable};
 use crate::access::allows;
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -22,7 +22,8 @@ impl EventSink for Hooks {
 
     fn handle(&self, event: &ClientEvent<'_>) -> Result<(), Denial> {
         let hook = self.handler(event.namespace, event.name, false).ok_or_else(unavailable)?;
-        let asker = Asker::Event(source_of(event.session), event.ticket, event.namespace.into());
+        let client = Client { number: source_of(event.session), address: event.source };
+        let asker = Asker::Event(client, event.ticket, event.namespace.into());
         hook.ask(HookKind::Event, asker, |id| question::event(id, event)).map_err(|_| unavailable())
     }
 }
@@ -72,7 +73,8 @@ impl Hooks {
         // Before a client is connected, it has no session: then its identity is all that is known.
         let subject =
             question.identity.and_then(|identity| identity.principal.as_ref()).map(|user| &user.subject);
-        let client = question.session.map_or_else(|| source_of(subject), source_of);
+        let number = question.session.map_or_else(|| source_of(subject), source_of);
+        let client = Client { number, address: question.source };
         match hook.ask(kind, Asker::Access(client, question.ticket, key), write) {
             Ok(()) => Decision::Pending,
             Err(_) => decision(hook.decide_without_answer()),
@@ -290,7 +292,8 @@ impl HookAuthenticator {
         // A token that was verified stays here: the backend needs to know what it says only.
         let token = credentials.token.filter(|_| !is_verified);
         let write = |id| question::connect(id, &credentials.client, token, Some(&identity));
-        let client = source_of(credentials.client.address);
+        let address = credentials.client.source();
+        let client = Client { number: source_of(address), address };
         let asker = Asker::Connect(client, ticket, namespace.into(), identity.clone());
         match hook.ask(HookKind::Connect, asker, write) {
             Ok(()) => Authentication::Pending,

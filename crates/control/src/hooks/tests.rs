@@ -1,5 +1,7 @@
 //! The machine against a model on a virtual clock, and the wire format.
 
+mod turns;
+
 use super::answer::{self, Admission, Permission};
 use super::batcher::{Batch, Batcher, Limits, Source};
 use super::breaker::{FAILURES_MAX, PAUSE_MAX, PAUSE_MIN, SOURCES_MIN};
@@ -7,6 +9,7 @@ use super::cache::Cache;
 use super::failure::Cause;
 use super::options::HookKind;
 use super::question::{self, Connection};
+use crate::fair::Owner;
 use fastrand::Rng;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -28,15 +31,24 @@ const LIMITS: Limits = Limits {
     waiting_bytes_max: 400,
 };
 
+/// Clients of one queue.
 impl Source for u64 {
     fn source(&self) -> u64 {
         *self
+    }
+
+    fn owner(&self) -> Owner {
+        Owner::new(0, 0)
     }
 }
 
 impl Source for &str {
     fn source(&self) -> u64 {
         super::source_of(self)
+    }
+
+    fn owner(&self) -> Owner {
+        Owner::new(0, 0)
     }
 }
 
@@ -97,7 +109,7 @@ fn poll(batcher: &mut Batcher<u64>, model: &mut Model, now: Instant) {
             model.waiting.pop_front();
         }
         let asked: Vec<_> = model.waiting.drain(..count).collect();
-        assert_eq!(batch.deadline, asked[0].1 + LIMITS.timeout);
+        assert_eq!(batch.deadline, asked[count - 1].1 + LIMITS.timeout);
         assert!(batch.deadline > now);
         let askers: Vec<u64> = asked.iter().map(|(asker, ..)| *asker).collect();
         let texts: Vec<_> = asked.iter().map(|(asker, _, size)| text(*asker, *size)).collect();
@@ -436,7 +448,7 @@ fn clients_of_a_failed_request_are_asked_about_apart() {
     ask(&mut batcher, now, [1, 2, 2, 3, 4]);
     let batches = batches(&mut batcher, now + LIMITS.gather);
     let sizes: Vec<_> = batches.iter().map(|batch| batch.questions.len()).collect();
-    assert_eq!(sizes, [1, 2, 1], "all that may be in flight");
+    assert_eq!(sizes, [1, 1, 2], "all that may be in flight");
     // Of clients that have got an answer, and of others, they are gathered again.
     let mut batcher = Batcher::new(LIMITS);
     exchange(&mut batcher, now, &[1, 2], Err(Cause::Timeout));
@@ -683,6 +695,7 @@ fn the_documented_requests_are_what_is_sent() {
             identity: Some(&identity),
             protocol: "socketio",
             address: Some("192.0.2.7"),
+            source: 0xc000_0207,
             namespace: "/",
             name: "join",
             arguments: Arguments { json: r#""user:42""#, attachments: &[] },

@@ -28,7 +28,6 @@
 //! the kept documents' bytes are within `documents_bytes_max`; the number of keys is within `keys_max`; a key without
 //! subscribers that was never fetched isn't kept.
 
-mod fair;
 mod outcome;
 mod queues;
 #[cfg(test)]
@@ -39,9 +38,9 @@ pub use outcome::{
     Version,
 };
 
+use crate::fair::Owner;
 use crate::options::{DURATION_MAX, FeedsOptions, UpstreamOptions};
 use crate::route::Routes;
-use fair::Owner;
 use fastrand::Rng;
 use queues::{QueueState, Queues};
 use std::collections::{HashMap, VecDeque};

@@ -11,10 +11,10 @@
 //! First fetches and refreshes have separate queues. Refreshes come first, but after [`REFRESHES_IN_ROW_MAX`] of them
 //! a first fetch may begin. A fetch can't be interrupted, so first fetches leave up to half of the workers free, one
 //! for each key with a document. A flood of new keys therefore delays no running feed, except by one request when
-//! `requests_per_second_max` is reached, or with a single worker. First fetches take turns ([`super::fair`]).
+//! `requests_per_second_max` is reached, or with a single worker. First fetches take turns ([`crate::fair`]).
 
-use super::fair::{FairQueue, Owner};
 use super::{Entry, FAILURE_CLASSES, LaneStats, Stats};
+use crate::fair::{FairQueue, Owner};
 use crate::options::UpstreamOptions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -63,7 +63,7 @@ struct Lane {
     documents: usize,
     /// Keys that wait for a refresh, and those that wait for their first document.
     refreshes: BTreeMap<u64, Key>,
-    firsts: FairQueue,
+    firsts: FairQueue<Key>,
     refreshes_in_row: u32,
 }
 

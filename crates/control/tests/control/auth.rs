@@ -116,7 +116,8 @@ fn identity(auth: &Auth, token: Option<&str>) -> Arc<Identity> {
 }
 
 fn may(identity: &Identity, access: Access<'_>) -> bool {
-    let question = Question { ticket: Ticket::for_test(1), session: None, identity: Some(identity), access };
+    let question =
+        Question { ticket: Ticket::for_test(1), session: None, source: 0, identity: Some(identity), access };
     match identity.authorizer.authorize(&question) {
         Decision::Allow => true,
         Decision::Deny(denial) => {

@@ -57,6 +57,16 @@ pub(crate) fn public_id(
     moved.unwrap_or_else(|| PublicId::of(core.seed, core.core, session))
 }
 
+/// The session that asks a question: its public id, and the number of its client's address.
+pub(crate) fn asking(
+    hub: &Hub<Formats>,
+    recovery: &RecoverableSockets,
+    core: &CoreContext,
+    session: SessionId,
+) -> (PublicId, u64) {
+    (public_id(hub, recovery, core, session), hub.source(session).map_or(0, |(source, _)| source))
+}
+
 impl CoreContext {
     /// Counts a publication refused because the process is above its memory budget.
     fn count_refusal(&self) {
@@ -357,8 +367,8 @@ impl<'a> Context<'a> {
 
     pub(super) fn authorize(&mut self, session: SessionId, access: Access<'_>) -> Result<(), Refused> {
         let core = self.core;
-        let id = || public_id(self.hub, self.recovery, core, session);
-        self.questions.authorize(core.now, session, id, access, self.scope.waits)
+        let client = || asking(self.hub, self.recovery, core, session);
+        self.questions.authorize(core.now, session, client, access, self.scope.waits)
     }
 
     /// Whether the authorizers of clients' identities decide who may publish, in place of `rooms.publish`.
@@ -431,7 +441,8 @@ impl<'a> Context<'a> {
         let Event { name, arguments, ack } = *event;
         let wants_ack = ack.is_some();
         let identity = self.questions.identities.get(session).cloned();
-        let address = self.hub.source(session).map(|(source, _)| network_of(source));
+        let source = self.hub.source(session).map(|(source, _)| source);
+        let address = source.map(network_of);
         let reply = self.questions.ask_application(self.core.now, |events, ticket| {
             let namespace = &namespace;
             events.handle(&ClientEvent {
@@ -440,6 +451,7 @@ impl<'a> Context<'a> {
                 identity: identity.as_deref(),
                 protocol,
                 address: address.as_deref(),
+                source: source.unwrap_or(0),
                 namespace,
                 name,
                 arguments,

@@ -31,7 +31,7 @@ pub use context::Context;
 
 pub(crate) use actions::{Acks, Action, Sent, Waiter};
 pub(crate) use at_once::{AT_ONCE_BYTES_MAX, take_at_once, take_before_leave};
-pub(crate) use context::{CoreContext, ENVELOPE_BYTES, HandlerScope, public_id};
+pub(crate) use context::{CoreContext, ENVELOPE_BYTES, HandlerScope, asking, public_id};
 pub(crate) use identities::{ClientIdentity, Due, Identities, is_same_principal, renews};
 pub(crate) use limited::Limited;
 pub(crate) use outlet::Outlet;

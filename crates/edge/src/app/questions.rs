@@ -219,7 +219,7 @@ impl Questions {
         &mut self,
         now: Instant,
         session: SessionId,
-        id: impl FnOnce() -> PublicId,
+        client: impl FnOnce() -> (PublicId, u64),
         access: Access<'_>,
         waits: bool,
     ) -> Result<(), Refused> {
@@ -228,7 +228,7 @@ impl Questions {
         }
         let identity = self.identities.get(session).cloned();
         let asker = self.asker.filter(|_| waits);
-        self.ask(now, asker, identity.as_deref(), Some(id()), access)?;
+        self.ask(now, asker, identity.as_deref(), Some(client()), access)?;
         if identity.is_some_and(|identity| identity.authorizer.is_cacheable(access)) {
             self.identities.allow(session, access);
         }
@@ -253,7 +253,7 @@ impl Questions {
         now: Instant,
         asker: Option<ConnId>,
         identity: Option<&Identity>,
-        session: Option<PublicId>,
+        client: Option<(PublicId, u64)>,
         access: Access<'_>,
     ) -> Result<(), Refused> {
         if let Some(answer) = self.answer_of(asker, |asked| asked.is(access)) {
@@ -262,7 +262,8 @@ impl Questions {
         self.last += 1;
         let number = self.last;
         let ticket = Ticket { core: self.core, number };
-        match self.decision(&Question { ticket, session, identity, access }) {
+        let (session, source) = (client.map(|(id, _)| id), client.map_or(0, |(_, source)| source));
+        match self.decision(&Question { ticket, session, source, identity, access }) {
             Decision::Allow => return Ok(()),
             Decision::Deny(denial) => return Err(Refused::Denied(denial)),
             Decision::Pending => {}

@@ -1,7 +1,7 @@
 //! Who sessions are, and what follows when that changes.
 
 use super::Executor;
-use crate::app::{Action, Refused, is_same_principal};
+use crate::app::{Action, Refused, asking, is_same_principal};
 use crate::executor::holds::key_of;
 use crate::http_date::HttpDate;
 use crate::limits::LimitReached;
@@ -157,8 +157,8 @@ impl Executor {
             if !is_presence && !self.questions.identities.is_granted(session, &topic) {
                 continue;
             }
-            let id = self.public_id(session);
-            if let Err(denial) = self.questions.review(self.context.now, session, id, &topic, may_wait) {
+            let client = asking(&self.hub, &self.recovery, &self.context, session);
+            if let Err(denial) = self.questions.review(self.context.now, session, client, &topic, may_wait) {
                 self.withdraw(session, topic, denial);
             }
         }
@@ -180,8 +180,8 @@ impl Executor {
         subscriptions.iter().filter(|subscription| subscription.is_granted).all(
             |MovingSubscription { topic, .. }| {
                 self.questions.identities.grant(session, topic);
-                let id = self.public_id(session);
-                self.questions.review(self.context.now, session, id, topic, true).is_ok()
+                let client = asking(&self.hub, &self.recovery, &self.context, session);
+                self.questions.review(self.context.now, session, client, topic, true).is_ok()
             },
         )
     }

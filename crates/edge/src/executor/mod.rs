@@ -26,7 +26,7 @@ pub(crate) use stentor_hub::SubscribeOptions;
 use crate::access::AccessLog;
 use crate::app::{
     AT_ONCE_BYTES_MAX, Acks, Action, Application, Arguments, Context, CoreContext, ENVELOPE_BYTES,
-    HandlerScope, Identities, NotSubscribed, Outlet, Questions, Refused, public_id, take_at_once,
+    HandlerScope, Identities, NotSubscribed, Outlet, Questions, Refused, asking, public_id, take_at_once,
 };
 use crate::budget::Budget;
 use crate::encode::{FeedEvents, Format, Formats};
@@ -358,8 +358,8 @@ impl Executor {
         since: Option<Position>,
     ) -> Result<(), NotSubscribed> {
         let Self { questions, context, hub, recovery, .. } = self;
-        let id = || public_id(hub, recovery, context, session);
-        questions.authorize(context.now, session, id, Access::Subscribe(topic), true)?;
+        let client = || asking(hub, recovery, context, session);
+        questions.authorize(context.now, session, client, Access::Subscribe(topic), true)?;
         hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)?;
         questions.identities.grant(session, topic);
         Ok(())

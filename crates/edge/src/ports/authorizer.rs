@@ -55,6 +55,8 @@ pub struct Question<'a> {
     pub ticket: Ticket,
     /// The session that asks. Before a client is connected, there is none.
     pub session: Option<PublicId>,
+    /// A number for the client's address, or its /64 network of IPv6. Before a client is connected: 0.
+    pub source: u64,
     /// Who the client is. `None`: the node has no [`Authenticator`](super::Authenticator).
     pub identity: Option<&'a Identity>,
     /// What it wants to do.

@@ -28,6 +28,8 @@ pub struct ClientEvent<'a> {
     pub protocol: &'static str,
     /// The address of its client; of IPv6 the /64 network.
     pub address: Option<&'a str>,
+    /// A number for this address.
+    pub source: u64,
     /// Its namespace; `/` for plain sessions.
     pub namespace: &'a str,
     /// The event's name.

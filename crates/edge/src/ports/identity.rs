@@ -9,6 +9,7 @@
 //! ```
 
 use super::{Authorizer, Denial, Principal, PublicId, Ticket};
+use crate::networks::source_of;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -84,6 +85,13 @@ pub struct ClientFacts<'a> {
     pub user_agent: Option<&'a str>,
     /// The header `traceparent` of its request, if it has the form of one (W3C Trace Context, section 3.2).
     pub traceparent: Option<&'a str>,
+}
+
+impl ClientFacts<'_> {
+    /// A number for its address, or its /64 network of IPv6. 0: the address isn't known.
+    pub fn source(&self) -> u64 {
+        self.address.map_or(0, source_of)
+    }
 }
 
 /// The answer to [`Credentials`].

@@ -26,6 +26,8 @@ struct ByName {
 impl Authorizer for ByName {
     fn authorize(&self, question: &Question<'_>) -> Decision {
         self.sessions.lock().unwrap().extend(question.session);
+        // 127.0.0.1.
+        assert_eq!(question.source, if question.session.is_some() { 0x7f00_0001 } else { 0 });
         let name = match question.access {
             Access::Subscribe(Topic::Feed(key)) => key.as_str(),
             Access::Subscribe(Topic::Room(room)) | Access::Publish(room) => room.name(),

@@ -30,7 +30,8 @@ impl EventSink for Application {
         if event.name == "full" {
             return Err(Denial::new("full", "no room"));
         }
-        let ClientEvent { protocol, namespace, name, arguments, wants_ack, .. } = *event;
+        let ClientEvent { protocol, source, namespace, name, arguments, wants_ack, .. } = *event;
+        assert_eq!(source, 0x7f00_0001, "127.0.0.1");
         let attachments = arguments.attachments.len();
         let text = format!("{protocol} {namespace} {name} [{}] {attachments} {wants_ack}", arguments.json);
         let (ticket, session) = (event.ticket, event.session.to_string());

@@ -2,7 +2,6 @@
 
 use super::{Asked, Deferred, Identities, Questions, Refused};
 use crate::budget::Budget;
-use crate::networks::source_of;
 use crate::ports::{Authentication, Credentials, Denial, Identity, SignatureWork, Ticket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -79,7 +78,7 @@ impl Questions {
             Authentication::Postponed => {
                 let refused = self.wait(now, self.asker, asked(&self.identities), number);
                 if let Err(Refused::Pending) = refused {
-                    self.unverified.push(client.address.map_or(0, source_of), number);
+                    self.unverified.push(client.source(), number);
                 }
                 refused
             }

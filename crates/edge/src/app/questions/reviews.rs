@@ -54,7 +54,7 @@ impl Questions {
         &mut self,
         now: Instant,
         session: SessionId,
-        id: PublicId,
+        (id, source): (PublicId, u64),
         topic: &Topic,
         may_wait: bool,
     ) -> Result<(), Denial> {
@@ -75,7 +75,7 @@ impl Questions {
         self.last += 1;
         let (number, identity) = (self.last, identity.as_deref());
         let ticket = Ticket { core: self.core, number };
-        match self.decision(&Question { ticket, session: Some(id), identity, access }) {
+        match self.decision(&Question { ticket, session: Some(id), source, identity, access }) {
             Decision::Allow => {}
             Decision::Deny(denial) if denial.is_unavailable() => self.review_later(session, true),
             Decision::Deny(denial) => return Err(denial),

@@ -72,7 +72,7 @@ section! {
         /// The key that requests are signed with, at least 16 bytes. `${NAME}` is replaced by the environment variable of that
         /// name. Empty: requests aren't signed.
         secret: SecretText, [restart];
-        /// Time for a question, from when it is asked to the end of the response. It has to be shorter than `limits.decision_timeout`.
+        /// Time that a question waits to be sent, and time for a request, from when its newest question was asked to the end of the response. It has to be shorter than `limits.decision_timeout`.
         timeout: Duration, in ms(10)..=HOUR, [restart];
         /// What happens to a question without an answer.
         when_unavailable: WhenUnavailable, [restart];
@@ -82,7 +82,7 @@ section! {
         batch_delay: Duration, in ms(0)..=s(1), [restart];
         /// Requests in flight.
         concurrency_max: usize, in 1..=1_000, [restart];
-        /// Questions that wait for a request, and as many notices. Further questions count as unanswered, further notices are dropped.
+        /// Questions that wait for a request, and as many notices. Beyond it, the last question of the client with the most counts as unanswered, and further notices are dropped.
         waiting_max: usize, in 1..=1_000_000, [restart];
         /// Size of these questions, and of these notices.
         waiting_bytes_max: Bytes, in Bytes::kib(64)..=Bytes::mib(1024), [restart];

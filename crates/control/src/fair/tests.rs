@@ -13,7 +13,7 @@ fn key(text: &str) -> Key {
 
 #[derive(Default)]
 struct Bench {
-    queue: FairQueue,
+    queue: FairQueue<Key>,
     waiting: BTreeMap<Key, (Owner, u64)>,
     tickets: u64,
 }

@@ -1,13 +1,13 @@
-//! Fair queueing of first fetches. Addresses take turns, and within an address its sessions. A session's keys are
-//! fetched in the order of its requests. A client that requests thousands of keys therefore delays no other client.
+//! Fair queueing of first fetches and of questions to hooks. Addresses take turns, and within an address its sessions. A
+//! session's items are served in the order of its requests. A client with thousands of items therefore delays no other client.
 //!
 //! Both levels use the two lists of RFC 8290 (FlowQueue-CoDel, section 4.2). A new queue is served before the old
-//! ones, so that a client's first key doesn't wait for a whole round. An empty queue stays in the list until its
-//! turn; otherwise it would count as new with each key. At most [`NEW_IN_ROW_MAX`] new queues are served in a row, so
+//! ones, so that a client's first item doesn't wait for a whole round. An empty queue stays in the list until its
+//! turn; otherwise it would count as new with each item. At most [`NEW_IN_ROW_MAX`] new queues are served in a row, so
 //! that an endless supply of new queues can't starve the old ones.
 //!
 //! **Invariants.** `len` is the sum of the children's lengths. `by_len` contains exactly the children that aren't
-//! empty. Every child is in one of the two lists, once. No state is kept while no key waits.
+//! empty. Every child is in one of the two lists, once. No state is kept while no item waits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stentor_hub::{Key, Requester};
@@ -15,9 +15,9 @@ use stentor_hub::{Key, Requester};
 /// After this many new queues in a row, an old one is served if one waits.
 const NEW_IN_ROW_MAX: u32 = 3;
 
-/// The session that a key is fetched for: the first requester, or a later one that waits for fewer keys.
+/// The session that an item waits for. Of a key: the first requester, or a later one that waits for fewer keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Owner {
+pub(crate) struct Owner {
     /// The address.
     source: u64,
     /// Core and session; `None` if the requester is unknown.
@@ -25,18 +25,23 @@ pub(super) struct Owner {
 }
 
 impl Owner {
+    /// A client of this address. `session` is any number for its session.
+    pub(crate) fn new(source: u64, session: u64) -> Self {
+        Self { source, session: Some((0, session)) }
+    }
+
     /// Whether the requester is unknown.
-    pub(super) fn is_nobody(self) -> bool {
+    pub(crate) fn is_nobody(self) -> bool {
         self.session.is_none()
     }
 
     /// The first owner of this address, in their order.
-    pub(super) fn first_of_address(self) -> Self {
+    pub(crate) fn first_of_address(self) -> Self {
         Self { session: None, ..self }
     }
 
     /// Whether both have the same address.
-    pub(super) fn is_of_address(self, other: Self) -> bool {
+    pub(crate) fn is_of_address(self, other: Self) -> bool {
         self.source == other.source
     }
 }
@@ -48,45 +53,68 @@ impl From<&Requester> for Owner {
     }
 }
 
-/// The operations of both levels.
-trait Queue: Default {
-    /// The position of a key.
-    type At: Copy;
-
-    fn len(&self) -> usize;
-    fn insert(&mut self, at: Self::At, key: Key);
-    fn remove(&mut self, at: Self::At);
-    /// The key whose turn it is. It stays until it is removed, but its turn is over.
-    fn next(&mut self) -> Option<Key>;
-    /// The last requested key of the longest queue.
-    fn last_of_longest(&self) -> Option<&Key>;
+/// Something that waits.
+pub(crate) trait Item: Clone {
+    /// The item's share of a queue's length, at least 1.
+    fn len(&self) -> usize {
+        1
+    }
 }
 
-/// The keys of a session by their tickets.
-#[derive(Default)]
-struct Tickets(BTreeMap<u64, Key>);
+impl Item for Key {}
 
-impl Queue for Tickets {
+/// The operations of both levels.
+trait Queue: Default {
+    type Item: Item;
+    /// The position of an item.
+    type At: Copy;
+
+    /// The sum of the items' lengths.
+    fn len(&self) -> usize;
+    fn insert(&mut self, at: Self::At, item: Self::Item);
+    fn remove(&mut self, at: Self::At);
+    /// The item whose turn it is. It stays until it is removed, but its turn is over.
+    fn next(&mut self) -> Option<Self::Item>;
+    /// The last requested item of the longest queue.
+    fn last_of_longest(&self) -> Option<&Self::Item>;
+}
+
+/// The items of a session by their tickets.
+struct Tickets<V> {
+    items: BTreeMap<u64, V>,
+    len: usize,
+}
+
+impl<V> Default for Tickets<V> {
+    fn default() -> Self {
+        Self { items: BTreeMap::new(), len: 0 }
+    }
+}
+
+impl<V: Item> Queue for Tickets<V> {
+    type Item = V;
     type At = u64;
 
     fn len(&self) -> usize {
-        self.0.len()
+        self.len
     }
 
-    fn insert(&mut self, at: u64, key: Key) {
-        self.0.insert(at, key);
+    fn insert(&mut self, at: u64, item: V) {
+        self.len += item.len();
+        let replaced = self.items.insert(at, item);
+        self.len -= replaced.map_or(0, |item| item.len());
     }
 
     fn remove(&mut self, at: u64) {
-        self.0.remove(&at);
+        self.len -= self.items.remove(&at).map_or(0, |item| item.len());
     }
 
-    fn next(&mut self) -> Option<Key> {
-        self.0.first_key_value().map(|(_, key)| key.clone())
+    fn next(&mut self) -> Option<V> {
+        self.items.first_key_value().map(|(_, item)| item.clone())
     }
 
-    fn last_of_longest(&self) -> Option<&Key> {
-        self.0.last_key_value().map(|(_, key)| key)
+    fn last_of_longest(&self) -> Option<&V> {
+        self.items.last_key_value().map(|(_, item)| item)
     }
 }
 
@@ -134,20 +162,21 @@ impl<I: Copy + Ord, Q: Queue> Turns<I, Q> {
 }
 
 impl<I: Copy + Ord, Q: Queue> Queue for Turns<I, Q> {
+    type Item = Q::Item;
     type At = (I, Q::At);
 
     fn len(&self) -> usize {
         self.len
     }
 
-    fn insert(&mut self, (id, at): Self::At, key: Key) {
+    fn insert(&mut self, (id, at): Self::At, item: Q::Item) {
         let new = &mut self.new;
         let child = self.children.entry(id).or_insert_with(|| {
             new.push_back(id);
             Q::default()
         });
         let before = child.len();
-        child.insert(at, key);
+        child.insert(at, item);
         self.changed(id, before);
     }
 
@@ -158,7 +187,7 @@ impl<I: Copy + Ord, Q: Queue> Queue for Turns<I, Q> {
         self.changed(id, before);
     }
 
-    fn next(&mut self) -> Option<Key> {
+    fn next(&mut self) -> Option<Q::Item> {
         if self.len == 0 {
             return None;
         }
@@ -170,7 +199,7 @@ impl<I: Copy + Ord, Q: Queue> Queue for Turns<I, Q> {
             let is_new = !self.new.is_empty() && (self.new_in_row < NEW_IN_ROW_MAX || self.old.is_empty());
             let id = if is_new { self.new.pop_front() } else { self.old.pop_front() }?;
             self.old.push_back(id);
-            // A new queue that is empty lost its keys before its turn.
+            // A new queue that is empty lost its items before its turn.
             if self.is_empty(id) {
                 continue;
             }
@@ -179,51 +208,62 @@ impl<I: Copy + Ord, Q: Queue> Queue for Turns<I, Q> {
         }
     }
 
-    fn last_of_longest(&self) -> Option<&Key> {
+    fn last_of_longest(&self) -> Option<&Q::Item> {
         let (_, id) = self.by_len.last()?;
         self.children.get(id)?.last_of_longest()
     }
 }
 
-type Sessions = Turns<Option<(usize, u64)>, Tickets>;
+type Sessions<V> = Turns<Option<(usize, u64)>, Tickets<V>>;
 
-/// Keys that wait for their first fetch.
-#[derive(Default)]
-pub(super) struct FairQueue(Turns<u64, Sessions>);
+/// Items that wait: keys for their first fetch, or questions for a request.
+pub(crate) struct FairQueue<V>(Turns<u64, Sessions<V>>);
 
-impl FairQueue {
-    pub(super) fn len(&self) -> usize {
+impl<V> Default for FairQueue<V> {
+    fn default() -> Self {
+        Self(Turns::default())
+    }
+}
+
+impl<V: Item> FairQueue<V> {
+    /// The sum of the items' lengths.
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Adds a key. A greater ticket comes later in its session's queue.
-    pub(super) fn insert(&mut self, owner: Owner, ticket: u64, key: Key) {
-        self.0.insert((owner.source, (owner.session, ticket)), key);
+    /// Adds an item. A greater ticket comes later in its session's queue.
+    pub(crate) fn insert(&mut self, owner: Owner, ticket: u64, item: V) {
+        self.0.insert((owner.source, (owner.session, ticket)), item);
     }
 
-    /// Takes a key out, if it is there.
-    pub(super) fn remove(&mut self, owner: Owner, ticket: u64) {
+    /// Takes an item out, if it is there.
+    pub(crate) fn remove(&mut self, owner: Owner, ticket: u64) {
         self.0.remove((owner.source, (owner.session, ticket)));
     }
 
-    /// The key whose turn it is. It stays until it is removed, but its turn is over.
-    pub(super) fn next(&mut self) -> Option<Key> {
+    /// The item whose turn it is. It stays until it is removed, but its turn is over.
+    pub(crate) fn next(&mut self) -> Option<V> {
         self.0.next()
     }
 
+    /// The first item of a session. This is no turn.
+    pub(crate) fn first_of(&self, owner: Owner) -> Option<&V> {
+        let session = self.0.children.get(&owner.source)?.children.get(&owner.session)?;
+        session.items.first_key_value().map(|(_, item)| item)
+    }
+
     /// The length of the longest queue of an address.
-    pub(super) fn longest(&self) -> usize {
+    pub(crate) fn longest(&self) -> usize {
         self.0.by_len.last().map_or(0, |(len, _)| *len)
     }
 
-    /// The last requested key of the longest session queue of the longest address queue.
-    pub(super) fn last_of_longest(&self) -> Option<&Key> {
+    /// The last requested item of the longest session queue of the longest address queue.
+    pub(crate) fn last_of_longest(&self) -> Option<&V> {
         self.0.last_of_longest()
     }
 
-    /// The number of keys that an owner's address waits for, and its session. The owner with fewer keys is served
-    /// sooner.
-    pub(super) fn waiting_of(&self, owner: Owner) -> (usize, usize) {
+    /// The lengths of the queues of an owner's address and session. The owner with the shorter queue is served sooner.
+    pub(crate) fn waiting_of(&self, owner: Owner) -> (usize, usize) {
         let Some(address) = self.0.children.get(&owner.source) else { return (0, 0) };
         (address.len(), address.children.get(&owner.session).map_or(0, Queue::len))
     }
