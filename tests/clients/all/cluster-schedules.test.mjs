@@ -100,6 +100,43 @@ for (const [how_long, end] of stalls) onEachEngine(`clients that leave a node wh
   t.diagnostic(`${recovered.filter(Boolean).length} of ${clients.length} are recovered`);
 });
 
+// As a Sentinel may do that takes back a promotion.
+test('members of a room whose primary is replaced, and then takes its place again, receive nothing twice (Redis)', { skip: withoutRedis }, async (t) => {
+  const [first, second] = [await redis(t), await redis(t)];
+  const link = await proxy(t, first.url);
+  const servers = await Promise.all(['a', 'b'].map((name) => node(t, behind(first, link), name, HISTORY)));
+  await known(servers);
+  const members = await Promise.all(servers.map((server) => connect(t, server)));
+  for (const { ask } of members) await ask({ type: 'subscribe', room: 'log' });
+  const epochs = [];
+  let data = 0;
+  for (const [moves, primary] of [first, second, first].entries()) {
+    if (moves > 0) {
+      link.target = primary.url;
+      link.cut();
+      for (const server of servers) {
+        await until('the node is connected again', async () => (
+          await metric(server, 'cluster_connection_losses_total') >= moves && await metric(server, 'cluster_engine_up') === 1));
+      }
+    }
+    for (const server of servers) {
+      data += 1;
+      await publish(server, { room: 'log', data });
+      for (const { next } of members) {
+        let message = await next();
+        // Once for each other primary, before its first message.
+        if (moves > 0 && server === servers[0]) {
+          assert.equal(message.code, 'history_expired');
+          message = await next();
+        }
+        assert.equal(message.data, data, JSON.stringify(message));
+        epochs.push(message.epoch);
+      }
+    }
+  }
+  assert.equal(new Set(epochs).size, 3, `the room has a new epoch on each primary: ${epochs}`);
+});
+
 const POLL_INTERVAL_MS = 2000;
 
 onEachEngine('after SIGTERM to the node that fetches a feed, the others receive the next version within an interval and half a second', async (t, start) => {
