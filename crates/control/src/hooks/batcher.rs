@@ -20,7 +20,7 @@
 //! failed is a suspect until one of its questions is answered: its questions leave in requests of their own, which alternate with those of
 //! others, and another's question shows whether the backend answers again. So what one client asks refuses nobody else.
 //!
-//! Invariants: every question that was accepted is answered once; at most [`Limits::requests_max`] batches are in flight, one while
+//! Invariants: every question that was accepted is answered once, unless it is cancelled; at most [`Limits::requests_max`] batches are in flight, one while
 //! the breaker is half open; a batch is within `batch_max` questions and, unless it has only one, `batch_bytes_max`; a session's
 //! questions leave in the order in which they came, unless they are asked again or the session becomes a suspect or none; every
 //! question in `waiting` is in `turns` or in `apart`; after `poll_batch(now)` returned `None`, `poll_timeout()` is later than `now`.
@@ -30,6 +30,7 @@ use super::failure::Cause;
 use crate::fair::{FairQueue, Item, Owner};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
+use stentor_edge::Ticket;
 
 /// Bounds of one hook.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +63,8 @@ pub(super) trait Source {
     fn source(&self) -> u64;
     /// The address and session whose turn it is.
     fn owner(&self) -> Owner;
+    /// Names the question.
+    fn ticket(&self) -> Ticket;
 }
 
 /// A question in a queue.
@@ -128,6 +131,7 @@ pub(super) struct Batcher<A> {
     limits: Limits,
     /// By id, so the oldest is first.
     waiting: BTreeMap<u64, Waiting<A>>,
+    by_ticket: HashMap<Ticket, u64>,
     turns: FairQueue<Place>,
     /// Questions of suspects, as far as that is known.
     apart: FairQueue<Place>,
@@ -156,6 +160,7 @@ impl<A: Source> Batcher<A> {
         Self {
             limits,
             waiting: BTreeMap::new(),
+            by_ticket: HashMap::new(),
             turns: FairQueue::default(),
             apart: FairQueue::default(),
             is_turn_of_apart: false,
@@ -213,6 +218,7 @@ impl<A: Source> Batcher<A> {
         let id = waiting.id;
         self.queue(waiting.is_apart).insert(waiting.asker.owner(), id, waiting.place());
         self.waiting_bytes += waiting.text.len();
+        self.by_ticket.insert(waiting.asker.ticket(), id);
         self.waiting.insert(id, waiting);
     }
 
@@ -220,6 +226,7 @@ impl<A: Source> Batcher<A> {
         let waiting = self.waiting.remove(&id)?;
         self.queue(waiting.is_apart).remove(waiting.asker.owner(), id);
         self.waiting_bytes -= waiting.text.len();
+        self.by_ticket.remove(&waiting.asker.ticket());
         self.next.take_if(|next| *next == id);
         Some(waiting)
     }
@@ -246,6 +253,11 @@ impl<A: Source> Batcher<A> {
             self.failed.push((asker, Cause::QueueFull));
         }
         None
+    }
+
+    /// Drops a question whose client has gone, if it waits for its first request. Returns whether it does.
+    pub(super) fn cancel(&mut self, ticket: Ticket) -> bool {
+        self.by_ticket.get(&ticket).copied().and_then(|id| self.remove(id)).is_some()
     }
 
     /// Whether a batch is full.
@@ -441,6 +453,7 @@ impl<A: Source> Batcher<A> {
             (self.waiting_bytes, self.halves_bytes) = (0, 0);
             self.again.clear();
             (self.turns, self.apart, self.next) = (FairQueue::default(), FairQueue::default(), None);
+            self.by_ticket.clear();
             let waiting = std::mem::take(&mut self.waiting).into_values();
             let waiting = waiting.chain(self.halves.drain(..).flatten());
             self.failed.extend(waiting.map(|waiting| (waiting.asker, Cause::BreakerOpen)));

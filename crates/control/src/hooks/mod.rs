@@ -84,21 +84,27 @@ enum Asker {
 }
 
 impl Asker {
-    fn client(&self) -> Client {
+    fn parts(&self) -> (Client, Ticket) {
         match self {
-            Self::Event(client, ..) | Self::Access(client, ..) | Self::Connect(client, ..) => *client,
+            Self::Event(client, ticket, _)
+            | Self::Access(client, ticket, _)
+            | Self::Connect(client, ticket, ..) => (*client, *ticket),
         }
     }
 }
 
 impl Source for Asker {
     fn source(&self) -> u64 {
-        self.client().number
+        self.parts().0.number
     }
 
     fn owner(&self) -> Owner {
-        let Client { number, address } = self.client();
+        let (Client { number, address }, _) = self.parts();
         Owner::new(address, number)
+    }
+
+    fn ticket(&self) -> Ticket {
+        self.parts().1
     }
 }
 
@@ -221,6 +227,17 @@ impl Hooks {
     /// Sets the data plane of this node, to which answers are delivered.
     pub fn connect(&self, plane: Arc<dyn DataPlane>) {
         let _ = self.plane.set(plane);
+    }
+
+    /// Drops a question whose client has gone, unless it is in a request.
+    fn cancel(&self, ticket: Ticket) {
+        for hook in &self.hooks {
+            let mut batcher = locked(&hook.batcher);
+            if batcher.cancel(ticket) {
+                hook.waiting.set(batcher.waiting_bytes() + batcher.waiting() * QUESTION_BYTES);
+                return;
+            }
+        }
     }
 
     /// Whether any hook is asked about this.

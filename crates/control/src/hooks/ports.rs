@@ -123,6 +123,11 @@ impl HookAuthorizer {
 }
 
 impl Authorizer for HookAuthorizer {
+    fn cancel(&self, ticket: Ticket) {
+        self.inner.iter().for_each(|inner| inner.cancel(ticket));
+        self.hooks.cancel(ticket);
+    }
+
     fn authorize(&self, question: &Question<'_>) -> Decision {
         match self.inner.as_ref().map_or(Decision::Allow, |inner| inner.authorize(question)) {
             Decision::Allow => self.hooks.decide(question),
@@ -162,6 +167,11 @@ pub(super) fn granting(
 }
 
 impl Authorizer for Granting {
+    fn cancel(&self, ticket: Ticket) {
+        self.inner.cancel(ticket);
+        self.hooks.cancel(ticket);
+    }
+
     fn authorize(&self, question: &Question<'_>) -> Decision {
         match self.inner.authorize(question) {
             // Nothing here refers to claims.
@@ -231,7 +241,7 @@ impl Hooks {
         let _ = plane.identify(ticket, answer);
     }
 
-    /// A token was known at once. It is one of the last.
+    /// A token was known at once, or its client has gone. It is probably one of the last.
     fn forget(&self, ticket: Ticket) {
         let mut verifying = locked(&self.verifying);
         if let Some(at) = verifying.iter().rposition(|client| client.ticket == ticket) {
@@ -334,6 +344,12 @@ impl Authenticator for HookAuthenticator {
                 }
             }
         }
+    }
+
+    fn cancel(&self, ticket: Ticket) {
+        self.hooks.forget(ticket);
+        self.inner.iter().for_each(|inner| inner.cancel(ticket));
+        self.hooks.cancel(ticket);
     }
 
     fn decides_publishing(&self) -> bool {

@@ -40,6 +40,10 @@ impl Source for u64 {
     fn owner(&self) -> Owner {
         Owner::new(0, 0)
     }
+
+    fn ticket(&self) -> Ticket {
+        Ticket::for_test(self.source())
+    }
 }
 
 impl Source for &str {
@@ -49,6 +53,10 @@ impl Source for &str {
 
     fn owner(&self) -> Owner {
         Owner::new(0, 0)
+    }
+
+    fn ticket(&self) -> Ticket {
+        Ticket::for_test(self.source())
     }
 }
 

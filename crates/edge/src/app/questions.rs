@@ -6,12 +6,13 @@
 //!
 //! ```text
 //!  handled ── Pending ──► waits ── decided, or the deadline ──► handled again ──► answers forgotten
-//!                           └──── the connection ends ──► forgotten
+//!                           └──── the connection ends ──► cancelled and forgotten
 //! ```
 //!
 //! **Bounds.** `limits.decisions_max` open questions per core, and `limits.decision_timeout` for each. Beyond them, the
 //! answer is [`Denial::UNAVAILABLE`].
 
+mod cancel;
 mod identify;
 mod prepare;
 mod reviews;
@@ -112,6 +113,8 @@ struct Deferred {
     /// The reply to an event, if the answer is good.
     reply: Option<Box<EventReply>>,
     identity: Option<Arc<Identity>>,
+    /// The authorizer that decides it. `None`: another port does.
+    authorizer: Option<Arc<dyn Authorizer>>,
 }
 
 /// What a connection waits for, or has been answered.
@@ -268,16 +271,20 @@ impl Questions {
             Decision::Deny(denial) => return Err(Refused::Denied(denial)),
             Decision::Pending => {}
         }
-        self.wait(now, asker, Asked::of(access), number)
+        let authorizer = self.authorizer_of(identity).cloned();
+        self.wait(now, asker, Asked::of(access), number, authorizer)
+    }
+
+    fn authorizer_of<'a>(&'a self, identity: Option<&'a Identity>) -> Option<&'a Arc<dyn Authorizer>> {
+        identity.map(|identity| &identity.authorizer).or(self.authorizer.as_ref())
     }
 
     fn decision(&self, question: &Question<'_>) -> Decision {
-        match (question.identity, &self.authorizer) {
-            (Some(identity), _) => identity.authorizer.authorize(question),
-            (None, _) if self.identities.is_on() => Decision::Deny(Denial::TOKEN_MISSING),
-            (None, Some(authorizer)) => authorizer.authorize(question),
-            (None, None) => Decision::Allow,
+        if question.identity.is_none() && self.identities.is_on() {
+            return Decision::Deny(Denial::TOKEN_MISSING);
         }
+        let authorizer = self.authorizer_of(question.identity);
+        authorizer.map_or(Decision::Allow, |authorizer| authorizer.authorize(question))
     }
 
     /// A connection waits for an answer, if it can.
@@ -287,12 +294,14 @@ impl Questions {
         asker: Option<ConnId>,
         asked: Asked,
         number: u64,
+        authorizer: Option<Arc<dyn Authorizer>>,
     ) -> Result<T, Refused> {
         let Some(conn) = asker.filter(|_| self.has_room()) else {
             self.unanswered += 1;
+            self.cancel(number, &asked, authorizer.as_ref());
             return Err(Refused::Denied(Denial::UNAVAILABLE));
         };
-        self.defer(now, conn, asked, number);
+        self.defer(now, conn, asked, number, authorizer);
         Err(Refused::Pending)
     }
 
@@ -327,7 +336,7 @@ impl Questions {
         }
         self.last += 1;
         let number = self.last;
-        self.defer(now, conn, asked, number);
+        self.defer(now, conn, asked, number, None);
         submit(Some(Ticket { core: self.core, number }));
         Err(Refused::Pending)
     }
@@ -366,7 +375,7 @@ impl Questions {
         self.last += 1;
         let number = self.last;
         hand_over(&*events, Ticket { core: self.core, number }).map_err(Refused::Denied)?;
-        self.defer(now, conn, Asked::Event, number);
+        self.defer(now, conn, Asked::Event, number, None);
         Err(Refused::Pending)
     }
 
@@ -394,12 +403,20 @@ impl Questions {
     }
 
     /// A connection waits for the answer to a question.
-    fn defer(&mut self, now: Instant, conn: ConnId, asked: Asked, number: u64) {
+    fn defer(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        asked: Asked,
+        number: u64,
+        authorizer: Option<Arc<dyn Authorizer>>,
+    ) {
         self.charge.add(QUESTION_BYTES);
         self.open.insert(number, conn);
         self.deadlines.push_back((now + self.timeout, number));
         let generation = self.identities.generation();
-        let question = Deferred { asked, number, generation, answer: None, reply: None, identity: None };
+        let question =
+            Deferred { asked, number, generation, answer: None, reply: None, identity: None, authorizer };
         self.waiting.entry(conn).or_default().questions.push(question);
     }
 
@@ -526,10 +543,11 @@ impl Questions {
             return;
         }
         let Some(waiting) = self.waiting.remove(&conn) else { return };
-        for Deferred { asked, number, reply, .. } in waiting.questions {
+        for Deferred { asked, number, reply, authorizer, .. } in waiting.questions {
             if self.open.remove(&number).is_some() {
                 self.unverified.remove(number);
                 self.charge.subtract(QUESTION_BYTES);
+                self.cancel(number, &asked, authorizer.as_ref());
             }
             if let Asked::Position(room) = asked {
                 self.preparations.forget(room, number);

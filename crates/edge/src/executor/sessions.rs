@@ -33,7 +33,7 @@ impl Executor {
     /// Closes a session.
     pub(crate) fn close_session(&mut self, session: SessionId) {
         self.report_end(session);
-        self.questions.identities.remove(session);
+        self.questions.close(session);
         if let Some(holds) = &mut self.holds
             && self.hub.tag(session).is_some()
         {

@@ -138,6 +138,9 @@ pub trait Authorizer: fmt::Debug + Send + Sync {
         Decision::Allow
     }
 
+    /// The client that waits for a pending answer has gone. An answer has no effect any more.
+    fn cancel(&self, _ticket: Ticket) {}
+
     /// Whether an answer holds until the identity is renewed or [`Authenticator::generation`](super::Authenticator::generation)
     /// changes, so that the same question needn't be asked again.
     fn is_cacheable(&self, _access: Access<'_>) -> bool {

@@ -155,6 +155,9 @@ pub trait Authenticator: fmt::Debug + Send + Sync {
         work: &mut SignatureWork,
     ) -> Authentication;
 
+    /// The client that waits for a pending answer has gone. An answer has no effect any more.
+    fn cancel(&self, _ticket: Ticket) {}
+
     /// Whether the authorizers of identities decide who may publish. If not, `rooms.publish` does, as without an authenticator.
     fn decides_publishing(&self) -> bool {
         true

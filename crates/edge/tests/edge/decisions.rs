@@ -21,6 +21,7 @@ use stentor_wire::ws::Opcode;
 struct ByName {
     later: Mutex<Vec<(String, Ticket)>>,
     sessions: Mutex<Vec<PublicId>>,
+    cancelled: Mutex<Vec<Ticket>>,
 }
 
 impl Authorizer for ByName {
@@ -45,6 +46,10 @@ impl Authorizer for ByName {
             }
             _ => Decision::Allow,
         }
+    }
+
+    fn cancel(&self, ticket: Ticket) {
+        self.cancelled.lock().unwrap().push(ticket);
     }
 }
 
@@ -476,6 +481,34 @@ fn nobody_is_left_waiting() {
         node.server.until_metric("decisions_unanswered", |unanswered| unanswered == 2);
         node.check_empty();
     });
+}
+
+/// The authorizer needn't decide what a client has asked whose connection has ended, or what had no place.
+#[test]
+fn questions_of_closed_connections_are_cancelled() {
+    let node = Node::start(1, |options| options.limits.decisions_max = 1);
+    let cancelled = || node.authorizer.cancelled.lock().unwrap().clone();
+    let (mut ws, id) = node.server.client_and_id();
+    ws.send_json(json!({"type": "subscribe", "room": "later", "id": 1}));
+    let waits = node.asked("later");
+    let mut other = node.server.client();
+    other.send_json(json!({"type": "subscribe", "room": "later/2", "id": 1}));
+    assert_eq!(other.next_json()["code"], "unavailable");
+    let refused = node.asked("later/2");
+    assert_eq!(cancelled(), [refused]);
+    let command = Command::Disconnect { close: true, done: Done::new(|_| ()) };
+    node.server.plane().command(Target::of("/").unwrap().session(id), command);
+    assert_eq!(ws.skip_to_close(), 4403);
+    node.server.until_metric("sessions", |sessions| sessions == 1);
+    assert_eq!(cancelled(), [refused, waits]);
+    // An answered one isn't cancelled.
+    other.send_json(json!({"type": "subscribe", "room": "later", "id": 2}));
+    node.allow("later");
+    other.expect_json(ok(2));
+    drop(other);
+    node.server.until_metric("sessions", |sessions| sessions == 0);
+    assert_eq!(cancelled(), [refused, waits]);
+    node.check_empty();
 }
 
 #[test]

@@ -49,6 +49,7 @@ struct Rules {
     down: AtomicU64,
     /// Questions about topics that begin with `public-later`, which are answered later.
     later: Mutex<Vec<Ticket>>,
+    cancelled: Mutex<Vec<Ticket>>,
 }
 
 /// Decides for one user: topics that begin with `public`, and its own.
@@ -88,6 +89,10 @@ impl Authorizer for User {
         } else {
             deny("not_allowed")
         }
+    }
+
+    fn cancel(&self, ticket: Ticket) {
+        self.1.cancelled.lock().unwrap().push(ticket);
     }
 
     fn is_cacheable(&self, access: Access<'_>) -> bool {
@@ -145,6 +150,10 @@ impl Authenticator for Issuer {
             "expired" => Authentication::Refused(Denial::new("token_expired", "the token has expired")),
             token => Authentication::Accepted(Arc::new(self.identity(token))),
         }
+    }
+
+    fn cancel(&self, ticket: Ticket) {
+        self.rules.cancelled.lock().unwrap().push(ticket);
     }
 
     fn generation(&self) -> u64 {

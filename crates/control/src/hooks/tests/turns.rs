@@ -1,7 +1,13 @@
 //! Turns by address and session.
 
 use super::*;
+use crate::hooks::ports::granting;
+use crate::hooks::{HookAuthenticator, HookAuthorizer, HookOptions, Hooks, locked};
 use std::collections::HashSet;
+use std::sync::Arc;
+use stentor_edge::{
+    Access, Authentication, Authenticator, Credentials, Decision, Ledger, Question, SignatureWork,
+};
 
 /// A client by its address and session.
 type Peer = (u64, u64);
@@ -13,6 +19,10 @@ impl Source for Peer {
 
     fn owner(&self) -> Owner {
         Owner::new(self.0, self.1)
+    }
+
+    fn ticket(&self) -> Ticket {
+        Ticket::for_test(self.source())
     }
 }
 
@@ -135,4 +145,57 @@ fn a_request_has_the_time_of_its_newest_question() {
     answer_except(&mut batcher, later, &first, |_| false);
     let both = batcher.poll_batch(later).unwrap();
     assert_eq!((both.questions.len(), both.deadline), (2, later + LIMITS.timeout));
+}
+
+#[test]
+fn questions_whose_clients_have_gone_are_dropped() {
+    let now = Instant::now();
+    let mut batcher = Batcher::<Peer>::new(LIMITS);
+    ask(&mut batcher, now, [(1, 1)]);
+    let first = batcher.poll_batch(now).unwrap();
+    assert!(!batcher.cancel(Ticket::for_test(1)), "it is in a request");
+    ask(&mut batcher, now, (2..6).map(|n| (1, n)));
+    for (session, is_dropped) in [(3, true), (3, false), (9, false)] {
+        assert_eq!(batcher.cancel(Ticket::for_test(session)), is_dropped, "{session}");
+    }
+    assert_eq!((batcher.waiting(), batcher.waiting_bytes()), (3, 3));
+    assert_eq!(answer_except(&mut batcher, now, &first, |_| false), [(1, 1)]);
+    let batch = batcher.poll_batch(now).unwrap();
+    assert_eq!(answer_except(&mut batcher, now, &batch, |_| false), [(1, 2), (1, 4), (1, 5)]);
+    assert_eq!((batcher.waiting(), batcher.waiting_bytes(), batcher.take_failed()), (0, 0, vec![]));
+}
+
+/// A question reaches the queue of its hook, and so does its end.
+#[test]
+fn ports_cancel_what_they_have_asked() {
+    let ledger = Arc::new(Ledger::new(1 << 20));
+    let options = HookOptions {
+        name: "chat".into(),
+        url: "http://127.0.0.1:1/".into(),
+        on: vec![HookKind::Subscribe, HookKind::Connect],
+        ..HookOptions::default()
+    };
+    let hooks = Hooks::new("n", &[options], &ledger).unwrap();
+    let waiting = || locked(&hooks.hooks[0].batcher).waiting();
+    let topic = Topic::Room(room("lobby"));
+    let authorizers: [Arc<dyn Authorizer>; 2] = [
+        Arc::new(HookAuthorizer::new(None, hooks.clone())),
+        granting(Arc::new(Anything), Vec::new(), hooks.clone()),
+    ];
+    let ticket = Ticket::for_test(1);
+    let access = Access::Subscribe(&topic);
+    for authorizer in authorizers {
+        let question = Question { ticket, session: None, source: 1, identity: None, access };
+        assert_eq!(HookAuthorizer::new(None, hooks.clone()).authorize(&question), Decision::Pending);
+        assert_eq!(waiting(), 1);
+        authorizer.cancel(ticket);
+        assert_eq!((waiting(), hooks.hooks[0].waiting.bytes()), (0, 0));
+    }
+    let authenticator = HookAuthenticator::new(None, hooks.clone());
+    let credentials = Credentials { token: None, client: ClientFacts::default() };
+    let answer = authenticator.authenticate(ticket, &credentials, &mut SignatureWork::new(Duration::ZERO));
+    assert!(matches!(answer, Authentication::Pending));
+    assert_eq!(waiting(), 1);
+    authenticator.cancel(ticket);
+    assert_eq!(waiting(), 0);
 }

@@ -74,9 +74,9 @@ impl Questions {
                 }
                 Err(Refused::Denied(denial))
             }
-            Authentication::Pending => self.wait(now, self.asker, asked(&self.identities), number),
+            Authentication::Pending => self.wait(now, self.asker, asked(&self.identities), number, None),
             Authentication::Postponed => {
-                let refused = self.wait(now, self.asker, asked(&self.identities), number);
+                let refused = self.wait(now, self.asker, asked(&self.identities), number, None);
                 if let Err(Refused::Pending) = refused {
                     self.unverified.push(client.source(), number);
                 }

@@ -72,7 +72,7 @@ impl Questions {
         self.last += 1;
         let number = self.last;
         self.preparations.waiting.entry(room.clone()).or_default().push(number);
-        self.defer(now, conn, asked, number);
+        self.defer(now, conn, asked, number, None);
         Err(Refused::Pending)
     }
 

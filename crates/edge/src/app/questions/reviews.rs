@@ -5,8 +5,9 @@
 //! that those of clients have room; one entry per session waits.
 
 use super::{Identities, QUESTION_BYTES, Questions};
-use crate::ports::{Access, Decision, Denial, PublicId, Question, Ticket};
-use std::collections::{HashMap, HashSet, VecDeque};
+use crate::ports::{Access, Authorizer, Decision, Denial, PublicId, Question, Ticket};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::{SessionId, Topic};
 
@@ -20,8 +21,10 @@ const WAITING_BYTES: usize = 64;
 /// Subscriptions that are asked about again.
 #[derive(Default)]
 pub(super) struct Reviews {
-    /// By the number of the question.
-    pub(super) open: HashMap<u64, (SessionId, Topic)>,
+    /// By the number of the question, with the authorizer that decides it.
+    pub(super) open: HashMap<u64, (SessionId, Topic, Arc<dyn Authorizer>)>,
+    /// Open questions by session.
+    by_session: BTreeSet<(u64, u64)>,
     /// Those that aren't allowed any more.
     pub(super) withdrawn: VecDeque<(SessionId, Topic, Denial)>,
     /// Sessions to review when there is room.
@@ -34,6 +37,14 @@ pub(super) struct Reviews {
 }
 
 impl Reviews {
+    /// A session has ended. Takes its open questions out.
+    pub(super) fn close(&mut self, session: SessionId) -> Vec<(u64, Arc<dyn Authorizer>)> {
+        let bits = session.to_bits();
+        let of_session = self.by_session.extract_if((bits, 0)..=(bits, u64::MAX), |_| true);
+        let numbers = of_session.map(|(_, number)| number);
+        numbers.filter_map(|number| Some((number, self.open.remove(&number)?.2))).collect()
+    }
+
     fn forget_closed(&mut self, identities: &Identities) {
         self.waiting.retain(|session| identities.get(*session).is_some());
         for queue in [&mut self.due, &mut self.failed] {
@@ -79,13 +90,18 @@ impl Questions {
             Decision::Allow => {}
             Decision::Deny(denial) if denial.is_unavailable() => self.review_later(session, true),
             Decision::Deny(denial) => return Err(denial),
-            Decision::Pending if self.has_room() => {
+            Decision::Pending
+                if self.has_room()
+                    && let Some(authorizer) = self.authorizer_of(identity).cloned() =>
+            {
                 self.charge.add(QUESTION_BYTES);
-                self.reviews.open.insert(number, (session, topic.clone()));
+                self.reviews.open.insert(number, (session, topic.clone(), authorizer));
+                self.reviews.by_session.insert((session.to_bits(), number));
                 self.deadlines.push_back((now + self.timeout, number));
             }
             Decision::Pending => {
                 self.unanswered += 1;
+                self.authorizer_of(identity).into_iter().for_each(|authorizer| authorizer.cancel(ticket));
                 self.review_later(session, true);
             }
         }
@@ -94,7 +110,8 @@ impl Questions {
 
     /// The answer to a question of [`Self::review`] has come. Returns whether there was one.
     pub(super) fn reviewed(&mut self, number: u64, answer: &Result<(), Denial>) -> bool {
-        let Some((session, topic)) = self.reviews.open.remove(&number) else { return false };
+        let Some((session, topic, _)) = self.reviews.open.remove(&number) else { return false };
+        self.reviews.by_session.remove(&(session.to_bits(), number));
         self.charge.subtract(QUESTION_BYTES);
         match answer {
             Ok(()) => {}

@@ -33,7 +33,7 @@ impl Questions {
         if !find(SocketQuestion { ticket, name: (**name).clone() }) {
             return Ok(None);
         }
-        self.defer(now, conn, asked, number);
+        self.defer(now, conn, asked, number, None);
         Err(Refused::Pending)
     }
 

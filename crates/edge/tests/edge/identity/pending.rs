@@ -1,10 +1,11 @@
 //! Answers that come later, perhaps when tokens have been revoked or rules have changed.
 
-use super::{Issuer, Node, request};
-use crate::harness::{Io, Way, Ws, on_one_and_three, until};
+use super::{Issuer, Node, request, subscribe};
+use crate::harness::{Io, Way, Ws, id_of, on_one_and_three, until};
 use serde_json::json;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use stentor_edge::{Denial, Identity, Ticket};
+use stentor_edge::{Command, Denial, Done, Identity, IdentityFilter, RecheckAction, Target, Ticket};
 
 fn taken(tickets: &Mutex<Vec<Ticket>>) -> Ticket {
     let mut ticket = None;
@@ -48,6 +49,37 @@ fn an_identity_may_come_later() {
         );
         ws.expect_json(json!({"type": "ok", "id": 2}));
         assert_eq!(node.issuer.asked.lock().unwrap().len(), 5, "each token is asked about once");
+    });
+}
+
+/// Questions about tokens, and those about subscriptions that were allowed before.
+#[test]
+fn questions_of_clients_that_have_gone_are_cancelled() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, Issuer::default(), |_| {});
+        let cancelled = &node.issuer.rules.cancelled;
+        let mut ws = node.ws("/ws?token=42");
+        let id = id_of(&ws.next_json()["session"]);
+        ws.send_json(json!({"type": "auth", "id": 1, "token": "later"}));
+        let ticket = taken(&node.issuer.later);
+        let command = Command::Disconnect { close: true, done: Done::new(|_| ()) };
+        node.plane().command(Target::of("/").unwrap().session(id), command);
+        assert_eq!(taken(cancelled), ticket);
+        let mut ws = node.user("42");
+        for room in ["public", "public:2"] {
+            assert_eq!(subscribe(&mut ws, room), "ok");
+        }
+        let mut other = node.user("42");
+        assert_eq!(subscribe(&mut other, "public"), "ok");
+        node.issuer.rules.down.store(2, Ordering::Relaxed);
+        node.recheck(IdentityFilter::default(), RecheckAction::Authorize);
+        node.until_metric("decisions_pending", |pending| pending == 3);
+        drop(ws);
+        node.until_metric("decisions_pending", |pending| pending == 1);
+        assert_eq!(cancelled.lock().unwrap().len(), 2);
+        drop(other);
+        node.until_metric("memory_bytes{decisions}", |bytes| bytes == 0);
+        assert_eq!(cancelled.lock().unwrap().len(), 3);
     });
 }
 
