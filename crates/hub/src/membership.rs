@@ -197,7 +197,11 @@ impl<E: Encoder> Hub<E> {
     /// Figures of the rooms with their home here.
     pub fn presence_stats(&self) -> PresenceStats {
         let Some(presence) = &self.presence else { return PresenceStats::default() };
-        let stats = presence.table.stats();
-        PresenceStats { bytes: stats.bytes + presence.changes.bytes(), ..stats }
+        PresenceStats { bytes: self.presence_bytes(), ..presence.table.stats() }
+    }
+
+    /// Approximate size of presence in this shard.
+    pub fn presence_bytes(&self) -> usize {
+        self.presence.as_ref().map_or(0, |presence| presence.table.bytes() + presence.changes.bytes())
     }
 }

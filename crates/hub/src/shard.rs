@@ -123,9 +123,13 @@ impl<E: Encoder> Hub<E> {
         self.sessions.open(format, tag)
     }
 
-    /// Sets whether new topics are refused ([`SubscribeError::TooManyTopics`]) because memory is short.
+    /// Sets whether new topics are refused ([`SubscribeError::TooManyTopics`]) because memory is short, and members whose
+    /// sessions end leave without the grace: it would take more memory than the members do.
     pub fn set_memory_short(&mut self, is_short: bool) {
         self.topics.refuses_topics = is_short;
+        if let Some(presence) = &mut self.presence {
+            presence.table.is_memory_short = is_short;
+        }
     }
 
     /// Whether [`Self::drain_sampled`] has something.

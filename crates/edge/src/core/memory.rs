@@ -164,6 +164,7 @@ impl<D: Driver> Core<D> {
             footprint.outboxes,
             self.driver.owned_bytes(),
         ]);
+        self.charge_presence();
     }
 
     /// Checks the memory pressure, and makes room if a round is due.

@@ -40,7 +40,16 @@ impl PresenceState {
         if self.is_old && !changes_wait {
             self.is_old = false;
             self.moved.retain(|session, _| is_open(*session));
+            // The table shrinks after most sessions are gone, not with each one.
+            if self.moved.len() < self.moved.capacity() / 8 {
+                self.moved.shrink_to(self.moved.len() * 2);
+            }
         }
+    }
+
+    fn moved_bytes(&self) -> usize {
+        // An eighth of the table stays free.
+        self.moved.capacity() * 8 / 7 * (size_of::<(SessionId, PublicId)>() + 1)
     }
 
     /// The timer has fired.
@@ -127,6 +136,12 @@ impl<D: Driver> Core<D> {
         moved.unwrap_or_else(|| PublicId::of(self.ex.shared.seed, self.ex.context.core, session)).into()
     }
 
+    /// Charges what presence holds now.
+    pub(super) fn charge_presence(&mut self) {
+        let bytes = self.ex.hub.presence_bytes() + self.presence.moved_bytes();
+        self.presence.charge.set(bytes);
+    }
+
     /// Updates what is read from outside.
     pub(super) fn report_presence(&mut self) {
         if !self.ex.shared.has_presence() {
@@ -135,7 +150,6 @@ impl<D: Driver> Core<D> {
         let hub = self.ex.hub.untracked();
         self.presence.is_old = true;
         let stats = hub.presence_stats();
-        self.presence.charge.set(stats.bytes);
         let metrics = self.ex.metrics();
         metrics.presence_members.set(stats.members as u64);
         metrics.presence_notices.set(stats.notices);
@@ -210,5 +224,10 @@ mod tests {
         assert_eq!(presence.moved.len(), 2, "the change may wait for a core that is behind");
         presence.forget_ended(false, |session| session == open);
         assert_eq!(presence.moved.keys().collect::<Vec<_>>(), [&open]);
+        let ended = (2..1_000).map(SessionId::from_bits);
+        presence.moved.extend(ended.map(|session| (session, PublicId::of_bytes([7; 15]))));
+        presence.is_old = true;
+        presence.forget_ended(false, |session| session == open);
+        assert!(presence.moved_bytes() < 1_000, "{} bytes", presence.moved_bytes());
     }
 }

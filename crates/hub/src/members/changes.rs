@@ -2,6 +2,7 @@
 //!
 //! **Invariant.** A session waits for a room at most once, and only while its membership differs from what was last taken.
 
+use super::room::table_bytes;
 use crate::dispatch::CoreId;
 use crate::presence::Absence;
 use crate::session_id::SessionId;
@@ -41,7 +42,12 @@ impl Changes {
         let key = (room.clone(), session);
         match waiting.remove(&key) {
             // The home core knows it so.
-            Some(before) if before.is_none() != absence.is_none() => self.count -= 1,
+            Some(before) if before.is_none() != absence.is_none() => {
+                self.count -= 1;
+                if waiting.is_empty() {
+                    waiting.shrink_to_fit();
+                }
+            }
             before => {
                 self.count += usize::from(before.is_none());
                 waiting.insert(key, absence);
@@ -64,7 +70,10 @@ impl Changes {
 
     /// Approximate size.
     pub(crate) fn bytes(&self) -> usize {
-        self.count * (size_of::<(Room, SessionId)>() + 16)
+        self.waiting
+            .iter()
+            .map(|waiting| table_bytes::<((Room, SessionId), Option<Absence>)>(waiting.capacity()))
+            .sum()
     }
 }
 

@@ -6,26 +6,33 @@
 //! **Invariants.** What watchers were notified of is exactly the members that are `is_reported`, and those of `gone`. `listed`
 //! members have a record; the others are only counted. `leaving` has the members of users who may return.
 
+mod notice;
 mod page;
+mod size;
+
+pub(super) use size::{table_bytes, tree_bytes};
 
 use crate::presence::{
-    Absence, DELTA_CHANGES_MAX, MemberId, NOTICE_BYTES_MAX, NOTICE_CHANGES_MAX, PresenceMessage,
-    PresenceNotice, PresenceOptions, PresenceStats, RoomMember, User,
+    Absence, DELTA_CHANGES_MAX, MemberId, PresenceMessage, PresenceOptions, RoomMember, User,
 };
-use crate::topic::Room;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Stands for this node. Others have their ids.
 pub(super) const THIS_NODE: u64 = 0;
-/// Approximate size of a member, without what it shares with its session.
-const ENTRY_BYTES: usize = 160;
+
+/// The shown part of a member, and its size.
+#[derive(Clone)]
+struct Record {
+    member: Arc<RoomMember>,
+    bytes: usize,
+}
 
 struct Entry {
     node: u64,
     /// `None`: it is one of too many.
-    record: Option<Arc<RoomMember>>,
+    record: Option<Record>,
     leaves_at: Option<Instant>,
     is_reported: bool,
     /// The member whose place it has taken, of those that watchers know.
@@ -33,12 +40,16 @@ struct Entry {
 }
 
 impl Entry {
-    /// Size of the record of another node's member.
-    fn remote_bytes(&self) -> usize {
-        match &self.record {
-            Some(record) if self.node != THIS_NODE => record.bytes(),
-            _ => 0,
-        }
+    fn user(&self) -> Option<User> {
+        self.record.as_ref()?.member.user.clone()
+    }
+
+    fn member(&self) -> Option<Arc<RoomMember>> {
+        Some(self.record.as_ref()?.member.clone())
+    }
+
+    fn record_bytes(&self) -> usize {
+        self.record.as_ref().map_or(0, |record| record.bytes)
     }
 }
 
@@ -64,11 +75,11 @@ pub(super) struct RoomPresence {
     entries: BTreeMap<MemberId, Entry>,
     /// Those of `entries` that have a record: a list passes over no others.
     listed: BTreeSet<MemberId>,
-    /// Size of the records of other nodes' members.
-    remote_bytes: usize,
+    /// Size of the records.
+    records_bytes: usize,
     /// Members of this node that are present.
     local: usize,
-    leaving: BTreeMap<User, BTreeSet<MemberId>>,
+    leaving: BTreeSet<(User, MemberId)>,
     leaving_at: BTreeSet<(Instant, MemberId)>,
     pub(super) sources: BTreeMap<u64, Source>,
     pub(super) is_watched: bool,
@@ -77,7 +88,9 @@ pub(super) struct RoomPresence {
     /// Members that watchers don't know yet.
     fresh: BTreeSet<MemberId>,
     /// Members that watchers know, and that have left.
-    gone: BTreeMap<MemberId, Arc<RoomMember>>,
+    gone: BTreeMap<MemberId, Record>,
+    /// Size of their records.
+    gone_bytes: usize,
     /// The same, without a record.
     gone_unlisted: BTreeSet<MemberId>,
     /// Changes since the last notice.
@@ -125,25 +138,19 @@ impl RoomPresence {
         self.entries.len()
     }
 
-    /// Approximate size, without what this node's sessions have.
-    pub(super) fn bytes(&self) -> usize {
-        (self.entries.len() + self.gone_count() + self.unpublished.len()) * ENTRY_BYTES + self.remote_bytes
-    }
-
-    /// Whether the running sums are right. Takes time linear in the members.
-    pub(super) fn is_counted(&self) -> bool {
-        let listed = self.entries.iter().filter(|(_, entry)| entry.record.is_some());
-        self.remote_bytes == self.entries.values().map(Entry::remote_bytes).sum::<usize>()
-            && listed.map(|(id, _)| id).eq(&self.listed)
-    }
-
     fn gone_count(&self) -> usize {
         self.gone.len() + self.gone_unlisted.len()
     }
 
     /// A member that has left isn't to be reported as such. Returns whether it was.
     fn forget_gone(&mut self, id: MemberId) -> bool {
-        self.gone.remove(&id).is_some() || self.gone_unlisted.remove(&id)
+        match self.gone.remove(&id) {
+            Some(record) => {
+                self.gone_bytes -= record.bytes;
+                true
+            }
+            None => self.gone_unlisted.remove(&id),
+        }
     }
 
     pub(super) fn join(
@@ -166,9 +173,10 @@ impl RoomPresence {
             return;
         }
         if let Some(user) = &record.user
-            && let Some(left) = self.leaving.get(user).and_then(|left| left.first().copied())
+            && let Some(left) = self.first_leaving(user)
         {
-            let since_ms = self.entries.get(&left).and_then(|left| Some(left.record.as_ref()?.since_ms));
+            let since_ms =
+                self.entries.get(&left).and_then(|left| Some(left.record.as_ref()?.member.since_ms));
             if let Some(since_ms) = since_ms.filter(|since_ms| *since_ms < record.since_ms) {
                 record = Arc::new(RoomMember { since_ms, ..(*record).clone() });
             }
@@ -183,9 +191,9 @@ impl RoomPresence {
         if !is_reported {
             self.fresh.insert(id);
         }
-        let record = has_room.then_some(record);
+        let record = has_room.then(|| Record::new(record, node != THIS_NODE));
         let entry = Entry { node, record, leaves_at: None, is_reported, replaces };
-        self.remote_bytes += entry.remote_bytes();
+        self.records_bytes += entry.record_bytes();
         self.entries.insert(id, entry);
         self.appear(now, options, id, node);
         self.changed(now, options);
@@ -203,7 +211,7 @@ impl RoomPresence {
         if entry.node != node || entry.leaves_at.is_some() {
             return;
         }
-        let user = entry.record.as_ref().and_then(|record| record.user.clone());
+        let user = entry.user();
         let may_return = match absence {
             Absence::Unsubscribed => false,
             Absence::Ended => user.is_some(),
@@ -217,7 +225,7 @@ impl RoomPresence {
         entry.leaves_at = Some(at);
         self.leaving_at.insert((at, id));
         if let Some(user) = user {
-            self.leaving.entry(user).or_default().insert(id);
+            self.leaving.insert((user, id));
         }
         self.disappear(now, options, id, node, absence);
     }
@@ -232,7 +240,7 @@ impl RoomPresence {
             return;
         };
         self.leaving_at.remove(&(at, id));
-        let user = entry.record.as_ref().and_then(|record| record.user.clone());
+        let user = entry.user();
         self.forget_leaving(user, id);
     }
 
@@ -242,21 +250,24 @@ impl RoomPresence {
             self.unpublish(now, options, id, Absence::Ended);
         }
         if let Some(entry) = self.entries.get_mut(&id) {
-            self.remote_bytes -= entry.remote_bytes();
+            self.records_bytes -= entry.record_bytes();
             entry.node = node;
-            self.remote_bytes += entry.remote_bytes();
+            // If its texts were those of a session, that isn't here any more.
+            entry.record = entry.record.take().map(|record| Record::new(record.member, true));
+            self.records_bytes += entry.record_bytes();
         }
         self.appear(now, options, id, node);
     }
 
+    /// A session of a user who may return.
+    fn first_leaving(&self, user: &User) -> Option<MemberId> {
+        let from = (user.clone(), MemberId([0; 15]));
+        self.leaving.range(from..).next().filter(|(of, _)| of == user).map(|(_, id)| *id)
+    }
+
     fn forget_leaving(&mut self, user: Option<User>, id: MemberId) {
-        if let Some(user) = user
-            && let Some(left) = self.leaving.get_mut(&user)
-        {
-            left.remove(&id);
-            if left.is_empty() {
-                self.leaving.remove(&user);
-            }
+        if let Some(user) = user {
+            self.leaving.remove(&(user, id));
         }
     }
 
@@ -327,14 +338,17 @@ impl RoomPresence {
         match entry.leaves_at {
             Some(at) => {
                 self.leaving_at.remove(&(at, id));
-                self.forget_leaving(entry.record.as_ref().and_then(|record| record.user.clone()), id);
+                self.forget_leaving(entry.user(), id);
             }
             None => self.disappear(now, options, id, entry.node, absence),
         }
         if self.is_watched {
             if entry.is_reported {
                 match &entry.record {
-                    Some(record) => drop(self.gone.insert(id, record.clone())),
+                    Some(record) => {
+                        self.gone_bytes += record.bytes;
+                        self.gone.insert(id, record.clone());
+                    }
                     None => drop(self.gone_unlisted.insert(id)),
                 }
             } else {
@@ -348,7 +362,7 @@ impl RoomPresence {
     fn remove_entry(&mut self, id: MemberId) -> Option<Entry> {
         let entry = self.entries.remove(&id)?;
         self.listed.remove(&id);
-        self.remote_bytes -= entry.remote_bytes();
+        self.records_bytes -= entry.record_bytes();
         Some(entry)
     }
 
@@ -370,6 +384,7 @@ impl RoomPresence {
         (self.notify_at, self.watch_at, self.watched_at, self.unwatch_at) = (None, None, None, None);
         self.changes = 0;
         self.gone.clear();
+        self.gone_bytes = 0;
         self.gone_unlisted.clear();
         for id in std::mem::take(&mut self.fresh) {
             if let Some(entry) = self.entries.get_mut(&id) {
@@ -384,7 +399,7 @@ impl RoomPresence {
             let Some(entry) = self.remove_entry(id) else { continue };
             if let Some(at) = entry.leaves_at {
                 self.leaving_at.remove(&(at, id));
-                self.forget_leaving(entry.record.and_then(|record| record.user.clone()), id);
+                self.forget_leaving(entry.user(), id);
             }
         }
     }
@@ -395,72 +410,6 @@ impl RoomPresence {
             self.leaving_at.remove(&(at, id));
             self.remove(now, options, id, Absence::Ended);
         }
-    }
-
-    /// The notice that is due. `None`: nothing has changed after all.
-    pub(super) fn notice(&mut self, room: &Room, stats: &mut PresenceStats) -> Option<PresenceNotice> {
-        self.notify_at = None;
-        let changes = std::mem::take(&mut self.changes);
-        let mut gone = std::mem::take(&mut self.gone);
-        let mut gone_unlisted = std::mem::take(&mut self.gone_unlisted);
-        let fresh = std::mem::take(&mut self.fresh);
-        let total = gone.len() + gone_unlisted.len() + fresh.len();
-        let count = self.count();
-        if total == 0 && count == self.last_count {
-            stats.coalesced += changes as u64;
-            return None;
-        }
-        self.version += 1;
-        self.last_count = count;
-        let mut notice = PresenceNotice {
-            room: room.clone(),
-            version: self.version,
-            joined: Vec::new(),
-            replaced: Vec::new(),
-            left: Vec::new(),
-            more: 0,
-            count,
-        };
-        let mut bytes = 0;
-        let mut listed = 0;
-        for id in fresh {
-            let Some(entry) = self.entries.get_mut(&id) else { continue };
-            entry.is_reported = true;
-            let was_known = |id: &MemberId| gone.contains_key(id) || gone_unlisted.contains(id);
-            let replaced = entry.replaces.take().filter(was_known);
-            let Some(record) = &entry.record else {
-                notice.more += 1;
-                continue;
-            };
-            if listed >= NOTICE_CHANGES_MAX || bytes + record.bytes() > NOTICE_BYTES_MAX {
-                notice.more += 1;
-                continue;
-            }
-            listed += 1;
-            bytes += record.bytes();
-            match replaced {
-                Some(before) => {
-                    gone.remove(&before);
-                    gone_unlisted.remove(&before);
-                    notice.replaced.push((record.clone(), before));
-                }
-                None => notice.joined.push(record.clone()),
-            }
-        }
-        for record in gone.into_values() {
-            if listed < NOTICE_CHANGES_MAX && bytes + record.bytes() <= NOTICE_BYTES_MAX {
-                listed += 1;
-                bytes += record.bytes();
-                notice.left.push(record);
-            } else {
-                notice.more += 1;
-            }
-        }
-        notice.more += gone_unlisted.len();
-        stats.notices += 1;
-        stats.truncated += notice.more as u64;
-        stats.coalesced += changes.saturating_sub(1) as u64;
-        Some(notice)
     }
 
     /// Changes for other nodes.
@@ -476,7 +425,7 @@ impl RoomPresence {
             match change {
                 Unpublished::Left(absence) => left.push((id, absence)),
                 Unpublished::Joined => {
-                    joined.extend(self.entries.get(&id).and_then(|entry| entry.record.clone()));
+                    joined.extend(self.entries.get(&id).and_then(Entry::member));
                 }
             }
         }
@@ -500,7 +449,7 @@ impl RoomPresence {
     /// All members of this node as of its version, for another one.
     pub(super) fn snapshot(&self) -> PresenceMessage {
         let here = |entry: &&Entry| entry.node == THIS_NODE && entry.leaves_at.is_none();
-        let members = self.entries.values().filter(here).filter_map(|entry| entry.record.clone()).collect();
+        let members = self.entries.values().filter(here).filter_map(Entry::member).collect();
         PresenceMessage::Snapshot { version: self.local_version, count: self.local, members }
     }
 

@@ -1,8 +1,8 @@
 //! The rooms with their home here: timers, notices, and messages from and to other nodes.
 
-use super::room::{RoomPresence, THIS_NODE};
+use super::room::{RoomPresence, THIS_NODE, table_bytes, tree_bytes};
 use crate::presence::{
-    CONFIRM_TIMEOUT, LEASE, MemberId, MembersPage, PresenceChange, PresenceMessage, PresenceNotice,
+    Absence, CONFIRM_TIMEOUT, LEASE, MemberId, MembersPage, PresenceChange, PresenceMessage, PresenceNotice,
     PresenceOptions, PresenceStats, REPAIR_INTERVAL, WATCH_INTERVAL,
 };
 use crate::topic::Room;
@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 /// How long a room without watchers is still watched: those who come and go don't make other nodes repeat their members.
 const WATCH_LINGER: Duration = Duration::from_secs(5);
+
+/// A table with at most this capacity doesn't shrink.
+const IDLE_MAX: usize = 1024;
 
 /// A message to other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +30,11 @@ pub struct OutgoingPresence {
 /// The presence of the rooms of a shard.
 pub(crate) struct PresenceTable {
     pub(crate) options: PresenceOptions,
-    rooms: HashMap<Room, RoomPresence, Seeded>,
+    /// Members of this node leave at once.
+    pub(crate) is_memory_short: bool,
+    rooms: HashMap<Room, Box<RoomPresence>, Seeded>,
+    /// Capacity of `rooms`; its own count of it falls with removals.
+    rooms_capacity: usize,
     timers: BTreeSet<(Instant, Room)>,
     notices: VecDeque<PresenceNotice>,
     messages: VecDeque<OutgoingPresence>,
@@ -40,7 +47,9 @@ impl PresenceTable {
     pub(crate) fn new(options: PresenceOptions, seed: [u64; 2]) -> Self {
         Self {
             options,
+            is_memory_short: false,
             rooms: HashMap::with_hasher(Seeded(seed)),
+            rooms_capacity: 0,
             timers: BTreeSet::new(),
             notices: VecDeque::new(),
             messages: VecDeque::new(),
@@ -56,15 +65,17 @@ impl PresenceTable {
         room: &Room,
         change: impl FnOnce(&mut RoomPresence, &PresenceOptions, &mut Outputs<'_>) -> T,
     ) -> T {
-        let Self { options, rooms, timers, notices, messages, stats, next_version } = self;
+        let Self { options, rooms, rooms_capacity, timers, notices, messages, stats, next_version, .. } =
+            self;
         let state = rooms.entry(room.clone()).or_insert_with(|| {
             // Nodes that watch already learn of its first members.
             let lease_until = options.has_other_nodes.then(|| now + LEASE);
-            RoomPresence::new(*next_version, lease_until)
+            Box::new(RoomPresence::new(*next_version, lease_until))
         });
         let due_before = state.poll_timeout();
         let (members_before, bytes_before) = (state.entries(), state.bytes());
         let result = change(state, options, &mut Outputs { room, notices, messages, stats: &mut *stats });
+        state.trim();
         stats.members = stats.members + state.entries() - members_before;
         stats.bytes = stats.bytes + state.bytes() - bytes_before;
         let due = state.poll_timeout();
@@ -75,14 +86,28 @@ impl PresenceTable {
         if state.is_unused() {
             *next_version = (*next_version).max(state.local_version + 1);
             due.map(|at| timers.remove(&(at, room.clone())));
+            *rooms_capacity = rooms.capacity().max(*rooms_capacity);
             rooms.remove(room);
+            // The table shrinks after most rooms are gone, not with each one.
+            if *rooms_capacity > IDLE_MAX && rooms.len() < *rooms_capacity / 8 {
+                rooms.shrink_to(rooms.len() * 2);
+                *rooms_capacity = rooms.capacity();
+            }
+            if timers.is_empty() {
+                // Otherwise it keeps a node.
+                *timers = BTreeSet::new();
+            }
         }
         result
     }
 
     /// A session of this node has joined or left.
     pub(crate) fn handle_change(&mut self, now: Instant, room: &Room, change: PresenceChange) {
+        let is_memory_short = self.is_memory_short;
         self.with(now, room, |state, options, _| match change {
+            PresenceChange::Left(id, _) if is_memory_short => {
+                state.leave(now, options, THIS_NODE, id, Absence::Unsubscribed);
+            }
             PresenceChange::Joined(member) => state.join(now, options, THIS_NODE, member),
             PresenceChange::Left(id, absence) => state.leave(now, options, THIS_NODE, id, absence),
         });
@@ -203,11 +228,11 @@ impl PresenceTable {
     }
 
     pub(crate) fn poll_notice(&mut self) -> Option<PresenceNotice> {
-        self.notices.pop_front()
+        pop(&mut self.notices)
     }
 
     pub(crate) fn poll_message(&mut self) -> Option<OutgoingPresence> {
-        self.messages.pop_front()
+        pop(&mut self.messages)
     }
 
     /// Members of a room that follow `after`. A watcher may ask before its subscription has arrived.
@@ -226,12 +251,28 @@ impl PresenceTable {
         self.rooms.get(room).map_or_else(MembersPage::default, |state| state.page(after, limit, for_watcher))
     }
 
-    pub(crate) fn stats(&self) -> PresenceStats {
-        debug_assert!(self.rooms.values().all(RoomPresence::is_counted));
-        debug_assert_eq!(self.stats.bytes, self.rooms.values().map(RoomPresence::bytes).sum());
-        let rooms_bytes = self.rooms.len() * size_of::<(Room, RoomPresence)>() * 2;
-        PresenceStats { bytes: rooms_bytes + self.stats.bytes, ..self.stats }
+    /// Approximate size.
+    pub(crate) fn bytes(&self) -> usize {
+        let rooms = self.rooms.len() * size_of::<RoomPresence>()
+            + table_bytes::<(Room, Box<RoomPresence>)>(self.rooms.capacity().max(self.rooms_capacity));
+        rooms + tree_bytes::<(Instant, Room)>(self.timers.len()) + self.stats.bytes
     }
+
+    /// Checks the running sums in tests: don't call it often.
+    pub(crate) fn stats(&self) -> PresenceStats {
+        debug_assert!(self.rooms.values().all(|state| state.is_counted()));
+        debug_assert_eq!(self.stats.bytes, self.rooms.values().map(|state| state.bytes()).sum());
+        PresenceStats { bytes: self.bytes(), ..self.stats }
+    }
+}
+
+/// The first item. Once there is none, the queue keeps no memory.
+fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
+    let first = queue.pop_front();
+    if first.is_none() {
+        *queue = VecDeque::new();
+    }
+    first
 }
 
 /// Where a room's notices and messages go.

@@ -49,7 +49,7 @@ const SLOW: [(&str, &str); 9] = [
 ];
 
 /// Programs of integration tests besides the one that has the crate's name, and why their tests are apart.
-const PROGRAMS: [(&str, &str); 13] = [
+const PROGRAMS: [(&str, &str); 15] = [
     ("cluster/contract", "real servers of Redis and NATS"),
     ("cluster/frames", "measures its process's memory"),
     ("cluster/interest_memory", "measures its process's memory"),
@@ -59,7 +59,9 @@ const PROGRAMS: [(&str, &str); 13] = [
     ("edge/idle", "measures its process's processor time"),
     ("edge/idle_feed_memory", "measures its process's memory"),
     ("edge/memory", "measures its process's memory"),
+    ("edge/presence_memory", "measures its process's memory"),
     ("edge/tls_memory", "measures its process's memory"),
+    ("hub/presence_memory", "measures its process's memory"),
     ("hub/room_memory", "measures its process's memory"),
     ("lab/budget", "measures its process's processor time"),
     ("stentor/slow", "seconds of real time, and other programs"),

@@ -19,9 +19,11 @@ impl RoomPresence {
         };
         let mut visited = 0;
         let listed = self.listed.range(range).inspect(|_| visited += 1);
-        let known = listed.filter_map(|id| self.entries.get(id).filter(is_meant)?.record.as_ref());
+        let known =
+            listed.filter_map(|id| Some(&self.entries.get(id).filter(is_meant)?.record.as_ref()?.member));
         let mut known = known.peekable();
-        let mut gone = self.gone.range(range).map(|(_, record)| record).filter(|_| for_watcher).peekable();
+        let mut gone =
+            self.gone.range(range).map(|(_, record)| &record.member).filter(|_| for_watcher).peekable();
         let mut page = MembersPage {
             members: Vec::new(),
             has_more: false,

@@ -24,6 +24,7 @@ section! {
         /// Size of the `info` shown with a member. A larger one isn't shown.
         presence_info_bytes_max: Bytes => edge.rooms.presence.info_bytes_max, in Bytes(0)..=Bytes(1_024);
         /// Time that a user stays a member after their session has ended. A user who returns in time neither leaves nor joins.
+        /// 0 while memory is short (`limits.memory_bytes_max`).
         presence_grace: Duration => edge.rooms.presence.grace, in s(0)..=s(300), [restart];
         /// Name of the Socket.IO event with which clients ask who is in a room and are notified of changes.
         presence_event: String => edge.rooms.presence.event, [restart];

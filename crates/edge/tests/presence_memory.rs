@@ -1,0 +1,102 @@
+//! Users join many rooms with presence until the budget is used up, and leave. Memory stays near the ledger and comes back.
+//! One test, so that nothing else runs in this process: memory is the process's. Counted is what lives on the heap.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // Tests may panic, and say what they found.
+
+mod harness;
+
+use cap::Cap;
+use harness::{HOUR, Server, Ws, pass};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_edge::{
+    Authentication, Authenticator, Authorizer, Credentials, Decision, Identity, Principal, Question,
+    SignatureWork, Ticket,
+};
+
+/// The server's allocator, counted.
+#[global_allocator]
+static ALLOCATOR: Cap<mimalloc::MiMalloc> = Cap::new(mimalloc::MiMalloc, usize::MAX);
+
+const BUDGET: usize = 16 << 20;
+const ROOMS: usize = 300;
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Tokens are names of users, who may do anything.
+#[derive(Debug)]
+struct Tokens;
+
+impl Authorizer for Tokens {
+    fn authorize(&self, _: &Question<'_>) -> Decision {
+        Decision::Allow
+    }
+}
+
+impl Authenticator for Tokens {
+    fn authenticate(
+        &self,
+        _: Ticket,
+        credentials: &Credentials<'_>,
+        _: &mut SignatureWork,
+    ) -> Authentication {
+        let anonymous = Identity::anonymous(Arc::new(Self));
+        let subject = credentials.token.unwrap().into();
+        let principal = Some(Principal { issuer: "issuer".into(), subject });
+        let info = Some(r#"{"name":"Ada Lovelace"}"#.into());
+        Authentication::Accepted(Arc::new(Identity { principal, info, ..anonymous }))
+    }
+}
+
+/// Users join rooms of their own until memory is short.
+fn join_until_refused(server: &Server) -> Vec<Ws> {
+    let mut clients = Vec::new();
+    loop {
+        let user = clients.len();
+        let target = format!("/ws?token=user-{user}");
+        let Ok(mut ws) = Ws::open_if_accepted(server.addr, &target, false) else { return clients };
+        ws.next_json();
+        for n in 0..ROOMS {
+            ws.send_json(json!({"type": "subscribe", "room": format!("chat/{user}/{n}")}));
+        }
+        for _ in 0..ROOMS {
+            ws.next_json();
+        }
+        clients.push(ws);
+    }
+}
+
+#[test]
+fn rooms_with_presence_take_what_the_ledger_says_and_give_it_back() {
+    let server = Server::start(1, |options| {
+        options.limits.memory_bytes_max = BUDGET;
+        options.heartbeat.interval = HOUR;
+        options.limits.idle_timeout = HOUR;
+        options.rooms.presence.rooms = vec!["chat".to_owned()];
+        options.rooms.presence.grace = GRACE;
+        options.authenticator = Some(Arc::new(Tokens));
+    });
+    // Warm: threads, allocator, buffers.
+    drop(server.ws("/ws?token=warm"));
+    server.until_metric("sessions", |sessions| sessions == 0);
+    pass(2 * GRACE);
+    let before = ALLOCATOR.allocated();
+    let check = |when: &str, least: usize, most: usize| {
+        let taken = ALLOCATOR.allocated().saturating_sub(before);
+        let charged = server.metric("memory_bytes") as usize;
+        eprintln!("{when}: {taken} bytes, {charged} charged");
+        assert!((least..most).contains(&taken), "{when}: {taken} bytes");
+        assert!((least..most).contains(&charged), "{when}: {charged} bytes charged");
+    };
+    let near_budget = (BUDGET * 9 / 10, BUDGET * 11 / 10);
+    for _ in 0..3 {
+        let clients = join_until_refused(&server);
+        check("joined", near_budget.0, near_budget.1);
+        assert!(server.metric("memory_bytes{presence}") as usize > BUDGET / 2);
+        drop(clients);
+        server.until_metric("sessions", |sessions| sessions == 0);
+        check("gone", 0, near_budget.1);
+        pass(2 * GRACE);
+        check("after the grace", 0, 256 << 10);
+    }
+}

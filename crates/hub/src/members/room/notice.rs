@@ -1,0 +1,78 @@
+//! Notices of changes to a room's watchers.
+
+use super::{Record, RoomPresence};
+use crate::presence::{MemberId, NOTICE_BYTES_MAX, NOTICE_CHANGES_MAX, PresenceNotice, PresenceStats};
+use crate::topic::Room;
+
+impl RoomPresence {
+    /// The notice that is due. `None`: nothing has changed after all.
+    pub(in crate::members) fn notice(
+        &mut self,
+        room: &Room,
+        stats: &mut PresenceStats,
+    ) -> Option<PresenceNotice> {
+        self.notify_at = None;
+        let changes = std::mem::take(&mut self.changes);
+        let mut gone = std::mem::take(&mut self.gone);
+        self.gone_bytes = 0;
+        let mut gone_unlisted = std::mem::take(&mut self.gone_unlisted);
+        let fresh = std::mem::take(&mut self.fresh);
+        let total = gone.len() + gone_unlisted.len() + fresh.len();
+        let count = self.count();
+        if total == 0 && count == self.last_count {
+            stats.coalesced += changes as u64;
+            return None;
+        }
+        self.version += 1;
+        self.last_count = count;
+        let mut notice = PresenceNotice {
+            room: room.clone(),
+            version: self.version,
+            joined: Vec::new(),
+            replaced: Vec::new(),
+            left: Vec::new(),
+            more: 0,
+            count,
+        };
+        let mut bytes = 0;
+        let mut listed = 0;
+        for id in fresh {
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            entry.is_reported = true;
+            let was_known = |id: &MemberId| gone.contains_key(id) || gone_unlisted.contains(id);
+            let replaced = entry.replaces.take().filter(was_known);
+            let Some(Record { member: record, .. }) = &entry.record else {
+                notice.more += 1;
+                continue;
+            };
+            if listed >= NOTICE_CHANGES_MAX || bytes + record.bytes() > NOTICE_BYTES_MAX {
+                notice.more += 1;
+                continue;
+            }
+            listed += 1;
+            bytes += record.bytes();
+            match replaced {
+                Some(before) => {
+                    gone.remove(&before);
+                    gone_unlisted.remove(&before);
+                    notice.replaced.push((record.clone(), before));
+                }
+                None => notice.joined.push(record.clone()),
+            }
+        }
+        for Record { member: record, .. } in gone.into_values() {
+            if listed < NOTICE_CHANGES_MAX && bytes + record.bytes() <= NOTICE_BYTES_MAX {
+                listed += 1;
+                bytes += record.bytes();
+                notice.left.push(record);
+            } else {
+                notice.more += 1;
+            }
+        }
+        notice.more += gone_unlisted.len();
+        stats.notices += 1;
+        stats.truncated += notice.more as u64;
+        stats.coalesced += changes.saturating_sub(1) as u64;
+        Some(notice)
+    }
+}

@@ -1,0 +1,101 @@
+//! The size of what a room's presence keeps.
+//!
+//! Most rooms are small, and nearly all that they keep is the first nodes of trees. So trees are counted by their nodes.
+
+use super::{Entry, Record, RoomPresence};
+use crate::presence::RoomMember;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Entries of a full node of the standard library's trees.
+const NODE_ENTRIES_MAX: usize = 11;
+/// A node without its entries.
+const NODE_BYTES: usize = 2 * size_of::<usize>();
+/// What a node has besides if it isn't a leaf.
+const CHILDREN_BYTES: usize = (NODE_ENTRIES_MAX + 1) * size_of::<usize>();
+/// Entries of a tree for each leaf once it has several: about the mean of ascending order and none.
+const LEAF_ENTRIES: usize = 8;
+/// The counters of a shared allocation.
+const SHARED_BYTES: usize = 2 * size_of::<usize>();
+
+/// Approximate size of a tree, exact up to one leaf.
+pub(in crate::members) fn tree_bytes<T>(entries: usize) -> usize {
+    let leaf = NODE_BYTES + NODE_ENTRIES_MAX * size_of::<T>();
+    match entries {
+        0 => 0,
+        1..=NODE_ENTRIES_MAX => leaf,
+        _ => {
+            let leaves = entries.div_ceil(LEAF_ENTRIES);
+            leaves * leaf + leaves.div_ceil(LEAF_ENTRIES) * (leaf + CHILDREN_BYTES)
+        }
+    }
+}
+
+/// Size of a hash table, of which an eighth stays free.
+pub(in crate::members) fn table_bytes<T>(capacity: usize) -> usize {
+    capacity * 8 / 7 * (size_of::<T>() + 1)
+}
+
+fn map_bytes<K, V>(map: &BTreeMap<K, V>) -> usize {
+    tree_bytes::<(K, V)>(map.len())
+}
+
+fn set_bytes<T>(set: &BTreeSet<T>) -> usize {
+    tree_bytes::<T>(set.len())
+}
+
+/// An empty tree keeps a node if it had one.
+fn trim<T: Default>(tree: &mut T, is_empty: impl FnOnce(&T) -> bool) {
+    if is_empty(tree) {
+        *tree = T::default();
+    }
+}
+
+impl Record {
+    /// `owns_texts`: they aren't those of a session of this node.
+    pub(super) fn new(member: Arc<RoomMember>, owns_texts: bool) -> Self {
+        let text_bytes = |text: &Arc<str>| SHARED_BYTES + text.len();
+        let user = member.user.as_ref().map(|user| text_bytes(&user.issuer) + text_bytes(&user.subject));
+        let texts = user.unwrap_or(0) + member.info.as_ref().map_or(0, text_bytes);
+        let bytes = SHARED_BYTES + size_of::<RoomMember>() + if owns_texts { texts } else { 0 };
+        Self { member, bytes }
+    }
+}
+
+impl RoomPresence {
+    /// Approximate size of what it refers to, without texts of this node's sessions. 0 if it is unused.
+    pub(in crate::members) fn bytes(&self) -> usize {
+        self.records_bytes
+            + self.gone_bytes
+            + map_bytes(&self.entries)
+            + set_bytes(&self.listed)
+            + set_bytes(&self.leaving)
+            + set_bytes(&self.leaving_at)
+            + map_bytes(&self.sources)
+            + set_bytes(&self.fresh)
+            + map_bytes(&self.gone)
+            + set_bytes(&self.gone_unlisted)
+            + map_bytes(&self.unpublished)
+    }
+
+    /// Frees the nodes of empty trees.
+    pub(in crate::members) fn trim(&mut self) {
+        trim(&mut self.entries, BTreeMap::is_empty);
+        trim(&mut self.listed, BTreeSet::is_empty);
+        trim(&mut self.leaving, BTreeSet::is_empty);
+        trim(&mut self.leaving_at, BTreeSet::is_empty);
+        trim(&mut self.sources, BTreeMap::is_empty);
+        trim(&mut self.fresh, BTreeSet::is_empty);
+        trim(&mut self.gone, BTreeMap::is_empty);
+        trim(&mut self.gone_unlisted, BTreeSet::is_empty);
+        trim(&mut self.unpublished, BTreeMap::is_empty);
+    }
+
+    /// Whether the running sums are right. Takes time linear in the members.
+    pub(in crate::members) fn is_counted(&self) -> bool {
+        let listed = self.entries.iter().filter(|(_, entry)| entry.record.is_some());
+        self.records_bytes == self.entries.values().map(Entry::record_bytes).sum::<usize>()
+            && self.gone_bytes == self.gone.values().map(|record| record.bytes).sum::<usize>()
+            && listed.map(|(id, _)| id).eq(&self.listed)
+    }
+}

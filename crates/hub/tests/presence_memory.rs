@@ -1,0 +1,192 @@
+//! What presence allocates, and what of it is charged.
+
+#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
+
+use cap::Cap;
+use std::alloc::System;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_hub::{
+    Absence, Encoder, FormatId, Hub, MemberId, Options, Policy, PresenceChange, PresenceMessage,
+    PresenceOptions, Publication, Room, RoomMember, SessionId, Topic, User,
+};
+
+#[global_allocator]
+static ALLOCATED: Cap<System> = Cap::new(System, usize::MAX);
+
+const GRACE: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_millis(100);
+
+struct Nothing;
+
+impl Encoder for Nothing {
+    type Frame = Arc<[u8]>;
+
+    fn encode(&self, _format: FormatId, _publication: &Publication<Self::Frame>) -> Option<Self::Frame> {
+        None
+    }
+
+    fn len(frame: &Self::Frame) -> usize {
+        frame.len()
+    }
+}
+
+/// Rooms, and how many members they have: sessions of this node, and of another one.
+struct Rooms {
+    hub: Hub<Nothing>,
+    watcher: SessionId,
+    now: Instant,
+    rooms: Vec<Room>,
+    here: usize,
+    there: usize,
+    user: Option<User>,
+    /// What was allocated and charged before the first member joined.
+    before: (usize, usize),
+}
+
+/// Ids look as if drawn by lot.
+fn id(n: usize) -> MemberId {
+    let mut id = [0; 15];
+    id[..8].copy_from_slice(&(n as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+    MemberId(id)
+}
+
+impl Rooms {
+    /// Rooms without members. Those with members elsewhere are watched.
+    fn new(rooms: usize, here: usize, there: usize, user: Option<User>) -> Self {
+        let presence = PresenceOptions {
+            rooms: vec!["chat".to_owned()],
+            members_max: 10_000,
+            grace: GRACE,
+            interval: INTERVAL,
+            has_other_nodes: there > 0,
+        };
+        let options = Options {
+            presence: Some(presence),
+            topics_max: rooms,
+            subscriptions_max: rooms,
+            ..Options::default()
+        };
+        let mut hub = Hub::new(options, Nothing);
+        let rooms: Vec<_> = (0..rooms).map(|n| Room::plain(&format!("chat/{n}")).unwrap()).collect();
+        let watcher = hub.handle_open(FormatId(0), 0);
+        if there > 0 {
+            for room in &rooms {
+                let topic = Topic::Presence(room.clone());
+                hub.handle_subscribe(watcher, &topic, Policy::Queue, None).unwrap();
+            }
+        }
+        let before = (ALLOCATED.allocated(), hub.presence_stats().bytes);
+        let mut rooms = Self { hub, watcher, now: Instant::now(), rooms, here, there, user, before };
+        rooms.pass(Duration::ZERO);
+        rooms
+    }
+
+    /// The sessions of this node do the same in each room.
+    fn all(&mut self, change: impl Fn(&Self, usize) -> PresenceChange) {
+        for n in 0..self.here * self.rooms.len() {
+            let room = self.rooms[n % self.rooms.len()].clone();
+            let change = change(self, n);
+            self.hub.handle_presence(self.now, room, change);
+        }
+    }
+
+    /// Sessions of this node share their texts with what is known of them elsewhere.
+    fn join(&mut self) {
+        self.all(|rooms, n| {
+            let user = rooms.user.clone();
+            PresenceChange::Joined(Arc::new(RoomMember { id: id(n), user, info: None, since_ms: 1 }))
+        });
+    }
+
+    fn leave(&mut self, absence: Absence) {
+        self.all(|_, n| PresenceChange::Left(id(n), absence));
+    }
+
+    /// The other node says which members it has in each room.
+    fn set_others(&mut self, version: u64, count: usize) {
+        for n in 0..self.rooms.len() {
+            let member = |m: usize| {
+                let user = User { issuer: "https://issuer.example".into(), subject: "subject".into() };
+                let info = Some(r#"{"name":"Ada Lovelace","color":"red"}"#.into());
+                let id = id(self.rooms.len() * (self.here + m) + n);
+                Arc::new(RoomMember { id, user: Some(user), info, since_ms: 1 })
+            };
+            let members = (0..count).map(member).collect();
+            let message = PresenceMessage::Snapshot { version, count, members };
+            self.hub.handle_presence_message(self.now, &self.rooms[n], 7, message);
+        }
+    }
+
+    fn unwatch(&mut self) {
+        for room in &self.rooms {
+            self.hub.handle_unsubscribe(self.watcher, &Topic::Presence(room.clone()));
+        }
+    }
+
+    /// Does what is due.
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.hub.handle_presence_time(self.now);
+        while self.hub.poll_presence_notice().is_some() {}
+        while self.hub.poll_presence_message().is_some() {}
+    }
+
+    /// What is allocated and charged.
+    fn bytes(&self) -> (usize, usize) {
+        let taken = ALLOCATED.allocated().saturating_sub(self.before.0);
+        (taken, self.hub.presence_stats().bytes - self.before.1)
+    }
+
+    /// Checks that what is allocated is charged, give or take an eighth.
+    fn check(&self, when: &str) {
+        let (taken, charged) = self.bytes();
+        let (rooms, members) = (self.rooms.len(), self.here + self.there);
+        let each = taken / rooms / members;
+        let what = format!("{rooms} rooms with {members} members, {when}: {taken} bytes, {each} per member");
+        assert!((taken * 7 / 8..taken * 9 / 8).contains(&charged), "{what}, {charged} charged");
+    }
+
+    /// Checks that hardly anything is left.
+    fn check_empty(&self) {
+        let (taken, charged) = self.bytes();
+        assert!(taken < 40_000 && charged < 40_000, "{taken} bytes are left, {charged} charged");
+    }
+}
+
+/// One test: what is allocated is the process's.
+#[test]
+fn presence_is_charged_at_what_it_allocates_and_comes_back() {
+    let user = Some(User { issuer: "issuer".into(), subject: "subject".into() });
+    for (rooms, here) in [(10_000, 1), (20_000, 2), (3_000, 9), (300, 100), (1, 10_000)] {
+        for user in [None, user.clone()] {
+            let mut rooms = Rooms::new(rooms, here, 0, user);
+            rooms.join();
+            rooms.check("joined");
+            rooms.leave(Absence::Suspended);
+            rooms.check("about to leave");
+            rooms.pass(GRACE);
+            rooms.check_empty();
+            rooms.join();
+            rooms.hub.set_memory_short(true);
+            rooms.leave(Absence::Suspended);
+            rooms.check_empty();
+        }
+    }
+    for (rooms, here, there) in [(10_000, 0, 1), (2_000, 2, 10), (100, 200, 200), (1, 0, 10_000)] {
+        let mut rooms = Rooms::new(rooms, here, there, user.clone());
+        rooms.join();
+        rooms.set_others(1, there);
+        rooms.check("joined, and nobody has been told");
+        rooms.pass(INTERVAL);
+        rooms.check("joined");
+        rooms.set_others(2, 0);
+        rooms.leave(Absence::Unsubscribed);
+        rooms.check("some about to leave, and nobody has been told");
+        rooms.unwatch();
+        for _ in 0..100 {
+            rooms.pass(GRACE / 10);
+        }
+        rooms.check_empty();
+    }
+}
