@@ -17,7 +17,7 @@ const FORM: &str = "application/x-www-form-urlencoded";
 /// One session out of this many is an attack's client. More would leave little of a round to the others.
 const ATTACK_SHARE: usize = 6;
 
-/// The corpus.
+/// The corpus, with or without sessions of a cluster.
 pub(crate) struct Seeds {
     sessions: Vec<Script>,
     /// One client of each attack.
@@ -25,12 +25,12 @@ pub(crate) struct Seeds {
 }
 
 impl Seeds {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(is_clustered: bool) -> Self {
         let mut attacks: Vec<Script> =
             attacks::ALL.iter().map(|attack| (attack.scripts)(1).swap_remove(0)).collect();
         attacks.push(missing_attachments());
         let mut sessions = sessions();
-        sessions.extend(doors::sessions());
+        sessions.extend(doors::sessions(is_clustered));
         Self { sessions, attacks }
     }
 
@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn every_session_opens_its_lanes_before_it_uses_them() {
-        for (number, seed) in Seeds::new().all().enumerate() {
+        for (number, seed) in Seeds::new(true).all().enumerate() {
             let mut open = Vec::new();
             for step in &seed.steps {
                 match step {

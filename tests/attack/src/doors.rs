@@ -1,7 +1,8 @@
 //! Doors of the server that the fuzzer's other sessions don't touch: tokens, hooks, presence, history, recovery, the
-//! admin API, and the [`layers`] below HTTP. Each has a configuration, valid sessions and a mark that only an answer from behind the door contains.
+//! admin API, the [`layers`] below HTTP, and those of a [`cluster`]. Each has a configuration, valid sessions and a mark that only an answer from behind the door contains.
 
 use crate::backend::RESPONSE_BYTES_MAX;
+use crate::cluster;
 use crate::layers;
 use crate::script::{Port, Script, Step};
 use crate::token::{self, USER, sign};
@@ -18,18 +19,24 @@ pub(crate) struct Door {
     pub(crate) mark: &'static [u8],
     /// Where it sends that, if only there it proves something.
     pub(crate) port: Option<Port>,
+    /// Whether it is one of a cluster, which needs a Redis.
+    is_clustered: bool,
 }
 
 const fn door(name: &'static str, mark: &'static [u8]) -> Door {
-    Door { name, mark, port: None }
+    Door { name, mark, port: None, is_clustered: false }
 }
 
 const fn door_at(port: Port, name: &'static str, mark: &'static [u8]) -> Door {
-    Door { name, mark, port: Some(port) }
+    Door { port: Some(port), ..door(name, mark) }
+}
+
+const fn door_of_cluster(port: Port, name: &'static str, mark: &'static [u8]) -> Door {
+    Door { is_clustered: true, ..door_at(port, name, mark) }
 }
 
 /// All doors.
-pub(crate) const DOORS: [Door; 30] = [
+pub(crate) const DOORS: [Door; 42] = [
     door("token accepted", b"\"user\":\"fuzzed-user\",\"info\""),
     door("token renewed", br#"{"type":"ok","id":"renewal"}"#),
     door("token expired", br#""code":"token_expired""#),
@@ -60,7 +67,62 @@ pub(crate) const DOORS: [Door; 30] = [
     door_at(Port::Tunnel, "TLS", br#""type":"welcome""#),
     door_at(Port::Proxy, "PROXY v1", br#""type":"welcome""#),
     door_at(Port::Proxy, "PROXY v2", br#"0{"sid""#),
+    door_of_cluster(Port::Redis, "cluster answer", cluster::ANSWERED),
+    door_of_cluster(Port::Public, "cluster command", br#""event":"framed""#),
+    door_of_cluster(Port::Public, "cluster log", br#""event":"logged""#),
+    door_of_cluster(Port::Admin, "cluster node", br#""name":"phantom""#),
+    door_of_cluster(Port::Relay, "relay challenge", b"stentor2"),
+    door_of_cluster(Port::Introduced, "relay", br#"0{"sid""#),
+    door_of_cluster(Port::Second, "bridge in MessagePack", br#"42["bridged""#),
+    door_of_cluster(Port::Second, "bridge in JSON", br#"42["worded""#),
+    door_of_cluster(Port::Second, "bridge, sharded", br#"42/a,["sharded""#),
+    door_of_cluster(Port::Second, "bridge, Python", br#"42["pythonic""#),
+    door_of_cluster(Port::Second, "bridge with attachments", br#"451-["bridged""#),
+    door_of_cluster(Port::Redis, "bridge request", br#""sockets":[{"#),
 ];
+
+/// How often each of [`DOORS`] was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reached([u64; DOORS.len()]);
+
+impl Default for Reached {
+    fn default() -> Self {
+        Self([0; DOORS.len()])
+    }
+}
+
+impl Reached {
+    /// Looks for marks in what a client of this port got.
+    pub(crate) fn look(&mut self, port: Port, bytes: &[u8]) {
+        for (door, count) in DOORS.iter().zip(&mut self.0) {
+            let is_here = door.port.is_none_or(|wanted| wanted == port);
+            *count += u64::from(is_here && memchr::memmem::find(bytes, door.mark).is_some());
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(all, some)| *all += some);
+    }
+
+    /// The doors that weren't reached, of those that there are with or without a cluster.
+    pub(crate) fn missed(&self, is_clustered: bool) -> Vec<&'static str> {
+        let doors = DOORS.iter().zip(self.0);
+        let doors = doors.filter(|(door, count)| *count == 0 && door.is_clustered <= is_clustered);
+        doors.map(|(door, _)| door.name).collect()
+    }
+
+    /// A line that says how often each was reached.
+    pub(crate) fn summary(&self, is_clustered: bool) -> String {
+        let doors = DOORS.iter().zip(self.0).filter(|(door, _)| door.is_clustered <= is_clustered);
+        let counts: Vec<_> = doors.map(|(door, count)| format!("{} {count}", door.name)).collect();
+        let left_out = if is_clustered {
+            ""
+        } else {
+            "; redis-server isn't installed: cluster, relay and bridge are left out"
+        };
+        format!("fuzz: doors reached: {}{left_out}", counts.join(", "))
+    }
+}
 
 /// More lines of `[rooms]`: rooms with history and presence.
 pub(crate) const ROOMS: &str = r#"presence = ["kept/"]
@@ -148,8 +210,8 @@ secret = "{}"
     toml
 }
 
-/// The valid sessions.
-pub(crate) fn sessions() -> Vec<Script> {
+/// The valid sessions, with or without a cluster.
+pub(crate) fn sessions(is_clustered: bool) -> Vec<Script> {
     let mut sessions = vec![
         renewed(),
         brief(),
@@ -158,7 +220,8 @@ pub(crate) fn sessions() -> Vec<Script> {
         revoked(),
         presence(),
         presence_over_socketio(),
-        history(),
+        history(Duration::ZERO),
+        history(Duration::from_millis(300)),
         pushed_feed(),
         recovery(),
         connect_hook(),
@@ -170,30 +233,21 @@ pub(crate) fn sessions() -> Vec<Script> {
     sessions.extend([sign(USER, token::EXPIRED)].into_iter().chain(wrong).map(|token| refused(&token)));
     sessions.extend(layers::sessions());
     sessions.extend(["well", "badly", "slowly"].map(hook));
+    if is_clustered {
+        sessions.extend(cluster::sessions());
+    }
     sessions
-}
-
-/// The doors that weren't reached.
-pub(crate) fn missed(reached: &[u64; DOORS.len()]) -> Vec<&'static str> {
-    DOORS.iter().zip(reached).filter(|(_, count)| **count == 0).map(|(door, _)| door.name).collect()
-}
-
-/// A line that says how often each was reached.
-pub(crate) fn summary(reached: &[u64; DOORS.len()]) -> String {
-    let counts: Vec<_> =
-        DOORS.iter().zip(reached).map(|(door, count)| format!("{} {count}", door.name)).collect();
-    format!("fuzz: doors reached: {}", counts.join(", "))
 }
 
 fn message(fields: &str) -> Vec<u8> {
     wire::text(&format!("{{{fields}}}"))
 }
 
-fn subscribe(room: &str, more: &str) -> Vec<u8> {
+pub(crate) fn subscribe(room: &str, more: &str) -> Vec<u8> {
     message(&format!(r#""id":1,"type":"subscribe","room":"{room}"{more}"#))
 }
 
-fn publish(room: &str, event: &str, data: &str) -> Vec<u8> {
+pub(crate) fn publish(room: &str, event: &str, data: &str) -> Vec<u8> {
     message(&format!(r#""id":2,"type":"publish","room":"{room}","event":"{event}","data":{data}"#))
 }
 
@@ -202,7 +256,7 @@ fn json(target: &str, body: &str) -> Vec<u8> {
 }
 
 /// A WebSocket of [`USER`].
-fn signed_in() -> Vec<u8> {
+pub(crate) fn signed_in() -> Vec<u8> {
     let token = sign(USER, token::VALID);
     wire::upgrade_with("/ws", &format!("Sec-WebSocket-Protocol: stentor.v1, stentor.bearer.{token}\r\n"))
 }
@@ -352,8 +406,8 @@ fn presence_over_socketio() -> Script {
     ])
 }
 
-/// Leaves a room, and returns for what was published meanwhile.
-fn history() -> Script {
+/// Leaves a room, and returns for what was published meanwhile. Without a pause, answers of a cluster are still on their way.
+fn history(pause: Duration) -> Script {
     const ROOM: &str = "kept/{number}";
     let leave = || message(&format!(r#""id":4,"type":"unsubscribe","room":"{ROOM}""#));
     let mut script = Script::new([
@@ -374,6 +428,7 @@ fn history() -> Script {
         leave(),
         subscribe(ROOM, r#","epoch":7,"offset":1,"policy":"drop_oldest""#),
     ] {
+        script.steps.push(Step::Pause(pause));
         script.steps.push(Step::Send(0, bytes.into()));
         script.steps.push(Step::Receive(0));
     }
@@ -474,18 +529,13 @@ fn commands() -> Script {
 }
 
 fn lists() -> Script {
-    Script::at(
-        Port::Admin,
-        [
-            wire::get("/api/v1/rooms?prefix=l&limit=2"),
-            wire::get("/api/v1/rooms/members?room=kept/here&limit=5"),
-            wire::get("/api/v1/status"),
-            wire::get("/api/v1/nodes"),
-            wire::get("/metrics"),
-            wire::get("/readyz"),
-            json("/api/v1/reload", ""),
-        ],
-    )
+    let targets = ["/api/v1/status", "/api/v1/nodes", "/metrics", "/readyz"];
+    let asked = targets.map(wire::get).into_iter().chain([json("/api/v1/reload", "")]);
+    let members = wire::get("/api/v1/rooms/members?room=kept/here&limit=5");
+    // Others join a room before its members are asked for.
+    let mut script = Script::at(Port::Admin, asked);
+    script.steps.insert(0, Step::Pause(Duration::from_millis(300)));
+    script.on(1, Port::Admin, [wire::get("/api/v1/rooms?prefix=l&limit=2"), members])
 }
 
 #[cfg(test)]
@@ -495,7 +545,7 @@ mod tests {
     /// Else an echo of what a session sends would pass for an answer.
     #[test]
     fn no_session_sends_a_mark() {
-        for script in sessions() {
+        for script in sessions(true) {
             for step in &script.steps {
                 let Step::Send(_, bytes) = step else { continue };
                 for door in &DOORS {
@@ -508,10 +558,27 @@ mod tests {
 
     #[test]
     fn a_door_that_was_not_reached_is_named() {
-        let mut reached = [1; DOORS.len()];
-        assert!(missed(&reached).is_empty());
-        reached[0] = 0;
-        assert_eq!(missed(&reached), ["token accepted"]);
-        assert!(summary(&reached).starts_with("fuzz: doors reached: token accepted 0, token renewed 1,"));
+        let mut reached = Reached([1; DOORS.len()]);
+        assert!(reached.missed(true).is_empty());
+        (reached.0[0], reached.0[DOORS.len() - 1]) = (0, 0);
+        assert_eq!(reached.missed(true), ["token accepted", "bridge request"]);
+        assert_eq!(reached.missed(false), ["token accepted"]);
+        let all = reached.summary(true);
+        assert!(all.starts_with("fuzz: doors reached: token accepted 0, token renewed 1,"), "{all}");
+        assert!(all.ends_with(", bridge request 0"), "{all}");
+        let few = reached.summary(false);
+        assert!(
+            few.ends_with("PROXY v2 1; redis-server isn't installed: cluster, relay and bridge are left out"),
+            "{few}"
+        );
+    }
+
+    #[test]
+    fn a_mark_counts_at_its_port() {
+        let mut reached = Reached::default();
+        reached.look(Port::Public, b"..stentor2..");
+        assert_eq!(reached, Reached::default());
+        reached.look(Port::Relay, b"..stentor2..");
+        assert_eq!(reached.missed(true).len(), DOORS.len() - 1);
     }
 }

@@ -2,18 +2,21 @@
 //!
 //! Round `r` of seed `s` consists of the sessions `0..n`, each made from `s`, `r` and its number alone: a failing
 //! round is replayed by its numbers, and reduced by leaving sessions out. The first sessions of round 0 are the valid ones
-//! as they are: they must reach every one of the [`doors`]. After each round, the process must be
+//! as they are: they must reach every one of the [`doors`], those of a cluster if there is a Redis. After each round, the process must be
 //! alive, no thread may have panicked, every canary must have every publication, and memory must be within the bound.
 //! At the end, memory must return.
 
 use crate::canary::{Canaries, Record};
+use crate::cluster;
 use crate::corpus::Seeds;
-use crate::doors::{self, DOORS};
+use crate::doors::{self, Reached};
 use crate::layers;
 use crate::measure::Meter;
 use crate::mutate::mutate;
+use crate::redis::Redis;
 use crate::reduce::reduce;
 use crate::script::{self, Script};
+use crate::second::Second;
 use crate::server::{Launch, Server, configuration};
 use crate::table::BUDGET_BYTES;
 use fastrand::Rng;
@@ -25,6 +28,8 @@ use std::time::{Duration, Instant};
 const ROUND_TIME: Duration = Duration::from_millis(2500);
 /// The time within which memory must return after the last round.
 const RETURN_TIME_MAX: Duration = Duration::from_secs(60);
+/// What a node of a cluster may hold beyond that: not more, so that what it keeps of each round shows in longer runs.
+const CLUSTER_BYTES: u64 = 8_000_000;
 /// The start is measured after the server has served its canaries for this time.
 const CALM_TIME: Duration = Duration::from_secs(1);
 /// Replays for reducing a failing round, at most.
@@ -60,6 +65,8 @@ pub(crate) struct Plan {
     pub(crate) upstream: SocketAddr,
     /// The backend of the hooks.
     pub(crate) backend: SocketAddr,
+    /// Whether the server is a node of a cluster.
+    pub(crate) is_clustered: bool,
     pub(crate) seed: u64,
     pub(crate) sessions: usize,
     /// The maximum memory of the server.
@@ -74,66 +81,82 @@ struct Subject {
     canaries: Canaries,
     meter: Meter,
     server: Server,
+    second: Second,
+    _redis: Option<Redis>,
     bound_bytes: u64,
     /// The memory that must be reached again after the last round.
     return_bytes: u64,
-    /// How often each of [`DOORS`] was reached.
-    reached: [u64; DOORS.len()],
+    reached: Reached,
 }
 
 impl Subject {
     fn start(plan: &Plan) -> anyhow::Result<Self> {
         let (certificate, files) = layers::certificate()?;
-        let addresses = layers::addresses(certificate)?;
-        let server = Server::start(&Launch {
+        let mut addresses = layers::addresses(certificate)?;
+        let limited = |rooms, limits: &str| {
+            configuration(BUDGET_BYTES, plan.upstream, HEARTBEAT_TIMEOUT, rooms, limits)
+        };
+        let redis = if plan.is_clustered { Some(cluster::start(&mut addresses)?) } else { None };
+        let (engine, bridge) = match redis {
+            Some(_) => (cluster::configuration(&addresses), cluster::bridge(&addresses)),
+            None => Default::default(),
+        };
+        let plain = Launch {
             binary: plan.binary.clone(),
             driver: plan.driver.clone(),
-            configuration: configuration(
-                BUDGET_BYTES,
-                plan.upstream,
-                HEARTBEAT_TIMEOUT,
-                doors::ROOMS,
-                &format!(
-                    "{LIMITS}{}{}",
-                    doors::configuration(plan.backend),
-                    layers::configuration(&addresses)
-                ),
-            ),
+            configuration: limited("", &format!("{LIMITS}{bridge}")),
+            files: Vec::new(),
+            addresses: None,
+            descriptors_max: None,
+        };
+        let second = Second::start(plain.clone(), plan.bound_bytes, &mut addresses)?;
+        let more = doors::configuration(plan.backend) + &layers::configuration(&addresses) + &engine;
+        let server = Server::start(&Launch {
+            configuration: limited(doors::ROOMS, &format!("{LIMITS}{more}")),
             files,
             addresses: Some(addresses),
-            descriptors_max: None,
+            ..plain
         })?;
         let canaries = Canaries::start(&server)?;
         let meter = Meter::start(&server, plan.bound_bytes)?;
         std::thread::sleep(CALM_TIME);
-        let return_bytes = meter.held_bytes() + plan.remains_bytes_max;
+        let clustered_bytes = if plan.is_clustered { CLUSTER_BYTES } else { 0 };
+        let return_bytes = meter.held_bytes() + plan.remains_bytes_max + clustered_bytes;
         meter.reset();
         Ok(Self {
             canaries,
             meter,
             server,
+            second,
+            _redis: redis,
             bound_bytes: plan.bound_bytes,
             return_bytes,
-            reached: [0; DOORS.len()],
+            reached: Reached::default(),
         })
     }
 
-    /// Runs sessions, with a reload in the middle. Returns the faults found afterwards.
+    /// Runs sessions. In the middle, the server reloads its configuration, and the second server's process is replaced. Returns the faults found afterwards.
     fn round(&mut self, scripts: Vec<Script>) -> anyhow::Result<Option<String>> {
-        let (server, number) = (&self.server, self.server.reloads() + 1);
-        let totals = std::thread::scope(|scope| {
+        let (server, second, number) = (&self.server, &mut self.second, self.server.reloads() + 1);
+        let (totals, replaced) = std::thread::scope(|scope| {
             let reload = scope.spawn(|| {
                 std::thread::sleep(ROUND_TIME / 2);
                 server.reload(number)
             });
+            let replacement = scope.spawn(|| {
+                std::thread::sleep(ROUND_TIME / 2);
+                second.replace()
+            });
             let totals = script::run(server.addresses, scripts, ROUND_TIME)?;
             reload.join().map_err(|_| anyhow::anyhow!("the reload panicked"))??;
-            anyhow::Ok(totals)
+            let replaced = replacement.join().map_err(|_| anyhow::anyhow!("the replacement panicked"))?;
+            anyhow::Ok((totals, replaced))
         })?;
-        for (all, some) in self.reached.iter_mut().zip(totals.doors) {
-            *all += some;
+        if let Err(error) = replaced {
+            return Ok(Some(format!("the second server: {error:#}")));
         }
-        if let Some(fault) = self.server.fault() {
+        self.reached.add(&totals.doors);
+        if let Some(fault) = self.server.fault().or_else(|| self.second.fault()) {
             return Ok(Some(fault));
         }
         if let Err(error) = self.canaries.catch_up() {
@@ -168,7 +191,7 @@ impl Plan {
             self.driver, self.seed, self.sessions
         ));
         let begun = Instant::now();
-        let seeds = Seeds::new();
+        let seeds = Seeds::new(self.is_clustered);
         let mut subject = Subject::start(self)?;
         let mut round = 0;
         while begun.elapsed() < duration {
@@ -186,16 +209,17 @@ impl Plan {
         }
         let held = subject.meter.seen().held_bytes_max / 1_000_000;
         let reloads = subject.server.reloads();
+        let Second { takeovers, drains, .. } = subject.second;
         crate::say(&format!(
-            "fuzz: driver {}: {round} rounds held, {reloads} reloads, at most {held} MB",
+            "fuzz: driver {}: {round} rounds held, {reloads} reloads, {takeovers} takeovers, {drains} drains, at most {held} MB",
             self.driver
         ));
-        crate::say(&doors::summary(&subject.reached));
-        let mut missed = doors::missed(&subject.reached);
-        if reloads == 0 {
-            missed.push("reload");
-        }
-        let is_complete = missed.is_empty() || self.sessions < seeds.sessions().len() || round == 0;
+        crate::say(&subject.reached.summary(self.is_clustered));
+        let mut missed = subject.reached.missed(self.is_clustered);
+        let counts = [("reload", reloads), ("takeover", takeovers), ("drain", drains)];
+        missed.extend(counts.iter().filter(|(_, count)| *count == 0).map(|(name, _)| name));
+        // A drain comes in the second round.
+        let is_complete = missed.is_empty() || self.sessions < seeds.sessions().len() || round < 2;
         if !is_complete {
             crate::say(&format!("fuzz: driver {}: never reached: {}", self.driver, missed.join(", ")));
         }
@@ -205,7 +229,7 @@ impl Plan {
     /// Runs one round, or some sessions of it, on a fresh server.
     pub(crate) fn replay(&self, round: u64, only: &[usize]) -> anyhow::Result<bool> {
         let all: Vec<usize> = if only.is_empty() { (0..self.sessions).collect() } else { only.to_vec() };
-        let seeds = Seeds::new();
+        let seeds = Seeds::new(self.is_clustered);
         let scripts = self.scripts(&seeds, round, &all);
         if let [script] = scripts.as_slice() {
             crate::say(&format!("{script:#?}"));

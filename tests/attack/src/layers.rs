@@ -33,7 +33,7 @@ pub(crate) fn addresses(certificate: CertificateDer<'static>) -> anyhow::Result<
     let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     let connector = TlsConnector::from(Arc::new(client));
     let tunnel = serve_on_thread(move |plain| tunnel(plain, tls, connector.clone())).context("no tunnel")?;
-    Ok(Addresses { public: of(8000), admin: of(8001), tls, tunnel, proxy: of(8002) })
+    Ok(Addresses { tls, tunnel, proxy: of(8002), ..Addresses::plain(of(8000), of(8001)) })
 }
 
 /// Carries one connection over TLS.

@@ -13,6 +13,7 @@ mod attacks;
 mod backend;
 mod canary;
 mod checks;
+mod cluster;
 mod corpus;
 mod doors;
 mod fuzz;
@@ -21,8 +22,10 @@ mod layers;
 mod measure;
 mod mutate;
 mod process;
+mod redis;
 mod reduce;
 mod script;
+mod second;
 mod server;
 mod table;
 mod token;
@@ -154,6 +157,7 @@ fn run_fuzz(args: &FuzzArgs) -> anyhow::Result<bool> {
     ensure!(args.sessions > 0, "--sessions must be at least 1");
     let upstream = upstream::start()?;
     let backend = backend::start()?;
+    let is_clustered = redis::is_installed();
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     let mut all_hold = true;
     for driver in &args.common.drivers {
@@ -162,6 +166,7 @@ fn run_fuzz(args: &FuzzArgs) -> anyhow::Result<bool> {
             driver: driver.clone(),
             upstream,
             backend,
+            is_clustered,
             seed,
             sessions: args.sessions,
             bound_bytes: args.held_max * 1_000_000,

@@ -6,7 +6,7 @@ use crate::process::{memfd_bytes, resident_bytes};
 use crate::server::Server;
 use crate::wire;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ impl Seen {
 }
 
 struct Shared {
-    pid: u32,
+    pid: AtomicU32,
     admin: SocketAddr,
     /// The bound of resident set and memfds together.
     bound_bytes: u64,
@@ -99,7 +99,7 @@ impl Drop for Meter {
 impl Meter {
     pub(crate) fn start(server: &Server, bound_bytes: u64) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared {
-            pid: server.pid(),
+            pid: server.pid().into(),
             admin: server.admin,
             bound_bytes,
             memfd_bytes: Mutex::default(),
@@ -116,6 +116,11 @@ impl Meter {
             });
         });
         Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Measures the server's new process.
+    pub(crate) fn follow(&self, server: &Server) {
+        self.shared.pid.store(server.pid(), Relaxed);
     }
 
     /// Resident set and memfds now.
@@ -158,7 +163,7 @@ impl Shared {
 
 async fn watch_resident(shared: &Shared) {
     while !shared.is_stopped() {
-        let held = resident_bytes(shared.pid).unwrap_or(0) + *lock(&shared.memfd_bytes);
+        let held = resident_bytes(shared.pid.load(Relaxed)).unwrap_or(0) + *lock(&shared.memfd_bytes);
         *lock(&shared.held_bytes) = held;
         lock(&shared.seen).note_held(held, shared.bound_bytes);
         tokio::time::sleep(RESIDENT_PACE).await;
@@ -170,7 +175,7 @@ async fn watch_memfds(shared: &Shared) {
     while !shared.is_stopped() {
         if due.elapsed() >= MEMFD_PACE {
             due = Instant::now();
-            let bytes = memfd_bytes(shared.pid);
+            let bytes = memfd_bytes(shared.pid.load(Relaxed));
             *lock(&shared.memfd_bytes) = bytes;
         }
         tokio::time::sleep(RESIDENT_PACE).await;

@@ -4,7 +4,7 @@
 //! what the server has sent, [`NUMBER`] by eight digits that grow with every pass, and [`BRIEF`] by a token. Scripts are
 //! what the table's attacks consist of, what the fuzzer mutates, and what a failing seed is reduced to.
 
-use crate::doors::DOORS;
+use crate::doors::Reached;
 use crate::{token, wire};
 use bytes::Bytes;
 use std::cell::Cell;
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 /// Placeholders of values in the server's answers, in sends of up to [`REPLACED_BYTES_MAX`], each with the bytes before and
 /// after the newest such value.
-const ANSWERED: [(&[u8], &[u8], &[u8]); 5] = [
+const ANSWERED: [(&[u8], &[u8], &[u8]); 6] = [
     // The session's id in a handshake of Engine.IO.
     (b"{sid}", b"0{\"sid\":\"", b"\""),
     // Those of connection state recovery: of the answer to CONNECT, and of the event `mark`.
@@ -29,6 +29,8 @@ const ANSWERED: [(&[u8], &[u8], &[u8]); 5] = [
     // The position in a room with history, or in a feed.
     (b"{epoch}", b"\"epoch\":", b","),
     (b"{offset}", b"\"offset\":", b","),
+    // The id of a node in an answer of Redis.
+    (b"{node}", b"\r\n$16\r\n", b"\r\n"),
 ];
 /// Before the id of a Socket.IO socket in the answer to CONNECT, which is no id of a session.
 const CONNECTED: &[u8] = b"40{\"sid\":\"";
@@ -60,6 +62,14 @@ pub(crate) enum Port {
     Tunnel,
     /// Connections begin with a header of the PROXY protocol.
     Proxy,
+    /// Where nodes of its cluster connect.
+    Relay,
+    /// The same after the handshake of nodes.
+    Introduced,
+    /// The Redis of its cluster.
+    Redis,
+    /// The second server.
+    Second,
 }
 
 /// Where they are.
@@ -70,12 +80,17 @@ pub(crate) struct Addresses {
     pub(crate) tls: SocketAddr,
     pub(crate) tunnel: SocketAddr,
     pub(crate) proxy: SocketAddr,
+    pub(crate) relay: SocketAddr,
+    pub(crate) introduced: SocketAddr,
+    pub(crate) redis: SocketAddr,
+    pub(crate) second: SocketAddr,
 }
 
 impl Addresses {
-    /// A server without TLS and PROXY protocol.
+    /// A server without TLS, PROXY protocol and cluster.
     pub(crate) fn plain(public: SocketAddr, admin: SocketAddr) -> Self {
-        Self { public, admin, tls: public, tunnel: public, proxy: public }
+        let [tls, tunnel, proxy, relay, introduced, redis, second] = [public; 7];
+        Self { public, admin, tls, tunnel, proxy, relay, introduced, redis, second }
     }
 
     fn of(&self, port: Port) -> SocketAddr {
@@ -85,6 +100,10 @@ impl Addresses {
             Port::Tls => self.tls,
             Port::Tunnel => self.tunnel,
             Port::Proxy => self.proxy,
+            Port::Relay => self.relay,
+            Port::Introduced => self.introduced,
+            Port::Redis => self.redis,
+            Port::Second => self.second,
         }
     }
 }
@@ -179,8 +198,8 @@ pub(crate) struct Totals {
     pub(crate) ended: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) received_bytes: u64,
-    /// How often each of [`DOORS`] was seen to be reached.
-    pub(crate) doors: [u64; DOORS.len()],
+    /// The doors that were seen to be reached.
+    pub(crate) doors: Reached,
 }
 
 /// Runs all scripts at once, until `duration` is over, on this thread. Then all connections are closed.
@@ -433,12 +452,7 @@ impl Client {
                         *value = Some(found.to_vec());
                     }
                 }
-                self.shared.count(|totals| {
-                    for (door, count) in DOORS.iter().zip(&mut totals.doors) {
-                        let is_here = door.port.is_none_or(|wanted| wanted == port);
-                        *count += u64::from(is_here && find(&buffer[..n], door.mark).is_some());
-                    }
-                });
+                self.shared.count(|totals| totals.doors.look(port, &buffer[..n]));
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Lines of the log that are kept: the last ones.
@@ -19,6 +19,11 @@ const PANIC_MARK: &str = "panic: this is a bug";
 /// What it says after a reload, and after one that has failed (`crates/stentor/src/reload.rs`).
 const RELOADED: &str = "the configuration was reloaded";
 const NOT_RELOADED: &str = "the configuration was not reloaded";
+
+/// How long a process that drains may take: longer than its own limits, on a busy machine.
+const END_TIME_MAX: Duration = Duration::from_secs(30);
+/// How often is looked whether it has ended.
+const END_LOOK: Duration = Duration::from_millis(10);
 
 /// How to start a server.
 #[derive(Clone, Debug)]
@@ -41,13 +46,15 @@ pub(crate) struct Launch {
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
+    /// The process before, which drains.
+    former: Option<Child>,
     pub(crate) listen: SocketAddr,
     pub(crate) admin: SocketAddr,
     pub(crate) addresses: Addresses,
     log: Arc<Mutex<Log>>,
     /// The configuration file, which a reload reads again.
     folder: TempDir,
-    configuration: String,
+    launch: Launch,
 }
 
 #[derive(Debug, Default)]
@@ -61,8 +68,10 @@ struct Log {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        for child in [Some(&mut self.child), self.former.as_mut()].into_iter().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
@@ -70,48 +79,56 @@ impl Server {
     /// Starts the binary on free ports and returns when it listens.
     pub(crate) fn start(launch: &Launch) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let configuration = folder.path().join("stentor.toml");
         write(&folder, &launch.configuration, 0)?;
         for (name, content) in &launch.files {
             std::fs::write(folder.path().join(name), content)?;
         }
-        let mut child = command(launch, &configuration)
-            .spawn()
-            .with_context(|| format!("{} can't be started", launch.binary.display()))?;
-        let stderr = child.stderr.take().context("no log")?;
-        let mut lines = BufReader::new(stderr).lines();
-        let mut begun = Vec::new();
-        let (listen, admin) = loop {
-            let Some(line) = lines.next() else {
-                let _ = child.kill();
-                let _ = child.wait();
-                bail!("the server doesn't start: {}", begun.join("\n"));
-            };
-            let line = line?;
-            if let Some(addresses) = addresses(&line) {
-                break addresses;
-            }
-            begun.push(line);
-        };
         let log = Arc::<Mutex<Log>>::default();
-        watch(lines, log.clone());
+        let (child, (listen, admin)) = spawn(launch, &folder, &log)?;
         let addresses = launch.addresses.unwrap_or(Addresses::plain(listen, admin));
         Ok(Self {
             child,
+            former: None,
             listen: addresses.public,
             admin: addresses.admin,
             addresses,
             log,
             folder,
-            configuration: launch.configuration.clone(),
+            launch: launch.clone(),
         })
+    }
+
+    /// Has a new process take over, and returns when it listens. The old one drains.
+    pub(crate) fn take_over(&mut self) -> anyhow::Result<()> {
+        let (child, _) = spawn(&self.launch, &self.folder, &self.log)?;
+        self.former = Some(std::mem::replace(&mut self.child, child));
+        Ok(())
+    }
+
+    /// Has the process drain, and starts another one when it has ended.
+    pub(crate) fn drain_and_start(&mut self) -> anyhow::Result<()> {
+        self.signal(Signal::TERM)?;
+        if let Some(fault) = end_fault(&mut self.child) {
+            bail!(fault);
+        }
+        self.child = spawn(&self.launch, &self.folder, &self.log)?.0;
+        Ok(())
+    }
+
+    /// Waits for the end of the process before, if there is one. Its fault, if any.
+    pub(crate) fn former_fault(&mut self) -> Option<String> {
+        end_fault(&mut self.former.take()?)
     }
 
     /// Changes the configuration and lets the server read it again.
     pub(crate) fn reload(&self, number: u64) -> anyhow::Result<()> {
-        write(&self.folder, &self.configuration, number)?;
+        write(&self.folder, &self.launch.configuration, number)?;
+        self.signal(Signal::HUP)
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).context("no process")?;
-        Ok(kill_process(pid, Signal::HUP)?)
+        Ok(kill_process(pid, signal)?)
     }
 
     /// Successful reloads so far.
@@ -137,6 +154,48 @@ impl Server {
         let last = log.lines.iter().rev().take(5).rev().cloned().collect::<Vec<_>>().join("\n  ");
         Some(format!("the process has ended ({status}); its log ends with\n  {last}"))
     }
+}
+
+/// Starts a process, and returns it with its addresses when it listens. Its log goes on in `log`.
+fn spawn(
+    launch: &Launch,
+    folder: &TempDir,
+    log: &Arc<Mutex<Log>>,
+) -> anyhow::Result<(Child, (SocketAddr, SocketAddr))> {
+    let mut child = command(launch, &folder.path().join("stentor.toml"))
+        .spawn()
+        .with_context(|| format!("{} can't be started", launch.binary.display()))?;
+    let stderr = child.stderr.take().context("no log")?;
+    let mut lines = BufReader::new(stderr).lines();
+    let mut begun = Vec::new();
+    let addresses = loop {
+        let Some(line) = lines.next() else {
+            let _ = child.kill();
+            let _ = child.wait();
+            bail!("the server doesn't start: {}", begun.join("\n"));
+        };
+        let line = line?;
+        if let Some(addresses) = addresses(&line) {
+            break addresses;
+        }
+        begun.push(line);
+    };
+    watch(lines, log.clone());
+    Ok((child, addresses))
+}
+
+/// Waits for the end of a process that drains. What is wrong with it, if anything.
+fn end_fault(child: &mut Child) -> Option<String> {
+    let begun = Instant::now();
+    while begun.elapsed() < END_TIME_MAX {
+        match child.try_wait() {
+            Ok(None) => std::thread::sleep(END_LOOK),
+            Ok(Some(status)) if status.success() => return None,
+            Ok(Some(status)) => return Some(format!("a process that drained has ended: {status}")),
+            Err(error) => return Some(error.to_string()),
+        }
+    }
+    Some(format!("a process that drains hasn't ended after {END_TIME_MAX:?}"))
 }
 
 /// Writes the configuration. The file is always a whole one, because a client may ask for a reload at any time.

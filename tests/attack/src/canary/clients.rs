@@ -207,7 +207,7 @@ async fn long_polling(board: &Board, canary: usize) -> anyhow::Result<()> {
     let mut target = format!("/feed/{FEED}");
     loop {
         let (status, etag, body) = polls.ask(&wire::get(&target)).await?;
-        ensure!(matches!(status, 200 | 304 | 504), "{status} {}", String::from_utf8_lossy(&body));
+        ensure!(matches!(status, 200 | 204 | 304 | 504), "{status} {}", String::from_utf8_lossy(&body));
         board.see(canary, &body);
         if let Some(etag) = etag {
             target = format!("/feed/{FEED}?wait={}", etag.trim_matches('"'));
