@@ -20,7 +20,7 @@ pub(crate) async fn acquire(node: &Node, key: &Key, term_seen: u64, ttl: Duratio
     lease
 }
 
-async fn renew(node: &Node, key: &Key, lease: Lease, ttl: Duration) -> bool {
+pub(crate) async fn renew(node: &Node, key: &Key, lease: Lease, ttl: Duration) -> bool {
     let Reply::Lease(held) = node.request(Request::RenewLease { key: key.clone(), lease, ttl }).await else {
         panic!()
     };
@@ -28,7 +28,7 @@ async fn renew(node: &Node, key: &Key, lease: Lease, ttl: Duration) -> bool {
     held.is_some()
 }
 
-async fn release(node: &Node, key: &Key, lease: Lease) {
+pub(crate) async fn release(node: &Node, key: &Key, lease: Lease) {
     assert_eq!(node.request(Request::ReleaseLease { key: key.clone(), lease }).await, Reply::Done);
 }
 

@@ -1,5 +1,6 @@
 //! The engine on Redis.
 
+use crate::feeds::{LONG, acquire, release, renew, store, version};
 use crate::proxy::Proxy;
 use crate::redis_server::RedisServer;
 use crate::servers::{Server, append, attach, check_refused, connect, connected, http_server, options};
@@ -245,4 +246,25 @@ async fn requests_keep_their_order_on_a_server_without_the_scripts() {
             assert_eq!(position.offset, offset);
         }
     }
+}
+
+#[tokio::test]
+async fn a_feed_without_a_document_leaves_nothing() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let node = Node::connect(&server).await;
+    let ttl_ms = |key: &str| server.command(&["PTTL", key]).trim().parse::<i64>().unwrap();
+    let (none, some) = (key("none"), key("some"));
+    let empty = acquire(&node, &none, 0, LONG).await.unwrap();
+    let lease = acquire(&node, &some, 0, LONG).await.unwrap();
+    assert_eq!(store(&node, &some, lease, version(1, "", Some("base"))).await, Ok(Reply::Done));
+    assert!((60_001..=70_000).contains(&ttl_ms("test:{feed:none}")), "its node may be killed");
+    assert!(renew(&node, &none, empty, LONG).await && renew(&node, &some, lease, LONG).await);
+    assert!((60_001..=70_000).contains(&ttl_ms("test:{feed:none}")));
+    for (key, lease) in [(&none, empty), (&some, lease)] {
+        release(&node, key, lease).await;
+    }
+    assert!((..=10_000).contains(&ttl_ms("test:{feed:none}")), "only its term stays, for a moment");
+    assert!(ttl_ms("test:{feed:some}") > 86_000_000);
+    let next = acquire(&node, &some, 0, LONG).await.unwrap();
+    assert!(next.term > lease.term && ttl_ms("test:{feed:some}") > 86_000_000);
 }

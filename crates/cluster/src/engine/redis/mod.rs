@@ -10,6 +10,7 @@
 //! The log of a feed has the id of the primary where it began: with another one, it may lack its newest versions.
 //!
 //! Rooms expire a day after the last message's age limit, feeds a day after the last version or renewed lease.
+//! A feed that never had a document expires soon after its lease.
 
 pub(crate) mod address;
 mod connection;
@@ -58,6 +59,8 @@ use tokio::time::{Instant, timeout_at};
 const IDEMPOTENCY_TTL: Duration = Duration::from_secs(300);
 /// How long a feed that nobody fetches is kept.
 const IDLE_TTL: Duration = Duration::from_secs(86_400);
+/// How long the term of a feed without a log outlasts its lease. Later terms are greater by the server's clock.
+const TERM_TTL: Duration = Duration::from_secs(10);
 /// Redis counts milliseconds; longer times are this long.
 const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
@@ -216,15 +219,18 @@ impl Redis {
                 .text(fastrand::u64(1..))
                 .text(term_seen)
                 .text(ms(*ttl).max(1))
-                .text(ms(IDLE_TTL)),
+                .text(ms(IDLE_TTL))
+                .text(ms(ttl.saturating_add(TERM_TTL))),
             Request::RenewLease { key, lease, ttl } => feed(Script::Renew, key)
                 .text(format_args!("{}:{}", lease.term, lease.token))
                 .text(ms(*ttl).max(1))
-                .text(ms(IDLE_TTL)),
+                .text(ms(IDLE_TTL))
+                .text(ms(ttl.saturating_add(TERM_TTL))),
             Request::ReleaseLease { key, lease } => feed(Script::Renew, key)
                 .text(format_args!("{}:{}", lease.term, lease.token))
                 .text(0)
-                .text(ms(IDLE_TTL)),
+                .text(ms(IDLE_TTL))
+                .text(ms(TERM_TTL)),
             Request::StoreVersion { key, lease, version } => {
                 let position = version.position;
                 let call = feed(Script::Store, key)
