@@ -90,7 +90,7 @@ with_defaults! {
         /// Distinct live bytes of the process: frames, history, documents. Beyond it history is forgotten, then
         /// the slowest sessions end.
         pub memory_bytes_max: usize = 1 << 30,
-        /// Questions to the authorizer per core whose answers aren't known yet. Further ones are refused.
+        /// Questions to the authorizer per core whose answers aren't known yet. Beyond it, the last one of the address with the most is refused.
         pub decisions_max: usize = 10_000,
         /// From a question to the authorizer to its answer.
         pub decision_timeout: Duration = Duration::from_secs(5),

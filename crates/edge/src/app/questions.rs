@@ -10,12 +10,13 @@
 //! ```
 //!
 //! **Bounds.** `limits.decisions_max` open questions per core, and `limits.decision_timeout` for each. Beyond them, the
-//! answer is [`Denial::UNAVAILABLE`].
+//! answer is [`Denial::UNAVAILABLE`], for the last question of the address with the most.
 
 mod cancel;
 mod identify;
 mod prepare;
 mod reviews;
+mod shares;
 mod signatures;
 mod sockets;
 
@@ -28,6 +29,7 @@ use crate::ports::{
 };
 use prepare::Preparations;
 use reviews::Reviews;
+use shares::Shares;
 use signatures::SignatureQueue;
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -163,6 +165,7 @@ pub(crate) struct Questions {
     /// Connections whose tokens are verified in later turns.
     unverified: SignatureQueue,
     reviews: Reviews,
+    shares: Shares,
     preparations: Preparations,
     open_max: usize,
     timeout: Duration,
@@ -196,6 +199,7 @@ impl Questions {
             decided: VecDeque::new(),
             unverified: SignatureQueue::default(),
             reviews: Reviews::default(),
+            shares: Shares::default(),
             preparations: Preparations::default(),
             open_max,
             timeout,
@@ -272,7 +276,7 @@ impl Questions {
             Decision::Pending => {}
         }
         let authorizer = self.authorizer_of(identity).cloned();
-        self.wait(now, asker, Asked::of(access), number, authorizer)
+        self.wait(now, asker, source, Asked::of(access), number, authorizer)
     }
 
     fn authorizer_of<'a>(&'a self, identity: Option<&'a Identity>) -> Option<&'a Arc<dyn Authorizer>> {
@@ -292,16 +296,18 @@ impl Questions {
         &mut self,
         now: Instant,
         asker: Option<ConnId>,
+        source: u64,
         asked: Asked,
         number: u64,
         authorizer: Option<Arc<dyn Authorizer>>,
     ) -> Result<T, Refused> {
-        let Some(conn) = asker.filter(|_| self.has_room()) else {
+        let Some(conn) = asker.filter(|_| self.make_room(Some(source))) else {
             self.unanswered += 1;
             self.cancel(number, &asked, authorizer.as_ref());
             return Err(Refused::Denied(Denial::UNAVAILABLE));
         };
         self.defer(now, conn, asked, number, authorizer);
+        self.shares.insert(source, number);
         Err(Refused::Pending)
     }
 
@@ -330,7 +336,7 @@ impl Questions {
                 .clone()
                 .map_or(Err(Refused::Pending), |answer| answer.map_err(Refused::Denied));
         }
-        if !self.has_room() {
+        if !self.make_room(None) {
             self.unanswered += 1;
             return Err(Refused::Denied(OUTCOME_UNKNOWN));
         }
@@ -368,7 +374,7 @@ impl Questions {
                 }
             };
         }
-        if !self.has_room() {
+        if !self.make_room(None) {
             self.unanswered += 1;
             return Err(Refused::Denied(Denial::UNAVAILABLE));
         }
@@ -501,6 +507,7 @@ impl Questions {
         }
         let Some(conn) = self.open.remove(&number) else { return };
         self.unverified.remove(number);
+        self.shares.remove(number);
         self.charge.subtract(QUESTION_BYTES);
         let Some(waiting) = self.waiting.get_mut(&conn) else { return };
         if let Some(question) = waiting.questions.iter_mut().find(|question| question.number == number) {
@@ -546,6 +553,7 @@ impl Questions {
         for Deferred { asked, number, reply, authorizer, .. } in waiting.questions {
             if self.open.remove(&number).is_some() {
                 self.unverified.remove(number);
+                self.shares.remove(number);
                 self.charge.subtract(QUESTION_BYTES);
                 self.cancel(number, &asked, authorizer.as_ref());
             }

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_edge::{
-    Access, Authorizer, Command, Decision, Denial, Done, Options, PublicId, Question, Rule, Target, Ticket,
+    Access, Authorizer, Command, Decision, Denial, Done, Networks, Options, PublicId, Question, Rule, Target,
+    Ticket,
 };
 use stentor_hub::Topic;
 use stentor_wire::engineio::Version;
@@ -27,8 +28,12 @@ struct ByName {
 impl Authorizer for ByName {
     fn authorize(&self, question: &Question<'_>) -> Decision {
         self.sessions.lock().unwrap().extend(question.session);
-        // 127.0.0.1.
-        assert_eq!(question.source, if question.session.is_some() { 0x7f00_0001 } else { 0 });
+        // 127.0.0.1, or 192.0.2.0/24.
+        let is_known = matches!(question.source, 0x7f00_0001 | 0xc000_0200..=0xc000_02ff);
+        assert_eq!(
+            (is_known, question.source == 0),
+            (question.session.is_some(), question.session.is_none())
+        );
         let name = match question.access {
             Access::Subscribe(Topic::Feed(key)) => key.as_str(),
             Access::Subscribe(Topic::Room(room)) | Access::Publish(room) => room.name(),
@@ -481,6 +486,47 @@ fn nobody_is_left_waiting() {
         node.server.until_metric("decisions_unanswered", |unanswered| unanswered == 2);
         node.check_empty();
     });
+}
+
+/// An address with many open questions makes room for those of others.
+#[test]
+fn a_flood_of_questions_refuses_no_other_address() {
+    let node = Node::start(1, |options| {
+        options.limits.decisions_max = 3;
+        options.proxies.trusted = Networks::parse(&["127.0.0.0/8"]).unwrap();
+    });
+    let client = |address: &str, target: &str| {
+        let mut ws = Ws::open(node.server.addr, target, &[("X-Forwarded-For", address)], false).unwrap();
+        assert_eq!(ws.next_json()["type"], "welcome");
+        ws
+    };
+    let _flood = client("192.0.2.1", "/ws?feed=later/1&feed=later/2&feed=later/3");
+    let [_, second, third] = ["later/1", "later/2", "later/3"].map(|name| node.asked(name));
+    let cancelled = || node.authorizer.cancelled.lock().unwrap().clone();
+    let mut clients = Vec::new();
+    // Another address, again the same one, a third address, and a fourth when all have as many.
+    for (address, expect) in [
+        ("192.0.2.2", vec![third]),
+        ("192.0.2.2", vec![]),
+        ("192.0.2.3", vec![second]),
+        ("192.0.2.4", vec![]),
+    ] {
+        let before = cancelled().len();
+        let mut ws = client(address, "/ws");
+        ws.send_json(json!({"type": "subscribe", "room": "later", "id": 1}));
+        let own = node.asked("later");
+        if expect.is_empty() {
+            assert_eq!(ws.next_json()["code"], "unavailable", "{address}");
+            assert_eq!(cancelled()[before..], [own], "{address}");
+        } else {
+            assert_eq!(cancelled()[before..], expect, "{address}");
+            clients.push((ws, own));
+        }
+    }
+    for (ws, ticket) in &mut clients {
+        node.server.plane().decide(*ticket, Ok(())).unwrap();
+        ws.expect_json(ok(1));
+    }
 }
 
 /// The authorizer needn't decide what a client has asked whose connection has ended, or what had no place.

@@ -74,9 +74,12 @@ impl Questions {
                 }
                 Err(Refused::Denied(denial))
             }
-            Authentication::Pending => self.wait(now, self.asker, asked(&self.identities), number, None),
+            Authentication::Pending => {
+                self.wait(now, self.asker, client.source(), asked(&self.identities), number, None)
+            }
             Authentication::Postponed => {
-                let refused = self.wait(now, self.asker, asked(&self.identities), number, None);
+                let refused =
+                    self.wait(now, self.asker, client.source(), asked(&self.identities), number, None);
                 if let Err(Refused::Pending) = refused {
                     self.unverified.push(client.source(), number);
                 }

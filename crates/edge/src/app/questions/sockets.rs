@@ -23,7 +23,7 @@ impl Questions {
             return Ok(answer.is_ok().then_some(known.number));
         }
         let Asked::Socket(name) = &asked else { return Ok(None) };
-        if !self.has_room() {
+        if !self.make_room(None) {
             self.unanswered += 1;
             return Ok(None);
         }

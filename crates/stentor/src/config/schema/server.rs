@@ -154,7 +154,7 @@ section! {
         /// Time that a message waits for the answer whether the cluster's other nodes get it, or a client for the answer
         /// whether it may do something. It is then refused with `unavailable`.
         decision_timeout: Duration, in ms(100)..=HOUR;
-        /// Such answers that a core waits for. Further ones are refused with `unavailable`.
+        /// Such answers that a core waits for. Beyond it, the last one of the address with the most is refused with `unavailable`.
         decisions_max: usize, in 1..=1_000_000;
         /// Time to close a connection. It is then reset.
         close_timeout: Duration, in ms(100)..=s(60);

@@ -1,0 +1,71 @@
+//! Open questions by address: when too many are open, the address with the most makes room for others.
+
+use super::Questions;
+use crate::ports::Denial;
+use std::collections::{BTreeSet, HashMap};
+
+/// Open questions whose client's address is known.
+#[derive(Default)]
+pub(super) struct Shares {
+    /// The address of each question.
+    sources: HashMap<u64, u64>,
+    /// The questions of each address.
+    numbers: HashMap<u64, BTreeSet<u64>>,
+    by_len: BTreeSet<(usize, u64)>,
+}
+
+impl Shares {
+    fn len_of(&self, source: u64) -> usize {
+        self.numbers.get(&source).map_or(0, BTreeSet::len)
+    }
+
+    /// Updates `by_len` after the questions of an address have changed.
+    fn changed(&mut self, source: u64, before: usize) {
+        self.by_len.remove(&(before, source));
+        match self.len_of(source) {
+            0 => _ = self.numbers.remove(&source),
+            now => _ = self.by_len.insert((now, source)),
+        }
+    }
+
+    pub(super) fn insert(&mut self, source: u64, number: u64) {
+        let before = self.len_of(source);
+        self.sources.insert(number, source);
+        self.numbers.entry(source).or_default().insert(number);
+        self.changed(source, before);
+    }
+
+    /// Takes a question out, if it is there.
+    pub(super) fn remove(&mut self, number: u64) {
+        let Some(source) = self.sources.remove(&number) else { return };
+        let before = self.len_of(source);
+        self.numbers.get_mut(&source).map(|numbers| numbers.remove(&number));
+        self.changed(source, before);
+    }
+
+    /// The last question of the address with the most, if these are more than `len`.
+    fn last_of_longest(&self, len: usize) -> Option<u64> {
+        let (longest, source) = self.by_len.last()?;
+        self.numbers.get(source)?.last().copied().filter(|_| *longest > len)
+    }
+}
+
+impl Questions {
+    /// Whether there is room for a question of this address, or of an unknown one. If not, the last question of the address with the
+    /// most is refused, unless this one would have as many.
+    pub(super) fn make_room(&mut self, source: Option<u64>) -> bool {
+        if self.has_room() {
+            return true;
+        }
+        let len = 1 + source.map_or(0, |source| self.shares.len_of(source));
+        let Some(number) = self.shares.last_of_longest(len) else { return false };
+        let waiting = self.open.get(&number).and_then(|conn| self.waiting.get(conn));
+        let mut questions = waiting.into_iter().flat_map(|waiting| &waiting.questions);
+        if let Some(question) = questions.find(|question| question.number == number) {
+            self.cancel(number, &question.asked, question.authorizer.as_ref());
+        }
+        self.unanswered += 1;
+        self.decide(number, Err(Denial::UNAVAILABLE));
+        self.has_room()
+    }
+}
