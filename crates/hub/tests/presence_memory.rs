@@ -1,4 +1,4 @@
-//! What presence allocates, and what of it is charged.
+//! Memory of presence: allocated and charged.
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
@@ -40,7 +40,7 @@ struct Rooms {
     here: usize,
     there: usize,
     user: Option<User>,
-    /// What was allocated and charged before the first member joined.
+    /// Bytes allocated and charged before the first member joined.
     before: (usize, usize),
 }
 
@@ -132,7 +132,7 @@ impl Rooms {
         while self.hub.poll_presence_message().is_some() {}
     }
 
-    /// What is allocated and charged.
+    /// Bytes allocated and charged.
     fn bytes(&self) -> (usize, usize) {
         let taken = ALLOCATED.allocated().saturating_sub(self.before.0);
         (taken, self.hub.presence_stats().bytes - self.before.1)

@@ -28,7 +28,7 @@ pub(super) trait Topic: Default + Send + 'static {
     }
 }
 
-/// A topic, and what it counts.
+/// A topic with its charge.
 struct Counted<T> {
     topic: T,
     fixed_bytes: usize,

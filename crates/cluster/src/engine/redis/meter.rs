@@ -71,7 +71,7 @@ impl Meter {
         Ok((self.at <= buffer.len()).then_some(self.at))
     }
 
-    /// What the value takes decoded, as far as it is known.
+    /// Size of the decoded value, as far as it is known.
     pub(super) fn size(&self) -> usize {
         let values = self.values.saturating_add(self.missing);
         values.saturating_mul(VALUE_BYTES).saturating_add(self.at)

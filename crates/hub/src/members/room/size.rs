@@ -11,7 +11,7 @@ use std::sync::Arc;
 const NODE_ENTRIES_MAX: usize = 11;
 /// A node without its entries.
 const NODE_BYTES: usize = 2 * size_of::<usize>();
-/// What a node has besides if it isn't a leaf.
+/// Further memory of a node that isn't a leaf.
 const CHILDREN_BYTES: usize = (NODE_ENTRIES_MAX + 1) * size_of::<usize>();
 /// Entries of a tree for each leaf once it has several: about the mean of ascending order and none.
 const LEAF_ENTRIES: usize = 8;
