@@ -3,7 +3,7 @@
 //! A server compresses each message by itself, so what is compressed once serves every connection. One [`Inflater`] serves
 //! all connections of a core. The price is a somewhat worse ratio on short messages.
 //!
-//! A client may keep its context if it hasn't offered to do without. Its connection then has a [`Window`], which the
+//! A client may keep its context if it hasn't offered to do without. Its connection then has a `Window`, which the
 //! inflater reads before each message.
 //!
 //! Windows: a sender's may be 512 bytes to 32 kB. 256 bytes (`server_max_window_bits=8`) is declined, because zlib
