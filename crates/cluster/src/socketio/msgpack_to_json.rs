@@ -15,7 +15,7 @@ use std::str::Utf8Chunk;
 use stentor_json::{self as json, DEPTH_MAX};
 use stentor_wire::socketio::write_placeholder;
 
-/// JSON text, which is no longer than a payload of JSON may be, and what its placeholders stand for.
+/// JSON text and its attachments. The text is no longer than a payload of JSON may be.
 pub(super) fn to_json(payload: &[u8]) -> Result<(Vec<u8>, Vec<Bytes>), WireError> {
     let json = Vec::with_capacity((2 * payload.len()).min(PAYLOAD_BYTES_MAX));
     let mut walk = Walk { rest: payload, json, attachments: Vec::new() };

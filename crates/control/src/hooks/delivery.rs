@@ -1,5 +1,4 @@
-//! The notices of one hook: which of them the next request has, and what its outcome means. Sans-I/O: time, notices and outcomes
-//! come in, requests come out.
+//! Decides which notices of a hook go into its next request, and what to do after its outcome. Sans-I/O.
 //!
 //! ```text
 //!             fails: half of the batch, after PAUSE_MIN       fails again
