@@ -40,6 +40,8 @@ pub const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 pub const SILENCE_MAX: Duration = Duration::from_secs(6);
 /// What a message takes at most, in general, from one server to the next one of a cluster of servers.
 const SERVERS_DELAY: Duration = Duration::from_millis(50);
+/// How long the term of a feed without a log outlasts its lease. Later terms are greater by the clock.
+const TERM_TTL: Duration = Duration::from_secs(10);
 /// Maximum size of a payload.
 pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 /// Maximum number of nodes that are known; further ones are ignored.

@@ -1,5 +1,6 @@
 //! The engine on NATS.
 
+use crate::feeds::{LONG, acquire, load, release, renew, store, version};
 use crate::nats_server::NatsServer;
 use crate::proxy::Proxy;
 use crate::servers::{Server, append, attach, check_refused, connect, connected, http_server, options};
@@ -103,6 +104,57 @@ async fn a_claim_that_is_given_up_leaves_nothing() {
     let claimed = node.request(Request::Claim { name: "a".into(), owner: node.id, ttl }).await;
     assert_eq!(claimed, Reply::Owner(Some(node.id)));
     assert_eq!(messages(&server, "test_claims"), 2);
+}
+
+/// Lets the node's clock be ahead. `node` proves in between that its connection lives.
+async fn advance(node: &Node, seconds: u64) {
+    for _ in 0..seconds {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        tokio::time::resume();
+        load(node, &key("some")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_feed_without_a_document_leaves_nothing() {
+    let Some(server) = NatsServer::start("") else { return };
+    let node = Node::connect(&server).await;
+    let some = key("some");
+    let lease = acquire(&node, &some, 0, LONG).await.unwrap();
+    assert_eq!(store(&node, &some, lease, version(1, "", Some("base"))).await, Ok(Reply::Done));
+    release(&node, &some, lease).await;
+    let log = load(&node, &some).await;
+    // Earlier messages are removed without an answer.
+    while messages(&server, "test_feeds") > 3 {
+        load(&node, &some).await;
+    }
+    let mut none = Vec::new();
+    for i in 0..100 {
+        let key = key(&format!("none/{i}"));
+        none.push((acquire(&node, &key, 0, LONG).await.unwrap(), key));
+    }
+    let held = none.split_off(99);
+    for (lease, key) in &none {
+        release(&node, key, *lease).await;
+    }
+    while messages(&server, "test_feeds") > 103 {
+        load(&node, &some).await;
+    }
+    advance(&node, 9).await;
+    assert_eq!(messages(&server, "test_feeds"), 103, "their terms stay for ten seconds");
+    let (lease, again) = none.pop().unwrap();
+    let next = acquire(&node, &again, 0, LONG).await.unwrap();
+    assert!(next.term > lease.term);
+    advance(&node, 3).await;
+    // The lease that was acquired again, the other one, and the log.
+    while messages(&server, "test_feeds") > 5 {
+        load(&node, &some).await;
+    }
+    assert_eq!(load(&node, &some).await, log);
+    for (lease, key) in held.iter().chain([&(next, again)]) {
+        assert!(renew(&node, key, *lease, LONG).await, "{key}");
+    }
 }
 
 #[tokio::test]

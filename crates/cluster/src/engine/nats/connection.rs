@@ -90,6 +90,7 @@ async fn serve(
         reason = receive(shared, read, received) => reason,
         reason = transmit(shared, write, part_bytes_max) => reason,
         reason = probe(shared) => reason,
+        never = shared.remove_released_terms() => match never {},
         reason = establish(shared, connection, &info, part_bytes_max, first) => reason,
     }
 }

@@ -13,7 +13,9 @@ use super::jetstream::{IDLE_TTL, Outcome, Session, Stored, Stream, Which, unexpe
 use super::observed::Observed;
 use super::snapshot;
 use super::topics::Topic;
-use crate::engine::{EngineError, FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, FeedLog, Lease, Reply, Version};
+use crate::engine::{
+    EngineError, FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, FeedLog, Lease, Reply, TERM_TTL, Version,
+};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime};
 use stentor_hub::{Epoch, Key, Position};
@@ -109,7 +111,7 @@ pub(super) struct FeedState {
 
 impl Topic for FeedState {
     fn is_needed(&self) -> bool {
-        self.held.is_some()
+        self.held.is_some_and(|held| Instant::now() < held.until)
     }
 
     fn bytes(&self) -> usize {
@@ -169,6 +171,11 @@ impl Shared {
         lease: Lease,
         ttl: Duration,
     ) -> Result<Reply, EngineError> {
+        let has_log = state.known.as_ref().is_some_and(|known| !known.next.b.is_empty());
+        // Also if the release fails.
+        let is_kept = !ttl.is_zero()
+            || has_log
+            || self.released_terms.add(Instant::now() + TERM_TTL, &subjects.log, lease);
         loop {
             let Some(mut known) = self.known(session, state, subjects, lease).await? else {
                 return Ok(Reply::Lease(None));
@@ -181,6 +188,11 @@ impl Shared {
                 }
             }
             if self.store_lease(session, state, subjects, known, lease, ttl).await? {
+                if let Some(Known { sequence, next, .. }) = state.known.as_ref().filter(|_| !is_kept)
+                    && next.b.is_empty()
+                {
+                    self.purge(session, Stream::Feeds, &subjects.log, sequence + 1);
+                }
                 return Ok(Reply::Lease(Some(lease)));
             }
         }
@@ -386,6 +398,12 @@ impl Shared {
         *meta = Meta { b, a: seconds_since_1970(), ..std::mem::take(meta).without_log() };
         Ok(())
     }
+}
+
+/// Returns `true` if the newest message on a subject has this lease, held or released, and no log.
+pub(super) fn is_only_term(newest: &Stored, lease: Lease) -> Result<bool, EngineError> {
+    let Meta { t, k, b, .. } = meta(Some(newest))?;
+    Ok(b.is_empty() && Lease { term: t, token: k } == lease)
 }
 
 fn meta(stored: Option<&Stored>) -> Result<Meta, EngineError> {

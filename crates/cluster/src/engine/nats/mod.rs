@@ -27,6 +27,7 @@ mod protocol;
 mod records;
 mod rooms;
 mod snapshot;
+mod terms;
 mod topics;
 
 use super::{
@@ -54,6 +55,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use stentor_hub::{Key, Topic};
+use terms::ReleasedTerms;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinSet;
@@ -84,6 +86,7 @@ struct Shared {
     rooms: Topics<RoomState>,
     feeds: Topics<FeedState>,
     claims: Topics<ClaimState>,
+    released_terms: ReleasedTerms,
     stream_limits: tokio::sync::Mutex<StreamLimits>,
     state: Mutex<State>,
     /// Where the server answers.
@@ -189,6 +192,7 @@ impl Nats {
             rooms: Topics::new(&options.ledger),
             feeds: Topics::new(&options.ledger),
             claims: Topics::new(&options.ledger),
+            released_terms: ReleasedTerms::new(options.ledger.clone()),
             stream_limits: tokio::sync::Mutex::default(),
             state: Mutex::new(State {
                 assembly: Assembly::new(options.ledger.clone()),

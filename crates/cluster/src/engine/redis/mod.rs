@@ -31,7 +31,7 @@ mod names;
 use super::{
     Answer, Channel, ConnectError, ConnectOptions, Engine, EngineError, EventReceiver, EventSender,
     FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, HEAD_TTL, Limits, PAYLOAD_BYTES_MAX, Request, SERVERS_DELAY,
-    Waiting, events,
+    TERM_TTL, Waiting, events,
 };
 use crate::NodeId;
 use address::Endpoint;
@@ -59,8 +59,6 @@ use tokio::time::{Instant, timeout_at};
 const IDEMPOTENCY_TTL: Duration = Duration::from_secs(300);
 /// How long a feed that nobody fetches is kept.
 const IDLE_TTL: Duration = Duration::from_secs(86_400);
-/// How long the term of a feed without a log outlasts its lease. Later terms are greater by the server's clock.
-const TERM_TTL: Duration = Duration::from_secs(10);
 /// Redis counts milliseconds; longer times are this long.
 const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
