@@ -17,14 +17,15 @@ export function random(seed) {
 
 /**
  * Proxies to `target`, `scheme://host:port`, which may be changed. `refuses(head)` says of the first bytes of a connection
- * whether it is closed instead; `budget()` how many bytes from the server it lives for.
+ * whether it is closed instead; `budget()` how many bytes from the server it lives for; `changes(text)` gives what the server gets of
+ * what a client has sent.
  * Between `stall()` and `flow()`, nothing comes from the server, also on new connections.
  */
-export async function proxy(t, target, { refuses = () => false, budget = () => Infinity } = {}) {
+export async function proxy(t, target, { refuses = () => false, budget = () => Infinity, changes = null } = {}) {
   const open = new Set();
   const upstreams = new Set();
   let isStalled = false;
-  const it = { target, refuses, budget, connections: 0, cuts: 0, bytes: 0 };
+  const it = { target, refuses, budget, changes, connections: 0, cuts: 0, bytes: 0 };
   const server = net.createServer((client) => {
     it.connections += 1;
     const { hostname, port } = new URL(it.target);
@@ -44,7 +45,7 @@ export async function proxy(t, target, { refuses = () => false, budget = () => I
     client.on('data', (bytes) => {
       if (isFirst && it.refuses(bytes.toString('latin1'))) return end();
       isFirst = false;
-      upstream.write(bytes);
+      upstream.write(it.changes ? Buffer.from(it.changes(bytes.toString('latin1')), 'latin1') : bytes);
     });
     upstream.on('data', (bytes) => {
       it.bytes += bytes.length;

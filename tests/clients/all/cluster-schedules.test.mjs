@@ -2,8 +2,9 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import WebSocket from 'ws';
-import { metric, publish } from '../admin.mjs';
-import { feedsFrom, serve, until, upstream } from '../harness.mjs';
+import { metric, publish, push } from '../admin.mjs';
+import { continuous } from '../chaos/check.mjs';
+import { feedsFrom, introduced, serve, until, upstream } from '../harness.mjs';
 import { now } from '../members.mjs';
 import { missing as withoutNats, nats } from '../nats.mjs';
 import { known, node, onEachEngine } from '../nodes.mjs';
@@ -19,6 +20,9 @@ const connect = (t, server) => plain(t, new WebSocket(`${server.ws}/ws`));
 
 /** The engine as a node reaches it by a proxy. */
 const behind = (engine, link) => ({ url: engine.url.replace(/\d+$/, new URL(link.url).port) });
+
+/** Whether a node has its engine after so many losses of the connection. */
+const isBack = async (server, losses) => await metric(server, 'cluster_connection_losses_total') >= losses && await metric(server, 'cluster_engine_up') === 1;
 
 onEachEngine('what is published after the `ok` of a room that was empty arrives, also if it is published at once', async (t, start) => {
   const engine = await start(t);
@@ -100,6 +104,47 @@ for (const [how_long, end] of stalls) onEachEngine(`clients that leave a node wh
   t.diagnostic(`${recovered.filter(Boolean).length} of ${clients.length} are recovered`);
 });
 
+/** Makes requests invalid that are about the log of a feed: to Redis by scripts, to NATS by JetStream. */
+const withoutFeeds = (text) => text.replace(/(\$1\r\n)\d(\r\n\$\d+\r\n[^\r]*\{feed:)/g, '$1x$2').replace(/"last_by_subj"(:"[^"]*\bfeed\.)/g, '"last_by_subX"$1');
+
+onEachEngine('the feeds of a client that moves to a node which has just connected again do not go back', async (t, start) => {
+  const engine = await start(t);
+  const link = await proxy(t, engine.url);
+  const config = `${RECOVERY}[[feeds]]\nname = "live"\nprefix = "live/"\npush = true\n`;
+  const servers = await Promise.all([node(t, engine, 'a', config), node(t, behind(engine, link), 'b', config)]);
+  const [a, b] = servers;
+  await known(servers);
+  const feeds = numbers(20).map((n) => `live/${n}`);
+  const pushed = (version) => Promise.all(feeds.map((feed) => push(a, feed, { version })));
+  await pushed(1);
+  const [client, other] = await Promise.all(servers.map(async (server) => {
+    const client = await socketIo(t, server.http, { transports: ['websocket'] });
+    client.versions = new Map(feeds.map((feed) => [feed, []]));
+    client.on('feed', ({ feed, data }) => data && client.versions.get(feed).push(data.version));
+    for (const feed of feeds) await client.emitWithAck('subscribe', feed);
+    return client;
+  }));
+  const have = ({ versions }, version) => until(() => `version ${version}`, () => [...versions.values()].every((of) => of.at(-1) === version));
+  for (const one of [client, other]) await have(one, 1);
+  const isUp = (is) => until(`engine_up is ${is}`, async () => (await metric(b, 'cluster_engine_up')) === is);
+  link.refuses = () => true;
+  link.cut();
+  await isUp(0);
+  for (const version of [2, 3]) await pushed(version);
+  await have(client, 3);
+  // The node is connected again, but doesn't know the newest versions yet.
+  link.changes = withoutFeeds;
+  link.refuses = () => false;
+  await isUp(1);
+  await cut(client);
+  assert.equal(await reconnect(client, b), true);
+  assert.deepEqual([...other.versions.values()].flat(), feeds.map(() => 1), 'the node lags');
+  link.changes = null;
+  await pushed(4);
+  for (const one of [client, other]) await have(one, 4);
+  for (const [feed, versions] of client.versions) assert.deepEqual(versions, [...versions].sort((x, y) => x - y), feed);
+});
+
 // As a Sentinel may do that takes back a promotion.
 test('members of a room whose primary is replaced, and then takes its place again, receive nothing twice (Redis)', { skip: withoutRedis }, async (t) => {
   const [first, second] = [await redis(t), await redis(t)];
@@ -115,8 +160,7 @@ test('members of a room whose primary is replaced, and then takes its place agai
       link.target = primary.url;
       link.cut();
       for (const server of servers) {
-        await until('the node is connected again', async () => (
-          await metric(server, 'cluster_connection_losses_total') >= moves && await metric(server, 'cluster_engine_up') === 1));
+        await until('the node is connected again', () => isBack(server, moves));
       }
     }
     for (const server of servers) {
@@ -135,6 +179,86 @@ test('members of a room whose primary is replaced, and then takes its place agai
     }
   }
   assert.equal(new Set(epochs).size, 3, `the room has a new epoch on each primary: ${epochs}`);
+});
+
+/**
+ * A client that leaves rooms and comes again with its newest positions, for ever: { logs, positions, have }. `logs` are those of its rooms, as
+ * `continuous` has them, and `have` waits until a message is the last one in each.
+ */
+async function restless(t, server, rooms, before) {
+  const { send, next } = await connect(t, server);
+  const positions = new Map(before);
+  const logs = new Map(rooms.map((room) => [room, []]));
+  const subscribe = (room) => {
+    const open = positions.get(room) ?? null;
+    logs.get(room).push({ open });
+    send({ id: ['subscribe', room], type: 'subscribe', room, ...open });
+  };
+  const receive = async () => {
+    for (;;) {
+      const message = await next();
+      const { type, id, room, epoch, offset, data } = message;
+      if (type === 'ok' && id[0] === 'subscribe') send({ id: ['unsubscribe', id[1]], type: 'unsubscribe', room: id[1] });
+      else if (type === 'ok') subscribe(id[1]);
+      else if (type === 'message') {
+        positions.set(room, { epoch, offset });
+        logs.get(room).push({ epoch, offset, id: data });
+      } else {
+        assert.equal(message.code, 'history_expired', JSON.stringify(message));
+        logs.get(/"(.*)"/.exec(message.message)[1]).push({ gap: true });
+      }
+    }
+  };
+  rooms.forEach(subscribe);
+  const failed = receive().catch((error) => error);
+  const have = async (data) => {
+    const all = until(() => `${data} in each room`, () => [...logs.values()].every((log) => log.findLast(({ id }) => id !== undefined)?.id === data));
+    const error = await Promise.race([failed, all]);
+    if (error instanceof Error) throw error;
+  };
+  return { logs, positions, have };
+}
+
+onEachEngine('the notice of a new epoch comes before its messages, whatever else a client asks for', async (t, start) => {
+  const engine = await start(t, { keeps: false });
+  const link = await proxy(t, engine.url);
+  const servers = await Promise.all([node(t, behind(engine, link), 'a', HISTORY), node(t, engine, 'b', HISTORY)]);
+  const [a, b] = servers;
+  await known(servers);
+  const rooms = numbers(40).map((n) => `room ${n}`);
+  const all = (data) => publish(b, ...rooms.map((room) => ({ room, data })));
+  const { ask, next } = await connect(t, b);
+  for (const room of rooms) await ask({ type: 'subscribe', room });
+  await all('begin');
+  const positions = new Map();
+  while (positions.size < rooms.length) {
+    const { room, epoch, offset } = await next();
+    positions.set(room, { epoch, offset });
+  }
+  const clients = await Promise.all(numbers(3).map(() => restless(t, a, rooms, positions)));
+  const epochs = 2;
+  for (const epoch of numbers(epochs)) {
+    for (const n of numbers(5)) await all(`${epoch}:${n}`);
+    await Promise.all(clients.map(({ have }) => have(`${epoch}:4`)));
+    // The node hears of the next epoch, of all rooms, when others have published in it.
+    link.refuses = () => true;
+    link.cut();
+    await engine.stop();
+    await engine.start();
+    await until('the other node is connected again', () => isBack(b, epoch + 1));
+    clients.push(await restless(t, a, rooms, clients[0].positions));
+    link.refuses = () => false;
+    // Clients whose positions are of the epoch before don't receive what was published while they were out.
+    await introduced(() => all(`next ${epoch}`), clients.map(({ have }) => have(`next ${epoch}`)));
+  }
+  let notices = 0;
+  const wrong = clients.flatMap(({ logs }, n) => [...logs].flatMap(([room, log]) => {
+    notices += log.filter(({ gap }) => gap).length;
+    return continuous(log, `client ${n} in ${room}`);
+  }));
+  t.diagnostic(`${notices} notices`);
+  assert.deepEqual(wrong, []);
+  assert.ok(notices >= epochs * 3 * rooms.length, `${notices} notices`);
 });
 
 const POLL_INTERVAL_MS = 2000;
