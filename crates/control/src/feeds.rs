@@ -4,11 +4,12 @@
 //! subscriptions are taken. The waiting updates are therefore bounded by the fetches in flight and one batch of changes.
 
 use crate::failures::{FailureLog, Line};
+use crate::max_age::MaxAge;
 use crate::metrics::{FetchLabels, Metrics, UpstreamLabels};
 use crate::options::{FeedsOptions, UpstreamOptions};
 use crate::pushed_documents::PushedDocuments;
 use crate::rate_log::RateLog;
-use crate::schedule::{FetchJob, Scheduler};
+use crate::schedule::{FetchJob, Freshness, Scheduler};
 use crate::signals::{Signals, stopped};
 use crate::upstream::{DocumentProcessor, Failure, Fetched, Upstreams};
 use crate::view::FeedsView;
@@ -44,6 +45,7 @@ pub(crate) struct Feeds {
     failures: Vec<FailureLog>,
     /// The same about their rates.
     rates: Vec<RateLog>,
+    max_ages: Vec<MaxAge>,
     /// Other options, and the upstreams that are made of them.
     changes: mpsc::Receiver<Change>,
 }
@@ -80,6 +82,7 @@ impl Feeds {
             metrics,
             failures: options.upstreams.iter().map(|_| FailureLog::default()).collect(),
             rates: options.upstreams.iter().map(|_| RateLog::default()).collect(),
+            max_ages: options.upstreams.iter().map(|_| MaxAge::default()).collect(),
             upstreams,
             scheduler: Scheduler::new(options.clone(), RandomState::new().hash_one(0)),
             processor: DocumentProcessor::default(),
@@ -133,6 +136,7 @@ impl Feeds {
                 })
             }));
             self.rates = upstreams.iter().map(|_| RateLog::default()).collect();
+            self.max_ages = upstreams.iter().map(|_| MaxAge::default()).collect();
             self.view.configure(upstreams.iter().map(|upstream| upstream.name.clone()));
         }
         // Also if only the certificates to trust have changed.
@@ -213,8 +217,37 @@ impl Feeds {
             cause
         });
         self.view.record_fetch(upstream, &key, failure);
+        if let Some(freshness) = fetched.outcome.freshness() {
+            self.record_freshness(upstream, &key, freshness);
+        }
         self.scheduler.handle_result(Instant::now().into_std(), &key, fetched.outcome);
         self.log(upstream, &name);
+    }
+
+    /// Shows the time that the upstream's `Cache-Control` sets until the next fetch of this key.
+    fn record_freshness(&mut self, upstream: usize, key: &Key, freshness: Freshness) {
+        let options = self.scheduler.options();
+        let max_age = match freshness {
+            Freshness::For(age) => Some(age),
+            Freshness::Unsaid | Freshness::Over => None,
+        };
+        let interval = max_age.map(|age| options.bounded_max_age(upstream, age));
+        let UpstreamOptions { name, poll_interval, .. } = &options.upstreams[upstream];
+        if self.max_ages[upstream].record(Instant::now().into_std(), *poll_interval, interval) {
+            let (max_age, interval) = (max_age.unwrap_or_default(), interval.unwrap_or_default());
+            tracing::info!(
+                upstream = name,
+                %key,
+                ?max_age,
+                ?interval,
+                ?poll_interval,
+                "Cache-Control sets the time until the next fetch, not poll_interval; max_age_min and max_age_max bound it, and \
+                 ignore_cache_control turns this off"
+            );
+        }
+        self.view.show_max_age(upstream, interval);
+        let labels = UpstreamLabels { upstream: self.upstreams.at(upstream).name.clone() };
+        self.metrics.upstream_max_age.get_or_create(&labels).set(interval.unwrap_or_default().as_secs_f64());
     }
 
     /// Logs the kinds of failures of an upstream that have begun or ended.
@@ -224,7 +257,8 @@ impl Feeds {
         let UpstreamOptions { poll_interval, requests_per_second_max, .. } =
             self.scheduler.upstreams()[upstream];
         let labels = UpstreamLabels { upstream: self.upstreams.at(upstream).name.clone() };
-        self.metrics.upstream_interval.get_or_create(&labels).set(lane.interval.as_secs_f64());
+        let interval = self.max_ages[upstream].interval.unwrap_or(lane.interval);
+        self.metrics.upstream_interval.get_or_create(&labels).set(interval.as_secs_f64());
         if let Some(is_exceeded) = self.rates[upstream].review(now, poll_interval, lane.interval) {
             let effective_interval = Duration::from_millis(lane.interval.as_millis() as u64);
             let keys = lane.documents;

@@ -31,6 +31,7 @@ mod failures;
 mod fair;
 mod feeds;
 mod hooks;
+mod max_age;
 mod metrics;
 mod options;
 mod process;

@@ -82,6 +82,9 @@ metrics! {
     upstream_interval: Family<UpstreamLabels, Gauge<f64, AtomicU64>> = Family::default(),
         "feed_upstream_interval_seconds",
         "Time between two fetches of a key, by upstream: poll_interval, or longer while requests_per_second_max is reached";
+    upstream_max_age: Family<UpstreamLabels, Gauge<f64, AtomicU64>> = Family::default(),
+        "feed_upstream_max_age_seconds",
+        "Time between two fetches of a key that Cache-Control of the last response sets, by upstream; 0 while poll_interval applies";
     publications: Counter = Counter::default(),
         "admin_publications", "Messages published over the admin API";
     publish_refusals: Refusals = Family::default(),

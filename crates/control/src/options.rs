@@ -146,12 +146,20 @@ options! {
         concurrency_max: usize = 8,
         /// Fetches that start per second, evenly distributed: at most a tenth of them, and at least one, start at once.
         requests_per_second_max: usize = 1000,
+        /// Bytes of the headers of a response.
+        response_header_bytes_max: usize = 128 << 10,
+        /// Time after which no further request goes over a connection.
+        connection_age_max: Duration = Duration::from_secs(5 * 60),
         /// Headers of every request, for example `("Authorization", "Bearer …")`.
         headers: Vec<(String, String)> = Vec::new(),
         /// What it serves.
         content: Content = Content::Json,
         /// Whether the upstream's `Cache-Control` is ignored. Then only `poll_interval` applies.
         ignore_cache_control: bool = false,
+        /// Minimum value taken from `Cache-Control: max-age`.
+        max_age_min: Duration = Duration::from_secs(1),
+        /// Maximum value taken from `Cache-Control: max-age`. Zero: [`FeedsOptions::max_age_max`].
+        max_age_max: Duration = Duration::ZERO,
         /// Whether `Cache-Control: max-age=0` ends the feed. Off by default, because many frameworks send this header by
         /// default.
         complete_on_max_age_zero: bool = false,
@@ -180,5 +188,14 @@ options! {
         busy_timeout: Duration = Duration::from_secs(10),
         /// Time for requests in progress when shutting down.
         shutdown_timeout: Duration = Duration::from_secs(5),
+    }
+}
+
+impl FeedsOptions {
+    /// The time until the next fetch of a key of this upstream, if `max-age` says `age`.
+    pub(crate) fn bounded_max_age(&self, upstream: usize, age: Duration) -> Duration {
+        let UpstreamOptions { max_age_min, max_age_max, .. } = &self.upstreams[upstream];
+        let max_age_max = if max_age_max.is_zero() { &self.max_age_max } else { max_age_max };
+        age.min(*max_age_max).max(*max_age_min)
     }
 }

@@ -39,6 +39,7 @@ pub fn sample_metrics(
     metrics.fetch_seconds.get_or_create(&labels).observe(0.0);
     metrics.fetch_received_bytes.get_or_create(&labels).inc();
     metrics.upstream_interval.get_or_create(&labels).set(1.0);
+    metrics.upstream_max_age.get_or_create(&labels).set(1.0);
     let count = |refusals: &Family<ReasonLabels, Counter>, reason| {
         refusals.get_or_create(&ReasonLabels { reason }).inc();
     };

@@ -2,7 +2,7 @@
 
 use crate::schedule::{FAILURE_CLASSES, LaneStats, Scheduler, Stats};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use stentor_hub::Key;
 
 /// The state of an upstream.
@@ -13,6 +13,8 @@ pub(crate) struct UpstreamView {
     pub(crate) failures: u64,
     /// Fetches in flight, keys that wait for one, and the number of waits for the upstream's rate.
     pub(crate) lane: LaneStats,
+    /// Time between two fetches of a key that `Cache-Control` of the last response sets. `None` while `poll_interval` applies.
+    pub(crate) max_age: Option<Duration>,
     /// The last failure: its key, cause and time.
     pub(crate) last_failure: Option<(Key, String, SystemTime)>,
 }
@@ -71,6 +73,11 @@ impl FeedsView {
             upstream.failures += 1;
             upstream.last_failure = Some((key.clone(), failure, SystemTime::now()));
         }
+    }
+
+    /// `Cache-Control` of a response sets this time until the next fetch.
+    pub(crate) fn show_max_age(&self, upstream: usize, max_age: Option<Duration>) {
+        self.lock().1[upstream].max_age = max_age;
     }
 
     fn lock(&self) -> MutexGuard<'_, (Stats, Vec<UpstreamView>)> {

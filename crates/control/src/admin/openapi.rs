@@ -484,6 +484,7 @@ fn other_schemas() -> Value {
                     "name": text, "fetches": count, "failures": count, "in_flight": count, "waiting": count,
                     "rate_waits": count,
                     "effective_interval_seconds": {"type": "number", "minimum": 0, "description": "Time between two fetches of a key: `poll_interval`, or longer while `requests_per_second_max` is reached."},
+                    "interval_set_by": {"enum": ["poll_interval", "max-age"], "description": "`max-age` if `Cache-Control` of the last response sets this time, within `max_age_min` and `max_age_max`."},
                     "last_failure": {"oneOf": [
                         {"type": "null"},
                         object(json!({"key": text, "message": text, "seconds_ago": count})),

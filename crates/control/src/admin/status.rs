@@ -103,7 +103,8 @@ pub(super) async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> 
             "in_flight": upstream.lane.in_flight,
             "waiting": upstream.lane.waiting,
             "rate_waits": upstream.lane.rate_waits,
-            "effective_interval_seconds": upstream.lane.interval.as_secs_f64(),
+            "effective_interval_seconds": upstream.max_age.unwrap_or(upstream.lane.interval).as_secs_f64(),
+            "interval_set_by": if upstream.max_age.is_some() { "max-age" } else { "poll_interval" },
             "last_failure": last_failure,
         })
     });

@@ -34,8 +34,8 @@ mod queues;
 mod tests;
 
 pub use outcome::{
-    Counters, FAILURE_CLASSES, FailureClass, FetchJob, Freshness, LaneStats, Outcome, Stats, Validators,
-    Version,
+    Counters, FAILURE_CLASSES, FailureClass, FetchJob, Freshness, LaneStats, Lifetime, Outcome, Stats,
+    Validators, Version,
 };
 
 use crate::fair::Owner;
@@ -51,8 +51,6 @@ use stentor_hub::{FeedState, Key, Requester};
 
 /// The minimum delay before a retry, whatever the random number.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// `max-age` counts whole seconds, so a response whose `Age` equals it stays fresh for one more second.
-const FRESH_MIN: Duration = Duration::from_secs(1);
 
 /// How a key is doing; `None` in [`Entry::state`] is cold.
 struct Entry {
@@ -437,6 +435,11 @@ impl Scheduler {
         !self.events.is_empty()
     }
 
+    /// The options.
+    pub(crate) fn options(&self) -> &FeedsOptions {
+        &self.options
+    }
+
     /// The upstreams, as configured.
     pub fn upstreams(&self) -> &Vec<UpstreamOptions> {
         &self.options.upstreams
@@ -476,7 +479,7 @@ fn succeed(
     entry.failing = None;
     entry.reason = "".into();
     entry.due = match freshness {
-        Freshness::For(age) => Some(later(now, age.clamp(FRESH_MIN, options.max_age_max.max(FRESH_MIN)))),
+        Freshness::For(age) => Some(later(now, options.bounded_max_age(entry.upstream, age))),
         // From begin to begin, so that a slow upstream's feed doesn't drift. Never in the past.
         Freshness::Unsaid => Some(later(started, options.upstreams[entry.upstream].poll_interval).max(now)),
         Freshness::Over => {

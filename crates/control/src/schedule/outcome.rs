@@ -4,13 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::{Document, Key, Patch};
 
-/// The validators for a conditional request, as received.
+/// The headers of the last response that the next request and its response need, as received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validators {
     /// For `If-None-Match`.
     pub etag: Option<Arc<[u8]>>,
     /// For `If-Modified-Since`.
     pub last_modified: Option<Arc<[u8]>>,
+    /// `Cache-Control`, for a 304 that has none. `None` if there was none yet.
+    pub lifetime: Option<Lifetime>,
+}
+
+/// The lifetime of a response according to its `Cache-Control`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Not specified, or the response must not be cached.
+    Unsaid,
+    /// `s-maxage` or `max-age`.
+    For(Duration),
+    /// `max-age<=0`.
+    Zero,
 }
 
 /// A fetched document.
@@ -76,6 +89,14 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// How long the response stays fresh, if it was successful.
+    pub(crate) fn freshness(&self) -> Option<Freshness> {
+        match self {
+            Self::Fresh { freshness, .. } | Self::Same { freshness, .. } => Some(*freshness),
+            _ => None,
+        }
+    }
+
     /// A failure without a time to wait for.
     pub(super) fn failed(class: FailureClass, reason: &str) -> Self {
         Self::Failed { class, reason: reason.into(), retry_after: None, pause: false }

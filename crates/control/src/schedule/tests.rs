@@ -192,17 +192,25 @@ fn the_longest_prefix_wins_and_unknown_keys_are_reported() {
 
 #[test]
 fn max_age_wins_over_the_interval() {
-    fn check(freshness: Freshness, next: Option<u64>) {
-        let mut bench = Bench::new(options());
+    fn check_within(bounds: [u64; 2], freshness: Freshness, next: Option<u64>) {
+        let [max_age_min, max_age_max] = bounds.map(Duration::from_secs);
+        let options = upstream_options(0, |a| *a = UpstreamOptions { max_age_min, max_age_max, ..a.clone() });
+        let mut bench = Bench::new(options);
         bench.want("a", true).check("a", "").at(1).result("a", fresh_for("1", freshness)).jobs();
         bench.next(next);
     }
+    let check = |freshness, next| check_within([1, 0], freshness, next);
     check(Freshness::Unsaid, Some(10));
     check(Freshness::For(Duration::from_secs(3)), Some(4));
     check(Freshness::For(Duration::from_secs(300)), Some(301));
     check(Freshness::For(Duration::ZERO), Some(2));
     check(Freshness::For(Duration::MAX), Some(1 + 24 * 3600));
     check(Freshness::Over, None);
+    for (seconds, next) in [(3, 6), (5, 6), (30, 31), (60, 61), (300, 61)] {
+        check_within([5, 60], Freshness::For(Duration::from_secs(seconds)), Some(next));
+    }
+    check_within([5, 60], Freshness::Unsaid, Some(10));
+    check_within([5, 3 * 24 * 3600], Freshness::For(Duration::MAX), Some(1 + 3 * 24 * 3600));
 }
 
 #[test]

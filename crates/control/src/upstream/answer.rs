@@ -1,49 +1,126 @@
 //! Headers of a response: RFC 9110 (validators, Retry-After, Location), RFC 9111 (Cache-Control, Age).
 
-use crate::schedule::{Freshness, Validators};
+use crate::schedule::{Freshness, Lifetime, Validators};
 use hyper::Uri;
-use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A validator longer than this isn't worth sending back.
 const VALIDATOR_BYTES_MAX: usize = 1024;
+/// Maximum difference between the clocks of an upstream and of this machine that is allowed for.
+const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(60);
 /// A longer media type is ignored.
 const CONTENT_TYPE_BYTES_MAX: usize = 256;
 
 /// More of a host's name isn't shown (RFC 1035, 2.3.4: there is no longer one).
 const HOST_CHARS_MAX: usize = 255;
 
-/// The validators for the next request.
+/// The headers of the response that the next request needs.
+///
+/// A `Last-Modified` that is within a second of `Date` isn't sent back: the document may change again within that second, and would get
+/// the same date (RFC 9110, section 8.8.2.2). Neither is an `ETag` that nginx made from such a date.
 pub(super) fn validators(headers: &HeaderMap) -> Validators {
     let take = |name| {
         let value: Option<&HeaderValue> = headers.get(name);
         value.map(HeaderValue::as_bytes).filter(|bytes| bytes.len() <= VALIDATOR_BYTES_MAX).map(Arc::from)
     };
-    Validators { etag: take(header::ETAG), last_modified: take(header::LAST_MODIFIED) }
+    let mut found = Validators {
+        etag: take(header::ETAG),
+        last_modified: take(header::LAST_MODIFIED),
+        lifetime: lifetime(headers),
+    };
+    if let Some(modified) = date(headers, header::LAST_MODIFIED)
+        && is_recent(headers, modified)
+    {
+        found.last_modified = None;
+        let seconds = modified.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let is_of_date =
+            |etag: &Arc<[u8]>| memchr::memmem::find(etag, format!("{seconds:x}-").as_bytes()).is_some();
+        found.etag = found.etag.filter(|etag| !is_of_date(etag));
+    }
+    found
 }
 
-/// How long the response stays fresh. Only `max-age` above 0 counts. `max-age=0`, `no-cache` and `no-store` are meant
-/// for caches, and a feed requests the document from the origin each time. So is a response that is older than its `max-age`. With `ends_on_zero`, `max-age=0` ends the
-/// feed.
-pub(super) fn freshness(headers: &HeaderMap, ends_on_zero: bool) -> Freshness {
+/// The headers of the kept response, updated by those of a 304 (RFC 9111, section 4.3.4). `None` if they stay the same.
+pub(super) fn updated(kept: &Validators, headers: &HeaderMap) -> Option<Validators> {
+    let lifetime = lifetime(headers)?;
+    Some(Validators { lifetime: Some(lifetime), ..kept.clone() })
+}
+
+/// Whether a document that was modified then may change again without another `Last-Modified`.
+fn is_recent(headers: &HeaderMap, modified: SystemTime) -> bool {
+    // Without `Date`, two clocks are compared: that of the upstream and that of this machine.
+    let (sent, margin) = match date(headers, header::DATE) {
+        Some(sent) => (sent, Duration::from_secs(1)),
+        None => (SystemTime::now(), CLOCK_DIFFERENCE_MAX),
+    };
+    sent.duration_since(modified).map_or(true, |age| age <= margin)
+}
+
+fn date(headers: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
+    httpdate::parse_http_date(headers.get(name)?.to_str().ok()?.trim()).ok()
+}
+
+/// The lifetime that a response gives its document, before `Age` is subtracted. `None` without `Cache-Control`.
+///
+/// The rules are those of a shared cache: `s-maxage` overrides `max-age` (RFC 9111, section 5.2.2.10). Of a directive that occurs twice,
+/// the first counts (section 4.2.1). With `no-store`, or `no-cache` for the whole response, there is no lifetime (sections 5.2.2.5 and
+/// 5.2.2.4), but such a `max-age=0` still is one.
+fn lifetime(headers: &HeaderMap) -> Option<Lifetime> {
     let fields = headers.get_all(header::CACHE_CONTROL);
-    let mut directives = fields.iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','));
-    let max_age = directives.find_map(|directive| {
-        let (name, value) = directive.split_once('=')?;
-        let value = value.trim().trim_matches('"');
-        if name.trim().eq_ignore_ascii_case("max-age") { seconds(value) } else { None }
+    let (mut max_age, mut s_maxage, mut is_uncacheable) = (None, None, false);
+    let mut is_present = false;
+    for field in fields.iter().filter_map(|field| field.to_str().ok()) {
+        is_present = true;
+        for (name, value) in directives(field) {
+            let age = || Some(value.and_then(|value| seconds(value.trim().trim_matches('"'))));
+            match name.to_ascii_lowercase().as_str() {
+                "max-age" if max_age.is_none() => max_age = age(),
+                "s-maxage" if s_maxage.is_none() => s_maxage = age(),
+                "no-store" => is_uncacheable = true,
+                // With a value, it is about single headers.
+                "no-cache" if value.is_none() => is_uncacheable = true,
+                _ => {}
+            }
+        }
+    }
+    let lifetime = match s_maxage.or(max_age).flatten() {
+        Some(..=0) if s_maxage.is_none() => Lifetime::Zero,
+        Some(seconds @ 1..) if !is_uncacheable => Lifetime::For(Duration::from_secs(seconds.unsigned_abs())),
+        _ => Lifetime::Unsaid,
+    };
+    is_present.then_some(lifetime)
+}
+
+/// The directives of a `Cache-Control` header. A value may be a quoted string that has commas.
+fn directives(field: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
+    let mut is_quoted = false;
+    let parts = field.split(move |c| {
+        is_quoted ^= c == '"';
+        c == ',' && !is_quoted
     });
-    match max_age {
-        None => Freshness::Unsaid,
-        Some(..=0) if ends_on_zero => Freshness::Over,
-        Some(..=0) => Freshness::Unsaid,
-        Some(max_age) => {
+    parts.map(|part| match part.split_once('=') {
+        Some((name, value)) => (name.trim(), Some(value)),
+        None => (part.trim(), None),
+    })
+}
+
+/// How long the response stays fresh. Only a lifetime above 0 counts. `max-age=0`, `no-cache` and `no-store` are meant for caches, and a
+/// feed requests the document from the origin each time. So is a response that is older than its lifetime. A 304 without `Cache-Control`
+/// leaves the lifetime as it was, which is `kept` (RFC 9111, section 4.3.4). With `ends_on_zero`, `max-age=0` ends the feed.
+pub(super) fn freshness(headers: &HeaderMap, kept: Option<Lifetime>, ends_on_zero: bool) -> Freshness {
+    match lifetime(headers).or(kept) {
+        None | Some(Lifetime::Unsaid) => Freshness::Unsaid,
+        Some(Lifetime::Zero) if ends_on_zero => Freshness::Over,
+        Some(Lifetime::Zero) => Freshness::Unsaid,
+        Some(Lifetime::For(lifetime)) => {
             let age = headers.get(header::AGE).and_then(|v| v.to_str().ok()).and_then(|v| seconds(v.trim()));
-            match max_age.saturating_sub(age.unwrap_or(0).max(0)) {
+            let age = Duration::from_secs(age.unwrap_or(0).max(0).unsigned_abs());
+            match lifetime.saturating_sub(age) {
                 // Stale on arrival, as from a cache that is allowed to serve so: it says nothing about the next version.
-                ..=0 => Freshness::Unsaid,
-                left => Freshness::For(Duration::from_secs(left.unsigned_abs())),
+                Duration::ZERO => Freshness::Unsaid,
+                left => Freshness::For(left),
             }
         }
     }

@@ -4,7 +4,8 @@
 //! and idle connections cost nothing. An idle connection that the server closed is noticed when a fetch wants it.
 
 use super::failure::{Failure, chain};
-use super::{HEAD_BYTES_MAX, IDLE_TIMEOUT};
+use super::{HEADERS_MAX, IDLE_TIMEOUT};
+use crate::options::UpstreamOptions;
 use bytes::Bytes;
 use http_body_util::Empty;
 use hyper::client::conn::http1;
@@ -16,6 +17,7 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 use tower_service::Service;
@@ -25,7 +27,10 @@ type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 /// Those of one upstream.
 pub(super) struct Connections {
     connector: HttpsConnector<HttpConnector>,
+    /// How responses are read. RFC 9112 lets a client read blanks before a header's colon (section 5.1) and folded lines (section 5.2).
+    http: http1::Builder,
     idle_max: usize,
+    age_max: Duration,
     idle: Arc<Mutex<Idle>>,
 }
 
@@ -42,6 +47,7 @@ pub(super) struct Connection {
     io: Pin<Box<http1::Connection<Stream, Empty<Bytes>>>>,
     /// Whether `io` has ended, and must not be polled again.
     is_over: bool,
+    opened: Instant,
     idle_since: Instant,
 }
 
@@ -78,15 +84,33 @@ impl Connection {
 }
 
 impl Connections {
-    pub(super) fn new(connector: HttpsConnector<HttpConnector>, idle_max: usize) -> Self {
-        Self { connector, idle_max, idle: Arc::default() }
+    pub(super) fn new(connector: HttpsConnector<HttpConnector>, options: &UpstreamOptions) -> Self {
+        let mut http = http1::Builder::new();
+        // A response whose headers fit into the buffer by chance is refused by `header_bytes`.
+        http.max_buf_size(options.response_header_bytes_max.saturating_mul(2))
+            .max_headers(HEADERS_MAX)
+            .allow_spaces_after_header_name_in_responses(true)
+            .allow_obsolete_multiline_headers_in_responses(true);
+        Self {
+            connector,
+            http,
+            idle_max: options.concurrency_max,
+            age_max: options.connection_age_max,
+            idle: Arc::default(),
+        }
+    }
+
+    /// Whether a connection is too old for another request.
+    fn is_old(&self, connection: &Connection) -> bool {
+        connection.opened.elapsed() >= self.age_max
     }
 
     /// An idle connection, if there is one.
     pub(super) async fn take(&self) -> Option<Connection> {
         loop {
             let mut connection = lock(&self.idle).connections.pop()?;
-            if connection.idle_since.elapsed() < IDLE_TIMEOUT && connection.is_usable().await {
+            let is_kept = connection.idle_since.elapsed() < IDLE_TIMEOUT && !self.is_old(&connection);
+            if is_kept && connection.is_usable().await {
                 return Some(connection);
             }
         }
@@ -100,15 +124,15 @@ impl Connections {
             connector.call(url.clone()).await
         };
         let stream = stream.await.map_err(|error| Failure::Connect(chain(&*error)))?;
-        let mut builder = http1::Builder::new();
-        let handshake = builder.max_buf_size(HEAD_BYTES_MAX).handshake(stream).await;
+        let handshake = self.http.handshake(stream).await;
         let (sender, io) = handshake.map_err(|error| Failure::Connect(chain(&error)))?;
-        Ok(Connection { sender, io: Box::pin(io), is_over: false, idle_since: Instant::now() })
+        let now = Instant::now();
+        Ok(Connection { sender, io: Box::pin(io), is_over: false, opened: now, idle_since: now })
     }
 
     /// Keeps a connection whose response was read, or dropped, for the next fetch.
     pub(super) async fn give_back(&self, mut connection: Connection) {
-        if !connection.is_usable().await {
+        if self.is_old(&connection) || !connection.is_usable().await {
             return;
         }
         connection.idle_since = Instant::now();

@@ -1,6 +1,7 @@
 //! Why a fetch brought no document: once for the operator with all details, once for subscribers, who are
 //! strangers and learn nothing about the inside of the network.
 
+use super::HEADERS_MAX;
 use crate::schedule::FailureClass;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,10 @@ pub(crate) enum Failure {
     Status { status: u16, retry_after: Option<Duration> },
     #[error("the upstream answered {status}, a redirect to {host}; redirects aren't followed")]
     Redirect { status: u16, host: String },
+    #[error(
+        "the headers have more than {0} bytes (response_header_bytes_max), are more than {HEADERS_MAX}, or declare an impossible length"
+    )]
+    HeadersTooLarge(usize),
     #[error("the document has more than {0} bytes (document_bytes_max)")]
     TooLarge(usize),
     #[error("the body has the encoding {0:?}; only gzip and br are accepted")]
@@ -47,7 +52,7 @@ impl Failure {
             Self::Silence(_) | Self::Timeout(_) => FailureClass::Timeout,
             Self::Status { status, .. } => FailureClass::of_status(*status),
             Self::Redirect { .. } => FailureClass::Redirect,
-            Self::TooLarge(_) => FailureClass::TooLarge,
+            Self::TooLarge(_) | Self::HeadersTooLarge(_) => FailureClass::TooLarge,
             Self::Encoding(_) | Self::Compressed(_) => FailureClass::Encoding,
             Self::NotJson { .. } => FailureClass::NotJson,
             Self::Corrupt(_) => FailureClass::InvalidJson,
@@ -65,6 +70,7 @@ impl Failure {
                 format!("the upstream answered {status}").into()
             }
             Self::TooLarge(_) => "the upstream's document is too large".into(),
+            Self::HeadersTooLarge(_) => "the upstream's response headers are too large".into(),
             Self::Encoding(_) | Self::Compressed(_) => "the upstream's response can't be decoded".into(),
             Self::NotJson { .. } => "the upstream's document is not JSON".into(),
             Self::Corrupt(_) => "the upstream's document is not valid JSON".into(),

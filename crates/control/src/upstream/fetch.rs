@@ -5,11 +5,11 @@ use super::answer;
 use super::connections::Connection;
 use super::document_processor::{DocumentProcessor, ProcessedDocument, Received};
 use super::failure::{Failure, chain};
-use crate::schedule::{FailureClass, FetchJob, Freshness, Outcome};
+use crate::schedule::{FailureClass, FetchJob, Freshness, Outcome, Validators};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body, Incoming};
-use hyper::header::{self, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::http::response::Parts;
 use hyper::{Request, Response, StatusCode, Uri};
 use std::error::Error as _;
@@ -67,15 +67,17 @@ impl Upstream {
         };
         let (mut connection, response) = self.send_request(job, &url, deadline).await?;
         let (head, body) = response.into_parts();
+        let kept = job.kept.as_ref().filter(|_| head.status == StatusCode::NOT_MODIFIED);
         let freshness = if self.options.ignore_cache_control {
             Freshness::Unsaid
         } else {
-            answer::freshness(&head.headers, self.options.complete_on_max_age_zero)
+            let kept = kept.and_then(|kept| kept.validators.lifetime);
+            answer::freshness(&head.headers, kept, self.options.complete_on_max_age_zero)
         };
         if !matches!(head.status, StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION) {
             drop(body);
             self.connections.give_back(connection).await;
-            return without_document(&head, job.kept.is_some(), freshness);
+            return without_document(&head, kept.map(|kept| &kept.validators), freshness);
         }
         let coding = answer::coding(&head.headers).map_err(Failure::Encoding)?;
         let body = self.read(&mut connection, body, deadline, received_bytes).await?;
@@ -117,13 +119,21 @@ impl Upstream {
             };
             self.within(deadline, sent).await?
         };
-        let to_failure = |error: hyper::Error| Failure::Broken(chain(&error));
-        match send(self.connections.take().await).await? {
+        let header_bytes_max = self.options.response_header_bytes_max;
+        let to_failure = |error: hyper::Error| match error.is_parse_too_large() {
+            true => Failure::HeadersTooLarge(header_bytes_max),
+            false => Failure::Broken(chain(&error)),
+        };
+        let (connection, response) = match send(self.connections.take().await).await? {
             // The server may close a kept connection in the very moment it is used again (RFC 9112, 9.3.1: then
             // an idempotent request may be sent once more).
             Err(error) if is_stale_connection(&error) => send(None).await?.map_err(to_failure),
             answer => answer.map_err(to_failure),
+        }?;
+        if header_bytes(response.headers()) > header_bytes_max {
+            return Err(Failure::HeadersTooLarge(header_bytes_max));
         }
+        Ok((connection, response))
     }
 
     fn request(&self, job: &FetchJob, url: &Uri) -> Request<Empty<Bytes>> {
@@ -191,26 +201,36 @@ fn found(label: &'static str, outcome: Outcome) -> Result<Fetched, Failure> {
 }
 
 /// What a response says that brings no document.
-fn without_document(head: &Parts, is_kept: bool, freshness: Freshness) -> Result<Fetched, Failure> {
-    match head.status {
-        StatusCode::NOT_MODIFIED if is_kept => {
-            found("not_modified", Outcome::Same { validators: None, freshness })
+fn without_document(
+    head: &Parts,
+    kept: Option<&Validators>,
+    freshness: Freshness,
+) -> Result<Fetched, Failure> {
+    match (head.status, kept) {
+        (StatusCode::NOT_MODIFIED, Some(kept)) => {
+            let validators = answer::updated(kept, &head.headers);
+            found("not_modified", Outcome::Same { validators, freshness })
         }
-        StatusCode::NOT_FOUND => {
+        (StatusCode::NOT_FOUND, _) => {
             found("not_found", Outcome::NotFound { reason: "the upstream has no such key (404)".into() })
         }
-        StatusCode::GONE => {
+        (StatusCode::GONE, _) => {
             found("gone", Outcome::Gone { reason: "the upstream said that it has ended (410)".into() })
         }
-        status if status.is_redirection() && status != StatusCode::NOT_MODIFIED => {
+        (status, _) if status.is_redirection() && status != StatusCode::NOT_MODIFIED => {
             let host = answer::location_host(&head.headers);
             Err(Failure::Redirect { status: status.as_u16(), host })
         }
-        status => {
+        (status, _) => {
             let retry_after = answer::retry_after(&head.headers);
             Err(Failure::Status { status: status.as_u16(), retry_after })
         }
     }
+}
+
+/// Bytes of headers, each with a colon, a blank and the end of its line.
+fn header_bytes(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
 }
 
 /// The field `Host`: without the port, if it is the scheme's own (RFC 9110, 7.2).
@@ -231,3 +251,6 @@ fn is_stale_connection(error: &hyper::Error) -> bool {
     };
     error.is_incomplete_message() || error.is_canceled() || error.is_closed() || reset()
 }
+
+#[cfg(test)]
+mod tests;

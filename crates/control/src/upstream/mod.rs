@@ -33,8 +33,10 @@ use stentor_delta::Differ;
 use stentor_hub::Key;
 use stentor_json::without_byte_order_mark;
 
-/// Maximum bytes of a response's headers.
+/// Maximum bytes of the headers of a response to a hook.
 const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Maximum number of headers of a response.
+const HEADERS_MAX: usize = 1000;
 /// An idle connection is given up after this time. Shorter than most servers' own, so that few requests meet a
 /// connection that is just being closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -88,10 +90,7 @@ impl Upstreams {
             Ok(Arc::new(Upstream {
                 name: options.name.as_str().into(),
                 headers: headers(options)?,
-                connections: Connections::new(
-                    connector(tls.clone(), options.read_timeout),
-                    options.concurrency_max,
-                ),
+                connections: Connections::new(connector(tls.clone(), options.read_timeout), options),
                 pattern,
                 url,
                 differ: differ(&options.identity),

@@ -8,6 +8,7 @@ use super::value::{Bytes, EngineUrl};
 use super::{Config, SourceLocation, Sources};
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
+use std::time::Duration;
 use stentor_cluster_settings::Kind;
 use stentor_control::{Route, TOKEN_BYTES_MIN};
 use stentor_edge::LISTENERS_MAX;
@@ -131,6 +132,7 @@ fn proxies(sources: &mut Sources) {
 fn feeds(sources: &mut Sources) {
     let mut feeds = std::mem::take(&mut sources.config.feeds);
     let all_bytes_max = sources.config.feeds_limits.documents_bytes_max;
+    let max_age_max = sources.config.feeds_limits.max_age_max;
     let variables = sources.variables.take();
     let mut names = HashMap::new();
     let mut shapes = HashMap::new();
@@ -166,6 +168,8 @@ fn feeds(sources: &mut Sources) {
                 }
             }
         }
+        let (key, text) = max_age(feed, max_age_max);
+        wrong(key, text);
         wrong("document_bytes_max", document_bytes(feed, all_bytes_max));
         let unread = feed.ignore_cache_control && !feed.complete_on.is_empty();
         wrong(
@@ -402,6 +406,18 @@ fn namespace(name: &str) -> Option<String> {
         Ok(_) => Some(format!("a namespace must begin with / and have no comma or question mark: {name:?}")),
         Err(error) => Some(format!("{error}: {name:?}")),
     }
+}
+
+/// The setting of a feed that leaves `max-age` no value, and why.
+fn max_age(feed: &Feed, all: Duration) -> (&'static str, Option<String>) {
+    let (least, most) = (feed.max_age_min, feed.max_age_max);
+    if most.is_zero() {
+        let all = (least > all)
+            .then(|| format!("{} is more than {}, max_age_max in [feeds_limits]", least.show(), all.show()));
+        return ("max_age_min", all);
+    }
+    let text = (least > most).then(|| format!("{} is less than {}, max_age_min", most.show(), least.show()));
+    ("max_age_max", text)
 }
 
 fn document_bytes(feed: &Feed, all: Bytes) -> Option<String> {

@@ -13,11 +13,11 @@ fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
 #[test]
 fn max_age_is_read() {
     fn check(fields: &[(&'static str, &str)], expect: Freshness) {
-        let ending = freshness(&headers(fields), true);
+        let ending = freshness(&headers(fields), None, true);
         assert_eq!(ending, expect, "{fields:?}");
         // If `max-age=0` doesn't end the feed, the other values have the same effect.
         let expect = if expect == Freshness::Over { Freshness::Unsaid } else { expect };
-        assert_eq!(freshness(&headers(fields), false), expect, "{fields:?}");
+        assert_eq!(freshness(&headers(fields), None, false), expect, "{fields:?}");
     }
     let hold = |seconds| Freshness::For(Duration::from_secs(seconds));
     check(&[], Freshness::Unsaid);
@@ -25,7 +25,15 @@ fn max_age_is_read() {
     check(&[("cache-control", "max-age=5")], hold(5));
     check(&[("cache-control", "public, Max-Age=\"5\" , x")], hold(5));
     check(&[("cache-control", "public"), ("cache-control", "max-age=7")], hold(7));
-    check(&[("cache-control", "s-maxage=3")], Freshness::Unsaid);
+    check(&[("cache-control", "s-maxage=3")], hold(3));
+    check(&[("cache-control", "max-age=9, s-maxage=3")], hold(3));
+    check(&[("cache-control", "max-age=9, s-maxage=0")], Freshness::Unsaid);
+    check(&[("cache-control", "max-age=0, s-maxage=3")], hold(3));
+    check(&[("cache-control", "max-age=5, max-age=9")], hold(5));
+    check(&[("cache-control", "no-cache, max-age=5")], Freshness::Unsaid);
+    check(&[("cache-control", "max-age=5, No-Store")], Freshness::Unsaid);
+    check(&[("cache-control", "no-cache=\"set-cookie, max-age=7\", max-age=5")], hold(5));
+    check(&[("cache-control", "no-store, max-age=0")], Freshness::Over);
     check(&[("cache-control", "max-age=0")], Freshness::Over);
     check(&[("cache-control", "max-age=-1")], Freshness::Over);
     check(&[("cache-control", "max-age=-99999999999999999999")], Freshness::Over);

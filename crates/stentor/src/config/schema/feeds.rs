@@ -56,6 +56,10 @@ section! {
         concurrency_max: usize, in 1..=10_000;
         /// Fetches started per second, evenly distributed: at most a tenth of them start at once.
         requests_per_second_max: usize, in 1..=1_000_000;
+        /// Size of the headers of a response. There may be 1,000 of them.
+        response_header_bytes_max: Bytes, in Bytes::kib(8)..=Bytes::mib(1);
+        /// Time after which a connection is not used for another fetch. A new connection looks up the addresses of the host again.
+        connection_age_max: Duration, in s(1)..=s(24 * 3600);
         /// Headers sent with every fetch. `${NAME}` in a value is replaced by the environment variable of that name, as in
         /// `{ Authorization = "Bearer ${API_TOKEN}" }`. Values are never shown or logged.
         headers: Headers;
@@ -64,6 +68,10 @@ section! {
         /// Whether `Cache-Control` of responses is ignored. If not, `max-age=N` with N above 0 sets the time of the next
         /// fetch.
         ignore_cache_control: bool;
+        /// Minimum value taken from `Cache-Control: max-age`.
+        max_age_min: Duration, in ms(1)..=s(24 * 3600);
+        /// Maximum value taken from `Cache-Control: max-age`. `"0s"`: `max_age_max` of `[feeds_limits]`.
+        max_age_max: Duration, in s(0)..=s(365 * 24 * 3600);
         /// Responses that end a feed, besides status 410. With `"max-age=0"`, a response with `Cache-Control: max-age=0` is
         /// the last version: the feed becomes `complete` and is not fetched again.
         complete_on: Vec<EndSignal> => upstream.complete_on_max_age_zero;
@@ -90,7 +98,7 @@ section! {
         backoff_initial: Duration, in ms(1)..=s(24 * 3600);
         /// Maximum delay before a retry, whatever `Retry-After` says.
         backoff_max: Duration, in ms(1)..=s(24 * 3600);
-        /// Maximum value taken from `Cache-Control: max-age`.
+        /// Maximum value taken from `Cache-Control: max-age`, unless `max_age_max` of a `[[feeds]]` section is set.
         max_age_max: Duration, in s(1)..=s(365 * 24 * 3600);
         /// Keys with pushed documents (`PUT /api/v1/feeds/KEY`).
         pushed_keys_max: usize, in 1..=10_000_000;

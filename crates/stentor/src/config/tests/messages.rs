@@ -168,6 +168,15 @@ FEED | prefix = "x/../y"
   4: prefix in [[feeds]]: the prefix has a segment '.' or '..'
 FEED | complete_on = ["max-age=0"] | ignore_cache_control = true
   4: complete_on in [[feeds]]: ignore_cache_control must be false, else nothing ends the feed
+FEED | max_age_min = "1min"
+FEED | max_age_min = "1min" | max_age_max = "30s"
+  5: max_age_max in [[feeds]]: "30s" is less than "1min", max_age_min
+FEED | max_age_max = "500ms"
+  4: max_age_max in [[feeds]]: "500ms" is less than "1s", max_age_min
+FEED | max_age_min = "2min" | [feeds_limits] | max_age_max = "1min"
+  4: max_age_min in [[feeds]]: "2min" is more than "1min", max_age_max in [feeds_limits]
+FEED | connection_age_max = "0s"
+  4: connection_age_max in [[feeds]]: "0ms" is out of range: "1s" to "24h"
 FEED | document_bytes_max = "1GiB"
   4: document_bytes_max in [[feeds]]: "1GiB" is more than "256MiB" for all documents in [feeds_limits]
 [[feeds]] | name = "A b" | url = "http://a"

@@ -1,0 +1,56 @@
+//! The time that `Cache-Control` of an upstream sets between two fetches of a key, as shown to operators. Sans-I/O: results of fetches go
+//! in, log lines come out.
+
+use std::time::{Duration, Instant};
+
+/// Minimum time between two log lines about an upstream: an upstream may send `max-age` with some documents only.
+const QUIET: Duration = Duration::from_secs(600);
+
+/// The last `max-age` of an upstream.
+#[derive(Default)]
+pub(crate) struct MaxAge {
+    /// Within its bounds. `None` if the last successful response had no `max-age`, so that `poll_interval` applies.
+    pub(crate) interval: Option<Duration>,
+    logged: Option<Instant>,
+}
+
+impl MaxAge {
+    /// Takes the time that the response of a successful fetch sets. Returns `true` if this is worth a log line: it differs from
+    /// `poll_interval`, and the last line was long ago.
+    pub(crate) fn record(
+        &mut self,
+        now: Instant,
+        poll_interval: Duration,
+        interval: Option<Duration>,
+    ) -> bool {
+        self.interval = interval;
+        let is_quiet = self.logged.is_none_or(|logged| now.saturating_duration_since(logged) >= QUIET);
+        let is_worth_a_line = is_quiet && interval.is_some_and(|interval| interval != poll_interval);
+        if is_worth_a_line {
+            self.logged = Some(now);
+        }
+        is_worth_a_line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_max_age_is_logged_when_it_first_applies() {
+        let (mut max_age, begin) = (MaxAge::default(), Instant::now());
+        let mut check = |at: u64, interval: Option<u64>, expect: bool| {
+            let interval = interval.map(Duration::from_secs);
+            let is_logged = max_age.record(begin + Duration::from_secs(at), Duration::from_secs(5), interval);
+            assert_eq!((max_age.interval, is_logged), (interval, expect), "{at}");
+        };
+        check(0, None, false);
+        check(5, Some(5), false);
+        check(10, Some(60), true);
+        check(70, None, false);
+        check(75, Some(60), false);
+        check(609, Some(60), false);
+        check(610, Some(60), true);
+    }
+}

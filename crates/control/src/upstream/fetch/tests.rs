@@ -1,0 +1,240 @@
+//! Shapes of responses: a scripted server sends the bytes of each row to the fetcher, as they stand.
+
+mod shapes;
+
+use super::super::Upstreams;
+use crate::options::{FeedsOptions, UpstreamOptions};
+use crate::schedule::{FetchJob, Freshness, Outcome, Version};
+use crate::upstream::DocumentProcessor;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use stentor_hub::Key;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// Longer than any fetch of the table takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One response.
+#[derive(Clone)]
+struct Reply {
+    bytes: Vec<u8>,
+    /// Whether the server closes the connection after it.
+    closes: bool,
+}
+
+/// A response with a body. In `head`, `|` separates the status and the headers. `Content-Length` is added if nothing delimits the body.
+fn reply(head: &str, body: impl AsRef<[u8]>) -> Reply {
+    let body = body.as_ref();
+    let mut text = format!("HTTP/1.1 {}\r\n", head.replace('|', "\r\n"));
+    if !["content-length", "transfer-encoding"].iter().any(|name| head.contains(name)) {
+        text += &format!("content-length: {}\r\n", body.len());
+    }
+    Reply { bytes: [text.as_bytes(), b"\r\n", body].concat(), closes: false }
+}
+
+impl Reply {
+    /// As [`reply`], with characters up to U+00FF as one byte each.
+    fn latin1(head: &str, body: &str) -> Self {
+        let Self { bytes, closes } = reply(head, body);
+        let text = String::from_utf8(bytes).expect("a text");
+        Self { bytes: text.chars().map(|c| u8::try_from(c).expect("Latin-1")).collect(), closes }
+    }
+}
+
+/// These bytes, and the end of the connection.
+fn raw(bytes: impl AsRef<[u8]>) -> Reply {
+    Reply { bytes: bytes.as_ref().to_vec(), closes: true }
+}
+
+/// What a server has seen.
+#[derive(Default)]
+struct Requests {
+    /// The conditional headers of the requests, each in brackets.
+    conditions: String,
+    connections: usize,
+}
+
+/// A row of the table.
+struct Shape {
+    name: &'static str,
+    change: fn(&mut UpstreamOptions),
+    replies: Vec<Reply>,
+    /// The conditional headers of each request, and what became of the fetch. There are as many fetches as entries; the last reply is
+    /// repeated. One that ends in a colon and a blank is a beginning.
+    expect: Vec<String>,
+}
+
+fn shape(name: &'static str, replies: impl Into<Vec<Reply>>, expect: &[&str]) -> Shape {
+    Shape {
+        name,
+        change: |_| {},
+        replies: replies.into(),
+        expect: expect.iter().copied().map(String::from).collect(),
+    }
+}
+
+impl Shape {
+    fn with(self, change: fn(&mut UpstreamOptions)) -> Self {
+        Self { change, ..self }
+    }
+
+    /// Fetches as often as the row says. Returns what happened.
+    async fn run(&self) -> Vec<String> {
+        let mut rig = Rig::new(self.replies.clone(), self.change).await;
+        let mut happened = Vec::new();
+        for _ in &self.expect {
+            happened.push(rig.fetch().await);
+        }
+        happened
+    }
+}
+
+/// A fetcher and its server.
+struct Rig {
+    upstreams: Upstreams,
+    processor: DocumentProcessor,
+    job: FetchJob,
+    requests: Arc<Mutex<Requests>>,
+    server: JoinHandle<()>,
+}
+
+impl Rig {
+    async fn new(replies: Vec<Reply>, change: fn(&mut UpstreamOptions)) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut options = UpstreamOptions {
+            name: "s".into(),
+            url: format!("http://{}/api", listener.local_addr().unwrap()),
+            timeout: PATIENCE,
+            read_timeout: PATIENCE,
+            ..UpstreamOptions::default()
+        };
+        change(&mut options);
+        let requests = Arc::<Mutex<Requests>>::default();
+        let feeds = FeedsOptions { upstreams: vec![options], ..FeedsOptions::default() };
+        Self {
+            upstreams: Upstreams::new(&feeds).unwrap(),
+            processor: DocumentProcessor::default(),
+            job: FetchJob { key: Key::parse("k").unwrap(), upstream: 0, kept: None },
+            server: tokio::spawn(serve(listener, replies, requests.clone())),
+            requests,
+        }
+    }
+
+    /// Fetches the key, and keeps its document. Returns the conditional headers, and what became of the fetch.
+    async fn fetch(&mut self) -> String {
+        let fetched = self.upstreams.at(0).fetch(&self.job, &self.processor).await;
+        let conditions = std::mem::take(&mut self.requests.lock().unwrap().conditions);
+        let failure = fetched.failure.map(|failure| failure.to_string());
+        let happened = format!("{conditions}{}", shown(&fetched.outcome, failure));
+        keep(&mut self.job.kept, fetched.outcome);
+        happened
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+/// Keeps what the scheduler would keep.
+fn keep(kept: &mut Option<Arc<Version>>, outcome: Outcome) {
+    match outcome {
+        Outcome::Fresh { version, .. } => *kept = Some(Arc::new(version)),
+        Outcome::Same { validators: Some(validators), .. } => {
+            if let Some(kept) = kept {
+                Arc::make_mut(kept).validators = validators;
+            }
+        }
+        _ => {}
+    }
+}
+
+fn shown(outcome: &Outcome, failure: Option<String>) -> String {
+    let fresh = |freshness: &Freshness| match freshness {
+        Freshness::Unsaid => String::new(),
+        Freshness::For(time) => format!(" for {time:?}"),
+        Freshness::Over => " and no more".into(),
+    };
+    match outcome {
+        Outcome::Fresh { version, freshness, .. } => {
+            let document = &version.document;
+            let body = String::from_utf8_lossy(&document.body);
+            let kind = if document.json { String::new() } else { format!("{} ", document.content_type) };
+            format!("{kind}{body}{}", fresh(freshness))
+        }
+        Outcome::Same { freshness, .. } => format!("same{}", fresh(freshness)),
+        Outcome::Gone { .. } => "gone".into(),
+        Outcome::NotFound { .. } => "not found".into(),
+        Outcome::Failed { class, retry_after, .. } => {
+            let after = retry_after.map(|time| format!(" after {time:?}")).unwrap_or_default();
+            format!("{}: {}{after}", class.name(), failure.unwrap_or_default())
+        }
+    }
+}
+
+/// Answers each request with the next reply. Notes connections, and the conditional headers of each request.
+async fn serve(listener: TcpListener, replies: Vec<Reply>, requests: Arc<Mutex<Requests>>) {
+    let mut replies = replies.into_iter();
+    let mut last = None;
+    while let Ok((mut stream, _)) = listener.accept().await {
+        requests.lock().unwrap().connections += 1;
+        while let Some(head) = request_head(&mut stream).await {
+            let conditions = head.lines().filter(|line| line.starts_with("if-"));
+            let conditions: String = conditions.map(|line| format!("[{line}] ")).collect();
+            requests.lock().unwrap().conditions += &conditions;
+            last = replies.next().or(last);
+            let Some(reply) = &last else { return };
+            let _ = stream.write_all(&reply.bytes).await;
+            if reply.closes {
+                break;
+            }
+        }
+        // The client may have to read what it was sent, so unread requests must not reset the connection.
+        let _ = stream.shutdown().await;
+    }
+}
+
+async fn request_head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    Some(head.into_iter().map(char::from).collect())
+}
+
+#[tokio::test]
+async fn each_shape_of_response_has_its_result() {
+    let mut wrong = Vec::new();
+    for shape in shapes::all() {
+        let happened = shape.run().await;
+        let is_expected = |(happened, expect): (&String, &String)| {
+            if expect.ends_with(": ") { happened.starts_with(expect) } else { happened == expect }
+        };
+        if !happened.iter().zip(&shape.expect).all(is_expected) {
+            wrong.push(format!("{}\n  expected {:?}\n  happened {happened:?}", shape.name, shape.expect));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Each connection is used for [`UpstreamOptions::connection_age_max`].
+#[tokio::test]
+async fn an_old_connection_is_replaced() {
+    let mut rig = Rig::new(vec![reply("200 OK", "1")], |options| {
+        options.connection_age_max = Duration::from_secs(20);
+    })
+    .await;
+    let mut connections = Vec::new();
+    for _ in 0..4 {
+        rig.fetch().await;
+        connections.push(rig.requests.lock().unwrap().connections);
+        // No timer may fire while the fetcher waits for its server.
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(15)).await;
+        tokio::time::resume();
+    }
+    assert_eq!(connections, [1, 1, 2, 2]);
+}
