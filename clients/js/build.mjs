@@ -9,7 +9,7 @@ import { gzipSync } from 'node:zlib';
 const GZIPPED_BYTES_MAX = 7_500;
 
 /** Properties that only this package uses. Their names are shortened. */
-const INTERNAL = /^(isPatient|handles|needsSnapshot|disconnected|become|receive|drain|subscribeOptions|subscribe|unsubscribe|leave|position|afterMs)$/;
+const INTERNAL = /^(isPatient|handles|needsSnapshot|disconnected|become|receive|drain|subscribeOptions|subscribe|unsubscribe|leave|position|afterMs|timer|delayMs|reset)$/;
 
 const file = fileURLToPath(new URL('dist/stentor.js', import.meta.url));
 const { outputFiles } = await build({

@@ -94,13 +94,13 @@ test('back-off is exponential, bounded, with full jitter', (t) => {
   let chance = 1;
   t.mock.method(Math, 'random', () => chance);
   const most = new Backoff();
-  assert.deepEqual(Array.from({ length: 8 }, () => most.next()), [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]);
+  assert.deepEqual(Array.from({ length: 8 }, () => most.delayMs()), [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]);
   most.reset();
-  assert.equal(most.next(), 500);
-  assert.equal(most.next(1000), 2000, 'on top of what the server asks for');
+  assert.equal(most.delayMs(), 500);
+  assert.equal(most.delayMs(1000), 2000, 'on top of what the server asks for');
   chance = 0;
   const least = new Backoff({ initialMs: 100 });
-  assert.deepEqual([least.next(), least.next(), least.next(250)], [0, 0, 250]);
+  assert.deepEqual([least.delayMs(), least.delayMs(), least.delayMs(250)], [0, 0, 250]);
 });
 
 test('event streams are read however they are cut', () => {
@@ -197,6 +197,49 @@ test('an error that says retry is tried again, another one is not', async (t) =>
   const again = connection.feed('bad');
   assert.equal(bad.state, 'loading');
   await next(again, 'state', isState('not_found'));
+});
+
+test('a feed that does not exist is asked for again after five seconds or more, over SSE after a minute, a refused one never', async (t) => {
+  const waits = [];
+  const real = globalThis.setTimeout;
+  const soon = (ms) => (ms >= 5_000 && ms < 5_300) || (ms >= 60_000 && ms < 60_300);
+  t.mock.method(globalThis, 'setTimeout', (then, ms, ...details) => {
+    if (soon(ms)) waits.push(Math.floor(ms / 1000));
+    return real(then, soon(ms) ? 0 : ms, ...details);
+  });
+  let asked = 0;
+  const server = await v1(t, (socket) => {
+    socket.answers = ({ id, type, feed }) => {
+      if (type !== 'subscribe') return true;
+      if (feed === 'refused') {
+        socket.say({ type: 'error', id, code: 'not_allowed', message: 'no', retry: false });
+        return false;
+      }
+      socket.say({ type: 'ok', id });
+      asked += 1;
+      if (asked < 3) socket.say({ type: 'state', feed, state: 'not_found', reason: 'no such key' });
+      else socket.say({ type: 'snapshot', feed, epoch: 1, offset: 1, state: 'live', data: [asked] });
+      return false;
+    };
+  });
+  const connection = client(t, server.url);
+  const [refused, absent] = [connection.feed('refused'), connection.feed('absent')];
+  const states = [];
+  absent.on('state', (state) => states.push(state));
+  const [document] = await next(absent, 'change');
+  assert.deepEqual([document, states, waits], [[3], ['not_found', 'live'], [5, 5]]);
+  assert.equal(refused.state, 'not_found');
+  assert.equal(server.received.filter(({ feed }) => feed === 'refused').length, 1);
+
+  let streams = 0;
+  const url = await website(t, (request, response) => {
+    streams += 1;
+    response.writeHead(200, { 'Content-Type': 'text/event-stream' });
+    if (streams === 1) response.write('event: state\ndata: {"type":"state","feed":"a","state":"not_found"}\n\n');
+    else response.write('id: a!1!1\nevent: snapshot\ndata: [1]\n\n');
+  });
+  await next(client(t, url, { transport: 'sse' }).feed('a'), 'change');
+  assert.deepEqual(waits.slice(2), [60]);
 });
 
 test('documents: never older, mended where a delta does not fit, resumed from where they are', async (t) => {

@@ -12,7 +12,7 @@ export class Backoff {
   }
 
   /** The next delay in milliseconds, at least `leastMs`. */
-  next(leastMs = 0) {
+  delayMs(leastMs = 0) {
     return leastMs + Math.random() * Math.min(this.#maxMs, this.#initialMs * 2 ** this.#attempts++);
   }
 

@@ -30,6 +30,9 @@ const STABLE_MS = 5_000;
 const PREFERRED_RETRY_MS = 200_000;
 /** Least time until the client reconnects to a server that is out of memory. */
 const OVERLOADED_MS = 5_000;
+/** Least time until the client asks again for a feed that doesn't exist, and the same over SSE. */
+const ABSENT_MS = 5_000;
+const ABSENT_SSE_MS = 60_000;
 
 export class Connection extends Emitter {
   #base;
@@ -88,6 +91,7 @@ export class Connection extends Emitter {
     if (isOther) store.subscribeOptions = subscribeOptions;
     const feed = new Feed(store, () => {
       this.#stores.delete(key);
+      clearTimeout(store.timer);
       this.#carrier?.unsubscribe(key);
     });
     if (isNew || isOther || store.state === 'not_found') this.#subscribe(store);
@@ -164,6 +168,8 @@ export class Connection extends Emitter {
       // Messages of a closed feed may still arrive.
       const store = this.#stores.get(message.feed);
       if (store && !store.receive(message, chars)) this.#subscribe(store);
+      // It may exist later, as after a deploy of the API. Over SSE, asking opens another stream.
+      if (store?.state === 'not_found') this.#askAgain(store, this.transport === 'sse' ? ABSENT_SSE_MS : ABSENT_MS);
     },
 
     confirmed: (key) => this.#stores.get(key)?.confirmed(),
@@ -172,14 +178,14 @@ export class Connection extends Emitter {
       const store = this.#stores.get(key);
       if (!store || error.code === 'connection_lost') return;
       if (!error.retry) return store.become('not_found', error.message);
-      this.#after(this.#backoff.next(), () => this.#stores.get(key) === store && this.#subscribe(store));
+      this.#askAgain(store);
     },
 
     // A subscription may have ended before its first document.
     failed: (error) => {
       emit(this, 'error', error);
       if (!error.retry) return;
-      this.#after(this.#backoff.next(), () => {
+      this.#after(this.#backoff.delayMs(), () => {
         for (const store of this.#stores.values()) if (store.state === 'loading') this.#subscribe(store);
       });
     },
@@ -218,7 +224,7 @@ export class Connection extends Emitter {
         this.#index = this.#permanentFailures = 0;
         if (!this.#openedAt && globalThis.location) this.#checkOrigin();
       }
-      const waitMs = this.#backoff.next(this.#afterMs);
+      const waitMs = this.#backoff.delayMs(this.#afterMs);
       this.#afterMs = 0;
       this.#try(waitMs, details);
     },
@@ -263,6 +269,7 @@ export class Connection extends Emitter {
       then();
     }, ms);
     this.#timers.add(timer);
+    return timer;
   }
 
   /** Ends the carrier and all timers. */
@@ -335,6 +342,15 @@ export class Connection extends Emitter {
     if (!KEY.test(store.key)) return store.become('not_found', 'bad key');
     if (store.state === 'not_found') store.become(store.position ? 'stale' : 'loading', 'connecting');
     this.#carrier?.subscribe(store.key, store.position, store.subscribeOptions);
+  }
+
+  /** Asks for a whole feed again after at least `leastMs` milliseconds. Its state stays until the answer. */
+  #askAgain(store, leastMs) {
+    clearTimeout(store.timer);
+    store.timer = this.#after(this.#backoff.delayMs(leastMs), () => {
+      store.needsSnapshot = true;
+      this.#carrier.subscribe(store.key, store.position, store.subscribeOptions);
+    });
   }
 
   #join(room) {
