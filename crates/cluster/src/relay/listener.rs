@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{ClientConnection, DataPlane, Handover, Readiness};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
 /// Maximum number of connections that haven't proved themselves yet.
@@ -21,31 +21,16 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Takes connections, for ever.
 pub(super) async fn run(relays: &Arc<Relays>, listener: TcpListener, plane: &Arc<dyn DataPlane>) {
-    let places = Arc::new(Semaphore::new(STRANGERS_MAX));
-    // One per connection, the oldest first. Dropping it ends the handshake; it is closed when the handshake has ended.
-    let mut strangers: VecDeque<oneshot::Sender<()>> = VecDeque::new();
+    let mut strangers = Strangers::default();
     loop {
         let Ok((socket, _)) = listener.accept().await else {
             sleep(ACCEPT_RETRY).await;
             continue;
         };
-        if strangers.len() == STRANGERS_MAX {
-            strangers.retain(|stranger| !stranger.is_closed());
-        }
-        if strangers.len() == STRANGERS_MAX {
-            strangers.pop_front();
-        }
-        // At once, or as soon as one that has ended is gone.
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        let (stranger, evicted) = oneshot::channel();
-        strangers.push_back(stranger);
+        let mut place = strangers.admit().await;
         let (relays, plane) = (relays.clone(), plane.clone());
         tokio::spawn(async move {
-            let taken = tokio::select! {
-                taken = timeout(HANDSHAKE_TIMEOUT, take(&relays, &*plane, socket)) => taken.unwrap_or(Err(Refusal::TimedOut)),
-                _ = evicted => Err(Refusal::TooMany),
-            };
-            match taken {
+            match place.run(take(&relays, &*plane, socket)).await {
                 // A node has asked for this one's readiness.
                 Ok(None) => {}
                 Ok(Some(connection)) => {
@@ -54,8 +39,56 @@ pub(super) async fn run(relays: &Arc<Relays>, listener: TcpListener, plane: &Arc
                 }
                 Err(refusal) => relays.counters.count_refusal(refusal),
             }
-            drop(place);
         });
+    }
+}
+
+/// Connections that haven't proved themselves yet.
+pub(super) struct Strangers {
+    places: Arc<Semaphore>,
+    /// One per connection, the oldest first. Dropping it ends the handshake; it is closed when the handshake has ended.
+    evictions: VecDeque<oneshot::Sender<()>>,
+}
+
+impl Default for Strangers {
+    fn default() -> Self {
+        Self { places: Arc::new(Semaphore::new(STRANGERS_MAX)), evictions: VecDeque::new() }
+    }
+}
+
+impl Strangers {
+    /// A place for one more connection: at once, or as soon as the oldest connection is gone.
+    pub(super) async fn admit(&mut self) -> Place {
+        if self.evictions.len() == STRANGERS_MAX {
+            self.evictions.retain(|eviction| !eviction.is_closed());
+        }
+        if self.evictions.len() == STRANGERS_MAX {
+            self.evictions.pop_front();
+        }
+        let permit = self.places.clone().acquire_owned().await.ok();
+        let (eviction, evicted) = oneshot::channel();
+        self.evictions.push_back(eviction);
+        Place { evicted, _permit: permit }
+    }
+}
+
+/// The place of a connection that hasn't proved itself yet.
+pub(super) struct Place {
+    evicted: oneshot::Receiver<()>,
+    /// Always present: the semaphore is never closed.
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Place {
+    /// Runs the handshake of the connection until it ends, takes too long, or loses the place.
+    pub(super) async fn run<T>(
+        &mut self,
+        handshake: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Refusal> {
+        tokio::select! {
+            ended = timeout(HANDSHAKE_TIMEOUT, handshake) => ended.unwrap_or(Err(Refusal::TimedOut)),
+            _ = &mut self.evicted => Err(Refusal::TooMany),
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! Handshakes and tunnels over pipes, on a virtual clock.
 
+use super::HANDSHAKE_TIMEOUT;
 use super::handshake::{Client, Handshake, HandshakeError};
+use super::listener::{STRANGERS_MAX, Strangers};
+use super::metrics::Refusal;
 use super::tunnel::{self, CHUNK_BYTES, LINGER, OwnerLost, STALL_MAX};
 use crate::NodeId;
 use std::sync::Arc;
@@ -8,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, advance, timeout};
 
 const SECRET: &[u8] = b"known to all nodes";
@@ -147,6 +150,30 @@ async fn a_changed_introduction_is_refused_at_every_byte() {
         assert!(matches!(accepted, Err(HandshakeError::NotAuthentic)), "byte {at}: {accepted:?}");
         assert!(dialed.is_err(), "byte {at}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_strangers_are_bounded_and_gone_soon() {
+    const ALL: usize = 400;
+    let mut strangers = Strangers::default();
+    let start = Instant::now();
+    let mut silent = JoinSet::new();
+    for n in 0..ALL {
+        let mut place = strangers.admit().await;
+        silent.spawn(async move { (n, place.run(std::future::pending::<Result<(), Refusal>>()).await) });
+    }
+    // Each node takes the place of the oldest silent connection, and frees this place for the next node.
+    for _ in 0..ALL {
+        assert_eq!(strangers.admit().await.run(std::future::ready(Ok("a node"))).await, Ok("a node"));
+    }
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    let mut refused = silent.join_all().await;
+    refused.sort_unstable_by_key(|(n, _)| *n);
+    let evicted = ALL + 1 - STRANGERS_MAX;
+    let (first, last) = refused.split_at(evicted);
+    assert!(first.iter().all(|(_, refusal)| *refusal == Err(Refusal::TooMany)), "{first:?}");
+    assert!(last.iter().all(|(_, refusal)| *refusal == Err(Refusal::TimedOut)), "{last:?}");
+    assert_eq!(start.elapsed().as_secs(), HANDSHAKE_TIMEOUT.as_secs());
 }
 
 /// A tunnel with small pipes.

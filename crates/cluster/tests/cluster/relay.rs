@@ -342,21 +342,6 @@ async fn strangers_get_nothing_from_the_internal_listener() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_strangers_are_bounded_and_gone_soon() {
-    let memory = Memory::default();
-    let (a, b, path) = two(&memory).await;
-    let mut strangers = Vec::new();
-    for _ in 0..400 {
-        strangers.push(TcpStream::connect(a.internal).await.unwrap());
-    }
-    until(|| a.metric("cluster_internal_refused", "too_many") >= 400 - 256).await;
-    a.until_metric("cluster_internal_refused", "", 400).await;
-    // All of them have been closed, and nodes are served.
-    b.check(&post(&path, "4hello"), 200, "").await;
-    drop(strangers);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn nodes_are_served_while_silent_strangers_have_all_places() {
     let memory = Memory::default();
     let (a, b, path) = two(&memory).await;
