@@ -123,9 +123,9 @@ impl Cluster {
         let registry = Registry::new(node, frames.clone(), tokio::time::Instant::now().into_std());
         let state =
             State { registry, surveys: Surveys::default(), finishes: HashMap::new(), is_joining: true };
-        let feeds = FeedDriver::new(node, options.feed_source.clone(), options.feed_idle_ttl);
-        let rooms =
-            RoomDriver::new(node, options.history.clone(), options.decision_timeout, options.ledger.clone());
+        let ledger = &options.ledger;
+        let feeds = FeedDriver::new(node, options.feed_source.clone(), options.feed_idle_ttl, ledger.clone());
+        let rooms = RoomDriver::new(node, options.history.clone(), options.decision_timeout, ledger.clone());
         Arc::new(Self {
             node,
             feeds,

@@ -12,7 +12,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use stentor_edge::{
-    Busy, ControlPlane, DataPlane, Done, FeedUpdate, PushDenied, PushResult, PushedFeed, ReadResult, Wanted,
+    Busy, Charge, Class, ControlPlane, DataPlane, Done, FeedUpdate, Ledger, PushDenied, PushResult,
+    PushedFeed, ReadResult, Wanted,
 };
 use stentor_hub::{Document, Key, Position};
 use tokio::sync::Notify;
@@ -21,6 +22,8 @@ use tokio::time::sleep_until;
 
 struct State {
     feeds: Feeds,
+    /// Memory of the machine.
+    charge: Charge,
     /// What the control plane hasn't taken: which keys it is to fetch.
     to_fetch: Vec<Wanted>,
     pushed: u64,
@@ -64,10 +67,12 @@ fn now() -> Instant {
 }
 
 impl FeedDriver {
-    /// Feeds of `node`, whose documents come from where `source_of` says. One without subscribers is fetched for `idle_ttl`.
-    pub(crate) fn new(node: NodeId, source_of: SourceOf, idle_ttl: Duration) -> Self {
+    /// Feeds of `node`, whose documents come from where `source_of` says. One without subscribers is fetched for `idle_ttl`. `ledger` has
+    /// what they hold.
+    pub(crate) fn new(node: NodeId, source_of: SourceOf, idle_ttl: Duration, ledger: Arc<Ledger>) -> Self {
         let state = State {
             feeds: Feeds::new(node, source_of, idle_ttl),
+            charge: Charge::new(ledger, Class::Cluster),
             to_fetch: Vec::new(),
             pushed: 0,
             pushes: HashMap::new(),
@@ -192,6 +197,7 @@ impl FeedDriver {
                     state.feeds.handle_confirm(now(), &key);
                 }
                 state.feeds.handle_timeout(now());
+                state.charge.set(state.feeds.held_bytes());
                 (state.feeds.poll_timeout(), std::mem::take(&mut state.reads))
             };
             for (key, done) in reads {

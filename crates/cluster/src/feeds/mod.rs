@@ -27,6 +27,7 @@ mod driver;
 mod feed;
 mod holders;
 mod leaving;
+mod memory;
 mod push;
 mod replies;
 mod request;
@@ -40,11 +41,11 @@ use feed::{Feed, Role, Step};
 use holders::Holders;
 use leaving::delay_after_release;
 use request::{Asked, FeedRequest, Output, Store, Ticket};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_edge::{FeedSource, FeedUpdate, Wanted};
-use stentor_hub::{Document, Epoch, FeedState, Key, Position};
+use stentor_hub::{Document, Epoch, FeedState, Key, Position, ShrinkingMap, pop_front};
 
 /// How long a lease lasts without renewal.
 const LEASE_TTL: Duration = Duration::from_secs(6);
@@ -100,11 +101,11 @@ pub type SourceOf = Arc<dyn Fn(&Key) -> FeedSource + Send + Sync>;
 pub(crate) struct Feeds {
     node: NodeId,
     source_of: SourceOf,
-    feeds: HashMap<Key, Feed>,
+    feeds: ShrinkingMap<Key, Box<Feed>>,
     /// Leases that this node holds.
     leases: usize,
     holders: Holders,
-    asked: HashMap<Ticket, Asked>,
+    asked: ShrinkingMap<Ticket, Asked>,
     drawn: u64,
     due: BTreeSet<(Instant, Key)>,
     outputs: VecDeque<Output>,
@@ -125,10 +126,10 @@ impl Feeds {
         Self {
             node,
             source_of,
-            feeds: HashMap::new(),
+            feeds: ShrinkingMap::default(),
             leases: 0,
             holders: Holders::default(),
-            asked: HashMap::new(),
+            asked: ShrinkingMap::default(),
             drawn: 0,
             due: BTreeSet::new(),
             outputs: VecDeque::new(),
@@ -145,12 +146,12 @@ impl Feeds {
     /// What is to be done next.
     pub(crate) fn poll_output(&mut self) -> Option<Output> {
         if self.asked.len() - self.requests.len() < REQUESTS_MAX
-            && let Some((ticket, request)) = self.requests.pop_front()
+            && let Some((ticket, request)) = pop_front(&mut self.requests)
         {
             self.requested += 1;
             return Some(Output::Request(ticket, request));
         }
-        self.outputs.pop_front()
+        pop_front(&mut self.outputs)
     }
 
     /// When [`Feeds::handle_timeout`] is due.
@@ -486,7 +487,7 @@ impl Feeds {
     fn insert(&mut self, now: Instant, key: &Key, is_wanted: bool) {
         self.drawn += 1;
         let feed = Feed::new(now, self.drawn, (self.source_of)(key), is_wanted);
-        self.feeds.insert(key.clone(), feed);
+        self.feeds.insert(key.clone(), Box::new(feed));
     }
 
     fn load(&mut self, now: Instant, key: &Key) {
@@ -520,7 +521,7 @@ impl Feeds {
     /// This node doesn't hold the lease any more, and doesn't fetch the key.
     fn end_lease(&mut self, key: &Key) {
         self.leases -= 1;
-        if self.feeds.get(key).is_some_and(Feed::is_fetched) {
+        if self.feeds.get(key).is_some_and(|feed| feed.is_fetched()) {
             let wanted = Wanted { key: key.clone(), wanted: false, requesters: Vec::new() };
             self.outputs.push_back(Output::Control(wanted));
         }

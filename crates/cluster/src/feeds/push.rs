@@ -4,7 +4,6 @@
 //! pushes to several nodes have one order, and the sequence number of each is compared with those of all before it.
 
 use super::{Feeds, Purpose, Role};
-use crate::feeds::feed::Feed;
 use crate::feeds::request::{FeedRequest, Output, Push};
 use std::time::{Duration, Instant};
 use stentor_edge::{PushDenied, PushedFeed};
@@ -68,8 +67,8 @@ impl Feeds {
 
     /// Forgets a feed that neither subscribers nor pushes need.
     pub(super) fn remove_unused(&mut self, key: &Key) {
-        let is_unused = |feed: &Feed| !feed.is_wanted && feed.pushes.is_empty() && feed.lease().is_none();
-        if self.feeds.get(key).is_some_and(is_unused) {
+        let feed = self.feeds.get(key);
+        if feed.is_some_and(|feed| !feed.is_wanted && feed.pushes.is_empty() && feed.lease().is_none()) {
             self.remove(key);
         }
     }

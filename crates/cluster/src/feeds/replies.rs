@@ -1,6 +1,6 @@
 //! What the machine for feeds does with the engine's answers.
 
-use super::feed::{Feed, Role, Storing};
+use super::feed::{Role, Storing};
 use super::request::{Answer, Asked, DecodedLog, FeedRequest, Output, Ticket};
 use super::{
     ACQUIRE_INTERVAL, CHECK_INTERVAL, Feeds, LEASE_MARGIN, LEASE_TTL, PUSH_RETRY_DELAY, Purpose,
@@ -141,7 +141,7 @@ impl Feeds {
 
     /// The holder of the lease asks for a new one, which has a greater term.
     fn begin_term(&mut self, now: Instant, key: &Key) {
-        let Some(lease) = self.feeds.get(key).and_then(Feed::lease) else { return };
+        let Some(lease) = self.feeds.get(key).and_then(|feed| feed.lease()) else { return };
         self.request(now, Purpose::Release, 0, FeedRequest::Release { key: key.clone(), lease });
         self.end_lease(key);
         let Some(feed) = self.feeds.get_mut(key) else { return };

@@ -3,6 +3,7 @@
 mod clients;
 mod failovers;
 mod leases;
+mod memory;
 mod pushes;
 
 use super::request::{Answer, Entry, PushAnswer};

@@ -30,11 +30,11 @@ use bytes::Bytes;
 pub(crate) use driver::{Publisher, READ_INTERVAL, RoomDriver};
 pub(crate) use room::Resync;
 use room::{News, Next, Reading, RoomState};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_edge::{Broadcast, Denial, PublicId, RoomUpdate};
-use stentor_hub::{Data, Epoch, HistoryLimits, Position, Room, history_limits};
+use stentor_hub::{Data, Epoch, HistoryLimits, Position, Room, ShrinkingMap, history_limits, pop_front};
 
 /// How often newest positions are compared with the engine's. Twice within [`HEAD_TTL`](crate::engine::HEAD_TTL), for which an engine
 /// keeps them then.
@@ -121,9 +121,9 @@ struct Queued<P> {
 /// The rooms with history of one node.
 pub(crate) struct Rooms<P> {
     history: Vec<(String, HistoryLimits)>,
-    rooms: HashMap<Room, RoomState>,
+    rooms: ShrinkingMap<Room, RoomState>,
     appends: Appends<P>,
-    asked: HashMap<u64, Asked>,
+    asked: ShrinkingMap<u64, Asked>,
     drawn: u64,
     /// The connection to the engine isn't the first one.
     may_have_missed: bool,
@@ -156,9 +156,9 @@ impl<P> Rooms<P> {
     pub(crate) fn new(node: NodeId, history: Vec<(String, HistoryLimits)>, append_timeout: Duration) -> Self {
         Self {
             history,
-            rooms: HashMap::new(),
+            rooms: ShrinkingMap::default(),
             appends: Appends::new(node, append_timeout),
-            asked: HashMap::new(),
+            asked: ShrinkingMap::default(),
             drawn: 0,
             may_have_missed: false,
             to_read: BTreeMap::new(),
@@ -185,7 +185,7 @@ impl<P> Rooms<P> {
     /// What is to be done next.
     pub(crate) fn poll_output(&mut self) -> Option<Output<P>> {
         loop {
-            let Some(Queued { output, incarnation, bytes }) = self.outputs.pop_front() else {
+            let Some(Queued { output, incarnation, bytes }) = pop_front(&mut self.outputs) else {
                 // Reads may have waited for space.
                 self.start_reads();
                 if self.outputs.is_empty() {

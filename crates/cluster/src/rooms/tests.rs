@@ -13,7 +13,7 @@ use crate::engine::Event;
 use crate::simulation::simulate;
 use cluster::{PUBLISHERS, Plane};
 use model::{KEEP, Member, decode, index_of, limits, room};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use stentor_hub::Epoch;
 
 const START: Position = Position { epoch: Epoch::NONE, offset: 0 };

@@ -596,6 +596,18 @@ async fn a_node_that_shuts_down_gives_its_feeds_away_first() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn feeds_that_a_node_knows_count_towards_its_memory() {
+    let node = Node::start(&Memory::default(), "a", 0);
+    pass(MOMENT).await;
+    assert!(node.ledger.has_room(BUDGET));
+    let key = Key::parse("game/1").unwrap();
+    node.want(&key, true).await;
+    assert!(node.ledger.has_room(BUDGET - 2_000) && !node.ledger.has_room(BUDGET - 500));
+    node.want(&key, false).await;
+    assert!(node.ledger.has_room(BUDGET));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_node_fetches_for_nobody_else_stays_with_it() {
     let (_memory, [a, b, _c]) = three().await;
     let key = Key::parse("pushed").unwrap();

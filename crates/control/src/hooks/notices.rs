@@ -18,11 +18,11 @@ use super::run::{Logged, Runner};
 use super::{BATCH_BYTES_MAX, Hook, Hooks, QUESTION_BYTES, locked, source_of};
 use crate::signals::stopped;
 use crate::unix_time::unix_millis;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_edge::{DataPlane, NodeInfo, Notice, NoticeSink};
-use stentor_hub::Topic;
+use stentor_hub::{ShrinkingMap, Topic};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
@@ -37,7 +37,7 @@ const SCANNED_MAX: usize = 1_000;
 #[derive(Default)]
 pub(super) struct Occupied {
     /// The number of cores, and the topic's number.
-    cores: HashMap<Topic, (usize, u64)>,
+    cores: ShrinkingMap<Topic, (usize, u64)>,
     by_number: BTreeMap<u64, Topic>,
     last: u64,
     bytes: usize,

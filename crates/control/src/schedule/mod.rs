@@ -43,11 +43,11 @@ use crate::options::{DURATION_MAX, FeedsOptions, UpstreamOptions};
 use crate::route::Routes;
 use fastrand::Rng;
 use queues::{QueueState, Queues};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_edge::{FeedUpdate, REQUESTERS_MAX};
-use stentor_hub::{FeedState, Key, Requester};
+use stentor_hub::{FeedState, Key, Requester, ShrinkingMap, pop_front};
 
 /// The minimum delay before a retry, whatever the random number.
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -94,7 +94,7 @@ impl Entry {
 pub struct Scheduler {
     options: FeedsOptions,
     routes: Routes,
-    entries: HashMap<Key, Entry>,
+    entries: ShrinkingMap<Key, Entry>,
     queues: Queues,
     events: VecDeque<(Key, FeedUpdate)>,
     random: Rng,
@@ -108,7 +108,7 @@ impl Scheduler {
         Self {
             routes: Routes::new(&options.upstreams),
             options,
-            entries: HashMap::new(),
+            entries: ShrinkingMap::default(),
             queues,
             events: VecDeque::new(),
             random: Rng::with_seed(seed),
@@ -427,7 +427,7 @@ impl Scheduler {
 
     /// The next update for the data plane, in order.
     pub fn poll_event(&mut self) -> Option<(Key, FeedUpdate)> {
-        self.events.pop_front()
+        pop_front(&mut self.events)
     }
 
     /// Whether [`Self::poll_event`] has something.

@@ -5,16 +5,14 @@ use crate::presence::{
     Absence, CONFIRM_TIMEOUT, LEASE, MemberId, MembersPage, PresenceChange, PresenceMessage, PresenceNotice,
     PresenceOptions, PresenceStats, REPAIR_INTERVAL, WATCH_INTERVAL,
 };
+use crate::shrinking::{ShrinkingMap, pop_front};
 use crate::topic::Room;
 use crate::topics::Seeded;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// How long a room without watchers is still watched: those who come and go don't make other nodes repeat their members.
 const WATCH_LINGER: Duration = Duration::from_secs(5);
-
-/// A table with at most this capacity doesn't shrink.
-const IDLE_MAX: usize = 1024;
 
 /// A message to other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,9 +30,7 @@ pub(crate) struct PresenceTable {
     pub(crate) options: PresenceOptions,
     /// Members of this node leave at once.
     pub(crate) is_memory_short: bool,
-    rooms: HashMap<Room, Box<RoomPresence>, Seeded>,
-    /// Capacity of `rooms`; its own count of it falls with removals.
-    rooms_capacity: usize,
+    rooms: ShrinkingMap<Room, Box<RoomPresence>, Seeded>,
     timers: BTreeSet<(Instant, Room)>,
     notices: VecDeque<PresenceNotice>,
     messages: VecDeque<OutgoingPresence>,
@@ -48,8 +44,7 @@ impl PresenceTable {
         Self {
             options,
             is_memory_short: false,
-            rooms: HashMap::with_hasher(Seeded(seed)),
-            rooms_capacity: 0,
+            rooms: ShrinkingMap::with_hasher(Seeded(seed)),
             timers: BTreeSet::new(),
             notices: VecDeque::new(),
             messages: VecDeque::new(),
@@ -65,8 +60,7 @@ impl PresenceTable {
         room: &Room,
         change: impl FnOnce(&mut RoomPresence, &PresenceOptions, &mut Outputs<'_>) -> T,
     ) -> T {
-        let Self { options, rooms, rooms_capacity, timers, notices, messages, stats, next_version, .. } =
-            self;
+        let Self { options, rooms, timers, notices, messages, stats, next_version, .. } = self;
         let state = rooms.entry(room.clone()).or_insert_with(|| {
             // Nodes that watch already learn of its first members.
             let lease_until = options.has_other_nodes.then(|| now + LEASE);
@@ -86,13 +80,7 @@ impl PresenceTable {
         if state.is_unused() {
             *next_version = (*next_version).max(state.local_version + 1);
             due.map(|at| timers.remove(&(at, room.clone())));
-            *rooms_capacity = rooms.capacity().max(*rooms_capacity);
             rooms.remove(room);
-            // The table shrinks after most rooms are gone, not with each one.
-            if *rooms_capacity > IDLE_MAX && rooms.len() < *rooms_capacity / 8 {
-                rooms.shrink_to(rooms.len() * 2);
-                *rooms_capacity = rooms.capacity();
-            }
             if timers.is_empty() {
                 // Otherwise it keeps a node.
                 *timers = BTreeSet::new();
@@ -228,11 +216,11 @@ impl PresenceTable {
     }
 
     pub(crate) fn poll_notice(&mut self) -> Option<PresenceNotice> {
-        pop(&mut self.notices)
+        pop_front(&mut self.notices)
     }
 
     pub(crate) fn poll_message(&mut self) -> Option<OutgoingPresence> {
-        pop(&mut self.messages)
+        pop_front(&mut self.messages)
     }
 
     /// Members of a room that follow `after`. A watcher may ask before its subscription has arrived.
@@ -254,7 +242,7 @@ impl PresenceTable {
     /// Approximate size.
     pub(crate) fn bytes(&self) -> usize {
         let rooms = self.rooms.len() * size_of::<RoomPresence>()
-            + table_bytes::<(Room, Box<RoomPresence>)>(self.rooms.capacity().max(self.rooms_capacity));
+            + table_bytes::<(Room, Box<RoomPresence>)>(self.rooms.capacity());
         rooms + tree_bytes::<(Instant, Room)>(self.timers.len()) + self.stats.bytes
     }
 
@@ -264,15 +252,6 @@ impl PresenceTable {
         debug_assert_eq!(self.stats.bytes, self.rooms.values().map(|state| state.bytes()).sum());
         PresenceStats { bytes: self.bytes(), ..self.stats }
     }
-}
-
-/// The first item. Once there is none, the queue keeps no memory.
-fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
-    let first = queue.pop_front();
-    if first.is_none() {
-        *queue = VecDeque::new();
-    }
-    first
 }
 
 /// Where a room's notices and messages go.

@@ -49,12 +49,11 @@ use parts::Assembly;
 use permits::{Permit, Permits};
 use records::Records;
 use rooms::RoomState;
-use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use stentor_hub::{Key, Topic};
+use stentor_hub::{Key, ShrinkingMap, Topic};
 use terms::ReleasedTerms;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
@@ -70,7 +69,7 @@ struct State {
     assembly: Assembly,
     probed_at: Instant,
     /// When something was stored about the feeds that the node is interested in.
-    seen: HashMap<Key, Observed>,
+    seen: ShrinkingMap<Key, Observed>,
 }
 
 /// What the connection and the requests have in common.
@@ -197,7 +196,7 @@ impl Nats {
             state: Mutex::new(State {
                 assembly: Assembly::new(options.ledger.clone()),
                 probed_at: Instant::now(),
-                seen: HashMap::new(),
+                seen: ShrinkingMap::default(),
             }),
             inbox: names.inbox(node),
             probe: names.probe(node),

@@ -9,10 +9,9 @@ use bytes::Bytes;
 use redis::aio::{AsyncPushSender, SendError};
 use redis::{Pipeline, PushInfo, PushKind, Value};
 use std::borrow::Borrow;
-use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use stentor_hub::{Epoch, Position};
+use stentor_hub::{Epoch, Position, ShrinkingMap};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -77,7 +76,7 @@ struct Level {
 
 #[derive(Default)]
 struct Channels {
-    levels: HashMap<Known, Level>,
+    levels: ShrinkingMap<Known, Level>,
     /// Where the two may differ.
     changed: Vec<Known>,
     /// Since when a message to the node itself is awaited.

@@ -1,6 +1,7 @@
 //! Documents that are pushed to any node.
 
 use super::*;
+use std::collections::HashMap;
 use stentor_edge::{PushDenied, PushedFeed};
 
 /// A push, by its number, which is its document's version as well. 0: the document is deleted.

@@ -1,0 +1,17 @@
+//! The memory of the machine for feeds.
+
+use super::Feeds;
+use super::feed::Feed;
+use super::request::{Asked, FeedRequest};
+
+/// A feed without its document: its state, its key in the tables, and what is queued for it.
+const FEED_BYTES: usize = size_of::<Feed>() + 256;
+/// A request without an answer.
+const REQUEST_BYTES: usize = size_of::<Asked>() + size_of::<FeedRequest>();
+
+impl Feeds {
+    /// Bytes of all feeds and requests.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.feeds.len() * FEED_BYTES + self.asked.len() * REQUEST_BYTES
+    }
+}

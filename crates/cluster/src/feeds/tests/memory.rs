@@ -1,0 +1,48 @@
+//! What the machine keeps of feeds that are gone.
+
+use super::*;
+use crate::engine::Lease;
+
+const FEEDS: usize = 3_000;
+
+/// Answers all requests as an engine does that knows no feed.
+fn answer_all(feeds: &mut Feeds, now: Instant) {
+    while let Some(output) = feeds.poll_output() {
+        let Output::Request(ticket, request) = output else { continue };
+        let answer = match request {
+            FeedRequest::Load(_) => Answer::Log(None),
+            FeedRequest::Acquire { term_seen, .. } => {
+                Answer::Lease(Some(Lease { term: term_seen + 1, token: 7 }))
+            }
+            FeedRequest::Renew { lease, .. } => Answer::Lease(Some(lease)),
+            FeedRequest::Release { .. } | FeedRequest::Store(_) => Answer::Done,
+        };
+        feeds.handle_reply(now, ticket, answer);
+    }
+}
+
+#[test]
+fn feeds_that_are_gone_leave_no_memory_behind() {
+    let mut feeds = Feeds::new(NodeId(1), Arc::new(|_: &Key| FeedSource::Fetched), IDLE_TTL);
+    let now = Instant::now();
+    let keys = (0..FEEDS).map(|n| Key::parse(&format!("cold/{n}")).expect("a key"));
+    let keys: Vec<Key> = keys.collect();
+    let wanted = |key: &Key, wanted| Wanted { key: key.clone(), wanted, requesters: Vec::new() };
+    for key in &keys {
+        feeds.handle_wanted(now, wanted(key, true));
+    }
+    answer_all(&mut feeds, now);
+    assert_eq!(feeds.stats().leases, FEEDS);
+    assert!(feeds.held_bytes() > FEEDS * size_of::<Feed>(), "{}", feeds.held_bytes());
+    for key in &keys {
+        feeds.handle_wanted(now, wanted(key, false));
+    }
+    answer_all(&mut feeds, now);
+    feeds.handle_timeout(now + IDLE_TTL);
+    answer_all(&mut feeds, now + IDLE_TTL);
+    assert_eq!((feeds.stats().leases, feeds.stats().followed, feeds.held_bytes()), (0, 0, 0));
+    let tables = [feeds.feeds.capacity(), feeds.asked.capacity()];
+    let queues = [feeds.requests.capacity(), feeds.outputs.capacity(), feeds.due.len()];
+    assert!(tables.into_iter().all(|capacity| capacity <= FEEDS / 2), "{tables:?}");
+    assert_eq!(queues, [0, 0, 0]);
+}
