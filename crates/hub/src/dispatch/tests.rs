@@ -59,4 +59,5 @@ fn exceptions_are_all_that_were_named() {
     assert_eq!(all.excepted_sessions(0).collect::<Vec<_>>(), [one, three]);
     assert_eq!(some.excepted_sessions(0).collect::<Vec<_>>(), [one], "a copy is another's own");
     assert_eq!((all.excepted_rooms(), some.excepted_rooms()), (&[room][..], &[][..]));
+    assert_eq!(all.bytes(), 3 * size_of::<(CoreId, SessionId)>() + size_of::<Room>());
 }

@@ -146,11 +146,15 @@ impl Cluster {
         self.read(node);
     }
 
-    /// The watcher of a node reads the members.
-    fn read(&mut self, node: usize) {
+    fn list(&mut self, node: usize, for_watcher: bool) -> MembersPage {
         let now = self.nodes[node].now;
         let home = self.nodes[node].hubs[0].presence_core(&self.room);
-        let page = self.nodes[node].hubs[home].present_members(now, &self.room, None, 1_000, true);
+        self.nodes[node].hubs[home].present_members(now, &self.room, None, 1_000, for_watcher)
+    }
+
+    /// The watcher of a node reads the members.
+    fn read(&mut self, node: usize) {
+        let page = self.list(node, true);
         if let Some((_, _, watcher)) = &mut self.watchers[node] {
             watcher.page(&page);
         }
@@ -329,8 +333,14 @@ fn run(seed: u64) {
     // A lost message is noticed at the next `Watch`; a node that doesn't answer, after 25 s.
     cluster.pass(Duration::from_secs(60));
     let present = sessions.iter().filter(|(_, _, _, joined, suspended)| *joined && !suspended);
-    let truth = present.map(|(node, core, session, ..)| cluster.id(*node, *core, *session)).collect();
-    cluster.check(&truth, &format!("seed {seed}"));
+    let truth = present.map(|(node, core, session, ..)| (*node, cluster.id(*node, *core, *session)));
+    let truth: Vec<_> = truth.collect();
+    cluster.check(&truth.iter().map(|(_, id)| *id).collect(), &format!("seed {seed}"));
+    for node in 0..nodes {
+        let listed = cluster.list(node, false).members.into_iter().map(|member| member.id);
+        let own = truth.iter().filter(|(at, _)| *at == node).map(|(_, id)| *id);
+        assert_eq!(listed.collect::<BTreeSet<_>>(), own.collect(), "seed {seed}: members of node {node}");
+    }
     for (node, core, session, ..) in sessions {
         cluster.nodes[node].hubs[core].handle_close(session);
     }
@@ -363,6 +373,7 @@ fn a_user_who_returns_within_the_grace_takes_the_place_of_the_old_session() {
     cluster.nodes[1].hubs[0].handle_close(second);
     cluster.pass(GRACE - 500 * MS);
     cluster.check(&truth, "within the grace");
+    assert!(cluster.list(1, false).members.is_empty(), "members that are leaving aren't listed");
     cluster.pass(Duration::from_secs(1));
     cluster.check(&BTreeSet::new(), "after the grace");
 }
