@@ -254,6 +254,10 @@ impl DataPlane for ClusterPlane {
         Some(self)
     }
 
+    fn pause_accepting(&self, is_paused: bool, done: Done<()>) {
+        self.local.pause_accepting(is_paused, done);
+    }
+
     fn drain(&self, drain: Drain) {
         // First, so that subscribers on other nodes don't wait for the leases to end.
         self.cluster.feeds().leave();

@@ -256,7 +256,7 @@ impl CommandInbox for Counting {
 }
 
 impl DataPlane for Counting {
-    ignore!(metrics, readiness, drain);
+    ignore!(metrics, readiness, pause_accepting, drain);
 
     fn take_wanted(&self) -> Vec<Wanted> {
         std::mem::take(&mut self.wanted.lock().unwrap())

@@ -29,7 +29,7 @@ impl CommandInbox for Counting {
 }
 
 impl DataPlane for Counting {
-    ignore!(take_wanted, metrics, readiness, drain);
+    ignore!(take_wanted, metrics, readiness, pause_accepting, drain);
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -111,7 +111,7 @@ pub trait DataPlane: CommandInbox {
 
     /// Stops accepting connections on all cores, or accepts them again, and then answers. The listening sockets stay open, for
     /// another process has them, too.
-    fn pause_accepting(&self, _is_paused: bool, _done: Done<()>) {}
+    fn pause_accepting(&self, is_paused: bool, done: Done<()>);
 
     /// Ends all sessions and connections. A second call replaces the times of the first.
     fn drain(&self, drain: Drain);

@@ -174,6 +174,10 @@ impl DataPlane for BridgedPlane {
         self.inner.is_ordered(room)
     }
 
+    fn pause_accepting(&self, is_paused: bool, done: Done<()>) {
+        self.inner.pause_accepting(is_paused, done);
+    }
+
     fn drain(&self, drain: Drain) {
         self.inner.drain(drain);
     }

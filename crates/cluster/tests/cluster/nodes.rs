@@ -18,7 +18,7 @@ use stentor_edge::{
     SessionDetails, SessionInfo, SessionList, Target, Wanted,
 };
 use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, Topic};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 const KEEP: HistoryLimits =
@@ -145,6 +145,11 @@ impl CommandInbox for Plane {
 
 impl DataPlane for Plane {
     ignore!(metrics, readiness, drain);
+
+    fn pause_accepting(&self, is_paused: bool, done: Done<()>) {
+        self.commands.lock().unwrap().push(format!("pause_accepting {is_paused}"));
+        done.answer(Ok(()));
+    }
 
     fn take_wanted(&self) -> Vec<Wanted> {
         std::mem::take(&mut *self.wanted.lock().unwrap())
@@ -574,6 +579,20 @@ async fn one_node_fetches_a_feed_and_all_nodes_show_it() {
     assert_eq!(fetching(&a), [false]);
     assert_eq!([&b, &c].map(fetching).concat(), [true]);
     assert_eq!(a.metric("cluster_leases") + b.metric("cluster_leases") + c.metric("cluster_leases"), 1);
+}
+
+/// A process that hands its listening sockets over accepts no more clients, also as a node of a cluster that shares namespaces.
+#[tokio::test(start_paused = true)]
+async fn a_node_pauses_accepting() {
+    let (_memory, [Node { all, plane, .. }, ..]) = three().await;
+    let shared = stentor_cluster::bridge::alone(Arc::new(all)).unwrap();
+    for is_paused in [true, false] {
+        let (done, answer) = oneshot::channel();
+        shared.pause_accepting(is_paused, Done::new(move |paused| _ = done.send(paused)));
+        assert_eq!(answer.await.unwrap(), Ok(()));
+    }
+    let commands = plane.commands.lock().unwrap();
+    assert_eq!(commands[..], ["pause_accepting true", "pause_accepting false"]);
 }
 
 /// Subscribers on other nodes wait for the next version no longer than half a second beyond the time of a fetch.

@@ -44,7 +44,7 @@ impl CommandInbox for Plane {
 }
 
 impl DataPlane for Plane {
-    ignore!(take_wanted, metrics, readiness, drain);
+    ignore!(take_wanted, metrics, readiness, pause_accepting, drain);
 }
 
 /// A node that shares the namespace `/` and has a member of the room `red`.

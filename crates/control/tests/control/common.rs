@@ -228,7 +228,7 @@ impl CommandInbox for FakePlane {
 }
 
 impl DataPlane for FakePlane {
-    ignore!(drain);
+    ignore!(pause_accepting, drain);
 
     fn take_wanted(&self) -> Vec<Wanted> {
         assert!(!self.broken_wanted.load(Ordering::SeqCst), "broken on purpose");

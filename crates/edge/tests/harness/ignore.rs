@@ -32,6 +32,9 @@ macro_rules! ignore {
     (readiness) => {
         fn readiness(&self) -> stentor_edge::Readiness { stentor_edge::Readiness::default() }
     };
+    (pause_accepting) => {
+        fn pause_accepting(&self, _: bool, _: stentor_edge::Done<()>) {}
+    };
     (drain) => {
         fn drain(&self, _: stentor_edge::Drain) {}
     };

@@ -21,7 +21,7 @@ impl CommandInbox for Fake {
 }
 
 impl DataPlane for Fake {
-    ignore!(take_wanted, metrics, readiness);
+    ignore!(take_wanted, metrics, readiness, pause_accepting);
 
     fn drain(&self, drain: Drain) {
         self.drained.lock().unwrap().push(drain);

@@ -40,7 +40,7 @@ impl CommandInbox for Plane {
 }
 
 impl DataPlane for Plane {
-    ignore!(take_wanted, metrics, readiness, drain);
+    ignore!(take_wanted, metrics, readiness, pause_accepting, drain);
 }
 
 fn driver() -> RoomDriver {
