@@ -182,7 +182,7 @@ impl<A: Source> Batcher<A> {
     /// [`Self::poll_batch`] or [`Self::poll_timeout`] again.
     ///
     /// # Errors
-    /// It isn't asked: the cause, with the asker.
+    /// It isn't asked: the cause, with the asker. Others may have failed nevertheless ([`Self::has_failed`]).
     pub(super) fn ask(
         &mut self,
         now: Instant,
@@ -208,6 +208,11 @@ impl<A: Source> Batcher<A> {
             return Err((asker, Cause::QueueFull));
         }
         Ok(is_first || self.is_full() || self.failed.len() > refused)
+    }
+
+    /// Whether [`Self::take_failed`] has something.
+    pub(super) fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
     }
 
     fn queue(&mut self, is_apart: bool) -> &mut FairQueue<Place> {

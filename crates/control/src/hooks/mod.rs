@@ -268,16 +268,13 @@ impl Hook {
         let mut batcher = locked(&self.batcher);
         let asked = batcher.ask(Instant::now(), asker, write);
         self.waiting.set(batcher.waiting_bytes() + batcher.waiting() * QUESTION_BYTES);
+        // Others have made room, even if it wasn't enough.
+        let is_due = batcher.has_failed() || matches!(asked, Ok(true));
         drop(batcher);
-        match asked {
-            Ok(is_due) => {
-                if is_due {
-                    self.asked.notify_one();
-                }
-                Ok(())
-            }
-            Err((asker, cause)) => Err((asker, self.unanswered(cause))),
+        if is_due {
+            self.asked.notify_one();
         }
+        asked.map(|_| ()).map_err(|(asker, cause)| (asker, self.unanswered(cause)))
     }
 
     /// Counts a question without an answer.

@@ -2,9 +2,11 @@
 
 use super::*;
 use crate::hooks::ports::granting;
-use crate::hooks::{HookAuthenticator, HookAuthorizer, HookOptions, Hooks, locked};
+use crate::hooks::{Asker, Client, HookAuthenticator, HookAuthorizer, HookOptions, Hooks, locked};
 use std::collections::HashSet;
+use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use stentor_edge::{
     Access, Authentication, Authenticator, Credentials, Decision, Ledger, Question, SignatureWork,
 };
@@ -198,4 +200,32 @@ fn ports_cancel_what_they_have_asked() {
     assert_eq!(waiting(), 1);
     authenticator.cancel(ticket);
     assert_eq!(waiting(), 0);
+}
+
+/// A question that is too large although others have made room for it.
+#[test]
+fn the_hook_hears_of_questions_that_made_room_in_vain() {
+    let options = HookOptions {
+        name: "h".into(),
+        url: "http://127.0.0.1:1".into(),
+        on: vec![HookKind::Subscribe],
+        waiting_bytes_max: 10_000,
+        ..HookOptions::default()
+    };
+    let hooks = Hooks::new("n", &[options], &Arc::new(Ledger::new(1 << 20))).unwrap();
+    let hook = &hooks.hooks[0];
+    let ask = |number, client, size| {
+        let client = Client { number: client, address: client };
+        let asker = Asker::Access(client, Ticket::for_test(number), "key".into());
+        hook.ask(HookKind::Subscribe, asker, |_| vec![0; size]).is_ok()
+    };
+    let is_notified = || {
+        let mut notified = std::pin::pin!(hook.asked.notified());
+        notified.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    };
+    assert!((1..=5).all(|number| ask(number, 1, 1_900)));
+    assert!(is_notified() && !is_notified(), "of the first one");
+    assert!(!ask(6, 2, 9_000));
+    assert!(is_notified());
+    assert_eq!(locked(&hook.batcher).take_failed().len(), 1);
 }
