@@ -175,6 +175,7 @@ impl Control {
         let pushed_documents =
             PushedDocuments::new(options.feeds.clone(), busy_timeout, plane.clone(), signals.clone());
         let (changes, changed) = mpsc::channel(1);
+        let ledger = options.ledger.unwrap_or_else(|| Arc::new(Ledger::new(usize::MAX)));
         let feeds = Feeds::new(
             &options.feeds,
             upstreams,
@@ -182,7 +183,7 @@ impl Control {
             signals.clone(),
             metrics.clone(),
             pushed_documents.clone(),
-            changed,
+            ledger.clone(),
         );
         let figures = Figures {
             data_plane: data_plane.clone(),
@@ -207,12 +208,12 @@ impl Control {
             begun: Instant::now(),
             idempotency_keys: Default::default(),
             auth: options.auth.clone(),
-            ledger: options.ledger.unwrap_or_else(|| Arc::new(Ledger::new(usize::MAX))),
+            ledger,
             tls: options.admin_tls.map(|tls| TlsAcceptor::from(tls.config())),
         };
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        tasks.spawn(feeds.run(stopped.clone()));
+        tasks.spawn(feeds.run(changed, stopped.clone()));
         if let Some(auth) = options.auth {
             tasks.spawn(auth.run(data_plane.clone(), options.hooks.clone(), stopped.clone()));
         }

@@ -4,21 +4,21 @@
 //! subscriptions are taken. The waiting updates are therefore bounded by the fetches in flight and one batch of changes.
 
 use crate::failures::{FailureLog, Line};
+use crate::interval_log::IntervalLog;
 use crate::max_age::MaxAge;
 use crate::metrics::{FetchLabels, Metrics, UpstreamLabels};
 use crate::options::{FeedsOptions, UpstreamOptions};
 use crate::pushed_documents::PushedDocuments;
-use crate::rate_log::RateLog;
-use crate::schedule::{FetchJob, Freshness, Scheduler};
+use crate::schedule::{FailureClass, FetchJob, Freshness, Limit, Scheduler};
 use crate::signals::{Signals, stopped};
-use crate::upstream::{DocumentProcessor, Failure, Fetched, Upstreams};
+use crate::upstream::{Bodies, DocumentProcessor, Failure, Fetched, Upstreams};
 use crate::view::FeedsView;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::{DataPlane, FeedUpdate};
+use stentor_edge::{DataPlane, FeedUpdate, Ledger};
 use stentor_hub::Key;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -32,6 +32,7 @@ pub(crate) struct Feeds {
     upstreams: Upstreams,
     scheduler: Scheduler,
     processor: DocumentProcessor,
+    bodies: Arc<Bodies>,
     pushed_documents: Arc<PushedDocuments>,
     view: Arc<FeedsView>,
     fetches: JoinSet<Finished>,
@@ -43,11 +44,11 @@ pub(crate) struct Feeds {
     has_wanted: bool,
     /// The logged failures of each upstream.
     failures: Vec<FailureLog>,
-    /// The same about their rates.
-    rates: Vec<RateLog>,
+    /// Until when their pauses were logged.
+    pauses: Vec<Option<std::time::Instant>>,
+    /// The same about their intervals.
+    intervals: Vec<IntervalLog>,
     max_ages: Vec<MaxAge>,
-    /// Other options, and the upstreams that are made of them.
-    changes: mpsc::Receiver<Change>,
 }
 
 /// Options that a reload brings.
@@ -73,7 +74,7 @@ impl Feeds {
         signals: Arc<Signals>,
         metrics: Metrics,
         pushed_documents: Arc<PushedDocuments>,
-        changes: mpsc::Receiver<Change>,
+        ledger: Arc<Ledger>,
     ) -> Self {
         let view = FeedsView::new(upstreams.iter().map(|upstream| upstream.name.clone()));
         Self {
@@ -81,18 +82,19 @@ impl Feeds {
             signals,
             metrics,
             failures: options.upstreams.iter().map(|_| FailureLog::default()).collect(),
-            rates: options.upstreams.iter().map(|_| RateLog::default()).collect(),
+            pauses: vec![None; options.upstreams.len()],
+            intervals: options.upstreams.iter().map(|_| IntervalLog::default()).collect(),
             max_ages: options.upstreams.iter().map(|_| MaxAge::default()).collect(),
             upstreams,
             scheduler: Scheduler::new(options.clone(), RandomState::new().hash_one(0)),
             processor: DocumentProcessor::default(),
+            bodies: Bodies::new(options.fetches_bytes_max, ledger),
             pushed_documents,
             view: Arc::new(view),
             fetches: JoinSet::new(),
             in_flight: HashMap::new(),
             undelivered: None,
             has_wanted: true,
-            changes,
         }
     }
 
@@ -100,8 +102,8 @@ impl Feeds {
         self.view.clone()
     }
 
-    /// Runs until `stop` is set, then aborts the fetches in flight.
-    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+    /// Runs until `stop` is set, then aborts the fetches in flight. `changes`: other options, and the upstreams that are made of them.
+    pub(crate) async fn run(mut self, mut changes: mpsc::Receiver<Change>, mut stop: watch::Receiver<bool>) {
         loop {
             self.turn();
             self.view.show(&self.scheduler);
@@ -110,7 +112,7 @@ impl Feeds {
             tokio::select! {
                 () = stopped(&mut stop) => return,
                 Some(joined) = self.fetches.join_next_with_id() => self.finish(joined),
-                Some(change) = self.changes.recv() => self.configure(change),
+                Some(change) = changes.recv() => self.configure(change),
                 () = self.signals.when_wanted(), if !blocked => self.has_wanted = true,
                 () = deliver(&*self.data_plane, &self.signals, &self.undelivered), if blocked => {
                     self.undelivered = None;
@@ -135,12 +137,14 @@ impl Feeds {
                     logs.swap_remove(place)
                 })
             }));
-            self.rates = upstreams.iter().map(|_| RateLog::default()).collect();
+            self.pauses = vec![None; upstreams.iter().count()];
+            self.intervals = upstreams.iter().map(|_| IntervalLog::default()).collect();
             self.max_ages = upstreams.iter().map(|_| MaxAge::default()).collect();
             self.view.configure(upstreams.iter().map(|upstream| upstream.name.clone()));
         }
         // Also if only the certificates to trust have changed.
         self.upstreams = upstreams;
+        self.bodies.set_bytes_max(options.fetches_bytes_max);
         self.pushed_documents.configure(&options);
         self.scheduler.configure(Instant::now().into_std(), options);
         drop(applied);
@@ -179,11 +183,11 @@ impl Feeds {
 
     fn start(&mut self, job: FetchJob) {
         let upstream = self.upstreams.at(job.upstream).clone();
-        let processor = self.processor.clone();
+        let (processor, bodies) = (self.processor.clone(), self.bodies.clone());
         let what = (job.key.clone(), job.upstream);
         let handle = self.fetches.spawn(async move {
             let begun = Instant::now();
-            let fetched = upstream.fetch(&job, &processor).await;
+            let fetched = upstream.fetch(&job, &processor, &bodies).await;
             Finished { key: job.key, upstream: job.upstream, fetched, took: begun.elapsed() }
         });
         self.in_flight.insert(handle.id(), what);
@@ -221,6 +225,10 @@ impl Feeds {
             self.record_freshness(upstream, &key, freshness);
         }
         self.scheduler.handle_result(Instant::now().into_std(), &key, fetched.outcome);
+        if let Some(class @ FailureClass::NotFound) = self.scheduler.failing(&key) {
+            let cause = "404 Not Found; its document stays for feeds_limits.not_found_after";
+            self.failures[upstream].record(class, &key, cause);
+        }
         self.log(upstream, &name);
     }
 
@@ -254,32 +262,52 @@ impl Feeds {
     fn log(&mut self, upstream: usize, name: &str) {
         let Some(lane) = self.scheduler.lanes().nth(upstream) else { return };
         let now = Instant::now().into_std();
-        let UpstreamOptions { poll_interval, requests_per_second_max, .. } =
-            self.scheduler.upstreams()[upstream];
+        let poll_interval = self.scheduler.upstreams()[upstream].poll_interval;
         let labels = UpstreamLabels { upstream: self.upstreams.at(upstream).name.clone() };
         let interval = self.max_ages[upstream].interval.unwrap_or(lane.interval);
         self.metrics.upstream_interval.get_or_create(&labels).set(interval.as_secs_f64());
-        if let Some(is_exceeded) = self.rates[upstream].review(now, poll_interval, lane.interval) {
+        if let Some(is_longer) = self.intervals[upstream].review(now, poll_interval, lane.interval) {
             let effective_interval = Duration::from_millis(lane.interval.as_millis() as u64);
             let keys = lane.documents;
-            if is_exceeded {
-                tracing::warn!(
+            let limit = lane.limited_by.filter(|_| is_longer);
+            match limit {
+                Some((Limit::FetchTime, _)) => tracing::warn!(
                     upstream = name,
                     keys,
-                    requests_per_second_max,
                     ?poll_interval,
                     ?effective_interval,
-                    "requests_per_second_max is reached: documents are fetched less often than poll_interval says"
-                );
-            } else {
-                tracing::info!(
+                    "the upstream takes longer than poll_interval: its documents are fetched less often"
+                ),
+                Some((limit, sufficient)) => tracing::warn!(
                     upstream = name,
                     keys,
-                    requests_per_second_max,
+                    limit = limit.name(),
+                    sufficient,
                     ?poll_interval,
-                    "documents are fetched at poll_interval again"
-                );
+                    ?effective_interval,
+                    "a limit is reached: documents are fetched less often than poll_interval says; raise the limit to the \
+                     sufficient value, or poll_interval"
+                ),
+                None if is_longer => {}
+                None => {
+                    tracing::info!(
+                        upstream = name,
+                        keys,
+                        ?poll_interval,
+                        "documents are fetched at poll_interval again"
+                    );
+                }
             }
+        }
+        let held = lane.held_until.filter(|until| *until >= now + PAUSE_LOGGED);
+        if held > self.pauses[upstream] {
+            self.pauses[upstream] = held;
+            let pause = held.map(|until| Duration::from_secs((until - now).as_secs_f64().ceil() as u64));
+            tracing::warn!(
+                upstream = name,
+                ?pause,
+                "the upstream asks for no requests (Retry-After): no documents are fetched meanwhile"
+            );
         }
         for line in self.failures[upstream].review(now, &lane.failing) {
             match line {
@@ -289,6 +317,10 @@ impl Feeds {
                 Line::Fails { class, last: None } => {
                     tracing::warn!(upstream = name, failure = class.name(), "fetches fail");
                 }
+                Line::Recovered { class: FailureClass::NotFound } => {
+                    let text = "no documents are kept of keys that the upstream answers with 404";
+                    tracing::info!(upstream = name, failure = FailureClass::NotFound.name(), "{text}");
+                }
                 Line::Recovered { class } => {
                     tracing::info!(upstream = name, failure = class.name(), "fetches no longer fail");
                 }
@@ -296,6 +328,9 @@ impl Feeds {
         }
     }
 }
+
+/// Shorter pauses are not logged.
+const PAUSE_LOGGED: Duration = Duration::from_secs(5);
 
 /// Waits until the data plane has taken the update.
 async fn deliver(data_plane: &dyn DataPlane, signals: &Signals, update: &Option<(Key, FeedUpdate)>) {

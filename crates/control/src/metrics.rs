@@ -81,7 +81,7 @@ metrics! {
         "feed_fetch_received_bytes", "Bytes of response bodies of upstreams, as received";
     upstream_interval: Family<UpstreamLabels, Gauge<f64, AtomicU64>> = Family::default(),
         "feed_upstream_interval_seconds",
-        "Time between two fetches of a key, by upstream: poll_interval, or longer while requests_per_second_max is reached";
+        "Time between two fetches of a key, by upstream: poll_interval, or longer as last measured";
     upstream_max_age: Family<UpstreamLabels, Gauge<f64, AtomicU64>> = Family::default(),
         "feed_upstream_max_age_seconds",
         "Time between two fetches of a key that Cache-Control of the last response sets, by upstream; 0 while poll_interval applies";

@@ -100,17 +100,23 @@ options! {
         cold_keys_per_address_max: usize = 0,
         /// Bytes of all kept documents. A version that doesn't fit is refused, and its feed becomes stale.
         documents_bytes_max: usize = 256 << 20,
-        /// Concurrent fetches of all upstreams. At least 1. Fetching takes at most this many times `document_bytes_max` (as
-        /// received) of memory.
-        fetches_max: usize = 32,
+        /// Concurrent fetches of all upstreams. At least 1. Each upstream may always use as many as it gets if they are divided
+        /// evenly, and at least one.
+        fetches_max: usize = 256,
+        /// Bytes of the bodies that are being received, of all upstreams. At this bound, fetches wait, but for the oldest one.
+        fetches_bytes_max: usize = 128 << 20,
         /// Time that a key without subscribers is kept and fetched.
         idle_ttl: Duration = Duration::from_secs(30),
-        /// Time until a key with subscribers is fetched again after a 404.
-        not_found_retry_interval: Duration = Duration::from_secs(60),
+        /// Time after which a key with a document doesn't exist, if its upstream answers nothing but 404. Zero: at once.
+        not_found_after: Duration = Duration::from_secs(30),
+        /// Time until a key that doesn't exist is fetched again, if somebody asks for it.
+        not_found_retry_interval: Duration = Duration::from_secs(5),
         /// Maximum delay before the first retry of a failed fetch. It doubles with each further failure.
         backoff_initial: Duration = Duration::from_secs(1),
-        /// Maximum delay before a retry. Also bounds an upstream's `Retry-After`.
+        /// Maximum delay before a retry, unless an upstream asks for more with `Retry-After`.
         backoff_max: Duration = Duration::from_secs(60),
+        /// Maximum value taken from an upstream's `Retry-After` with status 429; with another one, at most a minute as well.
+        retry_after_max: Duration = Duration::from_secs(3600),
         /// Maximum value taken from `Cache-Control: max-age`.
         max_age_max: Duration = Duration::from_secs(24 * 3600),
         /// Maximum number of keys with pushed documents. At least 1.
@@ -143,7 +149,7 @@ options! {
         /// Bytes of a document, as received and after decompression.
         document_bytes_max: usize = 4 << 20,
         /// Concurrent fetches. At least 1.
-        concurrency_max: usize = 8,
+        concurrency_max: usize = 32,
         /// Fetches that start per second, evenly distributed: at most a tenth of them, and at least one, start at once.
         requests_per_second_max: usize = 1000,
         /// Bytes of the headers of a response.

@@ -29,7 +29,7 @@ pub fn sample_metrics(
 ) -> Result<String, fmt::Error> {
     let metrics = Metrics::default();
     let upstream = Arc::<str>::from(ANY);
-    let outcomes = ["changed", "unchanged", "not_modified", "not_found"];
+    let outcomes = ["changed", "unchanged", "not_modified"];
     for outcome in outcomes.into_iter().chain(FailureClass::ALL.map(FailureClass::outcome)) {
         metrics.fetches.get_or_create(&FetchLabels { upstream: upstream.clone(), outcome }).inc();
     }

@@ -348,6 +348,18 @@ fn other_schemas() -> Value {
     let name = json!({"type": "string", "minLength": 1, "maxLength": 256});
     let seconds = json!({"type": "integer", "minimum": 0, "description": "Seconds since 1970."});
     let text = json!({"type": "string"});
+    let upstream = object(json!({
+        "name": text, "fetches": count, "failures": count, "in_flight": count, "waiting": count,
+        "rate_waits": count,
+        "effective_interval_seconds": {"type": "number", "minimum": 0, "description": "Time between two fetches of a key: `poll_interval`, or longer as last measured."},
+        "interval_set_by": {"enum": ["poll_interval", "max-age"], "description": "`max-age` if `Cache-Control` of the last response sets this time, within `max_age_min` and `max_age_max`."},
+        "retry_after_seconds": {"type": "integer", "minimum": 0, "description": "So long the API asks for no requests (`Retry-After`)."},
+        "limited_by": {"type": ["string", "null"], "description": "What makes this time longer than `poll_interval`: `concurrency_max`, `requests_per_second_max`, `feeds_limits.fetches_max` or `response time`."},
+        "last_failure": {"oneOf": [
+            {"type": "null"},
+            object(json!({"key": text, "message": text, "seconds_ago": count})),
+        ]},
+    }));
     json!({
         "Message": {
             "type": "object",
@@ -480,16 +492,7 @@ fn other_schemas() -> Value {
             "upstreams": {
                 "type": "array",
                 "description": "One for each `[[feeds]]` section with a URL.",
-                "items": object(json!({
-                    "name": text, "fetches": count, "failures": count, "in_flight": count, "waiting": count,
-                    "rate_waits": count,
-                    "effective_interval_seconds": {"type": "number", "minimum": 0, "description": "Time between two fetches of a key: `poll_interval`, or longer while `requests_per_second_max` is reached."},
-                    "interval_set_by": {"enum": ["poll_interval", "max-age"], "description": "`max-age` if `Cache-Control` of the last response sets this time, within `max_age_min` and `max_age_max`."},
-                    "last_failure": {"oneOf": [
-                        {"type": "null"},
-                        object(json!({"key": text, "message": text, "seconds_ago": count})),
-                    ]},
-                })),
+                "items": upstream,
             },
             "process": {"oneOf": [
                 {"type": "null", "description": "The figures can't be read."},

@@ -9,7 +9,7 @@ use axum::response::IntoResponse;
 use serde::Serialize;
 use serde_json::{Map, Value, json as object};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 use stentor_edge::{Metric, NodeInfo};
 
 pub(super) async fn healthz() -> &'static str {
@@ -105,6 +105,10 @@ pub(super) async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> 
             "rate_waits": upstream.lane.rate_waits,
             "effective_interval_seconds": upstream.max_age.unwrap_or(upstream.lane.interval).as_secs_f64(),
             "interval_set_by": if upstream.max_age.is_some() { "max-age" } else { "poll_interval" },
+            "retry_after_seconds": upstream.lane.held_until.map_or(0, |until| {
+                until.saturating_duration_since(Instant::now()).as_secs_f64().ceil() as u64
+            }),
+            "limited_by": upstream.lane.limited_by.map(|(limit, _)| limit.name()),
             "last_failure": last_failure,
         })
     });

@@ -7,7 +7,7 @@
 //!  Cold ──fresh──► Live ──error──► Stale ──error, back-off──┐
 //!   │ │             │                ▲ └──────────────────►─┘
 //!   │ └──error──────┼────────────────┘
-//!   ├──404──────────┴──► NotFound (looked at again, rarely, while wanted or asked for)
+//!   ├──404──────────┴─404 for long─► NotFound (fetched again, rarely, while wanted or asked for)
 //!   └──410, complete_on► Complete (never fetched again)
 //! ```
 //!
@@ -23,34 +23,37 @@
 //! The scheduler doesn't fetch, parse, compare or wait for the data plane. Its caller does. The caller polls no fetch
 //! while updates are undelivered, so the fetches in flight bound the undelivered updates.
 //!
-//! Invariants: one fetch in flight per key; never more fetches than the limits of process and upstream, nor more per
-//! second than the upstream's rate; after `poll_fetch(now)` returned `None`, `poll_timeout()` is later than `now`;
+//! Invariants: one fetch in flight per key; never more fetches than the limits of process and upstream (of the process: one
+//! per upstream, if that is more), nor more per second than the upstream's rate; after `poll_fetch(now)` returned `None`, `poll_timeout()` is later than `now`;
 //! the kept documents' bytes are within `documents_bytes_max`; the number of keys is within `keys_max`; a key without
 //! subscribers that was never fetched isn't kept.
 
+mod lane;
+mod outage;
 mod outcome;
 mod queues;
+mod results;
 #[cfg(test)]
 mod tests;
 
 pub use outcome::{
-    Counters, FAILURE_CLASSES, FailureClass, FetchJob, Freshness, LaneStats, Lifetime, Outcome, Stats,
+    Counters, FAILURE_CLASSES, FailureClass, FetchJob, Freshness, LaneStats, Lifetime, Limit, Outcome, Stats,
     Validators, Version,
 };
+
+pub use queues::share;
 
 use crate::fair::Owner;
 use crate::options::{DURATION_MAX, FeedsOptions, UpstreamOptions};
 use crate::route::Routes;
 use fastrand::Rng;
+use lane::FetchKind;
 use queues::{QueueState, Queues};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_edge::{FeedUpdate, REQUESTERS_MAX};
 use stentor_hub::{FeedState, Key, Requester, ShrinkingMap, pop_front};
-
-/// The minimum delay before a retry, whatever the random number.
-const RETRY_MIN: Duration = Duration::from_millis(100);
 
 /// How a key is doing; `None` in [`Entry::state`] is cold.
 struct Entry {
@@ -63,7 +66,13 @@ struct Entry {
     state: Option<FeedState>,
     reason: Arc<str>,
     kept: Option<Arc<Version>>,
+    /// When the last fetch began, if it succeeded and the next one is due after `poll_interval`.
+    fetched: Option<Instant>,
+    /// Since when its upstream answers 404 and nothing else, if it has a document.
+    missing_since: Option<Instant>,
     failures: u32,
+    /// When it may be fetched again, as the upstream says.
+    not_before: Option<Instant>,
     /// How the last fetch failed.
     failing: Option<FailureClass>,
     /// When to fetch next; `None` if never (ended) or while in flight.
@@ -87,6 +96,12 @@ impl Entry {
     /// seen to wait, because subscriptions to it end at once.
     fn is_active(&self) -> bool {
         self.wanted || self.asked || self.kept.is_some()
+    }
+
+    /// Whether it is fetched from time to time: neither `NotFound` nor `Complete`.
+    fn is_polled(&self) -> bool {
+        let is_over = matches!(self.state, Some(FeedState::Complete | FeedState::NotFound));
+        self.is_active() && !is_over
     }
 }
 
@@ -219,7 +234,10 @@ impl Scheduler {
             state: None,
             reason: "".into(),
             kept: None,
+            fetched: None,
+            missing_since: None,
             failures: 0,
+            not_before: None,
             failing: None,
             due: Some(now),
             linger_end: None,
@@ -249,9 +267,7 @@ impl Scheduler {
         self.counters.refused_keys += 1;
         let last = self.queues.last_of_longest().filter(|last| self.waits_for_far_more(last, newest));
         let evicted = last.as_ref().unwrap_or(newest);
-        if let Some(mut entry) = self.entries.remove(evicted) {
-            self.queues.detach(evicted, &mut entry);
-        }
+        self.remove(evicted);
         if last.is_none() && self.refuse_requesters(newest, requesters) {
             return;
         }
@@ -288,17 +304,25 @@ impl Scheduler {
 
     /// Drops all that is known of a key.
     fn forget(&mut self, key: &Key) {
-        let Some(mut entry) = self.entries.remove(key) else { return };
-        self.queues.detach(key, &mut entry);
-        if entry.state.is_some() {
+        if self.remove(key).is_some_and(|entry| entry.state.is_some()) {
             self.events.push_back((key.clone(), FeedUpdate::Forget));
         }
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Entry> {
+        let mut entry = self.entries.remove(key)?;
+        self.queues.detach(key, &mut entry);
+        self.queues.lane_mut(entry.upstream).outage.forget(key);
+        Some(entry)
     }
 
     /// The next fetch to start, if one is due and a worker is free.
     pub fn poll_fetch(&mut self, now: Instant) -> Option<FetchJob> {
         while let Some(key) = self.queues.first_lingering(Some(now)) {
             self.forget(&key);
+        }
+        while let Some(upstream) = self.queues.first_probe(now) {
+            self.probe(now, upstream);
         }
         while let Some(key) = self.queues.first_due(now) {
             let Some(entry) = self.entries.get_mut(&key) else { continue };
@@ -308,121 +332,19 @@ impl Scheduler {
         let entry = self.entries.get_mut(&key)?;
         self.queues.detach(&key, entry);
         if let Some(due) = entry.due.take().filter(|_| entry.kept.is_some()) {
-            self.queues.record_delay(entry.upstream, now.saturating_duration_since(due));
+            let interval = entry.fetched.take().map(|before| now.saturating_duration_since(before));
+            let late = now.saturating_duration_since(due);
+            self.queues.lane_mut(entry.upstream).record_refresh(late, interval);
         }
         entry.asked = false;
-        entry.queue_state = QueueState::InFlight { started: now, first: entry.kept.is_none() };
+        entry.queue_state = QueueState::InFlight { started: now, kind: FetchKind::of(entry) };
         self.queues.attach(&key, entry);
         Some(FetchJob { upstream: entry.upstream, kept: entry.kept.clone(), key })
     }
 
-    /// Takes the outcome of a fetch. Without such a fetch in flight, nothing happens.
-    pub fn handle_result(&mut self, now: Instant, key: &Key, outcome: Outcome) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
-        let QueueState::InFlight { started, .. } = entry.queue_state else { return };
-        self.queues.detach(key, entry);
-        entry.queue_state = QueueState::Parked;
-        let over = entry.linger_end.is_some_and(|end| end <= now);
-        self.queues.attach(key, entry);
-        if over {
-            self.forget(key);
-            return;
-        }
-        let outcome = self.enforce_limits(key, outcome);
-        let Some(entry) = self.entries.get_mut(key) else { return };
-        self.queues.detach(key, entry);
-        let mut tell = |update| self.events.push_back((key.clone(), update));
-        match outcome {
-            Outcome::Fresh { version, patch, freshness } => {
-                let document = version.document.clone();
-                tell(match patch {
-                    Some(patch) => FeedUpdate::Patched(document, patch),
-                    None => FeedUpdate::Document(document),
-                });
-                entry.kept = Some(Arc::new(version));
-                entry.state = Some(FeedState::Live);
-                succeed(&self.options, entry, started, now, freshness, &mut tell);
-            }
-            Outcome::Same { validators, freshness } => {
-                if let (Some(kept), Some(validators)) = (&mut entry.kept, validators)
-                    && kept.validators != validators
-                {
-                    Arc::make_mut(kept).validators = validators;
-                }
-                if entry.state != Some(FeedState::Live) {
-                    entry.state = Some(FeedState::Live);
-                    tell(state_update(FeedState::Live, &"the upstream answers again".into()));
-                }
-                succeed(&self.options, entry, started, now, freshness, &mut tell);
-            }
-            Outcome::Gone { reason } => end(entry, reason, &mut tell),
-            Outcome::NotFound { reason } => {
-                if entry.state != Some(FeedState::NotFound) {
-                    tell(state_update(FeedState::NotFound, &reason));
-                }
-                entry.state = Some(FeedState::NotFound);
-                entry.reason = reason;
-                entry.kept = None;
-                entry.failures = 0;
-                entry.failing = None;
-                entry.due = Some(later(now, self.options.not_found_retry_interval));
-            }
-            Outcome::Failed { class, reason, retry_after, pause } => {
-                entry.failures = entry.failures.saturating_add(1);
-                entry.failing = Some(class);
-                let lost = entry.state == Some(FeedState::NotFound);
-                entry.due = Some(if lost {
-                    later(now, self.options.not_found_retry_interval)
-                } else {
-                    let wait = backoff(&self.options, entry.failures, &mut self.random);
-                    later(now, wait.max(retry_after.unwrap_or_default().min(self.options.backoff_max)))
-                });
-                if let (true, Some(due)) = (pause, entry.due) {
-                    self.queues.pause(entry.upstream, due);
-                }
-                if !lost {
-                    if entry.state != Some(FeedState::Stale) || entry.reason != reason {
-                        tell(state_update(FeedState::Stale, &reason));
-                    }
-                    entry.state = Some(FeedState::Stale);
-                    entry.reason = reason;
-                }
-            }
-        }
-        self.queues.attach(key, entry);
-    }
-
-    /// Turns what can't be kept into a failure. Evicts keys without subscribers to make room.
-    fn enforce_limits(&mut self, key: &Key, outcome: Outcome) -> Outcome {
-        let Some(entry) = self.entries.get(key) else { return outcome };
-        match &outcome {
-            Outcome::Fresh { version, .. } => {
-                let (new, old) = (version.document.body.len(), entry.document_bytes());
-                let most = self.options.documents_bytes_max;
-                let fits = |queues: &Queues| {
-                    let others = queues.documents_bytes() - old;
-                    others.checked_add(new).is_some_and(|sum| sum <= most)
-                };
-                if fits(&self.queues) {
-                    return outcome;
-                }
-                while let Some(oldest) = self.queues.first_lingering(None).filter(|oldest| oldest != key) {
-                    self.counters.evicted_keys += 1;
-                    self.forget(&oldest);
-                    if fits(&self.queues) {
-                        return outcome;
-                    }
-                }
-                self.counters.refused_documents += 1;
-                let reason = "there is no room for the new version (feeds_limits.documents_bytes_max)";
-                Outcome::failed(FailureClass::NoSpace, reason)
-            }
-            Outcome::Same { .. } if entry.kept.is_none() => {
-                let reason = "the upstream says that nothing changed since nothing";
-                Outcome::failed(FailureClass::Status, reason)
-            }
-            _ => outcome,
-        }
+    /// How the last fetch of a key failed.
+    pub fn failing(&self, key: &Key) -> Option<FailureClass> {
+        self.entries.get(key)?.failing
     }
 
     /// The next update for the data plane, in order.
@@ -464,48 +386,6 @@ impl Scheduler {
 
 fn state_update(state: FeedState, reason: &Arc<str>) -> FeedUpdate {
     FeedUpdate::State { state, reason: reason.clone() }
-}
-
-/// The changes that follow every successful fetch.
-fn succeed(
-    options: &FeedsOptions,
-    entry: &mut Entry,
-    started: Instant,
-    now: Instant,
-    freshness: Freshness,
-    tell: &mut impl FnMut(FeedUpdate),
-) {
-    entry.failures = 0;
-    entry.failing = None;
-    entry.reason = "".into();
-    entry.due = match freshness {
-        Freshness::For(age) => Some(later(now, options.bounded_max_age(entry.upstream, age))),
-        // From begin to begin, so that a slow upstream's feed doesn't drift. Never in the past.
-        Freshness::Unsaid => Some(later(started, options.upstreams[entry.upstream].poll_interval).max(now)),
-        Freshness::Over => {
-            end(entry, "the upstream said that this is the last version (max-age=0)".into(), tell);
-            None
-        }
-    };
-}
-
-fn end(entry: &mut Entry, reason: Arc<str>, tell: &mut impl FnMut(FeedUpdate)) {
-    tell(state_update(FeedState::Complete, &reason));
-    entry.state = Some(FeedState::Complete);
-    entry.reason = reason;
-    entry.failures = 0;
-    entry.failing = None;
-    entry.due = None;
-}
-
-/// Exponential, with full jitter: anywhere between [`RETRY_MIN`] and the bound, which doubles with each failure.
-fn backoff(options: &FeedsOptions, failures: u32, random: &mut Rng) -> Duration {
-    let doubled = options
-        .backoff_initial
-        .saturating_mul(1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
-    let bound = doubled.min(options.backoff_max);
-    let nanos = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
-    Duration::from_nanos(random.u64(..=nanos)).max(RETRY_MIN)
 }
 
 /// `now + wait`, where no wait is longer than the options allow.

@@ -1,7 +1,7 @@
 //! The scheduler's input and output types.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stentor_hub::{Document, Key, Patch};
 
 /// The headers of the last response that the next request and its response need, as received.
@@ -133,6 +133,8 @@ failure_classes! {
     Timeout = "failed_timeout";
     /// 401 or 403.
     Unauthorized = "failed_unauthorized";
+    /// 404 for a key that has a document.
+    NotFound = "not_found";
     /// 429.
     TooManyRequests = "failed_too_many_requests";
     /// Another status from 400 to 499.
@@ -231,6 +233,31 @@ pub struct Counters {
     pub evicted_keys: u64,
 }
 
+/// A reason why keys wait that are due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// The upstream's `requests_per_second_max`.
+    RequestsPerSecond,
+    /// The upstream's `concurrency_max`.
+    Concurrency,
+    /// `fetches_max`, which all upstreams share.
+    Fetches,
+    /// No limit: a fetch takes longer than `poll_interval`.
+    FetchTime,
+}
+
+impl Limit {
+    /// The setting, or what else it is.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RequestsPerSecond => "requests_per_second_max",
+            Self::Concurrency => "concurrency_max",
+            Self::Fetches => "feeds_limits.fetches_max",
+            Self::FetchTime => "response time",
+        }
+    }
+}
+
 /// The scheduler's current numbers for one upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneStats {
@@ -244,8 +271,12 @@ pub struct LaneStats {
     pub rate_waits: u64,
     /// Keys with a document.
     pub documents: usize,
-    /// Time between two fetches of a key: `poll_interval`, and by how much `requests_per_second_max` delayed the last refresh.
+    /// Time between two fetches of a key: `poll_interval`, or longer as last measured.
     pub interval: Duration,
+    /// Until when the upstream asks for no requests (`Retry-After`).
+    pub held_until: Option<Instant>,
+    /// The reason why it is longer, and the value of this limit that would suffice.
+    pub limited_by: Option<(Limit, usize)>,
     /// Keys whose last fetch failed, by [`FailureClass`].
     pub failing: [usize; FAILURE_CLASSES],
     /// The kinds of failures that have occurred, by [`FailureClass`].

@@ -4,20 +4,24 @@
 //! functions of the attached entries, so nothing else has to keep them true. Everything is ordered (by time, or
 //! by ticket), never by hash, so that a run depends on nothing but its inputs.
 //!
-//! A lane is an upstream's: it has a bound of fetches in flight and one of fetches a second. The second is kept by the
-//! generic cell rate algorithm (ITU-T I.371): fetches start at evenly spaced times, and may
+//! A lane is an upstream's ([`Lane`]): it has a bound of fetches in flight and one of fetches a second. The second is kept by
+//! the generic cell rate algorithm (ITU-T I.371): fetches start at evenly spaced times, and may
 //! be ahead of them by a tenth of a second. An upstream that answers 429 is paused.
 //!
-//! First fetches and refreshes have separate queues. Refreshes come first, but after [`REFRESHES_IN_ROW_MAX`] of them
-//! a first fetch may begin. A fetch can't be interrupted, so first fetches leave up to half of the workers free, one
-//! for each key with a document. A flood of new keys therefore delays no running feed, except by one request when
-//! `requests_per_second_max` is reached, or with a single worker. First fetches take turns ([`crate::fair`]).
+//! First fetches and refreshes have separate queues. While both wait, they alternate; refreshes that are late by many
+//! intervals get seven of eight turns. A fetch can't be interrupted, so first fetches leave up to half of the workers free,
+//! one for each key with a document. A flood of new keys therefore at most doubles the interval of running feeds. First
+//! fetches take turns ([`crate::fair`]). Keys that don't exist have a queue of their own, with a tenth of a lane's capacity.
+//!
+//! Lanes share `fetches_max`. Each may always use its share, the same for all and at least one. All lanes may use the
+//! rest, but only half of it for first fetches. So an upstream that hangs delays no other.
 
-use super::{Entry, FAILURE_CLASSES, LaneStats, Stats};
-use crate::fair::{FairQueue, Owner};
+use super::lane::{FetchKind, Lane, Room, first_fetches_max};
+use super::{Entry, LaneStats, Stats};
+use crate::fair::Owner;
 use crate::options::UpstreamOptions;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use stentor_hub::{FeedState, Key};
 
 /// The position of a key in the queues.
@@ -26,78 +30,14 @@ pub(super) enum QueueState {
     /// Until it is due, or for ever.
     Parked,
     /// For a worker; `due` has passed.
-    Ready { refresh: bool, ticket: u64 },
-    /// In flight. `first`: there is no document yet.
-    InFlight { started: Instant, first: bool },
-}
-
-/// After this many refreshes in a row, a first fetch may begin if one waits.
-const REFRESHES_IN_ROW_MAX: u32 = 7;
-
-/// How far ahead of its evenly spaced start a fetch may begin.
-const AHEAD_MAX: Duration = Duration::from_millis(100);
-
-#[derive(Default)]
-struct Lane {
-    in_flight: usize,
-    concurrency_max: usize,
-    /// Time between evenly spaced starts.
-    spacing: Duration,
-    /// The earliest evenly spaced start of the next fetch.
-    next_start: Option<Instant>,
-    /// No fetch starts before this time, because the upstream answered 429.
-    paused_until: Option<Instant>,
-    /// Whether the rate has kept a fetch waiting since the last one began.
-    rate_waits: bool,
-    rate_waits_total: u64,
-    poll_interval: Duration,
-    /// Whether the rate kept the last fetch waiting, and how long it was due, if it was a refresh.
-    was_rate_limited: bool,
-    delay: Duration,
-    /// Keys whose last fetch failed, by kind of failure.
-    failing: [usize; FAILURE_CLASSES],
-    has_failed: [bool; FAILURE_CLASSES],
-    /// First fetches in flight.
-    first_in_flight: usize,
-    /// Keys with a document.
-    documents: usize,
-    /// Keys that wait for a refresh, and those that wait for their first document.
-    refreshes: BTreeMap<u64, Key>,
-    firsts: FairQueue<Key>,
-    refreshes_in_row: u32,
-}
-
-/// The number of these workers that first fetches may use, given the number of keys that are refreshed.
-fn first_fetches_max(workers: usize, documents: usize) -> usize {
-    workers - documents.min(workers / 2)
-}
-
-impl Lane {
-    /// Whether a refresh and whether a first fetch could begin, if the rate allows it.
-    fn has_next(&self, first_allowed: bool) -> (bool, bool) {
-        let first_max = first_fetches_max(self.concurrency_max, self.documents);
-        let first = first_allowed && self.first_in_flight < first_max && self.firsts.len() > 0;
-        (!self.refreshes.is_empty() && self.has_worker(), first && self.has_worker())
-    }
-
-    fn has_worker(&self) -> bool {
-        self.in_flight < self.concurrency_max
-    }
-
-    /// The time before which no further fetch may begin.
-    fn open_from(&self) -> Option<Instant> {
-        let ahead = AHEAD_MAX.saturating_sub(self.spacing);
-        let next_start = self.next_start.map(|start| start.checked_sub(ahead).unwrap_or(start));
-        next_start.max(self.paused_until)
-    }
-
-    /// Starts a fetch and computes the next start.
-    fn begin(&mut self, now: Instant) {
-        self.next_start = Some(self.next_start.map_or(now, |start| start.max(now)) + self.spacing);
-        self.was_rate_limited = self.rate_waits && self.paused_until.is_none();
-        self.paused_until = None;
-        self.rate_waits = false;
-    }
+    Ready {
+        kind: FetchKind,
+        ticket: u64,
+    },
+    InFlight {
+        started: Instant,
+        kind: FetchKind,
+    },
 }
 
 #[derive(Default)]
@@ -111,6 +51,8 @@ pub(super) struct Queues {
     lane: usize,
     tickets: u64,
     fetches_max: usize,
+    /// Fetches in flight, and those that lanes may still begin in their shares.
+    reserved: usize,
     first_in_flight: usize,
     documents: usize,
     /// The number of never-fetched keys that each session waits for.
@@ -118,23 +60,25 @@ pub(super) struct Queues {
     stats: Stats,
 }
 
+/// The fetches that each of these lanes may always use.
+pub fn share(fetches_max: usize, lanes: usize) -> usize {
+    (fetches_max / lanes.max(1)).max(1)
+}
+
 impl Queues {
     pub(super) fn new(fetches_max: usize, upstreams: &[UpstreamOptions]) -> Self {
-        let lane = |upstream: &UpstreamOptions| {
-            let per_second = u32::try_from(upstream.requests_per_second_max.max(1)).unwrap_or(u32::MAX);
-            let spacing = Duration::from_secs(1) / per_second;
-            Lane {
-                concurrency_max: upstream.concurrency_max,
-                spacing,
-                poll_interval: upstream.poll_interval,
-                ..Lane::default()
-            }
-        };
-        Self { lanes: upstreams.iter().map(lane).collect(), fetches_max, ..Self::default() }
+        let mut queues = Self { lanes: upstreams.iter().map(Lane::new).collect(), ..Self::default() };
+        queues.set_fetches_max(fetches_max);
+        queues
     }
 
     pub(super) fn set_fetches_max(&mut self, fetches_max: usize) {
         self.fetches_max = fetches_max;
+        let share = share(fetches_max, self.lanes.len());
+        for lane in &mut self.lanes {
+            lane.share = share.min(lane.concurrency_max);
+        }
+        self.reserved = self.lanes.iter().map(|lane| lane.in_flight.max(lane.share)).sum();
     }
 
     /// Continues the figures of other queues, which have the lane of an upstream at another place or not at all. Rates
@@ -143,10 +87,7 @@ impl Queues {
         self.tickets = before.tickets;
         for (upstream, lane) in self.lanes.iter_mut().enumerate() {
             if let Some(before) = place(upstream).and_then(|place| before.lanes.get(place)) {
-                lane.next_start = before.next_start;
-                lane.paused_until = before.paused_until;
-                lane.rate_waits_total = before.rate_waits_total;
-                lane.has_failed = before.has_failed;
+                lane.take_over(before);
             }
         }
     }
@@ -156,17 +97,17 @@ impl Queues {
         self.count(entry, |sum, n| *sum += n);
         let lane = &mut self.lanes[entry.upstream];
         match entry.queue_state {
-            QueueState::InFlight { first, .. } => {
+            QueueState::InFlight { kind, .. } => {
+                self.reserved += usize::from(lane.in_flight >= lane.share);
                 lane.in_flight += 1;
-                lane.first_in_flight += usize::from(first);
-                self.first_in_flight += usize::from(first);
+                let first = usize::from(kind != FetchKind::Refresh);
+                lane.first_in_flight += first;
+                self.first_in_flight += first;
+                lane.lost_in_flight += usize::from(kind == FetchKind::Lost);
                 return;
             }
-            QueueState::Ready { refresh: true, ticket } if entry.is_active() => {
-                lane.refreshes.insert(ticket, key.clone());
-            }
-            QueueState::Ready { refresh: false, ticket } if entry.is_active() => {
-                lane.firsts.insert(entry.owner, ticket, key.clone());
+            QueueState::Ready { kind, ticket } if entry.is_active() => {
+                lane.insert(kind, ticket, entry, key);
             }
             // Without subscribers it stays due, and queues again when it has some.
             QueueState::Ready { .. } => entry.queue_state = QueueState::Parked,
@@ -189,15 +130,15 @@ impl Queues {
         self.count(entry, |sum, n| *sum -= n);
         let lane = &mut self.lanes[entry.upstream];
         match entry.queue_state {
-            QueueState::InFlight { first, .. } => {
+            QueueState::InFlight { kind, .. } => {
                 lane.in_flight -= 1;
-                lane.first_in_flight -= usize::from(first);
-                self.first_in_flight -= usize::from(first);
+                self.reserved -= usize::from(lane.in_flight >= lane.share);
+                let first = usize::from(kind != FetchKind::Refresh);
+                lane.first_in_flight -= first;
+                self.first_in_flight -= first;
+                lane.lost_in_flight -= usize::from(kind == FetchKind::Lost);
             }
-            QueueState::Ready { refresh: true, ticket } => {
-                lane.refreshes.remove(&ticket);
-            }
-            QueueState::Ready { refresh: false, ticket } => lane.firsts.remove(entry.owner, ticket),
+            QueueState::Ready { kind, ticket } => lane.remove(kind, ticket, entry.owner),
             QueueState::Parked => {
                 if let Some(due) = entry.due {
                     self.due.remove(&(due, key.clone()));
@@ -229,7 +170,9 @@ impl Queues {
         change(state, 1);
         let documents = usize::from(entry.kept.is_some());
         change(&mut self.documents, documents);
-        change(&mut self.lanes[entry.upstream].documents, documents);
+        let lane = &mut self.lanes[entry.upstream];
+        change(&mut lane.documents, documents);
+        change(&mut lane.polled, usize::from(entry.is_polled()));
         if entry.is_cold() {
             let cold = self.cold.entry(entry.owner).or_default();
             change(cold, 1);
@@ -248,7 +191,7 @@ impl Queues {
     pub(super) fn enqueue(&mut self, key: &Key, entry: &mut Entry) {
         self.detach(key, entry);
         self.tickets += 1;
-        entry.queue_state = QueueState::Ready { refresh: entry.kept.is_some(), ticket: self.tickets };
+        entry.queue_state = QueueState::Ready { kind: FetchKind::of(entry), ticket: self.tickets };
         self.attach(key, entry);
     }
 
@@ -295,75 +238,42 @@ impl Queues {
         longest.last_of_longest().cloned()
     }
 
-    /// Whether first fetches may begin, for all upstreams together.
-    fn first_allowed(&self) -> bool {
-        self.first_in_flight < first_fetches_max(self.fetches_max, self.documents)
+    /// Fetches that lanes may begin beyond their shares.
+    fn room(&self) -> Room {
+        Room {
+            any: self.reserved < self.fetches_max,
+            first: self.first_in_flight < first_fetches_max(self.fetches_max, self.documents),
+        }
     }
 
-    /// The key to fetch now, if a worker is free and its upstream may be asked. The caller marks it as in flight.
+    /// The key to fetch now, if its upstream may be asked. The caller marks it as in flight.
     pub(super) fn next_ready(&mut self, now: Instant) -> Option<Key> {
-        if self.stats.in_flight >= self.fetches_max {
-            return None;
-        }
-        let first_allowed = self.first_allowed();
-        let lanes = self.lanes.len();
-        for i in 0..lanes {
-            let at = (self.lane + i) % lanes;
-            let lane = &mut self.lanes[at];
-            let (refresh, first) = lane.has_next(first_allowed);
-            if !(refresh || first) {
-                continue;
-            }
-            if lane.open_from().is_some_and(|open| open > now) {
-                lane.rate_waits_total += u64::from(!std::mem::replace(&mut lane.rate_waits, true));
-                continue;
-            }
-            let takes_refresh = refresh && (!first || lane.refreshes_in_row < REFRESHES_IN_ROW_MAX);
-            let key = if takes_refresh {
-                lane.refreshes.first_key_value().map(|(_, key)| key.clone())
-            } else {
-                lane.firsts.next()
-            };
-            lane.refreshes_in_row = if takes_refresh { lane.refreshes_in_row.saturating_add(1) } else { 0 };
-            lane.begin(now);
-            self.lane = (at + 1) % lanes;
-            return key;
-        }
-        None
+        let (room, lanes) = (self.room(), self.lanes.len());
+        let mut places = (0..lanes).map(|i| (self.lane + i) % lanes);
+        let (at, key) = places.find_map(|at| Some((at, self.lanes[at].next(now, room)?)))?;
+        self.lane = (at + 1) % lanes;
+        Some(key)
     }
 
-    /// A refresh, the last one that [`Self::next_ready`] returned, begins so long after it was due.
-    pub(super) fn record_delay(&mut self, upstream: usize, delay: Duration) {
-        let lane = &mut self.lanes[upstream];
-        lane.delay = if lane.was_rate_limited { delay } else { Duration::ZERO };
+    /// An upstream that is to be probed.
+    pub(super) fn first_probe(&self, now: Instant) -> Option<usize> {
+        self.lanes.iter().position(|lane| lane.probe().is_some_and(|probe| probe <= now))
     }
 
-    /// Starts no fetch of an upstream until then.
-    pub(super) fn pause(&mut self, upstream: usize, until: Instant) {
-        let lane = &mut self.lanes[upstream];
-        lane.paused_until = lane.paused_until.max(Some(until));
+    pub(super) fn lane_mut(&mut self, upstream: usize) -> &mut Lane {
+        &mut self.lanes[upstream]
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         let first = |set: &BTreeSet<(Instant, Key)>| set.first().map(|(at, _)| *at);
-        let is_free = self.stats.in_flight < self.fetches_max;
-        let first_allowed = self.first_allowed();
-        let waits = |lane: &&Lane| is_free && lane.has_next(first_allowed) != (false, false);
-        let open = self.lanes.iter().filter(waits).filter_map(Lane::open_from).min();
-        [first(&self.due), first(&self.lingering), open].into_iter().flatten().min()
+        let room = self.room();
+        let open = self.lanes.iter().filter_map(|lane| lane.next_open(room)).min();
+        let probe = self.lanes.iter().filter_map(Lane::probe).min();
+        [first(&self.due), first(&self.lingering), open, probe].into_iter().flatten().min()
     }
 
     pub(super) fn lanes(&self) -> impl Iterator<Item = LaneStats> {
-        self.lanes.iter().map(|lane| LaneStats {
-            in_flight: lane.in_flight,
-            waiting: lane.refreshes.len() + lane.firsts.len(),
-            first_waiting: lane.firsts.len(),
-            rate_waits: lane.rate_waits_total,
-            documents: lane.documents,
-            interval: lane.poll_interval + if lane.documents > 0 { lane.delay } else { Duration::ZERO },
-            failing: lane.failing,
-            has_failed: lane.has_failed,
-        })
+        self.lanes.iter().map(|lane| lane.stats(self.lanes.len()))
     }
 
     pub(super) fn documents_bytes(&self) -> usize {
@@ -371,7 +281,7 @@ impl Queues {
     }
 
     pub(super) fn stats(&self) -> Stats {
-        let waiting = self.lanes.iter().map(|lane| lane.refreshes.len() + lane.firsts.len()).sum();
+        let waiting = self.lanes.iter().map(Lane::waiting).sum();
         Stats { waiting, ..self.stats }
     }
 }

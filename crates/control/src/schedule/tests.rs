@@ -1,5 +1,7 @@
 mod model;
+mod simulation;
 
+use super::results::{RETRY_MIN, backoff};
 use super::*;
 use crate::options::UpstreamOptions;
 use bytes::Bytes;
@@ -16,7 +18,10 @@ fn options() -> FeedsOptions {
         upstreams: vec![upstream("a", 10), upstream("b", 1), upstream("a/b", 5)],
         keys_max: 6,
         documents_bytes_max: 100,
-        fetches_max: 3,
+        fetches_max: 4,
+        retry_after_max: Duration::from_secs(60),
+        not_found_after: Duration::ZERO,
+        not_found_retry_interval: Duration::from_secs(60),
         ..FeedsOptions::default()
     }
 }
@@ -254,17 +259,43 @@ fn jitter_covers_the_whole_range() {
 
 #[test]
 fn retry_after_is_obeyed_within_bounds() {
-    fn check(retry_after: u64, least: u64, most: u64) {
-        let mut bench = Bench::new(options());
+    fn check(class: FailureClass, retry_after: u64, least: u64, most: u64) {
+        let retry_after_max = FeedsOptions::default().retry_after_max;
+        // The retry delay is another matter.
+        let mut bench =
+            Bench::new(FeedsOptions { retry_after_max, backoff_max: Duration::from_secs(3), ..options() });
         let retry_after = Some(Duration::from_secs(retry_after));
         bench.want("b", true).check("b", "");
-        bench.result("b", failed_with(FailureClass::ServerError, retry_after)).check("", "b:stale");
+        bench.result("b", failed_with(class, retry_after)).check("", "b:stale");
         let wait = bench.scheduler.poll_timeout().unwrap() - bench.now;
         assert!(wait >= Duration::from_secs(least) && wait <= Duration::from_secs(most), "{wait:?}");
     }
-    check(0, 0, 1);
-    check(20, 20, 20);
-    check(1_000_000, 60, 60);
+    check(FailureClass::ServerError, 0, 0, 1);
+    check(FailureClass::ServerError, 20, 20, 20);
+    check(FailureClass::ServerError, 1_000_000, 60, 60);
+    check(FailureClass::TooManyRequests, 30, 30, 30);
+    check(FailureClass::TooManyRequests, 1_000_000, 3600, 3600);
+}
+
+#[test]
+fn a_503_with_retry_after_holds_its_upstream_while_nothing_succeeds() {
+    let mut bench = Bench::new(upstream_options(1, |upstream| upstream.concurrency_max = 10));
+    let busy = || failed_with(FailureClass::ServerError, Some(Duration::from_secs(20)));
+    let held = |bench: &Bench| bench.scheduler.lanes().nth(1).unwrap().held_until;
+    bench.want_all(&["b1", "b2", "b3", "b4"]).check("b1 b2 b3 b4", "");
+    bench.result("b1", busy()).result("b2", fresh("1")).check("", "b1:stale b2=1");
+    // Another key isn't held.
+    bench.at(1).check("b2", "");
+    assert_eq!(held(&bench), None);
+    bench.result("b2", busy()).result("b3", busy()).result("b4", busy()).events();
+    bench.want("b5", true).check("", "").next(Some(20)).at(20).check("", "");
+    assert_eq!(held(&bench), Some(bench.zero + Duration::from_secs(21)));
+    let keys = bench.at(21).jobs();
+    assert_eq!(keys.split(' ').count(), 5, "{keys}");
+    // The first success ends it.
+    bench.result("b1", busy()).result("b2", busy()).result("b3", fresh("1")).events();
+    assert_eq!(held(&bench), None);
+    bench.want("b6", true).check("b6", "");
 }
 
 #[test]
@@ -299,6 +330,54 @@ fn a_not_found_key_is_reported_and_retried_rarely() {
     // Without subscribers it is not fetched, and is forgotten.
     bench.want("a", false).check("", "").next(Some(220)).at(220).check("", "a:forget").next(None);
     assert_eq!(bench.scheduler.stats().keys, 0);
+}
+
+#[test]
+fn a_document_stays_while_its_upstream_answers_404_for_a_while() {
+    let mut options = options();
+    options.not_found_after = Duration::from_secs(30);
+    let mut bench = Bench::new(options);
+    bench.fetch_all(&["a"]).at(10).check("a", "").result("a", lost()).check("", "a:stale").next(Some(20));
+    assert_eq!(bench.scheduler.lanes().next().unwrap().failing[FailureClass::NotFound as usize], 1);
+    // Only 404 counts.
+    bench.at(20).check("a", "").result("a", failed()).check("", "a:stale").retry_within(1).check("a", "");
+    bench.result("a", lost()).check("", "a:stale");
+    for at in [31, 42] {
+        bench.at(at).check("a", "").result("a", lost()).check("", "");
+    }
+    bench.at(51).check("a", "").result("a", lost()).check("", "a:not_found").next(Some(111));
+    assert_eq!(bench.scheduler.stats().documents_bytes, 0);
+    assert_eq!(bench.scheduler.lanes().next().unwrap().failing[FailureClass::NotFound as usize], 0);
+    // It is news when it returns.
+    bench.at(111).check("a", "").result("a", fresh("1")).check("", "a=1");
+    bench.at(121).check("a", "").result("a", lost()).check("", "a:stale");
+    bench.at(131).check("a", "").result("a", same()).check("", "a:live");
+}
+
+#[test]
+fn keys_that_do_not_exist_share_a_tenth_of_the_capacity() {
+    let mut options = upstream_options(0, |upstream| {
+        upstream.concurrency_max = 20;
+        upstream.requests_per_second_max = 100;
+    });
+    options.not_found_retry_interval = Duration::from_secs(5);
+    let mut bench = Bench::new(options);
+    let keys: Vec<_> = (0..20).map(|n| format!("a{n}")).collect();
+    for key in &keys {
+        bench.want(key, true);
+        bench.now += Duration::from_millis(100);
+        bench.check(key, "").result(key, lost()).check("", &format!("{key}:not_found"));
+    }
+    bench.at(60);
+    assert_eq!(bench.jobs(), "a0");
+    // Ten a second, two at a time.
+    bench.now += Duration::from_millis(100);
+    assert_eq!(bench.jobs(), "a1");
+    bench.now += Duration::from_millis(100);
+    assert_eq!(bench.jobs(), "");
+    // Other keys go first.
+    bench.result("a0", lost());
+    bench.want_all(&["ax0", "ax1"]).check("ax0 ax1 a2", "");
 }
 
 #[test]
@@ -347,9 +426,10 @@ fn resubscribing_causes_no_fetch() {
 #[test]
 fn workers_are_bounded_per_upstream_and_process_and_shared_fairly() {
     let mut bench = Bench::new(options());
+    // One worker of each upstream is its own, and all share the fourth.
     bench.want_all(&["a1", "a2", "a3", "b1", "b2"]).check("a1 b1 a2", "").next(None);
-    // One of three workers stays free for the key with a document.
-    bench.result("b1", fresh("1")).check("", "b1=1").result("a1", fresh("1")).check("b2", "a1=1");
+    // Half of the workers stay free for the key with a document.
+    bench.result("b1", fresh("1")).check("b2", "b1=1").result("a1", fresh("1")).check("", "a1=1");
     bench.result("a2", fresh("1")).check("a3", "a2=1");
     // One that nobody wants any more before its turn came isn't fetched at all.
     bench.want("a4", true).check("", "").want("a4", false).result("a3", fresh("1"));
@@ -425,24 +505,39 @@ fn an_upstream_that_answers_429_is_paused() {
     bench.at(9).check("", "").next(Some(10));
     bench.at(10).check("a1", "").next(Some(21)).at(21).check("b3 b4", "");
     bench.result("b3", too_many(pause));
-    // No longer than the longest back-off.
+    // No longer than `retry_after_max`.
     bench.result("b4", too_many(Duration::MAX)).want("a1", false).result("a1", same()).events();
     assert_eq!(bench.at(60).jobs(), "");
     assert_eq!(bench.at(81).jobs(), "b1 b3");
 }
 
-#[test]
-fn refreshes_come_before_first_fetches() {
-    let mut bench = Bench::new(FeedsOptions { fetches_max: 1, keys_max: 100, ..options() });
-    bench.fetch_all(&["a1", "a2"]);
-    bench.want_all(&["a3", "a4", "a5"]).check("a3", "").at(10).check("", "");
-    let mut order = Vec::new();
-    for last in ["a3", "a1", "a2", "a4"] {
-        bench.result(last, fresh_for("2", Freshness::For(Duration::from_secs(3600))));
+/// One fetch after the other, from when the key in flight has been answered.
+fn order(bench: &mut Bench, in_flight: &str, count: usize) -> String {
+    let mut order = vec![in_flight.to_owned()];
+    for n in 0..count {
+        bench.result(&order[n], fresh_for("2", Freshness::For(Duration::from_secs(3600))));
         order.push(bench.jobs());
         bench.events();
     }
-    assert_eq!(order, ["a1", "a2", "a4", "a5"]);
+    order[1..].join(" ")
+}
+
+#[test]
+fn first_fetches_and_refreshes_alternate() {
+    let mut bench = Bench::new(upstream_options(0, |upstream| upstream.concurrency_max = 1));
+    bench.fetch_all(&["a1", "a2", "a3"]);
+    bench.want_all(&["a4", "a5", "a6", "a7"]).check("a4", "").at(10).check("", "");
+    assert_eq!(order(&mut bench, "a4", 6), "a1 a5 a2 a6 a3 a7");
+}
+
+#[test]
+fn refreshes_that_are_late_by_ten_intervals_come_first() {
+    let mut bench = Bench::new(upstream_options(0, |upstream| upstream.concurrency_max = 1));
+    let keys: Vec<_> = (0..9).map(|n| format!("a{n}")).collect();
+    bench.fetch_all(&keys.iter().map(String::as_str).collect::<Vec<_>>());
+    bench.want_all(&["ax", "ay"]).check("ax", "").at(110).check("", "");
+    // But not for ever.
+    assert_eq!(order(&mut bench, "ax", 10), "a0 a1 a2 a3 a4 a5 a6 ay a7 a8");
 }
 
 #[test]
@@ -465,7 +560,7 @@ fn first_fetches_leave_workers_for_refreshes() {
     }
     bench.check("ax0 ax1", "").at(10);
     bench.check("a1 a2", "").result("a1", same()).check("a3", "");
-    bench.result("ax0", fresh("1")).check("a4", "ax0=1");
+    bench.result("ax0", fresh("1")).check("ax2", "ax0=1").result("a2", same()).check("a4", "");
 }
 
 #[test]
@@ -568,7 +663,7 @@ fn a_key_is_fetched_for_the_requester_that_waits_for_fewer() {
 #[test]
 fn a_session_waits_for_a_bounded_number_of_first_fetches() {
     let mut bench = Bench::new(FeedsOptions { cold_keys_max: 2, keys_max: 100, fetches_max: 1, ..options() });
-    bench.want_by("a1", 1, 7).check("a1", "");
+    bench.want_by("a1", 1, 7).want_by("b1", 1, 7).check("a1 b1", "");
     // Fetches in flight don't count as waiting.
     bench.want_by("a2", 1, 7).want_by("b2", 1, 7).check("", "");
     bench.want_by("a3", 1, 7).want_by("a4", 1, 7).check("", "a3:refuse:7 a4:refuse:7");
@@ -584,7 +679,7 @@ fn a_session_waits_for_a_bounded_number_of_first_fetches() {
         bench.want(key, false);
     }
     bench.check("", "");
-    assert_eq!(bench.scheduler.stats().cold, 2);
+    assert_eq!(bench.scheduler.stats().cold, 3);
     bench.want_by("a5", 1, 7).check("", "").result("a1", lost()).check("a5", "a1:not_found");
     bench.result("a5", fresh("1")).check("a3", "a5=1");
 }

@@ -2,6 +2,7 @@
 
 use super::Upstream;
 use super::answer;
+use super::bodies::{Bodies, HeldBody};
 use super::connections::Connection;
 use super::document_processor::{DocumentProcessor, ProcessedDocument, Received};
 use super::failure::{Failure, chain};
@@ -14,6 +15,7 @@ use hyper::http::response::Parts;
 use hyper::{Request, Response, StatusCode, Uri};
 use std::error::Error as _;
 use std::future::Future;
+use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
 /// What became of a fetch, for the scheduler, the operator and the metrics.
@@ -46,9 +48,14 @@ impl From<Failure> for Fetched {
 
 impl Upstream {
     /// Fetches the job's key. Ends within the upstream's `timeout`, plus the time to process the body.
-    pub(crate) async fn fetch(&self, job: &FetchJob, processor: &DocumentProcessor) -> Fetched {
+    pub(crate) async fn fetch(
+        &self,
+        job: &FetchJob,
+        processor: &DocumentProcessor,
+        bodies: &Arc<Bodies>,
+    ) -> Fetched {
         let mut received_bytes = 0;
-        let fetched = self.try_fetch(job, processor, &mut received_bytes).await;
+        let fetched = self.try_fetch(job, processor, bodies, &mut received_bytes).await;
         Fetched { received_bytes, ..fetched.unwrap_or_else(Fetched::from) }
     }
 
@@ -56,6 +63,7 @@ impl Upstream {
         &self,
         job: &FetchJob,
         processor: &DocumentProcessor,
+        bodies: &Arc<Bodies>,
         received_bytes: &mut usize,
     ) -> Result<Fetched, Failure> {
         let deadline = Instant::now() + self.options.timeout;
@@ -80,7 +88,8 @@ impl Upstream {
             return without_document(&head, kept.map(|kept| &kept.validators), freshness);
         }
         let coding = answer::coding(&head.headers).map_err(Failure::Encoding)?;
-        let body = self.read(&mut connection, body, deadline, received_bytes).await?;
+        let held = bodies.begin();
+        let body = self.read(&mut connection, body, deadline, received_bytes, &held).await?;
         self.connections.give_back(connection).await;
         let received = Received {
             body,
@@ -160,8 +169,9 @@ impl Upstream {
         &self,
         connection: &mut Connection,
         mut body: Incoming,
-        deadline: Instant,
+        mut deadline: Instant,
         received: &mut usize,
+        held: &HeldBody,
     ) -> Result<Vec<u8>, Failure> {
         let bytes_max = self.options.document_bytes_max;
         // A declared length may refuse the body. The received bytes are counted in any case.
@@ -170,6 +180,8 @@ impl Upstream {
         }
         // Not grown, and so not copied, if the length is declared.
         let declared = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+        // Time that passes for want of memory isn't the upstream's.
+        deadline += held.add(declared.unwrap_or_default()).await;
         let mut bytes = Vec::with_capacity(declared.unwrap_or_default());
         while let Some(frame) = self.within(deadline, connection.drive(body.frame())).await? {
             let frame = frame.map_err(|error| Failure::Broken(chain(&error)))?;
@@ -178,6 +190,9 @@ impl Upstream {
             if bytes.len() + data.len() > bytes_max {
                 return Err(Failure::TooLarge(bytes_max));
             }
+            let undeclared =
+                (bytes.len() + data.len()).saturating_sub(bytes.len().max(declared.unwrap_or_default()));
+            deadline += held.add(undeclared).await;
             bytes.extend_from_slice(&data);
         }
         Ok(bytes)

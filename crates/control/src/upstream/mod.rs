@@ -5,6 +5,7 @@
 //! What they carry is configured: nothing comes from a client but the key.
 
 mod answer;
+mod bodies;
 mod charset;
 mod connections;
 mod decode;
@@ -13,6 +14,7 @@ mod failure;
 mod fetch;
 
 pub(crate) use answer::{Coding, coding, is_json};
+pub(crate) use bodies::Bodies;
 pub(crate) use document_processor::{DocumentProcessor, ProcessedDocument, Received, differ};
 pub(crate) use failure::{Failure, chain};
 pub(crate) use fetch::Fetched;

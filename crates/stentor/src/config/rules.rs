@@ -10,11 +10,15 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 use stentor_cluster_settings::Kind;
+use stentor_control::schedule::share;
 use stentor_control::{Route, TOKEN_BYTES_MIN};
 use stentor_edge::LISTENERS_MAX;
 
 /// Longest prefix of the channels of Socket.IO's servers.
 const BRIDGE_PREFIX_BYTES_MAX: usize = 256;
+
+/// A section with fewer fetches of its own than this is slow while the APIs of others hang.
+const SHARE_LOW: usize = 4;
 
 /// Notes what is wrong.
 pub(super) fn check(sources: &mut Sources) {
@@ -182,6 +186,37 @@ fn feeds(sources: &mut Sources) {
     }
     sources.variables = variables;
     sources.config.feeds = feeds;
+    fetch_limits(sources);
+}
+
+/// Warns of limits of fetches of which one makes another unreachable.
+fn fetch_limits(sources: &mut Sources) {
+    let feeds = sources.config.feeds.iter().enumerate().filter(|(_, feed)| !feed.push);
+    let feeds: Vec<_> = feeds.map(|(n, feed)| (n, feed.concurrency_max)).collect();
+    let fetches_max = sources.config.feeds_limits.fetches_max;
+    let share = share(fetches_max, feeds.len());
+    let all: usize = feeds.iter().map(|(_, most)| most).sum();
+    let shares: usize = feeds.iter().map(|(_, most)| share.min(*most)).sum();
+    for (n, most) in &feeds {
+        let location = sources.location(&format!("feeds[{n}]"), "concurrency_max");
+        let reachable = (fetches_max + share.min(*most)).saturating_sub(shares).max(share);
+        if location != SourceLocation::Default && *most > reachable {
+            let sufficient = all.min(most * feeds.len());
+            sources.warnings.push(format!(
+                "{location}concurrency_max in [[feeds]] is {most}, but fetches_max in [feeds_limits] is {fetches_max} and leaves \
+                 {reachable} to this section; set fetches_max to {sufficient}"
+            ));
+        }
+    }
+    if feeds.len() > 1 && share < SHARE_LOW && feeds.iter().any(|(_, most)| *most > share) {
+        let location = sources.location("feeds_limits", "fetches_max");
+        sources.warnings.push(format!(
+            "{location}fetches_max in [feeds_limits] is {fetches_max}, which guarantees each of {} [[feeds]] only {share} at a \
+             time while the others hang; set it to {}",
+            feeds.len(),
+            SHARE_LOW * feeds.len()
+        ));
+    }
 }
 
 fn hooks(sources: &mut Sources) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// How long the API takes for an answer.
 const FETCH: Duration = Duration::from_millis(300);
-/// Fetches at once, the default.
+/// Fetches at once.
 const CONCURRENCY: usize = 8;
 
 /// An API that is asked for keys, of which only those that begin with `real` exist.
@@ -61,7 +61,7 @@ fn a_flood_of_new_keys_does_not_delay_another_key() {
     let api = api();
     let server = process::start(&format!(
         "[limits]\nrequest_timeout = \"10min\"\ncold_keys_max = 1000\n\
-         [[feeds]]\nname = \"api\"\nurl = \"http://{}\"\npoll_interval = \"1h\"\n",
+         [[feeds]]\nname = \"api\"\nurl = \"http://{}\"\npoll_interval = \"1h\"\nconcurrency_max = {CONCURRENCY}\n",
         api.addr
     ));
     for number in 0..11 {
@@ -87,7 +87,7 @@ fn a_flood_of_new_keys_does_not_delay_another_key() {
 fn a_session_may_wait_for_a_bounded_number_of_new_keys() {
     let api = api();
     let server = process::start(&format!(
-        "[limits]\ncold_keys_max = 20\n[[feeds]]\nname = \"api\"\nurl = \"http://{}\"\n",
+        "[limits]\ncold_keys_max = 20\n[[feeds]]\nname = \"api\"\nurl = \"http://{}\"\nconcurrency_max = {CONCURRENCY}\n",
         api.addr
     ));
     let mut socket = Subscriber::open(&server.addr, "/ws");

@@ -1,5 +1,6 @@
 //! Random operations against a shadow that knows only the rules, on virtual time.
 
+use super::super::results::RETRY_MIN;
 use super::super::*;
 use super::{failed_with, requester, version};
 use crate::options::UpstreamOptions;
@@ -85,6 +86,7 @@ fn run(seed: u64) {
         documents_bytes_max: 400,
         fetches_max: 5,
         idle_ttl: Duration::from_secs(4),
+        not_found_after: Duration::from_secs(seed % 2 * 3),
         not_found_retry_interval: Duration::from_secs(8),
         ..FeedsOptions::default()
     };
@@ -124,7 +126,11 @@ fn run(seed: u64) {
                     shadow.in_flight = false;
                     let size = random.usize(..150);
                     let body = format!("{step}:{}", "x".repeat(size));
-                    let (outcome, wait) = outcome(&mut random, &body);
+                    let (outcome, mut wait) = outcome(&mut random, &body);
+                    // A key with a document is fetched at its usual interval.
+                    if matches!(outcome, Outcome::NotFound { .. }) && !options.not_found_after.is_zero() {
+                        wait = Duration::ZERO;
+                    }
                     shadow.not_before = Some(now + wait);
                     if let Outcome::Fresh { version, freshness, .. } = &outcome {
                         let until = match freshness {
@@ -200,17 +206,24 @@ fn run(seed: u64) {
                 shadows.iter().filter(|(key, shadow)| shadow.in_flight && upstream_of(key.as_str()) == i);
             assert!(flying.count() <= *most, "{context}: workers of {i}");
         }
-        // Work isn't left lying about while a worker is free, but for the upstream's rate.
+        // Work isn't left lying about while a worker is free, but for the upstream's rate. One worker of each upstream is its own.
+        let reserved: usize = scheduler.lanes().map(|lane| lane.in_flight.max(1)).sum();
         for (i, lane) in scheduler.lanes().enumerate() {
-            let is_free = stats.in_flight < options.fetches_max && lane.in_flight < UPSTREAMS[i].2;
+            let is_free =
+                lane.in_flight == 0 || reserved < options.fetches_max && lane.in_flight < UPSTREAMS[i].2;
+            let is_free = is_free && lane.held_until.is_none_or(|until| until <= now);
             let opens = starts[i].last().map(|last| *last + Duration::from_secs(1) / UPSTREAMS[i].3 as u32);
             if is_free && opens.is_none_or(|opens| opens <= now) {
                 assert_eq!(lane.waiting - lane.first_waiting, 0, "{context}: idle workers of {i}");
                 // First fetches leave exactly half of the workers to the others.
                 let half_is_free = lane.in_flight < UPSTREAMS[i].2.div_ceil(2)
                     && stats.in_flight < options.fetches_max.div_ceil(2);
+                // Keys that don't exist wait for a rate of their own.
+                let lost = shadows.iter().filter(|(key, shadow)| {
+                    upstream_of(key.as_str()) == i && shadow.state == Some(FeedState::NotFound)
+                });
                 assert!(
-                    lane.first_waiting == 0 || !half_is_free,
+                    lane.first_waiting <= lost.count() || !half_is_free,
                     "{context}: idle workers of {i} for new keys"
                 );
             }

@@ -5,9 +5,10 @@ mod shapes;
 use super::super::Upstreams;
 use crate::options::{FeedsOptions, UpstreamOptions};
 use crate::schedule::{FetchJob, Freshness, Outcome, Version};
-use crate::upstream::DocumentProcessor;
+use crate::upstream::{Bodies, DocumentProcessor};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use stentor_edge::Ledger;
 use stentor_hub::Key;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -124,7 +125,8 @@ impl Rig {
 
     /// Fetches the key, and keeps its document. Returns the conditional headers, and what became of the fetch.
     async fn fetch(&mut self) -> String {
-        let fetched = self.upstreams.at(0).fetch(&self.job, &self.processor).await;
+        let bodies = Bodies::new(usize::MAX, Arc::new(Ledger::new(usize::MAX)));
+        let fetched = self.upstreams.at(0).fetch(&self.job, &self.processor, &bodies).await;
         let conditions = std::mem::take(&mut self.requests.lock().unwrap().conditions);
         let failure = fetched.failure.map(|failure| failure.to_string());
         let happened = format!("{conditions}{}", shown(&fetched.outcome, failure));

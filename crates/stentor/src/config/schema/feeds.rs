@@ -88,16 +88,25 @@ section! {
         keys_max: usize, in 1..=10_000_000;
         /// Size of all kept documents.
         documents_bytes_max: Bytes, in Bytes::kib(64)..=Bytes(1 << 42);
-        /// Concurrent fetches of all feeds.
+        /// Concurrent fetches of all feeds. Each `[[feeds]]` may always use as many as it gets if they are divided evenly, and at
+        /// least one.
         fetches_max: usize, in 1..=10_000;
+        /// Size of the responses that are being received, in all. At this limit fetches wait in the middle of their responses, but for
+        /// the oldest one.
+        fetches_bytes_max: Bytes, in Bytes::kib(64)..=Bytes(1 << 42);
         /// Time that a key without subscribers is still fetched and kept.
         idle_ttl: Duration, in s(0)..=s(24 * 3600);
-        /// Time until a key with subscribers is fetched again after a 404.
+        /// Time after which a key with a document becomes `not_found`, if its API answers nothing but 404. Until then it is `stale`,
+        /// and fetched at its usual interval. Zero: at once.
+        not_found_after: Duration, in s(0)..=s(24 * 3600);
+        /// Time until a key that is `not_found` is fetched again, if a client asks for it.
         not_found_retry_interval: Duration, in ms(1)..=s(24 * 3600);
         /// Maximum delay before the first retry of a failed fetch. It doubles with each further failure.
         backoff_initial: Duration, in ms(1)..=s(24 * 3600);
-        /// Maximum delay before a retry, whatever `Retry-After` says.
+        /// Maximum delay before a retry, unless `Retry-After` says more.
         backoff_max: Duration, in ms(1)..=s(24 * 3600);
+        /// Maximum value taken from `Retry-After` with status 429. With another status, it is at most a minute as well.
+        retry_after_max: Duration, in s(0)..=s(24 * 3600);
         /// Maximum value taken from `Cache-Control: max-age`, unless `max_age_max` of a `[[feeds]]` section is set.
         max_age_max: Duration, in s(1)..=s(365 * 24 * 3600);
         /// Keys with pushed documents (`PUT /api/v1/feeds/KEY`).

@@ -203,6 +203,17 @@ FEED | [[feeds]] | name = "b" | url = "http://b"
 [[feeds]] | name = "a" | url = "ftp://a/?secret"
   3: url in [[feeds]]: expected a URL beginning with http:// or https://: "ftp://a/?…"
 # A feed that is pushed has no URL, and shares the keys with those that are fetched.
+# Limits of fetches that exclude each other.
+FEED | concurrency_max = 256
+FEED | concurrency_max = 300
+  warning: 4: concurrency_max in [[feeds]] is 300, but fetches_max in [feeds_limits] is 256 and leaves 256 to this section; set fetches_max to 300
+FEED | prefix = "a" | concurrency_max = 200 | [[feeds]] | name = "b" | url = "http://b" | concurrency_max = 5
+FEED | prefix = "a" | concurrency_max = 200 | [[feeds]] | name = "b" | url = "http://b" | concurrency_max = 60
+  warning: 5: concurrency_max in [[feeds]] is 200, but fetches_max in [feeds_limits] is 256 and leaves 196 to this section; set fetches_max to 260
+FEED | prefix = "a" | [[feeds]] | name = "b" | url = "http://b" | [feeds_limits] | fetches_max = 7
+  warning: 9: fetches_max in [feeds_limits] is 7, which guarantees each of 2 [[feeds]] only 3 at a time while the others hang; set it to 8
+FEED | prefix = "a" | concurrency_max = 3 | [[feeds]] | name = "b" | url = "http://b" | concurrency_max = 3 | [feeds_limits] | fetches_max = 6
+FEED | [feeds_limits] | fetches_max = 3
 [[feeds]] | name = "p" | push = true | prefix = "live/"
 [[feeds]] | name = "p" | push = true | key = "live/{id}"
 [[feeds]] | name = "p" | push = true | url = "http://a"

@@ -1,32 +1,32 @@
-//! Log lines about an upstream whose `requests_per_second_max` doesn't allow its `poll_interval`: one when that begins and one
-//! when it ends. Sans-I/O: effective intervals go in, lines come out.
+//! Log lines about an upstream whose documents are fetched less often than its `poll_interval` says: one when that begins and
+//! one when it ends. Sans-I/O: effective intervals go in, lines come out.
 
 use std::time::{Duration, Instant};
 
-/// For so long it must be true before it is logged: when many keys begin at once, the rate delays their first fetches only.
+/// For so long it must be true before it is logged: when many keys begin at once, the limits delay their first fetches only.
 const STEADY: Duration = Duration::from_secs(5);
 /// A delay of this share of the interval is logged.
 const SHARE: u32 = 10;
 
 /// What is logged of one upstream.
 #[derive(Default)]
-pub(crate) struct RateLog {
+pub(crate) struct IntervalLog {
     /// As logged last.
-    is_exceeded: bool,
+    is_longer: bool,
     /// Since when it is otherwise.
     since: Option<Instant>,
 }
 
-impl RateLog {
-    /// Whether the rate is exceeded, if there is something to log.
+impl IntervalLog {
+    /// Whether the interval is longer, if there is something to log.
     pub(crate) fn review(
         &mut self,
         now: Instant,
         poll_interval: Duration,
         effective: Duration,
     ) -> Option<bool> {
-        let is_exceeded = effective > poll_interval + poll_interval / SHARE;
-        if is_exceeded == self.is_exceeded {
+        let is_longer = effective > poll_interval + poll_interval / SHARE;
+        if is_longer == self.is_longer {
             self.since = None;
             return None;
         }
@@ -34,8 +34,8 @@ impl RateLog {
         if now.saturating_duration_since(since) < STEADY {
             return None;
         }
-        *self = Self { is_exceeded, since: None };
-        Some(is_exceeded)
+        *self = Self { is_longer, since: None };
+        Some(is_longer)
     }
 }
 
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn only_what_lasts_is_logged() {
-        let (mut log, begin) = (RateLog::default(), Instant::now());
+        let (mut log, begin) = (IntervalLog::default(), Instant::now());
         let mut check = |at_ms: u64, effective_ms: u64, expect: Option<bool>| {
             let (at, effective) = (Duration::from_millis(at_ms), Duration::from_millis(effective_ms));
             assert_eq!(log.review(begin + at, Duration::from_secs(1), effective), expect, "{at_ms}");

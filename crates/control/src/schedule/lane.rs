@@ -1,0 +1,289 @@
+//! A lane: the keys of an upstream that wait for a fetch, and when the next one may begin.
+
+use super::Entry;
+use super::outage::Outage;
+use super::outcome::{FAILURE_CLASSES, LaneStats, Limit};
+use crate::fair::{FairQueue, Owner};
+use crate::options::UpstreamOptions;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use stentor_hub::{FeedState, Key};
+
+/// A refresh that is so many intervals late precedes first fetches.
+const INTERVALS_LATE: u32 = 10;
+
+/// So many of such refreshes in a row, then a first fetch may begin if one waits.
+const LATE_IN_ROW_MAX: u32 = 7;
+
+/// Keys that don't exist get this share of the fetches in flight and of the requests per second.
+const LOST_SHARE: usize = 10;
+
+/// How far ahead of its evenly spaced start a fetch may begin.
+const AHEAD_MAX: Duration = Duration::from_millis(100);
+
+/// The kind of a fetch, by its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FetchKind {
+    /// It has a document.
+    Refresh,
+    /// It has none yet.
+    First,
+    /// It doesn't exist, according to its upstream.
+    Lost,
+}
+
+impl FetchKind {
+    pub(super) fn of(entry: &Entry) -> Self {
+        match (&entry.kept, entry.state) {
+            (Some(_), _) => Self::Refresh,
+            (None, Some(FeedState::NotFound)) => Self::Lost,
+            (None, _) => Self::First,
+        }
+    }
+}
+
+/// Fetches that all lanes leave to a lane.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    /// Whether it may begin one beyond its share.
+    pub(super) any: bool,
+    /// The same of a first fetch.
+    pub(super) first: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Lane {
+    pub(super) in_flight: usize,
+    pub(super) concurrency_max: usize,
+    /// Fetches that other lanes leave to this one.
+    pub(super) share: usize,
+    /// Time between evenly spaced starts.
+    spacing: Duration,
+    /// The earliest evenly spaced start of the next fetch.
+    next_start: Option<Instant>,
+    /// No fetch starts before this time, because the upstream answered 429.
+    paused_until: Option<Instant>,
+    /// Whether the rate has kept a fetch waiting since the last one began.
+    rate_waits: bool,
+    rate_waits_total: u64,
+    poll_interval: Duration,
+    /// Time between the last refresh and the previous fetch of its key.
+    interval: Duration,
+    /// The limit that keeps refreshes waiting, and the one that kept the last refresh waiting.
+    waits_for: Option<Limit>,
+    limited_by: Option<Limit>,
+    /// Mean duration of fetches.
+    fetch_time: Duration,
+    /// Keys whose last fetch failed, by kind of failure.
+    pub(super) failing: [usize; FAILURE_CLASSES],
+    pub(super) has_failed: [bool; FAILURE_CLASSES],
+    /// Fetches in flight of keys without a document.
+    pub(super) first_in_flight: usize,
+    /// Fetches in flight of keys that don't exist.
+    pub(super) lost_in_flight: usize,
+    /// Keys with a document.
+    pub(super) documents: usize,
+    /// Keys that wait for a refresh, with the time at which they were due, and those that wait for their first document.
+    refreshes: BTreeMap<u64, (Option<Instant>, Key)>,
+    pub(super) firsts: FairQueue<Key>,
+    /// Keys that don't exist and wait for another look, when the next of these may begin, and the other fetches since the last.
+    lost: FairQueue<Key>,
+    lost_start: Option<Instant>,
+    others_in_row: usize,
+    /// Refreshes since the last first fetch.
+    refreshes_in_row: u32,
+    /// Keys that are or will be fetched.
+    pub(super) polled: usize,
+    pub(super) outage: Outage,
+}
+
+/// The number of these workers that first fetches may use, given the number of keys that are refreshed.
+pub(super) fn first_fetches_max(workers: usize, documents: usize) -> usize {
+    workers - documents.min(workers / 2)
+}
+
+impl Lane {
+    pub(super) fn new(upstream: &UpstreamOptions) -> Self {
+        let per_second = u32::try_from(upstream.requests_per_second_max.max(1)).unwrap_or(u32::MAX);
+        Self {
+            concurrency_max: upstream.concurrency_max,
+            spacing: Duration::from_secs(1) / per_second,
+            poll_interval: upstream.poll_interval,
+            ..Self::default()
+        }
+    }
+
+    /// Continues the figures of the lane that the upstream had before, its rate and its pause.
+    pub(super) fn take_over(&mut self, before: &Self) {
+        self.next_start = before.next_start;
+        self.paused_until = before.paused_until;
+        self.rate_waits_total = before.rate_waits_total;
+        self.fetch_time = before.fetch_time;
+        self.has_failed = before.has_failed;
+    }
+
+    /// When to fetch one of the keys that failed, if there is an outage.
+    pub(super) fn probe(&self) -> Option<Instant> {
+        let probe = self.outage.probe()?;
+        Some(self.held_until().map_or(probe, |held| held.max(probe)))
+    }
+
+    /// Puts a key into its queue.
+    pub(super) fn insert(&mut self, kind: FetchKind, ticket: u64, entry: &Entry, key: &Key) {
+        match kind {
+            FetchKind::Refresh => _ = self.refreshes.insert(ticket, (entry.due, key.clone())),
+            FetchKind::First => self.firsts.insert(entry.owner, ticket, key.clone()),
+            FetchKind::Lost => self.lost.insert(entry.owner, ticket, key.clone()),
+        }
+    }
+
+    /// Takes a key out of its queue.
+    pub(super) fn remove(&mut self, kind: FetchKind, ticket: u64, owner: Owner) {
+        match kind {
+            FetchKind::Refresh => _ = self.refreshes.remove(&ticket),
+            FetchKind::First => self.firsts.remove(owner, ticket),
+            FetchKind::Lost => self.lost.remove(owner, ticket),
+        }
+    }
+
+    /// Keys that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.refreshes.len() + self.firsts.len() + self.lost.len()
+    }
+
+    /// Whether a refresh, a first fetch and one of a key that doesn't exist could begin, if the rate allows it.
+    fn has_next(&self, room: Room) -> (bool, bool, bool) {
+        let first_max = |workers| first_fetches_max(workers, self.documents);
+        let is_free = self.limit(room).is_none();
+        let first = is_free
+            && self.first_in_flight < first_max(self.concurrency_max)
+            && (self.first_in_flight < first_max(self.share) || room.first);
+        let lost = first && self.lost_in_flight < (self.concurrency_max / LOST_SHARE).max(1);
+        let has = |queue: &FairQueue<Key>| queue.len() > 0;
+        (is_free && !self.refreshes.is_empty(), first && has(&self.firsts), lost && has(&self.lost))
+    }
+
+    /// When the next fetch may begin that only has to wait for its time.
+    pub(super) fn next_open(&self, room: Room) -> Option<Instant> {
+        match self.has_next(room) {
+            (false, false, false) => None,
+            (false, false, true) => self.open_from().max(self.lost_start),
+            _ => self.open_from(),
+        }
+    }
+
+    /// The limit of fetches in flight that is reached.
+    fn limit(&self, room: Room) -> Option<Limit> {
+        if self.in_flight >= self.concurrency_max {
+            return Some(Limit::Concurrency);
+        }
+        (self.in_flight >= self.share && !room.any).then_some(Limit::Fetches)
+    }
+
+    /// The time before which no further fetch may begin.
+    fn open_from(&self) -> Option<Instant> {
+        let ahead = AHEAD_MAX.saturating_sub(self.spacing);
+        let next_start = self.next_start.map(|start| start.checked_sub(ahead).unwrap_or(start));
+        next_start.max(self.held_until())
+    }
+
+    /// Starts no fetch until then.
+    pub(super) fn pause(&mut self, until: Instant) {
+        self.paused_until = self.paused_until.max(Some(until));
+    }
+
+    /// Until when the upstream asks for no requests.
+    fn held_until(&self) -> Option<Instant> {
+        self.paused_until.max(self.outage.held_until())
+    }
+
+    /// The key to fetch now, if its turn has come.
+    pub(super) fn next(&mut self, now: Instant, room: Room) -> Option<Key> {
+        let (refresh, first, lost) = self.has_next(room);
+        let lost = lost && self.lost_start.is_none_or(|start| start <= now);
+        if !self.refreshes.is_empty() {
+            self.waits_for = self.limit(room).or(self.waits_for);
+        }
+        if !(refresh || first || lost) {
+            return None;
+        }
+        if self.open_from().is_some_and(|open| open > now) {
+            self.rate_waits_total += u64::from(!std::mem::replace(&mut self.rate_waits, true));
+            self.waits_for = self.held_until().is_none().then_some(Limit::RequestsPerSecond);
+            return None;
+        }
+        let takes_lost = lost && (!(refresh || first) || self.others_in_row >= LOST_SHARE - 1);
+        self.others_in_row = if takes_lost { 0 } else { self.others_in_row.saturating_add(1) };
+        let takes_refresh = refresh && (!first || self.refreshes_in_row < self.refreshes_in_row_max(now));
+        let key = if takes_lost {
+            self.lost_start = Some(now + self.spacing * LOST_SHARE as u32);
+            self.lost.next()
+        } else if takes_refresh {
+            self.refreshes_in_row = self.refreshes_in_row.saturating_add(1);
+            self.refreshes.first_key_value().map(|(_, (_, key))| key.clone())
+        } else {
+            self.refreshes_in_row = 0;
+            self.firsts.next()
+        };
+        self.next_start = Some(self.next_start.map_or(now, |start| start.max(now)) + self.spacing);
+        self.paused_until = None;
+        self.rate_waits = false;
+        self.outage.begin(now);
+        key
+    }
+
+    /// The number of refreshes between two first fetches, while both wait.
+    fn refreshes_in_row_max(&self, now: Instant) -> u32 {
+        let due = self.refreshes.first_key_value().and_then(|(_, (due, _))| *due);
+        let lateness = due.map_or(Duration::ZERO, |due| now.saturating_duration_since(due));
+        if lateness >= self.poll_interval.saturating_mul(INTERVALS_LATE) { LATE_IN_ROW_MAX } else { 1 }
+    }
+
+    /// A refresh, the last key that [`Self::next`] returned, begins so long after it was due. `interval`: since the last fetch
+    /// of this key, if that fetch succeeded and `poll_interval` applies.
+    pub(super) fn record_refresh(&mut self, late: Duration, interval: Option<Duration>) {
+        let limited_by = self.waits_for.take().filter(|_| !late.is_zero());
+        if let Some(interval) = interval {
+            self.interval = interval;
+            let is_slow = interval > self.poll_interval;
+            self.limited_by = limited_by.or(is_slow.then_some(Limit::FetchTime));
+        }
+    }
+
+    /// A fetch has ended after this time.
+    pub(super) fn record_fetch_time(&mut self, took: Duration) {
+        let is_first = self.fetch_time.is_zero();
+        self.fetch_time = if is_first { took } else { self.fetch_time * 7 / 8 + took / 8 };
+    }
+
+    /// The value of the limit that would allow `poll_interval`. `lanes`: those that share `fetches_max`.
+    fn sufficient(&self, limit: Limit, lanes: usize) -> usize {
+        let interval = self.poll_interval.as_secs_f64();
+        let per_second = (self.documents as f64 / interval).ceil();
+        let concurrency = (self.documents as f64 * self.fetch_time.as_secs_f64() / interval).ceil();
+        let concurrency = (concurrency as usize).clamp(1, self.documents.max(1));
+        match limit {
+            Limit::RequestsPerSecond => per_second as usize,
+            Limit::Concurrency => concurrency,
+            Limit::Fetches => concurrency.saturating_mul(lanes),
+            Limit::FetchTime => 0,
+        }
+    }
+
+    pub(super) fn stats(&self, lanes: usize) -> LaneStats {
+        let (measured, limited_by) =
+            if self.documents > 0 { (self.interval, self.limited_by) } else { Default::default() };
+        LaneStats {
+            in_flight: self.in_flight,
+            waiting: self.waiting(),
+            first_waiting: self.firsts.len() + self.lost.len(),
+            rate_waits: self.rate_waits_total,
+            documents: self.documents,
+            interval: measured.max(self.poll_interval),
+            held_until: self.held_until(),
+            limited_by: limited_by.map(|limit| (limit, self.sufficient(limit, lanes))),
+            failing: self.failing,
+            has_failed: self.has_failed,
+        }
+    }
+}

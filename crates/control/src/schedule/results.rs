@@ -1,0 +1,258 @@
+//! Changes that the outcome of a fetch makes: the key's document and state, and when it is due again.
+
+use super::outcome::{FailureClass, Freshness, Outcome};
+use super::queues::{QueueState, Queues};
+use super::{Entry, Scheduler, later, state_update};
+use crate::options::FeedsOptions;
+use fastrand::Rng;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_edge::FeedUpdate;
+use stentor_hub::{FeedState, Key};
+
+/// The minimum delay before a retry, whatever the random number.
+pub(super) const RETRY_MIN: Duration = Duration::from_millis(100);
+
+/// `Retry-After` with another status than 429 counts up to this time.
+const RETRY_AFTER_OF_KEY_MAX: Duration = Duration::from_secs(60);
+
+/// The delays of a key continue here after an outage, because it isn't the key that failed.
+const FAILURES_AFTER_OUTAGE: u32 = 2;
+
+impl Scheduler {
+    /// During an outage: the next of the keys that failed is due now.
+    pub(super) fn probe(&mut self, now: Instant, upstream: usize) {
+        let lane = self.queues.lane_mut(upstream);
+        lane.outage.begin(now);
+        let entries = &self.entries;
+        let waits = |key: &Key| {
+            let entry = entries.get(key)?;
+            let may = entry.queue_state == QueueState::Parked && entry.not_before.is_none_or(|at| at <= now);
+            entry.due.filter(|due| may && entry.is_active() && *due > now)
+        };
+        let next = lane.outage.keys().filter_map(|key| Some((waits(key)?, key))).min();
+        if let Some(key) = next.map(|(_, key)| key.clone()) {
+            self.bring_forward(&key, now);
+        }
+    }
+
+    /// Fetches a key that has failed sooner than planned, but not before its upstream permits.
+    fn bring_forward(&mut self, key: &Key, due: Instant) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        if entry.failing.is_none() || entry.queue_state != QueueState::Parked {
+            return;
+        }
+        self.queues.detach(key, entry);
+        let due = entry.not_before.map_or(due, |at| at.max(due));
+        entry.due = entry.due.map(|before| before.min(due));
+        self.queues.attach(key, entry);
+    }
+
+    /// After an outage, the keys that failed in it are fetched at once.
+    fn end_outage(&mut self, now: Instant, upstream: usize) {
+        let Some((due, keys)) = self.queues.lane_mut(upstream).outage.succeed(now) else { return };
+        for key in keys {
+            self.bring_forward(&key, due);
+            if let Some(entry) = self.entries.get_mut(&key) {
+                entry.failures = entry.failures.min(FAILURES_AFTER_OUTAGE);
+            }
+        }
+    }
+
+    /// Takes the outcome of a fetch. Without such a fetch in flight, nothing happens.
+    pub fn handle_result(&mut self, now: Instant, key: &Key, outcome: Outcome) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        let QueueState::InFlight { started, .. } = entry.queue_state else { return };
+        self.queues.detach(key, entry);
+        self.queues.lane_mut(entry.upstream).record_fetch_time(now.saturating_duration_since(started));
+        entry.queue_state = QueueState::Parked;
+        let over = entry.linger_end.is_some_and(|end| end <= now);
+        self.queues.attach(key, entry);
+        if over {
+            self.forget(key);
+            return;
+        }
+        let outcome = self.enforce_limits(key, outcome);
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        let upstream = entry.upstream;
+        if matches!(outcome, Outcome::Fresh { .. } | Outcome::Same { .. } | Outcome::Gone { .. }) {
+            self.end_outage(now, upstream);
+        }
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        self.queues.detach(key, entry);
+        entry.not_before = None;
+        if matches!(outcome, Outcome::NotFound { .. }) {
+            self.queues.lane_mut(upstream).outage.forget(key);
+        } else {
+            entry.missing_since = None;
+        }
+        let mut tell = |update| self.events.push_back((key.clone(), update));
+        match outcome {
+            Outcome::Fresh { version, patch, freshness } => {
+                let document = version.document.clone();
+                tell(match patch {
+                    Some(patch) => FeedUpdate::Patched(document, patch),
+                    None => FeedUpdate::Document(document),
+                });
+                entry.kept = Some(Arc::new(version));
+                entry.state = Some(FeedState::Live);
+                succeed(&self.options, entry, started, now, freshness, &mut tell);
+            }
+            Outcome::Same { validators, freshness } => {
+                if let (Some(kept), Some(validators)) = (&mut entry.kept, validators)
+                    && kept.validators != validators
+                {
+                    Arc::make_mut(kept).validators = validators;
+                }
+                if entry.state != Some(FeedState::Live) {
+                    entry.state = Some(FeedState::Live);
+                    tell(state_update(FeedState::Live, &"the upstream answers again".into()));
+                }
+                succeed(&self.options, entry, started, now, freshness, &mut tell);
+            }
+            Outcome::Gone { reason } => end(entry, reason, &mut tell),
+            // The proxy in front of the upstream may answer so during a deploy.
+            Outcome::NotFound { reason } if is_missing(&self.options, entry, now) => {
+                let poll_interval = self.options.upstreams[upstream].poll_interval;
+                let over = later(*entry.missing_since.get_or_insert(now), self.options.not_found_after);
+                entry.failures = 0;
+                entry.failing = Some(FailureClass::NotFound);
+                entry.due = Some(later(started, poll_interval).min(over).max(now));
+                become_stale(entry, reason, &mut tell);
+            }
+            Outcome::NotFound { reason } => {
+                entry.missing_since = None;
+                if entry.state != Some(FeedState::NotFound) {
+                    tell(state_update(FeedState::NotFound, &reason));
+                }
+                entry.state = Some(FeedState::NotFound);
+                entry.reason = reason;
+                entry.kept = None;
+                entry.failures = 0;
+                entry.failing = None;
+                entry.due = Some(later(now, self.options.not_found_retry_interval));
+            }
+            Outcome::Failed { class, reason, retry_after, pause } => {
+                entry.failures = entry.failures.saturating_add(1);
+                entry.failing = Some(class);
+                let lost = entry.state == Some(FeedState::NotFound);
+                let lane = self.queues.lane_mut(upstream);
+                let bound = self.options.retry_after_max;
+                let bound = if pause { bound } else { bound.min(RETRY_AFTER_OF_KEY_MAX) };
+                let retry_after = retry_after.map(|wait| later(now, wait.min(bound)));
+                entry.not_before = retry_after;
+                let wait = later(now, backoff(&self.options, entry.failures, &mut self.random));
+                if pause {
+                    lane.pause(retry_after.map_or(wait, |at| at.max(wait)));
+                } else if let Some(until) = retry_after {
+                    lane.outage.hold(until);
+                }
+                entry.due = Some(if lost {
+                    later(now, self.options.not_found_retry_interval)
+                } else {
+                    if !matches!(class, FailureClass::NoSpace | FailureClass::Internal) {
+                        lane.outage.fail(now, key, lane.polled + 1);
+                    }
+                    let due = lane.outage.due_if_begun_in(started).unwrap_or(wait).clamp(now, wait.max(now));
+                    retry_after.map_or(due, |at| at.max(due))
+                });
+                if !lost {
+                    become_stale(entry, reason, &mut tell);
+                }
+            }
+        }
+        self.queues.attach(key, entry);
+    }
+
+    /// Turns what can't be kept into a failure. Evicts keys without subscribers to make room.
+    fn enforce_limits(&mut self, key: &Key, outcome: Outcome) -> Outcome {
+        let Some(entry) = self.entries.get(key) else { return outcome };
+        match &outcome {
+            Outcome::Fresh { version, .. } => {
+                let (new, old) = (version.document.body.len(), entry.document_bytes());
+                let most = self.options.documents_bytes_max;
+                let fits = |queues: &Queues| {
+                    let others = queues.documents_bytes() - old;
+                    others.checked_add(new).is_some_and(|sum| sum <= most)
+                };
+                if fits(&self.queues) {
+                    return outcome;
+                }
+                while let Some(oldest) = self.queues.first_lingering(None).filter(|oldest| oldest != key) {
+                    self.counters.evicted_keys += 1;
+                    self.forget(&oldest);
+                    if fits(&self.queues) {
+                        return outcome;
+                    }
+                }
+                self.counters.refused_documents += 1;
+                let reason = "there is no room for the new version (feeds_limits.documents_bytes_max)";
+                Outcome::failed(FailureClass::NoSpace, reason)
+            }
+            Outcome::Same { .. } if entry.kept.is_none() => {
+                let reason = "the upstream says that nothing changed since nothing";
+                Outcome::failed(FailureClass::Status, reason)
+            }
+            _ => outcome,
+        }
+    }
+}
+
+/// The changes that follow every successful fetch.
+fn succeed(
+    options: &FeedsOptions,
+    entry: &mut Entry,
+    started: Instant,
+    now: Instant,
+    freshness: Freshness,
+    tell: &mut impl FnMut(FeedUpdate),
+) {
+    entry.failures = 0;
+    entry.failing = None;
+    entry.reason = "".into();
+    entry.due = match freshness {
+        Freshness::For(age) => Some(later(now, options.bounded_max_age(entry.upstream, age))),
+        // From begin to begin, so that a slow upstream's feed doesn't drift. Never in the past.
+        Freshness::Unsaid => {
+            entry.fetched = Some(started);
+            Some(later(started, options.upstreams[entry.upstream].poll_interval).max(now))
+        }
+        Freshness::Over => {
+            end(entry, "the upstream said that this is the last version (max-age=0)".into(), tell);
+            None
+        }
+    };
+}
+
+/// Whether a key that is answered with 404 has a document that stays for the time being.
+fn is_missing(options: &FeedsOptions, entry: &Entry, now: Instant) -> bool {
+    let missing = entry.missing_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+    entry.kept.is_some() && missing < options.not_found_after
+}
+
+fn become_stale(entry: &mut Entry, reason: Arc<str>, tell: &mut impl FnMut(FeedUpdate)) {
+    if entry.state != Some(FeedState::Stale) || entry.reason != reason {
+        tell(state_update(FeedState::Stale, &reason));
+    }
+    entry.state = Some(FeedState::Stale);
+    entry.reason = reason;
+}
+
+fn end(entry: &mut Entry, reason: Arc<str>, tell: &mut impl FnMut(FeedUpdate)) {
+    tell(state_update(FeedState::Complete, &reason));
+    entry.state = Some(FeedState::Complete);
+    entry.reason = reason;
+    entry.failures = 0;
+    entry.failing = None;
+    entry.due = None;
+}
+
+/// Exponential, with full jitter: anywhere between [`RETRY_MIN`] and the bound, which doubles with each failure.
+pub(super) fn backoff(options: &FeedsOptions, failures: u32, random: &mut Rng) -> Duration {
+    let doubled = options
+        .backoff_initial
+        .saturating_mul(1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
+    let bound = doubled.min(options.backoff_max);
+    let nanos = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
+    Duration::from_nanos(random.u64(..=nanos)).max(RETRY_MIN)
+}
