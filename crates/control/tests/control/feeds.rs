@@ -125,6 +125,7 @@ async fn many_subscribers_of_a_cold_key_cost_one_request() {
     gate.add_permits(1);
     rig.plane.expect(&["s/other=1"]).await;
     assert_eq!(requests.load(Ordering::SeqCst), 2);
+    rig.expect_metrics(&[("stentor_feed_fetch_received_bytes_total{upstream=\"s\"}", 2.0)]).await;
 }
 
 #[tokio::test]
