@@ -5,8 +5,11 @@
 //! same code as the fuzzer's sessions, and is one of the fuzzer's seeds.
 
 use crate::script::{Script, Step};
+use crate::server::FETCH_TIME;
+use crate::table::RETURN_TIME_MAX;
 use crate::wire::{self, FIN, TEXT};
 use bytes::Bytes;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// One attack.
@@ -17,20 +20,36 @@ pub(crate) struct Attack {
     pub(crate) scripts: fn(usize) -> Vec<Script>,
     /// The number of clients in the table's attack.
     pub(crate) clients: usize,
+    /// More lines of `[rooms]`, and more of the configuration, by the address of the hooks' backend.
+    pub(crate) rooms: &'static str,
+    pub(crate) more: fn(SocketAddr) -> anyhow::Result<String>,
+    pub(crate) place: Place,
     /// The server's limit of descriptors.
     pub(crate) descriptors_max: Option<u64>,
     /// The canaries' p99 must not exceed this.
     pub(crate) latency_max: Duration,
+    /// The time within which memory must return.
+    pub(crate) back_max: Duration,
     /// The additional measurement.
     pub(crate) also: Also,
+}
+
+/// What the server has besides its two ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Alone,
+    /// A port with TLS, and a certificate with a key for RSA.
+    Tls,
+    /// A cluster with a [strange](crate::strange) Redis, and a bridge to Socket.IO's own servers.
+    Cluster,
 }
 
 /// Measurements besides memory and canaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Also {
     Nothing,
-    /// The time that another session waits for a new key.
-    ColdKeys,
+    /// The time that other sessions wait.
+    Others(Others),
     /// How long `/healthz` of both ports takes.
     Health,
     /// How long the server is above its bound without a break.
@@ -39,15 +58,43 @@ pub(crate) enum Also {
     Ledger,
     /// How many turns are short.
     Turns,
+    /// Whether the log has this text.
+    Log(&'static str),
 }
 
-const PLAIN: Attack = Attack {
+/// Other sessions, one after the other: each sends one message and waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Others {
+    /// The subject of the measurement, in words.
+    pub(crate) what: &'static str,
+    /// `{number}` is replaced by the number of the session.
+    pub(crate) message: &'static str,
+    /// A part of the answer. An error instead of it is a refusal.
+    pub(crate) answer: &'static str,
+    pub(crate) wait_max: Duration,
+    /// Their address. Attackers come from the first.
+    pub(crate) from: Ipv4Addr,
+}
+
+const NEW_KEYS: Others = Others {
+    what: "new keys",
+    message: r#"{"type":"subscribe","feed":"cold/probe-{number}"}"#,
+    answer: "\"snapshot\"",
+    wait_max: FETCH_TIME.saturating_mul(2),
+    from: Ipv4Addr::LOCALHOST,
+};
+
+pub(crate) const PLAIN: Attack = Attack {
     name: "",
     summary: "",
     scripts: |_| Vec::new(),
     clients: 0,
+    rooms: "",
+    more: |_| Ok(String::new()),
+    place: Place::Alone,
     descriptors_max: None,
     latency_max: Duration::from_millis(50),
+    back_max: RETURN_TIME_MAX,
     also: Also::Nothing,
 };
 
@@ -136,7 +183,7 @@ pub(crate) const ALL: [Attack; 15] = [
         summary: "11 sockets ask for 10,890 keys that don't exist",
         scripts: |clients| list(clients, cold_keys),
         clients: 11,
-        also: Also::ColdKeys,
+        also: Also::Others(NEW_KEYS),
         ..PLAIN
     },
     Attack {
@@ -144,7 +191,7 @@ pub(crate) const ALL: [Attack; 15] = [
         summary: "one socket keeps 990 keys that don't exist in the queue",
         scripts: |clients| list(clients, |_| cold_keys_forever()),
         clients: 1,
-        also: Also::ColdKeys,
+        also: Also::Others(NEW_KEYS),
         ..PLAIN
     },
     Attack {
@@ -181,7 +228,7 @@ pub(crate) const ALL: [Attack; 15] = [
     },
 ];
 
-fn list(clients: usize, script: impl Fn(usize) -> Script) -> Vec<Script> {
+pub(crate) fn list(clients: usize, script: impl Fn(usize) -> Script) -> Vec<Script> {
     (0..clients).map(script).collect()
 }
 
@@ -344,10 +391,11 @@ mod tests {
 
     #[test]
     fn every_attack_has_clients_and_a_name_of_its_own() {
-        for (at, attack) in ALL.iter().enumerate() {
+        let all: Vec<_> = ALL.iter().chain(&crate::faults::ALL).collect();
+        for (at, attack) in all.iter().enumerate() {
             let scripts = (attack.scripts)(4);
             assert!((4..=8).contains(&scripts.len()), "{}", attack.name);
-            assert!(ALL[..at].iter().all(|other| other.name != attack.name), "{}", attack.name);
+            assert!(all[..at].iter().all(|other| other.name != attack.name), "{}", attack.name);
             assert!(!attack.summary.is_empty() && attack.clients > 0, "{}", attack.name);
         }
     }

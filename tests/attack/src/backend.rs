@@ -1,4 +1,4 @@
-//! The backend of the fuzzer's hooks: it answers well, badly or slowly, by the path of the request.
+//! The backend of the hooks: it answers well, badly or slowly, by the path of the request.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -9,6 +9,8 @@ use tokio::net::TcpStream;
 
 /// How long a slow answer takes: longer than the hook's `timeout`.
 const SLOW: Duration = Duration::from_millis(600);
+/// How long a busy backend needs for a request.
+const BUSY: Duration = Duration::from_millis(5);
 /// The limit of the hooks' answers. The backend goes beyond it on purpose.
 pub(crate) const RESPONSE_BYTES_MAX: usize = 4096;
 /// Requests are no longer than this, or the connection ends.
@@ -36,6 +38,15 @@ async fn serve(mut stream: TcpStream) {
                 5 => b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{".to_vec(),
                 _ => response("429 Too Many Requests", ""),
             },
+            // One client's questions fail, in two ways.
+            "/some" if body.contains("ask-failing") => match BAD.fetch_add(1, Relaxed) % 2 {
+                0 => response("500 Internal Server Error", ""),
+                _ => response("200 OK", "{\"answers\":[]}"),
+            },
+            "/busy" => {
+                tokio::time::sleep(BUSY).await;
+                response("200 OK", &answers(&body))
+            }
             "/slowly" => {
                 tokio::time::sleep(SLOW).await;
                 response("200 OK", &answers(&body))

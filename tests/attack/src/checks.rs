@@ -1,7 +1,8 @@
-//! Attacks that are checked by their answer, not by their load: S6 and S10 of the table in docs/attacks.md.
+//! Attacks that are checked by their answer, not by their load: S6, S10 and A12 of the table in docs/attacks.md.
 
 use crate::http::{Http, WebSocket};
 use crate::server::Server;
+use crate::token::{USER, VALID, sign};
 use crate::wire;
 use anyhow::{Context, bail, ensure};
 use std::net::SocketAddr;
@@ -26,10 +27,11 @@ pub(crate) fn run(server: &Server) -> anyhow::Result<Results> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (listen, admin) = (server.listen, server.admin);
     Ok(runtime.block_on(async {
-        let (websocket, polled, html) = tokio::join!(
+        let (websocket, polled, html, private) = tokio::join!(
             timeout(CHECK_TIME_MAX, missing_attachments(listen)),
             timeout(CHECK_TIME_MAX, missing_attachments_polled(listen)),
             timeout(CHECK_TIME_MAX, html_document(listen, admin)),
+            timeout(CHECK_TIME_MAX, private_document(listen, admin)),
         );
         let in_time = |result: Result<anyhow::Result<()>, _>| match result {
             Ok(result) => result,
@@ -39,6 +41,7 @@ pub(crate) fn run(server: &Server) -> anyhow::Result<Results> {
             ("S6, attachments that never come, over WebSocket", in_time(websocket)),
             ("S6, attachments that never come, polled", in_time(polled)),
             ("S10, HTML from an upstream", in_time(html)),
+            ("A12, a private feed in caches", in_time(private)),
         ]
     }))
 }
@@ -81,6 +84,25 @@ async fn missing_attachments_polled(listen: SocketAddr) -> anyhow::Result<()> {
         }
     }
     ended_in_time(begun)
+}
+
+/// A document that a token opens must not be kept for others.
+async fn private_document(listen: SocketAddr, admin: SocketAddr) -> anyhow::Result<()> {
+    let put = "PUT /api/v1/feeds/pushed/private HTTP/1.1\r\nHost: localhost\r\n\
+               Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+    let (head, _) = Http::connect(admin).await?.ask(put.as_bytes()).await?;
+    ensure!(head.status == 200, "the document was refused: {}", head.status);
+    let get = format!(
+        "GET /feed/pushed/private HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\r\n",
+        sign(USER, VALID)
+    );
+    let (head, _) = Http::connect(listen).await?.ask(get.as_bytes()).await?;
+    ensure!(head.status == 200, "the document was answered {}", head.status);
+    let [control, vary] =
+        ["cache-control", "vary"].map(|name| head.values(name).collect::<Vec<_>>().join(", "));
+    ensure!(control.contains("private"), "its Cache-Control is {control}");
+    ensure!(vary.contains("Authorization"), "its Vary is {vary}");
+    Ok(())
 }
 
 /// A script in a document of an upstream must not run in the server's origin.

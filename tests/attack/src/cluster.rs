@@ -49,22 +49,30 @@ fn engine(addresses: &Addresses) -> SocketAddr {
 
 /// The engine and the relay's listener.
 pub(crate) fn configuration(addresses: &Addresses) -> String {
-    let (engine, relay) = (engine(addresses), addresses.relay);
+    engine_and_relay(engine(addresses), addresses.relay)
+}
+
+fn engine_and_relay(engine: SocketAddr, relay: SocketAddr) -> String {
     format!("\n[cluster]\nengine = \"redis://{NODE}@{engine}\"\nlisten = \"{relay}\"\n")
 }
 
 /// The bridge of the second server.
 pub(crate) fn bridge(addresses: &Addresses) -> String {
-    let redis = engine(addresses);
     let shared = [("classic", "/"), ("sharded", "/a"), ("python", "/")];
-    shared
-        .map(|(adapter, namespace)| {
-            format!(
-                "\n[[cluster.socketio]]\nurl = \"redis://{NODE}@{redis}\"\nnamespaces = [\"{namespace}\"]\n\
-                 adapter = \"{adapter}\"\n"
-            )
-        })
-        .concat()
+    shared.map(|(adapter, namespace)| bridge_of(engine(addresses), adapter, namespace)).concat()
+}
+
+fn bridge_of(redis: SocketAddr, adapter: &str, namespace: &str) -> String {
+    format!(
+        "\n[[cluster.socketio]]\nurl = \"redis://{NODE}@{redis}\"\nnamespaces = [\"{namespace}\"]\n\
+         adapter = \"{adapter}\"\n"
+    )
+}
+
+/// The same with a bridge for the namespace `/b`.
+pub(crate) fn beside_a_bridge(engine: SocketAddr, relay: SocketAddr) -> String {
+    let bridge = bridge_of(engine, "classic", "/b");
+    engine_and_relay(engine, relay) + &bridge
 }
 
 /// The valid sessions.

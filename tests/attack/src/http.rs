@@ -3,9 +3,9 @@
 use crate::wire::{self, FIN};
 use anyhow::{Context, bail, ensure};
 use bytes::{Buf, Bytes, BytesMut};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// Headers of a response, at most.
 const HEADERS_MAX: usize = 64;
@@ -21,7 +21,12 @@ pub(crate) struct Head {
 
 impl Head {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(candidate, _)| candidate.eq_ignore_ascii_case(name));
+        self.values(name).next()
+    }
+
+    /// The values of all headers of this name.
+    pub(crate) fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+        let found = self.headers.iter().filter(move |(candidate, _)| candidate.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 
@@ -39,7 +44,13 @@ pub(crate) struct Http {
 
 impl Http {
     pub(crate) async fn connect(addr: SocketAddr) -> std::io::Result<Self> {
-        let stream = TcpStream::connect(addr).await?;
+        Self::connect_from(Ipv4Addr::UNSPECIFIED, addr).await
+    }
+
+    async fn connect_from(own: Ipv4Addr, addr: SocketAddr) -> std::io::Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::from((own, 0)))?;
+        let stream = socket.connect(addr).await?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, buffer: BytesMut::new() })
     }
@@ -136,7 +147,12 @@ pub(crate) struct WebSocket(Http);
 
 impl WebSocket {
     pub(crate) async fn open(addr: SocketAddr, target: &str) -> anyhow::Result<Self> {
-        let mut http = Http::connect(addr).await?;
+        Self::open_from(Ipv4Addr::UNSPECIFIED, addr, target).await
+    }
+
+    /// The same from an address of one's own.
+    pub(crate) async fn open_from(own: Ipv4Addr, addr: SocketAddr, target: &str) -> anyhow::Result<Self> {
+        let mut http = Http::connect_from(own, addr).await?;
         http.send(&wire::upgrade(target)).await?;
         let head = http.head().await?;
         ensure!(head.status == 101, "the handshake was answered {}", head.status);

@@ -23,17 +23,30 @@ pub(crate) fn certificate() -> anyhow::Result<(CertificateDer<'static>, Vec<(&'s
     Ok((made.cert.der().clone(), files))
 }
 
+/// The same with a key for RSA, whose signatures cost the server the most. The key protects nothing.
+pub(crate) fn certificate_with_rsa() -> anyhow::Result<(CertificateDer<'static>, Vec<(&'static str, String)>)>
+{
+    let key = rcgen::KeyPair::from_pem(include_str!("rsa-key.pem"))?;
+    let made = rcgen::CertificateParams::new([NAME.to_owned()])?.self_signed(&key)?;
+    let files = vec![("certificate.pem", made.pem()), ("key.pem", key.serialize_pem())];
+    Ok((made.der().clone(), files))
+}
+
+/// An address that no other program takes.
+pub(crate) fn own(port: u16) -> SocketAddr {
+    let [_, one, two, three] = std::process::id().to_be_bytes();
+    SocketAddr::from(([127, 64 | one, two, three], port))
+}
+
 /// The server's addresses. The tunnel trusts its certificate.
 pub(crate) fn addresses(certificate: CertificateDer<'static>) -> anyhow::Result<Addresses> {
-    let [_, one, two, three] = std::process::id().to_be_bytes();
-    let of = |port| SocketAddr::from(([127, 64 | one, two, three], port));
-    let tls = of(8443);
+    let tls = own(8443);
     let mut roots = RootCertStore::empty();
     roots.add(certificate)?;
     let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     let connector = TlsConnector::from(Arc::new(client));
     let tunnel = serve_on_thread(move |plain| tunnel(plain, tls, connector.clone())).context("no tunnel")?;
-    Ok(Addresses { tls, tunnel, proxy: of(8002), ..Addresses::plain(of(8000), of(8001)) })
+    Ok(Addresses { tls, tunnel, proxy: own(8002), ..Addresses::plain(own(8000), own(8001)) })
 }
 
 /// Carries one connection over TLS.
@@ -130,7 +143,7 @@ fn proxy_2() -> Script {
 }
 
 /// A hello of TLS 1.2 (RFC 5246, section 7.4.1.2).
-fn client_hello() -> Vec<u8> {
+pub(crate) fn client_hello() -> Vec<u8> {
     let mut body = vec![3, 3];
     body.extend_from_slice(&[0x5a; 32]);
     // No session, two cipher suites with ECDHE, no compression.

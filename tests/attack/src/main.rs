@@ -16,6 +16,7 @@ mod checks;
 mod cluster;
 mod corpus;
 mod doors;
+mod faults;
 mod fuzz;
 mod http;
 mod layers;
@@ -27,6 +28,7 @@ mod reduce;
 mod script;
 mod second;
 mod server;
+mod strange;
 mod table;
 mod token;
 mod upstream;
@@ -128,26 +130,32 @@ fn raise_descriptors() -> anyhow::Result<()> {
 }
 
 fn run_table(args: &TableArgs) -> anyhow::Result<bool> {
-    let upstream = upstream::start()?;
+    let addresses = (upstream::start()?, backend::start()?);
+    let all = || attacks::ALL.iter().chain(&faults::ALL);
+    let has_redis = redis::is_installed();
     let wanted =
         |name: &str| args.attacks.is_empty() || args.attacks.iter().any(|wanted| name.starts_with(wanted));
     say(&table::header());
     let mut all_hold = true;
-    for attack in attacks::ALL.iter().filter(|attack| wanted(attack.name)) {
+    for attack in all().filter(|attack| wanted(attack.name)) {
+        if attack.place == attacks::Place::Cluster && !has_redis {
+            say(&format!("| {} | redis-server isn't installed: left out |", attack.name));
+            continue;
+        }
         for driver in &args.common.drivers {
             let duration = Duration::from_secs(args.seconds);
-            let outcome = table::run(&args.common.binary, driver, attack, upstream, duration)?;
+            let outcome = table::run(&args.common.binary, driver, attack, addresses, duration)?;
             say(&outcome.to_string());
             all_hold &= outcome.faults.is_empty();
         }
     }
     say("");
-    for attack in attacks::ALL.iter().filter(|attack| wanted(attack.name)) {
+    for attack in all().filter(|attack| wanted(attack.name)) {
         say(&format!("* {}: {}", attack.name, attack.summary));
     }
-    if wanted("S6") || wanted("S10") {
+    if wanted("S6") || wanted("S10") || wanted("A12") {
         for driver in &args.common.drivers {
-            all_hold &= table::check_answers(&args.common.binary, driver, upstream)?;
+            all_hold &= table::check_answers(&args.common.binary, driver, addresses)?;
         }
     }
     Ok(all_hold)

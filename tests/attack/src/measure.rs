@@ -43,6 +43,8 @@ pub(crate) struct Seen {
     pub(crate) ledger_bytes_max: u64,
     /// By how much the ledger was off beyond [`tolerance_bytes`], the most.
     pub(crate) ledger_off_bytes_max: u64,
+    /// What was held then, and what the ledger had charged.
+    pub(crate) off_at: (u64, u64),
     /// Turns measured, and those of them that took at most 5 ms of processor time.
     pub(crate) turns: u64,
     pub(crate) short_turns: u64,
@@ -193,7 +195,10 @@ async fn watch_gauges(shared: &Shared) {
                 seen.ledger_bytes_max = seen.ledger_bytes_max.max(ledger);
                 let held = *lock(&shared.held_bytes);
                 let off = held.abs_diff(ledger).saturating_sub(tolerance_bytes(held));
-                seen.ledger_off_bytes_max = seen.ledger_off_bytes_max.max(off);
+                if off > seen.ledger_off_bytes_max {
+                    seen.ledger_off_bytes_max = off;
+                    seen.off_at = (held, ledger);
+                }
                 seen.turns = sum(&metrics, TURNS);
                 let short = |line: &&str| line.contains(SHORT_TURN);
                 seen.short_turns = sum_where(&metrics, TURN_BUCKETS, short);

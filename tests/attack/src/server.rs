@@ -136,6 +136,12 @@ impl Server {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).reloads
     }
 
+    /// Whether the log's last lines have a text.
+    pub(crate) fn has_logged(&self, text: &str) -> bool {
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.lines.iter().any(|line| line.contains(text))
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

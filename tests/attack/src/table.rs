@@ -1,13 +1,15 @@
 //! Runs the attacks one by one, each against a fresh server with canaries, and prints the measurements and the
 //! targets.
 
-use crate::attacks::{Also, Attack};
+use crate::attacks::{Also, Attack, Others, Place};
 use crate::canary::{Canaries, Record};
-use crate::checks;
 use crate::http::WebSocket;
 use crate::measure::{Meter, Seen};
-use crate::script::{self, Totals};
-use crate::server::{FETCH_TIME, Launch, Server, configuration};
+use crate::redis::Redis;
+use crate::script::{self, Addresses, Totals};
+use crate::server::{Launch, Server, configuration};
+use crate::{checks, cluster, doors, layers, strange};
+use anyhow::bail;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,8 +26,8 @@ pub(crate) const REMAINS_BYTES_MAX: u64 = 16 << 20;
 pub(crate) const RETURN_TIME_MAX: Duration = Duration::from_secs(20);
 /// `heartbeat.timeout`: a polled session that nobody fetches from ends within the time that memory has to return.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum time to wait for memory to return.
-const RETURN_PATIENCE: Duration = Duration::from_secs(45);
+/// How long it is waited for memory beyond that.
+const RETURN_PATIENCE: Duration = Duration::from_secs(25);
 /// How long ports and feeds may take to answer under [`Also::Health`].
 const HEALTH_TIME_MAX: Duration = Duration::from_millis(100);
 /// How long the server may be above its bound under [`Also::TimeAboveBound`].
@@ -56,15 +58,33 @@ pub(crate) fn run(
     binary: &Path,
     driver: &str,
     attack: &Attack,
-    upstream: SocketAddr,
+    (upstream, backend): (SocketAddr, SocketAddr),
     duration: Duration,
 ) -> anyhow::Result<Outcome> {
+    let mut more = (attack.more)(backend)?;
+    let (mut addresses, mut files, mut _redis) = (None, Vec::new(), None);
+    match attack.place {
+        Place::Alone => {}
+        Place::Tls => {
+            let (certificate, theirs) = layers::certificate_with_rsa()?;
+            let own = layers::addresses(certificate)?;
+            more += &layers::configuration(&own);
+            (addresses, files) = (Some(own), theirs);
+        }
+        Place::Cluster => {
+            let mut own = Addresses::plain(layers::own(8000), layers::own(8001));
+            own.redis = layers::own(6379);
+            _redis = Some(Redis::start(own.redis)?);
+            more += &cluster::beside_a_bridge(strange::start(own.redis)?, layers::own(8003));
+            addresses = Some(own);
+        }
+    }
     let mut server = Server::start(&Launch {
         binary: binary.to_owned(),
         driver: driver.to_owned(),
-        configuration: configuration(BUDGET_BYTES, upstream, HEARTBEAT_TIMEOUT, "", ""),
-        files: Vec::new(),
-        addresses: None,
+        configuration: configuration(BUDGET_BYTES, upstream, HEARTBEAT_TIMEOUT, attack.rooms, &more),
+        files,
+        addresses,
         descriptors_max: attack.descriptors_max,
     })?;
     let canaries = Canaries::start(&server)?;
@@ -73,9 +93,12 @@ pub(crate) fn run(
     let start_bytes = meter.held_bytes();
     canaries.reset();
     meter.reset();
-    let cold = (attack.also == Also::ColdKeys).then(|| ColdKeys::start(server.listen));
+    let others = match attack.also {
+        Also::Others(others) => Some(Sessions::start(server.listen, others)),
+        _ => None,
+    };
     let totals = script::run(server.addresses, (attack.scripts)(attack.clients), duration)?;
-    let cold = cold.map(ColdKeys::finish);
+    let waited = others.map(Sessions::finish).unwrap_or_default();
     let (seen, probes) = (meter.seen(), canaries.probes());
     let mut faults = Vec::new();
     if let Err(error) = canaries.catch_up() {
@@ -83,7 +106,7 @@ pub(crate) fn run(
     }
     // Publications sent during the attack count, even if they arrive later. Publications sent later don't.
     let records_then = canaries.records();
-    let back = meter.until_below(start_bytes + REMAINS_BYTES_MAX, RETURN_PATIENCE);
+    let back = meter.until_below(start_bytes + REMAINS_BYTES_MAX, attack.back_max + RETURN_PATIENCE);
     let records = canaries.records();
     faults.extend(records.iter().filter_map(Record::fault));
     faults.extend(server.fault());
@@ -95,20 +118,24 @@ pub(crate) fn run(
     if seen.held_bytes_max > BOUND_BYTES {
         faults.push(format!("more than {} MB held", mb(BOUND_BYTES)));
     }
-    if back.is_none_or(|time| time > RETURN_TIME_MAX) {
+    if back.is_none_or(|time| time > attack.back_max) {
         let (held, ledger) = (mb(meter.held_bytes()), mb(meter.ledger_bytes()));
-        let after = RETURN_TIME_MAX.as_secs();
+        let after = attack.back_max.as_secs();
         faults.push(format!("memory isn't back after {after} s (at last {held} MB, ledger {ledger} MB)"));
     }
     let mut also = format!("{} publish retries", canaries.publish_retries());
     match attack.also {
         Also::Nothing => {}
-        Also::ColdKeys => {
-            let waited = cold.unwrap_or_default();
-            let longest = waited.iter().max().copied().unwrap_or_default();
-            also = format!("{} new keys, at most {} ms", waited.len(), longest.as_millis());
-            if longest > FETCH_TIME * 2 {
-                faults.push(format!("a new key waits longer than {} ms", (FETCH_TIME * 2).as_millis()));
+        Also::Others(Others { what, wait_max, .. }) => {
+            let served: Vec<_> = waited.iter().flatten().collect();
+            let longest = served.iter().max().map_or(Duration::ZERO, |time| **time);
+            let refused = waited.len() - served.len();
+            also = format!("{} {what}, {refused} refused, at most {}", waited.len(), words(longest));
+            if waited.is_empty() || refused > 0 {
+                faults.push(format!("{refused} of {} {what} are refused", waited.len()));
+            }
+            if longest > wait_max {
+                faults.push(format!("{what} wait longer than {}", words(wait_max)));
             }
         }
         Also::Health => {
@@ -127,7 +154,8 @@ pub(crate) fn run(
             let off = seen.ledger_off_bytes_max;
             also = format!("the ledger is off by {} MB more than it may", mb(off));
             if off > 0 {
-                faults.push("the ledger doesn't agree with what is held".to_owned());
+                let (held, ledger) = seen.off_at;
+                faults.push(format!("the ledger has {} MB where {} MB are held", mb(ledger), mb(held)));
             }
         }
         Also::Turns => {
@@ -135,6 +163,13 @@ pub(crate) fn run(
             also = format!("{long} of {} turns above 5 ms", seen.turns);
             if long > seen.turns / 1000 {
                 faults.push("more than 0.1 % of the turns take longer than 5 ms".to_owned());
+            }
+        }
+        Also::Log(text) => {
+            let is_there = server.has_logged(text);
+            also = format!("{} the log", if is_there { "in" } else { "not in" });
+            if !is_there {
+                faults.push(format!("the log doesn't say \"{text}\""));
             }
         }
         Also::TimeAboveBound => {
@@ -203,11 +238,21 @@ impl std::fmt::Display for Outcome {
 }
 
 /// The checks of answers: one line each, and whether all pass.
-pub(crate) fn check_answers(binary: &Path, driver: &str, upstream: SocketAddr) -> anyhow::Result<bool> {
+pub(crate) fn check_answers(
+    binary: &Path,
+    driver: &str,
+    (upstream, backend): (SocketAddr, SocketAddr),
+) -> anyhow::Result<bool> {
     let server = Server::start(&Launch {
         binary: binary.to_owned(),
         driver: driver.to_owned(),
-        configuration: configuration(BUDGET_BYTES, upstream, HEARTBEAT_TIMEOUT, "", checks::LIMITS),
+        configuration: configuration(
+            BUDGET_BYTES,
+            upstream,
+            HEARTBEAT_TIMEOUT,
+            doors::ROOMS,
+            &format!("{}{}", checks::LIMITS, doors::configuration(backend)),
+        ),
         files: Vec::new(),
         addresses: None,
         descriptors_max: None,
@@ -222,19 +267,19 @@ pub(crate) fn check_answers(binary: &Path, driver: &str, upstream: SocketAddr) -
     Ok(all_hold)
 }
 
-/// Sessions that ask for one new key each, one after the other, on a thread of their own.
-struct ColdKeys {
+/// [`Others`], on a thread of their own.
+struct Sessions {
     stop: Arc<AtomicBool>,
-    thread: std::thread::JoinHandle<Vec<Duration>>,
+    thread: std::thread::JoinHandle<Vec<Option<Duration>>>,
 }
 
 /// Time between two sessions.
-const COLD_PACE: Duration = Duration::from_millis(250);
-/// Maximum time to wait for a key.
-const COLD_TIME_MAX: Duration = Duration::from_secs(30);
+const PACE: Duration = Duration::from_millis(250);
+/// A session that isn't answered within this time counts as refused.
+const WAIT_TIME_MAX: Duration = Duration::from_secs(30);
 
-impl ColdKeys {
-    fn start(listen: SocketAddr) -> Self {
+impl Sessions {
+    fn start(listen: SocketAddr, others: Others) -> Self {
         let stop = Arc::<AtomicBool>::default();
         let theirs = stop.clone();
         let thread = std::thread::spawn(move || {
@@ -243,32 +288,40 @@ impl ColdKeys {
                 return waited;
             };
             // The attackers come first.
-            std::thread::sleep(COLD_PACE * 2);
+            std::thread::sleep(PACE * 2);
             while !theirs.load(Relaxed) {
                 let number = waited.len();
                 let time = runtime.block_on(async {
-                    let wait = tokio::time::timeout(COLD_TIME_MAX, new_key(listen, number)).await;
-                    wait.ok().and_then(Result::ok).unwrap_or(COLD_TIME_MAX)
+                    let wait = tokio::time::timeout(WAIT_TIME_MAX, session(listen, others, number)).await;
+                    wait.ok().and_then(Result::ok)
                 });
                 waited.push(time);
-                std::thread::sleep(COLD_PACE);
+                std::thread::sleep(PACE);
             }
             waited
         });
         Self { stop, thread }
     }
 
-    fn finish(self) -> Vec<Duration> {
+    /// How long each waited; `None`: it was refused.
+    fn finish(self) -> Vec<Option<Duration>> {
         self.stop.store(true, Relaxed);
         self.thread.join().unwrap_or_default()
     }
 }
 
-/// How long a new session waits for the first document of a key that nobody has asked for before.
-async fn new_key(listen: SocketAddr, number: usize) -> anyhow::Result<Duration> {
-    let mut ws = WebSocket::open(listen, "/ws").await?;
+/// How long a new session waits for its answer.
+async fn session(listen: SocketAddr, others: Others, number: usize) -> anyhow::Result<Duration> {
+    let mut ws = WebSocket::open_from(others.from, listen, "/ws").await?;
     let begun = Instant::now();
-    ws.send(&format!(r#"{{"type":"subscribe","feed":"cold/probe-{number}"}}"#)).await?;
-    while !ws.next().await?.contains("\"snapshot\"") {}
-    Ok(begun.elapsed())
+    ws.send(&others.message.replace("{number}", &number.to_string())).await?;
+    loop {
+        let message = ws.next().await?;
+        if message.contains(others.answer) {
+            return Ok(begun.elapsed());
+        }
+        if message.contains(r#""type":"error""#) {
+            bail!("refused: {message}");
+        }
+    }
 }
