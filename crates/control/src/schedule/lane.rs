@@ -131,7 +131,12 @@ impl Lane {
     /// Puts a key into its queue.
     pub(super) fn insert(&mut self, kind: FetchKind, ticket: u64, entry: &Entry, key: &Key) {
         match kind {
-            FetchKind::Refresh => _ = self.refreshes.insert(ticket, (entry.due, key.clone())),
+            FetchKind::Refresh => {
+                if self.refreshes.is_empty() {
+                    self.waits_for = None;
+                }
+                self.refreshes.insert(ticket, (entry.due, key.clone()));
+            }
             FetchKind::First => self.firsts.insert(entry.owner, ticket, key.clone()),
             FetchKind::Lost => self.lost.insert(entry.owner, ticket, key.clone()),
         }
@@ -242,10 +247,10 @@ impl Lane {
     /// A refresh, the last key that [`Self::next`] returned, begins so long after it was due. `interval`: since the last fetch
     /// of this key, if that fetch succeeded and `poll_interval` applies.
     pub(super) fn record_refresh(&mut self, late: Duration, interval: Option<Duration>) {
-        let limited_by = self.waits_for.take().filter(|_| !late.is_zero());
+        let limited_by = self.waits_for.filter(|_| !late.is_zero());
         if let Some(interval) = interval {
             self.interval = interval;
-            let is_slow = interval > self.poll_interval;
+            let is_slow = interval > self.poll_interval + self.poll_interval / 10;
             self.limited_by = limited_by.or(is_slow.then_some(Limit::FetchTime));
         }
     }
@@ -259,9 +264,10 @@ impl Lane {
     /// The value of the limit that would allow `poll_interval`. `lanes`: those that share `fetches_max`.
     fn sufficient(&self, limit: Limit, lanes: usize) -> usize {
         let interval = self.poll_interval.as_secs_f64();
-        let per_second = (self.documents as f64 / interval).ceil();
-        let concurrency = (self.documents as f64 * self.fetch_time.as_secs_f64() / interval).ceil();
-        let concurrency = (concurrency as usize).clamp(1, self.documents.max(1));
+        // Keys that wait for their first document will be refreshed as well.
+        let per_second = (self.polled as f64 / interval).ceil();
+        let concurrency = (self.polled as f64 * self.fetch_time.as_secs_f64() / interval).ceil();
+        let concurrency = (concurrency as usize).clamp(1, self.polled.max(1));
         match limit {
             Limit::RequestsPerSecond => per_second as usize,
             Limit::Concurrency => concurrency,

@@ -192,6 +192,9 @@ fn first_documents_do_not_wait_for_refreshes_of_a_slow_api() {
     simulation.want(1, (0..120).map(|n| format!("u0/{n}"))).run_until(ms(15_000));
     let without = |n: &usize| simulation.first_told(&format!("u0/{n}"), "document").is_none();
     assert_eq!((0..120).filter(without).count(), 0, "clients without a document");
+    // As many as there are keys: none is fetched twice at a time.
+    let limited_by = simulation.scheduler.lanes().next().unwrap().limited_by;
+    assert_eq!(limited_by, Some((Limit::Concurrency, 120)));
     // Refreshes go on meanwhile: half of what starts.
     let within = |start: &&Start| start.at > ms(1000) && start.at < ms(11_000);
     let (first, refresh): (Vec<_>, Vec<_>) =
