@@ -1,5 +1,5 @@
-//! Log lines about failing upstreams: one when a kind of failure of an upstream begins and one when it ends, not one
-//! per failed fetch. Sans-I/O: counts of failing keys go in, lines come out.
+//! Log lines about failing upstreams: one when a kind of failure of an upstream begins, one for each further cause of it, and one when it
+//! ends, not one per failed fetch. Sans-I/O: counts of failing keys go in, lines come out.
 //!
 //! An intermittent kind of failure may cause [`CHANGES_MAX`] lines within [`INTERVAL`]. Later changes are logged
 //! after that, with a later fetch.
@@ -11,6 +11,10 @@ use stentor_hub::Key;
 /// Log lines for one kind of failure of one upstream within [`INTERVAL`].
 const CHANGES_MAX: u32 = 4;
 const INTERVAL: Duration = Duration::from_secs(10);
+/// Causes of one kind of failure that are logged before it ends.
+const CAUSES_MAX: usize = 16;
+/// Minimum time between two lines about keys that an upstream doesn't have: clients may ask for any.
+const MISSING_INTERVAL: Duration = Duration::from_secs(600);
 
 /// A line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +31,11 @@ pub(crate) enum Line {
 
 /// The failures of one upstream, as logged.
 #[derive(Default)]
-pub(crate) struct FailureLog([Logged; FAILURE_CLASSES]);
+pub(crate) struct FailureLog {
+    classes: [Logged; FAILURE_CLASSES],
+    /// The last log line about a missing key.
+    missing: Option<Instant>,
+}
 
 #[derive(Default)]
 struct Logged {
@@ -37,20 +45,40 @@ struct Logged {
     since: Option<Instant>,
     changes: u32,
     last: Option<(Key, String)>,
+    /// The cause of the last failure, and those that were logged since this kind of failure began.
+    cause: String,
+    causes: Vec<String>,
 }
 
 impl FailureLog {
-    /// A fetch has failed.
-    pub(crate) fn record(&mut self, class: FailureClass, key: &Key, cause: &str) {
-        self.0[class as usize].last = Some((key.clone(), cause.to_owned()));
+    /// Takes a failed fetch. `cause` identifies the cause within the kind of failure. `text` is the message with all details.
+    pub(crate) fn record(&mut self, class: FailureClass, cause: &str, key: &Key, text: &str) {
+        let logged = &mut self.classes[class as usize];
+        logged.last = Some((key.clone(), text.to_owned()));
+        cause.clone_into(&mut logged.cause);
+    }
+
+    /// The upstream has no such key. Returns whether to log it.
+    pub(crate) fn record_missing(&mut self, now: Instant) -> bool {
+        let is_due = self.missing.is_none_or(|last| now.duration_since(last) >= MISSING_INTERVAL);
+        if is_due {
+            self.missing = Some(now);
+        }
+        is_due
     }
 
     /// Returns the log lines for these counts of failing keys.
     pub(crate) fn review(&mut self, now: Instant, failing: &[usize; FAILURE_CLASSES]) -> Vec<Line> {
         let mut lines = Vec::new();
-        for (class, (logged, failing)) in FailureClass::ALL.into_iter().zip(self.0.iter_mut().zip(failing)) {
+        for (class, (logged, failing)) in
+            FailureClass::ALL.into_iter().zip(self.classes.iter_mut().zip(failing))
+        {
             let failing = *failing > 0;
-            if failing == logged.failing {
+            let has_new_cause = failing
+                && logged.last.is_some()
+                && logged.causes.len() < CAUSES_MAX
+                && !logged.causes.contains(&logged.cause);
+            if failing == logged.failing && !has_new_cause {
                 continue;
             }
             if logged.since.is_none_or(|since| now.duration_since(since) >= INTERVAL) {
@@ -60,7 +88,10 @@ impl FailureLog {
                 continue;
             }
             logged.changes += 1;
-            logged.failing = failing;
+            if !std::mem::replace(&mut logged.failing, failing) {
+                logged.causes.clear();
+            }
+            logged.causes.push(logged.cause.clone());
             let last = logged.last.take();
             lines.push(if failing { Line::Fails { class, last } } else { Line::Recovered { class } });
         }
@@ -93,14 +124,30 @@ mod tests {
         let (mut log, now) = (FailureLog::default(), Instant::now());
         let key = Key::parse("a").unwrap();
         assert_eq!(review(&mut log, now, 0, 0), "");
-        log.record(FailureClass::ServerError, &key, "503");
+        log.record(FailureClass::ServerError, "503", &key, "503");
         assert_eq!(review(&mut log, now, 1, 0), "server_error a 503");
         // More keys fail, repeatedly.
         assert_eq!(review(&mut log, now, 7, 0), "");
         assert_eq!(review(&mut log, now, 1, 0), "");
-        log.record(FailureClass::Unauthorized, &key, "401");
+        log.record(FailureClass::Unauthorized, "401", &key, "401");
         assert_eq!(review(&mut log, now, 0, 1), "unauthorized a 401; no server_error");
+        // The same cause, another one, and the first again.
+        log.record(FailureClass::Unauthorized, "401", &key, "401 again");
+        assert_eq!(review(&mut log, now, 0, 1), "");
+        log.record(FailureClass::Unauthorized, "403", &key, "403");
+        assert_eq!(review(&mut log, now, 0, 2), "unauthorized a 403");
+        log.record(FailureClass::Unauthorized, "401", &key, "401");
+        assert_eq!(review(&mut log, now, 0, 2), "");
         assert_eq!(review(&mut log, now, 0, 0), "no unauthorized");
+        log.record(FailureClass::Unauthorized, "403", &key, "403");
+        assert_eq!(review(&mut log, now, 0, 1), "unauthorized a 403");
+    }
+
+    #[test]
+    fn missing_keys_are_logged_rarely() {
+        let (mut log, now) = (FailureLog::default(), Instant::now());
+        let lines = (0..1201).filter(|seconds| log.record_missing(now + Duration::from_secs(*seconds)));
+        assert_eq!(lines.count(), 3);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::max_age::MaxAge;
 use crate::metrics::{FetchLabels, Metrics, UpstreamLabels};
 use crate::options::{FeedsOptions, UpstreamOptions};
 use crate::pushed_documents::PushedDocuments;
-use crate::schedule::{FailureClass, FetchJob, Freshness, Limit, Scheduler};
+use crate::schedule::{FailureClass, FetchJob, Freshness, Limit, Outcome, Scheduler};
 use crate::signals::{Signals, stopped};
 use crate::upstream::{Bodies, DocumentProcessor, Failure, Fetched, Upstreams};
 use crate::view::FeedsView;
@@ -217,17 +217,25 @@ impl Feeds {
         let failure = fetched.failure.map(|failure| {
             let cause = failure.to_string();
             tracing::debug!(upstream = &*name, %key, cause, "a fetch failed");
-            self.failures[upstream].record(failure.class(), &key, &cause);
+            let failures = &mut self.failures[upstream];
+            if matches!(fetched.outcome, Outcome::NotFound { .. }) {
+                if failures.record_missing(Instant::now().into_std()) {
+                    tracing::info!(upstream = &*name, %key, cause, "the upstream has no document for a key");
+                }
+            } else {
+                failures.record(failure.class(), &failure.cause(), &key, &cause);
+            }
             cause
         });
-        self.view.record_fetch(upstream, &key, failure);
+        let has_failed = matches!(fetched.outcome, Outcome::Failed { .. });
+        self.view.record_fetch(upstream, &key, has_failed, failure);
         if let Some(freshness) = fetched.outcome.freshness() {
             self.record_freshness(upstream, &key, freshness);
         }
         self.scheduler.handle_result(Instant::now().into_std(), &key, fetched.outcome);
         if let Some(class @ FailureClass::NotFound) = self.scheduler.failing(&key) {
             let cause = "404 Not Found; its document stays for feeds_limits.not_found_after";
-            self.failures[upstream].record(class, &key, cause);
+            self.failures[upstream].record(class, "", &key, cause);
         }
         self.log(upstream, &name);
     }

@@ -59,4 +59,4 @@ pub use options::{
 pub use route::{Route, RouteError};
 pub use sample::sample_metrics;
 pub use signals::Signals;
-pub use upstream::upstream_header;
+pub use upstream::{Probe, probe, upstream_header};

@@ -15,7 +15,7 @@ pub(crate) struct UpstreamView {
     pub(crate) lane: LaneStats,
     /// Time between two fetches of a key that `Cache-Control` of the last response sets. `None` while `poll_interval` applies.
     pub(crate) max_age: Option<Duration>,
-    /// The last failure: its key, cause and time.
+    /// The last failure or 404: its key, cause and time.
     pub(crate) last_failure: Option<(Key, String, SystemTime)>,
 }
 
@@ -65,12 +65,12 @@ impl FeedsView {
         }
     }
 
-    /// A fetch has ended, perhaps with a failure.
-    pub(crate) fn record_fetch(&self, upstream: usize, key: &Key, failure: Option<String>) {
+    /// Counts a fetch that has ended, and shows its failure.
+    pub(crate) fn record_fetch(&self, upstream: usize, key: &Key, has_failed: bool, failure: Option<String>) {
         let upstream = &mut self.lock().1[upstream];
         upstream.fetches += 1;
+        upstream.failures += u64::from(has_failed);
         if let Some(failure) = failure {
-            upstream.failures += 1;
             upstream.last_failure = Some((key.clone(), failure, SystemTime::now()));
         }
     }

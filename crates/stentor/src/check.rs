@@ -1,6 +1,7 @@
 //! `stentor check FILE` prints the mistakes in a configuration file, or its changes; with a topic, what a client may do; `stentor keys` prints the reference.
 //!
-//! It reads the file only, not the environment: the result is the same on every machine.
+//! It reads the file only, not the environment: the result is the same on every machine. With `--fetch`, it also reads the environment, and
+//! fetches a key from its upstream.
 
 mod cluster;
 mod permissions;
@@ -8,11 +9,21 @@ mod permissions;
 use crate::cli::CheckArgs;
 use crate::config::section::Section;
 use crate::config::{Config, Sources, reference};
+use crate::serve::{block_on, environment};
 use std::fmt::Write;
 use std::process::ExitCode;
 
 #[allow(clippy::print_stdout, reason = "the summary is what was asked for")]
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    if let Some(key) = &args.fetch {
+        let (config, _) = Sources::default().file(&args.file).environment(environment()).load()?;
+        let options = config.options().control.feeds;
+        return block_on(async {
+            let probe = stentor_control::probe(&options, key).await?;
+            print!("{}", probe.text);
+            Ok(if probe.has_document { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        });
+    }
     let (config, warnings) = Sources::default().file(&args.file).load()?;
     if let Some(topic) = &args.topic {
         print!("{}", permissions::explain(&config, args.claims.as_deref(), &args.namespace, topic)?);

@@ -224,6 +224,10 @@ pub(crate) struct CheckArgs {
     /// The Socket.IO namespace of the room.
     #[arg(long, value_name = "NAME", default_value = "/", requires = "topic")]
     pub(crate) namespace: String,
+    /// Fetch this feed once from its API, and print the request, the response and the time of the next fetch. Secrets come from the
+    /// environment that the file names. Exits with 1 if there is no document.
+    #[arg(long, value_name = "KEY", conflicts_with = "topic")]
+    pub(crate) fetch: Option<String>,
 }
 
 #[derive(Args, Debug)]
@@ -352,6 +356,8 @@ mod tests {
         check("stentor check stentor.toml", Ok(()));
         check("stentor check stentor.toml user/42 --as {}", Ok(()));
         check("stentor check stentor.toml --as {}", Err("<TOPIC>"));
+        check("stentor check stentor.toml --fetch scores/1", Ok(()));
+        check("stentor check stentor.toml user/42 --fetch scores/1", Err("cannot be used with"));
         check("stentor token --config a --sub 42 --ttl 15min --claim a=b --claim c={}", Ok(()));
         check("stentor token --config a", Err("--sub <SUB>"));
         check("stentor token --config a --sub 42 --ttl 15", Err("expected a duration"));

@@ -52,6 +52,20 @@ fn a_key_is_escaped_in_the_url() {
 }
 
 #[test]
+fn a_url_with_other_characters_says_how_to_write_them() {
+    let check = |url: &str, expect: &str| {
+        let errors = Route::new("", "", url).expect_err(url);
+        assert!(errors[0].text.starts_with(expect), "{url}: {}", errors[0].text);
+    };
+    check("http://b\u{fc}cher.example/x", "a host with letters outside of ASCII is written in Punycode");
+    check("http://h/s\u{e3}o paulo", "'\u{e3}' in a path or a query is written %C3%A3");
+    check("http://h/?q=a b", "' ' in a path or a query is written %20");
+    check("http://h/?q=\"a\"", "'\"' in a path or a query is written %22");
+    check("http://h:x/", "the port is no number below 65,536");
+    check("http://h:99999/", "the port is no number below 65,536");
+}
+
+#[test]
 fn no_replacement_makes_a_dot_segment() {
     fn check(template: &str, url: &str, text: &str, expect: Option<&str>) {
         assert_eq!(url_of("", template, url, text).as_deref(), expect, "{url} {text}");
@@ -164,7 +178,7 @@ fn errors_name_their_field() {
         ("", "http://me:secret@h", "credentials belong in the headers, not in the URL"),
         ("", "gopher://h?token=secret", &format!("{scheme}\"gopher://h?…\"")),
         ("", "", "this is no URL: \"\""),
-        ("", "http://h/ä", "this is no URL: \"http://h/ä\""),
+        ("", "http://h/ä", "'ä' in a path or a query is written %C3%A4: \"http://h/ä\""),
     ] {
         check("", key, url, &[("url", text)]);
     }

@@ -74,11 +74,11 @@ fn parse(url: &str, names: Option<Option<&[String]>>) -> Result<UrlTemplate, Str
     }
     let sample: String =
         pieces.iter().map(|piece| piece.placeholder().map_or_else(|| piece.text(), |_| "x")).collect();
-    let uri: Uri = sample.parse().map_err(|_| wrong("this is no URL"))?;
-    // Whatever else the library takes in a path, what goes over the wire is ASCII.
-    if !sample.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err(wrong("this is no URL"));
+    let parsed: Result<Uri, _> = sample.parse();
+    if let Some(why) = unescaped(&sample, parsed.is_ok()) {
+        return Err(wrong(&why));
     }
+    let uri = parsed.map_err(|_| wrong("this is no URL"))?;
     if url.starts_with('{') {
         return Err(wrong("this is no URL"));
     }
@@ -90,6 +90,9 @@ fn parse(url: &str, names: Option<Option<&[String]>>) -> Result<UrlTemplate, Str
     };
     if authority.as_str().contains('@') {
         return Err("credentials belong in the headers, not in the URL".into());
+    }
+    if authority.as_str() != authority.host() && authority.port_u16().is_none() {
+        return Err(wrong("the port is no number below 65,536"));
     }
     if url.contains('#') {
         return Err(wrong("a URL of an upstream can't have a fragment"));
@@ -103,6 +106,22 @@ fn parse(url: &str, names: Option<Option<&[String]>>) -> Result<UrlTemplate, Str
         Some(Some(names)) => fill_placeholders(&pieces, names)?,
     };
     Ok(UrlTemplate { shown: shown(url), parts })
+}
+
+/// The character that makes `url` invalid. In a URL that can be sent (`is_valid`), that is any outside of ASCII.
+fn unescaped(url: &str, is_valid: bool) -> Option<String> {
+    let (_, rest) = url.split_once("://")?;
+    let (host, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    if !host.is_ascii() {
+        return Some(
+            "a host with letters outside of ASCII is written in Punycode, beginning with xn--".into(),
+        );
+    }
+    let is_wrong = |c: &char| !c.is_ascii_graphic() || (!is_valid && "\"<>\\^`|".contains(*c));
+    let wrong = rest.chars().find(is_wrong)?;
+    let mut escaped = String::new();
+    escape(wrong.encode_utf8(&mut [0; 4]), &mut escaped);
+    Some(format!("{wrong:?} in a path or a query is written {escaped}"))
 }
 
 /// A text, or a placeholder with its braces.

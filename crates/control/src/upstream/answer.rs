@@ -1,7 +1,6 @@
 //! Headers of a response: RFC 9110 (validators, Retry-After, Location), RFC 9111 (Cache-Control, Age).
 
 use crate::schedule::{Freshness, Lifetime, Validators};
-use hyper::Uri;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,9 +11,6 @@ const VALIDATOR_BYTES_MAX: usize = 1024;
 const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(60);
 /// A longer media type is ignored.
 const CONTENT_TYPE_BYTES_MAX: usize = 256;
-
-/// More of a host's name isn't shown (RFC 1035, 2.3.4: there is no longer one).
-const HOST_CHARS_MAX: usize = 255;
 
 /// The headers of the response that the next request needs.
 ///
@@ -143,20 +139,6 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     }
     let date = httpdate::parse_http_date(value).ok()?;
     Some(date.duration_since(SystemTime::now()).unwrap_or_default())
-}
-
-/// The host that a redirect points to, for a message.
-pub(super) fn location_host(headers: &HeaderMap) -> String {
-    let Some(location) = headers.get(header::LOCATION) else {
-        return "an unknown host (no Location header)".into();
-    };
-    match location.to_str().ok().and_then(|text| text.parse::<Uri>().ok()) {
-        None => "an invalid Location".into(),
-        Some(uri) => match uri.host() {
-            None => "another path of its own host".into(),
-            Some(host) => format!("the host {}", host.chars().take(HOST_CHARS_MAX).collect::<String>()),
-        },
-    }
 }
 
 /// The media type to pass on, if there is a sane one.

@@ -3,6 +3,7 @@
 //! A connection has no task of its own. The fetch that uses it reads and writes ([`Connection::drive`]), so a response wakes one task,
 //! and idle connections cost nothing. An idle connection that the server closed is noticed when a fetch wants it.
 
+use super::explain::with_hint;
 use super::failure::{Failure, chain};
 use super::{HEADERS_MAX, IDLE_TIMEOUT};
 use crate::options::UpstreamOptions;
@@ -123,9 +124,9 @@ impl Connections {
             poll_fn(|context| connector.poll_ready(context)).await?;
             connector.call(url.clone()).await
         };
-        let stream = stream.await.map_err(|error| Failure::Connect(chain(&*error)))?;
+        let stream = stream.await.map_err(|error| Failure::Connect(with_hint(chain(&*error))))?;
         let handshake = self.http.handshake(stream).await;
-        let (sender, io) = handshake.map_err(|error| Failure::Connect(chain(&error)))?;
+        let (sender, io) = handshake.map_err(|error| Failure::Connect(with_hint(chain(&error))))?;
         let now = Instant::now();
         Ok(Connection { sender, io: Box::pin(io), is_over: false, opened: now, idle_since: now })
     }

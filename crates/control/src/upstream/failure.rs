@@ -2,7 +2,9 @@
 //! strangers and learn nothing about the inside of the network.
 
 use super::HEADERS_MAX;
+use super::explain::Refused;
 use crate::schedule::FailureClass;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_delta::ParseError;
@@ -21,10 +23,15 @@ pub(crate) enum Failure {
     #[error("the response was not complete after {0:?} (timeout)")]
     Timeout(Duration),
     /// A status that brings no document.
-    #[error("the upstream answered {status}")]
-    Status { status: u16, retry_after: Option<Duration> },
-    #[error("the upstream answered {status}, a redirect to {host}; redirects aren't followed")]
-    Redirect { status: u16, host: String },
+    #[error("the upstream answered {status}{}", refused.as_ref().map(ToString::to_string).unwrap_or_default())]
+    Status {
+        status: u16,
+        retry_after: Option<Duration>,
+        /// The request and the response, if they explain the status.
+        refused: Option<Refused>,
+    },
+    #[error("the upstream answered {status}, a redirect to {target}")]
+    Redirect { status: u16, target: String },
     #[error(
         "the headers have more than {0} bytes (response_header_bytes_max), are more than {HEADERS_MAX}, or declare an impossible length"
     )]
@@ -57,6 +64,16 @@ impl Failure {
             Self::NotJson { .. } => FailureClass::NotJson,
             Self::Corrupt(_) => FailureClass::InvalidJson,
             Self::Internal(_) => FailureClass::Internal,
+        }
+    }
+
+    /// Identifies the cause within the kind of failure.
+    pub(crate) fn cause(&self) -> Cow<'_, str> {
+        match self {
+            Self::Connect(text) | Self::Broken(text) | Self::Encoding(text) => text.into(),
+            Self::Status { status, .. } => status.to_string().into(),
+            Self::Redirect { target, .. } => target.into(),
+            _ => "".into(),
         }
     }
 

@@ -5,6 +5,7 @@ use super::answer;
 use super::bodies::{Bodies, HeldBody};
 use super::connections::Connection;
 use super::document_processor::{DocumentProcessor, ProcessedDocument, Received};
+use super::explain::{self, READ_BYTES_MAX, Refused, is_explained, with_hint};
 use super::failure::{Failure, chain};
 use crate::schedule::{FailureClass, FetchJob, Freshness, Outcome, Validators};
 use bytes::Bytes;
@@ -23,10 +24,19 @@ pub(crate) struct Fetched {
     pub(crate) outcome: Outcome,
     /// One word for metrics.
     pub(crate) label: &'static str,
-    /// For the operator, if it failed.
+    /// For the operator, if it failed, or if there is no such key.
     pub(crate) failure: Option<Failure>,
     /// Bytes of the body, as received.
     pub(crate) received_bytes: usize,
+}
+
+/// Details of a fetch, also of one that fails.
+#[derive(Default)]
+pub(super) struct Trace {
+    pub(super) received_bytes: usize,
+    /// Whether `response` is wanted.
+    pub(super) keeps_response: bool,
+    pub(super) response: Option<(StatusCode, HeaderMap)>,
 }
 
 impl From<Failure> for Fetched {
@@ -54,9 +64,19 @@ impl Upstream {
         processor: &DocumentProcessor,
         bodies: &Arc<Bodies>,
     ) -> Fetched {
-        let mut received_bytes = 0;
-        let fetched = self.try_fetch(job, processor, bodies, &mut received_bytes).await;
-        Fetched { received_bytes, ..fetched.unwrap_or_else(Fetched::from) }
+        self.fetch_traced(job, processor, bodies, &mut Trace::default()).await
+    }
+
+    /// As [`Self::fetch`], with the response's headers if `trace` keeps them.
+    pub(super) async fn fetch_traced(
+        &self,
+        job: &FetchJob,
+        processor: &DocumentProcessor,
+        bodies: &Arc<Bodies>,
+        trace: &mut Trace,
+    ) -> Fetched {
+        let fetched = self.try_fetch(job, processor, bodies, trace).await.unwrap_or_else(Fetched::from);
+        Fetched { received_bytes: trace.received_bytes, ..fetched }
     }
 
     async fn try_fetch(
@@ -64,7 +84,7 @@ impl Upstream {
         job: &FetchJob,
         processor: &DocumentProcessor,
         bodies: &Arc<Bodies>,
-        received_bytes: &mut usize,
+        trace: &mut Trace,
     ) -> Result<Fetched, Failure> {
         let deadline = Instant::now() + self.options.timeout;
         let Some(url) = self.url(&job.key) else {
@@ -75,6 +95,9 @@ impl Upstream {
         };
         let (mut connection, response) = self.send_request(job, &url, deadline).await?;
         let (head, body) = response.into_parts();
+        if trace.keeps_response {
+            trace.response = Some((head.status, head.headers.clone()));
+        }
         let kept = job.kept.as_ref().filter(|_| head.status == StatusCode::NOT_MODIFIED);
         let freshness = if self.options.ignore_cache_control {
             Freshness::Unsaid
@@ -83,13 +106,19 @@ impl Upstream {
             answer::freshness(&head.headers, kept, self.options.complete_on_max_age_zero)
         };
         if !matches!(head.status, StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION) {
-            drop(body);
+            let refused = if is_explained(head.status) {
+                let body = self.read_beginning(&mut connection, body, deadline).await;
+                Some(self.secrets.refused(&url, answer::coding(&head.headers).ok(), &body))
+            } else {
+                drop(body);
+                None
+            };
             self.connections.give_back(connection).await;
-            return without_document(&head, kept.map(|kept| &kept.validators), freshness);
+            return without_document(&url, &head, kept.map(|kept| &kept.validators), freshness, refused);
         }
         let coding = answer::coding(&head.headers).map_err(Failure::Encoding)?;
         let held = bodies.begin();
-        let body = self.read(&mut connection, body, deadline, received_bytes, &held).await?;
+        let body = self.read(&mut connection, body, deadline, &mut trace.received_bytes, &held).await?;
         self.connections.give_back(connection).await;
         let received = Received {
             body,
@@ -131,7 +160,7 @@ impl Upstream {
         let header_bytes_max = self.options.response_header_bytes_max;
         let to_failure = |error: hyper::Error| match error.is_parse_too_large() {
             true => Failure::HeadersTooLarge(header_bytes_max),
-            false => Failure::Broken(chain(&error)),
+            false => Failure::Broken(with_hint(chain(&error))),
         };
         let (connection, response) = match send(self.connections.take().await).await? {
             // The server may close a kept connection in the very moment it is used again (RFC 9112, 9.3.1: then
@@ -145,7 +174,8 @@ impl Upstream {
         Ok((connection, response))
     }
 
-    fn request(&self, job: &FetchJob, url: &Uri) -> Request<Empty<Bytes>> {
+    /// The request for a key.
+    pub(super) fn request(&self, job: &FetchJob, url: &Uri) -> Request<Empty<Bytes>> {
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = url.path_and_query().cloned().map(Uri::from).unwrap_or_default();
         *request.headers_mut() = self.headers.clone();
@@ -184,7 +214,7 @@ impl Upstream {
         deadline += held.add(declared.unwrap_or_default()).await;
         let mut bytes = Vec::with_capacity(declared.unwrap_or_default());
         while let Some(frame) = self.within(deadline, connection.drive(body.frame())).await? {
-            let frame = frame.map_err(|error| Failure::Broken(chain(&error)))?;
+            let frame = frame.map_err(|error| Failure::Broken(with_hint(chain(&error))))?;
             let Ok(data) = frame.into_data() else { continue };
             *received += data.len();
             if bytes.len() + data.len() > bytes_max {
@@ -196,6 +226,24 @@ impl Upstream {
             bytes.extend_from_slice(&data);
         }
         Ok(bytes)
+    }
+
+    /// Reads the beginning of a body that isn't a document, as far as it comes in time.
+    async fn read_beginning(
+        &self,
+        connection: &mut Connection,
+        mut body: Incoming,
+        deadline: Instant,
+    ) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while bytes.len() < READ_BYTES_MAX
+            && let Ok(Some(Ok(frame))) = self.within(deadline, connection.drive(body.frame())).await
+        {
+            if let Ok(data) = frame.into_data() {
+                bytes.extend_from_slice(&data[..data.len().min(READ_BYTES_MAX - bytes.len())]);
+            }
+        }
+        bytes
     }
 
     /// Waits no longer than `read_timeout`, and not beyond the deadline.
@@ -217,28 +265,33 @@ fn found(label: &'static str, outcome: Outcome) -> Result<Fetched, Failure> {
 
 /// What a response says that brings no document.
 fn without_document(
+    url: &Uri,
     head: &Parts,
     kept: Option<&Validators>,
     freshness: Freshness,
+    refused: Option<Refused>,
 ) -> Result<Fetched, Failure> {
     match (head.status, kept) {
         (StatusCode::NOT_MODIFIED, Some(kept)) => {
             let validators = answer::updated(kept, &head.headers);
             found("not_modified", Outcome::Same { validators, freshness })
         }
-        (StatusCode::NOT_FOUND, _) => {
-            found("not_found", Outcome::NotFound { reason: "the upstream has no such key (404)".into() })
-        }
+        (StatusCode::NOT_FOUND, _) => Ok(Fetched {
+            outcome: Outcome::NotFound { reason: "the upstream has no such key (404)".into() },
+            label: "not_found",
+            failure: Some(Failure::Status { status: head.status.as_u16(), retry_after: None, refused }),
+            received_bytes: 0,
+        }),
         (StatusCode::GONE, _) => {
             found("gone", Outcome::Gone { reason: "the upstream said that it has ended (410)".into() })
         }
         (status, _) if status.is_redirection() && status != StatusCode::NOT_MODIFIED => {
-            let host = answer::location_host(&head.headers);
-            Err(Failure::Redirect { status: status.as_u16(), host })
+            let target = explain::redirect(&head.headers, url);
+            Err(Failure::Redirect { status: status.as_u16(), target })
         }
         (status, _) => {
             let retry_after = answer::retry_after(&head.headers);
-            Err(Failure::Status { status: status.as_u16(), retry_after })
+            Err(Failure::Status { status: status.as_u16(), retry_after, refused })
         }
     }
 }

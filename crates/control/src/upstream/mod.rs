@@ -10,19 +10,23 @@ mod charset;
 mod connections;
 mod decode;
 mod document_processor;
+mod explain;
 mod failure;
 mod fetch;
+mod probe;
 
 pub(crate) use answer::{Coding, coding, is_json};
 pub(crate) use bodies::Bodies;
 pub(crate) use document_processor::{DocumentProcessor, ProcessedDocument, Received, differ};
 pub(crate) use failure::{Failure, chain};
 pub(crate) use fetch::Fetched;
+pub use probe::{Probe, probe};
 
 use crate::error::Error;
 use crate::options::{Content, FeedsOptions, UpstreamOptions};
 use crate::route::{KeyPattern, Route, UrlTemplate};
 use connections::Connections;
+use explain::Secrets;
 use hyper::Uri;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -66,6 +70,7 @@ pub(crate) struct Upstream {
     pattern: KeyPattern,
     url: UrlTemplate,
     headers: HeaderMap,
+    secrets: Secrets,
     connections: Connections,
     differ: Arc<Differ>,
 }
@@ -92,6 +97,7 @@ impl Upstreams {
             Ok(Arc::new(Upstream {
                 name: options.name.as_str().into(),
                 headers: headers(options)?,
+                secrets: Secrets::new(options),
                 connections: Connections::new(connector(tls.clone(), options.read_timeout), options),
                 pattern,
                 url,

@@ -36,6 +36,68 @@ fn check_file(text: &str) -> Said {
     run(stentor().current_dir(dir.path()).args(["check", "stentor.toml"]))
 }
 
+/// Answers one request, and says what it was.
+fn answer_once(listener: TcpListener, response: &'static str) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            request.extend(byte);
+        }
+        stream.write_all(response.as_bytes()).unwrap();
+        String::from_utf8(request).unwrap()
+    })
+}
+
+#[test]
+fn a_key_is_fetched_once_and_explained() {
+    let check = |response: &'static str, code: i32, expect: &str| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let server = answer_once(listener, response);
+        let dir = tempfile::tempdir().unwrap();
+        let text = format!(
+            "[[feeds]]\nname = \"scores\"\nprefix = \"s/\"\nurl = \"http://{addr}/api?key=abcdef\"\n\
+             headers = {{ Authorization = \"Bearer ${{API_TOKEN}}\" }}\nmax_age_max = \"30s\"\n"
+        );
+        std::fs::write(dir.path().join("stentor.toml"), text).unwrap();
+        let arguments = ["check", "stentor.toml", "--fetch", "s/1"];
+        let said = run(stentor().current_dir(dir.path()).env("API_TOKEN", "tok-1234").args(arguments));
+        assert!(server.join().unwrap().contains("authorization: Bearer tok-1234\r\n"));
+        let out: Vec<_> = said.out.lines().filter(|line| !line.starts_with("time: ")).collect();
+        let version = env!("CARGO_PKG_VERSION");
+        let expect = format!(
+            "feed: scores\nURL: http://{addr}/api/s/1?…\nrequest headers:\n  accept: application/json\n  accept-encoding: gzip, br\n  \
+             user-agent: stentor/{version}\n  authorization: ***\n  host: {addr}\n{}",
+            expect.replace("ADDR", &addr.to_string())
+        );
+        assert_eq!((out.join("\n").as_str(), said.code), (expect.as_str(), Some(code)), "{}", said.err);
+    };
+    check(
+        "HTTP/1.1 200 OK\r\ncache-control: max-age=60\r\nset-cookie: a=b\r\ncontent-length: 5\r\n\r\n[ 1 ]",
+        0,
+        "status: 200 OK\nresponse headers:\n  cache-control: max-age=60\n  set-cookie: ***\n  content-length: 5\n\
+         document: application/json, 3 bytes, of 5 received\n\
+         next fetch: after 30s (max_age_max; Cache-Control says 60s)",
+    );
+    check(
+        "HTTP/1.1 403 Forbidden\r\ncontent-length: 12\r\n\r\nnot tok-1234",
+        1,
+        "status: 403 Forbidden\nresponse headers:\n  content-length: 12\n\
+         failure: unauthorized: the upstream answered 403 to http://ADDR/api/s/1?…: not ***\n\
+         next fetch: after at most 1s (backoff_initial)",
+    );
+    check(
+        "HTTP/1.1 301 Moved\r\nlocation: /api/s/1/?key=abcdef\r\ncontent-length: 0\r\n\r\n",
+        1,
+        "status: 301 Moved Permanently\nresponse headers:\n  location: /api/s/1/?***\n  content-length: 0\n\
+         failure: redirect: the upstream answered 301, a redirect to the same URL with a trailing slash: change `url`\n\
+         next fetch: after at most 1s (backoff_initial)",
+    );
+}
+
 #[test]
 fn each_command_prints_its_result_or_why_there_is_none() {
     let version = concat!("stentor ", env!("CARGO_PKG_VERSION"), "\n");

@@ -49,7 +49,7 @@ fn raw(bytes: impl AsRef<[u8]>) -> Reply {
     Reply { bytes: bytes.as_ref().to_vec(), closes: true }
 }
 
-/// What a server has seen.
+/// Requests that a server has received.
 #[derive(Default)]
 struct Requests {
     /// The conditional headers of the requests, each in brackets.
@@ -62,7 +62,7 @@ struct Shape {
     name: &'static str,
     change: fn(&mut UpstreamOptions),
     replies: Vec<Reply>,
-    /// The conditional headers of each request, and what became of the fetch. There are as many fetches as entries; the last reply is
+    /// The conditional headers of each request and the result of the fetch. There are as many fetches as entries. The last reply is
     /// repeated. One that ends in a colon and a blank is a beginning.
     expect: Vec<String>,
 }
@@ -123,7 +123,7 @@ impl Rig {
         }
     }
 
-    /// Fetches the key, and keeps its document. Returns the conditional headers, and what became of the fetch.
+    /// Fetches the key, and keeps its document. Returns the conditional headers and the result.
     async fn fetch(&mut self) -> String {
         let bodies = Bodies::new(usize::MAX, Arc::new(Ledger::new(usize::MAX)));
         let fetched = self.upstreams.at(0).fetch(&self.job, &self.processor, &bodies).await;
@@ -155,6 +155,13 @@ fn keep(kept: &mut Option<Arc<Version>>, outcome: Outcome) {
 }
 
 fn shown(outcome: &Outcome, failure: Option<String>) -> String {
+    // The server's port differs each time.
+    let failure = failure.map(|failure| match failure.split_once(" to http://127.0.0.1:") {
+        Some((before, after)) => {
+            format!("{before} to {}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
+        }
+        None => failure,
+    });
     let fresh = |freshness: &Freshness| match freshness {
         Freshness::Unsaid => String::new(),
         Freshness::For(time) => format!(" for {time:?}"),
@@ -169,7 +176,7 @@ fn shown(outcome: &Outcome, failure: Option<String>) -> String {
         }
         Outcome::Same { freshness, .. } => format!("same{}", fresh(freshness)),
         Outcome::Gone { .. } => "gone".into(),
-        Outcome::NotFound { .. } => "not found".into(),
+        Outcome::NotFound { .. } => format!("not found: {}", failure.unwrap_or_default()),
         Outcome::Failed { class, retry_after, .. } => {
             let after = retry_after.map(|time| format!(" after {time:?}")).unwrap_or_default();
             format!("{}: {}{after}", class.name(), failure.unwrap_or_default())

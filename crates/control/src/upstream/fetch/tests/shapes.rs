@@ -61,17 +61,21 @@ fn statuses() -> Vec<Shape> {
             [raw("HTTP/1.1 304 Not Modified\r\n\r\n")],
             &["status: the upstream answered 304"],
         ),
-        failing("400", "400 Bad Request", "client_error: the upstream answered 400"),
-        failing("401", "401 Unauthorized|www-authenticate: Basic", "unauthorized: the upstream answered 401"),
-        failing("403", "403 Forbidden", "unauthorized: the upstream answered 403"),
-        failing("404", "404 Not Found", "not found"),
+        failing("400", "400 Bad Request", "client_error: the upstream answered 400 to /api/k: no"),
+        failing(
+            "401",
+            "401 Unauthorized|www-authenticate: Basic",
+            "unauthorized: the upstream answered 401 to /api/k: no",
+        ),
+        failing("403", "403 Forbidden", "unauthorized: the upstream answered 403 to /api/k: no"),
+        failing("404", "404 Not Found", "not found: the upstream answered 404 to /api/k: no"),
         failing("405", "405 Method Not Allowed|allow: POST", "client_error: the upstream answered 405"),
         failing("406", "406 Not Acceptable", "client_error: the upstream answered 406"),
         failing("408", "408 Request Timeout", "client_error: the upstream answered 408"),
         failing("410", "410 Gone", "gone"),
         failing("412", "412 Precondition Failed", "client_error: the upstream answered 412"),
         failing("418", "418 I'm a teapot", "client_error: the upstream answered 418"),
-        failing("422", "422 Unprocessable Content", "client_error: the upstream answered 422"),
+        failing("422", "422 Unprocessable Content", "client_error: the upstream answered 422 to /api/k: no"),
         failing("425", "425 Too Early|retry-after: 1", "client_error: the upstream answered 425 after 1s"),
         failing("429", "429 Too Many Requests", "too_many_requests: the upstream answered 429"),
         failing(
@@ -102,6 +106,45 @@ fn statuses() -> Vec<Shape> {
         failing("504", "504 Gateway Timeout", "server_error: the upstream answered 504"),
         failing("599", "599 Network Connect Timeout Error", "server_error: the upstream answered 599"),
         failing("600", "600 Beyond", "status: the upstream answered 600"),
+        failing(
+            "308 to a slash",
+            "308 Permanent Redirect|location: /api/k/",
+            "redirect: the upstream answered 308, a redirect to the same URL with a trailing slash: change `url`",
+        ),
+        failing(
+            "302 to a login page",
+            "302 Found|location: https://id.example/login",
+            "redirect: the upstream answered 302, a redirect to the host id.example; redirects aren't followed",
+        ),
+        shape(
+            "400 in gzip",
+            [reply("400 Bad Request|content-encoding: gzip", gzip("no\n such thing"))],
+            &["client_error: the upstream answered 400 to /api/k: no\\n such thing"],
+        ),
+        shape(
+            "403 in half of gzip",
+            [reply("403 Forbidden|content-encoding: gzip", &gzip(&"no".repeat(200))[..15])],
+            &["unauthorized: "],
+        ),
+        shape(
+            "401 with a long body, then 200",
+            [reply("401 Unauthorized", "x".repeat(100_000)), reply("200 OK", "1")],
+            &[&format!("unauthorized: the upstream answered 401 to /api/k: {}", "x".repeat(200)), "1"],
+        ),
+        shape(
+            "422 with a secret",
+            [reply("422 Unprocessable Content", "not for tok-1234, nor ?key=abcdef")],
+            &["client_error: the upstream answered 422 to /api/k?…: not for ***, nor ?***"],
+        )
+        .with(|options| {
+            options.url += "?key=abcdef";
+            options.headers = vec![("Authorization".into(), "Bearer tok-1234".into())];
+        }),
+        shape(
+            "400 whose body is cut",
+            [raw("HTTP/1.1 400 Bad\r\ncontent-length: 99\r\n\r\nno")],
+            &["client_error: the upstream answered 400 to /api/k: no"],
+        ),
         shape(
             "a failure after a document",
             [reply("200 OK|etag: \"1\"", "1"), reply("500 No", ""), raw("HTTP/1.1 304 Not Modified\r\n\r\n")],

@@ -1,0 +1,256 @@
+//! Explanations of failures for the operator: the requested URL, the beginning of the body, the setting to change.
+//!
+//! An upstream may repeat a request in its error page, so values of configured headers and queries are masked.
+
+use super::answer::Coding;
+use crate::options::UpstreamOptions;
+use flate2::bufread::MultiGzDecoder;
+use hyper::header::{self, HeaderMap};
+use hyper::{StatusCode, Uri};
+use std::fmt;
+use std::io::Read;
+
+/// Bytes of a body that are read for its beginning, before and after decompression. Secrets are masked in all of them.
+pub(super) const READ_BYTES_MAX: usize = 4 << 10;
+/// Bytes of a body that are shown.
+const SHOWN_BYTES_MAX: usize = 200;
+/// A shorter value is no secret.
+const SECRET_BYTES_MIN: usize = 4;
+/// More of a host's name isn't shown (RFC 1035, section 2.3.4: there is no longer one).
+const HOST_CHARS_MAX: usize = 255;
+
+/// Parts of error messages about connections, each with its explanation.
+const HINTS: [(&str, &str); 6] = [
+    ("fatal alert: CertificateRequired", "the upstream requires a client certificate, and Stentor has none"),
+    (
+        "fatal alert: HandshakeFailure",
+        "the upstream may require a client certificate, or another version of TLS",
+    ),
+    (
+        "corrupt message of type InvalidContentType",
+        "the upstream speaks plain HTTP: begin `url` with http://",
+    ),
+    ("certificate: UnknownIssuer", "unknown issuer: set `ca_file` in [feeds_limits]"),
+    ("certificate: BadSignature", "unknown issuer: set `ca_file` in [feeds_limits]"),
+    (
+        "CaUsedAsEndEntity",
+        "unknown issuer: set `ca_file` in [feeds_limits] to the authority, not to the server's certificate",
+    ),
+];
+
+/// Statuses whose bodies say what is wrong with a request.
+pub(super) fn is_explained(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 400 | 401 | 403 | 404 | 422)
+}
+
+/// A message about a connection, with its remedy.
+pub(super) fn with_hint(text: String) -> String {
+    match HINTS.iter().find(|(part, _)| text.contains(part)) {
+        Some((_, hint)) => format!("{text}: {hint}"),
+        None => text,
+    }
+}
+
+/// A request that was refused, and the beginning of the response's body.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    url: String,
+    body: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.body.as_str() {
+            "" => write!(f, " to {}, without a body", self.url),
+            body => write!(f, " to {}: {body}", self.url),
+        }
+    }
+}
+
+/// Values that no message may show.
+pub(super) struct Secrets(Vec<String>);
+
+impl Secrets {
+    /// Collects the secrets of an upstream: the values of its headers, their words, the values of its query.
+    pub(super) fn new(options: &UpstreamOptions) -> Self {
+        let query = options.url.split_once('?').map_or("", |(_, query)| query);
+        let values = query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
+        let headers = options.headers.iter().map(|(_, value)| value.as_str());
+        let words = headers.clone().flat_map(str::split_whitespace);
+        let is_long = |value: &&str| value.len() >= SECRET_BYTES_MIN && !value.contains('{');
+        let mut secrets: Vec<String> =
+            headers.chain(words).chain([query]).chain(values).filter(is_long).map(String::from).collect();
+        // A long one may contain a short one.
+        secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+        Self(secrets)
+    }
+
+    fn mask(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
+    }
+
+    /// A text without the secrets, in one line.
+    pub(super) fn shown(&self, text: &str) -> String {
+        escaped(&self.mask(text))
+    }
+
+    /// Explains a refusal by its URL and by the beginning of its body.
+    pub(super) fn refused(&self, url: &Uri, coding: Option<Coding>, body: &[u8]) -> Refused {
+        let body = self.mask(&beginning(coding, body));
+        let body = body.trim();
+        Refused { url: shown_url(url), body: escaped(&body[..body.floor_char_boundary(SHOWN_BYTES_MAX)]) }
+    }
+}
+
+/// The URL without its query, which may hold a secret.
+pub(super) fn shown_url(url: &Uri) -> String {
+    let scheme = url.scheme_str().unwrap_or_default();
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    let query = if url.query().is_some() { "?…" } else { "" };
+    format!("{scheme}://{authority}{}{query}", url.path())
+}
+
+/// The beginning of a body that may be cut off.
+fn beginning(coding: Option<Coding>, body: &[u8]) -> String {
+    let limit = u64::try_from(READ_BYTES_MAX).unwrap_or(u64::MAX);
+    let mut text = Vec::new();
+    // An error ends the text, which has what was read before.
+    let _ = match coding {
+        None => return "(in an unknown encoding)".into(),
+        Some(Coding::Identity) => body.take(limit).read_to_end(&mut text),
+        Some(Coding::Gzip) => MultiGzDecoder::new(body).take(limit).read_to_end(&mut text),
+        Some(Coding::Brotli) => {
+            brotli_decompressor::Decompressor::new(body, READ_BYTES_MAX).take(limit).read_to_end(&mut text)
+        }
+    };
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// A text for a line of a log: control characters and those that change the direction of text are escaped.
+fn escaped(text: &str) -> String {
+    let is_plain = |c: char| {
+        !(c.is_control()
+            || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}'))
+    };
+    text.chars().fold(String::with_capacity(text.len()), |mut line, c| {
+        if is_plain(c) {
+            line.push(c);
+        } else {
+            line.extend(c.escape_default());
+        }
+        line
+    })
+}
+
+/// Describes the target of a redirect and the remedy.
+pub(super) fn redirect(headers: &HeaderMap, asked: &Uri) -> String {
+    const NOT_FOLLOWED: &str = "redirects aren't followed";
+    let Some(location) = headers.get(header::LOCATION) else {
+        return format!("an unknown host (no Location header); {NOT_FOLLOWED}");
+    };
+    let Some(target) = location.to_str().ok().and_then(|location| resolve(location.trim(), asked)) else {
+        return format!("an invalid Location; {NOT_FOLLOWED}");
+    };
+    let is_secured = asked.scheme_str() == Some("http") && target.scheme_str() == Some("https");
+    let (path, target_path) = (asked.path(), target.path());
+    let change = match (is_secured, target_path.strip_prefix(path), path.strip_prefix(target_path)) {
+        (false, Some("/"), _) => Some("with a trailing slash"),
+        (false, _, Some("/")) => Some("without its trailing slash"),
+        (true, Some(""), _) => Some("with https"),
+        (true, Some("/"), _) => Some("with https and a trailing slash"),
+        _ => None,
+    };
+    let host = target.host().unwrap_or_default();
+    let is_same_host = asked.host().is_some_and(|asked| asked.eq_ignore_ascii_case(host));
+    let is_same_port = is_secured || port(asked) == port(&target);
+    match change.filter(|_| is_same_host && is_same_port && asked.query() == target.query()) {
+        Some(change) => format!("the same URL {change}: change `url`"),
+        None if is_same_host && is_same_port => format!("another path of its own host; {NOT_FOLLOWED}"),
+        None => format!("the host {}; {NOT_FOLLOWED}", host.chars().take(HOST_CHARS_MAX).collect::<String>()),
+    }
+}
+
+/// A `Location` in full (RFC 3986, section 5.2, without the removal of dot segments).
+fn resolve(location: &str, asked: &Uri) -> Option<Uri> {
+    let (scheme, authority) = (asked.scheme_str()?, asked.authority()?.as_str());
+    let location = location.split('#').next().unwrap_or_default();
+    let text = if location.split(['/', '?']).next().is_some_and(|begin| begin.ends_with(':')) {
+        location.to_owned()
+    } else if location.starts_with("//") {
+        format!("{scheme}:{location}")
+    } else if location.starts_with('/') {
+        format!("{scheme}://{authority}{location}")
+    } else if location.starts_with('?') {
+        format!("{scheme}://{authority}{}{location}", asked.path())
+    } else {
+        let folder = asked.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+        format!("{scheme}://{authority}{folder}/{location}")
+    };
+    text.parse().ok().filter(|uri: &Uri| uri.host().is_some())
+}
+
+fn port(uri: &Uri) -> Option<u16> {
+    uri.port_u16().or_else(|| Some(if uri.scheme_str()? == "https" { 443 } else { 80 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::HeaderValue;
+
+    #[test]
+    fn redirects_say_what_to_change() {
+        fn check(asked: &str, location: &str, expect: &str) {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::LOCATION, HeaderValue::from_str(location).unwrap());
+            assert_eq!(redirect(&headers, &asked.parse().unwrap()), expect, "{asked} {location}");
+        }
+        let slash = "the same URL with a trailing slash: change `url`";
+        for location in ["http://h/a/k/", "http://H:80/a/k/", "/a/k/", "k/", "//h/a/k/", "/a/k/#x"] {
+            check("http://h/a/k", location, slash);
+        }
+        check("http://h/a/k?q=1", "/a/k/?q=1", slash);
+        check("http://h/a/k/", "/a/k", "the same URL without its trailing slash: change `url`");
+        check("http://h/a/k", "https://h/a/k", "the same URL with https: change `url`");
+        check(
+            "http://h:8080/a/k",
+            "https://h/a/k/",
+            "the same URL with https and a trailing slash: change `url`",
+        );
+        let elsewhere = "another path of its own host; redirects aren't followed";
+        for location in ["/elsewhere", "/a/k/?q=1", "?q=1", "x", "http://h/a/k"] {
+            check("http://h/a/k", location, elsewhere);
+        }
+        let host = |host: &str| format!("the host {host}; redirects aren't followed");
+        check("http://h/a/k", "http://169.254.169.254/latest/meta-data", &host("169.254.169.254"));
+        check("http://h/a/k", "//evil.example/a/k/", &host("evil.example"));
+        check("http://h/a/k", "http://h:81/a/k/", &host("h"));
+        check("http://h/", &format!("http://{}/", "h".repeat(300)), &host(&"h".repeat(255)));
+        check("http://h/", "http://[", "an invalid Location; redirects aren't followed");
+        let nothing = redirect(&HeaderMap::new(), &"http://h/".parse().unwrap());
+        assert_eq!(nothing, "an unknown host (no Location header); redirects aren't followed");
+    }
+
+    #[test]
+    fn a_refusal_shows_neither_secrets_nor_control_characters() {
+        let options = UpstreamOptions {
+            url: "http://h/{x}?token=s3cret&q={x}&n=1".into(),
+            headers: vec![("Authorization".into(), "Bearer abcdef".into()), ("X-N".into(), "1".into())],
+            ..UpstreamOptions::default()
+        };
+        let secrets = Secrets::new(&options);
+        let check = |body: &[u8], expect: &str| {
+            let url = "http://h/a?token=s3cret&q=a&n=1".parse().unwrap();
+            let refused = secrets.refused(&url, Some(Coding::Identity), body);
+            assert_eq!(refused.to_string(), format!(" to http://h/a?…{expect}"));
+        };
+        check(b"", ", without a body");
+        check(b" no\n", ": no");
+        check(b"a\r\nb\x1b[31m \xe2\x80\xae\xff", ": a\\r\\nb\\u{1b}[31m \\u{202e}\u{fffd}");
+        check(b"bad token abcdef for Bearer abcdef, 1", ": bad token *** for ***, 1");
+        check(b"/a?token=s3cret&q=a", ": /a?token=***&q=a");
+        check("\u{e9}".repeat(300).as_bytes(), &format!(": {}", "\u{e9}".repeat(100)));
+        let secret_at_the_end = format!("{}abcdef", "x".repeat(197));
+        check(secret_at_the_end.as_bytes(), &format!(": {}***", "x".repeat(197)));
+    }
+}

@@ -1,0 +1,119 @@
+//! One fetch of a key, in words: `stentor check --fetch`.
+
+use super::explain::shown_url;
+use super::fetch::{Fetched, Trace};
+use super::{Bodies, DocumentProcessor, Upstreams};
+use crate::error::Error;
+use crate::options::FeedsOptions;
+use crate::route::Routes;
+use crate::schedule::{FetchJob, Freshness, Outcome};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_edge::Ledger;
+use stentor_hub::Key;
+use tokio::time::Instant;
+
+/// Headers whose values are shown, because the fetcher sets them.
+const SHOWN_HEADERS: [&str; 4] = ["accept", "accept-encoding", "host", "user-agent"];
+
+/// A fetch of a key, described for the operator.
+pub struct Probe {
+    /// Lines about the request, the response, and the next fetch. Without secrets of the configuration, except those that the upstream
+    /// sends back in its headers.
+    pub text: String,
+    /// Whether the fetch brought a document.
+    pub has_document: bool,
+}
+
+/// Fetches a key once, as a server with these options would.
+///
+/// # Errors
+/// The options are wrong, or no upstream serves the key.
+pub async fn probe(options: &FeedsOptions, key: &str) -> Result<Probe, Error> {
+    let wrong = |text: String| Error::setting("KEY", text);
+    let key = Key::parse(key).map_err(|error| wrong(error.to_string()))?;
+    let upstreams = Upstreams::new(options)?;
+    let index = Routes::new(&options.upstreams).find(&key);
+    let index = index.ok_or_else(|| wrong(format!("no feed with a URL is configured for {key}")))?;
+    let upstream = upstreams.at(index);
+    let job = FetchJob { key, upstream: index, kept: None };
+    let mut text = format!("feed: {}\n", upstream.name);
+    // Writing to a string can't fail.
+    if let Some(url) = upstream.url(&job.key) {
+        _ = writeln!(text, "URL: {}\nrequest headers:", shown_url(&url));
+        for (name, value) in upstream.request(&job, &url).headers() {
+            let is_shown = SHOWN_HEADERS.contains(&name.as_str()) && !value.is_sensitive();
+            let value = if is_shown { String::from_utf8_lossy(value.as_bytes()) } else { "***".into() };
+            _ = writeln!(text, "  {name}: {value}");
+        }
+    }
+    let mut trace = Trace { keeps_response: true, ..Trace::default() };
+    let bodies = Bodies::new(options.fetches_bytes_max, Arc::new(Ledger::new(usize::MAX)));
+    let begun = Instant::now();
+    let fetched = upstream.fetch_traced(&job, &DocumentProcessor::default(), &bodies, &mut trace).await;
+    let took = Duration::from_millis(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+    if let Some((status, headers)) = trace.response {
+        _ = writeln!(text, "status: {status}\nresponse headers:");
+        for (name, value) in &headers {
+            // Cookies may be credentials.
+            let value = match name.as_str() {
+                "set-cookie" => "***".into(),
+                _ => upstream.secrets.shown(&String::from_utf8_lossy(value.as_bytes())),
+            };
+            _ = writeln!(text, "  {name}: {value}");
+        }
+    }
+    _ = writeln!(text, "time: {took:?}");
+    _ = writeln!(text, "{}", result(&fetched));
+    _ = writeln!(text, "next fetch: {}", next(options, index, &fetched.outcome));
+    Ok(Probe { text, has_document: matches!(fetched.outcome, Outcome::Fresh { .. }) })
+}
+
+fn result(fetched: &Fetched) -> String {
+    let failure = fetched.failure.as_ref().map(ToString::to_string).unwrap_or_default();
+    match &fetched.outcome {
+        Outcome::Fresh { version, .. } => {
+            let (received, document) = (fetched.received_bytes, &version.document);
+            format!(
+                "document: {}, {} bytes, of {received} received",
+                document.content_type,
+                document.body.len()
+            )
+        }
+        Outcome::Same { .. } => "document: unchanged".into(),
+        Outcome::Gone { reason } => format!("complete: {reason}"),
+        Outcome::NotFound { reason } if failure.is_empty() => format!("not found: {reason}"),
+        Outcome::NotFound { .. } => format!("not found: {failure}"),
+        Outcome::Failed { class, .. } => format!("failure: {}: {failure}", class.name()),
+    }
+}
+
+/// The time of the next fetch, and the reason for it.
+fn next(options: &FeedsOptions, upstream: usize, outcome: &Outcome) -> String {
+    let freshness = match outcome {
+        Outcome::Fresh { freshness, .. } | Outcome::Same { freshness, .. } => freshness,
+        Outcome::Gone { .. } => return "never, because of 410".into(),
+        Outcome::NotFound { .. } => {
+            return format!("after {:?} (not_found_retry_interval)", options.not_found_retry_interval);
+        }
+        Outcome::Failed { retry_after: Some(time), .. } => {
+            return format!(
+                "after {:?} (Retry-After, at most backoff_max)",
+                (*time).min(options.backoff_max)
+            );
+        }
+        Outcome::Failed { .. } => {
+            return format!("after at most {:?} (backoff_initial)", options.backoff_initial);
+        }
+    };
+    match freshness {
+        Freshness::Unsaid => format!("after {:?} (poll_interval)", options.upstreams[upstream].poll_interval),
+        Freshness::Over => "never, because of max-age=0 (complete_on)".into(),
+        Freshness::For(age) => match options.bounded_max_age(upstream, *age) {
+            time if time < *age => format!("after {time:?} (max_age_max; Cache-Control says {age:?})"),
+            time if time > *age => format!("after {time:?} (max_age_min; Cache-Control says {age:?})"),
+            time => format!("after {time:?} (Cache-Control)"),
+        },
+    }
+}
