@@ -383,10 +383,10 @@ impl<E: Encoder> Hub<E> {
         self.push_notice(Notice::Gap { session: self.sessions.id_of(member), topic });
     }
 
-    /// Queues a notice. After a gap, its session receives nothing until its client is notified.
+    /// Queues a notice. Once something waits that follows a gap, its session receives nothing until its client is notified.
     pub(crate) fn push_notice(&mut self, notice: Notice) {
-        if let Notice::Gap { session, .. } = notice {
-            self.sessions.held.add(session);
+        if let Notice::Gap { session, topic } = &notice {
+            self.sessions.held.add(*session, self.topics.find(topic));
         }
         self.notices.push_back(notice);
     }

@@ -316,7 +316,15 @@ impl<E: Encoder> Sessions<E> {
         mut each: impl FnMut(&Arc<Publication<E::Frame>>, &E::Frame),
     ) {
         let Some(session) = self.slots.get_mut(id.index as usize) else { return };
-        if !session.is(id) || self.held.holds(id) {
+        if !session.is(id) {
+            return;
+        }
+        let (outbox, subscriptions) = (&session.outbox, &session.subscriptions);
+        let follows_gap = |rooms: &[u32]| {
+            outbox.front().is_some()
+                && subscriptions.iter().any(|s| s.waiting > 0 && rooms.contains(&s.topic))
+        };
+        if self.held.holds(id, follows_gap) {
             return;
         }
         let (mut bytes, mut frames) = (0_usize, 0);

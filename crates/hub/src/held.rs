@@ -1,7 +1,9 @@
 //! Sessions that receive no deliveries until their clients have been notified of a gap: what follows a gap in a room must not
-//! overtake the notice, whatever else is sent to the client meanwhile.
+//! overtake the notice, whatever else is sent to the client meanwhile. While nothing of these rooms waits, nothing is held: a client
+//! may leave another room in between, and receives what was published there before.
 
 use crate::session_id::SessionId;
+use smallvec::SmallVec;
 use std::collections::HashMap;
 
 #[derive(Default)]
@@ -11,14 +13,18 @@ pub(crate) struct Held(HashMap<SessionId, Hold>);
 struct Hold {
     /// Notices that are still to be sent.
     notices: u32,
+    /// The indices of their rooms.
+    topics: SmallVec<[u32; 2]>,
     /// Deliveries would have been taken otherwise.
     is_missed: bool,
 }
 
 impl Held {
-    /// A notice is queued for a session.
-    pub(crate) fn add(&mut self, session: SessionId) {
-        self.0.entry(session).or_default().notices += 1;
+    /// A notice about a room is queued for a session.
+    pub(crate) fn add(&mut self, session: SessionId, topic: Option<u32>) {
+        let hold = self.0.entry(session).or_default();
+        hold.notices += 1;
+        hold.topics.extend(topic);
     }
 
     /// A notice was sent, or is dropped. Returns whether deliveries were held that may leave now.
@@ -37,9 +43,14 @@ impl Held {
         is_missed
     }
 
-    /// Whether deliveries are held that would be taken now.
+    /// Whether deliveries are held that would be taken now. `waits`: whether some of one of these rooms wait.
     #[inline]
-    pub(crate) fn holds(&mut self, session: SessionId) -> bool {
-        !self.0.is_empty() && self.0.get_mut(&session).map(|hold| hold.is_missed = true).is_some()
+    pub(crate) fn holds(&mut self, session: SessionId, waits: impl FnOnce(&[u32]) -> bool) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let Some(hold) = self.0.get_mut(&session) else { return false };
+        hold.is_missed = hold.is_missed || waits(&hold.topics);
+        hold.is_missed
     }
 }

@@ -436,8 +436,8 @@ impl<E: Encoder> Hub<E> {
     /// The next notice to a session about its subscriptions. Notices to suspended sessions wait until they are
     /// resumed.
     ///
-    /// The session of a [`Notice::Gap`] receives nothing until its notice is returned and this is called again: send the notice
-    /// before.
+    /// The session of a [`Notice::Gap`] receives nothing that follows it until its notice is returned and this is called again: send the
+    /// notice before.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         if let Some(notice) = self.last_notice.take() {
             self.end_notice(&notice);

@@ -2,7 +2,7 @@
 //! covers the other rules.
 
 use crate::node::{Node, feed_at_0, kept_at_0, room};
-use stentor_hub::{Disconnect, FeedState, FormatId, Notice, Policy, Topic};
+use stentor_hub::{Disconnect, Epoch, FeedState, FormatId, Notice, Policy, Position, Topic};
 
 #[test]
 fn a_not_found_notice_stays_true_after_the_next_subscription() {
@@ -78,6 +78,25 @@ fn history_that_doesnt_fit_is_a_gap_and_doesnt_end_the_session() {
     let session = node.open(0);
     assert_eq!(node.hubs[0].handle_subscribe(session, &topic, Policy::DropOldest, since), Ok(()));
     assert_eq!(node.take(0, session), ["three", "four"]);
+}
+
+/// A client that leaves the other room in between receives what was published there before.
+#[test]
+fn only_what_follows_a_gap_waits_for_its_notice() {
+    let mut node = Node::new(1);
+    let ((kept, topic), other) = (kept_at_0(), room("other"));
+    let session = node.open(0);
+    node.subscribe(0, session, &other.clone().into(), Policy::Queue);
+    let unknown = Some(Position { epoch: Epoch(9), offset: 9 });
+    assert_eq!(node.hubs[0].handle_subscribe(session, &topic, Policy::Queue, unknown), Ok(()));
+    node.publish(0, &other, "one");
+    assert_eq!(node.take(0, session), ["one"]);
+    node.publish(0, &kept, "two");
+    node.publish(0, &other, "three");
+    assert_eq!(node.take(0, session), [""; 0]);
+    assert_eq!(node.hubs[0].poll_notice(), Some(Notice::Gap { session, topic }));
+    assert_eq!(node.hubs[0].poll_notice(), None);
+    assert_eq!(node.take(0, session), ["two", "three"]);
 }
 
 #[test]
