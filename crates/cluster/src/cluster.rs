@@ -16,7 +16,7 @@ mod sockets;
 
 use crate::NodeId;
 use crate::engine::{Channel, Engine, EngineError, Event, EventReceiver, EventsWaiting, Reply};
-use crate::feeds::{FeedDriver, SourceOf, Surroundings};
+use crate::feeds::{ColdKeys, FeedDriver, SourceOf, Surroundings};
 use crate::finish::Finish;
 use crate::frame::{AnswerError, Answered, Frame, Frames, PresenceFrame, Question};
 use crate::metrics::{Counters, Gauges, count};
@@ -66,6 +66,9 @@ pub struct Options {
     pub feed_source: SourceOf,
     /// How long a feed without subscribers is fetched.
     pub feed_idle_ttl: Duration,
+    /// Feeds that the control plane fetches at most. The engine has at most twice as many keys without a document because of
+    /// this node.
+    pub feed_keys_max: usize,
     /// The largest document of a feed.
     pub document_bytes_max: usize,
     /// What the node holds for its clients.
@@ -124,7 +127,9 @@ impl Cluster {
         let state =
             State { registry, surveys: Surveys::default(), finishes: HashMap::new(), is_joining: true };
         let ledger = &options.ledger;
-        let feeds = FeedDriver::new(node, options.feed_source.clone(), options.feed_idle_ttl, ledger.clone());
+        let cold = ColdKeys::new(options.feed_keys_max, ledger.clone());
+        let feeds =
+            FeedDriver::new(node, options.feed_source.clone(), options.feed_idle_ttl, cold, ledger.clone());
         let rooms = RoomDriver::new(node, options.history.clone(), options.decision_timeout, ledger.clone());
         Arc::new(Self {
             node,

@@ -171,6 +171,16 @@ impl Counters {
                 gauges.feeds.requests_waiting,
             ),
             gauge(
+                "cluster_cold_keys",
+                "Keys of feeds without a document in the engine because of this node: leases that it holds or asks for, and terms that the engine hasn't forgotten.",
+                gauges.feeds.cold_keys,
+            ),
+            total(
+                "cluster_cold_keys_released",
+                "Leases of feeds without a document and without subscribers released before feeds_limits.idle_ttl, because feeds_limits.keys_max were held.",
+                gauges.feeds.cold_keys_released,
+            ),
+            gauge(
                 "cluster_history_rooms",
                 "Rooms with history that have subscribers on this node.",
                 gauges.rooms.rooms,

@@ -70,6 +70,7 @@ pub fn alone(local: Arc<dyn DataPlane>) -> ClusterPlane {
         history: Vec::new(),
         decision_timeout: Duration::ZERO,
         feed_idle_ttl: Duration::ZERO,
+        feed_keys_max: usize::MAX,
         feed_source: Arc::new(|_| FeedSource::Fetched),
         relays: None,
         unready_after: None,

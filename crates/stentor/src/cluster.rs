@@ -170,6 +170,7 @@ async fn connect_cluster(
         decision_timeout: edge.limits.decision_timeout,
         feed_source: Arc::new(control.feeds.sources()),
         feed_idle_ttl: control.feeds.idle_ttl,
+        feed_keys_max: control.feeds.keys_max,
         document_bytes_max: document_bytes_max(&control.feeds),
         ledger,
         revocations,

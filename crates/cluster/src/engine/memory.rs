@@ -210,7 +210,7 @@ impl Bus {
                     lease
                 }))
             }
-            Request::ReleaseLease { key, lease } => {
+            Request::ReleaseLease { key, lease, .. } => {
                 if let Some(feed) = self.feeds.get_mut(&key) {
                     feed.holder.take_if(|(held, _)| *held == lease);
                 }

@@ -41,7 +41,7 @@ pub const SILENCE_MAX: Duration = Duration::from_secs(6);
 /// What a message takes at most, in general, from one server to the next one of a cluster of servers.
 const SERVERS_DELAY: Duration = Duration::from_millis(50);
 /// How long the term of a feed without a log outlasts its lease. Later terms are greater by the clock.
-const TERM_TTL: Duration = Duration::from_secs(10);
+pub const TERM_TTL: Duration = Duration::from_secs(10);
 /// Maximum size of a payload.
 pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 /// Maximum number of nodes that are known; further ones are ignored.
@@ -265,6 +265,8 @@ pub enum Request {
         key: Key,
         /// The lease.
         lease: Lease,
+        /// How long its term is kept if the feed has no log: then nothing is left.
+        term_ttl: Duration,
     },
     /// Stores a version of a feed and publishes its change. Answered by [`Reply::Done`], or [`EngineError::Fenced`].
     /// [`EngineError::Refused`]: the log has no base, may lack newer versions, or is as long as it may be ([`FEED_CHANGES_MAX`],

@@ -1,7 +1,7 @@
 //! Joins the machine for feeds with the engine and both planes.
 
 use super::request::{Answer, Entry, Output, Ticket};
-use super::{FeedStats, Feeds, SourceOf};
+use super::{ColdKeys, FeedStats, Feeds, SourceOf};
 use crate::NodeId;
 use crate::engine::{Channel, Engine, EngineError, Reply, Request};
 use crate::feeds::feed::Feed;
@@ -69,9 +69,15 @@ fn now() -> Instant {
 impl FeedDriver {
     /// Feeds of `node`, whose documents come from where `source_of` says. One without subscribers is fetched for `idle_ttl`. `ledger` has
     /// what they hold.
-    pub(crate) fn new(node: NodeId, source_of: SourceOf, idle_ttl: Duration, ledger: Arc<Ledger>) -> Self {
+    pub(crate) fn new(
+        node: NodeId,
+        source_of: SourceOf,
+        idle_ttl: Duration,
+        cold: ColdKeys,
+        ledger: Arc<Ledger>,
+    ) -> Self {
         let state = State {
-            feeds: Feeds::new(node, source_of, idle_ttl),
+            feeds: Feeds::new(node, source_of, idle_ttl, cold),
             charge: Charge::new(ledger, Class::Cluster),
             to_fetch: Vec::new(),
             pushed: 0,

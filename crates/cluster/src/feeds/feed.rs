@@ -62,6 +62,17 @@ pub(super) enum Role {
     Holding { lease: Lease, renew_at: Instant, ends_at: Instant },
 }
 
+/// Whether a feed is a cold key ([`super::cold`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cold {
+    /// This node doesn't hold its lease, or the engine has a log of it.
+    No,
+    /// It has subscribers.
+    Wanted,
+    /// It has no subscribers: its lease is released at this time, or earlier.
+    Idle(Instant),
+}
+
 pub(super) struct Feed {
     /// Tells it apart from an earlier one of the same key.
     pub(super) incarnation: u64,
@@ -115,6 +126,8 @@ pub(super) struct Feed {
     /// When to release the lease; `Some` while it is held without subscribers.
     pub(super) release_at: Option<Instant>,
     pub(super) due: Option<Instant>,
+    /// How it was counted last.
+    pub(super) cold: Cold,
 }
 
 impl Feed {
@@ -152,6 +165,7 @@ impl Feed {
             lost_until: None,
             release_at: None,
             due: None,
+            cold: Cold::No,
         }
     }
 
@@ -170,6 +184,19 @@ impl Feed {
     /// Whether the control plane fetches its documents, for the node that holds the lease.
     pub(super) fn is_fetched(&self) -> bool {
         self.source == FeedSource::Fetched
+    }
+
+    /// Returns `true` for a fetched feed whose term is all that the engine has, as far as this node knows.
+    pub(super) fn has_no_log(&self) -> bool {
+        self.is_fetched() && self.log_end.is_none() && self.newest.is_none()
+    }
+
+    /// How it counts among the cold keys.
+    pub(super) fn coldness(&self) -> Cold {
+        match self.lease() {
+            Some(_) if self.has_no_log() => self.release_at.map_or(Cold::Wanted, Cold::Idle),
+            _ => Cold::No,
+        }
     }
 
     /// Whether this node has to acquire the lease when nobody holds it.

@@ -23,12 +23,14 @@
 //! lease, nor after its lease has nearly ended by its own clock. A version that doesn't follow the one that this node has is not
 //! applied: the log is read again.
 
+mod cold;
 mod driver;
 mod feed;
 mod holders;
 mod leaving;
 mod memory;
 mod push;
+mod release;
 mod replies;
 mod request;
 mod subscribers;
@@ -36,6 +38,7 @@ mod subscribers;
 use crate::NodeId;
 use crate::engine::Channel;
 use crate::frame::{FeedStateChange, FeedVersion, Frame};
+pub(crate) use cold::ColdKeys;
 pub(crate) use driver::{FeedDriver, Surroundings};
 use feed::{Feed, Role, Step};
 use holders::Holders;
@@ -92,6 +95,9 @@ pub(crate) struct FeedStats {
     pub(crate) lost_leases: u64,
     pub(crate) requests: u64,
     pub(crate) requests_waiting: usize,
+    /// Cold keys in the engine because of this node, and leases of them that were released early.
+    pub(crate) cold_keys: usize,
+    pub(crate) cold_keys_released: u64,
 }
 
 /// Where the documents of a key come from.
@@ -104,6 +110,7 @@ pub(crate) struct Feeds {
     feeds: ShrinkingMap<Key, Box<Feed>>,
     /// Leases that this node holds.
     leases: usize,
+    cold: ColdKeys,
     holders: Holders,
     asked: ShrinkingMap<Ticket, Asked>,
     drawn: u64,
@@ -122,12 +129,13 @@ pub(crate) struct Feeds {
 
 impl Feeds {
     /// No feeds yet. Epochs and delays are drawn from the node's id. One without subscribers is fetched for `idle_ttl`.
-    pub(crate) fn new(node: NodeId, source_of: SourceOf, idle_ttl: Duration) -> Self {
+    pub(crate) fn new(node: NodeId, source_of: SourceOf, idle_ttl: Duration, cold: ColdKeys) -> Self {
         Self {
             node,
             source_of,
             feeds: ShrinkingMap::default(),
             leases: 0,
+            cold,
             holders: Holders::default(),
             asked: ShrinkingMap::default(),
             drawn: 0,
@@ -158,7 +166,7 @@ impl Feeds {
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let due = self.due.first().map(|(at, _)| *at);
         let report = self.holders.poll_timeout().filter(|_| self.leases > 0);
-        [due, report].into_iter().flatten().min()
+        [due, report, self.cold.poll_timeout()].into_iter().flatten().min()
     }
 
     pub(crate) fn stats(&self) -> FeedStats {
@@ -169,6 +177,8 @@ impl Feeds {
             lost_leases: self.lost_leases,
             requests: self.requested,
             requests_waiting: self.requests.len(),
+            cold_keys: self.cold.len(),
+            cold_keys_released: self.cold.released_early(),
         }
     }
 
@@ -204,6 +214,7 @@ impl Feeds {
         } else if !feed.is_loading && feed.newest.is_none() {
             self.show_absence(&key);
         }
+        self.reschedule(&key);
     }
 
     /// Requests so far.
@@ -380,6 +391,7 @@ impl Feeds {
 
     /// Something is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.cold.expire(now);
         if self.leases > 0 && self.holders.take_report(now) {
             self.outputs.push_back(Output::Publish(Channel::Nodes, Frame::Alive));
         }
@@ -503,72 +515,11 @@ impl Feeds {
         self.request(now, Purpose::Load, incarnation, FeedRequest::Load(key.clone()));
     }
 
-    fn acquire(&mut self, now: Instant, key: &Key) {
-        let Some(feed) = self.feeds.get_mut(key) else { return };
-        feed.role = Role::Acquiring;
-        let (term_seen, incarnation) = (feed.term_seen, feed.incarnation);
-        let request = FeedRequest::Acquire { key: key.clone(), term_seen };
-        self.request(now, Purpose::Acquire, incarnation, request);
-    }
-
     /// The control plane is to fetch a key.
     fn fetch(&mut self, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.is_fetched()) else { return };
         let requesters = std::mem::take(&mut feed.requesters);
         self.outputs.push_back(Output::Control(Wanted { key: key.clone(), wanted: true, requesters }));
-    }
-
-    /// This node doesn't hold the lease any more, and doesn't fetch the key.
-    fn end_lease(&mut self, key: &Key) {
-        self.leases -= 1;
-        if self.feeds.get(key).is_some_and(|feed| feed.is_fetched()) {
-            let wanted = Wanted { key: key.clone(), wanted: false, requesters: Vec::new() };
-            self.outputs.push_back(Output::Control(wanted));
-        }
-    }
-
-    /// The lease is lost: another node fetches, or will.
-    fn lose(&mut self, now: Instant, key: &Key) {
-        self.lost_leases += 1;
-        self.end_lease(key);
-        let Some(feed) = self.feeds.get_mut(key) else { return };
-        feed.give_up_storing();
-        (feed.next, feed.is_informed, feed.holder) = (None, false, None);
-        let delay = if feed.is_fetched() { RETRY_DELAY } else { PUSH_RETRY_DELAY };
-        feed.role = Role::Following { acquire_at: now + delay };
-        self.load(now, key);
-        self.reschedule(key);
-    }
-
-    /// The node has no subscribers of a key any more.
-    fn handle_unwanted(&mut self, now: Instant, key: &Key) {
-        let Some(feed) = self.feeds.get_mut(key) else { return };
-        (feed.is_wanted, feed.shown, feed.must_store) = (false, None, false);
-        (feed.awaited, feed.confirm_at) = (None, None);
-        // Clients that subscribe and unsubscribe in a loop cause no additional requests.
-        feed.release_at = (feed.is_fetched() && feed.lease().is_some()).then(|| now + self.idle_ttl);
-        self.outputs.push_back(Output::Plane(key.clone(), FeedUpdate::Forget));
-        // A pushed document is stored to the end.
-        self.remove_unused(key);
-        self.reschedule(key);
-    }
-
-    /// A fetched feed has had no subscribers for long enough.
-    fn release(&mut self, now: Instant, key: &Key) {
-        let Some(feed) = self.feeds.get_mut(key) else { return };
-        if let Some(lease) = feed.lease() {
-            (feed.role, feed.storing) = (Role::Following { acquire_at: now }, None);
-            self.end_lease(key);
-            self.request(now, Purpose::Release, 0, FeedRequest::Release { key: key.clone(), lease });
-        }
-    }
-
-    fn remove(&mut self, key: &Key) {
-        if let Some(feed) = self.feeds.remove(key)
-            && let Some(at) = feed.due
-        {
-            self.due.remove(&(at, key.clone()));
-        }
     }
 
     fn request(&mut self, now: Instant, purpose: Purpose, incarnation: u64, request: FeedRequest) {
@@ -580,6 +531,7 @@ impl Feeds {
     }
 
     fn reschedule(&mut self, key: &Key) {
+        self.count_cold(key);
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let due = feed.timeout();
         let before = std::mem::replace(&mut feed.due, due);

@@ -3,8 +3,8 @@
 //! A node that a document is pushed to acquires the feed's lease for it, reads the log, stores the document and releases the lease. So
 //! pushes to several nodes have one order, and the sequence number of each is compared with those of all before it.
 
-use super::{Feeds, Purpose, Role};
-use crate::feeds::request::{FeedRequest, Output, Push};
+use super::{Feeds, Role};
+use crate::feeds::request::{Output, Push};
 use std::time::{Duration, Instant};
 use stentor_edge::{PushDenied, PushedFeed};
 use stentor_hub::Key;
@@ -59,8 +59,7 @@ impl Feeds {
         if let Some(lease) = feed.lease() {
             feed.role = Role::Following { acquire_at: now };
             self.end_lease(key);
-            let release = FeedRequest::Release { key: key.clone(), lease };
-            self.request(now, Purpose::Release, 0, release);
+            self.request_release(now, key, lease);
         }
         self.remove_unused(key);
     }

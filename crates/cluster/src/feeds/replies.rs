@@ -1,7 +1,7 @@
 //! What the machine for feeds does with the engine's answers.
 
 use super::feed::{Role, Storing};
-use super::request::{Answer, Asked, DecodedLog, FeedRequest, Output, Ticket};
+use super::request::{Answer, Asked, DecodedLog, Output, Ticket};
 use super::{
     ACQUIRE_INTERVAL, CHECK_INTERVAL, Feeds, LEASE_MARGIN, LEASE_TTL, PUSH_RETRY_DELAY, Purpose,
     RENEW_INTERVAL, RETRY_DELAY,
@@ -16,6 +16,7 @@ impl Feeds {
     /// The engine has answered.
     pub(crate) fn handle_reply(&mut self, now: Instant, ticket: Ticket, answer: Answer) {
         let Some(Asked { key, incarnation, purpose, term, at }) = self.asked.remove(&ticket) else { return };
+        self.cold.handle_answer(ticket, &key);
         if purpose == Purpose::Release {
             // Not earlier: from now on, a node that asks for the lease gets it.
             self.outputs.push_back(Output::Publish(Channel::from(key), Frame::Released(term)));
@@ -24,7 +25,7 @@ impl Feeds {
         let Some(feed) = self.feeds.get_mut(&key).filter(|feed| feed.incarnation == incarnation) else {
             // Nobody needs the lease any more.
             if let (Purpose::Acquire, Answer::Lease(Some(lease))) = (purpose, answer) {
-                self.request(now, Purpose::Release, 0, FeedRequest::Release { key, lease });
+                self.request_release(now, &key, lease);
             }
             return;
         };
@@ -142,7 +143,7 @@ impl Feeds {
     /// The holder of the lease asks for a new one, which has a greater term.
     fn begin_term(&mut self, now: Instant, key: &Key) {
         let Some(lease) = self.feeds.get(key).and_then(|feed| feed.lease()) else { return };
-        self.request(now, Purpose::Release, 0, FeedRequest::Release { key: key.clone(), lease });
+        self.request_release(now, key, lease);
         self.end_lease(key);
         let Some(feed) = self.feeds.get_mut(key) else { return };
         feed.give_up_storing();

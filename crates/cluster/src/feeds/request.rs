@@ -5,7 +5,7 @@ use crate::NodeId;
 use crate::engine::{Channel, EngineError, FeedLog, Lease, Reply, Request};
 use crate::frame::{FeedStateChange, FeedVersion, Frame};
 use bytes::Bytes;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stentor_edge::{FeedUpdate, PushDenied, Wanted};
 use stentor_hub::{Document, Key, Patch, Position};
 
@@ -28,9 +28,20 @@ pub(crate) enum Output {
 #[derive(Debug)]
 pub(crate) enum FeedRequest {
     Load(Key),
-    Acquire { key: Key, term_seen: u64 },
-    Renew { key: Key, lease: Lease },
-    Release { key: Key, lease: Lease },
+    Acquire {
+        key: Key,
+        term_seen: u64,
+    },
+    Renew {
+        key: Key,
+        lease: Lease,
+    },
+    Release {
+        key: Key,
+        lease: Lease,
+        /// How long the engine keeps the term if the feed has no log.
+        term_ttl: Duration,
+    },
     Store(Box<Store>),
 }
 
@@ -88,7 +99,7 @@ impl FeedRequest {
             Self::Load(key) => Request::LoadFeed { key },
             Self::Acquire { key, term_seen } => Request::AcquireLease { key, term_seen, ttl: LEASE_TTL },
             Self::Renew { key, lease } => Request::RenewLease { key, lease, ttl: LEASE_TTL },
-            Self::Release { key, lease } => Request::ReleaseLease { key, lease },
+            Self::Release { key, lease, term_ttl } => Request::ReleaseLease { key, lease, term_ttl },
             Self::Store(store) => {
                 let Store { key, lease, position, change, base } = *store;
                 let change = encode(&key, change);

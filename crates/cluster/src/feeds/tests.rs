@@ -1,6 +1,7 @@
 //! Nodes that share feeds, over an engine in memory that may lose messages, be away, or start again without its data.
 
 mod clients;
+mod cold_keys;
 mod failovers;
 mod leases;
 mod memory;
@@ -16,9 +17,14 @@ use bytes::Bytes;
 use clients::{Client, Whole, hub};
 use pushes::History;
 use std::collections::HashSet;
+use stentor_edge::Ledger;
 use stentor_hub::{Hub, Patch, SessionId, Topic};
 
 const IDLE_TTL: Duration = Duration::from_secs(2);
+
+fn cold_keys(keys_max: usize) -> ColdKeys {
+    ColdKeys::new(keys_max, Arc::new(Ledger::new(usize::MAX)))
+}
 
 fn key() -> Key {
     Key::parse("game/1").expect("a key")
@@ -71,7 +77,7 @@ impl Node {
         let source = |key: &Key| if *key == pushed() { FeedSource::Pushed } else { FeedSource::Fetched };
         Self {
             id: NodeId(id),
-            feeds: Feeds::new(NodeId(id), Arc::new(source), IDLE_TTL),
+            feeds: Feeds::new(NodeId(id), Arc::new(source), IDLE_TTL, cold_keys(1_000_000)),
             frames: Frames::new(NodeId(id), None, 1 << 20),
             view: View::default(),
             pushed: View::default(),

@@ -24,6 +24,7 @@ pub(crate) fn options() -> Options {
         decision_timeout: Duration::from_secs(5),
         feed_source: Arc::new(|_| FeedSource::Fetched),
         feed_idle_ttl: Duration::ZERO,
+        feed_keys_max: 10_000,
         revocations: None,
         document_bytes_max: 1_000,
         ledger: Arc::new(Ledger::new(1 << 30)),

@@ -4,7 +4,7 @@ use crate::{Fixture, Node, key, sleep_ms};
 use bytes::Bytes;
 use std::time::Duration;
 use stentor_cluster::engine::{
-    EngineError, FEED_CHANGES_MAX, FeedLog, Lease, PAYLOAD_BYTES_MAX, Reply, Request, Version,
+    EngineError, FEED_CHANGES_MAX, FeedLog, Lease, PAYLOAD_BYTES_MAX, Reply, Request, TERM_TTL, Version,
 };
 use stentor_hub::{Epoch, Key, Position};
 
@@ -29,7 +29,10 @@ pub(crate) async fn renew(node: &Node, key: &Key, lease: Lease, ttl: Duration) -
 }
 
 pub(crate) async fn release(node: &Node, key: &Key, lease: Lease) {
-    assert_eq!(node.request(Request::ReleaseLease { key: key.clone(), lease }).await, Reply::Done);
+    assert_eq!(
+        node.request(Request::ReleaseLease { key: key.clone(), lease, term_ttl: TERM_TTL }).await,
+        Reply::Done
+    );
 }
 
 pub(crate) async fn store(

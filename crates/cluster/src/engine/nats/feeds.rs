@@ -13,9 +13,7 @@ use super::jetstream::{IDLE_TTL, Outcome, Session, Stored, Stream, Which, unexpe
 use super::observed::Observed;
 use super::snapshot;
 use super::topics::Topic;
-use crate::engine::{
-    EngineError, FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, FeedLog, Lease, Reply, TERM_TTL, Version,
-};
+use crate::engine::{EngineError, FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, FeedLog, Lease, Reply, Version};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime};
 use stentor_hub::{Epoch, Key, Position};
@@ -162,6 +160,29 @@ impl Shared {
         }
     }
 
+    /// Ends a lease. The term of a feed without a log is removed after `term_ttl`.
+    pub(super) async fn release(
+        &self,
+        session: &Session,
+        state: &mut FeedState,
+        subjects: &Subjects,
+        lease: Lease,
+        term_ttl: Duration,
+    ) -> Result<Reply, EngineError> {
+        let has_log = state.known.as_ref().is_some_and(|known| !known.next.b.is_empty());
+        // Also if the release fails.
+        let is_queued = !has_log && self.released_terms.add(Instant::now() + term_ttl, &subjects.log, lease);
+        self.renew(session, state, subjects, lease, Duration::ZERO).await?;
+        if let Some(Known { sequence, next, .. }) = &state.known
+            && !is_queued
+            && next.b.is_empty()
+            && (next.x, next.t, next.k) == (0, lease.term, lease.token)
+        {
+            self.purge(session, Stream::Feeds, &subjects.log, sequence + 1);
+        }
+        Ok(Reply::Done)
+    }
+
     /// Lets a lease last for `ttl` from now. Zero: it ends.
     pub(super) async fn renew(
         &self,
@@ -171,11 +192,6 @@ impl Shared {
         lease: Lease,
         ttl: Duration,
     ) -> Result<Reply, EngineError> {
-        let has_log = state.known.as_ref().is_some_and(|known| !known.next.b.is_empty());
-        // Also if the release fails.
-        let is_kept = !ttl.is_zero()
-            || has_log
-            || self.released_terms.add(Instant::now() + TERM_TTL, &subjects.log, lease);
         loop {
             let Some(mut known) = self.known(session, state, subjects, lease).await? else {
                 return Ok(Reply::Lease(None));
@@ -188,11 +204,6 @@ impl Shared {
                 }
             }
             if self.store_lease(session, state, subjects, known, lease, ttl).await? {
-                if let Some(Known { sequence, next, .. }) = state.known.as_ref().filter(|_| !is_kept)
-                    && next.b.is_empty()
-                {
-                    self.purge(session, Stream::Feeds, &subjects.log, sequence + 1);
-                }
                 return Ok(Reply::Lease(Some(lease)));
             }
         }

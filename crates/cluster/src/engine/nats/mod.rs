@@ -274,12 +274,11 @@ impl Nats {
                     shared.renew(&session, &mut state, &subjects, lease, ttl).await
                 })
             }
-            Request::ReleaseLease { key, lease } => {
+            Request::ReleaseLease { key, lease, term_ttl } => {
                 let (subjects, turn) = self.feed(&key);
                 Box::pin(async move {
                     let (mut state, session) = (turn.await, shared.session().await?);
-                    shared.renew(&session, &mut state, &subjects, lease, Duration::ZERO).await?;
-                    Ok(Reply::Done)
+                    shared.release(&session, &mut state, &subjects, lease, term_ttl).await
                 })
             }
             Request::StoreVersion { key, lease, version } => {

@@ -224,11 +224,11 @@ impl Redis {
                 .text(ms(*ttl).max(1))
                 .text(ms(IDLE_TTL))
                 .text(ms(ttl.saturating_add(TERM_TTL))),
-            Request::ReleaseLease { key, lease } => feed(Script::Renew, key)
+            Request::ReleaseLease { key, lease, term_ttl } => feed(Script::Renew, key)
                 .text(format_args!("{}:{}", lease.term, lease.token))
                 .text(0)
                 .text(ms(IDLE_TTL))
-                .text(ms(TERM_TTL)),
+                .text(ms(*term_ttl)),
             Request::StoreVersion { key, lease, version } => {
                 let position = version.position;
                 let call = feed(Script::Store, key)

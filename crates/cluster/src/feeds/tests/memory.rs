@@ -23,7 +23,8 @@ fn answer_all(feeds: &mut Feeds, now: Instant) {
 
 #[test]
 fn feeds_that_are_gone_leave_no_memory_behind() {
-    let mut feeds = Feeds::new(NodeId(1), Arc::new(|_: &Key| FeedSource::Fetched), IDLE_TTL);
+    let mut feeds =
+        Feeds::new(NodeId(1), Arc::new(|_: &Key| FeedSource::Fetched), IDLE_TTL, cold_keys(FEEDS));
     let now = Instant::now();
     let keys = (0..FEEDS).map(|n| Key::parse(&format!("cold/{n}")).expect("a key"));
     let keys: Vec<Key> = keys.collect();

@@ -259,7 +259,7 @@ fn a_document_with_subscribers_is_stored_again_before_it_expires() {
 #[test]
 fn without_a_document_subscribers_of_undeclared_keys_are_told_so() {
     let mut cluster = Cluster::new(1, 1);
-    cluster.nodes[0].feeds = Feeds::new(NodeId(1), Arc::new(|_| FeedSource::Unknown), IDLE_TTL);
+    cluster.nodes[0].feeds = Feeds::new(NodeId(1), Arc::new(|_| FeedSource::Unknown), IDLE_TTL, cold_keys(1));
     cluster.want_key(0, &pushed(), true);
     cluster.run_until_idle();
     assert_eq!(cluster.nodes[0].pushed.state, Some(FeedState::NotFound));

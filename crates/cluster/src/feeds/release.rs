@@ -1,0 +1,68 @@
+//! How a node gives up the leases of feeds.
+
+use super::feed::{Cold, Role};
+use super::request::Output;
+use super::{Feeds, PUSH_RETRY_DELAY, RETRY_DELAY};
+use std::time::Instant;
+use stentor_edge::{FeedUpdate, Wanted};
+use stentor_hub::Key;
+
+impl Feeds {
+    /// This node doesn't hold the lease any more, and doesn't fetch the key.
+    pub(super) fn end_lease(&mut self, key: &Key) {
+        self.leases -= 1;
+        if self.feeds.get(key).is_some_and(|feed| feed.is_fetched()) {
+            let wanted = Wanted { key: key.clone(), wanted: false, requesters: Vec::new() };
+            self.outputs.push_back(Output::Control(wanted));
+        }
+    }
+
+    /// The lease is lost: another node fetches, or will.
+    pub(super) fn lose(&mut self, now: Instant, key: &Key) {
+        self.lost_leases += 1;
+        self.end_lease(key);
+        let Some(feed) = self.feeds.get(key) else { return };
+        if let Some(lease) = feed.lease().filter(|_| feed.has_no_log() && !feed.is_wanted) {
+            // The engine may still keep it.
+            self.request_release(now, key, lease);
+        }
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        feed.give_up_storing();
+        (feed.next, feed.is_informed, feed.holder) = (None, false, None);
+        let delay = if feed.is_fetched() { RETRY_DELAY } else { PUSH_RETRY_DELAY };
+        feed.role = Role::Following { acquire_at: now + delay };
+        self.load(now, key);
+        self.reschedule(key);
+    }
+
+    /// The node has no subscribers of a key any more.
+    pub(super) fn handle_unwanted(&mut self, now: Instant, key: &Key) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        (feed.is_wanted, feed.shown, feed.must_store) = (false, None, false);
+        (feed.awaited, feed.confirm_at) = (None, None);
+        // Clients that subscribe and unsubscribe in a loop cause no additional requests.
+        feed.release_at = (feed.is_fetched() && feed.lease().is_some()).then(|| now + self.idle_ttl);
+        self.outputs.push_back(Output::Plane(key.clone(), FeedUpdate::Forget));
+        // A pushed document is stored to the end.
+        self.remove_unused(key);
+        self.reschedule(key);
+    }
+
+    /// A fetched feed has had no subscribers for long enough.
+    pub(super) fn release(&mut self, now: Instant, key: &Key) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        if let Some(lease) = feed.lease() {
+            (feed.role, feed.storing) = (Role::Following { acquire_at: now }, None);
+            self.end_lease(key);
+            self.request_release(now, key, lease);
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: &Key) {
+        let Some(feed) = self.feeds.remove(key) else { return };
+        self.change_cold(key, feed.cold, Cold::No);
+        if let Some(at) = feed.due {
+            self.due.remove(&(at, key.clone()));
+        }
+    }
+}
