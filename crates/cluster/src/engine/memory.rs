@@ -67,8 +67,8 @@ pub struct Bus {
     /// Of the server that isn't the primary.
     former_rooms: HashMap<Room, RoomLog>,
     feeds: HashMap<Key, Feed>,
-    /// What a replica has of them.
-    replicated_feeds: HashMap<Key, Feed>,
+    /// Feeds of the server that isn't the primary: a replica, or a former primary.
+    former_feeds: HashMap<Key, Feed>,
     records: BTreeMap<NodeId, (Bytes, Instant)>,
     claims: HashMap<Arc<str>, (NodeId, Instant)>,
     /// From which epochs and tokens are counted on.
@@ -106,21 +106,23 @@ impl Bus {
 
     /// A replica now has what is stored of feeds.
     pub fn replicate(&mut self) {
-        self.replicated_feeds = self.feeds.clone();
+        self.former_feeds = self.feeds.clone();
+        for log in self.former_feeds.values_mut().filter_map(|feed| feed.log.as_mut()) {
+            log.may_lack_newest = true;
+        }
     }
 
     /// The replica becomes the primary. It has no more than at the last [`Bus::replicate`]. The connections stay.
     pub fn fail_over(&mut self) {
         self.rooms.clear();
-        self.feeds = self.replicated_feeds.clone();
-        for log in self.feeds.values_mut().filter_map(|feed| feed.log.as_mut()) {
-            log.may_lack_newest = true;
-        }
+        self.feeds = self.former_feeds.clone();
     }
 
-    /// Another server becomes the primary, without the messages of rooms; or the former one again, with what it had then.
+    /// Another server becomes the primary, without the messages of rooms, and with the feeds that it has as a replica; or the former
+    /// primary again, with what it had then.
     pub fn change_primary(&mut self) {
         std::mem::swap(&mut self.rooms, &mut self.former_rooms);
+        std::mem::swap(&mut self.feeds, &mut self.former_feeds);
     }
 
     /// Changes whether a node receives the messages of a channel.
@@ -287,7 +289,7 @@ impl Bus {
         let began = *self.began.get_or_insert(now);
         let clock = u64::try_from(now.saturating_duration_since(began).as_micros()).unwrap_or(u64::MAX);
         let feed = self.feeds.entry(key).or_default();
-        if feed.holder.is_some_and(|(_, until)| until > now) {
+        if feed.holder.is_some_and(|(held, until)| until > now && held.term >= term_seen) {
             return None;
         }
         feed.term = (feed.term.max(term_seen) + 1).max(clock);

@@ -240,8 +240,9 @@ pub enum Request {
         /// The epoch that ends.
         epoch: Epoch,
     },
-    /// Acquires the lease of a feed, if nobody holds it. Its term is greater than each one before and than
-    /// `term_seen`. Answered by [`Reply::Lease`]; `None`: another node holds it.
+    /// Acquires the lease of a feed, unless another node holds it with the term `term_seen` or a greater one. A lease with a lesser term is
+    /// one that the engine has returned to: it ends. The new term is greater than each one before and than `term_seen`. Answered by
+    /// [`Reply::Lease`]; `None`: another node holds it.
     AcquireLease {
         /// The feed.
         key: Key,

@@ -292,7 +292,7 @@ impl Surroundings<'_> {
     /// The document that a log leads to.
     fn read(&self, key: &Key, reply: Result<Reply, EngineError>) -> Result<Option<Document>, PushDenied> {
         match self.answer(key, reply) {
-            Answer::Log(log) => Ok(log.and_then(Feed::document_of)),
+            Answer::Log(log) => Ok(log.and_then(|log| Feed::document_of(*log))),
             _ => Err(PushDenied::Unavailable { is_unknown: false }),
         }
     }

@@ -1,16 +1,20 @@
 //! One feed of a node: what it knows, and its part in it.
 
-use super::request::{DecodedLog, Entry, Push, PushAnswer};
+mod storing;
+
+use super::request::{DecodedLog, Entry, Push};
 use super::{CHANGES_MAX, CONFIRM_DELAY, LOST_WAIT_MAX, REFRESH_INTERVAL, RETRY_DELAY};
 use crate::NodeId;
 use crate::engine::Lease;
 use crate::frame::{FeedStateChange, FeedVersion, FrameError};
+use crate::replaced::Replaced;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
-use stentor_edge::{FeedSource, FeedUpdate, PushDenied, REQUESTERS_MAX};
+use stentor_edge::{FeedSource, FeedUpdate, REQUESTERS_MAX};
 use stentor_hub::{Document, Epoch, FeedState, Patch, Position, Requester};
+pub(super) use storing::Step;
 
 /// A state, and why.
 pub(super) type State = (FeedState, Arc<str>);
@@ -19,8 +23,10 @@ pub(super) type State = (FeedState, Arc<str>);
 pub(super) struct Newest {
     pub(super) position: Position,
     pub(super) document: Document,
-    /// Of the holder that stored it.
+    /// Of the holder that stored it first. Of two versions of different epochs, the one with the greater term is newer.
     pub(super) term: u64,
+    /// Its epoch was replaced, or the engine has returned to an earlier one. It isn't shown before it is stored in a further epoch.
+    pub(super) needs_epoch: bool,
 }
 
 /// What is being stored.
@@ -33,20 +39,6 @@ pub(super) struct Storing {
     position: Position,
     /// The push that it is for.
     pub(super) push: Option<u64>,
-}
-
-/// What a holder has to do next.
-pub(super) enum Step {
-    /// Nothing.
-    Idle,
-    /// To store an entry; and a base, if the log is to begin anew.
-    Store(Position, Box<(Entry, Option<FeedVersion>)>),
-    /// To tell the followers of a state that no log has.
-    Publish(FeedStateChange),
-    /// To notify its own subscribers of the state.
-    Show,
-    /// To answer the first push.
-    Answer(PushAnswer),
 }
 
 /// The node's part.
@@ -88,6 +80,8 @@ pub(super) struct Feed {
     pub(super) is_wanted: bool,
     pub(super) requesters: Vec<Requester>,
     pub(super) newest: Option<Newest>,
+    /// The epoch of the newest version so far, whether or not the feed still has one.
+    epoch: Option<Epoch>,
     /// What the node's own subscribers have.
     pub(super) shown: Option<Position>,
     pub(super) state: State,
@@ -142,6 +136,7 @@ impl Feed {
             is_wanted,
             requesters: Vec::new(),
             newest: None,
+            epoch: None,
             shown: None,
             state: live(),
             sequence: None,
@@ -172,7 +167,7 @@ impl Feed {
     /// The document that a log leads to.
     pub(super) fn document_of(log: DecodedLog) -> Option<Document> {
         let mut feed = Self::new(Instant::now(), 0, FeedSource::Pushed, false);
-        feed.replace(log).ok()?;
+        feed.replace(log, &mut Replaced::default()).ok()?;
         feed.newest.map(|newest| newest.document)
     }
 
@@ -243,6 +238,17 @@ impl Feed {
         (self.state, self.is_logged) = (state, false);
     }
 
+    /// Sets the newest version, and notes the epoch that its epoch replaces.
+    pub(super) fn set_newest(&mut self, newest: Newest, replaced: &mut Replaced) {
+        let epoch = newest.position.epoch;
+        if !newest.needs_epoch
+            && let Some(before) = self.epoch.replace(epoch).filter(|before| *before != epoch)
+        {
+            replaced.add(before);
+        }
+        self.newest = Some(newest);
+    }
+
     /// A version of another node. Returns what the node's own subscribers are to have, if it is newer than what they have.
     ///
     /// # Errors
@@ -251,7 +257,11 @@ impl Feed {
         &mut self,
         position: Position,
         version: &FeedVersion,
+        replaced: &mut Replaced,
     ) -> Result<Option<FeedUpdate>, FrameError> {
+        if replaced.contains(position.epoch) {
+            return Err(FrameError::Malformed);
+        }
         if self.newest.as_ref().is_some_and(|newest| covers(newest.position, position)) {
             return Ok(None);
         }
@@ -263,7 +273,8 @@ impl Feed {
                 (version.document(&newest.document.body)?, patch.iter().cloned().collect())
             }
         };
-        self.newest = Some(Newest { position, document: document.clone(), term: version.term });
+        let newest = Newest { position, document: document.clone(), term: version.term, needs_epoch: false };
+        self.set_newest(newest, replaced);
         (self.is_lost, self.state, self.sequence) = (false, live(), version.sequence);
         Ok(Some(FeedUpdate::At { position, document, patches }))
     }
@@ -289,12 +300,17 @@ impl Feed {
         Ok(std::mem::replace(&mut self.state, state.clone()) != state)
     }
 
-    /// Takes over what the engine keeps, if it is newer. Returns the patches that lead to it, from consecutive versions.
+    /// Takes over what the engine keeps, if it is newer. Returns the patches that lead to it, from consecutive versions. `None`: the
+    /// feed needs a further epoch, under a greater term.
     ///
     /// # Errors
     /// The log is broken.
-    pub(super) fn replace(&mut self, log: DecodedLog) -> Result<Vec<Bytes>, FrameError> {
-        let DecodedLog { base: (mut position, base), entries, may_lack_newest, .. } = log;
+    pub(super) fn replace(
+        &mut self,
+        log: DecodedLog,
+        replaced: &mut Replaced,
+    ) -> Result<Option<Vec<Bytes>>, FrameError> {
+        let DecodedLog { base: (mut position, base), entries, term: last_term, may_lack_newest, .. } = log;
         let count = entries.len();
         let mut bytes = 0;
         let (mut term, mut sequence) = (base.term, base.sequence);
@@ -305,7 +321,7 @@ impl Feed {
             match entry {
                 Entry::Version(version) => {
                     bytes += version.bytes();
-                    (term, sequence, state) = (term.max(version.term), version.sequence, live());
+                    (term, sequence, state) = (version.term, version.sequence, live());
                     document = version.document(&document.body)?;
                     position = at;
                     match version.base.and_then(|(_, patch)| patch) {
@@ -314,42 +330,68 @@ impl Feed {
                     }
                 }
                 Entry::State(change) => {
-                    (term, sequence) = (term.max(change.term), change.sequence);
-                    state = (change.state, change.reason);
+                    (state, sequence) = ((change.state, change.reason), change.sequence);
                 }
             }
         }
-        self.term_seen = self.term_seen.max(term);
+        let is_gone = state.0 == FeedState::NotFound;
+        let term = if is_gone { last_term } else { term };
+        let is_replaced = replaced.contains(position.epoch);
+        self.term_seen = self.term_seen.max(last_term);
         (self.entries, self.entry_bytes, self.log_end) = (count, bytes, Some(position));
         self.is_lost = base.is_restored || may_lack_newest;
         if may_lack_newest {
             self.begin_log_anew();
         }
-        match &self.newest {
-            Some(newest) if newest.position == position => {}
-            // The engine has lost what this node has. Of another epoch, only terms can tell, which grow unless everything was lost.
-            Some(newest) if covers(newest.position, position) || (may_lack_newest && newest.term > term) => {
+        match &mut self.newest {
+            Some(newest) if newest.position == position => newest.needs_epoch = is_replaced,
+            // The engine has lost what this node has.
+            Some(newest) if covers(newest.position, position) => {
                 self.set_lost();
-                return Ok(patches);
+                return Ok(Some(Vec::new()));
             }
-            _ => self.newest = Some(Newest { position, document, term }),
+            // Of another epoch, only terms can tell, which grow unless everything was lost.
+            Some(newest)
+                if newest.position.epoch != position.epoch
+                    && (newest.term > term || (is_replaced && newest.term == term)) =>
+            {
+                newest.needs_epoch = true;
+                self.end_epoch(last_term);
+                return Ok(None);
+            }
+            _ => self.set_newest(Newest { position, document, term, needs_epoch: is_replaced }, replaced),
         }
         self.must_store = false;
         self.sequence = sequence;
-        if state.0 == FeedState::NotFound {
+        if is_gone {
             (self.newest, self.sequence) = (None, None);
         }
         if self.is_informed {
             if self.state.0 == FeedState::NotFound {
                 self.newest = None;
             }
-        } else if state.0 == FeedState::NotFound && self.shown.is_none() {
+        } else if is_gone && self.shown.is_none() {
             // That there was a document once is no news. Whether there is one now is to be seen.
             self.state = live();
         } else {
             self.state = state;
         }
-        Ok(patches)
+        if self.needs_epoch() {
+            self.end_epoch(last_term);
+            return Ok(None);
+        }
+        Ok(Some(patches))
+    }
+
+    /// Whether the newest version is to be stored in a further epoch.
+    fn needs_epoch(&self) -> bool {
+        self.newest.as_ref().is_some_and(|newest| newest.needs_epoch)
+    }
+
+    /// The holder with this term may know nothing of the epoch that has replaced its own: its lease has to end.
+    fn end_epoch(&mut self, term: u64) {
+        self.set_lost();
+        self.term_seen = self.term_seen.max(term.saturating_add(1));
     }
 
     /// The log was read by the request with this number. Returns whether clients of another epoch may have what this node has.
@@ -385,12 +427,6 @@ impl Feed {
         self.must_store = !self.is_fetched() && self.newest.is_some();
     }
 
-    /// Whether the holder of the lease with this term needs a greater one, because its next version begins a new epoch. If another replica
-    /// lags and becomes the primary, only terms tell that the epoch before it is older.
-    pub(super) fn needs_new_term(&self, term: u64) -> bool {
-        self.is_lost && self.newest.as_ref().is_some_and(|newest| newest.term >= term)
-    }
-
     /// The engine keeps nothing.
     pub(super) fn set_log_lost(&mut self) {
         self.log_end = None;
@@ -408,163 +444,18 @@ impl Feed {
         self.refresh_at.is_some_and(|at| at <= now)
     }
 
-    /// What the holder of the lease with this term does next. Draws `epoch` if it begins one.
-    pub(super) fn next_step(&mut self, term: u64, epoch: Epoch) -> Step {
-        if let Some((document, patch)) = self.next.take() {
-            let state = self.after_next.take().unwrap_or_else(live);
-            let is_same = self.newest.as_ref().is_some_and(|newest| newest.document == document);
-            if is_same && self.state == state {
-                return self.next_state(term);
-            }
-            (self.state, self.is_logged) = (state, false);
-            return if is_same { Step::Show } else { self.store_version(term, epoch, document, patch, None) };
+    /// Lets this node ask for the lease at once, even if its holder is alive.
+    pub(super) fn replace_holder(&mut self, now: Instant) {
+        self.holder = None;
+        if let Role::Following { acquire_at } = &mut self.role {
+            *acquire_at = now;
         }
-        let Some(push) = self.pushes.front() else { return self.next_state(term) };
-        let (id, sequence) = (push.id, push.sequence);
-        if let (Some(given), Some(last)) = (sequence, self.sequence)
-            && given < last
-        {
-            // It may have been stored before the one with the greater number.
-            return Step::Answer(Err(match push.is_unknown {
-                true => PushDenied::Unavailable { is_unknown: true },
-                false => PushDenied::OldSequence { last },
-            }));
-        }
-        match (push.document.clone(), &self.newest) {
-            // It was stored, but the engine's answer was lost.
-            (None, None) if push.is_unknown => Step::Answer(Ok(true)),
-            (None, None) => Step::Answer(Err(PushDenied::NotFound)),
-            (None, Some(_)) => {
-                self.store_state(term, (FeedState::NotFound, "it was deleted".into()), None, Some(id))
-            }
-            (Some(document), Some(newest)) if newest.document == document => {
-                if push.is_unknown || sequence.is_none_or(|given| Some(given) == self.sequence) {
-                    return Step::Answer(Ok(push.is_unknown));
-                }
-                self.store_state(term, self.state.clone(), sequence, Some(id))
-            }
-            (Some(document), _) => {
-                (self.state, self.is_logged) = (live(), false);
-                let (patch, before) = (push.patch.clone(), self.sequence);
-                self.sequence = before.max(sequence);
-                let step = self.store_version(term, epoch, document, patch, Some(id));
-                self.sequence = before;
-                step
-            }
-        }
-    }
-
-    /// Stores the state, if the log doesn't have it under this lease.
-    fn next_state(&mut self, term: u64) -> Step {
-        if self.is_logged {
-            return Step::Idle;
-        }
-        if self.newest.is_some() || (self.log_end.is_some() && self.state.0 == FeedState::NotFound) {
-            return self.store_state(term, self.state.clone(), self.sequence, None);
-        }
-        self.is_logged = true;
-        let (state, reason) = self.state.clone();
-        // Before its first document, a feed has no state that followers don't assume.
-        match state {
-            FeedState::Live => Step::Idle,
-            _ => Step::Publish(FeedStateChange { term, state, reason, sequence: None }),
-        }
-    }
-
-    fn store_state(&mut self, term: u64, state: State, sequence: Option<u64>, push: Option<u64>) -> Step {
-        let newest = self.newest.as_ref().map(|newest| newest.position);
-        let Some(position) = newest.or(self.log_end) else { return Step::Idle };
-        let (known, reason) = state.clone();
-        let change = FeedStateChange { term, state: known, reason: reason.clone(), sequence };
-        let is_behind = self.log_end != Some(position);
-        let base = (is_behind || self.entries >= CHANGES_MAX).then(|| {
-            let nothing = Document { body: Bytes::new(), json: false, content_type: "".into() };
-            let document = self.newest.as_ref().map_or(&nothing, |newest| &newest.document);
-            let is_restored = self.is_lost;
-            let mut base = FeedVersion::whole(term, document);
-            (base.state, base.reason, base.sequence) = (known, reason, sequence);
-            base.is_restored = is_restored;
-            base
-        });
-        self.count_entry(base.is_some(), 0);
-        self.storing = Some(Storing { version: None, state, sequence, position, push });
-        Step::Store(position, Box::new((Entry::State(change), base)))
-    }
-
-    /// Stores the next version: its position, the change, and a base if the log is to begin anew.
-    fn store_version(
-        &mut self,
-        term: u64,
-        epoch: Epoch,
-        document: Document,
-        patch: Option<Patch>,
-        push: Option<u64>,
-    ) -> Step {
-        let newest = self.newest.as_ref().filter(|_| !self.is_lost);
-        let position = newest.map_or(Position { epoch, offset: 1 }, |newest| Position {
-            offset: newest.position.offset + 1,
-            ..newest.position
-        });
-        let patch = patch.filter(|patch| newest.is_some_and(|newest| newest.document.body == patch.base));
-        let patch = patch.map(|patch| patch.operations);
-        let sequence = self.sequence;
-        let mut change = match newest {
-            Some(Newest { position, document: before, .. }) => {
-                FeedVersion::change(term, &document, before, *position, patch.clone())
-            }
-            None => FeedVersion::whole(term, &document),
-        };
-        change.sequence = sequence;
-        let is_long = self.entries >= CHANGES_MAX || self.entry_bytes + change.bytes() > document.body.len();
-        let base = (newest.is_none() || is_long).then(|| {
-            let mut base = FeedVersion::whole(term, &document);
-            base.sequence = sequence;
-            base
-        });
-        self.count_entry(base.is_some(), change.bytes());
-        let version = Some((Newest { position, document, term }, patch));
-        self.storing = Some(Storing { version, state: live(), sequence, position, push });
-        Step::Store(position, Box::new((Entry::Version(change), base)))
-    }
-
-    fn count_entry(&mut self, is_base: bool, bytes: usize) {
-        if is_base {
-            (self.entries, self.entry_bytes) = (0, 0);
-        } else {
-            self.entries += 1;
-            self.entry_bytes += bytes;
-        }
-    }
-
-    /// What was being stored may be stored or not.
-    pub(super) fn give_up_storing(&mut self) -> Option<Storing> {
-        let storing = self.storing.take()?;
-        if let Some(push) = self.pushes.front_mut() {
-            push.is_unknown |= storing.push == Some(push.id);
-        }
-        Some(storing)
     }
 
     /// Another node is to take the lease, which has been released. Otherwise this one asks for it again at `acquire_at`.
     pub(super) fn leave_to_others(&mut self, acquire_at: Instant) {
         (self.next, self.is_informed, self.holder) = (None, false, None);
         self.role = Role::Following { acquire_at };
-    }
-
-    /// The engine has stored it.
-    pub(super) fn handle_stored(&mut self, storing: &Storing) {
-        self.log_end = Some(storing.position);
-        self.sequence = storing.sequence;
-        self.must_store = false;
-        if storing.version.is_some() {
-            self.is_lost = false;
-        } else if storing.push.is_some() {
-            self.state = storing.state.clone();
-        }
-        self.is_logged = self.state == storing.state;
-        if self.state.0 == FeedState::NotFound {
-            (self.newest, self.sequence) = (None, None);
-        }
     }
 }
 

@@ -17,6 +17,10 @@
 //! Versions of two epochs can't be compared. So a client that names another epoch than its node's waits until the log is read anew
 //! ([`Feeds::handle_confirm`]): it may come from a node that knows a newer version, and this node may be cut off.
 //!
+//! An epoch that this node has seen replaced is never accepted again, as when Sentinel returns to a former primary. The node then acquires
+//! the lease, also from a holder with a lesser term. The first document that it fetches then, or the newest one that was pushed, is stored
+//! in a further epoch.
+//!
 //! The lease of a feed whose documents are pushed is held only while a document is stored ([`push`]).
 //!
 //! **Invariants.** Versions are delivered in the order of their positions. A holder stores nothing before it has read the log under its
@@ -27,10 +31,10 @@ mod cold;
 mod driver;
 mod feed;
 mod holders;
+mod leases;
 mod leaving;
 mod memory;
 mod push;
-mod release;
 mod replies;
 mod request;
 mod subscribers;
@@ -38,6 +42,7 @@ mod subscribers;
 use crate::NodeId;
 use crate::engine::Channel;
 use crate::frame::{FeedStateChange, FeedVersion, Frame};
+use crate::replaced::Replaced;
 pub(crate) use cold::ColdKeys;
 pub(crate) use driver::{FeedDriver, Surroundings};
 use feed::{Feed, Role, Step};
@@ -112,6 +117,8 @@ pub(crate) struct Feeds {
     leases: usize,
     cold: ColdKeys,
     holders: Holders,
+    /// Epochs of feeds that this node has seen replaced.
+    replaced: Replaced,
     asked: ShrinkingMap<Ticket, Asked>,
     drawn: u64,
     due: BTreeSet<(Instant, Key)>,
@@ -137,6 +144,7 @@ impl Feeds {
             leases: 0,
             cold,
             holders: Holders::default(),
+            replaced: Replaced::default(),
             asked: ShrinkingMap::default(),
             drawn: 0,
             due: BTreeSet::new(),
@@ -285,7 +293,7 @@ impl Feeds {
         }
         let random = self.random.f64();
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        match feed.apply(position, version) {
+        match feed.apply(position, version, &mut self.replaced) {
             Ok(Some(update)) => {
                 feed.refresh_later(now, random);
                 self.show(key, update);
@@ -376,14 +384,13 @@ impl Feeds {
             if let Some(feed) = self.feeds.get_mut(&key) {
                 feed.begin_log_anew();
                 feed.lost_until = None;
-                if feed.lease().is_none() {
-                    // The holder may have released the lease meanwhile.
-                    feed.check_at = now + delay;
-                    if let Role::Following { acquire_at } = &mut feed.role {
-                        *acquire_at = now + delay;
-                    }
-                    self.load(now, &key);
+                // The holder may have released the lease meanwhile.
+                feed.check_at = now + delay;
+                if let Role::Following { acquire_at } = &mut feed.role {
+                    *acquire_at = now + delay;
                 }
+                // A holder as well: another server may have become the primary.
+                self.load(now, &key);
             }
             self.reschedule(&key);
         }
@@ -513,13 +520,6 @@ impl Feeds {
         (feed.missed, feed.load_at, feed.confirm_at) = (false, None, None);
         let incarnation = feed.incarnation;
         self.request(now, Purpose::Load, incarnation, FeedRequest::Load(key.clone()));
-    }
-
-    /// The control plane is to fetch a key.
-    fn fetch(&mut self, key: &Key) {
-        let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.is_fetched()) else { return };
-        let requesters = std::mem::take(&mut feed.requesters);
-        self.outputs.push_back(Output::Control(Wanted { key: key.clone(), wanted: true, requesters }));
     }
 
     fn request(&mut self, now: Instant, purpose: Purpose, incarnation: u64, request: FeedRequest) {

@@ -95,14 +95,16 @@ impl Feeds {
         self.reschedule(&key);
     }
 
-    fn handle_log(&mut self, now: Instant, ticket: Ticket, key: &Key, log: Option<DecodedLog>) {
+    fn handle_log(&mut self, now: Instant, ticket: Ticket, key: &Key, log: Option<Box<DecodedLog>>) {
         let random = self.random.f64();
         let Some(feed) = self.feeds.get_mut(key) else { return };
         feed.is_loading = false;
         let before = feed.state.clone();
         let writer = log.as_ref().map(|log| log.writer);
-        let patches = match log.map(|log| feed.replace(log)) {
-            Some(Ok(patches)) => patches,
+        let found = log.map(|log| feed.replace(*log, &mut self.replaced));
+        let is_former = matches!(found, Some(Ok(None)));
+        let patches = match found {
+            Some(Ok(patches)) => patches.unwrap_or_default(),
             // Broken, or there is none.
             Some(Err(_)) | None => {
                 feed.set_log_lost();
@@ -112,6 +114,9 @@ impl Feeds {
         if let Some(writer) = writer.filter(|writer| *writer != self.node) {
             self.holders.handle_named(now, writer);
             feed.holder = Some(writer);
+        }
+        if is_former {
+            feed.replace_holder(now);
         }
         feed.refresh_later(now, random);
         let is_new = self.show_newest(key, patches);
@@ -140,22 +145,11 @@ impl Feeds {
         }
     }
 
-    /// The holder of the lease asks for a new one, which has a greater term.
-    fn begin_term(&mut self, now: Instant, key: &Key) {
-        let Some(lease) = self.feeds.get(key).and_then(|feed| feed.lease()) else { return };
-        self.request_release(now, key, lease);
-        self.end_lease(key);
-        let Some(feed) = self.feeds.get_mut(key) else { return };
-        feed.give_up_storing();
-        (feed.next, feed.is_informed) = (None, false);
-        self.acquire(now, key);
-    }
-
     fn handle_stored(&mut self, now: Instant, key: &Key) {
         let random = self.random.f64();
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let Some(storing) = feed.storing.take() else { return };
-        feed.handle_stored(&storing);
+        feed.handle_stored(&storing, &mut self.replaced);
         let Storing { version, push: id, .. } = storing;
         let is_version = version.is_some();
         let state = feed.state.0;
@@ -164,7 +158,7 @@ impl Feeds {
         let push = if is_first { feed.pushes.pop_front() } else { None };
         if let Some((newest, patch)) = version {
             let (position, document) = (newest.position, newest.document.clone());
-            feed.newest = Some(newest);
+            feed.set_newest(newest, &mut self.replaced);
             feed.refresh_later(now, random);
             let patches = patch.into_iter().collect();
             self.show(key, FeedUpdate::At { position, document, patches });
@@ -175,6 +169,8 @@ impl Feeds {
             feed.refresh_later(now, random);
             if state == FeedState::NotFound && id.is_some() {
                 self.show_state(key);
+            } else {
+                self.show_newest(key, Vec::new());
             }
         }
         if let Some(push) = push {

@@ -119,6 +119,8 @@ pub(crate) struct Ticket(pub(super) u64);
 pub(crate) struct DecodedLog {
     pub(super) base: (Position, FeedVersion),
     pub(super) entries: Vec<(Position, Entry)>,
+    /// Of the holder that stored the newest entry.
+    pub(super) term: u64,
     /// The node that stored the newest entry.
     pub(super) writer: NodeId,
     /// Whether newer versions may be lost.
@@ -144,7 +146,8 @@ impl DecodedLog {
             writer = sender;
             entries.push((*position, entry));
         }
-        Some(Self { base: (log.base_position, base), entries, writer, may_lack_newest: log.may_lack_newest })
+        let FeedLog { base_position, term, may_lack_newest, .. } = log;
+        Some(Self { base: (base_position, base), entries, term, writer, may_lack_newest })
     }
 }
 
@@ -157,7 +160,7 @@ impl std::fmt::Debug for DecodedLog {
 /// The answer to a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    Log(Option<DecodedLog>),
+    Log(Option<Box<DecodedLog>>),
     Lease(Option<Lease>),
     Done,
     Failed(EngineError),
@@ -170,7 +173,9 @@ impl Answer {
         decode: impl Fn(&Bytes) -> Option<(NodeId, Entry)>,
     ) -> Self {
         match reply {
-            Ok(Reply::Feed(log)) => Self::Log(log.and_then(|log| DecodedLog::decode(log, decode))),
+            Ok(Reply::Feed(log)) => {
+                Self::Log(log.and_then(|log| DecodedLog::decode(log, decode)).map(Box::new))
+            }
             Ok(Reply::Lease(lease)) => Self::Lease(lease),
             Ok(_) => Self::Done,
             Err(error) => Self::Failed(error),

@@ -12,7 +12,7 @@ impl Feeds {
     pub(super) fn show_newest(&mut self, key: &Key, patches: Vec<Bytes>) -> bool {
         let Some(feed) = self.feeds.get(key).filter(|feed| feed.is_wanted) else { return false };
         let Some(Newest { position, document, .. }) =
-            feed.newest.as_ref().filter(|newest| Some(newest.position) != feed.shown)
+            feed.newest.as_ref().filter(|newest| Some(newest.position) != feed.shown && !newest.needs_epoch)
         else {
             return false;
         };

@@ -68,6 +68,14 @@ pub(crate) async fn one_node_holds_a_lease(fixture: &impl Fixture) {
     release(&a, &k, lease).await;
     assert!(!renew(&a, &k, lease, LONG).await);
     assert!(acquire(&b, &k, 0, LONG).await.is_some());
+    // The engine has returned to the lease of a node that doesn't know of a later one.
+    let k = key("feed/3");
+    let former = acquire(&b, &k, 0, LONG).await.unwrap();
+    assert_eq!(acquire(&a, &k, former.term, LONG).await, None);
+    let later = acquire(&a, &k, former.term + 1, LONG).await.unwrap();
+    assert!(later.term > former.term + 1);
+    assert!(!renew(&b, &k, former, LONG).await);
+    assert!(renew(&a, &k, later, LONG).await);
 }
 
 pub(crate) async fn terms_grow(fixture: &impl Fixture) {

@@ -144,7 +144,8 @@ impl Shared {
             if let Some(seen) = self.seen(key) {
                 state.observed.merge(seen);
             }
-            if meta.x > 0 && !state.observed.is_unchanged_for(Instant::now(), Duration::from_millis(meta.x)) {
+            let is_held = meta.x > 0 && meta.t >= term_seen;
+            if is_held && !state.observed.is_unchanged_for(Instant::now(), Duration::from_millis(meta.x)) {
                 return Ok(Reply::Lease(None));
             }
             let is_spent = newest.is_some() && meta.o.is_none();

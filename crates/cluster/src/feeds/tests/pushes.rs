@@ -68,10 +68,7 @@ impl History {
             nodes.iter().map(|node| newest(node)).collect::<Vec<_>>()
         );
         for node in &nodes {
-            for pair in node.pushed.shown.windows(2) {
-                let [(before, _), (after, _)] = pair else { continue };
-                assert!(before.epoch != after.epoch || before.offset < after.offset, "seed {seed}");
-            }
+            check_positions(&node.pushed.shown);
         }
         let refused = |push: &&Pushed| push.version == first && push.is_stored == Some(false);
         assert!(first == 0 || !self.pushes.iter().any(|push| refused(&push)), "seed {seed}: it was refused");

@@ -1,6 +1,7 @@
 -- KEYS: lease, feed (its term `t`), log.
 -- ARGV: token, term seen, ms to last, ms to keep the feed, ms to keep it while it has no log.
-if redis.call('EXISTS', KEYS[1]) == 1 then return false end
+local held = redis.call('GET', KEYS[1])
+if held and tonumber(string.match(held, '^%d+')) >= tonumber(ARGV[2]) then return false end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local kept = tonumber(redis.call('HGET', KEYS[2], 't') or 0)

@@ -1,4 +1,5 @@
-//! How a node gives up the leases of feeds.
+//! Leases of feeds: this node acquires, loses and releases them. The node that holds a feed's lease fetches the feed, or stores what
+//! was pushed.
 
 use super::feed::{Cold, Role};
 use super::request::Output;
@@ -8,6 +9,13 @@ use stentor_edge::{FeedUpdate, Wanted};
 use stentor_hub::Key;
 
 impl Feeds {
+    /// The control plane is to fetch a key.
+    pub(super) fn fetch(&mut self, key: &Key) {
+        let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.is_fetched()) else { return };
+        let requesters = std::mem::take(&mut feed.requesters);
+        self.outputs.push_back(Output::Control(Wanted { key: key.clone(), wanted: true, requesters }));
+    }
+
     /// This node doesn't hold the lease any more, and doesn't fetch the key.
     pub(super) fn end_lease(&mut self, key: &Key) {
         self.leases -= 1;
@@ -35,6 +43,27 @@ impl Feeds {
         self.reschedule(key);
     }
 
+    /// A fetched feed has had no subscribers for long enough.
+    pub(super) fn release(&mut self, now: Instant, key: &Key) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        if let Some(lease) = feed.lease() {
+            (feed.role, feed.storing) = (Role::Following { acquire_at: now }, None);
+            self.end_lease(key);
+            self.request_release(now, key, lease);
+        }
+    }
+
+    /// The holder of the lease asks for a new one, which has a greater term.
+    pub(super) fn begin_term(&mut self, now: Instant, key: &Key) {
+        let Some(lease) = self.feeds.get(key).and_then(|feed| feed.lease()) else { return };
+        self.request_release(now, key, lease);
+        self.end_lease(key);
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        feed.give_up_storing();
+        (feed.next, feed.is_informed) = (None, false);
+        self.acquire(now, key);
+    }
+
     /// The node has no subscribers of a key any more.
     pub(super) fn handle_unwanted(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
@@ -46,16 +75,6 @@ impl Feeds {
         // A pushed document is stored to the end.
         self.remove_unused(key);
         self.reschedule(key);
-    }
-
-    /// A fetched feed has had no subscribers for long enough.
-    pub(super) fn release(&mut self, now: Instant, key: &Key) {
-        let Some(feed) = self.feeds.get_mut(key) else { return };
-        if let Some(lease) = feed.lease() {
-            (feed.role, feed.storing) = (Role::Following { acquire_at: now }, None);
-            self.end_lease(key);
-            self.request_release(now, key, lease);
-        }
     }
 
     pub(super) fn remove(&mut self, key: &Key) {
