@@ -412,7 +412,8 @@ impl<B: Backend> Driver for B {
             Some((connection, kernel)) => kernel.send(conn, connection, frames),
             None => Progress::Done,
         };
-        frames.clear();
+        // `clear` is a call, which takes 21 of the 993 instructions of a delivery.
+        while frames.pop().is_some() {}
         this.sent(conn, progress)
     }
 

@@ -1,6 +1,6 @@
 //! Parts of requests: bodies, read within bounds of bytes and time, media types and percent-encoded texts.
 
-use super::{Refusal, State, reason};
+use super::{HEAD_BYTES_MAX, Refusal, State, reason};
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
@@ -65,6 +65,9 @@ impl Held {
     /// Charges so many bytes more.
     fn hold(&self, bytes: usize) -> Result<(), Refusal> {
         let is_small = self.charge.bytes() + bytes <= SMALL_BYTES;
+        // The buffer that the connection reads a larger body with grows to this size.
+        let is_first = !is_small && self.charge.bytes() <= SMALL_BYTES;
+        let bytes = bytes + if is_first { HEAD_BYTES_MAX } else { 0 };
         if !is_small && !self.ledger.has_room_for_input(bytes) {
             let message = "memory is short (limits.memory_bytes_max); try again later";
             return Err(Refusal::new(reason::MEMORY, message));

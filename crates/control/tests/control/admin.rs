@@ -156,12 +156,15 @@ async fn an_oversized_body_is_refused_without_being_buffered() {
 
 #[tokio::test]
 async fn bodies_are_charged_until_they_are_dropped_and_refused_without_memory() {
+    const LEDGER: usize = 200_000;
     const SENT: usize = 40_000;
-    let ledger = Arc::new(Ledger::new(100_000));
+    /// What a connection reads a body with that isn't small.
+    const BUFFER: usize = 64 << 10;
+    let ledger = Arc::new(Ledger::new(LEDGER));
     let rig = Rig::start(Options { ledger: Some(ledger.clone()), ..Options::default() });
     let held = async |what: &str, is_held: bool| {
         let changed = async {
-            while ledger.has_room(100_000 - SENT + 1) == is_held {
+            while ledger.has_room(LEDGER - BUFFER - SENT + 1) == is_held {
                 tokio::task::yield_now().await;
             }
         };

