@@ -4,7 +4,7 @@ use super::Feeds;
 use super::feed::Feed;
 use super::request::{Asked, FeedRequest};
 
-/// A feed without its document: its state, its key in the tables, and what is queued for it.
+/// Memory of a feed without its document: its state and its places in the tables.
 const FEED_BYTES: usize = size_of::<Feed>() + 256;
 /// A request without an answer.
 const REQUEST_BYTES: usize = size_of::<Asked>() + size_of::<FeedRequest>();

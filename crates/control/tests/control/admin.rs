@@ -158,7 +158,7 @@ async fn an_oversized_body_is_refused_without_being_buffered() {
 async fn bodies_are_charged_until_they_are_dropped_and_refused_without_memory() {
     const LEDGER: usize = 200_000;
     const SENT: usize = 40_000;
-    /// What a connection reads a body with that isn't small.
+    /// The buffer that a connection reads a large body with.
     const BUFFER: usize = 64 << 10;
     let ledger = Arc::new(Ledger::new(LEDGER));
     let rig = Rig::start(Options { ledger: Some(ledger.clone()), ..Options::default() });

@@ -1,4 +1,4 @@
-//! What the holder of a feed's lease stores.
+//! Entries that the holder of a feed's lease stores.
 
 use super::{Feed, Newest, State, Storing, live};
 use crate::feeds::CHANGES_MAX;
@@ -9,9 +9,9 @@ use bytes::Bytes;
 use stentor_edge::PushDenied;
 use stentor_hub::{Document, Epoch, FeedState, Patch, Position};
 
-/// What a holder has to do next.
+/// A holder's next step.
 pub(in crate::feeds) enum Step {
-    /// Nothing.
+    /// No step: the holder waits for the next document.
     Idle,
     /// To store an entry; and a base, if the log is to begin anew.
     Store(Position, Box<(Entry, Option<FeedVersion>)>),
@@ -30,7 +30,7 @@ impl Feed {
         self.is_lost && self.newest.as_ref().is_some_and(|newest| newest.term >= term)
     }
 
-    /// What the holder of the lease with this term does next. Draws `epoch` if it begins one.
+    /// The next step of the holder of the lease with this term. Draws `epoch` if it begins one.
     pub(in crate::feeds) fn next_step(&mut self, term: u64, epoch: Epoch) -> Step {
         if self.needs_epoch() && !self.is_fetched() {
             return self.store_state(term, Some(epoch), self.state.clone(), self.sequence, None);
@@ -176,7 +176,7 @@ impl Feed {
         }
     }
 
-    /// What was being stored may be stored or not.
+    /// Drops the entry that was being stored: whether the engine has it is unknown.
     pub(in crate::feeds) fn give_up_storing(&mut self) -> Option<Storing> {
         let storing = self.storing.take()?;
         if let Some(push) = self.pushes.front_mut() {

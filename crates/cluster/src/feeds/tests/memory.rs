@@ -1,4 +1,4 @@
-//! What the machine keeps of feeds that are gone.
+//! The memory of feeds that are gone.
 
 use super::*;
 use crate::engine::Lease;

@@ -29,7 +29,7 @@ pub(super) struct Simulation<'a> {
     /// By the time at which they end.
     in_flight: BTreeMap<(Instant, u64), (FetchJob, Option<Outcome>)>,
     pub(super) starts: Vec<Start>,
-    /// Documents and states that the subscribers of each key were told, with their times.
+    /// Documents and states sent to the subscribers of each key, with their times.
     pub(super) told: BTreeMap<Key, Vec<(Duration, String)>>,
 }
 
