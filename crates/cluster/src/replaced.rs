@@ -6,6 +6,8 @@ use stentor_hub::Epoch;
 
 /// Maximum number of epochs that a node remembers: 1.5 MB. The oldest is forgotten first.
 const REPLACED_EPOCHS_MAX: usize = 65_536;
+/// Memory for an epoch, in both tables.
+const EPOCH_BYTES: usize = 24;
 
 #[derive(Default)]
 pub(crate) struct Replaced {
@@ -23,6 +25,10 @@ impl Replaced {
         {
             self.epochs.remove(&oldest);
         }
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.order.len() * EPOCH_BYTES
     }
 
     pub(crate) fn contains(&self, Epoch(epoch): Epoch) -> bool {
@@ -48,6 +54,7 @@ mod tests {
         replaced.remove(Epoch(2));
         replaced.add(Epoch(REPLACED_EPOCHS_MAX as u64));
         let known = [0, 1, 2, 3].map(|epoch| replaced.contains(Epoch(epoch)));
-        assert_eq!((known, replaced.order.len()), ([false, true, false, true], REPLACED_EPOCHS_MAX - 1));
+        assert_eq!(known, [false, true, false, true]);
+        assert_eq!(replaced.held_bytes(), (REPLACED_EPOCHS_MAX - 1) * EPOCH_BYTES);
     }
 }

@@ -10,8 +10,8 @@ const FEED_BYTES: usize = size_of::<Feed>() + 256;
 const REQUEST_BYTES: usize = size_of::<Asked>() + size_of::<FeedRequest>();
 
 impl Feeds {
-    /// Bytes of all feeds and requests.
+    /// Bytes of all feeds, requests and replaced epochs.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.feeds.len() * FEED_BYTES + self.asked.len() * REQUEST_BYTES
+        self.feeds.len() * FEED_BYTES + self.asked.len() * REQUEST_BYTES + self.replaced.held_bytes()
     }
 }

@@ -213,9 +213,9 @@ impl<P> Rooms<P> {
         self.output_bytes >= UPDATES_BYTES_MAX
     }
 
-    /// Bytes of all messages that wait here.
+    /// Bytes of all messages that wait here, and of replaced epochs.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.appends.bytes() + self.waiting_bytes + self.output_bytes
+        self.appends.bytes() + self.waiting_bytes + self.output_bytes + self.replaced.held_bytes()
     }
 
     pub(crate) fn stats(&self) -> RoomStats {
