@@ -13,7 +13,7 @@ const IDLE_MAX: usize = 1024;
 /// A larger table shrinks when it has less than this part of its capacity.
 const FILL_MIN: usize = 8;
 
-/// A `HashMap` that has room for at most eight times its entries, or for [`IDLE_MAX`]. Entries must be removed with its own functions.
+/// A `HashMap` that has room for at most eight times its entries, or for 1,024. Entries must be removed with its own functions.
 #[derive(Debug)]
 pub struct ShrinkingMap<K, V, S = RandomState> {
     entries: HashMap<K, V, S>,
