@@ -92,3 +92,19 @@ fn no_window_is_allocated() {
     let answer = browser.ask(offer("User-Agent: Mozilla/5.0\r\n"));
     assert!(answer.header("sec-websocket-extensions").contains("client_no_context_takeover"));
 }
+
+/// Each part is small, but not all that the client holds.
+#[test]
+fn a_client_that_grows_ends() {
+    let server = server(|_| {});
+    let mut io = Io::socket(&server, Way::Socket);
+    io.connect("", json!(null));
+    let _subscribers = server.overload(BUDGET);
+    let placeholders = [0, 1, 2].map(|number| json!({"_placeholder": true, "num": number}));
+    io.send(&format!("453-{}", json!(["say", placeholders])));
+    assert_eq!(server.metric("memory_inputs_refused"), 0);
+    io.send_binary(&[7; 12_000]);
+    io.send_binary(&[7; 12_000]);
+    server.until_metric("memory_inputs_refused", |refused| refused == 1);
+    io.expect_end();
+}

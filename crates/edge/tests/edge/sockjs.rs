@@ -1,7 +1,7 @@
 //! SockJS: every transport, how sessions begin and end, what they cost, and published attacks.
 //! The public suites check details such as headers and bodies of errors.
 
-use crate::harness::{HOUR, Http, Seen, Server, on_one_and_three, request, takes};
+use crate::harness::{HOUR, Http, Seen, Server, now, on_one_and_three, request, takes};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
@@ -598,7 +598,7 @@ fn a_page_in_pieces() {
     impl Application for Pages {
         fn page(&mut self, _: &mut Context<'_>, request: &Request<'_>) -> Option<stentor_edge::Page> {
             let later =
-                vec![(Duration::from_millis(5), "two".into()), (Duration::from_millis(5), "three".into())];
+                vec![(Duration::from_secs(1), "two".into()), (Duration::from_secs(1), "three".into())];
             (request.path() == "/page").then(|| stentor_edge::Page {
                 status: 200,
                 content_type: "text/plain".into(),
@@ -613,10 +613,12 @@ fn a_page_in_pieces() {
     let server = Server::with_app(1, Arc::new(|_| Box::new(Pages)), |_| {});
     let mut http = server.http();
     // Requests behind it wait.
+    let begun = now();
     http.send(request("GET", "/page", "") + &request("GET", "/healthz", ""));
     assert_eq!(http.stream_head().header("x-a"), "b");
     let pieces: Vec<String> = std::iter::from_fn(|| http.chunk()).collect();
     assert_eq!(pieces, ["one", "two", "three"]);
+    assert!(now() - begun >= Duration::from_secs(2));
     assert_eq!(http.response().text(), "ok\n");
     let mut old = server.http();
     old.send("GET /page HTTP/1.0\r\n\r\n");

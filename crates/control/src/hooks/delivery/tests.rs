@@ -359,3 +359,16 @@ fn a_room_that_fails_keeps_no_others_from_a_resync() {
     assert_eq!((&rooms.listed, rooms.queue.poll_timeout(begun)), (&expect, None));
     assert!(rooms.queue.held() == 0 && rooms.passes <= 25, "{} passes", rooms.passes);
 }
+
+#[test]
+fn a_notice_that_fails_keeps_no_resync_from_a_gap_right_behind_it() {
+    let (mut rooms, begun) = (Rooms::new(1), Instant::now());
+    // There is no place for the second one.
+    rooms.toggle(7);
+    rooms.toggle(8);
+    for tenth in 0..300 {
+        let fails = |failing: &[u64]| failing.contains(&7).then_some(Cause::Status);
+        rooms.step(begun + Duration::from_millis(100 * tenth), fails);
+    }
+    assert!(rooms.passes > 0 && rooms.listed.contains(&8), "{:?}", rooms.listed);
+}
