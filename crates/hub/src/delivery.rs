@@ -306,6 +306,19 @@ impl<E: Encoder> Sessions<E> {
         None
     }
 
+    /// Whether deliveries of a session wait for the notice of a gap.
+    #[cold]
+    fn is_held(&mut self, id: SessionId) -> bool {
+        let Some(session) = self.slots.get(id.index as usize).filter(|session| session.is(id)) else {
+            return false;
+        };
+        let (outbox, subscriptions) = (&session.outbox, &session.subscriptions);
+        self.held.holds(id, |rooms| {
+            outbox.front().is_some()
+                && subscriptions.iter().any(|s| s.waiting > 0 && rooms.contains(&s.topic))
+        })
+    }
+
     /// Moves waiting publications into flight: at least one if there is any, more while they fit into
     /// `bytes_max` and `frames_max`. If another core is making a frame, the session waits for it with `waits`;
     /// otherwise this core makes its own.
@@ -315,16 +328,11 @@ impl<E: Encoder> Sessions<E> {
         (bytes_max, frames_max, waits): (usize, usize, bool),
         mut each: impl FnMut(&Arc<Publication<E::Frame>>, &E::Frame),
     ) {
-        let Some(session) = self.slots.get_mut(id.index as usize) else { return };
-        if !session.is(id) {
+        if !self.held.is_empty() && self.is_held(id) {
             return;
         }
-        let (outbox, subscriptions) = (&session.outbox, &session.subscriptions);
-        let follows_gap = |rooms: &[u32]| {
-            outbox.front().is_some()
-                && subscriptions.iter().any(|s| s.waiting > 0 && rooms.contains(&s.topic))
-        };
-        if self.held.holds(id, follows_gap) {
+        let Some(session) = self.slots.get_mut(id.index as usize) else { return };
+        if !session.is(id) {
             return;
         }
         let (mut bytes, mut frames) = (0_usize, 0);

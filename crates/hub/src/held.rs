@@ -43,12 +43,13 @@ impl Held {
         is_missed
     }
 
-    /// Whether deliveries are held that would be taken now. `waits`: whether some of one of these rooms wait.
     #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether deliveries are held that would be taken now. `waits`: whether some of one of these rooms wait.
     pub(crate) fn holds(&mut self, session: SessionId, waits: impl FnOnce(&[u32]) -> bool) -> bool {
-        if self.0.is_empty() {
-            return false;
-        }
         let Some(hold) = self.0.get_mut(&session) else { return false };
         hold.is_missed = hold.is_missed || waits(&hold.topics);
         hold.is_missed
