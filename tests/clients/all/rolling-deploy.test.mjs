@@ -55,13 +55,14 @@ async function everybody(t, url, count) {
   const close = () => logs.forEach((log) => log.close());
   t.after(close);
   const rooms = Math.ceil(count / MEMBERS_PER_ROOM);
+  const connected = () => Promise.all(logs.map((log) => within(log.ready, () => `${log.kind}, which failed with ${log.failures} and ${log.gaps}`)));
   for (let i = 0; i < count; i++) {
     // Three of each real one, as far as there are so many.
     const kind = i < 3 * real.length ? real[i % real.length] : lean[i % lean.length];
     logs.push(start(kind, KINDS[kind].topic === 'feed' ? 'scores' : `room-${i % rooms}`, url));
-    if (i % 100 === 99) await Promise.all(logs.map(({ ready }) => within(ready, 'a client')));
+    if (i % 100 === 99) await connected();
   }
-  await Promise.all(logs.map(({ kind, ready }) => within(ready, kind)));
+  await connected();
   return { logs, close, rooms: Array.from({ length: rooms }, (_, n) => `room-${n}`) };
 }
 
