@@ -1,4 +1,4 @@
-//! Decides which notices of a hook go into its next request, and what to do after its outcome. Sans-I/O.
+//! The next request of a hook. After its outcome, some notices are sent again and others are dropped. Sans-I/O.
 //!
 //! ```text
 //!             fails: half of the batch, after PAUSE_MIN       fails again
