@@ -144,8 +144,10 @@ options! {
         poll_interval: Duration = Duration::from_secs(1),
         /// Time for a fetch, from its start to the last byte.
         timeout: Duration = Duration::from_secs(10),
-        /// Time without progress while connecting, before the response headers and within the body.
-        read_timeout: Duration = Duration::from_secs(5),
+        /// Time to open a connection: looking up the host, connecting, the TLS handshake.
+        connect_timeout: Duration = Duration::from_secs(3),
+        /// Time without progress before the response headers and within the body. Zero: `timeout`.
+        read_timeout: Duration = Duration::ZERO,
         /// Bytes of a document, as received and after decompression.
         document_bytes_max: usize = 4 << 20,
         /// Concurrent fetches. At least 1.
@@ -194,6 +196,13 @@ options! {
         busy_timeout: Duration = Duration::from_secs(10),
         /// Time for requests in progress when shutting down.
         shutdown_timeout: Duration = Duration::from_secs(5),
+    }
+}
+
+impl UpstreamOptions {
+    /// The time without progress after which a fetch fails.
+    pub(crate) fn read_timeout(&self) -> Duration {
+        if self.read_timeout.is_zero() { self.timeout } else { self.read_timeout }
     }
 }
 

@@ -147,15 +147,12 @@ impl Upstream {
         deadline: Instant,
     ) -> Result<(Connection, Response<Incoming>), Failure> {
         let send = async |kept: Option<Connection>| {
-            let sent = async {
-                let mut connection = match kept {
-                    Some(connection) => connection,
-                    None => self.connections.connect(url).await?,
-                };
-                let response = connection.send(self.request(job, url)).await;
-                Ok::<_, Failure>(response.map(|response| (connection, response)))
+            let mut connection = match kept {
+                Some(connection) => connection,
+                None => self.connect(url, deadline).await?,
             };
-            self.within(deadline, sent).await?
+            let response = self.within(deadline, connection.send(self.request(job, url))).await?;
+            Ok::<_, Failure>(response.map(|response| (connection, response)))
         };
         let header_bytes_max = self.options.response_header_bytes_max;
         let to_failure = |error: hyper::Error| match error.is_parse_too_large() {
@@ -172,6 +169,20 @@ impl Upstream {
             return Err(Failure::HeadersTooLarge(header_bytes_max));
         }
         Ok((connection, response))
+    }
+
+    /// Opens a connection within `connect_timeout`, and not beyond the deadline.
+    async fn connect(&self, url: &Uri, deadline: Instant) -> Result<Connection, Failure> {
+        let connect_timeout = self.options.connect_timeout;
+        let late = Instant::now() + connect_timeout;
+        match timeout_at(late.min(deadline), self.connections.connect(url)).await {
+            // The connector's own timer may end in the same moment.
+            Ok(connected) if connected.is_ok() || Instant::now() < late => connected,
+            _ if late <= deadline => {
+                Err(Failure::Connect(format!("no connection after {connect_timeout:?} (connect_timeout)")))
+            }
+            _ => Err(Failure::Timeout(self.options.timeout)),
+        }
     }
 
     /// The request for a key.
@@ -248,10 +259,11 @@ impl Upstream {
 
     /// Waits no longer than `read_timeout`, and not beyond the deadline.
     async fn within<T>(&self, deadline: Instant, work: impl Future<Output = T>) -> Result<T, Failure> {
-        let silence = Instant::now() + self.options.read_timeout;
+        let read_timeout = self.options.read_timeout();
+        let silence = Instant::now() + read_timeout;
         timeout_at(silence.min(deadline), work).await.map_err(|_| {
             if silence < deadline {
-                Failure::Silence(self.options.read_timeout)
+                Failure::Silence(read_timeout)
             } else {
                 Failure::Timeout(self.options.timeout)
             }

@@ -98,7 +98,7 @@ impl Upstreams {
                 name: options.name.as_str().into(),
                 headers: headers(options)?,
                 secrets: Secrets::new(options),
-                connections: Connections::new(connector(tls.clone(), options.read_timeout), options),
+                connections: Connections::new(connector(tls.clone(), options.connect_timeout), options),
                 pattern,
                 url,
                 differ: differ(&options.identity),

@@ -396,7 +396,7 @@ pub(crate) fn upstream(name: &str, addr: SocketAddr) -> UpstreamOptions {
         url: format!("http://{addr}/api"),
         poll_interval: Duration::from_millis(10),
         timeout: PATIENCE,
-        read_timeout: PATIENCE,
+        connect_timeout: PATIENCE,
         ..UpstreamOptions::default()
     }
 }

@@ -6,13 +6,14 @@ use super::super::Upstreams;
 use crate::options::{FeedsOptions, UpstreamOptions};
 use crate::schedule::{FetchJob, Freshness, Outcome, Version};
 use crate::upstream::{Bodies, DocumentProcessor};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_edge::Ledger;
 use stentor_hub::Key;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinSet;
 
 /// Longer than any fetch of the table takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -98,28 +99,35 @@ struct Rig {
     processor: DocumentProcessor,
     job: FetchJob,
     requests: Arc<Mutex<Requests>>,
-    server: JoinHandle<()>,
+    /// The task that answers, if there is one. It ends with the rig.
+    server: JoinSet<()>,
 }
 
 impl Rig {
     async fn new(replies: Vec<Reply>, change: fn(&mut UpstreamOptions)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut rig = Self::at(listener.local_addr().unwrap(), change);
+        rig.server.spawn(serve(listener, replies, rig.requests.clone()));
+        rig
+    }
+
+    /// Without a server of its own.
+    fn at(addr: SocketAddr, change: fn(&mut UpstreamOptions)) -> Self {
         let mut options = UpstreamOptions {
             name: "s".into(),
-            url: format!("http://{}/api", listener.local_addr().unwrap()),
+            url: format!("http://{addr}/api"),
             timeout: PATIENCE,
-            read_timeout: PATIENCE,
+            connect_timeout: PATIENCE,
             ..UpstreamOptions::default()
         };
         change(&mut options);
-        let requests = Arc::<Mutex<Requests>>::default();
         let feeds = FeedsOptions { upstreams: vec![options], ..FeedsOptions::default() };
         Self {
             upstreams: Upstreams::new(&feeds).unwrap(),
             processor: DocumentProcessor::default(),
             job: FetchJob { key: Key::parse("k").unwrap(), upstream: 0, kept: None },
-            server: tokio::spawn(serve(listener, replies, requests.clone())),
-            requests,
+            requests: Arc::default(),
+            server: JoinSet::new(),
         }
     }
 
@@ -132,12 +140,6 @@ impl Rig {
         let happened = format!("{conditions}{}", shown(&fetched.outcome, failure));
         keep(&mut self.job.kept, fetched.outcome);
         happened
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        self.server.abort();
     }
 }
 
@@ -246,4 +248,34 @@ async fn an_old_connection_is_replaced() {
         tokio::time::resume();
     }
     assert_eq!(connections, [1, 1, 2, 2]);
+}
+
+/// A server that sends no response, or whose queue of connections is full.
+#[tokio::test(start_paused = true)]
+async fn the_timeout_that_passed_is_named() {
+    async fn check(connects: bool, change: fn(&mut UpstreamOptions), expect: &str) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(if connects { 8 } else { 0 }).unwrap();
+        let _queued = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut rig = Rig::at(listener.local_addr().unwrap(), change);
+        assert_eq!(rig.fetch().await, expect);
+    }
+    const TEN: Duration = Duration::from_secs(10);
+    check(true, |options| options.read_timeout = TEN, "timeout: no data for 10s (read_timeout)").await;
+    check(
+        true,
+        |options| options.timeout = TEN,
+        "timeout: the response was not complete after 10s (timeout)",
+    )
+    .await;
+    let connect = "connect: can't connect: no connection after 3s (connect_timeout)";
+    check(false, |options| options.connect_timeout = UpstreamOptions::default().connect_timeout, connect)
+        .await;
+    check(
+        false,
+        |options| options.timeout = Duration::from_secs(2),
+        "timeout: the response was not complete after 2s (timeout)",
+    )
+    .await;
 }

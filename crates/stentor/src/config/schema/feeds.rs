@@ -48,8 +48,10 @@ section! {
         poll_interval: Duration, in ms(1)..=s(24 * 3600);
         /// Time for one fetch, from its start to the last byte.
         timeout: Duration, in ms(1)..=HOUR;
-        /// Time without progress while connecting, before the response headers and within the body.
-        read_timeout: Duration, in ms(1)..=HOUR;
+        /// Time to open a connection: looking up the host, connecting, the TLS handshake. `timeout` includes it.
+        connect_timeout: Duration, in ms(1)..=HOUR;
+        /// Time without progress before the response headers and within the body. `"0s"`: `timeout`.
+        read_timeout: Duration, in ms(0)..=HOUR;
         /// Size of one document, as received and after decompression.
         document_bytes_max: Bytes, in Bytes(1)..=Bytes::mib(1024);
         /// Concurrent fetches. There is never more than one per key.

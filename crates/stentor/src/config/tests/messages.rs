@@ -177,6 +177,11 @@ FEED | max_age_min = "2min" | [feeds_limits] | max_age_max = "1min"
   4: max_age_min in [[feeds]]: "2min" is more than "1min", max_age_max in [feeds_limits]
 FEED | connection_age_max = "0s"
   4: connection_age_max in [[feeds]]: "0ms" is out of range: "1s" to "24h"
+FEED | connect_timeout = "1h" | read_timeout = "0s"
+FEED | connect_timeout = "0s"
+  4: connect_timeout in [[feeds]]: "0ms" is out of range: "1ms" to "1h"
+FEED | read_timeout = "2h"
+  4: read_timeout in [[feeds]]: "2h" is out of range: "0ms" to "1h"
 FEED | document_bytes_max = "1GiB"
   4: document_bytes_max in [[feeds]]: "1GiB" is more than "256MiB" for all documents in [feeds_limits]
 [[feeds]] | name = "A b" | url = "http://a"
