@@ -9,7 +9,7 @@ import { Validator } from '@seriousme/openapi-schema-validator';
 import Ajv2020 from 'ajv/dist/2020.js';
 import { io } from 'socket.io-client';
 import { issuer, ISSUER, token } from './admin.mjs';
-import { clock, event, request, root, serve, until, upstream, within } from './harness.mjs';
+import { clock, event, request, root, run, serve, until, upstream, within } from './harness.mjs';
 
 const file = path.join(root, 'docs/openapi.json');
 const api = JSON.parse(readFileSync(file, 'utf8'));
@@ -132,12 +132,12 @@ push = true
 `,
   });
   const { admin } = server;
-  const [publish, emit, join, leave, disconnect, sessions, rooms, members, revoke, revocations, put, remove, status, nodes, metrics, health, ready, reload] = [
+  const [publish, emit, join, leave, disconnect, sessions, rooms, members, revoke, revocations, put, remove, fetched, status, nodes, metrics, health, ready, reload] = [
     ...['publish', 'emit', 'join', 'leave', 'disconnect', 'sessions'].map((name) => `POST /api/v1/${name}`),
     'GET /api/v1/rooms', 'GET /api/v1/rooms/members', 'POST /api/v1/revocations', 'GET /api/v1/revocations', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}',
-    'GET /api/v1/status', 'GET /api/v1/nodes', 'GET /metrics', 'GET /healthz', 'GET /readyz', 'POST /api/v1/reload',
+    'POST /api/v1/fetch', 'GET /api/v1/status', 'GET /api/v1/nodes', 'GET /metrics', 'GET /healthz', 'GET /readyz', 'POST /api/v1/reload',
   ].map((name) => operations.find((operation) => operation.name === name));
-  assert.equal(operations.length, 18);
+  assert.equal(operations.length, 19);
   const seen = new Map(operations.map(({ name }) => [name, new Set()]));
   const provoke = async (operation, expect, key, options) => {
     const target = key?.startsWith('?') ? operation.template + key : operation.template.replace('{key}', key ?? 'a');
@@ -200,7 +200,7 @@ push = true
   const ended = told('disconnect');
   assert.deepEqual(await answered(disconnect, '200', null, command({ close: true })), { sessions: 1 });
   assert.equal(await ended, 'io server disconnect');
-  for (const operation of [emit, join, leave, disconnect, sessions, revoke]) {
+  for (const operation of [emit, join, leave, disconnect, sessions, revoke, fetched]) {
     await provoke(operation, '400 command', null, json({}));
     await provoke(operation, '413 too_long', null, json(' '.repeat(1001)));
     await provoke(operation, '415 content_type', null, { headers: LINES, body: '{}' });
@@ -280,6 +280,18 @@ push = true
   for (const [key, expect] of [['a?sequence=6', '409 sequence'], ['a', '200'], ['a', '404 not_found'], ['a//b', '400 key'], ['a?n=1', '400 query'], ['fetched/a', '409 fetched']]) {
     await provoke(remove, expect, key);
   }
+
+  for (const [key, expect] of [['a//b', '400 key'], ['a', '404 no_feed'], ['fetched/a', '200']]) await provoke(fetched, expect, null, json({ key }));
+  const fetching = ['fetch', '--admin', admin, '--token', TOKEN];
+  const failing = await run(...fetching, 'fetched/a');
+  assert.match(failing.stdout, /^feed: fetched\nURL: .*\/fetched\/a\n.*\nstatus: 500 .*\nfailure: server_error: /s);
+  assert.deepEqual([failing.code, failing.stderr], [1, '']);
+  origin.documents.set('fetched/b', { n: 1 });
+  const found = await run(...fetching, 'fetched/b');
+  assert.match(found.stdout, /\ndocument: application\/json, 7 bytes, of 7 received\nnext fetch: after 1s \(poll_interval\)\n$/);
+  assert.deepEqual([found.code, found.stderr], [0, '']);
+  const pushed = await run(...fetching, 'a');
+  assert.deepEqual([pushed.code, pushed.stderr], [1, `error: ${admin} refused the key (404): no feed with a URL is configured for a\n`]);
 
   // A feed that fails, so that the status has all of its members.
   await within(fetch(`${server.http}/feed/fetched/a`), 'an answer');

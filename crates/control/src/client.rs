@@ -1,4 +1,4 @@
-//! The client behind `stentor publish`, `stentor top` and `stentor reload`: one request to a running Stentor's admin port.
+//! The client behind `stentor publish`, `stentor top`, `stentor fetch` and `stentor reload`: one request to a running Stentor's admin port.
 
 use crate::error::Error;
 use crate::options::FeedsOptions;
@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// Time for connecting, sending and the response.
 const TIMEOUT: Duration = Duration::from_secs(15);
+/// The same of a fetch. No feed may have a longer `timeout` than an hour.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(3660);
 /// Maximum size of a response, in bytes.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
@@ -82,6 +84,15 @@ pub struct ReloadReport {
     pub warnings: Vec<String>,
 }
 
+/// A fetch that the server made: the answer of `POST /api/v1/fetch`.
+#[derive(Debug, Deserialize)]
+pub struct FetchReport {
+    /// Whether it brought a document.
+    pub document: bool,
+    /// Its description.
+    pub text: String,
+}
+
 impl AdminClient {
     /// Publishes one message to `target`. `data` that is JSON is sent as it is, anything else as a JSON string.
     ///
@@ -113,6 +124,20 @@ impl AdminClient {
         self.request(Method::POST, "/api/v1/reload", Vec::new(), "the configuration").await
     }
 
+    /// Lets the server fetch a feed's document from its API.
+    ///
+    /// # Errors
+    /// The server fetches no such key, or no server answers.
+    pub async fn fetch(&self, key: &str) -> Result<FetchReport, ClientError> {
+        #[derive(Serialize)]
+        struct Request<'a> {
+            key: &'a str,
+        }
+        // A text always serialises.
+        let body = serde_json::to_vec(&Request { key }).unwrap_or_default();
+        self.request_within(FETCH_TIMEOUT, Method::POST, "/api/v1/fetch", body, "the key").await
+    }
+
     async fn request<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -120,7 +145,18 @@ impl AdminClient {
         body: Vec<u8>,
         what: &str,
     ) -> Result<T, ClientError> {
-        let (status, answer) = self.exchange(method, path, body).await.map_err(ClientError)?;
+        self.request_within(TIMEOUT, method, path, body, what).await
+    }
+
+    async fn request_within<T: DeserializeOwned>(
+        &self,
+        timeout: Duration,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        what: &str,
+    ) -> Result<T, ClientError> {
+        let (status, answer) = self.exchange(timeout, method, path, body).await.map_err(ClientError)?;
         match serde_json::from_slice(&answer) {
             Ok(value) if status == StatusCode::OK => Ok(value),
             _ => Err(self.refused(what, status, &answer)),
@@ -145,6 +181,7 @@ impl AdminClient {
     /// The status and body of the response.
     async fn exchange(
         &self,
+        timeout: Duration,
         method: Method,
         path: &str,
         body: Vec<u8>,
@@ -185,8 +222,8 @@ impl AdminClient {
             let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
             Ok::<_, String>((status, body.map(|body| body.to_bytes()).unwrap_or_default()))
         };
-        let late = |_| format!("{url} didn't answer within {TIMEOUT:?}; does --admin name the admin port?");
-        tokio::time::timeout(TIMEOUT, exchange).await.map_err(late)?
+        let late = |_| format!("{url} didn't answer within {timeout:?}; does --admin name the admin port?");
+        tokio::time::timeout(timeout, exchange).await.map_err(late)?
     }
 }
 

@@ -10,7 +10,7 @@ use crate::metrics::{Figures, Metrics};
 use crate::options::{AdminOptions, FeedsOptions, ProcessCounter, Reload, TOKEN_BYTES_MIN};
 use crate::pushed_documents::PushedDocuments;
 use crate::signals::Signals;
-use crate::upstream::Upstreams;
+use crate::upstream::{Bodies, Prober, Upstreams};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -99,6 +99,9 @@ impl ControlHandle {
     pub async fn configure(&self, Prepared { options, upstreams }: Prepared) {
         let listen = self.state.options.load().listen;
         self.state.options.store(AdminOptions { listen, ..options.admin });
+        self.state
+            .prober
+            .store(self.state.prober.load().configured(options.feeds.clone(), upstreams.clone()));
         let (applied, is_applied) = oneshot::channel();
         let change = Change { options: options.feeds, upstreams, applied };
         if self.changes.send(change).await.is_ok() {
@@ -175,7 +178,10 @@ impl Control {
         let pushed_documents =
             PushedDocuments::new(options.feeds.clone(), busy_timeout, plane.clone(), signals.clone());
         let (changes, changed) = mpsc::channel(1);
+        let (refetches, refetched) = mpsc::channel(1);
         let ledger = options.ledger.unwrap_or_else(|| Arc::new(Ledger::new(usize::MAX)));
+        let bodies = Bodies::new(options.feeds.fetches_bytes_max, ledger.clone());
+        let prober = Prober::new(options.feeds.clone(), upstreams.clone(), bodies.clone());
         let feeds = Feeds::new(
             &options.feeds,
             upstreams,
@@ -183,7 +189,7 @@ impl Control {
             signals.clone(),
             metrics.clone(),
             pushed_documents.clone(),
-            ledger.clone(),
+            bodies,
         );
         let figures = Figures {
             data_plane: data_plane.clone(),
@@ -201,6 +207,8 @@ impl Control {
                 options.hooks.as_ref().map(|hooks| hooks.metrics()),
             ),
             feeds: feeds.view(),
+            prober: Current::new(prober),
+            refetches,
             pushed_documents,
             data_plane: data_plane.clone(),
             signals,
@@ -213,7 +221,7 @@ impl Control {
         };
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        tasks.spawn(feeds.run(changed, stopped.clone()));
+        tasks.spawn(feeds.run(changed, refetched, stopped.clone()));
         if let Some(auth) = options.auth {
             tasks.spawn(auth.run(data_plane.clone(), options.hooks.clone(), stopped.clone()));
         }

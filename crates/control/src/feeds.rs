@@ -18,7 +18,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::{DataPlane, FeedUpdate, Ledger};
+use stentor_edge::{DataPlane, FeedUpdate};
 use stentor_hub::Key;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -74,7 +74,7 @@ impl Feeds {
         signals: Arc<Signals>,
         metrics: Metrics,
         pushed_documents: Arc<PushedDocuments>,
-        ledger: Arc<Ledger>,
+        bodies: Arc<Bodies>,
     ) -> Self {
         let view = FeedsView::new(upstreams.iter().map(|upstream| upstream.name.clone()));
         Self {
@@ -88,7 +88,7 @@ impl Feeds {
             upstreams,
             scheduler: Scheduler::new(options.clone(), RandomState::new().hash_one(0)),
             processor: DocumentProcessor::default(),
-            bodies: Bodies::new(options.fetches_bytes_max, ledger),
+            bodies,
             pushed_documents,
             view: Arc::new(view),
             fetches: JoinSet::new(),
@@ -103,7 +103,13 @@ impl Feeds {
     }
 
     /// Runs until `stop` is set, then aborts the fetches in flight. `changes`: other options, and the upstreams that are made of them.
-    pub(crate) async fn run(mut self, mut changes: mpsc::Receiver<Change>, mut stop: watch::Receiver<bool>) {
+    /// `refetches`: keys that were fetched outside the schedule.
+    pub(crate) async fn run(
+        mut self,
+        mut changes: mpsc::Receiver<Change>,
+        mut refetches: mpsc::Receiver<Key>,
+        mut stop: watch::Receiver<bool>,
+    ) {
         loop {
             self.turn();
             self.view.show(&self.scheduler);
@@ -113,6 +119,7 @@ impl Feeds {
                 () = stopped(&mut stop) => return,
                 Some(joined) = self.fetches.join_next_with_id() => self.finish(joined),
                 Some(change) = changes.recv() => self.configure(change),
+                Some(key) = refetches.recv() => self.scheduler.refetch(Instant::now().into_std(), &key),
                 () = self.signals.when_wanted(), if !blocked => self.has_wanted = true,
                 () = deliver(&*self.data_plane, &self.signals, &self.undelivered), if blocked => {
                     self.undelivered = None;

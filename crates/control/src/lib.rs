@@ -47,7 +47,7 @@ mod view;
 
 pub use admin::{api as admin_api, openapi};
 pub use auth::{Auth, AuthOptions, IssuerOptions, check_jwks_url};
-pub use client::{AdminClient, ClientError, ReloadReport, Target};
+pub use client::{AdminClient, ClientError, FetchReport, ReloadReport, Target};
 pub use control::{AdminListener, Control, ControlHandle, Options, Prepared};
 pub use error::Error;
 pub use hooks::{

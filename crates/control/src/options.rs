@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// No duration in the options may be longer: a year.
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+/// `Retry-After` with another status than 429 counts up to this time.
+const RETRY_AFTER_OF_KEY_MAX: Duration = Duration::from_secs(60);
 /// Minimum length of the admin token, in bytes.
 pub const TOKEN_BYTES_MIN: usize = 16;
 
@@ -212,5 +214,11 @@ impl FeedsOptions {
         let UpstreamOptions { max_age_min, max_age_max, .. } = &self.upstreams[upstream];
         let max_age_max = if max_age_max.is_zero() { &self.max_age_max } else { max_age_max };
         age.min(*max_age_max).max(*max_age_min)
+    }
+
+    /// The time that `Retry-After` of a response holds its key, or its whole upstream (429).
+    pub(crate) fn bounded_retry_after(&self, wait: Duration, is_429: bool) -> Duration {
+        let bound = self.retry_after_max;
+        wait.min(if is_429 { bound } else { bound.min(RETRY_AFTER_OF_KEY_MAX) })
     }
 }

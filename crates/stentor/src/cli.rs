@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Health(HealthArgs),
     /// Show the status of a running server in the terminal, refreshed each second.
     Top(TopArgs),
+    /// Let a running server fetch a feed from its API at once, and print the request, the response and the time of the next fetch.
+    Fetch(FetchArgs),
     /// Let a running server read its configuration again, and print what changed.
     Reload(AdminArgs),
     /// Print every configuration key with its default (docs/configuration.md).
@@ -204,6 +206,14 @@ pub(crate) struct PublishArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct FetchArgs {
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+    /// The feed. Exits with 1 if its API answers without a document.
+    pub(crate) key: String,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) admin: AdminArgs,
@@ -365,6 +375,8 @@ mod tests {
         check("stentor keys", Ok(()));
         check("stentor reference cli", Ok(()));
         check("stentor top --once --admin http://127.0.0.1:1", Ok(()));
+        check("stentor fetch scores/1 --admin http://127.0.0.1:1", Ok(()));
+        check("stentor fetch", Err("<KEY>"));
         check("stentor reload --admin https://127.0.0.1:1 --ca-file ca.pem", Ok(()));
         check("stentor health", Ok(()));
         check("stentor health --listen 0.0.0.0:8000", Ok(()));

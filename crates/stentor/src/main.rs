@@ -14,6 +14,7 @@ mod cli;
 mod cluster;
 mod config;
 mod demo;
+mod fetch;
 mod health;
 mod lab;
 mod library;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         cli::Command::Reference { page } => reference::run(page),
         cli::Command::Health(args) => health::run(&args),
         cli::Command::Top(args) => top::run(&args),
+        cli::Command::Fetch(args) => fetch::run(&args),
         cli::Command::Reload(args) => request_reload::run(&args),
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Lab(args) => lab::run(&args),

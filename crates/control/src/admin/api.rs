@@ -6,12 +6,13 @@ pub use super::reason::{COMMON_REASONS, ROUTING_REASONS, Reason};
 
 use super::State;
 use super::commands::{disconnect, emit, join, leave};
+use super::fetch::fetch;
 use super::lists::{members, rooms, sessions};
 use super::publish::publish;
 use super::push::push;
 use super::reason::{
-    COMMAND_REASONS, DELETE_REASONS, INTERNAL, NO_AUTH, PUBLISH_REASONS, PUT_REASONS, RELOAD_REASONS,
-    REVOCATION_REASONS, ROOMS_REASONS,
+    COMMAND_REASONS, DELETE_REASONS, FETCH_REASONS, INTERNAL, NO_AUTH, PUBLISH_REASONS, PUT_REASONS,
+    RELOAD_REASONS, REVOCATION_REASONS, ROOMS_REASONS,
 };
 use super::reload::reload;
 use super::revocations;
@@ -99,7 +100,7 @@ const COMMAND: Operation = Operation {
 };
 
 /// Every operation.
-pub static OPERATIONS: [Operation; 18] = [
+pub static OPERATIONS: [Operation; 19] = [
     Operation {
         path: "/api/v1/publish",
         summary: "Publish messages to rooms",
@@ -239,6 +240,20 @@ pub static OPERATIONS: [Operation; 18] = [
         responses: &[(200, json("Changed", "The document is deleted: `changed` is `true`."))],
         reasons: DELETE_REASONS,
         handler: || delete(push),
+        ..COMMAND
+    },
+    Operation {
+        path: "/api/v1/fetch",
+        summary: "Fetch a document",
+        description: "Fetches a key from its API once and at once, and describes the fetch: the URL, the headers of the request and of the \
+                      response, the document or the failure, and the time of the next fetch with the reason. Values of `headers` and of \
+                      cookies are not shown. The request counts towards no limit of the `[[feeds]]` section, and is made even while \
+                      `Retry-After` forbids others. If it brings a document, the API's `Retry-After` no longer applies, and the key is \
+                      fetched for its subscribers. `stentor fetch` prints the text.",
+        requests: &[json("FetchRequest", "The key.")],
+        responses: &[(200, json("Fetched", "What the fetch brought, also if it failed."))],
+        reasons: FETCH_REASONS,
+        handler: || post(fetch),
         ..COMMAND
     },
     Operation {

@@ -19,6 +19,7 @@ use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Response, StatusCode};
 use axum::response::IntoResponse;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -171,7 +172,7 @@ pub(super) fn refuse(state: &State, refusal: Refusal) -> Response<Body> {
 }
 
 /// Reads a command's body. A copy is charged with it: what is carried out.
-pub(super) async fn read(state: &State, headers: &HeaderMap, body: &mut Body) -> Result<Held, Refusal> {
+async fn read(state: &State, headers: &HeaderMap, body: &mut Body) -> Result<Held, Refusal> {
     if media_type(headers) != "application/json" {
         return Err(Refusal::new(reason::NOT_JSON, "Content-Type must be application/json"));
     }
@@ -181,7 +182,29 @@ pub(super) async fn read(state: &State, headers: &HeaderMap, body: &mut Body) ->
     Ok(held)
 }
 
-pub(super) fn text_of(body: &Held) -> Result<&str, Refusal> {
+/// Reads a body that is one JSON object, with its charge. `what` begins the refusal of other JSON.
+pub(super) async fn object<T: DeserializeOwned>(
+    state: &State,
+    headers: &HeaderMap,
+    mut body: Body,
+    what: &str,
+) -> Result<(T, Held), Refusal> {
+    let held = match read(state, headers, &mut body).await {
+        Ok(held) => held,
+        Err(refusal) => {
+            discard(body, &refusal).await;
+            return Err(refusal);
+        }
+    };
+    // Serde would take an array of the fields' values as well.
+    let text = text_of(&held)?;
+    if !text.trim_start().starts_with('{') {
+        return Err(bad(format!("{what} must be a JSON object")));
+    }
+    Ok((serde_json::from_str(text).map_err(|error| bad(in_line(&error)))?, held))
+}
+
+fn text_of(body: &Held) -> Result<&str, Refusal> {
     let text = std::str::from_utf8(without_byte_order_mark(body.bytes()));
     text.map_err(|error| bad(format!("not UTF-8: {error}")))
 }

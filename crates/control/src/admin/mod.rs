@@ -7,6 +7,7 @@
 pub mod api;
 mod body;
 mod commands;
+mod fetch;
 mod guard;
 mod idempotency;
 mod lines;
@@ -30,6 +31,7 @@ use crate::metrics::{Metrics, ReasonLabels, Refusals};
 use crate::options::{AdminOptions, Reload};
 use crate::pushed_documents::PushedDocuments;
 use crate::signals::{Signals, stopped};
+use crate::upstream::Prober;
 use crate::view::FeedsView;
 use axum::Router;
 use axum::body::Body;
@@ -50,9 +52,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_edge::{DataPlane, Ledger};
+use stentor_hub::Key;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -72,6 +75,10 @@ pub(crate) struct State {
     pub(crate) metrics: Metrics,
     pub(crate) registry: Registry,
     pub(crate) feeds: Arc<FeedsView>,
+    /// Fetches keys for `POST /api/v1/fetch`.
+    pub(crate) prober: Current<Prober>,
+    /// Keys that were fetched so.
+    pub(crate) refetches: mpsc::Sender<Key>,
     pub(crate) pushed_documents: Arc<PushedDocuments>,
     pub(crate) begun: Instant,
     pub(crate) idempotency_keys: idempotency::IdempotencyKeys,
@@ -130,13 +137,13 @@ fn router(state: Arc<State>) -> Router {
     page::add_to(routes.fold(Router::new(), |router, (path, handler)| router.route(&path, handler)))
         .fallback(async || {
             let message = "known paths are / (the status page), /api/v1/publish, /api/v1/emit, /api/v1/join, /api/v1/leave, /api/v1/disconnect, \
-                           /api/v1/sessions, /api/v1/rooms, /api/v1/rooms/members, /api/v1/revocations, /api/v1/feeds/KEY, /api/v1/status, /api/v1/nodes, \
+                           /api/v1/sessions, /api/v1/rooms, /api/v1/rooms/members, /api/v1/revocations, /api/v1/feeds/KEY, /api/v1/fetch, /api/v1/status, /api/v1/nodes, \
                            /api/v1/reload, /metrics, /healthz and \
                            /readyz";
             Refusal::new(reason::ROUTE, message)
         })
         .method_not_allowed_fallback(async || {
-            let message = "the path doesn't support this method; /api/v1/publish, emit, join, leave, disconnect, reload and sessions \
+            let message = "the path doesn't support this method; /api/v1/publish, emit, join, leave, disconnect, fetch, reload and sessions \
                            support POST, /api/v1/feeds/KEY PUT and DELETE, the others GET";
             Refusal::new(reason::METHOD, message)
         })

@@ -255,7 +255,7 @@ fn command_schemas() -> Value {
 }
 
 fn schemas() -> Value {
-    let parts = [other_schemas(), command_schemas(), list_schemas()];
+    let parts = [other_schemas(), command_schemas(), list_schemas(), fetch_schemas()];
     let parts =
         parts.into_iter().filter_map(|part| if let Value::Object(part) = part { Some(part) } else { None });
     Value::Object(parts.flatten().collect())
@@ -340,6 +340,19 @@ fn list_schemas() -> Value {
                 "missing_nodes": missing_nodes(),
             },
         },
+    })
+}
+
+/// The schemas of a fetch.
+fn fetch_schemas() -> Value {
+    let mut request = object(json!({"key": {"type": "string", "minLength": 1, "maxLength": 256}}));
+    request["examples"] = json!([{"key": "scores/1"}]);
+    json!({
+        "FetchRequest": request,
+        "Fetched": object(json!({
+            "document": {"type": "boolean", "description": "Whether the API answered with a document."},
+            "text": {"type": "string", "description": "A description of the fetch, for humans; it may change."},
+        })),
     })
 }
 

@@ -67,6 +67,7 @@ reasons! {
     KEY: BAD_REQUEST, "key", "The key is invalid.";
     QUERY: BAD_REQUEST, "query", "The query is not `sequence=N`.";
     DOCUMENT: BAD_REQUEST, "document", "The document is not valid JSON, or its compression is broken. The last document stays.";
+    NO_FEED: NOT_FOUND, "no_feed", "No `[[feeds]]` section with a URL matches the key.";
     FETCHED: CONFLICT, "fetched", "The key matches a `[[feeds]]` section with a URL.";
     SEQUENCE: CONFLICT, "sequence", "The sequence number is lower than the last one.";
     NOT_FOUND: NOT_FOUND, "not_found", "The key has no pushed document.";
@@ -115,6 +116,8 @@ pub(super) const REVOCATION_REASONS: &[Reason] = &[
     BUSY,
     STOPPED,
 ];
+pub(super) const FETCH_REASONS: &[Reason] =
+    &[COMMAND, BODY, KEY, COMMAND_TIMEOUT, COMMAND_TOO_LONG, NOT_JSON, NO_FEED, MEMORY];
 pub(super) const ROOMS_REASONS: &[Reason] = &[ROOMS_QUERY, BUSY, STOPPED];
 pub(super) const PUT_REASONS: &[Reason] = &[
     KEY,
@@ -157,6 +160,7 @@ pub(crate) fn refusals() -> impl Iterator<Item = &'static str> {
         .chain(COMMAND_REASONS)
         .chain(REVOCATION_REASONS)
         .chain(ROOMS_REASONS)
+        .chain(FETCH_REASONS)
         .chain(RELOAD_REASONS)
         .map(|reason| reason.code)
 }

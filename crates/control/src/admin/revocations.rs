@@ -3,8 +3,8 @@
 //! The body of a request names tokens by user, by token id, or all of an issuer, or one session. Unknown fields are refused: a misspelt
 //! `subject` would concern every user.
 
-use super::commands::{bad, read, refuse, session_id, text_of};
-use super::publish::{ask, in_line};
+use super::commands::{bad, object, refuse, session_id};
+use super::publish::ask;
 use super::{Refusal, State, json, reason};
 use crate::auth::{Auth, NAME_BYTES_MAX};
 use crate::unix_time::unix_seconds;
@@ -87,22 +87,10 @@ pub(super) async fn list(Shared(state): Shared<Arc<State>>) -> Response<Body> {
 pub(super) async fn revoke(
     Shared(state): Shared<Arc<State>>,
     headers: HeaderMap,
-    mut body: Body,
+    body: Body,
 ) -> Response<Body> {
-    let held = match read(&state, &headers, &mut body).await {
-        Ok(held) => held,
-        Err(refusal) => {
-            super::body::discard(body, &refusal).await;
-            return refuse(&state, refusal);
-        }
-    };
     let done = async {
-        // Serde would take an array of the fields' values as well.
-        let text = text_of(&held)?;
-        if !text.trim_start().starts_with('{') {
-            return Err(bad("a revocation must be a JSON object".into()));
-        }
-        let request: Request = serde_json::from_str(text).map_err(|error| bad(in_line(&error)))?;
+        let (request, _held) = object(&state, &headers, body, "a revocation").await?;
         let recheck = carry_out(auth(&state)?, request)?;
         let give = |done| state.data_plane.recheck(recheck.clone(), done);
         let Concerned { sessions, missing_nodes, .. } = ask(&state, give).await?;

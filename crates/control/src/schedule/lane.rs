@@ -197,6 +197,12 @@ impl Lane {
         self.paused_until = self.paused_until.max(Some(until));
     }
 
+    /// Ends a pause, and a hold by a single key.
+    pub(super) fn release(&mut self) {
+        self.paused_until = None;
+        self.outage.release();
+    }
+
     /// Until when the upstream asks for no requests.
     fn held_until(&self) -> Option<Instant> {
         self.paused_until.max(self.outage.held_until())

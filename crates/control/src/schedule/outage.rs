@@ -57,6 +57,11 @@ impl Outage {
         self.hold = self.hold.max(Some(until));
     }
 
+    /// Ends the hold.
+    pub(super) fn release(&mut self) {
+        self.hold = None;
+    }
+
     /// Until when nothing is fetched, if there is an outage.
     pub(super) fn held_until(&self) -> Option<Instant> {
         self.probe.and(self.hold)

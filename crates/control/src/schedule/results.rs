@@ -13,9 +13,6 @@ use stentor_hub::{FeedState, Key};
 /// The minimum delay before a retry, whatever the random number.
 pub(super) const RETRY_MIN: Duration = Duration::from_millis(100);
 
-/// `Retry-After` with another status than 429 counts up to this time.
-const RETRY_AFTER_OF_KEY_MAX: Duration = Duration::from_secs(60);
-
 /// The delays of a key continue here after an outage, because it isn't the key that failed.
 const FAILURES_AFTER_OUTAGE: u32 = 2;
 
@@ -56,6 +53,33 @@ impl Scheduler {
             if let Some(entry) = self.entries.get_mut(&key) {
                 entry.failures = entry.failures.min(FAILURES_AFTER_OUTAGE);
             }
+        }
+    }
+
+    /// Fetches a key as soon as the limits allow, because its upstream has just answered a request for it outside the schedule. A
+    /// hold by `Retry-After` ends: that of the key, and that of all keys of its upstream (429).
+    pub fn refetch(&mut self, now: Instant, key: &Key) {
+        let Some(upstream) = self.routes.find(key) else { return };
+        self.queues.lane_mut(upstream).release();
+        let is_held = |other: &Key, entry: &Entry| {
+            let is_paused =
+                entry.upstream == upstream && entry.failing == Some(FailureClass::TooManyRequests);
+            (is_paused || other == key) && entry.due.is_some() && entry.queue_state == QueueState::Parked
+        };
+        // In the order of the keys, so that a run depends on nothing but its inputs.
+        let mut held: Vec<Key> = self
+            .entries
+            .iter()
+            .filter(|(key, entry)| is_held(key, entry))
+            .map(|(key, _)| key.clone())
+            .collect();
+        held.sort_unstable();
+        for key in held {
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            self.queues.detach(&key, entry);
+            entry.not_before = None;
+            entry.due = entry.due.map(|due| due.min(now));
+            self.queues.attach(&key, entry);
         }
     }
 
@@ -137,9 +161,8 @@ impl Scheduler {
                 entry.failing = Some(class);
                 let lost = entry.state == Some(FeedState::NotFound);
                 let lane = self.queues.lane_mut(upstream);
-                let bound = self.options.retry_after_max;
-                let bound = if pause { bound } else { bound.min(RETRY_AFTER_OF_KEY_MAX) };
-                let retry_after = retry_after.map(|wait| later(now, wait.min(bound)));
+                let retry_after =
+                    retry_after.map(|wait| later(now, self.options.bounded_retry_after(wait, pause)));
                 entry.not_before = retry_after;
                 let wait = later(now, backoff(&self.options, entry.failures, &mut self.random));
                 if pause {

@@ -1,3 +1,4 @@
+mod holds;
 mod model;
 mod simulation;
 

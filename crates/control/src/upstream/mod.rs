@@ -21,6 +21,7 @@ pub(crate) use document_processor::{DocumentProcessor, ProcessedDocument, Receiv
 pub(crate) use failure::{Failure, chain};
 pub(crate) use fetch::Fetched;
 pub use probe::{Probe, probe};
+pub(crate) use probe::{ProbeError, Prober};
 
 use crate::error::Error;
 use crate::options::{Content, FeedsOptions, UpstreamOptions};
@@ -76,6 +77,7 @@ pub(crate) struct Upstream {
 }
 
 /// All upstreams, in the order of [`FeedsOptions::upstreams`].
+#[derive(Clone)]
 pub(crate) struct Upstreams(Vec<Arc<Upstream>>);
 
 impl Upstreams {

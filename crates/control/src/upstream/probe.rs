@@ -1,8 +1,8 @@
-//! One fetch of a key, in words: `stentor check --fetch`.
+//! One fetch of a key outside the schedule, in words: `stentor check --fetch` and `stentor fetch`.
 
 use super::explain::shown_url;
 use super::fetch::{Fetched, Trace};
-use super::{Bodies, DocumentProcessor, Upstreams};
+use super::{Bodies, DocumentProcessor, Upstream, Upstreams};
 use crate::error::Error;
 use crate::options::FeedsOptions;
 use crate::route::Routes;
@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::Ledger;
-use stentor_hub::Key;
+use stentor_hub::{Key, KeyError};
 use tokio::time::Instant;
 
 /// Headers whose values are shown, because the fetcher sets them.
@@ -26,17 +26,67 @@ pub struct Probe {
     pub has_document: bool,
 }
 
+/// Why no fetch was tried.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProbeError {
+    #[error(transparent)]
+    InvalidKey(KeyError),
+    #[error("no feed with a URL is configured for {0}")]
+    NoFeed(Key),
+}
+
+/// Fetches keys outside the schedule, with these options.
+pub(crate) struct Prober {
+    options: FeedsOptions,
+    upstreams: Upstreams,
+    routes: Routes,
+    bodies: Arc<Bodies>,
+}
+
+impl Prober {
+    pub(crate) fn new(options: FeedsOptions, upstreams: Upstreams, bodies: Arc<Bodies>) -> Self {
+        Self { routes: Routes::new(&options.upstreams), options, upstreams, bodies }
+    }
+
+    /// The same with other options.
+    pub(crate) fn configured(&self, options: FeedsOptions, upstreams: Upstreams) -> Self {
+        Self::new(options, upstreams, self.bodies.clone())
+    }
+
+    /// Parses a key that an upstream serves.
+    pub(crate) fn key(&self, text: &str) -> Result<Key, ProbeError> {
+        let key = Key::parse(text).map_err(ProbeError::InvalidKey)?;
+        if self.routes.find(&key).is_some() { Ok(key) } else { Err(ProbeError::NoFeed(key)) }
+    }
+
+    /// Fetches a key once. `None`: no upstream serves it.
+    pub(crate) async fn probe(&self, key: &Key) -> Option<Probe> {
+        let Self { options, upstreams, routes, bodies } = self;
+        let index = routes.find(key)?;
+        Some(probe_upstream(options, index, upstreams.at(index), key, bodies).await)
+    }
+}
+
 /// Fetches a key once, as a server with these options would.
 ///
 /// # Errors
 /// The options are wrong, or no upstream serves the key.
 pub async fn probe(options: &FeedsOptions, key: &str) -> Result<Probe, Error> {
-    let wrong = |text: String| Error::setting("KEY", text);
-    let key = Key::parse(key).map_err(|error| wrong(error.to_string()))?;
-    let upstreams = Upstreams::new(options)?;
-    let index = Routes::new(&options.upstreams).find(&key);
-    let index = index.ok_or_else(|| wrong(format!("no feed with a URL is configured for {key}")))?;
-    let upstream = upstreams.at(index);
+    let bodies = Bodies::new(options.fetches_bytes_max, Arc::new(Ledger::new(usize::MAX)));
+    let prober = Prober::new(options.clone(), Upstreams::new(options)?, bodies);
+    let wrong = |error: ProbeError| Error::setting("KEY", error.to_string());
+    let key = prober.key(key).map_err(wrong)?;
+    prober.probe(&key).await.ok_or_else(|| wrong(ProbeError::NoFeed(key)))
+}
+
+async fn probe_upstream(
+    options: &FeedsOptions,
+    index: usize,
+    upstream: &Upstream,
+    key: &Key,
+    bodies: &Arc<Bodies>,
+) -> Probe {
+    let key = key.clone();
     let job = FetchJob { key, upstream: index, kept: None };
     let mut text = format!("feed: {}\n", upstream.name);
     // Writing to a string can't fail.
@@ -49,9 +99,8 @@ pub async fn probe(options: &FeedsOptions, key: &str) -> Result<Probe, Error> {
         }
     }
     let mut trace = Trace { keeps_response: true, ..Trace::default() };
-    let bodies = Bodies::new(options.fetches_bytes_max, Arc::new(Ledger::new(usize::MAX)));
     let begun = Instant::now();
-    let fetched = upstream.fetch_traced(&job, &DocumentProcessor::default(), &bodies, &mut trace).await;
+    let fetched = upstream.fetch_traced(&job, &DocumentProcessor::default(), bodies, &mut trace).await;
     let took = Duration::from_millis(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
     if let Some((status, headers)) = trace.response {
         _ = writeln!(text, "status: {status}\nresponse headers:");
@@ -67,7 +116,7 @@ pub async fn probe(options: &FeedsOptions, key: &str) -> Result<Probe, Error> {
     _ = writeln!(text, "time: {took:?}");
     _ = writeln!(text, "{}", result(&fetched));
     _ = writeln!(text, "next fetch: {}", next(options, index, &fetched.outcome));
-    Ok(Probe { text, has_document: matches!(fetched.outcome, Outcome::Fresh { .. }) })
+    Probe { text, has_document: matches!(fetched.outcome, Outcome::Fresh { .. }) }
 }
 
 fn result(fetched: &Fetched) -> String {
@@ -94,14 +143,19 @@ fn next(options: &FeedsOptions, upstream: usize, outcome: &Outcome) -> String {
     let freshness = match outcome {
         Outcome::Fresh { freshness, .. } | Outcome::Same { freshness, .. } => freshness,
         Outcome::Gone { .. } => return "never, because of 410".into(),
-        Outcome::NotFound { .. } => {
-            return format!("after {:?} (not_found_retry_interval)", options.not_found_retry_interval);
-        }
-        Outcome::Failed { retry_after: Some(time), .. } => {
-            return format!(
-                "after {:?} (Retry-After, at most backoff_max)",
-                (*time).min(options.backoff_max)
-            );
+        Outcome::NotFound { .. } => return next_of_missing(options, upstream),
+        Outcome::Failed { retry_after: Some(time), pause, .. } => {
+            let bounded = options.bounded_retry_after(*time, *pause);
+            let what = if *pause { "all keys of this feed" } else { "this key" };
+            return match (bounded < *time, *pause) {
+                (false, _) => format!("after {time:?} (Retry-After, for {what})"),
+                (true, true) => {
+                    format!("after {bounded:?} (retry_after_max; Retry-After says {time:?}, for {what})")
+                }
+                (true, false) => format!(
+                    "after {bounded:?} (the maximum for this status; Retry-After says {time:?}, for {what})"
+                ),
+            };
         }
         Outcome::Failed { .. } => {
             return format!("after at most {:?} (backoff_initial)", options.backoff_initial);
@@ -116,4 +170,18 @@ fn next(options: &FeedsOptions, upstream: usize, outcome: &Outcome) -> String {
             time => format!("after {time:?} (Cache-Control)"),
         },
     }
+}
+
+/// The time of the next fetch after a 404. It depends on whether the key had a document before.
+fn next_of_missing(options: &FeedsOptions, upstream: usize) -> String {
+    let FeedsOptions { not_found_after, not_found_retry_interval: retry, .. } = options;
+    let without = format!("after {retry:?}, if a client asks for the key (not_found_retry_interval)");
+    if not_found_after.is_zero() {
+        return without;
+    }
+    let interval = options.upstreams[upstream].poll_interval;
+    format!(
+        "{without}; if it has a document: after {interval:?} (poll_interval), and the document stays until it was missing for \
+         {not_found_after:?} (not_found_after)"
+    )
 }

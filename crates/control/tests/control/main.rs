@@ -11,5 +11,6 @@ mod auth;
 mod commands;
 mod common;
 mod feeds;
+mod fetch;
 mod push;
 mod tls;
