@@ -3,7 +3,7 @@
 
 use super::feed::{Cold, Role};
 use super::request::Output;
-use super::{Feeds, PUSH_RETRY_DELAY, RETRY_DELAY};
+use super::{ACQUIRE_INTERVAL, Feeds, PUSH_RETRY_DELAY, RETRY_DELAY};
 use std::time::Instant;
 use stentor_edge::{FeedUpdate, Wanted};
 use stentor_hub::Key;
@@ -53,14 +53,39 @@ impl Feeds {
         }
     }
 
-    /// The holder of the lease asks for a new one, which has a greater term.
+    /// The engine is connected again: messages may have been missed. Another server may have been the primary meanwhile, under which other
+    /// nodes have stored versions. Those versions are older than the next one of a holder, so a holder needs a greater term than theirs.
+    pub(crate) fn handle_connected(&mut self, now: Instant) {
+        self.holders.handle_connected(now);
+        let keys: Vec<Key> = self.feeds.keys().cloned().collect();
+        for key in keys {
+            let delay = ACQUIRE_INTERVAL.mul_f64(self.random.f64());
+            if let Some(feed) = self.feeds.get_mut(&key) {
+                feed.begin_log_anew();
+                feed.lost_until = None;
+                // The holder may have released the lease meanwhile.
+                feed.check_at = now + delay;
+                if let Role::Following { acquire_at } = &mut feed.role {
+                    *acquire_at = now + delay;
+                }
+                self.begin_term(now, &key);
+                self.load(now, &key);
+            }
+            self.reschedule(&key);
+        }
+    }
+
+    /// The holder of the lease asks for a new one, which replaces it and has a greater term.
     pub(super) fn begin_term(&mut self, now: Instant, key: &Key) {
         let Some(lease) = self.feeds.get(key).and_then(|feed| feed.lease()) else { return };
-        self.request_release(now, key, lease);
         self.end_lease(key);
         let Some(feed) = self.feeds.get_mut(key) else { return };
         feed.give_up_storing();
         (feed.next, feed.is_informed) = (None, false);
+        feed.term_seen = feed.term_seen.max(lease.term.saturating_add(1));
+        feed.role = Role::Following { acquire_at: now };
+        // If it was a cold key, it makes room for itself.
+        self.count_cold(key);
         self.acquire(now, key);
     }
 

@@ -375,27 +375,6 @@ impl Feeds {
         self.holders.handle_alive(now, sender);
     }
 
-    /// The engine is connected again: messages may have been missed.
-    pub(crate) fn handle_connected(&mut self, now: Instant) {
-        self.holders.handle_connected(now);
-        let keys: Vec<Key> = self.feeds.keys().cloned().collect();
-        for key in keys {
-            let delay = ACQUIRE_INTERVAL.mul_f64(self.random.f64());
-            if let Some(feed) = self.feeds.get_mut(&key) {
-                feed.begin_log_anew();
-                feed.lost_until = None;
-                // The holder may have released the lease meanwhile.
-                feed.check_at = now + delay;
-                if let Role::Following { acquire_at } = &mut feed.role {
-                    *acquire_at = now + delay;
-                }
-                // A holder as well: another server may have become the primary.
-                self.load(now, &key);
-            }
-            self.reschedule(&key);
-        }
-    }
-
     /// Something is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.cold.expire(now);

@@ -67,6 +67,23 @@ fn a_holder_that_has_seen_nothing_of_another_epoch_loses_its_lease() {
     assert_eq!(known, [2, 3, 3]);
 }
 
+/// The holder is cut off while the other server is the primary, and stores a version when its own server is the primary again. Versions that
+/// other nodes stored meanwhile are older.
+#[test]
+fn a_holder_that_was_cut_off_stores_under_a_greater_term() {
+    let mut cluster = Cluster::following(3, 3);
+    cluster.change_primary_for(&[1, 2]);
+    cluster.upstream = 2;
+    cluster.run_for(ACQUIRE_INTERVAL);
+    cluster.change_primary_for(&[0]);
+    cluster.upstream = 3;
+    cluster.run_until_idle();
+    assert_eq!((cluster.newest(0), cluster.newest(1)), (Some(3), Some(2)));
+    cluster.change_primary_for(&[0, 1, 2]);
+    cluster.run_for(ACQUIRE_INTERVAL);
+    cluster.check_newest(3);
+}
+
 /// Whether the version was published before the failover is unknown: the next one is no other one at its position.
 #[test]
 fn a_version_whose_outcome_is_unknown_after_a_failover_ends_the_epoch() {
@@ -149,7 +166,17 @@ fn what_a_second_replica_has_is_not_newer_under_the_same_holder() {
 /// No node shows an epoch again that it has seen replaced, and no fetched feed goes back.
 #[test]
 fn a_primary_that_returns_begins_another_epoch() {
-    simulate(0..500, 80, |run| {
+    primaries_return(0..500);
+}
+
+/// A holder that was cut off for a while stores a version within the same lease.
+#[test]
+fn a_primary_that_returns_within_a_lease_begins_another_epoch() {
+    primaries_return(1_509..1_510);
+}
+
+fn primaries_return(seeds: std::ops::Range<u64>) {
+    simulate(seeds, 80, |run| {
         let mut cluster = Cluster::following(3, 3);
         (0..3).for_each(|index| cluster.want_key(index, &pushed(), true));
         let mut history = History::default();
