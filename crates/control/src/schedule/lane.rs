@@ -12,8 +12,8 @@ use stentor_hub::{FeedState, Key};
 /// A refresh that is so many intervals late precedes first fetches.
 const INTERVALS_LATE: u32 = 10;
 
-/// So many of such refreshes in a row, then a first fetch may begin if one waits.
-const LATE_IN_ROW_MAX: u32 = 7;
+/// So many of such refreshes, then a first fetch may begin if one waits.
+const LATE_PER_FIRST: u32 = 7;
 
 /// Keys that don't exist get this share of the fetches in flight and of the requests per second.
 const LOST_SHARE: usize = 10;
@@ -90,8 +90,8 @@ pub(super) struct Lane {
     lost: FairQueue<Key>,
     lost_start: Option<Instant>,
     others_in_row: usize,
-    /// Refreshes since the last first fetch.
-    refreshes_in_row: u32,
+    /// Refreshes that began while first fetches waited, less those that the first fetches since then have paid for.
+    refreshes_ahead: u32,
     /// Keys that are or will be fetched.
     pub(super) polled: usize,
     pub(super) outage: Outage,
@@ -225,15 +225,16 @@ impl Lane {
         }
         let takes_lost = lost && (!(refresh || first) || self.others_in_row >= LOST_SHARE - 1);
         self.others_in_row = if takes_lost { 0 } else { self.others_in_row.saturating_add(1) };
-        let takes_refresh = refresh && (!first || self.refreshes_in_row < self.refreshes_in_row_max(now));
+        let per_first = self.refreshes_per_first(now);
+        let takes_refresh = refresh && (!first || self.refreshes_ahead < per_first);
         let key = if takes_lost {
             self.lost_start = Some(now + self.spacing * LOST_SHARE as u32);
             self.lost.next()
         } else if takes_refresh {
-            self.refreshes_in_row = self.refreshes_in_row.saturating_add(1);
+            self.refreshes_ahead = (self.refreshes_ahead + 1).min(self.refreshes_ahead_max());
             self.refreshes.first_key_value().map(|(_, (_, key))| key.clone())
         } else {
-            self.refreshes_in_row = 0;
+            self.refreshes_ahead = self.refreshes_ahead.saturating_sub(per_first);
             self.firsts.next()
         };
         self.next_start = Some(self.next_start.map_or(now, |start| start.max(now)) + self.spacing);
@@ -243,11 +244,17 @@ impl Lane {
         key
     }
 
-    /// The number of refreshes between two first fetches, while both wait.
-    fn refreshes_in_row_max(&self, now: Instant) -> u32 {
+    /// The number of refreshes for each first fetch, while both wait.
+    fn refreshes_per_first(&self, now: Instant) -> u32 {
         let due = self.refreshes.first_key_value().and_then(|(_, (due, _))| *due);
         let lateness = due.map_or(Duration::ZERO, |due| now.saturating_duration_since(due));
-        if lateness >= self.poll_interval.saturating_mul(INTERVALS_LATE) { LATE_IN_ROW_MAX } else { 1 }
+        if lateness >= self.poll_interval.saturating_mul(INTERVALS_LATE) { LATE_PER_FIRST } else { 1 }
+    }
+
+    /// The most refreshes that first fetches may make up for: those that begin while all places of first fetches are taken.
+    fn refreshes_ahead_max(&self) -> u32 {
+        let places = if self.firsts.len() > 0 { self.concurrency_max } else { 0 };
+        u32::try_from(places).unwrap_or(u32::MAX).max(LATE_PER_FIRST)
     }
 
     /// A refresh, the last key that [`Self::next`] returned, begins so long after it was due. `interval`: since the last fetch

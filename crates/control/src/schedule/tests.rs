@@ -565,6 +565,17 @@ fn first_fetches_leave_workers_for_refreshes() {
 }
 
 #[test]
+fn first_fetches_make_up_for_refreshes_that_ended_before_them() {
+    let mut bench = Bench::new(upstream_options(0, |upstream| upstream.concurrency_max = 4));
+    bench.fetch_all(&["a1", "a2", "a3", "a4", "a5", "a6", "a7"]);
+    bench.at(10).want_all(&["ax1", "ax2", "ax3", "ax4"]).check("a1 ax1 a2 ax2", "");
+    // All places of first fetches are taken.
+    bench.result("a1", same()).check("a3", "").result("a2", same()).check("a4", "");
+    // Both are free: the refreshes have had their turns.
+    bench.result("ax1", fresh("1")).check("ax3", "ax1=1").result("ax2", fresh("1")).check("ax4", "ax2=1");
+}
+
+#[test]
 fn first_fetches_are_not_starved_by_refreshes() {
     let options = upstream_options(1, |upstream| upstream.concurrency_max = 1);
     let mut bench = Bench::new(FeedsOptions { fetches_max: 1, ..options });
