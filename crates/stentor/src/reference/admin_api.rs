@@ -18,6 +18,7 @@ of every body.
   label `reason` of the [metrics](metrics.md#admin-port) that count refusals.
 - **Web pages** can't use the API ([security.md](security.md#the-admin-port)).
 - `HEAD` works wherever `GET` does.
+- The headers of a request have at most 16 KiB and 64 fields; more are answered with 431.
 
 ";
 
