@@ -2,7 +2,7 @@
 //! thread.
 
 use crate::http::Http;
-use crate::process::{memfd_bytes, resident_bytes};
+use crate::process::{anonymous_bytes, memfd_bytes, resident_bytes};
 use crate::server::Server;
 use crate::wire;
 use std::net::SocketAddr;
@@ -161,6 +161,11 @@ impl Shared {
     fn is_stopped(&self) -> bool {
         self.stop.load(Relaxed)
     }
+
+    /// What the process holds without pages of files, its program above all: the ledger charges none of them.
+    fn private_bytes(&self) -> u64 {
+        anonymous_bytes(self.pid.load(Relaxed)).unwrap_or(0) + *lock(&self.memfd_bytes)
+    }
 }
 
 async fn watch_resident(shared: &Shared) {
@@ -187,13 +192,16 @@ async fn watch_memfds(shared: &Shared) {
 async fn watch_gauges(shared: &Shared) {
     let mut connection = None;
     while !shared.is_stopped() {
+        let before = shared.private_bytes();
         match scrape(shared.admin, &mut connection).await {
             Some(metrics) => {
+                let after = shared.private_bytes();
                 let seen = &mut *lock(&shared.seen);
                 let ledger = sum(&metrics, LEDGER);
                 *lock(&shared.ledger_bytes) = ledger;
                 seen.ledger_bytes_max = seen.ledger_bytes_max.max(ledger);
-                let held = *lock(&shared.held_bytes);
+                // The ledger was read at some time between both.
+                let held = ledger.clamp(before.min(after), before.max(after));
                 let off = held.abs_diff(ledger).saturating_sub(tolerance_bytes(held));
                 if off > seen.ledger_off_bytes_max {
                     seen.ledger_off_bytes_max = off;

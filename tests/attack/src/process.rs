@@ -6,8 +6,18 @@ use std::path::Path;
 
 /// The resident set, `VmRSS` of `/proc/PID/status`. `None` once the process has ended.
 pub(crate) fn resident_bytes(pid: u32) -> Option<u64> {
+    field(pid, "VmRSS:")
+}
+
+/// The pages of it that belong to no file, `RssAnon`. `None` once the process has ended.
+pub(crate) fn anonymous_bytes(pid: u32) -> Option<u64> {
+    field(pid, "RssAnon:")
+}
+
+/// A size in `/proc/PID/status`.
+fn field(pid: u32, name: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
@@ -37,6 +47,7 @@ mod tests {
     fn this_process_is_seen() {
         let me = std::process::id();
         assert!(resident_bytes(me).unwrap() > 100_000);
+        assert!((100_000..resident_bytes(me).unwrap()).contains(&anonymous_bytes(me).unwrap()));
         let before = memfd_bytes(me);
         let mut memfd = std::fs::File::from(memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
         memfd.write_all(&[1; 100_000]).unwrap();
