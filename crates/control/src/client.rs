@@ -1,7 +1,5 @@
 //! The client behind `stentor publish`, `stentor top`, `stentor fetch` and `stentor reload`: one request to a running Stentor's admin port.
 
-use crate::error::Error;
-use crate::options::FeedsOptions;
 use crate::upstream::{chain, client, tls};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -208,12 +206,8 @@ impl AdminClient {
                 "no server answers at {url} ({cause}); check that it runs and that --admin is its admin address"
             )
         };
-        let trusted = FeedsOptions { ca_file: ca_file.clone(), ..FeedsOptions::default() };
-        let secure = base.scheme_str() == Some("https");
-        let tls = tls(secure.then_some(&trusted)).map_err(|error| match error {
-            Error::Setting { message, .. } => format!("--ca-file: {message}"),
-            other => other.to_string(),
-        })?;
+        let is_secure = base.scheme_str() == Some("https");
+        let tls = tls(is_secure, ca_file.as_deref()).map_err(|text| format!("--ca-file: {text}"))?;
         let exchange = async {
             let answer = client(tls, TIMEOUT, 0, TIMEOUT).request(request).await;
             let answer = answer

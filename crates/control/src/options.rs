@@ -173,6 +173,16 @@ options! {
         /// Whether `Cache-Control: max-age=0` ends the feed. Off by default, because many frameworks send this header by
         /// default.
         complete_on_max_age_zero: bool = false,
+        /// Host, with an optional port, for the header `Host`, for SNI and as the name that the certificate must have. `None`: that of
+        /// `url`. Connections are opened to the host of `url` in any case.
+        host: Option<String> = None,
+        /// File with PEM certificates to trust for this upstream. `None`: [`FeedsOptions::ca_file`].
+        ca_file: Option<PathBuf> = None,
+        /// File with the PEM certificate that identifies this client to the upstream, and its intermediate certificates. It needs
+        /// `client_key_file`.
+        client_certificate_file: Option<PathBuf> = None,
+        /// File with the PEM private key of that certificate.
+        client_key_file: Option<PathBuf> = None,
         /// Names of members that identify the objects of an array, tried in this order before `id` and similar names.
         identity: Vec<String> = Vec::new(),
     }

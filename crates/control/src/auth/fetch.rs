@@ -1,7 +1,6 @@
 //! Fetches the keys of an issuer: one GET of a configured URL, bounded in time and bytes, never redirected.
 
 use crate::error::Error;
-use crate::options::FeedsOptions;
 use crate::upstream::{HttpClient, chain, client, tls};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
@@ -9,7 +8,7 @@ use hyper::header::{ACCEPT, HeaderValue, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
 use std::error::Error as _;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 use stentor_auth::{KEY_SET_BYTES_MAX, KeySet, KeySetError};
 use stentor_json::without_byte_order_mark;
@@ -70,12 +69,8 @@ pub(super) fn parse_url(text: &str) -> Result<Uri, &'static str> {
 }
 
 /// A client for the keys of all issuers.
-pub(super) fn key_client(ca_file: Option<PathBuf>, secure: bool) -> Result<HttpClient<Empty<Bytes>>, Error> {
-    let trusted = FeedsOptions { ca_file, ..FeedsOptions::default() };
-    let tls = tls(secure.then_some(&trusted)).map_err(|error| match error {
-        Error::Setting { message, .. } => Error::setting("auth.ca_file", message),
-        other => other,
-    })?;
+pub(super) fn key_client(ca_file: Option<&Path>, secure: bool) -> Result<HttpClient<Empty<Bytes>>, Error> {
+    let tls = tls(secure, ca_file).map_err(|text| Error::setting("auth.ca_file", text))?;
     Ok(client(tls, FETCH_TIMEOUT, 1, FETCH_TIMEOUT))
 }
 

@@ -79,7 +79,7 @@ impl Issuers {
         let secure = urls.clone().any(|url| url.starts_with("https"));
         let client = match urls.count() {
             0 => None,
-            _ => Some(key_client(options.ca_file.clone(), secure)?),
+            _ => Some(key_client(options.ca_file.as_deref(), secure)?),
         };
         for issuer in &options.issuers {
             let state = IssuerState::new(issuer, options, client.as_ref())?;

@@ -4,7 +4,6 @@ use super::failure::Cause;
 use super::options::{HookOptions, HookSecret};
 use super::signature::sign;
 use crate::error::Error;
-use crate::options::FeedsOptions;
 use crate::unix_time::unix_seconds;
 use crate::upstream::{HttpClient, chain, client, tls};
 use bytes::Bytes;
@@ -38,9 +37,8 @@ impl Sender {
     pub(super) fn new(options: &HookOptions) -> Result<Self, Error> {
         let uri = options.uri().map_err(|text| options.error("url", text))?;
         let is_secure = uri.scheme_str() == Some("https");
-        let trusted = FeedsOptions { ca_file: options.ca_file.clone(), ..FeedsOptions::default() };
-        let tls = tls(is_secure.then_some(&trusted))
-            .map_err(|error| options.error("ca_file", error.to_string()))?;
+        let tls =
+            tls(is_secure, options.ca_file.as_deref()).map_err(|text| options.error("ca_file", text))?;
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -5,29 +5,23 @@
 
 use super::explain::with_hint;
 use super::failure::{Failure, chain};
+use super::transport::{Stream, Transport};
 use super::{HEADERS_MAX, IDLE_TIMEOUT};
 use crate::options::UpstreamOptions;
 use bytes::Bytes;
 use http_body_util::Empty;
 use hyper::client::conn::http1;
 use hyper::{Request, Response, Uri, body::Incoming};
-use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioIo;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
-use tower_service::Service;
-
-type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
 /// Those of one upstream.
 pub(super) struct Connections {
-    connector: HttpsConnector<HttpConnector>,
+    transport: Transport,
     /// How responses are read. RFC 9112 lets a client read blanks before a header's colon (section 5.1) and folded lines (section 5.2).
     http: http1::Builder,
     idle_max: usize,
@@ -85,7 +79,7 @@ impl Connection {
 }
 
 impl Connections {
-    pub(super) fn new(connector: HttpsConnector<HttpConnector>, options: &UpstreamOptions) -> Self {
+    pub(super) fn new(transport: Transport, options: &UpstreamOptions) -> Self {
         let mut http = http1::Builder::new();
         // A response whose headers fit into the buffer by chance is refused by `header_bytes`.
         http.max_buf_size(options.response_header_bytes_max.saturating_mul(2))
@@ -93,7 +87,7 @@ impl Connections {
             .allow_spaces_after_header_name_in_responses(true)
             .allow_obsolete_multiline_headers_in_responses(true);
         Self {
-            connector,
+            transport,
             http,
             idle_max: options.concurrency_max,
             age_max: options.connection_age_max,
@@ -119,12 +113,8 @@ impl Connections {
 
     /// A new connection to the host of `url`.
     pub(super) async fn connect(&self, url: &Uri) -> Result<Connection, Failure> {
-        let mut connector = self.connector.clone();
-        let stream = async {
-            poll_fn(|context| connector.poll_ready(context)).await?;
-            connector.call(url.clone()).await
-        };
-        let stream = stream.await.map_err(|error| Failure::Connect(with_hint(chain(&*error))))?;
+        let stream =
+            self.transport.open(url).await.map_err(|error| Failure::Connect(with_hint(chain(&*error))))?;
         let handshake = self.http.handshake(stream).await;
         let (sender, io) = handshake.map_err(|error| Failure::Connect(with_hint(chain(&error))))?;
         let now = Instant::now();

@@ -20,22 +20,26 @@ const SECRET_BYTES_MIN: usize = 4;
 const HOST_CHARS_MAX: usize = 255;
 
 /// Parts of error messages about connections, each with its explanation.
-const HINTS: [(&str, &str); 6] = [
-    ("fatal alert: CertificateRequired", "the upstream requires a client certificate, and Stentor has none"),
+const HINTS: [(&str, &str); 9] = [
+    (
+        "fatal alert: CertificateRequired",
+        "the upstream requires a client certificate: set `client_certificate_file`",
+    ),
+    // Also sent for a certificate whose issuer has the name of a trusted one.
+    ("fatal alert: DecryptError", "the upstream doesn't trust the certificate in `client_certificate_file`"),
+    ("fatal alert: UnknownCA", "the upstream doesn't trust the certificate in `client_certificate_file`"),
     (
         "fatal alert: HandshakeFailure",
-        "the upstream may require a client certificate, or another version of TLS",
+        "the upstream may require a client certificate (`client_certificate_file`), or another version of TLS",
     ),
     (
         "corrupt message of type InvalidContentType",
         "the upstream speaks plain HTTP: begin `url` with http://",
     ),
-    ("certificate: UnknownIssuer", "unknown issuer: set `ca_file` in [feeds_limits]"),
-    ("certificate: BadSignature", "unknown issuer: set `ca_file` in [feeds_limits]"),
-    (
-        "CaUsedAsEndEntity",
-        "unknown issuer: set `ca_file` in [feeds_limits] to the authority, not to the server's certificate",
-    ),
+    ("certificate: UnknownIssuer", "unknown issuer: set `ca_file`"),
+    ("certificate: BadSignature", "unknown issuer: set `ca_file`"),
+    ("CaUsedAsEndEntity", "unknown issuer: set `ca_file` to the authority, not to the server's certificate"),
+    ("certificate not valid for name", "set `host` to a name that the certificate has"),
 ];
 
 /// Statuses whose bodies say what is wrong with a request.

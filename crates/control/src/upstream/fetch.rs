@@ -190,7 +190,8 @@ impl Upstream {
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = url.path_and_query().cloned().map(Uri::from).unwrap_or_default();
         *request.headers_mut() = self.headers.clone();
-        request.headers_mut().extend(host(url).map(|host| (header::HOST, host)));
+        let host = self.host.clone().or_else(|| host(url));
+        request.headers_mut().extend(host.map(|host| (header::HOST, host)));
         if let Some(kept) = &job.kept {
             for (name, value) in [
                 (header::IF_NONE_MATCH, &kept.validators.etag),

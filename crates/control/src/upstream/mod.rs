@@ -14,6 +14,9 @@ mod explain;
 mod failure;
 mod fetch;
 mod probe;
+mod settings;
+mod tls;
+mod transport;
 
 pub(crate) use answer::{Coding, coding, is_json};
 pub(crate) use bodies::Bodies;
@@ -22,6 +25,7 @@ pub(crate) use failure::{Failure, chain};
 pub(crate) use fetch::Fetched;
 pub use probe::{Probe, probe};
 pub(crate) use probe::{ProbeError, Prober};
+pub(crate) use tls::tls;
 
 use crate::error::Error;
 use crate::options::{Content, FeedsOptions, UpstreamOptions};
@@ -29,16 +33,16 @@ use crate::route::{KeyPattern, Route, UrlTemplate};
 use connections::Connections;
 use explain::Secrets;
 use hyper::Uri;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::pki_types::{CertificateDer, pem::PemObject};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_delta::Differ;
 use stentor_hub::Key;
-use stentor_json::without_byte_order_mark;
+use tls::SectionTls;
+use transport::Transport;
 
 /// Maximum bytes of the headers of a response to a hook.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -71,6 +75,8 @@ pub(crate) struct Upstream {
     pattern: KeyPattern,
     url: UrlTemplate,
     headers: HeaderMap,
+    /// The header `Host`. `None`: that of the URL.
+    host: Option<HeaderValue>,
     secrets: Secrets,
     connections: Connections,
     differ: Arc<Differ>,
@@ -93,14 +99,18 @@ impl Upstreams {
             )
         };
         let routes = options.upstreams.iter().map(route).collect::<Result<Vec<_>, Error>>()?;
-        let secure = routes.iter().any(|(_, url)| url.is_secure());
-        let tls = tls(if secure { Some(options) } else { None })?;
+        let mut tls = SectionTls::new(options);
         let upstreams = options.upstreams.iter().zip(routes).map(|(options, (pattern, url))| {
+            if let Some((field, text)) = options.check().into_iter().next() {
+                return Err(Error::setting(format!("feeds.upstreams.{}.{field}", options.name), text));
+            }
+            let transport = Transport::new(options, tls.of(options, url.is_secure())?);
             Ok(Arc::new(Upstream {
                 name: options.name.as_str().into(),
                 headers: headers(options)?,
+                host: options.host.as_ref().and_then(|host| HeaderValue::from_str(host).ok()),
                 secrets: Secrets::new(options),
-                connections: Connections::new(connector(tls.clone(), options.connect_timeout), options),
+                connections: Connections::new(transport, options),
                 pattern,
                 url,
                 differ: differ(&options.identity),
@@ -163,7 +173,8 @@ pub fn upstream_header(name: &str, value: &str) -> Result<(HeaderName, HeaderVal
     let field =
         HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no name of a header"))?;
     if RESERVED_HEADERS.contains(&field.as_str()) {
-        return Err(format!("the header {name:?} is set by the fetcher itself"));
+        let hint = if field == HOST { ": use the setting `host`" } else { "" };
+        return Err(format!("the header {name:?} is set by the fetcher itself{hint}"));
     }
     let mut value = HeaderValue::from_str(value)
         .map_err(|_| format!("the header {name:?} has characters that no header can have"))?;
@@ -187,52 +198,22 @@ where
         .pool_idle_timeout(idle_timeout)
         .pool_max_idle_per_host(idle_max)
         .http1_max_buf_size(HEAD_BYTES_MAX)
-        .build(connector(tls, connect_timeout))
+        .build(
+            HttpsConnectorBuilder::new()
+                .with_tls_config(tls)
+                .https_or_http()
+                .enable_http1()
+                .wrap_connector(tcp(connect_timeout)),
+        )
 }
 
-/// Opens connections, plain and over TLS.
-fn connector(tls: rustls::ClientConfig, connect_timeout: Duration) -> HttpsConnector<HttpConnector> {
-    let mut http = HttpConnector::new();
-    http.enforce_http(false);
-    http.set_nodelay(true);
-    http.set_connect_timeout(Some(connect_timeout));
-    HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(http)
-}
-
-/// TLS with verified certificates. `None`: no https upstream, so nothing needs to be trusted.
-pub(crate) fn tls(options: Option<&FeedsOptions>) -> Result<rustls::ClientConfig, Error> {
-    let mut roots = rustls::RootCertStore::empty();
-    match options.map(|options| &options.ca_file) {
-        None => {}
-        Some(Some(file)) => {
-            let wrong = |why: &dyn std::fmt::Display| {
-                Error::setting("feeds_limits.ca_file", format!("{}: {why}", file.display()))
-            };
-            let text = std::fs::read(file).map_err(|error| wrong(&error))?;
-            for certificate in CertificateDer::pem_slice_iter(without_byte_order_mark(&text)) {
-                let certificate = certificate.map_err(|error| wrong(&error))?;
-                roots.add(certificate).map_err(|error| wrong(&error))?;
-            }
-            if roots.is_empty() {
-                return Err(wrong(&"it has no certificates"));
-            }
-        }
-        Some(None) => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            if roots.is_empty() {
-                return Err(Error::setting(
-                    "feeds_limits.ca_file",
-                    "an upstream uses https, and this system has no certificates to trust; install the package \
-                     ca-certificates, or name a file of PEM certificates",
-                ));
-            }
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::setting("feeds", format!("can't set up TLS: {error}")))?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
+/// Opens TCP connections.
+fn tcp(connect_timeout: Duration) -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(connect_timeout));
+    tcp
 }
 
 #[cfg(test)]

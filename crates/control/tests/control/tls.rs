@@ -70,10 +70,16 @@ async fn only_a_server_with_a_valid_certificate_is_trusted() {
     let (here, unreachable) =
         (format!("https://localhost:{port}"), "s/k:stale:the upstream can't be reached");
     check(&here, &file, "s/k=\"s\"", "").await;
-    check(&format!("https://127.0.0.1:{port}"), &file, unreachable, "DnsName(\"localhost\")").await;
-    check(&here, &other, unreachable, ": unknown issuer: set `ca_file` in [feeds_limits]").await;
+    check(
+        &format!("https://127.0.0.1:{port}"),
+        &file,
+        unreachable,
+        ": set `host` to a name that the certificate has",
+    )
+    .await;
+    check(&here, &other, unreachable, ": unknown issuer: set `ca_file`").await;
     let closed = format!("https://localhost:{closed_port}");
-    let hint = ": the upstream requires a client certificate, and Stentor has none";
+    let hint = ": the upstream requires a client certificate: set `client_certificate_file`";
     check(&closed, &file, "s/k:stale:the connection to the upstream broke", hint).await;
     let plain = format!("https://{}", numbers().await);
     check(&plain, &file, unreachable, ": the upstream speaks plain HTTP: begin `url` with http://").await;

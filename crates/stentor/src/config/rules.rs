@@ -157,6 +157,11 @@ fn feeds(sources: &mut Sources) {
             wrong("url", url);
             Route::shape_of(&feed.prefix, &feed.key).map_err(|error| vec![error])
         } else {
+            super::options_of(feed)
+                .upstream
+                .check()
+                .into_iter()
+                .for_each(|(key, text)| wrong(key, Some(text)));
             Route::new(&feed.prefix, &feed.key, &feed.url).map(|route| route.shape())
         };
         match shape {

@@ -1,5 +1,6 @@
 //! Shapes of responses: a scripted server sends the bytes of each row to the fetcher, as they stand.
 
+mod network;
 mod shapes;
 
 use super::super::Upstreams;
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_edge::Ledger;
 use stentor_hub::Key;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
@@ -208,7 +209,7 @@ async fn serve(listener: TcpListener, replies: Vec<Reply>, requests: Arc<Mutex<R
     }
 }
 
-async fn request_head(stream: &mut TcpStream) -> Option<String> {
+async fn request_head(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);

@@ -77,6 +77,16 @@ section! {
         /// Responses that end a feed, besides status 410. With `"max-age=0"`, a response with `Cache-Control: max-age=0` is
         /// the last version: the feed becomes `complete` and is not fetched again.
         complete_on: Vec<EndSignal> => upstream.complete_on_max_age_zero;
+        /// Host of the header `Host`, of SNI, and the name that the certificate must have, with an optional port:
+        /// `"api.example.com"`. Stentor still connects to the host of `url`. Empty: the host of `url`.
+        host: String;
+        /// File with PEM certificates to trust for this API. Empty: `ca_file` of `[feeds_limits]`.
+        ca_file: String;
+        /// File with the PEM certificate that Stentor presents to an API that requires one, followed by intermediate certificates.
+        /// Needs `client_key_file`.
+        client_certificate_file: String;
+        /// File with the PEM private key of that certificate, without a password.
+        client_key_file: String;
         /// Members that identify the objects of an array, tried in this order before `id` and similar names. They keep
         /// patches small when objects change or move.
         identity: Vec<String>;

@@ -240,7 +240,7 @@ FEED | [feeds_limits] | fetches_max = 3
 FEED | headers = { "a b" = "x" }
   4: headers in [[feeds]]: "a b" is no name of a header
 FEED | headers = { Host = "x" }
-  4: headers in [[feeds]]: the header "host" is set by the fetcher itself
+  4: headers in [[feeds]]: the header "host" is set by the fetcher itself: use the setting `host`
 FEED | headers = { X-Key = "a\r\nb" }
   4: headers in [[feeds]]: the header "x-key" has characters that no header can have
 FEED | headers = { X-Key = 5 }
@@ -259,6 +259,15 @@ FEED | headers = { X-Key = "${A-B}" }
   4: headers in [[feeds]]: the header "x-key" has a ${…} that is not a valid variable name
 FEED | headers = { X-Key = "${A B}" }
   4: headers in [[feeds]]: the header "x-key" has a ${…} that is not a valid variable name
+
+# The way to an upstream.
+[[feeds]] | name = "a" | url = "https://10.0.0.1" | host = "api.example.com:8443"
+FEED | host = "a/b"
+  4: host in [[feeds]]: expected a name or an address, such as "api.example.com" or "api.example.com:8443", found "a/b"
+FEED | client_key_file = "k"
+  4: client_key_file in [[feeds]]: client_certificate_file and client_key_file need each other
+FEED | ca_file = "a.pem"
+  4: ca_file in [[feeds]]: it is for a url that begins with https://
 
 # Hooks.
 [[hooks]] | name = "a" | url = "http://h"

@@ -1,0 +1,193 @@
+//! Ways to an upstream: names of hosts and certificates.
+
+use super::{PATIENCE, request_head, shown};
+use crate::options::{FeedsOptions, UpstreamOptions};
+use crate::schedule::FetchJob;
+use crate::upstream::{Bodies, DocumentProcessor, Upstreams};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stentor_edge::Ledger;
+use stentor_hub::Key;
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+/// Fetches the key `k` once. Returns the document or the failure.
+async fn fetch(upstreams: &Upstreams) -> String {
+    let bodies = Bodies::new(usize::MAX, Arc::new(Ledger::new(usize::MAX)));
+    let job = FetchJob { key: Key::parse("k").unwrap(), upstream: 0, kept: None };
+    let fetched = upstreams.at(0).fetch(&job, &DocumentProcessor::default(), &bodies).await;
+    shown(&fetched.outcome, fetched.failure.map(|failure| failure.to_string()))
+}
+
+fn upstreams(change: impl FnOnce(&mut UpstreamOptions)) -> Result<Upstreams, String> {
+    let mut options = UpstreamOptions {
+        name: "s".into(),
+        timeout: PATIENCE,
+        read_timeout: PATIENCE,
+        ..UpstreamOptions::default()
+    };
+    change(&mut options);
+    let feeds = FeedsOptions { upstreams: vec![options], ..FeedsOptions::default() };
+    Upstreams::new(&feeds).map_err(|error| error.to_string())
+}
+
+async fn fetch_by(change: impl FnOnce(&mut UpstreamOptions)) -> String {
+    fetch(&upstreams(change).unwrap()).await
+}
+
+/// Answers each request with a JSON string of `about`, the request line and the header `Host`.
+async fn echo(mut stream: impl AsyncRead + AsyncWrite + Unpin, about: String) {
+    while let Some(head) = request_head(&mut stream).await {
+        let mut lines = head.lines();
+        let request = lines.next().unwrap_or_default();
+        let host = lines.find(|line| line.starts_with("host:")).unwrap_or_default();
+        let body = format!("\"{about}{request} {host}\"");
+        let reply = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let _ = stream.write_all(reply.as_bytes()).await;
+    }
+}
+
+/// A certificate for `localhost`, in files.
+struct Certificate {
+    made: rcgen::CertifiedKey<rcgen::KeyPair>,
+    certificate_file: PathBuf,
+    key_file: PathBuf,
+}
+
+impl Certificate {
+    fn new(dir: &Path, name: &str) -> Self {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let file = |suffix: &str, text: String| {
+            let path = dir.join(format!("{name}{suffix}"));
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let certificate_file = file(".pem", made.cert.pem());
+        let key_file = file(".key", made.signing_key.serialize_pem());
+        Self { made, certificate_file, key_file }
+    }
+
+    /// Serves [`echo`] over TLS, preceded by the name of SNI. With `client`, each client must have this certificate. Returns the port.
+    async fn serve(&self, client: Option<&Certificate>) -> u16 {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        let config = match client {
+            None => config.with_no_client_auth(),
+            Some(client) => {
+                let mut roots = rustls::RootCertStore::empty();
+                roots.add(client.made.cert.der().clone()).unwrap();
+                let verifier =
+                    rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                config.with_client_cert_verifier(verifier.build().unwrap())
+            }
+        };
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(self.made.signing_key.serialize_der()));
+        let config = config.with_single_cert(vec![self.made.cert.der().clone()], key).unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let Ok(stream) = acceptor.accept(stream).await else { continue };
+                let name = stream.get_ref().1.server_name().unwrap_or("no name");
+                let about = format!("{name} ");
+                tokio::spawn(echo(stream, about));
+            }
+        });
+        port
+    }
+}
+
+#[tokio::test]
+async fn a_section_has_certificates_and_a_host_of_its_own() {
+    let dir = TempDir::new().unwrap();
+    let [server, client, other] =
+        ["server", "client", "other"].map(|name| Certificate::new(dir.path(), name));
+    let (open, closed) = (server.serve(None).await, server.serve(Some(&client)).await);
+    let check =
+        async |url: &str, trusted: &Certificate, change: &dyn Fn(&mut UpstreamOptions), expect: &str| {
+            let happened = fetch_by(|options| {
+                options.url = url.into();
+                options.ca_file = Some(trusted.certificate_file.clone());
+                change(options);
+            })
+            .await;
+            assert!(happened.ends_with(expect), "{expect:?}: {happened}");
+        };
+    let identity = |client: &Certificate| {
+        let (certificate, key) = (client.certificate_file.clone(), client.key_file.clone());
+        move |options: &mut UpstreamOptions| {
+            options.client_certificate_file = Some(certificate.clone());
+            options.client_key_file = Some(key.clone());
+        }
+    };
+    let host = |host: &'static str| move |options: &mut UpstreamOptions| options.host = Some(host.into());
+
+    let by_name = format!("https://localhost:{open}");
+    let expect = format!("\"localhost GET /k HTTP/1.1 host: localhost:{open}\"");
+    check(&by_name, &server, &|_| {}, &expect).await;
+    check(&by_name, &other, &|_| {}, ": unknown issuer: set `ca_file`").await;
+    let by_address = format!("https://127.0.0.1:{open}");
+    check(&by_address, &server, &|_| {}, ": set `host` to a name that the certificate has").await;
+    check(&by_address, &server, &host("localhost:9"), "\"localhost GET /k HTTP/1.1 host: localhost:9\"")
+        .await;
+    check(&by_name, &server, &host("example.com"), ": set `host` to a name that the certificate has").await;
+
+    let closed = format!("https://localhost:{closed}");
+    let required = ": the upstream requires a client certificate: set `client_certificate_file`";
+    check(&closed, &server, &|_| {}, required).await;
+    check(&closed, &server, &identity(&other), "doesn't trust the certificate in `client_certificate_file`")
+        .await;
+    let expect = format!("\"localhost GET /k HTTP/1.1 host: {}\"", &closed["https://".len()..]);
+    check(&closed, &server, &identity(&client), &expect).await;
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        echo(stream, String::new()).await;
+    });
+    let happened =
+        fetch_by(|options| (options.url, options.host) = (url, Some("api.example.com".into()))).await;
+    assert_eq!(happened, "\"GET /k HTTP/1.1 host: api.example.com\"");
+}
+
+#[test]
+fn files_of_certificates_are_checked() {
+    let dir = TempDir::new().unwrap();
+    let [one, other] = ["one", "other"].map(|name| Certificate::new(dir.path(), name));
+    let file = |name: &str| Some(dir.path().join(name));
+    let check = |[ca, certificate, key]: [Option<PathBuf>; 3], field: &str, expect: &str| {
+        let error = upstreams(|options| {
+            options.url = "https://localhost".into();
+            options.ca_file = ca;
+            options.client_certificate_file = certificate;
+            options.client_key_file = key;
+        });
+        let error = error.err().unwrap_or_default();
+        let (begin, end) =
+            (format!("feeds.upstreams.s.{field}: {}/", dir.path().display()), format!(": {expect}"));
+        assert!(error.starts_with(&begin) && error.ends_with(&end), "{begin}…{end} {error}");
+    };
+    let missing = "No such file or directory (os error 2)";
+    let [one_file, one_key, other_key] =
+        [&one.certificate_file, &one.key_file, &other.key_file].map(|f| Some(f.clone()));
+    check([file("x"), None, None], "ca_file", missing);
+    check([one_key.clone(), None, None], "ca_file", "it has no certificates");
+    let ca = || one_file.clone();
+    check([ca(), file("x"), one_key.clone()], "client_certificate_file", missing);
+    check([ca(), one_key.clone(), one_key.clone()], "client_certificate_file", "it has no certificates");
+    check([ca(), ca(), file("x")], "client_key_file", missing);
+    check(
+        [ca(), ca(), ca()],
+        "client_key_file",
+        "it has no PEM private key (one with a password must be decrypted first)",
+    );
+    let unrelated = format!("it is not the key of the certificate in {}", one.certificate_file.display());
+    check([ca(), ca(), other_key], "client_key_file", &unrelated);
+}

@@ -1,0 +1,94 @@
+//! Settings of an upstream that only make sense together, and those that are more than a text.
+
+use super::transport::server_name;
+use crate::options::UpstreamOptions;
+use hyper::Uri;
+
+impl UpstreamOptions {
+    /// The mistakes in these options but for `url`, `key` and `prefix`, which [`Route`](crate::Route) checks: the name of a field, and
+    /// a text for the operator. No file is read.
+    pub fn check(&self) -> Vec<(&'static str, String)> {
+        let mut wrong = Vec::new();
+        if let Some(host) = &self.host {
+            wrong.extend(self.wrong_host(host).map(|text| ("host", text)));
+        }
+        if self.client_certificate_file.is_some() != self.client_key_file.is_some() {
+            let field =
+                if self.client_key_file.is_some() { "client_key_file" } else { "client_certificate_file" };
+            wrong.push((field, "client_certificate_file and client_key_file need each other".into()));
+        }
+        let of_tls = [("ca_file", &self.ca_file), ("client_certificate_file", &self.client_certificate_file)];
+        let unused = of_tls.into_iter().filter(|(_, file)| file.is_some() && self.url.starts_with("http://"));
+        wrong.extend(unused.map(|(field, _)| (field, "it is for a url that begins with https://".into())));
+        wrong
+    }
+
+    fn wrong_host(&self, host: &str) -> Option<String> {
+        let expected = || {
+            format!(
+                "expected a name or an address, such as \"api.example.com\" or \"api.example.com:8443\", found {host:?}"
+            )
+        };
+        let parsed: Option<Uri> = host.parse().ok();
+        let Some(uri) = parsed.filter(|uri| uri.scheme().is_none() && uri.path().is_empty()) else {
+            return Some(expected());
+        };
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let has_port = authority != uri.host().unwrap_or_default();
+        let is_valid =
+            server_name(&uri).is_ok() && !authority.contains('@') && has_port == uri.port_u16().is_some();
+        (!is_valid).then(expected)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_contradict_each_other_are_refused() {
+        fn check(url: &str, change: fn(&mut UpstreamOptions), expect: &[(&str, &str)]) {
+            let mut options = UpstreamOptions { url: url.into(), ..UpstreamOptions::default() };
+            change(&mut options);
+            let wrong = options.check();
+            let wrong: Vec<_> = wrong.iter().map(|(field, text)| (*field, text.as_str())).collect();
+            assert_eq!(wrong, expect, "{options:?}");
+        }
+        check("https://h", |_| {}, &[]);
+        let hosts: [fn(&mut UpstreamOptions); 4] = [
+            |o| o.host = Some("api.example.com".into()),
+            |o| o.host = Some("API_1.example:8443".into()),
+            |o| o.host = Some("192.0.2.1".into()),
+            |o| o.host = Some("[2001:db8::1]:443".into()),
+        ];
+        for host in hosts {
+            check("http://h", host, &[]);
+            check("https://h", host, &[]);
+        }
+        for host in [
+            "a:b", "a:", "a:70000", "u@a", "u:p@a", "a/b", "/a", "http://a", "a b", "a\r\nb", "a?b", "{id}",
+            "é", "", "*",
+        ] {
+            let options =
+                UpstreamOptions { host: Some(host.into()), url: "https://h".into(), ..Default::default() };
+            let wrong = options.check();
+            assert_eq!(wrong.len(), 1, "{host:?}");
+            assert!(wrong[0].0 == "host" && wrong[0].1.ends_with(&format!("found {host:?}")), "{wrong:?}");
+        }
+        let alone = "client_certificate_file and client_key_file need each other";
+        check(
+            "https://h",
+            |o| o.client_certificate_file = Some("c".into()),
+            &[("client_certificate_file", alone)],
+        );
+        check("https://h", |o| o.client_key_file = Some("k".into()), &[("client_key_file", alone)]);
+        let files: fn(&mut UpstreamOptions) = |o| {
+            o.ca_file = Some("a".into());
+            o.client_certificate_file = Some("c".into());
+            o.client_key_file = Some("k".into());
+        };
+        check("https://h", files, &[]);
+        let unused = "it is for a url that begins with https://";
+        check("http://h", files, &[("ca_file", unused), ("client_certificate_file", unused)]);
+    }
+}
