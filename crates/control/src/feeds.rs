@@ -4,7 +4,7 @@
 //! subscriptions are taken. The waiting updates are therefore bounded by the fetches in flight and one batch of changes.
 
 use crate::failures::{FailureLog, Line};
-use crate::interval_log::IntervalLog;
+use crate::interval_log::{IntervalLog, STEADY};
 use crate::max_age::MaxAge;
 use crate::metrics::{FetchLabels, Metrics, UpstreamLabels};
 use crate::options::{FeedsOptions, UpstreamOptions};
@@ -48,6 +48,8 @@ pub(crate) struct Feeds {
     pauses: Vec<Option<std::time::Instant>>,
     /// The same about their intervals.
     intervals: Vec<IntervalLog>,
+    /// The same about the waits of first fetches.
+    first_waits: Vec<IntervalLog>,
     max_ages: Vec<MaxAge>,
 }
 
@@ -84,6 +86,7 @@ impl Feeds {
             failures: options.upstreams.iter().map(|_| FailureLog::default()).collect(),
             pauses: vec![None; options.upstreams.len()],
             intervals: options.upstreams.iter().map(|_| IntervalLog::default()).collect(),
+            first_waits: options.upstreams.iter().map(|_| IntervalLog::default()).collect(),
             max_ages: options.upstreams.iter().map(|_| MaxAge::default()).collect(),
             upstreams,
             scheduler: Scheduler::new(options.clone(), RandomState::new().hash_one(0)),
@@ -146,6 +149,7 @@ impl Feeds {
             }));
             self.pauses = vec![None; upstreams.iter().count()];
             self.intervals = upstreams.iter().map(|_| IntervalLog::default()).collect();
+            self.first_waits = upstreams.iter().map(|_| IntervalLog::default()).collect();
             self.max_ages = upstreams.iter().map(|_| MaxAge::default()).collect();
             self.view.configure(upstreams.iter().map(|upstream| upstream.name.clone()));
         }
@@ -221,30 +225,37 @@ impl Feeds {
         self.metrics.fetch_seconds.get_or_create(&labels).observe(took.as_secs_f64());
         let received = u64::try_from(fetched.received_bytes).unwrap_or(u64::MAX);
         self.metrics.fetch_received_bytes.get_or_create(&labels).inc_by(received);
+        let is_missing = matches!(fetched.outcome, Outcome::NotFound { .. });
         let failure = fetched.failure.map(|failure| {
             let cause = failure.to_string();
             tracing::debug!(upstream = &*name, %key, cause, "a fetch failed");
-            let failures = &mut self.failures[upstream];
-            if matches!(fetched.outcome, Outcome::NotFound { .. }) {
-                if failures.record_missing(Instant::now().into_std()) {
-                    tracing::info!(upstream = &*name, %key, cause, "the upstream has no document for a key");
-                }
-            } else {
-                failures.record(failure.class(), &failure.cause(), &key, &cause);
+            if !is_missing {
+                self.failures[upstream].record(failure.class(), &failure.cause(), &key, &cause);
             }
             cause
         });
         let has_failed = matches!(fetched.outcome, Outcome::Failed { .. });
-        self.view.record_fetch(upstream, &key, has_failed, failure);
+        self.view.record_fetch(upstream, &key, has_failed, failure.clone());
         if let Some(freshness) = fetched.outcome.freshness() {
             self.record_freshness(upstream, &key, freshness);
         }
+        self.scheduler.record_body(&key, fetched.received_bytes, fetched.body_wait);
         self.scheduler.handle_result(Instant::now().into_std(), &key, fetched.outcome);
-        if let Some(class @ FailureClass::NotFound) = self.scheduler.failing(&key) {
-            let cause = "404 Not Found; its document stays for feeds_limits.not_found_after";
-            self.failures[upstream].record(class, "", &key, cause);
+        if let Some(cause) = failure.filter(|_| is_missing) {
+            self.record_missing(upstream, &name, &key, &cause);
         }
         self.log(upstream, &name);
+    }
+
+    /// The upstream has answered 404. A key that keeps its document fails; of other keys, few are logged.
+    fn record_missing(&mut self, upstream: usize, name: &str, key: &Key, cause: &str) {
+        let failures = &mut self.failures[upstream];
+        if let Some(class @ FailureClass::NotFound) = self.scheduler.failing(key) {
+            let text = format!("{cause}; its document stays for feeds_limits.not_found_after");
+            failures.record(class, "", key, &text);
+        } else if failures.record_missing(Instant::now().into_std()) {
+            tracing::info!(upstream = name, %key, cause, "the upstream has no document for a key");
+        }
     }
 
     /// Shows the time that the upstream's `Cache-Control` sets until the next fetch of this key.
@@ -312,6 +323,20 @@ impl Feeds {
                         "documents are fetched at poll_interval again"
                     );
                 }
+            }
+        }
+        if let Some(is_longer) = self.first_waits[upstream].review(now, STEADY, lane.first_wait) {
+            let keys = lane.first_waiting;
+            match lane.first_limited_by.filter(|_| is_longer) {
+                Some((limit, sufficient)) => tracing::warn!(
+                    upstream = name,
+                    keys,
+                    limit = limit.name(),
+                    sufficient,
+                    waited = ?lane.first_wait,
+                    "a limit is reached: new keys wait for their first document; raise the limit to the sufficient value"
+                ),
+                None => tracing::info!(upstream = name, "new keys no longer wait for their first document"),
             }
         }
         let held = lane.held_until.filter(|until| *until >= now + PAUSE_LOGGED);

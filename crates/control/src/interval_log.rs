@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 /// For so long it must be true before it is logged: when many keys begin at once, the limits delay their first fetches only.
-const STEADY: Duration = Duration::from_secs(5);
+pub(crate) const STEADY: Duration = Duration::from_secs(5);
 /// A delay of this share of the interval is logged.
 const SHARE: u32 = 10;
 

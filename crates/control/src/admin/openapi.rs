@@ -367,7 +367,7 @@ fn other_schemas() -> Value {
         "effective_interval_seconds": {"type": "number", "minimum": 0, "description": "Time between two fetches of a key: `poll_interval`, or longer as last measured."},
         "interval_set_by": {"enum": ["poll_interval", "max-age"], "description": "`max-age` if `Cache-Control` of the last response sets this time, within `max_age_min` and `max_age_max`."},
         "retry_after_seconds": {"type": "integer", "minimum": 0, "description": "So long the API asks for no requests (`Retry-After`)."},
-        "limited_by": {"type": ["string", "null"], "description": "What makes this time longer than `poll_interval`: `concurrency_max`, `requests_per_second_max`, `feeds_limits.fetches_max` or `response time`."},
+        "limited_by": {"type": ["string", "null"], "description": "What makes this time longer than `poll_interval`: `concurrency_max`, `requests_per_second_max`, `feeds_limits.fetches_max`, `feeds_limits.fetches_bytes_max` or `response time`."},
         "last_failure": {"oneOf": [
             {"type": "null"},
             object(json!({"key": text, "message": text, "seconds_ago": count})),

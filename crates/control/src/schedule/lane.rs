@@ -51,6 +51,15 @@ pub(super) struct Room {
     pub(super) first: bool,
 }
 
+/// Figures of all lanes together.
+#[derive(Clone, Copy)]
+pub(super) struct AllLanes {
+    /// Those that share `fetches_max`.
+    pub(super) lanes: usize,
+    /// The sum of [`Lane::bodies_bytes`].
+    pub(super) bodies_bytes: usize,
+}
+
 #[derive(Default)]
 pub(super) struct Lane {
     pub(super) in_flight: usize,
@@ -72,8 +81,14 @@ pub(super) struct Lane {
     /// The limit that keeps refreshes waiting, and the one that kept the last refresh waiting.
     waits_for: Option<Limit>,
     limited_by: Option<Limit>,
-    /// Mean duration of fetches.
+    /// How long the key waited whose first fetch began last, and the limit that keeps first fetches waiting.
+    first_wait: Duration,
+    first_waits_for: Option<Limit>,
+    /// Mean duration of fetches, and of their waits for memory.
     fetch_time: Duration,
+    body_wait: Duration,
+    /// Bytes of large bodies, as received.
+    body_bytes: usize,
     /// Keys whose last fetch failed, by kind of failure.
     pub(super) failing: [usize; FAILURE_CLASSES],
     pub(super) has_failed: [bool; FAILURE_CLASSES],
@@ -158,11 +173,8 @@ impl Lane {
 
     /// Whether a refresh, a first fetch and one of a key that doesn't exist could begin, if the rate allows it.
     fn has_next(&self, room: Room) -> (bool, bool, bool) {
-        let first_max = |workers| first_fetches_max(workers, self.documents);
         let is_free = self.limit(room).is_none();
-        let first = is_free
-            && self.first_in_flight < first_max(self.concurrency_max)
-            && (self.first_in_flight < first_max(self.share) || room.first);
+        let first = self.first_limit(room).is_none();
         let lost = first && self.lost_in_flight < (self.concurrency_max / LOST_SHARE).max(1);
         let has = |queue: &FairQueue<Key>| queue.len() > 0;
         (is_free && !self.refreshes.is_empty(), first && has(&self.firsts), lost && has(&self.lost))
@@ -183,6 +195,16 @@ impl Lane {
             return Some(Limit::Concurrency);
         }
         (self.in_flight >= self.share && !room.any).then_some(Limit::Fetches)
+    }
+
+    /// The limit that keeps first fetches waiting.
+    fn first_limit(&self, room: Room) -> Option<Limit> {
+        let has = |workers| self.first_in_flight < first_fetches_max(workers, self.documents);
+        self.limit(room).or_else(|| match (has(self.concurrency_max), has(self.share) || room.first) {
+            (false, _) => Some(Limit::Concurrency),
+            (true, false) => Some(Limit::Fetches),
+            (true, true) => None,
+        })
     }
 
     /// The time before which no further fetch may begin.
@@ -215,12 +237,14 @@ impl Lane {
         if !self.refreshes.is_empty() {
             self.waits_for = self.limit(room).or(self.waits_for);
         }
+        self.first_waits_for = self.first_limit(room);
         if !(refresh || first || lost) {
             return None;
         }
         if self.open_from().is_some_and(|open| open > now) {
             self.rate_waits_total += u64::from(!std::mem::replace(&mut self.rate_waits, true));
-            self.waits_for = self.held_until().is_none().then_some(Limit::RequestsPerSecond);
+            let limit = self.held_until().is_none().then_some(Limit::RequestsPerSecond);
+            (self.waits_for, self.first_waits_for) = (limit, limit);
             return None;
         }
         let takes_lost = lost && (!(refresh || first) || self.others_in_row >= LOST_SHARE - 1);
@@ -268,14 +292,36 @@ impl Lane {
         }
     }
 
+    /// A first fetch begins so long after its key was asked for.
+    pub(super) fn record_first(&mut self, waited: Duration) {
+        self.first_wait = waited;
+    }
+
     /// A fetch has ended after this time.
     pub(super) fn record_fetch_time(&mut self, took: Duration) {
         let is_first = self.fetch_time.is_zero();
         self.fetch_time = if is_first { took } else { self.fetch_time * 7 / 8 + took / 8 };
     }
 
-    /// The value of the limit that would allow `poll_interval`. `lanes`: those that share `fetches_max`.
-    fn sufficient(&self, limit: Limit, lanes: usize) -> usize {
+    /// A fetch has received a body of so many bytes, and waited so long for memory.
+    pub(super) fn record_body(&mut self, bytes: usize, waited: Duration) {
+        self.body_bytes = bytes.max(self.body_bytes - self.body_bytes / 8);
+        self.body_wait = self.body_wait * 7 / 8 + waited / 8;
+    }
+
+    /// Bytes of the bodies, if all fetches are in flight that `concurrency_max` allows.
+    pub(super) fn bodies_bytes(&self) -> usize {
+        self.body_bytes.saturating_mul(self.polled.min(self.concurrency_max))
+    }
+
+    /// The limit behind the one that is reached: fetches that wait for memory take longer.
+    fn cause(&self, limit: Limit) -> Limit {
+        let is_memory = !self.body_wait.is_zero() && self.body_wait * 2 >= self.fetch_time;
+        if is_memory && limit != Limit::RequestsPerSecond { Limit::FetchesBytes } else { limit }
+    }
+
+    /// The value of the limit that would allow `poll_interval`.
+    fn sufficient(&self, limit: Limit, all: AllLanes) -> usize {
         let interval = self.poll_interval.as_secs_f64();
         // Keys that wait for their first document will be refreshed as well.
         let per_second = (self.polled as f64 / interval).ceil();
@@ -284,14 +330,30 @@ impl Lane {
         match limit {
             Limit::RequestsPerSecond => per_second as usize,
             Limit::Concurrency => concurrency,
-            Limit::Fetches => concurrency.saturating_mul(lanes),
+            Limit::Fetches => concurrency.saturating_mul(all.lanes),
+            Limit::FetchesBytes => all.bodies_bytes,
             Limit::FetchTime => 0,
         }
     }
 
-    pub(super) fn stats(&self, lanes: usize) -> LaneStats {
+    /// The value of the limit that would let all waiting first fetches begin.
+    fn sufficient_for_firsts(&self, limit: Limit, all: AllLanes) -> usize {
+        let firsts = self.first_in_flight + self.firsts.len();
+        let concurrency = firsts + self.documents.min(firsts);
+        let refreshes = self.sufficient(limit, all);
+        match limit {
+            Limit::RequestsPerSecond => refreshes + self.firsts.len(),
+            Limit::Concurrency => refreshes.max(concurrency),
+            Limit::Fetches => refreshes.max(concurrency.saturating_mul(all.lanes)),
+            Limit::FetchesBytes | Limit::FetchTime => refreshes,
+        }
+    }
+
+    pub(super) fn stats(&self, all: AllLanes) -> LaneStats {
         let (measured, limited_by) =
             if self.documents > 0 { (self.interval, self.limited_by) } else { Default::default() };
+        let first_limited_by = self.first_waits_for.filter(|_| self.firsts.len() > 0);
+        let first_limited_by = first_limited_by.map(|limit| self.cause(limit));
         LaneStats {
             in_flight: self.in_flight,
             waiting: self.waiting(),
@@ -300,7 +362,11 @@ impl Lane {
             documents: self.documents,
             interval: measured.max(self.poll_interval),
             held_until: self.held_until(),
-            limited_by: limited_by.map(|limit| (limit, self.sufficient(limit, lanes))),
+            limited_by: limited_by
+                .map(|limit| self.cause(limit))
+                .map(|limit| (limit, self.sufficient(limit, all))),
+            first_wait: first_limited_by.map_or(Duration::ZERO, |_| self.first_wait),
+            first_limited_by: first_limited_by.map(|limit| (limit, self.sufficient_for_firsts(limit, all))),
             failing: self.failing,
             has_failed: self.has_failed,
         }

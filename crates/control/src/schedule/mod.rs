@@ -331,15 +331,28 @@ impl Scheduler {
         let key = self.queues.next_ready(now)?;
         let entry = self.entries.get_mut(&key)?;
         self.queues.detach(&key, entry);
-        if let Some(due) = entry.due.take().filter(|_| entry.kept.is_some()) {
-            let interval = entry.fetched.take().map(|before| now.saturating_duration_since(before));
-            let late = now.saturating_duration_since(due);
-            self.queues.lane_mut(entry.upstream).record_refresh(late, interval);
+        if let Some(due) = entry.due.take() {
+            let (late, lane) = (now.saturating_duration_since(due), self.queues.lane_mut(entry.upstream));
+            match FetchKind::of(entry) {
+                FetchKind::Refresh => {
+                    let interval = entry.fetched.take().map(|before| now.saturating_duration_since(before));
+                    lane.record_refresh(late, interval);
+                }
+                FetchKind::First => lane.record_first(late),
+                FetchKind::Lost => {}
+            }
         }
         entry.asked = false;
         entry.queue_state = QueueState::InFlight { started: now, kind: FetchKind::of(entry) };
         self.queues.attach(&key, entry);
         Some(FetchJob { upstream: entry.upstream, kept: entry.kept.clone(), key })
+    }
+
+    /// The fetch of a key, which has ended, has received a body of so many bytes, and waited so long for memory.
+    pub fn record_body(&mut self, key: &Key, bytes: usize, waited: Duration) {
+        if let Some(entry) = self.entries.get(key) {
+            self.queues.lane_mut(entry.upstream).record_body(bytes, waited);
+        }
     }
 
     /// How the last fetch of a key failed.

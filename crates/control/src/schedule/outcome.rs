@@ -242,6 +242,8 @@ pub enum Limit {
     Concurrency,
     /// `fetches_max`, which all upstreams share.
     Fetches,
+    /// `fetches_bytes_max`: fetches mostly wait for memory.
+    FetchesBytes,
     /// No limit: a fetch takes longer than `poll_interval`.
     FetchTime,
 }
@@ -253,6 +255,7 @@ impl Limit {
             Self::RequestsPerSecond => "requests_per_second_max",
             Self::Concurrency => "concurrency_max",
             Self::Fetches => "feeds_limits.fetches_max",
+            Self::FetchesBytes => "feeds_limits.fetches_bytes_max",
             Self::FetchTime => "response time",
         }
     }
@@ -277,6 +280,10 @@ pub struct LaneStats {
     pub held_until: Option<Instant>,
     /// The reason why it is longer, and the value of this limit that would suffice.
     pub limited_by: Option<(Limit, usize)>,
+    /// How long the key waited whose first fetch began last, while others still wait for theirs.
+    pub first_wait: Duration,
+    /// The limit that keeps first fetches waiting, and its value that would let all of them begin within a second.
+    pub first_limited_by: Option<(Limit, usize)>,
     /// Keys whose last fetch failed, by [`FailureClass`].
     pub failing: [usize; FAILURE_CLASSES],
     /// The kinds of failures that have occurred, by [`FailureClass`].

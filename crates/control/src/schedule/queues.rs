@@ -16,7 +16,7 @@
 //! Lanes share `fetches_max`. Each may always use its share, the same for all and at least one. All lanes may use the
 //! rest, but only half of it for first fetches. So an upstream that hangs delays no other.
 
-use super::lane::{FetchKind, Lane, Room, first_fetches_max};
+use super::lane::{AllLanes, FetchKind, Lane, Room, first_fetches_max};
 use super::{Entry, LaneStats, Stats};
 use crate::fair::Owner;
 use crate::options::UpstreamOptions;
@@ -273,7 +273,9 @@ impl Queues {
     }
 
     pub(super) fn lanes(&self) -> impl Iterator<Item = LaneStats> {
-        self.lanes.iter().map(|lane| lane.stats(self.lanes.len()))
+        let bodies_bytes = self.lanes.iter().map(Lane::bodies_bytes).fold(0, usize::saturating_add);
+        let all = AllLanes { lanes: self.lanes.len(), bodies_bytes };
+        self.lanes.iter().map(move |lane| lane.stats(all))
     }
 
     pub(super) fn documents_bytes(&self) -> usize {

@@ -1,4 +1,5 @@
 mod holds;
+mod limits;
 mod model;
 mod simulation;
 

@@ -17,6 +17,7 @@ use hyper::{Request, Response, StatusCode, Uri};
 use std::error::Error as _;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 /// What became of a fetch, for the scheduler, the operator and the metrics.
@@ -28,12 +29,15 @@ pub(crate) struct Fetched {
     pub(crate) failure: Option<Failure>,
     /// Bytes of the body, as received.
     pub(crate) received_bytes: usize,
+    /// How long the fetch waited for memory.
+    pub(crate) body_wait: Duration,
 }
 
 /// Details of a fetch, also of one that fails.
 #[derive(Default)]
 pub(super) struct Trace {
     pub(super) received_bytes: usize,
+    pub(super) body_wait: Duration,
     /// Whether `response` is wanted.
     pub(super) keeps_response: bool,
     pub(super) response: Option<(StatusCode, HeaderMap)>,
@@ -52,6 +56,7 @@ impl From<Failure> for Fetched {
             label: failure.class().outcome(),
             failure: Some(failure),
             received_bytes: 0,
+            body_wait: Duration::ZERO,
         }
     }
 }
@@ -76,7 +81,7 @@ impl Upstream {
         trace: &mut Trace,
     ) -> Fetched {
         let fetched = self.try_fetch(job, processor, bodies, trace).await.unwrap_or_else(Fetched::from);
-        Fetched { received_bytes: trace.received_bytes, ..fetched }
+        Fetched { received_bytes: trace.received_bytes, body_wait: trace.body_wait, ..fetched }
     }
 
     async fn try_fetch(
@@ -118,7 +123,7 @@ impl Upstream {
         }
         let coding = answer::coding(&head.headers).map_err(Failure::Encoding)?;
         let held = bodies.begin();
-        let body = self.read(&mut connection, body, deadline, &mut trace.received_bytes, &held).await?;
+        let body = self.read(&mut connection, body, deadline, trace, &held).await?;
         self.connections.give_back(connection).await;
         let received = Received {
             body,
@@ -212,7 +217,7 @@ impl Upstream {
         connection: &mut Connection,
         mut body: Incoming,
         mut deadline: Instant,
-        received: &mut usize,
+        trace: &mut Trace,
         held: &HeldBody,
     ) -> Result<Vec<u8>, Failure> {
         let bytes_max = self.options.document_bytes_max;
@@ -223,18 +228,22 @@ impl Upstream {
         // Not grown, and so not copied, if the length is declared.
         let declared = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
         // Time that passes for want of memory isn't the upstream's.
-        deadline += held.add(declared.unwrap_or_default()).await;
+        let waited = held.add(declared.unwrap_or_default()).await;
+        trace.body_wait += waited;
+        deadline += waited;
         let mut bytes = Vec::with_capacity(declared.unwrap_or_default());
         while let Some(frame) = self.within(deadline, connection.drive(body.frame())).await? {
             let frame = frame.map_err(|error| Failure::Broken(with_hint(chain(&error))))?;
             let Ok(data) = frame.into_data() else { continue };
-            *received += data.len();
+            trace.received_bytes += data.len();
             if bytes.len() + data.len() > bytes_max {
                 return Err(Failure::TooLarge(bytes_max));
             }
             let undeclared =
                 (bytes.len() + data.len()).saturating_sub(bytes.len().max(declared.unwrap_or_default()));
-            deadline += held.add(undeclared).await;
+            let waited = held.add(undeclared).await;
+            trace.body_wait += waited;
+            deadline += waited;
             bytes.extend_from_slice(&data);
         }
         Ok(bytes)
@@ -273,7 +282,7 @@ impl Upstream {
 }
 
 fn found(label: &'static str, outcome: Outcome) -> Result<Fetched, Failure> {
-    Ok(Fetched { outcome, label, failure: None, received_bytes: 0 })
+    Ok(Fetched { outcome, label, failure: None, received_bytes: 0, body_wait: Duration::ZERO })
 }
 
 /// What a response says that brings no document.
@@ -294,6 +303,7 @@ fn without_document(
             label: "not_found",
             failure: Some(Failure::Status { status: head.status.as_u16(), retry_after: None, refused }),
             received_bytes: 0,
+            body_wait: Duration::ZERO,
         }),
         (StatusCode::GONE, _) => {
             found("gone", Outcome::Gone { reason: "the upstream said that it has ended (410)".into() })
