@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 /// How long a slow answer takes: longer than the hook's `timeout`.
 const SLOW: Duration = Duration::from_millis(600);
 /// How long a busy backend needs for a request.
-const BUSY: Duration = Duration::from_millis(5);
+const BUSY: Duration = Duration::from_millis(50);
 /// The limit of the hooks' answers. The backend goes beyond it on purpose.
 pub(crate) const RESPONSE_BYTES_MAX: usize = 4096;
 /// Requests are no longer than this, or the connection ends.

@@ -76,10 +76,10 @@ pub(crate) const ALL: [Attack; 11] = [
     },
     Attack {
         name: "A5",
-        summary: "20 connections of one address ask a hook about 800 feeds each, again and again",
+        summary: "80 streams of one address ask a hook about 200 feeds each, again and again",
         scripts: |clients| list(clients, asks),
-        clients: 20,
-        more: |backend| Ok(hook(backend, "busy", 100)),
+        clients: 80,
+        more: |backend| Ok(hook(backend, "busy", 10)),
         also: Also::Others(ASKS_FROM_ELSEWHERE),
         ..PLAIN
     },
@@ -222,11 +222,11 @@ fn four_keys() -> anyhow::Result<String> {
     Ok(toml + "]\n")
 }
 
-fn asks(_client: usize) -> Script {
-    let asks: Vec<u8> = (0..800)
-        .flat_map(|feed| wire::text(&format!(r#"{{"type":"subscribe","feed":"asked/{{number}}/{feed}"}}"#)))
-        .collect();
-    let mut script = Script::new([wire::upgrade("/ws")]).then([asks.into()]).persistent();
+/// A stream asks about all its feeds at once. A WebSocket asks about one after the other.
+fn asks(client: usize) -> Script {
+    let feeds: Vec<String> = (0..200).map(|feed| format!("feed=asked/{client}/{{number}}/{feed}")).collect();
+    let asks = wire::get(&format!("/sse?{}", feeds.join("&")));
+    let mut script = Script::new([asks]).persistent();
     script.steps.push(Step::Pause(Duration::from_millis(500)));
     script.repeat_from = Some(0);
     script
