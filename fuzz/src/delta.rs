@@ -1,11 +1,12 @@
 //! Deltas: whatever two documents are, the delta applied to the old one gives the new one.
 
-use stentor_delta::{ApplyLimits, Delta, Diff, Differ, Options, Parsed, Seed, apply};
+use stentor_delta::{ApplyLimits, Delta, Diff, Differ, Ignored, Options, Parsed, Seed, apply};
 
 /// Checks the delta of two texts, if both are JSON.
 fn check(flags: u8, old: &[u8], new: &[u8]) {
     let options = Options {
         identity: if flags & 1 == 0 { Vec::new() } else { vec!["b".into()] },
+        ignored: if flags & 8 == 0 { Ignored::default() } else { ignored() },
         patch_percent_max: if flags & 2 == 0 { 100 } else { 100_000 },
         steps_per_byte: if flags & 4 == 0 { 16 } else { 0 },
         ..Options::default()
@@ -21,6 +22,10 @@ fn check(flags: u8, old: &[u8], new: &[u8]) {
     for diff in [differ.diff(&before, &after), update.diff] {
         check_diff(&differ, flags, old, [&before, &after], diff);
     }
+}
+
+fn ignored() -> Ignored {
+    Ignored::parse(&["/a".into(), "/*/b".into(), "/*/*/0".into()]).expect("three pointers")
 }
 
 fn check_diff(differ: &Differ, flags: u8, old: &[u8], [before, after]: [&Parsed<'_>; 2], diff: Diff) {

@@ -185,6 +185,8 @@ options! {
         client_key_file: Option<PathBuf> = None,
         /// Names of members that identify the objects of an array, tried in this order before `id` and similar names.
         identity: Vec<String> = Vec::new(),
+        /// JSON pointers to members whose change alone makes no version ([`Ignored`](stentor_delta::Ignored)).
+        ignore: Vec<String> = Vec::new(),
     }
 
     /// The admin port: publish API, metrics, health.

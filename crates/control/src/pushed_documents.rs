@@ -29,7 +29,7 @@ use crate::upstream::{Coding, DocumentProcessor, Failure, ProcessedDocument, Rec
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use stentor_delta::Differ;
+use stentor_delta::{Differ, Ignored};
 use stentor_edge::{DataPlane, FeedUpdate};
 use stentor_hub::{FeedState, Key};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -208,7 +208,8 @@ impl PushedDocuments {
         data_plane: Arc<dyn DataPlane>,
         signals: Arc<Signals>,
     ) -> Arc<Self> {
-        let (processor, differ, table) = (DocumentProcessor::default(), differ(&[]), Mutex::default());
+        let (processor, table) = (DocumentProcessor::default(), Mutex::default());
+        let differ = differ(&[], Ignored::default());
         let all_bytes = options.pushed_documents_bytes_max.max(options.pushed_document_bytes_max);
         let bodies_max = units(all_bytes);
         let bodies = Arc::new(Semaphore::new(bodies_max as usize));

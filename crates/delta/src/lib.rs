@@ -32,7 +32,7 @@
 //! levels deep.
 //!
 //! **Modules.** `lockstep` compares two texts as far as it can without parsing them. For the rest, `tape` is the parsed form; `walk` descends two tapes; `object` and `array` match members and elements,
-//! `identity` and `matching` decide how; `order` turns an array's plan into operations and `write` writes them; `apply`
+//! `identity` and `matching` decide how; `ignored` finds changes that are none; `order` turns an array's plan into operations and `write` writes them; `apply`
 //! is the receiver's side; `join` joins patches.
 #![forbid(unsafe_code)]
 
@@ -40,6 +40,7 @@ mod apply;
 mod array;
 mod hash;
 mod identity;
+mod ignored;
 mod join;
 mod lockstep;
 mod matching;
@@ -56,12 +57,14 @@ mod write;
 
 pub use apply::{ApplyError, ApplyLimits, apply};
 pub use hash::Seed;
+pub use ignored::{Ignored, PointerError};
 pub use join::join;
 pub use stentor_json::DEPTH_MAX;
 pub use tape::Parsed;
 pub use text::ParseError;
 
 use hash::Keys;
+use ignored::Verdict;
 use lockstep::Unsure;
 use std::borrow::Cow;
 use walk::{Walk, Work};
@@ -72,6 +75,8 @@ use write::Writer;
 pub struct Options {
     /// Names of members that tell the objects of an array apart, tried in this order before `id` and its like.
     pub identity: Vec<String>,
+    /// Places whose change alone is none. They change together with the rest of the document.
+    pub ignored: Ignored,
     /// A patch is used if it is shorter than this percentage of the new document without whitespace.
     pub patch_percent_max: u32,
     /// How many values a document may have, all levels counted.
@@ -81,16 +86,22 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// No names, 100 %, 2²⁰ values, 16 steps.
+    /// No names, no places, 100 %, 2²⁰ values, 16 steps.
     fn default() -> Self {
-        Self { identity: Vec::new(), patch_percent_max: 100, values_max: 1 << 20, steps_per_byte: 16 }
+        Self {
+            identity: Vec::new(),
+            ignored: Ignored::default(),
+            patch_percent_max: 100,
+            values_max: 1 << 20,
+            steps_per_byte: 16,
+        }
     }
 }
 
 /// What to send to a receiver of the old document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delta {
-    /// Nothing: the value is the same.
+    /// The value is the same, but for what [`Options::ignored`] names.
     Unchanged,
     /// A JSON Patch: an array of operations.
     Patch(Vec<u8>),
@@ -161,12 +172,17 @@ impl Differ {
             text = Cow::Owned(minified);
         }
         if let Ok((writer, steps)) = compared {
-            let delta = match writer.len() {
-                len if len == Writer::new().len() => Delta::Unchanged,
-                len if len > self.patch_bytes_max(text.len()) => Delta::Snapshot,
-                _ => Delta::Patch(writer.finish()),
+            let is_long = writer.len() > self.patch_bytes_max(text.len());
+            let patch = writer.finish();
+            let delta = match self.options.ignored.judge(&patch) {
+                Verdict::Ignored => Some(Delta::Unchanged),
+                Verdict::Changed if is_long => Some(Delta::Snapshot),
+                Verdict::Changed => Some(Delta::Patch(patch)),
+                Verdict::Unsure => None,
             };
-            return Ok(Update { text, diff: Diff { delta, steps } });
+            if let Some(delta) = delta {
+                return Ok(Update { text, diff: Diff { delta, steps } });
+            }
         }
         let parsed = self.parse(new)?;
         let diff = self.parse(old).ok().map(|old| self.diff(&old, &parsed));
@@ -196,7 +212,7 @@ impl Differ {
 
 impl Walk<'_> {
     fn root(&mut self, limit: usize) -> Delta {
-        if self.same(0, 0) {
+        if self.same(0, 0) || !self.differ() {
             return Delta::Unchanged;
         }
         match self.value(0, 0, limit) {

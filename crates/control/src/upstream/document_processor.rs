@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use stentor_delta::{self as delta, Delta, Differ, ParseError, Seed, Update};
+use stentor_delta::{self as delta, Delta, Differ, Ignored, ParseError, Seed, Update};
 use stentor_hub::{Document, Patch};
 use tokio::sync::Semaphore;
 
@@ -58,9 +58,9 @@ pub(crate) struct ProcessedDocument {
     pub(crate) patch: Option<Patch>,
 }
 
-/// A differ that identifies objects in arrays by members of these names first.
-pub(crate) fn differ(identity: &[String]) -> Arc<Differ> {
-    let options = delta::Options { identity: identity.to_vec(), ..delta::Options::default() };
+/// A differ that identifies objects in arrays by members of these names first, and finds no change at the ignored places.
+pub(crate) fn differ(identity: &[String], ignored: Ignored) -> Arc<Differ> {
+    let options = delta::Options { identity: identity.to_vec(), ignored, ..delta::Options::default() };
     let random = RandomState::new();
     Arc::new(Differ::new(options, Seed([random.hash_one(0), random.hash_one(1)])))
 }

@@ -113,7 +113,7 @@ impl Upstreams {
                 connections: Connections::new(transport, options),
                 pattern,
                 url,
-                differ: differ(&options.identity),
+                differ: differ(&options.identity, options.ignored().unwrap_or_default()),
                 options: options.clone(),
             }))
         });
@@ -240,6 +240,7 @@ mod tests {
         check(|u| u.url = "ftp://h/x".into(), "beginning with http:// or https://");
         check(|u| u.url = "http://u:secret@h/x".into(), "credentials belong in the headers");
         check(|u| u.key = "a/{x}".into(), "feeds.upstreams.scores.url: {x} of the key isn't used in it");
+        check(|u| u.ignore = vec!["at".into()], "feeds.upstreams.scores.ignore: expected a JSON pointer");
         check(|u| u.key = "a/{x".into(), "feeds.upstreams.scores.key: a { has no }");
         check(|u| u.headers = vec![("Host".into(), "x".into())], "\"Host\" is set by the fetcher itself");
         check(|u| u.headers = vec![("a b".into(), "x".into())], "is no name of a header");

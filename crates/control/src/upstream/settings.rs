@@ -3,6 +3,7 @@
 use super::transport::server_name;
 use crate::options::UpstreamOptions;
 use hyper::Uri;
+use stentor_delta::{Ignored, PointerError};
 
 impl UpstreamOptions {
     /// The mistakes in these options but for `url`, `key` and `prefix`, which [`Route`](crate::Route) checks: the name of a field, and
@@ -20,7 +21,13 @@ impl UpstreamOptions {
         let of_tls = [("ca_file", &self.ca_file), ("client_certificate_file", &self.client_certificate_file)];
         let unused = of_tls.into_iter().filter(|(_, file)| file.is_some() && self.url.starts_with("http://"));
         wrong.extend(unused.map(|(field, _)| (field, "it is for a url that begins with https://".into())));
+        wrong.extend(self.ignored().err().map(|error| ("ignore", error.to_string())));
         wrong
+    }
+
+    /// The places of a document whose changes alone make no version.
+    pub(super) fn ignored(&self) -> Result<Ignored, PointerError> {
+        Ignored::parse(&self.ignore)
     }
 
     fn wrong_host(&self, host: &str) -> Option<String> {

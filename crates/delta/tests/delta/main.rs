@@ -10,6 +10,7 @@
 mod counts;
 mod generate;
 mod hostile;
+mod ignored;
 mod operations;
 mod random;
 mod recorded;

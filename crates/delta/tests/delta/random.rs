@@ -14,7 +14,7 @@ fn willing() -> Differ {
     Differ::new(Options { patch_percent_max: 100_000, ..Options::default() }, Seed([3, 4]))
 }
 
-fn equal(a: &Value, b: &Value) -> bool {
+pub(crate) fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),

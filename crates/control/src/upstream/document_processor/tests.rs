@@ -11,7 +11,7 @@ fn received(body: &[u8], kept: Option<Version>) -> Received {
         bytes_max: 1000,
         validators: Validators::default(),
         kept: kept.map(Arc::new),
-        differ: differ(&[]),
+        differ: differ(&[], Ignored::default()),
     }
 }
 

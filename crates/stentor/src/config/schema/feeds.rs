@@ -90,6 +90,9 @@ section! {
         /// Members that identify the objects of an array, tried in this order before `id` and similar names. They keep
         /// patches small when objects change or move.
         identity: Vec<String>;
+        /// JSON pointers to members whose change alone makes no new version, such as `["/generated_at", "/items/*/age"]`; `*` stands
+        /// for every member or element. Their changes are sent with the next other change. At most 32, of at most 256 bytes each.
+        ignore: Vec<String>;
     }
 }
 

@@ -177,6 +177,15 @@ FEED | max_age_min = "2min" | [feeds_limits] | max_age_max = "1min"
   4: max_age_min in [[feeds]]: "2min" is more than "1min", max_age_max in [feeds_limits]
 FEED | connection_age_max = "0s"
   4: connection_age_max in [[feeds]]: "0ms" is out of range: "1s" to "24h"
+FEED | ignore = ["/generated_at", "/items/*/age"]
+FEED | ignore = ["/a", "generated_at"]
+  4: ignore in [[feeds]]: expected a JSON pointer, which begins with a slash, such as "/meta/age"; found "generated_at"
+FEED | ignore = ["/a~b"]
+  4: ignore in [[feeds]]: a ~ in a JSON pointer is written ~0, and a slash in a name ~1: "/a~b"
+FEED | ignore = ["/items/item-*"]
+  4: ignore in [[feeds]]: a * stands for a whole name or index, between slashes: "/items/item-*"
+FEED | ignore = [""]
+  4: ignore in [[feeds]]: the document would never change with ""
 FEED | connect_timeout = "1h" | read_timeout = "0s"
 FEED | connect_timeout = "0s"
   4: connect_timeout in [[feeds]]: "0ms" is out of range: "1ms" to "1h"

@@ -6,6 +6,8 @@ use flate2::{Compression, write::GzEncoder};
 use std::io::Write;
 
 const ANY: fn(&mut UpstreamOptions) = |options| options.content = Content::Any;
+const IGNORES: fn(&mut UpstreamOptions) =
+    |options| options.ignore = vec!["/at".into(), "/items/*/age".into()];
 const ENDS: fn(&mut UpstreamOptions) = |options| options.complete_on_max_age_zero = true;
 
 fn gzip(body: &str) -> Vec<u8> {
@@ -23,7 +25,8 @@ fn brotli(body: &str) -> Vec<u8> {
 
 /// All rows.
 pub(super) fn all() -> Vec<Shape> {
-    let groups = [statuses(), validators(), cache_control(), bodies(), codings(), framing(), heads()];
+    let groups =
+        [statuses(), validators(), cache_control(), bodies(), ignored(), codings(), framing(), heads()];
     groups.into_iter().flatten().collect()
 }
 
@@ -424,6 +427,30 @@ fn codings() -> Vec<Shape> {
             [reply("200 OK|content-encoding: gzip", gzip("[1]")), reply("200 OK", "[1]")],
             &["[1]", "same"],
         ),
+    ]
+}
+
+fn ignored() -> Vec<Shape> {
+    let document = |at: u32, age: u32, n: u32| {
+        format!(
+            r#"{{"at":{at},"items":[{{"age":{age},"name":"one","n":{n}}},{{"age":{age},"name":"two","n":0}}]}}"#
+        )
+    };
+    let documents = [document(1, 1, 1), document(2, 2, 1), document(3, 3, 2)];
+    let replies = |coding: fn(&str) -> Vec<u8>, head: &str| {
+        let mut tags = "abc".chars();
+        let reply = |text: &String| {
+            reply(&format!("{head}|etag: \"{}\"", tags.next().unwrap_or_default()), coding(text))
+        };
+        documents.iter().map(reply).collect::<Vec<_>>()
+    };
+    let same = r#"[if-none-match: "a"] same"#;
+    let next = format!(r#"[if-none-match: "b"] {}"#, documents[2]);
+    let expect = [&documents[0], same, &next];
+    vec![
+        shape("ignored members", replies(|text| text.into(), "200 OK"), &expect).with(IGNORES),
+        shape("ignored members in gzip", replies(gzip, "200 OK|content-encoding: gzip"), &expect)
+            .with(IGNORES),
     ]
 }
 
