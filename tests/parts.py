@@ -65,7 +65,7 @@ PARTS = [
     {'name': 'packages', 'suites': ['all'], 'after': ['package-build'], 'environment': PACKAGE, 'files': ['tests/package/package.test.mjs']},
     {'name': 'kubernetes', 'suites': ['all'], 'after': ['setup-all'], 'files': ['tests/package/kubernetes.test.mjs']},
     {'name': 'clients-all', 'suites': ['all'], 'after': ['build-all', 'setup-all'],
-     'tools': ['redis-server', 'redis-sentinel', 'nats-server', 'nginx', 'haproxy', 'prometheus', 'php', 'firefox|firefox-esr', 'mvn', 'javac',
+     'tools': ['redis-server', 'redis-sentinel', 'nats-server', 'nginx', 'apache2', 'haproxy', 'prometheus', 'php', 'ls /usr/sbin/php-fpm*', 'firefox|firefox-esr', 'mvn', 'javac',
                'go', 'python3', 'openssl'],
      'files': ['tests/clients/all/*.test.mjs']},
 ]
