@@ -22,6 +22,7 @@ use crate::history::Replay;
 use crate::notice::Notice;
 use crate::presence::Absence;
 use crate::publication::{Body, Data, FeedState, Position, Publication};
+use crate::session_id::SessionId;
 use crate::shard::Hub;
 use crate::subscription::{Flags, Member};
 use crate::topic::{Room, Rooms, Topic};
@@ -389,6 +390,16 @@ impl<E: Encoder> Hub<E> {
             self.sessions.held.add(*session, self.topics.find(topic));
         }
         self.notices.push_back(notice);
+    }
+
+    /// Takes the next notice of a gap that waits for a session: its client is notified now, before anything else is sent to it.
+    pub fn take_gap(&mut self, session: SessionId) -> Option<Notice> {
+        let is_gap = |notice: &Notice| matches!(notice, Notice::Gap { session: of, .. } if *of == session);
+        let awaited = self.sessions.held.awaits_notice(session);
+        let at = if awaited { self.notices.iter().position(is_gap) } else { None };
+        let notice = self.notices.remove(at?)?;
+        self.end_notice(&notice);
+        Some(notice)
     }
 
     /// The client of a notice is notified, or isn't there.

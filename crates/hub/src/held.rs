@@ -43,6 +43,11 @@ impl Held {
         is_missed
     }
 
+    /// Whether notices are still to be sent to a session.
+    pub(crate) fn awaits_notice(&self, session: SessionId) -> bool {
+        self.0.contains_key(&session)
+    }
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -131,7 +131,14 @@ impl RoomsApp {
                     ctx.watch(session, room, watches)?;
                 }
             }
-            "unsubscribe" => ctx.end_subscription(session, &topic(incoming)?),
+            "unsubscribe" => {
+                let topic = topic(incoming)?;
+                // Otherwise what waits behind a gap in another room would be dropped.
+                while let Some(gap) = ctx.hub.take_gap(session) {
+                    self.notice(ctx, &gap);
+                }
+                ctx.end_subscription(session, &topic);
+            }
             "presence" => {
                 let Topic::Room(room) = topic(incoming)? else {
                     return Err(refusal("bad_request", "presence needs \"room\""));

@@ -13,7 +13,7 @@ use crate::identity::Owner;
 use crate::rule::Rooms;
 use rig::{Conn, Machine, Rig, text, upgrade};
 use std::time::Duration;
-use stentor_hub::{Policy, Room};
+use stentor_hub::{HistoryLimits, Policy, Room};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -43,4 +43,26 @@ fn deliveries_count_as_work_of_the_connection_that_publishes() {
     rig.receive(&mut conn, text(r#"{"type":"publish","room":"large","data":1}"#).repeat(100));
     let Machine::WebSocket(socket) = &conn.machine else { panic!("not a WebSocket") };
     assert!(socket.has_unread());
+}
+
+/// In one input, a client names a position that is too old, publishes to that room and to another one, and leaves the other one. The core
+/// has had no time for notices.
+#[test]
+fn a_leave_after_a_gap_in_another_room_loses_nothing() {
+    let limits = HistoryLimits { publications_max: 9, bytes_max: 1_000, age_max: Duration::from_secs(300) };
+    let rooms = Rooms { publish: true, history: vec![("kept".into(), limits)], ..Rooms::default() };
+    let app = Box::new(RoomsApp::new(rooms.clone()));
+    let mut rig = Rig::new(app, |options| options.rooms = rooms);
+    let (mut conn, _) = socket(&mut rig, "/ws");
+    let sent = [
+        r#"{"type":"subscribe","room":"other"}"#,
+        r#"{"type":"subscribe","room":"kept","epoch":9,"offset":9}"#,
+        r#"{"type":"publish","room":"kept","data":"first"}"#,
+        r#"{"type":"publish","room":"other","data":"second"}"#,
+        r#"{"type":"unsubscribe","room":"other","id":"left"}"#,
+    ];
+    let received = rig.receive(&mut conn, sent.map(text).concat());
+    let at = ["history_expired", "first", "second", "left"].map(|news| received.find(news));
+    assert!(at.is_sorted() && at[0].is_some(), "{at:?}: {received}");
+    assert_eq!(rig.ex.poll_notice(), None, "it was notified once");
 }
