@@ -9,7 +9,7 @@
 //! ```
 //!
 //! An outage drops nothing. A notice that fails alone may be why, or the backend may fail whatever it receives: another notice,
-//! sent right after it, shows which. Only then is the oldest notice set aside, so that the others needn't wait for it. It is
+//! or a page of a resync, sent right after it, shows which. Only then is the oldest notice set aside, so that the others needn't wait for it. It is
 //! sent again, alone, until it succeeds or has failed [`FAILURES_MAX`] times over [`SUSPICION_MIN`] while others succeeded.
 //!
 //! Invariants: notices leave in order, apart from notices that were set aside and the notice that showed that they fail alone;
@@ -238,6 +238,8 @@ impl Queue {
 
     /// Gives notices their numbers. Returns their texts.
     fn numbered(&mut self, skip: usize, count: usize) -> Vec<Vec<u8>> {
+        let dropped = self.waiting.iter_mut().take(skip + 1).map(|it| std::mem::take(&mut it.dropped_before));
+        self.last += dropped.sum::<u64>();
         let last = &mut self.last;
         let number = |notice: &mut Waiting| {
             if notice.number == 0 {
@@ -310,13 +312,15 @@ impl Queue {
         count.max(usize::from(!self.waiting.is_empty()))
     }
 
-    /// A notice about another subject than all before it, at `offset` from the oldest, or else the last such notice.
+    /// A notice about another subject than all before it, at `offset` from the oldest, or else the last such notice. A hook with a
+    /// resync gets the pages before notices that follow a gap.
     fn other(&self) -> Option<usize> {
         let mut seen = HashSet::new();
         let mut found = None;
-        for (index, notice) in self.waiting.iter().enumerate() {
-            let is_next = !self.is_held(notice) && notice.dropped_before == 0;
-            if seen.insert(notice.subject) && index > 0 && is_next {
+        let is_reached =
+            |(_, notice): &(usize, &Waiting)| !self.limits.has_resync || notice.dropped_before == 0;
+        for (index, notice) in self.waiting.iter().enumerate().take_while(is_reached) {
+            if seen.insert(notice.subject) && index > 0 && !self.is_held(notice) {
                 found = Some(index);
                 if index >= self.offset {
                     break;
@@ -350,6 +354,9 @@ impl Queue {
                 self.succeed();
             }
             (InFlight::Page, Ok(())) => {
+                if self.is_early && self.head_failures >= HEAD_FAILURES {
+                    self.set_oldest_aside(now);
+                }
                 self.succeed();
                 return self.resync.succeed(now);
             }
@@ -388,7 +395,7 @@ impl Queue {
         if self.tries_other {
             self.failures = self.failures.saturating_add(1);
         } else {
-            // A notice that nothing but a gap follows doesn't keep the resync. Another one follows when the gap is reached.
+            // A notice that a gap follows doesn't keep the resync. Another one follows when the gap is reached.
             let has_gap = || self.dropped > 0 || self.waiting.iter().any(|notice| notice.dropped_before > 0);
             if self.head_failures >= HEAD_FAILURES && !self.is_early && has_gap() {
                 self.is_early = true;

@@ -360,6 +360,31 @@ fn a_room_that_fails_keeps_no_others_from_a_resync() {
     assert!(rooms.queue.held() == 0 && rooms.passes <= 25, "{} passes", rooms.passes);
 }
 
+/// The oldest notice fails, and the next one was dropped.
+#[test]
+fn no_notice_overtakes_a_gap() {
+    let mut rig = Rig::new([0]);
+    assert!(!rig.queue.push(1, false, Vec::new));
+    rig.push([2, 3]);
+    let fails = |notices: &[u64]| if notices.contains(&1) { Err(Cause::Status) } else { Ok(()) };
+    rig.run(60.0, |_, notices| fails(notices));
+    rig.sequences.sort_unstable();
+    assert_eq!(rig.sequences, [3, 4]);
+
+    let (mut rooms, begun) = (Rooms::new(20), Instant::now());
+    rooms.toggle(7);
+    rooms.last += 1;
+    rooms.occupied.insert(rooms.last, 8);
+    assert!(!rooms.queue.push(8, false, Vec::new));
+    (9..12).for_each(|room| rooms.toggle(room));
+    for tenth in 0..600 {
+        let fails = |failing: &[u64]| failing.contains(&7).then_some(Cause::Status);
+        rooms.step(begun + Duration::from_millis(100 * tenth), fails);
+        assert!(rooms.passes > 0 || rooms.listed.is_empty(), "{:?} before the first page", rooms.listed);
+    }
+    assert_eq!((rooms.listed, rooms.queue.held()), ((8..12).collect(), 1));
+}
+
 #[test]
 fn a_notice_that_fails_keeps_no_resync_from_a_gap_right_behind_it() {
     let (mut rooms, begun) = (Rooms::new(1), Instant::now());
