@@ -22,7 +22,7 @@ use crate::frame::{AnswerError, Answered, Frame, Frames, PresenceFrame, Question
 use crate::metrics::{Counters, Gauges, count};
 use crate::registry::{Change, NodeRecord, Registry};
 use crate::relay::Relays;
-use crate::rooms::{Content, RoomDriver};
+use crate::rooms::{Content, RoomDriver, VacantRooms};
 use crate::space::Space;
 use crate::surveys::{Surveyed, Surveys};
 use crate::tasks::{command, done};
@@ -56,6 +56,8 @@ pub struct Options {
     pub version: String,
     /// Which rooms keep history, by the longest prefix of their names.
     pub history: Vec<(String, HistoryLimits)>,
+    /// Rooms with history and without subscribers on this node that the engine has at most because of this node's clients.
+    pub vacant_rooms_max: usize,
     /// How long a publisher waits for the engine.
     pub decision_timeout: Duration,
     /// Time without the engine after which the node may become unready. `None`: it never does.
@@ -130,7 +132,9 @@ impl Cluster {
         let cold = ColdKeys::new(options.feed_keys_max, ledger.clone());
         let feeds =
             FeedDriver::new(node, options.feed_source.clone(), options.feed_idle_ttl, cold, ledger.clone());
-        let rooms = RoomDriver::new(node, options.history.clone(), options.decision_timeout, ledger.clone());
+        let vacant = VacantRooms::new(options.vacant_rooms_max, engine.room_grace(), ledger.clone());
+        let rooms =
+            RoomDriver::new(node, options.history.clone(), options.decision_timeout, vacant, ledger.clone());
         Arc::new(Self {
             node,
             feeds,

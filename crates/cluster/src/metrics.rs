@@ -181,6 +181,16 @@ impl Counters {
                 gauges.feeds.cold_keys_released,
             ),
             gauge(
+                "cluster_vacant_rooms",
+                "Rooms with history in the engine because clients of this node published to them, and without subscribers on this node.",
+                gauges.rooms.vacant,
+            ),
+            total(
+                "cluster_vacant_rooms_refused",
+                "Messages to further such rooms that were refused at cluster.vacant_rooms_max.",
+                gauges.rooms.vacant_refused,
+            ),
+            gauge(
                 "cluster_history_rooms",
                 "Rooms with history that have subscribers on this node.",
                 gauges.rooms.rooms,

@@ -68,6 +68,7 @@ pub fn alone(local: Arc<dyn DataPlane>) -> ClusterPlane {
         secret: None,
         version: String::new(),
         history: Vec::new(),
+        vacant_rooms_max: usize::MAX,
         decision_timeout: Duration::ZERO,
         feed_idle_ttl: Duration::ZERO,
         feed_keys_max: usize::MAX,
@@ -103,7 +104,7 @@ impl CommandInbox for ClusterPlane {
             volatile: false,
         };
         if let Err(Some(Publisher::Caller(done))) =
-            self.cluster.append(&message, Some(Publisher::Caller(done)), key)
+            self.cluster.append(&message, Some(Publisher::Caller(done)), None, key)
         {
             done.answer(Err(CommandError::Busy));
         }

@@ -132,6 +132,7 @@ async fn connect_cluster(
         prefix,
         wait,
         unready_after,
+        vacant_rooms_max,
         ..
     } = options;
     let Some(address) = engine else { return Ok(None) };
@@ -167,6 +168,7 @@ async fn connect_cluster(
         relays: Some(relays.clone()),
         version: env!("CARGO_PKG_VERSION").into(),
         history: edge.rooms.history.clone(),
+        vacant_rooms_max,
         decision_timeout: edge.limits.decision_timeout,
         feed_source: Arc::new(control.feeds.sources()),
         feed_idle_ttl: control.feeds.idle_ttl,

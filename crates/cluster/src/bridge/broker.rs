@@ -187,8 +187,13 @@ impl Broker for Bridges {
         inner.is_some_and(|inner| inner.find_socket(question))
     }
 
-    fn publish_with_history(&self, message: &Broadcast, ticket: Option<Ticket>) -> Result<(), Busy> {
-        self.inner.as_ref().map_or(Ok(()), |inner| inner.publish_with_history(message, ticket))
+    fn publish_with_history(
+        &self,
+        message: &Broadcast,
+        ticket: Option<Ticket>,
+        source: Option<u64>,
+    ) -> Result<(), Busy> {
+        self.inner.as_ref().map_or(Ok(()), |inner| inner.publish_with_history(message, ticket, source))
     }
 
     fn send_presence(&self, message: &OutgoingPresence) {

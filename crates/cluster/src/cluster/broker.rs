@@ -20,18 +20,20 @@ impl Cluster {
         self.rooms.keeps_history(room)
     }
 
-    /// Hands a message to the engine, which gives it its position, unless it has one with the same key. Returns the publisher if there is no room for it.
+    /// Hands a message of a client at the address `source`, or of a backend, to the engine, which gives it its position, unless it has one with
+    /// the same key. Returns the publisher if there is no room for it.
     pub(crate) fn append(
         &self,
         message: &Broadcast,
         publisher: Option<Publisher>,
+        source: Option<u64>,
         key: Option<Arc<str>>,
     ) -> Result<(), Option<Publisher>> {
         let room = message.rooms.first();
         let payload = self.frames.encode(&Channel::from(room.clone()), &Frame::Message(message.clone()));
         // Nodes draw keys of their own.
         let key = key.map(|key| format!("backend:{key}").into());
-        self.rooms.publish(room, payload, publisher, key)?;
+        self.rooms.publish(room, payload, (publisher, source), key)?;
         count(&self.counters.sent);
         Ok(())
     }
@@ -61,8 +63,13 @@ impl Broker for Cluster {
         true
     }
 
-    fn publish_with_history(&self, message: &Broadcast, ticket: Option<Ticket>) -> Result<(), Busy> {
-        self.append(message, ticket.map(Publisher::Client), None).map_err(|_| Busy)
+    fn publish_with_history(
+        &self,
+        message: &Broadcast,
+        ticket: Option<Ticket>,
+        source: Option<u64>,
+    ) -> Result<(), Busy> {
+        self.append(message, ticket.map(Publisher::Client), source, None).map_err(|_| Busy)
     }
 
     fn find_socket(&self, question: SocketQuestion) -> bool {

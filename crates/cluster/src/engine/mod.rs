@@ -382,6 +382,11 @@ pub trait Engine: Send + Sync {
         Duration::ZERO
     }
 
+    /// How long something of a room stays after its messages have reached their age.
+    fn room_grace(&self) -> Duration {
+        HEAD_TTL
+    }
+
     /// Whether the node receives the messages of a channel. Until the engine has changed it, messages may still arrive or
     /// be missed. To its own [`Channel::Node`] and to [`Channel::Nodes`], a node is always subscribed.
     fn set_interest(&self, channel: Channel, is_interested: bool);

@@ -1,6 +1,6 @@
 //! Joins the machine for rooms with the engine and the data plane.
 
-use super::{Content, Output, RoomStats, Rooms};
+use super::{Content, Output, RoomStats, Rooms, VacantRooms};
 use crate::NodeId;
 use crate::engine::{Engine, EngineError, Reply};
 use crate::space::Space;
@@ -62,9 +62,10 @@ impl RoomDriver {
         node: NodeId,
         history: Vec<(String, HistoryLimits)>,
         decision_timeout: Duration,
+        vacant: VacantRooms,
         ledger: Arc<Ledger>,
     ) -> Self {
-        let rooms = Rooms::new(node, history, decision_timeout.mul_f64(APPEND_TIMEOUT_SHARE));
+        let rooms = Rooms::new(node, history, decision_timeout.mul_f64(APPEND_TIMEOUT_SHARE), vacant);
         Self {
             rooms: Mutex::new(rooms),
             charge: Charge::new(ledger, Class::Cluster),
@@ -96,12 +97,13 @@ impl RoomDriver {
         self.rooms().keeps_history(room)
     }
 
-    /// A message was published on this node, perhaps with the idempotency key of its publisher. Returns the publisher if there is no room for it.
+    /// A message was published on this node, by a client at the address `source` or by a backend, perhaps with the idempotency key of its
+    /// publisher. Returns the publisher if there is no room for it.
     pub(crate) fn publish(
         &self,
         room: &Room,
         payload: Bytes,
-        publisher: Option<Publisher>,
+        publisher: (Option<Publisher>, Option<u64>),
         key: Option<Arc<str>>,
     ) -> Result<(), Option<Publisher>> {
         let result = self.change(|rooms| rooms.handle_publish(now(), room, payload, publisher, key));

@@ -20,7 +20,9 @@
 
 mod appends;
 mod driver;
+mod heads;
 mod room;
+mod vacant;
 
 use crate::NodeId;
 use crate::engine::{EngineError, History, PAYLOAD_BYTES_MAX, Reply, Request};
@@ -35,6 +37,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_edge::{Broadcast, Denial, PublicId, RoomUpdate};
 use stentor_hub::{Data, Epoch, HistoryLimits, Position, Room, ShrinkingMap, history_limits, pop_front};
+pub(crate) use vacant::VacantRooms;
 
 /// How often newest positions are compared with the engine's. Twice within [`HEAD_TTL`](crate::engine::HEAD_TTL), for which an engine
 /// keeps them then.
@@ -109,6 +112,9 @@ pub(crate) struct RoomStats {
     /// Gaps that a read has closed.
     pub(crate) recovered: u64,
     pub(crate) resyncs: BTreeMap<Resync, u64>,
+    /// Rooms without subscribers here that the engine has because of clients of this node, and messages to further ones.
+    pub(crate) vacant: usize,
+    pub(crate) vacant_refused: u64,
 }
 
 struct Queued<P> {
@@ -122,6 +128,7 @@ struct Queued<P> {
 pub(crate) struct Rooms<P> {
     history: Vec<(String, HistoryLimits)>,
     rooms: ShrinkingMap<Room, RoomState>,
+    vacant: VacantRooms,
     appends: Appends<P>,
     asked: ShrinkingMap<u64, Asked>,
     drawn: u64,
@@ -153,10 +160,16 @@ pub(crate) struct Rooms<P> {
 impl<P> Rooms<P> {
     /// No rooms yet. `history`: which rooms keep history, by the longest prefix of their names. Messages are decided within
     /// about `append_timeout`.
-    pub(crate) fn new(node: NodeId, history: Vec<(String, HistoryLimits)>, append_timeout: Duration) -> Self {
+    pub(crate) fn new(
+        node: NodeId,
+        history: Vec<(String, HistoryLimits)>,
+        append_timeout: Duration,
+        vacant: VacantRooms,
+    ) -> Self {
         Self {
             history,
             rooms: ShrinkingMap::default(),
+            vacant,
             appends: Appends::new(node, append_timeout),
             asked: ShrinkingMap::default(),
             drawn: 0,
@@ -205,7 +218,8 @@ impl<P> Rooms<P> {
 
     /// When [`Rooms::handle_timeout`] is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        [self.appends.poll_timeout(), self.read_at, self.compare_at].into_iter().flatten().min()
+        let due = [self.appends.poll_timeout(), self.read_at, self.compare_at, self.vacant.poll_timeout()];
+        due.into_iter().flatten().min()
     }
 
     /// Whether so many updates wait for the data plane that messages should wait.
@@ -228,6 +242,8 @@ impl<P> Rooms<P> {
             waiting_bytes: self.waiting_bytes + self.output_bytes,
             recovered: self.recovered,
             resyncs: self.resyncs.clone(),
+            vacant: self.vacant.len(),
+            vacant_refused: self.vacant.refused(),
         }
     }
 
@@ -236,7 +252,8 @@ impl<P> Rooms<P> {
         self.rooms.get(room).is_some_and(|state| state.reading() != Reading::No)
     }
 
-    /// A message was published on this node, perhaps with the idempotency key of its publisher.
+    /// A message was published on this node, by a client at the address `source` or by a backend, perhaps with the idempotency key of its
+    /// publisher.
     ///
     /// # Errors
     /// As much waits as may: with the publisher.
@@ -245,14 +262,20 @@ impl<P> Rooms<P> {
         now: Instant,
         room: &Room,
         payload: Bytes,
-        publisher: Option<P>,
+        (publisher, source): (Option<P>, Option<u64>),
         key: Option<Arc<str>>,
     ) -> Result<(), Option<P>> {
         // A message to another room isn't handed to this machine.
         let limits = history_limits(&self.history, room).unwrap_or(NO_HISTORY);
-        if payload.len() > PAYLOAD_BYTES_MAX {
+        let admitted = match source {
+            _ if payload.len() > PAYLOAD_BYTES_MAX => {
+                Err(Denial::new("unavailable", "the message is too large for the cluster's engine"))
+            }
+            Some(source) => self.admit(now, room, source),
+            None => Ok(()),
+        };
+        if let Err(denial) = admitted {
             if let Some(publisher) = publisher {
-                let denial = Denial::new("unavailable", "the message is too large for the cluster's engine");
                 self.push(Output::Decide(publisher, Err(denial)));
             }
             return Ok(());
@@ -265,7 +288,7 @@ impl<P> Rooms<P> {
     /// The node has subscribers of a room, whose core has forgotten it, or none any more.
     pub(crate) fn handle_interest(&mut self, room: &Room, has_subscribers: bool) {
         let Some(limits) = history_limits(&self.history, room) else { return };
-        if let Some(state) = self.rooms.remove(room) {
+        if let Some(state) = self.vacate(room) {
             self.waiting_bytes -= state.waiting_bytes();
             if let Reading::Due(number) = state.reading() {
                 self.to_read.remove(&number);
@@ -273,7 +296,8 @@ impl<P> Rooms<P> {
         }
         if has_subscribers {
             let incarnation = self.draw();
-            self.rooms.insert(room.clone(), RoomState::new(incarnation, limits));
+            let trace = self.vacant.remove(room);
+            self.rooms.insert(room.clone(), RoomState::new(incarnation, limits, trace));
             self.read(room);
         }
     }
@@ -353,6 +377,7 @@ impl<P> Rooms<P> {
 
     /// Something is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.vacant.expire(now);
         self.appends.handle_timeout(now);
         self.send_appends();
         if self.read_at.take_if(|at| *at <= now).is_some() {
@@ -522,60 +547,6 @@ impl<P> Rooms<P> {
         if self.rooms.get(room).is_some_and(is_expected) {
             self.read(room);
         }
-    }
-
-    /// Compares the heads of all rooms, from now on.
-    fn compare_all(&mut self, now: Instant) {
-        self.to_compare = self.rooms.iter().map(|(room, state)| (room.clone(), state.incarnation)).collect();
-        self.compare(now);
-    }
-
-    /// Asks for the heads of the next rooms.
-    fn compare(&mut self, now: Instant) {
-        let mut asked = Vec::new();
-        while asked.len() < HEADS_MAX
-            && let Some((room, incarnation)) = self.to_compare.pop_front()
-        {
-            let state = self.rooms.get(&room).filter(|state| state.incarnation == incarnation);
-            if let Some(newest) = state.and_then(RoomState::newest) {
-                asked.push((room, incarnation, newest));
-            }
-        }
-        if asked.is_empty() {
-            self.comparing = None;
-            let interval = HEADS_INTERVAL.mul_f64(0.75 + 0.5 * self.random.f64());
-            self.compare_at = Some(now + interval);
-            return;
-        }
-        let rooms = asked.iter().map(|(room, ..)| room.clone()).collect();
-        let number = self.draw();
-        self.comparing = Some(number);
-        self.compare_at = None;
-        self.request(number, Asked::Heads(asked), Request::Heads { rooms });
-    }
-
-    fn handle_heads(
-        &mut self,
-        now: Instant,
-        asked: Vec<(Room, u64, Position)>,
-        reply: Result<Reply, EngineError>,
-    ) {
-        let heads = match reply {
-            Ok(Reply::Heads(heads)) if heads.len() == asked.len() => heads,
-            _ => {
-                let again = asked.into_iter().map(|(room, incarnation, _)| (room, incarnation));
-                again.for_each(|again| self.to_compare.push_back(again));
-                self.compare_at = Some(now + RETRY_DELAY);
-                return;
-            }
-        };
-        for ((room, incarnation, newest), head) in asked.into_iter().zip(heads) {
-            self.change(&room, |state, news| match state.incarnation == incarnation {
-                true => state.handle_head(newest, head, news),
-                false => Next::Idle,
-            });
-        }
-        self.compare(now);
     }
 }
 

@@ -1,6 +1,7 @@
 //! One room with history: what the node's core has of it, and what has to be read.
 
 use super::Content;
+use super::vacant::Trace;
 use crate::engine::History;
 use std::collections::VecDeque;
 use stentor_edge::RoomUpdate;
@@ -107,6 +108,8 @@ pub(super) struct RoomState {
     /// Tells apart two times at which the room has subscribers.
     pub(super) incarnation: u64,
     pub(super) limits: HistoryLimits,
+    /// The messages of this node's clients. `None`: there were none.
+    pub(super) trace: Option<Trace>,
     reading: Reading,
     confirm: Confirm,
     /// Additional reads for members that came during one.
@@ -135,10 +138,11 @@ fn covers(newest: Position, other: Position) -> bool {
 }
 
 impl RoomState {
-    pub(super) fn new(incarnation: u64, limits: HistoryLimits) -> Self {
+    pub(super) fn new(incarnation: u64, limits: HistoryLimits, trace: Option<Trace>) -> Self {
         Self {
             incarnation,
             limits,
+            trace,
             reading: Reading::No,
             confirm: Confirm::No,
             confirm_reads: 0,

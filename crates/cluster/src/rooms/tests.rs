@@ -7,6 +7,7 @@ mod cluster;
 mod ignore;
 mod driver;
 mod model;
+mod vacant;
 
 use super::*;
 use crate::engine::Event;
@@ -14,6 +15,7 @@ use crate::simulation::simulate;
 use cluster::{PUBLISHERS, Plane};
 use model::{KEEP, Member, decode, index_of, limits, room};
 use std::collections::{HashMap, HashSet};
+use stentor_edge::Ledger;
 use stentor_hub::Epoch;
 
 const START: Position = Position { epoch: Epoch::NONE, offset: 0 };
@@ -32,6 +34,10 @@ struct Members {
 }
 
 type Cluster = cluster::Cluster<Members>;
+
+fn vacant_rooms(max: usize) -> VacantRooms {
+    VacantRooms::new(max, Duration::ZERO, Arc::new(Ledger::new(usize::MAX)))
+}
 
 impl Plane for Members {
     fn update(cluster: &mut Cluster, index: usize, room: &Room, update: RoomUpdate) {
@@ -458,16 +464,16 @@ fn what_waits_is_bounded() {
     // Publishers are refused for now, and served when the engine is back.
     let publish = |cluster: &mut Cluster| {
         let rooms = &mut cluster.nodes[0].rooms;
-        let result = rooms.handle_publish(cluster.now, &room(0), "m".into(), None, None);
+        let result = rooms.handle_publish(cluster.now, &room(0), "m".into(), (None, None), None);
         cluster.collect(0);
         result
     };
     while publish(&mut cluster).is_ok() {}
     assert_eq!(cluster.nodes[0].rooms.stats().appends, appends::APPENDS_MAX);
-    let mut large = Rooms::<()>::new(NodeId(1), Vec::new(), Duration::from_secs(1));
+    let mut large = Rooms::<()>::new(NodeId(1), Vec::new(), Duration::from_secs(1), vacant_rooms(1));
     let payload = Bytes::from(vec![b'm'; appends::APPENDS_BYTES_MAX + 1]);
-    assert_eq!(large.handle_publish(cluster.now, &room(0), payload, None, None), Ok(()));
-    assert_eq!(large.handle_publish(cluster.now, &room(0), "m".into(), None, None), Err(None));
+    assert_eq!(large.handle_publish(cluster.now, &room(0), payload, (None, None), None), Ok(()));
+    assert_eq!(large.handle_publish(cluster.now, &room(0), "m".into(), (None, None), None), Err(None));
     cluster.is_up = true;
     for _ in 0..2 * appends::APPENDS_MAX {
         cluster.pass(Duration::from_millis(1));

@@ -21,6 +21,7 @@ pub(crate) fn options() -> Options {
         secret: None,
         version: "1".into(),
         history: Vec::new(),
+        vacant_rooms_max: 10_000,
         decision_timeout: Duration::from_secs(5),
         feed_source: Arc::new(|_| FeedSource::Fetched),
         feed_idle_ttl: Duration::ZERO,

@@ -551,7 +551,8 @@ impl<'a> Context<'a> {
         if self.outlet.is_ordered_elsewhere(self.hub, room, &how) {
             self.submitted += 1;
             let outlet = &mut *self.outlet;
-            let submit = |ticket| outlet.submit(room, (event, data), &how, &[], ticket);
+            let source = self.scope.session.map(|id| self.hub.source(id).map_or(0, |(source, _)| source));
+            let submit = |ticket| outlet.submit(room, (event, data), &how, &[], (ticket, source));
             let submitted = self.questions.submit(self.core.now, self.submitted, self.scope.waits, submit);
             if let (Err(Refused::Pending), Some(session)) = (&submitted, self.scope.session) {
                 self.core.undo_sent(session, undo);

@@ -12,8 +12,9 @@ use stentor_hub::{Data, Emit, Hub, Room, Rooms, Topic};
 #[derive(Clone, Copy)]
 enum Kind {
     Plain,
-    /// To a room that the engine orders. The publisher waits for the answer to the ticket, if there is one.
-    Ordered(Option<Ticket>),
+    /// To a room that the engine orders. The publisher waits for the answer to the ticket, if there is one. With the source of the client's
+    /// session, if a client published it.
+    Ordered(Option<Ticket>, Option<u64>),
 }
 
 /// Publishes for one core. Messages for which the broker has no room wait here, in order, charged to the ledger. While
@@ -70,7 +71,7 @@ impl Outlet {
             return hub.handle_emit(now, rooms, event, data, how);
         }
         if let Some(room) = rooms.only().filter(|room| self.is_ordered_elsewhere(hub, room, &how)) {
-            return self.submit(room, (event, data), &how, except, None);
+            return self.submit(room, (event, data), &how, except, (None, None));
         }
         let id = hub.draw_id();
         let how = how.identified(id);
@@ -86,21 +87,22 @@ impl Outlet {
         self.orders_history && !how.volatile && hub.home_of(&Topic::Room(room.clone())).is_some()
     }
 
-    /// Hands the broker a message to a room that the engine orders. `except`: sessions of other nodes that are left out.
+    /// Hands the broker a message to a room that the engine orders. `except`: sessions of other nodes that are left out. `publisher`: the ticket
+    /// of a client that waits, and the source of a client's session.
     pub(crate) fn submit(
         &mut self,
         room: &Room,
         (event, data): (Option<Arc<str>>, Data),
         how: &Emit,
         except: &[PublicId],
-        ticket: Option<Ticket>,
+        publisher: (Option<Ticket>, Option<u64>),
     ) {
         // It gets the id of its position.
         let mut message = message(0, room.clone().into(), event, data, how);
         // This node leaves its sessions out when the message comes back.
         let own = how.excepted().iter().map(|(core, session)| PublicId::of(self.seed, *core, *session));
         message.except_sessions = own.chain(except.iter().copied()).collect();
-        self.pass_on(message, Kind::Ordered(ticket));
+        self.pass_on(message, Kind::Ordered(publisher.0, publisher.1));
     }
 
     fn pass_on(&mut self, message: Broadcast, kind: Kind) {
@@ -114,7 +116,9 @@ impl Outlet {
     fn hand_over(&self, message: &Broadcast, kind: Kind) -> Result<(), Busy> {
         match (&self.broker, kind) {
             (Some(broker), Kind::Plain) => broker.publish(message),
-            (Some(broker), Kind::Ordered(ticket)) => broker.publish_with_history(message, ticket),
+            (Some(broker), Kind::Ordered(ticket, source)) => {
+                broker.publish_with_history(message, ticket, source)
+            }
             (None, _) => Ok(()),
         }
     }

@@ -59,11 +59,17 @@ pub trait Broker: fmt::Debug + Send + Sync {
 
     /// A message to one room with history leaves this node, to get its position from the engine. With a ticket, its
     /// publisher waits until [`CommandInbox::decide`](super::CommandInbox::decide) says that the engine has it, or why not;
-    /// after `limits.decision_timeout` it is refused with `unavailable`, and the outcome is unknown.
+    /// after `limits.decision_timeout` it is refused with `unavailable`, and the outcome is unknown. `source` is the source of the client's
+    /// session ([`Hub::set_source`](stentor_hub::Hub::set_source)); `None` for a message of the backend.
     ///
     /// # Errors
     /// [`Busy`], as for [`Self::publish`].
-    fn publish_with_history(&self, _message: &Broadcast, _ticket: Option<Ticket>) -> Result<(), Busy> {
+    fn publish_with_history(
+        &self,
+        _message: &Broadcast,
+        _ticket: Option<Ticket>,
+        _source: Option<u64>,
+    ) -> Result<(), Busy> {
         Ok(())
     }
 

@@ -39,8 +39,14 @@ impl Broker for Recorder {
         self.orders_history.load(Ordering::SeqCst)
     }
 
-    fn publish_with_history(&self, message: &Broadcast, ticket: Option<Ticket>) -> Result<(), Busy> {
+    fn publish_with_history(
+        &self,
+        message: &Broadcast,
+        ticket: Option<Ticket>,
+        source: Option<u64>,
+    ) -> Result<(), Busy> {
         self.check_space()?;
+        assert!(ticket.is_none() || source.is_some(), "a client that waits has an address");
         self.ordered.lock().unwrap().push((message.clone(), ticket));
         Ok(())
     }

@@ -25,6 +25,7 @@ pub(crate) struct ClusterOptions {
     pub(crate) wait: bool,
     /// Zero: never.
     pub(crate) unready_after: Duration,
+    pub(crate) vacant_rooms_max: usize,
     /// All `[[cluster.socketio]]`.
     pub(crate) bridges: Vec<BridgeOptions>,
 }
@@ -110,6 +111,7 @@ impl Default for Options {
                 prefix: "stentor:".into(),
                 wait: false,
                 unready_after: Duration::ZERO,
+                vacant_rooms_max: 100_000,
                 bridges: Vec::new(),
             },
             bridge: BridgeOptions {

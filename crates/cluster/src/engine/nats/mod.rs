@@ -41,7 +41,7 @@ use calls::Calls;
 use claims::ClaimState;
 use feeds::{FeedState, Subjects};
 use interest::Interest;
-use jetstream::{Session, StreamLimits};
+use jetstream::{IDLE_TTL, Session, StreamLimits};
 use names::Names;
 use observed::Observed;
 use outgoing::Outgoing;
@@ -324,6 +324,11 @@ impl Engine for Nats {
     fn delay_max(&self) -> Duration {
         // Servers of a cluster are found as clients are moved to them, so there may be more than one.
         SERVERS_DELAY
+    }
+
+    fn room_grace(&self) -> Duration {
+        // The age that the stream keeps messages for, at least.
+        IDLE_TTL * 2
     }
 
     fn set_interest(&self, channel: Channel, is_interested: bool) {

@@ -81,7 +81,12 @@ impl<P: Plane> Cluster<P> {
         }
         let node = |(id, plane)| Node {
             id: NodeId(id),
-            rooms: Rooms::new(NodeId(id), vec![(String::new(), limits())], Duration::from_secs(4)),
+            rooms: Rooms::new(
+                NodeId(id),
+                vec![(String::new(), limits())],
+                Duration::from_secs(4),
+                super::vacant_rooms(usize::MAX),
+            ),
             plane,
             publishers: Default::default(),
             interest: [false; ROOMS.len()],
@@ -142,7 +147,8 @@ impl<P: Plane> Cluster<P> {
         state.count += 1;
         let payload = format!("m {index} {publisher} {}", state.count);
         let ticket = publisher.is_multiple_of(2).then_some((publisher, room_index, state.count));
-        if node.rooms.handle_publish(self.now, &room(room_index), payload.into(), ticket, None).is_ok() {
+        let publisher = (ticket, Some(publisher as u64));
+        if node.rooms.handle_publish(self.now, &room(room_index), payload.into(), publisher, None).is_ok() {
             state.waits = ticket;
         }
         self.collect(index);

@@ -1,6 +1,7 @@
 //! What joins the machine with a data plane that may be busy.
 
 use super::model::{content, limits, room};
+use super::vacant_rooms;
 use crate::NodeId;
 use crate::engine::memory::Memory;
 use crate::engine::{Channel, Engine, Event, Limits};
@@ -45,7 +46,8 @@ impl DataPlane for Plane {
 
 fn driver() -> RoomDriver {
     let ledger = Arc::new(Ledger::new(usize::MAX));
-    RoomDriver::new(NodeId(1), vec![(String::new(), limits())], Duration::from_secs(5), ledger)
+    let vacant = vacant_rooms(1_000);
+    RoomDriver::new(NodeId(1), vec![(String::new(), limits())], Duration::from_secs(5), vacant, ledger)
 }
 
 async fn leave_while_updates_wait(driver: &RoomDriver, plane: &Plane) {
@@ -54,7 +56,7 @@ async fn leave_while_updates_wait(driver: &RoomDriver, plane: &Plane) {
     plane.updated.notified().await;
     plane.is_busy.store(true, Ordering::SeqCst);
     let publisher = Some(Publisher::Client(Ticket::for_test(1)));
-    assert!(driver.publish(&room(1), Bytes::from_static(b"m"), publisher, None).is_ok());
+    assert!(driver.publish(&room(1), Bytes::from_static(b"m"), (publisher, None), None).is_ok());
     plane.decided.notified().await;
     let message = async |offset| {
         let content = content(vec![b'm'; UPDATES_BYTES_MAX / 4].into());
@@ -93,7 +95,7 @@ async fn after_a_flush_the_data_plane_has_what_has_arrived() {
         engine.set_interest(Channel::from(room(0)), true);
         driver.set_interest(&room(0), true);
         plane.updated.notified().await;
-        assert!(driver.publish(&room(0), Bytes::from_static(b"m"), None, None).is_ok());
+        assert!(driver.publish(&room(0), Bytes::from_static(b"m"), (None, None), None).is_ok());
         let position = loop {
             match events.next().await {
                 Some(Event::Message { position: Some(position), .. }) => break position,

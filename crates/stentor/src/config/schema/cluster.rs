@@ -40,6 +40,9 @@ section! {
         /// Time without the engine after which `/readyz` answers 503: if another node has its engine, or no other node can be reached.
         /// 0: it never does.
         unready_after: Duration, in s(0)..=HOUR, [restart];
+        /// Rooms with history in the engine because clients of this node published to them, and without subscribers on this node. An
+        /// address takes at most half. Messages to further rooms are refused with `too_many_topics`.
+        vacant_rooms_max: usize, in 1..=10_000_000, [restart];
     }
 }
 
