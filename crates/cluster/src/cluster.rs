@@ -139,7 +139,7 @@ impl Cluster {
             node,
             feeds,
             rooms,
-            sockets: Sockets::default(),
+            sockets: Sockets::new(ledger.clone()),
             options,
             frames,
             engine,

@@ -21,7 +21,10 @@ use crate::rooms::READ_INTERVAL;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use stentor_edge::{DataPlane, Done, MovingSocket, Pid, SocketName, SocketQuestion, SocketRequest, Ticket};
+use stentor_edge::{
+    Charge, Class, DataPlane, Done, Ledger, MovingSocket, Pid, SocketName, SocketQuestion, SocketRequest,
+    Ticket,
+};
 use stentor_hub::{Epoch, Position, Room, Topic};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -33,6 +36,8 @@ const FIND_TIMEOUT: Duration = Duration::from_secs(2);
 const FINDS_MAX: usize = 1_024;
 /// Maximum number of sockets that this node drew and remembers to have moved.
 const MOVED_MAX: usize = 65_536;
+/// Memory for such a socket: its places in both tables, half filled.
+const MOVED_BYTES: usize = 2 * size_of::<(Pid, NodeId)>() + 2 * size_of::<Pid>();
 /// Rooms whose interest is waited for at a time.
 const ROOMS_AT_ONCE: usize = 64;
 
@@ -56,13 +61,8 @@ pub(crate) struct Sockets {
     /// Until the node runs.
     receiver: Mutex<Option<mpsc::Receiver<SocketQuestion>>>,
     state: Mutex<State>,
-}
-
-impl Default for Sockets {
-    fn default() -> Self {
-        let (questions, receiver) = mpsc::channel(FINDS_MAX);
-        Self { questions, receiver: Mutex::new(Some(receiver)), state: Mutex::default() }
-    }
+    /// Sockets that have moved. Changed while the state is locked.
+    charge: Charge,
 }
 
 /// Removes a question when nobody waits for the answer any more.
@@ -78,6 +78,13 @@ impl Drop for Asking<'_> {
 }
 
 impl Sockets {
+    /// No sockets have moved. `ledger` has those that are remembered.
+    pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
+        let (questions, receiver) = mpsc::channel(FINDS_MAX);
+        let charge = Charge::new(ledger, Class::Cluster);
+        Self { questions, receiver: Mutex::new(Some(receiver)), state: Mutex::default(), charge }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -120,11 +127,13 @@ impl Sockets {
         let State { moved, moved_order, .. } = &mut *self.state();
         if moved.insert(pid, to).is_none() {
             moved_order.push_back(pid);
+            self.charge.add(MOVED_BYTES);
         }
         if moved_order.len() > MOVED_MAX
             && let Some(oldest) = moved_order.pop_front()
         {
             moved.remove(&oldest);
+            self.charge.subtract(MOVED_BYTES);
         }
     }
 
@@ -133,6 +142,7 @@ impl Sockets {
         let State { moved, moved_order, .. } = &mut *self.state();
         if moved.remove(&pid).is_some() {
             moved_order.retain(|other| *other != pid);
+            self.charge.subtract(MOVED_BYTES);
         }
     }
 }
@@ -369,12 +379,14 @@ mod tests {
     fn a_socket_that_moves_often_takes_no_place_of_another() {
         let pid = |text| Pid::parse(text).unwrap_or_else(|| panic!("an id"));
         let (restless, other) = (pid("aaaaaaaaaaaaaaaaaaaa"), pid("baaaaaaaaaaaaaaaaaaa"));
-        let sockets = Sockets::default();
+        let ledger = Arc::new(Ledger::new(3 * MOVED_BYTES));
+        let sockets = Sockets::new(ledger.clone());
         sockets.set_moved(other, NodeId(2));
         for _ in 0..=MOVED_MAX {
             sockets.set_moved(restless, NodeId(3));
             sockets.set_here(restless);
         }
         assert_eq!((sockets.moved_to(other), sockets.moved_to(restless)), (Some(NodeId(2)), None));
+        assert!(ledger.has_room(2 * MOVED_BYTES) && !ledger.has_room(3 * MOVED_BYTES), "one counts");
     }
 }

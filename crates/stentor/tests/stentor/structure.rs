@@ -49,7 +49,8 @@ const SLOW: [(&str, &str); 9] = [
 ];
 
 /// Programs of integration tests besides the one that has the crate's name, and why their tests are apart.
-const PROGRAMS: [(&str, &str); 15] = [
+const PROGRAMS: [(&str, &str); 16] = [
+    ("cluster/churn_memory", "measures its process's memory"),
     ("cluster/contract", "real servers of Redis and NATS"),
     ("cluster/frames", "measures its process's memory"),
     ("cluster/interest_memory", "measures its process's memory"),
