@@ -15,6 +15,7 @@ mod broker;
 mod commands;
 mod connection;
 mod delivery;
+mod expected;
 mod inbox;
 mod metrics;
 mod namespace;

@@ -1,15 +1,16 @@
 //! A namespace that is shared: its channels, and which of its rooms have members here.
 
 use super::Options;
+use super::expected::Expected;
 use super::protocol::Protocol;
 use super::refused::Refused;
 use crate::socketio::{Event, Selection};
 use bytes::Bytes;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use stentor_edge::{Broadcast, DataPlane, PublicId, Target};
-use stentor_hub::{Data, Room, RoomError, Rooms};
+use stentor_hub::{Data, Room, RoomError, Rooms, ShrinkingMap};
 
 /// The event's name for clients of Socket.IO if a message has none.
 const DEFAULT_EVENT: &str = "message";
@@ -25,23 +26,18 @@ pub(super) struct Namespace {
 #[derive(Default)]
 struct MemberRooms {
     /// As the data plane says.
-    known: HashSet<Arc<str>>,
+    known: ShrinkingMap<Arc<str>, ()>,
     /// Sessions that have channels of their own, by their ids.
-    sessions: HashSet<Arc<str>>,
+    sessions: ShrinkingMap<Arc<str>, ()>,
     /// As it may say soon: sessions were told to join them.
-    expected: HashMap<Arc<str>, Instant>,
+    expected: Expected,
     /// Those that may have gained their first member, or lost the last one, since the channels were subscribed; sessions, too.
     changed: HashSet<Arc<str>>,
 }
 
-/// The data plane says within this time which rooms have members.
-const EXPECTED_TIME: Duration = Duration::from_secs(1);
-/// Rooms that are remembered for it.
-const EXPECTED_MAX: usize = 16_384;
-
 impl MemberRooms {
     fn contains(&self, room: &str) -> bool {
-        self.known.contains(room) || self.expected.contains_key(room)
+        self.known.contains_key(room) || self.expected.contains(room)
     }
 }
 
@@ -66,7 +62,9 @@ impl Namespace {
     }
 
     fn rooms(&self) -> MutexGuard<'_, MemberRooms> {
-        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        rooms.expected.expire(Instant::now());
+        rooms
     }
 
     /// Whether a room has members. Returns whether channels are to be subscribed to, or not any more.
@@ -78,7 +76,7 @@ impl Namespace {
             rooms.changed.insert(name.clone());
         }
         if has_members {
-            rooms.known.insert(name);
+            rooms.known.insert(name, ());
         } else {
             rooms.known.remove(&name);
         }
@@ -92,7 +90,7 @@ impl Namespace {
             let (id, rooms) = (Arc::<str>::from(id.to_string()), &mut *self.rooms());
             rooms.changed.insert(id.clone());
             if has_begun {
-                rooms.sessions.insert(id);
+                rooms.sessions.insert(id, ());
             } else {
                 rooms.sessions.remove(&id);
             }
@@ -103,7 +101,7 @@ impl Namespace {
     /// The channels of the rooms that have members, and of sessions.
     pub(super) fn room_channels(&self) -> Vec<Arc<str>> {
         let rooms = self.rooms();
-        let names = rooms.known.iter().chain(&rooms.sessions);
+        let names = rooms.known.keys().chain(rooms.sessions.keys());
         names.filter_map(|room| Some(self.protocol.channel_of(room)?.into())).collect()
     }
 
@@ -111,22 +109,15 @@ impl Namespace {
     pub(super) fn changed_channels(&self) -> Vec<(Arc<str>, bool)> {
         let MemberRooms { known, sessions, changed, .. } = &mut *self.rooms();
         let channel = |room: Arc<str>| {
-            let is_wanted = known.contains(&room) || sessions.contains(&room);
+            let is_wanted = known.contains_key(&room) || sessions.contains_key(&room);
             Some((self.protocol.channel_of(&room)?.into(), is_wanted))
         };
-        changed.drain().filter_map(channel).collect()
+        std::mem::take(changed).into_iter().filter_map(channel).collect()
     }
 
     /// Sessions may join these rooms now.
     pub(super) fn expect_members(&self, rooms: &Rooms) {
-        let now = Instant::now();
-        let expected = &mut self.rooms().expected;
-        if expected.len() + rooms.iter().len() > EXPECTED_MAX {
-            expected.retain(|_, at| now.saturating_duration_since(*at) < EXPECTED_TIME);
-        }
-        if expected.len() < EXPECTED_MAX {
-            expected.extend(rooms.iter().map(|room| (room.name().into(), now)));
-        }
+        self.rooms().expected.add(Instant::now(), rooms.iter().map(|room| room.name().into()));
     }
 
     /// Whether a message to the room may concern sessions of this node.
