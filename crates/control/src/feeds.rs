@@ -228,7 +228,7 @@ impl Feeds {
         let is_missing = matches!(fetched.outcome, Outcome::NotFound { .. });
         let failure = fetched.failure.map(|failure| {
             let cause = failure.to_string();
-            tracing::debug!(upstream = &*name, %key, cause, "a fetch failed");
+            tracing::debug!(upstream = &*name, key = key.as_str(), cause, "a fetch failed");
             if !is_missing {
                 self.failures[upstream].record(failure.class(), &failure.cause(), &key, &cause);
             }
@@ -254,7 +254,12 @@ impl Feeds {
             let text = format!("{cause}; its document stays for feeds_limits.not_found_after");
             failures.record(class, "", key, &text);
         } else if failures.record_missing(Instant::now().into_std()) {
-            tracing::info!(upstream = name, %key, cause, "the upstream has no document for a key");
+            tracing::info!(
+                upstream = name,
+                key = key.as_str(),
+                cause,
+                "the upstream has no document for a key"
+            );
         }
     }
 
@@ -271,7 +276,7 @@ impl Feeds {
             let (max_age, interval) = (max_age.unwrap_or_default(), interval.unwrap_or_default());
             tracing::info!(
                 upstream = name,
-                %key,
+                key = key.as_str(),
                 ?max_age,
                 ?interval,
                 ?poll_interval,
@@ -352,7 +357,8 @@ impl Feeds {
         for line in self.failures[upstream].review(now, &lane.failing) {
             match line {
                 Line::Fails { class, last: Some((key, cause)) } => {
-                    tracing::warn!(upstream = name, failure = class.name(), %key, cause, "fetches fail");
+                    let (failure, key) = (class.name(), key.as_str());
+                    tracing::warn!(upstream = name, failure, key, cause, "fetches fail");
                 }
                 Line::Fails { class, last: None } => {
                     tracing::warn!(upstream = name, failure = class.name(), "fetches fail");

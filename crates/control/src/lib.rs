@@ -35,6 +35,7 @@ mod interval_log;
 mod max_age;
 mod metrics;
 mod options;
+mod percent;
 mod process;
 mod pushed_documents;
 mod route;

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use stentor_hub::KeyCharset;
 
 /// No duration in the options may be longer: a year.
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -53,6 +54,8 @@ pub struct PushedKeys {
     pub prefix: String,
     /// Their template. Empty: see `prefix`.
     pub key: String,
+    /// Their characters.
+    pub keys: KeyCharset,
 }
 
 /// What an upstream serves.
@@ -139,6 +142,8 @@ options! {
         prefix: String = String::new(),
         /// Template of its keys, such as `matchesfeed/{id}/matchcentre`. Empty: see `prefix`.
         key: String = String::new(),
+        /// Characters of its keys.
+        keys: KeyCharset = KeyCharset::Ascii,
         /// `http://` or `https://`, a host, and perhaps a path and a query. With a `key`, its placeholders may stand in
         /// both; otherwise the whole key is appended to the path.
         url: String = String::new(),

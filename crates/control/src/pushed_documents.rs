@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use stentor_delta::{Differ, Ignored};
 use stentor_edge::{DataPlane, FeedUpdate};
-use stentor_hub::{FeedState, Key};
+use stentor_hub::{FeedState, Key, KeyError, KeyRule};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -166,11 +166,13 @@ pub(crate) struct PushStats {
 struct Config {
     options: FeedsOptions,
     routes: Routes,
+    keys: KeyRule,
 }
 
 impl Config {
     fn new(options: FeedsOptions) -> Self {
-        Self { routes: Routes::with_pushed(&options.upstreams, &options.pushed), options }
+        let routes = Routes::with_pushed(&options.upstreams, &options.pushed);
+        Self { routes, keys: options.key_rule(), options }
     }
 }
 
@@ -406,6 +408,11 @@ impl PushedDocuments {
         true
     }
 
+    /// The key that a backend names by a text that has been percent-decoded once.
+    pub(crate) fn parse_key(&self, text: &str) -> Result<Key, KeyError> {
+        self.config.load().keys.parse(text)
+    }
+
     fn is_declared(&self, key: &Key) -> bool {
         let config = self.config.load();
         config.routes.find(key).is_some_and(|number| number >= config.options.upstreams.len())
@@ -483,7 +490,7 @@ impl PushedDocuments {
     async fn evict(self: &Arc<Self>, (key, slot): (Key, Slot)) {
         let guard = KeyGuard { pushed_documents: self.clone(), key, slot };
         let mut stored = guard.slot.lock().await;
-        tracing::debug!(key = %guard.key, "evicted a pushed document");
+        tracing::debug!(key = guard.key.as_str(), "evicted a pushed document");
         self.forget(&guard.key, &mut stored).await;
     }
 

@@ -1,10 +1,11 @@
 //! Messages between shards. Between each two shards they are first in, first out, and none is lost.
 
 use crate::history::{HistoryPart, Replay};
+use crate::key::Key;
 use crate::presence::PresenceChange;
 use crate::publication::{Body, Data, FeedState, Position, Publication};
 use crate::session_id::SessionId;
-use crate::topic::{Key, Room, Rooms, Topic};
+use crate::topic::{Room, Rooms, Topic};
 use crate::version_lag::{FAR, UNKNOWN};
 use smallvec::SmallVec;
 use std::fmt;

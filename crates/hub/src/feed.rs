@@ -6,11 +6,12 @@
 
 use crate::dispatch::Emit;
 use crate::encoder::Encoder;
+use crate::key::Key;
 use crate::notice::{Notice, Requester, SubscribeError};
 use crate::publication::{Body, Document, FeedState, Patch, Position, Publication, StoredPatch};
 use crate::session_id::SessionId;
 use crate::shard::Hub;
-use crate::topic::{Key, Topic};
+use crate::topic::Topic;
 use crate::topics::{Reported, TopicState};
 use bytes::Bytes;
 use std::sync::Arc;

@@ -13,12 +13,13 @@
 
 use crate::dispatch::Exceptions;
 use crate::encoder::Encoder;
+use crate::key::Key;
 use crate::publication::{Body, Data, Position, Publication};
 use crate::recovery::ResumeError;
 use crate::session_id::SessionId;
 use crate::shard::Hub;
 use crate::subscription::{Flags, Member, NO_TOPIC, SubscribeOptions};
-use crate::topic::{Key, Room, Topic};
+use crate::topic::{Room, Topic};
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! What the hub reports to its caller about subscriptions.
 
 use crate::dispatch::CoreId;
+use crate::key::Key;
 use crate::session_id::SessionId;
-use crate::topic::{Key, Topic};
+use crate::topic::Topic;
 
 /// Why a subscription was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

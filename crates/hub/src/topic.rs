@@ -3,110 +3,14 @@
 //! A topic is a typed value, never a concatenated string, so that a room can't be named to collide with a
 //! feed or with a room of another namespace. Names chosen by clients are bounded here.
 
+use crate::key::{Key, shared_text_bytes};
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// Longest key, in bytes (docs/protocol.md, "Connecting").
-pub const KEY_BYTES_MAX: usize = 256;
 /// Longest name of a room or namespace, in bytes.
 pub const ROOM_BYTES_MAX: usize = 256;
-
-/// Size of the allocation of a shared text.
-fn shared_text_bytes(text: &str) -> usize {
-    2 * size_of::<usize>() + text.len()
-}
-
-/// The key of a feed: 1–256 bytes, non-empty segments of `[A-Za-z0-9._~@:=+,-]` joined by `/`, none of
-/// them `.` or `..`. So a key appended to an upstream's path never leaves that path.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(Arc<str>);
-
-/// Why a text isn't a key. Its author is at fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyError {
-    /// It is empty.
-    Empty,
-    /// More than [`KEY_BYTES_MAX`] bytes.
-    TooLong,
-    /// An empty segment: a leading, trailing or doubled `/`.
-    EmptySegment,
-    /// A segment `.` or `..`.
-    DotSegment,
-    /// A character outside the allowed set, at this byte.
-    Character(usize),
-}
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => write!(f, "the key is empty"),
-            Self::TooLong => write!(f, "the key is longer than {KEY_BYTES_MAX} bytes"),
-            Self::EmptySegment => {
-                write!(f, "the key has an empty segment (a leading, trailing or doubled '/')")
-            }
-            Self::DotSegment => write!(f, "the key has a segment '.' or '..'"),
-            Self::Character(at) => {
-                write!(
-                    f,
-                    "the key has a character at byte {at} that is none of A-Z a-z 0-9 . _ ~ @ : = + , -"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for KeyError {}
-
-impl Key {
-    /// Checks a text that has been percent-decoded once. (The caller has refused encoded slashes.)
-    ///
-    /// # Errors
-    /// [`KeyError`] names the rule of [`Key`] that the text breaks.
-    pub fn parse(text: &str) -> Result<Self, KeyError> {
-        if text.is_empty() {
-            return Err(KeyError::Empty);
-        }
-        if text.len() > KEY_BYTES_MAX {
-            return Err(KeyError::TooLong);
-        }
-        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._~@:=+,-/".contains(&b);
-        if let Some(at) = text.bytes().position(|b| !allowed(b)) {
-            return Err(KeyError::Character(at));
-        }
-        for segment in text.split('/') {
-            match segment {
-                "" => return Err(KeyError::EmptySegment),
-                "." | ".." => return Err(KeyError::DotSegment),
-                _ => {}
-            }
-        }
-        Ok(Self(text.into()))
-    }
-
-    /// Size of what is allocated, in bytes: two counters and the text.
-    pub(crate) fn allocated_bytes(&self) -> usize {
-        shared_text_bytes(&self.0)
-    }
-
-    /// The key's text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({})", self.0)
-    }
-}
 
 /// A room: a name within a namespace. Plain protocols live in namespace `/`.
 ///

@@ -571,7 +571,7 @@ impl<F> Topics<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topic::Key;
+    use crate::key::Key;
 
     #[test]
     fn every_core_is_home_to_some_and_its_table_is_evenly_used() {

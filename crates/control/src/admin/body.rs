@@ -142,16 +142,3 @@ pub(super) async fn discard(mut body: Body, refusal: &Refusal) {
         }
     }
 }
-
-/// Decodes percent escapes (RFC 3986, 2.1). `None` if one is broken, or the result isn't UTF-8.
-pub(super) fn percent_decoded(text: &str) -> Option<String> {
-    let mut pieces = text.split('%');
-    let mut bytes = pieces.next()?.as_bytes().to_vec();
-    for piece in pieces {
-        let (digits, rest) = piece.split_at_checked(2)?;
-        let digits = Some(digits).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend_from_slice(rest.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
-}

@@ -3,7 +3,7 @@
 use super::commands::{LISTED, Request, check_limit, handle, refuse, session_id};
 use super::publish::ask;
 use super::{Refusal, State, json, reason};
-use crate::admin::body::percent_decoded;
+use crate::percent;
 use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Response, StatusCode, Uri};
@@ -152,7 +152,7 @@ fn parameters(query: &str) -> impl Iterator<Item = Result<(&str, String), Refusa
     query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         // `+` is a space in a query.
-        percent_decoded(&value.replace('+', " "))
+        percent::decoded(&value.replace('+', " "))
             .filter(|value| value.len() <= ROOM_BYTES_MAX)
             .map(|value| (name, value))
             .ok_or_else(|| refused(format!("the value of {name:?} is not valid")))

@@ -5,8 +5,9 @@
 //! receive `not_found`. With `?sequence=N`, either is refused if a higher number came before. docs/feeds.md, "Pushing",
 //! describes it for users.
 
-use super::body::{discard, percent_decoded, read_whole};
+use super::body::{discard, read_whole};
 use super::{Refusal, State, json, reason};
+use crate::percent;
 use crate::pushed_documents::{Push, PushError};
 use crate::schedule::FailureClass;
 use crate::upstream::{Failure, coding};
@@ -16,7 +17,7 @@ use axum::http::{HeaderMap, Method, Response, StatusCode, Uri, header};
 use axum::response::IntoResponse;
 use serde::Serialize;
 use std::sync::Arc;
-use stentor_hub::Key;
+use stentor_hub::{Key, KeyError};
 
 /// The path of both operations up to the key.
 const FEEDS: &str = "/api/v1/feeds/";
@@ -49,7 +50,8 @@ pub(super) async fn push(
 }
 
 async fn put(state: &State, uri: &Uri, headers: &HeaderMap, body: &mut Body) -> Result<bool, Refusal> {
-    let (key, sequence) = (key(uri)?, sequence(uri)?);
+    let key = key(uri, |text| state.pushed_documents.parse_key(text))?;
+    let sequence = sequence(uri)?;
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let Some(content_type) = content_type.filter(|value| (1..=CONTENT_TYPE_BYTES_MAX).contains(&value.len()))
     else {
@@ -75,7 +77,8 @@ async fn put(state: &State, uri: &Uri, headers: &HeaderMap, body: &mut Body) -> 
 }
 
 async fn delete(state: &State, uri: &Uri) -> Result<bool, Refusal> {
-    state.pushed_documents.delete(&key(uri)?, sequence(uri)?).await.map_err(refusal)?;
+    let key = key(uri, |text| state.pushed_documents.parse_key(text))?;
+    state.pushed_documents.delete(&key, sequence(uri)?).await.map_err(refusal)?;
     Ok(true)
 }
 
@@ -101,13 +104,14 @@ fn sequence(uri: &Uri) -> Result<Option<u64>, Refusal> {
 /// Longest media type, in bytes.
 const CONTENT_TYPE_BYTES_MAX: usize = 256;
 
-/// The key in a path: percent-decoded once, an encoded slash refused.
-fn key(uri: &Uri) -> Result<Key, Refusal> {
+/// The key in a path: percent-decoded once, an encoded slash or backslash refused.
+fn key(uri: &Uri, parse: impl Fn(&str) -> Result<Key, KeyError>) -> Result<Key, Refusal> {
     let bad = |message: String| Refusal::new(reason::KEY, message);
     let text = uri.path().strip_prefix(FEEDS).unwrap_or_default();
-    let decoded = percent_decoded(text).filter(|_| !text.contains("%2F") && !text.contains("%2f"));
+    let is_sound = |_: &String| !["%2F", "%2f", "%5C", "%5c"].iter().any(|slash| text.contains(slash));
+    let decoded = percent::decoded(text).filter(is_sound);
     let decoded = decoded.ok_or_else(|| bad("the key has an invalid percent escape".into()))?;
-    Key::parse(&decoded).map_err(|error| bad(error.to_string()))
+    parse(&decoded).map_err(|error| bad(error.to_string()))
 }
 
 fn refusal(error: PushError) -> Refusal {
@@ -130,6 +134,7 @@ fn refusal(error: PushError) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stentor_hub::KeyCharset;
 
     #[test]
     fn sequences() {
@@ -149,14 +154,24 @@ mod tests {
 
     #[test]
     fn keys_are_decoded_once() {
-        fn check(path: &str, expect: Option<&str>) {
+        fn check(path: &str, ascii: Option<&str>, utf8: Option<&str>) {
             let uri: Uri = format!("{}{path}", FEEDS).parse().unwrap();
-            assert_eq!(key(&uri).ok().as_ref().map(Key::as_str), expect, "{path}");
+            for (charset, expect) in [(KeyCharset::Ascii, ascii), (KeyCharset::Utf8, utf8)] {
+                let found = key(&uri, |text| Key::parse_as(text, charset));
+                assert_eq!(found.ok().as_ref().map(Key::as_str), expect, "{path}");
+            }
         }
-        check("scores/8", Some("scores/8"));
-        check("a%2Db?sequence=1", Some("a-b"));
-        for wrong in ["a%2Fb", "a%252Db", "a%", "a%2", "a%c3%a9", "a%+1", "%2e%2e/b", "", "a//b"] {
-            check(wrong, None);
+        let both = |path: &str, expect| check(path, expect, expect);
+        both("scores/8", Some("scores/8"));
+        both("a%2Db?sequence=1", Some("a-b"));
+        for wrong in
+            ["a%2Fb", "a%5Cb", "a%5cb", "a%252Db", "a%", "a%2", "a%ff", "a%+1", "%2e%2e/b", "", "a//b"]
+        {
+            both(wrong, None);
         }
+        check("a%c3%a9", None, Some("a\u{e9}"));
+        check("50%25", None, Some("50%"));
+        check("%2E%2E%3Bx/a", None, None);
+        check("a%3Fb%20c%23d", None, Some("a?b c#d"));
     }
 }

@@ -1,7 +1,7 @@
 //! The keys of an upstream: those with a prefix, or those that a template fits.
 
 use super::RouteError;
-use stentor_hub::Key;
+use stentor_hub::{Key, KeyCharset};
 
 /// Characters of a placeholder's name, at the most.
 const NAME_CHARS_MAX: usize = 32;
@@ -30,8 +30,8 @@ pub(crate) enum Segment {
 type Rank = (usize, u8, usize);
 
 impl KeyPattern {
-    /// By `prefix`, or by the template `key` where it isn't empty.
-    pub(crate) fn new(prefix: &str, key: &str) -> Result<Self, RouteError> {
+    /// By `prefix`, or by the template `key` where it isn't empty. Their texts have characters of `charset`.
+    pub(crate) fn new(prefix: &str, key: &str, charset: KeyCharset) -> Result<Self, RouteError> {
         match (prefix, key) {
             (prefix, "") => {
                 let error = |error: stentor_hub::KeyError| RouteError {
@@ -39,10 +39,10 @@ impl KeyPattern {
                     text: error.to_string().replace("the key", "the prefix"),
                 };
                 // A prefix is what a key may begin with.
-                Key::parse(&format!("{prefix}x")).map_err(error)?;
+                Key::parse_as(&format!("{prefix}x"), charset).map_err(error)?;
                 Ok(Self::Prefix(prefix.into()))
             }
-            ("", key) => template(key).map_err(|text| RouteError { field: "key", text }),
+            ("", key) => template(key, charset).map_err(|text| RouteError { field: "key", text }),
             _ => {
                 Err(RouteError { field: "key", text: "a feed has either a prefix or a key, not both".into() })
             }
@@ -130,7 +130,7 @@ impl KeyPattern {
     }
 }
 
-fn template(key: &str) -> Result<KeyPattern, String> {
+fn template(key: &str, charset: KeyCharset) -> Result<KeyPattern, String> {
     let wrong = |why: &str| format!("{why}: {key:?}");
     let (mut segments, mut names, mut sample) = (Vec::new(), Vec::new(), String::new());
     let mut rest = Some(key);
@@ -172,7 +172,8 @@ fn template(key: &str) -> Result<KeyPattern, String> {
             false => Segment::Value { before: before.into(), after: after.into() },
         });
     }
-    Key::parse(sample.strip_prefix('/').unwrap_or_default()).map_err(|error| wrong(&error.to_string()))?;
+    let sample = sample.strip_prefix('/').unwrap_or_default();
+    Key::parse_as(sample, charset).map_err(|error| wrong(&error.to_string()))?;
     Ok(KeyPattern::Template { segments, names })
 }
 

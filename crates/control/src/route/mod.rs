@@ -12,9 +12,10 @@
 //! the most text; of those the first. Two that fit exactly the same keys are a mistake.
 //!
 //! **A key never leaves its upstream's path.** Scheme, host and the path's text before the first placeholder are always
-//! as configured: placeholders stand behind them, what they are replaced by has none of `%`, `?`, `#`, `\` or `//` ([`Key`]
-//! refuses them), and where a replacement would make a segment `.` or `..` there is no URL. A slash stays one in the path,
-//! and what isn't unreserved (RFC 3986, 2.3) is escaped in the query.
+//! as configured: placeholders stand behind them, what they are replaced by has no `\`, no `//` and no escape ([`Key`]
+//! refuses them). Where a replacement would make a segment `.` or `..`, or an escape together with the text behind it, there is no
+//! URL. A slash stays one in the path. Characters outside of [`KeyCharset::Ascii`] are escaped there. What isn't unreserved (RFC 3986,
+//! 2.3) is escaped in the query.
 //!
 //! What this doesn't do: regular expressions, optional parts, placeholders in a host.
 
@@ -26,7 +27,7 @@ pub(crate) use url::UrlTemplate;
 
 use crate::options::{FeedsOptions, PushedKeys, UpstreamOptions};
 use stentor_edge::FeedSource;
-use stentor_hub::Key;
+use stentor_hub::{Key, KeyCharset, KeyRule};
 
 /// A mistake in an upstream's keys or URL, made by the author of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +50,8 @@ impl Route {
     ///
     /// # Errors
     /// Everything that is wrong, at least one.
-    pub fn new(prefix: &str, key: &str, url: &str) -> Result<Self, Vec<RouteError>> {
-        let pattern = KeyPattern::new(prefix, key);
+    pub fn new(prefix: &str, key: &str, url: &str, keys: KeyCharset) -> Result<Self, Vec<RouteError>> {
+        let pattern = KeyPattern::new(prefix, key, keys);
         let names = pattern.as_ref().ok().map(KeyPattern::names);
         match (UrlTemplate::new(url, names), pattern) {
             (Ok(url), Ok(pattern)) => Ok(Self { pattern, url }),
@@ -68,8 +69,8 @@ impl Route {
     ///
     /// # Errors
     /// What is wrong with them.
-    pub fn shape_of(prefix: &str, key: &str) -> Result<String, RouteError> {
-        KeyPattern::new(prefix, key).map(|pattern| pattern.shape())
+    pub fn shape_of(prefix: &str, key: &str, keys: KeyCharset) -> Result<String, RouteError> {
+        KeyPattern::new(prefix, key, keys).map(|pattern| pattern.shape())
     }
 
     /// The parts, to be kept where they are used.
@@ -80,33 +81,33 @@ impl Route {
 
 /// Finds the upstream of a key.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Routes(Vec<(usize, KeyPattern)>);
+pub(crate) struct Routes(Vec<(usize, KeyPattern, KeyCharset)>);
 
 impl Routes {
     /// The routes of these upstreams, which were checked before; one whose pattern is none serves no key.
     pub(crate) fn new(upstreams: &[UpstreamOptions]) -> Self {
-        Self::of(upstreams.iter().map(|upstream| (&*upstream.prefix, &*upstream.key)))
+        Self::with_pushed(upstreams, &[])
     }
 
     /// The same of upstreams and, numbered after them, keys that are pushed.
     pub(crate) fn with_pushed(upstreams: &[UpstreamOptions], pushed: &[PushedKeys]) -> Self {
-        let upstreams = upstreams.iter().map(|upstream| (&*upstream.prefix, &*upstream.key));
-        Self::of(upstreams.chain(pushed.iter().map(|keys| (&*keys.prefix, &*keys.key))))
-    }
-
-    fn of<'a>(patterns: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
-        let patterns = patterns.enumerate();
-        let patterns =
-            patterns.filter_map(|(i, (prefix, key))| Some((i, KeyPattern::new(prefix, key).ok()?)));
+        let upstreams = upstreams.iter().map(|upstream| (&upstream.prefix, &upstream.key, upstream.keys));
+        let pushed = pushed.iter().map(|pushed| (&pushed.prefix, &pushed.key, pushed.keys));
+        let patterns = upstreams.chain(pushed).enumerate();
+        let patterns = patterns.filter_map(|(i, (prefix, key, charset))| {
+            Some((i, KeyPattern::new(prefix, key, charset).ok()?, charset))
+        });
         let mut all: Vec<_> = patterns.collect();
         // The sort is stable: the first of equals stays the first.
-        all.sort_by_key(|(_, pattern)| std::cmp::Reverse(pattern.rank()));
+        all.sort_by_key(|(_, pattern, _)| std::cmp::Reverse(pattern.rank()));
         Self(all)
     }
 
-    /// The upstream's number, if there is one for the key.
+    /// The upstream's number, if there is one for the key. The most specific pattern that fits decides, also if its upstream has
+    /// no keys with such characters.
     pub(crate) fn find(&self, key: &Key) -> Option<usize> {
-        self.0.iter().find(|(_, pattern)| pattern.fits(key)).map(|(upstream, _)| *upstream)
+        let (upstream, _, charset) = self.0.iter().find(|(_, pattern, _)| pattern.fits(key))?;
+        key.is_of(*charset).then_some(*upstream)
     }
 }
 
@@ -119,6 +120,13 @@ impl FeedsOptions {
             Some(_) => FeedSource::Pushed,
             None => FeedSource::Unknown,
         }
+    }
+
+    /// The keys that clients and backends may name.
+    pub fn key_rule(&self) -> KeyRule {
+        let routes = Routes::with_pushed(&self.upstreams, &self.pushed);
+        let is_wide = routes.0.iter().any(|(_, _, charset)| *charset != KeyCharset::Ascii);
+        if is_wide { KeyRule::new(move |key| routes.find(key).is_some()) } else { KeyRule::default() }
     }
 }
 

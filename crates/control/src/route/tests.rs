@@ -5,11 +5,16 @@ use hyper::Uri;
 use proptest::prelude::*;
 
 fn key(text: &str) -> Key {
-    Key::parse(text).unwrap()
+    Key::parse_as(text, KeyCharset::Utf8).unwrap()
+}
+
+/// A route of keys with any characters.
+fn route(prefix: &str, template: &str, url: &str) -> Result<Route, Vec<RouteError>> {
+    Route::new(prefix, template, url, KeyCharset::Utf8)
 }
 
 fn url_of(prefix: &str, template: &str, url: &str, text: &str) -> Option<String> {
-    let (pattern, url) = Route::new(prefix, template, url).unwrap().into_parts();
+    let (pattern, url) = route(prefix, template, url).unwrap().into_parts();
     let key = key(text);
     let values = pattern.values(&key)?;
     url.fill(&key, &values).map(|uri| uri.to_string())
@@ -52,9 +57,44 @@ fn a_key_is_escaped_in_the_url() {
 }
 
 #[test]
+fn other_characters_are_percent_encoded() {
+    fn check(template: &str, url: &str, text: &str, expect: Option<&str>) {
+        assert_eq!(url_of("", template, url, text).as_deref(), expect, "{template} {url} {text}");
+    }
+    let found = Some("http://h/v1/city/S%C3%A3o%20Paulo/50%25?lang=en");
+    check("", "http://h/v1?lang=en", "city/S\u{e3}o Paulo/50%", found);
+    check("u/{x}", "http://h/{x}", "u/o'brien@example.com", Some("http://h/o%27brien@example.com"));
+    check("u/{x}", "http://h/?q={x}", "u/o'b@c", Some("http://h/?q=o%27b%40c"));
+    check("u/{x*}", "http://h/{x}", "u/a?b/#c;d=1", Some("http://h/a%3Fb/%23c%3Bd=1"));
+    check(
+        "u/{x}",
+        "http://h/{x}",
+        "u/\"<>^`{|}*&!$()[]",
+        Some("http://h/%22%3C%3E%5E%60%7B%7C%7D%2A%26%21%24%28%29%5B%5D"),
+    );
+    check("caf\u{e9}/{x}", "http://h/{x}", "caf\u{e9}/1", Some("http://h/1"));
+    // A combining accent is another key than the letter with the accent.
+    check("caf\u{e9}/{x}", "http://h/{x}", "cafe\u{301}/1", None);
+}
+
+#[test]
+fn a_replacement_makes_no_escape_for_a_second_decoding() {
+    fn check(template: &str, url: &str, text: &str, expect: Option<&str>) {
+        assert_eq!(url_of("", template, url, text).as_deref(), expect, "{url} {text}");
+    }
+    check("{x}", "http://h/{x}2e/s", "%", None);
+    check("{x}", "http://h/.{x}/s", "%2", Some("http://h/.%252/s"));
+    check("{x}", "http://h/{x}%65/s", "%2", None);
+    check("{x}/{y}", "http://h/{x}{y}/s", "%/2e", None);
+    check("{x}/{y}", "http://h/?a={x}{y}", "%/26b=c", None);
+    check("{x}/{y}", "http://h/{x}/{y}", "%/2e", Some("http://h/%25/2e"));
+    check("{x}", "http://h/a%2541/{x}", "b", Some("http://h/a%2541/b"));
+}
+
+#[test]
 fn a_url_with_other_characters_says_how_to_write_them() {
     let check = |url: &str, expect: &str| {
-        let errors = Route::new("", "", url).expect_err(url);
+        let errors = route("", "", url).expect_err(url);
         assert!(errors[0].text.starts_with(expect), "{url}: {}", errors[0].text);
     };
     check("http://b\u{fc}cher.example/x", "a host with letters outside of ASCII is written in Punycode");
@@ -76,6 +116,12 @@ fn no_replacement_makes_a_dot_segment() {
     check("a{x}", "http://h/api/.{x}/secret", "a.", None);
     check("a{x}", "http://h/api/%2E{x}/secret", "a.", None);
     check("a{x}/b{y}", "http://h/api/{x}{y}", "a./b.", None);
+    check("a{x}", "http://h/api/{x};v=1/s", "a..", None);
+    check("a{x}", "http://h/api/{x}/s", "a..;v", None);
+    check("a{x}", "http://h/api/{x}/s", "a..?", None);
+    check("a{x}", "http://h/api/{x}%20/s", "a..", None);
+    check("a{x}", "http://h/api/x%2F{x}/s", "a..", None);
+    check("a{x}", "http://h/api/{x}/s", "a.. .", Some("http://h/api/..%20./s"));
     check("a{x}", "http://h/api?q={x}", "a..", Some("http://h/api?q=.."));
 }
 
@@ -133,9 +179,35 @@ fn the_most_specific_upstream_wins() {
 }
 
 #[test]
+fn keys_of_the_wider_charset_belong_to_upstreams_that_have_it() {
+    use KeyCharset::{Ascii, Utf8};
+    let upstream = |(prefix, keys): (&str, KeyCharset)| UpstreamOptions {
+        prefix: prefix.into(),
+        keys,
+        ..UpstreamOptions::default()
+    };
+    let pushed = PushedKeys { prefix: "p/".into(), keys: Utf8, ..PushedKeys::default() };
+    let upstreams = [("", Utf8), ("a/", Ascii), ("b/", Ascii), ("b/b/", Utf8)].map(upstream).to_vec();
+    let options = FeedsOptions { upstreams, pushed: vec![pushed], ..FeedsOptions::default() };
+    let (routes, rule) = (Routes::with_pushed(&options.upstreams, &options.pushed), options.key_rule());
+    let check = |text: &str, expect: Option<usize>| {
+        assert_eq!((routes.find(&key(text)), rule.parse(text).is_ok()), (expect, expect.is_some()), "{text}");
+    };
+    check("c d", Some(0));
+    check("a/x", Some(1));
+    // Not the upstream with the shorter prefix.
+    check("a/x y", None);
+    check("b/x y", None);
+    check("b/b/x y", Some(3));
+    check("p/x y", Some(4));
+    let narrow = FeedsOptions { upstreams: vec![upstream(("", Ascii))], ..FeedsOptions::default() };
+    assert!(narrow.key_rule().parse("c d").is_err() && narrow.key_rule().parse("c").is_ok());
+}
+
+#[test]
 fn errors_name_their_field() {
     fn check(prefix: &str, key: &str, url: &str, expect: &[(&str, &str)]) {
-        let errors = Route::new(prefix, key, url).err().unwrap_or_default();
+        let errors = Route::new(prefix, key, url, KeyCharset::Ascii).err().unwrap_or_default();
         let found: Vec<_> = errors.iter().map(|error| (error.field, error.text.as_str())).collect();
         assert_eq!(found, expect, "{prefix:?} {key:?} {url:?}");
     }
@@ -144,7 +216,9 @@ fn errors_name_their_field() {
     let placeholder = "a placeholder is { }, with 1 to 32 of a-z 0-9 _ in between: ";
     let rest = "{x*} must be the whole last segment: ";
     let empty = "the key has an empty segment (a leading, trailing or doubled '/'): ";
-    let character = "the key has a character at byte 1 that is none of A-Z a-z 0-9 . _ ~ @ : = + , -: ";
+    let character = "the key has a character at byte 1 that is none of A-Z a-z 0-9 . _ ~ @ : = + , -; \
+                     keys = \"utf8\" in [[feeds]] allows others: ";
+    let forbidden = "the key has a character at byte 1 that no key may have: a control character, '\\', or '%' before two hexadecimal digits: ";
     for (key, text) in [
         ("a/{x", "a { has no }: "),
         ("a/x}", "a } has no {: "),
@@ -155,6 +229,7 @@ fn errors_name_their_field() {
         ("a{x*}", rest),
         ("a//{x}", empty),
         ("a b/{x}", character),
+        ("a\\b/{x}", forbidden),
     ] {
         check("", key, "http://h/{x}", &[("key", &format!("{text}{key:?}"))]);
     }
@@ -189,7 +264,7 @@ fn errors_name_their_field() {
 
 #[test]
 fn templates_that_match_the_same_keys_have_the_same_shape() {
-    let shape = |prefix, key: &str, url| Route::new(prefix, key, url).unwrap().shape();
+    let shape = |prefix, key: &str, url| route(prefix, key, url).unwrap().shape();
     assert_eq!(shape("", "a/{x}/b", "http://h/{x}"), shape("", "a/{y}/b", "http://g/{y}"));
     assert_ne!(shape("", "a/{x}", "http://h/{x}"), shape("", "a/{x*}", "http://h/{x}"));
     assert_ne!(shape("a", "", "http://h"), shape("", "a", "http://h"));
@@ -197,26 +272,42 @@ fn templates_that_match_the_same_keys_have_the_same_shape() {
 }
 
 proptest! {
-    /// Whatever the key: host and path up to the first placeholder stay, and the path has no dot segments.
+    /// Whatever the key: host and path up to the first placeholder stay, and the path has no dot segments. A server
+    /// may decode the path three more times, and take `\` for a slash.
     #[test]
-    fn no_key_leaves_its_upstreams_path(text in prop_oneof!["[A-Za-z0-9._~@:=+,/.-]{1,40}", "[a./]{1,8}"]) {
+    fn no_key_leaves_its_upstreams_path(text in prop_oneof![
+        "[A-Za-z0-9._~@:=+,/.-]{1,40}",
+        "[a./]{1,8}",
+        "[.%25eEfF/;?# ]{1,10}",
+        "[a./%;?# \\\\'\"\u{e9}\u{202e}\r\n\u{ff0e}]{1,12}",
+        "\\PC{1,20}",
+    ]) {
         let routes = [
             ("", "", "http://host:81/api/v1"),
             ("", "{x*}", "http://host:81/api/v1/{x}"),
             ("", "{x}/{y}", "http://host:81/api/v1/.{y}/{x}?q={y}&x=1"),
             ("", "a{x}", "http://host:81/api/v1/{x}/s"),
             ("", "{x}/{y*}", "http://host:81/api/v1/{x}{y}?z={y}"),
+            ("", "{x}", "http://host:81/api/v1/{x}2e/{x};{x}"),
         ];
-        if let Ok(key) = Key::parse(&text) {
+        if let Ok(key) = Key::parse_as(&text, KeyCharset::Utf8) {
             for (prefix, template, url) in routes {
-                let (pattern, url) = Route::new(prefix, template, url).unwrap().into_parts();
+                let (pattern, url) = route(prefix, template, url).unwrap().into_parts();
                 let Some(values) = pattern.values(&key) else { continue };
                 let Some(uri) = url.fill(&key, &values) else { continue };
                 let uri: Uri = uri;
                 prop_assert_eq!(uri.authority().unwrap().as_str(), "host:81");
-                prop_assert!(uri.path().starts_with("/api/v1/"), "{}", uri);
-                for segment in uri.path().split('/').skip(1) {
-                    prop_assert!(!["", ".", ".."].contains(&segment), "{}", uri);
+                prop_assert!(uri.to_string().bytes().all(|byte| byte.is_ascii_graphic()));
+                let mut path = uri.path().to_owned();
+                prop_assert!(path.starts_with("/api/v1/"), "{}", uri);
+                let segments = path.matches('/').count();
+                for _ in 0..4 {
+                    for segment in path.split(['/', '\\']).skip(1) {
+                        let name = segment.split([';', '?', '#']).next().unwrap_or_default().trim();
+                        prop_assert!(!segment.is_empty() && ![".", ".."].contains(&name), "{} {}", uri, path);
+                    }
+                    prop_assert_eq!(path.matches(['/', '\\']).count(), segments);
+                    path = String::from_utf8(crate::percent::decode(&path).0).unwrap();
                 }
                 let query = uri.query().unwrap_or_default();
                 prop_assert!(query.matches('=').count() <= 2 && query.matches('&').count() <= 1, "{}", uri);
@@ -227,7 +318,7 @@ proptest! {
     /// Whatever is configured is taken or refused.
     #[test]
     fn arbitrary_configurations_cause_no_panic(prefix in "[a{}*/.]{0,6}", key in "[a{}*/.x]{0,12}", url in "(http://h)?[{}x*/?.$#@]{0,12}") {
-        if let Ok(route) = Route::new(&prefix, &key, &url) {
+        if let Ok(route) = route(&prefix, &key, &url) {
             let (pattern, url) = route.into_parts();
             for text in ["a", "a/x", "x", "a.a/x/a"] {
                 let key = Key::parse(text).unwrap();

@@ -2,8 +2,9 @@
 
 use super::RouteError;
 use super::key::is_name;
+use crate::percent;
 use hyper::Uri;
-use stentor_hub::Key;
+use stentor_hub::{Key, is_dot_segment, is_escape};
 
 /// Bytes of a URL that are shown in a message.
 const SHOWN_CHARS_MAX: usize = 100;
@@ -41,10 +42,14 @@ impl UrlTemplate {
         for part in &self.parts {
             match part {
                 Part::Text(text) => url.push_str(text),
-                Part::Key => url.push_str(key.as_str()),
-                Part::Value { number, in_query: false } => url.push_str(values.get(*number)?),
+                Part::Key => escape_in_path(key.as_str(), &mut url),
+                Part::Value { number, in_query: false } => escape_in_path(values.get(*number)?, &mut url),
                 Part::Value { number, in_query: true } => escape(values.get(*number)?, &mut url),
             }
+        }
+        // A `%` of the key, and digits that stand behind its value, are an escape to a server that decodes twice.
+        if key.as_str().contains('%') && percent::decode(&url).0.windows(3).any(is_escape) {
+            return None;
         }
         let uri: Uri = url.parse().ok()?;
         (!has_dot_segment(uri.path())).then_some(uri)
@@ -218,22 +223,17 @@ fn shown(url: &str) -> String {
     format!("{scheme}{separator}{rest}{query}")
 }
 
-/// Whether a path has a segment that a server would walk up by. `%2e` is a dot to many (WHATWG URL, 4.1).
+/// Whether a path has a segment that a server would walk up by, once it is decoded. `%2e` is a dot to many (WHATWG URL, 4.1).
 fn has_dot_segment(path: &str) -> bool {
-    path.split('/').filter(|segment| segment.len() <= "%2e%2e".len()).any(|segment| {
-        let dots = segment.replace("%2e", ".").replace("%2E", ".");
-        dots == "." || dots == ".."
-    })
+    String::from_utf8_lossy(&percent::decode(path).0).split('/').any(is_dot_segment)
+}
+
+/// Escapes for a path what isn't a character of [`KeyCharset::Ascii`](stentor_hub::KeyCharset::Ascii) or a slash.
+fn escape_in_path(value: &str, url: &mut String) {
+    percent::encode(value, |byte| byte == b'/' || Key::is_plain(byte), url);
 }
 
 /// Escapes for a query what isn't unreserved (RFC 3986, 2.3), as `encodeURIComponent` does.
 fn escape(value: &str, url: &mut String) {
-    for byte in value.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            url.push(char::from(byte));
-        } else {
-            let digit = |n: u8| char::from_digit(n.into(), 16).unwrap_or('0').to_ascii_uppercase();
-            url.extend(['%', digit(byte >> 4), digit(byte & 15)]);
-        }
-    }
+    percent::encode(value, |byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte), url);
 }

@@ -90,13 +90,13 @@ impl Upstreams {
     /// Checks what the configuration can't, and makes the clients. Opens no connection.
     pub(crate) fn new(options: &FeedsOptions) -> Result<Self, Error> {
         let route = |upstream: &UpstreamOptions| {
-            Route::new(&upstream.prefix, &upstream.key, &upstream.url).map(Route::into_parts).map_err(
-                |errors| {
+            Route::new(&upstream.prefix, &upstream.key, &upstream.url, upstream.keys)
+                .map(Route::into_parts)
+                .map_err(|errors| {
                     let field = errors.first().map_or("url", |error| error.field);
                     let texts: Vec<_> = errors.into_iter().map(|error| error.text).collect();
                     Error::setting(format!("feeds.upstreams.{}.{field}", upstream.name), texts.join("; "))
-                },
-            )
+                })
         };
         let routes = options.upstreams.iter().map(route).collect::<Result<Vec<_>, Error>>()?;
         let mut tls = SectionTls::new(options);

@@ -55,7 +55,7 @@ impl Prober {
 
     /// Parses a key that an upstream serves.
     pub(crate) fn key(&self, text: &str) -> Result<Key, ProbeError> {
-        let key = Key::parse(text).map_err(ProbeError::InvalidKey)?;
+        let key = self.options.key_rule().parse(text).map_err(ProbeError::InvalidKey)?;
         if self.routes.find(&key).is_some() { Ok(key) } else { Err(ProbeError::NoFeed(key)) }
     }
 

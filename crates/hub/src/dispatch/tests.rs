@@ -1,7 +1,7 @@
 use super::*;
 use crate::budget::LiveBytes;
+use crate::key::Key;
 use crate::publication::{Document, Epoch};
-use crate::topic::Key;
 use bytes::Bytes;
 
 #[test]

@@ -7,7 +7,8 @@ pub use version::Patch;
 pub(crate) use version::{PatchHistory, StoredPatch};
 
 use crate::budget::{Charge, LiveBytes};
-use crate::topic::{Key, Room};
+use crate::key::Key;
+use crate::topic::Room;
 use bytes::Bytes;
 use encodings::{Encodings, Lookup};
 use std::sync::{Arc, OnceLock};

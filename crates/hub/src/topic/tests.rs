@@ -1,28 +1,6 @@
 use super::*;
 
 #[test]
-fn keys() {
-    fn check(text: &str, expect: Result<(), KeyError>) {
-        assert_eq!(Key::parse(text).map(|k| assert_eq!(k.as_str(), text)), expect, "{text:?}");
-    }
-    check("matchesfeed/8/matchcentre", Ok(()));
-    check("a.b_c~d@e:f=g+h,i-j", Ok(()));
-    check("...", Ok(()));
-    check("", Err(KeyError::Empty));
-    check(&"k".repeat(256), Ok(()));
-    check(&"k".repeat(257), Err(KeyError::TooLong));
-    check("/a", Err(KeyError::EmptySegment));
-    check("a/", Err(KeyError::EmptySegment));
-    check("a//b", Err(KeyError::EmptySegment));
-    check("a/../b", Err(KeyError::DotSegment));
-    check(".", Err(KeyError::DotSegment));
-    check("a%2fb", Err(KeyError::Character(1)));
-    check("a\r\nb", Err(KeyError::Character(1)));
-    check("http://x?y", Err(KeyError::Character(8)));
-    check("é", Err(KeyError::Character(0)));
-}
-
-#[test]
 fn a_room_is_never_a_feed_of_the_same_name() {
     let feed = Topic::from(Key::parse("scores").unwrap());
     let room = Topic::from(Room::plain("scores").unwrap());

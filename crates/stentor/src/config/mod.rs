@@ -309,7 +309,11 @@ impl Config {
         }
         let (pushed, fetched): (Vec<_>, Vec<_>) = self.feeds.iter().partition(|feed| feed.push);
         control.feeds.upstreams = fetched.into_iter().map(|feed| options_of(feed).upstream).collect();
-        let keys = |feed: &Feed| PushedKeys { prefix: feed.prefix.clone(), key: feed.key.clone() };
+        let keys = |feed: &Feed| PushedKeys {
+            prefix: feed.prefix.clone(),
+            key: feed.key.clone(),
+            keys: options_of(feed).upstream.keys,
+        };
         control.feeds.pushed = pushed.into_iter().map(keys).collect();
         control.admin.shutdown_timeout = ADMIN_SHUTDOWN_TIMEOUT;
         options.hooks = self.hooks.iter().map(|hook| options_of(hook).hook).collect();

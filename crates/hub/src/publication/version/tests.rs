@@ -1,6 +1,6 @@
 use super::*;
+use crate::key::Key;
 use crate::publication::{Body, Document, Epoch, FeedState, Position};
-use crate::topic::Key;
 
 fn past(patches: &[&str], patches_max: usize, bytes_max: usize) -> PatchHistory {
     let live = LiveBytes::default();
