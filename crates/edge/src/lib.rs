@@ -10,7 +10,7 @@
 //!
 //! | crate | types | for |
 //! |---|---|---|
-//! | `hub` | `Room`, `RoomError`, `Rooms`, `Topic`, `Key` | what is subscribed and published to |
+//! | `hub` | `Room`, `RoomError`, `Rooms`, `Topic`, `Key`, `KeyRule` | what is subscribed and published to |
 //! | `hub` | `RoomMember`, `PresenceMessage`, `OutgoingPresence` | who is in rooms |
 //! | `hub` | `Body`, `Data`, `Document`, `Patch`, `FeedState`, `Emit`, `HistoryMessage`, `MissedMessage` | what is published |
 //! | `hub` | `SessionId`, `Policy`, `SubscribeOptions`, `Position`, `SubscribeError`, `Disconnect`, `Notice` | sessions in [`Application`] and [`Context`] |

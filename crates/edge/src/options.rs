@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_hub::{Body, CoreId, Data};
+use stentor_hub::{Body, CoreId, Data, KeyRule};
 use stentor_wire::sockjs::ResponseLimit;
 
 /// The built-in applications.
@@ -401,6 +401,8 @@ with_defaults! {
         pub sse: Sse = Sse::default(),
         /// Primus.
         pub primus: Primus = Primus::default(),
+        /// The keys of feeds that clients may name.
+        pub keys: KeyRule = KeyRule::default(),
         /// The application `rooms`.
         pub rooms: Rooms = Rooms::default(),
         /// Pages.

@@ -31,7 +31,7 @@ impl Options {
     /// The options that apply after [`DataPlane::configure`](crate::DataPlane::configure): what may change while the node runs
     /// is of `next`, the rest stays.
     pub fn reloaded(&self, next: Self) -> Self {
-        let Self { hosts, origins, limits, proxies, engine, sse, mut rooms, .. } = next;
+        let Self { hosts, origins, limits, proxies, engine, sse, keys, mut rooms, .. } = next;
         let own = self;
         let address_limits = own.address_limits.reloaded(next.address_limits);
         let user_limits = own.user_limits.reloaded(next.user_limits);
@@ -63,6 +63,7 @@ impl Options {
                 ..engine
             },
             sse,
+            keys,
             rooms,
             proxies,
             address_limits,

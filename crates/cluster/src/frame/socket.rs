@@ -8,7 +8,9 @@ use stentor_edge::{
     MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, MovingSubscription, Pid,
     Principal, PublicId, SocketName, SocketRequest,
 };
-use stentor_hub::{Epoch, KNOWN_MAX, Key, MissedMessage, Policy, Position, Room, SubscribeOptions, Topic};
+use stentor_hub::{
+    Epoch, KNOWN_MAX, Key, KeyCharset, MissedMessage, Policy, Position, Room, SubscribeOptions, Topic,
+};
 
 const REQUESTS: [SocketRequest; 3] = [SocketRequest::Describe, SocketRequest::Take, SocketRequest::Look];
 const POLICIES: [Policy; 3] = [Policy::Latest, Policy::Queue, Policy::DropOldest];
@@ -183,7 +185,7 @@ impl Reader {
             r.subscription(topic)
         })?;
         let feeds = self.bounded(MOVING_TOPICS_MAX, |r| {
-            let key = Key::parse(&r.text()?).map_err(|_| FrameError::Name)?;
+            let key = Key::parse_as(&r.text()?, KeyCharset::Utf8).map_err(|_| FrameError::Name)?;
             r.subscription(Topic::Feed(key))
         })?;
         let mut bytes = 0;

@@ -19,8 +19,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::{
-    CoreId, Data, Disconnect, Emit, Hub, Policy, Position, Room, SessionId, SubscribeError, SubscribeOptions,
-    Topic,
+    CoreId, Data, Disconnect, Emit, Hub, KeyRule, Policy, Position, Room, SessionId, SubscribeError,
+    SubscribeOptions, Topic,
 };
 use stentor_wire::http1::Request;
 
@@ -34,6 +34,7 @@ pub(crate) struct CoreContext {
     pub(crate) seed: [u64; 2],
     pub(crate) heartbeat_interval: Duration,
     pub(crate) json_depth_max: usize,
+    pub(crate) keys: KeyRule,
     /// The current memory pressure.
     pub(crate) pressure: Pressure,
     /// Publications refused because of it.

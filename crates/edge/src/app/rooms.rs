@@ -19,7 +19,9 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use stentor_hub::{Data, Disconnect, Emit, Epoch, Key, Notice, Policy, Position, Room, SessionId, Topic};
+use stentor_hub::{
+    Data, Disconnect, Emit, Epoch, Key, KeyRule, Notice, Policy, Position, Room, SessionId, Topic,
+};
 
 /// The event by which Socket.IO clients present a newer token.
 const AUTH_EVENT: &str = "stentor:auth";
@@ -108,7 +110,7 @@ impl RoomsApp {
             }
             "event" => return self.hand_over(ctx, session, incoming).map(|()| false),
             "subscribe" => {
-                let topic = topic(incoming)?;
+                let topic = topic(&ctx.core.keys, incoming)?;
                 let since = match (incoming.epoch, incoming.offset) {
                     (Some(epoch), Some(offset)) => Some(Position { epoch: Epoch(epoch), offset }),
                     _ => None,
@@ -132,7 +134,7 @@ impl RoomsApp {
                 }
             }
             "unsubscribe" => {
-                let topic = topic(incoming)?;
+                let topic = topic(&ctx.core.keys, incoming)?;
                 // Otherwise what waits behind a gap in another room would be dropped.
                 while let Some(gap) = ctx.hub.take_gap(session) {
                     self.notice(ctx, &gap);
@@ -140,7 +142,7 @@ impl RoomsApp {
                 ctx.end_subscription(session, &topic);
             }
             "presence" => {
-                let Topic::Room(room) = topic(incoming)? else {
+                let Topic::Room(room) = topic(&ctx.core.keys, incoming)? else {
                     return Err(refusal("bad_request", "presence needs \"room\""));
                 };
                 let query = PresenceQuery {
@@ -225,11 +227,11 @@ fn data_of<'a>(ctx: &Context<'_>, incoming: &Incoming<'a>) -> Result<&'a str, Re
 }
 
 /// The feed that the first argument of an event names.
-fn first_key(arguments: Arguments<'_>) -> Result<Key, Refusal> {
+fn first_key(keys: &KeyRule, arguments: Arguments<'_>) -> Result<Key, Refusal> {
     let name = arguments.iter().next().and_then(stentor_json::string);
     let name =
         name.ok_or_else(|| refusal("bad_request", "the first argument is the feed's key, a string"))?;
-    Key::parse(&name).map_err(|error| refusal("bad_key", error.to_string()))
+    keys.parse(&name).map_err(|error| refusal("bad_key", error.to_string()))
 }
 
 /// `emit("subscribe", key[, {epoch, offset, policy, delta, rate}], ack)`.
@@ -241,7 +243,7 @@ fn subscribe_event(
     if ctx.namespace() != Some("/") {
         return Err(refusal("bad_request", "feeds are subscribed to in the main namespace"));
     }
-    let key = first_key(arguments)?;
+    let key = first_key(&ctx.core.keys, arguments)?;
     let topic = Topic::Feed(key);
     // Anything else than an object is the event's own argument, and says nothing.
     let options = arguments.iter().nth(1).filter(|options| options.starts_with('{')).unwrap_or("{}");
@@ -297,10 +299,10 @@ fn shortened(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
-fn topic(incoming: &Incoming<'_>) -> Result<Topic, Refusal> {
+fn topic(keys: &KeyRule, incoming: &Incoming<'_>) -> Result<Topic, Refusal> {
     match (&incoming.feed, &incoming.room) {
         (Some(feed), None) => {
-            Key::parse(feed).map(Topic::Feed).map_err(|e| refusal("bad_key", e.to_string()))
+            keys.parse(feed).map(Topic::Feed).map_err(|e| refusal("bad_key", e.to_string()))
         }
         (None, Some(room)) => {
             Room::plain(room).map(Topic::Room).map_err(|e| refusal("bad_room", e.to_string()))
@@ -438,7 +440,7 @@ impl Application for RoomsApp {
                 }
             }
             "subscribe" => subscribe_event(ctx, session, event.arguments),
-            "unsubscribe" => first_key(event.arguments).map(|key| {
+            "unsubscribe" => first_key(&ctx.core.keys, event.arguments).map(|key| {
                 ctx.unsubscribe(session, &Topic::Feed(key));
             }),
             // As in Socket.IO, an event that means nothing is passed over, and not acknowledged.

@@ -4,6 +4,7 @@ use super::Core;
 use super::table::{Conn, Machine};
 use super::timer::Timer;
 use crate::app::{Action, Application, Arguments, Context, Envelope, HandlerScope, Sent, Waiter};
+use crate::encode::json_string;
 use crate::executor::Effect;
 use crate::identity::Service;
 use crate::identity::{ClientId, ClientKind, Owner};
@@ -211,10 +212,9 @@ impl<D: Driver> Core<D> {
         if options.feed_as_string {
             return;
         }
-        // Neither a key nor the reason contains a character that JSON escapes.
-        let json = format!(
-            r#"{{"type":"state","feed":"{key}","state":"not_found","reason":"{TOO_MANY_COLD_KEYS}"}}"#
-        );
+        let text = |text| String::from_utf8(json_string(text)).unwrap_or_default();
+        let [key, reason] = [key.as_str(), TOO_MANY_COLD_KEYS].map(text);
+        let json = format!(r#"{{"type":"state","feed":{key},"state":"not_found","reason":{reason}}}"#);
         let what = Sent::Event { name: options.feed_event.clone(), json, attachments: Vec::new(), ack: None };
         self.ex.actions.push(Action::Send { session, what });
     }

@@ -22,7 +22,7 @@ pub(super) fn event(body: &Body, with_id: bool) -> Option<Vec<u8>> {
     };
     let write_id = |out: &mut Vec<u8>, key: &Key, Position { epoch, offset }: Position| {
         if with_id {
-            sse::write_position_id(out, [sse::Position { key: key.as_str(), epoch: epoch.0, offset }]);
+            sse::write_position_id(out, [sse::Position { key: key.as_str().into(), epoch: epoch.0, offset }]);
         }
     };
     match body {

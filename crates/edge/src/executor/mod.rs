@@ -140,13 +140,13 @@ impl Executor {
             seed: shared.seed,
             heartbeat_interval: options.heartbeat.interval,
             json_depth_max: options.limits.json_depth_max,
+            keys: options.keys.clone(),
             pressure: Pressure::None,
             refusals: Cell::new(0),
             rates: SessionRates::new(&options.session_limits, now).map(|rates| Box::new(RefCell::new(rates))),
             limited: Cell::new(0),
             is_dropped: Cell::new(false),
         };
-        let turn_bytes_max = options.limits.turn_bytes_max;
         let published_bytes_max = published_bytes_max(&options.limits);
         Self {
             clock: Clock::new(context.now),
@@ -173,7 +173,7 @@ impl Executor {
             handshakes: Handshakes::new(shared.ledger.clone()),
             access: AccessLog::new(options.access_log, shared.ledger.clone()),
             outlet: Outlet::new(options.broker.clone(), shared.ledger.clone(), shared.seed),
-            budget: Budget::new(turn_bytes_max),
+            budget: Budget::new(options.limits.turn_bytes_max),
             published_bytes: 0,
             published_bytes_max,
             draining: false,
@@ -193,6 +193,7 @@ impl Executor {
         let options = &settings.options;
         let limits = &options.limits;
         self.context.json_depth_max = limits.json_depth_max;
+        self.context.keys.clone_from(&options.keys);
         self.budget.bytes_max = limits.turn_bytes_max;
         self.published_bytes_max = published_bytes_max(limits);
         self.questions.set_limits(limits.decisions_max, limits.decision_timeout);

@@ -1,7 +1,7 @@
 //! What a client asks for in the query of its first request: feeds, their options, and the form of messages.
 
 use crate::executor::Feeds;
-use crate::model::Key;
+use crate::model::{Key, KeyRule};
 use crate::subscribe_options::{OptionsError, RequestedOptions};
 use stentor_wire::http1;
 
@@ -20,16 +20,16 @@ pub(crate) struct ConnectQuery {
 
 impl ConnectQuery {
     /// Reads `feed`, `resourceId`, `format`, `delta`, `policy`, `rate` and `lastEventId`; others are somebody else's. In a
-    /// query `%2F` is how clients' libraries write a slash, so it is one.
+    /// query `%2F` is how clients' libraries write a slash, so it is one. `keys`: the keys that are accepted.
     ///
     /// # Errors
     /// For people: what is wrong with it.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str, keys: &KeyRule) -> Result<Self, String> {
         let mut query = Self::default();
         for (name, value) in http1::query_pairs(text) {
             match &*name {
                 "feed" | "resourceId" => {
-                    query.keys.push(Key::parse(&value).map_err(|error| format!("feed: {error}"))?);
+                    query.keys.push(keys.parse(&value).map_err(|error| format!("feed: {error}"))?);
                 }
                 "format" => query.raw = value == "raw",
                 "lastEventId" => query.last_event_id = Some(value.into_owned()),

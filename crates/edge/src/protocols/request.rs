@@ -7,7 +7,7 @@ use crate::executor::Executor;
 use crate::http_date::HttpDate;
 use crate::identity::{ClientId, Service, Sid};
 use crate::limits::LimitReached;
-use crate::model::{ConnId, CoreId, Key, KeyError, SessionId};
+use crate::model::{ConnId, CoreId, Key, KeyError, KeyRule, SessionId};
 use crate::ports::{Denial, Handover, Identity, Location, NodeTag};
 use crate::proxies::ClientAddress;
 use stentor_wire::http1::{self, Request, Version};
@@ -490,13 +490,14 @@ pub(crate) fn push_preflight<'r>(
     }
 }
 
-/// A key in a path: decoded once. An encoded slash is refused, because proxies disagree on what it means.
-pub(crate) fn key_of_path(encoded: &str) -> Result<Key, KeyError> {
-    if let Some(at) = encoded.to_ascii_lowercase().find("%2f") {
-        return Err(KeyError::Character(at));
+/// A key in a path: decoded once. An encoded slash or backslash is refused, because proxies disagree on what it means.
+pub(crate) fn key_of_path(encoded: &str, keys: &KeyRule) -> Result<Key, KeyError> {
+    let lower = encoded.to_ascii_lowercase();
+    if let Some(at) = ["%2f", "%5c"].iter().filter_map(|slash| lower.find(slash)).min() {
+        return Err(KeyError::Encoding(at));
     }
     match http1::percent_decode(encoded) {
-        Ok(text) => Key::parse(&text),
-        Err(_) => Err(KeyError::Character(encoded.find('%').unwrap_or(0))),
+        Ok(text) => keys.parse(&text),
+        Err(_) => Err(KeyError::Encoding(encoded.find('%').unwrap_or(0))),
     }
 }

@@ -132,7 +132,7 @@ impl Events {
         let (own, others): (Vec<_>, Vec<_>) = self.seen.iter().partition(|(other, _)| other == key);
         let positions = own.into_iter().chain(others).filter_map(|(key, seen)| {
             let Position { epoch, offset } = (*seen)?;
-            Some(sse::Position { key: key.as_str(), epoch: epoch.0, offset })
+            Some(sse::Position { key: key.as_str().into(), epoch: epoch.0, offset })
         });
         sse::write_position_id(out, positions);
     }
@@ -174,7 +174,7 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
     if !cx.reads() {
         return cx.refuse_method(extra);
     }
-    let parsed = ConnectQuery::parse(request.query()).and_then(|mut query| {
+    let parsed = ConnectQuery::parse(request.query(), &cx.ex.options().keys).and_then(|mut query| {
         let feeds = query.feeds(key, false)?;
         Ok((feeds, query.last_event_id))
     });

@@ -37,7 +37,7 @@ pub(crate) fn handle_request<W>(
             return cx.refuse(error.status(), error.headers(), &error.to_string());
         }
     };
-    let parsed = ConnectQuery::parse(cx.request.query())
+    let parsed = ConnectQuery::parse(cx.request.query(), &cx.ex.options().keys)
         .and_then(|mut query| Ok((query.feeds(key, true)?, query.raw)));
     let (feeds, raw) = match parsed {
         Ok(parsed) => parsed,

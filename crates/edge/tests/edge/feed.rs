@@ -124,7 +124,7 @@ fn a_document_is_the_answer_also_when_its_feed_is_stale_or_complete() {
 }
 
 /// A requester of a key without a state, as reported to the control plane.
-fn requester(server: &Server, key: &str) -> Requester {
+pub(crate) fn requester(server: &Server, key: &str) -> Requester {
     let mut found = None;
     until("a requester", || {
         let all = server.plane().take_wanted();

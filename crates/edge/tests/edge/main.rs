@@ -28,6 +28,7 @@ mod http;
 mod identity;
 mod interest;
 mod intermediaries;
+mod keys;
 mod last_messages;
 mod leaving;
 mod limits;

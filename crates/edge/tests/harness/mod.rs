@@ -38,7 +38,7 @@ use stentor_edge::{
     App, AppFactory, CommandError, ControlPlane, CoreFailed, DataPlane, Done, Drain, DriverChoice,
     FeedUpdate, Node, Options, Publish, Wanted,
 };
-use stentor_hub::{Data, Document, FeedState, Key, Patch, Room};
+use stentor_hub::{Data, Document, FeedState, Key, KeyCharset, Patch, Room};
 
 /// How long anything may take. Far more than it does, so that a slow machine fails no test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -205,7 +205,7 @@ impl Server {
 
     /// Waits until `key` is wanted, or no longer.
     pub(crate) fn wait_wanted(&self, key: &str, level: bool) {
-        let feed = Key::parse(key).unwrap();
+        let feed = Key::parse_as(key, KeyCharset::Utf8).unwrap();
         until(&format!("{key} to be wanted = {level}"), || {
             let mut levels = self.levels.lock().unwrap();
             levels
@@ -217,7 +217,7 @@ impl Server {
     /// Forgets a feed at each report that it has no subscribers, as the control plane does, until no topic is left. There may
     /// be one more: a core may still be asking for the feed for a session that has ended.
     pub(crate) fn forget_unwanted(&self, key: &str) {
-        let feed = Key::parse(key).unwrap();
+        let feed = Key::parse_as(key, KeyCharset::Utf8).unwrap();
         self.wait_wanted(key, false);
         self.update(key, FeedUpdate::Forget);
         self.levels.lock().unwrap().remove(&feed);
@@ -272,7 +272,7 @@ impl Server {
     }
 
     pub(crate) fn update(&self, key: &str, update: FeedUpdate) {
-        self.plane.update_feed(&Key::parse(key).unwrap(), update).unwrap();
+        self.plane.update_feed(&Key::parse_as(key, KeyCharset::Utf8).unwrap(), update).unwrap();
     }
 
     /// A message of the control plane's to a room, in JSON.

@@ -7,26 +7,28 @@
 //! entry = key "!" epoch "!" offset        ; epoch and offset in hexadecimal
 //! ```
 //!
-//! Keys have neither `;` nor `!`, so nothing is escaped. An entry has some 12 bytes besides its key.
+//! In a key, characters other than `[A-Za-z0-9._~@:=+,/-]` are percent-encoded. An entry has some 12 bytes besides its key.
 //!
 //! An id is a hint, never trusted: one that is malformed in any way holds no position, and a feed without a position
 //! begins with a snapshot. For the same reason entries that don't fit are simply left out.
 
 use super::write::write_field;
+use crate::http1::percent_decode;
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Longest id, in bytes. Half of what common proxies allow for all headers of a request.
 pub const ID_BYTES_MAX: usize = 4096;
 /// Positions in one id.
 pub const POSITIONS_MAX: usize = 64;
-/// Longest key, in bytes.
+/// Longest key, in bytes, without percent-encoding.
 pub const KEY_BYTES_MAX: usize = 256;
 
 /// Where a client is in a feed: what it has seen last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position<'k> {
     /// Which feed.
-    pub key: &'k str,
+    pub key: Cow<'k, str>,
     /// Which life of the feed.
     pub epoch: u64,
     /// Which publication in it.
@@ -42,13 +44,15 @@ pub fn write_position_id<'k>(out: &mut Vec<u8>, positions: impl IntoIterator<Ite
         if count == POSITIONS_MAX {
             break;
         }
-        if !is_key(key) {
+        if !is_key(&key) {
             continue;
         }
         let before = id.len();
         let separator = if count == 0 { "" } else { ";" };
+        id.push_str(separator);
+        write_key(&mut id, &key);
         // Writing to a string can't fail.
-        let _ = write!(id, "{separator}{key}!{epoch:x}!{offset:x}");
+        let _ = write!(id, "!{epoch:x}!{offset:x}");
         if id.len() > ID_BYTES_MAX {
             id.truncate(before);
         } else {
@@ -91,13 +95,31 @@ fn parse_entry(entry: &str) -> Option<Position<'_>> {
     let (key, place) = entry.split_once('!')?;
     let (epoch, offset) = place.split_once('!')?;
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let sound = is_key(key) && digits(epoch) && digits(offset);
+    let sound = key.bytes().all(|byte| byte.is_ascii_graphic()) && digits(epoch) && digits(offset);
     let (epoch, offset) = (u64::from_str_radix(epoch, 16).ok()?, u64::from_str_radix(offset, 16).ok()?);
-    sound.then_some(Position { key, epoch, offset })
+    let key = percent_decode(key).ok().filter(|key| sound && is_key(key))?;
+    Some(Position { key, epoch, offset })
 }
 
-/// As much of a key as keeps an entry whole; the rest is checked by whoever looks it up.
+fn write_key(id: &mut String, key: &str) {
+    if key.bytes().all(is_plain) {
+        return id.push_str(key);
+    }
+    for byte in key.bytes() {
+        if is_plain(byte) {
+            id.push(char::from(byte));
+        } else {
+            let _ = write!(id, "%{byte:02X}");
+        }
+    }
+}
+
+/// Whether a key has a length that keys have. The lookup of the key checks its characters.
 fn is_key(key: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'!' && byte != b';';
-    (1..=KEY_BYTES_MAX).contains(&key.len()) && key.bytes().all(allowed)
+    (1..=KEY_BYTES_MAX).contains(&key.len())
+}
+
+/// Whether a character with this code isn't percent-encoded.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"._~@:=+,-/".contains(&byte)
 }

@@ -167,7 +167,7 @@ fn handshake(
         return unavailable;
     }
     // Clients of Socket.IO expect whole documents unless they say otherwise.
-    let parsed = ConnectQuery::parse(cx.request.query()).and_then(|mut query| {
+    let parsed = ConnectQuery::parse(cx.request.query(), &cx.ex.options().keys).and_then(|mut query| {
         let feeds = query.feeds(None, !is_socketio)?;
         Ok((feeds, query.raw))
     });

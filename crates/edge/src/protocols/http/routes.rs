@@ -90,7 +90,7 @@ fn find<'p>(path: &'p str, options: &Options) -> Route<'p> {
     if let Some(page) = options.routes.iter().position(|page| page.path == path) {
         return Route::Static(page);
     }
-    let with_key = |rest: &str, then: fn(Key) -> Route<'p>| match key_of_path(rest) {
+    let with_key = |rest: &str, then: fn(Key) -> Route<'p>| match key_of_path(rest, &options.keys) {
         Ok(key) => then(key),
         Err(error) => Route::BadKey(error),
     };

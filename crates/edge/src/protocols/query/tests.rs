@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[test]
 fn queries() {
-    let feeds = |query: &str| ConnectQuery::parse(query)?.feeds(None, true);
+    let feeds = |query: &str| ConnectQuery::parse(query, &KeyRule::default())?.feeds(None, true);
     let refused = |query: &str| feeds(query).err().unwrap_or_default();
     let Feeds { keys, options } = feeds("feed=a%2Fb&x=1&resourceId=c&rate=2&delta=0&policy=latest").unwrap();
     assert_eq!(keys.iter().map(Key::as_str).collect::<Vec<_>>(), ["a/b", "c"]);
@@ -20,6 +20,6 @@ fn queries() {
         assert!(refused(query).contains("rate"), "{query}: {}", refused(query));
     }
     assert_eq!(refused("delta=yes"), "delta is 1 or 0");
-    let query = ConnectQuery::parse("format=raw&lastEventId=a!1!2").unwrap();
+    let query = ConnectQuery::parse("format=raw&lastEventId=a!1!2", &KeyRule::default()).unwrap();
     assert_eq!((query.raw, query.last_event_id.as_deref()), (true, Some("a!1!2")));
 }

@@ -31,7 +31,7 @@ use crate::encode::{Format, FrameTarget, Writer};
 use crate::executor::{Effect, Feeds};
 use crate::identity::{ClientId, ClientKind, Owner, Service, Sid};
 use crate::model::{Disconnect, Key, KeyError, Policy, SessionId};
-use crate::options;
+use crate::options::{self, Options};
 use crate::ports::{Denial, Handover, Location, SessionName};
 use crate::protocols::client::ActiveTransport;
 use crate::protocols::clients::{ClientTable, TableEntry};
@@ -224,12 +224,12 @@ impl Exchange<'_> {
 
 /// The settings of a service, with the key in the path of a resource.
 fn exchange<'a>(
-    settings: &'a [options::SockJs],
+    options: &'a Options,
     service: Service,
     route: &Route<'a>,
 ) -> Option<(Exchange<'a>, Option<KeyError>)> {
-    let settings = settings.get(service.place()?)?;
-    let (key, error) = match route.key.map(key_of_path).transpose() {
+    let settings = options.sockjs.get(service.place()?)?;
+    let (key, error) = match route.key.map(|key| key_of_path(key, &options.keys)).transpose() {
         Ok(key) => (key, None),
         Err(error) => (None, Some(error)),
     };
@@ -244,7 +244,7 @@ pub(crate) fn handle_request(
     route: &Route<'_>,
 ) -> Outcome {
     let (current, request) = (cx.ex.settings.clone(), cx.request);
-    let Some((exchange, bad_key)) = exchange(&current.options.sockjs, service, route) else {
+    let Some((exchange, bad_key)) = exchange(&current.options, service, route) else {
         return Outcome::LAST;
     };
     let (resource, settings) = (exchange.resource, exchange.settings);
@@ -482,7 +482,7 @@ pub(crate) fn handle_body(
 ) -> Outcome {
     let BufferedRequest { body, done, begun, .. } = buffered;
     let (current, request) = (cx.ex.settings.clone(), cx.request);
-    let Some((exchange, _)) = exchange(&current.options.sockjs, service, route) else { return Outcome::LAST };
+    let Some((exchange, _)) = exchange(&current.options, service, route) else { return Outcome::LAST };
     let Resource::Session { session, transport, .. } = route.resource else { return Outcome::LAST };
     // It may have ended while the body was on its way.
     let client = clients.find(exchange.sid(cx, session)).and_then(|id| clients.get_mut(id));
