@@ -181,6 +181,8 @@ options! {
         /// Host, with an optional port, for the header `Host`, for SNI and as the name that the certificate must have. `None`: that of
         /// `url`. Connections are opened to the host of `url` in any case.
         host: Option<String> = None,
+        /// Unix domain socket that requests go to, instead of the host of `url`, which is then only sent as the header `Host`.
+        socket: Option<PathBuf> = None,
         /// File with PEM certificates to trust for this upstream. `None`: [`FeedsOptions::ca_file`].
         ca_file: Option<PathBuf> = None,
         /// File with the PEM certificate that identifies this client to the upstream, and its intermediate certificates. It needs

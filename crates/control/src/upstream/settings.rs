@@ -3,6 +3,8 @@
 use super::transport::server_name;
 use crate::options::UpstreamOptions;
 use hyper::Uri;
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
 use stentor_delta::{Ignored, PointerError};
 
 impl UpstreamOptions {
@@ -22,6 +24,14 @@ impl UpstreamOptions {
         let unused = of_tls.into_iter().filter(|(_, file)| file.is_some() && self.url.starts_with("http://"));
         wrong.extend(unused.map(|(field, _)| (field, "it is for a url that begins with https://".into())));
         wrong.extend(self.ignored().err().map(|error| ("ignore", error.to_string())));
+        if let Some(path) = &self.socket {
+            let text = if self.url.starts_with("https://") {
+                Some("it is for a url that begins with http://".into())
+            } else {
+                wrong_socket(path)
+            };
+            wrong.extend(text.map(|text| ("socket", text)));
+        }
         wrong
     }
 
@@ -46,6 +56,15 @@ impl UpstreamOptions {
             server_name(&uri).is_ok() && !authority.contains('@') && has_port == uri.port_u16().is_some();
         (!is_valid).then(expected)
     }
+}
+
+fn wrong_socket(path: &Path) -> Option<String> {
+    if !path.is_absolute() {
+        return Some(format!("expected an absolute path, such as \"/run/api.sock\", found {path:?}"));
+    }
+    SocketAddr::from_pathname(path)
+        .is_err()
+        .then(|| format!("a path of a socket has at most 107 bytes, not as many as {path:?}"))
 }
 
 #[cfg(test)]
@@ -97,5 +116,14 @@ mod tests {
         check("https://h", files, &[]);
         let unused = "it is for a url that begins with https://";
         check("http://h", files, &[("ca_file", unused), ("client_certificate_file", unused)]);
+        check("http://h", |o| o.socket = Some("/run/api.sock".into()), &[]);
+        let secure = "it is for a url that begins with http://";
+        check("https://h", |o| o.socket = Some("/run/api.sock".into()), &[("socket", secure)]);
+        let relative = "expected an absolute path, such as \"/run/api.sock\", found \"api.sock\"";
+        check("http://h", |o| o.socket = Some("api.sock".into()), &[("socket", relative)]);
+        check("http://h", |o| o.socket = Some(format!("/{}", "a".repeat(106)).into()), &[]);
+        let long =
+            format!("a path of a socket has at most 107 bytes, not as many as \"/{}\"", "a".repeat(107));
+        check("http://h", |o| o.socket = Some(format!("/{}", "a".repeat(107)).into()), &[("socket", &long)]);
     }
 }

@@ -80,6 +80,9 @@ section! {
         /// Host of the header `Host`, of SNI, and the name that the certificate must have, with an optional port:
         /// `"api.example.com"`. Stentor still connects to the host of `url`. Empty: the host of `url`.
         host: String;
+        /// Path of a Unix domain socket that requests go to: `"/run/api.sock"`. `url` begins with `http://` then, and its host is only
+        /// sent as the header `Host`.
+        socket: String;
         /// File with PEM certificates to trust for this API. Empty: `ca_file` of `[feeds_limits]`.
         ca_file: String;
         /// File with the PEM certificate that Stentor presents to an API that requires one, followed by intermediate certificates.

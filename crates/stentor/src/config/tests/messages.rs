@@ -273,6 +273,9 @@ FEED | headers = { X-Key = "${A B}" }
 [[feeds]] | name = "a" | url = "https://10.0.0.1" | host = "api.example.com:8443"
 FEED | host = "a/b"
   4: host in [[feeds]]: expected a name or an address, such as "api.example.com" or "api.example.com:8443", found "a/b"
+FEED | socket = "/run/api.sock"
+FEED | socket = "api.sock"
+  4: socket in [[feeds]]: expected an absolute path, such as "/run/api.sock", found "api.sock"
 FEED | client_key_file = "k"
   4: client_key_file in [[feeds]]: client_certificate_file and client_key_file need each other
 FEED | ca_file = "a.pem"

@@ -1,4 +1,4 @@
-//! Ways to an upstream: names of hosts and certificates.
+//! Ways to an upstream: names of hosts, certificates, sockets.
 
 use super::{PATIENCE, request_head, shown};
 use crate::options::{FeedsOptions, UpstreamOptions};
@@ -11,7 +11,7 @@ use stentor_edge::Ledger;
 use stentor_hub::Key;
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
 /// Fetches the key `k` once. Returns the document or the failure.
@@ -190,4 +190,27 @@ fn files_of_certificates_are_checked() {
     );
     let unrelated = format!("it is not the key of the certificate in {}", one.certificate_file.display());
     check([ca(), ca(), other_key], "client_key_file", &unrelated);
+}
+
+#[tokio::test]
+async fn requests_go_to_a_socket() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("api.sock");
+    let change = |options: &mut UpstreamOptions| {
+        options.url = "http://localhost/v1".into();
+        options.socket = Some(path.clone());
+    };
+    let upstreams = upstreams(change).unwrap();
+    let missing =
+        format!("connect: can't connect: {}: No such file or directory (os error 2)", path.display());
+    assert_eq!(fetch(&upstreams).await, missing);
+    let listener = UnixListener::bind(&path).unwrap();
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        echo(stream, String::new()).await;
+    });
+    // Both over the only connection that the server accepts.
+    for _ in 0..2 {
+        assert_eq!(fetch(&upstreams).await, "\"GET /v1/k HTTP/1.1 host: localhost\"");
+    }
 }
