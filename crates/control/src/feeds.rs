@@ -240,6 +240,7 @@ impl Feeds {
             self.record_freshness(upstream, &key, freshness);
         }
         self.scheduler.record_body(&key, fetched.received_bytes, fetched.body_wait);
+        self.scheduler.record_redirects(Instant::now().into_std(), upstream, fetched.redirects);
         self.scheduler.handle_result(Instant::now().into_std(), &key, fetched.outcome);
         if let Some(cause) = failure.filter(|_| is_missing) {
             self.record_missing(upstream, &name, &key, &cause);

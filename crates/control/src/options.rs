@@ -67,6 +67,15 @@ pub enum Content {
     Any,
 }
 
+/// Redirects that are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redirects {
+    /// Every redirect is a failure.
+    Never,
+    /// At most three in a row, each to a URL that begins with the upstream's URL up to its first placeholder.
+    SamePath,
+}
+
 /// Declares options: each field once, with its meaning, its type and its default.
 macro_rules! options {
     ($(
@@ -190,6 +199,8 @@ options! {
         client_certificate_file: Option<PathBuf> = None,
         /// File with the PEM private key of that certificate.
         client_key_file: Option<PathBuf> = None,
+        /// Redirects that are followed. Each counts as a request, and all happen within `timeout`.
+        redirects: Redirects = Redirects::Never,
         /// Names of members that identify the objects of an array, tried in this order before `id` and similar names.
         identity: Vec<String> = Vec::new(),
         /// JSON pointers to members whose change alone makes no version ([`Ignored`](stentor_delta::Ignored)).

@@ -55,6 +55,14 @@ impl UrlTemplate {
         (!has_dot_segment(uri.path())).then_some(uri)
     }
 
+    /// The text before the first placeholder, or before the key.
+    pub(crate) fn begin(&self) -> &str {
+        match self.parts.first() {
+            Some(Part::Text(text)) => text,
+            _ => "",
+        }
+    }
+
     /// For logs.
     pub(crate) fn shown(&self) -> &str {
         &self.shown

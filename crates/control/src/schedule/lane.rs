@@ -268,7 +268,15 @@ impl Lane {
         key
     }
 
-    /// The number of refreshes for each first fetch, while both wait.
+    /// Further requests of a fetch take the place of as many starts.
+    pub(super) fn record_redirects(&mut self, now: Instant, redirects: u32) {
+        if redirects > 0 {
+            let next_start = self.next_start.map_or(now, |start| start.max(now));
+            self.next_start = Some(next_start + self.spacing * redirects);
+        }
+    }
+
+    /// The number of refreshes between two first fetches
     fn refreshes_per_first(&self, now: Instant) -> u32 {
         let due = self.refreshes.first_key_value().and_then(|(_, (due, _))| *due);
         let lateness = due.map_or(Duration::ZERO, |due| now.saturating_duration_since(due));

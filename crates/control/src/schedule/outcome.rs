@@ -13,6 +13,8 @@ pub struct Validators {
     pub last_modified: Option<Arc<[u8]>>,
     /// `Cache-Control`, for a 304 that has none. `None` if there was none yet.
     pub lifetime: Option<Lifetime>,
+    /// Path and query of the URL that sent them. `None`: that of the key, because redirects aren't followed.
+    pub target: Option<Arc<str>>,
 }
 
 /// The lifetime of a response according to its `Cache-Control`.

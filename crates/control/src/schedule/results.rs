@@ -83,6 +83,11 @@ impl Scheduler {
         }
     }
 
+    /// Counts the requests by which a fetch followed redirects towards `requests_per_second_max`.
+    pub fn record_redirects(&mut self, now: Instant, upstream: usize, redirects: u32) {
+        self.queues.lane_mut(upstream).record_redirects(now, redirects);
+    }
+
     /// Takes the outcome of a fetch. Without such a fetch in flight, nothing happens.
     pub fn handle_result(&mut self, now: Instant, key: &Key, outcome: Outcome) {
         let Some(entry) = self.entries.get_mut(key) else { return };

@@ -1,6 +1,7 @@
 mod holds;
 mod limits;
 mod model;
+mod redirects;
 mod simulation;
 
 use super::results::{RETRY_MIN, backoff};

@@ -25,6 +25,7 @@ pub(super) fn validators(headers: &HeaderMap) -> Validators {
         etag: take(header::ETAG),
         last_modified: take(header::LAST_MODIFIED),
         lifetime: lifetime(headers),
+        target: None,
     };
     if let Some(modified) = date(headers, header::LAST_MODIFIED)
         && is_recent(headers, modified)

@@ -147,13 +147,14 @@ fn escaped(text: &str) -> String {
 }
 
 /// Describes the target of a redirect and the remedy.
-pub(super) fn redirect(headers: &HeaderMap, asked: &Uri) -> String {
-    const NOT_FOLLOWED: &str = "redirects aren't followed";
+pub(super) fn redirect(headers: &HeaderMap, asked: &Uri, are_followed: bool) -> String {
+    let not_followed =
+        if are_followed { "it leads out of the path of `url`" } else { "redirects aren't followed" };
     let Some(location) = headers.get(header::LOCATION) else {
-        return format!("an unknown host (no Location header); {NOT_FOLLOWED}");
+        return format!("an unknown host (no Location header); {not_followed}");
     };
     let Some(target) = location.to_str().ok().and_then(|location| resolve(location.trim(), asked)) else {
-        return format!("an invalid Location; {NOT_FOLLOWED}");
+        return format!("an invalid Location; {not_followed}");
     };
     let is_secured = asked.scheme_str() == Some("http") && target.scheme_str() == Some("https");
     let (path, target_path) = (asked.path(), target.path());
@@ -169,13 +170,13 @@ pub(super) fn redirect(headers: &HeaderMap, asked: &Uri) -> String {
     let is_same_port = is_secured || port(asked) == port(&target);
     match change.filter(|_| is_same_host && is_same_port && asked.query() == target.query()) {
         Some(change) => format!("the same URL {change}: change `url`"),
-        None if is_same_host && is_same_port => format!("another path of its own host; {NOT_FOLLOWED}"),
-        None => format!("the host {}; {NOT_FOLLOWED}", host.chars().take(HOST_CHARS_MAX).collect::<String>()),
+        None if is_same_host && is_same_port => format!("another path of its own host; {not_followed}"),
+        None => format!("the host {}; {not_followed}", host.chars().take(HOST_CHARS_MAX).collect::<String>()),
     }
 }
 
 /// A `Location` in full (RFC 3986, section 5.2, without the removal of dot segments).
-fn resolve(location: &str, asked: &Uri) -> Option<Uri> {
+pub(super) fn resolve(location: &str, asked: &Uri) -> Option<Uri> {
     let (scheme, authority) = (asked.scheme_str()?, asked.authority()?.as_str());
     let location = location.split('#').next().unwrap_or_default();
     let text = if location.split(['/', '?']).next().is_some_and(|begin| begin.ends_with(':')) {
@@ -193,7 +194,7 @@ fn resolve(location: &str, asked: &Uri) -> Option<Uri> {
     text.parse().ok().filter(|uri: &Uri| uri.host().is_some())
 }
 
-fn port(uri: &Uri) -> Option<u16> {
+pub(super) fn port(uri: &Uri) -> Option<u16> {
     uri.port_u16().or_else(|| Some(if uri.scheme_str()? == "https" { 443 } else { 80 }))
 }
 
@@ -207,7 +208,7 @@ mod tests {
         fn check(asked: &str, location: &str, expect: &str) {
             let mut headers = HeaderMap::new();
             headers.insert(header::LOCATION, HeaderValue::from_str(location).unwrap());
-            assert_eq!(redirect(&headers, &asked.parse().unwrap()), expect, "{asked} {location}");
+            assert_eq!(redirect(&headers, &asked.parse().unwrap(), false), expect, "{asked} {location}");
         }
         let slash = "the same URL with a trailing slash: change `url`";
         for location in ["http://h/a/k/", "http://H:80/a/k/", "/a/k/", "k/", "//h/a/k/", "/a/k/#x"] {
@@ -231,7 +232,7 @@ mod tests {
         check("http://h/a/k", "http://h:81/a/k/", &host("h"));
         check("http://h/", &format!("http://{}/", "h".repeat(300)), &host(&"h".repeat(255)));
         check("http://h/", "http://[", "an invalid Location; redirects aren't followed");
-        let nothing = redirect(&HeaderMap::new(), &"http://h/".parse().unwrap());
+        let nothing = redirect(&HeaderMap::new(), &"http://h/".parse().unwrap(), false);
         assert_eq!(nothing, "an unknown host (no Location header); redirects aren't followed");
     }
 

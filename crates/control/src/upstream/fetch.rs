@@ -1,4 +1,4 @@
-//! One fetch: a conditional GET, bounded in time and bytes, never redirected.
+//! One fetch: a conditional GET, bounded in time and bytes.
 
 use super::Upstream;
 use super::answer;
@@ -7,6 +7,7 @@ use super::connections::Connection;
 use super::document_processor::{DocumentProcessor, ProcessedDocument, Received};
 use super::explain::{self, READ_BYTES_MAX, Refused, is_explained, with_hint};
 use super::failure::{Failure, chain};
+use super::redirect::{REDIRECTS_MAX, path_and_query};
 use crate::schedule::{FailureClass, FetchJob, Freshness, Outcome, Validators};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
@@ -29,6 +30,8 @@ pub(crate) struct Fetched {
     pub(crate) failure: Option<Failure>,
     /// Bytes of the body, as received.
     pub(crate) received_bytes: usize,
+    /// Number of redirects that were followed, each by a further request.
+    pub(crate) redirects: u32,
     /// How long the fetch waited for memory.
     pub(crate) body_wait: Duration,
 }
@@ -37,6 +40,7 @@ pub(crate) struct Fetched {
 #[derive(Default)]
 pub(super) struct Trace {
     pub(super) received_bytes: usize,
+    pub(super) redirects: u32,
     pub(super) body_wait: Duration,
     /// Whether `response` is wanted.
     pub(super) keeps_response: bool,
@@ -56,6 +60,7 @@ impl From<Failure> for Fetched {
             label: failure.class().outcome(),
             failure: Some(failure),
             received_bytes: 0,
+            redirects: 0,
             body_wait: Duration::ZERO,
         }
     }
@@ -81,7 +86,8 @@ impl Upstream {
         trace: &mut Trace,
     ) -> Fetched {
         let fetched = self.try_fetch(job, processor, bodies, trace).await.unwrap_or_else(Fetched::from);
-        Fetched { received_bytes: trace.received_bytes, body_wait: trace.body_wait, ..fetched }
+        let Trace { received_bytes, body_wait, redirects, .. } = *trace;
+        Fetched { received_bytes, body_wait, redirects, ..fetched }
     }
 
     async fn try_fetch(
@@ -98,16 +104,16 @@ impl Upstream {
                 Outcome::NotFound { reason: "no URL can be built from this key".into() },
             );
         };
-        let (mut connection, response) = self.send_request(job, &url, deadline).await?;
+        let (url, mut connection, response) = self.follow(job, url, deadline, trace).await?;
         let (head, body) = response.into_parts();
         if trace.keeps_response {
             trace.response = Some((head.status, head.headers.clone()));
         }
-        let kept = job.kept.as_ref().filter(|_| head.status == StatusCode::NOT_MODIFIED);
+        let kept = self.validators(job, &url).filter(|_| head.status == StatusCode::NOT_MODIFIED);
         let freshness = if self.options.ignore_cache_control {
             Freshness::Unsaid
         } else {
-            let kept = kept.and_then(|kept| kept.validators.lifetime);
+            let kept = kept.and_then(|kept| kept.lifetime);
             answer::freshness(&head.headers, kept, self.options.complete_on_max_age_zero)
         };
         if !matches!(head.status, StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION) {
@@ -119,7 +125,7 @@ impl Upstream {
                 None
             };
             self.connections.give_back(connection).await;
-            return without_document(&url, &head, kept.map(|kept| &kept.validators), freshness, refused);
+            return without_document(&url, &head, kept, freshness, refused, self.redirects.is_some());
         }
         let coding = answer::coding(&head.headers).map_err(Failure::Encoding)?;
         let held = bodies.begin();
@@ -131,7 +137,7 @@ impl Upstream {
             content_type: answer::content_type(&head.headers).map(String::from),
             json_only: self.accepts_json_only(),
             bytes_max: self.options.document_bytes_max,
-            validators: answer::validators(&head.headers),
+            validators: Validators { target: self.target(&url), ..answer::validators(&head.headers) },
             kept: job.kept.clone(),
             differ: self.differ.clone(),
         };
@@ -141,6 +147,30 @@ impl Upstream {
                 found("changed", Outcome::Fresh { version, patch, freshness })
             }
             None => found("unchanged", Outcome::Same { validators: Some(validators), freshness }),
+        }
+    }
+
+    /// Sends the request for a key to `url` and, if the upstream allows it, to where redirects lead. Returns the URL of the response, too.
+    async fn follow(
+        &self,
+        job: &FetchJob,
+        mut url: Uri,
+        deadline: Instant,
+        trace: &mut Trace,
+    ) -> Result<(Uri, Connection, Response<Incoming>), Failure> {
+        loop {
+            let (connection, response) = self.send_request(job, &url, deadline).await?;
+            let scope = self.redirects.as_ref();
+            let target = scope.and_then(|scope| scope.target(&url, response.status(), response.headers()));
+            let Some(target) = target else { return Ok((url, connection, response)) };
+            if trace.redirects >= REDIRECTS_MAX {
+                let target = format!("its own path; at most {REDIRECTS_MAX} redirects are followed");
+                return Err(Failure::Redirect { status: response.status().as_u16(), target });
+            }
+            trace.redirects += 1;
+            drop(response);
+            self.connections.give_back(connection).await;
+            url = target;
         }
     }
 
@@ -197,10 +227,10 @@ impl Upstream {
         *request.headers_mut() = self.headers.clone();
         let host = self.host.clone().or_else(|| host(url));
         request.headers_mut().extend(host.map(|host| (header::HOST, host)));
-        if let Some(kept) = &job.kept {
+        if let Some(validators) = self.validators(job, url) {
             for (name, value) in [
-                (header::IF_NONE_MATCH, &kept.validators.etag),
-                (header::IF_MODIFIED_SINCE, &kept.validators.last_modified),
+                (header::IF_NONE_MATCH, &validators.etag),
+                (header::IF_MODIFIED_SINCE, &validators.last_modified),
             ] {
                 let value = value.as_ref().and_then(|value| HeaderValue::from_bytes(value).ok());
                 if let Some(value) = value {
@@ -209,6 +239,17 @@ impl Upstream {
             }
         }
         request
+    }
+
+    /// The validators for a request to `url`. Validators of another URL, which a redirect led to, mean nothing to it.
+    fn validators<'j>(&self, job: &'j FetchJob, url: &Uri) -> Option<&'j Validators> {
+        let validators = &job.kept.as_ref()?.validators;
+        (validators.target == self.target(url)).then_some(validators)
+    }
+
+    /// The URL that validators belong to, if redirects may lead to several.
+    fn target(&self, url: &Uri) -> Option<Arc<str>> {
+        self.redirects.as_ref().map(|_| path_and_query(url).into())
     }
 
     /// Reads the body, but never more than the document's bound.
@@ -282,7 +323,7 @@ impl Upstream {
 }
 
 fn found(label: &'static str, outcome: Outcome) -> Result<Fetched, Failure> {
-    Ok(Fetched { outcome, label, failure: None, received_bytes: 0, body_wait: Duration::ZERO })
+    Ok(Fetched { outcome, label, failure: None, received_bytes: 0, body_wait: Duration::ZERO, redirects: 0 })
 }
 
 /// What a response says that brings no document.
@@ -292,6 +333,7 @@ fn without_document(
     kept: Option<&Validators>,
     freshness: Freshness,
     refused: Option<Refused>,
+    follows_redirects: bool,
 ) -> Result<Fetched, Failure> {
     match (head.status, kept) {
         (StatusCode::NOT_MODIFIED, Some(kept)) => {
@@ -304,12 +346,13 @@ fn without_document(
             failure: Some(Failure::Status { status: head.status.as_u16(), retry_after: None, refused }),
             received_bytes: 0,
             body_wait: Duration::ZERO,
+            redirects: 0,
         }),
         (StatusCode::GONE, _) => {
             found("gone", Outcome::Gone { reason: "the upstream said that it has ended (410)".into() })
         }
         (status, _) if status.is_redirection() && status != StatusCode::NOT_MODIFIED => {
-            let target = explain::redirect(&head.headers, url);
+            let target = explain::redirect(&head.headers, url, follows_redirects);
             Err(Failure::Redirect { status: status.as_u16(), target })
         }
         (status, _) => {

@@ -1,6 +1,6 @@
 //! Upstreams, and the clients that fetch their documents.
 //!
-//! [`crate::route`] makes the URL of a key's document, and redirects are never followed. Requests go
+//! [`crate::route`] makes the URL of a key's document. Redirects are followed only within its path, and only if configured. Requests go
 //! over HTTP/1.1 with keep-alive, to the configured host only; proxies named in the environment aren't used.
 //! What they carry is configured: nothing comes from a client but the key.
 
@@ -14,6 +14,7 @@ mod explain;
 mod failure;
 mod fetch;
 mod probe;
+mod redirect;
 mod settings;
 mod tls;
 mod transport;
@@ -28,7 +29,7 @@ pub(crate) use probe::{ProbeError, Prober};
 pub(crate) use tls::tls;
 
 use crate::error::Error;
-use crate::options::{Content, FeedsOptions, UpstreamOptions};
+use crate::options::{Content, FeedsOptions, Redirects, UpstreamOptions};
 use crate::route::{KeyPattern, Route, UrlTemplate};
 use connections::Connections;
 use explain::Secrets;
@@ -37,6 +38,7 @@ use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use redirect::Scope;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_delta::Differ;
@@ -78,6 +80,8 @@ pub(crate) struct Upstream {
     /// The header `Host`. `None`: that of the URL.
     host: Option<HeaderValue>,
     secrets: Secrets,
+    /// Where redirects may lead. `None`: they aren't followed.
+    redirects: Option<Scope>,
     connections: Connections,
     differ: Arc<Differ>,
 }
@@ -110,6 +114,10 @@ impl Upstreams {
                 headers: headers(options)?,
                 host: options.host.as_ref().and_then(|host| HeaderValue::from_str(host).ok()),
                 secrets: Secrets::new(options),
+                redirects: match options.redirects {
+                    Redirects::Never => None,
+                    Redirects::SamePath => Scope::new(url.begin()),
+                },
                 connections: Connections::new(transport, options),
                 pattern,
                 url,

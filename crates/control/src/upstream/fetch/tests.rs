@@ -1,6 +1,7 @@
 //! Shapes of responses: a scripted server sends the bytes of each row to the fetcher, as they stand.
 
 mod network;
+mod paths;
 mod shapes;
 
 use super::super::Upstreams;

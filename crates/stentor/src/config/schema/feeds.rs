@@ -17,6 +17,16 @@ choice! {
 }
 
 choice! {
+    /// Redirects that are followed.
+    Redirects => stentor_control::Redirects {
+        /// Every redirect is a failure.
+        Never = "never",
+        /// At most three in a row, within the path of `url`.
+        SamePath = "same_path",
+    }
+}
+
+choice! {
     /// Response that ends a feed.
     EndSignal {
         /// `Cache-Control: max-age=0`.
@@ -90,6 +100,9 @@ section! {
         client_certificate_file: String;
         /// File with the PEM private key of that certificate, without a password.
         client_key_file: String;
+        /// Redirects that are followed. With `"same_path"`, at most three in a row: to the same scheme, host and port, and to a URL that
+        /// begins with the text of `url` before its first placeholder. Each counts as a request, and all happen within `timeout`.
+        redirects: Redirects;
         /// Members that identify the objects of an array, tried in this order before `id` and similar names. They keep
         /// patches small when objects change or move.
         identity: Vec<String>;
