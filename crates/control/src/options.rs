@@ -67,6 +67,25 @@ pub enum Content {
     Any,
 }
 
+/// The proxy on the way to an upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
+pub enum Proxy {
+    /// Requests go to the host of the URL.
+    #[default]
+    None,
+    /// The one at this URL, which begins with `http://`.
+    Url(String),
+    /// The values of `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`. Empty: not set.
+    Environment {
+        /// For upstreams with `http://`.
+        http: String,
+        /// For upstreams with `https://`.
+        https: String,
+        /// Hosts and networks to which no proxy leads.
+        no: String,
+    },
+}
+
 /// Redirects that are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redirects {
@@ -192,6 +211,8 @@ options! {
         host: Option<String> = None,
         /// Unix domain socket that requests go to, instead of the host of `url`, which is then only sent as the header `Host`.
         socket: Option<PathBuf> = None,
+        /// The proxy that requests go through.
+        proxy: Proxy = Proxy::None,
         /// File with PEM certificates to trust for this upstream. `None`: [`FeedsOptions::ca_file`].
         ca_file: Option<PathBuf> = None,
         /// File with the PEM certificate that identifies this client to the upstream, and its intermediate certificates. It needs

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 
 /// Those of one upstream.
 pub(super) struct Connections {
-    transport: Transport,
+    pub(super) transport: Transport,
     /// How responses are read. RFC 9112 lets a client read blanks before a header's colon (section 5.1) and folded lines (section 5.2).
     http: http1::Builder,
     idle_max: usize,

@@ -20,7 +20,7 @@ const SECRET_BYTES_MIN: usize = 4;
 const HOST_CHARS_MAX: usize = 255;
 
 /// Parts of error messages about connections, each with its explanation.
-const HINTS: [(&str, &str); 9] = [
+const HINTS: [(&str, &str); 11] = [
     (
         "fatal alert: CertificateRequired",
         "the upstream requires a client certificate: set `client_certificate_file`",
@@ -39,6 +39,11 @@ const HINTS: [(&str, &str); 9] = [
     ("certificate: UnknownIssuer", "unknown issuer: set `ca_file`"),
     ("certificate: BadSignature", "unknown issuer: set `ca_file`"),
     ("CaUsedAsEndEntity", "unknown issuer: set `ca_file` to the authority, not to the server's certificate"),
+    (
+        "tunnel error: proxy authorization required",
+        "set `proxy = \"environment\"`, and HTTPS_PROXY to http://USER:PASSWORD@HOST:PORT",
+    ),
+    ("tunnel error: unsuccessful", "the proxy refuses to connect to the host of `url`"),
     ("certificate not valid for name", "set `host` to a name that the certificate has"),
 ];
 
@@ -80,10 +85,17 @@ impl Secrets {
         let query = options.url.split_once('?').map_or("", |(_, query)| query);
         let values = query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
         let headers = options.headers.iter().map(|(_, value)| value.as_str());
+        let proxies = options.proxy.secrets();
         let words = headers.clone().flat_map(str::split_whitespace);
         let is_long = |value: &&str| value.len() >= SECRET_BYTES_MIN && !value.contains('{');
-        let mut secrets: Vec<String> =
-            headers.chain(words).chain([query]).chain(values).filter(is_long).map(String::from).collect();
+        let mut secrets: Vec<String> = headers
+            .chain(words)
+            .chain([query])
+            .chain(values)
+            .chain(proxies.iter().map(String::as_str))
+            .filter(is_long)
+            .map(String::from)
+            .collect();
         // A long one may contain a short one.
         secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
         Self(secrets)

@@ -223,8 +223,13 @@ impl Upstream {
     /// The request for a key.
     pub(super) fn request(&self, job: &FetchJob, url: &Uri) -> Request<Empty<Bytes>> {
         let mut request = Request::new(Empty::new());
-        *request.uri_mut() = url.path_and_query().cloned().map(Uri::from).unwrap_or_default();
         *request.headers_mut() = self.headers.clone();
+        if let Some(auth) = self.connections.transport.http_proxy(url) {
+            *request.uri_mut() = url.clone();
+            request.headers_mut().extend(auth.map(|auth| (header::PROXY_AUTHORIZATION, auth.clone())));
+        } else {
+            *request.uri_mut() = url.path_and_query().cloned().map(Uri::from).unwrap_or_default();
+        }
         let host = self.host.clone().or_else(|| host(url));
         request.headers_mut().extend(host.map(|host| (header::HOST, host)));
         if let Some(validators) = self.validators(job, url) {

@@ -1,7 +1,7 @@
 //! Upstreams, and the clients that fetch their documents.
 //!
 //! [`crate::route`] makes the URL of a key's document. Redirects are followed only within its path, and only if configured. Requests go
-//! over HTTP/1.1 with keep-alive, to the configured host only; proxies named in the environment aren't used.
+//! over HTTP/1.1 with keep-alive, to the configured host only, by a proxy if one is configured.
 //! What they carry is configured: nothing comes from a client but the key.
 
 mod answer;
@@ -14,6 +14,7 @@ mod explain;
 mod failure;
 mod fetch;
 mod probe;
+mod proxy;
 mod redirect;
 mod settings;
 mod tls;
@@ -108,7 +109,7 @@ impl Upstreams {
             if let Some((field, text)) = options.check().into_iter().next() {
                 return Err(Error::setting(format!("feeds.upstreams.{}.{field}", options.name), text));
             }
-            let transport = Transport::new(options, tls.of(options, url.is_secure())?);
+            let transport = Transport::new(options, url.begin(), tls.of(options, url.is_secure())?);
             Ok(Arc::new(Upstream {
                 name: options.name.as_str().into(),
                 headers: headers(options)?,

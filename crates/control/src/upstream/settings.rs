@@ -1,7 +1,7 @@
 //! Settings of an upstream that only make sense together, and those that are more than a text.
 
 use super::transport::server_name;
-use crate::options::UpstreamOptions;
+use crate::options::{Proxy, UpstreamOptions};
 use hyper::Uri;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
@@ -24,6 +24,7 @@ impl UpstreamOptions {
         let unused = of_tls.into_iter().filter(|(_, file)| file.is_some() && self.url.starts_with("http://"));
         wrong.extend(unused.map(|(field, _)| (field, "it is for a url that begins with https://".into())));
         wrong.extend(self.ignored().err().map(|error| ("ignore", error.to_string())));
+        wrong.extend(self.wrong_proxy().map(|text| ("proxy", text)));
         if let Some(path) = &self.socket {
             let text = if self.url.starts_with("https://") {
                 Some("it is for a url that begins with http://".into())
@@ -38,6 +39,21 @@ impl UpstreamOptions {
     /// The places of a document whose changes alone make no version.
     pub(super) fn ignored(&self) -> Result<Ignored, PointerError> {
         Ignored::parse(&self.ignore)
+    }
+
+    fn wrong_proxy(&self) -> Option<String> {
+        if let Some(text) = self.proxy.wrong() {
+            return Some(text);
+        }
+        let other = match self {
+            Self { proxy: Proxy::None, .. } => return None,
+            Self { socket: Some(_), .. } => "there is no proxy on the way to a socket",
+            Self { host: Some(_), url, .. } if url.starts_with("http://") => {
+                "a proxy replaces the header Host of requests for http://, so it excludes host"
+            }
+            _ => return None,
+        };
+        Some(other.into())
     }
 
     fn wrong_host(&self, host: &str) -> Option<String> {
@@ -117,6 +133,18 @@ mod tests {
         let unused = "it is for a url that begins with https://";
         check("http://h", files, &[("ca_file", unused), ("client_certificate_file", unused)]);
         check("http://h", |o| o.socket = Some("/run/api.sock".into()), &[]);
+        let proxied: fn(&mut UpstreamOptions) = |o| {
+            o.proxy = Proxy::Url("http://proxy".into());
+            o.host = Some("a".into());
+        };
+        let replaced = "a proxy replaces the header Host of requests for http://, so it excludes host";
+        check("http://h", proxied, &[("proxy", replaced)]);
+        check("https://h", proxied, &[]);
+        let both: fn(&mut UpstreamOptions) = |o| {
+            o.proxy = Proxy::Environment { http: String::new(), https: String::new(), no: String::new() };
+            o.socket = Some("/run/api.sock".into());
+        };
+        check("http://h", both, &[("proxy", "there is no proxy on the way to a socket")]);
         let secure = "it is for a url that begins with http://";
         check("https://h", |o| o.socket = Some("/run/api.sock".into()), &[("socket", secure)]);
         let relative = "expected an absolute path, such as \"/run/api.sock\", found \"api.sock\"";

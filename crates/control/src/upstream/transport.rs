@@ -1,8 +1,14 @@
-//! Transport of requests: a TCP connection to the host of the URL, with TLS for `https://`, or a Unix domain socket.
+//! Transport of requests: a TCP connection to the host of the URL, with TLS for `https://`, a Unix domain socket, or a proxy.
+//!
+//! A proxy passes requests for `http://` on, and opens tunnels (`CONNECT`) for `https://`, inside of which TLS is spoken with the upstream.
 
+use super::failure::chain;
 use crate::options::UpstreamOptions;
 use hyper::Uri;
+use hyper::header::HeaderValue;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::proxy::matcher::Intercept;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -11,9 +17,11 @@ use std::future::poll_fn;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
+
+type BoxError = Box<dyn Error + Send + Sync>;
 
 /// An open transport.
 pub(super) type Stream = TokioIo<Box<dyn Io>>;
@@ -24,41 +32,89 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// How an upstream is reached.
 pub(super) struct Transport {
-    tcp: HttpConnector,
-    /// Connected to instead of the host.
-    socket: Option<PathBuf>,
+    way: Way,
     tls: TlsConnector,
     /// The authority whose host is named in the handshake and in the certificate. `None`: that of the URL.
     host: Option<Uri>,
 }
 
+enum Way {
+    Host(HttpConnector),
+    Socket(PathBuf),
+    Proxy(HttpConnector, Intercept),
+}
+
 impl Transport {
-    pub(super) fn new(options: &UpstreamOptions, tls: Arc<ClientConfig>) -> Self {
+    /// `begin`: the beginning of the upstream's URLs, with their host.
+    pub(super) fn new(options: &UpstreamOptions, begin: &str, tls: Arc<ClientConfig>) -> Self {
+        let tcp = super::tcp(options.connect_timeout);
+        let proxy = begin.parse().ok().and_then(|url| options.proxy.of(&url));
         Self {
-            tcp: super::tcp(options.connect_timeout),
-            socket: options.socket.clone(),
+            way: match (&options.socket, proxy) {
+                (Some(path), _) => Way::Socket(path.clone()),
+                (None, Some(proxy)) => Way::Proxy(tcp, proxy),
+                (None, None) => Way::Host(tcp),
+            },
             tls: TlsConnector::from(tls),
             // It was checked.
             host: options.host.as_ref().and_then(|host| host.parse().ok()),
         }
     }
 
-    /// Opens a transport to the host of `url`.
-    pub(super) async fn open(&self, url: &Uri) -> Result<Stream, Box<dyn Error + Send + Sync>> {
-        if let Some(path) = &self.socket {
-            let stream = UnixStream::connect(path).await;
-            let stream = stream.map_err(|error| format!("{}: {error}", path.display()))?;
-            return Ok(TokioIo::new(Box::new(stream)));
+    /// The proxy that requests are sent to, with what identifies Stentor there. `None`: they are sent to the upstream, if need be in a tunnel.
+    pub(super) fn http_proxy(&self, url: &Uri) -> Option<Option<&HeaderValue>> {
+        match &self.way {
+            Way::Proxy(_, proxy) if !is_secure(url) => Some(proxy.basic_auth()),
+            _ => None,
         }
-        let mut tcp = self.tcp.clone();
-        poll_fn(|context| tcp.poll_ready(context)).await?;
-        let stream = tcp.call(url.clone()).await?.into_inner();
-        if url.scheme_str() != Some("https") {
+    }
+
+    /// Opens a transport to the host of `url`.
+    pub(super) async fn open(&self, url: &Uri) -> Result<Stream, BoxError> {
+        let stream = match &self.way {
+            Way::Socket(path) => {
+                let stream = UnixStream::connect(path).await;
+                let stream = stream.map_err(|error| format!("{}: {error}", path.display()))?;
+                return Ok(TokioIo::new(Box::new(stream)));
+            }
+            Way::Host(tcp) => connect(tcp.clone(), url).await?,
+            Way::Proxy(tcp, proxy) => {
+                let stream = if is_secure(url) {
+                    let tunnel = Tunnel::new(proxy.uri().clone(), tcp.clone());
+                    let auth = proxy.basic_auth().cloned();
+                    connect(
+                        match auth {
+                            Some(auth) => tunnel.with_auth(auth),
+                            None => tunnel,
+                        },
+                        url,
+                    )
+                    .await
+                } else {
+                    connect(tcp.clone(), proxy.uri()).await
+                };
+                stream.map_err(|error| format!("by the proxy {}: {}", proxy.uri(), chain(&*error)))?
+            }
+        };
+        if !is_secure(url) {
             return Ok(TokioIo::new(Box::new(stream)));
         }
         let name = server_name(self.host.as_ref().unwrap_or(url))?;
         Ok(TokioIo::new(Box::new(self.tls.connect(name, stream).await?)))
     }
+}
+
+async fn connect<C>(mut connector: C, url: &Uri) -> Result<TcpStream, BoxError>
+where
+    C: Service<Uri, Response = TokioIo<TcpStream>>,
+    C::Error: Into<BoxError>,
+{
+    poll_fn(|context| connector.poll_ready(context)).await.map_err(Into::<BoxError>::into)?;
+    Ok(connector.call(url.clone()).await.map_err(Into::<BoxError>::into)?.into_inner())
+}
+
+fn is_secure(url: &Uri) -> bool {
+    url.scheme_str() == Some("https")
 }
 
 /// The name that the certificate must have.

@@ -15,6 +15,7 @@ mod file;
 mod keys;
 mod nearest;
 pub(crate) mod options;
+mod proxy;
 pub(crate) mod reference;
 mod rules;
 pub(crate) mod schema;

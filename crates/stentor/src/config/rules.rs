@@ -158,6 +158,9 @@ fn feeds(sources: &mut Sources) {
             wrong("url", url);
             Route::shape_of(&feed.prefix, &feed.key, KeyCharset::Ascii).map_err(|error| vec![error])
         } else {
+            if let Some(variables) = &variables {
+                super::proxy::fill(&mut feed.proxy, variables);
+            }
             super::options_of(feed)
                 .upstream
                 .check()

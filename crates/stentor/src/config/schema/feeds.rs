@@ -5,6 +5,7 @@ use crate::config::section::section;
 use crate::config::setting::{choice, fields};
 use crate::config::value::{Bytes, Headers};
 use std::time::Duration;
+use stentor_control::Proxy;
 
 choice! {
     /// The content of documents.
@@ -93,6 +94,9 @@ section! {
         /// Path of a Unix domain socket that requests go to: `"/run/api.sock"`. `url` begins with `http://` then, and its host is only
         /// sent as the header `Host`.
         socket: String;
+        /// Proxy that requests go through: `"http://proxy.example.com:3128"`, or `"environment"` for what the environment variables
+        /// `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` say. Requests for `https://` go through a tunnel (`CONNECT`). Empty: no proxy.
+        proxy: Proxy;
         /// File with PEM certificates to trust for this API. Empty: `ca_file` of `[feeds_limits]`.
         ca_file: String;
         /// File with the PEM certificate that Stentor presents to an API that requires one, followed by intermediate certificates.

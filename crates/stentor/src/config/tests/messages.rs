@@ -276,6 +276,19 @@ FEED | host = "a/b"
 FEED | socket = "/run/api.sock"
 FEED | socket = "api.sock"
   4: socket in [[feeds]]: expected an absolute path, such as "/run/api.sock", found "api.sock"
+FEED | proxy = "http://proxy:3128"
+FEED | proxy = "environment"
+FEED | proxy = "environment" | $HTTP_PROXY=http://user:pass@proxy:3128 | $no_proxy=localhost
+FEED | proxy = "environment" | $HTTPS_PROXY=socks5://user:hunter2@proxy
+  4: proxy in [[feeds]]: the environment variable HTTPS_PROXY is no URL such as http://proxy.example.com:3128
+FEED | proxy = "https://proxy"
+  4: proxy in [[feeds]]: expected "environment" or a URL such as "http://proxy.example.com:3128", found "https://proxy"
+FEED | proxy = "http://user:hunter2@proxy"
+  4: proxy in [[feeds]]: credentials belong in the environment: set proxy = "environment", and HTTPS_PROXY or HTTP_PROXY
+FEED | proxy = 3128
+  4: proxy in [[feeds]]: expected "environment" or a URL such as "http://proxy.example.com:3128", found the number 3128
+FEED | proxy = "http://proxy" | socket = "/run/api.sock"
+  4: proxy in [[feeds]]: there is no proxy on the way to a socket
 FEED | redirects = "same_path"
 FEED | redirects = "all"
   4: redirects in [[feeds]]: expected "never" or "same_path", found "all"

@@ -1,17 +1,17 @@
-//! Ways to an upstream: names of hosts, certificates, sockets.
+//! Ways to an upstream: names of hosts, certificates, sockets, proxies.
 
 use super::{PATIENCE, request_head, shown};
-use crate::options::{FeedsOptions, UpstreamOptions};
+use crate::options::{FeedsOptions, Proxy, UpstreamOptions};
 use crate::schedule::FetchJob;
 use crate::upstream::{Bodies, DocumentProcessor, Upstreams};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use stentor_edge::Ledger;
 use stentor_hub::Key;
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
 /// Fetches the key `k` once. Returns the document or the failure.
@@ -213,4 +213,95 @@ async fn requests_go_to_a_socket() {
     for _ in 0..2 {
         assert_eq!(fetch(&upstreams).await, "\"GET /v1/k HTTP/1.1 host: localhost\"");
     }
+}
+
+/// A proxy that opens tunnels, and answers other requests itself. Returns its port, and the heads of the requests without their ends of
+/// lines.
+async fn proxy(connect: &'static str) -> (u16, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (port, heads) = (listener.local_addr().unwrap().port(), Arc::<Mutex<Vec<String>>>::default());
+    let log = heads.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let Some(head) = request_head(&mut stream).await else { continue };
+            log.lock().unwrap().push(head.lines().collect::<Vec<_>>().join(" "));
+            let tunnel =
+                head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next().map(String::from));
+            let reply = if tunnel.is_some() {
+                connect
+            } else {
+                "200 OK\r\ncontent-length: 1\r\nconnection: close\r\n\r\n7"
+            };
+            let _ = stream.write_all(format!("HTTP/1.1 {reply}").as_bytes()).await;
+            if let Some(target) = tunnel.filter(|_| connect.starts_with("200")) {
+                let mut target = TcpStream::connect(target).await.unwrap();
+                tokio::spawn(async move { tokio::io::copy_bidirectional(&mut stream, &mut target).await });
+            }
+        }
+    });
+    (port, heads)
+}
+
+#[tokio::test]
+async fn requests_go_through_a_proxy() {
+    let dir = TempDir::new().unwrap();
+    let server = Certificate::new(dir.path(), "server");
+    let secure = format!("https://localhost:{}", server.serve(None).await);
+    let (port, heads) = proxy("200 OK\r\n\r\n").await;
+    let by = async |url: &str, proxy: Proxy| {
+        let happened = fetch_by(|options| {
+            (options.url, options.proxy) = (url.into(), proxy);
+            options.ca_file = url.starts_with("https").then(|| server.certificate_file.clone());
+        })
+        .await;
+        (happened, std::mem::take(&mut *heads.lock().unwrap()).join("; "))
+    };
+    let environment =
+        |http: String, https: String, no: &str| Proxy::Environment { http, https, no: no.into() };
+    let address = format!("127.0.0.1:{port}");
+    let one = || Proxy::Url(format!("http://{address}"));
+    let user = format!("http://user:pass@{address}");
+
+    let (happened, head) = by("http://api.test:81/v1?a=1", one()).await;
+    assert!(
+        happened == "7" && head.starts_with("GET http://api.test:81/v1/k?a=1 HTTP/1.1 "),
+        "{happened} {head}"
+    );
+    assert!(head.contains(" host: api.test:81 ") && !head.contains("authorization"), "{head}");
+    let (happened, head) = by("http://api.test", environment(user.clone(), String::new(), "localhost")).await;
+    assert!(
+        happened == "7" && head.contains(" proxy-authorization: Basic dXNlcjpwYXNz"),
+        "{happened} {head}"
+    );
+
+    let host = &secure["https://".len()..];
+    let document = format!("\"localhost GET /k HTTP/1.1 host: {host}\"");
+    let connect = format!("CONNECT {host} HTTP/1.1 Host: {host} ");
+    assert_eq!(by(&secure, one()).await, (document.clone(), connect.clone()));
+    let authorized = format!("{connect}Proxy-Authorization: Basic dXNlcjpwYXNz ");
+    let https = |no| environment(String::new(), user.clone(), no);
+    assert_eq!(by(&secure, https("")).await, (document.clone(), authorized));
+    // No proxy.
+    for other in [https("localhost"), environment(user.clone(), String::new(), ""), Proxy::None] {
+        assert_eq!(by(&secure, other).await, (document.clone(), String::new()));
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_that_refuses_is_named() {
+    let dir = TempDir::new().unwrap();
+    let trusted = Certificate::new(dir.path(), "unused").certificate_file;
+    let check = async |status: &'static str, expect: &str| {
+        let (port, _) = proxy(status).await;
+        let happened = fetch_by(|options| {
+            options.url = "https://api.test".into();
+            options.ca_file = Some(trusted.clone());
+            options.proxy = Proxy::Url(format!("http://127.0.0.1:{port}"));
+        })
+        .await;
+        let begin = format!("connect: can't connect: by the proxy http://127.0.0.1:{port}/: tunnel error: ");
+        assert!(happened.starts_with(&begin) && happened.ends_with(expect), "{expect}: {happened}");
+    };
+    check("403 Forbidden\r\n\r\n", ": the proxy refuses to connect to the host of `url`").await;
+    check("407 Authenticate\r\n\r\n", "and HTTPS_PROXY to http://USER:PASSWORD@HOST:PORT").await;
 }
