@@ -222,6 +222,8 @@ options! {
         client_key_file: Option<PathBuf> = None,
         /// Redirects that are followed. Each counts as a request, and all happen within `timeout`.
         redirects: Redirects = Redirects::Never,
+        /// Whether cookies that the upstream sets are sent back to it: at most 16 of 4 kB, in memory.
+        cookies: bool = false,
         /// Names of members that identify the objects of an array, tried in this order before `id` and similar names.
         identity: Vec<String> = Vec::new(),
         /// JSON pointers to members whose change alone makes no version ([`Ignored`](stentor_delta::Ignored)).

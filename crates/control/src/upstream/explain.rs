@@ -110,11 +110,20 @@ impl Secrets {
         escaped(&self.mask(text))
     }
 
-    /// Explains a refusal by its URL and by the beginning of its body.
-    pub(super) fn refused(&self, url: &Uri, coding: Option<Coding>, body: &[u8]) -> Refused {
-        let body = self.mask(&beginning(coding, body));
+    /// Explains a refusal by its URL and by the beginning of its body, both without the secrets that `masked` knows.
+    pub(super) fn refused(
+        &self,
+        url: &Uri,
+        coding: Option<Coding>,
+        body: &[u8],
+        masked: impl Fn(&str) -> String,
+    ) -> Refused {
+        let body = masked(&self.mask(&beginning(coding, body)));
         let body = body.trim();
-        Refused { url: shown_url(url), body: escaped(&body[..body.floor_char_boundary(SHOWN_BYTES_MAX)]) }
+        Refused {
+            url: masked(&shown_url(url)),
+            body: escaped(&body[..body.floor_char_boundary(SHOWN_BYTES_MAX)]),
+        }
     }
 }
 
@@ -258,7 +267,7 @@ mod tests {
         let secrets = Secrets::new(&options);
         let check = |body: &[u8], expect: &str| {
             let url = "http://h/a?token=s3cret&q=a&n=1".parse().unwrap();
-            let refused = secrets.refused(&url, Some(Coding::Identity), body);
+            let refused = secrets.refused(&url, Some(Coding::Identity), body, str::to_owned);
             assert_eq!(refused.to_string(), format!(" to http://h/a?…{expect}"));
         };
         check(b"", ", without a body");

@@ -19,6 +19,7 @@ use std::error::Error as _;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use std::time::SystemTime;
 use tokio::time::{Instant, timeout_at};
 
 /// What became of a fetch, for the scheduler, the operator and the metrics.
@@ -119,7 +120,8 @@ impl Upstream {
         if !matches!(head.status, StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION) {
             let refused = if is_explained(head.status) {
                 let body = self.read_beginning(&mut connection, body, deadline).await;
-                Some(self.secrets.refused(&url, answer::coding(&head.headers).ok(), &body))
+                let coding = answer::coding(&head.headers).ok();
+                Some(self.secrets.refused(&url, coding, &body, |text| self.without_cookies(text)))
             } else {
                 drop(body);
                 None
@@ -203,6 +205,9 @@ impl Upstream {
         if header_bytes(response.headers()) > header_bytes_max {
             return Err(Failure::HeadersTooLarge(header_bytes_max));
         }
+        if let Some(cookies) = &self.cookies {
+            cookies.store(response.headers(), url.path(), SystemTime::now());
+        }
         Ok((connection, response))
     }
 
@@ -232,6 +237,8 @@ impl Upstream {
         }
         let host = self.host.clone().or_else(|| host(url));
         request.headers_mut().extend(host.map(|host| (header::HOST, host)));
+        let cookies = self.cookies.as_ref().and_then(|cookies| cookies.header(url.path(), SystemTime::now()));
+        request.headers_mut().extend(cookies.map(|cookies| (header::COOKIE, cookies)));
         if let Some(validators) = self.validators(job, url) {
             for (name, value) in [
                 (header::IF_NONE_MATCH, &validators.etag),

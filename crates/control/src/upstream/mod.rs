@@ -8,6 +8,7 @@ mod answer;
 mod bodies;
 mod charset;
 mod connections;
+mod cookies;
 mod decode;
 mod document_processor;
 mod explain;
@@ -33,6 +34,7 @@ use crate::error::Error;
 use crate::options::{Content, FeedsOptions, Redirects, UpstreamOptions};
 use crate::route::{KeyPattern, Route, UrlTemplate};
 use connections::Connections;
+use cookies::CookieJar;
 use explain::Secrets;
 use hyper::Uri;
 use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue};
@@ -81,6 +83,8 @@ pub(crate) struct Upstream {
     /// The header `Host`. `None`: that of the URL.
     host: Option<HeaderValue>,
     secrets: Secrets,
+    /// The cookies of the upstream. `None`: they are ignored.
+    cookies: Option<CookieJar>,
     /// Where redirects may lead. `None`: they aren't followed.
     redirects: Option<Scope>,
     connections: Connections,
@@ -109,12 +113,15 @@ impl Upstreams {
             if let Some((field, text)) = options.check().into_iter().next() {
                 return Err(Error::setting(format!("feeds.upstreams.{}.{field}", options.name), text));
             }
+            let cookies =
+                options.cookies.then(|| CookieJar::new(&cookie_host(options, url.begin()), url.is_secure()));
             let transport = Transport::new(options, url.begin(), tls.of(options, url.is_secure())?);
             Ok(Arc::new(Upstream {
                 name: options.name.as_str().into(),
                 headers: headers(options)?,
                 host: options.host.as_ref().and_then(|host| HeaderValue::from_str(host).ok()),
                 secrets: Secrets::new(options),
+                cookies,
                 redirects: match options.redirects {
                     Redirects::Never => None,
                     Redirects::SamePath => Scope::new(url.begin()),
@@ -151,9 +158,24 @@ impl Upstream {
         tracing::info!(upstream = &*self.name, prefix, key, url, ?poll_interval, "feed configured");
     }
 
+    /// A text of the upstream without secrets and cookies, in one line.
+    fn shown(&self, text: &str) -> String {
+        self.secrets.shown(&self.without_cookies(text))
+    }
+
+    fn without_cookies(&self, text: &str) -> String {
+        self.cookies.as_ref().map_or_else(|| text.to_owned(), |cookies| cookies.mask(text))
+    }
+
     fn accepts_json_only(&self) -> bool {
         self.options.content == Content::Json
     }
+}
+
+/// The host that cookies belong to: the one that requests name.
+fn cookie_host(options: &UpstreamOptions, begin: &str) -> String {
+    let url: Option<Uri> = options.host.as_deref().unwrap_or(begin).parse().ok();
+    url.as_ref().and_then(Uri::host).unwrap_or_default().to_owned()
 }
 
 /// The fields sent with every request.

@@ -108,7 +108,7 @@ async fn probe_upstream(
             // Cookies may be credentials.
             let value = match name.as_str() {
                 "set-cookie" => "***".into(),
-                _ => upstream.secrets.shown(&String::from_utf8_lossy(value.as_bytes())),
+                _ => upstream.shown(&String::from_utf8_lossy(value.as_bytes())),
             };
             _ = writeln!(text, "  {name}: {value}");
         }

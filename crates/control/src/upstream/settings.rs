@@ -24,6 +24,9 @@ impl UpstreamOptions {
         let unused = of_tls.into_iter().filter(|(_, file)| file.is_some() && self.url.starts_with("http://"));
         wrong.extend(unused.map(|(field, _)| (field, "it is for a url that begins with https://".into())));
         wrong.extend(self.ignored().err().map(|error| ("ignore", error.to_string())));
+        if self.cookies && self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("cookie")) {
+            wrong.push(("cookies", "headers has the header Cookie already".into()));
+        }
         wrong.extend(self.wrong_proxy().map(|text| ("proxy", text)));
         if let Some(path) = &self.socket {
             let text = if self.url.starts_with("https://") {
@@ -133,6 +136,11 @@ mod tests {
         let unused = "it is for a url that begins with https://";
         check("http://h", files, &[("ca_file", unused), ("client_certificate_file", unused)]);
         check("http://h", |o| o.socket = Some("/run/api.sock".into()), &[]);
+        let cookies: fn(&mut UpstreamOptions) = |o| {
+            o.cookies = true;
+            o.headers = vec![("Cookie".into(), "a=b".into())];
+        };
+        check("http://h", cookies, &[("cookies", "headers has the header Cookie already")]);
         let proxied: fn(&mut UpstreamOptions) = |o| {
             o.proxy = Proxy::Url("http://proxy".into());
             o.host = Some("a".into());

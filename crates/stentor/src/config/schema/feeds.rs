@@ -107,6 +107,9 @@ section! {
         /// Redirects that are followed. With `"same_path"`, at most three in a row: to the same scheme, host and port, and to a URL that
         /// begins with the text of `url` before its first placeholder. Each counts as a request, and all happen within `timeout`.
         redirects: Redirects;
+        /// Whether cookies that the API sets are sent back to it, as with servers that begin a session per request otherwise. Stentor
+        /// keeps at most 16 of them, of 4 kB each, in memory: on each node, and for its own host only. They are in no output.
+        cookies: bool;
         /// Members that identify the objects of an array, tried in this order before `id` and similar names. They keep
         /// patches small when objects change or move.
         identity: Vec<String>;

@@ -289,6 +289,9 @@ FEED | proxy = 3128
   4: proxy in [[feeds]]: expected "environment" or a URL such as "http://proxy.example.com:3128", found the number 3128
 FEED | proxy = "http://proxy" | socket = "/run/api.sock"
   4: proxy in [[feeds]]: there is no proxy on the way to a socket
+FEED | cookies = true
+FEED | cookies = true | headers = { Cookie = "a=b" }
+  4: cookies in [[feeds]]: headers has the header Cookie already
 FEED | redirects = "same_path"
 FEED | redirects = "all"
   4: redirects in [[feeds]]: expected "never" or "same_path", found "all"

@@ -1,4 +1,4 @@
-//! Responses that depend on the path: redirects.
+//! Responses that depend on the path: redirects and cookies.
 
 use super::{Reply, Rig, raw, reply, request_head};
 use crate::options::{Redirects, UpstreamOptions};
@@ -123,4 +123,50 @@ async fn redirects_share_the_timeout() {
         }
     });
     assert_eq!(rig.fetch().await, "timeout: the response was not complete after 10s (timeout)");
+}
+
+fn session(path: &str, headers: &str) -> Reply {
+    let cookies = "set-cookie: sid=abcdef; Path=/; HttpOnly|set-cookie: x=1; Domain=evil.test";
+    match (path, headers) {
+        ("/api/login", "") => reply(&format!("302 Found|location: /api/login/|{cookies}"), ""),
+        ("/api/secret", "cookie: sid=abcdef") => reply("401 Unauthorized", "not abcdef"),
+        (_, "cookie: sid=abcdef") => reply("200 OK", "2"),
+        _ => reply(&format!("200 OK|{cookies}"), "1"),
+    }
+}
+
+#[tokio::test]
+async fn cookies_are_sent_back() {
+    let (mut rig, log) = rig(|options| options.cookies = true, session).await;
+    for (key, expect, requests) in [
+        ("k", "1", "/api/k"),
+        ("k", "2", "/api/k cookie: sid=abcdef"),
+        ("other", "same", "/api/other cookie: sid=abcdef"),
+        (
+            "secret",
+            "unauthorized: the upstream answered 401 to /api/secret: not ***",
+            "/api/secret cookie: sid=abcdef",
+        ),
+    ] {
+        assert_eq!(fetch(&mut rig, &log, key).await, (expect.to_owned(), requests.to_owned()), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_may_set_a_cookie() {
+    let change = |options: &mut UpstreamOptions| {
+        options.cookies = true;
+        options.redirects = Redirects::SamePath;
+    };
+    let (mut rig, log) = rig(change, session).await;
+    let requests = "/api/login, /api/login/ cookie: sid=abcdef";
+    assert_eq!(fetch(&mut rig, &log, "login").await, ("2".into(), requests.into()));
+}
+
+#[tokio::test]
+async fn cookies_are_ignored_by_default() {
+    let (mut rig, log) = rig(|_| {}, session).await;
+    for expect in ["1", "same"] {
+        assert_eq!(fetch(&mut rig, &log, "k").await, (expect.into(), "/api/k".into()));
+    }
 }
