@@ -55,8 +55,8 @@ pub use hooks::{
     HookAuthenticator, HookAuthorizer, HookKind, HookOptions, HookSecret, Hooks, WhenUnavailable,
 };
 pub use options::{
-    AdminOptions, Content, FeedsOptions, ProcessCounter, Proxy, PushedKeys, Redirects, Reload,
-    TOKEN_BYTES_MIN, UpstreamOptions,
+    AdminOptions, Content, ContentCoding, FeedsOptions, ProcessCounter, Proxy, PushedKeys, Redirects, Reload,
+    RequestMethod, TOKEN_BYTES_MIN, UpstreamOptions,
 };
 pub use route::{Route, RouteError};
 pub use sample::sample_metrics;

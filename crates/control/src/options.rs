@@ -95,6 +95,24 @@ pub enum Redirects {
     SamePath,
 }
 
+/// The method of requests to an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestMethod {
+    /// GET, with conditional headers.
+    Get,
+    /// POST, with a body and without conditional headers.
+    Post,
+}
+
+/// A compression of bodies that an upstream may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentCoding {
+    /// RFC 1952.
+    Gzip,
+    /// RFC 7932.
+    Brotli,
+}
+
 /// Declares options: each field once, with its meaning, its type and its default.
 macro_rules! options {
     ($(
@@ -193,6 +211,12 @@ options! {
         response_header_bytes_max: usize = 128 << 10,
         /// Time after which no further request goes over a connection.
         connection_age_max: Duration = Duration::from_secs(5 * 60),
+        /// The method of every request.
+        method: RequestMethod = RequestMethod::Get,
+        /// The body of every request, a JSON text. A placeholder of `key` may stand in it as a whole string.
+        body: String = String::new(),
+        /// Compressions that the upstream is offered. Empty: none.
+        accept_encoding: Vec<ContentCoding> = vec![ContentCoding::Gzip, ContentCoding::Brotli],
         /// Headers of every request, for example `("Authorization", "Bearer …")`.
         headers: Vec<(String, String)> = Vec::new(),
         /// What it serves.

@@ -5,7 +5,7 @@
 //! - by **prefix**: the keys that begin with it. The whole key is appended to the path of the upstream's URL.
 //! - by **template**: `matchesfeed/{id}/matchcentre` with the URL `http://api/match/{id}?full=1`. A placeholder stands for
 //!   one segment of a key or a part of one, never for nothing, and never for a slash; `{rest*}` as the last segment stands for
-//!   all that follow. Each placeholder of the key must be used in the URL, in its path or query.
+//!   all that follow. Each placeholder of the key must be used in the URL, in its path or query, or in the body of requests.
 //!
 //! **Which one wins** where several fit a key: the one with the longest text before its first placeholder (a prefix is
 //! nothing but such text); of those a template before one with `{rest*}`, and that before a prefix; of those the one with
@@ -19,9 +19,11 @@
 //!
 //! What this doesn't do: regular expressions, optional parts, placeholders in a host.
 
+mod body;
 mod key;
 mod url;
 
+pub(crate) use body::BodyTemplate;
 pub(crate) use key::KeyPattern;
 pub(crate) use url::UrlTemplate;
 
@@ -32,7 +34,7 @@ use stentor_hub::{Key, KeyCharset, KeyRule};
 /// A mistake in an upstream's keys or URL, made by the author of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteError {
-    /// Which field of [`UpstreamOptions`]: `prefix`, `key` or `url`.
+    /// Which field of [`UpstreamOptions`]: `prefix`, `key`, `url` or `body`.
     pub field: &'static str,
     /// The mistake, for humans. Never shows the query or the user information of a URL.
     pub text: String,
@@ -43,20 +45,47 @@ pub struct RouteError {
 pub struct Route {
     pattern: KeyPattern,
     url: UrlTemplate,
+    body: Option<BodyTemplate>,
 }
 
 impl Route {
-    /// Checks what [`UpstreamOptions`] says of the same names.
+    /// Checks what [`UpstreamOptions`] says of the same names. An empty body is none.
     ///
     /// # Errors
     /// Everything that is wrong, at least one.
-    pub fn new(prefix: &str, key: &str, url: &str, keys: KeyCharset) -> Result<Self, Vec<RouteError>> {
+    pub fn new(
+        prefix: &str,
+        key: &str,
+        url: &str,
+        keys: KeyCharset,
+        body: &str,
+    ) -> Result<Self, Vec<RouteError>> {
         let pattern = KeyPattern::new(prefix, key, keys);
         let names = pattern.as_ref().ok().map(KeyPattern::names);
-        match (UrlTemplate::new(url, names), pattern) {
-            (Ok(url), Ok(pattern)) => Ok(Self { pattern, url }),
-            (Ok(_), Err(error)) | (Err(error), Ok(_)) => Err(vec![error]),
-            (Err(url), Err(key)) => Err(vec![key, url]),
+        let url = UrlTemplate::new(url, names);
+        let body = names
+            .filter(|_| !body.is_empty())
+            .map(|names| BodyTemplate::new(body, names.unwrap_or_default()));
+        match (url, pattern, body.transpose()) {
+            (Ok(url), Ok(pattern), Ok(body)) => Self { pattern, url, body }.using_all_placeholders(),
+            (url, pattern, body) => {
+                Err([pattern.err(), url.err(), body.err()].into_iter().flatten().collect())
+            }
+        }
+    }
+
+    /// Refuses a key with a placeholder that isn't used: two keys would be one document, most likely by mistake.
+    fn using_all_placeholders(self) -> Result<Self, Vec<RouteError>> {
+        let is_used =
+            |number| self.url.uses(number) || self.body.as_ref().is_some_and(|body| body.uses(number));
+        let names = self.pattern.names().unwrap_or_default();
+        match names.iter().enumerate().find(|(number, _)| !is_used(*number)) {
+            Some((_, name)) => {
+                let elsewhere = if self.body.is_some() { ", nor in body" } else { "" };
+                let text = format!("{{{name}}} of the key isn't used in it{elsewhere}");
+                Err(vec![RouteError { field: "url", text }])
+            }
+            None => Ok(self),
         }
     }
 
@@ -74,8 +103,8 @@ impl Route {
     }
 
     /// The parts, to be kept where they are used.
-    pub(crate) fn into_parts(self) -> (KeyPattern, UrlTemplate) {
-        (self.pattern, self.url)
+    pub(crate) fn into_parts(self) -> (KeyPattern, UrlTemplate, Option<BodyTemplate>) {
+        (self.pattern, self.url, self.body)
     }
 }
 

@@ -10,11 +10,11 @@ fn key(text: &str) -> Key {
 
 /// A route of keys with any characters.
 fn route(prefix: &str, template: &str, url: &str) -> Result<Route, Vec<RouteError>> {
-    Route::new(prefix, template, url, KeyCharset::Utf8)
+    Route::new(prefix, template, url, KeyCharset::Utf8, "")
 }
 
 fn url_of(prefix: &str, template: &str, url: &str, text: &str) -> Option<String> {
-    let (pattern, url) = route(prefix, template, url).unwrap().into_parts();
+    let (pattern, url, _) = route(prefix, template, url).unwrap().into_parts();
     let key = key(text);
     let values = pattern.values(&key)?;
     url.fill(&key, &values).map(|uri| uri.to_string())
@@ -207,7 +207,7 @@ fn keys_of_the_wider_charset_belong_to_upstreams_that_have_it() {
 #[test]
 fn errors_name_their_field() {
     fn check(prefix: &str, key: &str, url: &str, expect: &[(&str, &str)]) {
-        let errors = Route::new(prefix, key, url, KeyCharset::Ascii).err().unwrap_or_default();
+        let errors = Route::new(prefix, key, url, KeyCharset::Ascii, "").err().unwrap_or_default();
         let found: Vec<_> = errors.iter().map(|error| (error.field, error.text.as_str())).collect();
         assert_eq!(found, expect, "{prefix:?} {key:?} {url:?}");
     }
@@ -292,7 +292,7 @@ proptest! {
         ];
         if let Ok(key) = Key::parse_as(&text, KeyCharset::Utf8) {
             for (prefix, template, url) in routes {
-                let (pattern, url) = route(prefix, template, url).unwrap().into_parts();
+                let (pattern, url, _) = route(prefix, template, url).unwrap().into_parts();
                 let Some(values) = pattern.values(&key) else { continue };
                 let Some(uri) = url.fill(&key, &values) else { continue };
                 let uri: Uri = uri;
@@ -319,7 +319,7 @@ proptest! {
     #[test]
     fn arbitrary_configurations_cause_no_panic(prefix in "[a{}*/.]{0,6}", key in "[a{}*/.x]{0,12}", url in "(http://h)?[{}x*/?.$#@]{0,12}") {
         if let Ok(route) = route(&prefix, &key, &url) {
-            let (pattern, url) = route.into_parts();
+            let (pattern, url, _) = route.into_parts();
             for text in ["a", "a/x", "x", "a.a/x/a"] {
                 let key = Key::parse(text).unwrap();
                 prop_assert_eq!(pattern.fits(&key), pattern.values(&key).is_some());

@@ -63,6 +63,11 @@ impl UrlTemplate {
         }
     }
 
+    /// Whether it has the placeholder with this number.
+    pub(super) fn uses(&self, placeholder: usize) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Value { number, .. } if *number == placeholder))
+    }
+
     /// For logs.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
@@ -206,14 +211,7 @@ fn fill_placeholders(pieces: &[Piece<'_>], names: &[String]) -> Result<Vec<Part>
             None => return Err(format!("the key has no {{{}}}", name.escape_debug())),
         }
     }
-    let is_used = |number: usize| {
-        parts.iter().any(|part| matches!(part, Part::Value { number: n, .. } if *n == number))
-    };
-    // Else two keys would be one document, most likely by mistake.
-    match names.iter().enumerate().find(|(number, _)| !is_used(*number)) {
-        Some((_, name)) => Err(format!("{{{name}}} of the key isn't used in it")),
-        None => Ok(parts),
-    }
+    Ok(parts)
 }
 
 /// A URL for people: neither user information nor query, either may hold a secret.

@@ -9,7 +9,7 @@ use super::transport::{Stream, Transport};
 use super::{HEADERS_MAX, IDLE_TIMEOUT};
 use crate::options::UpstreamOptions;
 use bytes::Bytes;
-use http_body_util::Empty;
+use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper::{Request, Response, Uri, body::Incoming};
 use std::future::{Future, poll_fn};
@@ -38,8 +38,8 @@ struct Idle {
 }
 
 pub(super) struct Connection {
-    sender: http1::SendRequest<Empty<Bytes>>,
-    io: Pin<Box<http1::Connection<Stream, Empty<Bytes>>>>,
+    sender: http1::SendRequest<Full<Bytes>>,
+    io: Pin<Box<http1::Connection<Stream, Full<Bytes>>>>,
     /// Whether `io` has ended, and must not be polled again.
     is_over: bool,
     opened: Instant,
@@ -48,7 +48,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Sends a request and waits for the head of the response.
-    pub(super) async fn send(&mut self, request: Request<Empty<Bytes>>) -> hyper::Result<Response<Incoming>> {
+    pub(super) async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
         let response = self.sender.send_request(request);
         self.drive(response).await
     }

@@ -1,4 +1,4 @@
-//! One fetch: a conditional GET, bounded in time and bytes.
+//! One fetch: a conditional GET, or a POST, bounded in time and bytes.
 
 use super::Upstream;
 use super::answer;
@@ -10,16 +10,17 @@ use super::failure::{Failure, chain};
 use super::redirect::{REDIRECTS_MAX, path_and_query};
 use crate::schedule::{FailureClass, FetchJob, Freshness, Outcome, Validators};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::http::response::Parts;
-use hyper::{Request, Response, StatusCode, Uri};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use std::error::Error as _;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
+use stentor_hub::Key;
 use tokio::time::{Instant, timeout_at};
 
 /// What became of a fetch, for the scheduler, the operator and the metrics.
@@ -127,7 +128,14 @@ impl Upstream {
                 None
             };
             self.connections.give_back(connection).await;
-            return without_document(&url, &head, kept, freshness, refused, self.redirects.is_some());
+            return without_document(
+                &url,
+                &head,
+                kept,
+                freshness,
+                refused,
+                self.redirects.is_some() && self.may_follow(head.status),
+            );
         }
         let coding = answer::coding(&head.headers).map_err(Failure::Encoding)?;
         let held = bodies.begin();
@@ -162,7 +170,7 @@ impl Upstream {
     ) -> Result<(Uri, Connection, Response<Incoming>), Failure> {
         loop {
             let (connection, response) = self.send_request(job, &url, deadline).await?;
-            let scope = self.redirects.as_ref();
+            let scope = self.redirects.as_ref().filter(|_| self.may_follow(response.status()));
             let target = scope.and_then(|scope| scope.target(&url, response.status(), response.headers()));
             let Some(target) = target else { return Ok((url, connection, response)) };
             if trace.redirects >= REDIRECTS_MAX {
@@ -174,6 +182,11 @@ impl Upstream {
             self.connections.give_back(connection).await;
             url = target;
         }
+    }
+
+    /// Whether the request stays the same after a redirect with this status: other ones make POST a GET (RFC 9110, section 15.4).
+    fn may_follow(&self, status: StatusCode) -> bool {
+        self.body.is_none() || matches!(status.as_u16(), 307 | 308)
     }
 
     /// Sends the request and waits for the answer's head.
@@ -198,7 +211,7 @@ impl Upstream {
         };
         let (connection, response) = match send(self.connections.take().await).await? {
             // The server may close a kept connection in the very moment it is used again (RFC 9112, 9.3.1: then
-            // an idempotent request may be sent once more).
+            // an idempotent request may be sent once more). Requests with POST are repeated, too: docs/feeds.md asks for safe ones.
             Err(error) if is_stale_connection(&error) => send(None).await?.map_err(to_failure),
             answer => answer.map_err(to_failure),
         }?;
@@ -226,8 +239,11 @@ impl Upstream {
     }
 
     /// The request for a key.
-    pub(super) fn request(&self, job: &FetchJob, url: &Uri) -> Request<Empty<Bytes>> {
-        let mut request = Request::new(Empty::new());
+    pub(super) fn request(&self, job: &FetchJob, url: &Uri) -> Request<Full<Bytes>> {
+        let body = self.filled_body(&job.key);
+        let method = if body.is_some() { Method::POST } else { Method::GET };
+        let mut request = Request::new(Full::from(body.unwrap_or_default()));
+        *request.method_mut() = method;
         *request.headers_mut() = self.headers.clone();
         if let Some(auth) = self.connections.transport.http_proxy(url) {
             *request.uri_mut() = url.clone();
@@ -253,10 +269,17 @@ impl Upstream {
         request
     }
 
-    /// The validators for a request to `url`. Validators of another URL, which a redirect led to, mean nothing to it.
+    /// The body of the request for a key. `None` with GET.
+    pub(super) fn filled_body(&self, key: &Key) -> Option<Vec<u8>> {
+        let values = self.pattern.values(key).unwrap_or_default();
+        self.body.as_ref().map(|body| body.fill(&values))
+    }
+
+    /// The validators for a request to `url`. A request with POST has none (RFC 9110, section 13.1.2). Validators of another URL, which
+    /// a redirect led to, mean nothing to it.
     fn validators<'j>(&self, job: &'j FetchJob, url: &Uri) -> Option<&'j Validators> {
         let validators = &job.kept.as_ref()?.validators;
-        (validators.target == self.target(url)).then_some(validators)
+        (self.body.is_none() && validators.target == self.target(url)).then_some(validators)
     }
 
     /// The URL that validators belong to, if redirects may lead to several.

@@ -31,13 +31,13 @@ pub(crate) use probe::{ProbeError, Prober};
 pub(crate) use tls::tls;
 
 use crate::error::Error;
-use crate::options::{Content, FeedsOptions, Redirects, UpstreamOptions};
-use crate::route::{KeyPattern, Route, UrlTemplate};
+use crate::options::{Content, ContentCoding, FeedsOptions, Redirects, RequestMethod, UpstreamOptions};
+use crate::route::{BodyTemplate, KeyPattern, Route, UrlTemplate};
 use connections::Connections;
 use cookies::CookieJar;
 use explain::Secrets;
 use hyper::Uri;
-use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -79,6 +79,8 @@ pub(crate) struct Upstream {
     options: UpstreamOptions,
     pattern: KeyPattern,
     url: UrlTemplate,
+    /// The body of requests with POST. `None`: requests are GET.
+    body: Option<BodyTemplate>,
     headers: HeaderMap,
     /// The header `Host`. `None`: that of the URL.
     host: Option<HeaderValue>,
@@ -99,17 +101,16 @@ impl Upstreams {
     /// Checks what the configuration can't, and makes the clients. Opens no connection.
     pub(crate) fn new(options: &FeedsOptions) -> Result<Self, Error> {
         let route = |upstream: &UpstreamOptions| {
-            Route::new(&upstream.prefix, &upstream.key, &upstream.url, upstream.keys)
-                .map(Route::into_parts)
-                .map_err(|errors| {
-                    let field = errors.first().map_or("url", |error| error.field);
-                    let texts: Vec<_> = errors.into_iter().map(|error| error.text).collect();
-                    Error::setting(format!("feeds.upstreams.{}.{field}", upstream.name), texts.join("; "))
-                })
+            let UpstreamOptions { prefix, key, url, keys, body, .. } = upstream;
+            Route::new(prefix, key, url, *keys, body).map(Route::into_parts).map_err(|errors| {
+                let field = errors.first().map_or("url", |error| error.field);
+                let texts: Vec<_> = errors.into_iter().map(|error| error.text).collect();
+                Error::setting(format!("feeds.upstreams.{}.{field}", upstream.name), texts.join("; "))
+            })
         };
         let routes = options.upstreams.iter().map(route).collect::<Result<Vec<_>, Error>>()?;
         let mut tls = SectionTls::new(options);
-        let upstreams = options.upstreams.iter().zip(routes).map(|(options, (pattern, url))| {
+        let upstreams = options.upstreams.iter().zip(routes).map(|(options, (pattern, url, body))| {
             if let Some((field, text)) = options.check().into_iter().next() {
                 return Err(Error::setting(format!("feeds.upstreams.{}.{field}", options.name), text));
             }
@@ -129,6 +130,7 @@ impl Upstreams {
                 connections: Connections::new(transport, options),
                 pattern,
                 url,
+                body,
                 differ: differ(&options.identity, options.ignored().unwrap_or_default()),
                 options: options.clone(),
             }))
@@ -178,6 +180,17 @@ fn cookie_host(options: &UpstreamOptions, begin: &str) -> String {
     url.as_ref().and_then(Uri::host).unwrap_or_default().to_owned()
 }
 
+/// The header `Accept-Encoding`. Without it, any coding would be acceptable (RFC 9110, section 12.5.3).
+fn accept_encoding(options: &UpstreamOptions) -> &'static str {
+    let accepts = |coding| options.accept_encoding.contains(&coding);
+    match (accepts(ContentCoding::Gzip), accepts(ContentCoding::Brotli)) {
+        (true, true) => "gzip, br",
+        (true, false) => "gzip",
+        (false, true) => "br",
+        (false, false) => "identity",
+    }
+}
+
 /// The fields sent with every request.
 fn headers(options: &UpstreamOptions) -> Result<HeaderMap, Error> {
     let accept = match options.content {
@@ -186,7 +199,10 @@ fn headers(options: &UpstreamOptions) -> Result<HeaderMap, Error> {
     };
     let mut headers = HeaderMap::new();
     headers.insert("accept", HeaderValue::from_static(accept));
-    headers.insert("accept-encoding", HeaderValue::from_static("gzip, br"));
+    headers.insert("accept-encoding", HeaderValue::from_static(accept_encoding(options)));
+    if options.method == RequestMethod::Post {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
     headers.insert("user-agent", HeaderValue::from_static(concat!("stentor/", env!("CARGO_PKG_VERSION"))));
     for (name, value) in &options.headers {
         let (name, value) = upstream_header(name, value)
@@ -204,7 +220,11 @@ pub fn upstream_header(name: &str, value: &str) -> Result<(HeaderName, HeaderVal
     let field =
         HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no name of a header"))?;
     if RESERVED_HEADERS.contains(&field.as_str()) {
-        let hint = if field == HOST { ": use the setting `host`" } else { "" };
+        let hint = match field {
+            HOST => ": use the setting `host`",
+            ACCEPT_ENCODING => ": use the setting `accept_encoding`",
+            _ => "",
+        };
         return Err(format!("the header {name:?} is set by the fetcher itself{hint}"));
     }
     let mut value = HeaderValue::from_str(value)
@@ -279,5 +299,16 @@ mod tests {
         let missing =
             FeedsOptions { ca_file: Some("/nonexistent.pem".into()), ..feeds(vec![options("https://h")]) };
         assert!(Upstreams::new(&missing).err().unwrap().to_string().starts_with("feeds_limits.ca_file: "));
+    }
+
+    #[test]
+    fn compressions_are_offered_as_configured() {
+        use ContentCoding::{Brotli, Gzip};
+        let offered = |codings: &[ContentCoding]| {
+            let options = UpstreamOptions { accept_encoding: codings.to_vec(), ..options("http://h") };
+            headers(&options).unwrap()["accept-encoding"].to_str().unwrap().to_owned()
+        };
+        let cases = [&[Gzip, Brotli][..], &[Brotli, Gzip], &[Gzip], &[Brotli], &[]].map(offered);
+        assert_eq!(cases, ["gzip, br", "gzip, br", "gzip", "br", "identity"]);
     }
 }

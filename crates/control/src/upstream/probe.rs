@@ -15,7 +15,7 @@ use stentor_hub::{Key, KeyError};
 use tokio::time::Instant;
 
 /// Headers whose values are shown, because the fetcher sets them.
-const SHOWN_HEADERS: [&str; 4] = ["accept", "accept-encoding", "host", "user-agent"];
+const SHOWN_HEADERS: [&str; 5] = ["accept", "accept-encoding", "content-type", "host", "user-agent"];
 
 /// A fetch of a key, described for the operator.
 pub struct Probe {
@@ -91,7 +91,15 @@ async fn probe_upstream(
     let mut text = format!("feed: {}\n", upstream.name);
     // Writing to a string can't fail.
     if let Some(url) = upstream.url(&job.key) {
-        _ = writeln!(text, "URL: {}\nrequest headers:", shown_url(&url));
+        _ = writeln!(text, "URL: {}", shown_url(&url));
+        if let Some(body) = upstream.filled_body(&job.key) {
+            _ = writeln!(
+                text,
+                "method: POST\nrequest body: {}",
+                upstream.secrets.shown(&String::from_utf8_lossy(&body))
+            );
+        }
+        _ = writeln!(text, "request headers:");
         for (name, value) in upstream.request(&job, &url).headers() {
             let is_shown = SHOWN_HEADERS.contains(&name.as_str()) && !value.is_sensitive();
             let value = if is_shown { String::from_utf8_lossy(value.as_bytes()) } else { "***".into() };

@@ -1,7 +1,7 @@
 //! Settings of an upstream that only make sense together, and those that are more than a text.
 
 use super::transport::server_name;
-use crate::options::{Proxy, UpstreamOptions};
+use crate::options::{Proxy, RequestMethod, UpstreamOptions};
 use hyper::Uri;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
@@ -23,6 +23,7 @@ impl UpstreamOptions {
         let of_tls = [("ca_file", &self.ca_file), ("client_certificate_file", &self.client_certificate_file)];
         let unused = of_tls.into_iter().filter(|(_, file)| file.is_some() && self.url.starts_with("http://"));
         wrong.extend(unused.map(|(field, _)| (field, "it is for a url that begins with https://".into())));
+        wrong.extend(self.wrong_method());
         wrong.extend(self.ignored().err().map(|error| ("ignore", error.to_string())));
         if self.cookies && self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("cookie")) {
             wrong.push(("cookies", "headers has the header Cookie already".into()));
@@ -57,6 +58,16 @@ impl UpstreamOptions {
             _ => return None,
         };
         Some(other.into())
+    }
+
+    fn wrong_method(&self) -> Option<(&'static str, String)> {
+        match (self.method, self.body.is_empty()) {
+            (RequestMethod::Get, false) => Some(("body", "it needs method = \"POST\"".into())),
+            (RequestMethod::Post, true) => {
+                Some(("method", "\"POST\" needs a body, such as body = '{}'".into()))
+            }
+            _ => None,
+        }
     }
 
     fn wrong_host(&self, host: &str) -> Option<String> {

@@ -166,7 +166,8 @@ fn feeds(sources: &mut Sources) {
                 .check()
                 .into_iter()
                 .for_each(|(key, text)| wrong(key, Some(text)));
-            Route::new(&feed.prefix, &feed.key, &feed.url, KeyCharset::Ascii).map(|route| route.shape())
+            Route::new(&feed.prefix, &feed.key, &feed.url, KeyCharset::Ascii, &feed.body)
+                .map(|route| route.shape())
         };
         match shape {
             Err(errors) => errors.into_iter().for_each(|error| wrong(error.field, Some(error.text))),

@@ -55,7 +55,7 @@ fn raw(bytes: impl AsRef<[u8]>) -> Reply {
 /// Requests that a server has received.
 #[derive(Default)]
 struct Requests {
-    /// The conditional headers of the requests, each in brackets.
+    /// Conditional headers of the requests and contents of POST, each in brackets.
     conditions: String,
     connections: usize,
 }
@@ -196,7 +196,14 @@ async fn serve(listener: TcpListener, replies: Vec<Reply>, requests: Arc<Mutex<R
         requests.lock().unwrap().connections += 1;
         while let Some(head) = request_head(&mut stream).await {
             let conditions = head.lines().filter(|line| line.starts_with("if-"));
-            let conditions: String = conditions.map(|line| format!("[{line}] ")).collect();
+            let mut conditions: String = conditions.map(|line| format!("[{line}] ")).collect();
+            if head.starts_with("POST ") {
+                let field = |name| head.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("none");
+                let mut body = vec![0; field("content-length: ").parse().unwrap()];
+                stream.read_exact(&mut body).await.unwrap();
+                let content_type = field("content-type: ");
+                conditions += &format!("[{content_type} {}] ", String::from_utf8(body).unwrap());
+            }
             requests.lock().unwrap().conditions += &conditions;
             last = replies.next().or(last);
             let Some(reply) = &last else { return };

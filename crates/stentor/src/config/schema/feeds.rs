@@ -2,7 +2,7 @@
 
 use super::{HOUR, ms, s};
 use crate::config::section::section;
-use crate::config::setting::{choice, fields};
+use crate::config::setting::{Source, choice, fields};
 use crate::config::value::{Bytes, Headers};
 use std::time::Duration;
 use stentor_control::Proxy;
@@ -32,6 +32,26 @@ choice! {
     EndSignal {
         /// `Cache-Control: max-age=0`.
         MaxAgeZero = "max-age=0",
+    }
+}
+
+choice! {
+    /// Method of requests.
+    RequestMethod => stentor_control::RequestMethod {
+        /// Conditional requests.
+        Get = "GET",
+        /// Requests with a body.
+        Post = "POST",
+    }
+}
+
+choice! {
+    /// Compression of responses.
+    ContentCoding => stentor_control::ContentCoding {
+        /// RFC 1952.
+        Gzip = "gzip",
+        /// RFC 7932.
+        Brotli = "br",
     }
 }
 
@@ -73,6 +93,15 @@ section! {
         response_header_bytes_max: Bytes, in Bytes::kib(8)..=Bytes::mib(1);
         /// Time after which a connection is not used for another fetch. A new connection looks up the addresses of the host again.
         connection_age_max: Duration, in s(1)..=s(24 * 3600);
+        /// The method of requests. With `"POST"`, every request has a `body` and no conditional headers, and is sent again if a
+        /// connection that was kept open is lost: it must be safe to repeat.
+        method: RequestMethod;
+        /// The body of requests with `method = "POST"`, a JSON text of at most 64 KiB. A placeholder of `key` is a whole string:
+        /// `'{ "query": "…", "variables": { "id": "{id}" } }'`. Other braces stay as they are. `Content-Type` is `application/json`, unless
+        /// `headers` has another.
+        body: String;
+        /// Compressions of responses that the API is offered, in `Accept-Encoding`. `[]`: none.
+        accept_encoding: Vec<ContentCoding>;
         /// Headers sent with every fetch. `${NAME}` in a value is replaced by the environment variable of that name, as in
         /// `{ Authorization = "Bearer ${API_TOKEN}" }`. Values are never shown or logged.
         headers: Headers;
@@ -160,6 +189,12 @@ section! {
 }
 
 fields! {
+    Vec<ContentCoding> => Vec<stentor_control::ContentCoding>:
+        codings -> codings.iter().map(|coding| match coding {
+            ContentCoding::Gzip => stentor_control::ContentCoding::Gzip,
+            ContentCoding::Brotli => stentor_control::ContentCoding::Brotli,
+        }).collect(),
+        codings -> codings.iter().map(Source::load).collect();
     Vec<EndSignal> => bool: signals -> signals.contains(&EndSignal::MaxAgeZero),
         ends -> ends.then_some(EndSignal::MaxAgeZero).into_iter().collect();
 }

@@ -177,6 +177,26 @@ FEED | max_age_min = "2min" | [feeds_limits] | max_age_max = "1min"
   4: max_age_min in [[feeds]]: "2min" is more than "1min", max_age_max in [feeds_limits]
 FEED | connection_age_max = "0s"
   4: connection_age_max in [[feeds]]: "0ms" is out of range: "1s" to "24h"
+[[feeds]] | name = "a" | key = "a/{id}" | url = "http://a" | method = "POST" | body = '{"query":"{ a(id: $id) { b } }","variables":{"id":"{id}"}}'
+[[feeds]] | name = "a" | key = "a/{id}" | url = "http://a" | method = "POST" | body = '{}'
+  4: url in [[feeds]]: {id} of the key isn't used in it, nor in body
+[[feeds]] | name = "a" | key = "a/{id}" | url = "http://a/{id}" | method = "POST" | body = '["match-{id}"]'
+  6: body in [[feeds]]: {id} stands within a longer string: a placeholder is a whole string, and other braces have a blank behind them
+[[feeds]] | name = "a" | key = "a/{id}" | url = "http://a/{id}" | method = "POST" | body = '{"{id}":1}'
+  6: body in [[feeds]]: {id} stands in the name of a member: a placeholder is a value
+FEED | method = "POST" | body = "query { a }"
+  5: body in [[feeds]]: expected a JSON text: not JSON at byte 0
+FEED | body = "{}"
+  4: body in [[feeds]]: it needs method = "POST"
+FEED | method = "POST"
+  4: method in [[feeds]]: "POST" needs a body, such as body = '{}'
+FEED | method = "PUT"
+  4: method in [[feeds]]: expected "GET" or "POST", found "PUT"
+FEED | accept_encoding = []
+FEED | accept_encoding = ["zstd"]
+  4: accept_encoding in [[feeds]]: expected "gzip" or "br", found "zstd"
+FEED | headers = { Accept-Encoding = "gzip" }
+  4: headers in [[feeds]]: the header "accept-encoding" is set by the fetcher itself: use the setting `accept_encoding`
 FEED | ignore = ["/generated_at", "/items/*/age"]
 FEED | ignore = ["/a", "generated_at"]
   4: ignore in [[feeds]]: expected a JSON pointer, which begins with a slash, such as "/meta/age"; found "generated_at"

@@ -1,11 +1,20 @@
 //! The table: settings, responses, results.
 
 use super::{Reply, Shape, raw, reply, shape};
-use crate::options::{Content, UpstreamOptions};
+use crate::options::{Content, Redirects, RequestMethod, UpstreamOptions};
 use flate2::{Compression, write::GzEncoder};
 use std::io::Write;
 
 const ANY: fn(&mut UpstreamOptions) = |options| options.content = Content::Any;
+const POSTS: fn(&mut UpstreamOptions) = |options| {
+    options.method = RequestMethod::Post;
+    options.key = "{id}".into();
+    options.body = r#"{"id":"{id}"}"#.into();
+};
+const POSTS_AND_FOLLOWS: fn(&mut UpstreamOptions) = |options| {
+    POSTS(options);
+    options.redirects = Redirects::SamePath;
+};
 const IGNORES: fn(&mut UpstreamOptions) =
     |options| options.ignore = vec!["/at".into(), "/items/*/age".into()];
 const ENDS: fn(&mut UpstreamOptions) = |options| options.complete_on_max_age_zero = true;
@@ -25,8 +34,17 @@ fn brotli(body: &str) -> Vec<u8> {
 
 /// All rows.
 pub(super) fn all() -> Vec<Shape> {
-    let groups =
-        [statuses(), validators(), cache_control(), bodies(), ignored(), codings(), framing(), heads()];
+    let groups = [
+        statuses(),
+        validators(),
+        cache_control(),
+        bodies(),
+        ignored(),
+        posts(),
+        codings(),
+        framing(),
+        heads(),
+    ];
     groups.into_iter().flatten().collect()
 }
 
@@ -451,6 +469,43 @@ fn ignored() -> Vec<Shape> {
         shape("ignored members", replies(|text| text.into(), "200 OK"), &expect).with(IGNORES),
         shape("ignored members in gzip", replies(gzip, "200 OK|content-encoding: gzip"), &expect)
             .with(IGNORES),
+    ]
+}
+
+fn posts() -> Vec<Shape> {
+    let post = |result: &str| format!(r#"[application/json {{"id":"k"}}] {result}"#);
+    let [one, two, same] = ["1", "2", "same"].map(post);
+    let tagged = |body: &str| reply("200 OK|etag: \"a\"|last-modified: Wed, 21 Oct 2015 07:28:00 GMT", body);
+    let retried = post(&two);
+    let redirect = |status: &str| reply(&format!("{status}|location: /api/k/"), "");
+    let not_modified = post("status: the upstream answered 304");
+    vec![
+        shape("POST", [tagged("1"), tagged("1"), tagged("2")], &[&one, &same, &two]).with(POSTS),
+        shape(
+            "POST on a connection that is lost",
+            [reply("200 OK", "1"), raw(""), reply("200 OK", "2")],
+            &[&one, &retried],
+        )
+        .with(POSTS),
+        shape(
+            "304 after POST",
+            [tagged("1"), raw("HTTP/1.1 304 Not Modified\r\n\r\n")],
+            &[&one, &not_modified],
+        )
+        .with(POSTS),
+        shape("307 after POST", [redirect("307 Temporary Redirect"), reply("200 OK", "1")], &[&post(&one)])
+            .with(POSTS_AND_FOLLOWS),
+        shape("302 after POST", [redirect("302 Found"), reply("200 OK", "1")], &[&post("redirect: ")])
+            .with(POSTS_AND_FOLLOWS),
+        shape(
+            "POST with another Content-Type",
+            [reply("200 OK", "1")],
+            &[r#"[application/graphql+json {"id":"k"}] 1"#],
+        )
+        .with(|options| {
+            POSTS(options);
+            options.headers = vec![("Content-Type".into(), "application/graphql+json".into())];
+        }),
     ]
 }
 
