@@ -156,10 +156,10 @@ async fn an_oversized_body_is_refused_without_being_buffered() {
 
 #[tokio::test]
 async fn bodies_are_charged_until_they_are_dropped_and_refused_without_memory() {
-    const LEDGER: usize = 200_000;
+    const LEDGER: usize = 140_000;
     const SENT: usize = 40_000;
     /// The buffer that a connection reads a large body with.
-    const BUFFER: usize = 64 << 10;
+    const BUFFER: usize = 16 << 10;
     let ledger = Arc::new(Ledger::new(LEDGER));
     let rig = Rig::start(Options { ledger: Some(ledger.clone()), ..Options::default() });
     let held = async |what: &str, is_held: bool| {
@@ -193,7 +193,7 @@ async fn bodies_are_charged_until_they_are_dropped_and_refused_without_memory() 
     assert_eq!(rig.post("/api/v1/emit", &command[20_000..]).await.0, 200);
     // Without any memory left, a small one is carried out.
     let others = Charge::new(ledger.clone(), Class::Rooms);
-    others.add(200_000);
+    others.add(LEDGER);
     assert_eq!(rig.post("/api/v1/emit", &command[55_000..]).await.0, 200);
     assert_eq!(rig.post("/api/v1/emit", &command[50_000..]).await.0, 503);
 }
