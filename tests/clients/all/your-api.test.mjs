@@ -73,7 +73,7 @@ ${isRoot ? 'User nobody\nGroup nogroup\n' : ''}Include scores.conf
 };
 
 // `is304`: it answers 304 while nothing changes. `prepare` writes what the page leaves out, `write` the documents if they aren't in the program,
-// `build` compiles it. `start`: the programs to run, each { command, args, options }.
+// `build` compiles it. `document`: the score in a document. `start`: the programs to run, each { command, args, options }.
 const apis = {
   'Django': {
     is304: true,
@@ -120,6 +120,7 @@ pm.max_children = 8
     build: ({ folder }) => execFileSync('go', ['build', '-o', 'scores', 'scores.go'], { cwd: folder, env: { ...process.env, GOFLAGS: '-p=1' } }),
     start: ({ folder }) => [['./scores', [], { cwd: folder }]],
   },
+  'GraphQL': { prepare: ({ folder }) => symlinkSync(modules, path.join(folder, 'node_modules')), document: ({ data }) => data.score },
   'Files behind nginx': { is304: true, prepare: nginx, write: files, start: (context) => [startNginx(context)] },
   'Files behind Apache': {
     is304: true,
@@ -174,7 +175,7 @@ for (const [name, api] of Object.entries(apis)) {
         let text;
         do text = await steps.next(`${what}, home ${home}`); while (/^(?:stale|live): /.test(text));
         assert.ok(text.startsWith('{'), `${what}: ${text}`);
-        const { served_at: _, ...document } = JSON.parse(text);
+        const { served_at: _, ...document } = api.document?.(JSON.parse(text)) ?? JSON.parse(text);
         assert.deepEqual(document, { id, home, away: 0 }, what);
       }
     };
