@@ -38,6 +38,11 @@ export interface ConnectOptions {
   heartbeatTimeoutMs?: number;
   /** Delay before the next attempt, in milliseconds, with full jitter: at first up to `initialMs` (500), doubled each time, up to `maxMs` (30,000). */
   backoff?: { initialMs?: number; maxMs?: number };
+  /**
+   * The keys that the server accepts. Default: those of docs/protocol.md. With `keys = "utf8"` in `[[feeds]]`: `UTF8_KEYS`. A feed with
+   * another key is `not_found`, without a request.
+   */
+  keys?: RegExp;
   /** Maximum number of publications that wait for a connection or an answer. Default: 1,000. */
   queueMax?: number;
   /** Their maximum total length, in characters of JSON. Default: 1,000,000. */
@@ -211,3 +216,6 @@ export declare function connect(url?: string | URL | null, options?: ConnectOpti
 
 /** Applies a JSON Patch to a copy of `document` and returns it. Throws if the patch can't be applied. */
 export declare function applyPatch(document: Json, patch: Operation[]): Json;
+
+/** The keys that a server with `keys = "utf8"` accepts, for the option `keys`. */
+export declare const UTF8_KEYS: RegExp;

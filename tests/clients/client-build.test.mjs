@@ -55,7 +55,7 @@ test('the package installs into an empty project, and its types fit what people 
     assert.match(output, expect, source);
   };
   const everything = `
-    import { connect, applyPatch, Connection, StentorError } from '@stentor/client';
+    import { connect, applyPatch, Connection, StentorError, UTF8_KEYS } from '@stentor/client';
     import type {
       Change, ConnectOptions, ConnectionDetails, ConnectionState, Feed, FeedState, Json, Member, Operation, Presence, Room, RoomMessage,
       SubscribeOptions, Transport, Unsubscribe,
@@ -64,7 +64,7 @@ test('the package installs into an empty project, and its types fit what people 
     const transport: Transport[] = ['websocket', 'sse', 'polling', 'socket.io', 'sockjs'];
     const options: ConnectOptions = {
       transport, io: {}, ioOptions: { auth: {} }, SockJS: class {}, WebSocket: class {}, fetch, connectTimeoutMs: 1, preferredRetryMs: 1,
-      heartbeatTimeoutMs: 1, backoff: { initialMs: 100, maxMs: 200 }, queueMax: 1, queueCharsMax: 1,
+      heartbeatTimeoutMs: 1, backoff: { initialMs: 100, maxMs: 200 }, queueMax: 1, queueCharsMax: 1, keys: UTF8_KEYS,
     };
     const stentor: Connection = connect('https://live.example.com', options);
     connect(); connect(null); connect(new URL('https://live.example.com'), { transport: 'sse' });
@@ -107,7 +107,7 @@ test('the package installs into an empty project, and its types fit what people 
   // What the types promise is there.
   const values = `import * as all from '@stentor/client'; console.log(Object.keys(all).sort().join());`;
   writeFileSync(path.join(folder, 'values.js'), values);
-  assert.equal((await node(folder, 'values.js')).output, 'Connection,Feed,Presence,Room,StentorError,applyPatch,connect\n');
+  assert.equal((await node(folder, 'values.js')).output, 'Connection,Feed,Presence,Room,StentorError,UTF8_KEYS,applyPatch,connect\n');
 });
 
 test('the examples of the README run', async (t) => {

@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import http from 'node:http';
 import net from 'node:net';
 import test, { describe } from 'node:test';
+import { UTF8_KEYS } from '../../clients/js/src/index.js';
 import { client, follow, TRANSPORTS, version, WITH_DELTAS } from './client.mjs';
 import { feedsFrom, listening, serve, until, upstream, within } from './harness.mjs';
 import { freePorts } from './proxies.mjs';
@@ -40,6 +41,29 @@ describe('transports', { concurrency: true }, () => { for (const transport of TR
       await until(() => `there is still none: ${again.state}`, () => again.state === 'not_found');
       two.close();
       one.close();
+    });
+
+    test('keys with any characters', async (t) => {
+      const api = await upstream(t);
+      const server = await serve(t, { config: `${feedsFrom(api.url)}keys = "utf8"\n` });
+      const connection = client(t, server.http, { transport, keys: UTF8_KEYS });
+      const escaped = (c) => [...Buffer.from(c)].map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, '0')}`).join('');
+      const keys = ['São Paulo', "o'brien@example.com", '50%/a b', 'a?b#c&d', 'x;y!1!2', '"<b>"/*'];
+      const publish = (n) => {
+        for (const key of keys) api.documents.set(key.replace(/[^\w.~@:=+,/-]/gu, escaped), version(n));
+      };
+      publish(1);
+      const feeds = keys.map((key) => follow(connection.feed(key)));
+      await Promise.all(feeds.map((feed) => feed.has(1)));
+      const bad = ['', 'a//b', 'a/../b', ' ..;x/a', 'a/.?b', '%41', 'a\\b', 'a\u202eb', 'a\nb'].map((key) => connection.feed(key));
+      assert.deepEqual(bad.map(({ state }) => state), bad.map(() => 'not_found'));
+      // A new carrier names the positions.
+      connection.reconnect();
+      publish(2);
+      await Promise.all(feeds.map((feed) => feed.has(2)));
+      if (WITH_DELTAS.includes(transport)) {
+        for (const { changes } of feeds) assert.equal(changes.at(-1).kind, 'delta');
+      }
     });
 
     test('documents that are no JSON: text, and bytes that are no text', async (t) => {

@@ -20,7 +20,7 @@ import { PresenceState } from './presence.js';
 import { Room, RoomState } from './room.js';
 import { transports } from './transports/index.js';
 
-/** A key of docs/protocol.md. */
+/** Keys of docs/protocol.md, unless the option `keys` says otherwise. */
 const KEY = /^(?!(.*\/)?\.{0,2}(\/|$))[\w.~@:=+,/-]{1,256}$/;
 /** Attempts with a transport that was open, before the others. */
 const SAME_TRANSPORT_ATTEMPTS = 3;
@@ -63,7 +63,7 @@ export class Connection extends Emitter {
     this.#base = new URL(url ?? '/', globalThis.location?.href);
     this.#base.protocol = this.#base.protocol.replace(/^ws/, 'http');
     this.#base.search = this.#base.hash = '';
-    if (!this.#base.pathname.endsWith('/')) this.#base.pathname += '/';
+    this.#base.pathname = this.#base.pathname.replace(/\/?$/, '/');
     this.#options = options;
     this.#transports = transportList(options.transport);
     this.#backoff = new Backoff(options.backoff);
@@ -339,7 +339,7 @@ export class Connection extends Emitter {
 
   #subscribe(store) {
     // With some transports, an invalid key would fail the other feeds, or lead to another path.
-    if (!KEY.test(store.key)) return store.become('not_found', 'bad key');
+    if (!(this.#options.keys ?? KEY).test(store.key)) return store.become('not_found', 'bad key');
     if (store.state === 'not_found') store.become(store.position ? 'stale' : 'loading', 'connecting');
     this.#carrier?.subscribe(store.key, store.position, store.subscribeOptions);
   }

@@ -10,9 +10,6 @@ import { Handle, emit } from './emitter.js';
 import { applyPatch } from './patch.js';
 
 export class FeedStore {
-  document;
-  epoch;
-  offset;
   state = 'loading';
   reason = '';
   subscribeOptions = {};

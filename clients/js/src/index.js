@@ -14,6 +14,7 @@ export { Feed } from './feed.js';
 export { applyPatch } from './patch.js';
 export { Presence } from './presence.js';
 export { Room } from './room.js';
+export { UTF8_KEYS } from './keys.js';
 
 /** Connects to a server, and reconnects until `close()`. */
 export function connect(url, options) {

@@ -14,7 +14,7 @@ export function applyPatch(document, operations) {
   const own = new Set();
   const owned = (container) => {
     if (own.has(container)) return container;
-    const copy = Array.isArray(container) ? container.slice() : { ...container };
+    const copy = Array.isArray(container) ? [...container] : { ...container };
     own.add(copy);
     return copy;
   };
@@ -48,7 +48,7 @@ export function applyPatch(document, operations) {
 
 /** The place of an element in an array; `most` is the greatest that there may be. */
 function index(name, most) {
-  return /^(0|[1-9]\d*)$/.test(name) && Number(name) <= most ? Number(name) : fail();
+  return /^(0|[1-9]\d*)$/.test(name) && +name <= most ? +name : fail();
 }
 
 function child(parent, name) {
@@ -74,7 +74,7 @@ function put(parent, name, value, replaces) {
 
 function take(parent, name) {
   const value = child(parent, name);
-  if (Array.isArray(parent)) parent.splice(Number(name), 1);
+  if (Array.isArray(parent)) parent.splice(+name, 1);
   else delete parent[name];
   return value;
 }

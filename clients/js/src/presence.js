@@ -18,7 +18,7 @@ function missing(list, other) {
   const who = ({ session, user }) => (user === undefined ? session : `user ${user}`);
   const byName = (members) => new Map([...members.values()].map((member) => [who(member), member]));
   const others = byName(other);
-  return [...byName(list)].filter(([name]) => !others.has(name)).map(([, member]) => member);
+  return [...byName(list)].flatMap(([name, member]) => (others.has(name) ? [] : member));
 }
 
 /** The members of a room, shared by all `Presence`s of its name. */

@@ -202,6 +202,8 @@ fn segment(text: &str, part: &str, end: End) -> Result<Segment, PatternError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::actions::{Actions, Recipients};
+    use crate::tree::Tree;
 
     #[test]
     fn patterns_match_segments() {
@@ -243,6 +245,31 @@ mod tests {
         check("x/{flag}", &[], &["x/true"]);
         check("x/{missing}", &[], &["x/", "x/missing"]);
         assert!(!Pattern::parse("user/{sub}").unwrap().matches("user/42", None));
+    }
+
+    /// Keys of feeds may have the characters of patterns.
+    #[test]
+    fn names_are_texts_and_no_patterns() {
+        let attributes = Attributes::parse(r#"{"sub":"42","name":"S\u00e3o Paulo","star":"*"}"#).unwrap();
+        let actions = Actions::parse(&["subscribe"]).unwrap();
+        let check = |pattern: &str, yes: &[&str], no: &[&str]| {
+            let parsed = Pattern::parse(pattern).unwrap();
+            let mut tree = Tree::default();
+            tree.insert(&parsed, actions, Recipients::Users);
+            for (names, expect) in [(yes, true), (no, false)] {
+                for name in names {
+                    let allowed = tree.actions(name, Some(&attributes)) == actions;
+                    let matches = parsed.matches(name, Some(&attributes));
+                    assert_eq!((matches, allowed), (expect, expect), "{pattern} {name}");
+                }
+            }
+        };
+        check("user/42", &["user/42"], &["user/*", "*", "**", "*/42", "user/**", "user/{sub}"]);
+        check("user/{sub}", &["user/42"], &["user/*", "user/**", "user/{sub}", "user/ 42", "user/%34%32"]);
+        check("city/{name}", &["city/S\u{e3}o Paulo"], &["city/Sa\u{303}o Paulo", "city/S\u{e3}o", "city/*"]);
+        check("x/{star}", &["x/*"], &["x/a", "x/**"]);
+        check("public/*", &["public/*", "public/**", "public/ "], &["public/*/x", "*/a"]);
+        check("S\u{e3}o Paulo/**", &["S\u{e3}o Paulo/*"], &["**", "*/a"]);
     }
 
     #[test]

@@ -6,6 +6,9 @@
  */
 export const CHECK_PATH = 'primus/spec';
 
+/** A key in a path or in the id of an event. */
+export const encoded = (key) => key.split('/').map(encodeURIComponent).join('/');
+
 /** A document as it was sent: JSON, or else a text. */
 export function parsed(text) {
   try {

@@ -5,7 +5,7 @@
 // the server: each feed is requested every `CROWDED_MS`.
 
 import { library } from '../error.js';
-import { CHECK_PATH, authorization, failure, parsed } from './http.js';
+import { CHECK_PATH, authorization, encoded, failure, parsed } from './http.js';
 
 const WAITING_MAX = 4;
 const CROWDED_MS = 2_000;
@@ -20,9 +20,7 @@ const CHECK = '';
 function utf8(bytes) {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
-  } catch {
-    return undefined;
-  }
+  } catch {}
 }
 
 export function polling(base, link, options) {
@@ -37,7 +35,7 @@ export function polling(base, link, options) {
   };
   const close = () => {
     clearTimeout(check);
-    for (const key of [...feeds.keys()]) drop(key);
+    for (const [key] of feeds) drop(key);
   };
   const lose = (why) => {
     close();
@@ -61,10 +59,10 @@ export function polling(base, link, options) {
       const began = Date.now();
       const now = await once(key, tag, signal, method);
       if (key === CHECK) return signal.aborted || unsubscribe(key, timeoutMs);
-      const restMs = feeds.size > WAITING_MAX ? CROWDED_MS : now === tag && Date.now() - began < IDLE_MS ? IDLE_MS : 0;
+      const restMs = feeds.size > WAITING_MAX ? CROWDED_MS : now === tag && Date.now() - began < IDLE_MS && IDLE_MS;
       tag = now;
       method = 'GET';
-      if (restMs > 0) await new Promise((resolve) => { setTimeout(resolve, restMs); });
+      if (restMs) await new Promise((resolve) => { setTimeout(resolve, restMs); });
     }
   }
 
@@ -72,7 +70,7 @@ export function polling(base, link, options) {
   async function once(key, tag, signal, method) {
     const silence = setTimeout(lose, timeoutMs, { reason: 'the server is silent' });
     try {
-      const url = new URL(key === CHECK ? CHECK_PATH : `feed/${key}`, base);
+      const url = new URL(key === CHECK ? CHECK_PATH : `feed/${encoded(key)}`, base);
       // Without `wait`, the browser's cache asks whether there is another version.
       const waits = tag && method === 'GET' && feeds.size <= WAITING_MAX;
       if (waits) url.searchParams.set('wait', tag);

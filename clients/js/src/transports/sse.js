@@ -2,10 +2,10 @@
 //
 // Read with fetch, because EventSource reports no reason for a failure, chooses the time of the next attempt itself, and can't
 // send a position at first. Other feeds need another request. Its `Last-Event-ID` has the positions, as in the server's
-// own ids: `key!epoch!offset;…`, with the numbers in hexadecimal.
+// own ids: `key!epoch!offset;…`, with the key percent-encoded and the numbers in hexadecimal.
 
 import { library } from '../error.js';
-import { CHECK_PATH, authorization, failure, parsed } from './http.js';
+import { CHECK_PATH, authorization, encoded, failure, parsed } from './http.js';
 
 /** The server ignores a longer id. */
 const ID_CHARS_MAX = 4096;
@@ -76,7 +76,7 @@ export function sse(base, link, options) {
     const [feed, epoch, offset] = id.split(';')[0].split('!');
     // `snapshot-base64`: a document of bytes.
     const [kind, encoding] = type.split('-');
-    const message = { type: kind, encoding, feed, epoch: parseInt(epoch, 16), offset: parseInt(offset, 16) };
+    const message = { type: kind, encoding, feed: decodeURIComponent(feed), epoch: parseInt(epoch, 16), offset: parseInt(offset, 16) };
     const body = encoding ? data : parsed(data);
     if (kind === 'snapshot') message.data = body;
     else Object.assign(message, body);
@@ -104,7 +104,7 @@ function lastEventId(feeds) {
   let id = '';
   for (const [key, position] of feeds) {
     if (!position) continue;
-    const longer = `${id}${id && ';'}${key}!${position.epoch.toString(16)}!${position.offset.toString(16)}`;
+    const longer = `${id && `${id};`}${encoded(key)}!${position.epoch.toString(16)}!${position.offset.toString(16)}`;
     if (longer.length <= ID_CHARS_MAX) id = longer;
   }
   return id;

@@ -35,6 +35,7 @@ function speak(socket, link, { heartbeatTimeoutMs }) {
     write(JSON.stringify({ id: lastId, ...fields }));
   };
   const ignore = () => {};
+  const failed = (error) => error && link('failed', error);
   const end = (why) => {
     clearInterval(heartbeat);
     for (const answered of pending.values()) {
@@ -71,23 +72,21 @@ function speak(socket, link, { heartbeatTimeoutMs }) {
     } catch {
       return;
     }
-    const answered = pending.get(message.id);
-    if (message.type === 'welcome') {
+    const { type, id } = message;
+    const answered = pending.get(id);
+    if (type === 'welcome') {
       watch(message.ping_ms ?? 25_000);
       link('opened', message.session);
-    } else if (message.type === 'presence' && answered) {
-      pending.delete(message.id);
-      answered(null, message);
-    } else if (message.type === 'ok' || message.type === 'error') {
-      const error = message.type === 'error' ? new StentorError(message.code, message.message, message.retry) : null;
-      pending.delete(message.id);
-      if (answered) answered(error);
+    } else if (type === 'ok' || type === 'error' || (type === 'presence' && answered)) {
+      const error = type === 'error' && new StentorError(message.code, message.message, message.retry);
+      pending.delete(id);
+      if (answered) answered(error, message);
       else if (message.presence) link('unwatched', message.presence, error);
       else if (message.feed) link('refused', message.feed, error);
-      else if (error) link('failed', error);
-    } else if (message.type === 'token_expiring') {
-      link('expiring', (token) => request({ type: 'auth', token }, (error) => error && link('failed', error)));
-    } else if (message.type === 'disconnect') {
+      else failed(error);
+    } else if (type === 'token_expiring') {
+      link('expiring', (token) => request({ type: 'auth', token }, failed));
+    } else if (type === 'disconnect') {
       afterMs = message.reconnect_after_ms;
     } else {
       link('received', message, data.length);
@@ -103,7 +102,7 @@ function speak(socket, link, { heartbeatTimeoutMs }) {
     },
     unsubscribe: (key) => request({ type: 'unsubscribe', feed: key }, ignore),
     join(room, position) {
-      request({ type: 'subscribe', room, ...position }, (error) => error && link('failed', error));
+      request({ type: 'subscribe', room, ...position }, failed);
     },
     leave: (room) => request({ type: 'unsubscribe', room }, ignore),
     watch: (room, presence, answered = ignore) => request({ type: 'subscribe', room, presence }, answered),

@@ -19,7 +19,7 @@ use stentor_edge::{
     Histogram, HistogramSample, Identity, Metric, MetricKind, Publish, Readiness, Recheck, RoomList,
     RoomsQuery, SessionDetails, SessionInfo, SessionList, Target, Wanted,
 };
-use stentor_hub::Key;
+use stentor_hub::{Key, KeyCharset};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
@@ -65,7 +65,11 @@ pub(crate) struct FakePlane {
 impl FakePlane {
     pub(crate) fn want(&self, key: &str, wanted: bool) {
         let requesters = Vec::new();
-        self.wanted.lock().unwrap().push(Wanted { key: Key::parse(key).unwrap(), wanted, requesters });
+        self.wanted.lock().unwrap().push(Wanted {
+            key: Key::parse_as(key, KeyCharset::Utf8).unwrap(),
+            wanted,
+            requesters,
+        });
         self.signals.wanted();
     }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_control::{AdminOptions, Content, FeedsOptions, UpstreamOptions};
 use stentor_edge::ControlPlane;
+use stentor_hub::KeyCharset;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore};
@@ -63,6 +64,31 @@ async fn a_subscribed_key_is_fetched_and_its_changes_are_sent() {
     ])
     .await;
     assert!(rig.metric(&fetches("unchanged")).await >= Some(3.0));
+    rig.control.shutdown().await;
+}
+
+#[tokio::test]
+async fn keys_are_percent_encoded_in_requests() {
+    let addr = http(|_, request| {
+        let target = request.uri().to_string();
+        std::future::ready(ok(&format!("{target:?}")))
+    })
+    .await;
+    let wide = UpstreamOptions { keys: KeyCharset::Utf8, ..upstream("s", addr) };
+    let rig = Rig::feeds(vec![wide, upstream("t", addr)]);
+    for (key, target) in [
+        ("s/S\u{e3}o Paulo", "/api/s/S%C3%A3o%20Paulo"),
+        ("s/o'brien@example.com", "/api/s/o%27brien@example.com"),
+        ("s/50%/?a#b", "/api/s/50%25/%3Fa%23b"),
+        ("s/..%2", "/api/s/..%252"),
+    ] {
+        rig.want(key);
+        rig.plane.expect(&[&format!("{key}={target:?}")]).await;
+        rig.plane.want(key, false);
+    }
+    // The upstream of the other keys isn't asked for such a key.
+    rig.want("t/a b");
+    rig.plane.expect(&["t/a b:not_found:no feed is configured for this key", "t/a b:forget"]).await;
     rig.control.shutdown().await;
 }
 

@@ -4,7 +4,6 @@ use crate::config::Config;
 use anyhow::{Context, anyhow};
 use std::fmt::Write;
 use stentor_auth::{Action, Attributes, Permissions, Topic};
-use stentor_hub::Key;
 
 /// Explains what a client with these claims may do. No claims: it has no token.
 pub(super) fn explain(
@@ -24,7 +23,8 @@ pub(super) fn explain(
     let granted = Permissions::new(grants);
     let mut text = String::new();
     let room = Topic::Room { namespace, name };
-    let feed = Key::parse(name).is_ok().then_some(Topic::Feed(name));
+    let is_key = config.options().control.feeds.key_rule().parse(name).is_ok();
+    let feed = is_key.then_some(Topic::Feed(name));
     for topic in feed.into_iter().chain([room]) {
         let sources = [("[[permissions]]", &own), ("the token's grant", &granted)];
         let explained = sources.map(|(source, rules)| (source, rules.explain(attributes.as_ref(), topic)));

@@ -316,6 +316,7 @@ impl Config {
             keys: options_of(feed).upstream.keys,
         };
         control.feeds.pushed = pushed.into_iter().map(keys).collect();
+        edge.keys = control.feeds.key_rule();
         control.admin.shutdown_timeout = ADMIN_SHUTDOWN_TIMEOUT;
         options.hooks = self.hooks.iter().map(|hook| options_of(hook).hook).collect();
         options.cluster.bridges = self.bridges.iter().map(|bridge| options_of(bridge).bridge).collect();

@@ -13,7 +13,6 @@ use stentor_cluster_settings::Kind;
 use stentor_control::schedule::share;
 use stentor_control::{Route, TOKEN_BYTES_MIN};
 use stentor_edge::LISTENERS_MAX;
-use stentor_hub::KeyCharset;
 
 /// Longest prefix of the channels of Socket.IO's servers.
 const BRIDGE_PREFIX_BYTES_MAX: usize = 256;
@@ -156,7 +155,8 @@ fn feeds(sources: &mut Sources) {
         let shape = if feed.push {
             let url = (!feed.url.is_empty()).then(|| "a feed with push = true has no url".to_owned());
             wrong("url", url);
-            Route::shape_of(&feed.prefix, &feed.key, KeyCharset::Ascii).map_err(|error| vec![error])
+            Route::shape_of(&feed.prefix, &feed.key, super::options_of(feed).upstream.keys)
+                .map_err(|error| vec![error])
         } else {
             if let Some(variables) = &variables {
                 super::proxy::fill(&mut feed.proxy, variables);
@@ -166,8 +166,8 @@ fn feeds(sources: &mut Sources) {
                 .check()
                 .into_iter()
                 .for_each(|(key, text)| wrong(key, Some(text)));
-            Route::new(&feed.prefix, &feed.key, &feed.url, KeyCharset::Ascii, &feed.body)
-                .map(|route| route.shape())
+            let keys = super::options_of(feed).upstream.keys;
+            Route::new(&feed.prefix, &feed.key, &feed.url, keys, &feed.body).map(|route| route.shape())
         };
         match shape {
             Err(errors) => errors.into_iter().for_each(|error| wrong(error.field, Some(error.text))),

@@ -92,8 +92,9 @@ impl<'k> Positions<'k> {
 }
 
 fn parse_entry(entry: &str) -> Option<Position<'_>> {
-    let (key, place) = entry.split_once('!')?;
-    let (epoch, offset) = place.split_once('!')?;
+    // A client may leave a `!` in a key as it is.
+    let (rest, offset) = entry.rsplit_once('!')?;
+    let (key, epoch) = rest.rsplit_once('!')?;
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let sound = key.bytes().all(|byte| byte.is_ascii_graphic()) && digits(epoch) && digits(offset);
     let (epoch, offset) = (u64::from_str_radix(epoch, 16).ok()?, u64::from_str_radix(offset, 16).ok()?);

@@ -126,6 +126,7 @@ fn token(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stentor_hub::KeyCharset;
 
     #[test]
     fn a_name_is_one_token() {
@@ -141,6 +142,26 @@ mod tests {
         let long = [token(&"a".repeat(257)), token(&"é".repeat(128))];
         assert!(long.iter().all(|token| token.len() == 44 && token.starts_with('~')), "{long:?}");
         assert_eq!(token(&"a".repeat(256)).len(), 256);
+    }
+
+    #[test]
+    fn keys_with_any_characters_are_one_token_each() {
+        let names = Names::new("p").unwrap();
+        let key = |text: &str| Key::parse_as(text, KeyCharset::Utf8).unwrap();
+        let longest = "\u{e9}".repeat(128);
+        let subjects =
+            |text: &str| (names.feed(&key(text)), names.base(&key(text)), names.channel(&key(text).into()));
+        for text in ["*", ">", "a.*.>", "S\u{e3}o Paulo", "50%", "$JS.API", "a\u{a0}b", &longest] {
+            let (feed, base, live) = subjects(text);
+            for (subject, tokens) in [(feed, 3), (base, 3), (live, 4)] {
+                let parts: Vec<_> = subject.split('.').collect();
+                assert_eq!(parts.len(), tokens, "{subject}");
+                assert!(subject.bytes().all(|b| b.is_ascii_graphic() && !b"*>$".contains(&b)), "{subject}");
+            }
+        }
+        // Keys of other bytes have other subjects.
+        assert_ne!(subjects("e\u{301}"), subjects("\u{e9}"));
+        assert_eq!(subjects("%").0, "p.feed.%25");
     }
 
     #[test]

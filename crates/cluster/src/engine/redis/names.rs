@@ -93,6 +93,7 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stentor_hub::KeyCharset;
 
     #[test]
     fn a_name_is_parsed_to_the_channel_that_it_is_of() {
@@ -102,6 +103,8 @@ mod tests {
         let more = [
             Room::all_members("/x").unwrap().into(),
             Key::parse("a/b").unwrap().into(),
+            Key::parse_as("S\u{e3}o 50%/{x}:*", KeyCharset::Utf8).unwrap().into(),
+            Key::parse_as("}", KeyCharset::Utf8).unwrap().into(),
             Channel::Node(NodeId(7)),
             Channel::Nodes,
         ];

@@ -28,6 +28,17 @@ choice! {
 }
 
 choice! {
+    /// Characters of keys.
+    Keys => stentor_hub::KeyCharset {
+        /// `A-Z a-z 0-9 . _ ~ @ : = + , -`.
+        Ascii = "ascii",
+        /// Any characters but `\`, control characters and those that change the direction of text, and no `%` before two hexadecimal
+        /// digits.
+        Utf8 = "utf8",
+    }
+}
+
+choice! {
     /// Response that ends a feed.
     EndSignal {
         /// `Cache-Control: max-age=0`.
@@ -68,7 +79,10 @@ section! {
         /// Template of the keys, instead of a prefix, e.g. `matchesfeed/{id}/matchcentre`. A placeholder matches a segment or
         /// a part of one, at least one character. `{rest*}` as the last segment matches all remaining segments.
         key: String;
-        /// Whether backends push the documents (`PUT /api/v1/feeds/KEY`). Then only `name`, `prefix` and `key` apply, and there
+        /// Characters of the keys, besides `/`, and of `prefix` and `key`. Other keys that `prefix` or `key` matches are refused. In the
+        /// path of `url`, characters outside of `"ascii"` are percent-encoded.
+        keys: Keys;
+        /// Whether backends push the documents (`PUT /api/v1/feeds/KEY`). Then only `name`, `prefix`, `key` and `keys` apply, and there
         /// is no `url`. A client that subscribes before the first document waits for it. Keys without any `[[feeds]]` can be
         /// pushed too, but are `not_found` until then.
         push: bool = false;

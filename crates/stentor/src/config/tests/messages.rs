@@ -266,6 +266,13 @@ FEED | [feeds_limits] | fetches_max = 3
   4: url in [[feeds]]: expected a URL beginning with http:// or https://: "gopher://a"
 [[feeds]] | name = "a" | key = "m/{id}" | url = "http://a/{id}" | [[feeds]] | name = "b" | key = "m/{x}" | url = "http://a/{x}"
   7: key in [[feeds]]: feed number 1 already has the keys of "m/{x}"
+FEED | prefix = "S\u00e3o Paulo/" | keys = "utf8"
+FEED | prefix = "a b/"
+  4: prefix in [[feeds]]: the prefix has a character at byte 1 that is none of A-Z a-z 0-9 . _ ~ @ : = + , -; keys = "utf8" in [[feeds]] allows others
+FEED | prefix = "a%20b/" | keys = "utf8"
+  4: prefix in [[feeds]]: the prefix has a character at byte 1 that no key may have: a control character, '\', or '%' before two hexadecimal digits
+FEED | keys = "utf-8"
+  4: keys in [[feeds]]: expected "ascii" or "utf8", found "utf-8"
 FEED | headers = { "a b" = "x" }
   4: headers in [[feeds]]: "a b" is no name of a header
 FEED | headers = { Host = "x" }

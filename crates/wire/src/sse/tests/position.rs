@@ -42,8 +42,11 @@ fn keys_are_percent_encoded() {
     let longest = "\u{e4}".repeat(KEY_BYTES_MAX / 2);
     check(&longest, &"%C3%A4".repeat(KEY_BYTES_MAX / 2));
     // Clients may encode more or less than the server.
-    let positions = Positions::parse("a%2Fb!1!2;o'b*!3!4");
-    assert_eq!((positions.of("a/b"), positions.of("o'b*")), (Some(at("a/b", 1, 2)), Some(at("o'b*", 3, 4))));
+    let positions = Positions::parse("a%2Fb!1!2;o'b!*!3!4");
+    assert_eq!(
+        (positions.of("a/b"), positions.of("o'b!*")),
+        (Some(at("a/b", 1, 2)), Some(at("o'b!*", 3, 4)))
+    );
 }
 
 #[test]
@@ -66,7 +69,6 @@ fn ids_are_read() {
         "a!1!1;",
         ";a!1!1",
         "a!1!1;;b!1!1",
-        "a!1!1!1",
         "a!+1!1",
         "a!1!-1",
         "a!g!1",
