@@ -113,6 +113,8 @@ impl Feeds {
         mut refetches: mpsc::Receiver<Key>,
         mut stop: watch::Receiver<bool>,
     ) {
+        let watch = |options: &FeedsOptions| Box::pin(options.secrets.clone().watch());
+        let mut secrets = watch(self.scheduler.options());
         loop {
             self.turn();
             self.view.show(&self.scheduler);
@@ -121,7 +123,11 @@ impl Feeds {
             tokio::select! {
                 () = stopped(&mut stop) => return,
                 Some(joined) = self.fetches.join_next_with_id() => self.finish(joined),
-                Some(change) = changes.recv() => self.configure(change),
+                Some(change) = changes.recv() => {
+                    secrets = watch(&change.options);
+                    self.configure(change);
+                }
+                () = &mut secrets => {}
                 Some(key) = refetches.recv() => self.scheduler.refetch(Instant::now().into_std(), &key),
                 () = self.signals.when_wanted(), if !blocked => self.has_wanted = true,
                 () = deliver(&*self.data_plane, &self.signals, &self.undelivered), if blocked => {

@@ -18,6 +18,7 @@
 //! - `hooks`: questions to the backend.
 //! - `admin`: publish API, metrics, health, on their own port.
 //! - `pushed_documents`: documents that backends push.
+//! - `secrets`: values of the configuration that come from the environment and from files.
 //! - `sample`: a sample of every metric, for the reference.
 
 mod access;
@@ -38,9 +39,11 @@ mod options;
 mod percent;
 mod process;
 mod pushed_documents;
+mod request_header;
 mod route;
 mod sample;
 pub mod schedule;
+mod secrets;
 mod signals;
 mod unix_time;
 mod upstream;
@@ -58,7 +61,9 @@ pub use options::{
     AdminOptions, Content, ContentCoding, FeedsOptions, ProcessCounter, Proxy, PushedKeys, Redirects, Reload,
     RequestMethod, TOKEN_BYTES_MIN, UpstreamOptions,
 };
+pub use request_header::upstream_header;
 pub use route::{Route, RouteError};
 pub use sample::sample_metrics;
+pub use secrets::{Reference, Secrets, UrlText, literal, references};
 pub use signals::Signals;
-pub use upstream::{Probe, probe, upstream_header};
+pub use upstream::{Probe, probe};

@@ -3,6 +3,7 @@
 //! The ranges of values are declared with the configuration's keys (`crates/stentor/src/config/schema.rs`), which the binary
 //! checks. [`Options::check`](crate::Options::check) checks what only the control plane knows.
 
+use crate::secrets::Secrets;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -178,6 +179,8 @@ options! {
         pushed_document_bytes_max: usize = 4 << 20,
         /// File with PEM certificates to trust for https upstreams, instead of the system's.
         ca_file: Option<PathBuf> = None,
+        /// Values of the secrets that URLs and headers of upstreams name.
+        secrets: Secrets = Secrets::default(),
     }
 
     /// One HTTP API that feeds come from.
@@ -191,7 +194,7 @@ options! {
         /// Characters of its keys.
         keys: KeyCharset = KeyCharset::Ascii,
         /// `http://` or `https://`, a host, and perhaps a path and a query. With a `key`, its placeholders may stand in
-        /// both; otherwise the whole key is appended to the path.
+        /// both; otherwise the whole key is appended to the path. It may name [`Secrets`].
         url: String = String::new(),
         /// Time from the start of a fetch to the next one, if the upstream doesn't say otherwise. At least 1 ms.
         poll_interval: Duration = Duration::from_secs(1),
@@ -217,7 +220,7 @@ options! {
         body: String = String::new(),
         /// Compressions that the upstream is offered. Empty: none.
         accept_encoding: Vec<ContentCoding> = vec![ContentCoding::Gzip, ContentCoding::Brotli],
-        /// Headers of every request, for example `("Authorization", "Bearer …")`.
+        /// Headers of every request, for example `("Authorization", "Bearer ${file:/run/secrets/api}")`. They may name [`Secrets`].
         headers: Vec<(String, String)> = Vec::new(),
         /// What it serves.
         content: Content = Content::Json,
@@ -282,6 +285,13 @@ impl UpstreamOptions {
     /// The time without progress after which a fetch fails.
     pub(crate) fn read_timeout(&self) -> Duration {
         if self.read_timeout.is_zero() { self.timeout } else { self.read_timeout }
+    }
+}
+
+impl UpstreamOptions {
+    /// The settings that may name secrets.
+    pub(crate) fn texts_with_secrets(&self) -> impl Iterator<Item = &String> {
+        self.headers.iter().map(|(_, text)| text).chain([&self.url])
     }
 }
 

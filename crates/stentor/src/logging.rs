@@ -117,6 +117,11 @@ fn is_access(metadata: &Metadata<'_>) -> bool {
     metadata.target() == ACCESS_LOG
 }
 
+/// Whether an event of a library has the names of hosts, which may be secrets of the configuration.
+fn names_hosts(metadata: &Metadata<'_>) -> bool {
+    metadata.target().starts_with("hyper_util::client")
+}
+
 /// Begins to write log lines, panics among them, and those of the access log if it is on. Called once.
 pub(crate) fn start(format: LogFormat, level: LogLevel, access_log: bool) -> anyhow::Result<Log> {
     let writer =
@@ -126,7 +131,7 @@ pub(crate) fn start(format: LogFormat, level: LogLevel, access_log: bool) -> any
     let access = access_log.then(|| writer("access-log", ACCESS_BYTES_MAX)).transpose()?;
     let access_dropped = access.as_ref().map(|(_, dropped, _)| dropped.clone());
     let level = LevelHandle(handle);
-    let others = filter_fn(|metadata| !is_access(metadata));
+    let others = filter_fn(|metadata| !is_access(metadata) && !names_hosts(metadata));
     // Lines of requests have no level that could be chosen.
     let requests = filter_fn(is_access).with_max_level_hint(LevelFilter::INFO);
     let (access, access_guard) = access.map(|(access, _, guard)| (access, guard)).unzip();

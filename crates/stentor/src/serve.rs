@@ -18,9 +18,9 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
-use stentor_control::AdminListener;
+use stentor_control::{AdminListener, Secrets};
 use stentor_edge::{DataPlane, Done, Drain, StaticRoute};
 use tokio::sync::mpsc;
 
@@ -35,12 +35,16 @@ const CONTROL_THREADS: usize = 2;
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let (path, flags) = (args.config.clone(), args.flags());
+    let secrets = Mutex::new(Secrets::default());
     let load = move || {
         let mut sources = Sources::default();
         if let Some(path) = &path {
             sources = sources.file(path);
         }
-        sources.environment(environment()).flags(flags.clone()).load()
+        let mut secrets = secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        let loaded = sources.environment_after(environment(), &secrets).flags(flags.clone()).load()?;
+        *secrets = loaded.0.secrets.clone();
+        Ok(loaded)
     };
     let (config, warnings) = load()?;
     let log = logging::start(config.server.log, config.server.log_level, config.server.access_log)?;

@@ -28,6 +28,7 @@ pub(crate) use key::KeyPattern;
 pub(crate) use url::UrlTemplate;
 
 use crate::options::{FeedsOptions, PushedKeys, UpstreamOptions};
+use crate::secrets::UrlText;
 use stentor_edge::FeedSource;
 use stentor_hub::{Key, KeyCharset, KeyRule};
 
@@ -49,20 +50,20 @@ pub struct Route {
 }
 
 impl Route {
-    /// Checks what [`UpstreamOptions`] says of the same names. An empty body is none.
+    /// Checks what [`UpstreamOptions`] says of the same names. The URL has its secrets. An empty body is none.
     ///
     /// # Errors
     /// Everything that is wrong, at least one.
     pub fn new(
         prefix: &str,
         key: &str,
-        url: &str,
+        url: impl Into<UrlText>,
         keys: KeyCharset,
         body: &str,
     ) -> Result<Self, Vec<RouteError>> {
         let pattern = KeyPattern::new(prefix, key, keys);
         let names = pattern.as_ref().ok().map(KeyPattern::names);
-        let url = UrlTemplate::new(url, names);
+        let url = UrlTemplate::new(&url.into(), names);
         let body = names
             .filter(|_| !body.is_empty())
             .map(|names| BodyTemplate::new(body, names.unwrap_or_default()));

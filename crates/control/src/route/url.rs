@@ -3,21 +3,31 @@
 use super::RouteError;
 use super::key::is_name;
 use crate::percent;
+use crate::secrets::{UrlText, escape};
 use hyper::Uri;
+use std::fmt;
 use stentor_hub::{Key, is_dot_segment, is_escape};
 
 /// Bytes of a URL that are shown in a message.
 const SHOWN_CHARS_MAX: usize = 100;
 
 /// A URL, and where a key goes into it.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct UrlTemplate {
     /// Without the query: it may hold a secret.
     shown: String,
     parts: Vec<Part>,
+    /// The same with `***` for secrets.
+    shown_parts: Vec<Part>,
 }
 
-#[derive(Clone, Debug)]
+impl fmt::Debug for UrlTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "UrlTemplate({:?})", self.shown)
+    }
+}
+
+#[derive(Clone, PartialEq)]
 enum Part {
     Text(String),
     /// The whole key.
@@ -32,21 +42,13 @@ enum Part {
 impl UrlTemplate {
     /// `names`: the key's placeholders; `Some(None)`: it has a prefix, so the whole key is appended to the path;
     /// `None`: the key is wrong, which is reported already.
-    pub(super) fn new(url: &str, names: Option<Option<&[String]>>) -> Result<Self, RouteError> {
+    pub(super) fn new(url: &UrlText, names: Option<Option<&[String]>>) -> Result<Self, RouteError> {
         parse(url, names).map_err(|text| RouteError { field: "url", text })
     }
 
     /// The URL of this key, whose placeholders stand for `values`; `None` if it has none.
     pub(crate) fn fill(&self, key: &Key, values: &[&str]) -> Option<Uri> {
-        let mut url = String::with_capacity(self.shown.len() + key.as_str().len() + 64);
-        for part in &self.parts {
-            match part {
-                Part::Text(text) => url.push_str(text),
-                Part::Key => escape_in_path(key.as_str(), &mut url),
-                Part::Value { number, in_query: false } => escape_in_path(values.get(*number)?, &mut url),
-                Part::Value { number, in_query: true } => escape(values.get(*number)?, &mut url),
-            }
-        }
+        let url = fill_parts(&self.parts, key, values)?;
         // A `%` of the key, and digits that stand behind its value, are an escape to a server that decodes twice.
         if key.as_str().contains('%') && percent::decode(&url).0.windows(3).any(is_escape) {
             return None;
@@ -68,22 +70,55 @@ impl UrlTemplate {
         self.parts.iter().any(|part| matches!(part, Part::Value { number, .. } if *number == placeholder))
     }
 
+    /// The same for messages: without the query, and with `***` for secrets.
+    pub(crate) fn fill_shown(&self, key: &Key, values: &[&str]) -> String {
+        fill_parts(&self.shown_parts, key, values).map(|url| shown(&url)).unwrap_or_default()
+    }
+
     /// For logs.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
 
     pub(crate) fn is_secure(&self) -> bool {
-        self.shown.starts_with("https:")
+        matches!(self.parts.first(), Some(Part::Text(text)) if text.starts_with("https:"))
+    }
+
+    /// The part before the path.
+    pub(crate) fn origin(&self) -> Option<&str> {
+        let Some(Part::Text(text)) = self.parts.first() else { return None };
+        let host = text.find("://")? + 3;
+        let end = text[host..].find(['/', '?']).map_or(text.len(), |at| host + at);
+        text.get(..end)
+    }
+
+    /// Whether a secret is in the part before the path.
+    pub(crate) fn has_secret_origin(&self) -> bool {
+        self.shown.split('/').take(3).any(|part| part.contains("***"))
     }
 }
 
-fn parse(url: &str, names: Option<Option<&[String]>>) -> Result<UrlTemplate, String> {
-    let wrong =
-        |why: &str| format!("{why}: {:?}", shown(url).chars().take(SHOWN_CHARS_MAX).collect::<String>());
-    if url.contains("${") {
-        return Err("${…} is for headers: a URL shows up in logs".into());
+fn fill_parts(parts: &[Part], key: &Key, values: &[&str]) -> Option<String> {
+    let mut url = String::with_capacity(key.as_str().len() + 128);
+    for part in parts {
+        match part {
+            Part::Text(text) => url.push_str(text),
+            Part::Key => escape_in_path(key.as_str(), &mut url),
+            Part::Value { number, in_query: false } => escape_in_path(values.get(*number)?, &mut url),
+            Part::Value { number, in_query: true } => escape(values.get(*number)?, &mut url),
+        }
     }
+    Some(url)
+}
+
+fn parse(
+    UrlText { text: url, shown: shown_url }: &UrlText,
+    names: Option<Option<&[String]>>,
+) -> Result<UrlTemplate, String> {
+    let shown_url = shown_url.as_str();
+    let wrong = |why: &str| {
+        format!("{why}: {:?}", shown(shown_url).chars().take(SHOWN_CHARS_MAX).collect::<String>())
+    };
     let pieces = pieces(url).map_err(|why| wrong(&why))?;
     let path_start = url.find("://").and_then(|at| Some(at + 3 + url.get(at + 3..)?.find(['/', '?', '#'])?));
     let path_start = path_start.unwrap_or(url.len());
@@ -118,12 +153,13 @@ fn parse(url: &str, names: Option<Option<&[String]>>) -> Result<UrlTemplate, Str
     if has_dot_segment(uri.path()) {
         return Err(wrong("the path has a segment '.' or '..'"));
     }
-    let parts = match names {
-        None => Vec::new(),
-        Some(None) => whole_key(&pieces, url)?,
-        Some(Some(names)) => fill_placeholders(&pieces, names)?,
+    let parts = |pieces: Vec<Piece<'_>>, url| match names {
+        None => Ok(Vec::new()),
+        Some(None) => whole_key(&pieces, url),
+        Some(Some(names)) => fill_placeholders(&pieces, names),
     };
-    Ok(UrlTemplate { shown: shown(url), parts })
+    let shown_parts = parts(self::pieces(shown_url)?, shown_url)?;
+    Ok(UrlTemplate { shown: shown(shown_url), parts: parts(pieces, url)?, shown_parts })
 }
 
 /// The character that makes `url` invalid. In a URL that can be sent (`is_valid`), that is any outside of ASCII.
@@ -237,9 +273,4 @@ fn has_dot_segment(path: &str) -> bool {
 /// Escapes for a path what isn't a character of [`KeyCharset::Ascii`](stentor_hub::KeyCharset::Ascii) or a slash.
 fn escape_in_path(value: &str, url: &mut String) {
     percent::encode(value, |byte| byte == b'/' || Key::is_plain(byte), url);
-}
-
-/// Escapes for a query what isn't unreserved (RFC 3986, 2.3), as `encodeURIComponent` does.
-fn escape(value: &str, url: &mut String) {
-    percent::encode(value, |byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte), url);
 }

@@ -1,9 +1,8 @@
 //! Explanations of failures for the operator: the requested URL, the beginning of the body, the setting to change.
 //!
-//! An upstream may repeat a request in its error page, so values of configured headers and queries are masked.
+//! An upstream may repeat a request in its error page, so secrets are masked.
 
 use super::answer::Coding;
-use crate::options::UpstreamOptions;
 use flate2::bufread::MultiGzDecoder;
 use hyper::header::{self, HeaderMap};
 use hyper::{StatusCode, Uri};
@@ -14,8 +13,6 @@ use std::io::Read;
 pub(super) const READ_BYTES_MAX: usize = 4 << 10;
 /// Bytes of a body that are shown.
 const SHOWN_BYTES_MAX: usize = 200;
-/// A shorter value is no secret.
-const SECRET_BYTES_MIN: usize = 4;
 /// More of a host's name isn't shown (RFC 1035, section 2.3.4: there is no longer one).
 const HOST_CHARS_MAX: usize = 255;
 
@@ -76,54 +73,17 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Values that no message may show.
-pub(super) struct Secrets(Vec<String>);
-
-impl Secrets {
-    /// Collects the secrets of an upstream: the values of its headers, their words, the values of its query.
-    pub(super) fn new(options: &UpstreamOptions) -> Self {
-        let query = options.url.split_once('?').map_or("", |(_, query)| query);
-        let values = query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
-        let headers = options.headers.iter().map(|(_, value)| value.as_str());
-        let proxies = options.proxy.secrets();
-        let words = headers.clone().flat_map(str::split_whitespace);
-        let is_long = |value: &&str| value.len() >= SECRET_BYTES_MIN && !value.contains('{');
-        let mut secrets: Vec<String> = headers
-            .chain(words)
-            .chain([query])
-            .chain(values)
-            .chain(proxies.iter().map(String::as_str))
-            .filter(is_long)
-            .map(String::from)
-            .collect();
-        // A long one may contain a short one.
-        secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
-        Self(secrets)
-    }
-
-    fn mask(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
-    }
-
-    /// A text without the secrets, in one line.
-    pub(super) fn shown(&self, text: &str) -> String {
-        escaped(&self.mask(text))
-    }
-
-    /// Explains a refusal by its URL and by the beginning of its body, both without the secrets that `masked` knows.
-    pub(super) fn refused(
-        &self,
-        url: &Uri,
+impl Refused {
+    /// Explains a refusal by its URL, which is shown as it is, and by the beginning of its body without the secrets that `masked` knows.
+    pub(super) fn new(
+        url: String,
         coding: Option<Coding>,
         body: &[u8],
         masked: impl Fn(&str) -> String,
-    ) -> Refused {
-        let body = masked(&self.mask(&beginning(coding, body)));
+    ) -> Self {
+        let body = masked(&beginning(coding, body));
         let body = body.trim();
-        Refused {
-            url: masked(&shown_url(url)),
-            body: escaped(&body[..body.floor_char_boundary(SHOWN_BYTES_MAX)]),
-        }
+        Self { url, body: escaped(&body[..body.floor_char_boundary(SHOWN_BYTES_MAX)]) }
     }
 }
 
@@ -152,7 +112,7 @@ fn beginning(coding: Option<Coding>, body: &[u8]) -> String {
 }
 
 /// A text for a line of a log: control characters and those that change the direction of text are escaped.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let is_plain = |c: char| {
         !(c.is_control()
             || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}'))
@@ -222,6 +182,7 @@ pub(super) fn port(uri: &Uri) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::secrets::{Masks, Secrets};
     use hyper::header::HeaderValue;
 
     #[test]
@@ -259,15 +220,12 @@ mod tests {
 
     #[test]
     fn a_refusal_shows_neither_secrets_nor_control_characters() {
-        let options = UpstreamOptions {
-            url: "http://h/{x}?token=s3cret&q={x}&n=1".into(),
-            headers: vec![("Authorization".into(), "Bearer abcdef".into()), ("X-N".into(), "1".into())],
-            ..UpstreamOptions::default()
-        };
-        let secrets = Secrets::new(&options);
+        let url = "http://h/{x}?token=s3cret&q={x}&n=1";
+        let headers = [("Authorization".into(), "Bearer abcdef".into()), ("X-N".into(), "1".into())];
+        let masks = Masks::new(&headers, url, Vec::new(), &Secrets::default());
         let check = |body: &[u8], expect: &str| {
-            let url = "http://h/a?token=s3cret&q=a&n=1".parse().unwrap();
-            let refused = secrets.refused(&url, Some(Coding::Identity), body, str::to_owned);
+            let url = "http://h/a?…".into();
+            let refused = Refused::new(url, Some(Coding::Identity), body, |text| masks.mask_cut(text));
             assert_eq!(refused.to_string(), format!(" to http://h/a?…{expect}"));
         };
         check(b"", ", without a body");
@@ -278,5 +236,6 @@ mod tests {
         check("\u{e9}".repeat(300).as_bytes(), &format!(": {}", "\u{e9}".repeat(100)));
         let secret_at_the_end = format!("{}abcdef", "x".repeat(197));
         check(secret_at_the_end.as_bytes(), &format!(": {}***", "x".repeat(197)));
+        check(b"cut off: Bearer abc", ": cut off: ***");
     }
 }

@@ -4,6 +4,7 @@
 use super::HEADERS_MAX;
 use super::explain::Refused;
 use crate::schedule::FailureClass;
+use crate::secrets::Masks;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +66,20 @@ impl Failure {
             Self::Corrupt(_) => FailureClass::InvalidJson,
             Self::Internal(_) => FailureClass::Internal,
         }
+    }
+
+    /// The failure without the secrets that the upstream or a library repeats.
+    pub(crate) fn masked(mut self, masks: &Masks) -> Self {
+        match &mut self {
+            Self::Connect(text) | Self::Broken(text) | Self::Redirect { target: text, .. } => {
+                *text = masks.mask(text);
+            }
+            Self::NotJson { content_type, .. } => *content_type = masks.mask(content_type),
+            Self::Encoding(text) => *text = masks.mask_cut(text),
+            // The others have no text from outside, or one that was masked where it was read.
+            _ => {}
+        }
+        self
     }
 
     /// Identifies the cause within the kind of failure.

@@ -68,18 +68,16 @@ impl From<Failure> for Fetched {
     }
 }
 
-impl Upstream {
-    /// Fetches the job's key. Ends within the upstream's `timeout`, plus the time to process the body.
-    pub(crate) async fn fetch(
-        &self,
-        job: &FetchJob,
-        processor: &DocumentProcessor,
-        bodies: &Arc<Bodies>,
-    ) -> Fetched {
-        self.fetch_traced(job, processor, bodies, &mut Trace::default()).await
+impl Fetched {
+    /// Whether the upstream refused the request for its credentials.
+    pub(super) fn is_unauthorized(&self) -> bool {
+        matches!(self.failure, Some(Failure::Status { status: 401, .. }))
     }
+}
 
-    /// As [`Self::fetch`], with the response's headers if `trace` keeps them.
+impl Upstream {
+    /// Fetches the job's key. Ends within the upstream's `timeout`, plus the time to process the body. Keeps the response's headers if
+    /// `trace` does. The result has no secrets but what a document repeats.
     pub(super) async fn fetch_traced(
         &self,
         job: &FetchJob,
@@ -87,7 +85,8 @@ impl Upstream {
         bodies: &Arc<Bodies>,
         trace: &mut Trace,
     ) -> Fetched {
-        let fetched = self.try_fetch(job, processor, bodies, trace).await.unwrap_or_else(Fetched::from);
+        let fetched = self.try_fetch(job, processor, bodies, trace).await;
+        let fetched = fetched.unwrap_or_else(|failure| failure.masked(&self.route.masks).into());
         let Trace { received_bytes, body_wait, redirects, .. } = *trace;
         Fetched { received_bytes, body_wait, redirects, ..fetched }
     }
@@ -122,7 +121,8 @@ impl Upstream {
             let refused = if is_explained(head.status) {
                 let body = self.read_beginning(&mut connection, body, deadline).await;
                 let coding = answer::coding(&head.headers).ok();
-                Some(self.secrets.refused(&url, coding, &body, |text| self.without_cookies(text)))
+                let masked = |text: &str| self.route.masks.mask_cut(&self.without_cookies(text));
+                Some(Refused::new(self.shown_target(&job.key, &url), coding, &body, masked))
             } else {
                 drop(body);
                 None
@@ -186,7 +186,7 @@ impl Upstream {
 
     /// Whether the request stays the same after a redirect with this status: other ones make POST a GET (RFC 9110, section 15.4).
     fn may_follow(&self, status: StatusCode) -> bool {
-        self.body.is_none() || matches!(status.as_u16(), 307 | 308)
+        self.route.body.is_none() || matches!(status.as_u16(), 307 | 308)
     }
 
     /// Sends the request and waits for the answer's head.
@@ -271,15 +271,15 @@ impl Upstream {
 
     /// The body of the request for a key. `None` with GET.
     pub(super) fn filled_body(&self, key: &Key) -> Option<Vec<u8>> {
-        let values = self.pattern.values(key).unwrap_or_default();
-        self.body.as_ref().map(|body| body.fill(&values))
+        let values = self.route.pattern.values(key).unwrap_or_default();
+        self.route.body.as_ref().map(|body| body.fill(&values))
     }
 
     /// The validators for a request to `url`. A request with POST has none (RFC 9110, section 13.1.2). Validators of another URL, which
     /// a redirect led to, mean nothing to it.
     fn validators<'j>(&self, job: &'j FetchJob, url: &Uri) -> Option<&'j Validators> {
         let validators = &job.kept.as_ref()?.validators;
-        (self.body.is_none() && validators.target == self.target(url)).then_some(validators)
+        (self.route.body.is_none() && validators.target == self.target(url)).then_some(validators)
     }
 
     /// The URL that validators belong to, if redirects may lead to several.

@@ -17,6 +17,7 @@ mod fetch;
 mod probe;
 mod proxy;
 mod redirect;
+mod rotation;
 mod settings;
 mod tls;
 mod transport;
@@ -28,20 +29,23 @@ pub(crate) use failure::{Failure, chain};
 pub(crate) use fetch::Fetched;
 pub use probe::{Probe, probe};
 pub(crate) use probe::{ProbeError, Prober};
+pub(crate) use rotation::Rotating;
 pub(crate) use tls::tls;
 
 use crate::error::Error;
 use crate::options::{Content, ContentCoding, FeedsOptions, Redirects, RequestMethod, UpstreamOptions};
 use crate::route::{BodyTemplate, KeyPattern, Route, UrlTemplate};
+use crate::secrets::{Masks, Secrets};
 use connections::Connections;
 use cookies::CookieJar;
-use explain::Secrets;
+use explain::{escaped, shown_url};
 use hyper::Uri;
-use hyper::header::{ACCEPT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use redirect::Scope;
+use rustls::ClientConfig;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_delta::Differ;
@@ -56,113 +60,144 @@ const HEADERS_MAX: usize = 1000;
 /// An idle connection is given up after this time. Shorter than most servers' own, so that few requests meet a
 /// connection that is just being closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Names of headers, in lower case, that the fetcher sets itself: an upstream's `headers` may have none of them.
-const RESERVED_HEADERS: [&str; 10] = [
-    "accept-encoding",
-    "connection",
-    "content-length",
-    "host",
-    "if-modified-since",
-    "if-none-match",
-    "range",
-    "te",
-    "transfer-encoding",
-    "upgrade",
-];
-
 /// A client that speaks plain and over TLS.
 pub(crate) type HttpClient<B> = Client<HttpsConnector<HttpConnector>, B>;
 
 /// One upstream, checked and ready.
+#[derive(Clone)]
 pub(crate) struct Upstream {
-    pub(crate) name: Arc<str>,
-    options: UpstreamOptions,
+    name: Arc<str>,
+    options: Arc<UpstreamOptions>,
+    route: FilledRoute,
+    headers: HeaderMap,
+    /// The header `Host`. `None`: that of the URL.
+    host: Option<HeaderValue>,
+    /// The cookies of the upstream. `None`: they are ignored.
+    cookies: Option<Arc<CookieJar>>,
+    /// Where redirects may lead. `None`: they aren't followed.
+    redirects: Option<Arc<Scope>>,
+    tls: Arc<ClientConfig>,
+    connections: Arc<Connections>,
+    differ: Arc<Differ>,
+}
+
+/// The keys of an upstream and their URLs, with the values of secrets.
+#[derive(Clone)]
+struct FilledRoute {
     pattern: KeyPattern,
     url: UrlTemplate,
     /// The body of requests with POST. `None`: requests are GET.
     body: Option<BodyTemplate>,
-    headers: HeaderMap,
-    /// The header `Host`. `None`: that of the URL.
-    host: Option<HeaderValue>,
-    secrets: Secrets,
-    /// The cookies of the upstream. `None`: they are ignored.
-    cookies: Option<CookieJar>,
-    /// Where redirects may lead. `None`: they aren't followed.
-    redirects: Option<Scope>,
-    connections: Connections,
-    differ: Arc<Differ>,
+    masks: Masks,
 }
 
 /// All upstreams, in the order of [`FeedsOptions::upstreams`].
 #[derive(Clone)]
-pub(crate) struct Upstreams(Vec<Arc<Upstream>>);
+pub(crate) struct Upstreams(Vec<Arc<Rotating>>);
 
 impl Upstreams {
     /// Checks what the configuration can't, and makes the clients. Opens no connection.
     pub(crate) fn new(options: &FeedsOptions) -> Result<Self, Error> {
-        let route = |upstream: &UpstreamOptions| {
-            let UpstreamOptions { prefix, key, url, keys, body, .. } = upstream;
-            Route::new(prefix, key, url, *keys, body).map(Route::into_parts).map_err(|errors| {
-                let field = errors.first().map_or("url", |error| error.field);
-                let texts: Vec<_> = errors.into_iter().map(|error| error.text).collect();
-                Error::setting(format!("feeds.upstreams.{}.{field}", upstream.name), texts.join("; "))
-            })
-        };
-        let routes = options.upstreams.iter().map(route).collect::<Result<Vec<_>, Error>>()?;
+        let secrets = &options.secrets;
+        let routes = options.upstreams.iter().map(|upstream| FilledRoute::new(upstream, secrets));
+        let routes = routes.collect::<Result<Vec<_>, Error>>()?;
         let mut tls = SectionTls::new(options);
-        let upstreams = options.upstreams.iter().zip(routes).map(|(options, (pattern, url, body))| {
+        let upstreams = options.upstreams.iter().zip(routes).map(|(options, route)| {
             if let Some((field, text)) = options.check().into_iter().next() {
                 return Err(Error::setting(format!("feeds.upstreams.{}.{field}", options.name), text));
             }
-            let cookies =
-                options.cookies.then(|| CookieJar::new(&cookie_host(options, url.begin()), url.is_secure()));
-            let transport = Transport::new(options, url.begin(), tls.of(options, url.is_secure())?);
-            Ok(Arc::new(Upstream {
+            let tls = tls.of(options, route.url.is_secure())?;
+            let upstream = Upstream {
                 name: options.name.as_str().into(),
-                headers: headers(options)?,
+                headers: headers(options, secrets)?,
                 host: options.host.as_ref().and_then(|host| HeaderValue::from_str(host).ok()),
-                secrets: Secrets::new(options),
-                cookies,
-                redirects: match options.redirects {
-                    Redirects::Never => None,
-                    Redirects::SamePath => Scope::new(url.begin()),
-                },
-                connections: Connections::new(transport, options),
-                pattern,
-                url,
-                body,
+                cookies: cookies(options, &route.url),
+                redirects: scope(options, &route.url),
+                connections: connections(options, &route.url, &tls),
+                tls,
+                route,
                 differ: differ(&options.identity, options.ignored().unwrap_or_default()),
-                options: options.clone(),
-            }))
+                options: Arc::new(options.clone()),
+            };
+            Ok(Arc::new(Rotating::new(upstream, secrets)))
         });
         Ok(Self(upstreams.collect::<Result<_, Error>>()?))
     }
 
-    pub(crate) fn at(&self, index: usize) -> &Arc<Upstream> {
+    pub(crate) fn at(&self, index: usize) -> &Arc<Rotating> {
         &self.0[index]
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Rotating>> {
         self.0.iter()
+    }
+}
+
+impl FilledRoute {
+    fn new(options: &UpstreamOptions, secrets: &Secrets) -> Result<Self, Error> {
+        let UpstreamOptions { name, prefix, key, url, keys, body, .. } = options;
+        let wrong = |field: &str, text| Error::setting(format!("feeds.upstreams.{name}.{field}"), text);
+        let masks = Masks::new(&options.headers, url, options.proxy.secrets(), secrets);
+        let url = secrets.url(url).map_err(|text| wrong("url", text))?;
+        let route = Route::new(prefix, key, url, *keys, body).map_err(|errors| {
+            let field = errors.first().map_or("url", |error| error.field);
+            let texts: Vec<_> = errors.into_iter().map(|error| error.text).collect();
+            wrong(field, texts.join("; "))
+        })?;
+        let (pattern, url, body) = route.into_parts();
+        Ok(Self { pattern, url, body, masks })
     }
 }
 
 impl Upstream {
     /// Where `key` is fetched from; `None` if that would leave the upstream's path.
     fn url(&self, key: &Key) -> Option<Uri> {
-        self.url.fill(key, &self.pattern.values(key)?)
+        self.route.url.fill(key, &self.route.pattern.values(key)?)
+    }
+
+    /// The same for messages.
+    fn shown_url(&self, key: &Key) -> String {
+        self.route.url.fill_shown(key, &self.route.pattern.values(key).unwrap_or_default())
+    }
+
+    /// The URL of a response for messages: that of the key, or one that redirects led to.
+    fn shown_target(&self, key: &Key, url: &Uri) -> String {
+        match self.url(key).as_ref() == Some(url) || self.route.url.has_secret_origin() {
+            true => self.shown_url(key),
+            false => self.shown(&shown_url(url)),
+        }
+    }
+
+    /// The upstream with the current values of its secrets. `None`: they are the same.
+    fn renewed(&self, secrets: &Secrets) -> Result<Option<Self>, Error> {
+        let route = FilledRoute::new(&self.options, secrets)?;
+        let headers = headers(&self.options, secrets)?;
+        if headers == self.headers && route.url == self.route.url {
+            return Ok(None);
+        }
+        if route.url.is_secure() && !self.route.url.is_secure() {
+            let text = "begins with https:// now, which needs a reload";
+            return Err(Error::setting(format!("feeds.upstreams.{}.url", self.name), text));
+        }
+        let options = &*self.options;
+        let redirects = scope(options, &route.url);
+        let (cookies, connections) = match route.url.origin() == self.route.url.origin() {
+            true => (self.cookies.clone(), self.connections.clone()),
+            false => (cookies(options, &route.url), connections(options, &route.url, &self.tls)),
+        };
+        Ok(Some(Self { route, headers, redirects, cookies, connections, ..self.clone() }))
     }
 
     /// Logs where documents come from.
-    pub(crate) fn log(&self) {
-        let UpstreamOptions { prefix, key, poll_interval, .. } = &self.options;
-        let url = self.url.shown();
+    fn log(&self) {
+        let UpstreamOptions { prefix, key, poll_interval, .. } = &*self.options;
+        let url = self.route.url.shown();
         tracing::info!(upstream = &*self.name, prefix, key, url, ?poll_interval, "feed configured");
     }
 
     /// A text of the upstream without secrets and cookies, in one line.
     fn shown(&self, text: &str) -> String {
-        self.secrets.shown(&self.without_cookies(text))
+        escaped(&self.route.masks.mask(&self.without_cookies(text)))
     }
 
     fn without_cookies(&self, text: &str) -> String {
@@ -174,10 +209,22 @@ impl Upstream {
     }
 }
 
-/// The host that cookies belong to: the one that requests name.
-fn cookie_host(options: &UpstreamOptions, begin: &str) -> String {
-    let url: Option<Uri> = options.host.as_deref().unwrap_or(begin).parse().ok();
-    url.as_ref().and_then(Uri::host).unwrap_or_default().to_owned()
+/// The cookies of the host that requests name.
+fn cookies(options: &UpstreamOptions, url: &UrlTemplate) -> Option<Arc<CookieJar>> {
+    let host: Option<Uri> = options.host.as_deref().unwrap_or(url.begin()).parse().ok();
+    let host = host.as_ref().and_then(Uri::host).unwrap_or_default();
+    options.cookies.then(|| Arc::new(CookieJar::new(host, url.is_secure())))
+}
+
+fn scope(options: &UpstreamOptions, url: &UrlTemplate) -> Option<Arc<Scope>> {
+    match options.redirects {
+        Redirects::Never => None,
+        Redirects::SamePath => Scope::new(url.begin()).map(Arc::new),
+    }
+}
+
+fn connections(options: &UpstreamOptions, url: &UrlTemplate, tls: &Arc<ClientConfig>) -> Arc<Connections> {
+    Arc::new(Connections::new(Transport::new(options, url.begin(), tls.clone()), options))
 }
 
 /// The header `Accept-Encoding`. Without it, any coding would be acceptable (RFC 9110, section 12.5.3).
@@ -192,7 +239,7 @@ fn accept_encoding(options: &UpstreamOptions) -> &'static str {
 }
 
 /// The fields sent with every request.
-fn headers(options: &UpstreamOptions) -> Result<HeaderMap, Error> {
+fn headers(options: &UpstreamOptions, secrets: &Secrets) -> Result<HeaderMap, Error> {
     let accept = match options.content {
         Content::Json => "application/json",
         Content::Any => "*/*",
@@ -205,32 +252,12 @@ fn headers(options: &UpstreamOptions) -> Result<HeaderMap, Error> {
     }
     headers.insert("user-agent", HeaderValue::from_static(concat!("stentor/", env!("CARGO_PKG_VERSION"))));
     for (name, value) in &options.headers {
-        let (name, value) = upstream_header(name, value)
+        let (name, value) = secrets
+            .header(name, value)
             .map_err(|text| Error::setting(format!("feeds.upstreams.{}.headers", options.name), text))?;
         headers.insert(name, value);
     }
     Ok(headers)
-}
-
-/// A header for every request to an upstream, checked.
-///
-/// # Errors
-/// What is wrong with it, without the value, which may be a secret.
-pub fn upstream_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let field =
-        HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no name of a header"))?;
-    if RESERVED_HEADERS.contains(&field.as_str()) {
-        let hint = match field {
-            HOST => ": use the setting `host`",
-            ACCEPT_ENCODING => ": use the setting `accept_encoding`",
-            _ => "",
-        };
-        return Err(format!("the header {name:?} is set by the fetcher itself{hint}"));
-    }
-    let mut value = HeaderValue::from_str(value)
-        .map_err(|_| format!("the header {name:?} has characters that no header can have"))?;
-    value.set_sensitive(true);
-    Ok((field, value))
 }
 
 /// A client whose pool keeps at most `idle_max` connections, each for `idle_timeout`.
@@ -306,7 +333,7 @@ mod tests {
         use ContentCoding::{Brotli, Gzip};
         let offered = |codings: &[ContentCoding]| {
             let options = UpstreamOptions { accept_encoding: codings.to_vec(), ..options("http://h") };
-            headers(&options).unwrap()["accept-encoding"].to_str().unwrap().to_owned()
+            headers(&options, &Secrets::default()).unwrap()["accept-encoding"].to_str().unwrap().to_owned()
         };
         let cases = [&[Gzip, Brotli][..], &[Brotli, Gzip], &[Gzip], &[Brotli], &[]].map(offered);
         assert_eq!(cases, ["gzip, br", "gzip, br", "gzip", "br", "identity"]);

@@ -1,12 +1,12 @@
 //! One fetch of a key outside the schedule, in words: `stentor check --fetch` and `stentor fetch`.
 
-use super::explain::shown_url;
 use super::fetch::{Fetched, Trace};
-use super::{Bodies, DocumentProcessor, Upstream, Upstreams};
+use super::{Bodies, DocumentProcessor, Rotating, Upstreams};
 use crate::error::Error;
 use crate::options::FeedsOptions;
 use crate::route::Routes;
 use crate::schedule::{FetchJob, Freshness, Outcome};
+use hyper::header::HOST;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,7 @@ const SHOWN_HEADERS: [&str; 5] = ["accept", "accept-encoding", "content-type", "
 
 /// A fetch of a key, described for the operator.
 pub struct Probe {
-    /// Lines about the request, the response, and the next fetch. Without secrets of the configuration, except those that the upstream
-    /// sends back in its headers.
+    /// Lines about the request, the response, and the next fetch. Without secrets.
     pub text: String,
     /// Whether the fetch brought a document.
     pub has_document: bool,
@@ -82,34 +81,39 @@ pub async fn probe(options: &FeedsOptions, key: &str) -> Result<Probe, Error> {
 async fn probe_upstream(
     options: &FeedsOptions,
     index: usize,
-    upstream: &Upstream,
+    rotating: &Rotating,
     key: &Key,
     bodies: &Arc<Bodies>,
 ) -> Probe {
     let key = key.clone();
+    let upstream = rotating.current();
     let job = FetchJob { key, upstream: index, kept: None };
     let mut text = format!("feed: {}\n", upstream.name);
     // Writing to a string can't fail.
     if let Some(url) = upstream.url(&job.key) {
-        _ = writeln!(text, "URL: {}", shown_url(&url));
+        _ = writeln!(text, "URL: {}", upstream.shown_url(&job.key));
         if let Some(body) = upstream.filled_body(&job.key) {
             _ = writeln!(
                 text,
                 "method: POST\nrequest body: {}",
-                upstream.secrets.shown(&String::from_utf8_lossy(&body))
+                upstream.shown(&String::from_utf8_lossy(&body))
             );
         }
         _ = writeln!(text, "request headers:");
         for (name, value) in upstream.request(&job, &url).headers() {
-            let is_shown = SHOWN_HEADERS.contains(&name.as_str()) && !value.is_sensitive();
+            let is_secret = value.is_sensitive() || *name == HOST && upstream.route.url.has_secret_origin();
+            let is_shown = SHOWN_HEADERS.contains(&name.as_str()) && !is_secret;
             let value = if is_shown { String::from_utf8_lossy(value.as_bytes()) } else { "***".into() };
             _ = writeln!(text, "  {name}: {value}");
         }
     }
     let mut trace = Trace { keeps_response: true, ..Trace::default() };
     let begun = Instant::now();
-    let fetched = upstream.fetch_traced(&job, &DocumentProcessor::default(), bodies, &mut trace).await;
+    let fetched = rotating.fetch_traced(&job, &DocumentProcessor::default(), bodies, &mut trace).await;
     let took = Duration::from_millis(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+    // A secret may have changed after a 401.
+    let upstream = rotating.current();
+    let masks = &upstream.route.masks;
     if let Some((status, headers)) = trace.response {
         _ = writeln!(text, "status: {status}\nresponse headers:");
         for (name, value) in &headers {
@@ -122,7 +126,7 @@ async fn probe_upstream(
         }
     }
     _ = writeln!(text, "time: {took:?}");
-    _ = writeln!(text, "{}", result(&fetched));
+    _ = writeln!(text, "{}", masks.mask(&result(&fetched)));
     _ = writeln!(text, "next fetch: {}", next(options, index, &fetched.outcome));
     Probe { text, has_document: matches!(fetched.outcome, Outcome::Fresh { .. }) }
 }

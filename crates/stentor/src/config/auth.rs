@@ -74,10 +74,10 @@ pub(super) fn check(sources: &mut Sources) {
 
 fn issuers(sources: &mut Sources) {
     let mut issuers = std::mem::take(&mut sources.config.issuers);
-    let variables = sources.variables.take();
+    let secrets = sources.config.secrets.clone();
     for n in 0..issuers.len() {
         let location = |key| sources.locations.get(&(format!("auth.issuers[{n}]"), key)).cloned();
-        let unset = issuers[n].keys.fill(variables.as_ref());
+        let unset = issuers[n].keys.fill(&secrets);
         let mut wrong: Vec<_> = unset.into_iter().map(|text| ("keys", text)).collect();
         wrong.extend(issuer_mistakes(&issuers[n], &issuers[..n]));
         // Required keys that are missing have been reported already; others are at the line of the name.
@@ -89,7 +89,6 @@ fn issuers(sources: &mut Sources) {
             sources.problem(location, format!("{key} in [[auth.issuers]]: {text}"));
         }
     }
-    sources.variables = variables;
     sources.config.issuers = issuers;
 }
 

@@ -1,9 +1,9 @@
 //! The keys and algorithms of an issuer of tokens.
 
 use super::setting::{Raw, Setting, fields};
-use super::value::{Piece, Secret, expand, pieces};
-use std::collections::HashMap;
+use super::value::Secret;
 use stentor_auth::{Algorithm, Key, KeyError};
+use stentor_control::{Secrets, references};
 use toml::de::{DeTable, DeValue};
 
 /// Most keys of an issuer.
@@ -45,8 +45,7 @@ impl Setting for AlgorithmName {
     }
 }
 
-/// Keys in the configuration. Secrets may name variables of the environment, as `${NAME}`, until [`IssuerKeys::fill`] has put in what
-/// they hold.
+/// Keys in the configuration. Secrets may name variables and files, until [`IssuerKeys::fill`] has put in what they hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
 pub(crate) struct IssuerKeys(pub(crate) Vec<KeySetting>);
 
@@ -60,7 +59,7 @@ pub(crate) struct KeySetting {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd)]
 enum KeySource {
     Secret(Secret),
-    /// A secret whose variable isn't known, because the environment isn't read.
+    /// A secret that isn't known, because neither the environment nor files are read.
     Unknown(Secret),
     Public(String),
     File(String),
@@ -95,9 +94,7 @@ impl KeySetting {
                 }
                 "kid" => return Err("kid of a key has 1 to 256 bytes".into()),
                 "secret" => {
-                    if let Some(wrong) = pieces(&text).find_map(Result::err) {
-                        return Err(format!("secret of a key {wrong}"));
-                    }
+                    references(&text).map_err(|wrong| format!("secret of a key {wrong}"))?;
                     KeySource::Secret(Secret::new(text))
                 }
                 "public_key" => KeySource::Public(text),
@@ -118,25 +115,32 @@ impl KeySetting {
 }
 
 impl IssuerKeys {
-    /// Puts in what variables hold, and says what is wrong with them. Without the environment, secrets that name variables stay unknown.
-    pub(crate) fn fill(&mut self, variables: Option<&HashMap<String, String>>) -> Vec<String> {
+    /// Puts in what variables and files hold, and says what is wrong with them. Of samples, secrets stay unknown.
+    pub(crate) fn fill(&mut self, secrets: &Secrets) -> Vec<String> {
         let mut wrong = Vec::new();
         for key in &mut self.0 {
             let KeySource::Secret(secret) = &key.source else { continue };
-            let names_variable = pieces(secret.reveal()).any(|piece| matches!(piece, Ok(Piece::Variable(_))));
-            match variables {
-                _ if !names_variable => {}
-                None => key.source = KeySource::Unknown(secret.clone()),
-                Some(variables) => match expand(secret.reveal(), variables) {
-                    Ok(text) => key.source = KeySource::Secret(Secret::new(text)),
-                    Err(name) => {
-                        wrong.push(format!("a key needs the environment variable {name}, which is not set"));
-                        key.source = KeySource::Unknown(secret.clone());
-                    }
-                },
+            if references(secret.reveal()).is_ok_and(|references| references.is_empty()) {
+                continue;
             }
+            key.source = match secrets.expand(secret.reveal()) {
+                Ok(text) if !secrets.is_sample() => KeySource::Secret(Secret::new(text)),
+                Ok(_) => KeySource::Unknown(secret.clone()),
+                Err(text) => {
+                    wrong.push(format!("a key {text}"));
+                    KeySource::Unknown(secret.clone())
+                }
+            };
         }
         wrong
+    }
+
+    /// The secrets as they are written.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|key| match &key.source {
+            KeySource::Secret(secret) | KeySource::Unknown(secret) => Some(secret.reveal()),
+            _ => None,
+        })
     }
 }
 

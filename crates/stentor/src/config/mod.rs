@@ -19,6 +19,7 @@ mod proxy;
 pub(crate) mod reference;
 mod rules;
 pub(crate) mod schema;
+mod secrets;
 pub(crate) mod section;
 pub(crate) mod setting;
 pub(crate) mod value;
@@ -41,7 +42,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
-use stentor_control::PushedKeys;
+use stentor_control::{PushedKeys, Secrets};
 use stentor_edge::TlsHandle;
 
 /// Time for requests to the admin port that are in progress when the data plane has ended.
@@ -114,6 +115,8 @@ macro_rules! config {
         #[derive(Clone, Debug, Default, PartialEq)]
         pub(crate) struct Config {
             $(pub(crate) $section: $ty,)+
+            /// The values of `${NAME}` and `${file:/path}`.
+            pub(crate) secrets: Secrets,
         }
 
         impl Config {
@@ -317,6 +320,7 @@ impl Config {
         };
         control.feeds.pushed = pushed.into_iter().map(keys).collect();
         edge.keys = control.feeds.key_rule();
+        control.feeds.secrets = self.secrets.clone();
         control.admin.shutdown_timeout = ADMIN_SHUTDOWN_TIMEOUT;
         options.hooks = self.hooks.iter().map(|hook| options_of(hook).hook).collect();
         options.cluster.bridges = self.bridges.iter().map(|bridge| options_of(bridge).bridge).collect();
@@ -426,8 +430,8 @@ pub(crate) struct Sources {
     /// Where the keys that were set were set; a feed's section is `feeds[N]`, its line that of its head.
     locations: HashMap<(String, &'static str), SourceLocation>,
     problems: Vec<Problem>,
-    /// The environment, where it was read: headers may name its variables.
-    variables: Option<HashMap<String, String>>,
+    /// Whether values are known. Otherwise, those of samples are checked.
+    has_secrets: bool,
     /// Values that are valid, but likely not meant.
     warnings: Vec<String>,
 }
@@ -454,11 +458,21 @@ impl Sources {
         self
     }
 
-    /// Takes the variables that begin with [`environment::PREFIX`], and remembers all for headers that name them.
-    pub(crate) fn environment(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
+    /// Takes the variables that begin with [`environment::PREFIX`]. Other settings may name all of them.
+    pub(crate) fn environment(self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
+        self.environment_after(variables, &Secrets::default())
+    }
+
+    /// The same for a server that runs. Files that can't be read keep the values that they have in `running`.
+    pub(crate) fn environment_after(
+        mut self,
+        variables: impl IntoIterator<Item = (String, String)>,
+        running: &Secrets,
+    ) -> Self {
         let variables: HashMap<_, _> = variables.into_iter().collect();
         environment::apply(&mut self, variables.clone());
-        self.variables = Some(variables);
+        self.config.secrets = Secrets::new(variables, running);
+        self.has_secrets = true;
         self
     }
 
@@ -476,6 +490,9 @@ impl Sources {
 
     /// The configuration and its warnings, or everything that is wrong with it.
     pub(crate) fn load(mut self) -> Result<(Config, Vec<String>), Problems> {
+        if !self.has_secrets {
+            self.config.secrets = Secrets::sample();
+        }
         rules::check(&mut self);
         if self.problems.is_empty()
             && let Err(error) = self

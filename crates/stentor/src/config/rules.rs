@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use stentor_cluster_settings::Kind;
 use stentor_control::schedule::share;
-use stentor_control::{Route, TOKEN_BYTES_MIN};
+use stentor_control::{Route, RouteError, TOKEN_BYTES_MIN};
 use stentor_edge::LISTENERS_MAX;
 
 /// Longest prefix of the channels of Socket.IO's servers.
@@ -22,6 +22,7 @@ const SHARE_LOW: usize = 4;
 
 /// Notes what is wrong.
 pub(super) fn check(sources: &mut Sources) {
+    super::secrets::unusable_files(sources);
     admin_beyond_loopback(sources);
     admin_tls(sources);
     two_ports(sources);
@@ -137,7 +138,7 @@ fn feeds(sources: &mut Sources) {
     let mut feeds = std::mem::take(&mut sources.config.feeds);
     let all_bytes_max = sources.config.feeds_limits.documents_bytes_max;
     let max_age_max = sources.config.feeds_limits.max_age_max;
-    let variables = sources.variables.take();
+    let secrets = sources.config.secrets.clone();
     let mut names = HashMap::new();
     let mut shapes = HashMap::new();
     for (n, feed) in feeds.iter_mut().enumerate() {
@@ -158,16 +159,16 @@ fn feeds(sources: &mut Sources) {
             Route::shape_of(&feed.prefix, &feed.key, super::options_of(feed).upstream.keys)
                 .map_err(|error| vec![error])
         } else {
-            if let Some(variables) = &variables {
-                super::proxy::fill(&mut feed.proxy, variables);
-            }
+            super::proxy::fill(&mut feed.proxy, secrets.variables());
             super::options_of(feed)
                 .upstream
                 .check()
                 .into_iter()
                 .for_each(|(key, text)| wrong(key, Some(text)));
             let keys = super::options_of(feed).upstream.keys;
-            Route::new(&feed.prefix, &feed.key, &feed.url, keys, &feed.body).map(|route| route.shape())
+            let url = secrets.url(&feed.url).map_err(|text| vec![RouteError { field: "url", text }]);
+            url.and_then(|url| Route::new(&feed.prefix, &feed.key, url, keys, &feed.body))
+                .map(|route| route.shape())
         };
         match shape {
             Err(errors) => errors.into_iter().for_each(|error| wrong(error.field, Some(error.text))),
@@ -190,11 +191,9 @@ fn feeds(sources: &mut Sources) {
             "complete_on",
             unread.then(|| "ignore_cache_control must be false, else nothing ends the feed".into()),
         );
-        if let Some(variables) = &variables {
-            feed.headers.fill(variables).into_iter().for_each(|text| wrong("headers", Some(text)));
-        }
+        let headers = feed.headers.0.iter();
+        headers.for_each(|(name, value)| wrong("headers", secrets.header(name, value.reveal()).err()));
     }
-    sources.variables = variables;
     sources.config.feeds = feeds;
     fetch_limits(sources);
 }
@@ -232,7 +231,7 @@ fn fetch_limits(sources: &mut Sources) {
 fn hooks(sources: &mut Sources) {
     let mut hooks = std::mem::take(&mut sources.config.hooks);
     let decision_timeout = sources.config.limits.decision_timeout;
-    let variables = sources.variables.take();
+    let secrets = sources.config.secrets.clone();
     let mut names = HashMap::new();
     for (n, hook) in hooks.iter_mut().enumerate() {
         let location = |sources: &Sources, key| sources.location(&format!("hooks[{n}]"), key);
@@ -245,9 +244,7 @@ fn hooks(sources: &mut Sources) {
         wrong("name", name(&hook.name));
         let before = names.insert(hook.name.clone(), n);
         wrong("name", before.map(|m| format!("hook number {} has the same name", m + 1)));
-        if let Some(variables) = &variables {
-            wrong("secret", hook.secret.fill(variables));
-        }
+        wrong("secret", hook.secret.fill(&secrets));
         let short =
             || format!("expected at least {TOKEN_BYTES_MIN} bytes; `openssl rand -hex 32` generates some");
         wrong("secret", hook.secret.is_short().then(short));
@@ -271,7 +268,6 @@ fn hooks(sources: &mut Sources) {
             format!("[[hooks]]: app = {:?} in [server] hands no events over; use \"rooms\"", app.as_str());
         sources.warnings.push(text);
     }
-    sources.variables = variables;
     sources.config.hooks = hooks;
 }
 

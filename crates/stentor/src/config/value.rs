@@ -1,12 +1,13 @@
 //! The types of settings that need more than TOML's own: sizes, durations, secrets, origins, headers.
 
 use super::setting::{Raw, Setting, fields};
-use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 use stentor_cluster_settings::Address;
-use stentor_control::{HookSecret, TOKEN_BYTES_MIN, upstream_header};
+use stentor_control::{
+    HookSecret, Reference, Secrets, TOKEN_BYTES_MIN, literal, references, upstream_header,
+};
 use stentor_edge::{Hosts, Networks, Origins, Template};
 use toml::de::DeValue;
 
@@ -201,25 +202,28 @@ impl Setting for EngineUrl {
     }
 }
 
-/// A secret in a section that may be there several times, for which the environment has no names: it may name variables.
+/// A secret in a section that may be there several times, for which the environment has no names: it may name variables and files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) struct SecretText(pub(crate) Secret);
 
 impl SecretText {
-    /// Puts in what the variables hold. Returns what is wrong with them.
-    pub(crate) fn fill(&mut self, variables: &HashMap<String, String>) -> Option<String> {
-        match expand(self.0.reveal(), variables) {
+    /// Puts in what the variables and files hold. Returns what is wrong with them.
+    pub(crate) fn fill(&mut self, secrets: &Secrets) -> Option<String> {
+        if secrets.is_sample() {
+            return None;
+        }
+        match secrets.expand(self.0.reveal()) {
             Ok(text) => self.0 = Secret(text),
-            Err(name) => return Some(format!("the environment variable {name} is not set")),
+            Err(wrong) => return Some(format!("it {wrong}")),
         }
         None
     }
 
-    /// Whether it is shorter than a secret may be. One that names a variable has no length yet.
+    /// Whether it is shorter than a secret may be. One that names a variable or a file has no length yet.
     pub(crate) fn is_short(&self) -> bool {
         let text = self.0.reveal();
-        let names_variable = pieces(text).any(|piece| matches!(piece, Ok(Piece::Variable(_))));
-        !names_variable && (1..TOKEN_BYTES_MIN).contains(&text.len())
+        let is_named = references(text).is_ok_and(|references| !references.is_empty());
+        !is_named && (1..TOKEN_BYTES_MIN).contains(&text.len())
     }
 }
 
@@ -228,9 +232,9 @@ impl Setting for SecretText {
 
     fn read(raw: Raw<'_>) -> Result<Self, String> {
         let text = raw.text().ok_or("expected a text in quotes")?;
-        match pieces(text).find_map(Result::err) {
-            Some(wrong) => Err(format!("the secret {wrong}")),
-            None => Ok(Self(Secret::new(text.into()))),
+        match references(text) {
+            Err(wrong) => Err(format!("the secret {wrong}")),
+            Ok(_) => Ok(Self(Secret::new(text.into()))),
         }
     }
 
@@ -276,86 +280,9 @@ impl Setting for Origin {
     }
 }
 
-/// Names and values of request headers, in the order of the names. A value may name variables of the environment, as
-/// `${NAME}`, until [`Headers::fill`] has put in what they hold.
+/// Names and values of request headers, in the order of the names. A value may name variables and files, which the control plane puts in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
 pub(crate) struct Headers(pub(crate) Vec<(String, Secret)>);
-
-impl Headers {
-    /// Puts in what the variables hold, and says what is wrong with them. Never shows what one holds.
-    pub(crate) fn fill(&mut self, variables: &HashMap<String, String>) -> Vec<String> {
-        let mut wrong = Vec::new();
-        for (header, value) in &mut self.0 {
-            let mut text = String::new();
-            for piece in pieces(value.reveal()) {
-                match piece {
-                    Ok(Piece::Text(plain)) => text.push_str(plain),
-                    Ok(Piece::Variable(name)) => match variables.get(name).map(String::as_str) {
-                        None | Some("") => wrong.push(format!(
-                            "the header {header:?} needs the environment variable {name}, which is not set"
-                        )),
-                        Some(held) if upstream_header(header, held).is_err() => wrong.push(format!(
-                            "the environment variable {name}, for the header {header:?}, has characters that are not allowed in a header \
-                             (a line break at its end?)"
-                        )),
-                        Some(held) => text.push_str(held),
-                    },
-                    // Told when it was read.
-                    Err(_) => {}
-                }
-            }
-            *value = Secret(text);
-        }
-        wrong
-    }
-}
-
-/// Puts in what variables hold.
-///
-/// # Errors
-/// The name of one that isn't set.
-pub(super) fn expand(text: &str, variables: &HashMap<String, String>) -> Result<String, String> {
-    let values = pieces(text).filter_map(Result::ok).map(|piece| match piece {
-        Piece::Text(text) => Ok(text),
-        Piece::Variable(name) => match variables.get(name).map(String::as_str) {
-            None | Some("") => Err(name.to_owned()),
-            Some(held) => Ok(held),
-        },
-    });
-    values.collect()
-}
-
-/// A part of a value.
-pub(super) enum Piece<'a> {
-    Text(&'a str),
-    /// The name between `${` and `}`.
-    Variable(&'a str),
-}
-
-/// Cuts a value at its `${NAME}`; an error is one that isn't closed, or whose name can't be one.
-pub(super) fn pieces(text: &str) -> impl Iterator<Item = Result<Piece<'_>, &'static str>> {
-    let mut rest = Some(text);
-    std::iter::from_fn(move || {
-        let text = rest.filter(|text| !text.is_empty())?;
-        let Some(after) = text.strip_prefix("${") else {
-            let end = text.find("${").unwrap_or(text.len());
-            rest = text.get(end..);
-            return Some(Ok(Piece::Text(&text[..end])));
-        };
-        let Some((name, more)) = after.split_once('}') else {
-            rest = None;
-            return Some(Err("has a ${ without a }"));
-        };
-        rest = Some(more);
-        let is_name = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        let is_name = is_name && name.bytes().next().is_some_and(|b| !b.is_ascii_digit());
-        Some(if is_name {
-            Ok(Piece::Variable(name))
-        } else {
-            Err("has a ${…} that is not a valid variable name")
-        })
-    })
-}
 
 impl Setting for Headers {
     const UNIT: &'static str = "table of texts";
@@ -367,11 +294,9 @@ impl Setting for Headers {
         let mut headers = Vec::new();
         for (name, value) in table {
             let (name, text) = (name.get_ref().to_ascii_lowercase(), value.get_ref().as_str());
-            upstream_header(&name, text.unwrap_or_default())?;
+            upstream_header(&name, &literal(text.unwrap_or_default()))?;
             let text = text.ok_or_else(|| format!("the header {name:?} has no text in quotes"))?;
-            if let Some(wrong) = pieces(text).find_map(Result::err) {
-                return Err(format!("the header {name:?} {wrong}"));
-            }
+            references(text).map_err(|wrong| format!("the header {name:?} {wrong}"))?;
             headers.push((name, Secret(text.into())));
         }
         Ok(Self(headers))
@@ -379,18 +304,24 @@ impl Setting for Headers {
 
     fn show(&self) -> String {
         let names = self.0.iter().map(|(name, value)| {
-            let variables = pieces(value.reveal()).filter_map(|piece| match piece {
-                Ok(Piece::Variable(variable)) => Some(format!("${{{variable}}}")),
-                _ => None,
-            });
-            match variables.collect::<Vec<_>>() {
-                none if none.is_empty() => format!("{name} = {}", Secret::SHOWN),
-                some => format!("{name} = (secret with {})", some.join(", ")),
+            let named = references(value.reveal()).unwrap_or_default();
+            let named: Vec<_> = named.iter().map(shown_reference).collect();
+            match named.is_empty() {
+                true => format!("{name} = {}", Secret::SHOWN),
+                false => format!("{name} = (secret with {})", named.join(", ")),
             }
         });
         match names.collect::<Vec<_>>().join(", ") {
             none if none.is_empty() => "none".into(),
             some => format!("{{ {some} }}"),
         }
+    }
+}
+
+/// A reference as it is written.
+fn shown_reference(reference: &Reference<'_>) -> String {
+    match reference {
+        Reference::Variable(name) => format!("${{{name}}}"),
+        Reference::File(path) => format!("${{file:{}}}", path.display()),
     }
 }

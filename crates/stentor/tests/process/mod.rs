@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// No part of the test takes longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -53,6 +54,8 @@ pub(crate) struct Server {
     pub(crate) driver: String,
     log: Arc<(Mutex<String>, Condvar)>,
     reader: JoinHandle<()>,
+    /// Its configuration, for reloads.
+    _folder: TempDir,
 }
 
 impl Server {
@@ -119,7 +122,7 @@ pub(crate) fn start_by(mut command: Command, configuration: &str) -> Server {
     let field = |name: &str| line.split(name).nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
     let driver = field(" driver=").trim_matches('"').to_owned();
     let (addr, admin) = (field(" listen="), field(" admin="));
-    Server { process: Running(child), addr, admin, driver, log, reader }
+    Server { process: Running(child), addr, admin, driver, log, reader, _folder: dir }
 }
 
 fn connect(addr: &str) -> TcpStream {

@@ -1,10 +1,10 @@
 //! What is between Stentor and an upstream stays there: secrets are shown nowhere, and nothing of a client but its key
 //! gets into a request.
 
-use crate::process::{exchange, start_by, upstream};
+use crate::process::{answer, ask, exchange, start_by, upstream};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 #[test]
@@ -50,4 +50,85 @@ fn secrets_are_shown_nowhere_and_clients_add_nothing() {
     let log = server.end();
     assert!(log.contains("feed configured") && log.contains("a fetch failed"), "{log}");
     assert!(!log.contains("hunter") && !answer.contains("hunter"), "{log}");
+}
+
+/// An upstream that refuses requests without the right token, and repeats the request then.
+#[test]
+fn a_secret_changes_and_is_in_no_output() {
+    let accepted = Arc::new(Mutex::new("hunter-one"));
+    let right = accepted.clone();
+    let (answered, documents) = mpsc::channel();
+    let api = upstream(move |head| {
+        let is_right = head.contains(&format!("authorization: Bearer {}\r\n", right.lock().unwrap()));
+        let is_right = is_right && head.starts_with("GET /hunter/k?token=hunter%26q HTTP/1.1\r\n");
+        if is_right {
+            let _ = answered.send(head.contains("three"));
+            return ("200 OK", "1".to_owned());
+        }
+        ("401 Unauthorized", head.to_owned())
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let (config, token) = (dir.path().join("stentor.toml"), dir.path().join("token"));
+    let text = format!(
+        "[server]\nlog_level = \"trace\"\n\
+         [[feeds]]\nname = \"api\"\nurl = \"${{BASE_OF_TEST}}?token=${{QUERY_OF_TEST}}\"\npoll_interval = \"50ms\"\n\
+         headers = {{ Authorization = \"Bearer ${{file:{}}}\" }}\n[feeds_limits]\nbackoff_max = \"50ms\"\n",
+        token.display()
+    );
+    std::fs::write(&config, &text).unwrap();
+    std::fs::write(&token, "hunter-one\n").unwrap();
+    let command = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stentor"));
+        command.env("BASE_OF_TEST", format!("http://{api}/hunter/")).env("QUERY_OF_TEST", "hunter&q");
+        command
+    };
+    let output = |arguments: &[&str]| {
+        let done = command().arg("check").arg(&config).args(arguments).output().unwrap();
+        (done.status.success(), String::from_utf8([done.stdout, done.stderr].concat()).unwrap())
+    };
+    let mut shown = Vec::new();
+    let (is_valid, checked) = output(&[]);
+    assert!(is_valid && checked.contains("every key from ${BASE_OF_TEST}?…"), "{checked}");
+    shown.push(checked);
+    let (is_fetched, fetched) = output(&["--fetch", "k"]);
+    assert!(is_fetched && fetched.contains("URL: ***/k?…\n") && fetched.contains("host: ***\n"), "{fetched}");
+    shown.push(fetched);
+
+    let server = start_by(command(), &text);
+    let mut get = |addr: &str, path: &str, expect: u16| {
+        let answer = exchange(addr, &format!("GET {path} HTTP/1.1"));
+        assert!(answer.starts_with(&format!("HTTP/1.1 {expect}")), "{answer}");
+        shown.push(answer);
+    };
+    get(&server.addr, "/feed/k", 200);
+    // The token is rotated: the file has the new one before the API refuses the old one.
+    std::fs::write(&token, "hunter-two\n").unwrap();
+    *accepted.lock().unwrap() = "hunter-two";
+    server.until_logged(&["a file with a secret has changed"], 1);
+    get(&server.addr, "/feed/k", 200);
+    *accepted.lock().unwrap() = "hunter-three";
+    server.until_logged(&["fetches fail", "the upstream answered 401 to ***/k?…: GET ***/k?*** HTTP/1.1"], 1);
+    get(&server.admin, "/api/v1/status", 200);
+    get(&server.admin, "/metrics", 200);
+    get(&server.admin, "/", 200);
+    get(&server.addr, "/feed/k", 200);
+    get(&server.addr, "/feed/other", 502);
+    shown.push(output(&["--fetch", "k"]).1);
+    shown.push(answer(ask(&server.admin, "POST", "/api/v1/fetch", "{\"key\":\"k\"}")).1);
+    // A reload without the file keeps its value, and one with another value takes it.
+    std::fs::remove_file(&token).unwrap();
+    let reload = || {
+        let (status, report) = answer(ask(&server.admin, "POST", "/api/v1/reload", ""));
+        assert_eq!(status, 200, "{report}");
+        report
+    };
+    shown.push(reload());
+    server.until_logged(&["a file with a secret cannot be read", "its last value stays in use"], 1);
+    std::fs::write(&token, "hunter-three\n").unwrap();
+    shown.push(reload());
+    while !documents.recv_timeout(Duration::from_secs(60)).unwrap() {}
+    shown.push(server.end());
+    for text in shown {
+        assert!(!text.contains("hunter") && !text.contains(&api.to_string()), "{text}");
+    }
 }

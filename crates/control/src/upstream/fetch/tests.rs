@@ -2,11 +2,13 @@
 
 mod network;
 mod paths;
+mod secrets;
 mod shapes;
 
 use super::super::Upstreams;
 use crate::options::{FeedsOptions, UpstreamOptions};
 use crate::schedule::{FetchJob, Freshness, Outcome, Version};
+use crate::secrets::Secrets;
 use crate::upstream::{Bodies, DocumentProcessor};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -58,6 +60,8 @@ struct Requests {
     /// Conditional headers of the requests and contents of POST, each in brackets.
     conditions: String,
     connections: usize,
+    /// The headers of all requests, with the request line.
+    heads: Vec<String>,
 }
 
 /// A row of the table.
@@ -97,6 +101,9 @@ impl Shape {
 
 /// A fetcher and its server.
 struct Rig {
+    /// The URL of the server.
+    url: String,
+    secrets: Secrets,
     upstreams: Upstreams,
     processor: DocumentProcessor,
     job: FetchJob,
@@ -106,25 +113,41 @@ struct Rig {
 }
 
 impl Rig {
-    async fn new(replies: Vec<Reply>, change: fn(&mut UpstreamOptions)) -> Self {
+    async fn new(replies: Vec<Reply>, change: impl FnOnce(&mut UpstreamOptions)) -> Self {
+        Self::with_secrets(replies, Secrets::default(), change).await
+    }
+
+    async fn with_secrets(
+        replies: Vec<Reply>,
+        secrets: Secrets,
+        change: impl FnOnce(&mut UpstreamOptions),
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut rig = Self::at(listener.local_addr().unwrap(), change);
+        let mut rig = Self::serverless(listener.local_addr().unwrap(), secrets, change);
         rig.server.spawn(serve(listener, replies, rig.requests.clone()));
         rig
     }
 
     /// Without a server of its own.
-    fn at(addr: SocketAddr, change: fn(&mut UpstreamOptions)) -> Self {
+    fn at(addr: SocketAddr, change: impl FnOnce(&mut UpstreamOptions)) -> Self {
+        Self::serverless(addr, Secrets::default(), change)
+    }
+
+    fn serverless(addr: SocketAddr, secrets: Secrets, change: impl FnOnce(&mut UpstreamOptions)) -> Self {
+        let url = format!("http://{addr}/api");
         let mut options = UpstreamOptions {
             name: "s".into(),
-            url: format!("http://{addr}/api"),
+            url: url.clone(),
             timeout: PATIENCE,
             connect_timeout: PATIENCE,
             ..UpstreamOptions::default()
         };
         change(&mut options);
-        let feeds = FeedsOptions { upstreams: vec![options], ..FeedsOptions::default() };
+        let feeds =
+            FeedsOptions { upstreams: vec![options], secrets: secrets.clone(), ..FeedsOptions::default() };
         Self {
+            url,
+            secrets,
             upstreams: Upstreams::new(&feeds).unwrap(),
             processor: DocumentProcessor::default(),
             job: FetchJob { key: Key::parse("k").unwrap(), upstream: 0, kept: None },
@@ -205,6 +228,7 @@ async fn serve(listener: TcpListener, replies: Vec<Reply>, requests: Arc<Mutex<R
                 conditions += &format!("[{content_type} {}] ", String::from_utf8(body).unwrap());
             }
             requests.lock().unwrap().conditions += &conditions;
+            requests.lock().unwrap().heads.push(head);
             last = replies.next().or(last);
             let Some(reply) = &last else { return };
             let _ = stream.write_all(&reply.bytes).await;
@@ -223,6 +247,13 @@ async fn request_head(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
         head.push(stream.read_u8().await.ok()?);
     }
     Some(head.into_iter().map(char::from).collect())
+}
+
+/// Lets time pass. No timer may fire while the fetcher waits for its server.
+async fn advance(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
 }
 
 #[tokio::test]
@@ -251,10 +282,7 @@ async fn an_old_connection_is_replaced() {
     for _ in 0..4 {
         rig.fetch().await;
         connections.push(rig.requests.lock().unwrap().connections);
-        // No timer may fire while the fetcher waits for its server.
-        tokio::time::pause();
-        tokio::time::advance(Duration::from_secs(15)).await;
-        tokio::time::resume();
+        advance(Duration::from_secs(15)).await;
     }
     assert_eq!(connections, [1, 1, 2, 2]);
 }

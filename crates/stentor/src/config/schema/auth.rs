@@ -69,7 +69,8 @@ section! {
         /// URL of its public keys (a JWK Set): `https://`, or `http://` on this machine.
         jwks_url: String => issuer.jwks_url;
         /// Its keys, several for rotation: `{ kid = "k1", secret = "${JWT_SECRET}" }`, `{ kid = "k2", public_key_file = "key.pem" }` or
-        /// `{ public_key = "-----BEGIN PUBLIC KEY-----…" }`. `kid` may be omitted. `${NAME}` stands for a variable of the environment.
+        /// `{ public_key = "-----BEGIN PUBLIC KEY-----…" }`. `kid` may be omitted. `${NAME}` stands for a variable of the
+        /// environment, `${file:/path}` for the content of a file.
         keys: IssuerKeys => issuer.keys;
     }
 }

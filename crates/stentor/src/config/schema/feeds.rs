@@ -87,7 +87,9 @@ section! {
         /// pushed too, but are `not_found` until then.
         push: bool = false;
         /// URL of the documents: `http://` or `https://`, with an optional path and query. Each placeholder of `key` must
-        /// occur in the path or the query, where its value is escaped: `http://api/match/{id}?full=1`.
+        /// occur in the path or the query, where its value is escaped: `http://api/match/{id}?full=1`. `${NAME}` and
+        /// `${file:/path}` are replaced as in `headers`: a value at the beginning is `http://HOST[:PORT][/PATH]`, or the same
+        /// with `https`; elsewhere it is percent-encoded.
         url: String;
         /// Time between two fetches of a key. `Cache-Control: max-age` of the response overrides it.
         poll_interval: Duration, in ms(1)..=s(24 * 3600);
@@ -117,7 +119,8 @@ section! {
         /// Compressions of responses that the API is offered, in `Accept-Encoding`. `[]`: none.
         accept_encoding: Vec<ContentCoding>;
         /// Headers sent with every fetch. `${NAME}` in a value is replaced by the environment variable of that name, as in
-        /// `{ Authorization = "Bearer ${API_TOKEN}" }`. Values are never shown or logged.
+        /// `{ Authorization = "Bearer ${API_TOKEN}" }`, and `${file:/path}` by the content of a file, at most 64 kB in one line.
+        /// Files are read again when they change (docs/feeds.md, "Secrets"). Values are never shown or logged.
         headers: Headers;
         /// The content of the documents.
         content: Content;

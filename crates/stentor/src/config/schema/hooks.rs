@@ -70,7 +70,7 @@ section! {
         /// that Stentor handles itself, `subscribe` and `unsubscribe`, goes to the hook only if it is named here.
         events: Vec<String>, [restart];
         /// The key that requests are signed with, at least 16 bytes. `${NAME}` is replaced by the environment variable of that
-        /// name. Empty: requests aren't signed.
+        /// name, `${file:/path}` by the content of a file. Empty: requests aren't signed.
         secret: SecretText, [restart];
         /// Time that a question waits to be sent, and time for a request, from when its newest question was asked to the end of the response. It has to be shorter than `limits.decision_timeout`.
         timeout: Duration, in ms(10)..=HOUR, [restart];

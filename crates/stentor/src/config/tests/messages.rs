@@ -295,6 +295,42 @@ FEED | headers = { X-Key = "${A-B}" }
   4: headers in [[feeds]]: the header "x-key" has a ${…} that is not a valid variable name
 FEED | headers = { X-Key = "${A B}" }
   4: headers in [[feeds]]: the header "x-key" has a ${…} that is not a valid variable name
+FEED | headers = { X-Key = "${TOKEN} ${TOKEN}" } | $TOKEN=${NONE}
+FEED | headers = { X-Key = "Bearer ${TOKEN}" } | $TOKEN=hunter2
+  4: headers in [[feeds]]: the environment variable TOKEN, for the header "x-key", has characters that are not allowed in a header (a line break at its end?)
+
+# Secrets in files, which `stentor check` only warns of.
+FEED | headers = { X-Key = "${file:/dev}" } | $A=
+  4: headers in [[feeds]]: the header "x-key" needs the file /dev, which is not a regular file
+FEED | headers = { X-Key = "${file:/dev}" }
+  warning: 4: headers in [[feeds]]: the file /dev is not a regular file; the server won't start without it
+FEED | headers = { X-Key = "${file:secret}" }
+  4: headers in [[feeds]]: the header "x-key" has a ${file:…} without an absolute path
+[[feeds]] | name = "a" | url = "${file:/dev}/x" | $A=
+  3: url in [[feeds]]: the URL needs the file /dev, which is not a regular file
+[[feeds]] | name = "a" | url = "${file:/dev}/x"
+  warning: 3: url in [[feeds]]: the file /dev is not a regular file; the server won't start without it
+HOOK | secret = "${file:/dev}" | $A=
+  5: secret in [[hooks]]: it needs the file /dev, which is not a regular file
+HOOK | secret = "${file:/dev}"
+  warning: 5: secret in [[hooks]]: the file /dev is not a regular file; the server won't start without it
+
+# Secrets in URLs.
+[[feeds]] | name = "a" | url = "${BASE}/x?token=${TOKEN}"
+[[feeds]] | name = "a" | url = "${BASE}/x?token=${TOKEN}" | $BASE=http://h:81/v1/ | $TOKEN=a&b
+[[feeds]] | name = "a" | url = "http://h/${TOKEN}"
+[[feeds]] | name = "a" | url = "http://h/${TOKEN"
+  3: url in [[feeds]]: the URL has a ${ without a }
+[[feeds]] | name = "a" | url = "http://h/${TOKEN}" | $A=
+  3: url in [[feeds]]: the URL needs the environment variable TOKEN, which is not set
+[[feeds]] | name = "a" | url = "${BASE}/x" | $BASE=hunter2
+  3: url in [[feeds]]: the environment variable BASE begins the URL, and isn't http://HOST[:PORT][/PATH] or https://HOST[:PORT][/PATH]
+[[feeds]] | name = "a" | url = "${BASE}x" | $BASE=http://h
+  3: url in [[feeds]]: a / or a ? must follow the environment variable BASE in the URL, because it has a host
+[[feeds]] | name = "a" | url = "http://${HOST}/x" | $HOST=hunter2:80
+  3: url in [[feeds]]: the environment variable HOST has characters that are not allowed in a host
+[[feeds]] | name = "a" | url = "http://h:${PORT}/x" | $PORT=hunter2
+  3: url in [[feeds]]: the port is no number below 65,536: "http://h:***/x"
 
 # The way to an upstream.
 [[feeds]] | name = "a" | url = "https://10.0.0.1" | host = "api.example.com:8443"
@@ -335,7 +371,7 @@ HOOK | secret = "short"
 HOOK | secret = "${KEY"
   5: secret in [[hooks]]: the secret has a ${ without a }
 HOOK | secret = "${KEY}-0123456789abcdef" | $KEY=
-  5: secret in [[hooks]]: the environment variable KEY is not set
+  5: secret in [[hooks]]: it needs the environment variable KEY, which is not set
 HOOK | timeout = "5s"
   5: timeout in [[hooks]]: "5s" isn't shorter than "5s", which clients wait (decision_timeout in [limits])
 [[hooks]] | name = "a" | url = "ftp://h" | on = ["event"] | HOOK

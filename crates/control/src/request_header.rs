@@ -1,0 +1,38 @@
+//! Headers that a configuration may add to the requests to an upstream.
+
+use hyper::header::{ACCEPT_ENCODING, HOST, HeaderName, HeaderValue};
+
+/// Names of headers, in lower case, that the fetcher sets itself: an upstream's `headers` may have none of them.
+const RESERVED_HEADERS: [&str; 10] = [
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "host",
+    "if-modified-since",
+    "if-none-match",
+    "range",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// A header for every request to an upstream, checked.
+///
+/// # Errors
+/// The mistake, without the value, which may be a secret.
+pub fn upstream_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let field =
+        HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no name of a header"))?;
+    if RESERVED_HEADERS.contains(&field.as_str()) {
+        let hint = match field {
+            HOST => ": use the setting `host`",
+            ACCEPT_ENCODING => ": use the setting `accept_encoding`",
+            _ => "",
+        };
+        return Err(format!("the header {name:?} is set by the fetcher itself{hint}"));
+    }
+    let mut value = HeaderValue::from_str(value)
+        .map_err(|_| format!("the header {name:?} has characters that no header can have"))?;
+    value.set_sensitive(true);
+    Ok((field, value))
+}

@@ -1,0 +1,246 @@
+//! Secrets of the configuration: `${NAME}` stands for a variable of the environment, `${file:/path}` for the content of a file.
+//!
+//! [`Secrets`] has the values. A variable has the value that it had when the process started. A file is read when a value is first
+//! needed, again every [`WATCH_INTERVAL`], and when an upstream asks for it ([`Secrets::reread`]). A reload makes other `Secrets`,
+//! which read every file again. A file that can't be read, or has no valid value, keeps its last one.
+//!
+//! - `references`: the texts that name secrets.
+//! - `file`: the rules for the content of a file.
+//! - `url`: secrets in a URL.
+//! - `masks`: texts from outside without the secrets that they repeat.
+//!
+//! **Invariant.** No error, no log line and no `Debug` output of this module has a value.
+
+mod file;
+mod masks;
+mod references;
+mod url;
+
+pub(crate) use masks::Masks;
+pub use references::{Reference, literal, references};
+pub use url::UrlText;
+pub(crate) use url::escape;
+
+use crate::request_header::upstream_header;
+use hyper::header::{HeaderName, HeaderValue};
+use references::{Piece, pieces};
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Time between two looks at the files. Kubernetes replaces files without an event for their paths, so they are read.
+pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Value that stands for every secret while a configuration is checked without its secrets. Valid in a host, as a port and in a path.
+const SAMPLE: &str = "1";
+
+/// The values of secrets. Clones share them.
+#[derive(Clone, Default)]
+pub struct Secrets(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    is_sample: bool,
+    variables: HashMap<String, String>,
+    files: Mutex<HashMap<PathBuf, Held>>,
+    /// Values from before a reload, for files that can't be read any more.
+    previous: HashMap<PathBuf, Arc<str>>,
+    /// Incremented when the value of a file changes.
+    version: AtomicU64,
+}
+
+/// The value of a file.
+struct Held {
+    value: Arc<str>,
+    /// The logged reason for which the file has no valid value now.
+    failure: Option<String>,
+}
+
+/// Values are no part of a configuration: only the texts that name them are compared.
+impl PartialEq for Secrets {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Secrets {}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secrets(…)")
+    }
+}
+
+impl Secrets {
+    /// Secrets in these variables, and in files. A file that can't be read keeps the value that it has in `previous`.
+    pub fn new(variables: impl IntoIterator<Item = (String, String)>, previous: &Self) -> Self {
+        let previous = lock(&previous.0.files);
+        let previous = previous.iter().map(|(path, held)| (path.clone(), held.value.clone())).collect();
+        let variables = variables.into_iter().collect();
+        Self(Arc::new(Inner { variables, previous, ..Inner::default() }))
+    }
+
+    /// Stands for secrets that aren't known: each has the same valid value. For checking a configuration.
+    pub fn sample() -> Self {
+        Self(Arc::new(Inner { is_sample: true, ..Inner::default() }))
+    }
+
+    /// Whether the values are samples.
+    pub fn is_sample(&self) -> bool {
+        self.0.is_sample
+    }
+
+    /// The variables, for settings that have names of their own for some of them.
+    pub fn variables(&self) -> &HashMap<String, String> {
+        &self.0.variables
+    }
+
+    /// Replaces the references of a text.
+    ///
+    /// # Errors
+    /// The mistake, to be read after the name of what has the text.
+    pub fn expand(&self, text: &str) -> Result<String, String> {
+        pieces(text).try_fold(String::new(), |mut expanded, piece| {
+            match piece? {
+                Piece::Text(plain) => expanded += plain,
+                Piece::Reference(reference) => expanded += &self.needed(&reference)?,
+            }
+            Ok(expanded)
+        })
+    }
+
+    /// A header for every request to an upstream, with its secrets.
+    ///
+    /// # Errors
+    /// The mistake.
+    pub fn header(&self, name: &str, text: &str) -> Result<(HeaderName, HeaderValue), String> {
+        upstream_header(name, "")?;
+        for reference in references(text).map_err(|wrong| format!("the header {name:?} {wrong}"))? {
+            let value = self.needed(&reference).map_err(|wrong| format!("the header {name:?} {wrong}"))?;
+            if upstream_header(name, &value).is_err() {
+                let hint = match reference {
+                    Reference::Variable(_) => " (a line break at its end?)",
+                    Reference::File(_) => "",
+                };
+                return Err(format!(
+                    "{reference}, for the header {name:?}, has characters that are not allowed in a header{hint}"
+                ));
+            }
+        }
+        upstream_header(name, &self.expand(text)?)
+    }
+
+    /// The values of the references of a text that have one.
+    pub(crate) fn values(&self, text: &str) -> Vec<Arc<str>> {
+        let all = references(text).unwrap_or_default();
+        all.iter().filter_map(|reference| self.value(reference).ok()).collect()
+    }
+
+    /// The files that a text names and that the server couldn't start with, each with the reason.
+    pub fn unusable_files(text: &str) -> Vec<String> {
+        let all = references(text).unwrap_or_default();
+        let unusable = all.iter().filter_map(|reference| match reference {
+            Reference::File(path) => file::read(path).err().map(|why| format!("{reference} {why}")),
+            Reference::Variable(_) => None,
+        });
+        unusable.collect()
+    }
+
+    /// Reads all files again. May block. Logs the ones that have changed, or can't be used any more.
+    pub(crate) fn reread(&self) {
+        let paths: Vec<_> = lock(&self.0.files).keys().cloned().collect();
+        for path in paths {
+            let read = file::read(&path);
+            if let Some(held) = lock(&self.0.files).get_mut(&path)
+                && held.update(&path, read)
+            {
+                self.0.version.fetch_add(1, Ordering::Release);
+            }
+        }
+    }
+
+    /// Reads all files again, every [`WATCH_INTERVAL`]. Never ends.
+    pub(crate) async fn watch(self) {
+        loop {
+            tokio::time::sleep(WATCH_INTERVAL).await;
+            if !lock(&self.0.files).is_empty() {
+                let secrets = self.clone();
+                // An error: the process ends.
+                let _ = tokio::task::spawn_blocking(move || secrets.reread()).await;
+            }
+        }
+    }
+
+    /// A number that changes when a value does.
+    pub(crate) fn version(&self) -> u64 {
+        self.0.version.load(Ordering::Acquire)
+    }
+
+    fn needed(&self, reference: &Reference<'_>) -> Result<Arc<str>, String> {
+        self.value(reference).map_err(|why| format!("needs {reference}, which {why}"))
+    }
+
+    /// The value, or the reason for which there is none.
+    fn value(&self, reference: &Reference<'_>) -> Result<Arc<str>, String> {
+        match reference {
+            _ if self.is_sample() => Ok(SAMPLE.into()),
+            Reference::Variable(name) => match self.0.variables.get(*name).map(String::as_str) {
+                None | Some("") => Err("is not set".into()),
+                Some(value) => Ok(value.into()),
+            },
+            Reference::File(path) => self.content(path),
+        }
+    }
+
+    fn content(&self, path: &Path) -> Result<Arc<str>, String> {
+        let mut files = lock(&self.0.files);
+        if let Some(held) = files.get(path) {
+            return Ok(held.value.clone());
+        }
+        let held = match (file::read(path), self.0.previous.get(path)) {
+            (Ok(value), _) => Held { value: value.into(), failure: None },
+            (failed @ Err(_), Some(last)) => {
+                let mut held = Held { value: last.clone(), failure: None };
+                held.update(path, failed);
+                held
+            }
+            (Err(why), None) => return Err(why),
+        };
+        Ok(files.entry(path.to_owned()).or_insert(held).value.clone())
+    }
+}
+
+impl Held {
+    /// Takes what was read. Returns whether the value is another.
+    fn update(&mut self, path: &Path, read: Result<String, String>) -> bool {
+        let path = path.display();
+        match read {
+            Ok(value) => {
+                self.failure = None;
+                let has_changed = *self.value != *value;
+                if has_changed {
+                    tracing::info!(%path, "a file with a secret has changed; its new value is in use");
+                    self.value = value.into();
+                }
+                has_changed
+            }
+            Err(why) => {
+                if self.failure.as_ref() != Some(&why) {
+                    tracing::warn!(%path, "a file with a secret {why}; its last value stays in use");
+                    self.failure = Some(why);
+                }
+                false
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! Secrets that change while they are in use, and that an upstream repeats.
+
+use super::*;
+use std::fs;
+use std::path::PathBuf;
+
+/// The failure of a request that is refused for its credentials.
+const REFUSED: &str = "unauthorized: the upstream answered 401 to /api/k: no";
+
+/// A file with a secret, and an upstream that needs it in the header `X-Key`.
+struct Rotation {
+    folder: tempfile::TempDir,
+    rig: Rig,
+}
+
+impl Rotation {
+    async fn new(replies: Vec<Reply>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        fs::write(&path, "one\n").unwrap();
+        let header = format!("Key ${{file:{}}}", path.display());
+        let rig = Rig::new(replies, |options| options.headers = vec![("X-Key".into(), header)]).await;
+        Self { folder, rig }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("key")
+    }
+
+    /// Fetches, and checks the values that were sent and the result.
+    async fn check(&mut self, sent: &[&str], expect: &str) {
+        let happened = self.rig.fetch().await;
+        assert_eq!(happened, expect);
+        let heads = std::mem::take(&mut self.rig.requests.lock().unwrap().heads);
+        let value = |head: &String| {
+            let line = head.lines().find_map(|line| line.strip_prefix("x-key: Key "));
+            line.unwrap_or_default().to_owned()
+        };
+        assert_eq!(heads.iter().map(value).collect::<Vec<_>>(), sent);
+    }
+}
+
+#[tokio::test]
+async fn after_a_401_a_new_value_is_sent_once() {
+    let refused = reply("401 Unauthorized", "no");
+    let document = reply("200 OK", "1");
+    let mut all =
+        Rotation::new(vec![refused.clone(), refused.clone(), refused.clone(), document, refused]).await;
+    // The value is the same.
+    all.check(&["one"], REFUSED).await;
+    fs::write(all.path(), "two").unwrap();
+    // The file was read less than ten seconds ago.
+    all.check(&["one"], REFUSED).await;
+    advance(Duration::from_secs(10)).await;
+    all.check(&["one", "two"], "1").await;
+    fs::write(all.path(), "three").unwrap();
+    all.check(&["two"], REFUSED).await;
+    advance(Duration::from_secs(9)).await;
+    all.check(&["two"], REFUSED).await;
+    advance(Duration::from_secs(1)).await;
+    // One repetition, although it is refused as well.
+    all.check(&["two", "three"], REFUSED).await;
+}
+
+#[tokio::test]
+async fn a_value_that_cannot_be_used_is_not_sent() {
+    let mut all = Rotation::new(vec![reply("401 Unauthorized", "no")]).await;
+    let contents = [None, Some(""), Some("a\nb"), Some("a\n\n")];
+    for content in contents {
+        match content {
+            None => fs::remove_file(all.path()).unwrap(),
+            Some(content) => fs::write(all.path(), content).unwrap(),
+        }
+        all.check(&["one"], REFUSED).await;
+        advance(Duration::from_secs(10)).await;
+    }
+    fs::write(all.path(), "two").unwrap();
+    all.check(&["one", "two"], REFUSED).await;
+}
+
+#[tokio::test]
+async fn other_statuses_and_other_secrets_repeat_nothing() {
+    for status in ["403 Forbidden", "500 Internal Server Error", "404 Not Found", "200 OK"] {
+        let mut all = Rotation::new(vec![reply(status, "1")]).await;
+        fs::write(all.path(), "two").unwrap();
+        all.rig.fetch().await;
+        assert_eq!(all.rig.requests.lock().unwrap().heads.len(), 1, "{status}");
+    }
+    let mut rig = Rig::new(vec![reply("401 Unauthorized", "no")], |options| {
+        options.headers = vec![("X-Key".into(), "one".into())];
+    })
+    .await;
+    assert_eq!(rig.fetch().await, REFUSED);
+    assert_eq!(rig.requests.lock().unwrap().heads.len(), 1);
+}
+
+/// The next fetch takes a value that a look at the files has found, and a connection to the host that the URL has now.
+#[tokio::test]
+async fn the_host_of_a_url_can_change() {
+    let other = Rig::new(vec![reply("200 OK", "2")], |_| {}).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("base");
+    let mut rig = Rig::new(vec![reply("200 OK", "1")], |options| {
+        fs::write(&path, &options.url).unwrap();
+        options.url = format!("${{file:{}}}/v1", path.display());
+    })
+    .await;
+    assert_eq!(rig.fetch().await, "1");
+    let base = |rig: &Rig| rig.requests.lock().unwrap().heads[0].clone();
+    assert!(base(&rig).starts_with("GET /api/v1/k HTTP/1.1"), "{}", base(&rig));
+    fs::write(&path, format!("{}/other/", other.url)).unwrap();
+    rig.secrets.reread();
+    assert_eq!(rig.fetch().await, "2");
+    assert!(base(&other).starts_with("GET /api/other/v1/k HTTP/1.1"), "{}", base(&other));
+    // A scheme that needs certificates to trust takes a reload.
+    fs::write(&path, "https://127.0.0.1:1").unwrap();
+    rig.secrets.reread();
+    assert_eq!(rig.fetch().await, "same");
+}
+
+/// An upstream that repeats what it received doesn't put it into a message.
+#[tokio::test]
+async fn no_message_has_a_secret_that_the_upstream_repeats() {
+    let long = format!("hunter2-{}", "x".repeat(8000));
+    let secret = "hunter2-hunter2";
+    for (name, value, answer) in [
+        ("a body", secret, reply("401 Unauthorized", format!("<p>no {secret} http://h/a?k={secret}</p>"))),
+        ("a JSON body", secret, reply("403 Forbidden", format!("{{\"key\":\"{secret}\"}}"))),
+        ("a cut body", &long, reply("422 Unprocessable", &long)),
+        (
+            "a body that is cut in a secret",
+            secret,
+            reply("400 Bad Request", format!("{}{secret}", " ".repeat(4090))),
+        ),
+        ("a missing document", secret, reply("404 Not Found", secret)),
+        ("a redirect", secret, reply(&format!("302 Found|location: http://{secret}.example/"), "")),
+        ("a coding", secret, reply(&format!("200 OK|content-encoding: {secret}"), "1")),
+        ("a cut coding", secret, reply(&format!("200 OK|content-encoding: {}{secret}", "z".repeat(58)), "1")),
+        ("a type", secret, reply(&format!("200 OK|content-type: text/{secret}"), "<")),
+        ("no JSON", secret, reply("200 OK", secret)),
+        ("no HTTP", secret, raw(secret)),
+    ] {
+        let secrets = Secrets::new([("KEY".into(), value.into())], &Secrets::default());
+        let headers = vec![("X-Key".into(), "${KEY}".into())];
+        let mut rig = Rig::with_secrets(vec![answer], secrets, |options| options.headers = headers).await;
+        let happened = rig.fetch().await;
+        assert!(!happened.contains("hunt"), "{name}: {happened}");
+    }
+}

@@ -1,0 +1,39 @@
+//! Files with secrets, while a configuration is checked without them.
+
+use super::{Config, Sources};
+use stentor_control::Secrets;
+
+/// Warns of files that a server couldn't start with. Only if no secrets are read: otherwise, they are mistakes.
+pub(super) fn unusable_files(sources: &mut Sources) {
+    if !sources.config.secrets.is_sample() {
+        return;
+    }
+    let warnings: Vec<_> = texts(&sources.config)
+        .flat_map(|(section, key, text)| {
+            let location = sources.location(&section, key);
+            let name = section.split('[').next().unwrap_or_default();
+            let warning =
+                move |why| format!("{location}{key} in [[{name}]]: {why}; the server won't start without it");
+            Secrets::unusable_files(text).into_iter().map(warning).collect::<Vec<_>>()
+        })
+        .collect();
+    sources.warnings.extend(warnings);
+}
+
+/// The texts that may name files: the section, the key, the text.
+fn texts(config: &Config) -> impl Iterator<Item = (String, &'static str, &str)> {
+    let feeds = config.feeds.iter().enumerate().flat_map(|(n, feed)| {
+        let headers = feed.headers.0.iter().map(|(_, value)| ("headers", value.reveal()));
+        [("url", feed.url.as_str())]
+            .into_iter()
+            .chain(headers)
+            .map(move |(key, text)| (format!("feeds[{n}]"), key, text))
+    });
+    let hooks = config.hooks.iter().enumerate();
+    let hooks = hooks.map(|(n, hook)| (format!("hooks[{n}]"), "secret", hook.secret.0.reveal()));
+    let issuers = config.issuers.iter().enumerate();
+    let issuers = issuers.flat_map(|(n, issuer)| {
+        issuer.keys.secrets().map(move |text| (format!("auth.issuers[{n}]"), "keys", text))
+    });
+    feeds.chain(hooks).chain(issuers)
+}
