@@ -42,9 +42,9 @@ fn routes() {
     check("/ws", "socket");
     check("/ws/matches/8", "socket matches/8");
     check("/ws/a%20b", "Character(1)");
-    check("/ws/a%2Fb", "Character(1)");
-    check("/ws/a%252fb", "Character(1)");
-    check("/ws/%zz", "Character(0)");
+    check("/ws/a%2Fb", "Encoding(1)");
+    check("/ws/a%252fb", "Forbidden(1)");
+    check("/ws/%zz", "Encoding(0)");
     check("/feed/x%2Dy", "feed x-y");
     check("/feed/../admin", "DotSegment");
     check("/feed/%2e%2e/admin", "DotSegment");
@@ -60,7 +60,7 @@ fn routes() {
     check("/primusx", "unknown");
     check("/sse", "events None");
     check("/sse/a/b", "events Some(Key(a/b))");
-    check("/sse/a%2fb", "Character(1)");
+    check("/sse/a%2fb", "Encoding(1)");
     check("/sockjs", "sockjs Some(0) None 200");
     check("/sockjs/1/2/xhr_send", "sockjs Some(0) None 204");
     check("/sockjs/feed/a/b/1/2/xhr", "sockjs Some(0) Some(\"a/b\") 200");
