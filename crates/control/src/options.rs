@@ -222,6 +222,8 @@ options! {
         accept_encoding: Vec<ContentCoding> = vec![ContentCoding::Gzip, ContentCoding::Brotli],
         /// Headers of every request, for example `("Authorization", "Bearer ${file:/run/secrets/api}")`. They may name [`Secrets`].
         headers: Vec<(String, String)> = Vec::new(),
+        /// `USER:PASSWORD` for the header `Authorization` (RFC 7617), which may name secrets. Empty: no such header.
+        basic_auth: String = String::new(),
         /// What it serves.
         content: Content = Content::Json,
         /// Whether the upstream's `Cache-Control` is ignored. Then only `poll_interval` applies.
@@ -291,7 +293,7 @@ impl UpstreamOptions {
 impl UpstreamOptions {
     /// The settings that may name secrets.
     pub(crate) fn texts_with_secrets(&self) -> impl Iterator<Item = &String> {
-        self.headers.iter().map(|(_, text)| text).chain([&self.url])
+        self.headers.iter().map(|(_, text)| text).chain([&self.url, &self.basic_auth])
     }
 }
 

@@ -7,10 +7,12 @@
 //! - `references`: the texts that name secrets.
 //! - `file`: the rules for the content of a file.
 //! - `url`: secrets in a URL.
+//! - `basic_auth`: a user and a password.
 //! - `masks`: texts from outside without the secrets that they repeat.
 //!
 //! **Invariant.** No error, no log line and no `Debug` output of this module has a value.
 
+mod basic_auth;
 mod file;
 mod masks;
 mod references;

@@ -34,6 +34,25 @@ fn references_are_replaced() {
     }
 }
 
+#[test]
+fn a_user_and_a_password_are_a_header() {
+    let all = secrets(&[("PASSWORD", "open:sesame"), ("NONE", ""), ("BREAK", "a\nb")]);
+    let check = |text: &str, expect: Result<&str, &str>| {
+        let value = all.basic_auth(text).map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(value.as_deref(), expect.map_err(String::from).as_deref(), "{text}");
+    };
+    // The example of RFC 7617, section 2, and the one of section 2.1.
+    check("Aladdin:open sesame", Ok("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="));
+    check("test:123\u{a3}", Ok("Basic dGVzdDoxMjPCow=="));
+    check("Aladdin:${PASSWORD}", Ok("Basic QWxhZGRpbjpvcGVuOnNlc2FtZQ=="));
+    check(":", Ok("Basic Og=="));
+    check("Aladdin", Err("has no colon between the user and the password"));
+    check("Aladdin:${BREAK}", Err("has control characters"));
+    check("Aladdin:${NONE}", Err("needs the environment variable NONE, which is not set"));
+    assert!(Secrets::sample().basic_auth("${BOTH}").is_ok());
+    assert_eq!(all.of_basic_auth("a:${PASSWORD}"), ["YTpvcGVuOnNlc2FtZQ==", "open:sesame", "a:open:sesame"]);
+}
+
 /// URLs of the key `a/b`, whose template has the placeholders `x` and `y`.
 #[test]
 fn a_secret_stays_in_its_place_of_the_url() {

@@ -40,7 +40,7 @@ use connections::Connections;
 use cookies::CookieJar;
 use explain::{escaped, shown_url};
 use hyper::Uri;
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -137,7 +137,9 @@ impl FilledRoute {
     fn new(options: &UpstreamOptions, secrets: &Secrets) -> Result<Self, Error> {
         let UpstreamOptions { name, prefix, key, url, keys, body, .. } = options;
         let wrong = |field: &str, text| Error::setting(format!("feeds.upstreams.{name}.{field}"), text);
-        let masks = Masks::new(&options.headers, url, options.proxy.secrets(), secrets);
+        let mut others = options.proxy.secrets();
+        others.extend(secrets.of_basic_auth(&options.basic_auth));
+        let masks = Masks::new(&options.headers, url, others, secrets);
         let url = secrets.url(url).map_err(|text| wrong("url", text))?;
         let route = Route::new(prefix, key, url, *keys, body).map_err(|errors| {
             let field = errors.first().map_or("url", |error| error.field);
@@ -256,6 +258,11 @@ fn headers(options: &UpstreamOptions, secrets: &Secrets) -> Result<HeaderMap, Er
             .header(name, value)
             .map_err(|text| Error::setting(format!("feeds.upstreams.{}.headers", options.name), text))?;
         headers.insert(name, value);
+    }
+    if !options.basic_auth.is_empty() {
+        let value = secrets.basic_auth(&options.basic_auth);
+        let wrong = |text| Error::setting(format!("feeds.upstreams.{}.basic_auth", options.name), text);
+        headers.insert(AUTHORIZATION, value.map_err(wrong)?);
     }
     Ok(headers)
 }

@@ -28,6 +28,11 @@ impl UpstreamOptions {
         if self.cookies && self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("cookie")) {
             wrong.push(("cookies", "headers has the header Cookie already".into()));
         }
+        if !self.basic_auth.is_empty()
+            && self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
+        {
+            wrong.push(("basic_auth", "headers has the header Authorization already".into()));
+        }
         wrong.extend(self.wrong_proxy().map(|text| ("proxy", text)));
         if let Some(path) = &self.socket {
             let text = if self.url.starts_with("https://") {

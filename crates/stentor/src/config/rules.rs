@@ -193,6 +193,11 @@ fn feeds(sources: &mut Sources) {
         );
         let headers = feed.headers.0.iter();
         headers.for_each(|(name, value)| wrong("headers", secrets.header(name, value.reveal()).err()));
+        let basic_auth = Some(feed.basic_auth.0.reveal()).filter(|text| !text.is_empty());
+        wrong(
+            "basic_auth",
+            basic_auth.and_then(|text| Some(format!("it {}", secrets.basic_auth(text).err()?))),
+        );
     }
     sources.config.feeds = feeds;
     fetch_limits(sources);

@@ -24,7 +24,7 @@ pub(super) fn unusable_files(sources: &mut Sources) {
 fn texts(config: &Config) -> impl Iterator<Item = (String, &'static str, &str)> {
     let feeds = config.feeds.iter().enumerate().flat_map(|(n, feed)| {
         let headers = feed.headers.0.iter().map(|(_, value)| ("headers", value.reveal()));
-        [("url", feed.url.as_str())]
+        [("url", feed.url.as_str()), ("basic_auth", feed.basic_auth.0.reveal())]
             .into_iter()
             .chain(headers)
             .map(move |(key, text)| (format!("feeds[{n}]"), key, text))

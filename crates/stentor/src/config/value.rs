@@ -24,6 +24,7 @@ fields! {
         token -> Token(token.clone().map(Secret::new));
     SecretText => Option<HookSecret>: secret -> some(secret.0.reveal()).map(HookSecret::new),
         secret -> SecretText(Secret::new(secret.as_ref().map(|secret| secret.reveal().into()).unwrap_or_default()));
+    SecretText => String: secret -> secret.0.reveal().into(), text -> SecretText(Secret::new(text.clone()));
     EngineUrl => Option<Address>: url -> url.0.clone(), address -> EngineUrl(address.clone());
     Headers => Vec<(String, String)>:
         headers -> headers.0.iter().map(|(name, value)| (name.clone(), value.reveal().into())).collect(),

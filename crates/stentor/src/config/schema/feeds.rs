@@ -3,7 +3,7 @@
 use super::{HOUR, ms, s};
 use crate::config::section::section;
 use crate::config::setting::{Source, choice, fields};
-use crate::config::value::{Bytes, Headers};
+use crate::config::value::{Bytes, Headers, SecretText};
 use std::time::Duration;
 use stentor_control::Proxy;
 
@@ -122,6 +122,9 @@ section! {
         /// `{ Authorization = "Bearer ${API_TOKEN}" }`, and `${file:/path}` by the content of a file, at most 64 kB in one line.
         /// Files are read again when they change (docs/feeds.md, "Secrets"). Values are never shown or logged.
         headers: Headers;
+        /// User and password for the API, `"USER:PASSWORD"`, sent as `Authorization: Basic …` with every fetch. It may name secrets, as
+        /// `headers` may: `"reader:${file:/run/secrets/api}"`. Never shown or logged.
+        basic_auth: SecretText;
         /// The content of the documents.
         content: Content;
         /// Whether `Cache-Control` of responses is ignored. If not, `max-age=N` with N above 0 sets the time of the next

@@ -298,6 +298,16 @@ FEED | headers = { X-Key = "${A B}" }
 FEED | headers = { X-Key = "${TOKEN} ${TOKEN}" } | $TOKEN=${NONE}
 FEED | headers = { X-Key = "Bearer ${TOKEN}" } | $TOKEN=hunter2
   4: headers in [[feeds]]: the environment variable TOKEN, for the header "x-key", has characters that are not allowed in a header (a line break at its end?)
+FEED | basic_auth = "reader:hunter2"
+FEED | basic_auth = "${USER_AND_PASSWORD}"
+FEED | basic_auth = "hunter2"
+  4: basic_auth in [[feeds]]: it has no colon between the user and the password
+FEED | basic_auth = "reader:${PASSWORD}" | $OTHER=1
+  4: basic_auth in [[feeds]]: it needs the environment variable PASSWORD, which is not set
+FEED | basic_auth = "reader:hunt\ner" | $OTHER=1
+  4: basic_auth in [[feeds]]: it has control characters
+FEED | basic_auth = "reader:hunter2" | headers = { Authorization = "Bearer x" }
+  4: basic_auth in [[feeds]]: headers has the header Authorization already
 
 # Secrets in files, which `stentor check` only warns of.
 FEED | headers = { X-Key = "${file:/dev}" } | $A=

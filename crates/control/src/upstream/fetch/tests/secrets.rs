@@ -94,6 +94,26 @@ async fn other_statuses_and_other_secrets_repeat_nothing() {
     assert_eq!(rig.requests.lock().unwrap().heads.len(), 1);
 }
 
+#[tokio::test]
+async fn a_password_is_sent_renewed_and_masked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("password");
+    fs::write(&path, "hunter1").unwrap();
+    // The second answer repeats the password, and the third the header.
+    let replies = ["no", "no hunter2", "no cmVhZGVyOmh1bnRlcjI="].map(|body| reply("401 Unauthorized", body));
+    let text = format!("reader:${{file:{}}}", path.display());
+    let mut rig = Rig::new(replies.to_vec(), |options| options.basic_auth = text).await;
+    fs::write(&path, "hunter2").unwrap();
+    assert_eq!(rig.fetch().await, format!("{REFUSED} ***"));
+    assert_eq!(rig.fetch().await, format!("{REFUSED} ***"));
+    let heads = rig.requests.lock().unwrap().heads.clone();
+    let sent =
+        heads.iter().filter_map(|head| head.lines().find_map(|line| line.strip_prefix("authorization: ")));
+    // base64 of reader:hunter1 and reader:hunter2.
+    let [one, two] = ["Basic cmVhZGVyOmh1bnRlcjE=", "Basic cmVhZGVyOmh1bnRlcjI="];
+    assert_eq!(sent.collect::<Vec<_>>(), [one, two, two]);
+}
+
 /// The next fetch takes a value that a look at the files has found, and a connection to the host that the URL has now.
 #[tokio::test]
 async fn the_host_of_a_url_can_change() {

@@ -1,0 +1,35 @@
+//! The user and the password that an upstream asks for (RFC 7617).
+
+use super::{Secrets, references};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper::header::HeaderValue;
+
+impl Secrets {
+    /// The value of the header `Authorization` for the text `USER:PASSWORD`, with its secrets.
+    ///
+    /// # Errors
+    /// The mistake, to be read after the name of what has the text. It has no part of the text.
+    pub fn basic_auth(&self, text: &str) -> Result<HeaderValue, String> {
+        // A sample may stand for both.
+        let is_known = !self.is_sample() || references(text)?.is_empty();
+        let text = self.expand(text)?;
+        if text.chars().any(char::is_control) {
+            return Err("has control characters".into());
+        }
+        if is_known && !text.contains(':') {
+            return Err("has no colon between the user and the password".into());
+        }
+        let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(text)))
+            .map_err(|_| "can't be sent in a header".to_owned())?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+
+    /// What of such a text no message may show: all of it, the password, and the header's value.
+    pub(crate) fn of_basic_auth(&self, text: &str) -> Vec<String> {
+        let text = self.expand(text).unwrap_or_default();
+        let password = text.split_once(':').map(|(_, password)| password.to_owned());
+        [STANDARD.encode(&text)].into_iter().chain(password).chain([text]).collect()
+    }
+}
