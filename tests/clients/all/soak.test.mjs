@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import test from 'node:test';
-import { publish } from '../admin.mjs';
+import { admin, publish } from '../admin.mjs';
 import { feedsFrom, JOIN, serve, statusOf, until, upstream } from '../harness.mjs';
 import { KINDS, lost, now, start } from '../members.mjs';
 import { known, node, onEachEngine } from '../nodes.mjs';
@@ -34,9 +34,14 @@ async function cycle(servers, number) {
   const logs = servers.flatMap(({ http }) => Object.entries(KINDS).map(([kind, { topic }]) => start(kind, topic === 'room' ? room : 'soak/feed', http)));
   try {
     await Promise.all(logs.map(({ ready }) => ready));
+    const members = logs.filter(({ topic }) => topic === room);
+    // A client that is open has asked to join, and is a member a moment later.
+    for (const server of servers) {
+      let count;
+      await until(() => `${count} of ${members.length} are members`, async () => ({ count } = await admin(server, `rooms/members?room=${room}`)).count === members.length);
+    }
     // Those of other nodes have heard of the members a moment later; a history makes up for it.
     for (let n = 1; n <= MESSAGES; n += 1) await publish(servers[n % servers.length], { room, event: 'news', data: { n } });
-    const members = logs.filter(({ topic }) => topic === room);
     await until(() => members.flatMap((log) => lost(log, MESSAGES)).join('\n'), () => members.every(({ numbers }) => numbers.at(-1) >= MESSAGES));
     assert.deepEqual(members.flatMap((log) => lost(log, MESSAGES)), []);
     for (const server of servers) await statusOf(server.http, `/feed/soak/none-${number}`);
