@@ -268,15 +268,21 @@ fn the_commands_of_every_page_run() {
 fn the_configurations_of_every_page_are_valid() {
     let dir = tempfile::tempdir().unwrap();
     let certificate = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    fs::write(dir.path().join("fullchain.pem"), certificate.cert.pem()).unwrap();
-    fs::write(dir.path().join("privkey.pem"), certificate.signing_key.serialize_pem()).unwrap();
+    for name in ["fullchain.pem", "internal-ca.pem", "client.pem"] {
+        fs::write(dir.path().join(name), certificate.cert.pem()).unwrap();
+    }
+    for name in ["privkey.pem", "client.key"] {
+        fs::write(dir.path().join(name), certificate.signing_key.serialize_pem()).unwrap();
+    }
+    let here = format!("\"{}/", dir.path().display());
     let (mut checked, mut failed) = (0, Vec::new());
     for page in pages() {
         let text = fs::read_to_string(root().join(&page)).unwrap();
         for block in blocks(&text, "toml") {
             checked += 1;
             let file = dir.path().join("stentor.toml");
-            fs::write(&file, &block).unwrap();
+            // Files of an installation are in the folder of the test.
+            fs::write(&file, block.replace("\"/etc/stentor/", &here)).unwrap();
             let mut check = Command::new(env!("CARGO_BIN_EXE_stentor"));
             let output = check.arg("check").arg(&file).current_dir(dir.path()).output().unwrap();
             if !output.status.success() {
