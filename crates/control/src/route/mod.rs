@@ -14,8 +14,8 @@
 //! **A key never leaves its upstream's path.** Scheme, host and the path's text before the first placeholder are always
 //! as configured: placeholders stand behind them, what they are replaced by has no `\`, no `//` and no escape ([`Key`]
 //! refuses them). Where a replacement would make a segment `.` or `..`, or an escape together with the text behind it, there is no
-//! URL. A slash stays one in the path. Characters outside of [`KeyCharset::Ascii`] are escaped there. What isn't unreserved (RFC 3986,
-//! 2.3) is escaped in the query. The same holds for redirects, if they are followed at all.
+//! URL. A slash stays one in the path. Characters outside of [`KeyCharset::Ascii`] are escaped there. All but unreserved characters (RFC 3986,
+//! 2.3) are escaped in the query. The same holds for redirects, if they are followed at all.
 //!
 //! What this doesn't do: regular expressions, optional parts, placeholders in a host.
 

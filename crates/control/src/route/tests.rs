@@ -271,7 +271,7 @@ fn templates_that_match_the_same_keys_have_the_same_shape() {
 }
 
 proptest! {
-    /// Whatever the key: host and path up to the first placeholder stay, and the path has no dot segments. A server
+    /// With any key, host and path up to the first placeholder stay, and the path has no dot segments. A server
     /// may decode the path three more times, and take `\` for a slash.
     #[test]
     fn no_key_leaves_its_upstreams_path(text in prop_oneof![

@@ -54,7 +54,7 @@ pub(super) struct Room {
 /// Figures of all lanes together.
 #[derive(Clone, Copy)]
 pub(super) struct AllLanes {
-    /// Those that share `fetches_max`.
+    /// Lanes that share `fetches_max`.
     pub(super) lanes: usize,
     /// The sum of [`Lane::bodies_bytes`].
     pub(super) bodies_bytes: usize,

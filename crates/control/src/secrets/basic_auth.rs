@@ -26,7 +26,7 @@ impl Secrets {
         Ok(value)
     }
 
-    /// What of such a text no message may show: all of it, the password, and the header's value.
+    /// The parts of such a text that no message may show: all of it, the password, and the header's value.
     pub(crate) fn of_basic_auth(&self, text: &str) -> Vec<String> {
         let text = self.expand(text).unwrap_or_default();
         let password = text.split_once(':').map(|(_, password)| password.to_owned());
