@@ -5,7 +5,7 @@ use super::url::{MASKED, escape};
 use hyper::Uri;
 
 /// A shorter value is masked nowhere but in the URL: it would be found in words that have nothing to do with it.
-const SECRET_BYTES_MIN: usize = 4;
+pub(crate) const SECRET_BYTES_MIN: usize = 4;
 
 /// Values that no message may show, the longest first, because a long one may contain a short one.
 #[derive(Clone, Debug, Default)]

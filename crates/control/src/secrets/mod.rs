@@ -18,7 +18,7 @@ mod masks;
 mod references;
 mod url;
 
-pub(crate) use masks::Masks;
+pub(crate) use masks::{Masks, SECRET_BYTES_MIN};
 pub use references::{Reference, literal, references};
 pub use url::UrlText;
 pub(crate) use url::escape;

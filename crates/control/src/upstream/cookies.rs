@@ -3,6 +3,7 @@
 //! Parsed here, because the libraries for it bring a library for dates along. Cookies that aren't ASCII are ignored; section 4.1.1 allows
 //! servers no others.
 
+use crate::secrets::SECRET_BYTES_MIN;
 use hyper::header::{HeaderMap, HeaderValue, SET_COOKIE};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,8 +12,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const COOKIES_MAX: usize = 16;
 /// Bytes of the name, the value and the path of a cookie. A larger one is ignored.
 const COOKIE_BYTES_MAX: usize = 4096;
-/// A shorter value isn't masked in texts.
-const SECRET_BYTES_MIN: usize = 4;
 const WEEKDAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
