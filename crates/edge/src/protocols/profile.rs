@@ -23,8 +23,8 @@ pub(crate) enum Pinging {
     /// The server, and it has been answered.
     #[default]
     Idle,
-    /// The server, and it waits for the answer.
-    Awaited,
+    /// The server. So many of its pings have left since the last sign of life.
+    Awaited(u16),
     /// The client.
     Theirs,
 }

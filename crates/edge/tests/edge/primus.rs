@@ -126,7 +126,7 @@ fn pings_both_ways_round() {
     let server = Server::start(1, |options| {
         options.app = App::Echo;
         options.primus.ping_interval = time;
-        options.heartbeat = Heartbeat { interval: time * 6 / 5, timeout: time * 6 / 5 };
+        options.heartbeat = Heartbeat { interval: time, timeout: time * 5 / 2 };
     });
     let ping =
         |seen: &Value| seen.as_str().unwrap().strip_prefix("primus::ping::").unwrap().parse::<u64>().unwrap();
@@ -139,7 +139,14 @@ fn pings_both_ways_round() {
         last = sent;
         say(&mut ws, &json!(format!("primus::pong::{sent}")));
     }
-    takes(time, || ping(&ws.next_json()));
+    // A client that is late with an answer has the time that any other one has: `heartbeat.timeout`.
+    for _ in 0..3 {
+        takes(time, || ping(&ws.next_json()));
+    }
+    say(&mut ws, &json!(format!("primus::pong::{last}")));
+    for _ in 0..3 {
+        takes(time, || ping(&ws.next_json()));
+    }
     // 4503: it may come back, and isn't told not to.
     assert_eq!(takes(time, || ws.expect_close()).0, 4503);
     // Up to version 6: it pings, and is never pinged.

@@ -389,7 +389,7 @@ impl WebSocket {
     /// Something was received: where pings are answered by anything, that was the answer.
     fn handle_sign_of_life(&mut self) {
         match &mut self.profile.framing {
-            Framing::Primus(pinging @ Pinging::Awaited) => *pinging = Pinging::Idle,
+            Framing::Primus(pinging @ Pinging::Awaited(_)) => *pinging = Pinging::Idle,
             Framing::Primus(_) => {}
             Framing::Plain | Framing::SockJs => self.pinged_at = None,
         }
@@ -462,11 +462,18 @@ impl WebSocket {
         if now.is_before(self.heartbeat_due(ex)) {
             return;
         }
+        // Primus is pinged at a fixed pace, so the time for the answer is counted in pings.
+        let mut unanswered = 0;
         let is_silent = match self.profile.framing {
             Framing::Plain | Framing::SockJs => self.pinged_at.is_some(),
             Framing::Primus(Pinging::Theirs) => true,
-            Framing::Primus(Pinging::Awaited) => {
-                !self.pinged_at.unwrap_or(self.alive_at).is_before(self.alive_at)
+            Framing::Primus(Pinging::Awaited(pings)) => {
+                if !self.pinged_at.unwrap_or(self.alive_at).is_before(self.alive_at) {
+                    unanswered = pings;
+                }
+                let options = ex.options();
+                unanswered > 0
+                    && options.primus.ping_interval * u32::from(unanswered) >= options.heartbeat.timeout
             }
             Framing::Primus(Pinging::Idle) => false,
         };
@@ -475,7 +482,7 @@ impl WebSocket {
         }
         self.pinged_at = Some(now);
         if let Framing::Primus(pinging) = &mut self.profile.framing {
-            *pinging = Pinging::Awaited;
+            *pinging = Pinging::Awaited(unanswered.saturating_add(1));
             let clock = ex.context.now.saturating_duration_since(ex.clock.start());
             primus::write_ping(out, clock);
         } else {
