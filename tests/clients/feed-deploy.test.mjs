@@ -5,7 +5,7 @@ import test from 'node:test';
 import { transports } from './feed-transports.mjs';
 import { feedsFrom, logged, queue, request, serve, upstream, within } from './harness.mjs';
 
-const KEYS = Array.from({ length: 100 }, (_, n) => `k/${n}`);
+const KEYS = Array.from({ length: 200 }, (_, n) => `k/${n}`);
 /** So often each key is answered with 404 at least. */
 const ANSWERS = 3;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use stentor_cluster::engine::{
     EngineError, FEED_CHANGES_MAX, FeedLog, Lease, PAYLOAD_BYTES_MAX, Reply, Request, TERM_TTL, Version,
 };
-use stentor_hub::{Epoch, Key, Position};
+use stentor_hub::{Epoch, Key, KeyCharset, Position};
 
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// Far longer than a busy machine delays what happens within it.
@@ -128,9 +128,10 @@ pub(crate) async fn a_version_needs_the_lease(fixture: &impl Fixture) {
     assert_eq!((log.term, log.changes.len()), (next.term, 1));
 }
 
+/// The key has what engines treat specially in their names.
 pub(crate) async fn a_log_has_a_base_and_its_changes(fixture: &impl Fixture) {
     let (a, mut b) = (Node::connect(fixture).await, Node::connect(fixture).await);
-    let k = key("feed");
+    let k = Key::parse_as("São Paulo/{a}.b*/> 50%", KeyCharset::Utf8).unwrap();
     b.follow(&k).await;
     assert_eq!(load(&b, &k).await, None);
     let lease = acquire(&a, &k, 0, LONG).await.unwrap();

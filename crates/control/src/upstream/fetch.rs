@@ -44,8 +44,10 @@ pub(super) struct Trace {
     pub(super) received_bytes: usize,
     pub(super) redirects: u32,
     pub(super) body_wait: Duration,
-    /// Whether `response` is wanted.
+    /// Whether `response` and `followed` are wanted.
     pub(super) keeps_response: bool,
+    /// Redirects that were followed, in order: status and target.
+    pub(super) followed: Vec<(StatusCode, Uri)>,
     pub(super) response: Option<(StatusCode, HeaderMap)>,
 }
 
@@ -178,6 +180,9 @@ impl Upstream {
                 return Err(Failure::Redirect { status: response.status().as_u16(), target });
             }
             trace.redirects += 1;
+            if trace.keeps_response {
+                trace.followed.push((response.status(), target.clone()));
+            }
             drop(response);
             self.connections.give_back(connection).await;
             url = target;

@@ -114,6 +114,9 @@ async fn probe_upstream(
     // A secret may have changed after a 401.
     let upstream = rotating.current();
     let masks = &upstream.route.masks;
+    for (status, target) in &trace.followed {
+        _ = writeln!(text, "redirect: {status} to {}", upstream.shown(&target.to_string()));
+    }
     if let Some((status, headers)) = trace.response {
         _ = writeln!(text, "status: {status}\nresponse headers:");
         for (name, value) in &headers {

@@ -108,3 +108,24 @@ fn a_session_may_wait_for_a_bounded_number_of_new_keys() {
     while !socket.hear().contains(r#""type":"snapshot""#) {}
     until_metric(&server.admin, "stentor_feed_refused_cold_keys_total", |keys| keys > 0.0);
 }
+
+#[test]
+fn the_log_names_the_limit_that_new_keys_wait_for() {
+    let api = api();
+    let server = process::start(&format!(
+        "[limits]\nrequest_timeout = \"10min\"\n\
+         [[feeds]]\nname = \"api\"\nurl = \"http://{}\"\nconcurrency_max = 1\n",
+        api.addr
+    ));
+    // The last one waits for seven seconds or more. The log reports a wait of more than five.
+    let keys = (0..24).map(|n| format!("/feed/real/{n}"));
+    let requests: Vec<_> = keys.map(|path| ask_from("127.0.0.1", &server.addr, "GET", &path, "")).collect();
+    let begins = ["new keys wait for their first document", "limit=\"concurrency_max\"", "upstream=\"api\""];
+    server.until_logged(&begins, 1);
+    for request in requests {
+        request.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(answer(request), (200, "1".to_owned()));
+    }
+    server.until_logged(&["new keys no longer wait for their first document"], 1);
+    assert_eq!(server.until_logged(&begins, 1), 1);
+}

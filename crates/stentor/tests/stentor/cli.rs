@@ -36,31 +36,34 @@ fn check_file(text: &str) -> Said {
     run(stentor().current_dir(dir.path()).args(["check", "stentor.toml"]))
 }
 
-/// Answers one request, and says what it was.
-fn answer_once(listener: TcpListener, response: &'static str) -> std::thread::JoinHandle<String> {
+/// Answers a request by each response, on a connection of its own, and returns the last request.
+fn answer(listener: TcpListener, responses: &'static [&'static str]) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
         let mut request = Vec::new();
-        while !request.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            stream.read_exact(&mut byte).unwrap();
-            request.extend(byte);
+        for response in responses {
+            let (mut stream, _) = listener.accept().unwrap();
+            request.clear();
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                request.extend(byte);
+            }
+            stream.write_all(response.as_bytes()).unwrap();
         }
-        stream.write_all(response.as_bytes()).unwrap();
         String::from_utf8(request).unwrap()
     })
 }
 
 #[test]
 fn a_key_is_fetched_once_and_explained() {
-    let check = |response: &'static str, code: i32, expect: &str| {
+    let check = |settings: &str, responses: &'static [&'static str], code: i32, expect: &str| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
-        let server = answer_once(listener, response);
+        let server = answer(listener, responses);
         let dir = tempfile::tempdir().unwrap();
         let text = format!(
             "[[feeds]]\nname = \"scores\"\nprefix = \"s/\"\nurl = \"http://{addr}/api?key=abcdef\"\n\
-             headers = {{ Authorization = \"Bearer ${{API_TOKEN}}\" }}\nmax_age_max = \"30s\"\n"
+             headers = {{ Authorization = \"Bearer ${{API_TOKEN}}\" }}\nmax_age_max = \"30s\"\n{settings}"
         );
         std::fs::write(dir.path().join("stentor.toml"), text).unwrap();
         let arguments = ["check", "stentor.toml", "--fetch", "s/1"];
@@ -76,25 +79,41 @@ fn a_key_is_fetched_once_and_explained() {
         assert_eq!((out.join("\n").as_str(), said.code), (expect.as_str(), Some(code)), "{}", said.err);
     };
     check(
-        "HTTP/1.1 200 OK\r\ncache-control: max-age=60\r\nset-cookie: a=b\r\ncontent-length: 5\r\n\r\n[ 1 ]",
+        "",
+        &[
+            "HTTP/1.1 200 OK\r\ncache-control: max-age=60\r\nset-cookie: a=b\r\ncontent-length: 5\r\n\r\n[ 1 ]",
+        ],
         0,
         "status: 200 OK\nresponse headers:\n  cache-control: max-age=60\n  set-cookie: ***\n  content-length: 5\n\
          document: application/json, 3 bytes, of 5 received\n\
          next fetch: after 30s (max_age_max; Cache-Control says 60s)",
     );
     check(
-        "HTTP/1.1 403 Forbidden\r\ncontent-length: 12\r\n\r\nnot tok-1234",
+        "",
+        &["HTTP/1.1 403 Forbidden\r\ncontent-length: 12\r\n\r\nnot tok-1234"],
         1,
         "status: 403 Forbidden\nresponse headers:\n  content-length: 12\n\
          failure: unauthorized: the upstream answered 403 to http://ADDR/api/s/1?…: not ***\n\
          next fetch: after at most 1s (backoff_initial)",
     );
     check(
-        "HTTP/1.1 301 Moved\r\nlocation: /api/s/1/?key=abcdef\r\ncontent-length: 0\r\n\r\n",
+        "",
+        &["HTTP/1.1 301 Moved\r\nlocation: /api/s/1/?key=abcdef\r\ncontent-length: 0\r\n\r\n"],
         1,
         "status: 301 Moved Permanently\nresponse headers:\n  location: /api/s/1/?***\n  content-length: 0\n\
          failure: redirect: the upstream answered 301, a redirect to the same URL with a trailing slash: change `url`\n\
          next fetch: after at most 1s (backoff_initial)",
+    );
+    check(
+        "redirects = \"same_path\"\n",
+        &[
+            "HTTP/1.1 301 Moved\r\nlocation: /api/s/1/?key=abcdef\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]",
+        ],
+        0,
+        "redirect: 301 Moved Permanently to http://ADDR/api/s/1/?***\nstatus: 200 OK\nresponse headers:\n  content-length: 2\n\
+         document: application/json, 2 bytes, of 2 received\n\
+         next fetch: after 1s (poll_interval)",
     );
 }
 
