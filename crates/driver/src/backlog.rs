@@ -4,9 +4,9 @@
 //! `offset`, and not 0 before the last call that [`Backlog::transmit`] makes. Frames that belong to the connection alone
 //! count in the driver's meter for as long as the backlog lives.
 
-use crate::frame::{Charge, Frame, Meter};
 use rustix::io::Errno;
 use std::collections::VecDeque;
+use stentor_frame::{Charge, Frame, Meter};
 
 /// The result of a transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,11 +26,6 @@ pub(crate) fn accepts_per_turn(wanted: usize) -> usize {
     wanted.min(for_connections() as usize / 16).max(1)
 }
 
-/// The number for frames in memfds.
-pub(crate) fn for_frames() -> usize {
-    limit() as usize / 8
-}
-
 fn share(limit: u32) -> u32 {
     limit - (limit / 4).max(RESERVED_MIN.min(limit / 2))
 }

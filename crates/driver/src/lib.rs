@@ -52,7 +52,6 @@ mod descriptors;
 mod detached;
 mod epoll;
 mod event_loop;
-mod frame;
 mod kernel;
 mod listeners;
 pub mod mailbox;
@@ -71,10 +70,10 @@ pub use buffer::ReceiveBuffer;
 pub use cpu::thread_cpu_time;
 pub use detached::DetachedConnection;
 pub use epoll::EpollDriver;
-pub use frame::{FILE_FRAME_BYTES_MIN, FILE_FRAMES_MAX, Frame, Meter};
 pub use options::{ListenOptions, Options};
 pub use probe::{Kind, Probe, probe};
 pub use socket::{activated_sockets, check_unused, listening_socket};
+pub use stentor_frame::{ConnId, FILE_FRAME_BYTES_MIN, FILE_FRAMES_MAX, Frame, Meter, TimerId};
 pub use uring::{UringDriver, UringOptions};
 pub use waker::Waker;
 
@@ -250,24 +249,3 @@ pub trait Driver {
     /// Stops accepting, or accepts again. The listening sockets stay open: another process accepts from them meanwhile.
     fn pause_accepting(&mut self, is_paused: bool);
 }
-
-/// Names a connection of one driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ConnId(slab::Key);
-
-impl ConnId {
-    /// A small number, unique among the connections that live in this driver now: fit to index a table.
-    pub fn index(self) -> usize {
-        self.0.index as usize
-    }
-
-    /// For tests of tables.
-    #[doc(hidden)]
-    pub fn for_test(index: u32) -> Self {
-        Self(slab::Key { index, generation: 0 })
-    }
-}
-
-/// Names a timer that has not fired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimerId(slab::Key);

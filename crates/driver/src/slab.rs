@@ -6,6 +6,8 @@
 //!
 //! Invariants: `len` entries are occupied; every other slot is on the free list exactly once.
 
+pub(crate) use stentor_frame::Key;
+
 /// Entries per chunk: 256 of 64 bytes are four pages.
 const CHUNK: usize = 256;
 
@@ -14,24 +16,6 @@ const NONE: u32 = u32::MAX;
 
 /// Indices from here on are never given out: drivers use them to mark what isn't a connection.
 pub(crate) const INDEX_MAX: u32 = u32::MAX - 16;
-
-/// Where an entry is, and which of the entries that have been there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
-
-impl Key {
-    /// As one word, for the kernel to hand back.
-    pub(crate) fn to_bits(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.index)
-    }
-
-    pub(crate) fn from_bits(bits: u64) -> Self {
-        Self { index: bits as u32, generation: (bits >> 32) as u32 }
-    }
-}
 
 struct Slot<T> {
     generation: u32,

@@ -8,12 +8,12 @@
 //! `sendfile` knows no MSG_NOSIGNAL: the process must ignore SIGPIPE, as Rust's runtime arranges.
 
 use crate::backlog::{Cursor, Progress};
-use crate::frame::{Frame, View};
 use rustix::fs::sendfile;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
+use stentor_frame::{Frame, View};
 
 /// Frames in one `sendmsg` at most: UIO_MAXIOV of the kernel.
 pub(crate) const RUN_MAX: usize = 1024;

@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use stentor_driver::Meter;
+use stentor_frame::Meter;
 use stentor_hub::LiveBytes;
 
 /// Above this share of the budget, in percent, large inputs are refused.

@@ -9,7 +9,6 @@ use crate::buffer::Buffers;
 use crate::connection;
 use crate::detached::TransferredSocket;
 use crate::event_loop::{Backend, EventLoop};
-use crate::frame::View;
 use crate::kernel::{Kernel, Receipt};
 use crate::slab::Key;
 use crate::turn::{Clock, Turn};
@@ -22,6 +21,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use stentor_frame::View;
 
 /// A file's bytes are read in pieces of this size at most.
 const FILE_PIECE_BYTES: usize = 64 * 1024;

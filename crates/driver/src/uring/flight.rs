@@ -20,13 +20,13 @@ use super::ring::{Ring, Target, on};
 use super::token::{OperationId, Token};
 use crate::ConnId;
 use crate::backlog::{Backlog, Cursor, Progress, charge_owned};
-use crate::frame::{Charge, Frame, Meter, View};
 use crate::slab::Slab;
 use crate::transmit::{CORK_BYTES, RUN_MAX, SMALL_BYTES, transmit};
 use io_uring::opcode;
 use io_uring::types::{Fd, Fixed};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
+use stentor_frame::{Charge, Frame, Meter, View};
 
 /// Bytes in one operation at most (but at least one frame's rest or this much of it). The kernel tells of the
 /// whole operation only, so this is how finely the progress of a slow connection shows.

@@ -42,7 +42,7 @@ use crate::ports::Denial;
 use crate::rule::Rooms;
 use bytes::Bytes;
 use std::time::Duration;
-use stentor_driver::ConnId;
+use stentor_frame::ConnId;
 use stentor_hub::{Notice, SessionId};
 use stentor_wire::http1::Request;
 

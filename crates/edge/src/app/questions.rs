@@ -35,7 +35,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_driver::ConnId;
+use stentor_frame::ConnId;
 use stentor_hub::{CoreId, Key, Room, SessionId, SubscribeOptions, Topic};
 
 /// The engine hasn't said in time whether it has a message.

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::millis::Millis;
     use crate::protocols::http::{Http, MovedRequest};
-    use stentor_driver::ConnId;
+    use stentor_frame::{ConnId, Key};
 
     /// The list from both ends.
     fn listed(table: &mut Table) -> Vec<u32> {
@@ -140,7 +140,7 @@ mod tests {
         let mut table = Table::default();
         assert_eq!((table.oldest(), listed(&mut table)), (None, vec![]));
         for index in 0..5 {
-            table.insert(ConnId::for_test(index), http());
+            table.insert(ConnId(Key { index, generation: 0 }), http());
         }
         assert_eq!(listed(&mut table), [0, 1, 2, 3, 4]);
         table.requested(0);
@@ -152,7 +152,7 @@ mod tests {
         table.requested(1);
         assert_eq!((table.oldest(), listed(&mut table)), (Some(3), vec![3, 0, 2]));
         table.remove(2);
-        table.insert(ConnId::for_test(4), http());
+        table.insert(ConnId(Key { index: 4, generation: 0 }), http());
         assert_eq!(listed(&mut table), [3, 0, 4]);
         for index in [3, 0, 4] {
             table.remove(index);

@@ -8,7 +8,7 @@ use crate::protocols::http::Http;
 use crate::protocols::websocket::WebSocket;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use stentor_driver::{ConnId, TimerId};
+use stentor_frame::{ConnId, TimerId};
 use stentor_hub::{Chunks, SessionId};
 
 /// One connection. Small when idle: what a request needs lies in a box that goes with the upgrade.

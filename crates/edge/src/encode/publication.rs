@@ -9,7 +9,7 @@ use super::session::write_primus;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::cell::RefCell;
-use stentor_driver::{Frame, Meter};
+use stentor_frame::{Frame, Meter};
 use stentor_hub::{Body, Data, Encoder, FormatId, Publication};
 use stentor_wire::socketio::{self, Head};
 use stentor_wire::sockjs::{self, Wrapping};

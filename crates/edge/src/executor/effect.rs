@@ -2,7 +2,7 @@
 
 use crate::identity::{ClientId, End};
 use std::time::Instant;
-use stentor_driver::ConnId;
+use stentor_frame::ConnId;
 use stentor_hub::CoreId;
 
 /// The answer to a poll of Engine.IO.

@@ -55,7 +55,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_driver::{ConnId, Frame};
+use stentor_frame::{ConnId, Frame};
 use stentor_hub::{CoreId, Disconnect, Emit, Hub, Position, Publication, SessionId, SubscribeError, Topic};
 
 /// Largest input that is accepted while memory is short.

@@ -10,7 +10,7 @@ use crate::ports::{
 use crate::settings::Settings;
 use bytes::Bytes;
 use std::sync::Arc;
-use stentor_driver::ConnId;
+use stentor_frame::ConnId;
 use stentor_hub::{Key, PresenceMessage, Room, SessionId};
 
 /// What the control plane asks of a core.

@@ -3,7 +3,7 @@
 use super::session::Session;
 use std::collections::VecDeque;
 use std::time::Instant;
-use stentor_driver::{ConnId, Frame};
+use stentor_frame::{ConnId, Frame};
 
 /// How far a connection is.
 pub(super) enum Stage {
@@ -125,7 +125,7 @@ impl Backlog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stentor_driver::{FILE_FRAME_BYTES_MIN, Meter};
+    use stentor_frame::{FILE_FRAME_BYTES_MIN, Meter};
 
     #[test]
     fn a_backlog_returns_its_frames_in_pieces() {

@@ -5,7 +5,7 @@ use crate::budget::Budget;
 use crate::ports::{Authentication, Credentials, Denial, Identity, SignatureWork, Ticket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_driver::ConnId;
+use stentor_frame::ConnId;
 
 impl Questions {
     /// What is known of a question that a connection has asked before. If the rules have changed since, it has to be asked again.

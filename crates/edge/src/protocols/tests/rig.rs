@@ -15,7 +15,7 @@ use crate::protocols::{engineio, sockjs};
 use crate::shared::Shared;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_driver::ConnId;
+use stentor_frame::{ConnId, Key};
 use stentor_hub::SessionId;
 use stentor_wire::ws;
 
@@ -81,7 +81,7 @@ impl Rig {
         let deadline = self.ex.millis().after(self.ex.options().limits.header_timeout);
         let moved = MovedRequest { handover, ..MovedRequest::default() };
         let http = Http::new(([127, 0, 0, 1], 1).into(), deadline, moved, false);
-        let id = ConnId::for_test(self.connections);
+        let id = ConnId(Key { index: self.connections, generation: 0 });
         Conn { id, machine: Machine::Http(Box::new(http)), session: None }
     }
 

@@ -7,9 +7,9 @@
 //!
 //! Invariant: the content of a frame never changes. (Segments in flight point into the memfd's pages.)
 
-use crate::descriptors;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
@@ -29,30 +29,34 @@ pub const FILE_FRAMES_MAX: usize = 1024;
 
 static FILE_FRAMES: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts distinct live bytes: each shared frame made with it once, for as long as any clone lives. A clone
-/// of the meter is the same meter.
+/// Counts live bytes. A shared frame counts once, as long as any clone of the frame lives. A clone of the meter is the same
+/// meter.
 #[derive(Clone, Debug, Default)]
 pub struct Meter(Arc<AtomicUsize>);
 
 impl Meter {
     /// Bytes alive now.
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn charge(&self, bytes: usize) -> Charge {
+    /// Counts bytes until the charge is dropped.
+    #[inline]
+    pub fn charge(&self, bytes: usize) -> Charge {
         self.0.fetch_add(bytes, Ordering::Relaxed);
         Charge { meter: self.clone(), bytes }
     }
 }
 
 /// Bytes counted in a meter until this is dropped.
-pub(crate) struct Charge {
+pub struct Charge {
     meter: Meter,
     bytes: usize,
 }
 
 impl Drop for Charge {
+    #[inline]
     fn drop(&mut self) {
         self.meter.0.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -77,7 +81,7 @@ struct Heap {
 }
 
 /// A sealed memfd.
-pub(crate) struct FileFrame {
+pub struct FileFrame {
     file: File,
     len: usize,
     _charge: Charge,
@@ -85,11 +89,12 @@ pub(crate) struct FileFrame {
 
 impl Frame {
     /// A frame for one connection.
+    #[inline]
     pub fn owned(bytes: Vec<u8>) -> Self {
         Self(Kind::Owned(bytes))
     }
 
-    /// A frame that is the same for everybody and for ever, such as a ping. No meter counts it.
+    /// A constant frame, such as a ping. No meter counts it.
     pub const fn from_static(bytes: &'static [u8]) -> Self {
         Self(Kind::Static(bytes))
     }
@@ -118,6 +123,7 @@ impl Frame {
     }
 
     /// Whether there is nothing to send.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -128,6 +134,7 @@ impl Frame {
     }
 
     /// Bytes of memory that belong to this frame alone.
+    #[inline]
     pub fn owned_bytes(&self) -> usize {
         match &self.0 {
             Kind::Owned(bytes) => bytes.capacity(),
@@ -135,7 +142,7 @@ impl Frame {
         }
     }
 
-    /// The content; copied only if it lives in a memfd. For tests and slow paths.
+    /// The content. It is copied only from a memfd. For tests and slow paths.
     ///
     /// # Panics
     /// If the kernel can't read a sealed memfd back (an I/O error of the swap device).
@@ -157,7 +164,7 @@ impl Frame {
         self.bytes().into_owned()
     }
 
-    /// Appends a part of the content to `out`. False: the kernel can't read a sealed memfd back.
+    /// Appends a part of the content to `out`. Returns `false` if the kernel can't read a sealed memfd back.
     ///
     /// # Panics
     /// If the range isn't within the frame.
@@ -179,7 +186,7 @@ impl Frame {
 
     /// The content as a sender needs it.
     #[inline]
-    pub(crate) fn view(&self) -> View<'_> {
+    pub fn view(&self) -> View<'_> {
         match &self.0 {
             Kind::Owned(bytes) => View::Memory(bytes),
             Kind::Static(bytes) => View::Memory(bytes),
@@ -208,23 +215,30 @@ impl fmt::Debug for Frame {
 }
 
 /// Where a frame's content is.
-pub(crate) enum View<'a> {
+pub enum View<'a> {
+    /// In memory.
     Memory(&'a [u8]),
+    /// In a memfd.
     File(&'a FileFrame),
 }
 
 impl FileFrame {
-    pub(crate) fn file(&self) -> &File {
+    /// The memfd, to send from. It can't be written to.
+    #[inline]
+    pub fn file(&self) -> &File {
         &self.file
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Length in bytes: at least [`FILE_FRAME_BYTES_MIN`].
+    #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
+    #[inline]
+    pub fn len(&self) -> usize {
         self.len
     }
 
-    /// None where it can't be had: too many, out of descriptors, out of memory, forbidden.
+    /// `None` if the kernel refuses a memfd or there are too many.
     fn new(parts: &[&[u8]], len: usize, meter: &Meter) -> Option<Self> {
-        let frames_max = FILE_FRAMES_MAX.min(descriptors::for_frames());
+        let frames_max = FILE_FRAMES_MAX.min(descriptors_max());
         if FILE_FRAMES.fetch_add(1, Ordering::Relaxed) >= frames_max {
             FILE_FRAMES.fetch_sub(1, Ordering::Relaxed);
             return None;
@@ -243,6 +257,14 @@ impl Drop for FileFrame {
     fn drop(&mut self) {
         FILE_FRAMES.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// An eighth of RLIMIT_NOFILE.
+fn descriptors_max() -> usize {
+    // Without a limit, only `FILE_FRAMES_MAX` counts.
+    getrlimit(Resource::Nofile)
+        .current
+        .map_or(usize::MAX, |max| usize::try_from(max / 8).unwrap_or(usize::MAX))
 }
 
 fn sealed_memfd(parts: &[&[u8]]) -> io::Result<File> {
