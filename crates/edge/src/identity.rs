@@ -189,11 +189,14 @@ impl ClientId {
     }
 }
 
+/// In the hub's tag of a session that belongs to a connection: where its service is, above the index.
+const SERVICE_SHIFT: u32 = 32;
+
 /// The owner of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// A connection, by its index.
-    Connection(usize),
+    /// A connection, by its index, and the service by which its client came in.
+    Connection(usize, Service),
     Client(ClientId),
     /// A Socket.IO socket that can be recovered, by its slot.
     Socket(usize),
@@ -203,7 +206,7 @@ impl Owner {
     /// The number by which the hub knows the owner.
     pub(crate) fn to_tag(self) -> u64 {
         match self {
-            Self::Connection(index) => index as u64,
+            Self::Connection(index, Service(service)) => u64::from(service) << SERVICE_SHIFT | index as u64,
             Self::Client(id) => CLIENT_TAG | id.to_bits(),
             Self::Socket(slot) => SOCKET_TAG | slot as u64,
         }
@@ -215,8 +218,12 @@ impl Owner {
         } else if tag & SOCKET_TAG != 0 {
             Self::Socket((tag ^ SOCKET_TAG) as usize)
         } else {
-            Self::Connection(tag as usize)
+            Self::Connection(tag as u32 as usize, Service((tag >> SERVICE_SHIFT) as u8))
         }
+    }
+
+    pub(crate) fn client(self) -> Option<ClientId> {
+        if let Self::Client(client) = self { Some(client) } else { None }
     }
 }
 

@@ -2,7 +2,7 @@
 
 pub(crate) mod tls;
 
-use crate::encode::{Format, Formats};
+use crate::encode::{Encoding, Encodings};
 use crate::exposition::{Histogram, HistogramSample, Metric, MetricKind};
 use crate::ports::PROTOCOLS;
 use std::sync::Arc;
@@ -289,11 +289,10 @@ impl CoreMetrics {
     }
 
     /// To be called now and then, as there are many formats.
-    pub(crate) fn record_protocols(&self, hub: &Hub<Formats>) {
+    pub(crate) fn record_protocols(&self, hub: &Hub<Encodings>) {
         let mut sums = [0; PROTOCOLS.len()];
-        for (number, sessions) in (0..).zip(hub.formats()) {
-            let format = Format::try_from(FormatId(number)).ok().filter(|_| *sessions > 0);
-            let protocol = format.and_then(Format::protocol);
+        for (number, sessions) in (0..).zip(hub.formats()).filter(|(_, sessions)| **sessions > 0) {
+            let protocol = Encoding::from(FormatId(number)).protocol();
             if let Some(nth) = PROTOCOLS.iter().position(|name| Some(*name) == protocol) {
                 sums[nth] += u64::from(*sessions);
             }
@@ -305,7 +304,7 @@ impl CoreMetrics {
 
     pub(crate) fn record(
         &self,
-        hub: &Hub<Formats>,
+        hub: &Hub<Encodings>,
         connections: usize,
         [engineio, sockjs]: [usize; 2],
         suspended: usize,

@@ -143,7 +143,7 @@ impl RecoverableSockets {
     pub(crate) fn moved_id(&self, tag: Option<u64>) -> Option<PublicId> {
         match Owner::of_tag(tag?) {
             Owner::Socket(slot) => self.slots.get(slot)?.id,
-            Owner::Connection(_) | Owner::Client(_) => None,
+            Owner::Connection(..) | Owner::Client(_) => None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::PresenceReply;
 use super::{Arguments, Connect, Message, RequestId};
-use crate::encode::Writer;
+use crate::encode::Encoding;
 use crate::identity::Service;
 use crate::ports::{Acknowledged, Denial, Identity, MembersQuery};
 use bytes::Bytes;
@@ -80,15 +80,16 @@ impl Sent {
         }
     }
 
-    pub(crate) fn write(&self, writer: Writer<'_>, out: &mut Vec<u8>) {
+    /// Only Socket.IO has namespaces.
+    pub(crate) fn write(&self, encoding: Encoding, namespace: &str, out: &mut Vec<u8>) {
         match self {
-            Self::Text(text) => writer.message(out, Message::Text(text)),
-            Self::Binary(bytes) => writer.message(out, Message::Binary(bytes)),
+            Self::Text(text) => encoding.message(namespace, out, Message::Text(text)),
+            Self::Binary(bytes) => encoding.message(namespace, out, Message::Binary(bytes)),
             Self::Event { name, json, attachments, ack } => {
-                writer.event(out, name, Arguments { json, attachments }, *ack);
+                encoding.event(namespace, out, name, Arguments { json, attachments }, *ack);
             }
             Self::Ack { number, json, attachments } => {
-                writer.ack(out, *number, Arguments { json, attachments });
+                encoding.ack(namespace, out, *number, Arguments { json, attachments });
             }
         }
     }

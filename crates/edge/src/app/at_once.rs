@@ -1,6 +1,6 @@
 //! Pending deliveries that leave a session's queue at once, to be sent with what is written to its client now.
 
-use crate::encode::{Format, Formats, FrameTarget, Writer, sockjs_frame};
+use crate::encode::{Encoding, Encodings, Wire, sockjs_frame};
 use crate::message::Message;
 use stentor_hub::{Hub, SessionId, Topic};
 use stentor_wire::sockjs::Wrapping;
@@ -9,12 +9,13 @@ use stentor_wire::sockjs::Wrapping;
 /// them. A session with more is a slow consumer: its deliveries are sent step by step.
 pub(crate) const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 
-/// Appends all pending deliveries of a session to `out`, as the session's [`Writer`] would write them.
-pub(crate) fn take_at_once(hub: &mut Hub<Formats>, session: SessionId, out: &mut Vec<u8>) {
+/// Appends all pending deliveries of a session to `out`, as [`Encoding::message`] would write them.
+pub(crate) fn take_at_once(hub: &mut Hub<Encodings>, session: SessionId, out: &mut Vec<u8>) {
     let is_in_flight = hub.is_in_flight(session);
-    match hub.format(session).and_then(|format| Format::try_from(format).ok()) {
-        Some(Format::SockJs { wrapping, content }) if wrapping != Wrapping::WebSocket => {
-            take_records(hub, session, Format::SockJs { wrapping: Wrapping::Xhr, content }, out);
+    let Some(encoding) = hub.format(session).map(Encoding::from) else { return };
+    match encoding.wire() {
+        Wire::SockJs(wrapping) if wrapping != Wrapping::WebSocket => {
+            take_records(hub, session, encoding, out);
         }
         _ => hub.take_all(session, |_, frame| out.extend_from_slice(&frame.bytes())),
     }
@@ -26,7 +27,7 @@ pub(crate) fn take_at_once(hub: &mut Hub<Formats>, session: SessionId, out: &mut
 
 /// The same if something of this room waits, and not much in all.
 pub(crate) fn take_before_leave(
-    hub: &mut Hub<Formats>,
+    hub: &mut Hub<Encodings>,
     session: SessionId,
     topic: &Topic,
     out: &mut Vec<u8>,
@@ -39,16 +40,16 @@ pub(crate) fn take_before_leave(
 
 /// The same as [`take_at_once`] for a client of SockJS over HTTP. Its frames depend on the request that carries them, which may be another one
 /// then: so they become messages again. `xhr` has the shortest frames.
-fn take_records(hub: &mut Hub<Formats>, session: SessionId, xhr: Format, out: &mut Vec<u8>) {
-    let Some(before) = hub.format(session) else { return };
+fn take_records(hub: &mut Hub<Encodings>, session: SessionId, encoding: Encoding, out: &mut Vec<u8>) {
+    let xhr = Encoding::sockjs(Wrapping::Xhr, encoding.envelope());
     hub.set_format(session, xhr.into());
     hub.take_all(session, |_, frame| {
         let bytes = frame.bytes();
         let messages = Wrapping::Xhr.messages_of(sockjs_frame(Wrapping::Xhr, &bytes));
         let message = messages.and_then(|message| std::str::from_utf8(message).ok());
         if let Some(text) = message.and_then(stentor_json::string) {
-            Writer::SockJs(FrameTarget::Poll).message(out, Message::Text(&text));
+            xhr.message("/", out, Message::Text(&text));
         }
     });
-    hub.set_format(session, before);
+    hub.set_format(session, encoding.into());
 }

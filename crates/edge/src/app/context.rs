@@ -4,7 +4,7 @@ use super::actions::{Acks, Action, Sent, Waiter};
 use super::{AT_ONCE_BYTES_MAX, Outlet, Questions, Refused, renews, take_at_once, take_before_leave};
 use super::{Ack, Arguments, Connect, Envelope, Event, Message, NotPublished, NotSubscribed, RequestId};
 use crate::budget::Budget;
-use crate::encode::{Formats, Writer, json_string};
+use crate::encode::{Encoding, Encodings, Wire, json_string};
 use crate::identity::{Owner, Service};
 use crate::ledger::Pressure;
 use crate::limits::rates::{Counted, SessionRates, Undo};
@@ -49,7 +49,7 @@ pub(crate) struct CoreContext {
 
 /// The public id of a session of this core: its own, or the one that it has from another node.
 pub(crate) fn public_id(
-    hub: &Hub<Formats>,
+    hub: &Hub<Encodings>,
     recovery: &RecoverableSockets,
     core: &CoreContext,
     session: SessionId,
@@ -60,7 +60,7 @@ pub(crate) fn public_id(
 
 /// The session that asks a question: its public id, and the number of its client's address.
 pub(crate) fn asking(
-    hub: &Hub<Formats>,
+    hub: &Hub<Encodings>,
     recovery: &RecoverableSockets,
     core: &CoreContext,
     session: SessionId,
@@ -109,8 +109,9 @@ pub(crate) struct HandlerScope<'a> {
     /// The session whose message is being handled: its answers leave with it.
     pub(crate) session: Option<SessionId>,
     /// How this session is written to.
-    pub(crate) writer: Writer<'a>,
-    pub(crate) envelope: Envelope,
+    pub(crate) encoding: Encoding,
+    /// The Socket.IO namespace that the session is in.
+    pub(crate) namespace: Option<&'a str>,
     pub(crate) request: Option<&'a Request<'a>>,
     pub(crate) pending: Option<RequestId>,
     pub(crate) client: Option<&'a str>,
@@ -123,8 +124,8 @@ impl Default for HandlerScope<'_> {
     fn default() -> Self {
         Self {
             session: None,
-            writer: Writer::WebSocket,
-            envelope: Envelope::Raw,
+            encoding: Encoding::RAW,
+            namespace: None,
             request: None,
             pending: None,
             client: None,
@@ -136,7 +137,7 @@ impl Default for HandlerScope<'_> {
 
 /// What a handler may do.
 pub struct Context<'a> {
-    pub(crate) hub: &'a mut Tracked<Hub<Formats>>,
+    pub(crate) hub: &'a mut Tracked<Hub<Encodings>>,
     /// Answers to the client whose message is being handled, framed.
     pub(crate) out: &'a mut Vec<u8>,
     pub(crate) scope: HandlerScope<'a>,
@@ -171,15 +172,12 @@ impl<'a> Context<'a> {
 
     /// How publications are written for the session that this call is about.
     pub fn envelope(&self) -> Envelope {
-        self.scope.envelope
+        self.scope.encoding.envelope()
     }
 
     /// The Socket.IO namespace of the session that the call is about.
     pub fn namespace(&self) -> Option<&str> {
-        match self.scope.writer {
-            Writer::SocketIo { namespace, .. } => Some(namespace),
-            _ => None,
-        }
+        self.scope.namespace
     }
 
     /// The request that carried what is being dealt with, where one did: a handshake, or a POST of a polling client.
@@ -216,8 +214,8 @@ impl<'a> Context<'a> {
     /// the event `message`, as by [`Context::emit`].
     pub fn send(&mut self, session: SessionId, message: Message<'_>) {
         // The session of a WebSocket without more is none that can be recovered.
-        if self.scope.session == Some(session) && matches!(self.scope.writer, Writer::WebSocket) {
-            return self.scope.writer.message(self.out, message);
+        if self.scope.session == Some(session) && self.scope.encoding.is_websocket() {
+            return self.scope.encoding.message(self.scope.namespace.unwrap_or("/"), self.out, message);
         }
         if self.recoverable(session).is_some() {
             let text;
@@ -235,7 +233,7 @@ impl<'a> Context<'a> {
             return self.emit(session, "message", arguments);
         }
         if self.scope.session == Some(session) {
-            return self.scope.writer.message(self.out, message);
+            return self.scope.encoding.message(self.scope.namespace.unwrap_or("/"), self.out, message);
         }
         let what = match message {
             Message::Text(text) => Sent::Text(text.to_owned()),
@@ -280,13 +278,19 @@ impl<'a> Context<'a> {
     fn recoverable(&self, session: SessionId) -> Option<&'a Room> {
         match Owner::of_tag(self.hub.tag(session)?) {
             Owner::Socket(slot) => self.recovery.room_of(slot),
-            Owner::Connection(_) | Owner::Client(_) => None,
+            Owner::Connection(..) | Owner::Client(_) => None,
         }
     }
 
     fn emit_numbered(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>, ack: Option<u64>) {
         if self.scope.session == Some(session) {
-            return self.scope.writer.event(self.out, name, arguments, ack);
+            return self.scope.encoding.event(
+                self.scope.namespace.unwrap_or("/"),
+                self.out,
+                name,
+                arguments,
+                ack,
+            );
         }
         let Arguments { json, attachments } = arguments;
         let (name, json, attachments) = (name.to_owned(), json.to_owned(), attachments.to_vec());
@@ -313,7 +317,7 @@ impl<'a> Context<'a> {
     /// Answers an event.
     pub fn ack(&mut self, session: SessionId, ack: Ack, arguments: Arguments<'_>) {
         if self.scope.session == Some(session) {
-            return self.scope.writer.ack(self.out, ack.0, arguments);
+            return self.scope.encoding.ack(self.scope.namespace.unwrap_or("/"), self.out, ack.0, arguments);
         }
         let Arguments { json, attachments } = arguments;
         let what = Sent::Ack { number: ack.0, json: json.to_owned(), attachments: attachments.to_vec() };
@@ -388,11 +392,8 @@ impl<'a> Context<'a> {
     /// # Errors
     /// The token is refused, or it isn't known yet: the message waits, and is handled again ([`Self::awaits_decision`]).
     pub fn renew_token(&mut self, session: SessionId, token: &str) -> Result<(), NotSubscribed> {
-        let namespace = match self.scope.writer {
-            Writer::SocketIo { namespace, .. } => Some(namespace),
-            _ => None,
-        };
-        let client = ClientFacts { protocol: "message", namespace, ..ClientFacts::default() };
+        let client =
+            ClientFacts { protocol: "message", namespace: self.scope.namespace, ..ClientFacts::default() };
         let credentials = Credentials { token: Some(token), client };
         let Some(new) = self.questions.identify(self.core.now, &credentials, self.budget)? else {
             return Ok(());
@@ -437,7 +438,7 @@ impl<'a> Context<'a> {
             return Err(NotPublished::Overloaded.into_denial());
         }
         let namespace = self.namespace().unwrap_or("/").to_owned();
-        let (id, protocol) = (self.public_id(session), self.scope.writer.protocol());
+        let (id, protocol) = (self.public_id(session), self.scope.encoding.protocol().unwrap_or_default());
         self.prepare_reply().map_err(|_| Denial::UNAVAILABLE)?;
         let Event { name, arguments, ack } = *event;
         let wants_ack = ack.is_some();
@@ -493,7 +494,7 @@ impl<'a> Context<'a> {
             Data::Arguments { json, attachments } => Some((json, &attachments[..])),
             Data::Text(_) | Data::Binary(_) => None,
         };
-        if let (Writer::SocketIo { .. }, Some((json, attachments))) = (self.scope.writer, arguments) {
+        if let (Wire::SocketIo(_), Some((json, attachments))) = (self.scope.encoding.wire(), arguments) {
             let json = std::str::from_utf8(json).unwrap_or_default();
             return self.emit(
                 session,

@@ -1,6 +1,6 @@
 //! Where messages to rooms leave the core: to the members on this node, and to other nodes through the broker.
 
-use crate::encode::Formats;
+use crate::encode::Encodings;
 use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{Broadcast, Broker, Busy, PublicId, Ticket};
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ impl Outlet {
     #[inline]
     pub(crate) fn publish(
         &mut self,
-        hub: &mut Hub<Formats>,
+        hub: &mut Hub<Encodings>,
         now: Instant,
         room: &Room,
         (event, data): (Option<Arc<str>>, Data),
@@ -60,7 +60,7 @@ impl Outlet {
     /// Publishes a message of this node to rooms. `except`: sessions of other nodes that are left out.
     pub(crate) fn emit(
         &mut self,
-        hub: &mut Hub<Formats>,
+        hub: &mut Hub<Encodings>,
         now: Instant,
         rooms: &Rooms,
         (event, data): (Option<Arc<str>>, Data),
@@ -83,7 +83,7 @@ impl Outlet {
 
     /// Whether a message gets its position from the engine: then it isn't delivered here before it comes back.
     #[inline]
-    pub(crate) fn is_ordered_elsewhere(&self, hub: &Hub<Formats>, room: &Room, how: &Emit) -> bool {
+    pub(crate) fn is_ordered_elsewhere(&self, hub: &Hub<Encodings>, room: &Room, how: &Emit) -> bool {
         self.orders_history && !how.volatile && hub.home_of(&Topic::Room(room.clone())).is_some()
     }
 

@@ -4,7 +4,7 @@ use super::Core;
 use super::table::{Conn, Machine};
 use super::timer::Timer;
 use crate::app::{Action, Application, Arguments, Context, Envelope, HandlerScope, Sent, Waiter};
-use crate::encode::json_string;
+use crate::encode::{Encoding, json_string};
 use crate::executor::Effect;
 use crate::identity::Service;
 use crate::identity::{ClientId, ClientKind, Owner};
@@ -88,7 +88,7 @@ impl<D: Driver> Core<D> {
         {
             return;
         }
-        match self.owner_of(session) {
+        match self.ex.owner_of(session) {
             Some(Owner::Client(id)) => match id.kind() {
                 ClientKind::EngineIo => {
                     if let Some(client) = self.engineio.get_mut(id) {
@@ -101,13 +101,13 @@ impl<D: Driver> Core<D> {
                     }
                 }
             },
-            Some(Owner::Connection(index)) => {
+            Some(Owner::Connection(index, _)) => {
                 let bytes_max = self.ex.options().limits.send_buffer_bytes_max;
                 let Some(conn) = self.table.get_mut(index) else { return };
                 let Machine::WebSocket(socket) = &conn.machine else { return };
-                let writer = socket.writer();
+                let encoding = socket.encoding();
                 let replies = conn.replies.get_or_insert_default();
-                what.write(writer, replies);
+                what.write(encoding, "/", replies);
                 let is_slow = replies.len() > bytes_max && conn.in_flight;
                 conn.weigh(&self.ex.shared.ledger);
                 if is_slow {
@@ -155,16 +155,17 @@ impl<D: Driver> Core<D> {
     /// Handles a notice of the hub about a subscription.
     pub(super) fn handle_notice(&mut self, notice: &Notice) {
         let session = notice.session();
-        let Some(owner) = self.owner_of(session) else { return };
-        if let Owner::Connection(index) = owner
-            && let Some(Conn { machine: Machine::Http(_), .. }) = self.table.get(index)
+        let Some(owner) = self.ex.owner_of(session) else { return };
+        let Some(encoding) = self.ex.encoding_of(session) else { return };
+        if let Owner::Connection(index, _) = owner
+            && encoding.is_response()
         {
             if let Notice::Refused { reason, .. } = notice {
                 self.refuse_document(index, *reason);
             }
             return;
         }
-        let Some((envelope, _)) = self.profile_of(owner) else { return };
+        let envelope = encoding.envelope();
         // A client that receives bodies only is notified by closing only; its pending deliveries have been left out.
         match notice {
             Notice::NotFound { .. } if envelope == Envelope::Raw => {
@@ -219,32 +220,20 @@ impl<D: Driver> Core<D> {
         self.ex.actions.push(Action::Send { session, what });
     }
 
-    /// How the sessions of an owner are written to, and by which service they came in.
-    pub(super) fn profile_of(&self, owner: Owner) -> Option<(Envelope, Service)> {
-        match owner {
-            Owner::Connection(index) => match &self.table.get(index)?.machine {
-                Machine::WebSocket(socket) => Some((socket.envelope(), socket.profile().service)),
-                Machine::Preface(_) | Machine::Http(_) | Machine::Closing { .. } => None,
-            },
-            Owner::Client(id) => match id.kind() {
-                ClientKind::EngineIo => Some((self.engineio.get(id)?.envelope(), Service::default())),
-                ClientKind::SockJs => {
-                    let client = self.sockjs.get(id)?;
-                    Some((client.envelope, client.service))
-                }
-            },
-            Owner::Socket(_) => None,
-        }
-    }
-
     /// Calls the application about a session, not in answer to its client.
     fn notify_app_about(
         &mut self,
         session: SessionId,
         call: impl FnOnce(&mut dyn Application, &mut Context<'_>),
     ) {
-        let profile = self.owner_of(session).and_then(|owner| self.profile_of(owner));
-        let (envelope, service) = profile.unwrap_or((Envelope::Raw, Service::default()));
-        self.ex.notify_app(HandlerScope { envelope, service, ..HandlerScope::default() }, call);
+        let service = match self.ex.owner_of(session) {
+            Some(Owner::Connection(_, service)) => service,
+            Some(Owner::Client(id)) if id.kind() == ClientKind::SockJs => {
+                self.sockjs.get(id).map(|client| client.service).unwrap_or_default()
+            }
+            _ => Service::default(),
+        };
+        let encoding = self.ex.encoding_of(session).unwrap_or(Encoding::RAW);
+        self.ex.notify_app(HandlerScope { encoding, service, ..HandlerScope::default() }, call);
     }
 }

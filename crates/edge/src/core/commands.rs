@@ -7,7 +7,6 @@
 use super::Core;
 use super::actions::AppTimer;
 use crate::app::{ENVELOPE_BYTES, Sent, Waiter};
-use crate::encode::Format;
 use crate::executor::Executor;
 use crate::identity::{ClientKind, Owner, Sid};
 use crate::ports::{
@@ -396,7 +395,7 @@ impl<D: Driver> Core<D> {
             let socket = self.ex.recovery.get(slot).filter(|socket| socket.session == session);
             return socket.map(|socket| socket.room.namespace());
         }
-        match self.owner_of(session)? {
+        match self.ex.owner_of(session)? {
             Owner::Client(id) if id.kind() == ClientKind::EngineIo => {
                 match &self.engineio.get(id)?.application {
                     ApplicationProtocol::Plain { .. } => Some("/"),
@@ -406,7 +405,7 @@ impl<D: Driver> Core<D> {
                     ApplicationProtocol::None => None,
                 }
             }
-            Owner::Connection(_) | Owner::Client(_) => Some("/"),
+            Owner::Connection(..) | Owner::Client(_) => Some("/"),
             Owner::Socket(_) => None,
         }
     }
@@ -444,7 +443,7 @@ impl<D: Driver> Core<D> {
             }
             Work::Disconnect { close, concerned, .. } => {
                 concerned.sessions += 1;
-                match self.owner_of(session) {
+                match self.ex.owner_of(session) {
                     Some(Owner::Client(id)) if *close && id.kind() == ClientKind::EngineIo => {
                         self.send_pending(session);
                         if let Some(client) = self.engineio.get_mut(id) {
@@ -492,11 +491,9 @@ impl<D: Driver> Core<D> {
 
     /// What a session speaks; `None` while its client is disconnected.
     fn protocol_of(&self, session: SessionId) -> Option<&'static str> {
-        match self.owner_of(session)? {
+        match self.ex.owner_of(session)? {
             Owner::Socket(_) => None,
-            Owner::Connection(_) | Owner::Client(_) => {
-                Format::try_from(self.ex.hub.format(session)?).ok()?.protocol()
-            }
+            Owner::Connection(..) | Owner::Client(_) => self.ex.encoding_of(session)?.protocol(),
         }
     }
 
@@ -519,7 +516,7 @@ impl<D: Driver> Core<D> {
             bytes += name.len();
             bytes <= bytes_max
         });
-        let handshake = match self.owner_of(session) {
+        let handshake = match self.ex.owner_of(session) {
             Some(Owner::Client(id)) => self.ex.handshakes.get(id).map(Into::into),
             _ => None,
         };
@@ -529,7 +526,7 @@ impl<D: Driver> Core<D> {
 
     /// The id that a session's client knows it by.
     pub(super) fn id_of(&self, session: SessionId) -> String {
-        if let Some(Owner::Client(id)) = self.owner_of(session)
+        if let Some(Owner::Client(id)) = self.ex.owner_of(session)
             && id.kind() == ClientKind::EngineIo
             && let Some(client) = self.engineio.get(id)
             && client.socketio().is_some()

@@ -295,7 +295,7 @@ impl<D: Driver> Core<D> {
         match machine {
             Machine::WebSocket(socket) => {
                 let Some(session) = session else { return };
-                if socket.envelope() == Envelope::V1 {
+                if socket.encoding().envelope() == Envelope::V1 {
                     let delay = RECONNECT_MAX.mul_f64(random.f64());
                     let what = Sent::Text(goodbye(Disconnect::Shutdown, delay));
                     self.send_to_session(session, what);

@@ -23,27 +23,6 @@ use stentor_driver::{ConnId, Driver, Sending};
 use stentor_hub::{Disconnect, SessionId};
 
 impl<D: Driver> Core<D> {
-    /// The owner of a session that is alive. A socket that can be recovered is its client's, or nobody's.
-    pub(super) fn owner_of(&self, session: SessionId) -> Option<Owner> {
-        match self.owner(self.ex.hub.tag(session)?)? {
-            Owner::Connection(index) => self
-                .table
-                .get(index)
-                .filter(|conn| conn.session == Some(session))
-                .map(|_| Owner::Connection(index)),
-            owner => Some(owner),
-        }
-    }
-
-    /// The connection or client that a tag of the hub's names.
-    #[inline]
-    pub(super) fn owner(&self, tag: u64) -> Option<Owner> {
-        match Owner::of_tag(tag) {
-            Owner::Socket(slot) => self.ex.recovery.client_of(slot).map(Owner::Client),
-            owner => Some(owner),
-        }
-    }
-
     /// Sets the connection's timer to `at`, if it isn't set to an earlier time.
     pub(super) fn arm(&mut self, index: usize, at: Millis) {
         let now = self.ex.millis();
@@ -150,8 +129,8 @@ impl<D: Driver> Core<D> {
         if why == Disconnect::ClosedByApplication {
             self.send_pending(session);
         }
-        match self.owner_of(session) {
-            Some(Owner::Connection(index)) => {
+        match self.ex.owner_of(session) {
+            Some(Owner::Connection(index, _)) => {
                 self.ex.count_disconnect(why);
                 self.close_socket(index, why.code(), why.reason());
             }
@@ -164,8 +143,8 @@ impl<D: Driver> Core<D> {
     pub(super) fn close_with(&mut self, session: SessionId, code: u16, reason: &str) {
         let why = Disconnect::ClosedByApplication;
         self.send_pending(session);
-        match self.owner_of(session) {
-            Some(Owner::Connection(index)) => {
+        match self.ex.owner_of(session) {
+            Some(Owner::Connection(index, _)) => {
                 self.ex.count_disconnect(why);
                 self.close_socket(index, code, reason);
             }

@@ -60,8 +60,8 @@ impl<D: Driver> Core<D> {
     }
 
     fn token_expired(&mut self, session: SessionId) {
-        match self.owner_of(session) {
-            Some(Owner::Connection(index)) => match self.table.get(index).map(|conn| &conn.machine) {
+        match self.ex.owner_of(session) {
+            Some(Owner::Connection(index, _)) => match self.table.get(index).map(|conn| &conn.machine) {
                 Some(Machine::Http(connection))
                     if !matches!(&connection.http.waiting, Some(Waiting::Events(_))) =>
                 {
@@ -75,8 +75,10 @@ impl<D: Driver> Core<D> {
         }
     }
 
+    /// The envelope of a session whose client is connected.
     fn envelope_of(&self, session: SessionId) -> Option<Envelope> {
-        Some(self.profile_of(self.owner_of(session)?)?.0)
+        self.ex.owner_of(session)?;
+        Some(self.ex.encoding_of(session)?.envelope())
     }
 
     /// Asks a client for a new token. One that receives bodies only can't be asked.

@@ -498,8 +498,8 @@ impl<D: Driver> Core<D> {
                 self.cpu.pause();
                 let mut next = Some(tag);
                 while let Some(tag) = next {
-                    match self.owner(tag) {
-                        Some(Owner::Connection(index)) => self.flush(index),
+                    match self.ex.owner(tag) {
+                        Some(Owner::Connection(index, _)) => self.flush(index),
                         Some(Owner::Client(id)) => self.flush_client(id),
                         Some(Owner::Socket(_)) | None => {}
                     }

@@ -190,16 +190,16 @@ impl<D: Driver> Core<D> {
         if !self.ex.has_pending(session) {
             return;
         }
-        match self.owner_of(session) {
-            Some(Owner::Connection(index)) => self.flush(index),
+        match self.ex.owner_of(session) {
+            Some(Owner::Connection(index, _)) => self.flush(index),
             Some(Owner::Client(id)) => self.flush_client(id),
             Some(Owner::Socket(_)) | None => {}
         }
         if !self.ex.has_pending(session) {
             return;
         }
-        match self.owner_of(session) {
-            Some(Owner::Connection(index)) => {
+        match self.ex.owner_of(session) {
+            Some(Owner::Connection(index, _)) => {
                 if let Some(Conn { machine: Machine::WebSocket(_), .. }) = self.table.get(index) {
                     let mut pending = self.ex.take_if_few(session);
                     self.append_replies(index, &mut pending);

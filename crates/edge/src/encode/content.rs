@@ -1,7 +1,7 @@
 //! What a publication says to plain sessions, before it is framed.
 
-use super::format::Content;
 use super::json::{json_string, json_value, push_string};
+use crate::message::{Envelope, Message};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::borrow::Cow;
@@ -30,6 +30,10 @@ impl<'a> Plain<'a> {
         Plain { opcode, head: Vec::new(), data, tail: b"" }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.head.len() + self.data.len() + self.tail.len()
+    }
+
     /// The message as text: bytes as base64.
     pub(super) fn text(&self) -> Cow<'_, str> {
         if self.opcode != Opcode::Text {
@@ -43,11 +47,18 @@ impl<'a> Plain<'a> {
     }
 }
 
+impl<'a> From<Message<'a>> for Plain<'a> {
+    fn from(message: Message<'a>) -> Self {
+        let opcode = if message.text().is_some() { Opcode::Text } else { Opcode::Binary };
+        Self { opcode, head: Vec::new(), data: Cow::Borrowed(message.bytes()), tail: b"" }
+    }
+}
+
 /// What a plain session receives; `None` for nothing.
-pub(super) fn content(body: &Body, content: Content) -> Option<Plain<'_>> {
-    match content {
-        Content::V1 => Some(v1(body)),
-        Content::Raw => raw(body),
+pub(super) fn content(body: &Body, envelope: Envelope) -> Option<Plain<'_>> {
+    match envelope {
+        Envelope::V1 => Some(v1(body)),
+        Envelope::Raw | Envelope::SocketIo => raw(body),
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `format` | the wire formats of publications |
-//! | `publication` | encodes a publication in a format |
+//! | `encoding` | encodings and their numbers |
+//! | `publication` | encodes a publication |
 //! | `content` | what a publication says to plain sessions, before it is framed |
 //! | `events` | publications as Server-Sent Events |
 //! | `session` | messages, events and acknowledgements to one session |
@@ -13,18 +13,17 @@
 //! Nothing here knows a connection, a core or the driver's sockets.
 
 mod content;
+mod encoding;
 mod events;
-mod format;
 mod frame;
 mod json;
 mod publication;
 mod session;
 
-pub use format::CUSTOM_PROTOCOLS_MAX;
-pub(crate) use format::Format;
+pub use encoding::CUSTOM_PROTOCOLS_MAX;
+pub(crate) use encoding::{Encoding, EngineFraming, Wire};
 pub(crate) use frame::{
     BINARY, RECORD_HEAD_BYTES, TEXT, frame, records, sockjs_frame, unchunked, unchunked_bytes,
 };
 pub(crate) use json::{ERROR_BYTES_MAX, json_error_text, json_string};
-pub(crate) use publication::{FeedEvents, Formats, WINDOW_BITS, parse_offset};
-pub(crate) use session::{EngineWriter, FrameTarget, Writer};
+pub(crate) use publication::{Encodings, FeedEvents, WINDOW_BITS, parse_offset};

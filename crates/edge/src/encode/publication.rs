@@ -1,11 +1,11 @@
 //! Publications, encoded once per format and node.
 
-use super::EngineWriter;
 use super::content::{Plain, content, raw, v1};
+use super::encoding::{Encoding, EngineFraming, Wire};
 use super::events::event;
-use super::format::{Content, EngineContent, Format};
 use super::json::{json_string, json_value};
 use super::session::write_primus;
+use crate::message::Envelope;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -34,7 +34,7 @@ pub(crate) struct FeedEvents {
 type Encode = fn(&Body) -> Option<Data>;
 
 /// Encodes publications.
-pub(crate) struct Formats {
+pub(crate) struct Encodings {
     meter: Meter,
     deflater: RefCell<Deflater>,
     deflate_bytes_min: usize,
@@ -45,8 +45,8 @@ pub(crate) struct Formats {
 /// Socket.IO's mark for the first attachment.
 const PLACEHOLDER: &[u8] = br#"{"_placeholder":true,"num":0}"#;
 
-impl Formats {
-    /// `custom`: those of [`Format::Custom`].
+impl Encodings {
+    /// `custom`: those of [`Wire::Custom`].
     pub(crate) fn new(
         meter: Meter,
         deflate_level: u8,
@@ -60,8 +60,7 @@ impl Formats {
 
     /// One WebSocket message in one frame.
     fn frame(&self, plain: &Plain<'_>, deflate: bool) -> Frame {
-        let Plain { opcode, head, data, tail } = plain;
-        let len = head.len() + data.len() + tail.len();
+        let (Plain { opcode, head, data, tail }, len) = (plain, plain.len());
         if deflate && len >= self.deflate_bytes_min {
             let whole = [head, &data[..], tail].concat();
             let mut deflater = self.deflater.borrow_mut();
@@ -97,10 +96,10 @@ impl Formats {
     }
 
     /// A message of Primus; nothing where its clients would take it for the protocol's own.
-    fn primus(&self, body: &Body, content: Content) -> Option<Frame> {
-        let (plain, is_json) = match content {
-            Content::V1 => (v1(body), true),
-            Content::Raw => {
+    fn primus(&self, body: &Body, envelope: Envelope) -> Option<Frame> {
+        let (plain, is_json) = match envelope {
+            Envelope::V1 => (v1(body), true),
+            Envelope::Raw | Envelope::SocketIo => {
                 let plain = raw(body)?;
                 let is_json = match body {
                     Body::Snapshot { document, .. } => document.json,
@@ -124,22 +123,8 @@ impl Formats {
         Frame::shared(&[format!("{:x}\r\n", data.len()).as_bytes(), data, b"\r\n"], &self.meter)
     }
 
-    fn engine(&self, writer: EngineWriter, plain: &Plain<'_>) -> Frame {
-        let Plain { opcode, head, data, tail } = plain;
-        let len = head.len() + data.len() + tail.len();
-        self.packets(|out| match opcode {
-            Opcode::Text => writer.packet(out, len + 1, |out| {
-                out.push(b'4');
-                for part in [head, &data[..], tail] {
-                    out.extend_from_slice(part);
-                }
-            }),
-            _ => writer.binary(out, data),
-        })
-    }
-
     /// A Socket.IO event. Feeds live in the main namespace.
-    fn socketio(&self, writer: EngineWriter, publication: &Publication<Frame>, recovers: bool) -> Frame {
+    fn socketio(&self, framing: EngineFraming, publication: &Publication<Frame>, recovers: bool) -> Frame {
         let (mut namespace, mut name) = ("/", &*self.feeds.name);
         let mut attachments: &[Bytes] = &[];
         let one;
@@ -191,7 +176,7 @@ impl Formats {
         let json = std::str::from_utf8(&json).unwrap_or_default();
         let head = Head { attachments: attachments.len(), ..Head::new(namespace) };
         self.packets(|out| {
-            writer.socketio(out, json.len() + name.len() + namespace.len() + 32, attachments, |out| {
+            framing.socketio(out, json.len() + name.len() + namespace.len() + 32, attachments, |out| {
                 socketio::write_event(out, &head, name, &[json, &offset]);
             });
         })
@@ -208,7 +193,7 @@ pub(crate) fn parse_offset(text: &str) -> Option<u64> {
     (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok())?
 }
 
-impl Encoder for Formats {
+impl Encoder for Encodings {
     type Frame = Frame;
 
     fn len(frame: &Frame) -> usize {
@@ -217,35 +202,32 @@ impl Encoder for Formats {
 
     fn encode(&self, format: FormatId, publication: &Publication<Frame>) -> Option<Frame> {
         let body = publication.body();
-        let Ok(format) = Format::try_from(format) else {
-            unreachable!("no session is opened with {format:?}")
-        };
-        match format {
-            Format::Body => match body {
+        let encoding = Encoding::from(format);
+        let envelope = encoding.envelope();
+        match encoding.wire() {
+            Wire::Document => match body {
                 Body::Snapshot { document, .. } => Some(Frame::shared(&[&document.body], &self.meter)),
                 Body::Delta { .. } => None,
                 Body::Message { .. } | Body::State { .. } => Some(Frame::owned(Vec::new())),
                 Body::Presence { .. } => None,
             },
-            Format::WebSocket { content: said, deflated } => {
-                Some(self.frame(&content(body, said)?, deflated))
+            Wire::WebSocket { deflated } => Some(self.frame(&content(body, envelope)?, deflated)),
+            Wire::EngineIo(framing) => {
+                let plain = content(body, envelope)?;
+                Some(self.packets(|out| framing.message(out, &plain)))
             }
-            Format::EngineIo { framing, content: EngineContent::Plain(said) } => {
-                Some(self.engine(framing.into(), &content(body, said)?))
-            }
-            Format::EngineIo { framing, content: EngineContent::SocketIo { recovers } } => {
+            Wire::SocketIo(framing) => {
                 // A client that expects documents expects nothing else of them.
                 let only_documents = self.feeds.as_string;
                 if only_documents && matches!(body, Body::State { .. } | Body::Delta { .. }) {
                     return None;
                 }
-                Some(self.socketio(framing.into(), publication, recovers))
+                Some(self.socketio(framing, publication, encoding.recovers()))
             }
-            Format::SockJs { wrapping, content: said } => Some(self.sockjs(wrapping, &content(body, said)?)),
-            Format::EventsOfOne => Some(self.chunk(&event(body, true)?)),
-            Format::EventsOfSeveral => Some(self.chunk(&event(body, false)?)),
-            Format::Primus { content } => self.primus(body, content),
-            Format::Custom(place) => {
+            Wire::SockJs(wrapping) => Some(self.sockjs(wrapping, &content(body, envelope)?)),
+            Wire::Events => Some(self.chunk(&event(body, encoding.has_ids())?)),
+            Wire::Primus { .. } => self.primus(body, envelope),
+            Wire::Custom(place) => {
                 let data = self.custom.get(usize::from(place))?(body)?;
                 Some(self.frame(&Plain::of(&data), false))
             }

@@ -1,5 +1,7 @@
 //! Messages, events and acknowledgements to one session, in the frames and packets of its protocol.
 
+use super::content::Plain;
+use super::encoding::{Encoding, EngineFraming, Wire};
 use super::frame::{BINARY, TEXT, frame, record};
 use super::json_string;
 use crate::message::{Arguments, Message};
@@ -7,44 +9,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use stentor_json as json;
-use stentor_wire::engineio::Version;
 use stentor_wire::primus;
 use stentor_wire::socketio::{self, Head};
 use stentor_wire::sockjs::{self, Wrapping};
 use stentor_wire::ws::{self, Opcode};
-
-/// Where a packet or message goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FrameTarget {
-    /// Into a WebSocket message.
-    WebSocket,
-    /// Into a record that waits for a poll.
-    Poll,
-}
-
-/// Where Engine.IO packets go, and in which version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EngineWriter {
-    pub(crate) version: Version,
-    pub(crate) target: FrameTarget,
-}
-
-/// How one session is written to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Writer<'a> {
-    /// A message is a WebSocket message.
-    WebSocket,
-    /// A message is an Engine.IO packet.
-    Engine(EngineWriter),
-    /// A message is a frame of SockJS, which has no bytes: they leave as base64.
-    SockJs(FrameTarget),
-    /// A message is a JSON value of Primus in a WebSocket message: with `is_value` text that is JSON leaves as that value,
-    /// else as a string. Bytes leave as base64, and what a client would take for the protocol's own doesn't leave.
-    Primus { is_value: bool },
-    /// A message is an event of a Socket.IO namespace. What a client that can be recovered is sent goes through the hub
-    /// instead, so that it has an offset; but for what is to be acknowledged, which carries none.
-    SocketIo { engine: EngineWriter, namespace: &'a str },
-}
 
 fn websocket_message(out: &mut Vec<u8>, message: Message<'_>) {
     let (opcode, bytes) = match message {
@@ -63,66 +31,63 @@ pub(super) fn write_primus(out: &mut Vec<u8>, text: &str, is_json: bool) {
     }
 }
 
-impl Writer<'_> {
-    /// The name of the session's protocol.
-    pub(crate) fn protocol(self) -> &'static str {
-        match self {
-            Self::WebSocket => "websocket",
-            Self::Engine(_) => "engineio",
-            Self::SockJs(_) => "sockjs",
-            Self::Primus { .. } => "primus",
-            Self::SocketIo { .. } => "socketio",
-        }
-    }
-
-    /// A message of a plain session; for Socket.IO the event `message` with one string, or with bytes.
+impl Encoding {
+    /// Writes a message of a plain session; for Socket.IO the event `message` with one string, or with bytes. Only Socket.IO has
+    /// namespaces.
     #[inline]
-    pub(crate) fn message(self, out: &mut Vec<u8>, message: Message<'_>) {
-        if let Self::WebSocket = self {
+    pub(crate) fn message(self, namespace: &str, out: &mut Vec<u8>, message: Message<'_>) {
+        if self.is_websocket() {
             websocket_message(out, message);
         } else {
-            self.wrapped_message(out, message);
+            self.wrapped_message(namespace, out, message);
         }
     }
 
-    fn wrapped_message(self, out: &mut Vec<u8>, message: Message<'_>) {
-        match (self, message) {
-            (Self::WebSocket, message) => websocket_message(out, message),
-            (Self::Engine(engine), Message::Text(text)) => engine.packet(out, text.len() + 1, |out| {
-                out.push(b'4');
-                out.extend_from_slice(text.as_bytes());
-            }),
-            (Self::Engine(engine), Message::Binary(bytes)) => engine.binary(out, bytes),
-            (Self::SockJs(FrameTarget::WebSocket), Message::Text(text)) => {
+    fn wrapped_message(self, namespace: &str, out: &mut Vec<u8>, message: Message<'_>) {
+        match (self.wire(), message) {
+            (Wire::EngineIo(framing), message) => framing.message(out, &message.into()),
+            (Wire::SockJs(Wrapping::WebSocket), Message::Text(text)) => {
                 frame(out, Opcode::Text, text.len() + 5, |out| {
                     Wrapping::WebSocket.write(out, &sockjs::Frame::Messages(&[text]));
                 });
             }
-            (Self::SockJs(FrameTarget::Poll), Message::Text(text)) => {
+            (Wire::SockJs(_), Message::Text(text)) => {
                 record(out, TEXT, |out| out.extend_from_slice(text.as_bytes()));
             }
-            (Self::SockJs(_) | Self::Primus { .. }, Message::Binary(bytes)) => {
-                self.message(out, Message::Text(&STANDARD.encode(bytes)));
+            // SockJS and Primus have no bytes, so bytes are sent as base64.
+            (Wire::SockJs(_) | Wire::Primus { .. }, Message::Binary(bytes)) => {
+                self.message(namespace, out, Message::Text(&STANDARD.encode(bytes)));
             }
-            (Self::Primus { is_value }, Message::Text(text)) => {
+            (Wire::Primus { is_value }, Message::Text(text)) => {
                 write_primus(out, text, is_value && json::check(text).is_ok());
             }
-            (Self::SocketIo { .. }, Message::Text(text)) => {
+            (Wire::SocketIo(_), Message::Text(text)) => {
                 let json = json_string(text);
                 let json = std::str::from_utf8(&json).unwrap_or("\"\"");
-                self.event(out, "message", Arguments { json, attachments: &[] }, None);
+                self.event(namespace, out, "message", Arguments { json, attachments: &[] }, None);
             }
-            (Self::SocketIo { .. }, Message::Binary(bytes)) => {
+            (Wire::SocketIo(_), Message::Binary(bytes)) => {
                 let attachments = &[Bytes::copy_from_slice(bytes)];
                 let json = r#"{"_placeholder":true,"num":0}"#;
-                self.event(out, "message", Arguments { json, attachments }, None);
+                self.event(namespace, out, "message", Arguments { json, attachments }, None);
+            }
+            (Wire::Document | Wire::Events | Wire::WebSocket { .. } | Wire::Custom(_), message) => {
+                websocket_message(out, message);
             }
         }
     }
 
-    /// A Socket.IO event, with the number that its acknowledgement is to carry. Plain sessions get `["name", …]`.
-    pub(crate) fn event(self, out: &mut Vec<u8>, name: &str, arguments: Arguments<'_>, ack: Option<u64>) {
-        let Self::SocketIo { engine, namespace } = self else {
+    /// Writes a Socket.IO event. With `ack`, the client acknowledges it by this number. Plain sessions get `["name", …]`. Events that
+    /// need an offset for recovery go through the hub instead.
+    pub(crate) fn event(
+        self,
+        namespace: &str,
+        out: &mut Vec<u8>,
+        name: &str,
+        arguments: Arguments<'_>,
+        ack: Option<u64>,
+    ) {
+        let Wire::SocketIo(framing) = self.wire() else {
             let mut text = String::from("[");
             text.push_str(std::str::from_utf8(&json_string(name)).unwrap_or("\"\""));
             if !arguments.json.is_empty() {
@@ -130,34 +95,34 @@ impl Writer<'_> {
                 text.push_str(arguments.json);
             }
             text.push(']');
-            let writer = if let Self::Primus { .. } = self { Self::Primus { is_value: true } } else { self };
-            return writer.message(out, Message::Text(&text));
+            let encoding = if let Wire::Primus { .. } = self.wire() { self.of_value() } else { self };
+            return encoding.message(namespace, out, Message::Text(&text));
         };
         let Arguments { json, attachments } = arguments;
         let head = Head { id: ack, attachments: attachments.len(), ..Head::new(namespace) };
         let estimate = json.len() + name.len() + namespace.len() + 8;
-        engine.socketio(out, estimate, attachments, |out| {
+        framing.socketio(out, estimate, attachments, |out| {
             socketio::write_event(out, &head, name, &[json]);
         });
     }
 
-    /// The acknowledgement of a Socket.IO event.
-    pub(crate) fn ack(self, out: &mut Vec<u8>, ack: u64, arguments: Arguments<'_>) {
-        if let Self::SocketIo { engine, namespace, .. } = self {
+    /// Writes the acknowledgement of a Socket.IO event.
+    pub(crate) fn ack(self, namespace: &str, out: &mut Vec<u8>, ack: u64, arguments: Arguments<'_>) {
+        if let Wire::SocketIo(framing) = self.wire() {
             let Arguments { json, attachments } = arguments;
-            engine.socketio(out, json.len() + namespace.len() + 8, attachments, |out| {
+            framing.socketio(out, json.len() + namespace.len() + 8, attachments, |out| {
                 socketio::write_ack(out, namespace, ack, attachments.len(), &[json]);
             });
         }
     }
 }
 
-impl EngineWriter {
+impl EngineFraming {
     /// A packet that is text, about `estimate` bytes long.
     pub(crate) fn packet(self, out: &mut Vec<u8>, estimate: usize, write: impl FnOnce(&mut Vec<u8>)) {
-        match self.target {
-            FrameTarget::WebSocket => frame(out, Opcode::Text, estimate, write),
-            FrameTarget::Poll => record(out, TEXT, write),
+        match self {
+            Self::V4 | Self::V3 => frame(out, Opcode::Text, estimate, write),
+            Self::Record => record(out, TEXT, write),
         }
     }
 
@@ -168,15 +133,28 @@ impl EngineWriter {
 
     /// A message that is bytes.
     pub(crate) fn binary(self, out: &mut Vec<u8>, bytes: &[u8]) {
-        match self.target {
-            FrameTarget::WebSocket => frame(out, Opcode::Binary, bytes.len() + 1, |out| {
+        match self {
+            Self::V4 => frame(out, Opcode::Binary, bytes.len(), |out| out.extend_from_slice(bytes)),
+            Self::V3 => frame(out, Opcode::Binary, bytes.len() + 1, |out| {
                 // Version 3 says in each binary message what it is (its number for a message is 4).
-                if self.version == Version::V3 {
-                    out.push(4);
-                }
+                out.push(4);
                 out.extend_from_slice(bytes);
             }),
-            FrameTarget::Poll => record(out, BINARY, |out| out.extend_from_slice(bytes)),
+            Self::Record => record(out, BINARY, |out| out.extend_from_slice(bytes)),
+        }
+    }
+
+    /// The message of a plain session.
+    pub(super) fn message(self, out: &mut Vec<u8>, plain: &Plain<'_>) {
+        if plain.opcode == Opcode::Text {
+            self.packet(out, plain.len() + 1, |out| {
+                out.push(b'4');
+                for part in [&plain.head, &plain.data[..], plain.tail] {
+                    out.extend_from_slice(part);
+                }
+            });
+        } else {
+            self.binary(out, &plain.data);
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::{Effect, Executor};
 use crate::app::{HandlerScope, Refused};
-use crate::encode::{Format, parse_offset};
+use crate::encode::{Encoding, parse_offset};
 use crate::identity::{ClientId, End, Owner, Sid};
 use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{
@@ -90,7 +90,7 @@ impl Executor {
             return false;
         }
         // Its connection's is set when it has come.
-        let session = self.hub.handle_open(Format::moved_socket().into(), 0);
+        let session = self.hub.handle_open(Encoding::MOVED_SOCKET.into(), 0);
         let slot = self.recovery.expect(session, room, pid, socket.id);
         self.hub.set_tag(session, Owner::Socket(slot).to_tag());
         let is_ready = self.hub.handle_suspend(session) && self.subscribe_moved(session, socket);
@@ -126,14 +126,14 @@ impl Executor {
         self.questions.decide(number, if has_come { Ok(()) } else { Err(Denial::UNAVAILABLE) });
     }
 
-    /// Gives a client the socket that has come for it, and schedules what it missed after `offset`, in `format`. Returns its
+    /// Gives a client the socket that has come for it, and schedules what it missed after `offset`, in `encoding`. Returns its
     /// slot and session.
     pub(crate) fn adopt(
         &mut self,
         client: ClientId,
         number: u64,
         offset: Option<&str>,
-        format: Format,
+        encoding: Encoding,
         source: u64,
         identity: Option<Arc<Identity>>,
     ) -> Option<(usize, SessionId)> {
@@ -146,7 +146,7 @@ impl Executor {
             && self.resubscribe(session, &socket)
             && self.identify_moved(session, identity, &socket.subscriptions)
         {
-            self.set_format(session, format);
+            self.set_encoding(session, encoding);
             self.count_session(session, source);
             let MovingSocket { subscriptions, missed, known, .. } = socket;
             for MovingSubscription { topic, position, .. } in subscriptions {

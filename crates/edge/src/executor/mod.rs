@@ -29,7 +29,7 @@ use crate::app::{
     HandlerScope, Identities, NotSubscribed, Outlet, Questions, Refused, asking, public_id, take_at_once,
 };
 use crate::budget::Budget;
-use crate::encode::{FeedEvents, Format, Formats};
+use crate::encode::{Encoding, Encodings, FeedEvents};
 use crate::http_date::DateClock;
 use crate::identity::Service;
 use crate::identity::{ClientId, End, Owner, Sid, Sids};
@@ -81,7 +81,7 @@ pub(crate) struct Executor {
     pub(crate) context: CoreContext,
     pub(crate) clock: Clock,
     date: DateClock,
-    pub(crate) hub: Tracked<Hub<Formats>>,
+    pub(crate) hub: Tracked<Hub<Encodings>>,
     apps: Apps,
     pub(crate) acks: Acks,
     /// What handlers have asked for.
@@ -127,8 +127,8 @@ impl Executor {
         let deflate = options.deflate;
         let custom = options.protocols.iter().map(|protocol| protocol.encode).collect();
         let meter = shared.ledger.frames.clone();
-        let formats = Formats::new(meter, deflate.level, deflate.bytes_min, feeds, custom);
-        let mut hub = Tracked::new(Hub::new(shared.hub_options(core, options), formats));
+        let encodings = Encodings::new(meter, deflate.level, deflate.bytes_min, feeds, custom);
+        let mut hub = Tracked::new(Hub::new(shared.hub_options(core, options), encodings));
         let notices = options.notices.clone().map(Notices::new);
         if notices.as_ref().is_some_and(|notices| notices.wants_topics()) {
             hub.report_attendance();
@@ -343,8 +343,8 @@ impl Executor {
     }
 
     /// Changes how publications for a session are written.
-    pub(crate) fn set_format(&mut self, session: SessionId, format: Format) {
-        self.hub.set_format(session, format.into());
+    pub(crate) fn set_encoding(&mut self, session: SessionId, encoding: Encoding) {
+        self.hub.set_format(session, encoding.into());
     }
 
     /// Subscribes a session of this core, as its client asks, if it may.
@@ -404,11 +404,7 @@ impl Executor {
         if let Some(error) = refused {
             self.actions.push(Action::Close { session, why: disconnect_for(&error) });
         } else if !keys.is_empty() {
-            let client = match self.hub.tag(session).map(Owner::of_tag) {
-                Some(Owner::Client(client)) => Some(client),
-                Some(Owner::Socket(slot)) => self.recovery.client_of(slot),
-                Some(Owner::Connection(_)) | None => None,
-            };
+            let client = self.owner_of(session).and_then(Owner::client);
             self.questions.keep_feeds(session, Feeds { keys, options }, client);
         }
     }

@@ -11,7 +11,7 @@
 use super::arrivals::last_of;
 use super::{Effect, Executor};
 use crate::app::HandlerScope;
-use crate::encode::Format;
+use crate::encode::Encoding;
 use crate::identity::{ClientId, End, Owner, Sid};
 use crate::ports::Identity;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Executor {
         self.push(Effect::EndClient(before, End::TakenOver(pid)));
     }
 
-    /// Finds the socket of which `client` shows the `pid`, and schedules what it missed after `offset`, in `format`. It must be
+    /// Finds the socket of which `client` shows the `pid`, and schedules what it missed after `offset`, in `encoding`. It must be
     /// the same user's. Returns its slot and session.
     pub(crate) fn recover(
         &mut self,
@@ -69,7 +69,7 @@ impl Executor {
         pid: Sid,
         offset: Option<&str>,
         namespace: &str,
-        format: Format,
+        encoding: Encoding,
         identity: Option<Arc<Identity>>,
     ) -> Option<(usize, SessionId)> {
         let slot = self.recovery.slot_of(pid)?;
@@ -84,7 +84,7 @@ impl Executor {
         if !self.recovery.is_suspended(slot) {
             return None;
         }
-        self.set_format(session, format);
+        self.set_encoding(session, encoding);
         if let Some(last) = last_of(offset)
             && self.hub.handle_resume(session, last).is_ok()
         {

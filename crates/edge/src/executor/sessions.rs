@@ -1,16 +1,35 @@
 //! How sessions begin and end.
 
 use super::Executor;
-use crate::encode::Format;
+use crate::encode::Encoding;
 use crate::identity::Owner;
 use stentor_hub::SessionId;
 
 impl Executor {
     /// Opens a session. `source` is a number for its client's address.
-    pub(crate) fn open_session(&mut self, format: Format, owner: Owner, source: u64) -> SessionId {
-        let session = self.hub.handle_open(format.into(), owner.to_tag());
+    pub(crate) fn open_session(&mut self, encoding: Encoding, owner: Owner, source: u64) -> SessionId {
+        let session = self.hub.handle_open(encoding.into(), owner.to_tag());
         self.count_session(session, source);
         session
+    }
+
+    /// How the messages of a session are written.
+    pub(crate) fn encoding_of(&self, session: SessionId) -> Option<Encoding> {
+        self.hub.format(session).map(Encoding::from)
+    }
+
+    /// The owner of a session.
+    pub(crate) fn owner_of(&self, session: SessionId) -> Option<Owner> {
+        self.owner(self.hub.tag(session)?)
+    }
+
+    /// The owner that a tag of the hub's names. A socket that can be recovered belongs to its client, if that is connected.
+    #[inline]
+    pub(crate) fn owner(&self, tag: u64) -> Option<Owner> {
+        match Owner::of_tag(tag) {
+            Owner::Socket(slot) => self.recovery.client_of(slot).map(Owner::Client),
+            owner => Some(owner),
+        }
     }
 
     /// Counts a session of an address, which has begun.

@@ -12,7 +12,11 @@ fn handles_and_tags() {
             assert_eq!(Owner::of_tag(Owner::Client(id).to_tag()), Owner::Client(id));
         }
     }
-    for owner in [Owner::Connection(5), Owner::Socket(9)] {
+    for owner in [
+        Owner::Connection(5, Service::of_custom(7)),
+        Owner::Connection(u32::MAX as usize, Service::default()),
+        Owner::Socket(9),
+    ] {
         assert_eq!(Owner::of_tag(owner.to_tag()), owner);
     }
 }

@@ -2,9 +2,9 @@
 
 use super::request::{RequestContext, RequestOutcome, ResponseOptions, cors, status_of, text, write_head};
 use crate::app::{NotSubscribed, Refused};
-use crate::encode::Format;
+use crate::encode::Encoding;
 use crate::executor::Executor;
-use crate::identity::Owner;
+use crate::identity::Service;
 use crate::model::{Body, Epoch, FeedState, Frame, Key, Policy, Position, SessionId, Topic};
 use crate::subscribe_options::TOO_MANY_TOPICS;
 use stentor_wire::http1;
@@ -197,7 +197,7 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Key) -> RequestOu
             return cx.refuse_denied(&denial, &[SANDBOX, ("Cache-Control", "no-store")]);
         }
     };
-    let session = cx.ex.open_session(Format::Body, Owner::Connection(cx.conn.index()), cx.source);
+    let session = cx.ex.open_session(Encoding::DOCUMENT, cx.owner(Service::default()), cx.source);
     cx.ex.set_identity(session, identity);
     if let Err(error) = cx.ex.subscribe(session, &Topic::Feed(key), Policy::Latest, None) {
         cx.ex.close_session(session);

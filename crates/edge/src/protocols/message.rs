@@ -1,8 +1,8 @@
 //! What the application is told of a plain session, and its messages on their way there.
 
 use super::client::Next;
-use crate::app::{Envelope, HandlerScope, Message};
-use crate::encode::Writer;
+use crate::app::{HandlerScope, Message};
+use crate::encode::Encoding;
 use crate::executor::Executor;
 use crate::identity::Service;
 use crate::model::SessionId;
@@ -12,18 +12,17 @@ use stentor_wire::http1::Request;
 #[inline]
 pub(crate) fn scope_of<'a>(
     session: SessionId,
-    writer: Writer<'a>,
-    envelope: Envelope,
+    encoding: Encoding,
     service: Service,
     request: Option<&'a Request<'a>>,
 ) -> HandlerScope<'a> {
-    HandlerScope { session: Some(session), writer, envelope, service, request, ..HandlerScope::default() }
+    HandlerScope { session: Some(session), encoding, service, request, ..HandlerScope::default() }
 }
 
 /// The session has begun.
 pub(crate) fn open(ex: &mut Executor, scope: HandlerScope<'_>, out: &mut Vec<u8>) {
     if let Some(session) = scope.session {
-        ex.call_app(scope, out, |app, ctx| app.opened(ctx, session, scope.envelope));
+        ex.call_app(scope, out, |app, ctx| app.opened(ctx, session, scope.encoding.envelope()));
     }
 }
 

@@ -10,8 +10,8 @@ use super::client::Next;
 use super::message::deliver;
 use super::profile::Pinging;
 use super::request::{RequestContext, RequestOutcome, cors};
-use crate::app::{Action, Envelope, HandlerScope, Message};
-use crate::encode::{Writer, frame};
+use crate::app::{Action, HandlerScope, Message};
+use crate::encode::frame;
 use crate::executor::Executor;
 use crate::model::{Disconnect, SessionId};
 use std::time::Duration;
@@ -78,11 +78,11 @@ pub(crate) fn handle_message(
             }
             ex.metrics().messages.add(1);
             let value = text.trim_matches([' ', '\t', '\r', '\n']);
-            let (string, is_value) = match json::string(value) {
-                Some(string) => (string, scope.envelope == Envelope::V1),
-                None => (value.into(), true),
+            let (string, encoding) = match json::string(value) {
+                Some(string) => (string, scope.encoding),
+                None => (value.into(), scope.encoding.of_value()),
             };
-            let scope = HandlerScope { writer: Writer::Primus { is_value }, ..scope };
+            let scope = HandlerScope { encoding, ..scope };
             deliver(ex, scope, Message::Text(&string), out)
         }
     }

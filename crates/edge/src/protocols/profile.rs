@@ -1,8 +1,7 @@
 //! What is spoken on a WebSocket that has a session of its own.
 
-use crate::encode::{FrameTarget, Writer};
+use crate::encode::Encoding;
 use crate::identity::{ClientId, Service};
-use crate::message::Envelope;
 use stentor_wire::ws::Negotiated;
 
 /// How the messages of the session are framed.
@@ -38,15 +37,6 @@ impl Framing {
             Self::Primus(_) => "primus",
         }
     }
-
-    /// How the application's messages leave.
-    pub(crate) fn writer(self, envelope: Envelope) -> Writer<'static> {
-        match self {
-            Self::Plain => Writer::WebSocket,
-            Self::SockJs => Writer::SockJs(FrameTarget::WebSocket),
-            Self::Primus(_) => Writer::Primus { is_value: envelope == Envelope::V1 },
-        }
-    }
 }
 
 /// What is spoken, and by which service the client came in.
@@ -64,7 +54,8 @@ pub(crate) struct Upgraded {
     /// The client whose packets it carries, or wants to; otherwise it has a session of its own.
     pub(crate) client: Option<ClientId>,
     pub(crate) profile: SocketProfile,
-    pub(crate) envelope: Envelope,
+    /// How the messages of its own session are written.
+    pub(crate) encoding: Encoding,
     pub(crate) deflate: Option<Negotiated>,
 }
 
@@ -72,6 +63,6 @@ impl Upgraded {
     /// The connection of a client.
     pub(crate) fn to_client(client: ClientId) -> Self {
         let (client, profile) = (Some(client), SocketProfile::default());
-        Self { client, profile, envelope: Envelope::Raw, deflate: None }
+        Self { client, profile, encoding: Encoding::RAW, deflate: None }
     }
 }

@@ -2,10 +2,10 @@
 
 use super::profile::Upgraded;
 use crate::app::{Connect, Envelope, HandlerScope, Refused, RequestId};
-use crate::encode::ERROR_BYTES_MAX;
+use crate::encode::{ERROR_BYTES_MAX, Encoding};
 use crate::executor::Executor;
 use crate::http_date::HttpDate;
-use crate::identity::{ClientId, Service, Sid};
+use crate::identity::{ClientId, Owner, Service, Sid};
 use crate::limits::LimitReached;
 use crate::model::{ConnId, CoreId, Key, KeyError, KeyRule, SessionId};
 use crate::ports::{Denial, Handover, Identity, Location, NodeTag};
@@ -87,6 +87,11 @@ impl<'a> RequestContext<'a> {
     /// requests.
     pub(crate) fn is_upgrade(&self) -> bool {
         self.request.upgrade_has_websocket()
+    }
+
+    /// The connection as the owner of a session.
+    pub(crate) fn owner(&self, service: Service) -> Owner {
+        Owner::Connection(self.conn.index(), service)
     }
 
     /// Whether the request is for a representation (GET or HEAD).
@@ -265,7 +270,7 @@ impl<'a> RequestContext<'a> {
         let request = self.request;
         let pending = Some(RequestId(self.conn));
         let scope = HandlerScope {
-            envelope,
+            encoding: Encoding::websocket(envelope, false),
             request: Some(request),
             pending,
             service,

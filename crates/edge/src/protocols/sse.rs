@@ -30,9 +30,9 @@ use super::request::{
     write_stream_head,
 };
 use crate::app::{NotSubscribed, Refused};
-use crate::encode::{Format, unchunked};
+use crate::encode::{Encoding, unchunked};
 use crate::executor::{Effect, Executor, Feeds, SEND_BYTES_MAX, SEND_FRAMES_MAX};
-use crate::identity::Owner;
+use crate::identity::Service;
 use crate::model::{Body, Epoch, FeedState, Frame, Key, Position, SessionId, SubscribeError, Topic};
 use crate::subscribe_options::{TOO_MANY_COLD_KEYS, TOO_MANY_TOPICS};
 use std::time::Duration;
@@ -215,8 +215,8 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
         (key, seen.map(|seen| Position { epoch: Epoch(seen.epoch), offset: seen.offset }))
     });
     let seen: Vec<(Key, Option<Position>)> = seen.collect();
-    let format = if seen.len() == 1 { Format::EventsOfOne } else { Format::EventsOfSeveral };
-    let session = cx.ex.open_session(format, Owner::Connection(cx.conn.index()), cx.source);
+    let encoding = if seen.len() == 1 { Encoding::EVENTS_OF_ONE } else { Encoding::EVENTS_OF_SEVERAL };
+    let session = cx.ex.open_session(encoding, cx.owner(Service::default()), cx.source);
     cx.ex.set_identity(session, identity);
     let mut is_undecided = false;
     for (key, seen) in &seen {

@@ -7,8 +7,8 @@ use super::query::ConnectQuery;
 use super::request::{RequestContext, RequestOutcome, ResponseOptions, borrowed};
 use super::token::{V1_PROTOCOL, disconnect_for, subprotocol};
 use crate::app::{Connect, Envelope, Refused};
-use crate::encode::{Format, WINDOW_BITS, frame};
-use crate::identity::{Owner, Service};
+use crate::encode::{Encoding, WINDOW_BITS, frame};
+use crate::identity::Service;
 use crate::model::Key;
 use crate::ports::Denial;
 use stentor_wire::sockjs::{self, Wrapping};
@@ -67,23 +67,22 @@ pub(crate) fn handle_request<W>(
     }
     // Shared deflated frames are made with the largest window.
     let deflates = accepted.deflate.is_some_and(|d| d.server_max_window_bits >= WINDOW_BITS);
-    let format = match (framing, service.custom()) {
-        (Framing::Primus(_), _) => Format::primus(envelope),
-        (Framing::SockJs, _) => Format::sockjs(Wrapping::WebSocket, envelope),
-        (Framing::Plain, Some(place)) => Format::Custom(place as u8),
-        (Framing::Plain, None) => Format::websocket(envelope, deflates),
+    let encoding = match (framing, service.custom()) {
+        (Framing::Primus(_), _) => Encoding::primus(envelope),
+        (Framing::SockJs, _) => Encoding::sockjs(Wrapping::WebSocket, envelope),
+        (Framing::Plain, Some(place)) => Encoding::custom(place, envelope),
+        (Framing::Plain, None) => Encoding::websocket(envelope, deflates),
     };
-    let session = cx.ex.open_session(format, Owner::Connection(cx.conn.index()), cx.source);
+    let session = cx.ex.open_session(encoding, cx.owner(service), cx.source);
     cx.ex.set_identity(session, identity);
     if !push_only {
-        let writer = framing.writer(envelope);
-        message::open(cx.ex, scope_of(session, writer, envelope, service, Some(cx.request)), cx.out);
+        message::open(cx.ex, scope_of(session, encoding, service, Some(cx.request)), cx.out);
         cx.ex.join_rooms(session, "/");
     }
     cx.ex.subscribe_feeds(session, feeds);
     *cx.session = Some(session);
     let profile = SocketProfile { framing, push_only, service };
-    RequestOutcome::Upgraded(Upgraded { client: None, profile, envelope, deflate: accepted.deflate })
+    RequestOutcome::Upgraded(Upgraded { client: None, profile, encoding, deflate: accepted.deflate })
 }
 
 /// Refuses a client whose token isn't accepted. Pages can't read the status of a refused handshake: theirs is accepted and closed

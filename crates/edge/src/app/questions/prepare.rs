@@ -7,7 +7,7 @@
 use super::{Asked, Questions, Refused};
 use crate::app::Context;
 use crate::app::actions::Action;
-use crate::encode::Formats;
+use crate::encode::Encodings;
 use crate::ports::Access;
 use std::collections::HashMap;
 use std::time::Instant;
@@ -48,7 +48,7 @@ impl Questions {
     pub(crate) fn prepare(
         &mut self,
         now: Instant,
-        hub: &mut Hub<Formats>,
+        hub: &mut Hub<Encodings>,
         room: &Room,
     ) -> Result<bool, Refused> {
         let asked = Asked::Position(room.clone());

@@ -77,7 +77,7 @@ impl Client {
                 let due_at = self.state.due_at;
                 let from = if now.from(due_at) > HELD_UP { now } else { due_at };
                 self.state.due_at = from.after(heartbeat.timeout);
-                self.write(ex, |writer, out| writer.text(out, "2"));
+                self.write(ex, |framing, out| framing.text(out, "2"));
             }
         }
     }
@@ -144,10 +144,10 @@ impl Client {
     /// Ends the client and its connection because the application wants it so. Its sockets are disconnected first, so
     /// that it doesn't reconnect.
     pub(crate) fn close(&mut self, ex: &mut Executor) {
-        let engine = self.writer();
+        let framing = self.framing();
         let mut packets = Vec::new();
         if let Some(io) = self.socketio_mut() {
-            io.disconnect_all(ex, engine, &mut packets);
+            io.disconnect_all(ex, framing, &mut packets);
         }
         // In the answer to one poll. The close packet is in that to the next.
         self.state.queue.append(&mut packets);

@@ -22,7 +22,7 @@ pub(crate) use requests::{handle_body, handle_request};
 use super::client::{ActiveTransport, ClientState};
 use super::clients::TableEntry;
 use super::socketio::SocketIo;
-use crate::encode::{EngineWriter, Format, FrameTarget};
+use crate::encode::{Encoding, EngineFraming};
 use crate::executor::{Executor, Feeds, PollAnswer};
 use crate::http_date::HttpDate;
 use crate::identity::{ClientId, ClientKind, Sid};
@@ -173,21 +173,20 @@ impl Client {
         }
     }
 
-    /// How packets leave now.
-    pub(crate) fn writer(&self) -> EngineWriter {
-        let target = match self.state.transport {
-            ActiveTransport::WebSocket(_) => FrameTarget::WebSocket,
-            ActiveTransport::None | ActiveTransport::Poll(_) | ActiveTransport::Stream(_) => {
-                FrameTarget::Poll
+    /// How packets are framed now.
+    pub(crate) fn framing(&self) -> EngineFraming {
+        match (self.state.transport, self.version) {
+            (ActiveTransport::WebSocket(_), Version::V4) => EngineFraming::V4,
+            (ActiveTransport::WebSocket(_), Version::V3) => EngineFraming::V3,
+            (ActiveTransport::None | ActiveTransport::Poll(_) | ActiveTransport::Stream(_), _) => {
+                EngineFraming::Record
             }
-        };
-        EngineWriter { version: self.version, target }
+        }
     }
 
-    /// The format of publications for the sessions of this client. With `recovers`, disconnected clients get what
-    /// they missed.
-    fn format(&self, recovers: bool) -> Format {
-        Format::engine_io(self.writer(), self.envelope(), recovers && self.version == Version::V4)
+    /// The encoding of the sessions of this client. With `recovers`, disconnected clients get what they missed.
+    fn encoding(&self, recovers: bool) -> Encoding {
+        Encoding::engine_io(self.framing(), self.envelope(), recovers && self.version == Version::V4)
     }
 
     /// Whether the client polls, and hasn't ended.

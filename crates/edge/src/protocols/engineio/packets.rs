@@ -2,7 +2,7 @@
 
 use super::{ApplicationProtocol, Client, Poll, Probe, payload};
 use crate::app::{Message, Sent};
-use crate::encode::{BINARY, EngineWriter, FrameTarget, Writer, records};
+use crate::encode::{BINARY, Encoding, EngineFraming, records};
 use crate::executor::{Effect, Executor, PollAnswer};
 use crate::identity::{End, Service};
 use crate::millis::Millis;
@@ -46,8 +46,8 @@ impl Client {
         }
         match (&mut self.probe, packet) {
             (Some(probe), Ok(packet)) if probe.conn == conn && is_probe(&packet) => {
-                let writer = EngineWriter { version: self.version, target: FrameTarget::WebSocket };
-                writer.text(out, "3probe");
+                // It is a text in either version.
+                EngineFraming::V4.text(out, "3probe");
                 probe.answered = true;
                 probe.release_at = now.after(RELEASE_INTERVAL);
                 Next::Continue
@@ -78,17 +78,17 @@ impl Client {
         }
         self.state.transport = ActiveTransport::WebSocket(conn);
         let queue = self.take_queue();
-        let writer = self.writer();
+        let framing = self.framing();
         for (kind, packet) in records(&queue) {
             match (kind, std::str::from_utf8(packet)) {
-                (BINARY, _) | (_, Err(_)) => writer.binary(out, packet),
-                (_, Ok(text)) => writer.text(out, text),
+                (BINARY, _) | (_, Err(_)) => framing.binary(out, packet),
+                (_, Ok(text)) => framing.text(out, text),
             }
         }
-        let format = self.format(ex.options().engine.recovery.is_some());
+        let encoding = self.encoding(ex.options().engine.recovery.is_some());
         let sessions: SmallVec<[SessionId; 2]> = self.sessions().collect();
         for session in sessions {
-            ex.set_format(session, format);
+            ex.set_encoding(session, encoding);
         }
         ex.push(Effect::FlushClient(self.state.id));
     }
@@ -105,7 +105,7 @@ impl Client {
         match (packet.kind, self.version, packet.data) {
             (PacketKind::Message, _, data) => return self.handle_message(ex, data, request, out),
             (PacketKind::Ping, Version::V3, Data::Text(text)) => {
-                self.writer().packet(out, text.len() + 1, |out| {
+                self.framing().packet(out, text.len() + 1, |out| {
                     out.push(PacketKind::Pong.digit());
                     out.extend_from_slice(text.as_bytes());
                 });
@@ -137,11 +137,11 @@ impl Client {
         out: &mut Vec<u8>,
     ) -> Next {
         ex.metrics().messages.add(1);
-        let engine = self.writer();
+        let framing = self.framing();
         let (session, envelope) = match &mut self.application {
             ApplicationProtocol::None => return Next::Stop,
             ApplicationProtocol::SocketIo(io) => {
-                let carrier = socketio::Carrier::of(&self.state, engine);
+                let carrier = socketio::Carrier::of(&self.state, framing, self.version);
                 let held_before = io.held_bytes();
                 let next = io.handle_message(ex, carrier, data, request, out);
                 if held_before != io.held_bytes() {
@@ -155,16 +155,17 @@ impl Client {
             Data::Text(text) => Message::Text(text),
             Data::Binary(bytes) => Message::Binary(bytes),
         };
-        let scope = scope_of(session, Writer::Engine(engine), envelope, Service::default(), request);
+        let encoding = Encoding::engine_io(framing, envelope, false);
+        let scope = scope_of(session, encoding, Service::default(), request);
         deliver(ex, scope, message, out)
     }
 
     /// Writes to the client outside the handling of its own messages.
-    pub(crate) fn write(&mut self, ex: &mut Executor, write: impl FnOnce(EngineWriter, &mut Vec<u8>)) {
+    pub(crate) fn write(&mut self, ex: &mut Executor, write: impl FnOnce(EngineFraming, &mut Vec<u8>)) {
         if self.state.ended {
             return;
         }
-        write(self.writer(), &mut self.state.queue);
+        write(self.framing(), &mut self.state.queue);
         self.charge(ex);
         if !matches!(self.state.transport, ActiveTransport::WebSocket(_)) {
             self.check_queue(ex);
@@ -187,22 +188,19 @@ impl Client {
 
     /// Sends a message to one session, outside the handling of the client's own messages.
     pub(crate) fn send(&mut self, ex: &mut Executor, session: SessionId, what: &Sent) {
-        match &self.application {
-            ApplicationProtocol::None => {}
-            ApplicationProtocol::Plain { .. } => {
-                self.write(ex, |engine, out| what.write(Writer::Engine(engine), out));
-            }
+        let (namespace, before) = match &self.application {
+            ApplicationProtocol::None => return,
+            ApplicationProtocol::Plain { .. } => (None, Vec::new()),
             ApplicationProtocol::SocketIo(io) => {
                 let Some(socket) = io.find_session(session) else { return };
-                let namespace = socket.namespace.clone();
-                let before = socketio::take_before_answers(ex, socket);
-                self.write(ex, |engine, out| {
-                    out.extend_from_slice(&before);
-                    let namespace = namespace.as_deref().unwrap_or("/");
-                    what.write(Writer::SocketIo { engine, namespace }, out);
-                });
+                (socket.namespace.clone(), socketio::take_before_answers(ex, socket))
             }
-        }
+        };
+        let encoding = self.encoding(false);
+        self.write(ex, |_, out| {
+            out.extend_from_slice(&before);
+            what.write(encoding, namespace.as_deref().unwrap_or("/"), out);
+        });
     }
 
     /// Everything that waits for a polling client, as records.

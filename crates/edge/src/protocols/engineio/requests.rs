@@ -3,7 +3,7 @@
 use super::{ApplicationProtocol, Client, Poll, Probe, payload};
 use crate::app::{Connect, Envelope, Refused};
 use crate::budget::MESSAGE_BYTES;
-use crate::encode::{Format, Writer};
+use crate::encode::Encoding;
 use crate::executor::handshakes;
 use crate::executor::{Effect, Feeds};
 use crate::identity::{ClientId, End, Owner, Service, Sid};
@@ -253,7 +253,7 @@ fn handshake(
         payload_bytes_max: Some(limits.message_bytes_max as u64),
     };
     let mut packets = Vec::with_capacity(192);
-    client.writer().packet(&mut packets, 112, |out| {
+    client.framing().packet(&mut packets, 112, |out| {
         out.push(PacketKind::Open.digit());
         open.write(query.version, out);
     });
@@ -281,8 +281,7 @@ fn open_session(
     (feeds, raw): (Feeds, bool),
     out: &mut Vec<u8>,
 ) {
-    let engine = client.writer();
-    let carrier = Carrier::of(&client.state, engine);
+    let carrier = Carrier::of(&client.state, client.framing(), client.version);
     let ex = &mut *cx.ex;
     if let ApplicationProtocol::SocketIo(io) = &mut client.application {
         io.set_feeds(feeds);
@@ -293,11 +292,11 @@ fn open_session(
         return;
     }
     let envelope = if raw { Envelope::Raw } else { ex.app_of(Service::default()).envelope() };
-    let format = Format::engine_io(engine, envelope, false);
-    let session = ex.open_session(format, Owner::Client(client.state.id), client.state.source);
+    let encoding = Encoding::engine_io(client.framing(), envelope, false);
+    let session = ex.open_session(encoding, Owner::Client(client.state.id), client.state.source);
     client.application = ApplicationProtocol::Plain { session, envelope };
     ex.set_identity(session, identity.ok().flatten());
-    let scope = scope_of(session, Writer::Engine(engine), envelope, Service::default(), Some(cx.request));
+    let scope = scope_of(session, encoding, Service::default(), Some(cx.request));
     message::open(ex, scope, out);
     ex.join_rooms(session, "/");
     ex.subscribe_feeds(session, feeds);

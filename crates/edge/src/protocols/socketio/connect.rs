@@ -2,7 +2,7 @@
 
 use super::{Carrier, Input, Next, Socket, SocketIo};
 use crate::app::{Admission, Envelope, HandlerScope, Hello, Refused, renews};
-use crate::encode::{EngineWriter, Format, Writer};
+use crate::encode::Encoding;
 use crate::executor::Executor;
 use crate::identity::{End, Owner, Sid};
 use crate::model::{CoreId, Disconnect, Room};
@@ -32,7 +32,7 @@ impl SocketIo {
     ) {
         let input = Input { carrier, request: Some(request) };
         if let Err(denial) = identity {
-            refuse_denied(carrier.engine, "/", &denial, out);
+            refuse_denied(carrier, "/", &denial, out);
             return;
         }
         self.handle_connect(ex, &input, "/", None, Some(request.query()), out);
@@ -80,30 +80,27 @@ impl SocketIo {
         query: Option<&str>,
         out: &mut Vec<u8>,
     ) -> Next {
-        let Carrier { client, sid, source, engine } = input.carrier;
+        let carrier @ Carrier { client, sid, source, framing, version } = input.carrier;
         if self.sockets.len() >= ex.options().engine.namespaces_max {
-            return refuse(engine, namespace, "Too many namespaces (socketio.namespaces_max)", None, out);
+            return refuse(carrier, namespace, "Too many namespaces (socketio.namespaces_max)", None, out);
         }
         // Longer ones can't have rooms.
         let Ok(room) = Room::all_members(namespace) else {
-            return refuse(engine, namespace, "Invalid namespace", None, out);
+            return refuse(carrier, namespace, "Invalid namespace", None, out);
         };
         let auth = payload.unwrap_or("{}");
-        let recovers = ex.options().engine.recovery.is_some() && engine.version == Version::V4;
+        let recovers = ex.options().engine.recovery.is_some() && version == Version::V4;
         let pid =
             if recovers { json::string_member(auth, "pid").and_then(|pid| Sid::parse(&pid)) } else { None };
         if let Some(core) = pid.and_then(|pid| self.kept_elsewhere(ex, sid, pid)) {
             return Next::Migrate(core);
         }
+        let encoding = Encoding::engine_io(framing, Envelope::SocketIo, recovers);
         let name = sid.to_string();
         let mut hello =
             Hello { client: &name, namespace, auth, query: query.unwrap_or(""), recovered: false };
-        let scope = HandlerScope {
-            client: Some(&name),
-            envelope: Envelope::SocketIo,
-            request: input.request,
-            ..HandlerScope::default()
-        };
+        let scope =
+            HandlerScope { client: Some(&name), encoding, request: input.request, ..HandlerScope::default() };
         let has_identities = ex.questions.identities.is_on();
         let token = if has_identities { json::string_member(auth, "token") } else { None };
         let token = token.filter(|token| !token.is_empty());
@@ -120,7 +117,7 @@ impl SocketIo {
                     ex.end_client(client, End::Because(Disconnect::TooManyRequests));
                     return Next::Stop;
                 }
-                return refuse_denied(engine, namespace, &denial, out);
+                return refuse_denied(carrier, namespace, &denial, out);
             }
         };
         let offset = json::string_member(auth, "offset");
@@ -131,18 +128,17 @@ impl SocketIo {
         };
         match ex.notify_app(scope, |app, ctx| app.connect_namespace(ctx, &hello)) {
             Admission::Accept => {}
-            Admission::Unknown => return refuse(engine, namespace, "Invalid namespace", None, out),
+            Admission::Unknown => return refuse(carrier, namespace, "Invalid namespace", None, out),
             Admission::Refuse { message, data } => {
-                return refuse(engine, namespace, &message, data.as_deref(), out);
+                return refuse(carrier, namespace, &message, data.as_deref(), out);
             }
         }
-        let format = Format::engine_io(engine, Envelope::SocketIo, recovers);
         let recovered = match (arrival, pid) {
             (Some(number), _) => {
-                ex.adopt(client, number, offset.as_deref(), format, source, identity.clone())
+                ex.adopt(client, number, offset.as_deref(), encoding, source, identity.clone())
             }
             (None, Some(pid)) => {
-                ex.recover(client, pid, offset.as_deref(), namespace, format, identity.clone())
+                ex.recover(client, pid, offset.as_deref(), namespace, encoding, identity.clone())
             }
             (None, None) => None,
         };
@@ -151,15 +147,15 @@ impl SocketIo {
             Some((slot, session)) => (Some(slot), session),
             None => {
                 if let Err(reached) = ex.check_socket(source, identity.as_deref()) {
-                    return refuse_denied(engine, namespace, &reached.denial(), out);
+                    return refuse_denied(carrier, namespace, &reached.denial(), out);
                 }
-                let session = ex.open_session(format, Owner::Client(client), source);
+                let session = ex.open_session(encoding, Owner::Client(client), source);
                 ex.set_identity(session, identity);
                 (recovers.then(|| ex.make_recoverable(session, client, room)), session)
             }
         };
         let pid = slot.and_then(|slot| ex.recovery.get(slot)).map(|socket| socket.pid.to_string());
-        let socket_id = match engine.version {
+        let socket_id = match version {
             Version::V3 => id_of_version_3(&name, namespace),
             // A session that is recovered has the id that it had.
             Version::V4 => ex.public_id(session).to_string(),
@@ -168,15 +164,14 @@ impl SocketIo {
             // What it missed comes before the answer.
             ex.take_at_once(session, out);
         }
-        engine.packet(out, 80, |out| {
+        framing.packet(out, 80, |out| {
             out.push(b'4');
-            socketio::write_connected(out, engine.version.into(), namespace, &socket_id, pid.as_deref());
+            socketio::write_connected(out, version.into(), namespace, &socket_id, pid.as_deref());
         });
         let stored = (namespace != "/").then(|| Arc::from(namespace));
         self.sockets.push(Socket { session, namespace: stored, recovery: slot.map(|slot| slot as u32) });
         let feeds = if namespace == "/" { self.feeds.take() } else { None };
-        let scope =
-            HandlerScope { session: Some(session), writer: Writer::SocketIo { engine, namespace }, ..scope };
+        let scope = HandlerScope { session: Some(session), namespace: Some(namespace), ..scope };
         let asked = ex.actions.len();
         ex.call_app(scope, out, |app, ctx| app.joined(ctx, session, &hello, &socket_id));
         ex.join_rooms(session, namespace);
@@ -211,21 +206,15 @@ pub(crate) fn id_of_version_3(sid: &str, namespace: &str) -> String {
 }
 
 /// Tells a client that it may not connect to a namespace, and why.
-fn refuse_denied(engine: EngineWriter, namespace: &str, denial: &Denial, out: &mut Vec<u8>) -> Next {
-    refuse(engine, namespace, &denial.message, Some(&denial_data(denial)), out)
+fn refuse_denied(carrier: Carrier, namespace: &str, denial: &Denial, out: &mut Vec<u8>) -> Next {
+    refuse(carrier, namespace, &denial.message, Some(&denial_data(denial)), out)
 }
 
 /// Tells a client that it isn't connected to a namespace.
-fn refuse(
-    engine: EngineWriter,
-    namespace: &str,
-    message: &str,
-    data: Option<&str>,
-    out: &mut Vec<u8>,
-) -> Next {
-    engine.packet(out, namespace.len() + message.len() + 32, |out| {
+fn refuse(carrier: Carrier, namespace: &str, message: &str, data: Option<&str>, out: &mut Vec<u8>) -> Next {
+    carrier.framing.packet(out, namespace.len() + message.len() + 32, |out| {
         out.push(b'4');
-        socketio::write_connect_error(out, engine.version.into(), namespace, message, data);
+        socketio::write_connect_error(out, carrier.version.into(), namespace, message, data);
     });
     Next::Continue
 }

@@ -16,7 +16,7 @@ pub(crate) use connect::id_of_version_3;
 use super::client::{ClientState, Next};
 use super::message::after_handler;
 use crate::app::{Ack, Arguments, Envelope, Event, HandlerScope, Waiter};
-use crate::encode::{EngineWriter, Writer};
+use crate::encode::{Encoding, EngineFraming};
 use crate::executor::{Executor, Feeds};
 use crate::identity::{ClientId, End, Sid};
 use crate::millis::Millis;
@@ -24,7 +24,7 @@ use crate::model::{Disconnect, SessionId};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use stentor_wire::engineio::Data;
+use stentor_wire::engineio::{Data, Version};
 use stentor_wire::http1::Request;
 use stentor_wire::socketio::{self, Attachments, Body, Decoder, Role};
 
@@ -68,12 +68,13 @@ pub(crate) struct Carrier {
     client: ClientId,
     sid: Sid,
     source: u64,
-    engine: EngineWriter,
+    framing: EngineFraming,
+    version: Version,
 }
 
 impl Carrier {
-    pub(crate) fn of(state: &ClientState, engine: EngineWriter) -> Self {
-        Self { client: state.id, sid: state.sid, source: state.source, engine }
+    pub(crate) fn of(state: &ClientState, framing: EngineFraming, version: Version) -> Self {
+        Self { client: state.id, sid: state.sid, source: state.source, framing, version }
     }
 }
 
@@ -156,7 +157,7 @@ impl SocketIo {
         };
         let (mut decoder, until) = match self.unfinished.take() {
             Some((decoder, until)) => (decoder, Some(until)),
-            None => (Decoder::new(carrier.engine.version.into(), Role::Server), None),
+            None => (Decoder::new(carrier.version.into(), Role::Server), None),
         };
         let mut assembled = None;
         let decoded = match data {
@@ -211,8 +212,8 @@ impl SocketIo {
         };
         let scope = HandlerScope {
             session: Some(session),
-            writer: Writer::SocketIo { engine: input.carrier.engine, namespace },
-            envelope: Envelope::SocketIo,
+            encoding: Encoding::engine_io(input.carrier.framing, Envelope::SocketIo, false),
+            namespace: Some(namespace),
             request: input.request,
             waits: matches!(body, Body::Event(_)),
             ..HandlerScope::default()
@@ -278,12 +279,12 @@ impl SocketIo {
     }
 
     /// Disconnects all sockets. Appends the packets that tell the client to `out`.
-    pub(crate) fn disconnect_all(&mut self, ex: &mut Executor, engine: EngineWriter, out: &mut Vec<u8>) {
+    pub(crate) fn disconnect_all(&mut self, ex: &mut Executor, framing: EngineFraming, out: &mut Vec<u8>) {
         while let Some(socket) = self.sockets.first() {
             let (session, namespace) = (socket.session, socket.namespace().to_owned());
             out.append(&mut ex.take_if_few(socket.session));
             self.leave(ex, session);
-            write_disconnect(engine, &namespace, out);
+            write_disconnect(framing, &namespace, out);
         }
     }
 
@@ -312,8 +313,8 @@ impl SocketIo {
 }
 
 /// Appends the packet that tells a client that its socket in a namespace is disconnected.
-pub(crate) fn write_disconnect(engine: EngineWriter, namespace: &str, out: &mut Vec<u8>) {
-    engine.packet(out, namespace.len() + 3, |out| {
+pub(crate) fn write_disconnect(framing: EngineFraming, namespace: &str, out: &mut Vec<u8>) {
+    framing.packet(out, namespace.len() + 3, |out| {
         out.push(b'4');
         socketio::write_disconnect(out, namespace);
     });

@@ -2,7 +2,7 @@
 
 use super::{Receiver, messages};
 use crate::app::{Envelope, HandlerScope, Sent};
-use crate::encode::{FrameTarget, Writer};
+use crate::encode::Encoding;
 use crate::executor::{Effect, Executor};
 use crate::identity::{ClientKind, End, Service, Sid};
 use crate::millis::Millis;
@@ -13,7 +13,7 @@ use crate::protocols::clients::TableEntry;
 use crate::protocols::message::scope_of;
 use std::sync::Arc;
 use stentor_wire::http1::Request;
-use stentor_wire::sockjs::{Close, Error, Frame, Messages};
+use stentor_wire::sockjs::{Close, Error, Frame, Messages, Wrapping};
 
 /// A client of SockJS over HTTP.
 pub(crate) struct Client {
@@ -58,6 +58,11 @@ impl Client {
         self.closed = Some(Box::new((code, reason.into())));
     }
 
+    /// How its session is written to by a transport. Messages are records, whatever the transport.
+    pub(super) fn encoding(&self, wrapping: Wrapping) -> Encoding {
+        Encoding::sockjs(wrapping, self.envelope)
+    }
+
     pub(crate) fn poll_timeout(&self) -> Millis {
         self.state.due_at
     }
@@ -78,8 +83,7 @@ impl Client {
             return None;
         }
         let mut queue = self.take_queue();
-        let writer = Writer::SockJs(FrameTarget::Poll);
-        let scope = scope_of(session, writer, self.envelope, self.service, Some(request));
+        let scope = scope_of(session, self.encoding(Wrapping::Xhr), self.service, Some(request));
         let rest = messages::deliver(ex, scope, messages, &mut queue, send_buffer_bytes_max);
         if ex.questions.awaits_decision() {
             ex.questions.hold_client(self.state.id);
@@ -102,7 +106,7 @@ impl Client {
         if self.state.ended {
             return;
         }
-        what.write(Writer::SockJs(FrameTarget::Poll), &mut self.state.queue);
+        what.write(self.encoding(Wrapping::Xhr), "/", &mut self.state.queue);
         self.charge(ex);
         ex.push(Effect::FlushClient(self.state.id));
     }

@@ -27,7 +27,6 @@ pub(crate) use messages::{Refusal, Rest, handle_message, resume};
 pub(crate) use receiver::Receiver;
 
 use crate::app::{Connect, Envelope, Refused};
-use crate::encode::{Format, FrameTarget, Writer};
 use crate::executor::{Effect, Feeds};
 use crate::identity::{ClientId, ClientKind, Owner, Service, Sid};
 use crate::model::{Disconnect, Key, KeyError, Policy, SessionId};
@@ -381,7 +380,7 @@ fn receive(
         return cx.answered();
     }
     if let Some(session) = client.session {
-        ex.set_format(session, Format::sockjs(receiver.wrapping, client.envelope));
+        ex.set_encoding(session, client.encoding(receiver.wrapping));
     }
     if is_new {
         receiver.say(out, &Frame::Open);
@@ -457,12 +456,12 @@ fn open(
     cx.remember_client(id, "sockjs", identity.clone());
     let ex = &mut *cx.ex;
     let wrapping = Wrapping::of(transport).unwrap_or(Wrapping::Xhr);
-    let session = ex.open_session(Format::sockjs(wrapping, envelope), Owner::Client(id), cx.source);
+    let encoding = client.encoding(wrapping);
+    let session = ex.open_session(encoding, Owner::Client(id), cx.source);
     client.session = Some(session);
     ex.set_identity(session, identity);
     if !push_only {
-        let writer = Writer::SockJs(FrameTarget::Poll);
-        let scope = scope_of(session, writer, envelope, service, Some(cx.request));
+        let scope = scope_of(session, encoding, service, Some(cx.request));
         message::open(ex, scope, &mut client.state.queue);
         ex.join_rooms(session, "/");
         client.charge(ex);

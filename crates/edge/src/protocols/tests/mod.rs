@@ -8,8 +8,8 @@ mod relay;
 mod rig;
 
 use crate::app::{Envelope, RoomsApp};
-use crate::encode::Format;
-use crate::identity::Owner;
+use crate::encode::Encoding;
+use crate::identity::{Owner, Service};
 use crate::rule::Rooms;
 use rig::{Conn, Machine, Rig, text, upgrade};
 use std::time::Duration;
@@ -34,8 +34,9 @@ fn deliveries_count_as_work_of_the_connection_that_publishes() {
     let mut rig = Rig::new(Box::new(RoomsApp::new(rooms)), |_| {});
     let room = Room::plain("large").unwrap();
     for index in 0..1_000 {
-        let format = Format::websocket(Envelope::V1, false);
-        let session = rig.ex.open_session(format, Owner::Connection(index), 0);
+        let encoding = Encoding::websocket(Envelope::V1, false);
+        let owner = Owner::Connection(index, Service::default());
+        let session = rig.ex.open_session(encoding, owner, 0);
         rig.ex.subscribe(session, &room.clone().into(), Policy::Queue, None).unwrap();
     }
     let (mut conn, _) = socket(&mut rig, "/ws");

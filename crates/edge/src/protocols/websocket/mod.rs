@@ -6,9 +6,9 @@ use super::clients::ClientTable;
 use super::message::{deliver, scope_of};
 use super::profile::{Framing, Pinging, SocketProfile, Upgraded};
 use super::{engineio, primus, sockjs};
-use crate::app::{Action, Envelope, HandlerScope, Message};
+use crate::app::{Action, HandlerScope, Message};
 use crate::budget::MESSAGE_BYTES;
-use crate::encode::{Writer, frame};
+use crate::encode::{Encoding, frame};
 use crate::executor::{Effect, Executor, SMALL_INPUT_BYTES};
 use crate::identity::{ClientId, End};
 use crate::millis::Millis;
@@ -73,7 +73,8 @@ pub(crate) struct WebSocket {
     /// The client whose packets the connection carries, or wants to; otherwise its messages are the application's.
     client: Option<ClientId>,
     profile: SocketProfile,
-    envelope: Envelope,
+    /// How the messages of its own session are written.
+    encoding: Encoding,
     /// When bytes were last received or the kernel last took some.
     alive_at: Millis,
     /// When a ping left that hasn't been followed by a sign of life.
@@ -86,12 +87,12 @@ pub(crate) struct WebSocket {
 
 impl WebSocket {
     pub(crate) fn new(now: Millis, upgraded: Upgraded) -> Self {
-        let Upgraded { client, profile, envelope, deflate } = upgraded;
+        let Upgraded { client, profile, encoding, deflate } = upgraded;
         Self {
             ws: ws::Connection::new(ws::Role::Server, deflate),
             client,
             profile,
-            envelope,
+            encoding,
             alive_at: now,
             // Pings of Primus keep their pace from the beginning.
             pinged_at: matches!(profile.framing, Framing::Primus(_)).then_some(now),
@@ -118,13 +119,8 @@ impl WebSocket {
         self.profile
     }
 
-    pub(crate) fn envelope(&self) -> Envelope {
-        self.envelope
-    }
-
-    /// How the application's messages leave.
-    pub(crate) fn writer(&self) -> Writer<'static> {
-        self.profile.framing.writer(self.envelope)
+    pub(crate) fn encoding(&self) -> Encoding {
+        self.encoding
     }
 
     #[inline]
@@ -166,7 +162,7 @@ impl WebSocket {
 
     #[inline]
     fn scope(&self, session: SessionId) -> HandlerScope<'static> {
-        scope_of(session, self.writer(), self.envelope, self.profile.service, None)
+        scope_of(session, self.encoding, self.profile.service, None)
     }
 
     /// Handles received bytes; what answers them is appended to `out`. Input that would cause more answers or
