@@ -16,9 +16,12 @@
 TIMEOUT_S = 900
 
 ALL_CPUS = 64
-# Crates that are no part of the server. They are built by their own tests only.
-APART = ['--exclude', 'stentor-lab', '--exclude', 'stentor-attack']
-BUILD = ['cargo', 'build', '--quiet', '--workspace', '--bins', '--tests', '--message-format=json-render-diagnostics']
+# The attacks are no part of the server. They are built by their own tests only.
+APART = ['--exclude', 'stentor-attack']
+# The lab is a workspace of its own.
+LAB = ['--manifest-path', 'lab/program/Cargo.toml', '--locked']
+PROGRAMS = ['--bins', '--tests', '--message-format=json-render-diagnostics']
+BUILD = ['cargo', 'build', '--quiet', '--workspace', *PROGRAMS]
 CLIPPY = ['cargo', 'clippy', '--quiet', '--jobs', '1']
 DENY_WARNINGS = ['--', '-D', 'warnings']
 ATTACK = ['{target}/debug/stentor-attack', 'fuzz', '--binary', '{target}/debug/stentor', '--seconds', '30', '--seed', '1']
@@ -28,6 +31,7 @@ PARTS = [
     # make test: format, lints, deterministic tests, and each real thing once.
     {'name': 'setup', 'suites': ['test'], 'cpus': 0, 'command': ['scripts/setup-tests', 'test']},
     {'name': 'format', 'suites': ['test'], 'cpus': 0, 'command': ['cargo', 'fmt', '--all', '--check']},
+    {'name': 'format-lab', 'suites': ['test'], 'cpus': 0, 'command': ['cargo', 'fmt', '--manifest-path', 'lab/program/Cargo.toml', '--check']},
     {'name': 'build', 'suites': ['test'], 'cpus': ALL_CPUS, 'command': [*BUILD, *APART, '--example', 'conformance']},
     {'name': 'clippy', 'suites': ['test'], 'after': ['build'], 'command': [*CLIPPY, '--workspace', *APART, '--all-targets', *DENY_WARNINGS]},
     {'name': 'clippy-demo', 'suites': ['test'], 'after': ['clippy'],
@@ -40,14 +44,19 @@ PARTS = [
     # make test-all: what takes minutes, needs other languages, several servers or a browser of each kind, or has time as its subject.
     {'name': 'setup-all', 'suites': ['all'], 'cpus': 0, 'command': ['scripts/setup-tests', 'all']},
     {'name': 'build-all', 'suites': ['all'], 'cpus': ALL_CPUS, 'command': [*BUILD, '--examples']},
+    {'name': 'build-lab', 'suites': ['all'], 'cpus': ALL_CPUS, 'after': ['build-all'], 'command': ['cargo', 'build', '--quiet', *LAB, *PROGRAMS]},
     {'name': 'engines', 'suites': ['all'], 'after': ['build-all', 'setup-all'], 'tools': ['redis-server', 'nats-server'],
      'rust': ['cluster/contract', 'cluster/interest_memory']},
     {'name': 'slow', 'suites': ['all'], 'after': ['build-all', 'setup-all'], 'rust': ['stentor/slow']},
-    {'name': 'lab', 'suites': ['all'], 'after': ['build-all', 'setup-all'], 'tools': ['valgrind', 'strace'], 'rust': ['lab/*', 'attack/*']},
-    {'name': 'clippy-apart', 'suites': ['all'], 'after': ['build-all'],
-     'command': [*CLIPPY, '--package', 'stentor-lab', '--package', 'stentor-attack', '--all-targets', *DENY_WARNINGS]},
+    {'name': 'attack', 'suites': ['all'], 'after': ['build-all', 'setup-all'], 'rust': ['attack/*']},
+    {'name': 'lab', 'suites': ['all'], 'after': ['build-lab', 'setup-all'], 'tools': ['valgrind', 'strace'], 'rust': ['lab/*']},
+    {'name': 'clippy-attack', 'suites': ['all'], 'after': ['build-all'],
+     'command': [*CLIPPY, '--package', 'stentor-attack', '--all-targets', *DENY_WARNINGS]},
+    {'name': 'clippy-lab', 'suites': ['all'], 'after': ['build-lab'], 'command': [*CLIPPY, *LAB, '--all-targets', *DENY_WARNINGS]},
     {'name': 'documentation', 'suites': ['all'], 'after': ['build-all'], 'environment': {'RUSTDOCFLAGS': '-D warnings'},
      'command': ['cargo', 'doc', '--quiet', '--jobs', '1', '--workspace', '--no-deps', '--document-private-items']},
+    {'name': 'documentation-lab', 'suites': ['all'], 'after': ['build-lab'], 'environment': {'RUSTDOCFLAGS': '-D warnings'},
+     'command': ['cargo', 'doc', '--quiet', '--jobs', '1', *LAB, '--no-deps', '--document-private-items']},
     {'name': 'examples-of-documentation', 'suites': ['all'], 'after': ['build-all'],
      'command': ['cargo', 'test', '--quiet', '--jobs', '1', '--workspace', '--doc']},
     # The build of `make run`: what it says of settings that it lacks the engine for.
@@ -64,7 +73,7 @@ PARTS = [
      'tools': ['musl-gcc', 'buildah', 'rustup target list --installed | grep musl'], 'command': ['scripts/package']},
     {'name': 'packages', 'suites': ['all'], 'after': ['package-build'], 'environment': PACKAGE, 'files': ['tests/package/package.test.mjs']},
     {'name': 'kubernetes', 'suites': ['all'], 'after': ['setup-all'], 'files': ['tests/package/kubernetes.test.mjs']},
-    {'name': 'clients-all', 'suites': ['all'], 'after': ['build-all', 'setup-all'],
+    {'name': 'clients-all', 'suites': ['all'], 'after': ['build-all', 'build-lab', 'setup-all'],
      'tools': ['redis-server', 'redis-sentinel', 'nats-server', 'nginx', 'apache2', 'haproxy', 'prometheus', 'php', 'ls /usr/sbin/php-fpm*', 'firefox|firefox-esr', 'mvn', 'javac',
                'go', 'python3', 'openssl'],
      'files': ['tests/clients/all/*.test.mjs']},

@@ -14,8 +14,7 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
         std::env::current_exe().context("the path of this program is unknown")?.with_file_name(PROGRAM);
     if !program.exists() {
         bail!(
-            "`stentor lab` runs {}, which isn't there; in the source tree, `cargo build --release --package stentor-lab` \
-             builds it",
+            "`stentor lab` runs {}, which isn't there; in the source tree, `lab/build` builds it",
             program.display()
         );
     }

@@ -1,7 +1,7 @@
 //! A gate on instructions: what an update costs that changes little, counted by valgrind's cachegrind. No time is measured.
 //!
 //! This program runs itself with more and with less of the work, and divides the difference. Unoptimised code is counted, as
-//! in `crates/lab/tests/lab/counts.rs`, so a figure says nothing about how fast a release is; but a pass too many over the text shows.
+//! in `lab/program/tests/lab/counts.rs`, so a figure says nothing about how fast a release is; but a pass too many over the text shows.
 
 use std::process::Command;
 use stentor_delta::{Delta, Differ, Options, Seed};

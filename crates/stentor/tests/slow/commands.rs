@@ -17,7 +17,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Commands that don't run here: how they begin, and why.
-const NOT_RUN: [(&str, &str); 22] = [
+const NOT_RUN: [(&str, &str); 23] = [
     (
         "make ",
         "`make test-all` runs this test; tests/stentor/make.rs covers `make run`, all/run-cluster.test.mjs `make run-cluster`; the others take minutes",
@@ -25,9 +25,10 @@ const NOT_RUN: [(&str, &str); 22] = [
     ("cargo ", "the build of this test is a build; the others take minutes or need a nightly compiler"),
     ("scripts/run-tests ", "runs this test"),
     ("scripts/check-dependencies", "tests/stentor/dependencies.rs runs it"),
-    ("lab/bench", "crates/lab/src/cli.rs checks the arguments; a run takes minutes"),
+    ("lab/bench", "lab/program/src/cli.rs checks the arguments; a run takes minutes"),
     ("lab/overload", "the same"),
     ("lab/results", "the same"),
+    ("cd lab/program && cargo test ", "`make test-all` runs the lab's tests"),
     ("stentor lab ", "the same"),
     ("stentor-lab ", "the same"),
     ("cd docs/results/", "a command of the lab follows"),

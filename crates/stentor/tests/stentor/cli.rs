@@ -175,7 +175,7 @@ fn a_missing_lab_is_reported_with_the_build_command() {
     let lab = dir.path().join("stentor-lab");
     assert_eq!((said.code, said.out.as_str()), (Some(1), ""));
     let begin = format!("error: `stentor lab` runs {}, which isn't there", lab.display());
-    assert!(said.err.starts_with(&begin) && said.err.contains("--package stentor-lab"), "{}", said.err);
+    assert!(said.err.starts_with(&begin) && said.err.contains("`lab/build`"), "{}", said.err);
 }
 
 /// `check` prints settings that differ from their defaults, without secrets. Warnings follow.

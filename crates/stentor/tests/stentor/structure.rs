@@ -69,8 +69,20 @@ const PROGRAMS: [(&str, &str); 16] = [
     ("stentor/slow", "seconds of real time, and other programs"),
 ];
 
+/// The folders of all crates, the lab included, by name.
+fn folders() -> BTreeMap<String, PathBuf> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
+    let mut found: BTreeMap<_, _> = fs::read_dir(&crates)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|folder| (folder.file_name().unwrap().to_str().unwrap().to_owned(), folder))
+        .collect();
+    found.insert("lab".to_owned(), crates.join("../lab/program").canonicalize().unwrap());
+    found
+}
+
 fn source(krate: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(krate).join("src")
+    folders()[krate].join("src")
 }
 
 /// The code of a file without comments and without its tests.
@@ -291,10 +303,8 @@ fn public_items_of_edge_name_only_documented_types_of_other_crates() {
 /// Each program links all crates below it.
 #[test]
 fn a_crate_has_one_program_of_integration_tests() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut found = Vec::new();
-    for krate in fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().path()) {
-        let name = krate.file_name().unwrap().to_str().unwrap();
+    for (name, krate) in folders() {
         for path in fs::read_dir(krate.join("tests")).into_iter().flatten().map(|entry| entry.unwrap().path())
         {
             let is_program = path.join("main.rs").exists() || path.extension() == Some("rs".as_ref());
@@ -310,10 +320,14 @@ fn a_crate_has_one_program_of_integration_tests() {
 
 #[test]
 fn tests_wait_for_events_and_not_for_time() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
     let mut sleeps = Vec::new();
-    for path in files(&crates, "rs") {
-        let name = path.strip_prefix(&crates).unwrap().to_str().unwrap();
+    let in_crate = |(name, folder): (String, PathBuf)| {
+        let names = files(&folder, "rs").into_iter().map(move |path| {
+            (format!("{name}/{}", path.strip_prefix(&folder).unwrap().to_str().unwrap()), path)
+        });
+        names.collect::<Vec<_>>()
+    };
+    for (name, path) in folders().into_iter().flat_map(in_crate) {
         let text = fs::read_to_string(&path).unwrap();
         let tests = match name.split_once("/src/") {
             Some((_, inside)) if !inside.contains("tests") => {
@@ -324,7 +338,7 @@ fn tests_wait_for_events_and_not_for_time() {
         };
         let lines = tests.unwrap_or_default().lines().map(|line| line.split("//").next().unwrap());
         let count = lines.filter(|line| line.contains("::sleep(") || line.contains(" sleep(")).count();
-        sleeps.extend(vec![name.to_owned(); count]);
+        sleeps.extend(vec![name.clone(); count]);
     }
     let mut listed: Vec<_> = RETRIES.iter().chain(&SLOW).map(|(file, _)| (*file).to_owned()).collect();
     sleeps.sort();

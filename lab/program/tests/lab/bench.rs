@@ -12,7 +12,7 @@ use stentor_lab::scenario::{SCENARIOS, run};
 /// Stentor.
 fn run_quickly(case: &str, others: &[(&str, &str)]) -> Option<(Report, usize)> {
     let stentor = stentor()?;
-    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers");
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers");
     let mut servers = vec!["stentor-epoll".to_owned()];
     for (name, built) in others {
         if peers.join(built).exists() {

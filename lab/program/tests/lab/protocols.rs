@@ -15,7 +15,7 @@ const CONNECTIONS: usize = 12;
 
 fn options() -> Options {
     let invocation = Invocation { program: PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab")) };
-    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers");
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers");
     Options { generator_core: 0, ..Options::new(invocation, peers) }
 }
 

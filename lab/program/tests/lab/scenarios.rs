@@ -38,7 +38,7 @@ fn each_runs_from_its_words_to_its_page() {
     ];
     // The goals have a test of their own.
     assert_eq!(cases.len() + 1, stentor_lab::scenario::SCENARIOS.len());
-    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers");
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers");
     let catalogue = Catalogue::read(&peers).unwrap();
     // They wait most of the time, and nothing is measured here.
     side_by_side(6, &cases, |case| check_scenario(&stentor, &catalogue, *case, &folder.path("results")));

@@ -93,7 +93,7 @@ pub(crate) fn measuring() -> [String; 4] {
     ["--congestion".into(), "system".into(), "--generator-core".into(), core.to_string()]
 }
 
-/// The server that was built beside this test, if it was (`cargo test -p stentor-lab` alone doesn't).
+/// The server that was built beside this test, if it was (the lab's tests alone don't build it).
 pub(crate) fn stentor() -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_BIN_EXE_stentor-lab")).with_file_name("stentor");
     if !path.exists() {

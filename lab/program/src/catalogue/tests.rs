@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn our_peers_are_described() {
-    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers");
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers");
     let catalogue = Catalogue::read(&peers).unwrap();
     assert!(catalogue.unusable.is_empty() && catalogue.lacks().is_none(), "{:?}", catalogue.unusable);
     for known in &catalogue.servers {
@@ -92,7 +92,7 @@ fn a_bad_description_is_told_and_the_others_are_there() {
 
 #[test]
 fn a_folder_stands_for_its_servers() {
-    let catalogue = Catalogue::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers")).unwrap();
+    let catalogue = Catalogue::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers")).unwrap();
     let check = |names: &[&str], expect: &[Option<&str>]| {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let found = catalogue.peers(&names);

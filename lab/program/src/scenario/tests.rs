@@ -7,7 +7,7 @@ use crate::generator::LoadSpec;
 
 #[test]
 fn scenarios_say_what_they_are_and_name_who_can_take_part() {
-    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers");
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers");
     let catalogue = Catalogue::read(&peers).unwrap();
     for scenario in SCENARIOS {
         for text in [scenario.question, scenario.load, scenario.metric, scenario.source] {
