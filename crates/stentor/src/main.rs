@@ -3,7 +3,7 @@
 //! [`cli`] defines the commands, [`config`] reads the configuration, [`wiring`] starts the planes, [`serve`] runs them until a
 //! signal comes ([`lifecycle`]), with the client's [`library`] for browsers;
 //! [`mod@reference`] prints the pages that are generated from code;
-//! [`demo`] runs them on an upstream of its own, whose matches come from [`simulation`].
+//! [`demo`] runs them with the upstream and the page of `stentor-demo`.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("Stentor runs on Linux only; elsewhere, use WSL2 or a container.");
@@ -27,7 +27,6 @@ mod reload;
 mod request_reload;
 mod serve;
 mod service_manager;
-mod simulation;
 mod takeover;
 mod token;
 mod top;

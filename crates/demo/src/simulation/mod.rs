@@ -1,4 +1,4 @@
-//! Football matches from a seed, for the demo: clock, score, events, ratings, statistics, commentary.
+//! Football matches from a seed: clock, score, events, ratings, statistics, commentary.
 //!
 //! Pure: time comes in as the number of seconds since the world began, so the same seed at the same second
 //! gives the same documents, whatever was requested before. Nothing here does I/O or reads a clock.
@@ -23,7 +23,7 @@ mod teams;
 mod tests;
 
 pub(crate) use self::document::{centre, scoreboard};
-pub(crate) use self::event::GoalId;
+pub use self::event::GoalId;
 pub(crate) use self::game::Game;
 pub(crate) use self::phases::SECONDS_PER_TICK;
 

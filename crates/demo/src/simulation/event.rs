@@ -43,9 +43,9 @@ pub(super) struct Event {
     pub(super) score: [u32; 2],
 }
 
-/// A goal among those under one match id.
+/// A goal of the matches with one id: the number of the match, and of its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GoalId {
+pub struct GoalId {
     pub(crate) game: u64,
     pub(crate) event: u32,
 }

@@ -1,17 +1,18 @@
-//! The upstream of the demo: an ordinary HTTP API with live documents.
+//! An ordinary HTTP API with live documents.
 //!
 //! | path | document | about |
 //! |---|---|---|
-//! | `/matchcentre/1` … | everything about a match | 165 kB |
-//! | `/scoreboard/1` … | the same in short | 5 kB |
-//! | `/replay` | recorded versions, from when it is first asked for | as recorded |
+//! | `/matchcentre/1` … | a match centre: teams, statistics, events, commentary | 165 kB |
+//! | `/scoreboard/1` … | the score, ratings and newest events | 5 kB |
+//! | `/replay` | recorded versions; the first request starts the replay | as recorded |
 //!
-//! A match has a new version each second. It is made when it is first asked for, and says when that was
-//! (`generated_ms`), so that a page can show how long it was under way. `ETag` is per version,
-//! `Cache-Control: max-age=1` says when to come back; a replay leaves the pace to the feed's interval.
+//! A match has a new version each second. The first request for a version makes it, and its `generated_ms` is the time of that request:
+//! a page can show the delay. `ETag` is per version. Matches have `Cache-Control: max-age=1`; a replay has none, so the feed's
+//! interval applies.
 
-use super::replay::Replay;
-use crate::simulation::{Game, GoalId, World, centre, scoreboard};
+use crate::replay::Replay;
+pub use crate::simulation::GoalId;
+use crate::simulation::{Game, World, centre, scoreboard};
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -23,8 +24,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// Time since 1970.
-pub(super) type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
+/// Returns the time since 1970.
+pub type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
+
+/// Goals that were announced, by match.
+pub type Announced = HashMap<u32, GoalId>;
 
 /// Which document of a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,8 +44,8 @@ struct Version {
     body: Bytes,
 }
 
-/// What is served.
-pub(super) struct DemoUpstream {
+/// The documents of the API.
+pub struct DemoUpstream {
     live: Mutex<Live>,
     replay: Option<Replay>,
     replay_began: OnceLock<Duration>,
@@ -51,14 +55,13 @@ pub(super) struct DemoUpstream {
 
 struct Live {
     world: World,
-    /// The newest version of each document and the second that it belongs to; as many as there are matches
-    /// at the most.
+    /// The newest version of each document, and its second; at most one per kind and match.
     newest: HashMap<(Kind, u32), (u64, Version)>,
 }
 
 impl DemoUpstream {
-    /// The world of `seed` begins at `kickoff`, or now.
-    pub(super) fn new(
+    /// Plays `matches` matches from `seed`. They begin at `kickoff`, by default now.
+    pub fn new(
         seed: u64,
         matches: u32,
         kickoff: Option<Duration>,
@@ -70,7 +73,7 @@ impl DemoUpstream {
         Self { live: Mutex::new(live), replay, replay_began: OnceLock::new(), clock, began }
     }
 
-    /// The newest version of a match's document. `None`: there is no such match.
+    /// The newest version of a match's document. `None` if there is no such match.
     fn newest(&self, kind: Kind, id: u32) -> serde_json::Result<Option<Version>> {
         let now = (self.clock)();
         let second = now.saturating_sub(self.began).as_secs();
@@ -92,7 +95,7 @@ impl DemoUpstream {
     }
 
     /// The newest goal of each match, unless `announced` has it already: an id, and a line about it.
-    pub(super) fn new_goals(&self, announced: &mut HashMap<u32, GoalId>) -> Vec<(String, String)> {
+    pub fn new_goals(&self, announced: &mut Announced) -> Vec<(String, String)> {
         let second = (self.clock)().saturating_sub(self.began).as_secs();
         let world = &mut self.lock().world;
         let mut lines = Vec::new();
@@ -107,7 +110,7 @@ impl DemoUpstream {
         lines
     }
 
-    /// The replay's version of now. It begins when this is first asked.
+    /// The current version of the replay, which the first call starts.
     fn replayed(&self) -> Option<Version> {
         let replay = self.replay.as_ref()?;
         let now = (self.clock)();
@@ -115,7 +118,7 @@ impl DemoUpstream {
         Some(Version { etag: format!("\"{number}\""), body: body.clone() })
     }
 
-    /// All keys there are.
+    /// The keys of all documents.
     fn keys(&self) -> Vec<String> {
         let matches = self.lock().world.matches();
         let mut keys: Vec<_> =
@@ -131,7 +134,10 @@ impl DemoUpstream {
 }
 
 /// Serves until the runtime ends.
-pub(super) async fn serve(listener: TcpListener, upstream: Arc<DemoUpstream>) -> std::io::Result<()> {
+///
+/// # Errors
+/// The listening socket fails.
+pub async fn serve(listener: TcpListener, upstream: Arc<DemoUpstream>) -> std::io::Result<()> {
     axum::serve(listener, router(upstream)).await
 }
 

@@ -1,12 +1,7 @@
 //! `stentor demo`: the server with simulated live matches and a room, and a page that shows both.
 //!
-//! The matches come from an [`upstream`], an ordinary HTTP API on loopback. The server polls it as any other
-//! upstream. The room is configured by [`ROOM`]. No other module knows that this is a demo.
-
-mod announcer;
-mod page;
-mod replay;
-mod upstream;
+//! The matches come from the HTTP API of `stentor-demo` on loopback. The server polls it as any other upstream. Its backend publishes
+//! each goal to the room, with a request to the admin API. No other module knows that this is a demo.
 
 use crate::cli::DemoArgs;
 use crate::config::schema::Feed;
@@ -15,20 +10,27 @@ use crate::logging;
 use crate::reload::Reloader;
 use crate::serve::{block_on, environment, serve};
 use anyhow::Context;
-use replay::Replay;
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use stentor_control::AdminClient;
+use stentor_control::{AdminClient, Target};
+use stentor_demo::page::{self, Facts, ROOM};
+use stentor_demo::replay::Replay;
+use stentor_demo::upstream::{self, DemoUpstream};
+use stentor_edge::StaticRoute;
 use tokio::net::TcpListener;
-use upstream::DemoUpstream;
+use tokio::time::{MissedTickBehavior, interval};
 
 /// Matches at the same time.
 const MATCHES: u32 = 5;
 
-/// The configuration of the room. The page shows it as it is.
-const ROOM: &str = include_str!("room.toml");
+/// The room to which goals are published.
+const LOBBY: Target<'_> =
+    Target { room: Some("lobby"), namespace: None, event: Some("chat"), idempotency_key: None };
+/// A match changes once per second.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let replay = match &args.replay {
@@ -51,19 +53,24 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
             token: config.server.admin_token.0.as_ref().map(|token| token.reveal().to_owned()),
             ca_file: certificate.map(Into::into),
         };
-        let facts = page::Facts {
+        let facts = Facts {
             has_replay: replay.is_some(),
             admin: client.url.clone(),
             needs_token: client.token.is_some(),
         };
-        let routes = page::routes(args.libraries.as_deref(), &facts)?;
+        let files = page::files(args.libraries.as_deref(), &facts)?;
+        let routes = files.into_iter().map(|file| StaticRoute {
+            path: file.path,
+            content_type: file.content_type.into(),
+            body: file.body.into(),
+        });
         let log = logging::start(config.server.log, config.server.log_level, config.server.access_log)?;
         for warning in warnings {
             tracing::warn!("{warning}");
         }
         let kickoff = args.kickoff.map(Duration::from_secs);
         let upstream = Arc::new(DemoUpstream::new(args.seed, MATCHES, kickoff, replay, Box::new(wall_clock)));
-        tokio::spawn(announcer::announce(upstream.clone(), client));
+        tokio::spawn(announce(upstream.clone(), client));
         tokio::spawn(async move {
             if let Err(error) = upstream::serve(listener, upstream).await {
                 tracing::error!(%error, "the demo's HTTP API has ended");
@@ -72,8 +79,27 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         let unchanged = config.clone();
         let reloader =
             Reloader::new(config, Box::new(move || Ok((unchanged.clone(), Vec::new()))), log.level());
-        serve(&reloader, routes, &log).await
+        serve(&reloader, routes.collect(), &log).await
     })
+}
+
+/// Publishes goals until the runtime ends, over the admin API. Goals scored before the start are not published.
+async fn announce(upstream: Arc<DemoUpstream>, admin: AdminClient) {
+    let mut announced = HashMap::new();
+    upstream.new_goals(&mut announced);
+    let mut ticks = interval(ANNOUNCE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        for (id, goal) in upstream.new_goals(&mut announced) {
+            let data = serde_json::json!({ "from": "Scoreboard", "text": goal }).to_string();
+            // Several nodes play the same matches, and each announces all goals.
+            let target = Target { idempotency_key: Some(&id), ..LOBBY };
+            if let Err(error) = admin.publish(target, &data).await {
+                tracing::warn!(%error, "the demo could not publish a goal");
+            }
+        }
+    }
 }
 
 /// The page shows the admin port and is built before that port is opened, so port 0 is resolved here. Another

@@ -1,17 +1,16 @@
-//! The demo's page: HTML with its style, and the modules that it loads from here; nothing from elsewhere.
+//! The page: HTML with its style, and the JavaScript modules that it loads from the same server.
 //!
-//! Its own policy, in a `meta` element, allows scripts of this server and exactly the one style in it, by hash; a test
-//! compares, and prints the new hash when the style was changed. There is no build: each module is
-//! served as it is written. Two of the transports need other client libraries: `--libraries` says where they are. The page
-//! shows why a transport is disabled. The documents that the page links to are served as text, under their names in the
-//! repository.
+//! Its policy, in a `meta` element, allows scripts of this server and the style of the page, by hash. A test compares the hash, and
+//! prints the new one after a change. Modules are served as they are written, without a build. Two of the transports need other
+//! client libraries, from the folder of `--libraries`. The page shows why a transport is disabled. The documents that the page links
+//! to are served as text, under their names in the repository.
 
-use super::ROOM;
 use crate::simulation::SECONDS_PER_TICK;
 use anyhow::{Context, bail};
 use std::path::Path;
-use stentor_edge::StaticRoute;
 
+/// The configuration of the room. The page shows it.
+pub const ROOM: &str = include_str!("../room.toml");
 const PAGE: &str = include_str!("page.html");
 const MODULES: [(&str, &str); 7] = [
     ("centre.js", include_str!("centre.js")),
@@ -23,7 +22,7 @@ const MODULES: [(&str, &str); 7] = [
     ("snippets.js", include_str!("snippets.js")),
 ];
 macro_rules! documents {
-    ($($path:literal),+) => { [$(($path, include_str!(concat!("../../../../../", $path)))),+] };
+    ($($path:literal),+) => { [$(($path, include_str!(concat!("../../../../", $path)))),+] };
 }
 const DOCUMENTS: [(&str, &str); 12] = documents!(
     "clients/js/README.md",
@@ -39,51 +38,61 @@ const DOCUMENTS: [(&str, &str); 12] = documents!(
     "docs/security.md",
     "docs/socketio.md"
 );
-/// What a transport needs, and where it is in a folder of npm packages.
+/// Transports that need a library, and its file in a folder of npm packages.
 const LIBRARIES: [(&str, &str); 2] =
     [("socket.io", "socket.io-client/dist/socket.io.min.js"), ("sockjs", "sockjs-client/dist/sockjs.min.js")];
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// What the page shows about the server.
-pub(super) struct Facts {
-    pub(super) has_replay: bool,
+/// Properties of the server that the page shows.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// `true` if there is a feed "replay".
+    pub has_replay: bool,
     /// The base of the admin API, such as `http://127.0.0.1:8001`.
-    pub(super) admin: String,
-    pub(super) needs_token: bool,
+    pub admin: String,
+    /// `true` if the admin API requires a token.
+    pub needs_token: bool,
 }
 
-/// What the demo serves beside the application's routes. `libraries` is a folder of npm packages.
+/// A file of the page.
+#[derive(Clone, Debug)]
+pub struct File {
+    /// The path of its URL, such as `/demo/main.js`.
+    pub path: String,
+    /// The value of `Content-Type`.
+    pub content_type: &'static str,
+    /// The content.
+    pub body: Vec<u8>,
+}
+
+/// The files that the demo serves besides the routes of the server. `libraries` is a folder of npm packages.
 ///
 /// # Errors
-/// There is a folder, and none of the libraries in it.
-pub(super) fn routes(libraries: Option<&Path>, facts: &Facts) -> anyhow::Result<Vec<StaticRoute>> {
-    let file = |path: String, content_type: &str, body: &[u8]| StaticRoute {
-        path,
-        content_type: content_type.into(),
-        body: body.into(),
-    };
+/// `libraries` has none of the libraries.
+pub fn files(libraries: Option<&Path>, facts: &Facts) -> anyhow::Result<Vec<File>> {
+    let file = |path: String, content_type, body: &[u8]| File { path, content_type, body: body.into() };
     let script = |name: &str, body: &[u8]| file(format!("/demo/{name}"), SCRIPT, body);
-    let mut routes = vec![file("/".into(), "text/html; charset=utf-8", PAGE.as_bytes())];
-    routes.extend(MODULES.iter().map(|(name, text)| script(name, text.as_bytes())));
-    routes.extend(DOCUMENTS.iter().map(|(path, text)| file(format!("/{path}"), TEXT, text.as_bytes())));
+    let mut files = vec![file("/".into(), "text/html; charset=utf-8", PAGE.as_bytes())];
+    files.extend(MODULES.iter().map(|(name, text)| script(name, text.as_bytes())));
+    files.extend(DOCUMENTS.iter().map(|(path, text)| file(format!("/{path}"), TEXT, text.as_bytes())));
     let mut found = serde_json::Map::new();
     for (transport, path) in LIBRARIES {
         let body = libraries.and_then(|folder| std::fs::read(folder.join(path)).ok());
-        let route = body.map(|body| script(&format!("{transport}.js"), &body));
-        found.insert(transport.into(), route.as_ref().map(|route| route.path.clone()).into());
-        routes.extend(route);
+        let library = body.map(|body| script(&format!("{transport}.js"), &body));
+        found.insert(transport.into(), library.as_ref().map(|file| file.path.clone()).into());
+        files.extend(library);
     }
     if let Some(folder) = libraries
         && found.values().all(serde_json::Value::is_null)
     {
         bail!("neither socket.io-client nor sockjs-client is in {}", folder.display());
     }
-    routes.push(script("facts.js", facts_module(found, facts)?.as_bytes()));
-    Ok(routes)
+    files.push(script("facts.js", facts_module(found, facts)?.as_bytes()));
+    Ok(files)
 }
 
-/// The module that has what the page can't know when it is compiled.
+/// A module with the values that are known only when the server starts.
 fn facts_module(
     libraries: serde_json::Map<String, serde_json::Value>,
     facts: &Facts,

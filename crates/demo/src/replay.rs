@@ -1,4 +1,4 @@
-//! Recorded versions of a document, served one after the other as they once appeared.
+//! Recorded versions of a document, in the order in which they appeared.
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
@@ -10,16 +10,21 @@ const FILES_MAX: usize = 10_000;
 /// Most bytes of all versions, which are kept in memory.
 const BYTES_MAX: usize = 512 << 20;
 
-/// The versions, oldest first; at least one.
-pub(super) struct Replay {
+/// Recorded versions, and their rate.
+#[derive(Debug)]
+pub struct Replay {
+    /// Oldest first; at least one.
     versions: Vec<Bytes>,
     /// Above 0.
     per_second: f64,
 }
 
 impl Replay {
-    /// Reads the files `*.json` of `dir`, in the order of their names.
-    pub(super) fn load(dir: &Path, per_second: f64) -> anyhow::Result<Self> {
+    /// Reads the files `*.json` of `dir`, in the order of their names. `per_second` is the rate of the versions, above 0.
+    ///
+    /// # Errors
+    /// The folder or a file can't be read, a file isn't JSON, or there are none or too many.
+    pub fn load(dir: &Path, per_second: f64) -> anyhow::Result<Self> {
         let mut paths: Vec<PathBuf> = Vec::new();
         for entry in std::fs::read_dir(dir).context("can't be read")? {
             let path = entry.context("can't be read")?.path();
@@ -59,7 +64,7 @@ impl Replay {
     }
 
     /// Time from one version to the next.
-    pub(super) fn interval(&self) -> Duration {
+    pub fn interval(&self) -> Duration {
         Duration::try_from_secs_f64(1.0 / self.per_second).unwrap_or(Duration::MAX)
     }
 }

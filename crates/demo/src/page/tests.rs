@@ -47,8 +47,8 @@ fn nothing_inline_and_nothing_from_elsewhere() {
 
 #[test]
 fn everything_that_the_page_loads_is_served() {
-    let routes = routes(None, &facts()).unwrap();
-    let served = |path: &str| routes.iter().any(|route| route.path == path);
+    let files = files(None, &facts()).unwrap();
+    let served = |path: &str| files.iter().any(|file| file.path == path);
     let imports = MODULES.iter().flat_map(|(_, text)| text.lines()).filter_map(|line| {
         line.strip_prefix("import ")?
             .split("'./")
@@ -92,9 +92,9 @@ fn the_page_knows_the_server() {
 #[test]
 fn third_party_libraries_are_listed() {
     let facts = |libraries: Option<&Path>| {
-        let routes = routes(libraries, &facts()).map_err(|error| error.to_string())?;
-        let facts = routes.iter().find(|route| route.path == "/demo/facts.js").unwrap();
-        Ok::<_, String>(String::from_utf8(facts.body.to_vec()).unwrap())
+        let files = files(libraries, &facts()).map_err(|error| error.to_string())?;
+        let facts = files.iter().find(|file| file.path == "/demo/facts.js").unwrap();
+        Ok::<_, String>(String::from_utf8(facts.body.clone()).unwrap())
     };
     let none = "export const libraries = {\"socket.io\":null,\"sockjs\":null};\n";
     assert!(facts(None).unwrap().starts_with(none));
