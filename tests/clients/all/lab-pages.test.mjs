@@ -10,11 +10,12 @@ import axe from 'axe-core';
 import { missing, sharedBrowsers } from '../browsers.mjs';
 import { binary, root } from '../harness.mjs';
 
-const published = path.join(root, 'docs/results/2026-11-22');
+const published = path.join(root, 'docs/results/2026-11-24');
 const lab = path.join(path.dirname(binary), 'stentor-lab');
 const folder = mkdtempSync(path.join(tmpdir(), 'stentor-lab-pages-'));
-// Of two results: one with many servers and bounds, one with plots of published figures.
-const pages = ['index', 'echo-25k-again', 'chat-rtt-levels', 'compare', 'history'];
+// Of two results: one with bounds, one with plots of published figures.
+const [echo, chat] = ['echo-25k-20261124T025954Z', 'chat-rtt-20261124T030931Z'];
+const pages = ['index', echo, chat, 'compare', 'history'];
 // The width of A4 between margins of 12 mm, in CSS pixels.
 const PAPER = 703;
 
@@ -23,10 +24,10 @@ describe('a page of the lab', { skip: missing('Chromium') }, () => {
   after(() => rmSync(folder, { recursive: true, force: true }));
   before(() => {
     const at = (name) => path.join(folder, name);
-    for (const name of ['echo-25k-again', 'chat-rtt-levels']) copyFileSync(path.join(published, `${name}.json`), at(`${name}.json`));
+    for (const name of [echo, chat]) copyFileSync(path.join(published, `${name}.json`), at(`${name}.json`));
     const run = (...args) => execFileSync(lab, args, { stdio: ['ignore', 'ignore', 'inherit'] });
     run('report', folder);
-    run('compare', path.join(published, 'echo-25k-quick.json'), at('echo-25k-again.json'), '--page', at('compare.html'));
+    run('compare', path.join(published, `${echo}.json`), at(`${echo}.json`), '--page', at('compare.html'));
     run('history', 'stentor', '--results', folder, '--page', at('history.html'));
   });
 
@@ -89,7 +90,7 @@ describe('a page of the lab', { skip: missing('Chromium') }, () => {
   }
 
   test('the keyboard reaches links, charts and what is folded, and the focus is visible', async (t) => {
-    for (const name of ['index', 'echo-25k-again']) {
+    for (const name of ['index', echo]) {
       const page = await open(t, name, 390);
       const reached = new Set();
       for (let n = 0; n < 80; n++) {
@@ -115,7 +116,7 @@ describe('a page of the lab', { skip: missing('Chromium') }, () => {
   test('a result is reached from the list by its link', async (t) => {
     const page = await open(t, 'index', 1280);
     await page.getByRole('link', { name: 'chat-rtt' }).click();
-    assert.match(page.url(), /chat-rtt-levels\.html$/);
-    assert.match(await page.locator('.answer').first().innerText(), /^No difference shown between stentor:sockjs and sockjs-node; /);
+    assert.ok(page.url().endsWith(`${chat}.html`), page.url());
+    assert.match(await page.locator('.answer').first().innerText(), /^Better than sockjs-node: stentor:sockjs delivers at least /);
   });
 });

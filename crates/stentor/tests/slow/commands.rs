@@ -17,7 +17,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Commands that don't run here: how they begin, and why.
-const NOT_RUN: [(&str, &str); 23] = [
+const NOT_RUN: [(&str, &str); 22] = [
     (
         "make ",
         "`make test-all` runs this test; tests/stentor/make.rs covers `make run`, all/run-cluster.test.mjs `make run-cluster`; the others take minutes",
@@ -31,7 +31,6 @@ const NOT_RUN: [(&str, &str); 23] = [
     ("cd lab/program && cargo test ", "`make test-all` runs the lab's tests"),
     ("stentor lab ", "the same"),
     ("stentor-lab ", "the same"),
-    ("cd docs/results/", "a command of the lab follows"),
     ("target/release/stentor-attack ", "tests/attack checks the arguments; a run takes minutes"),
     ("node lab/peers/", "needs an installed server of the lab"),
     ("npm install --prefix examples/from-node", "tests/clients/all/bridge-example.test.mjs runs the example"),

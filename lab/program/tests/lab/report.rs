@@ -52,20 +52,20 @@ fn a_folder_of_results_gets_its_pages_and_a_list() {
 /// The chart of the published results shows the figures of the result beside it.
 #[test]
 fn the_published_chart_is_made_from_its_result() {
-    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/2026-11-24");
     let folder = Folder::new("chart");
     let made = folder.path("made.svg");
     let chart = |metric: &str| {
         let mut command = fakes::lab();
-        command.arg("report").arg(published.join("2026-11-22/room-broadcast-quick.json"));
+        command.arg("report").arg(published.join("room-broadcast-20261124T030532Z.json"));
         fakes::said(command.arg("--chart").arg(&made).args(["--metric", metric]).output().unwrap())
     };
-    let (code, said) = chart("cpu_per_message");
+    let (code, said) = chart("last_receiver");
     assert_eq!(code, 0, "{said}");
     let text = fs::read_to_string(&made).unwrap();
     fs::remove_file(&made).unwrap();
-    assert_eq!(text, fs::read_to_string(published.join("2026-11-22/room-broadcast-cpu.svg")).unwrap());
-    assert!(text.contains(">stentor:socketio<") && text.contains(">6.84 µs<"), "{text}");
+    assert_eq!(text, fs::read_to_string(published.join("room-broadcast-20261124T030532Z.svg")).unwrap());
+    assert!(text.contains(">stentor:socketio<") && text.contains(">7.246 ms<"), "{text}");
     assert!(!text.contains("again"), "{text}");
     for (metric, code, told) in [
         ("clients", 1, "case room-1300 has no figures of clients"),
