@@ -106,6 +106,13 @@ impl Document {
     }
 }
 
+/// The first `bytes` bytes of a document, at least its header: a payload for servers that compress.
+pub(crate) fn excerpt(bytes: usize) -> Vec<u8> {
+    let mut payload = Document::new(Shape { bytes: bytes.max(HEAD_BYTES), changes: 0 }).text;
+    payload.truncate(bytes.max(HEAD_BYTES));
+    payload
+}
+
 /// SplitMix64's finaliser (Steele, Lea, Flood 2014).
 pub(crate) fn mixed(number: u64) -> u64 {
     let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);

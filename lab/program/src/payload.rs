@@ -16,8 +16,6 @@
 //! What it costs, on the machine of docs/benchmarks.md: 21 ns a message of 64 bytes, 74 ns of 1,000, 190 ns of 5,000, 3.7 µs of
 //! 165,000, about what comparing the padding takes, in whose place it is computed where a message comes in one piece.
 
-use crate::document::{Document, Shape};
-
 /// Bytes before the padding.
 pub(crate) const HEAD_BYTES: usize = 44;
 
@@ -69,13 +67,6 @@ impl Head {
 /// A payload of `bytes` bytes (at least [`HEAD_BYTES`]) whose head is still to be written.
 pub(crate) fn blank(bytes: usize) -> Vec<u8> {
     vec![PADDING; bytes.max(HEAD_BYTES)]
-}
-
-/// The same with the rows of a [`crate::document`] in place of padding, for servers that compress.
-pub(crate) fn json(bytes: usize) -> Vec<u8> {
-    let mut payload = Document::new(Shape { bytes: bytes.max(HEAD_BYTES), changes: 0 }).text().to_vec();
-    payload.truncate(bytes.max(HEAD_BYTES));
-    payload
 }
 
 /// Whether a payload has its checksum; one that is too short for one has not.

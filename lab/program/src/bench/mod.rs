@@ -374,7 +374,11 @@ fn run_case(
             }
             let contestant = &contestants[index % contestants.len()];
             let begin = Instant::now();
-            let attempt = || match trial::run(case, contestant, round == 0, options) {
+            let run = || match case.course {
+                Course::Search { first, within } => search::run(case, contestant, (first, within), options),
+                _ => trial::run(case, contestant, round == 0, options),
+            };
+            let attempt = || match run() {
                 // One server's failure doesn't discard what the others gave.
                 Err(error @ Error::Server { .. }) => Ok(Trial::failed(&error)),
                 other => other,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::running::Ran;
+use super::sampler::Sample;
 use super::{Curve, Metric, Trial, median};
 use crate::clock::monotonic_ns;
 use crate::generator::{Following, Live};
@@ -91,9 +91,12 @@ impl Conductor {
 }
 
 /// Adds the figures and curves of an overload to those of its run.
-pub(super) fn add(trial: &mut Trial, ran: &Ran) {
-    let Some((capacity_hz, phases)) = &ran.overload else { return };
-    let samples = &ran.outcome.following;
+pub(super) fn add(
+    trial: &mut Trial,
+    (capacity_hz, phases): &(f64, Vec<Phase>),
+    samples: &[Following],
+    memory: &[Sample],
+) {
     let (Some(first), [before, .., last]) = (samples.first(), &phases[..]) else {
         trial.unmeasured = Some("the load ended before its phases".to_owned());
         return;
@@ -124,7 +127,7 @@ pub(super) fn add(trial: &mut Trial, ran: &Ran) {
     draw(Curve::AgeMedian, &|sample| sample.age_ns[0] as f64 / 1e6);
     draw(Curve::AgeP99, &|sample| sample.age_ns[1] as f64 / 1e6);
     draw(Curve::DeliveredOverTime, &|sample| sample.delivered as f64 / every);
-    let kernel = ran.samples.iter().enumerate();
+    let kernel = memory.iter().enumerate();
     let kernel = kernel.map(|(nth, sample)| (nth as f64 * every, sample.kernel_bytes as f64 / 1e6));
     trial.curves.insert(Curve::KernelOverTime, kernel.collect());
     trial.curves.retain(|_, points| !points.is_empty());

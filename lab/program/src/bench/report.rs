@@ -2,12 +2,10 @@
 //! this version doesn't know is skipped, and what an older file lacks is empty.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::sentence;
 use super::stats::{Rule, is_difference, median, ratio_interval, ratios, resolution, suffices};
 use super::{Case, Curve, Interval, LAG, Metric, Trial, separated};
 use crate::table::{RATIO, Table};
@@ -247,14 +245,6 @@ impl CaseReport {
         others.iter().all(|other| suffices(&ratios(&ours, &figures(other)), &of_itself))
     }
 
-    pub(crate) fn sentences(&self) -> Vec<String> {
-        sentence::of_case(self)
-    }
-
-    pub(crate) fn goals(&self) -> Vec<String> {
-        self.verdicts.iter().filter_map(sentence::of_goal).collect()
-    }
-
     /// Why runs are invalid, or lack a figure.
     pub(crate) fn remarks(&self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -318,33 +308,6 @@ impl Comparison {
             None => "",
         };
         format!("{sign}{median:.2}× ({low:.2}–{high:.2}){word}")
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "Ratio: the first server's figure divided by this one's, and whether that is better or worse."
-        )?;
-        for case in &self.cases {
-            writeln!(f, "\n{case}")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for CaseReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", self.name, self.title)?;
-        for line in self.sentences() {
-            writeln!(f, "  {line}")?;
-        }
-        write!(f, "{}", self.table())?;
-        for line in self.goals().into_iter().chain(self.remarks()) {
-            writeln!(f, "  {line}")?;
-        }
-        Ok(())
     }
 }
 

@@ -1,7 +1,9 @@
 //! Verdicts in sentences: "Better than ws8: stentor serves 2.1× its round trips (1.8–2.4×) at 0.45× its CPU per message; p99 latency
 //! inconclusive: the generator was busy".
 
-use super::report::{Bound, CaseReport, Comparison, ServerReport, Verdict};
+use std::fmt;
+
+use super::report::{Bound, CaseReport, Comparison, Report, ServerReport, Verdict};
 use super::{Interval, Metric};
 
 /// Reasons that a sentence gives for what it couldn't decide, by what a doubt says.
@@ -14,8 +16,45 @@ const REASONS: [(&str, &str); 6] = [
     ("messages", "messages were lost or wrong"),
 ];
 
+impl CaseReport {
+    pub(crate) fn sentences(&self) -> Vec<String> {
+        of_case(self)
+    }
+
+    pub(crate) fn goals(&self) -> Vec<String> {
+        self.verdicts.iter().filter_map(of_goal).collect()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "Ratio: the first server's figure divided by this one's, and whether that is better or worse."
+        )?;
+        for case in &self.cases {
+            writeln!(f, "\n{case}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for CaseReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {}", self.name, self.title)?;
+        for line in self.sentences() {
+            writeln!(f, "  {line}")?;
+        }
+        write!(f, "{}", self.table())?;
+        for line in self.goals().into_iter().chain(self.remarks()) {
+            writeln!(f, "  {line}")?;
+        }
+        Ok(())
+    }
+}
+
 /// A sentence for each server beside the first.
-pub(super) fn of_case(case: &CaseReport) -> Vec<String> {
+fn of_case(case: &CaseReport) -> Vec<String> {
     let (Some(first), Some(main)) = (case.servers.first(), case.metrics.first()) else { return Vec::new() };
     let Some(own) = first.medians.get(main) else {
         return vec![format!("{}: no valid run ({}).", first.name, reason(first, *main))];
@@ -197,7 +236,7 @@ fn short(ratio: f64) -> String {
 }
 
 /// A goal, and whether it was reached.
-pub(super) fn of_goal(verdict: &Verdict) -> Option<String> {
+fn of_goal(verdict: &Verdict) -> Option<String> {
     let metric = verdict.metric?;
     let figure = |value: f64| match &verdict.against {
         Some(against) => format!("{:.2}× {against}'s", value),

@@ -10,7 +10,7 @@ use super::disturbance::{FREQUENCY, GENERATOR, OTHERS, STEAL, crowded, is_distur
 use super::report::{known_keys, known_metrics};
 use super::running::{Ran, run_server};
 use super::sampler::{growth_percent_per_10_s, held_kernel_bytes};
-use super::{Case, Contestant, Course, Metric, Options, delivery, overload, search};
+use super::{Case, Contestant, Course, Metric, Options, delivery, overload};
 use crate::Error;
 use crate::generator::{Doubt, Latencies, LoadSpec, Misbehaviour, OWN_CPU_MAX, Outcome, Span, is_spoiled};
 use crate::measure::Calls;
@@ -134,7 +134,6 @@ pub(super) fn run(
         }
     }
     let ran = match case.course {
-        Course::Search { first, within } => return search::run(case, contestant, (first, within), options),
         // Beside those that misbehave, what doesn't arrive is what is measured.
         Course::Beside { how, clients, alone_max } => {
             let ran = beside(case, contestant, (how, clients), alone_max, options, &mut begun)?;
@@ -347,7 +346,9 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
     }
     let curves = curve::curves(&ran.load, outcome, &ran.samples);
     let mut trial = Trial { figures, context, curves, doubts, unmeasured, bounds };
-    overload::add(&mut trial, &ran);
+    if let Some(phases) = &ran.overload {
+        overload::add(&mut trial, phases, &outcome.following, &ran.samples);
+    }
     trial.figures.retain(|metric, _| case.metrics.contains(metric));
     let Trial { figures, bounds, .. } = &mut trial;
     bounds.retain(|metric| figures.contains_key(metric));

@@ -11,7 +11,7 @@ use super::Publisher;
 use super::outcome::Reading;
 use super::pool::{ConnectionPool, Load, Message};
 use crate::Error;
-use crate::document::Document;
+use crate::document::{self, Document};
 use crate::payload;
 
 /// How much before a publication of the server's the clocks are read. The waits are coarse then, so that whoever
@@ -102,7 +102,7 @@ struct Publishing {
 pub(super) fn run(pool: &mut ConnectionPool, mut plan: Plan) -> Result<(), Error> {
     let payload = match pool.spec.deflate {
         // Padding would compress to nothing.
-        true => payload::json(plan.bytes),
+        true => document::excerpt(plan.bytes),
         false => payload::blank(plan.bytes),
     };
     plan.bytes = match pool.spec.document {

@@ -8,12 +8,19 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::Latencies;
 use super::outcome::Reading;
-use super::worker::Report;
+use super::{Latencies, Outcome};
 
 /// From one word to the next.
 const EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Serialize, Deserialize)]
+pub(super) enum Report {
+    Connected,
+    Live(Live),
+    Done(Box<Outcome>),
+    Failed(String),
+}
 
 /// How it goes: of the last second, and the times since the begin, warming up included.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::Outcome;
 use super::line::ClientBehavior;
+use super::opening::open_all;
 use super::pool::{ConnectionPool, Load, Message};
-use super::run::open_all;
 use crate::Error;
 use crate::payload;
 use serde::{Deserialize, Serialize};

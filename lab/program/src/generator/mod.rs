@@ -20,6 +20,7 @@ mod latency;
 mod line;
 mod live;
 mod misbehave;
+mod opening;
 mod outcome;
 mod pool;
 mod presence;

@@ -7,8 +7,8 @@
 use std::time::{Duration, Instant};
 
 use super::fanout::{self, Plan};
+use super::opening::meet;
 use super::pool::{ConnectionPool, Load};
-use super::run::meet;
 use super::{Cut, Outcome, Publisher};
 use crate::Error;
 use crate::payload;

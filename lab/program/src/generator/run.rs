@@ -1,28 +1,15 @@
 //! One generator from its first connection to its outcome.
 
-use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use stentor_driver::Waker;
-
-use super::pool::{ConnectionPool, Load};
+use super::opening::{Ignore, meet, open_all};
+use super::pool::ConnectionPool;
 use super::{
-    LoadSpec, Outcome, Progress, Publisher, Spec, ask, bare, budget, chat, echo, fanout, follow, misbehave,
-    presence, reconnect, topics,
+    LoadSpec, Outcome, Publisher, Spec, ask, bare, budget, chat, echo, fanout, follow, misbehave, presence,
+    reconnect, topics,
 };
 use crate::Error;
 use crate::measure::pin_current;
-
-/// How long connections may take beyond what their rate needs.
-const CONNECT_SLACK: Duration = Duration::from_secs(30);
-
-/// Connections under way at once.
-const CONNECTING_MAX: usize = 256;
-
-/// Looks at what the server takes while connections are opened.
-const OPENING_POINTS: usize = 20;
 
 /// Runs `spec` on the calling thread. `connected` is called, on a thread of its own, when all connections are open, and the
 /// load begins when it returns; until then they are kept alive. It is called once more whenever all generators have to
@@ -126,85 +113,3 @@ fn run_on_open(
         LoadSpec::Budget(_) | LoadSpec::Misbehave { .. } => Ok(()),
     }
 }
-
-/// Waits until `connected` returns, and has clients answer meanwhile: whoever opens half a million connections waits for
-/// longer than a server's patience.
-pub(super) fn meet(
-    pool: &mut ConnectionPool,
-    connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
-) -> Result<(), Error> {
-    let (waker, outcome) = (pool.waker(), pool.outcome.clone());
-    let is_back = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            // Also when a test's panics.
-            let _woken = Woken { is_back: &is_back, waker };
-            connected(&outcome)
-        });
-        pool.untold(|pool| {
-            while !is_back.load(Ordering::Acquire) {
-                pool.turn(None, &mut Ignore)?;
-            }
-            Ok(())
-        })?;
-        waiting.join().unwrap_or_else(|panic| resume_unwind(panic))
-    })
-}
-
-/// Opens all connections at the rate of the spec. Returns how it went.
-pub(super) fn open_all(pool: &mut ConnectionPool, load: &mut impl Load) -> Result<Vec<Progress>, Error> {
-    let total = pool.spec.connections;
-    let every = Duration::from_secs_f64(1.0 / pool.spec.connect_rate_hz.max(1.0));
-    let begin = Instant::now();
-    let deadline = begin + every.mul_f64(total as f64) + CONNECT_SLACK;
-    let mut next = begin;
-    let begun = pool.read_clocks();
-    let mut opening = vec![pool.progress(&begun, 0)];
-    let step = total.div_ceil(OPENING_POINTS).max(1);
-    loop {
-        let now = Instant::now();
-        let settled = pool.open() + pool.audit.lost_connections as usize;
-        if settled == total || pool.open() >= opening.len() * step {
-            opening.push(pool.progress(&begun, 0));
-        }
-        if settled == total {
-            return Ok(opening);
-        }
-        if now > deadline {
-            let why = pool.audit.first_loss.as_deref().unwrap_or_else(|| pool.awaited());
-            let (open, within) = (pool.open(), begin.elapsed());
-            return Err(Error::Generator(format!(
-                "{open} of {total} connections opened within {within:.0?}; {why}"
-            )));
-        }
-        let mut burst = 0;
-        while next <= now && burst < 16 && pool.begun() < total && pool.begun() - settled < CONNECTING_MAX {
-            pool.begin()?;
-            next += every;
-            burst += 1;
-        }
-        // A slow server moves the schedule; it isn't caught up in a burst.
-        next = next.max(now - Duration::from_millis(5));
-        let due = if pool.begun() < total { next } else { deadline };
-        // Coarse waits are good enough here, and leave the core to the server's half of TCP.
-        pool.turn(Some(due.max(now + Duration::from_micros(2_300))), load)?;
-    }
-}
-
-/// Tells a pool, when it is dropped, that it need not turn any more.
-struct Woken<'a> {
-    is_back: &'a AtomicBool,
-    waker: Waker,
-}
-
-impl Drop for Woken<'_> {
-    fn drop(&mut self) {
-        self.is_back.store(true, Ordering::Release);
-        self.waker.wake();
-    }
-}
-
-/// Nothing is done with what comes.
-pub(super) struct Ignore;
-
-impl Load for Ignore {}

@@ -10,8 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
-
+use super::live::Report;
 use super::run::run_and_hold;
 use super::{CONNECTIONS_PER_PROCESS_MAX, Live, LoadSpec, Outcome, Publisher, Spec};
 use crate::Error;
@@ -36,14 +35,6 @@ impl Invocation {
         let program = std::env::current_exe().map_err(Error::io("the path of this program"))?;
         Ok(Self { program })
     }
-}
-
-#[derive(Serialize, Deserialize)]
-pub(super) enum Report {
-    Connected,
-    Live(Live),
-    Done(Box<Outcome>),
-    Failed(String),
 }
 
 /// The worker's side, on its standard input and output.

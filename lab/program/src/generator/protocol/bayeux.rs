@@ -10,8 +10,7 @@
 
 use serde::Deserialize;
 
-use super::session::Heard;
-use super::{Fault, is_plain};
+use super::{Fault, Heard, is_plain};
 
 /// Where the load's messages are published.
 pub(super) const CHANNEL: &str = "/room";

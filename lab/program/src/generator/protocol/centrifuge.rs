@@ -10,8 +10,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Fault;
-use super::session::Heard;
+use super::{Fault, Heard};
 
 /// What a client says first.
 pub(super) const CONNECT: &str = r#"{"id":1,"connect":{}}"#;

@@ -21,7 +21,7 @@ use json_patch::Patch;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::websocket::Gathered;
+use super::gathered::Gathered;
 use super::{ClientEvent, Fault, Protocol};
 use crate::document::{BODY_AT, Document, HEAD_AT, Shape};
 use crate::payload::{self, Head};

@@ -19,6 +19,7 @@ mod centrifuge;
 mod envelope;
 mod feed;
 mod frames;
+mod gathered;
 mod handshake;
 mod hixie;
 mod inflated;
@@ -150,6 +151,27 @@ pub(super) enum ClientEvent {
         /// Whether padding and envelope are intact.
         clean: bool,
     },
+}
+
+/// What a session makes of what it hears.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Heard {
+    /// The load may begin.
+    opened: bool,
+    /// This is to be sent, as a message of its own.
+    say: Option<String>,
+    /// Members that joined or left a room.
+    changes: u64,
+}
+
+impl Heard {
+    /// Nothing is to be done.
+    const NOTHING: Self = Self { opened: false, say: None, changes: 0 };
+    const OPENED: Self = Self { opened: true, say: None, changes: 0 };
+
+    fn say(text: String) -> Self {
+        Self { say: Some(text), ..Self::NOTHING }
+    }
 }
 
 /// One client, of any protocol.

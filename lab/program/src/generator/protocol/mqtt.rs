@@ -7,8 +7,7 @@
 
 use std::time::Duration;
 
-use super::Fault;
-use super::session::Heard;
+use super::{Fault, Heard};
 
 /// For the header `Sec-WebSocket-Protocol`.
 pub(super) const SUBPROTOCOL: &str = "mqtt";

@@ -6,8 +6,7 @@
 //!
 //! Deliberately absent: headers, replies, authentication.
 
-use super::Fault;
-use super::session::Heard;
+use super::{Fault, Heard};
 
 /// Where the load's messages are published.
 const SUBJECT: &str = "room";

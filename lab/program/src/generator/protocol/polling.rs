@@ -18,8 +18,8 @@ use stentor_wire::http1::write_request_head;
 
 use super::answer::{Answer, Requests, write_post};
 use super::envelope::MessageReader;
-use super::session::{Heard, Session};
-use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient, is_plain, socketio09};
+use super::session::Session;
+use super::{ClientEvent, Dialect, Fault, Heard, Lane, Out, Protocol, ProtocolClient, is_plain, socketio09};
 
 /// Packets of an answer's body.
 const PACKETS_MAX: usize = 100_000;

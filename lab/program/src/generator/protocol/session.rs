@@ -11,32 +11,11 @@ use stentor_wire::socketio::{self, Body, Decoder, Role};
 use stentor_wire::sockjs::{self, ServerFrame};
 use stentor_wire::ws;
 
-use super::{Fault, Protocol, bayeux, centrifuge, mqtt, nats, socketio06, socketio09};
+use super::{Fault, Heard, Protocol, bayeux, centrifuge, mqtt, nats, socketio06, socketio09};
 
 /// Between two signs of life that a server asks for; it is held to what makes sense.
 const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
 const HEARTBEAT_INTERVAL_MAX: Duration = Duration::from_secs(3600);
-
-/// What a session makes of what it hears.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Heard {
-    /// The load may begin.
-    pub(super) opened: bool,
-    /// This is to be sent, as a message of its own.
-    pub(super) say: Option<String>,
-    /// Members that joined or left a room.
-    pub(super) changes: u64,
-}
-
-impl Heard {
-    /// Nothing is to be done.
-    pub(super) const NOTHING: Self = Self { opened: false, say: None, changes: 0 };
-    pub(super) const OPENED: Self = Self { opened: true, say: None, changes: 0 };
-
-    pub(super) fn say(text: String) -> Self {
-        Self { say: Some(text), ..Self::NOTHING }
-    }
-}
 
 /// One client's session.
 #[derive(Debug, Default)]

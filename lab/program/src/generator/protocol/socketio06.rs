@@ -4,9 +4,8 @@
 //! A frame has one message or more, each `~m~LENGTH~m~` and so many UTF-16 units. The first one is the session's id. Those
 //! that begin with `~h~` are heartbeats, answered with the same; with `~j~`, JSON. Everything else is the application's.
 
-use super::Fault;
-use super::session::Heard;
 use super::socketio09::counted;
+use super::{Fault, Heard};
 
 const MARK: &str = "~m~";
 const HEARTBEAT: &[u8] = b"~h~";

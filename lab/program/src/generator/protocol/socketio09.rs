@@ -15,8 +15,7 @@
 //!
 //! Deliberately absent: endpoints other than the empty one, acks, the transports besides WebSocket and `xhr-polling`.
 
-use super::session::Heard;
-use super::{Fault, is_plain};
+use super::{Fault, Heard, is_plain};
 
 /// Before and behind a packet's length.
 const MARK: &str = "\u{fffd}";

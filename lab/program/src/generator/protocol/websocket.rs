@@ -5,7 +5,6 @@
 //! connected (-GET-> Asking -id->) -request-> Upgrading -101-> messages …
 //! ```
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use memchr::memchr_iter;
@@ -16,6 +15,7 @@ use super::answer::Answer;
 use super::envelope::MessageReader;
 use super::feed::{FeedReader, SUBSCRIBE};
 use super::frames::{FrameReader, Piece};
+use super::gathered::Gathered;
 use super::handshake::Handshake;
 use super::hixie::{self, HixieHandshake, HixieReader};
 use super::mqtt::PacketReader;
@@ -27,9 +27,6 @@ use super::{
 
 /// The key that frames are masked with (RFC 6455 section 5.3). Zero costs neither side more than it must.
 const MASK: Option<[u8; 4]> = Some([0; 4]);
-
-/// Bytes of a message that is needed whole.
-const WHOLE_BYTES_MAX: usize = 16 << 20;
 
 /// See the module's documentation.
 pub(in super::super) struct WebSocketClient {
@@ -71,24 +68,6 @@ enum Cutter {
     Feed(Box<FeedReader>),
     /// Each is counted, in frames.
     Counted(Gathered),
-}
-
-/// Gathers messages that are needed whole.
-#[derive(Debug, Default)]
-pub(super) struct Gathered(Vec<u8>);
-
-impl Gathered {
-    /// Takes the next bytes of a message; returns the whole of it once it `ends`.
-    pub(super) fn take<'a>(&mut self, bytes: &'a [u8], ends: bool) -> Result<Option<Cow<'a, [u8]>>, Fault> {
-        if self.0.len() + bytes.len() > WHOLE_BYTES_MAX {
-            return Err(Fault::Answer("a message that is too long"));
-        }
-        if ends && self.0.is_empty() {
-            return Ok(Some(Cow::Borrowed(bytes)));
-        }
-        self.0.extend_from_slice(bytes);
-        Ok(ends.then(|| Cow::Owned(std::mem::take(&mut self.0))))
-    }
 }
 
 impl Cutter {

@@ -1,10 +1,11 @@
 use stentor_wire::ws::{DeflateOptions, Deflater, Opcode, encode};
 
 use super::handshakes::{Pair, upgrade};
+use crate::document::excerpt;
 use crate::generator::protocol::{ClientEvent, Lane, Out, Protocol};
-use crate::payload::{Head, json};
+use crate::payload::Head;
 
-/// A client that requires compression, and what a server says that agrees, or doesn't.
+/// A client that requires compression, and the response of a server that agrees, or doesn't.
 fn offered(agrees: bool) -> (Pair, Vec<u8>) {
     let mut pair = Pair::new(Protocol::WebSocket);
     (pair.dialect.deflate, pair.out) = (true, Out::default());
@@ -18,9 +19,9 @@ fn offered(agrees: bool) -> (Pair, Vec<u8>) {
 #[test]
 fn what_a_server_compresses_is_inflated_and_audited() {
     let (mut pair, answer) = offered(true);
-    pair.hear(Lane::Main, &answer);
+    pair.react(Lane::Main, &answer);
     assert_eq!(pair.out.happened.drain(..).count(), 1);
-    let mut payload = json(1000);
+    let mut payload = excerpt(1000);
     let mut frame = |sequence, spoils: bool| {
         Head { sequence, intended_ns: 7 }.write(&mut payload);
         payload[500] ^= u8::from(spoils);

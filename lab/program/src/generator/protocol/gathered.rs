@@ -1,0 +1,26 @@
+//! A message that arrives in pieces, and is needed whole.
+
+use std::borrow::Cow;
+
+use super::Fault;
+
+/// Bytes of a message that is needed whole.
+const WHOLE_BYTES_MAX: usize = 16 << 20;
+
+/// Gathers messages that are needed whole.
+#[derive(Debug, Default)]
+pub(super) struct Gathered(Vec<u8>);
+
+impl Gathered {
+    /// Takes the next bytes of a message; returns the whole of it once it `ends`.
+    pub(super) fn take<'a>(&mut self, bytes: &'a [u8], ends: bool) -> Result<Option<Cow<'a, [u8]>>, Fault> {
+        if self.0.len() + bytes.len() > WHOLE_BYTES_MAX {
+            return Err(Fault::Answer("a message that is too long"));
+        }
+        if ends && self.0.is_empty() {
+            return Ok(Some(Cow::Borrowed(bytes)));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(ends.then(|| Cow::Owned(std::mem::take(&mut self.0))))
+    }
+}
