@@ -24,7 +24,7 @@
 //!   pairs. Arrays and objects may be nested [`DEPTH_MAX`] levels deep.
 //! * The scanner is our own because it runs over every event of every client. It bounds the depth, reports where values
 //!   end and where a text is wrong, and never allocates. It takes 0.7× the time of serde_json's `IgnoredAny` for an
-//!   event of 64 bytes and 0.8× for one of 1 kB (`crates/wire/examples/socketio_timing.rs`). Property tests compare
+//!   event of 64 bytes and 0.8× for one of 1 kB (`crates/wire/benches/socketio_timing.rs`). Property tests compare
 //!   the two.
 //! * The crate doesn't interpret numbers and builds no values. Equality of values is `stentor-delta`'s concern.
 //!

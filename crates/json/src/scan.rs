@@ -317,7 +317,7 @@ fn digits_end(bytes: &[u8], start: usize) -> Result<usize, Error> {
 }
 
 /// The place after the string whose opening quote is at `at`, and whether it has escapes. Always inlined, as
-/// [`name_end`]: otherwise checking an event takes 8 % longer (`crates/wire/examples/socketio_timing.rs`).
+/// [`name_end`]: otherwise checking an event takes 8 % longer (`crates/wire/benches/socketio_timing.rs`).
 #[inline(always)]
 pub(crate) fn string_end(bytes: &[u8], at: usize) -> Result<(usize, bool), Error> {
     let (mut at, mut is_escaped) = (at + 1, false);

@@ -5,9 +5,9 @@
 //! - *join and leave*: one session leaves all of its 2,000 rooms in random order and joins them again.
 //! - *one of 2,000*: the session leaves one of its rooms, and joins it again.
 //!
-//! `cargo run --release -p stentor-hub --example rooms`
+//! `cargo bench -p stentor-hub --bench rooms`
 
-#![allow(clippy::print_stdout, reason = "printing is what this example is for")]
+#![allow(clippy::print_stdout, reason = "it prints its measurements")]
 
 use cap::Cap;
 use std::alloc::System;

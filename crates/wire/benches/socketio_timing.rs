@@ -1,8 +1,8 @@
-//! How long it takes to read an event: `cargo run --release --package stentor-wire --example socketio_timing`.
+//! Time to read an event: `cargo bench -p stentor-wire --bench socketio_timing`.
 //!
 //! Beside it, what serde_json takes to check the same JSON. The best of several rounds, for the machine has others to
 //! serve.
-#![allow(clippy::print_stdout, reason = "an example that prints what it measured")]
+#![allow(clippy::print_stdout, reason = "it prints its measurements")]
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! What a new version costs from the upstream's answer to the patch: request, body, inflating, parsing, comparing.
 //!
-//! `cargo run --release -p stentor-control --example fetch_to_delta [FOLDER]` runs the control plane against an upstream of
+//! `cargo bench -p stentor-control --bench fetch_to_delta [-- FOLDER]` runs the control plane against an upstream of
 //! its own process, which has a new version for each request, and divides the processor time of the control plane's
 //! process by the versions that reached the data plane. The folder's JSON files, in the order of their names, are one of
 //! the documents; the others are synthetic, with 20 values changed from one version to the next. The last case has 1,000 keys with
@@ -39,7 +39,8 @@ const MEASURED: u64 = 400;
 const KEYS_MEASURED: u64 = 10 * KEYS as u64;
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    // Cargo adds `--bench`.
+    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["upstream", case] => upstream(&versions(case).unwrap(), case),
         [] => measure_all(&synthetic_cases()),

@@ -9,9 +9,9 @@
 //! fight for, once with clones of one frame counted in one place, once with a count per core
 //! ([`Encoder::per_core`]).
 //!
-//! `cargo run --release -p stentor-hub --example fanout`
+//! `cargo bench -p stentor-hub --bench fanout`
 
-#![allow(clippy::print_stdout, reason = "printing is what this example is for")]
+#![allow(clippy::print_stdout, reason = "it prints its measurements")]
 
 use bytes::Bytes;
 use std::hint::black_box;
@@ -113,7 +113,7 @@ fn one_core(sessions: usize, topic: &Topic, policy: Policy, recovery: Option<Rec
                 let document = Document { body: data, json: true, content_type: "application/json".into() };
                 hub.handle_document(key, FeedState::Live, document, None);
             }
-            Topic::Presence(_) => unreachable!("the example has none"),
+            Topic::Presence(_) => unreachable!("the benchmark has none"),
         }
         owe.push(began.elapsed().as_nanos() as f64 / sessions as f64);
         let began = Instant::now();
